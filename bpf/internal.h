@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * What the BPF programs share with the loader alone: their configuration, the
+ * values of the maps that only root sees, and the loader's commands.
+ */
+#ifndef NETMETER_BPF_INTERNAL_H_
+#define NETMETER_BPF_INTERNAL_H_
+
+#include "netmeter/abi.h"
+
+#define NM_MAX_PROXY_PORTS 8
+#define NM_MAX_RULES 64
+
+/* How a program that is not a tracing program may look at the current task. */
+enum nm_task_access {
+  NM_TASK_NONE = 0,  /* 5.10 with lockdown=confidentiality */
+  NM_TASK_BTF = 1,   /* bpf_get_current_task_btf(), 5.11 and newer */
+  NM_TASK_PROBE = 2, /* bpf_get_current_task() and bpf_probe_read_kernel() */
+};
+
+/* Set between open and load; the verifier then drops what is not in use. */
+struct nm_config {
+  nm_u32 num_cpus;
+  nm_u32 max_series;
+  nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
+  nm_u32 rules_count;
+  nm_u32 task_access;   /* enum nm_task_access */
+  nm_u32 tgid_helper;   /* bpf_get_current_pid_tgid() works in setsockopt */
+  nm_u32 proxy_ports_count;
+  nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
+};
+
+/* Value of `name_ids`' key: a name is a service, a binary or a destination. */
+struct nm_name_key {
+  nm_u8 kind;
+  nm_u8 encoding;
+  nm_u16 pad;
+  nm_u32 pad2;
+  nm_u8 bytes[NM_NAME_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_name_key) == 8 + NM_NAME_BYTES);
+
+/* Value of `processes`: who a process is. Key: tgid. */
+struct nm_process {
+  nm_u16 name;  /* index in names; 0: none given yet, as it has no socket */
+  nm_u8 kind;   /* enum nm_kind */
+  nm_u8 flags;  /* NM_FLAG_* */
+  nm_u32 pad;
+  nm_u8 bytes[NM_NAME_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_process) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
+
+/* What is remembered of a socket between two packets. */
+struct nm_socket {
+  nm_u64 word;   /* low 48 bits of the cookie, then the slot; see below */
+  nm_u32 tx_end; /* TCP: highest end sequence handed to the egress hook */
+  nm_u32 rx_ack; /* TCP: highest acknowledgement number that we sent */
+  nm_u32 rx_fin; /* TCP: end sequence of the peer's FIN */
+  nm_u8 tx_valid; /* tx_end is set */
+  nm_u8 rx_valid; /* rx_ack is set */
+  nm_u8 rx_fin_seen;    /* rx_fin is set; written by ingress only */
+  nm_u8 rx_fin_counted; /* rx_ack is past the FIN */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 4 * 1);
+
+/*
+ * A word is compared and replaced as a whole, so an entry never shows one
+ * socket's cookie with another one's slot. Slot 0: to be resolved.
+ */
+#define NM_COOKIE(cookie) ((cookie) << 16)
+#define NM_WORD_COOKIE(word) ((word) & ~0xffffULL)
+#define NM_WORD_SLOT(word) ((nm_u32)((word) & 0xffff))
+#define NM_WORD_BUSY 0xffffULL /* claimed, its socket not yet written */
+
+/* Bits of nm_owner.flags. */
+#define NM_OWNER_RELEASED 1 /* a hook will tell when this socket ends, so that
+                               it may have an entry of the socket table */
+#define NM_OWNER_CLOSED 2   /* it has ended: no entry any more */
+
+/* Value of `owners`, the socket storage: whose socket it is. */
+struct nm_owner {
+  nm_u32 tgid; /* of the process that created it */
+  nm_u16 service;
+  nm_u16 tag; /* destination by NM_TAG; 0: none */
+  nm_u8 kind;
+  nm_u8 series_flags; /* NM_FLAG_* of the process */
+  nm_u8 flags;        /* NM_OWNER_* */
+  nm_u8 pad[5];
+  nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
+  nm_u64 adopted; /* cookie of the socket, if older than the meter */
+  struct nm_socket socket; /* in use where the table's entry is not */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
+                 4 + 2 * 2 + 3 * 1 + 5 + 2 * 8 + sizeof(struct nm_socket));
+
+/* Value of `rules`: first match names the destination. */
+struct nm_rule {
+  nm_u32 address[4]; /* network byte order; IPv4 as ::ffff:a.b.c.d */
+  nm_u32 mask[4];
+  nm_u16 port_first; /* host byte order, of the remote end */
+  nm_u16 port_last;
+  nm_u8 protocol; /* IPPROTO_*, 0: any */
+  nm_u8 pad;
+  nm_u16 destination; /* index in names */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_rule) == 8 * 4 + 2 * 2 + 2 * 1 + 2);
+
+/*
+ * A command of the loader: a packet for nm_control through BPF_PROG_TEST_RUN,
+ * as no user can write frozen maps. Ethernet header first, then this.
+ */
+enum nm_command {
+  NM_COMMAND_INFO = 1,   /* replaces info, but for `retired` */
+  NM_COMMAND_RETIRE = 2, /* sets info.retired */
+  NM_COMMAND_NAME = 3,   /* returns the id of a name, made if new; 0: full */
+};
+
+struct nm_control {
+  nm_u8 ethernet[14];
+  nm_u16 command; /* enum nm_command */
+  nm_u32 pad[4];  /* 32 bytes in all; info or a name key follows */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_control) == 14 + 2 + 4 * 4);
+
+#endif /* NETMETER_BPF_INTERNAL_H_ */

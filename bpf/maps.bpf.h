@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Every map. The first four are what readers see: mmapable, frozen by the
+ * loader, written by the programs alone. Sizes are set by the loader.
+ */
+#ifndef NETMETER_BPF_MAPS_BPF_H_
+#define NETMETER_BPF_MAPS_BPF_H_
+
+#include "bpf/internal.h"
+
+/* slot * num_cpus + cpu -> one CPU's counters of one series. Written by the
+ * packet programs, each CPU its own cell. Full: the reserved overflow slots. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_cell);
+} nm_counters SEC(".maps");
+
+/* id -> name. Written once per id, before the id is used anywhere. Full: the
+ * process is counted as overflow. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_name);
+} nm_names SEC(".maps");
+
+/* 0 -> losses by reason and fill levels. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_stats);
+} nm_stats SEC(".maps");
+
+/* 0 -> what this meter is. Written by nm_control. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_info);
+} nm_info SEC(".maps");
+
+/* (service, destination, transport, path) -> slot, with both names for people
+ * who dump it. Written on a series' first packet. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1);
+  __type(key, struct nm_series_key);
+  __type(value, struct nm_series_value);
+} nm_series SEC(".maps");
+
+/* Slots not handed out yet: ids come from queues, since 5.10 has no atomic
+ * operation that fetches. Filled by the loader. */
+struct {
+  __uint(type, BPF_MAP_TYPE_QUEUE);
+  __uint(max_entries, 1);
+  __type(value, __u32);
+} nm_free_slots SEC(".maps");
+
+/* Names not handed out yet. Filled by the loader. */
+struct {
+  __uint(type, BPF_MAP_TYPE_QUEUE);
+  __uint(max_entries, 1);
+  __type(value, __u32);
+} nm_free_names SEC(".maps");
+
+/* name -> id. Written when a process with a new name opens a socket. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1);
+  __type(key, struct nm_name_key);
+  __type(value, __u32);
+} nm_name_ids SEC(".maps");
+
+/* tgid -> who it is. Written by the tracing programs, by NM_REGISTER and, at
+ * load, by the loader for processes that run already. Full: counted in stats,
+ * the process is named when it opens a socket. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_process);
+} nm_processes SEC(".maps");
+
+/* name of an executable -> name of the service that it is. Written by the
+ * loader from the configuration. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1024);
+  __type(key, __u8[NM_NAME_BYTES]);
+  __type(value, __u8[NM_NAME_BYTES]);
+} nm_binaries SEC(".maps");
+
+/* Ordered destination rules. Written by the loader from the configuration. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, NM_MAX_RULES);
+  __type(key, __u32);
+  __type(value, struct nm_rule);
+} nm_rules SEC(".maps");
+
+/* The socket table: low bits of the cookie -> the socket. Direct-mapped; the
+ * lock is for claiming and freeing only. Taken: the socket stays in owners. */
+struct nm_entry {
+  struct bpf_spin_lock lock;
+  __u32 pad;
+  struct nm_socket socket;
+  __u8 fill[32]; /* one cache line each: CPUs share none */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_entry) == 64);
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_entry);
+} nm_sockets SEC(".maps");
+
+/* socket -> its owner. Written at sock_create; BPF_F_CLONE hands it to the
+ * sockets that accept(2) returns. */
+struct {
+  __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+  __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+  __type(key, int);
+  __type(value, struct nm_owner);
+} nm_owners SEC(".maps");
+
+#endif /* NETMETER_BPF_MAPS_BPF_H_ */

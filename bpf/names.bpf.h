@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/* Names, processes and series: everything that is resolved once. */
+#ifndef NETMETER_BPF_NAMES_BPF_H_
+#define NETMETER_BPF_NAMES_BPF_H_
+
+#include "bpf/maps.bpf.h"
+
+static __always_inline struct nm_stats *stats_of_meter(void) {
+  __u32 zero = 0;
+  return bpf_map_lookup_elem(&nm_stats, &zero);
+}
+
+/* Adds to one field of stats. */
+#define COUNT(field, amount)                                  \
+  do {                                                        \
+    struct nm_stats *stats_ = stats_of_meter();               \
+    if (stats_) __sync_fetch_and_add(&stats_->field, amount); \
+  } while (0)
+
+/* The id of a name, which is made if it is new; 0 if there is no room. */
+static __noinline __u32 name_id(struct nm_name_key *key) {
+  __u32 *known, id, length = 0;
+  struct nm_name *name;
+
+  if (!key) return 0;
+  known = bpf_map_lookup_elem(&nm_name_ids, key);
+  if (known) return *known;
+  if (bpf_map_pop_elem(&nm_free_names, &id)) {
+    COUNT(names_full, 1);
+    return 0;
+  }
+  name = bpf_map_lookup_elem(&nm_names, &id);
+  if (!name) return 0;
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    if (!key->bytes[i]) break;
+    length = i + 1;
+  }
+  name->kind = key->kind;
+  name->encoding = key->encoding;
+  __builtin_memcpy(name->bytes, key->bytes, NM_NAME_BYTES);
+  name->length = length;
+  if (bpf_map_update_elem(&nm_name_ids, key, &id, BPF_NOEXIST)) {
+    /* Another CPU was faster, or there was no memory. */
+    name->length = 0;
+    bpf_map_push_elem(&nm_free_names, &id, BPF_ANY);
+    known = bpf_map_lookup_elem(&nm_name_ids, key);
+    if (known) return *known;
+    COUNT(names_full, 1);
+    return 0;
+  }
+  COUNT(names_used, 1);
+  return id;
+}
+
+/* Gives a process its name's id; NM_NAME_OVERFLOW if there is no room. */
+static __always_inline void name_process(struct nm_process *process) {
+  struct nm_name_key key = {};
+  __u32 id;
+
+  if (process->name) return;
+  key.kind = process->kind;
+  __builtin_memcpy(key.bytes, process->bytes, NM_NAME_BYTES);
+  id = name_id(&key);
+  if (id) process->name = id;
+}
+
+/* Names a process by its executable, or by the service that this is. */
+static __always_inline void classify(struct nm_process *process) {
+  __u8(*service)[NM_NAME_BYTES] =
+      bpf_map_lookup_elem(&nm_binaries, process->bytes);
+
+  process->kind = NM_KIND_BINARY;
+  if (!service) return;
+  process->kind = NM_KIND_SERVICE;
+  __builtin_memcpy(process->bytes, *service, NM_NAME_BYTES);
+}
+
+/* The first eight bytes of a cell, written in one store. */
+union nm_head {
+  struct {
+    __u16 service;
+    __u16 destination;
+    __u8 transport;
+    __u8 path;
+    __u8 kind;
+    __u8 flags;
+  };
+  __u64 word;
+};
+
+static __always_inline struct nm_cell *cell_of_slot(__u32 slot) {
+  __u32 index =
+      slot * nm_config.num_cpus + bpf_get_smp_processor_id();
+
+  return bpf_map_lookup_elem(&nm_counters, &index);
+}
+
+/* The slot of a series, which is made if it is new; writes the head of this
+ * CPU's cell. Full: the overflow slot of the same transport and path. */
+static __noinline __u32 slot_of_series(union nm_head *head) {
+  struct nm_series_key key = {};
+  struct nm_series_value *known, value = {};
+  struct nm_name *name;
+  struct nm_cell *cell;
+  __u32 slot, id;
+
+  if (!head) return 0;
+  if (head->kind == NM_KIND_UNATTRIBUTED || head->kind == NM_KIND_OVERFLOW) {
+    slot = NM_SLOT_RESERVED(head->kind == NM_KIND_OVERFLOW
+                                ? NM_NAME_OVERFLOW
+                                : NM_NAME_UNATTRIBUTED,
+                            head->transport, head->path);
+    goto found;
+  }
+  key.service = head->service;
+  key.destination = head->destination;
+  key.transport = head->transport;
+  key.path = head->path;
+  known = bpf_map_lookup_elem(&nm_series, &key);
+  if (known) {
+    slot = known->slot;
+    goto found;
+  }
+  if (bpf_map_pop_elem(&nm_free_slots, &slot)) goto full;
+  COUNT(slots_taken, 1);
+  value.slot = slot;
+  value.kind = head->kind;
+  id = head->service;
+  name = bpf_map_lookup_elem(&nm_names, &id);
+  if (name) __builtin_memcpy(value.service_name, name->bytes, NM_NAME_BYTES);
+  id = head->destination;
+  name = bpf_map_lookup_elem(&nm_names, &id);
+  if (name)
+    __builtin_memcpy(value.destination_name, name->bytes, NM_NAME_BYTES);
+  if (bpf_map_update_elem(&nm_series, &key, &value, BPF_NOEXIST)) {
+    bpf_map_push_elem(&nm_free_slots, &slot, BPF_ANY);
+    known = bpf_map_lookup_elem(&nm_series, &key);
+    if (!known) goto full;
+    slot = known->slot;
+    goto found;
+  }
+  COUNT(series_used, 1);
+  goto found;
+
+full:
+  COUNT(series_full, 1);
+  head->service = NM_NAME_OVERFLOW;
+  head->destination = NM_NAME_EMPTY;
+  head->kind = NM_KIND_OVERFLOW;
+  head->flags = 0;
+  slot = NM_SLOT_RESERVED(NM_NAME_OVERFLOW, head->transport, head->path);
+
+found:
+  cell = cell_of_slot(slot);
+  if (cell) {
+    head->flags |= cell->flags;
+    if (*(volatile __u64 *)cell != head->word)
+      *(volatile __u64 *)cell = head->word;
+  }
+  return slot;
+}
+
+#endif /* NETMETER_BPF_NAMES_BPF_H_ */

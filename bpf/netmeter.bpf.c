@@ -1,0 +1,692 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0
+/*
+ * The kernel part of libnetmeter: names are resolved where they are true, in
+ * process context; packets are counted where they are real, at the cgroup
+ * hooks. No program here ever drops a packet or fails a system call that is
+ * not addressed to it.
+ */
+#define __BPF__ 1
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "bpf/internal.h"
+#include "bpf/kernel.bpf.h"
+
+const volatile struct nm_config nm_config = {};
+
+#include "bpf/maps.bpf.h"
+#include "bpf/names.bpf.h"
+#include "bpf/packet.bpf.h"
+
+#define PASS 1 /* of cgroup programs: let the packet or the call go on */
+
+#define LOOPBACK_IFINDEX 1 /* in every network namespace */
+#define PACKET_LOOPBACK 5  /* skb->pkt_type of a multicast copy to ourselves */
+
+#define SOCK_RAW 3
+
+/* bpf_sock.state */
+#define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
+#define TCP_LAST_ACK 9
+#define TCP_LISTEN 10
+#define TCP_CLOSING 11
+
+/* a is before b in the sequence space, RFC 9293 section 3.4 */
+static __always_inline bool before(__u32 a, __u32 b) {
+  return (__s32)(a - b) < 0;
+}
+
+/* --- Sockets ------------------------------------------------------------- */
+
+static __always_inline struct nm_entry *entry_of_cookie(__u64 cookie) {
+  __u32 index = cookie & nm_config.socket_mask;
+
+  return bpf_map_lookup_elem(&nm_sockets, &index);
+}
+
+/* Takes a socket's entry out of the table, its state into *keep. */
+static __always_inline void free_entry(__u64 cookie, struct nm_socket *keep) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  bool freed = false;
+
+  if (!entry) return;
+  bpf_spin_lock(&entry->lock);
+  if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie)) {
+    *keep = entry->socket;
+    __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
+    freed = true;
+  }
+  bpf_spin_unlock(&entry->lock);
+  if (freed) COUNT(sockets_freed, 1);
+}
+
+/* Claims the table's entry for a socket; NULL if another one has it. */
+static __always_inline struct nm_socket *claim_entry(__u64 cookie) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  bool claimed = false;
+
+  if (!entry) return NULL;
+  bpf_spin_lock(&entry->lock);
+  if (!entry->socket.word) {
+    __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
+    entry->socket.word = NM_COOKIE(cookie);
+    claimed = true;
+  }
+  bpf_spin_unlock(&entry->lock);
+  if (!claimed) {
+    COUNT(sockets_taken, 1);
+    return NULL;
+  }
+  COUNT(sockets_claimed, 1);
+  return &entry->socket;
+}
+
+/* The owner of a socket. One that has none was made by the kernel, or before
+ * the meter was loaded. NULL: no memory. */
+static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
+                                                        __u64 cookie) {
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+
+  if (owner) return owner;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!owner) {
+    COUNT(storage_failed, 1);
+    return NULL;
+  }
+  owner->service = NM_NAME_UNATTRIBUTED;
+  owner->kind = NM_KIND_UNATTRIBUTED;
+  owner->adopted = cookie;
+  COUNT(unowned_sockets, 1);
+  return owner;
+}
+
+/* The state of a socket that the table does not show: makes it on the socket's
+ * first packet. A TCP socket may claim its entry on egress only, where its
+ * lock is held: two states of one socket would count sequences twice. */
+static __noinline struct nm_socket *find_socket(struct nm_owner *owner,
+                                                __u64 cookie, bool may_claim) {
+  struct nm_socket *socket;
+
+  if (!owner) return NULL;
+  if (NM_WORD_COOKIE(owner->socket.word) == NM_COOKIE(cookie))
+    return &owner->socket;
+  if (!may_claim) return NULL;
+  owner->cookie = cookie;
+  if ((owner->flags & (NM_OWNER_RELEASED | NM_OWNER_CLOSED)) ==
+      NM_OWNER_RELEASED) {
+    socket = claim_entry(cookie);
+    if (socket) return socket;
+  }
+  __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
+  owner->socket.word = NM_COOKIE(cookie);
+  return &owner->socket;
+}
+
+/* --- Series of a packet -------------------------------------------------- */
+
+static __noinline __u32 destination_by_rules(struct __sk_buff *skb,
+                                             struct nm_packet *packet,
+                                             enum nm_direction direction) {
+  __u32 address[4] = {};
+  __u16 port;
+
+  if (!packet) return NM_NAME_EMPTY;
+  port = direction == NM_EGRESS ? packet->target : packet->source;
+  remote_address(skb, direction, address);
+  for (__u32 i = 0; i < NM_MAX_RULES; i++) {
+    __u32 index = i;
+    struct nm_rule *rule;
+
+    if (i >= nm_config.rules_count) break;
+    rule = bpf_map_lookup_elem(&nm_rules, &index);
+    if (!rule) break;
+    if ((rule->protocol && rule->protocol != packet->protocol) ||
+        port < rule->port_first || port > rule->port_last)
+      continue;
+    if (((address[0] ^ rule->address[0]) & rule->mask[0]) |
+        ((address[1] ^ rule->address[1]) & rule->mask[1]) |
+        ((address[2] ^ rule->address[2]) & rule->mask[2]) |
+        ((address[3] ^ rule->address[3]) & rule->mask[3]))
+      continue;
+    return rule->destination;
+  }
+  return NM_NAME_EMPTY;
+}
+
+/* The slot that a packet belongs to, kept in *socket where all packets of the
+ * socket belong there. */
+static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
+                                       struct nm_owner *owner,
+                                       struct nm_packet *packet,
+                                       struct nm_socket *socket,
+                                       enum nm_direction direction) {
+  union nm_head head = {};
+  bool keep = true;
+  __u16 tag = 0;
+  __u32 slot;
+
+  if (!packet) return 0;
+  head.transport = packet->transport;
+  head.path = packet->path;
+  if (owner) {
+    tag = *(volatile __u16 *)&owner->tag;
+    head.service = owner->service;
+    head.kind = owner->kind;
+    head.flags = owner->series_flags;
+    if (head.kind == NM_KIND_SERVICE) {
+      head.destination = tag;
+      if (!tag && nm_config.rules_count) {
+        head.destination = destination_by_rules(skb, packet, direction);
+        /* Only a TCP connection has one other end for all its life. */
+        keep = packet->transport == NM_TRANSPORT_TCP && skb->sk &&
+               skb->sk->state != TCP_LISTEN;
+      }
+    }
+  } else {
+    head.service = NM_NAME_UNATTRIBUTED;
+    head.kind = NM_KIND_UNATTRIBUTED;
+  }
+  slot = slot_of_series(&head);
+  if (keep && owner && socket) {
+    *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word) | slot;
+    /* A tag that came meanwhile found the old slot: once more, then. */
+    if (*(volatile __u16 *)&owner->tag != tag)
+      *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word);
+  }
+  return slot;
+}
+
+/* --- TCP: every byte once ------------------------------------------------ */
+
+/*
+ * Splits the payload of a segment that we send into what is new and what was
+ * sent before, by the highest end sequence that this socket handed to the
+ * hook: snd_nxt stays behind when a local qdisc drops. The socket's lock is
+ * held, so packets of one socket come one at a time.
+ */
+static __always_inline __u32 new_payload(struct bpf_sock *sk,
+                                         struct nm_socket *socket,
+                                         struct nm_packet *packet,
+                                         bool adopted) {
+  __u32 first = packet->seq + !!(packet->tcp_flags & TCP_FLAG_SYN);
+  __u32 last = first + packet->payload;
+  __u32 end = last + (packet->tcp_flags & TCP_FLAG_FIN);
+  __u32 fresh;
+
+  if (!socket->tx_valid) {
+    socket->tx_end = packet->seq;
+    if (adopted && sk) {
+      struct bpf_tcp_sock *tcp = bpf_tcp_sock(sk);
+
+      if (tcp && before(socket->tx_end, tcp->snd_nxt))
+        socket->tx_end = tcp->snd_nxt;
+    }
+    socket->tx_valid = 1;
+  }
+  if (!before(socket->tx_end, end)) return 0;
+  if (before(first, socket->tx_end)) first = socket->tx_end;
+  socket->tx_end = end;
+  fresh = last - first;
+  /* Negative where only a SYN or a FIN is new. */
+  return (__s32)fresh < 0 ? 0 : fresh;
+}
+
+/* What the peer sent in order since our last acknowledgement. */
+static __always_inline __u32 acked_payload(struct __sk_buff *skb,
+                                           struct bpf_sock *sk,
+                                           struct nm_socket *socket,
+                                           struct nm_packet *packet,
+                                           bool adopted) {
+  __u32 ack = packet->ack, advance, state;
+
+  if (!socket->rx_valid) {
+    struct bpf_tcp_sock *tcp = sk ? bpf_tcp_sock(sk) : NULL;
+
+    socket->rx_ack = ack;
+    /* An accepted socket may have received before it first sends. */
+    if (tcp && !adopted)
+      socket->rx_ack = tcp->rcv_nxt - (__u32)tcp->bytes_received;
+    socket->rx_valid = 1;
+  }
+  if (!before(socket->rx_ack, ack)) return 0;
+  advance = ack - socket->rx_ack;
+  if (!socket->rx_fin_counted) {
+    /* A FIN takes one number. Where it comes first, the state tells; where
+     * ours was first, the acknowledgement leaves before the state changes
+     * (tcp_fin() in net/ipv4/tcp_input.c), and the ingress hook told. */
+    state = skb->sk ? skb->sk->state : 0;
+    if (state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK ||
+        state == TCP_CLOSING ||
+        (socket->rx_fin_seen && before(socket->rx_ack, socket->rx_fin) &&
+         !before(ack, socket->rx_fin))) {
+      socket->rx_fin_counted = 1;
+      advance--;
+    }
+  }
+  socket->rx_ack = ack;
+  return advance;
+}
+
+/* --- The packet programs ------------------------------------------------- */
+
+static __always_inline bool is_proxy_port(__u16 port) {
+  for (__u32 i = 0; i < NM_MAX_PROXY_PORTS; i++) {
+    if (i >= nm_config.proxy_ports_count) break;
+    if (nm_config.proxy_ports[i] == port) return true;
+  }
+  return false;
+}
+
+static __always_inline int count_packet(struct __sk_buff *skb,
+                                        const enum nm_direction direction) {
+  struct nm_packet packet = {};
+  struct nm_owner *owner = NULL;
+  struct nm_socket *socket = NULL;
+  struct nm_entry *entry;
+  struct nm_cell *cell;
+  struct bpf_sock *sk = NULL;
+  bool adopted = false, sequence;
+  __u32 slot = 0, fresh, received = 0;
+  __u64 cookie;
+
+  if (skb->ifindex == LOOPBACK_IFINDEX && !nm_config.proxy_ports_count)
+    return PASS;
+  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return PASS;
+  if (parse_packet(skb, &packet)) COUNT(header_errors, 1);
+  if (skb->ifindex == LOOPBACK_IFINDEX) {
+    if (!is_proxy_port(packet.source) && !is_proxy_port(packet.target))
+      return PASS;
+    packet.path = NM_PATH_PROXY;
+  }
+
+  cookie = bpf_get_socket_cookie(skb);
+  entry = entry_of_cookie(cookie);
+  if (!entry) return PASS;
+  if (NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) ==
+      NM_COOKIE(cookie)) {
+    socket = &entry->socket;
+  } else {
+    if (skb->sk) sk = bpf_sk_fullsock(skb->sk);
+    if (sk) owner = owner_of_socket(sk, cookie);
+    socket = find_socket(
+        owner, cookie,
+        direction == NM_EGRESS || packet.transport != NM_TRANSPORT_TCP);
+    if (owner) adopted = owner->adopted == cookie;
+  }
+  if (socket) slot = NM_WORD_SLOT(*(volatile __u64 *)&socket->word);
+  cell = slot ? cell_of_slot(slot) : NULL;
+  if (!cell || !cell->service || cell->transport != packet.transport ||
+      cell->path != packet.path) {
+    if (!owner) {
+      if (skb->sk) sk = bpf_sk_fullsock(skb->sk);
+      if (sk) owner = owner_of_socket(sk, cookie);
+    }
+    slot = slot_of_packet(skb, owner, &packet, socket, direction);
+    cell = cell_of_slot(slot);
+    if (!cell) return PASS;
+  }
+
+  /* Raw sockets write TCP headers of their own making; what a listener sends
+   * is a SYN-ACK for a socket that does not exist yet. */
+  sequence = packet.transport == NM_TRANSPORT_TCP && socket && skb->sk &&
+             skb->sk->state != TCP_LISTEN;
+  if (direction == NM_INGRESS) {
+    __sync_fetch_and_add(&cell->rx_bytes, packet.bytes);
+    __sync_fetch_and_add(&cell->rx_packets, packet.segments);
+    if (packet.transport != NM_TRANSPORT_TCP) {
+      __sync_fetch_and_add(&cell->rx_payload_bytes, packet.payload);
+    } else if (sequence && (packet.tcp_flags & TCP_FLAG_FIN)) {
+      socket->rx_fin = packet.seq + packet.payload + 1;
+      socket->rx_fin_seen = 1;
+    }
+    return PASS;
+  }
+
+  __sync_fetch_and_add(&cell->tx_bytes, packet.bytes);
+  __sync_fetch_and_add(&cell->tx_packets, packet.segments);
+  fresh = packet.payload;
+  if (sequence) {
+    if (!socket->tx_valid || !socket->rx_valid) {
+      if (skb->sk && !sk) sk = bpf_sk_fullsock(skb->sk);
+      if (sk && sk->type == SOCK_RAW) goto raw;
+    }
+    fresh = new_payload(sk, socket, &packet, adopted);
+    if (packet.tcp_flags & TCP_FLAG_ACK)
+      received = acked_payload(skb, sk, socket, &packet, adopted);
+  }
+raw:
+  if (fresh) __sync_fetch_and_add(&cell->tx_payload_bytes, fresh);
+  if (fresh != packet.payload)
+    __sync_fetch_and_add(&cell->tx_retransmit_bytes, packet.payload - fresh);
+  if (received) __sync_fetch_and_add(&cell->rx_payload_bytes, received);
+  return PASS;
+}
+
+SEC("cgroup_skb/ingress")
+int nm_ingress(struct __sk_buff *skb) { return count_packet(skb, NM_INGRESS); }
+
+SEC("cgroup_skb/egress")
+int nm_egress(struct __sk_buff *skb) { return count_packet(skb, NM_EGRESS); }
+
+/* --- The life of a socket ------------------------------------------------ */
+
+/* Names a process that no exec or fork was seen of, by its main thread. */
+static __always_inline void process_by_comm(struct nm_process *process) {
+  if (nm_config.task_access == NM_TASK_BTF) {
+    struct task_struct *task = (void *)bpf_get_current_task_btf();
+    struct task_struct *leader = task->group_leader;
+
+    for (int i = 0; i < 16; i++) process->bytes[i] = leader->comm[i];
+  } else if (nm_config.task_access == NM_TASK_PROBE) {
+    struct task_struct *task = (void *)bpf_get_current_task();
+    struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+
+    if (leader)
+      bpf_probe_read_kernel(process->bytes, 16,
+                            __builtin_preserve_access_index(&leader->comm));
+  }
+  process->bytes[15] = 0;
+}
+
+SEC("cgroup/sock_create")
+int nm_sock_create(struct bpf_sock *sk) {
+  __u32 tgid = bpf_get_current_pid_tgid() >> 32;
+  struct nm_process *process, made = {};
+  struct nm_owner *owner =
+      bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+  if (!owner) {
+    COUNT(storage_failed, 1);
+    return PASS;
+  }
+  owner->tgid = tgid;
+  owner->service = NM_NAME_UNATTRIBUTED;
+  owner->kind = NM_KIND_UNATTRIBUTED;
+  /* TCP sockets may outlive their process: sockops tells when they end. */
+  if (sk->protocol != IPPROTO_TCP) owner->flags = NM_OWNER_RELEASED;
+
+  process = bpf_map_lookup_elem(&nm_processes, &tgid);
+  if (!process) {
+    process_by_comm(&made);
+    if (!made.bytes[0]) return PASS;
+    classify(&made);
+    if (bpf_map_update_elem(&nm_processes, &tgid, &made, BPF_NOEXIST))
+      COUNT(processes_full, 1);
+    process = bpf_map_lookup_elem(&nm_processes, &tgid);
+    if (!process) process = &made;
+  }
+  name_process(process);
+  owner->kind = process->kind;
+  owner->service = process->name;
+  owner->series_flags = process->flags;
+  if (!owner->service) {
+    owner->kind = NM_KIND_OVERFLOW;
+    owner->service = NM_NAME_OVERFLOW;
+  }
+  return PASS;
+}
+
+SEC("cgroup/sock_release")
+int nm_sock_release(struct bpf_sock *sk) {
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+
+  if (!owner || sk->protocol == IPPROTO_TCP) return PASS;
+  owner->flags |= NM_OWNER_CLOSED;
+  if (owner->cookie) free_entry(owner->cookie, &owner->socket);
+  return PASS;
+}
+
+SEC("sockops")
+int nm_sockops(struct bpf_sock_ops *ops) {
+  struct nm_owner *owner;
+  struct bpf_sock *sk = ops->sk;
+  __u64 cookie;
+
+  switch (ops->op) {
+    case BPF_SOCK_OPS_TCP_CONNECT_CB:
+    case BPF_SOCK_OPS_TCP_LISTEN_CB:
+    case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+      if (!sk) break;
+      owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+      if (!owner) break;
+      if (bpf_sock_ops_cb_flags_set(
+              ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG))
+        break;
+      if (ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) {
+        /* A socket may connect again once it is closed: a new connection has
+         * new sequence numbers. */
+        cookie = bpf_get_socket_cookie(ops);
+        free_entry(cookie, &owner->socket);
+        __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
+        owner->adopted = 0;
+      }
+      owner->flags = (owner->flags | NM_OWNER_RELEASED) & ~NM_OWNER_CLOSED;
+      break;
+    case BPF_SOCK_OPS_STATE_CB:
+      if (ops->args[1] != TCP_CLOSE || !sk) break;
+      owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+      if (!owner) break;
+      /* What is sent after the end, a RST, still finds the numbers. */
+      owner->flags |= NM_OWNER_CLOSED;
+      free_entry(bpf_get_socket_cookie(ops), &owner->socket);
+      break;
+  }
+  return 1;
+}
+
+/* --- Control channel ----------------------------------------------------- */
+
+static __always_inline __u32 current_tgid(void) {
+  if (nm_config.tgid_helper) return bpf_get_current_pid_tgid() >> 32;
+  if (nm_config.task_access == NM_TASK_PROBE) {
+    struct task_struct *task = (void *)bpf_get_current_task();
+
+    return BPF_CORE_READ(task, tgid);
+  }
+  return 0;
+}
+
+/* Reads a name of 1 to NM_NAME_BYTES bytes without NUL. */
+static __always_inline bool read_name(struct bpf_sockopt *ctx, __u8 *bytes) {
+  __u8 *value = ctx->optval, *end = ctx->optval_end;
+  int length = ctx->optlen;
+
+  if (length < 1 || length > NM_NAME_BYTES) return false;
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    if (i >= length) break;
+    if ((void *)(value + i + 1) > (void *)end) return false;
+    bytes[i] = value[i];
+    if (!bytes[i]) return false;
+  }
+  return true;
+}
+
+static __always_inline bool control(struct bpf_sockopt *ctx) {
+  struct nm_process process = {};
+  struct nm_name_key key = {};
+  struct nm_owner *owner;
+  struct nm_entry *entry;
+  __u32 tgid, id;
+
+  if (ctx->optname == NM_REGISTER) {
+    if (!read_name(ctx, process.bytes)) return false;
+    tgid = current_tgid();
+    if (!tgid && ctx->sk) {
+      /* The caller cannot be told here: the creator of the socket can. */
+      owner = bpf_sk_storage_get(&nm_owners, ctx->sk, 0, 0);
+      if (owner) tgid = owner->tgid;
+    }
+    if (!tgid) return false;
+    process.kind = NM_KIND_SERVICE;
+    process.flags = NM_FLAG_REGISTERED;
+    name_process(&process);
+    if (!process.name) return false;
+    if (bpf_map_update_elem(&nm_processes, &tgid, &process, BPF_ANY)) {
+      COUNT(processes_full, 1);
+      return false;
+    }
+    COUNT(registrations, 1);
+    return true;
+  }
+  if (ctx->optname == NM_TAG) {
+    if (!ctx->sk || !read_name(ctx, key.bytes)) return false;
+    owner = bpf_sk_storage_get(&nm_owners, ctx->sk, 0, 0);
+    if (!owner) return false;
+    key.kind = NM_KIND_DESTINATION;
+    id = name_id(&key);
+    if (!id) return false;
+    owner->tag = id;
+    /* Slot 0: the next packet finds the new series. */
+    if (!owner->cookie) return true;
+    entry = entry_of_cookie(owner->cookie);
+    if (!entry) return true;
+    bpf_spin_lock(&entry->lock);
+    if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(owner->cookie))
+      entry->socket.word = NM_COOKIE(owner->cookie);
+    bpf_spin_unlock(&entry->lock);
+    owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+    return true;
+  }
+  return false;
+}
+
+SEC("cgroup/setsockopt")
+int nm_setsockopt(struct bpf_sockopt *ctx) {
+  if (ctx->level != NM_SOL) {
+    /* The program sees one page at most. 5.10 fails the call with EFAULT
+     * unless told, by 0, to take the caller's own buffer. */
+    if ((long)ctx->optlen > (long)ctx->optval_end - (long)ctx->optval)
+      ctx->optlen = 0;
+    return PASS;
+  }
+  if (!control(ctx)) {
+    COUNT(refused_controls, 1);
+    return 0; /* EPERM */
+  }
+  ctx->optlen = -1; /* done: the kernel's own handler is not called */
+  return PASS;
+}
+
+/* --- Processes ----------------------------------------------------------- */
+
+/* Tracing links cannot be replaced, so an upgrade lets two programs run on
+ * one event for a moment: each of these may run twice. */
+
+/* The base name of the path that was executed: comm holds 15 bytes of it, the
+ * rest stands on the new stack, which was written just now. */
+static __always_inline void name_of_exec(struct task_struct *task,
+                                         struct linux_binprm *bprm,
+                                         struct nm_process *process) {
+  unsigned long path = bprm->exec, start;
+  __u8 chunk[128];
+  long length = 0;
+  int base = 0;
+
+  for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
+  if (!process->bytes[14]) return;
+  for (int i = 0; i < 40; i++) { /* PATH_MAX and a little */
+    long got = bpf_probe_read_user_str(chunk, sizeof(chunk),
+                                       (void *)(path + length));
+
+    if (got <= 0) return;
+    length += got - 1;
+    if (got < (long)sizeof(chunk)) break;
+  }
+  start = length > NM_NAME_BYTES ? path + length - NM_NAME_BYTES : path;
+  /* The last bytes of the path; base becomes where its last part begins. */
+  if (bpf_probe_read_user_str(chunk, NM_NAME_BYTES + 1, (void *)start) <= 0)
+    return;
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    if (!chunk[i]) break;
+    if (chunk[i] == '/') base = i + 1;
+  }
+  if (bpf_probe_read_user_str(chunk, NM_NAME_BYTES + 1,
+                              (void *)(start + base)) <= 0)
+    return;
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    if (!chunk[i]) break;
+    process->bytes[i] = chunk[i];
+  }
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(nm_exec, struct task_struct *task, int old_pid,
+             struct linux_binprm *bprm) {
+  struct nm_process process = {};
+  __u32 tgid = task->tgid;
+
+  name_of_exec(task, bprm, &process);
+  classify(&process);
+  if (bpf_map_update_elem(&nm_processes, &tgid, &process, BPF_ANY)) {
+    bpf_map_delete_elem(&nm_processes, &tgid);
+    COUNT(processes_full, 1);
+  }
+  return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(nm_fork, struct task_struct *parent, struct task_struct *child) {
+  __u32 from = parent->tgid, to = child->tgid;
+  struct nm_process *process;
+
+  if (from == to) return 0; /* a thread */
+  process = bpf_map_lookup_elem(&nm_processes, &from);
+  if (!process) {
+    bpf_map_delete_elem(&nm_processes, &to);
+    return 0;
+  }
+  if (bpf_map_update_elem(&nm_processes, &to, process, BPF_ANY))
+    COUNT(processes_full, 1);
+  return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(nm_exit, struct task_struct *task) {
+  __u32 tgid = task->tgid;
+
+  /* Decremented before the tracepoint: 0 when the last thread leaves. */
+  if (task->signal->live.counter) return 0;
+  bpf_map_delete_elem(&nm_processes, &tgid);
+  return 0;
+}
+
+/* --- The loader's commands ------------------------------------------------ */
+
+SEC("tc")
+int nm_control(struct __sk_buff *skb) {
+  struct nm_control request = {};
+  struct nm_name_key key = {};
+  struct nm_info *info;
+  __u32 zero = 0;
+  __u32 retired;
+
+  if (bpf_skb_load_bytes(skb, 0, &request, sizeof(request))) return -1;
+  info = bpf_map_lookup_elem(&nm_info, &zero);
+  if (!info) return -1;
+  switch (request.command) {
+    case NM_COMMAND_INFO:
+      retired = info->retired;
+      if (bpf_skb_load_bytes(skb, sizeof(request), info, sizeof(*info)))
+        return -1;
+      info->retired = retired;
+      return 0;
+    case NM_COMMAND_RETIRE:
+      *(volatile __u32 *)&info->retired = 1;
+      return 0;
+    case NM_COMMAND_NAME:
+      if (bpf_skb_load_bytes(skb, sizeof(request), &key, sizeof(key)))
+        return -1;
+      return name_id(&key);
+  }
+  return -1;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

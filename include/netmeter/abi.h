@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * The layout of the maps that netmeter-loader pins, and the numbers of the
+ * control channel. Plain C: the BPF programs, the loader, the library and any
+ * other reader include this one file.
+ *
+ * A reader maps `info`, `names`, `stats` and `counters` read-only and needs
+ * nothing else:
+ *
+ *   sum over cpu of counters[slot * info->num_cpus + cpu]     one series
+ *   names[cell->service], names[cell->destination]            its names
+ *
+ * The maps are frozen: no user, root included, can write them; the programs
+ * go on counting. All integers are in host byte order. Readers of another
+ * major version must refuse; fields are only ever added at the end, in
+ * reserved space, with a new minor version.
+ */
+#ifndef NETMETER_ABI_H_
+#define NETMETER_ABI_H_
+
+#ifndef __BPF__
+#include <stdint.h>
+typedef uint8_t nm_u8;
+typedef uint16_t nm_u16;
+typedef uint32_t nm_u32;
+typedef uint64_t nm_u64;
+#else
+typedef unsigned char nm_u8;
+typedef unsigned short nm_u16;
+typedef unsigned int nm_u32;
+typedef unsigned long long nm_u64;
+#endif
+
+#ifdef __cplusplus
+#define NM_STATIC_ASSERT(condition) static_assert(condition, #condition)
+#else
+#define NM_STATIC_ASSERT(condition) _Static_assert(condition, #condition)
+#endif
+
+#define NM_MAGIC 0x314d54454e42494cULL /* "LIBNETM1" in memory */
+#define NM_ABI_MAJOR 1
+#define NM_ABI_MINOR 0
+
+#define NM_NAME_BYTES 64
+
+/*
+ * Control channel: setsockopt(fd, NM_SOL, NM_REGISTER, name, length) names the
+ * calling process, NM_TAG names the destination of the socket fd. 1 to
+ * NM_NAME_BYTES bytes, no NUL. Without a loaded meter the kernel answers
+ * ENOPROTOOPT (EOPNOTSUPP on Unix sockets); EPERM means loaded, but refused.
+ */
+#define NM_SOL 0x6e74
+#define NM_REGISTER 1
+#define NM_TAG 2
+
+enum nm_kind {
+  NM_KIND_NONE = 0,
+  NM_KIND_SERVICE = 1,      /* registered, or named by the configuration */
+  NM_KIND_BINARY = 2,       /* any other process, by its executable */
+  NM_KIND_UNATTRIBUTED = 3, /* a socket that no process owns */
+  NM_KIND_OVERFLOW = 4,     /* the table of series or of names was full */
+  NM_KIND_DESTINATION = 5,  /* of a name only, never of a series */
+};
+
+enum nm_transport {
+  NM_TRANSPORT_OTHER = 0,
+  NM_TRANSPORT_TCP = 1,
+  NM_TRANSPORT_UDP = 2,
+  NM_TRANSPORT_SCTP = 3,
+  NM_TRANSPORT_ICMP = 4, /* ICMP and ICMPv6 */
+  NM_TRANSPORT_COUNT = 5,
+};
+
+enum nm_path {
+  NM_PATH_DIRECT = 0, /* over any interface but loopback */
+  NM_PATH_PROXY = 1,  /* over loopback, to or from a proxy port */
+  NM_PATH_COUNT = 2,
+};
+
+/* Bits of nm_cell.flags. */
+#define NM_FLAG_REGISTERED 1 /* the service registered itself: it publishes */
+
+/* Name 0 is the empty name. */
+#define NM_NAME_EMPTY 0
+#define NM_NAME_UNATTRIBUTED 1
+#define NM_NAME_OVERFLOW 2
+#define NM_NAME_FIRST 3
+
+/*
+ * Slot 0 is never used. The next slots are the reserved series, so that there
+ * is always room for them; slots from NM_SLOT_FIRST on are handed out.
+ */
+#define NM_SLOT_RESERVED(name, transport, path)                    \
+  (1 + (((name)-NM_NAME_UNATTRIBUTED) * NM_TRANSPORT_COUNT +       \
+        (transport)) * NM_PATH_COUNT + (path))
+#define NM_SLOT_FIRST 21
+#define NM_MAX_SERIES_LIMIT 65535
+
+/*
+ * One CPU's part of one series; one cache line. A cell is in use when its
+ * service is not 0; the first eight bytes never change again, but for flags.
+ * Counters only grow, until `netmeter-loader unload` or a reboot.
+ */
+struct nm_cell {
+  nm_u16 service;     /* index in names */
+  nm_u16 destination; /* index in names, 0: not known */
+  nm_u8 transport;    /* enum nm_transport */
+  nm_u8 path;         /* enum nm_path */
+  nm_u8 kind;         /* enum nm_kind */
+  nm_u8 flags;        /* NM_FLAG_* */
+  nm_u64 tx_bytes;    /* network layer: IP header and up, as on the link */
+  nm_u64 rx_bytes;
+  nm_u64 tx_packets; /* on the link: a GSO packet counts its segments */
+  nm_u64 rx_packets;
+  nm_u64 tx_payload_bytes; /* TCP: each byte once */
+  nm_u64 rx_payload_bytes; /* TCP: in order and acknowledged by us */
+  nm_u64 tx_retransmit_bytes;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_cell) == 2 * 2 + 4 * 1 + 7 * 8);
+
+struct nm_name {
+  nm_u16 length; /* 0: not in use */
+  nm_u8 kind;    /* enum nm_kind */
+  nm_u8 encoding; /* 0: the bytes as they are */
+  nm_u32 pad;
+  nm_u8 bytes[NM_NAME_BYTES]; /* any bytes but NUL; NUL after length */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
+
+/* Losses and fill levels. Counters unless said otherwise. */
+struct nm_stats {
+  nm_u64 slots_taken;      /* from the free list, ever: slots in use are below
+                              NM_SLOT_FIRST + slots_taken */
+  nm_u64 series_used;      /* level; without the reserved ones */
+  nm_u64 names_used;       /* level; without the reserved ones */
+  nm_u64 series_full;      /* packets that went to overflow: no free slot */
+  nm_u64 names_full;       /* names that became overflow: no free name */
+  nm_u64 processes_full;   /* processes named late, or not: table full */
+  nm_u64 sockets_claimed;  /* sockets that got an entry of the socket table */
+  nm_u64 sockets_freed;    /* ... and gave it back */
+  nm_u64 sockets_taken;    /* sockets kept in socket storage: entry in use */
+  nm_u64 storage_failed;   /* packets unattributed: no memory for storage */
+  nm_u64 header_errors;    /* packets counted as `other`: unreadable header */
+  nm_u64 unowned_sockets;  /* sockets without an owner (kernel, before load) */
+  nm_u64 registrations;    /* successful NM_REGISTER calls */
+  nm_u64 refused_controls; /* NM_SOL calls that were refused */
+  nm_u64 reserved[18];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 14 * 8 + 18 * 8);
+
+/* Bits of nm_info.features: optional parts that are active. */
+#define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */
+#define NM_FEATURE_SOCKET_TABLE (1ULL << 1)     /* sockops: hot path */
+#define NM_FEATURE_CONTROL (1ULL << 2)          /* setsockopt channel */
+#define NM_FEATURE_GROUP_ACCESS (1ULL << 3)     /* pins readable by group */
+
+#define NM_VERSION_BYTES 32
+#define NM_KERNEL_BYTES 64
+#define NM_PATH_BYTES 256
+#define NM_REASONS_BYTES 320
+
+struct nm_info {
+  nm_u64 magic;
+  nm_u16 abi_major;
+  nm_u16 abi_minor;
+  nm_u32 info_size;  /* sizeof(struct nm_info) of the loader */
+  nm_u32 cell_size;
+  nm_u32 name_size;
+  nm_u32 stats_size;
+  nm_u32 num_cpus;   /* possible CPUs: cells per series */
+  nm_u32 max_series; /* slots, reserved ones included */
+  nm_u32 max_names;
+  nm_u32 max_processes;
+  nm_u32 max_sockets;
+  nm_u64 created_ns;    /* CLOCK_REALTIME of the load that made the maps */
+  nm_u64 loaded_ns;     /* CLOCK_REALTIME of the last load or upgrade */
+  nm_u64 features;      /* NM_FEATURE_* */
+  nm_u64 build_id;      /* of the BPF object */
+  nm_u64 config_id;     /* of the configuration */
+  nm_u64 cgroup_id;
+  nm_u32 retired;       /* not 0: unloaded or replaced, open again */
+  nm_u32 pad;
+  char version[NM_VERSION_BYTES]; /* of the loader */
+  char kernel[NM_KERNEL_BYTES];   /* uname -r at load */
+  char cgroup[NM_PATH_BYTES];
+  char reasons[NM_REASONS_BYTES]; /* why optional parts are off, a line each */
+  nm_u8 reserved[248];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_info) ==
+                 8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
+                     NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES + 248);
+
+/* Key of `series`, for people and for the loader; readers need only cells. */
+struct nm_series_key {
+  nm_u16 service;
+  nm_u16 destination;
+  nm_u8 transport;
+  nm_u8 path;
+  nm_u16 pad;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_series_key) == 2 * 2 + 2 * 1 + 2);
+
+struct nm_series_value {
+  nm_u32 slot;
+  nm_u32 kind;
+  char service_name[NM_NAME_BYTES];
+  char destination_name[NM_NAME_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_series_value) == 2 * 4 + 2 * NM_NAME_BYTES);
+
+#endif /* NETMETER_ABI_H_ */

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Start here. netmeter::Meter reads how many bytes each service of this host
+// sent and received, to which destination, from the maps that netmeter-loader
+// pinned. Reading is plain memory loads: after Open() no call here makes a
+// system call, except where it says so.
+//
+//   netmeter::MeterOptions options;
+//   options.service = "subscriberdb";
+//   auto meter = netmeter::Meter::Open(options);
+//   if (!meter.ok()) return meter.status();
+//   auto samples = (*meter)->ReadService();
+//   if (samples.ok())
+//     for (const netmeter::Sample& s : *samples)
+//       std::cout << s.destination << " " << s.tx_bytes << "\n";
+//
+// Threads: every method of Meter may be called from any thread at any time.
+// The library never throws, aborts, prints, forks, starts a thread or installs
+// a process-wide hook.
+
+#ifndef NETMETER_METER_H_
+#define NETMETER_METER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+
+enum class Kind { kService = 1, kBinary, kUnattributed, kOverflow };
+enum class Transport { kOther = 0, kTcp, kUdp, kSctp, kIcmp };
+enum class Path { kDirect = 0, kProxy };
+
+// The words of `netmeter list --json` and of the metric labels, such as
+// "service", "tcp", "direct". Never null.
+const char* KindName(Kind kind);
+const char* TransportName(Transport transport);
+const char* PathName(Path path);
+
+// One series. Counters are totals since the maps were made (first `load`, or
+// the `load` after an `unload`), in bytes and packets; they never decrease.
+struct Sample {
+  Kind kind = Kind::kUnattributed;
+  std::string name;         // of the service or binary; any bytes but NUL
+  std::string destination;  // empty: not known
+  Transport transport = Transport::kOther;
+  Path path = Path::kDirect;
+  bool registered = false;  // the service called Register(): it publishes
+
+  // Network-layer bytes as on the link: IP header, transport header, payload;
+  // each segment of a GSO or GRO packet with its own headers, retransmissions
+  // included. Without link headers: add 14 bytes a packet for Ethernet.
+  uint64_t tx_bytes = 0;
+  uint64_t rx_bytes = 0;
+  uint64_t tx_packets = 0;
+  uint64_t rx_packets = 0;
+  // Transport payload. TCP: each byte once, however often it was sent; what
+  // arrived in order, as of our last acknowledgement.
+  uint64_t tx_payload_bytes = 0;
+  uint64_t rx_payload_bytes = 0;
+  uint64_t tx_retransmit_bytes = 0;  // TCP payload that was sent again
+};
+
+// The meter's own state, see abi.h for the counters' exact meaning.
+struct Health {
+  std::string version;     // of the loader that loaded the programs
+  std::string cgroup;      // whose traffic is counted
+  uint64_t created_ns = 0;  // CLOCK_REALTIME at which counting began
+  uint64_t loaded_ns = 0;   // ... of the last load or upgrade
+  uint32_t series = 0;      // in use
+  uint32_t max_series = 0;
+  uint32_t names = 0;
+  uint32_t max_names = 0;
+  // What was not attributed as it should have been, by reason. Nothing of it
+  // is missing in the sum over all series.
+  uint64_t series_full_packets = 0;
+  uint64_t names_full = 0;
+  uint64_t processes_full = 0;
+  uint64_t storage_failed_packets = 0;
+  uint64_t header_error_packets = 0;
+};
+
+struct MeterOptions {
+  // Where netmeter-loader pinned the maps (its --pin-dir).
+  std::string pin_dir = "/run/netmeter";
+
+  // If not empty, Open() registers this process under this name, as
+  // Register() does; 1 to 64 bytes without NUL.
+  std::string service;
+
+  // If true, Open() succeeds without a loaded meter, too, and reads answer
+  // Unavailable until there is one. The meter, its upgrades and its reloads
+  // are then picked up by the reads, which look for it at most once a second
+  // (a few system calls each time), and the service is registered again.
+  // If false, reads answer FailedPrecondition once the meter was unloaded;
+  // upgrades that keep the maps are not noticed in either mode.
+  bool wait_for_loader = false;
+};
+
+class Meter {
+ public:
+  // Maps the pinned maps of options.pin_dir: the pins directly or, where the
+  // kernel refuses bpf(2) to this user (before 5.19 with
+  // kernel.unprivileged_bpf_disabled set), by the descriptors that
+  // `netmeter-loader serve-fds` hands out. Costs some 20 system calls.
+  //   NotFound            the loader has not run
+  //   PermissionDenied    not root and not in the group of the pins
+  //   FailedPrecondition  the maps are of another ABI version
+  //   InvalidArgument     options.service is no valid name
+  // With wait_for_loader only InvalidArgument is returned.
+  static absl::StatusOr<std::unique_ptr<Meter>> Open(
+      const MeterOptions& options = MeterOptions());
+
+  ~Meter();
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
+
+  // Names this process: sockets that it opens from now on, and those of the
+  // processes it forks, are counted under `service`. Ends at exec. Sockets
+  // that are open already keep their name. Three system calls (socket,
+  // setsockopt, close; see setsockopt(2)), no privilege needed. A second call
+  // renames.
+  //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
+  //   NotFound          no meter is loaded for this process's cgroup
+  //   PermissionDenied  the meter refused: its tables are full
+  //   ResourceExhausted no descriptor was left for the call
+  // With wait_for_loader the name is kept and registered when the meter
+  // appears; only InvalidArgument is returned then.
+  absl::Status Register(absl::string_view service);
+
+  // The series of the service that this Meter registered, in no particular
+  // order; empty until the first packet. O(series of the service) after the
+  // first call.
+  //   FailedPrecondition  Register() has not been called; or unloaded since
+  //   Unavailable         wait_for_loader, and no meter is loaded yet
+  absl::StatusOr<std::vector<Sample>> ReadService() const;
+
+  // The series of one service by name, whoever registered it.
+  absl::StatusOr<std::vector<Sample>> ReadService(
+      absl::string_view service) const;
+
+  // All series of the meter. Errors as ReadService() but for the first.
+  absl::StatusOr<std::vector<Sample>> ReadHost() const;
+
+  absl::StatusOr<Health> ReadHealth() const;
+
+ private:
+  class Impl;
+  explicit Meter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Names the destination of the traffic of one socket, in front of every rule:
+// TagSocket(fd, "streamer"). Takes effect with the socket's next packet; only
+// for sockets of services. One system call. Errors as Meter::Register, and
+// InvalidArgument where fd is no socket. Needs no Meter.
+absl::Status TagSocket(int fd, absl::string_view destination);
+
+}  // namespace netmeter
+
+#endif  // NETMETER_METER_H_

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The layout and the numbers of version 1, written out a second time: whoever
+// changes one changes what programs on other hosts were built with.
+#include "netmeter/abi.h"
+
+#include <gtest/gtest.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <set>
+
+namespace {
+
+TEST(Abi, SizesAreThoseOfVersionOne) {
+  EXPECT_EQ(sizeof(nm_cell), 64u);
+  EXPECT_EQ(sizeof(nm_name), 72u);
+  EXPECT_EQ(sizeof(nm_stats), 256u);
+  EXPECT_EQ(sizeof(nm_info), 1024u);
+  EXPECT_EQ(sizeof(nm_series_key), 8u);
+  EXPECT_EQ(sizeof(nm_series_value), 136u);
+}
+
+TEST(Abi, CellsAreSelfDescribing) {
+  EXPECT_EQ(offsetof(nm_cell, service), 0u);
+  EXPECT_EQ(offsetof(nm_cell, destination), 2u);
+  EXPECT_EQ(offsetof(nm_cell, transport), 4u);
+  EXPECT_EQ(offsetof(nm_cell, path), 5u);
+  EXPECT_EQ(offsetof(nm_cell, kind), 6u);
+  EXPECT_EQ(offsetof(nm_cell, flags), 7u);
+  EXPECT_EQ(offsetof(nm_cell, tx_bytes), 8u);
+  EXPECT_EQ(offsetof(nm_cell, rx_bytes), 16u);
+  EXPECT_EQ(offsetof(nm_cell, tx_packets), 24u);
+  EXPECT_EQ(offsetof(nm_cell, rx_packets), 32u);
+  EXPECT_EQ(offsetof(nm_cell, tx_payload_bytes), 40u);
+  EXPECT_EQ(offsetof(nm_cell, rx_payload_bytes), 48u);
+  EXPECT_EQ(offsetof(nm_cell, tx_retransmit_bytes), 56u);
+}
+
+TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
+  EXPECT_EQ(offsetof(nm_name, length), 0u);
+  EXPECT_EQ(offsetof(nm_name, bytes), 8u);
+  EXPECT_EQ(offsetof(nm_info, magic), 0u);
+  EXPECT_EQ(offsetof(nm_info, abi_major), 8u);
+  EXPECT_EQ(offsetof(nm_info, abi_minor), 10u);
+  EXPECT_EQ(offsetof(nm_info, info_size), 12u);
+  EXPECT_EQ(offsetof(nm_info, num_cpus), 28u);
+  EXPECT_EQ(offsetof(nm_info, max_series), 32u);
+  EXPECT_EQ(offsetof(nm_info, max_names), 36u);
+  EXPECT_EQ(offsetof(nm_info, created_ns), 48u);
+  EXPECT_EQ(offsetof(nm_info, retired), 96u);
+  EXPECT_EQ(offsetof(nm_info, version), 104u);
+  EXPECT_EQ(offsetof(nm_info, reserved), 776u);
+  EXPECT_EQ(offsetof(nm_stats, slots_taken), 0u);
+  EXPECT_EQ(offsetof(nm_stats, refused_controls), 104u);
+}
+
+TEST(Abi, MagicIsReadableInMemory) {
+  const nm_u64 magic = NM_MAGIC;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  EXPECT_EQ(memcmp(&magic, "LIBNETM1", 8), 0);
+#endif
+}
+
+TEST(Abi, ReservedSlotsAreDistinctAndBelowTheFirst) {
+  std::set<int> slots;
+  for (int name = NM_NAME_UNATTRIBUTED; name <= NM_NAME_OVERFLOW; ++name) {
+    for (int transport = 0; transport < NM_TRANSPORT_COUNT; ++transport) {
+      for (int path = 0; path < NM_PATH_COUNT; ++path) {
+        slots.insert(NM_SLOT_RESERVED(name, transport, path));
+      }
+    }
+  }
+  EXPECT_EQ(slots.size(), 20u);
+  EXPECT_EQ(*slots.begin(), 1);
+  EXPECT_EQ(*slots.rbegin(), NM_SLOT_FIRST - 1);
+}
+
+TEST(Abi, ControlNumbersAreThoseOfVersionOne) {
+  EXPECT_EQ(NM_SOL, 0x6e74);
+  EXPECT_EQ(NM_REGISTER, 1);
+  EXPECT_EQ(NM_TAG, 2);
+  EXPECT_EQ(NM_NAME_BYTES, 64);
+}
+
+}  // namespace

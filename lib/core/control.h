@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The control channel: setsockopt() calls that the BPF programs answer.
+//
+//   absl::Status status = RegisterProcess("subscriberdb");
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_CORE_CONTROL_H_
+#define NETMETER_LIB_CORE_CONTROL_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+namespace internal {
+
+// InvalidArgument unless name has 1 to NM_NAME_BYTES bytes and no NUL. `what`
+// is the name's role, for the message.
+absl::Status CheckName(absl::string_view what, absl::string_view name);
+
+// NM_REGISTER on a socket of its own; errors as Meter::Register().
+absl::Status RegisterProcess(absl::string_view service);
+
+// NM_TAG on fd; errors as netmeter::TagSocket().
+absl::Status TagDescriptor(int fd, absl::string_view destination);
+
+// What a failed setsockopt() of the channel means.
+absl::Status ControlError(int error, absl::string_view what);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CORE_CONTROL_H_

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "netmeter/meter.h"
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/control.h"
+#include "lib/core/series_reader.h"
+#include "lib/core/shared_maps.h"
+
+namespace netmeter {
+namespace {
+
+using internal::SeriesReader;
+using internal::SharedMaps;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kRetryInterval(1);
+
+// One meter of the kernel, opened.
+struct Source {
+  explicit Source(std::shared_ptr<const SharedMaps> shared)
+      : maps(std::move(shared)), reader(maps->view()) {}
+
+  const std::shared_ptr<const SharedMaps> maps;
+  SeriesReader reader;
+};
+
+}  // namespace
+
+const char* KindName(Kind kind) {
+  switch (kind) {
+    case Kind::kService:
+      return "service";
+    case Kind::kBinary:
+      return "binary";
+    case Kind::kUnattributed:
+      return "unattributed";
+    case Kind::kOverflow:
+      return "overflow";
+  }
+  return "unknown";
+}
+
+const char* TransportName(Transport transport) {
+  switch (transport) {
+    case Transport::kOther:
+      return "other";
+    case Transport::kTcp:
+      return "tcp";
+    case Transport::kUdp:
+      return "udp";
+    case Transport::kSctp:
+      return "sctp";
+    case Transport::kIcmp:
+      return "icmp";
+  }
+  return "unknown";
+}
+
+const char* PathName(Path path) {
+  switch (path) {
+    case Path::kDirect:
+      return "direct";
+    case Path::kProxy:
+      return "proxy";
+  }
+  return "unknown";
+}
+
+class Meter::Impl {
+ public:
+  explicit Impl(const MeterOptions& options) : options_(options) {}
+
+  absl::Status Open() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::Status status = Reopen();
+    return options_.wait_for_loader ? absl::OkStatus() : status;
+  }
+
+  absl::Status Register(absl::string_view service) {
+    const absl::Status valid = internal::CheckName("service name", service);
+    if (!valid.ok()) return valid;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::Status status = internal::RegisterProcess(service);
+    if (!status.ok() && !options_.wait_for_loader) return status;
+    service_ = std::string(service);
+    registered_ = status.ok();
+    next_registration_ = Clock::now() + kRetryInterval;
+    return absl::OkStatus();
+  }
+
+  // The source to read from: usually the one we have, by one load.
+  absl::StatusOr<std::shared_ptr<Source>> Current() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (source_ != nullptr && source_->maps->retired()) {
+      // An upgrade publishes the new maps before it retires the old ones, so
+      // looking now is worth it; after an unload nothing will be there.
+      source_.reset();
+      const absl::Status status = Reopen();
+      if (absl::IsNotFound(status) && !options_.wait_for_loader) {
+        unloaded_ = true;
+      }
+    }
+    if (source_ == nullptr) {
+      if (unloaded_) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("the meter at ", options_.pin_dir,
+                         " was unloaded (open again after: netmeter-loader "
+                         "load)"));
+      }
+      if (Clock::now() >= next_open_) (void)Reopen();
+      if (source_ == nullptr) {
+        if (!options_.wait_for_loader) return open_error_;
+        return absl::UnavailableError(
+            absl::StrCat("waiting for a meter: ", open_error_.message()));
+      }
+    }
+    RegisterIfDue();
+    return source_;
+  }
+
+  absl::StatusOr<std::string> service() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (service_.empty()) {
+      return absl::FailedPreconditionError(
+          "no service is registered (call Register, or set "
+          "MeterOptions.service)");
+    }
+    return service_;
+  }
+
+ private:
+  // Sets source_, or open_error_ and when to look again.
+  absl::Status Reopen() {
+    next_open_ = Clock::now() + kRetryInterval;
+    absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
+        SharedMaps::Open(options_.pin_dir);
+    if (maps.ok() && (*maps)->retired()) {
+      maps = absl::NotFoundError(absl::StrCat("no meter at ", options_.pin_dir,
+                                              " (it was unloaded)"));
+    }
+    open_error_ = maps.status();
+    if (!maps.ok()) return open_error_;
+    source_ = std::make_shared<Source>(*std::move(maps));
+    // Another meter may know nothing of this process.
+    registered_ = false;
+    next_registration_ = Clock::time_point::min();
+    return absl::OkStatus();
+  }
+
+  void RegisterIfDue() {
+    if (service_.empty() || registered_) return;
+    if (Clock::now() < next_registration_) return;
+    next_registration_ = Clock::now() + kRetryInterval;
+    registered_ = internal::RegisterProcess(service_).ok();
+  }
+
+  const MeterOptions options_;
+  mutable std::mutex mutex_;
+  // All below guarded by mutex_.
+  std::shared_ptr<Source> source_;
+  absl::Status open_error_;
+  bool unloaded_ = false;  // for good: without wait_for_loader
+  Clock::time_point next_open_ = Clock::time_point::min();
+  std::string service_;
+  bool registered_ = false;  // with the meter of source_
+  Clock::time_point next_registration_ = Clock::time_point::min();
+};
+
+Meter::Meter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Meter::~Meter() = default;
+
+absl::StatusOr<std::unique_ptr<Meter>> Meter::Open(
+    const MeterOptions& options) {
+  if (options.pin_dir.empty()) {
+    return absl::InvalidArgumentError("MeterOptions.pin_dir is empty");
+  }
+  if (!options.service.empty()) {
+    const absl::Status valid =
+        internal::CheckName("service name", options.service);
+    if (!valid.ok()) return valid;
+  }
+  std::unique_ptr<Impl> impl(new Impl(options));
+  absl::Status status = impl->Open();
+  if (status.ok() && !options.service.empty()) {
+    status = impl->Register(options.service);
+  }
+  if (!status.ok()) return status;
+  return std::unique_ptr<Meter>(new Meter(std::move(impl)));
+}
+
+absl::Status Meter::Register(absl::string_view service) {
+  return impl_->Register(service);
+}
+
+absl::StatusOr<std::vector<Sample>> Meter::ReadService() const {
+  const absl::StatusOr<std::string> service = impl_->service();
+  if (!service.ok()) return service.status();
+  return ReadService(*service);
+}
+
+absl::StatusOr<std::vector<Sample>> Meter::ReadService(
+    absl::string_view service) const {
+  const auto source = impl_->Current();
+  if (!source.ok()) return source.status();
+  return (*source)->reader.ReadService(service);
+}
+
+absl::StatusOr<std::vector<Sample>> Meter::ReadHost() const {
+  const auto source = impl_->Current();
+  if (!source.ok()) return source.status();
+  return (*source)->reader.ReadAll();
+}
+
+absl::StatusOr<Health> Meter::ReadHealth() const {
+  const auto source = impl_->Current();
+  if (!source.ok()) return source.status();
+  return (*source)->reader.ReadHealth();
+}
+
+absl::Status TagSocket(int fd, absl::string_view destination) {
+  return internal::TagDescriptor(fd, destination);
+}
+
+}  // namespace netmeter

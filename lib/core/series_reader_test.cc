@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/core/series_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr size_t kWords = sizeof(nm_cell) / sizeof(nm_u64);
+
+// The four maps on the heap, exactly as large as the view says, so that
+// AddressSanitizer sees a read that is out of bounds.
+class Buffers {
+ public:
+  Buffers(uint32_t num_cpus, uint32_t max_series, uint32_t max_names)
+      : info_(1),
+        words_(size_t{num_cpus} * max_series * kWords),
+        names_(max_names),
+        stats_(1) {
+    view_.info = info_.data();
+    view_.counters = words_.data();
+    view_.names = names_.data();
+    view_.stats = stats_.data();
+    view_.num_cpus = num_cpus;
+    view_.max_series = max_series;
+    view_.max_names = max_names;
+    SetName(NM_NAME_UNATTRIBUTED, "unattributed");
+    SetName(NM_NAME_OVERFLOW, "overflow");
+  }
+
+  const MapView& view() const { return view_; }
+  nm_info& info() { return info_[0]; }
+  nm_stats& stats() { return stats_[0]; }
+  nm_name& name(uint32_t id) { return names_[id]; }
+  std::vector<nm_u64>& words() { return words_; }
+  std::vector<nm_name>& names() { return names_; }
+
+  nm_u64* Word(uint32_t slot, uint32_t cpu, size_t offset) {
+    return &words_[(size_t{slot} * view_.num_cpus + cpu) * kWords +
+                   offset / sizeof(nm_u64)];
+  }
+
+  void SetName(uint32_t id, const std::string& name) {
+    memcpy(names_[id].bytes, name.data(), name.size());
+    __atomic_store_n(&names_[id].length, static_cast<nm_u16>(name.size()),
+                     __ATOMIC_RELEASE);
+  }
+
+  void SetHead(uint32_t slot, uint32_t cpu, nm_u16 service, nm_u16 destination,
+               uint8_t kind = NM_KIND_SERVICE,
+               uint8_t transport = NM_TRANSPORT_TCP,
+               uint8_t path = NM_PATH_DIRECT, uint8_t flags = 0) {
+    nm_cell cell = {};
+    cell.service = service;
+    cell.destination = destination;
+    cell.kind = kind;
+    cell.transport = transport;
+    cell.path = path;
+    cell.flags = flags;
+    nm_u64 head;
+    memcpy(&head, &cell, sizeof(head));
+    __atomic_store_n(Word(slot, cpu, 0), head, __ATOMIC_RELEASE);
+  }
+
+  void Add(uint32_t slot, uint32_t cpu, size_t offset, nm_u64 value) {
+    __atomic_fetch_add(Word(slot, cpu, offset), value, __ATOMIC_RELAXED);
+  }
+
+ private:
+  std::vector<nm_info> info_;
+  std::vector<nm_u64> words_;
+  std::vector<nm_name> names_;
+  std::vector<nm_stats> stats_;
+  MapView view_;
+};
+
+TEST(SeriesReader, OfAnEmptyMeterHasNoSeries) {
+  Buffers buffers(2, 64, 8);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+  EXPECT_THAT(reader.ReadService("mme"), IsEmpty());
+  EXPECT_THAT(reader.ReadService(""), IsEmpty());
+}
+
+TEST(SeriesReader, SumsTheCpusOfASeries) {
+  Buffers buffers(3, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "streamer");
+  buffers.stats().slots_taken = 1;
+  // CPU 1 has never seen this series.
+  for (const uint32_t cpu : {0u, 2u}) {
+    buffers.SetHead(21, cpu, 3, 4, NM_KIND_SERVICE, NM_TRANSPORT_UDP,
+                    NM_PATH_PROXY);
+    for (size_t word = 1; word < kWords; ++word) {
+      buffers.Add(21, cpu, word * sizeof(nm_u64), word * 100 + cpu);
+    }
+  }
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].kind, Kind::kService);
+  EXPECT_EQ(samples[0].name, "mme");
+  EXPECT_EQ(samples[0].destination, "streamer");
+  EXPECT_EQ(samples[0].transport, Transport::kUdp);
+  EXPECT_EQ(samples[0].path, Path::kProxy);
+  EXPECT_FALSE(samples[0].registered);
+  EXPECT_EQ(samples[0].tx_bytes, 202u);
+  EXPECT_EQ(samples[0].rx_bytes, 402u);
+  EXPECT_EQ(samples[0].tx_packets, 602u);
+  EXPECT_EQ(samples[0].rx_packets, 802u);
+  EXPECT_EQ(samples[0].tx_payload_bytes, 1002u);
+  EXPECT_EQ(samples[0].rx_payload_bytes, 1202u);
+  EXPECT_EQ(samples[0].tx_retransmit_bytes, 1402u);
+}
+
+TEST(SeriesReader, OrsTheFlagsOfTheCpus) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_taken = 1;
+  buffers.SetHead(21, 0, 3, 0);
+  SeriesReader reader(buffers.view());
+  EXPECT_FALSE(reader.ReadAll()[0].registered);
+  buffers.SetHead(21, 1, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+                  NM_PATH_DIRECT, NM_FLAG_REGISTERED);
+  ASSERT_THAT(reader.ReadAll(), SizeIs(1));
+  EXPECT_TRUE(reader.ReadAll()[0].registered);
+}
+
+TEST(SeriesReader, ReadsReservedSeriesWithoutAnySlotTaken) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetHead(NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, NM_TRANSPORT_ICMP,
+                                   NM_PATH_DIRECT),
+                  0, NM_NAME_UNATTRIBUTED, 0, NM_KIND_UNATTRIBUTED,
+                  NM_TRANSPORT_ICMP);
+  buffers.SetHead(
+      NM_SLOT_RESERVED(NM_NAME_OVERFLOW, NM_TRANSPORT_TCP, NM_PATH_PROXY), 0,
+      NM_NAME_OVERFLOW, 0, NM_KIND_OVERFLOW, NM_TRANSPORT_TCP, NM_PATH_PROXY);
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].kind, Kind::kUnattributed);
+  EXPECT_EQ(samples[0].name, "unattributed");
+  EXPECT_EQ(samples[1].kind, Kind::kOverflow);
+  EXPECT_EQ(samples[1].path, Path::kProxy);
+}
+
+TEST(SeriesReader, LooksAgainAtSlotsThatWereNotInUse) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_taken = 3;
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+  buffers.SetHead(22, 1, 3, 0);
+  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
+  buffers.SetHead(21, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
+  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
+  EXPECT_THAT(reader.ReadService("mme"), SizeIs(2));
+}
+
+TEST(SeriesReader, SeesNoSlotThatIsNotHandedOut) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetHead(21, 0, 3, 0);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+  buffers.stats().slots_taken = 1;
+  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
+}
+
+TEST(SeriesReader, SumsTwoSlotsOfOneKey) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_taken = 2;
+  for (const uint32_t slot : {21u, 22u}) {
+    buffers.SetHead(slot, 0, 3, 0);
+    buffers.Add(slot, 0, offsetof(nm_cell, tx_bytes), slot);
+  }
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadService("mme");
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].tx_bytes, 43u);
+}
+
+TEST(SeriesReader, ReadServiceHasServicesOnlyAndOneOnly) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "other");
+  buffers.stats().slots_taken = 3;
+  buffers.SetHead(21, 0, 3, 0, NM_KIND_BINARY);
+  buffers.SetHead(22, 0, 3, 4, NM_KIND_SERVICE);
+  buffers.SetHead(23, 0, 4, 3, NM_KIND_SERVICE);
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadService("mme");
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].kind, Kind::kService);
+  EXPECT_EQ(samples[0].destination, "other");
+  EXPECT_THAT(reader.ReadAll(), SizeIs(3));
+}
+
+TEST(SeriesReader, ReadsNamesOfAnyBytesUpToTheFullLength) {
+  Buffers buffers(1, 64, 8);
+  const std::string longest(NM_NAME_BYTES, '\xff');
+  buffers.SetName(3, longest);
+  buffers.SetName(7, "x");
+  buffers.stats().slots_taken = 1;
+  buffers.SetHead(21, 0, 3, 7);
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].name, longest);
+  EXPECT_EQ(samples[0].destination, "x");
+}
+
+TEST(SeriesReader, SkipsCellsThatMakeNoSense) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.name(4).length = NM_NAME_BYTES + 1;
+  buffers.name(5).length = 3;  // NUL within
+  buffers.stats().slots_taken = 9;
+  buffers.SetHead(21, 0, 8, 0);                      // past the names
+  buffers.SetHead(22, 0, 65535, 0);                  // far past the names
+  buffers.SetHead(23, 0, 3, 8);                      // destination past them
+  buffers.SetHead(24, 0, 4, 0);                      // name too long
+  buffers.SetHead(25, 0, 5, 0);                      // name with a NUL
+  buffers.SetHead(26, 0, 6, 0);                      // name not in use
+  buffers.SetHead(27, 0, 3, 0, NM_KIND_NONE);        // no kind
+  buffers.SetHead(28, 0, 3, 0, NM_KIND_DESTINATION);  // not of a series
+  buffers.SetHead(29, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_COUNT);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+  // The name was late: now it is there.
+  buffers.SetName(6, "late");
+  EXPECT_THAT(reader.ReadService("late"), SizeIs(1));
+}
+
+TEST(SeriesReader, StaysInBoundsWhateverSlotsTakenSays) {
+  for (const nm_u64 taken : {nm_u64{43}, nm_u64{44}, nm_u64{1000000},
+                             ~nm_u64{0}, ~nm_u64{0} - 20}) {
+    Buffers buffers(2, 64, 8);
+    buffers.SetName(3, "mme");
+    buffers.SetHead(63, 1, 3, 0);
+    buffers.stats().slots_taken = taken;
+    SeriesReader reader(buffers.view());
+    EXPECT_THAT(reader.ReadAll(), SizeIs(1)) << taken;
+  }
+}
+
+TEST(SeriesReader, SurvivesGarbage) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 200; ++round) {
+    Buffers buffers(2, 64, 300);
+    for (nm_u64& word : buffers.words()) word = random();
+    for (nm_name& name : buffers.names()) {
+      nm_u64 bytes[sizeof(nm_name) / 8];
+      for (nm_u64& word : bytes) word = random();
+      memcpy(&name, bytes, sizeof(name));
+      if (round % 2) name.length %= NM_NAME_BYTES + 2;
+    }
+    // Some heads that are nearly right.
+    for (uint32_t slot = 0; slot < 64; slot += 2) {
+      buffers.SetHead(slot, 0, random() % 400, random() % 400, random() % 6,
+                      random() % 7, random() % 3);
+    }
+    buffers.stats().slots_taken = random();
+    SeriesReader reader(buffers.view());
+    for (const Sample& sample : reader.ReadAll()) {
+      EXPECT_LE(sample.name.size(), size_t{NM_NAME_BYTES});
+      EXPECT_LE(sample.destination.size(), size_t{NM_NAME_BYTES});
+      reader.ReadService(sample.name);
+    }
+  }
+}
+
+TEST(SeriesReader, WrapsInsteadOfFailingOnHugeCounters) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_taken = 1;
+  for (uint32_t cpu = 0; cpu < 2; ++cpu) {
+    buffers.SetHead(21, cpu, 3, 0);
+    buffers.Add(21, cpu, offsetof(nm_cell, tx_bytes), ~nm_u64{0});
+  }
+  SeriesReader reader(buffers.view());
+  EXPECT_EQ(reader.ReadAll()[0].tx_bytes, ~nm_u64{0} - 1);
+}
+
+TEST(SeriesReader, ReadsHealth) {
+  Buffers buffers(1, 64, 8);
+  memset(buffers.info().version, 'v', sizeof(buffers.info().version));
+  strcpy(buffers.info().cgroup, "/sys/fs/cgroup");
+  buffers.info().created_ns = 1;
+  buffers.info().loaded_ns = 2;
+  buffers.stats().series_used = 3;
+  buffers.stats().names_used = nm_u64{1} << 40;
+  buffers.stats().series_full = 4;
+  buffers.stats().names_full = 5;
+  buffers.stats().processes_full = 6;
+  buffers.stats().storage_failed = 7;
+  buffers.stats().header_errors = 8;
+  const Health health = SeriesReader(buffers.view()).ReadHealth();
+  EXPECT_EQ(health.version, std::string(NM_VERSION_BYTES, 'v'));
+  EXPECT_EQ(health.cgroup, "/sys/fs/cgroup");
+  EXPECT_EQ(health.created_ns, 1u);
+  EXPECT_EQ(health.loaded_ns, 2u);
+  EXPECT_EQ(health.series, 3u);
+  EXPECT_EQ(health.max_series, 64u);
+  EXPECT_EQ(health.names, 0xffffffffu);
+  EXPECT_EQ(health.max_names, 8u);
+  EXPECT_EQ(health.series_full_packets, 4u);
+  EXPECT_EQ(health.names_full, 5u);
+  EXPECT_EQ(health.processes_full, 6u);
+  EXPECT_EQ(health.storage_failed_packets, 7u);
+  EXPECT_EQ(health.header_error_packets, 8u);
+}
+
+// The kernel's part is played by two threads, one for each CPU; two others
+// read. No sum may go back, and the last one is exact.
+TEST(SeriesReader, IsExactAndNeverGoesBackBesideWriters) {
+  constexpr uint32_t kCpus = 2;
+  constexpr uint32_t kSeries = 100;
+  constexpr nm_u64 kPackets = 20000;
+  Buffers buffers(kCpus, NM_SLOT_FIRST + kSeries, NM_NAME_FIRST + kSeries);
+  SeriesReader reader(buffers.view());
+  std::atomic<bool> done(false);
+
+  std::vector<std::thread> writers;
+  for (uint32_t cpu = 0; cpu < kCpus; ++cpu) {
+    writers.emplace_back([&buffers, cpu] {
+      for (nm_u64 packet = 0; packet < kPackets; ++packet) {
+        const uint32_t index = packet * kSeries / kPackets;
+        const uint32_t slot = NM_SLOT_FIRST + index;
+        const uint32_t name = NM_NAME_FIRST + index;
+        if (cpu == 0) {
+          if (__atomic_load_n(&buffers.name(name).length, __ATOMIC_RELAXED) ==
+              0) {
+            buffers.SetName(name, "service" + std::to_string(index));
+            __atomic_fetch_add(&buffers.stats().slots_taken, 1,
+                               __ATOMIC_RELAXED);
+          }
+        }
+        buffers.SetHead(slot, cpu, static_cast<nm_u16>(name), 0);
+        buffers.Add(slot, cpu, offsetof(nm_cell, tx_bytes), 100);
+        buffers.Add(slot, cpu, offsetof(nm_cell, tx_packets), 1);
+      }
+    });
+  }
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&reader, &done, i] {
+      nm_u64 last_all = 0;
+      nm_u64 last_first = 0;
+      while (!done) {
+        nm_u64 sum = 0;
+        for (const Sample& sample : reader.ReadAll()) sum += sample.tx_bytes;
+        ASSERT_GE(sum, last_all) << i;
+        last_all = sum;
+        const std::vector<Sample> first = reader.ReadService("service0");
+        if (first.empty()) continue;
+        ASSERT_GE(first[0].tx_bytes, last_first);
+        last_first = first[0].tx_bytes;
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  done = true;
+  for (std::thread& thread : readers) thread.join();
+
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(kSeries));
+  nm_u64 bytes = 0;
+  nm_u64 packets = 0;
+  for (const Sample& sample : samples) {
+    bytes += sample.tx_bytes;
+    packets += sample.tx_packets;
+  }
+  EXPECT_EQ(packets, kCpus * kPackets);
+  EXPECT_EQ(bytes, kCpus * kPackets * 100);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

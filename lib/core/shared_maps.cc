@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/core/shared_maps.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/statfs.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "lib/core/status_util.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kHintLoad[] = "run: netmeter-loader load";
+constexpr char kHintGroup[] = "run as root or as a member of group netmeter";
+constexpr int kSocketTimeoutSeconds = 2;
+
+// Bytes of one value: fixed in one major version of the ABI. Those of `info`
+// and `stats` may grow at their ends.
+constexpr uint32_t kValueSizes[kSharedMaps] = {sizeof(nm_cell), sizeof(nm_name),
+                                               sizeof(nm_info),
+                                               sizeof(nm_stats)};
+
+absl::Status NoMeter(const std::string& pin_dir) {
+  return absl::NotFoundError(
+      absl::StrCat("no meter at ", pin_dir, " (", kHintLoad, ")"));
+}
+
+absl::Status NotOurs(const std::string& where, const std::string& why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(where, " is no map of a netmeter: ", why));
+}
+
+absl::Status PinError(int error, const std::string& path,
+                      const std::string& pin_dir) {
+  const std::string what = absl::StrCat("open ", path);
+  switch (error) {
+    case ENOENT:
+      return NoMeter(pin_dir);
+    case EPERM:
+    case EACCES: {
+      // EACCES is also the kernel's word for a path outside of a bpffs. EPERM
+      // comes before the path is looked at: kernels before 5.19 with
+      // kernel.unprivileged_bpf_disabled, or a seccomp filter.
+      struct statfs file_system;
+      if (statfs(path.c_str(), &file_system) == 0) {
+        if (file_system.f_type != BPF_FS_MAGIC) {
+          return NotOurs(path, "it is not on a BPF file system");
+        }
+      } else if (errno == ENOENT) {
+        return NoMeter(pin_dir);
+      }
+      if (error == EPERM) {
+        return ErrnoStatus(error, what,
+                           "bpf(2) is refused here: run as root or start "
+                           "netmeter-loader serve-fds");
+      }
+      return ErrnoStatus(error, what, kHintGroup);
+    }
+    case ENOTDIR:
+      return ErrnoStatus(error, what, "give the pin directory of the loader");
+    default:
+      return ErrnoStatus(error, what);
+  }
+}
+
+// `info` first, as the loader publishes it last: with a new `info`, all else
+// is as new. With an old one, other maps may be newer, but then the loader is
+// about to retire it, and we open again.
+absl::StatusOr<SharedMapFds> OpenPins(const std::string& pin_dir) {
+  SharedMapFds fds;
+  for (const SharedMap map : {kInfo, kCounters, kNames, kStats}) {
+    const std::string path = absl::StrCat(pin_dir, "/", kSharedMapNames[map]);
+    // Opened for writing: the kernel maps no descriptor that is read-only.
+    // bpf(2) sets O_CLOEXEC itself.
+    fds[map] = UniqueFd(bpf_obj_get(path.c_str()));
+    if (!fds[map].ok()) return PinError(errno, path, pin_dir);
+  }
+  return fds;
+}
+
+// All descriptors of a received message.
+std::vector<UniqueFd> TakeDescriptors(msghdr* message) {
+  std::vector<UniqueFd> fds;
+  for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr;
+       part = CMSG_NXTHDR(message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
+      continue;
+    }
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      fds.emplace_back(fd);
+    }
+  }
+  return fds;
+}
+
+// NotFound: nobody serves this socket, or the one who does has no meter.
+absl::StatusOr<SharedMapFds> ReceiveDescriptors(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::NotFoundError(absl::StrCat(path, ": too long for a socket"));
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+
+  const std::string what = absl::StrCat("receive the maps from ", path);
+  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.ok()) return ErrnoStatus(errno, what);
+  timeval timeout = {};
+  timeout.tv_sec = kSocketTimeoutSeconds;
+  // The timeout for sending is the one of connect(2), too.
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+              sizeof(address)) != 0) {
+    if (errno == EAGAIN) return ErrnoStatus(ETIMEDOUT, what);
+    return absl::NotFoundError(absl::StrCat("nobody serves ", path));
+  }
+
+  unsigned char version = 0;
+  iovec data = {&version, sizeof(version)};
+  // Room for more than the four that we take: what does not fit is closed by
+  // the kernel, and is told by MSG_CTRUNC.
+  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t received;
+  do {
+    received = recvmsg(fd.get(), &message, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) {
+    return ErrnoStatus(errno == EAGAIN ? ETIMEDOUT : errno, what);
+  }
+  if (received == 0) {
+    return absl::NotFoundError(absl::StrCat(path, " has no meter"));
+  }
+  std::vector<UniqueFd> taken = TakeDescriptors(&message);
+  if (version != kDescriptorProtocol) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": protocol ", static_cast<int>(version),
+                     ", this library speaks ",
+                     static_cast<int>(kDescriptorProtocol)));
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0 || taken.size() != kSharedMaps) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": ", taken.size(), " descriptors instead of ",
+                     static_cast<int>(kSharedMaps)));
+  }
+  SharedMapFds fds;
+  for (size_t i = 0; i < fds.size(); ++i) fds[i] = std::move(taken[i]);
+  return fds;
+}
+
+// fdinfo needs no bpf(2), which may be refused to us; bpf(2) needs no /proc,
+// which a chroot may lack.
+absl::StatusOr<MapShape> ShapeOf(int fd, const std::string& where) {
+  const std::string path = absl::StrCat("/proc/thread-self/fdinfo/", fd);
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.ok()) {
+    std::string text;
+    char buffer[1024];
+    ssize_t count;
+    while ((count = read(file.get(), buffer, sizeof(buffer))) > 0) {
+      text.append(buffer, static_cast<size_t>(count));
+    }
+    if (count == 0) return ParseFdInfo(text);
+  }
+  const int fdinfo_error = errno;
+  bpf_map_info info = {};
+  __u32 length = sizeof(info);
+  if (bpf_obj_get_info_by_fd(fd, &info, &length) != 0) {
+    return ErrnoStatus(fdinfo_error,
+                       absl::StrCat("look at ", where, " by ", path),
+                       "mount /proc");
+  }
+  MapShape shape;
+  shape.type = info.type;
+  shape.key_size = info.key_size;
+  shape.value_size = info.value_size;
+  shape.max_entries = info.max_entries;
+  shape.flags = info.map_flags;
+  return shape;
+}
+
+absl::Status CheckShape(SharedMap map, const MapShape& shape,
+                        const std::string& where) {
+  if (shape.type != BPF_MAP_TYPE_ARRAY || shape.key_size != sizeof(uint32_t) ||
+      (shape.flags & BPF_F_MMAPABLE) == 0) {
+    return NotOurs(where, "it is not a BPF array that can be mapped");
+  }
+  const bool may_grow = map == kInfo || map == kStats;
+  if (may_grow ? shape.value_size < kValueSizes[map]
+               : shape.value_size != kValueSizes[map]) {
+    return NotOurs(where, absl::StrCat("its values have ", shape.value_size,
+                                       " bytes, expected ", kValueSizes[map]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* const kSharedMapNames[kSharedMaps] = {"counters", "names", "info",
+                                                  "stats"};
+
+MapShape ParseFdInfo(const std::string& text) {
+  MapShape shape;
+  const std::pair<absl::string_view, uint32_t*> fields[] = {
+      {"map_type:", &shape.type},
+      {"key_size:", &shape.key_size},
+      {"value_size:", &shape.value_size},
+      {"max_entries:", &shape.max_entries},
+  };
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    for (const auto& field : fields) {
+      absl::string_view value = line;
+      if (absl::ConsumePrefix(&value, field.first) &&
+          !absl::SimpleAtoi(value, field.second)) {
+        return MapShape();
+      }
+    }
+    if (absl::ConsumePrefix(&line, "map_flags:") &&
+        !absl::SimpleHexAtoi(line, &shape.flags)) {
+      return MapShape();
+    }
+  }
+  return shape;
+}
+
+absl::Status CheckInfo(const nm_info& info, const std::string& where) {
+  if (info.magic != NM_MAGIC) return NotOurs(where, "wrong magic");
+  if (info.abi_major != NM_ABI_MAJOR) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        where, " has ABI ", info.abi_major, ".", info.abi_minor,
+        ", this library reads ", NM_ABI_MAJOR, ".x (install a ",
+        info.abi_major > NM_ABI_MAJOR ? "newer libnetmeter"
+                                      : "newer netmeter-loader",
+        ")"));
+  }
+  if (info.info_size < sizeof(nm_info) || info.stats_size < sizeof(nm_stats) ||
+      info.cell_size != sizeof(nm_cell) || info.name_size != sizeof(nm_name)) {
+    return NotOurs(where, absl::StrCat("sizes info=", info.info_size,
+                                       " cell=", info.cell_size,
+                                       " name=", info.name_size,
+                                       " stats=", info.stats_size,
+                                       " are not those of ABI 1"));
+  }
+  if (info.num_cpus == 0 || info.max_series < NM_SLOT_FIRST ||
+      info.max_names < NM_NAME_FIRST) {
+    return NotOurs(where,
+                   absl::StrCat("num_cpus=", info.num_cpus, " max_series=",
+                                info.max_series, " max_names=", info.max_names,
+                                " cannot be"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedMaps::Map(SharedMap map, int fd, size_t entries,
+                             const std::string& where) {
+  const absl::StatusOr<MapShape> shape = ShapeOf(fd, where);
+  if (!shape.ok()) return shape.status();
+  const absl::Status fits = CheckShape(map, *shape, where);
+  if (!fits.ok()) return fits;
+  if (shape->max_entries != entries) {
+    return NotOurs(where, absl::StrCat("it has ", shape->max_entries,
+                                       " entries, by `info` it should have ",
+                                       entries));
+  }
+  Mapping& mapping = mappings_[map];
+  // The kernel rounds the size of a value up to 8; that of cells and names is
+  // a multiple of 8 already, and of the others there is one.
+  mapping.length = entries * shape->value_size;
+  void* address =
+      mmap(nullptr, mapping.length, PROT_READ, MAP_SHARED, fd, /*offset=*/0);
+  if (address == MAP_FAILED) {
+    return ErrnoStatus(errno, absl::StrCat("map ", where));
+  }
+  mapping.address = address;
+  return absl::OkStatus();
+}
+
+SharedMaps::~SharedMaps() {
+  for (const Mapping& mapping : mappings_) {
+    if (mapping.address != nullptr) munmap(mapping.address, mapping.length);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
+    const std::string& pin_dir) {
+  // <pin_dir>.sock needs the name without its slash.
+  std::string directory = pin_dir;
+  while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
+  if (directory.empty()) {
+    return absl::InvalidArgumentError("the pin directory is empty");
+  }
+
+  std::string source = directory;
+  absl::StatusOr<SharedMapFds> fds = OpenPins(directory);
+  if (absl::IsNotFound(fds.status()) ||
+      absl::IsPermissionDenied(fds.status()) ||
+      absl::IsUnimplemented(fds.status())) {
+    const std::string path = absl::StrCat(directory, ".sock");
+    absl::StatusOr<SharedMapFds> received = ReceiveDescriptors(path);
+    if (received.ok()) source = path;
+    if (!absl::IsNotFound(received.status())) fds = std::move(received);
+  }
+  if (!fds.ok()) return fds.status();
+
+  const auto where = [&source](SharedMap map) {
+    return absl::StrCat(source, "/", kSharedMapNames[map]);
+  };
+  // Not make_shared: the constructor is private.
+  std::shared_ptr<SharedMaps> maps(new SharedMaps());
+  absl::Status status = maps->Map(kInfo, (*fds)[kInfo].get(), 1, where(kInfo));
+  if (!status.ok()) return status;
+  MapView& view = maps->view_;
+  view.info = static_cast<const nm_info*>(maps->mappings_[kInfo].address);
+  status = CheckInfo(*view.info, where(kInfo));
+  if (!status.ok()) return status;
+  // Read once: from here on the map's own sizes hold, whatever `info` says.
+  view.num_cpus = view.info->num_cpus;
+  view.max_series = view.info->max_series;
+  view.max_names = view.info->max_names;
+  const struct {
+    SharedMap map;
+    size_t entries;
+  } others[] = {
+      {kCounters, size_t{view.num_cpus} * view.max_series},
+      {kNames, view.max_names},
+      {kStats, 1},
+  };
+  for (const auto& other : others) {
+    status = maps->Map(other.map, (*fds)[other.map].get(), other.entries,
+                       where(other.map));
+    if (!status.ok()) return status;
+  }
+  view.counters =
+      static_cast<const nm_u64*>(maps->mappings_[kCounters].address);
+  view.names = static_cast<const nm_name*>(maps->mappings_[kNames].address);
+  view.stats = static_cast<const nm_stats*>(maps->mappings_[kStats].address);
+  return std::shared_ptr<const SharedMaps>(std::move(maps));
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/core/status_util.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// The C library has one of two strerror_r(): overloading takes either.
+[[maybe_unused]] const char* TextOf(int result, const char* buffer) {
+  return result == 0 ? buffer : "unknown error";
+}
+[[maybe_unused]] const char* TextOf(const char* result, const char* /*buffer*/) {
+  return result;
+}
+
+}  // namespace
+
+absl::StatusCode CodeOfErrno(int error) {
+  if (error < 0) error = -error;
+  switch (error) {
+    case 0:
+      return absl::StatusCode::kOk;
+    case EPERM:
+    case EACCES:
+    case EROFS:
+      return absl::StatusCode::kPermissionDenied;
+    case ENOENT:
+    case ENODEV:
+      return absl::StatusCode::kNotFound;
+    case EEXIST:
+      return absl::StatusCode::kAlreadyExists;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+    case ENOSPC:
+    case E2BIG:
+      return absl::StatusCode::kResourceExhausted;
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case ENOPROTOOPT:
+    case EAFNOSUPPORT:
+    case 524:  // ENOTSUPP: the kernel's own, in no header of user space
+      return absl::StatusCode::kUnimplemented;
+    case EINVAL:
+    case EBADF:
+    case ENOTSOCK:
+    case ENAMETOOLONG:
+      return absl::StatusCode::kInvalidArgument;
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case EBUSY:
+      return absl::StatusCode::kFailedPrecondition;
+    case EAGAIN:
+    case EINTR:
+    case ETIMEDOUT:
+    case ECONNREFUSED:
+    case ECONNRESET:
+      return absl::StatusCode::kUnavailable;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+absl::Status ErrnoStatus(int error, absl::string_view what,
+                         absl::string_view hint) {
+  if (error == 0) return absl::OkStatus();
+  if (error < 0) error = -error;
+  char buffer[128] = "";
+  std::string message = absl::StrCat(
+      what, ": ", TextOf(strerror_r(error, buffer, sizeof(buffer)), buffer));
+  if (!hint.empty()) absl::StrAppend(&message, " (", hint, ")");
+  return absl::Status(CodeOfErrno(error), message);
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// errno as absl::Status: the one place that says which errno is which code.
+//
+//   if (fd < 0) return ErrnoStatus(errno, "open /run/x", "run as root");
+//   // PermissionDenied: open /run/x: Permission denied (run as root)
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_CORE_STATUS_UTIL_H_
+#define NETMETER_LIB_CORE_STATUS_UTIL_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+namespace internal {
+
+// The code for an errno; negative ones, as libbpf returns them, are the same.
+absl::StatusCode CodeOfErrno(int error);
+
+// "<what>: <text of error>", and " (<hint>)" unless hint is empty.
+absl::Status ErrnoStatus(int error, absl::string_view what,
+                         absl::string_view hint = "");
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CORE_STATUS_UTIL_H_

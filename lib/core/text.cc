@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/core/text.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Length of the character that bytes start with and its code point; 0 where
+// this is no UTF-8 (RFC 3629: no overlong forms, surrogates, over 10FFFF).
+size_t DecodeCharacter(absl::string_view bytes, uint32_t* code) {
+  const auto at = [&bytes](size_t i) {
+    return static_cast<unsigned char>(bytes[i]);
+  };
+  const unsigned char first = at(0);
+  if (first < 0x80) {
+    *code = first;
+    return 1;
+  }
+  size_t length;
+  uint32_t smallest;
+  if (first >= 0xc2 && first <= 0xdf) {
+    length = 2;
+    smallest = 0x80;
+  } else if (first >= 0xe0 && first <= 0xef) {
+    length = 3;
+    smallest = 0x800;
+  } else if (first >= 0xf0 && first <= 0xf4) {
+    length = 4;
+    smallest = 0x10000;
+  } else {
+    return 0;
+  }
+  if (bytes.size() < length) return 0;
+  *code = first & (0xffu >> (length + 1));
+  for (size_t i = 1; i < length; ++i) {
+    if ((at(i) & 0xc0) != 0x80) return 0;
+    *code = *code << 6 | (at(i) & 0x3f);
+  }
+  if (*code < smallest || *code > 0x10ffff) return 0;
+  if (*code >= 0xd800 && *code <= 0xdfff) return 0;
+  return length;
+}
+
+bool IsSafeOnTerminal(uint32_t code) {
+  if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
+  return !(code == 0xad || code == 0x61c || code == 0x180e || code == 0xfeff ||
+           (code >= 0x200b && code <= 0x200f) ||
+           (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2060 && code <= 0x206f) ||
+           (code >= 0xfff9 && code <= 0xfffb) ||
+           (code >= 0xe0000 && code <= 0xe0fff));
+}
+
+void AppendEscaped(absl::string_view bytes, std::string* out) {
+  for (const char byte : bytes) {
+    absl::StrAppend(out, "\\x",
+                    absl::Hex(static_cast<unsigned char>(byte),
+                              absl::kZeroPad2));
+  }
+}
+
+std::string Escape(absl::string_view bytes, bool for_terminal) {
+  std::string out;
+  while (!bytes.empty()) {
+    uint32_t code = 0;
+    const size_t length = DecodeCharacter(bytes, &code);
+    const absl::string_view character =
+        bytes.substr(0, std::max<size_t>(length, 1));
+    if (length == 0 || (for_terminal && !IsSafeOnTerminal(code))) {
+      AppendEscaped(character, &out);
+    } else {
+      absl::StrAppend(&out, character);
+    }
+    bytes.remove_prefix(character.size());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string ToUtf8(absl::string_view bytes) {
+  return Escape(bytes, /*for_terminal=*/false);
+}
+
+std::string ToTerminal(absl::string_view bytes) {
+  return Escape(bytes, /*for_terminal=*/true);
+}
+
+size_t CountCharacters(absl::string_view utf8) {
+  return static_cast<size_t>(
+      std::count_if(utf8.begin(), utf8.end(), [](char byte) {
+        return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
+      }));
+}
+
+}  // namespace internal
+}  // namespace netmeter

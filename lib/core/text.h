@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Names are any bytes, and anybody may choose one: what prints or publishes
+// them makes them safe here.
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_CORE_TEXT_H_
+#define NETMETER_LIB_CORE_TEXT_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+namespace internal {
+
+// Valid UTF-8: bytes that are not (RFC 3629) become \xNN.
+std::string ToUtf8(absl::string_view bytes);
+
+// ToUtf8() in which also everything that a terminal would obey becomes \xNN
+// for each of its bytes: control characters, line and paragraph separators,
+// and the characters that turn the direction of writing or have no width.
+std::string ToTerminal(absl::string_view bytes);
+
+// Characters of valid UTF-8.
+size_t CountCharacters(absl::string_view utf8);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CORE_TEXT_H_

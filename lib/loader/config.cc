@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/config.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "bpf/internal.h"
+#include "lib/core/status_util.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr std::streamoff kMaxConfigBytes = 1 << 20;
+constexpr size_t kMaxBinaries = 1024;
+
+// A value that does not fit, with its place. yaml-cpp throws; nothing of it
+// leaves this file.
+class ConfigError : public std::exception {
+ public:
+  ConfigError(const YAML::Node& node, const std::string& text)
+      : line_(node.Mark().line + 1), text_(text) {}
+  int line() const { return line_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  int line_;
+  std::string text_;
+};
+
+std::string Text(const YAML::Node& node, const char* key) {
+  if (!node.IsScalar()) {
+    throw ConfigError(node, absl::StrCat(key, ": expected one value"));
+  }
+  return node.Scalar();
+}
+
+uint32_t Number(const YAML::Node& node, const char* key, uint32_t lowest,
+                uint32_t highest) {
+  uint32_t value = 0;
+  if (!absl::SimpleAtoi(Text(node, key), &value) || value < lowest ||
+      value > highest) {
+    throw ConfigError(node,
+                      absl::StrCat(key, ": expected a number from ", lowest,
+                                   " to ", highest, ", not '",
+                                   node.IsScalar() ? node.Scalar() : "", "'"));
+  }
+  return value;
+}
+
+std::string Name(const YAML::Node& node, const char* key) {
+  std::string name = Text(node, key);
+  if (name.empty() || name.size() > NM_NAME_BYTES ||
+      name.find('\0') != std::string::npos) {
+    throw ConfigError(node, absl::StrCat(key, ": a name has 1 to ",
+                                         NM_NAME_BYTES, " bytes"));
+  }
+  return name;
+}
+
+void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
+  std::vector<std::string> parts = absl::StrSplit(Text(node, "port"), '-');
+  uint32_t first = 0, last = 0;
+  if (parts.size() > 2 || !absl::SimpleAtoi(parts.front(), &first) ||
+      !absl::SimpleAtoi(parts.back(), &last) || first > last || last > 65535) {
+    throw ConfigError(
+        node, "port: expected a port or a range such as 1000-2000");
+  }
+  rule->port_first = static_cast<uint16_t>(first);
+  rule->port_last = static_cast<uint16_t>(last);
+}
+
+void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
+  const std::string text = Text(node, "address");
+  std::pair<std::string, std::string> parts =
+      absl::StrSplit(text, absl::MaxSplits('/', 1));
+  in6_addr v6 = {};
+  in_addr v4 = {};
+  uint32_t longest = 128, length = 0, base = 0;
+  if (inet_pton(AF_INET, parts.first.c_str(), &v4) == 1) {
+    v6.s6_addr32[2] = htonl(0xffff);
+    v6.s6_addr32[3] = v4.s_addr;
+    longest = 32;
+    base = 96;
+  } else if (inet_pton(AF_INET6, parts.first.c_str(), &v6) != 1) {
+    throw ConfigError(node, absl::StrCat("address: '", text,
+                                         "' is no IPv4 or IPv6 prefix"));
+  }
+  length = longest;
+  if (text.find('/') != std::string::npos &&
+      (!absl::SimpleAtoi(parts.second, &length) || length > longest)) {
+    throw ConfigError(node, absl::StrCat("address: '", text,
+                                         "': expected a prefix length up to ",
+                                         longest));
+  }
+  length += base;
+  for (int word = 0; word < 4; word++) {
+    uint32_t bits = length >= 32u * (word + 1)
+                        ? 32
+                        : (length > 32u * word ? length - 32u * word : 0);
+    rule->mask[word] = bits == 0 ? 0 : htonl(~uint32_t{0} << (32 - bits));
+    rule->address[word] = v6.s6_addr32[word] & rule->mask[word];
+  }
+}
+
+void ParseProtocol(const YAML::Node& node, DestinationRule* rule) {
+  static const std::map<std::string, uint8_t> kProtocols = {
+      {"any", 0},
+      {"tcp", IPPROTO_TCP},
+      {"udp", IPPROTO_UDP},
+      {"sctp", IPPROTO_SCTP},
+      {"icmp", IPPROTO_ICMP},
+      {"icmpv6", IPPROTO_ICMPV6},
+  };
+  auto known = kProtocols.find(Text(node, "protocol"));
+  if (known == kProtocols.end()) {
+    throw ConfigError(
+        node, "protocol: expected tcp, udp, sctp, icmp, icmpv6 or any");
+  }
+  rule->protocol = known->second;
+}
+
+DestinationRule ParseRule(const YAML::Node& node) {
+  if (!node.IsMap()) {
+    throw ConfigError(node, "destinations: expected a list of name, address, "
+                            "port and protocol");
+  }
+  DestinationRule rule;
+  for (const auto& item : node) {
+    const std::string key = item.first.Scalar();
+    if (key == "name") {
+      rule.name = Name(item.second, "name");
+    } else if (key == "address") {
+      ParseAddress(item.second, &rule);
+    } else if (key == "port") {
+      ParsePorts(item.second, &rule);
+    } else if (key == "protocol") {
+      ParseProtocol(item.second, &rule);
+    } else {
+      throw ConfigError(item.first, absl::StrCat("destinations: unknown key '",
+                                                 key, "'"));
+    }
+  }
+  if (rule.name.empty()) {
+    throw ConfigError(node, "destinations: a rule needs a name");
+  }
+  return rule;
+}
+
+template <typename T, typename F>
+std::vector<T> List(const YAML::Node& node, const char* key, F parse) {
+  std::vector<T> values;
+  if (node.IsNull()) return values;
+  if (!node.IsSequence()) {
+    throw ConfigError(node, absl::StrCat(key, ": expected a list"));
+  }
+  for (const auto& item : node) values.push_back(parse(item));
+  return values;
+}
+
+void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
+               Config* config) {
+  const std::string key = key_node.Scalar();
+  if (key == "cgroup") {
+    config->cgroup = Text(value, "cgroup");
+  } else if (key == "pin_dir") {
+    config->pin_dir = Text(value, "pin_dir");
+  } else if (key == "group") {
+    config->group = value.IsNull() ? "" : Text(value, "group");
+  } else if (key == "max_series") {
+    config->max_series =
+        Number(value, "max_series", NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT);
+  } else if (key == "max_names") {
+    config->max_names =
+        Number(value, "max_names", NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT);
+  } else if (key == "max_processes") {
+    config->max_processes = Number(value, "max_processes", 1, 1 << 22);
+  } else if (key == "max_sockets") {
+    config->max_sockets = Number(value, "max_sockets", 1, 1 << 22);
+  } else if (key == "proxy_ports") {
+    config->proxy_ports =
+        List<uint16_t>(value, "proxy_ports", [](const YAML::Node& node) {
+          return static_cast<uint16_t>(Number(node, "proxy_ports", 1, 65535));
+        });
+  } else if (key == "services") {
+    config->services = List<std::string>(
+        value, "services",
+        [](const YAML::Node& node) { return Name(node, "services"); });
+  } else if (key == "aliases") {
+    if (!value.IsMap()) {
+      throw ConfigError(value, "aliases: expected executable: service");
+    }
+    config->aliases.clear();
+    for (const auto& item : value) {
+      config->aliases[Name(item.first, "aliases")] =
+          Name(item.second, "aliases");
+    }
+  } else if (key == "destinations") {
+    config->destinations =
+        List<DestinationRule>(value, "destinations", ParseRule);
+  } else {
+    throw ConfigError(key_node, absl::StrCat("unknown key '", key, "'"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
+                                   absl::string_view file_name,
+                                   const Config& defaults) {
+  Config config = defaults;
+  try {
+    YAML::Node root = YAML::Load(std::string(yaml));
+    if (root.IsNull()) return config;
+    if (!root.IsMap()) throw ConfigError(root, "expected key: value lines");
+    std::set<std::string> seen;
+    for (const auto& item : root) {
+      if (!item.first.IsScalar()) {
+        throw ConfigError(item.first, "expected key: value lines");
+      }
+      if (!seen.insert(item.first.Scalar()).second) {
+        throw ConfigError(item.first, absl::StrCat("key '",
+                                                   item.first.Scalar(),
+                                                   "' is there twice"));
+      }
+      ParseItem(item.first, item.second, &config);
+    }
+  } catch (const ConfigError& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_name, ":", error.line(), ": ", error.what()));
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file_name, ":", error.mark.line + 1, ": ", error.msg));
+  }
+  absl::Status status = CheckConfig(config);
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_name, ": ", status.message()));
+  }
+  return config;
+}
+
+absl::StatusOr<Config> ReadConfig(const std::string& path,
+                                  const Config& defaults) {
+  struct stat about;
+  if (stat(path.c_str(), &about) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("read ", path));
+  }
+  if (!S_ISREG(about.st_mode) || about.st_size > kMaxConfigBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": no regular file of at most 1 MiB"));
+  }
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return ErrnoStatus(errno, absl::StrCat("read ", path));
+  return ParseConfig(text.str(), path, defaults);
+}
+
+absl::Status CheckConfig(const Config& config) {
+  auto bad = [](const std::string& text) {
+    return absl::InvalidArgumentError(text);
+  };
+  if (config.pin_dir.empty() || config.pin_dir[0] != '/') {
+    return bad("pin_dir: expected an absolute path");
+  }
+  if (config.pin_dir.size() > 96) {
+    return bad("pin_dir: expected at most 96 bytes");
+  }
+  if (config.pin_dir.find('\0') != std::string::npos ||
+      config.pin_dir.find('\n') != std::string::npos) {
+    return bad("pin_dir: expected a path without control characters");
+  }
+  if (!config.cgroup.empty() && config.cgroup[0] != '/') {
+    return bad("cgroup: expected an absolute path");
+  }
+  if (config.cgroup.size() >= NM_PATH_BYTES) {
+    return bad(absl::StrCat("cgroup: expected fewer than ", NM_PATH_BYTES,
+                            " bytes"));
+  }
+  if (config.max_series <= NM_SLOT_FIRST ||
+      config.max_series > NM_MAX_SERIES_LIMIT) {
+    return bad(absl::StrCat("max_series: expected ", NM_SLOT_FIRST + 1, " to ",
+                            NM_MAX_SERIES_LIMIT));
+  }
+  if (config.max_names <= NM_NAME_FIRST ||
+      config.max_names > NM_MAX_SERIES_LIMIT) {
+    return bad(absl::StrCat("max_names: expected ", NM_NAME_FIRST + 1, " to ",
+                            NM_MAX_SERIES_LIMIT));
+  }
+  if (config.max_processes < 1 || config.max_processes > 1 << 22) {
+    return bad("max_processes: expected 1 to 4194304");
+  }
+  if (config.max_sockets < 1 || config.max_sockets > 1 << 22) {
+    return bad("max_sockets: expected 1 to 4194304");
+  }
+  if (config.proxy_ports.size() > NM_MAX_PROXY_PORTS) {
+    return bad(absl::StrCat("proxy_ports: at most ", NM_MAX_PROXY_PORTS));
+  }
+  if (config.destinations.size() > NM_MAX_RULES) {
+    return bad(absl::StrCat("destinations: at most ", NM_MAX_RULES, " rules"));
+  }
+  if (config.services.size() + config.aliases.size() > kMaxBinaries) {
+    return bad(absl::StrCat("services and aliases: at most ", kMaxBinaries));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace internal
+}  // namespace netmeter

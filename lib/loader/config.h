@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The loader's configuration: defaults, a YAML file, the command line. Nothing
+// is needed: the defaults count everything by executable.
+//
+// Threads: plain values.
+
+#ifndef NETMETER_LIB_LOADER_CONFIG_H_
+#define NETMETER_LIB_LOADER_CONFIG_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+namespace internal {
+
+// The first rule that matches the remote end names the destination.
+struct DestinationRule {
+  std::string name;
+  uint32_t address[4] = {};  // network byte order; IPv4 as ::ffff:a.b.c.d
+  uint32_t mask[4] = {};
+  uint16_t port_first = 0;
+  uint16_t port_last = 65535;
+  uint8_t protocol = 0;  // IPPROTO_*, 0: any
+};
+
+struct Config {
+  std::string pin_dir = "/run/netmeter";
+  std::string cgroup;  // empty: the root of cgroup v2
+  std::string group = "netmeter";  // may read; empty: root only
+
+  // Table sizes. Memory: a series is 64 bytes a CPU and about 200 more, a
+  // name 72 and about 100, a process about 130, a socket 64.
+  uint32_t max_series = 4096;
+  uint32_t max_names = 4096;
+  uint32_t max_processes = 16384;
+  uint32_t max_sockets = 16384;  // rounded up to a power of two
+
+  // Loopback traffic to or from these is counted, as path "proxy".
+  std::vector<uint16_t> proxy_ports = {8443};
+
+  std::vector<std::string> services;           // executables that are services
+  std::map<std::string, std::string> aliases;  // executable -> service
+  std::vector<DestinationRule> destinations;
+};
+
+// Reads YAML over the values in `config`. Unknown keys are errors, so that a
+// misspelt one does not go unnoticed.
+//   InvalidArgument  "netmeter.yml:12: max_series: ..."
+absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
+                                   absl::string_view file_name,
+                                   const Config& defaults);
+
+// As above, from a file. NotFound, PermissionDenied.
+absl::StatusOr<Config> ReadConfig(const std::string& path,
+                                  const Config& defaults);
+
+// Ranges, lengths and counts, whatever they came from. InvalidArgument.
+absl::Status CheckConfig(const Config& config);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_CONFIG_H_

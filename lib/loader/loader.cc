@@ -1,0 +1,1040 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/loader.h"
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "bpf/internal.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/core/version.h"
+#include "lib/loader/system.h"
+// After the types that it names.
+#include "netmeter.skel.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kLockSeconds = 30;
+constexpr char kNewSuffix[] = "_new";  // bpffs reserves names with a dot
+
+// --- libbpf's messages -------------------------------------------------------
+
+bool g_verbose = false;
+std::string* g_last_warning = nullptr;  // never freed: a callback uses it
+
+int Log(enum libbpf_print_level level, const char* format, va_list args) {
+  char line[1024];
+  va_list copy;
+  va_copy(copy, args);
+  vsnprintf(line, sizeof(line), format, copy);
+  va_end(copy);
+  if (level == LIBBPF_WARN && g_last_warning->size() < (1 << 20)) {
+    absl::StrAppend(g_last_warning, line);
+  }
+  if (g_verbose && level != LIBBPF_DEBUG) vfprintf(stderr, format, args);
+  return 0;
+}
+
+void StartLog() {
+  if (g_last_warning == nullptr) g_last_warning = new std::string;
+  g_last_warning->clear();
+  libbpf_set_print(Log);
+}
+
+// --- Pins --------------------------------------------------------------------
+
+using Skeleton =
+    std::unique_ptr<netmeter_bpf, void (*)(struct netmeter_bpf*)>;
+
+enum class Keep {
+  kShared,   // kept over an upgrade, frozen, for readers
+  kPrivate,  // kept over an upgrade, root's
+  kRenewed,  // belongs to the programs of one load
+};
+
+struct MapEntry {
+  const char* pin;
+  bpf_map* map;
+  Keep keep;
+};
+
+// info comes last: with it a load is complete.
+std::vector<MapEntry> MapsOf(netmeter_bpf* skeleton) {
+  auto& maps = skeleton->maps;
+  return {
+      {"counters", maps.nm_counters, Keep::kShared},
+      {"names", maps.nm_names, Keep::kShared},
+      {"stats", maps.nm_stats, Keep::kShared},
+      {"series", maps.nm_series, Keep::kPrivate},
+      {"name_ids", maps.nm_name_ids, Keep::kPrivate},
+      {"free_slots", maps.nm_free_slots, Keep::kPrivate},
+      {"free_names", maps.nm_free_names, Keep::kPrivate},
+      {"processes", maps.nm_processes, Keep::kPrivate},
+      {"sockets", maps.nm_sockets, Keep::kPrivate},
+      {"owners", maps.nm_owners, Keep::kPrivate},
+      {"rules", maps.nm_rules, Keep::kRenewed},
+      {"binaries", maps.nm_binaries, Keep::kRenewed},
+      {"info", maps.nm_info, Keep::kShared},
+  };
+}
+
+struct LinkEntry {
+  const char* pin;
+  bpf_program* program;
+  uint64_t feature;  // 0: required
+};
+
+// In the order of attaching: who a process is must be known before a socket's
+// owner is asked for, and both before packets are counted.
+std::vector<LinkEntry> LinksOf(netmeter_bpf* skeleton) {
+  auto& progs = skeleton->progs;
+  return {
+      {"link_exit", progs.nm_exit, NM_FEATURE_PROCESS_TRACKING},
+      {"link_fork", progs.nm_fork, NM_FEATURE_PROCESS_TRACKING},
+      {"link_exec", progs.nm_exec, NM_FEATURE_PROCESS_TRACKING},
+      {"link_setsockopt", progs.nm_setsockopt, NM_FEATURE_CONTROL},
+      {"link_sock_create", progs.nm_sock_create, 0},
+      {"link_sock_release", progs.nm_sock_release, 0},
+      {"link_sockops", progs.nm_sockops, NM_FEATURE_SOCKET_TABLE},
+      {"link_ingress", progs.nm_ingress, 0},
+      {"link_egress", progs.nm_egress, 0},
+  };
+}
+
+bool IsTracing(const bpf_program* program) {
+  return bpf_program__type(program) == BPF_PROG_TYPE_TRACING;
+}
+
+std::string PinPath(const std::string& dir, absl::string_view pin) {
+  return absl::StrCat(dir, "/", pin);
+}
+
+uint64_t Hash(absl::string_view bytes) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (char c : bytes) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(now.tv_nsec);
+}
+
+template <size_t N>
+void CopyText(absl::string_view text, char (&field)[N]) {
+  memset(field, 0, N);
+  memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+// bpf(2) cannot tell; a second freeze is EPERM.
+bool IsFrozen(int map_fd) {
+  std::ifstream file(absl::StrCat("/proc/self/fdinfo/", map_fd));
+  std::string key, value;
+  while (file >> key >> value) {
+    if (key == "frozen:") return value == "1";
+  }
+  return false;
+}
+
+uint32_t RoundUpToPowerOfTwo(uint32_t value) {
+  uint32_t power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+
+std::string ConfigText(const Config& config, uint64_t cgroup_id,
+                       uint64_t features) {
+  std::string text = absl::StrCat(
+      cgroup_id, "|", features, "|", config.group, "|", config.max_series, "|",
+      config.max_names, "|", config.max_processes, "|", config.max_sockets,
+      "|", absl::StrJoin(config.proxy_ports, ","), "|",
+      absl::StrJoin(config.services, "\n"), "|",
+      absl::StrJoin(config.aliases, "\n", absl::PairFormatter("=")));
+  for (const DestinationRule& rule : config.destinations) {
+    absl::StrAppend(&text, "|", rule.name, ",", rule.port_first, ",",
+                    rule.port_last, ",", rule.protocol);
+    for (int i = 0; i < 4; i++) {
+      absl::StrAppend(&text, ",", rule.address[i], "/", rule.mask[i]);
+    }
+  }
+  return text;
+}
+
+// --- One load ----------------------------------------------------------------
+
+class Loading {
+ public:
+  explicit Loading(const Config& config)
+      : config_(config), skeleton_(nullptr, netmeter_bpf__destroy) {}
+
+  // Undoes a first load that did not come to its end.
+  ~Loading() {
+    for (bpf_link* link : links_) bpf_link__destroy(link);
+    if (done_ || upgrade_) return;
+    for (const std::string& path : pinned_) unlink(path.c_str());
+    if (mounted_ || made_directory_) {
+      RemoveDirectory(config_.pin_dir).IgnoreError();
+    }
+  }
+
+  absl::StatusOr<LoadResult> Run();
+
+ private:
+  absl::Status CheckPrivileges();
+  absl::Status FindExisting();
+  absl::Status Build(bool tracing);
+  absl::Status ReuseMaps();
+  absl::Status SizeMaps();
+  absl::Status FillMaps();
+  absl::Status FillRules();
+  absl::Status FreezeMaps();
+  absl::Status Attach();
+  absl::Status AttachOne(const LinkEntry& entry);
+  absl::Status Publish();
+  absl::Status PinMap(const MapEntry& entry);
+  absl::Status SetModes();
+  void SeedProcesses();
+  void DecideAccess();
+  bool IsUnchanged(uint64_t build_id, uint64_t config_id);
+  nm_info MakeInfo();
+  absl::StatusOr<uint32_t> Command(nm_command command, const void* payload,
+                                   size_t size);
+  absl::StatusOr<uint32_t> NameId(nm_kind kind, const std::string& name);
+  void Note(uint64_t feature, const std::string& reason);
+
+  const Config config_;
+  Skeleton skeleton_;
+  std::vector<bpf_link*> links_;
+  std::vector<std::string> pinned_;  // by this load
+  LoadResult result_;
+  UniqueFd cgroup_;
+  uint64_t cgroup_id_ = 0;
+  uint64_t features_ = 0;
+  uint64_t build_id_ = 0;
+  uint64_t config_id_ = 0;
+  uint32_t num_cpus_ = 0;
+  gid_t group_ = 0;
+  std::string reasons_;
+  nm_info existing_ = {};
+  bool upgrade_ = false;
+  bool made_directory_ = false;
+  bool mounted_ = false;
+  bool done_ = false;
+};
+
+void Loading::Note(uint64_t feature, const std::string& reason) {
+  features_ &= ~feature;
+  for (const Feature& known : Features()) {
+    if (known.bit != feature) continue;
+    absl::StrAppend(&reasons_, known.name, ": ", reason, "\n");
+    result_.notes.push_back(
+        absl::StrCat(known.name, " is off: ", reason));
+  }
+}
+
+absl::Status Loading::CheckPrivileges() {
+  // The first thing that any load does, and needs the same privilege.
+  LIBBPF_OPTS(bpf_map_create_opts, options);
+  UniqueFd fd(bpf_map_create(BPF_MAP_TYPE_QUEUE, "nm_probe", 0, 4, 1,
+                             &options));
+  if (fd.ok()) return absl::OkStatus();
+  if (errno == ENOSYS) {
+    return absl::UnimplementedError("the kernel has no bpf(2)");
+  }
+  return ErrnoStatus(errno, "make a BPF map",
+                     errno == EPERM ? "run as root: needs CAP_BPF, "
+                                      "CAP_NET_ADMIN, CAP_PERFMON and "
+                                      "CAP_SYS_ADMIN"
+                                    : "");
+}
+
+// Looks at what is pinned already: a complete meter to be upgraded, or the
+// rest of a load or an unload that was killed, which is cleared away.
+absl::Status Loading::FindExisting() {
+  const std::string& dir = config_.pin_dir;
+  UniqueFd info(bpf_obj_get(PinPath(dir, "info").c_str()));
+  if (info.ok()) {
+    bpf_map_info about = {};
+    uint32_t size = sizeof(about);
+    uint32_t zero = 0;
+    if (bpf_obj_get_info_by_fd(info.get(), &about, &size) != 0 ||
+        about.type != BPF_MAP_TYPE_ARRAY ||
+        about.value_size != sizeof(nm_info) ||
+        bpf_map_lookup_elem(info.get(), &zero, &existing_) != 0 ||
+        existing_.magic != NM_MAGIC ||
+        existing_.abi_major != NM_ABI_MAJOR) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(dir, "/info is not of this version's ABI (run the "
+                            "loader that made it: netmeter-loader unload)"));
+    }
+    if (!existing_.retired) {
+      upgrade_ = true;
+      return absl::OkStatus();
+    }
+  }
+  std::set<std::string> ours;
+  for (const std::string& pin : LinkPins()) {
+    ours.insert(pin);
+    ours.insert(absl::StrCat(pin, kNewSuffix));
+  }
+  for (const std::string& pin : MapPins()) {
+    ours.insert(pin);
+    ours.insert(absl::StrCat(pin, kNewSuffix));
+  }
+  DIR* handle = opendir(dir.c_str());
+  if (handle == nullptr) return ErrnoStatus(errno, absl::StrCat("open ", dir));
+  std::vector<std::string> remove;
+  std::string foreign;
+  while (dirent* entry = readdir(handle)) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    // The kernel's own, in every BPF file system (kernel/bpf/preload).
+    if (name == "maps.debug" || name == "progs.debug") continue;
+    if (ours.count(name) != 0) {
+      remove.push_back(PinPath(dir, name));
+    } else {
+      foreign = name;
+    }
+  }
+  closedir(handle);
+  if (!foreign.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("foreign file ", PinPath(dir, foreign),
+                     ": choose another --pin-dir"));
+  }
+  // Links first, so that no program counts into maps that nobody sees.
+  std::sort(remove.begin(), remove.end(), [](const auto& a, const auto& b) {
+    return absl::StrContains(a, "/link_") > absl::StrContains(b, "/link_");
+  });
+  for (const std::string& path : remove) unlink(path.c_str());
+  existing_ = {};
+  return absl::OkStatus();
+}
+
+// Decides which maps are kept and sizes the others.
+absl::Status Loading::SizeMaps() {
+  auto& maps = skeleton_->maps;
+  const uint32_t sockets = RoundUpToPowerOfTwo(config_.max_sockets);
+  struct {
+    bpf_map* map;
+    uint64_t entries;
+  } const sizes[] = {
+      {maps.nm_counters, uint64_t{config_.max_series} * num_cpus_},
+      {maps.nm_names, config_.max_names},
+      {maps.nm_series, config_.max_series},
+      {maps.nm_name_ids, config_.max_names},
+      {maps.nm_free_slots, config_.max_series},
+      {maps.nm_free_names, config_.max_names},
+      {maps.nm_processes, config_.max_processes},
+      {maps.nm_sockets, sockets},
+  };
+  for (const auto& size : sizes) {
+    if (size.entries > UINT32_MAX ||
+        bpf_map__set_max_entries(size.map,
+                                 static_cast<uint32_t>(size.entries)) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(bpf_map__name(size.map), ": too many entries: ",
+                       size.entries));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loading::ReuseMaps() {
+  for (const MapEntry& entry : MapsOf(skeleton_.get())) {
+    if (entry.keep == Keep::kRenewed) continue;
+    const std::string path = PinPath(config_.pin_dir, entry.pin);
+    UniqueFd fd(bpf_obj_get(path.c_str()));
+    if (!fd.ok()) {
+      return ErrnoStatus(errno, absl::StrCat("open ", path),
+                         "the meter is damaged: netmeter-loader unload");
+    }
+    bpf_map_info about = {};
+    uint32_t size = sizeof(about);
+    if (bpf_obj_get_info_by_fd(fd.get(), &about, &size) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("read ", path));
+    }
+    if (about.type != bpf_map__type(entry.map) ||
+        about.key_size != bpf_map__key_size(entry.map) ||
+        about.value_size != bpf_map__value_size(entry.map)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " has another layout than this version's (netmeter-loader "
+                "unload first: counters start again)"));
+    }
+    if (int error = bpf_map__reuse_fd(entry.map, fd.get())) {
+      return ErrnoStatus(error, absl::StrCat("reuse ", path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Opens the object, sets its configuration and loads it into the kernel.
+absl::Status Loading::Build(bool tracing) {
+  StartLog();
+  skeleton_.reset(netmeter_bpf__open());
+  if (!skeleton_) return ErrnoStatus(errno, "open the BPF object");
+  if (!tracing) {
+    for (const LinkEntry& entry : LinksOf(skeleton_.get())) {
+      if (IsTracing(entry.program)) {
+        bpf_program__set_autoload(entry.program, false);
+      }
+    }
+  }
+  nm_config& settings =
+      const_cast<nm_config&>(skeleton_->rodata->nm_config);
+  settings.num_cpus = num_cpus_;
+  settings.max_series = config_.max_series;
+  settings.socket_mask = RoundUpToPowerOfTwo(config_.max_sockets) - 1;
+  settings.rules_count = static_cast<uint32_t>(config_.destinations.size());
+  settings.tgid_helper =
+      libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCKOPT,
+                              BPF_FUNC_get_current_pid_tgid, nullptr) == 1;
+  settings.task_access = NM_TASK_NONE;
+  if (libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCK,
+                              BPF_FUNC_get_current_task_btf, nullptr) == 1) {
+    settings.task_access = NM_TASK_BTF;
+  } else if (libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCK,
+                                     BPF_FUNC_probe_read_kernel,
+                                     nullptr) == 1) {
+    settings.task_access = NM_TASK_PROBE;
+  }
+  settings.proxy_ports_count =
+      static_cast<uint32_t>(config_.proxy_ports.size());
+  std::copy(config_.proxy_ports.begin(), config_.proxy_ports.end(),
+            settings.proxy_ports);
+
+  absl::Status status = SizeMaps();
+  if (status.ok() && upgrade_) status = ReuseMaps();
+  if (!status.ok()) return status;
+  g_last_warning->clear();
+  if (int error = netmeter_bpf__load(skeleton_.get())) {
+    // libbpf says which program, and the verifier why.
+    std::string what = "load the BPF programs";
+    size_t at = g_last_warning->find("libbpf: prog '");
+    if (at != std::string::npos) {
+      size_t from = at + strlen("libbpf: prog '");
+      absl::StrAppend(&what, ": ",
+                      g_last_warning->substr(
+                          from, g_last_warning->find('\'', from) - from));
+    }
+    return ErrnoStatus(error, what,
+                       error == -EPERM ? "needs CAP_BPF, CAP_NET_ADMIN and "
+                                         "CAP_PERFMON, or lockdown refuses it"
+                       : error == -ENOMEM || error == -E2BIG
+                           ? "not enough memory: smaller tables"
+                           : "see --verbose");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> Loading::Command(nm_command command,
+                                          const void* payload, size_t size) {
+  std::vector<char> packet(sizeof(nm_control) + size);
+  nm_control header = {};
+  header.command = command;
+  memcpy(packet.data(), &header, sizeof(header));
+  if (size != 0) memcpy(packet.data() + sizeof(header), payload, size);
+  LIBBPF_OPTS(bpf_test_run_opts, options);
+  options.data_in = packet.data();
+  options.data_size_in = static_cast<uint32_t>(packet.size());
+  if (int error = bpf_prog_test_run_opts(
+          bpf_program__fd(skeleton_->progs.nm_control), &options)) {
+    return ErrnoStatus(error, "run nm_control");
+  }
+  if (options.retval == UINT32_MAX) {
+    return absl::InternalError("nm_control refused a command");
+  }
+  return options.retval;
+}
+
+absl::StatusOr<uint32_t> Loading::NameId(nm_kind kind,
+                                         const std::string& name) {
+  nm_name_key key = {};
+  key.kind = static_cast<uint8_t>(kind);
+  memcpy(key.bytes, name.data(), std::min(name.size(), sizeof(key.bytes)));
+  absl::StatusOr<uint32_t> id = Command(NM_COMMAND_NAME, &key, sizeof(key));
+  if (id.ok() && *id == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no room for the name ", name, " (raise max_names)"));
+  }
+  return id;
+}
+
+// Reserved names and series, and the queues of free ones.
+absl::Status Loading::FillMaps() {
+  auto& maps = skeleton_->maps;
+  auto update = [](bpf_map* map, const void* key, const void* value) {
+    int error = bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY);
+    return error == 0
+               ? absl::OkStatus()
+               : ErrnoStatus(error, absl::StrCat("fill ", bpf_map__name(map)));
+  };
+  const struct {
+    uint32_t id;
+    nm_kind kind;
+    absl::string_view text;
+  } reserved[] = {
+      {NM_NAME_UNATTRIBUTED, NM_KIND_UNATTRIBUTED, "unattributed"},
+      {NM_NAME_OVERFLOW, NM_KIND_OVERFLOW, "overflow"},
+  };
+  for (const auto& name : reserved) {
+    nm_name value = {};
+    value.length = static_cast<uint16_t>(name.text.size());
+    value.kind = static_cast<uint8_t>(name.kind);
+    memcpy(value.bytes, name.text.data(), name.text.size());
+    absl::Status status = update(maps.nm_names, &name.id, &value);
+    if (!status.ok()) return status;
+    for (int transport = 0; transport < NM_TRANSPORT_COUNT; transport++) {
+      for (int path = 0; path < NM_PATH_COUNT; path++) {
+        nm_series_key key = {};
+        key.service = static_cast<uint16_t>(name.id);
+        key.transport = static_cast<uint8_t>(transport);
+        key.path = static_cast<uint8_t>(path);
+        nm_series_value series = {};
+        series.slot = NM_SLOT_RESERVED(name.id, transport, path);
+        series.kind = name.kind;
+        memcpy(series.service_name, name.text.data(), name.text.size());
+        status = update(maps.nm_series, &key, &series);
+        if (!status.ok()) return status;
+      }
+    }
+  }
+  for (uint32_t slot = NM_SLOT_FIRST; slot < config_.max_series; slot++) {
+    absl::Status status = update(maps.nm_free_slots, nullptr, &slot);
+    if (!status.ok()) return status;
+  }
+  for (uint32_t name = NM_NAME_FIRST; name < config_.max_names; name++) {
+    absl::Status status = update(maps.nm_free_names, nullptr, &name);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// What the configuration says, into the maps of these programs alone.
+absl::Status Loading::FillRules() {
+  auto& maps = skeleton_->maps;
+  auto add_binary = [&](const std::string& binary,
+                        const std::string& service) {
+    uint8_t key[NM_NAME_BYTES] = {}, value[NM_NAME_BYTES] = {};
+    memcpy(key, binary.data(), std::min(binary.size(), sizeof(key)));
+    memcpy(value, service.data(), std::min(service.size(), sizeof(value)));
+    int error = bpf_map_update_elem(bpf_map__fd(maps.nm_binaries), key, value,
+                                    BPF_ANY);
+    return error == 0 ? absl::OkStatus() : ErrnoStatus(error, "fill binaries");
+  };
+  for (const std::string& service : config_.services) {
+    absl::Status status = add_binary(service, service);
+    if (!status.ok()) return status;
+  }
+  for (const auto& alias : config_.aliases) {
+    absl::Status status = add_binary(alias.first, alias.second);
+    if (!status.ok()) return status;
+  }
+  uint32_t index = 0;
+  for (const DestinationRule& rule : config_.destinations) {
+    absl::StatusOr<uint32_t> id = NameId(NM_KIND_DESTINATION, rule.name);
+    if (!id.ok()) return id.status();
+    nm_rule value = {};
+    memcpy(value.address, rule.address, sizeof(value.address));
+    memcpy(value.mask, rule.mask, sizeof(value.mask));
+    value.port_first = rule.port_first;
+    value.port_last = rule.port_last;
+    value.protocol = rule.protocol;
+    value.destination = static_cast<uint16_t>(*id);
+    if (int error = bpf_map_update_elem(bpf_map__fd(maps.nm_rules), &index,
+                                        &value, BPF_ANY)) {
+      return ErrnoStatus(error, "fill rules");
+    }
+    index++;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loading::FreezeMaps() {
+  for (const MapEntry& entry : MapsOf(skeleton_.get())) {
+    if (entry.keep != Keep::kShared) continue;
+    const int fd = bpf_map__fd(entry.map);
+    const int error = IsFrozen(fd) ? 0 : bpf_map_freeze(fd);
+    if (error != 0) {
+      return ErrnoStatus(error, absl::StrCat("freeze ", entry.pin));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Replaces the program of a pinned link, or attaches and pins a new link.
+absl::Status Loading::AttachOne(const LinkEntry& entry) {
+  const std::string path = PinPath(config_.pin_dir, entry.pin);
+  const char* name = bpf_program__name(entry.program);
+  UniqueFd pinned(upgrade_ ? bpf_obj_get(path.c_str()) : -1);
+  if (pinned.ok() && !IsTracing(entry.program)) {
+    if (int error = bpf_link_update(pinned.get(),
+                                    bpf_program__fd(entry.program), nullptr)) {
+      return ErrnoStatus(error, absl::StrCat("replace ", name));
+    }
+    return absl::OkStatus();
+  }
+  bpf_link* link =
+      IsTracing(entry.program)
+          ? bpf_program__attach(entry.program)
+          : bpf_program__attach_cgroup(entry.program, cgroup_.get());
+  if (link == nullptr) {
+    const int error = errno;
+    return ErrnoStatus(
+        error,
+        absl::StrCat("attach ", name,
+                     IsTracing(entry.program)
+                         ? std::string()
+                         : absl::StrCat(" to ", result_.cgroup)),
+        error != EPERM ? ""
+        : IsTracing(entry.program)
+            ? "lockdown or missing CAP_PERFMON"
+            : "a foreign program is attached to this cgroup, or one above, "
+              "without the multi flag (see: bpftool cgroup tree), or "
+              "CAP_NET_ADMIN is missing");
+  }
+  links_.push_back(link);
+  // A tracing link cannot be replaced: the new one is pinned beside the old
+  // and renamed over it, which detaches the old one. For a moment both run.
+  const std::string pin_at =
+      pinned.ok() ? absl::StrCat(path, kNewSuffix) : path;
+  unlink(pin_at.c_str());
+  if (int error = bpf_link__pin(link, pin_at.c_str())) {
+    return ErrnoStatus(error, absl::StrCat("pin ", pin_at));
+  }
+  pinned_.push_back(pin_at);
+  if (pinned.ok() && rename(pin_at.c_str(), path.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("rename ", pin_at));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loading::Attach() {
+  bool seeded = false;
+  for (const LinkEntry& entry : LinksOf(skeleton_.get())) {
+    if (!seeded && !IsTracing(entry.program)) {
+      SeedProcesses();
+      seeded = true;
+    }
+    if (entry.feature != 0 && (features_ & entry.feature) == 0) {
+      unlink(PinPath(config_.pin_dir, entry.pin).c_str());
+      continue;
+    }
+    absl::Status status = AttachOne(entry);
+    if (status.ok()) continue;
+    if (entry.feature == 0) return status;
+    Note(entry.feature, std::string(status.message()));
+  }
+  return absl::OkStatus();
+}
+
+// Names the processes that no exec or fork was seen of.
+void Loading::SeedProcesses() {
+  const int fd = bpf_map__fd(skeleton_->maps.nm_processes);
+  std::map<std::string, std::string> services = config_.aliases;
+  for (const std::string& service : config_.services) {
+    services.emplace(service, service);
+  }
+  for (const RunningProcess& process : RunningProcesses()) {
+    nm_process value = {};
+    auto service = services.find(process.name);
+    const bool known = service != services.end();
+    const std::string& name = known ? service->second : process.name;
+    value.kind = known ? NM_KIND_SERVICE : NM_KIND_BINARY;
+    memcpy(value.bytes, name.data(), std::min(name.size(), sizeof(value.bytes)));
+    // What the tracing programs wrote meanwhile is newer.
+    bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
+    if (access(absl::StrCat("/proc/", process.tgid).c_str(), F_OK) != 0) {
+      bpf_map_delete_elem(fd, &process.tgid);
+    }
+  }
+}
+
+nm_info Loading::MakeInfo() {
+  nm_info info = {};
+  info.magic = NM_MAGIC;
+  info.abi_major = NM_ABI_MAJOR;
+  info.abi_minor = NM_ABI_MINOR;
+  info.info_size = sizeof(nm_info);
+  info.cell_size = sizeof(nm_cell);
+  info.name_size = sizeof(nm_name);
+  info.stats_size = sizeof(nm_stats);
+  info.num_cpus = num_cpus_;
+  info.max_series = config_.max_series;
+  info.max_names = config_.max_names;
+  info.max_processes = config_.max_processes;
+  info.max_sockets = RoundUpToPowerOfTwo(config_.max_sockets);
+  info.loaded_ns = NowNs();
+  info.created_ns = upgrade_ ? existing_.created_ns : info.loaded_ns;
+  info.features = features_;
+  info.build_id = build_id_;
+  info.config_id = config_id_;
+  info.cgroup_id = cgroup_id_;
+  CopyText(kVersion, info.version);
+  CopyText(KernelRelease(), info.kernel);
+  CopyText(result_.cgroup, info.cgroup);
+  CopyText(reasons_, info.reasons);
+  return info;
+}
+
+absl::Status Loading::PinMap(const MapEntry& entry) {
+  const std::string path = PinPath(config_.pin_dir, entry.pin);
+  const int fd = bpf_map__fd(entry.map);
+  if (upgrade_) {
+    if (entry.keep != Keep::kRenewed) return absl::OkStatus();
+    const std::string next = absl::StrCat(path, kNewSuffix);
+    unlink(next.c_str());
+    if (int error = bpf_obj_pin(fd, next.c_str())) {
+      return ErrnoStatus(error, absl::StrCat("pin ", next));
+    }
+    if (rename(next.c_str(), path.c_str()) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("rename ", next));
+    }
+    return absl::OkStatus();
+  }
+  if (int error = bpf_obj_pin(fd, path.c_str())) {
+    return ErrnoStatus(error, absl::StrCat("pin ", path));
+  }
+  pinned_.push_back(path);
+  return absl::OkStatus();
+}
+
+// Who may read: decided before, so that info says so from the start.
+void Loading::DecideAccess() {
+  if (config_.group.empty()) {
+    Note(NM_FEATURE_GROUP_ACCESS, "no group is configured: root only");
+    return;
+  }
+  absl::StatusOr<gid_t> group = FindGroup(config_.group);
+  if (!group.ok()) {
+    Note(NM_FEATURE_GROUP_ACCESS,
+         absl::StrCat(group.status().message(), ": root only"));
+    return;
+  }
+  group_ = *group;
+  if (UnprivilegedBpfDisabled() == 0) {
+    // A user's own socket filter may write any map that he can open.
+    Note(NM_FEATURE_GROUP_ACCESS,
+         "kernel.unprivileged_bpf_disabled is 0, so that readers could write: "
+         "root only (sysctl kernel.unprivileged_bpf_disabled=2)");
+    return;
+  }
+  features_ |= NM_FEATURE_GROUP_ACCESS;
+  if (!UnprivilegedUsersMayUseBpf()) {
+    const char* reason =
+        "this kernel refuses bpf(2) to users: they read through "
+        "netmeter-loader serve-fds";
+    absl::StrAppend(&reasons_, "group_access: ", reason, "\n");
+    result_.notes.push_back(absl::StrCat("group_access: ", reason));
+  }
+}
+
+absl::Status Loading::SetModes() {
+  const bool group = (features_ & NM_FEATURE_GROUP_ACCESS) != 0;
+  const gid_t gid = group ? group_ : 0;
+  for (const MapEntry& entry : MapsOf(skeleton_.get())) {
+    const std::string path = PinPath(config_.pin_dir, entry.pin);
+    const bool shared = entry.keep == Keep::kShared && group;
+    if (chown(path.c_str(), 0, shared ? gid : 0) != 0 ||
+        chmod(path.c_str(), shared ? 0660 : 0600) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
+    }
+  }
+  if (chown(config_.pin_dir.c_str(), 0, gid) != 0 ||
+      chmod(config_.pin_dir.c_str(), group ? 0750 : 0700) != 0) {
+    return ErrnoStatus(errno,
+                       absl::StrCat("set the mode of ", config_.pin_dir));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loading::Publish() {
+  const nm_info info = MakeInfo();
+  absl::StatusOr<uint32_t> done =
+      Command(NM_COMMAND_INFO, &info, sizeof(info));
+  if (!done.ok()) return done.status();
+  for (const MapEntry& entry : MapsOf(skeleton_.get())) {
+    absl::Status status = PinMap(entry);
+    if (!status.ok()) return status;
+  }
+  return SetModes();
+}
+
+bool Loading::IsUnchanged(uint64_t build_id, uint64_t config_id) {
+  if (existing_.build_id != build_id || existing_.config_id != config_id ||
+      existing_.version != std::string(kVersion)) {
+    return false;
+  }
+  for (const LinkEntry& entry : LinksOf(skeleton_.get())) {
+    const bool wanted =
+        entry.feature == 0 || (existing_.features & entry.feature) != 0;
+    if (wanted &&
+        access(PinPath(config_.pin_dir, entry.pin).c_str(), F_OK) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::StatusOr<LoadResult> Loading::Run() {
+  absl::Status status = CheckConfig(config_);
+  if (!status.ok()) return status;
+  status = CheckPrivileges();
+  if (!status.ok()) return status;
+
+  result_.cgroup = config_.cgroup;
+  if (result_.cgroup.empty()) {
+    absl::StatusOr<std::string> root = FindCgroupRoot();
+    if (!root.ok()) return root.status();
+    result_.cgroup = *root;
+  }
+  absl::StatusOr<UniqueFd> cgroup = OpenCgroup(result_.cgroup, &cgroup_id_);
+  if (!cgroup.ok()) return cgroup.status();
+  cgroup_ = std::move(*cgroup);
+  const int cpus = libbpf_num_possible_cpus();
+  if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
+  num_cpus_ = static_cast<uint32_t>(cpus);
+
+  absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, kLockSeconds);
+  if (!lock.ok()) return lock.status();
+  status = PrepareDirectory(config_.pin_dir, &made_directory_, &mounted_);
+  if (!status.ok()) return status;
+  status = FindExisting();
+  if (!status.ok()) return status;
+  if (upgrade_) {
+    if (existing_.cgroup_id != cgroup_id_) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          config_.pin_dir, " counts for cgroup ",
+          std::string(existing_.cgroup, strnlen(existing_.cgroup,
+                                                sizeof(existing_.cgroup))),
+          ", not ", result_.cgroup,
+          " (unload first, or choose another --pin-dir)"));
+    }
+    if (existing_.max_series != config_.max_series ||
+        existing_.max_names != config_.max_names ||
+        existing_.max_processes != config_.max_processes ||
+        existing_.max_sockets != RoundUpToPowerOfTwo(config_.max_sockets) ||
+        existing_.num_cpus != num_cpus_) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          config_.pin_dir, " is loaded with other table sizes (max_series ",
+          existing_.max_series, ", max_names ", existing_.max_names,
+          ", max_processes ", existing_.max_processes, ", max_sockets ",
+          existing_.max_sockets,
+          "): netmeter-loader unload first; counters start again"));
+    }
+  }
+
+  features_ = NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL;
+  DecideAccess();
+  bool tracing = access("/sys/kernel/btf/vmlinux", R_OK) == 0;
+  if (tracing) {
+    features_ |= NM_FEATURE_PROCESS_TRACKING;
+  } else {
+    Note(NM_FEATURE_PROCESS_TRACKING,
+         "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): processes are named "
+         "when they open a socket");
+  }
+  config_id_ = Hash(ConfigText(config_, cgroup_id_, features_ | group_ << 8));
+  skeleton_.reset(netmeter_bpf__open());
+  if (!skeleton_) return ErrnoStatus(errno, "open the BPF object");
+  build_id_ = Hash(absl::string_view(
+      static_cast<const char*>(skeleton_->skeleton->data),
+      skeleton_->skeleton->data_sz));
+  if (upgrade_ && IsUnchanged(build_id_, config_id_)) {
+    result_.action = LoadResult::Action::kUnchanged;
+    return result_;
+  }
+
+  status = Build(tracing);
+  if (!status.ok() && tracing && g_last_warning != nullptr) {
+    const std::string first(status.message());
+    absl::Status second = Build(false);
+    if (!second.ok()) return status;
+    Note(NM_FEATURE_PROCESS_TRACKING,
+         absl::StrCat(first, ": processes are named when they open a socket"));
+    status = second;
+  }
+  if (!status.ok()) return status;
+
+  if (!upgrade_) {
+    status = FillMaps();
+    if (!status.ok()) return status;
+  }
+  status = FillRules();
+  if (!status.ok()) return status;
+  status = FreezeMaps();
+  if (!status.ok()) return status;
+  status = Attach();
+  if (!status.ok()) return status;
+  status = Publish();
+  if (!status.ok()) return status;
+  done_ = true;
+  result_.action = upgrade_ ? LoadResult::Action::kUpgraded
+                            : LoadResult::Action::kLoaded;
+  return result_;
+}
+
+// Marks info as retired, so that readers that hold it open again.
+absl::Status Retire(const std::string& pin_dir) {
+  StartLog();
+  UniqueFd info(bpf_obj_get(PinPath(pin_dir, "info").c_str()));
+  if (!info.ok()) return absl::OkStatus();
+  Skeleton skeleton(netmeter_bpf__open(), netmeter_bpf__destroy);
+  if (!skeleton) return ErrnoStatus(errno, "open the BPF object");
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton->obj) {
+    bpf_program__set_autoload(program, program == skeleton->progs.nm_control);
+  }
+  if (int error = bpf_map__reuse_fd(skeleton->maps.nm_info, info.get())) {
+    return ErrnoStatus(error, "reuse info");
+  }
+  if (int error = netmeter_bpf__load(skeleton.get())) {
+    return ErrnoStatus(error, "load nm_control");
+  }
+  nm_control request = {};
+  request.command = NM_COMMAND_RETIRE;
+  LIBBPF_OPTS(bpf_test_run_opts, options);
+  options.data_in = &request;
+  options.data_size_in = sizeof(request);
+  if (int error = bpf_prog_test_run_opts(
+          bpf_program__fd(skeleton->progs.nm_control), &options)) {
+    return ErrnoStatus(error, "run nm_control");
+  }
+  return absl::OkStatus();
+}
+
+// The kernel frees programs after a grace period; waits for it.
+void WaitForPrograms(const std::vector<uint32_t>& ids) {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  for (uint32_t id : ids) {
+    while (std::chrono::steady_clock::now() < deadline) {
+      UniqueFd fd(bpf_prog_get_fd_by_id(id));
+      if (!fd.ok()) break;
+      // Our own descriptor keeps it: close before the next look.
+      fd = UniqueFd();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<Feature>& Features() {
+  static const auto* const features = new std::vector<Feature>{
+      {"process_tracking", NM_FEATURE_PROCESS_TRACKING},
+      {"socket_table", NM_FEATURE_SOCKET_TABLE},
+      {"control_channel", NM_FEATURE_CONTROL},
+      {"group_access", NM_FEATURE_GROUP_ACCESS},
+  };
+  return *features;
+}
+
+const std::vector<std::string>& LinkPins() {
+  static const auto* const pins = new std::vector<std::string>{
+      "link_exit",         "link_fork",    "link_exec",
+      "link_setsockopt",   "link_sock_create",
+      "link_sock_release", "link_sockops", "link_ingress",
+      "link_egress"};
+  return *pins;
+}
+
+const std::vector<std::string>& MapPins() {
+  static const auto* const pins = new std::vector<std::string>{
+      "counters",   "names",     "stats",   "series",   "name_ids",
+      "free_slots", "free_names", "processes", "sockets", "owners",
+      "rules",      "binaries",  "info"};
+  return *pins;
+}
+
+void SetVerbose(bool verbose) { g_verbose = verbose; }
+
+absl::StatusOr<LoadResult> Load(const Config& config) {
+  StartLog();
+  return Loading(config).Run();
+}
+
+absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
+  *was_loaded = false;
+  if (access(pin_dir.c_str(), F_OK) != 0 && errno == ENOENT) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
+  if (!lock.ok()) return lock.status();
+  if (!IsBpffs(pin_dir)) {
+    if (access(pin_dir.c_str(), R_OK | X_OK) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
+    }
+    return RemoveDirectory(pin_dir);
+  }
+  if (access(PinPath(pin_dir, "info").c_str(), F_OK) == 0) {
+    absl::Status status = Retire(pin_dir);
+    // Of another version, perhaps: its readers then keep what they have.
+    if (absl::IsPermissionDenied(status)) return status;
+  } else if (errno == EACCES) {
+    return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
+  }
+  std::vector<uint32_t> programs;
+  // Packets first: afterwards nothing is counted any more.
+  std::vector<std::string> links(LinkPins().rbegin(), LinkPins().rend());
+  for (const std::string& pin : links) {
+    for (const std::string& path :
+         {PinPath(pin_dir, pin), PinPath(pin_dir, pin + kNewSuffix)}) {
+      UniqueFd link(bpf_obj_get(path.c_str()));
+      if (link.ok()) {
+        *was_loaded = true;
+        bpf_link_info about = {};
+        uint32_t size = sizeof(about);
+        if (bpf_obj_get_info_by_fd(link.get(), &about, &size) == 0) {
+          programs.push_back(about.prog_id);
+        }
+        bpf_link_detach(link.get());  // ENOTSUPP for tracing: see unlink
+      }
+      if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+        return ErrnoStatus(errno, absl::StrCat("unpin ", path), "run as root");
+      }
+    }
+  }
+  for (const std::string& pin : MapPins()) {
+    for (const std::string& path :
+         {PinPath(pin_dir, pin), PinPath(pin_dir, pin + kNewSuffix)}) {
+      if (unlink(path.c_str()) == 0) {
+        *was_loaded = true;
+      } else if (errno != ENOENT) {
+        return ErrnoStatus(errno, absl::StrCat("unpin ", path), "run as root");
+      }
+    }
+  }
+  WaitForPrograms(programs);
+  return RemoveDirectory(pin_dir);
+}
+
+}  // namespace internal
+}  // namespace netmeter

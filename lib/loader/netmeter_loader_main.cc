@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// netmeter-loader: the one privileged program. Puts the kernel part in place
+// and exits.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "lib/core/version.h"
+#include "lib/loader/config.h"
+#include "lib/loader/loader.h"
+#include "lib/loader/serve.h"
+#include "lib/loader/status.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+constexpr int kNotLoaded = 3;  // of `status`, as in the LSB
+constexpr int kDamaged = 4;
+
+constexpr char kDescription[] =
+    "Installs libnetmeter's kernel part: counts the bytes that each service of\n"
+    "this host sends and receives, by destination. One-shot: what it attaches\n"
+    "stays until `unload` or a reboot.";
+
+constexpr char kEpilog[] =
+    "Examples:\n"
+    "  netmeter-loader load                     the whole host, no configuration\n"
+    "  netmeter-loader load --config FILE       names services, ports, destinations\n"
+    "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
+    "                                           a second, independent meter\n"
+    "  netmeter-loader status --json            for programs\n"
+    "  netmeter-loader unload                   takes everything away\n"
+    "\n"
+    "Configuration (YAML, all keys optional, defaults shown):\n"
+    "  pin_dir: /run/netmeter    cgroup: the root of cgroup v2\n"
+    "  group: netmeter           may read the counters; '' for root only\n"
+    "  max_series: 4096          (service, destination, transport, path)\n"
+    "  max_names: 4096           of services, binaries and destinations\n"
+    "  max_processes: 16384      max_sockets: 16384\n"
+    "  proxy_ports: [8443]       loopback ports that are counted\n"
+    "  services: []              executables that are services\n"
+    "  aliases: {}               executable: service\n"
+    "  destinations: []          - {name: cloud, address: 10.0.0.0/8,\n"
+    "                               port: 443 or 1000-2000, protocol: tcp}\n"
+    "\n"
+    "Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN), kernel 5.10\n"
+    "or newer with BTF, and cgroup v2.\n"
+    "\n"
+    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;\n"
+    "status: 3 not loaded, 4 damaged.";
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "netmeter-loader: %s\n",
+               std::string(status.message()).c_str());
+  return kFailed;
+}
+
+int RunLoad(const Config& config, bool quiet) {
+  absl::StatusOr<LoadResult> result = Load(config);
+  if (!result.ok()) return Fail(result.status());
+  if (quiet) return 0;
+  const char* action = "loaded";
+  if (result->action == LoadResult::Action::kUpgraded) {
+    action = "upgraded, counters kept";
+  } else if (result->action == LoadResult::Action::kUnchanged) {
+    action = "already loaded, nothing to do";
+  }
+  std::printf("netmeter-loader: %s: %s, for cgroup %s\n",
+              config.pin_dir.c_str(), action, result->cgroup.c_str());
+  for (const std::string& note : result->notes) {
+    std::printf("netmeter-loader: note: %s\n", note.c_str());
+  }
+  return 0;
+}
+
+int RunUnload(const std::string& pin_dir, bool quiet) {
+  bool was_loaded = false;
+  absl::Status status = Unload(pin_dir, &was_loaded);
+  if (!status.ok()) return Fail(status);
+  if (!quiet) {
+    std::printf("netmeter-loader: %s: %s\n", pin_dir.c_str(),
+                was_loaded ? "unloaded" : "was not loaded, nothing to do");
+  }
+  return 0;
+}
+
+int RunStatus(const std::string& pin_dir, bool json) {
+  absl::StatusOr<StatusReport> report = GetStatus(pin_dir);
+  if (!report.ok()) return Fail(report.status());
+  const std::string& out = json ? report->json : report->text;
+  if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size() ||
+      std::fflush(stdout) != 0) {
+    return kFailed;
+  }
+  switch (report->state) {
+    case MeterState::kLoaded:
+      return 0;
+    case MeterState::kNotLoaded:
+      return kNotLoaded;
+    case MeterState::kDamaged:
+      return kDamaged;
+  }
+  return kFailed;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(kDescription, "netmeter-loader");
+  app.footer(kEpilog);
+  app.require_subcommand(1);
+  app.set_version_flag("--version",
+                       std::string("netmeter-loader ") + kVersion);
+  app.get_formatter()->column_width(34);
+
+  Config flags;
+  std::string config_file, pin_dir, cgroup, group;
+  uint32_t max_series = 0, max_names = 0;
+  bool verbose = false, quiet = false, json = false;
+  ServeOptions serve;
+
+  auto add_pin_dir = [&](CLI::App* command) {
+    command->add_option("--pin-dir", pin_dir,
+                        "Where the maps are pinned (default /run/netmeter)");
+  };
+  CLI::App* load = app.add_subcommand(
+      "load", "Load and attach, or upgrade what is loaded; counters are kept");
+  add_pin_dir(load);
+  CLI::Option* cgroup_option = load->add_option(
+      "--cgroup", cgroup,
+      "Count this cgroup v2 directory and all below (default: the root)");
+  load->add_option("--config", config_file, "YAML file, see below");
+  CLI::Option* group_option = load->add_option(
+      "--group", group, "Group that may read (default netmeter; '': none)");
+  CLI::Option* series_option = load->add_option(
+      "--max-series", max_series, "Slots for series (default 4096)");
+  CLI::Option* names_option = load->add_option(
+      "--max-names", max_names, "Slots for names (default 4096)");
+  load->add_flag("-q,--quiet", quiet, "Print errors only");
+  load->add_flag("-v,--verbose", verbose, "Print libbpf's messages, too");
+
+  CLI::App* unload = app.add_subcommand(
+      "unload", "Detach, unpin, unmount: counters are gone");
+  add_pin_dir(unload);
+  unload->add_flag("-q,--quiet", quiet, "Print errors only");
+
+  CLI::App* status = app.add_subcommand(
+      "status", "What is loaded, which parts are active, what was lost");
+  add_pin_dir(status);
+  status->add_flag("--json", json, "One JSON object");
+
+  CLI::App* serve_fds = app.add_subcommand(
+      "serve-fds",
+      "Hand descriptors of the counters to the group (kernels before 5.19)");
+  add_pin_dir(serve_fds);
+  serve_fds->add_option("--socket", serve.socket,
+                        "Unix socket to listen on (default PIN-DIR.sock; "
+                        "unused when socket-activated)");
+  serve_fds->add_option("--group", serve.group,
+                        "Group that may connect (default netmeter)");
+  serve_fds
+      ->add_option("--idle-seconds", serve.idle_seconds,
+                   "Exit after so long without a client (default: never)")
+      ->check(CLI::Range(0, 86400));
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    std::fprintf(stderr, "netmeter-loader: %s (see --help)\n", error.what());
+    return kUsage;
+  }
+
+  SetVerbose(verbose);
+  if (load->parsed()) {
+    Config config;
+    if (!config_file.empty()) {
+      absl::StatusOr<Config> read = ReadConfig(config_file, config);
+      if (!read.ok()) return Fail(read.status());
+      config = *read;
+    }
+    if (!pin_dir.empty()) config.pin_dir = pin_dir;
+    if (!cgroup_option->empty()) config.cgroup = cgroup;
+    if (!group_option->empty()) config.group = group;
+    if (!series_option->empty()) config.max_series = max_series;
+    if (!names_option->empty()) config.max_names = max_names;
+    return RunLoad(config, quiet);
+  }
+  Config config;
+  if (!pin_dir.empty()) config.pin_dir = pin_dir;
+  absl::Status checked = CheckConfig(config);
+  if (!checked.ok()) return Fail(checked);
+  if (unload->parsed()) return RunUnload(config.pin_dir, quiet);
+  if (status->parsed()) return RunStatus(config.pin_dir, json);
+  serve.pin_dir = config.pin_dir;
+  absl::Status served = ServeDescriptors(serve);
+  return served.ok() ? 0 : Fail(served);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
+
+int main(int argc, char** argv) {
+  return netmeter::internal::Main(argc, argv);
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/serve.h"
+
+#include <bpf/bpf.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/shared_maps.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/system.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Sends the descriptors, or nothing where the meter is not loaded now.
+void Answer(int client, const std::string& pin_dir) {
+  SharedMapFds maps;
+  std::array<int, kSharedMaps> fds;
+  for (int i = 0; i < kSharedMaps; i++) {
+    const std::string path = absl::StrCat(pin_dir, "/", kSharedMapNames[i]);
+    maps[i] = UniqueFd(bpf_obj_get(path.c_str()));
+    if (!maps[i].ok()) return;
+    fds[i] = maps[i].get();
+  }
+  unsigned char protocol = kDescriptorProtocol;
+  iovec data = {&protocol, sizeof(protocol)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kSharedMaps)] = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int) * kSharedMaps);
+  memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * kSharedMaps);
+  // Fits into any socket's buffer; a client that is gone is its own business.
+  if (sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
+}
+
+absl::StatusOr<UniqueFd> Listen(const std::string& path,
+                                const std::string& group) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": a socket's path has at most ",
+                     sizeof(address.sun_path) - 1, " bytes"));
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.ok()) return ErrnoStatus(errno, "socket");
+  struct stat about;
+  if (lstat(path.c_str(), &about) == 0) {
+    if (!S_ISSOCK(about.st_mode)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, " is there and is no socket"));
+    }
+    // Somebody's, or what a killed server left behind?
+    UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (probe.ok() &&
+        connect(probe.get(), reinterpret_cast<sockaddr*>(&address),
+                sizeof(address)) == 0) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, " is served already"));
+    }
+    unlink(path.c_str());
+  }
+  const mode_t mask = umask(0177);  // nobody connects before the chmod below
+  const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address),
+                         sizeof(address));
+  const int error = errno;
+  umask(mask);
+  if (bound != 0) return ErrnoStatus(error, absl::StrCat("bind ", path));
+  absl::StatusOr<gid_t> gid = FindGroup(group);
+  if (!gid.ok()) {
+    unlink(path.c_str());
+    return gid.status();
+  }
+  if (chown(path.c_str(), 0, *gid) != 0 || chmod(path.c_str(), 0660) != 0 ||
+      listen(fd.get(), 128) != 0) {
+    absl::Status status = ErrnoStatus(errno, absl::StrCat("serve ", path));
+    unlink(path.c_str());
+    return status;
+  }
+  return fd;
+}
+
+}  // namespace
+
+absl::Status ServeDescriptors(const ServeOptions& options) {
+  if (UnprivilegedBpfDisabled() == 0) {
+    return absl::FailedPreconditionError(
+        "kernel.unprivileged_bpf_disabled is 0: whoever gets a map's "
+        "descriptor could write the map (sysctl "
+        "kernel.unprivileged_bpf_disabled=2)");
+  }
+  UniqueFd listener;
+  std::string own_path;
+  const char* count = getenv("LISTEN_FDS");
+  const char* for_pid = getenv("LISTEN_PID");
+  int fds = 0, pid = 0;
+  if (count != nullptr && for_pid != nullptr && absl::SimpleAtoi(count, &fds) &&
+      absl::SimpleAtoi(for_pid, &pid) && pid == getpid()) {
+    if (fds != 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "LISTEN_FDS is ", fds, ": expected one listening socket"));
+    }
+    listener = UniqueFd(3);  // SD_LISTEN_FDS_START
+    if (fcntl(3, F_SETFD, FD_CLOEXEC) != 0 ||
+        fcntl(3, F_SETFL, O_NONBLOCK) != 0) {
+      return ErrnoStatus(errno, "descriptor 3");
+    }
+  } else {
+    own_path = options.socket.empty() ? absl::StrCat(options.pin_dir, ".sock")
+                                      : options.socket;
+    absl::StatusOr<UniqueFd> made = Listen(own_path, options.group);
+    if (!made.ok()) return made.status();
+    listener = std::move(*made);
+  }
+
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  UniqueFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
+
+  absl::Status status;
+  while (stop.ok()) {
+    pollfd polled[] = {{listener.get(), POLLIN, 0}, {stop.get(), POLLIN, 0}};
+    const int ready =
+        poll(polled, 2,
+             options.idle_seconds > 0 ? options.idle_seconds * 1000 : -1);
+    if (ready == 0) break;
+    if (ready < 0) {
+      if (errno == EINTR) continue;
+      status = ErrnoStatus(errno, "poll");
+      break;
+    }
+    if (polled[1].revents != 0) break;
+    UniqueFd client(
+        accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (client.ok()) {
+      Answer(client.get(), options.pin_dir);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+               errno == ENOMEM) {
+      poll(nullptr, 0, 100);  // let it pass instead of spinning
+    } else if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK) {
+      status = ErrnoStatus(errno, "accept");
+      break;
+    }
+  }
+  if (!own_path.empty()) unlink(own_path.c_str());
+  return status;
+}
+
+}  // namespace internal
+}  // namespace netmeter

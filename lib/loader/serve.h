@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// netmeter-loader serve-fds: hands the descriptors of the readers' maps to the
+// group over a Unix socket, for kernels before 5.19, which refuse bpf(2) to
+// users (kernel.unprivileged_bpf_disabled) but not mmap(2) on a descriptor.
+
+#ifndef NETMETER_LIB_LOADER_SERVE_H_
+#define NETMETER_LIB_LOADER_SERVE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace netmeter {
+namespace internal {
+
+struct ServeOptions {
+  std::string pin_dir = "/run/netmeter";
+  std::string socket;  // empty: <pin_dir>.sock; unused with LISTEN_FDS
+  std::string group = "netmeter";
+  int idle_seconds = 0;  // exit after so long without a client; 0: never
+};
+
+// Serves until SIGTERM or SIGINT, or idle. With LISTEN_FDS=1 in the
+// environment (sd_listen_fds(3)) on the socket that is passed, else on one of
+// its own, mode 0660, which is removed at the end. One message a client:
+// kDescriptorProtocol and the descriptors; then the connection is closed.
+// Nothing is read from clients and nobody is waited for.
+absl::Status ServeDescriptors(const ServeOptions& options);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_SERVE_H_

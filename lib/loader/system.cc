@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/bpf.h>
+#include <linux/magic.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "lib/core/status_util.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kMountSource[] = "netmeter";
+
+struct Mount {
+  std::string root, point, type, source;
+};
+
+// Undoes the octal escapes of mountinfo, proc(5).
+std::string Unescape(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); i++) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      out.push_back(static_cast<char>((text[i + 1] - '0') * 64 +
+                                      (text[i + 2] - '0') * 8 +
+                                      (text[i + 3] - '0')));
+      i += 3;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+std::vector<Mount> ReadMounts() {
+  std::vector<Mount> mounts;
+  std::ifstream file("/proc/self/mountinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    std::vector<std::string> fields = absl::StrSplit(line, ' ');
+    size_t dash = 0;
+    while (dash < fields.size() && fields[dash] != "-") dash++;
+    if (fields.size() < 5 || dash + 2 >= fields.size()) continue;
+    mounts.push_back({Unescape(fields[3]), Unescape(fields[4]),
+                      fields[dash + 1], Unescape(fields[dash + 2])});
+  }
+  return mounts;
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file),
+                     std::istreambuf_iterator<char>());
+}
+
+std::string BaseName(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+std::string DirName(const std::string& path) {
+  size_t slash = path.rfind('/');
+  return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
+}
+
+// mkdir -p
+absl::Status MakeDirectories(const std::string& path, bool* made) {
+  if (mkdir(path.c_str(), 0755) == 0) {
+    *made = true;
+    return absl::OkStatus();
+  }
+  if (errno == ENOENT && path.size() > 1) {
+    bool ignored;
+    absl::Status status = MakeDirectories(DirName(path), &ignored);
+    if (!status.ok()) return status;
+    if (mkdir(path.c_str(), 0755) == 0) {
+      *made = true;
+      return absl::OkStatus();
+    }
+  }
+  if (errno == EEXIST) {
+    struct stat about;
+    if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
+      return absl::OkStatus();
+    }
+    errno = ENOTDIR;
+  }
+  return ErrnoStatus(errno, absl::StrCat("make ", path));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindCgroupRoot() {
+  bool inner = false;
+  for (const Mount& mount : ReadMounts()) {
+    if (mount.type != "cgroup2") continue;
+    if (mount.root == "/") return mount.point;
+    inner = true;
+  }
+  return absl::NotFoundError(
+      inner ? "only a part of cgroup v2 is mounted here (in a container? load "
+              "on the host, or choose a cgroup with --cgroup)"
+            : "cgroup v2 is not mounted (mount -t cgroup2 none "
+              "/sys/fs/cgroup/unified, or boot with "
+              "systemd.unified_cgroup_hierarchy=1)");
+}
+
+absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("cgroup ", path));
+  struct statfs fs;
+  struct stat about;
+  if (fstatfs(fd.get(), &fs) != 0 || fstat(fd.get(), &about) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("cgroup ", path));
+  }
+  if (static_cast<unsigned long>(fs.f_type) != CGROUP2_SUPER_MAGIC) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is not a cgroup v2 directory (see: findmnt -t cgroup2)"));
+  }
+  *id = about.st_ino;  // on 64-bit kernels the inode number is the id
+  return fd;
+}
+
+bool IsBpffs(const std::string& path) {
+  struct statfs fs;
+  return statfs(path.c_str(), &fs) == 0 &&
+         static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
+}
+
+bool IsOwnMount(const std::string& path) {
+  bool own = false;  // the last mount on a path is the one that shows
+  for (const Mount& mount : ReadMounts()) {
+    if (mount.point == path) {
+      own = mount.type == "bpf" && mount.source == kMountSource;
+    }
+  }
+  return own;
+}
+
+absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
+                              bool* mounted) {
+  *made_directory = *mounted = false;
+  absl::Status status = MakeDirectories(path, made_directory);
+  if (!status.ok()) return status;
+  if (IsBpffs(path)) return absl::OkStatus();
+  DIR* dir = opendir(path.c_str());
+  if (dir == nullptr) return ErrnoStatus(errno, absl::StrCat("open ", path));
+  std::string foreign;
+  while (dirent* entry = readdir(dir)) {
+    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+      foreign = entry->d_name;
+      break;
+    }
+  }
+  closedir(dir);
+  if (!foreign.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is no BPF file system and holds foreign files (", foreign,
+        "): choose another --pin-dir"));
+  }
+  if (mount(kMountSource, path.c_str(), "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+            "mode=0750") != 0) {
+    int error = errno;
+    if (*made_directory) rmdir(path.c_str());
+    return ErrnoStatus(error, absl::StrCat("mount a BPF file system on ", path),
+                       error == ENODEV ? "the kernel lacks CONFIG_BPF_SYSCALL"
+                       : error == EPERM ? "needs CAP_SYS_ADMIN"
+                                        : "");
+  }
+  *mounted = true;
+  return absl::OkStatus();
+}
+
+absl::Status RemoveDirectory(const std::string& path) {
+  while (IsOwnMount(path)) {
+    if (umount2(path.c_str(), UMOUNT_NOFOLLOW) != 0) {
+      return ErrnoStatus(
+          errno, absl::StrCat("unmount ", path),
+          errno == EBUSY ? "somebody's working directory is there" : "");
+    }
+  }
+  if (rmdir(path.c_str()) != 0 && errno != ENOENT && errno != ENOTEMPTY &&
+      errno != EBUSY) {
+    return ErrnoStatus(errno, absl::StrCat("remove ", path));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
+  std::string parent = DirName(path);
+  struct stat about;
+  while (stat(parent.c_str(), &about) != 0 && parent != "/") {
+    parent = DirName(parent);
+  }
+  UniqueFd fd(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", parent));
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return ErrnoStatus(errno, absl::StrCat("lock ", parent));
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "lock ", parent, ": another netmeter-loader is at work for ",
+          seconds, " s"));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return fd;
+}
+
+absl::StatusOr<gid_t> FindGroup(const std::string& name) {
+  std::vector<char> buffer(4096);
+  struct group entry, *found = nullptr;
+  int error;
+  while ((error = getgrnam_r(name.c_str(), &entry, buffer.data(),
+                             buffer.size(), &found)) == ERANGE &&
+         buffer.size() < (1 << 22)) {
+    buffer.resize(buffer.size() * 2);
+  }
+  if (found != nullptr) return found->gr_gid;
+  return absl::NotFoundError(
+      absl::StrCat("no group ", name, " (groupadd --system ", name, ")"));
+}
+
+int UnprivilegedBpfDisabled() {
+  int value;
+  std::string text = ReadAll("/proc/sys/kernel/unprivileged_bpf_disabled");
+  return absl::SimpleAtoi(text, &value) ? value : 2;
+}
+
+bool UnprivilegedUsersMayUseBpf() {
+  const pid_t child = fork();
+  if (child < 0) return false;
+  if (child == 0) {
+    // Refused to all (EPERM), or only unable to find this path (ENOENT)?
+    union bpf_attr attr;
+    memset(&attr, 0, sizeof(attr));
+    attr.pathname = reinterpret_cast<uintptr_t>("/nonexistent");
+    if (setgroups(0, nullptr) != 0 || setresgid(65534, 65534, 65534) != 0 ||
+        setresuid(65534, 65534, 65534) != 0) {
+      _exit(1);
+    }
+    syscall(SYS_bpf, BPF_OBJ_GET, &attr, sizeof(attr));
+    _exit(errno == EPERM ? 1 : 0);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+std::string NameOfRunning(const std::string& comm, const std::string& argument,
+                          const std::string& exe) {
+  // comm is the first 15 bytes of what was executed, unless the process
+  // renamed itself.
+  for (const std::string& name : {BaseName(argument), BaseName(exe)}) {
+    if (!comm.empty() && name.substr(0, 15) == comm) return name;
+  }
+  return BaseName(exe);
+}
+
+std::vector<RunningProcess> RunningProcesses() {
+  std::vector<RunningProcess> processes;
+  struct stat about;
+  constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // include/linux/proc_ns.h
+  if (stat("/proc/self/ns/pid", &about) != 0 ||
+      about.st_ino != kInitialPidNamespace) {
+    return processes;
+  }
+  DIR* dir = opendir("/proc");
+  if (dir == nullptr) return processes;
+  while (dirent* entry = readdir(dir)) {
+    uint32_t tgid;
+    if (!absl::SimpleAtoi(entry->d_name, &tgid)) continue;
+    const std::string base = absl::StrCat("/proc/", tgid);
+    char exe[4096];
+    ssize_t length =
+        readlink((base + "/exe").c_str(), exe, sizeof(exe));  // not a thread's
+    if (length <= 0) continue;
+    std::string path(exe, static_cast<size_t>(length));
+    path = std::string(absl::StripSuffix(path, " (deleted)"));
+    std::string comm = ReadAll(base + "/comm");
+    comm = std::string(absl::StripSuffix(comm, "\n"));
+    std::string arguments = ReadAll(base + "/cmdline");
+    processes.push_back(
+        {tgid, NameOfRunning(comm, arguments.c_str(), path)});
+  }
+  closedir(dir);
+  return processes;
+}
+
+std::string KernelRelease() {
+  utsname name;
+  return uname(&name) == 0 ? name.release : "unknown";
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the loader asks of the system around BPF: mounts, cgroups, groups,
+// locks and the processes that run already.
+//
+// Threads: any; nothing here keeps state.
+
+#ifndef NETMETER_LIB_LOADER_SYSTEM_H_
+#define NETMETER_LIB_LOADER_SYSTEM_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/core/unique_fd.h"
+
+namespace netmeter {
+namespace internal {
+
+// The mount point of cgroup v2 whose root is the hierarchy's root, from
+// /proc/self/mountinfo (cgroups(7)). NotFound, with what to do about it.
+absl::StatusOr<std::string> FindCgroupRoot();
+
+// Opens a cgroup v2 directory; *id becomes its cgroup id.
+absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id);
+
+// Root of a BPF file system that the loader mounted itself, by the source
+// name it gave to the mount.
+bool IsOwnMount(const std::string& path);
+bool IsBpffs(const std::string& path);
+
+// Makes the directory, and mounts a BPF file system on it if it is not on one
+// already. *made_directory and *mounted tell what was done, for undoing it.
+absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
+                              bool* mounted);
+
+// Undoes PrepareDirectory: unmounts what the loader mounted, removes the
+// directory if it is empty. Nothing there is no error.
+absl::Status RemoveDirectory(const std::string& path);
+
+// Keeps two loaders from working on one pin directory: an exclusive flock(2)
+// on the directory above it. DeadlineExceeded after `seconds`.
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
+
+// gid of a group. NotFound.
+absl::StatusOr<gid_t> FindGroup(const std::string& name);
+
+// kernel.unprivileged_bpf_disabled; 2 where the file cannot be read.
+int UnprivilegedBpfDisabled();
+
+// True if bpf(2) answers an unprivileged user at all (5.19 and newer, or
+// kernel.unprivileged_bpf_disabled = 0): a child process tries.
+bool UnprivilegedUsersMayUseBpf();
+
+struct RunningProcess {
+  uint32_t tgid;
+  std::string name;  // of the executable, as exec saw it
+};
+
+// The processes of the machine, without kernel threads. Empty in a PID
+// namespace of its own, where the numbers mean nothing to the kernel part.
+std::vector<RunningProcess> RunningProcesses();
+
+// The name that an executable has by its thread's name, first argument and
+// /proc/PID/exe: the path that was executed is gone.
+std::string NameOfRunning(const std::string& comm, const std::string& argument,
+                          const std::string& exe);
+
+std::string KernelRelease();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_SYSTEM_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <gtest/gtest.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "netmeter/meter.h"
+#include "netmeter/prometheus.h"
+
+namespace netmeter {
+namespace {
+
+std::shared_ptr<const Meter> MeterWithoutLoader() {
+  MeterOptions options;
+  options.pin_dir = testing::TempDir() + "/no-meter-here";
+  options.wait_for_loader = true;
+  auto meter = Meter::Open(options);
+  EXPECT_TRUE(meter.ok()) << meter.status();
+  return std::move(*meter);
+}
+
+void ExpectDown(const PrometheusCollectable& collectable) {
+  const auto families = collectable.Collect();
+  ASSERT_EQ(families.size(), 1u);
+  EXPECT_EQ(families[0].name, "netmeter_up");
+  ASSERT_EQ(families[0].metric.size(), 1u);
+  EXPECT_EQ(families[0].metric[0].gauge.value, 0.0);
+}
+
+TEST(PrometheusCollectable, IsDownWhileNoMeterIsLoaded) {
+  ExpectDown(PrometheusCollectable(MeterWithoutLoader(),
+                                   PrometheusCollectable::Scope::kHost));
+  ExpectDown(PrometheusCollectable(MeterWithoutLoader(),
+                                   PrometheusCollectable::Scope::kService));
+}
+
+TEST(PrometheusCollectable, IsDownWithoutAMeter) {
+  ExpectDown(
+      PrometheusCollectable(nullptr, PrometheusCollectable::Scope::kHost));
+}
+
+}  // namespace
+}  // namespace netmeter

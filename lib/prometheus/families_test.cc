@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/prometheus/families.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include <string>
+#include <vector>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Text(const std::vector<prometheus::MetricFamily>& families) {
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+std::vector<std::string> Names(
+    const std::vector<prometheus::MetricFamily>& families) {
+  std::vector<std::string> names;
+  for (const auto& family : families) names.push_back(family.name);
+  return names;
+}
+
+Sample MakeSample(Kind kind, const std::string& name,
+                  const std::string& destination, Transport transport,
+                  Path path) {
+  Sample sample;
+  sample.kind = kind;
+  sample.name = name;
+  sample.destination = destination;
+  sample.transport = transport;
+  sample.path = path;
+  sample.tx_bytes = 1000;
+  sample.rx_bytes = 2000;
+  sample.tx_packets = 10;
+  sample.rx_packets = 20;
+  sample.tx_payload_bytes = 600;
+  sample.rx_payload_bytes = 1200;
+  sample.tx_retransmit_bytes = 7;
+  return sample;
+}
+
+std::vector<Sample> MixedSamples() {
+  return {
+      MakeSample(Kind::kService, "mme", "streamer", Transport::kTcp,
+                 Path::kDirect),
+      MakeSample(Kind::kService, "mme", "streamer", Transport::kUdp,
+                 Path::kProxy),
+      MakeSample(Kind::kBinary, "curl", "", Transport::kTcp, Path::kDirect),
+      MakeSample(Kind::kBinary, "curl", "", Transport::kTcp, Path::kProxy),
+      MakeSample(Kind::kUnattributed, "unattributed", "", Transport::kIcmp,
+                 Path::kDirect),
+      MakeSample(Kind::kOverflow, "overflow", "", Transport::kOther,
+                 Path::kDirect),
+  };
+}
+
+TEST(Families, OfHostAreExactlyTheseInThisOrder) {
+  EXPECT_THAT(
+      Names(FamiliesOfHost(MixedSamples(), Health())),
+      ElementsAre("netmeter_up", "magma_bytes_sent_total",
+                  "magma_bytes_received_total", "linux_bytes_sent_total",
+                  "linux_bytes_received_total", "netmeter_wire_bytes_total",
+                  "netmeter_wire_packets_total",
+                  "netmeter_tcp_retransmitted_bytes_total", "netmeter_series",
+                  "netmeter_series_limit", "netmeter_lost_total"));
+}
+
+TEST(Families, OfServiceAreExactlyTheseInThisOrder) {
+  const std::vector<Sample> samples = {MakeSample(
+      Kind::kService, "mme", "streamer", Transport::kTcp, Path::kDirect)};
+  EXPECT_THAT(Names(FamiliesOfService(samples)),
+              ElementsAre("netmeter_up", "magma_bytes_sent_total",
+                          "magma_bytes_received_total",
+                          "netmeter_wire_bytes_total",
+                          "netmeter_wire_packets_total",
+                          "netmeter_tcp_retransmitted_bytes_total"));
+}
+
+TEST(Families, WithoutSeriesAreLeftOut) {
+  EXPECT_THAT(Names(FamiliesOfService({})), ElementsAre("netmeter_up"));
+}
+
+TEST(Families, OfAnErrorAreUpAlone) {
+  EXPECT_EQ(Text(FamiliesOfError()),
+            "# HELP netmeter_up Whether the meter could be read: 1, or 0 if "
+            "not loaded or refused.\n"
+            "# TYPE netmeter_up gauge\n"
+            "netmeter_up 0\n");
+}
+
+TEST(Families, ServicesSumBothPathsAndAllTransports) {
+  const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
+  EXPECT_THAT(text, HasSubstr("magma_bytes_sent_total{service_name=\"mme\","
+                              "dest_service=\"streamer\"} 1200\n"));
+  EXPECT_THAT(text, HasSubstr("magma_bytes_received_total{service_name=\"mme\","
+                              "dest_service=\"streamer\"} 2400\n"));
+}
+
+TEST(Families, BinariesHaveTheDirectPathOnly) {
+  const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
+  EXPECT_THAT(text,
+              HasSubstr("linux_bytes_sent_total{binary_name=\"curl\"} 600\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("linux_bytes_received_total{binary_name=\"curl\"} 1200\n"));
+  EXPECT_THAT(text, Not(HasSubstr("binary_name=\"unattributed\"")));
+  EXPECT_THAT(text, Not(HasSubstr("service_name=\"overflow\"")));
+}
+
+TEST(Families, WireHasEverySeriesInBothDirections) {
+  const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
+  EXPECT_THAT(text, HasSubstr("netmeter_wire_bytes_total{kind=\"service\","
+                              "name=\"mme\",destination=\"streamer\","
+                              "transport=\"udp\",path=\"proxy\","
+                              "direction=\"tx\"} 1000\n"));
+  EXPECT_THAT(text,
+              HasSubstr("netmeter_wire_packets_total{kind=\"unattributed\","
+                        "name=\"unattributed\",destination=\"\","
+                        "transport=\"icmp\",path=\"direct\","
+                        "direction=\"rx\"} 20\n"));
+}
+
+TEST(Families, RetransmissionsAreThoseOfTcp) {
+  const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
+  EXPECT_THAT(text, HasSubstr("netmeter_tcp_retransmitted_bytes_total{"
+                              "kind=\"service\",name=\"mme\","
+                              "destination=\"streamer\"} 7\n"));
+  // Both paths of curl have equal labels here.
+  EXPECT_THAT(text, HasSubstr("netmeter_tcp_retransmitted_bytes_total{"
+                              "kind=\"binary\",name=\"curl\","
+                              "destination=\"\"} 14\n"));
+  EXPECT_THAT(text, Not(HasSubstr("netmeter_tcp_retransmitted_bytes_total{"
+                                  "kind=\"unattributed\"")));
+}
+
+TEST(Families, NeverHaveALabelCalledService) {
+  for (const auto& family : FamiliesOfHost(MixedSamples(), Health())) {
+    for (const auto& metric : family.metric) {
+      for (const auto& label : metric.label) EXPECT_NE(label.name, "service");
+    }
+  }
+}
+
+TEST(Families, HealthIsWhatTheMeterSays) {
+  Health health;
+  health.series = 3;
+  health.max_series = 4096;
+  health.series_full_packets = 11;
+  health.names_full = 12;
+  health.processes_full = 13;
+  health.storage_failed_packets = 14;
+  health.header_error_packets = 15;
+  const std::string text = Text(FamiliesOfHost({}, health));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_up 1\n"));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_series 3\n"));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_series_limit 4096\n"));
+  EXPECT_THAT(text, HasSubstr("netmeter_lost_total{reason=\"series_full\"} 11"));
+  EXPECT_THAT(text, HasSubstr("netmeter_lost_total{reason=\"names_full\"} 12"));
+  EXPECT_THAT(text,
+              HasSubstr("netmeter_lost_total{reason=\"processes_full\"} 13"));
+  EXPECT_THAT(text,
+              HasSubstr("netmeter_lost_total{reason=\"storage_failed\"} 14"));
+  EXPECT_THAT(text,
+              HasSubstr("netmeter_lost_total{reason=\"header_error\"} 15"));
+}
+
+TEST(Families, LabelsAreValidUtf8AndEqualOnesAreSummed) {
+  std::vector<Sample> samples = {
+      MakeSample(Kind::kService, "a\xff", "", Transport::kTcp, Path::kDirect),
+      MakeSample(Kind::kService, "a\\xff", "", Transport::kTcp, Path::kDirect),
+      MakeSample(Kind::kService, "caf\xc3\xa9", "", Transport::kTcp,
+                 Path::kDirect),
+  };
+  const std::string text = Text(FamiliesOfService(samples));
+  EXPECT_THAT(text, HasSubstr("magma_bytes_sent_total{service_name="
+                              "\"a\\\\xff\",dest_service=\"\"} 1200\n"));
+  EXPECT_THAT(text, HasSubstr("service_name=\"caf\xc3\xa9\""));
+}
+
+TEST(Families, LargeValuesAreExactUpTo53Bits) {
+  Sample sample = MakeSample(Kind::kService, "mme", "", Transport::kTcp,
+                             Path::kDirect);
+  sample.tx_payload_bytes = (uint64_t{1} << 53) - 1;
+  const auto families = FamiliesOfService({sample});
+  EXPECT_EQ(families[1].metric[0].counter.value, 9007199254740991.0);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/list.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/core/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kColumns = 12;
+constexpr size_t kTextColumns = 5;  // to the left; numbers to the right
+using Row = std::array<std::string, kColumns>;
+
+uint64_t Traffic(const Sample& sample) {
+  const uint64_t sum = sample.tx_bytes + sample.rx_bytes;
+  return sum < sample.tx_bytes ? std::numeric_limits<uint64_t>::max() : sum;
+}
+
+Row RowOf(const Sample& sample) {
+  return {KindName(sample.kind),
+          ToTerminal(sample.name),
+          sample.destination.empty() ? "-" : ToTerminal(sample.destination),
+          TransportName(sample.transport),
+          PathName(sample.path),
+          HumanBytes(sample.tx_bytes),
+          HumanBytes(sample.rx_bytes),
+          absl::StrCat(sample.tx_packets),
+          absl::StrCat(sample.rx_packets),
+          HumanBytes(sample.tx_payload_bytes),
+          HumanBytes(sample.rx_payload_bytes),
+          HumanBytes(sample.tx_retransmit_bytes)};
+}
+
+}  // namespace
+
+void SortByTraffic(std::vector<Sample>* samples) {
+  std::sort(samples->begin(), samples->end(),
+            [](const Sample& a, const Sample& b) {
+              const uint64_t traffic_a = Traffic(a);
+              const uint64_t traffic_b = Traffic(b);
+              if (traffic_a != traffic_b) return traffic_a > traffic_b;
+              return std::tie(a.kind, a.name, a.destination, a.transport,
+                              a.path) < std::tie(b.kind, b.name, b.destination,
+                                                 b.transport, b.path);
+            });
+}
+
+std::string HumanBytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB",
+                                           "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return absl::StrCat(bytes, " B");
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  // 1023.95 would be rounded to 1024.0.
+  while (value >= 1023.95 && unit + 1 < sizeof(kUnits) / sizeof(kUnits[0])) {
+    value /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
+}
+
+std::string FormatTable(const std::vector<Sample>& samples) {
+  std::vector<Row> rows = {{"KIND", "NAME", "DESTINATION", "TRANSPORT", "PATH",
+                            "TX", "RX", "TX PKTS", "RX PKTS", "TX PAYLOAD",
+                            "RX PAYLOAD", "RETRANSMIT"}};
+  for (const Sample& sample : samples) rows.push_back(RowOf(sample));
+  std::array<size_t, kColumns> widths = {};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < kColumns; ++i) {
+      widths[i] = std::max(widths[i], CountCharacters(row[i]));
+    }
+  }
+  std::string table;
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < kColumns; ++i) {
+      const std::string fill(widths[i] - CountCharacters(row[i]), ' ');
+      absl::StrAppend(&table, i == 0 ? "" : "  ",
+                      i < kTextColumns ? row[i] + fill : fill + row[i]);
+    }
+    table += '\n';
+  }
+  if (samples.empty()) {
+    table += "(nothing counted yet: the meter is loaded, but saw no packet)\n";
+  }
+  return table;
+}
+
+std::string FormatJson(const std::vector<Sample>& samples) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const Sample& sample : samples) {
+    array.push_back({{"kind", KindName(sample.kind)},
+                     {"name", ToUtf8(sample.name)},
+                     {"destination", ToUtf8(sample.destination)},
+                     {"transport", TransportName(sample.transport)},
+                     {"path", PathName(sample.path)},
+                     {"tx_bytes", sample.tx_bytes},
+                     {"rx_bytes", sample.rx_bytes},
+                     {"tx_packets", sample.tx_packets},
+                     {"rx_packets", sample.rx_packets},
+                     {"tx_payload_bytes", sample.tx_payload_bytes},
+                     {"rx_payload_bytes", sample.rx_payload_bytes},
+                     {"tx_retransmit_bytes", sample.tx_retransmit_bytes}});
+  }
+  return array.dump(2) + "\n";
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What `netmeter list` prints.
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_TOOLS_LIST_H_
+#define NETMETER_LIB_TOOLS_LIST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+
+// Most traffic first (bytes sent and received); equal ones by name.
+void SortByTraffic(std::vector<Sample>* samples);
+
+// "0 B", "1023 B", "1.0 KiB", "16.0 EiB": powers of 1024.
+std::string HumanBytes(uint64_t bytes);
+
+// An aligned table with a header; names cannot harm the terminal. Without
+// samples, the header and a line that says so.
+std::string FormatTable(const std::vector<Sample>& samples);
+
+// One array of objects; names are valid UTF-8, numbers are exact.
+std::string FormatJson(const std::vector<Sample>& samples);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_LIST_H_

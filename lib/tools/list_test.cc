@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Sample MakeSample(const std::string& name, uint64_t tx, uint64_t rx) {
+  Sample sample;
+  sample.kind = Kind::kService;
+  sample.name = name;
+  sample.transport = Transport::kTcp;
+  sample.tx_bytes = tx;
+  sample.rx_bytes = rx;
+  return sample;
+}
+
+TEST(HumanBytes, UsesPowersOf1024) {
+  EXPECT_EQ(HumanBytes(0), "0 B");
+  EXPECT_EQ(HumanBytes(1023), "1023 B");
+  EXPECT_EQ(HumanBytes(1024), "1.0 KiB");
+  EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
+  EXPECT_EQ(HumanBytes(5 * 1024 * 1024), "5.0 MiB");
+  EXPECT_EQ(HumanBytes(std::numeric_limits<uint64_t>::max()), "16.0 EiB");
+}
+
+TEST(HumanBytes, NeverSays1024OfAUnit) {
+  EXPECT_EQ(HumanBytes(1024 * 1024 - 1), "1.0 MiB");
+  EXPECT_EQ(HumanBytes((uint64_t{1} << 40) - 1), "1.0 TiB");
+}
+
+TEST(SortByTraffic, PutsMostTrafficFirstAndThenGoesByName) {
+  const uint64_t most = std::numeric_limits<uint64_t>::max();
+  std::vector<Sample> samples = {MakeSample("c", 1, 1), MakeSample("b", 2, 0),
+                                 MakeSample("d", 0, 7),
+                                 MakeSample("e", most, most)};
+  SortByTraffic(&samples);
+  std::vector<std::string> names;
+  for (const Sample& sample : samples) names.push_back(sample.name);
+  EXPECT_THAT(names, ElementsAre("e", "d", "b", "c"));
+}
+
+TEST(FormatTable, IsAligned) {
+  EXPECT_EQ(
+      FormatTable({MakeSample("caf\xc3\xa9", 2048, 1), MakeSample("a", 3, 4)}),
+      "KIND     NAME  DESTINATION  TRANSPORT  PATH         TX   RX  TX PKTS"
+      "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
+      "service  caf\xc3\xa9  -            tcp        direct  2.0 KiB  1 B"
+      "        0        0         0 B         0 B         0 B\n"
+      "service  a     -            tcp        direct      3 B  4 B"
+      "        0        0         0 B         0 B         0 B\n");
+}
+
+TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
+  EXPECT_THAT(FormatTable({}), HasSubstr("KIND"));
+  EXPECT_THAT(FormatTable({}), HasSubstr("nothing counted yet"));
+}
+
+TEST(FormatTable, LetsNoNameReachTheTerminal) {
+  const std::string table =
+      FormatTable({MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)});
+  EXPECT_THAT(table, HasSubstr("\\x1b[2J\\x0a\\x9b\\xe2\\x80\\xae"));
+  EXPECT_THAT(table, Not(HasSubstr("\x1b")));
+}
+
+TEST(FormatJson, HasExactlyTheDocumentedKeys) {
+  const auto json = nlohmann::ordered_json::parse(
+      FormatJson({MakeSample("mme", std::numeric_limits<uint64_t>::max(), 2)}));
+  ASSERT_EQ(json.size(), 1u);
+  std::vector<std::string> keys;
+  for (const auto& item : json[0].items()) keys.push_back(item.key());
+  EXPECT_THAT(
+      keys,
+      ElementsAre("kind", "name", "destination", "transport", "path",
+                  "tx_bytes", "rx_bytes", "tx_packets", "rx_packets",
+                  "tx_payload_bytes", "rx_payload_bytes",
+                  "tx_retransmit_bytes"));
+  EXPECT_EQ(json[0]["kind"], "service");
+  EXPECT_EQ(json[0]["tx_bytes"].get<uint64_t>(),
+            std::numeric_limits<uint64_t>::max());
+}
+
+TEST(FormatJson, EscapesWhatIsNoUtf8) {
+  const auto json = nlohmann::ordered_json::parse(
+      FormatJson({MakeSample("a\xff\x1b\"", 1, 2)}));
+  EXPECT_EQ(json[0]["name"], "a\\xff\x1b\"");
+}
+
+TEST(FormatJson, WithoutSeriesIsAnEmptyArray) {
+  EXPECT_EQ(FormatJson({}), "[]\n");
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
