@@ -109,8 +109,8 @@ static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
 }
 
 /* The state of a socket that the table does not show: makes it on the socket's
- * first packet. A TCP socket may claim its entry on egress only, where its
- * lock is held: two states of one socket would count sequences twice. */
+ * first packet. A TCP connection may do so on egress only, where its lock is
+ * held: two states of one connection would count sequences twice. */
 static __noinline struct nm_socket *find_socket(struct nm_owner *owner,
                                                 __u64 cookie, bool may_claim) {
   struct nm_socket *socket;
@@ -316,9 +316,10 @@ static __always_inline int count_packet(struct __sk_buff *skb,
   } else {
     if (skb->sk) sk = bpf_sk_fullsock(skb->sk);
     if (sk) owner = owner_of_socket(sk, cookie);
-    socket = find_socket(
-        owner, cookie,
-        direction == NM_EGRESS || packet.transport != NM_TRANSPORT_TCP);
+    socket = find_socket(owner, cookie,
+                         direction == NM_EGRESS ||
+                             packet.transport != NM_TRANSPORT_TCP ||
+                             (skb->sk && skb->sk->state == TCP_LISTEN));
     if (owner) adopted = owner->adopted == cookie;
   }
   if (socket) slot = NM_WORD_SLOT(*(volatile __u64 *)&socket->word);

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/config.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+absl::StatusOr<Config> Parse(const std::string& yaml) {
+  return ParseConfig(yaml, "netmeter.yml", Config());
+}
+
+std::string Error(const std::string& yaml) {
+  absl::StatusOr<Config> config = Parse(yaml);
+  if (config.ok()) return "accepted";
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string message(config.status().message());
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return message;
+}
+
+TEST(ConfigTest, AnEmptyFileIsTheDefaults) {
+  for (const char* yaml : {"", "\n", "# nothing\n", "---\n"}) {
+    absl::StatusOr<Config> config = Parse(yaml);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->pin_dir, "/run/netmeter");
+    EXPECT_EQ(config->max_series, 4096u);
+    EXPECT_THAT(config->proxy_ports, ElementsAre(8443));
+  }
+}
+
+TEST(ConfigTest, EveryKeyIsRead) {
+  absl::StatusOr<Config> config = Parse(R"(
+pin_dir: /run/test
+cgroup: /sys/fs/cgroup/test
+group: metrics
+max_series: 100
+max_names: 200
+max_processes: 300
+max_sockets: 400
+proxy_ports: [8443, 9443]
+services: [mme, sessiond]
+aliases: {oai_mme: mme}
+destinations:
+  - {name: cloud, address: 10.1.2.3/8, port: 443, protocol: tcp}
+  - {name: rest}
+)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->pin_dir, "/run/test");
+  EXPECT_EQ(config->cgroup, "/sys/fs/cgroup/test");
+  EXPECT_EQ(config->group, "metrics");
+  EXPECT_EQ(config->max_series, 100u);
+  EXPECT_EQ(config->max_names, 200u);
+  EXPECT_EQ(config->max_processes, 300u);
+  EXPECT_EQ(config->max_sockets, 400u);
+  EXPECT_THAT(config->proxy_ports, ElementsAre(8443, 9443));
+  EXPECT_THAT(config->services, ElementsAre("mme", "sessiond"));
+  EXPECT_EQ(config->aliases.at("oai_mme"), "mme");
+  ASSERT_EQ(config->destinations.size(), 2u);
+  const DestinationRule& cloud = config->destinations[0];
+  EXPECT_EQ(cloud.name, "cloud");
+  EXPECT_EQ(cloud.port_first, 443);
+  EXPECT_EQ(cloud.port_last, 443);
+  EXPECT_EQ(cloud.protocol, IPPROTO_TCP);
+  // Host bits are cleared, or the rule would match nothing.
+  EXPECT_THAT(cloud.address, ElementsAre(0u, 0u, htonl(0xffff),
+                                         htonl(0x0a000000)));
+  EXPECT_THAT(cloud.mask, ElementsAre(~0u, ~0u, ~0u, htonl(0xff000000)));
+  const DestinationRule& rest = config->destinations[1];
+  EXPECT_EQ(rest.port_first, 0);
+  EXPECT_EQ(rest.port_last, 65535);
+  EXPECT_THAT(rest.mask, ElementsAre(0u, 0u, 0u, 0u));
+}
+
+TEST(ConfigTest, PrefixesOfEveryLengthMask) {
+  for (int length : {0, 1, 31, 32, 33, 64, 127, 128}) {
+    absl::StatusOr<Config> config = Parse(absl::StrCat(
+        "destinations: [{name: x, address: 'ffff:ffff:ffff:ffff:ffff:ffff:"
+        "ffff:ffff/", length, "'}]"));
+    ASSERT_TRUE(config.ok()) << config.status();
+    int bits = 0;
+    for (int i = 0; i < 4; i++) {
+      bits += __builtin_popcount(config->destinations[0].mask[i]);
+      EXPECT_EQ(config->destinations[0].address[i],
+                config->destinations[0].mask[i]);
+    }
+    EXPECT_EQ(bits, length);
+  }
+}
+
+TEST(ConfigTest, ErrorsNameFileLineAndKey) {
+  EXPECT_EQ(Error("max_series: many"),
+            "netmeter.yml:1: max_series: expected a number from 22 to 65535, "
+            "not 'many'");
+  EXPECT_EQ(Error("\n\nmax_serie: 1"), "netmeter.yml:3: unknown key 'max_serie'");
+  EXPECT_THAT(Error("max_series: 5"), HasSubstr("from 22 to 65535"));
+  EXPECT_THAT(Error("max_series: -1"), HasSubstr("from 22 to 65535"));
+  EXPECT_THAT(Error("max_series: 99999999999"), HasSubstr("65535"));
+  EXPECT_THAT(Error("max_series: [1]"), HasSubstr("expected one value"));
+  EXPECT_THAT(Error("max_names: 3"), HasSubstr("max_names"));
+  EXPECT_THAT(Error("max_names: 1\nmax_names: 2"), StartsWith("netmeter.yml:"));
+}
+
+TEST(ConfigTest, GarbageIsAnError) {
+  for (const std::string& yaml :
+       {std::string("just words"), std::string("[1, 2]"), std::string("a: ["),
+        std::string("a:\n\tb: 1"), std::string("{}: 1"), std::string("? [a]\n: b"),
+        std::string("&a [*a"), std::string("\xff\xfe\x00\x01", 4),
+        std::string("services: mme"), std::string("services: [[a]]"),
+        std::string("aliases: [a]"), std::string("aliases: {a: [b]}"),
+        std::string("proxy_ports: [0]"), std::string("proxy_ports: [65536]"),
+        std::string("proxy_ports: [1,2,3,4,5,6,7,8,9]"),
+        std::string("destinations: [x]"),
+        std::string("destinations: [{address: 10.0.0.0/8}]"),
+        std::string("destinations: [{name: x, address: 10.0.0.0/33}]"),
+        std::string("destinations: [{name: x, address: ten}]"),
+        std::string("destinations: [{name: x, port: 70000}]"),
+        std::string("destinations: [{name: x, port: 20-10}]"),
+        std::string("destinations: [{name: x, port: 1-2-3}]"),
+        std::string("destinations: [{name: x, protocol: ip}]"),
+        std::string("destinations: [{name: x, colour: red}]"),
+        std::string("pin_dir: relative"), std::string("cgroup: relative"),
+        "services: [" + std::string(65, 'a') + "]",
+        std::string("services: ['']"),
+        std::string("services: [\"a\\0b\"]")}) {
+    EXPECT_NE(Error(yaml), "accepted") << yaml;
+  }
+}
+
+TEST(ConfigTest, NamesMayHave64Bytes) {
+  EXPECT_TRUE(Parse("services: [" + std::string(64, 'a') + "]").ok());
+}
+
+TEST(ConfigTest, TooManyRulesAreAnError) {
+  std::string yaml = "destinations:\n";
+  for (int i = 0; i < 65; i++) absl::StrAppend(&yaml, "  - {name: r", i, "}\n");
+  EXPECT_THAT(Error(yaml), HasSubstr("at most 64"));
+}
+
+TEST(ConfigTest, ADeeplyNestedFileDoesNotCrash) {
+  EXPECT_NE(Error("services: " + std::string(400, '[')), "accepted");
+}
+
+TEST(ConfigTest, AMissingFileIsNotFound) {
+  EXPECT_EQ(ReadConfig("/nonexistent/netmeter.yml", Config()).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadConfig("/proc", Config()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The loader on the real kernel: a cgroup and a pin directory of the test's
+// own, so that the host's meter, if any, is not disturbed.
+
+#include <bpf/bpf.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/loader.h"
+#include "lib/loader/serve.h"
+#include "lib/loader/status.h"
+#include "lib/loader/system.h"
+#include "netmeter/abi.h"
+#include "netmeter/meter.h"
+#include "nlohmann/json.hpp"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+using Action = LoadResult::Action;
+
+constexpr char kGroup[] = "daemon";  // on every Debian, gid 1
+constexpr gid_t kGid = 1;
+constexpr uid_t kNobody = 65534;
+
+std::string CgroupRoot() {
+  absl::StatusOr<std::string> root = FindCgroupRoot();
+  if (root.ok()) return *root;
+  ADD_FAILURE() << root.status();
+  return "/nonexistent";
+}
+
+// Runs in a child of its own; its exit status.
+int InChild(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    _exit(body());
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+bool BecomeUser(gid_t gid) {
+  return setgroups(0, nullptr) == 0 && setresgid(gid, gid, gid) == 0 &&
+         setresuid(kNobody, kNobody, kNobody) == 0;
+}
+
+class LoaderRootTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(geteuid(), 0u) << "needs root";
+    cgroup_ = absl::StrCat(CgroupRoot(), "/netmeter-loader-test-", getpid());
+    ASSERT_EQ(mkdir(cgroup_.c_str(), 0755), 0) << strerror(errno);
+    config_.cgroup = cgroup_;
+    config_.pin_dir = absl::StrCat("/run/netmeter-loader-test-", getpid());
+    config_.group = kGroup;
+  }
+
+  void TearDown() override {
+    const std::vector<uint32_t> programs = LinkedPrograms();
+    bool was_loaded;
+    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+    EXPECT_FALSE(IsOwnMount(config_.pin_dir));
+    EXPECT_EQ(rmdir(cgroup_.c_str()), 0) << strerror(errno);
+    for (uint32_t id : programs) {
+      EXPECT_FALSE(UniqueFd(bpf_prog_get_fd_by_id(id)).ok())
+          << "program " << id << " is left";
+    }
+  }
+
+  Action MustLoad() {
+    absl::StatusOr<LoadResult> result = Load(config_);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->action : Action::kUnchanged;
+  }
+
+  std::string LoadError() {
+    absl::StatusOr<LoadResult> result = Load(config_);
+    if (result.ok()) return "loaded";
+    const std::string message(result.status().message());
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message;
+  }
+
+  std::string Pin(const std::string& name) {
+    return absl::StrCat(config_.pin_dir, "/", name);
+  }
+
+  uint32_t LinkId(const std::string& pin, uint32_t* program = nullptr) {
+    UniqueFd fd(bpf_obj_get(Pin(pin).c_str()));
+    bpf_link_info about = {};
+    uint32_t size = sizeof(about);
+    EXPECT_TRUE(fd.ok()) << pin;
+    EXPECT_EQ(bpf_obj_get_info_by_fd(fd.get(), &about, &size), 0);
+    if (program != nullptr) *program = about.prog_id;
+    return about.id;
+  }
+
+  std::vector<uint32_t> LinkedPrograms() {
+    std::vector<uint32_t> ids;
+    for (const std::string& pin : LinkPins()) {
+      if (access(Pin(pin).c_str(), F_OK) != 0) continue;
+      ids.push_back(0);
+      LinkId(pin, &ids.back());
+    }
+    return ids;
+  }
+
+  // One UDP datagram of `bytes` to the proxy port on loopback, from a process
+  // of the test's cgroup: it is counted, and leaves nothing behind.
+  void SendFromCgroup(size_t bytes) {
+    EXPECT_EQ(InChild([&] {
+                std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+                UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+                sockaddr_in to = {};
+                to.sin_family = AF_INET;
+                to.sin_port = htons(8443);
+                to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+                const std::string data(bytes, 'x');
+                return sendto(fd.get(), data.data(), data.size(), 0,
+                              reinterpret_cast<sockaddr*>(&to),
+                              sizeof(to)) == static_cast<ssize_t>(bytes)
+                           ? 0
+                           : 1;
+              }),
+              0);
+  }
+
+  uint64_t PayloadSent() {
+    MeterOptions options;
+    options.pin_dir = config_.pin_dir;
+    auto meter = Meter::Open(options);
+    EXPECT_TRUE(meter.ok()) << meter.status();
+    if (!meter.ok()) return 0;
+    auto samples = (*meter)->ReadHost();
+    EXPECT_TRUE(samples.ok()) << samples.status();
+    uint64_t sum = 0;
+    if (samples.ok()) {
+      for (const Sample& sample : *samples) sum += sample.tx_payload_bytes;
+    }
+    return sum;
+  }
+
+  std::string cgroup_;
+  Config config_;
+};
+
+TEST_F(LoaderRootTest, LoadCountsAndUnloadLeavesNothing) {
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+  SendFromCgroup(100);
+  EXPECT_EQ(PayloadSent(), 100u);
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_FALSE(was_loaded);
+}
+
+TEST_F(LoaderRootTest, ASecondLoadChangesNothing) {
+  MustLoad();
+  uint32_t program = 0, again = 0;
+  const uint32_t link = LinkId("link_egress", &program);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  EXPECT_EQ(LinkId("link_egress", &again), link);
+  EXPECT_EQ(again, program);
+}
+
+TEST_F(LoaderRootTest, AnUpgradeReplacesProgramsAndKeepsCounters) {
+  MustLoad();
+  SendFromCgroup(100);
+  uint32_t program = 0, again = 0;
+  const uint32_t link = LinkId("link_egress", &program);
+  const uint32_t tracing = LinkId("link_exec");
+  config_.services = {"mme"};
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(LinkId("link_egress", &again), link) << "attached a second time";
+  EXPECT_NE(again, program);
+  EXPECT_NE(LinkId("link_exec"), tracing);
+  EXPECT_EQ(PayloadSent(), 100u);
+  SendFromCgroup(11);
+  EXPECT_EQ(PayloadSent(), 111u) << "counted by both, or by none";
+}
+
+TEST_F(LoaderRootTest, ALinkThatWasRemovedIsAttachedAgain) {
+  MustLoad();
+  ASSERT_EQ(unlink(Pin("link_egress").c_str()), 0);
+  absl::StatusOr<StatusReport> status = GetStatus(config_.pin_dir);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->state, MeterState::kDamaged);
+  EXPECT_THAT(status->text, HasSubstr("link_egress"));
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  SendFromCgroup(7);
+  EXPECT_EQ(PayloadSent(), 7u);
+}
+
+TEST_F(LoaderRootTest, AKilledLoadIsFinishedByTheNextOne) {
+  // SIGKILL at ever later moments, until a load gets through.
+  int killed = 0;
+  for (int delay_us = 500; delay_us < 3000000; delay_us += delay_us / 4) {
+    const pid_t child = fork();
+    if (child == 0) _exit(Load(config_).ok() ? 0 : 1);
+    usleep(static_cast<useconds_t>(delay_us));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      break;
+    }
+    killed++;
+    absl::StatusOr<StatusReport> report = GetStatus(config_.pin_dir);
+    EXPECT_TRUE(report.ok()) << report.status();
+    // Half of the time an unload comes next, else another load.
+    if (killed % 2 == 0) {
+      bool was_loaded;
+      ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    }
+  }
+  EXPECT_GT(killed, 5);
+  MustLoad();
+  SendFromCgroup(100);
+  EXPECT_EQ(PayloadSent(), 100u);
+}
+
+TEST_F(LoaderRootTest, AKilledUpgradeIsFinishedByTheNextOne) {
+  MustLoad();
+  SendFromCgroup(100);
+  for (int i = 0; i < 12; i++) {
+    config_.services = {absl::StrCat("service", i)};
+    const pid_t child = fork();
+    if (child == 0) _exit(Load(config_).ok() ? 0 : 1);
+    usleep(static_cast<useconds_t>(2000 + 9000 * i));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    SendFromCgroup(1);  // counted once, by whichever program is there
+  }
+  MustLoad();
+  EXPECT_EQ(PayloadSent(), 112u);
+}
+
+TEST_F(LoaderRootTest, AnotherCgroupAtTheSamePinsIsRefused) {
+  MustLoad();
+  const std::string other = absl::StrCat(cgroup_, "/inner");
+  ASSERT_EQ(mkdir(other.c_str(), 0755), 0);
+  config_.cgroup = other;
+  EXPECT_THAT(LoadError(), HasSubstr("choose another --pin-dir"));
+  rmdir(other.c_str());
+  config_.cgroup = cgroup_;
+}
+
+TEST_F(LoaderRootTest, TwoMetersAreIndependent) {
+  MustLoad();
+  Config second = config_;
+  second.pin_dir += "-2";
+  ASSERT_TRUE(Load(second).ok());
+  SendFromCgroup(50);
+  EXPECT_EQ(PayloadSent(), 50u);
+  bool was_loaded;
+  EXPECT_TRUE(Unload(second.pin_dir, &was_loaded).ok());
+  SendFromCgroup(50);
+  EXPECT_EQ(PayloadSent(), 100u);
+}
+
+TEST_F(LoaderRootTest, ForeignFilesAreLeftAlone) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  const std::string file = Pin("precious");
+  std::ofstream(file) << "data";
+  EXPECT_THAT(LoadError(), HasSubstr("foreign files (precious)"));
+  EXPECT_EQ(access(file.c_str(), F_OK), 0);
+  unlink(file.c_str());
+  rmdir(config_.pin_dir.c_str());
+}
+
+TEST_F(LoaderRootTest, ForeignPinsAreLeftAlone) {
+  bool made, mounted;
+  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
+  UniqueFd map(
+      bpf_map_create(BPF_MAP_TYPE_ARRAY, "foreign", 4, 4, 1, nullptr));
+  ASSERT_TRUE(map.ok());
+  ASSERT_EQ(bpf_obj_pin(map.get(), Pin("foreign").c_str()), 0);
+  EXPECT_THAT(LoadError(), HasSubstr("foreign file"));
+  EXPECT_EQ(access(Pin("foreign").c_str(), F_OK), 0);
+  unlink(Pin("foreign").c_str());
+}
+
+TEST_F(LoaderRootTest, AMapOfAnotherKindAtInfoIsRefused) {
+  bool made, mounted;
+  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
+  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "info", 4, 8, 1, nullptr));
+  ASSERT_TRUE(map.ok());
+  ASSERT_EQ(bpf_obj_pin(map.get(), Pin("info").c_str()), 0);
+  EXPECT_THAT(LoadError(), HasSubstr("ABI"));
+  unlink(Pin("info").c_str());
+}
+
+TEST_F(LoaderRootTest, AFileAsPinDirectoryIsAClearError) {
+  std::ofstream(config_.pin_dir) << "x";
+  EXPECT_THAT(LoadError(), HasSubstr("Not a directory"));
+  unlink(config_.pin_dir.c_str());
+}
+
+TEST_F(LoaderRootTest, ADirectoryThatIsNoCgroupIsRefused) {
+  config_.cgroup = "/tmp";
+  EXPECT_THAT(LoadError(), HasSubstr("not a cgroup v2 directory"));
+  config_.cgroup = "/sys/fs/no-such-cgroup";
+  EXPECT_THAT(LoadError(), HasSubstr("No such file or directory"));
+}
+
+TEST_F(LoaderRootTest, WithoutPrivilegeItSaysWhatIsMissing) {
+  EXPECT_EQ(InChild([&] {
+              if (!BecomeUser(kNobody)) return 2;
+              absl::StatusOr<LoadResult> result = Load(config_);
+              return !result.ok() &&
+                             absl::IsPermissionDenied(result.status()) &&
+                             result.status().message().find("CAP_BPF") !=
+                                 absl::string_view::npos
+                         ? 0
+                         : 1;
+            }),
+            0);
+}
+
+TEST_F(LoaderRootTest, AForeignExclusiveProgramIsExplained) {
+  // attach without the multi flag, as old tools do
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_INET_EGRESS;
+  UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "foreign", "GPL",
+                                 pass, 2, &options));
+  ASSERT_TRUE(program.ok()) << strerror(errno);
+  UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(
+      bpf_prog_attach(program.get(), cgroup.get(), BPF_CGROUP_INET_EGRESS, 0),
+      0);
+  EXPECT_THAT(LoadError(), HasSubstr("without the multi flag"));
+  // Nothing is half attached: ours are gone, the foreign one is there.
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  EXPECT_EQ(bpf_prog_detach2(program.get(), cgroup.get(),
+                             BPF_CGROUP_INET_EGRESS),
+            0);
+}
+
+TEST_F(LoaderRootTest, OnlyTheGroupReadsAndNobodyWrites) {
+  ASSERT_NE(UnprivilegedBpfDisabled(), 0);
+  MustLoad();
+  SendFromCgroup(42);
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  const bool direct = UnprivilegedUsersMayUseBpf();
+  if (direct) {
+    EXPECT_EQ(InChild([&] {
+                if (!BecomeUser(kGid)) return 2;
+                auto meter = Meter::Open(options);
+                if (!meter.ok()) return 3;
+                auto samples = (*meter)->ReadHost();
+                return samples.ok() && samples->size() == 1 ? 0 : 4;
+              }),
+              0);
+  }
+  EXPECT_EQ(InChild([&] {
+              if (!BecomeUser(kNobody)) return 2;
+              auto meter = Meter::Open(options);
+              return absl::IsPermissionDenied(meter.status()) &&
+                             meter.status().message().find('\n') ==
+                                 absl::string_view::npos
+                         ? 0
+                         : 3;
+            }),
+            0);
+  for (uid_t user : {uid_t{0}, kNobody}) {
+    EXPECT_EQ(InChild([&] {
+                UniqueFd fd(bpf_obj_get(Pin("counters").c_str()));
+                if (!fd.ok()) return 2;
+                if (user != 0 && !BecomeUser(kGid)) return 3;
+                nm_cell cell = {};
+                uint32_t zero = 0;
+                if (bpf_map_update_elem(fd.get(), &zero, &cell, BPF_ANY) == 0) {
+                  return 4;
+                }
+                if (mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
+                         fd.get(), 0) != MAP_FAILED) {
+                  return 5;
+                }
+                void* readable =
+                    mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd.get(), 0);
+                if (readable == MAP_FAILED) return 6;
+                return mprotect(readable, 4096, PROT_READ | PROT_WRITE) == 0
+                           ? 7
+                           : 0;
+              }),
+              0)
+        << "uid " << user;
+  }
+}
+
+TEST_F(LoaderRootTest, ServeFdsReachesTheGroupWithoutBpf) {
+  MustLoad();
+  SendFromCgroup(42);
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  serve.group = kGroup;
+  const std::string socket_path = config_.pin_dir + ".sock";
+  const pid_t server = fork();
+  if (server == 0) {
+    alarm(30);
+    _exit(ServeDescriptors(serve).ok() ? 0 : 1);
+  }
+  for (int i = 0; i < 500 && access(socket_path.c_str(), F_OK) != 0; i++) {
+    usleep(10000);
+  }
+  usleep(50000);
+  // With the pins closed to the group there is only the socket.
+  ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto read = [&](gid_t gid) {
+    return InChild([&, gid] {
+      if (!BecomeUser(gid)) return 2;
+      auto meter = Meter::Open(options);
+      if (!meter.ok()) return absl::IsPermissionDenied(meter.status()) ? 3 : 4;
+      auto samples = (*meter)->ReadHost();
+      return samples.ok() && samples->size() == 1 &&
+                     (*samples)[0].tx_payload_bytes == 42
+                 ? 0
+                 : 5;
+    });
+  };
+  EXPECT_EQ(read(kGid), 0);
+  EXPECT_EQ(read(kNobody), 3);
+  kill(server, SIGTERM);
+  int status = 0;
+  waitpid(server, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_NE(access(socket_path.c_str(), F_OK), 0);
+}
+
+TEST_F(LoaderRootTest, StatusSaysWhatIsTrue) {
+  absl::StatusOr<StatusReport> report = GetStatus(config_.pin_dir);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->state, MeterState::kNotLoaded);
+  EXPECT_FALSE(nlohmann::json::parse(report->json)["loaded"]);
+  MustLoad();
+  SendFromCgroup(1);
+  report = GetStatus(config_.pin_dir);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->state, MeterState::kLoaded);
+  const nlohmann::json json = nlohmann::json::parse(report->json);
+  EXPECT_TRUE(json["loaded"]);
+  EXPECT_EQ(json["cgroup"], cgroup_);
+  EXPECT_EQ(json["kernel"], KernelRelease());
+  EXPECT_EQ(json["tables"]["series"]["used"], 1);
+  EXPECT_TRUE(json["features"]["process_tracking"]["active"]);
+  EXPECT_TRUE(json["features"]["socket_table"]["active"]);
+  EXPECT_TRUE(json["features"]["control_channel"]["active"]);
+  EXPECT_EQ(json["lost"]["series_full"], 0);
+}
+
+TEST_F(LoaderRootTest, AMissingGroupLeavesRootAlone) {
+  config_.group = "no-such-group";
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_THAT(result->notes[0], HasSubstr("root only"));
+  struct stat about;
+  ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0700u);
+  ASSERT_EQ(stat(Pin("counters").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u);
+}
+
+TEST_F(LoaderRootTest, SetsockoptOfOthersIsUntouched) {
+  struct Call {
+    int level, option;
+    std::vector<char> value;
+  };
+  const int on = 1;
+  auto bytes = [](const void* data, size_t size) {
+    return std::vector<char>(static_cast<const char*>(data),
+                             static_cast<const char*>(data) + size);
+  };
+  const std::vector<Call> calls = {
+      {SOL_SOCKET, SO_REUSEADDR, bytes(&on, sizeof(on))},
+      {SOL_SOCKET, SO_RCVBUF, bytes(&on, sizeof(on))},
+      {SOL_SOCKET, SO_RCVBUF, {}},
+      {SOL_SOCKET, 9999, bytes(&on, sizeof(on))},
+      {IPPROTO_IP, IP_TOS, bytes(&on, sizeof(on))},
+      {IPPROTO_IP, IP_OPTIONS, std::vector<char>(40, 1)},
+      {IPPROTO_IP, IP_OPTIONS, std::vector<char>(41, 1)},
+      {IPPROTO_IP, IP_TOS, std::vector<char>(8192, 1)},
+      {IPPROTO_IP, 64, std::vector<char>(16384, 0)},  // IPT_SO_SET_REPLACE
+      {NM_SOL + 1, 1, bytes("x", 1)},
+  };
+  auto run = [&](std::vector<std::pair<int, int>>* results) {
+    // Results come back through shared memory: the cgroup is the child's.
+    auto* shared = static_cast<int*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+             -1, 0));
+    ASSERT_EQ(InChild([&] {
+                std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+                UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+                for (size_t i = 0; i < calls.size(); i++) {
+                  errno = 0;
+                  shared[2 * i] = setsockopt(
+                      fd.get(), calls[i].level, calls[i].option,
+                      calls[i].value.data(),
+                      static_cast<socklen_t>(calls[i].value.size()));
+                  shared[2 * i + 1] = errno;
+                }
+                return 0;
+              }),
+              0);
+    for (size_t i = 0; i < calls.size(); i++) {
+      results->emplace_back(shared[2 * i], shared[2 * i + 1]);
+    }
+    munmap(shared, 4096);
+  };
+  std::vector<std::pair<int, int>> without, with;
+  run(&without);
+  MustLoad();
+  run(&with);
+  EXPECT_EQ(with, without);
+}
+
+TEST_F(LoaderRootTest, TheControlChannelRegistersAndRefuses) {
+  MustLoad();
+  auto control = [&](int option, const std::string& name) {
+    return InChild([&] {
+      std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+      UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      if (!BecomeUser(kNobody)) return 200;
+      return setsockopt(fd.get(), NM_SOL, option, name.data(),
+                        static_cast<socklen_t>(name.size())) == 0
+                 ? 0
+                 : errno;
+    });
+  };
+  EXPECT_EQ(control(NM_REGISTER, "subscriberdb"), 0);
+  EXPECT_EQ(control(NM_REGISTER, std::string(64, 'a')), 0);
+  EXPECT_EQ(control(NM_REGISTER, std::string("\xff\xfe")), 0);
+  EXPECT_EQ(control(NM_TAG, "streamer"), 0);
+  EXPECT_EQ(control(NM_REGISTER, ""), EPERM);
+  EXPECT_EQ(control(NM_REGISTER, std::string(65, 'a')), EPERM);
+  EXPECT_EQ(control(NM_REGISTER, std::string("a\0b", 3)), EPERM);
+  EXPECT_EQ(control(NM_REGISTER, std::string(9000, 'a')), EPERM);
+  EXPECT_EQ(control(99, "x"), EPERM);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

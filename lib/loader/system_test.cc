@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/system.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(NameOfRunningTest, IsWhatWasExecuted) {
+  // The interpreter is called by the name that it was started by.
+  EXPECT_EQ(NameOfRunning("python3", "/usr/bin/python3", "/usr/bin/python3.11"),
+            "python3");
+  EXPECT_EQ(NameOfRunning("sshd", "sshd: root [priv]", "/usr/sbin/sshd"),
+            "sshd");
+  // comm holds 15 bytes.
+  EXPECT_EQ(NameOfRunning("envoy_controlle", "envoy_controller",
+                          "/usr/bin/envoy_controller"),
+            "envoy_controller");
+  // A main thread that renamed itself: never that name.
+  EXPECT_EQ(NameOfRunning("worker-7", "", "/usr/bin/redis-server"),
+            "redis-server");
+  EXPECT_EQ(NameOfRunning("", "", "/usr/bin/x"), "x");
+  EXPECT_EQ(NameOfRunning("", "", ""), "");
+}
+
+TEST(RunningProcessesTest, HoldsThisOne) {
+  bool found = false;
+  const std::vector<RunningProcess> processes = RunningProcesses();
+  if (processes.empty()) return;  // in a PID namespace: documented
+  for (const RunningProcess& process : processes) {
+    if (process.tgid == static_cast<uint32_t>(getpid())) {
+      found = true;
+      EXPECT_EQ(process.name, "system_test");
+    }
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(OpenCgroupTest, RefusesWhatIsNoCgroup) {
+  uint64_t id = 0;
+  EXPECT_EQ(OpenCgroup("/nonexistent", &id).status().code(),
+            absl::StatusCode::kNotFound);
+  absl::StatusOr<UniqueFd> proc = OpenCgroup("/proc", &id);
+  EXPECT_EQ(proc.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(proc.status().message()),
+              HasSubstr("not a cgroup v2 directory"));
+}
+
+TEST(FindGroupTest, SaysHowToMakeIt) {
+  EXPECT_TRUE(FindGroup("root").ok());
+  EXPECT_THAT(std::string(FindGroup("no-such-group").status().message()),
+              HasSubstr("groupadd"));
+}
+
+TEST(LockDirectoryTest, IsExclusiveAndTimesOut) {
+  char dir[] = "/tmp/netmeter-lock-XXXXXX";
+  ASSERT_NE(mkdtemp(dir), nullptr);
+  const std::string inner = std::string(dir) + "/pins";
+  {
+    absl::StatusOr<UniqueFd> first = LockDirectory(inner, 1);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ(LockDirectory(inner, 0).status().code(),
+              absl::StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_TRUE(LockDirectory(inner, 0).ok());
+  rmdir(dir);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
