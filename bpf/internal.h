@@ -113,6 +113,15 @@ enum nm_command {
   NM_COMMAND_INFO = 1,   /* replaces info, but for `retired` */
   NM_COMMAND_RETIRE = 2, /* sets info.retired */
   NM_COMMAND_NAME = 3,   /* returns the id of a name, made if new; 0: full */
+  NM_COMMAND_MERGE = 4,  /* adds old cells to the new ones, each once */
+};
+
+/* Cells that one NM_COMMAND_MERGE adds. */
+#define NM_MERGE_CELLS 64
+
+struct nm_merge {
+  nm_u32 first; /* index in counters */
+  nm_u32 count; /* up to NM_MERGE_CELLS */
 };
 
 struct nm_control {

@@ -131,4 +131,23 @@ struct {
   __type(value, struct nm_owner);
 } nm_owners SEC(".maps");
 
+/* The counters of a meter with other table sizes, while an upgrade takes over
+ * from it; else one cell that nobody uses. Read by nm_control. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_cell);
+} nm_old_counters SEC(".maps");
+
+/* Cells of nm_old_counters that were added to nm_counters: a load that was
+ * killed half-way is finished by the next one, and adds nothing twice. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u8);
+} nm_merged SEC(".maps");
+
 #endif /* NETMETER_BPF_MAPS_BPF_H_ */

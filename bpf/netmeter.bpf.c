@@ -661,10 +661,31 @@ int BPF_PROG(nm_exit, struct task_struct *task) {
 
 /* --- The loader's commands ------------------------------------------------ */
 
+/* A program runs to its end whatever happens to the loader, so a cell is
+ * either marked and added, or neither. */
+static __noinline void merge_cell(__u32 index) {
+  struct nm_cell *from = bpf_map_lookup_elem(&nm_old_counters, &index);
+  struct nm_cell *to = bpf_map_lookup_elem(&nm_counters, &index);
+  __u8 *merged = bpf_map_lookup_elem(&nm_merged, &index);
+
+  if (!from || !to || !merged || *merged) return;
+  *merged = 1;
+  if (!from->service) return;
+  *(volatile __u64 *)to = *(volatile __u64 *)from;
+  __sync_fetch_and_add(&to->tx_bytes, from->tx_bytes);
+  __sync_fetch_and_add(&to->rx_bytes, from->rx_bytes);
+  __sync_fetch_and_add(&to->tx_packets, from->tx_packets);
+  __sync_fetch_and_add(&to->rx_packets, from->rx_packets);
+  __sync_fetch_and_add(&to->tx_payload_bytes, from->tx_payload_bytes);
+  __sync_fetch_and_add(&to->rx_payload_bytes, from->rx_payload_bytes);
+  __sync_fetch_and_add(&to->tx_retransmit_bytes, from->tx_retransmit_bytes);
+}
+
 SEC("tc")
 int nm_control(struct __sk_buff *skb) {
   struct nm_control request = {};
   struct nm_name_key key = {};
+  struct nm_merge merge = {};
   struct nm_info *info;
   __u32 zero = 0;
   __u32 retired;
@@ -686,6 +707,14 @@ int nm_control(struct __sk_buff *skb) {
       if (bpf_skb_load_bytes(skb, sizeof(request), &key, sizeof(key)))
         return -1;
       return name_id(&key);
+    case NM_COMMAND_MERGE:
+      if (bpf_skb_load_bytes(skb, sizeof(request), &merge, sizeof(merge)))
+        return -1;
+      for (__u32 i = 0; i < NM_MERGE_CELLS; i++) {
+        if (i >= merge.count) break;
+        merge_cell(merge.first + i);
+      }
+      return 0;
   }
   return -1;
 }

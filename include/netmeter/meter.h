@@ -13,7 +13,8 @@
 //     for (const netmeter::Sample& s : *samples)
 //       std::cout << s.destination << " " << s.tx_bytes << "\n";
 //
-// Threads: every method of Meter may be called from any thread at any time.
+// Threads: every method of Meter may be called from any thread at any time. A
+// forked child may go on with a Meter that no other thread was just calling.
 // The library never throws, aborts, prints, forks, starts a thread or installs
 // a process-wide hook.
 
@@ -67,8 +68,8 @@ struct Sample {
 
 // The meter's own state, see abi.h for the counters' exact meaning.
 struct Health {
-  std::string version;     // of the loader that loaded the programs
-  std::string cgroup;      // whose traffic is counted
+  std::string version;      // of the loader that loaded the programs
+  std::string cgroup;       // whose traffic is counted
   uint64_t created_ns = 0;  // CLOCK_REALTIME at which counting began
   uint64_t loaded_ns = 0;   // ... of the last load or upgrade
   uint32_t series = 0;      // in use
@@ -93,11 +94,14 @@ struct MeterOptions {
   std::string service;
 
   // If true, Open() succeeds without a loaded meter, too, and reads answer
-  // Unavailable until there is one. The meter, its upgrades and its reloads
-  // are then picked up by the reads, which look for it at most once a second
-  // (a few system calls each time), and the service is registered again.
-  // If false, reads answer FailedPrecondition once the meter was unloaded;
-  // upgrades that keep the maps are not noticed in either mode.
+  // Unavailable while there is none. It is then picked up by the reads, which
+  // look for it at most once a second (a few system calls each time; up to 2
+  // seconds where `netmeter-loader serve-fds` hangs), also after an unload.
+  // If false, reads answer FailedPrecondition for good once the meter was
+  // unloaded: open again.
+  // In both modes an upgrade is followed: if it keeps the maps, there is
+  // nothing to do; if it replaces them (other sizes), the next read opens the
+  // new ones, once. Whatever is opened anew, the service is registered again.
   bool wait_for_loader = false;
 };
 

@@ -29,9 +29,8 @@ absl::Status CheckName(absl::string_view what, absl::string_view name) {
     return absl::InvalidArgumentError(absl::StrCat(what, " is empty"));
   }
   if (name.size() > NM_NAME_BYTES) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " has ", name.size(),
-                                                   " bytes, at most ",
-                                                   NM_NAME_BYTES, " fit"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " has ", name.size(), " bytes, at most ", NM_NAME_BYTES, " fit"));
   }
   if (name.find('\0') != absl::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat(what, " contains a NUL"));

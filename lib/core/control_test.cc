@@ -38,9 +38,9 @@ TEST(ControlError, SaysWhetherAMeterIsMissingOrRefused) {
   EXPECT_TRUE(absl::IsNotFound(ControlError(EOPNOTSUPP, "x")));
   EXPECT_TRUE(absl::IsPermissionDenied(ControlError(EPERM, "x")));
   EXPECT_TRUE(absl::IsInvalidArgument(ControlError(ENOTSOCK, "x")));
-  EXPECT_NE(ControlError(ENOPROTOOPT, "x").message().find(
-                "netmeter-loader load"),
-            absl::string_view::npos);
+  EXPECT_NE(
+      ControlError(ENOPROTOOPT, "x").message().find("netmeter-loader load"),
+      absl::string_view::npos);
 }
 
 TEST(RegisterProcess, ChecksTheNameFirst) {

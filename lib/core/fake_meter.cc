@@ -102,8 +102,7 @@ std::string FakeMeter::Freeze() {
 std::string FakeMeter::Pin(const std::string& directory, gid_t group,
                            mode_t mode) {
   for (const SharedMap map : {kCounters, kNames, kStats, kInfo}) {
-    const std::string path =
-        absl::StrCat(directory, "/", kSharedMapNames[map]);
+    const std::string path = absl::StrCat(directory, "/", kSharedMapNames[map]);
     unlink(path.c_str());
     if (bpf_obj_pin(fds_[map].get(), path.c_str()) != 0) return Failed("pin");
     if (chown(path.c_str(), 0, group) != 0) return Failed("chown");

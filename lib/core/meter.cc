@@ -140,8 +140,8 @@ class Meter::Impl {
     absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
         SharedMaps::Open(options_.pin_dir);
     if (maps.ok() && (*maps)->retired()) {
-      maps = absl::NotFoundError(absl::StrCat("no meter at ", options_.pin_dir,
-                                              " (it was unloaded)"));
+      maps = absl::NotFoundError(
+          absl::StrCat("no meter at ", options_.pin_dir, " (it was unloaded)"));
     }
     open_error_ = maps.status();
     if (!maps.ok()) return open_error_;

@@ -1,1 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The life cycle as far as it needs no meter; see also meter_root_test.cc.
+#include "netmeter/meter.h"
 
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+namespace netmeter {
+namespace {
+
+MeterOptions Nowhere() {
+  MeterOptions options;
+  options.pin_dir = testing::TempDir() + "/no-meter-here";
+  return options;
+}
+
+TEST(Meter, OpenSaysThatTheLoaderHasNotRun) {
+  const auto meter = Meter::Open(Nowhere());
+  EXPECT_TRUE(absl::IsNotFound(meter.status())) << meter.status();
+}
+
+TEST(Meter, OpenChecksTheServiceName) {
+  for (const bool wait : {false, true}) {
+    MeterOptions options = Nowhere();
+    options.wait_for_loader = wait;
+    options.service = std::string(65, 'x');
+    EXPECT_TRUE(absl::IsInvalidArgument(Meter::Open(options).status()));
+    options.service = std::string("a\0b", 3);
+    EXPECT_TRUE(absl::IsInvalidArgument(Meter::Open(options).status()));
+    options.service = "mme";
+    options.pin_dir = "";
+    EXPECT_TRUE(absl::IsInvalidArgument(Meter::Open(options).status()));
+  }
+}
+
+TEST(Meter, WaitingMeterOpensAndIsUnavailable) {
+  MeterOptions options = Nowhere();
+  options.wait_for_loader = true;
+  options.service = "mme";
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  EXPECT_TRUE(absl::IsUnavailable((*meter)->ReadService().status()));
+  EXPECT_TRUE(absl::IsUnavailable((*meter)->ReadService("x").status()));
+  EXPECT_TRUE(absl::IsUnavailable((*meter)->ReadHost().status()));
+  const absl::Status status = (*meter)->ReadHealth().status();
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(status.message(), "waiting for a meter: no meter at " +
+                                  options.pin_dir +
+                                  " (run: netmeter-loader load)");
+}
+
+TEST(Meter, WaitingMeterKeepsTheNameForLater) {
+  MeterOptions options = Nowhere();
+  options.wait_for_loader = true;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  EXPECT_TRUE(absl::IsFailedPrecondition((*meter)->ReadService().status()));
+  EXPECT_TRUE(absl::IsInvalidArgument((*meter)->Register("")));
+  EXPECT_TRUE(absl::IsFailedPrecondition((*meter)->ReadService().status()));
+  EXPECT_TRUE((*meter)->Register("mme").ok());
+  EXPECT_TRUE(absl::IsUnavailable((*meter)->ReadService().status()));
+}
+
+TEST(TagSocket, ChecksItsArguments) {
+  EXPECT_TRUE(absl::IsInvalidArgument(TagSocket(-1, "streamer")));
+  EXPECT_TRUE(absl::IsInvalidArgument(TagSocket(0, "")));
+}
+
+TEST(Words, AreThoseOfTheMetrics) {
+  EXPECT_STREQ(KindName(Kind::kService), "service");
+  EXPECT_STREQ(KindName(Kind::kBinary), "binary");
+  EXPECT_STREQ(KindName(Kind::kUnattributed), "unattributed");
+  EXPECT_STREQ(KindName(Kind::kOverflow), "overflow");
+  EXPECT_STREQ(TransportName(Transport::kOther), "other");
+  EXPECT_STREQ(TransportName(Transport::kTcp), "tcp");
+  EXPECT_STREQ(TransportName(Transport::kUdp), "udp");
+  EXPECT_STREQ(TransportName(Transport::kSctp), "sctp");
+  EXPECT_STREQ(TransportName(Transport::kIcmp), "icmp");
+  EXPECT_STREQ(PathName(Path::kDirect), "direct");
+  EXPECT_STREQ(PathName(Path::kProxy), "proxy");
+}
+
+TEST(Words, AreNeverNull) {
+  EXPECT_STREQ(KindName(static_cast<Kind>(99)), "unknown");
+  EXPECT_STREQ(TransportName(static_cast<Transport>(99)), "unknown");
+  EXPECT_STREQ(PathName(static_cast<Path>(99)), "unknown");
+}
+
+}  // namespace
+}  // namespace netmeter

@@ -58,8 +58,7 @@ std::string BoundedString(const char* text, size_t size) {
 SeriesReader::SeriesReader(const MapView& view) : view_(view) {}
 
 const nm_u64* SeriesReader::Cell(uint32_t slot, uint32_t cpu) const {
-  return view_.counters +
-         (size_t{slot} * view_.num_cpus + cpu) * kWordsPerCell;
+  return view_.counters + (size_t{slot} * view_.num_cpus + cpu) * kWordsPerCell;
 }
 
 bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
@@ -98,10 +97,10 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Sample* identity) const {
 bool SeriesReader::Learn(uint32_t slot) {
   Sample identity;
   if (!DecodeIdentity(slot, &identity)) return false;
-  const auto inserted = by_key_.emplace(
-      Key(identity.kind, identity.name, identity.destination,
-          identity.transport, identity.path),
-      series_.size());
+  const auto inserted =
+      by_key_.emplace(Key(identity.kind, identity.name, identity.destination,
+                          identity.transport, identity.path),
+                      series_.size());
   const size_t index = inserted.first->second;
   if (inserted.second) {
     series_.emplace_back();
@@ -115,10 +114,9 @@ bool SeriesReader::Learn(uint32_t slot) {
 }
 
 void SeriesReader::Update() {
-  unknown_.erase(
-      std::remove_if(unknown_.begin(), unknown_.end(),
-                     [this](uint32_t slot) { return Learn(slot); }),
-      unknown_.end());
+  unknown_.erase(std::remove_if(unknown_.begin(), unknown_.end(),
+                                [this](uint32_t slot) { return Learn(slot); }),
+                 unknown_.end());
   const nm_u64 taken =
       std::min<nm_u64>(Load(&view_.stats->slots_taken), view_.max_series);
   const uint32_t end = static_cast<uint32_t>(

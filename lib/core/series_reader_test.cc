@@ -141,10 +141,9 @@ TEST(SeriesReader, OrsTheFlagsOfTheCpus) {
 
 TEST(SeriesReader, ReadsReservedSeriesWithoutAnySlotTaken) {
   Buffers buffers(1, 64, 8);
-  buffers.SetHead(NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, NM_TRANSPORT_ICMP,
-                                   NM_PATH_DIRECT),
-                  0, NM_NAME_UNATTRIBUTED, 0, NM_KIND_UNATTRIBUTED,
-                  NM_TRANSPORT_ICMP);
+  buffers.SetHead(
+      NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, NM_TRANSPORT_ICMP, NM_PATH_DIRECT),
+      0, NM_NAME_UNATTRIBUTED, 0, NM_KIND_UNATTRIBUTED, NM_TRANSPORT_ICMP);
   buffers.SetHead(
       NM_SLOT_RESERVED(NM_NAME_OVERFLOW, NM_TRANSPORT_TCP, NM_PATH_PROXY), 0,
       NM_NAME_OVERFLOW, 0, NM_KIND_OVERFLOW, NM_TRANSPORT_TCP, NM_PATH_PROXY);
@@ -230,13 +229,13 @@ TEST(SeriesReader, SkipsCellsThatMakeNoSense) {
   buffers.name(4).length = NM_NAME_BYTES + 1;
   buffers.name(5).length = 3;  // NUL within
   buffers.stats().slots_taken = 9;
-  buffers.SetHead(21, 0, 8, 0);                      // past the names
-  buffers.SetHead(22, 0, 65535, 0);                  // far past the names
-  buffers.SetHead(23, 0, 3, 8);                      // destination past them
-  buffers.SetHead(24, 0, 4, 0);                      // name too long
-  buffers.SetHead(25, 0, 5, 0);                      // name with a NUL
-  buffers.SetHead(26, 0, 6, 0);                      // name not in use
-  buffers.SetHead(27, 0, 3, 0, NM_KIND_NONE);        // no kind
+  buffers.SetHead(21, 0, 8, 0);                       // past the names
+  buffers.SetHead(22, 0, 65535, 0);                   // far past the names
+  buffers.SetHead(23, 0, 3, 8);                       // destination past them
+  buffers.SetHead(24, 0, 4, 0);                       // name too long
+  buffers.SetHead(25, 0, 5, 0);                       // name with a NUL
+  buffers.SetHead(26, 0, 6, 0);                       // name not in use
+  buffers.SetHead(27, 0, 3, 0, NM_KIND_NONE);         // no kind
   buffers.SetHead(28, 0, 3, 0, NM_KIND_DESTINATION);  // not of a series
   buffers.SetHead(29, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_COUNT);
   SeriesReader reader(buffers.view());
@@ -247,8 +246,8 @@ TEST(SeriesReader, SkipsCellsThatMakeNoSense) {
 }
 
 TEST(SeriesReader, StaysInBoundsWhateverSlotsTakenSays) {
-  for (const nm_u64 taken : {nm_u64{43}, nm_u64{44}, nm_u64{1000000},
-                             ~nm_u64{0}, ~nm_u64{0} - 20}) {
+  for (const nm_u64 taken :
+       {nm_u64{43}, nm_u64{44}, nm_u64{1000000}, ~nm_u64{0}, ~nm_u64{0} - 20}) {
     Buffers buffers(2, 64, 8);
     buffers.SetName(3, "mme");
     buffers.SetHead(63, 1, 3, 0);

@@ -33,9 +33,8 @@ constexpr int kSocketTimeoutSeconds = 2;
 
 // Bytes of one value: fixed in one major version of the ABI. Those of `info`
 // and `stats` may grow at their ends.
-constexpr uint32_t kValueSizes[kSharedMaps] = {sizeof(nm_cell), sizeof(nm_name),
-                                               sizeof(nm_info),
-                                               sizeof(nm_stats)};
+constexpr uint32_t kValueSizes[kSharedMaps] = {
+    sizeof(nm_cell), sizeof(nm_name), sizeof(nm_info), sizeof(nm_stats)};
 
 absl::Status NoMeter(const std::string& pin_dir) {
   return absl::NotFoundError(
@@ -158,10 +157,9 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(const std::string& path) {
   }
   std::vector<UniqueFd> taken = TakeDescriptors(&message);
   if (version != kDescriptorProtocol) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, ": protocol ", static_cast<int>(version),
-                     ", this library speaks ",
-                     static_cast<int>(kDescriptorProtocol)));
+    return absl::FailedPreconditionError(absl::StrCat(
+        what, ": protocol ", static_cast<int>(version),
+        ", this library speaks ", static_cast<int>(kDescriptorProtocol)));
   }
   if ((message.msg_flags & MSG_CTRUNC) != 0 || taken.size() != kSharedMaps) {
     return absl::FailedPreconditionError(
@@ -251,27 +249,26 @@ MapShape ParseFdInfo(const std::string& text) {
 absl::Status CheckInfo(const nm_info& info, const std::string& where) {
   if (info.magic != NM_MAGIC) return NotOurs(where, "wrong magic");
   if (info.abi_major != NM_ABI_MAJOR) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        where, " has ABI ", info.abi_major, ".", info.abi_minor,
-        ", this library reads ", NM_ABI_MAJOR, ".x (install a ",
-        info.abi_major > NM_ABI_MAJOR ? "newer libnetmeter"
-                                      : "newer netmeter-loader",
-        ")"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(where, " has ABI ", info.abi_major, ".", info.abi_minor,
+                     ", this library reads ", NM_ABI_MAJOR, ".x (install a ",
+                     info.abi_major > NM_ABI_MAJOR ? "newer libnetmeter"
+                                                   : "newer netmeter-loader",
+                     ")"));
   }
   if (info.info_size < sizeof(nm_info) || info.stats_size < sizeof(nm_stats) ||
       info.cell_size != sizeof(nm_cell) || info.name_size != sizeof(nm_name)) {
-    return NotOurs(where, absl::StrCat("sizes info=", info.info_size,
-                                       " cell=", info.cell_size,
-                                       " name=", info.name_size,
+    return NotOurs(where, absl::StrCat("sizes info=", info.info_size, " cell=",
+                                       info.cell_size, " name=", info.name_size,
                                        " stats=", info.stats_size,
                                        " are not those of ABI 1"));
   }
   if (info.num_cpus == 0 || info.max_series < NM_SLOT_FIRST ||
       info.max_names < NM_NAME_FIRST) {
     return NotOurs(where,
-                   absl::StrCat("num_cpus=", info.num_cpus, " max_series=",
-                                info.max_series, " max_names=", info.max_names,
-                                " cannot be"));
+                   absl::StrCat("num_cpus=", info.num_cpus,
+                                " max_series=", info.max_series,
+                                " max_names=", info.max_names, " cannot be"));
   }
   return absl::OkStatus();
 }
@@ -283,9 +280,9 @@ absl::Status SharedMaps::Map(SharedMap map, int fd, size_t entries,
   const absl::Status fits = CheckShape(map, *shape, where);
   if (!fits.ok()) return fits;
   if (shape->max_entries != entries) {
-    return NotOurs(where, absl::StrCat("it has ", shape->max_entries,
-                                       " entries, by `info` it should have ",
-                                       entries));
+    return NotOurs(
+        where, absl::StrCat("it has ", shape->max_entries,
+                            " entries, by `info` it should have ", entries));
   }
   Mapping& mapping = mappings_[map];
   // The kernel rounds the size of a value up to 8; that of cells and names is

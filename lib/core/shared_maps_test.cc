@@ -1,1 +1,289 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What needs no BPF: the checks, and the errors of opening. The maps
+// themselves are in meter_root_test.cc.
+#include "lib/core/shared_maps.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/bpf.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string MessageOf(const absl::Status& status) {
+  return std::string(status.message());
+}
+
+size_t CountDescriptors() {
+  size_t count = 0;
+  DIR* directory = opendir("/proc/self/fd");
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+class SharedMapsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    // Not TempDir(): its name may be too long for a Unix socket.
+    char name[] = "/tmp/netmeter-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    root_ = name;
+    pin_dir_ = root_ + "/meter";
+    descriptors_ = CountDescriptors();
+  }
+  void TearDown() override {
+    if (server_.joinable()) server_.join();
+    EXPECT_EQ(CountDescriptors(), descriptors_) << "a descriptor leaked";
+    for (const char* name : kSharedMapNames) {
+      unlink((pin_dir_ + "/" + name).c_str());
+    }
+    rmdir(pin_dir_.c_str());
+    unlink(pin_dir_.c_str());
+    unlink((pin_dir_ + ".sock").c_str());
+    EXPECT_EQ(rmdir(root_.c_str()), 0);
+  }
+
+  // Serves one connection at <pin_dir>.sock by `answer`.
+  void Serve(std::function<void(int)> answer) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strcpy(address.sun_path, (pin_dir_ + ".sock").c_str());
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(
+        bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+        0);
+    ASSERT_EQ(listen(fd, 1), 0);
+    server_ = std::thread([fd, answer] {
+      const int connection = accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
+      answer(connection);
+      close(connection);
+      close(fd);
+    });
+  }
+
+  // Sends `version` with `count` descriptors of /dev/null.
+  static void Send(int connection, unsigned char version, size_t count) {
+    const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    std::vector<int> fds(count, file);
+    std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
+    iovec data = {&version, 1};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    if (count > 0) {
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
+      cmsghdr* part = CMSG_FIRSTHDR(&message);
+      part->cmsg_level = SOL_SOCKET;
+      part->cmsg_type = SCM_RIGHTS;
+      part->cmsg_len = CMSG_LEN(count * sizeof(int));
+      memcpy(CMSG_DATA(part), fds.data(), count * sizeof(int));
+    }
+    EXPECT_EQ(sendmsg(connection, &message, MSG_NOSIGNAL), 1);
+    close(file);
+  }
+
+  absl::Status OpenStatus() { return SharedMaps::Open(pin_dir_).status(); }
+
+  std::string root_;
+  std::string pin_dir_;
+  size_t descriptors_ = 0;
+  std::thread server_;
+};
+
+TEST_F(SharedMapsTest, MissingDirectoryMeansNoMeter) {
+  EXPECT_TRUE(absl::IsNotFound(OpenStatus())) << OpenStatus();
+  EXPECT_EQ(MessageOf(OpenStatus()),
+            "no meter at " + pin_dir_ + " (run: netmeter-loader load)");
+}
+
+TEST_F(SharedMapsTest, EmptyDirectoryMeansNoMeter) {
+  ASSERT_EQ(mkdir(pin_dir_.c_str(), 0755), 0);
+  EXPECT_TRUE(absl::IsNotFound(OpenStatus())) << OpenStatus();
+}
+
+TEST_F(SharedMapsTest, TrailingSlashesDoNotMatter) {
+  EXPECT_EQ(MessageOf(SharedMaps::Open(pin_dir_ + "//").status()),
+            "no meter at " + pin_dir_ + " (run: netmeter-loader load)");
+}
+
+TEST_F(SharedMapsTest, EmptyNameOfTheDirectoryIsInvalid) {
+  EXPECT_TRUE(absl::IsInvalidArgument(SharedMaps::Open("").status()));
+}
+
+TEST_F(SharedMapsTest, RegularFilesAreNoPins) {
+  ASSERT_EQ(mkdir(pin_dir_.c_str(), 0755), 0);
+  for (const char* name : kSharedMapNames) {
+    std::ofstream(pin_dir_ + "/" + name) << "text";
+  }
+  EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus())) << OpenStatus();
+  EXPECT_EQ(MessageOf(OpenStatus()),
+            pin_dir_ +
+                "/info is no map of a netmeter: it is not on a BPF file "
+                "system");
+}
+
+TEST_F(SharedMapsTest, FileInPlaceOfTheDirectoryIsAnError) {
+  std::ofstream(pin_dir_) << "text";
+  const absl::Status status = OpenStatus();
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(absl::IsNotFound(status)) << status;
+}
+
+TEST_F(SharedMapsTest, NameTooLongForASocketIsOnlyNoMeter) {
+  EXPECT_TRUE(absl::IsNotFound(
+      SharedMaps::Open(root_ + "/" + std::string(200, 'x')).status()));
+}
+
+TEST_F(SharedMapsTest, SocketThatNobodyServesMeansNoMeter) {
+  std::ofstream(pin_dir_ + ".sock") << "text";
+  EXPECT_TRUE(absl::IsNotFound(OpenStatus())) << OpenStatus();
+}
+
+TEST_F(SharedMapsTest, ServerThatHasNoMeterMeansNoMeter) {
+  Serve([](int) {});
+  const absl::Status status = OpenStatus();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(MessageOf(status), HasSubstr("netmeter-loader load"));
+}
+
+TEST_F(SharedMapsTest, ServerOfAnotherProtocolIsRefused) {
+  Serve([](int fd) { Send(fd, 2, kSharedMaps); });
+  const absl::Status status = OpenStatus();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(MessageOf(status), HasSubstr("protocol 2"));
+}
+
+TEST_F(SharedMapsTest, ServerThatSendsNoDescriptorsIsRefused) {
+  Serve([](int fd) { Send(fd, kDescriptorProtocol, 0); });
+  EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus()));
+}
+
+TEST_F(SharedMapsTest, ServerThatSendsTooFewDescriptorsIsRefused) {
+  Serve([](int fd) { Send(fd, kDescriptorProtocol, 3); });
+  EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus()));
+}
+
+TEST_F(SharedMapsTest, ServerThatSendsTooManyDescriptorsIsRefused) {
+  Serve([](int fd) { Send(fd, kDescriptorProtocol, 5); });
+  EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus()));
+}
+
+TEST_F(SharedMapsTest, ServerThatSendsMoreThanFitsIsRefused) {
+  Serve([](int fd) { Send(fd, kDescriptorProtocol, 100); });
+  EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus()));
+}
+
+TEST_F(SharedMapsTest, DescriptorsThatAreNoMapsAreRefused) {
+  Serve([](int fd) { Send(fd, kDescriptorProtocol, kSharedMaps); });
+  const absl::Status status = OpenStatus();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(MessageOf(status), HasSubstr("is not a BPF array"));
+}
+
+TEST_F(SharedMapsTest, ServerThatNeverAnswersIsGivenUp) {
+  Serve([](int) { std::this_thread::sleep_for(std::chrono::seconds(4)); });
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = OpenStatus();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+}
+
+TEST(ParseFdInfo, ReadsWhatTheKernelWrites) {
+  const MapShape shape = ParseFdInfo(
+      "pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t9\nmap_type:\t2\n"
+      "key_size:\t4\nvalue_size:\t64\nmax_entries:\t8192\nmap_flags:\t0x400\n"
+      "map_extra:\t0x0\nmemlock:\t524288\nmap_id:\t7\nfrozen:\t1\n");
+  EXPECT_EQ(shape.type, 2u);
+  EXPECT_EQ(shape.key_size, 4u);
+  EXPECT_EQ(shape.value_size, 64u);
+  EXPECT_EQ(shape.max_entries, 8192u);
+  EXPECT_EQ(shape.flags, static_cast<uint32_t>(BPF_F_MMAPABLE));
+}
+
+TEST(ParseFdInfo, HasNoShapeForWhatIsNoMap) {
+  for (const char* text :
+       {"", "pos:\t0\nflags:\t02\n", "map_type:\t-1\n", "map_type:\tx\n",
+        "map_type:\t99999999999\n", "map_type:", "map_flags:\tzz\n",
+        "prog_type:\t2\nprog_jited:\t1\n"}) {
+    EXPECT_EQ(ParseFdInfo(text).type, 0u) << text;
+  }
+}
+
+nm_info GoodInfo() {
+  nm_info info = {};
+  info.magic = NM_MAGIC;
+  info.abi_major = NM_ABI_MAJOR;
+  info.abi_minor = NM_ABI_MINOR;
+  info.info_size = sizeof(nm_info);
+  info.cell_size = sizeof(nm_cell);
+  info.name_size = sizeof(nm_name);
+  info.stats_size = sizeof(nm_stats);
+  info.num_cpus = 2;
+  info.max_series = 4096;
+  info.max_names = 4096;
+  return info;
+}
+
+TEST(CheckInfo, TakesAnyMinorVersionAndLargerTails) {
+  nm_info info = GoodInfo();
+  EXPECT_TRUE(CheckInfo(info, "x").ok());
+  info.abi_minor = 9;
+  info.info_size += 64;
+  info.stats_size += 64;
+  EXPECT_TRUE(CheckInfo(info, "x").ok());
+}
+
+TEST(CheckInfo, RefusesAnotherMajorVersionAndSaysWhatToInstall) {
+  nm_info info = GoodInfo();
+  info.abi_major = 2;
+  absl::Status status = CheckInfo(info, "/run/netmeter/info");
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_EQ(MessageOf(status),
+            "/run/netmeter/info has ABI 2.0, this library reads 1.x (install a "
+            "newer libnetmeter)");
+  info.abi_major = 0;
+  status = CheckInfo(info, "x");
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(MessageOf(status), HasSubstr("newer netmeter-loader"));
+}
+
+TEST(CheckInfo, RefusesWhatCannotBe) {
+  const std::vector<std::function<void(nm_info*)>> breaks = {
+      [](nm_info* info) { info->magic = 0; },
+      [](nm_info* info) { info->info_size = 8; },
+      [](nm_info* info) { info->stats_size = 8; },
+      [](nm_info* info) { info->cell_size = 72; },
+      [](nm_info* info) { info->name_size = 64; },
+      [](nm_info* info) { info->num_cpus = 0; },
+      [](nm_info* info) { info->max_series = NM_SLOT_FIRST - 1; },
+      [](nm_info* info) { info->max_names = 2; },
+  };
+  for (size_t i = 0; i < breaks.size(); ++i) {
+    nm_info info = GoodInfo();
+    breaks[i](&info);
+    EXPECT_TRUE(absl::IsFailedPrecondition(CheckInfo(info, "x"))) << i;
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -16,7 +16,8 @@ namespace {
 [[maybe_unused]] const char* TextOf(int result, const char* buffer) {
   return result == 0 ? buffer : "unknown error";
 }
-[[maybe_unused]] const char* TextOf(const char* result, const char* /*buffer*/) {
+[[maybe_unused]] const char* TextOf(const char* result,
+                                    const char* /*buffer*/) {
   return result;
 }
 

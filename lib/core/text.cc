@@ -58,9 +58,9 @@ bool IsSafeOnTerminal(uint32_t code) {
 
 void AppendEscaped(absl::string_view bytes, std::string* out) {
   for (const char byte : bytes) {
-    absl::StrAppend(out, "\\x",
-                    absl::Hex(static_cast<unsigned char>(byte),
-                              absl::kZeroPad2));
+    absl::StrAppend(
+        out, "\\x",
+        absl::Hex(static_cast<unsigned char>(byte), absl::kZeroPad2));
   }
 }
 

@@ -19,11 +19,11 @@ TEST(ToUtf8, LeavesValidTextAlone) {
 TEST(ToUtf8, EscapesEachInvalidByte) {
   EXPECT_EQ(ToUtf8("\xff"), "\\xff");
   EXPECT_EQ(ToUtf8("a\x80z"), "a\\x80z");
-  EXPECT_EQ(ToUtf8("\xc3"), "\\xc3");                      // cut short
-  EXPECT_EQ(ToUtf8("\xe2\x82z"), "\\xe2\\x82z");           // cut short
-  EXPECT_EQ(ToUtf8("\xc0\xaf"), "\\xc0\\xaf");             // overlong
-  EXPECT_EQ(ToUtf8("\xe0\x80\xaf"), "\\xe0\\x80\\xaf");    // overlong
-  EXPECT_EQ(ToUtf8("\xed\xa0\x80"), "\\xed\\xa0\\x80");    // surrogate
+  EXPECT_EQ(ToUtf8("\xc3"), "\\xc3");                    // cut short
+  EXPECT_EQ(ToUtf8("\xe2\x82z"), "\\xe2\\x82z");         // cut short
+  EXPECT_EQ(ToUtf8("\xc0\xaf"), "\\xc0\\xaf");           // overlong
+  EXPECT_EQ(ToUtf8("\xe0\x80\xaf"), "\\xe0\\x80\\xaf");  // overlong
+  EXPECT_EQ(ToUtf8("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // surrogate
   EXPECT_EQ(ToUtf8("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
   EXPECT_EQ(ToUtf8("\xf5\x80\x80\x80"), "\\xf5\\x80\\x80\\x80");
 }
@@ -31,7 +31,7 @@ TEST(ToUtf8, EscapesEachInvalidByte) {
 TEST(ToTerminal, EscapesWhatATerminalWouldObey) {
   EXPECT_EQ(ToTerminal("a\x1b]0;x\x07"), "a\\x1b]0;x\\x07");
   EXPECT_EQ(ToTerminal("a\nb\tc\x7f"), "a\\x0ab\\x09c\\x7f");
-  EXPECT_EQ(ToTerminal("\xc2\x9b"), "\\xc2\\x9b");          // C1 CSI
+  EXPECT_EQ(ToTerminal("\xc2\x9b"), "\\xc2\\x9b");           // C1 CSI
   EXPECT_EQ(ToTerminal("\xe2\x80\xae"), "\\xe2\\x80\\xae");  // right to left
   EXPECT_EQ(ToTerminal("\xe2\x80\x8b"), "\\xe2\\x80\\x8b");  // no width
   EXPECT_EQ(ToTerminal("caf\xc3\xa9"), "caf\xc3\xa9");

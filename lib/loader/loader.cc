@@ -6,7 +6,9 @@
 #include <bpf/libbpf.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +40,7 @@ namespace internal {
 namespace {
 
 constexpr int kLockSeconds = 30;
+constexpr char kMergedPin[] = "merged";  // only while tables grow
 constexpr char kNewSuffix[] = "_new";  // bpffs reserves names with a dot
 
 // --- libbpf's messages -------------------------------------------------------
@@ -64,6 +67,64 @@ void StartLog() {
   libbpf_set_print(Log);
 }
 
+// --- lockdown=confidentiality --------------------------------------------------
+
+// Tries bpf_probe_read_kernel(): libbpf_probe_bpf_helper() of libbpf 1.1 does
+// not know the words by which newer kernels refuse a helper.
+bool MayReadKernelMemory() {
+  const bpf_insn code[] = {
+      {BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_1, BPF_REG_10, 0, 0},
+      {BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_1, 0, 0, -8},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_2, 0, 0, 8},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_3, 0, 0, 0},
+      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_probe_read_kernel},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+  };
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_INET_SOCK_CREATE;
+  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SOCK, "nm_probe", "GPL",
+                                code, sizeof(code) / sizeof(code[0]),
+                                &options))
+      .ok();
+}
+
+// Where bpf_probe_read_kernel() is refused, libbpf takes the kernel for one
+// that is older than bpf_probe_read_user(), and puts the older helper, which is
+// refused as well, in its place (bpf_object__sanitize_prog()). The tracing
+// programs read user memory only, so the right helper is put back.
+int RestoreUserReads(bpf_program* program, bpf_prog_load_opts*, long) {
+  std::vector<bpf_insn> code(
+      bpf_program__insns(program),
+      bpf_program__insns(program) + bpf_program__insn_cnt(program));
+  for (bpf_insn& insn : code) {
+    if (insn.code != (BPF_JMP | BPF_CALL) || insn.src_reg != 0) continue;
+    if (insn.imm == BPF_FUNC_probe_read) insn.imm = BPF_FUNC_probe_read_user;
+    if (insn.imm == BPF_FUNC_probe_read_str) {
+      insn.imm = BPF_FUNC_probe_read_user_str;
+    }
+  }
+  return bpf_program__set_insns(program, code.data(), code.size());
+}
+
+int AttachTracing(const bpf_program* program, long, bpf_link** link) {
+  *link = bpf_program__attach_trace(program);
+  return *link == nullptr ? -errno : 0;
+}
+
+// Makes the tracing programs of objects that are opened from now on load under
+// lockdown=confidentiality.
+void HandleConfidentiality() {
+  static const int handler = [] {
+    LIBBPF_OPTS(libbpf_prog_handler_opts, options);
+    options.prog_prepare_load_fn = RestoreUserReads;
+    options.prog_attach_fn = AttachTracing;
+    return libbpf_register_prog_handler("tp_btf+", BPF_PROG_TYPE_TRACING,
+                                        BPF_TRACE_RAW_TP, &options);
+  }();
+  (void)handler;  // where it failed, the programs do not load: see status
+}
+
 // --- Pins --------------------------------------------------------------------
 
 using Skeleton =
@@ -79,25 +140,26 @@ struct MapEntry {
   const char* pin;
   bpf_map* map;
   Keep keep;
+  bool grows;  // its size, or what it says, changes with the table sizes
 };
 
 // info comes last: with it a load is complete.
 std::vector<MapEntry> MapsOf(netmeter_bpf* skeleton) {
   auto& maps = skeleton->maps;
   return {
-      {"counters", maps.nm_counters, Keep::kShared},
-      {"names", maps.nm_names, Keep::kShared},
-      {"stats", maps.nm_stats, Keep::kShared},
-      {"series", maps.nm_series, Keep::kPrivate},
-      {"name_ids", maps.nm_name_ids, Keep::kPrivate},
-      {"free_slots", maps.nm_free_slots, Keep::kPrivate},
-      {"free_names", maps.nm_free_names, Keep::kPrivate},
-      {"processes", maps.nm_processes, Keep::kPrivate},
-      {"sockets", maps.nm_sockets, Keep::kPrivate},
-      {"owners", maps.nm_owners, Keep::kPrivate},
-      {"rules", maps.nm_rules, Keep::kRenewed},
-      {"binaries", maps.nm_binaries, Keep::kRenewed},
-      {"info", maps.nm_info, Keep::kShared},
+      {"counters", maps.nm_counters, Keep::kShared, true},
+      {"names", maps.nm_names, Keep::kShared, true},
+      {"stats", maps.nm_stats, Keep::kShared, false},
+      {"series", maps.nm_series, Keep::kPrivate, true},
+      {"name_ids", maps.nm_name_ids, Keep::kPrivate, true},
+      {"free_slots", maps.nm_free_slots, Keep::kPrivate, true},
+      {"free_names", maps.nm_free_names, Keep::kPrivate, true},
+      {"processes", maps.nm_processes, Keep::kPrivate, false},
+      {"sockets", maps.nm_sockets, Keep::kPrivate, false},
+      {"owners", maps.nm_owners, Keep::kPrivate, false},
+      {"rules", maps.nm_rules, Keep::kRenewed, false},
+      {"binaries", maps.nm_binaries, Keep::kRenewed, false},
+      {"info", maps.nm_info, Keep::kShared, true},
   };
 }
 
@@ -163,6 +225,30 @@ bool IsFrozen(int map_fd) {
   return false;
 }
 
+// Waits until every program that runs now has ended: membarrier(2) is
+// synchronize_rcu() here.
+void WaitForRunningPrograms() {
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0) != 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
+// Calls body(key, value) for every element of a hash map.
+template <typename Key, typename Value, typename Body>
+absl::Status ForEach(int fd, Body body) {
+  Key key = {}, next = {};
+  const Key* from = nullptr;
+  while (bpf_map_get_next_key(fd, from, &next) == 0) {
+    key = next;
+    from = &key;
+    Value value = {};
+    if (bpf_map_lookup_elem(fd, &key, &value) != 0) continue;
+    absl::Status status = body(key, value);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 uint32_t RoundUpToPowerOfTwo(uint32_t value) {
   uint32_t power = 1;
   while (power < value) power *= 2;
@@ -185,6 +271,32 @@ std::string ConfigText(const Config& config, uint64_t cgroup_id,
     }
   }
   return text;
+}
+
+// Marks info as retired, so that readers that hold it open again.
+absl::Status Retire(int info_fd) {
+  Skeleton skeleton(netmeter_bpf__open(), netmeter_bpf__destroy);
+  if (!skeleton) return ErrnoStatus(errno, "open the BPF object");
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton->obj) {
+    bpf_program__set_autoload(program, program == skeleton->progs.nm_control);
+  }
+  if (int error = bpf_map__reuse_fd(skeleton->maps.nm_info, info_fd)) {
+    return ErrnoStatus(error, "reuse info");
+  }
+  if (int error = netmeter_bpf__load(skeleton.get())) {
+    return ErrnoStatus(error, "load nm_control");
+  }
+  nm_control request = {};
+  request.command = NM_COMMAND_RETIRE;
+  LIBBPF_OPTS(bpf_test_run_opts, options);
+  options.data_in = &request;
+  options.data_size_in = sizeof(request);
+  if (int error = bpf_prog_test_run_opts(
+          bpf_program__fd(skeleton->progs.nm_control), &options)) {
+    return ErrnoStatus(error, "run nm_control");
+  }
+  return absl::OkStatus();
 }
 
 // --- One load ----------------------------------------------------------------
@@ -218,8 +330,20 @@ class Loading {
   absl::Status Attach();
   absl::Status AttachOne(const LinkEntry& entry);
   absl::Status Publish();
+  absl::Status KeepSizes();
+  absl::Status DrainQueues();
+  absl::Status CopyTables();
+  absl::Status RefillQueues(uint32_t max_series, uint32_t max_names,
+                            int series, int name_ids, int free_slots,
+                            int free_names);
+  absl::Status RefillDrainedQueues();
+  absl::Status PinGrown();
+  absl::Status MergeCounters();
+  absl::Status RenameGrown();
+  absl::StatusOr<UniqueFd> OpenPin(absl::string_view pin);
+  bool HasPin(absl::string_view pin);
   absl::Status PinMap(const MapEntry& entry);
-  absl::Status SetModes();
+  absl::Status SetModes(absl::string_view suffix);
   void SeedProcesses();
   void DecideAccess();
   bool IsUnchanged(uint64_t build_id, uint64_t config_id);
@@ -229,7 +353,7 @@ class Loading {
   absl::StatusOr<uint32_t> NameId(nm_kind kind, const std::string& name);
   void Note(uint64_t feature, const std::string& reason);
 
-  const Config config_;
+  Config config_;
   Skeleton skeleton_;
   std::vector<bpf_link*> links_;
   std::vector<std::string> pinned_;  // by this load
@@ -244,6 +368,8 @@ class Loading {
   std::string reasons_;
   nm_info existing_ = {};
   bool upgrade_ = false;
+  bool grow_ = false;         // an upgrade to larger tables
+  bool finish_grow_ = false;  // ... which was killed half-way
   bool made_directory_ = false;
   bool mounted_ = false;
   bool done_ = false;
@@ -308,6 +434,7 @@ absl::Status Loading::FindExisting() {
     ours.insert(pin);
     ours.insert(absl::StrCat(pin, kNewSuffix));
   }
+  ours.insert(kMergedPin);
   DIR* handle = opendir(dir.c_str());
   if (handle == nullptr) return ErrnoStatus(errno, absl::StrCat("open ", dir));
   std::vector<std::string> remove;
@@ -367,39 +494,89 @@ absl::Status Loading::SizeMaps() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<UniqueFd> Loading::OpenPin(absl::string_view pin) {
+  const std::string path = PinPath(config_.pin_dir, pin);
+  UniqueFd fd(bpf_obj_get(path.c_str()));
+  if (fd.ok()) return fd;
+  return ErrnoStatus(errno, absl::StrCat("open ", path),
+                     "the meter is damaged: netmeter-loader unload");
+}
+
+bool Loading::HasPin(absl::string_view pin) {
+  return access(PinPath(config_.pin_dir, pin).c_str(), F_OK) == 0;
+}
+
 absl::Status Loading::ReuseMaps() {
   for (const MapEntry& entry : MapsOf(skeleton_.get())) {
     if (entry.keep == Keep::kRenewed) continue;
-    const std::string path = PinPath(config_.pin_dir, entry.pin);
-    UniqueFd fd(bpf_obj_get(path.c_str()));
-    if (!fd.ok()) {
-      return ErrnoStatus(errno, absl::StrCat("open ", path),
-                         "the meter is damaged: netmeter-loader unload");
+    std::string pin = entry.pin;
+    if (grow_ && entry.grows) {
+      if (!finish_grow_) continue;  // made anew
+      // What was renamed already is the new one.
+      if (HasPin(pin + kNewSuffix)) pin += kNewSuffix;
     }
+    absl::StatusOr<UniqueFd> fd = OpenPin(pin);
+    if (!fd.ok()) return fd.status();
     bpf_map_info about = {};
     uint32_t size = sizeof(about);
-    if (bpf_obj_get_info_by_fd(fd.get(), &about, &size) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("read ", path));
+    if (bpf_obj_get_info_by_fd(fd->get(), &about, &size) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("read ", pin));
     }
     if (about.type != bpf_map__type(entry.map) ||
         about.key_size != bpf_map__key_size(entry.map) ||
         about.value_size != bpf_map__value_size(entry.map)) {
       return absl::FailedPreconditionError(absl::StrCat(
-          path, " has another layout than this version's (netmeter-loader "
-                "unload first: counters start again)"));
+          PinPath(config_.pin_dir, pin),
+          " has another layout than this version's (netmeter-loader unload "
+          "first: counters start again)"));
     }
-    if (int error = bpf_map__reuse_fd(entry.map, fd.get())) {
-      return ErrnoStatus(error, absl::StrCat("reuse ", path));
+    if (int error = bpf_map__reuse_fd(entry.map, fd->get())) {
+      return ErrnoStatus(error, absl::StrCat("reuse ", pin));
     }
   }
-  return absl::OkStatus();
+  if (!grow_) return absl::OkStatus();
+
+  // Where the totals come from. Once counters is renamed, all are merged.
+  if (finish_grow_ && !HasPin(absl::StrCat("counters", kNewSuffix))) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<UniqueFd> old = OpenPin("counters");
+  if (!old.ok()) return old.status();
+  auto& maps = skeleton_->maps;
+  int error = bpf_map__reuse_fd(maps.nm_old_counters, old->get());
+  if (error == 0) {
+    error = bpf_map__set_max_entries(maps.nm_merged,
+                                     existing_.max_series * num_cpus_);
+  }
+  if (error == 0 && finish_grow_) {
+    absl::StatusOr<UniqueFd> merged = OpenPin(kMergedPin);
+    if (!merged.ok()) return merged.status();
+    error = bpf_map__reuse_fd(maps.nm_merged, merged->get());
+  }
+  return error == 0 ? absl::OkStatus() : ErrnoStatus(error, "take over");
 }
 
 // Opens the object, sets its configuration and loads it into the kernel.
 absl::Status Loading::Build(bool tracing) {
   StartLog();
+  const bool confidential = !MayReadKernelMemory();
+  if (tracing && confidential) HandleConfidentiality();
   skeleton_.reset(netmeter_bpf__open());
   if (!skeleton_) return ErrnoStatus(errno, "open the BPF object");
+  if (tracing && confidential) {
+    auto& progs = skeleton_->progs;
+    int error =
+        bpf_program__set_attach_target(progs.nm_exec, 0, "sched_process_exec");
+    if (error == 0) {
+      error = bpf_program__set_attach_target(progs.nm_fork, 0,
+                                             "sched_process_fork");
+    }
+    if (error == 0) {
+      error = bpf_program__set_attach_target(progs.nm_exit, 0,
+                                             "sched_process_exit");
+    }
+    if (error != 0) return ErrnoStatus(error, "find the tracepoints");
+  }
   if (!tracing) {
     for (const LinkEntry& entry : LinksOf(skeleton_.get())) {
       if (IsTracing(entry.program)) {
@@ -420,9 +597,7 @@ absl::Status Loading::Build(bool tracing) {
   if (libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCK,
                               BPF_FUNC_get_current_task_btf, nullptr) == 1) {
     settings.task_access = NM_TASK_BTF;
-  } else if (libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCK,
-                                     BPF_FUNC_probe_read_kernel,
-                                     nullptr) == 1) {
+  } else if (!confidential) {
     settings.task_access = NM_TASK_PROBE;
   }
   settings.proxy_ports_count =
@@ -526,14 +701,211 @@ absl::Status Loading::FillMaps() {
       }
     }
   }
-  for (uint32_t slot = NM_SLOT_FIRST; slot < config_.max_series; slot++) {
-    absl::Status status = update(maps.nm_free_slots, nullptr, &slot);
+  return RefillQueues(
+      config_.max_series, config_.max_names, bpf_map__fd(maps.nm_series),
+      bpf_map__fd(maps.nm_name_ids), bpf_map__fd(maps.nm_free_slots),
+      bpf_map__fd(maps.nm_free_names));
+}
+
+// Fills the empty queues with every slot and name that is not in use, in
+// ascending order: readers rely on it (nm_stats.slots_taken).
+absl::Status Loading::RefillQueues(uint32_t max_series, uint32_t max_names,
+                                   int series, int name_ids, int free_slots,
+                                   int free_names) {
+  std::vector<bool> slots(max_series), names(max_names);
+  absl::Status status = ForEach<nm_series_key, nm_series_value>(
+      series, [&](const nm_series_key&, const nm_series_value& value) {
+        if (value.slot < slots.size()) slots[value.slot] = true;
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  status = ForEach<nm_name_key, uint32_t>(
+      name_ids, [&](const nm_name_key&, uint32_t id) {
+        if (id < names.size()) names[id] = true;
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  auto push = [](int fd, const std::vector<bool>& used, uint32_t first) {
+    for (uint32_t id = first; id < used.size(); id++) {
+      if (used[id]) continue;
+      if (int error = bpf_map_update_elem(fd, nullptr, &id, BPF_ANY)) {
+        return ErrnoStatus(error, "fill the queue of free ids");
+      }
+    }
+    return absl::OkStatus();
+  };
+  status = push(free_slots, slots, NM_SLOT_FIRST);
+  return status.ok() ? push(free_names, names, NM_NAME_FIRST) : status;
+}
+
+// --- Larger tables -----------------------------------------------------------
+//
+// 1. the old queues are drained: the old programs give out no slot or name,
+// 2. new tables are made with the same slots and names, and pinned as *_new,
+//    info_new last: from here on a load that was killed is finished,
+// 3. the links move to the new programs,
+// 4. the old totals are added to the new counters, each cell once,
+// 5. *_new is renamed over the old, counters first and info last.
+//
+// Between 1 and 3 new series count as overflow. Sockets, owners, processes and
+// stats stay as they are.
+
+// Tables only grow while loaded; those of sockets and processes stay.
+absl::Status Loading::KeepSizes() {
+  nm_info sizes = existing_;
+  if (HasPin(absl::StrCat("info", kNewSuffix))) {
+    absl::StatusOr<UniqueFd> info = OpenPin(absl::StrCat("info", kNewSuffix));
+    if (!info.ok()) return info.status();
+    uint32_t zero = 0;
+    if (int error = bpf_map_lookup_elem(info->get(), &zero, &sizes)) {
+      return ErrnoStatus(error, "read info_new");
+    }
+    finish_grow_ = grow_ = true;
+  }
+  if (existing_.num_cpus != num_cpus_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        config_.pin_dir, " was loaded for ", existing_.num_cpus,
+        " possible CPUs, now there are ", num_cpus_,
+        " (netmeter-loader unload first: counters start again)"));
+  }
+  auto keep = [&](const char* name, uint32_t loaded, bool may_grow,
+                  uint32_t* wanted) {
+    if (*wanted == loaded) return;
+    if (may_grow && !finish_grow_ && *wanted > loaded) {
+      grow_ = true;
+      return;
+    }
+    result_.notes.push_back(absl::StrCat(name, " stays ", loaded,
+                                         " until unload, not ", *wanted));
+    *wanted = loaded;
+  };
+  config_.max_sockets = RoundUpToPowerOfTwo(config_.max_sockets);
+  keep("max_series", sizes.max_series, true, &config_.max_series);
+  keep("max_names", sizes.max_names, true, &config_.max_names);
+  keep("max_processes", sizes.max_processes, false, &config_.max_processes);
+  keep("max_sockets", sizes.max_sockets, false, &config_.max_sockets);
+  if (!finish_grow_) {
+    for (const std::string& pin : MapPins()) {
+      unlink(PinPath(config_.pin_dir, pin + kNewSuffix).c_str());
+    }
+    unlink(PinPath(config_.pin_dir, kMergedPin).c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loading::DrainQueues() {
+  for (const char* pin : {"free_slots", "free_names"}) {
+    absl::StatusOr<UniqueFd> queue = OpenPin(pin);
+    if (!queue.ok()) return queue.status();
+    uint32_t id;
+    while (bpf_map_lookup_and_delete_elem(queue->get(), nullptr, &id) == 0) {
+    }
+  }
+  WaitForRunningPrograms();
+  return absl::OkStatus();
+}
+
+// A load that was killed after DrainQueues() and before info_new was pinned
+// left the old meter without free slots.
+absl::Status Loading::RefillDrainedQueues() {
+  absl::StatusOr<UniqueFd> series = OpenPin("series"),
+                           name_ids = OpenPin("name_ids"),
+                           free_slots = OpenPin("free_slots"),
+                           free_names = OpenPin("free_names");
+  for (const auto* fd : {&series, &name_ids, &free_slots, &free_names}) {
+    if (!fd->ok()) return fd->status();
+  }
+  uint32_t id;
+  if (bpf_map_lookup_elem(free_slots->get(), nullptr, &id) == 0 &&
+      bpf_map_lookup_elem(free_names->get(), nullptr, &id) == 0) {
+    return absl::OkStatus();
+  }
+  absl::Status status = DrainQueues();  // both, or one would be filled twice
+  if (!status.ok()) return status;
+  return RefillQueues(existing_.max_series, existing_.max_names,
+                      series->get(), name_ids->get(), free_slots->get(),
+                      free_names->get());
+}
+
+absl::Status Loading::CopyTables() {
+  auto& maps = skeleton_->maps;
+  absl::StatusOr<UniqueFd> names = OpenPin("names"), series = OpenPin("series"),
+                           name_ids = OpenPin("name_ids");
+  for (const auto* fd : {&names, &series, &name_ids}) {
+    if (!fd->ok()) return fd->status();
+  }
+  auto update = [](const bpf_map* map, const void* key, const void* value) {
+    int error = bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY);
+    return error == 0
+               ? absl::OkStatus()
+               : ErrnoStatus(error, absl::StrCat("fill ", bpf_map__name(map)));
+  };
+  for (uint32_t id = 0; id < existing_.max_names; id++) {
+    nm_name name;
+    if (int error = bpf_map_lookup_elem(names->get(), &id, &name)) {
+      return ErrnoStatus(error, "copy names");
+    }
+    if (name.length == 0) continue;
+    absl::Status status = update(maps.nm_names, &id, &name);
     if (!status.ok()) return status;
   }
-  for (uint32_t name = NM_NAME_FIRST; name < config_.max_names; name++) {
-    absl::Status status = update(maps.nm_free_names, nullptr, &name);
-    if (!status.ok()) return status;
+  absl::Status status = ForEach<nm_name_key, uint32_t>(
+      name_ids->get(), [&](const nm_name_key& key, uint32_t id) {
+        return update(maps.nm_name_ids, &key, &id);
+      });
+  if (!status.ok()) return status;
+  status = ForEach<nm_series_key, nm_series_value>(
+      series->get(),
+      [&](const nm_series_key& key, const nm_series_value& value) {
+        return update(maps.nm_series, &key, &value);
+      });
+  if (!status.ok()) return status;
+  return RefillQueues(
+      config_.max_series, config_.max_names, bpf_map__fd(maps.nm_series),
+      bpf_map__fd(maps.nm_name_ids), bpf_map__fd(maps.nm_free_slots),
+      bpf_map__fd(maps.nm_free_names));
+}
+
+absl::Status Loading::PinGrown() {
+  const std::string merged = PinPath(config_.pin_dir, kMergedPin);
+  if (int error =
+          bpf_obj_pin(bpf_map__fd(skeleton_->maps.nm_merged), merged.c_str())) {
+    return ErrnoStatus(error, absl::StrCat("pin ", merged));
   }
+  for (const MapEntry& entry : MapsOf(skeleton_.get())) {
+    if (!entry.grows) continue;
+    const std::string path =
+        absl::StrCat(PinPath(config_.pin_dir, entry.pin), kNewSuffix);
+    if (int error = bpf_obj_pin(bpf_map__fd(entry.map), path.c_str())) {
+      return ErrnoStatus(error, absl::StrCat("pin ", path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loading::MergeCounters() {
+  WaitForRunningPrograms();
+  const uint32_t cells = existing_.max_series * num_cpus_;
+  for (uint32_t first = 0; first < cells; first += NM_MERGE_CELLS) {
+    const nm_merge merge = {
+        first, std::min<uint32_t>(NM_MERGE_CELLS, cells - first)};
+    absl::StatusOr<uint32_t> done =
+        Command(NM_COMMAND_MERGE, &merge, sizeof(merge));
+    if (!done.ok()) return done.status();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loading::RenameGrown() {
+  for (const MapEntry& entry : MapsOf(skeleton_.get())) {
+    if (!entry.grows) continue;
+    const std::string path = PinPath(config_.pin_dir, entry.pin);
+    const std::string next = absl::StrCat(path, kNewSuffix);
+    if (rename(next.c_str(), path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("rename ", next));
+    }
+  }
+  unlink(PinPath(config_.pin_dir, kMergedPin).c_str());
   return absl::OkStatus();
 }
 
@@ -756,11 +1128,14 @@ void Loading::DecideAccess() {
   }
 }
 
-absl::Status Loading::SetModes() {
+// Of the pins with this suffix; what grows has one for a while.
+absl::Status Loading::SetModes(absl::string_view suffix) {
   const bool group = (features_ & NM_FEATURE_GROUP_ACCESS) != 0;
   const gid_t gid = group ? group_ : 0;
   for (const MapEntry& entry : MapsOf(skeleton_.get())) {
-    const std::string path = PinPath(config_.pin_dir, entry.pin);
+    const std::string path =
+        absl::StrCat(PinPath(config_.pin_dir, entry.pin), suffix);
+    if (!suffix.empty() && access(path.c_str(), F_OK) != 0) continue;
     const bool shared = entry.keep == Keep::kShared && group;
     if (chown(path.c_str(), 0, shared ? gid : 0) != 0 ||
         chmod(path.c_str(), shared ? 0660 : 0600) != 0) {
@@ -776,6 +1151,19 @@ absl::Status Loading::SetModes() {
 }
 
 absl::Status Loading::Publish() {
+  if (grow_) {
+    absl::Status status = MergeCounters();
+    // Whoever reads the old maps opens the new ones, once they are in place;
+    // until then he sees the old totals.
+    if (status.ok()) status = SetModes(kNewSuffix);
+    if (status.ok() && HasPin(absl::StrCat("info", kNewSuffix))) {
+      absl::StatusOr<UniqueFd> old_info = OpenPin("info");
+      if (!old_info.ok()) return old_info.status();
+      status = RenameGrown();
+      if (status.ok()) status = Retire(old_info->get());
+    }
+    if (!status.ok()) return status;
+  }
   const nm_info info = MakeInfo();
   absl::StatusOr<uint32_t> done =
       Command(NM_COMMAND_INFO, &info, sizeof(info));
@@ -784,7 +1172,7 @@ absl::Status Loading::Publish() {
     absl::Status status = PinMap(entry);
     if (!status.ok()) return status;
   }
-  return SetModes();
+  return SetModes("");
 }
 
 bool Loading::IsUnchanged(uint64_t build_id, uint64_t config_id) {
@@ -837,17 +1225,11 @@ absl::StatusOr<LoadResult> Loading::Run() {
           ", not ", result_.cgroup,
           " (unload first, or choose another --pin-dir)"));
     }
-    if (existing_.max_series != config_.max_series ||
-        existing_.max_names != config_.max_names ||
-        existing_.max_processes != config_.max_processes ||
-        existing_.max_sockets != RoundUpToPowerOfTwo(config_.max_sockets) ||
-        existing_.num_cpus != num_cpus_) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          config_.pin_dir, " is loaded with other table sizes (max_series ",
-          existing_.max_series, ", max_names ", existing_.max_names,
-          ", max_processes ", existing_.max_processes, ", max_sockets ",
-          existing_.max_sockets,
-          "): netmeter-loader unload first; counters start again"));
+    status = KeepSizes();
+    if (!status.ok()) return status;
+    if (!finish_grow_) {
+      status = RefillDrainedQueues();
+      if (!status.ok()) return status;
     }
   }
 
@@ -867,11 +1249,15 @@ absl::StatusOr<LoadResult> Loading::Run() {
   build_id_ = Hash(absl::string_view(
       static_cast<const char*>(skeleton_->skeleton->data),
       skeleton_->skeleton->data_sz));
-  if (upgrade_ && IsUnchanged(build_id_, config_id_)) {
+  if (upgrade_ && !grow_ && IsUnchanged(build_id_, config_id_)) {
     result_.action = LoadResult::Action::kUnchanged;
     return result_;
   }
 
+  if (grow_ && !finish_grow_) {
+    status = DrainQueues();
+    if (!status.ok()) return status;
+  }
   status = Build(tracing);
   if (!status.ok() && tracing && g_last_warning != nullptr) {
     const std::string first(status.message());
@@ -885,12 +1271,22 @@ absl::StatusOr<LoadResult> Loading::Run() {
 
   if (!upgrade_) {
     status = FillMaps();
-    if (!status.ok()) return status;
+  } else if (grow_ && !finish_grow_) {
+    status = CopyTables();
   }
+  if (!status.ok()) return status;
   status = FillRules();
   if (!status.ok()) return status;
   status = FreezeMaps();
   if (!status.ok()) return status;
+  if (grow_ && !finish_grow_) {
+    const nm_info info = MakeInfo();
+    absl::StatusOr<uint32_t> done =
+        Command(NM_COMMAND_INFO, &info, sizeof(info));
+    if (!done.ok()) return done.status();
+    status = PinGrown();
+    if (!status.ok()) return status;
+  }
   status = Attach();
   if (!status.ok()) return status;
   status = Publish();
@@ -899,35 +1295,6 @@ absl::StatusOr<LoadResult> Loading::Run() {
   result_.action = upgrade_ ? LoadResult::Action::kUpgraded
                             : LoadResult::Action::kLoaded;
   return result_;
-}
-
-// Marks info as retired, so that readers that hold it open again.
-absl::Status Retire(const std::string& pin_dir) {
-  StartLog();
-  UniqueFd info(bpf_obj_get(PinPath(pin_dir, "info").c_str()));
-  if (!info.ok()) return absl::OkStatus();
-  Skeleton skeleton(netmeter_bpf__open(), netmeter_bpf__destroy);
-  if (!skeleton) return ErrnoStatus(errno, "open the BPF object");
-  bpf_program* program;
-  bpf_object__for_each_program(program, skeleton->obj) {
-    bpf_program__set_autoload(program, program == skeleton->progs.nm_control);
-  }
-  if (int error = bpf_map__reuse_fd(skeleton->maps.nm_info, info.get())) {
-    return ErrnoStatus(error, "reuse info");
-  }
-  if (int error = netmeter_bpf__load(skeleton.get())) {
-    return ErrnoStatus(error, "load nm_control");
-  }
-  nm_control request = {};
-  request.command = NM_COMMAND_RETIRE;
-  LIBBPF_OPTS(bpf_test_run_opts, options);
-  options.data_in = &request;
-  options.data_size_in = sizeof(request);
-  if (int error = bpf_prog_test_run_opts(
-          bpf_program__fd(skeleton->progs.nm_control), &options)) {
-    return ErrnoStatus(error, "run nm_control");
-  }
-  return absl::OkStatus();
 }
 
 // The kernel frees programs after a grace period; waits for it.
@@ -994,11 +1361,13 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
     }
     return RemoveDirectory(pin_dir);
   }
-  if (access(PinPath(pin_dir, "info").c_str(), F_OK) == 0) {
-    absl::Status status = Retire(pin_dir);
+  StartLog();
+  UniqueFd info(bpf_obj_get(PinPath(pin_dir, "info").c_str()));
+  if (info.ok()) {
     // Of another version, perhaps: its readers then keep what they have.
+    absl::Status status = Retire(info.get());
     if (absl::IsPermissionDenied(status)) return status;
-  } else if (errno == EACCES) {
+  } else if (errno != ENOENT) {
     return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
   }
   std::vector<uint32_t> programs;
@@ -1022,7 +1391,9 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
       }
     }
   }
-  for (const std::string& pin : MapPins()) {
+  std::vector<std::string> maps = MapPins();
+  maps.push_back(kMergedPin);
+  for (const std::string& pin : maps) {
     for (const std::string& path :
          {PinPath(pin_dir, pin), PinPath(pin_dir, pin + kNewSuffix)}) {
       if (unlink(path.c_str()) == 0) {

@@ -267,6 +267,70 @@ TEST_F(LoaderRootTest, AKilledUpgradeIsFinishedByTheNextOne) {
   EXPECT_EQ(PayloadSent(), 112u);
 }
 
+TEST_F(LoaderRootTest, TablesGrowWithoutLosingAByte) {
+  config_.max_series = 22;  // one slot that is not reserved
+  config_.max_names = 5;
+  MustLoad();
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  options.wait_for_loader = true;
+  auto reader = Meter::Open(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  SendFromCgroup(100);
+  config_.max_series = 100;
+  config_.max_names = 200;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(PayloadSent(), 100u);
+  SendFromCgroup(1);
+  EXPECT_EQ(PayloadSent(), 101u);
+  sleep(2);  // who waits for the loader looks once a second
+  auto health = (*reader)->ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->max_series, 100u);
+  // Smaller tables are not made: what is loaded stays.
+  config_.max_series = 50;
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_THAT(result->notes[0], HasSubstr("stays 100"));
+  EXPECT_EQ(PayloadSent(), 101u);
+}
+
+TEST_F(LoaderRootTest, AKilledGrowthIsFinishedByTheNextLoad) {
+  config_.max_series = 1000;
+  config_.max_names = 1000;
+  MustLoad();
+  SendFromCgroup(1000);
+  uint64_t expected = 1000;
+  int killed = 0;
+  for (int i = 0; i < 30; i++) {
+    config_.max_series += 100;
+    config_.max_names += 10;
+    const pid_t child = fork();
+    if (child == 0) _exit(Load(config_).ok() ? 0 : 1);
+    usleep(static_cast<useconds_t>(1000 + 5000 * i));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    killed += WIFSIGNALED(status);
+    SendFromCgroup(1);
+    expected++;
+    if (i % 3 == 2) {
+      MustLoad();
+      EXPECT_EQ(PayloadSent(), expected) << "after kill " << i;
+    }
+  }
+  EXPECT_GT(killed, 10);
+  MustLoad();
+  EXPECT_EQ(PayloadSent(), expected);
+  absl::StatusOr<StatusReport> report = GetStatus(config_.pin_dir);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->state, MeterState::kLoaded);
+  const nlohmann::json json = nlohmann::json::parse(report->json);
+  EXPECT_EQ(json["tables"]["series"]["max"],
+            config_.max_series - NM_SLOT_FIRST);
+}
+
 TEST_F(LoaderRootTest, AnotherCgroupAtTheSamePinsIsRefused) {
   MustLoad();
   const std::string other = absl::StrCat(cgroup_, "/inner");

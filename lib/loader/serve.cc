@@ -28,11 +28,12 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Sends the descriptors, or nothing where the meter is not loaded now.
+// Sends the descriptors, or nothing where the meter is not loaded now. info is
+// opened first: a load pins it last, so that it never comes with older maps.
 void Answer(int client, const std::string& pin_dir) {
   SharedMapFds maps;
   std::array<int, kSharedMaps> fds;
-  for (int i = 0; i < kSharedMaps; i++) {
+  for (int i : {kInfo, kCounters, kNames, kStats}) {
     const std::string path = absl::StrCat(pin_dir, "/", kSharedMapNames[i]);
     maps[i] = UniqueFd(bpf_obj_get(path.c_str()));
     if (!maps[i].ok()) return;

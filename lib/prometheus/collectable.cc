@@ -6,8 +6,8 @@
 
 namespace netmeter {
 
-PrometheusCollectable::PrometheusCollectable(
-    std::shared_ptr<const Meter> meter, Scope scope)
+PrometheusCollectable::PrometheusCollectable(std::shared_ptr<const Meter> meter,
+                                             Scope scope)
     : meter_(std::move(meter)), scope_(scope) {}
 
 PrometheusCollectable::~PrometheusCollectable() = default;

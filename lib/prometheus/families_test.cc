@@ -75,12 +75,12 @@ TEST(Families, OfHostAreExactlyTheseInThisOrder) {
 TEST(Families, OfServiceAreExactlyTheseInThisOrder) {
   const std::vector<Sample> samples = {MakeSample(
       Kind::kService, "mme", "streamer", Transport::kTcp, Path::kDirect)};
-  EXPECT_THAT(Names(FamiliesOfService(samples)),
-              ElementsAre("netmeter_up", "magma_bytes_sent_total",
-                          "magma_bytes_received_total",
-                          "netmeter_wire_bytes_total",
-                          "netmeter_wire_packets_total",
-                          "netmeter_tcp_retransmitted_bytes_total"));
+  EXPECT_THAT(
+      Names(FamiliesOfService(samples)),
+      ElementsAre("netmeter_up", "magma_bytes_sent_total",
+                  "magma_bytes_received_total", "netmeter_wire_bytes_total",
+                  "netmeter_wire_packets_total",
+                  "netmeter_tcp_retransmitted_bytes_total"));
 }
 
 TEST(Families, WithoutSeriesAreLeftOut) {
@@ -161,7 +161,8 @@ TEST(Families, HealthIsWhatTheMeterSays) {
   EXPECT_THAT(text, HasSubstr("\nnetmeter_up 1\n"));
   EXPECT_THAT(text, HasSubstr("\nnetmeter_series 3\n"));
   EXPECT_THAT(text, HasSubstr("\nnetmeter_series_limit 4096\n"));
-  EXPECT_THAT(text, HasSubstr("netmeter_lost_total{reason=\"series_full\"} 11"));
+  EXPECT_THAT(text,
+              HasSubstr("netmeter_lost_total{reason=\"series_full\"} 11"));
   EXPECT_THAT(text, HasSubstr("netmeter_lost_total{reason=\"names_full\"} 12"));
   EXPECT_THAT(text,
               HasSubstr("netmeter_lost_total{reason=\"processes_full\"} 13"));
@@ -185,8 +186,8 @@ TEST(Families, LabelsAreValidUtf8AndEqualOnesAreSummed) {
 }
 
 TEST(Families, LargeValuesAreExactUpTo53Bits) {
-  Sample sample = MakeSample(Kind::kService, "mme", "", Transport::kTcp,
-                             Path::kDirect);
+  Sample sample =
+      MakeSample(Kind::kService, "mme", "", Transport::kTcp, Path::kDirect);
   sample.tx_payload_bytes = (uint64_t{1} << 53) - 1;
   const auto families = FamiliesOfService({sample});
   EXPECT_EQ(families[1].metric[0].counter.value, 9007199254740991.0);

@@ -43,15 +43,14 @@ Row RowOf(const Sample& sample) {
 }  // namespace
 
 void SortByTraffic(std::vector<Sample>* samples) {
-  std::sort(samples->begin(), samples->end(),
-            [](const Sample& a, const Sample& b) {
-              const uint64_t traffic_a = Traffic(a);
-              const uint64_t traffic_b = Traffic(b);
-              if (traffic_a != traffic_b) return traffic_a > traffic_b;
-              return std::tie(a.kind, a.name, a.destination, a.transport,
-                              a.path) < std::tie(b.kind, b.name, b.destination,
-                                                 b.transport, b.path);
-            });
+  std::sort(
+      samples->begin(), samples->end(), [](const Sample& a, const Sample& b) {
+        const uint64_t traffic_a = Traffic(a);
+        const uint64_t traffic_b = Traffic(b);
+        if (traffic_a != traffic_b) return traffic_a > traffic_b;
+        return std::tie(a.kind, a.name, a.destination, a.transport, a.path) <
+               std::tie(b.kind, b.name, b.destination, b.transport, b.path);
+      });
 }
 
 std::string HumanBytes(uint64_t bytes) {

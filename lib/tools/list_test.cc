@@ -81,12 +81,10 @@ TEST(FormatJson, HasExactlyTheDocumentedKeys) {
   ASSERT_EQ(json.size(), 1u);
   std::vector<std::string> keys;
   for (const auto& item : json[0].items()) keys.push_back(item.key());
-  EXPECT_THAT(
-      keys,
-      ElementsAre("kind", "name", "destination", "transport", "path",
-                  "tx_bytes", "rx_bytes", "tx_packets", "rx_packets",
-                  "tx_payload_bytes", "rx_payload_bytes",
-                  "tx_retransmit_bytes"));
+  EXPECT_THAT(keys, ElementsAre("kind", "name", "destination", "transport",
+                                "path", "tx_bytes", "rx_bytes", "tx_packets",
+                                "rx_packets", "tx_payload_bytes",
+                                "rx_payload_bytes", "tx_retransmit_bytes"));
   EXPECT_EQ(json[0]["kind"], "service");
   EXPECT_EQ(json[0]["tx_bytes"].get<uint64_t>(),
             std::numeric_limits<uint64_t>::max());

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter list` on real maps, which this test makes itself: needs root and
+// bpf(2), but neither loader nor programs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lib/core/fake_meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+class NetmeterListTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/netmeter-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    pin_dir_ = name;
+    ASSERT_EQ(MountBpffs(pin_dir_), "");
+  }
+  void TearDown() override {
+    EXPECT_EQ(umount2(pin_dir_.c_str(), MNT_DETACH), 0);
+    EXPECT_EQ(rmdir(pin_dir_.c_str()), 0);
+  }
+
+  // Output of the shell's `netmeter list --pin-dir ... ` + rest.
+  std::string List(const std::string& rest, int exit_status = 0) {
+    FILE* pipe = popen(
+        ("lib/tools/netmeter list --pin-dir " + pin_dir_ + " " + rest).c_str(),
+        "r");
+    std::string output;
+    char buffer[1024];
+    size_t count;
+    while ((count = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
+      output.append(buffer, count);
+    }
+    const int status = pclose(pipe);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), exit_status) << output;
+    return output;
+  }
+
+  std::string pin_dir_;
+};
+
+TEST_F(NetmeterListTest, PrintsTheSeriesByTrafficAsTableAndAsJson) {
+  FakeMeter meter((FakeMeter::Options()));
+  ASSERT_EQ(meter.error(), "");
+  meter.SetName(3, NM_KIND_SERVICE, "mme\x1b[2J");
+  meter.SetName(4, NM_KIND_BINARY, "curl\xff");
+  for (uint32_t i = 0; i < 2; ++i) {
+    nm_cell* cell = meter.cell(NM_SLOT_FIRST + i, 0);
+    cell->service = static_cast<nm_u16>(3 + i);
+    cell->kind = i == 0 ? NM_KIND_SERVICE : NM_KIND_BINARY;
+    cell->transport = NM_TRANSPORT_TCP;
+    cell->tx_bytes = i == 0 ? 1536 : ~0ULL;
+  }
+  meter.stats()->slots_taken = 2;
+  ASSERT_EQ(meter.Freeze(), "");
+  ASSERT_EQ(meter.Pin(pin_dir_), "");
+
+  const std::string table = List("");
+  EXPECT_THAT(table, HasSubstr("1.5 KiB"));
+  EXPECT_THAT(table, HasSubstr("mme\\x1b[2J"));
+  EXPECT_LT(table.find("curl\\xff"), table.find("mme"));
+
+  const auto json = nlohmann::json::parse(List("--json"));
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[0]["kind"], "binary");
+  EXPECT_EQ(json[0]["name"], "curl\\xff");
+  EXPECT_EQ(json[0]["tx_bytes"].get<uint64_t>(), ~uint64_t{0});
+  EXPECT_EQ(json[1]["name"], "mme\x1b[2J");
+  EXPECT_EQ(json[1].size(), 12u);
+
+  EXPECT_EQ(List("2>&1 >/dev/full", 1),
+            "netmeter: write to standard output: No space left on device\n");
+  EXPECT_EQ(List("2>&1 >&-", 1), "");
+}
+
+TEST_F(NetmeterListTest, WithoutTrafficPrintsTheHeaderAndAHint) {
+  FakeMeter meter((FakeMeter::Options()));
+  ASSERT_EQ(meter.error(), "");
+  ASSERT_EQ(meter.Freeze(), "");
+  ASSERT_EQ(meter.Pin(pin_dir_), "");
+  EXPECT_THAT(List(""), HasSubstr("DESTINATION"));
+  EXPECT_THAT(List(""), HasSubstr("nothing counted yet"));
+  EXPECT_EQ(List("--json"), "[]\n");
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

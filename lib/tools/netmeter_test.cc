@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The program `netmeter` from outside: exit status, standard output and error.
+// No meter is needed; see netmeter_root_test.cc for one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <string>
+
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Result {
+  int exit_status;
+  std::string output;
+};
+
+// Runs `netmeter ` + arguments by the shell.
+Result RunNetmeter(const std::string& arguments) {
+  FILE* pipe = popen(("lib/tools/netmeter " + arguments).c_str(), "r");
+  Result result = {-1, ""};
+  char buffer[1024];
+  size_t count;
+  while ((count = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
+    result.output.append(buffer, count);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);
+  return result;
+}
+
+TEST(Netmeter, HelpExplainsAndHasExamples) {
+  for (const char* arguments : {"--help 2>&1", "list --help 2>&1"}) {
+    const Result result = RunNetmeter(arguments);
+    EXPECT_EQ(result.exit_status, 0);
+    EXPECT_THAT(result.output, HasSubstr("Examples:"));
+    EXPECT_THAT(result.output, HasSubstr("netmeter list --json"));
+  }
+  EXPECT_THAT(RunNetmeter("list --help").output, HasSubstr("--pin-dir"));
+  EXPECT_THAT(RunNetmeter("list --help").output, HasSubstr("/run/netmeter"));
+}
+
+TEST(Netmeter, VersionIsOneLine) {
+  const Result result = RunNetmeter("--version 2>&1");
+  EXPECT_EQ(result.exit_status, 0);
+  EXPECT_EQ(result.output, "netmeter 0.1.0\n");
+}
+
+TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
+  for (const char* arguments :
+       {"", "nonsense", "list --nonsense", "list extra", "list --pin-dir"}) {
+    const Result result =
+        RunNetmeter(std::string(arguments) + " 2>&1 >/dev/null");
+    EXPECT_EQ(result.exit_status, 2) << arguments;
+    EXPECT_THAT(result.output, StartsWith("netmeter: "));
+    EXPECT_THAT(result.output, EndsWith("(see: netmeter --help)\n"));
+    EXPECT_EQ(result.output.find('\n'), result.output.size() - 1);
+  }
+}
+
+TEST(Netmeter, WrongUseCannotHarmTheTerminal) {
+  const Result result = RunNetmeter("\"$(printf '\\033[2J')\" 2>&1");
+  EXPECT_EQ(result.exit_status, 2);
+  EXPECT_EQ(result.output.find('\x1b'), std::string::npos);
+}
+
+TEST(Netmeter, MissingMeterIsOneLineAndExitStatus1) {
+  const Result result = RunNetmeter("list --pin-dir /nonexistent 2>&1");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.output,
+            "netmeter: no meter at /nonexistent (run: netmeter-loader load)\n");
+}
+
+TEST(Netmeter, LostOutputIsAnError) {
+  Result result = RunNetmeter("--help 2>&1 >&-");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.output, "");
+  result = RunNetmeter("--help 2>&1 >/dev/full");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.output,
+            "netmeter: write to standard output: No space left on device\n");
+}
+
+}  // namespace
