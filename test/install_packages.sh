@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Installs, on Debian 12, what libnetmeter needs; everything is Debian's own.
+#
+#   install_packages.sh build    to build everything and to run examples/demo.sh
+#   install_packages.sh test     the same, and what test/run.sh needs (default)
+#
+# Silent and offline when nothing is missing. Starts no service.
+set -euo pipefail
+
+BUILD_PACKAGES=(
+  # compiling and linking
+  bazel-bootstrap g++ clang llvm bpftool git ca-certificates
+  libbpf-dev libelf-dev zlib1g-dev linux-libc-dev
+  libabsl-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
+  prometheus-cpp-dev libprotozero-dev
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
+  python3 python3-dev pybind11-dev
+  libgtest-dev libgmock-dev
+  # running the programs and the demo
+  iproute2 iputils-ping ethtool curl procps kmod util-linux
+)
+TEST_PACKAGES=(
+  # the kernels of test/kernels
+  qemu-system-x86 busybox-static dash cpio xz-utils zstd
+  debian-archive-keyring
+  # second opinions: promtool, a sniffer, system call counts
+  prometheus tcpdump strace
+)
+
+die() { echo "install_packages.sh: $*" >&2; exit 1; }
+
+case ${1:-test} in
+  build) packages=("${BUILD_PACKAGES[@]}") ;;
+  test) packages=("${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}") ;;
+  -h | --help) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) die "unknown group '$1': build or test" ;;
+esac
+
+if ! grep -qsx 'ID="\?debian"\?' /etc/os-release || ! command -v apt-get > /dev/null; then
+  die "this is not Debian; the packages are Debian 12's"
+fi
+
+missing=()
+installed=" $(dpkg-query -W -f='${db:Status-Status}:${Package} ' 2> /dev/null) "
+for package in "${packages[@]}"; do
+  [[ $installed == *" installed:$package "* ]] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+[ "$(id -u)" = 0 ] || die "not root, and these packages are missing: ${missing[*]}"
+
+log=$(mktemp)
+policy=/usr/sbin/policy-rc.d
+mark="# libnetmeter: packages being installed start no service"
+cleanup() {
+  rm -f "$log"
+  if grep -qsF "$mark" "$policy"; then rm -f "$policy"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# thrice COMMAND...: up to three times; its output is in $log.
+thrice() {
+  local try
+  for try in 1 2 3; do
+    if "$@" > "$log" 2>&1 < /dev/null; then return 0; fi
+    if [ $try -lt 3 ]; then sleep $((try * 5)); fi
+  done
+  tail -n 20 "$log" >&2
+  return 1
+}
+
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+apt=(apt-get -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+echo "installing ${#missing[@]} packages: ${missing[*]}"
+# By itself "update" goes on with old lists. One repository of somebody else's
+# that fails must not stop us, though: the installation decides.
+thrice "${apt[@]}" -o APT::Update::Error-Mode=any update ||
+  echo "install_packages.sh: apt-get update failed (above); going on with the lists that are there" >&2
+
+# prometheus (wanted for promtool) starts a server and enables it for the next
+# boot. Debian's way to prevent the first is policy-rc.d; the second is undone.
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\n%s\nexit 101\n' "$mark" > "$policy"
+  chmod 755 "$policy"
+fi
+thrice "${apt[@]}" --no-install-recommends install "${missing[@]}" ||
+  die "apt-get install failed three times (above: its last lines)"
+if [[ " ${missing[*]} " == *" prometheus "* ]]; then
+  if command -v systemctl > /dev/null; then
+    systemctl -q disable --now prometheus.service > /dev/null 2>&1 || systemctl -q disable prometheus.service > /dev/null 2>&1 || true
+  fi
+  if command -v update-rc.d > /dev/null; then update-rc.d prometheus disable > /dev/null 2>&1 || true; fi
+fi

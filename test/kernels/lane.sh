@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# lane.sh LIVE_TEST RUNFILES FILTER SECONDS: what matrix.sh runs on each kernel,
+# in the guest (under dash and busybox) or on the host: which features are
+# active after a load, then the live tests. netmeter-loader is in PATH.
+# Lines beginning with @@ are for report.py.
+live_test=$1 runfiles=$2 filter=$3 seconds=$4
+
+echo "@@release $(uname -r)"
+[ -r /sys/kernel/security/lockdown ] && echo "@@lockdown $(cat /sys/kernel/security/lockdown)"
+
+# A meter of its own, so that the host's is not touched.
+dir=$(mktemp -d) || exit 1
+while read -r _ mount type _; do
+  [ "$type" = cgroup2 ] && cgroup=$mount/netmeter-matrix-$$ && break
+done < /proc/mounts
+mkdir "$cgroup" "$dir/pins" || exit 1
+netmeter-loader load --cgroup "$cgroup" --pin-dir "$dir/pins"
+echo "@@load $?"
+echo "@@status-begin"
+netmeter-loader status --json --pin-dir "$dir/pins"
+echo
+echo "@@status-end"
+netmeter-loader unload --pin-dir "$dir/pins"
+echo "@@unload $?"
+rmdir "$cgroup"
+rm -rf "$dir"
+
+# As "bazel test" does.
+export TEST_SRCDIR="$runfiles" RUNFILES_DIR="$runfiles" TEST_WORKSPACE=libnetmeter
+TEST_TMPDIR=$(mktemp -d) || exit 1
+export TEST_TMPDIR
+cd "$runfiles/$TEST_WORKSPACE" || exit 1
+echo "@@live-begin"
+timeout --foreground -k 5 "$seconds" "$live_test" --gtest_filter="$filter" --gtest_color=no
+status=$?
+echo
+echo "@@live-end $status"
+rm -rf "$TEST_TMPDIR"
+exit $status

@@ -1,0 +1,162 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# matrix.sh [OPTION]...: the live tests on every supported kernel.
+#
+#   --kernels LIST   all (default), or some of: host 5.10 6.1 6.12 7.2
+#                    5.10+lockdown 7.2+lockdown (5.10 alone has no +lockdown)
+#   --filter GLOB    only these tests (as --gtest_filter)
+#   --bin DIR        bazel-bin of "bazel build //..." (default: bazel-bin)
+#   --out DIR        logs and results go there (default: a temporary folder)
+#   --timeout SECS   per kernel (900)
+#   --vms N          virtual machines at a time (2)
+#
+# The kernels are Debian's newest of their line, unpacked once a day into
+# ~/.cache/netmeter/kernels, and run in QEMU. Prints a table of verdicts, of
+# every case, and of the active features; the latter must be as in the file
+# expectations. A suite that Debian no longer carries is a loud verdict, but no
+# failure; a kernel missing for any other reason is one. Exits with 0 if
+# nothing failed.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+usage() { sed -n '3,20s/^# \{0,1\}//p' "$0"; }
+die() { echo "matrix.sh: $*" >&2; exit 2; }
+
+# The line of kernels and the Debian suite that carries it.
+declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-backports)
+# Longest first: two at a time then finish together.
+all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown)
+# lockdown=confidentiality takes bpf_probe_read_kernel away, and nothing else.
+lockdown_filter=${LOCKDOWN_FILTER:-*}
+# Loaded where the kernel has them as modules.
+modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
+  cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel)
+programs=(ip tc ss ethtool bpftool sysctl)
+
+kernels=all filter='*' bin=bazel-bin out='' seconds=900 vms=2
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --kernels | --filter | --bin | --out | --timeout | --vms) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    *) die "unknown option $1 (--help tells)" ;;
+  esac
+  case $1 in
+    --kernels) kernels=$2 ;;
+    --filter) filter=$2 ;;
+    --bin) bin=$2 ;;
+    --out) out=$2 ;;
+    --timeout) seconds=$2 ;;
+    --vms) vms=$2 ;;
+  esac
+  shift 2
+done
+if [ "$kernels" = all ]; then lanes=("${all[@]}"); else IFS=, read -ra lanes <<< "$kernels"; fi
+for lane in "${lanes[@]}"; do
+  [[ " ${all[*]} " == *" $lane "* ]] || die "unknown kernel '$lane': all, or of ${all[*]}"
+done
+[ "$(id -u)" = 0 ] || die "not root"
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
+bin=$(cd "$bin" && pwd -P)
+
+live_test=$bin/test/live/live_test
+runfiles=$live_test.runfiles
+program() { find "$bin/lib" -name '*.runfiles' -prune -o -type f -perm -u+x -name "$1" -print -quit; }
+loader=$(program netmeter-loader) netmeter=$(program netmeter)
+if [ ! -x "$live_test" ] || [ ! -d "$runfiles/libnetmeter" ] || [ -z "$loader" ] || [ -z "$netmeter" ]; then
+  die "live_test, netmeter-loader or netmeter is not in $bin: bazel build //..."
+fi
+
+if [ -z "$out" ]; then
+  out=$(mktemp -d)
+  remove=$out
+else
+  remove=
+fi
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter/kernels
+mkdir -p "$cache"
+# shellcheck disable=SC2317 # by trap
+cleanup() {
+  local job
+  for job in $(jobs -p); do kill -- "-$job" 2> /dev/null || true; done
+  wait
+  if [ -n "$remove" ]; then rm -rf "$remove"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# get_kernel LINE LANE: looks for a newer one once a day. Without the network,
+# or after the suite has gone, the kernel that is there already serves.
+get_kernel() {
+  local dir=$cache/${suites[$1]} refresh=1 status=0
+  if [ -n "$(find "$dir/package" -mmin -1440 2> /dev/null)" ]; then refresh=; fi
+  REFRESH=$refresh "$here/getkernel.sh" "${suites[$1]}" "$dir" > "$out/$2/package" 2> "$out/$2/getkernel" || status=$?
+  [ $status = 0 ] || cat "$out/$2/getkernel" > "$out/$2/note"
+  if [ $status = 100 ]; then : > "$out/$2/gone"; fi
+  [ -s "$dir/package" ] || return 1
+}
+
+# vm_lane LANE
+vm_lane() {
+  local lane=$1 line=${1%%+*} kernel options=() filter=$filter module program
+  kernel=$cache/${suites[$line]}
+  get_kernel "$line" "$lane" || return 0
+  case $(cat "$kernel/release") in
+    "$line".* | "$line"-*) ;;
+    *) echo "${suites[$line]} carries $(cat "$kernel/release") now" >> "$out/$lane/note" ;;
+  esac
+  case $lane in
+    *+lockdown)
+      options+=(-a lockdown=confidentiality)
+      if [ "$filter" = '*' ]; then filter=$lockdown_filter; fi
+      ;;
+  esac
+  for module in "${modules[@]}"; do
+    if [ -n "$(find "$kernel/modules" \( -name "$module.ko*" -o -name "${module//_/-}.ko*" \) -print -quit)" ]; then
+      options+=(-m "$module")
+    fi
+  done
+  for program in "${programs[@]}"; do
+    if command -v "$program" > /dev/null; then options+=(-b "$program"); fi
+  done
+  "$here/vmrun.sh" -k "$kernel" "${options[@]}" -b "$loader" -b "$netmeter" \
+    -f "$here/lane.sh" -f "$runfiles:/t/runfiles" -M 1024 -t $((seconds + 60)) -o "$out/$lane" -- \
+    ./lane.sh ./test/live/live_test /t/runfiles "$filter" "$seconds" > "$out/$lane/log" 2>&1
+}
+
+host_lane() {
+  mkdir "$out/host/bin"
+  ln -s "$loader" "$netmeter" "$out/host/bin/"
+  # --foreground: stays in the process group that cleanup ends.
+  PATH=$out/host/bin:$PATH timeout --foreground -k 5 $((seconds + 60)) sh "$here/lane.sh" \
+    ./test/live/live_test "$runfiles" "$filter" "$seconds" > "$out/host/log" 2>&1 < /dev/null
+}
+
+run_lane() {
+  local start=$SECONDS status=0
+  if [ "$1" = host ]; then host_lane || status=$?; else vm_lane "$1" || status=$?; fi
+  echo "$status" > "$out/$1/status"
+  echo $((SECONDS - start)) > "$out/$1/seconds"
+  if [ -s "$out/$1/log" ]; then echo "  $1: done after $((SECONDS - start)) s"; else echo "  $1: not run"; fi
+}
+
+set -m # a process group for each lane, for cleanup
+running=0
+for lane in "${lanes[@]}"; do
+  rm -rf "${out:?}/$lane"
+  mkdir "$out/$lane"
+  if [ "$lane" = host ]; then
+    run_lane host & # alone: its times are the best case
+    wait
+    continue
+  fi
+  if [ "$running" -ge "$vms" ]; then wait -n || true; else running=$((running + 1)); fi
+  run_lane "$lane" &
+done
+wait
+
+status=0
+python3 "$here/report.py" --expectations "$here/expectations" --out "$out" "${lanes[@]}" || status=$?
+if [ $status != 0 ]; then remove=; echo "logs: $out"; fi
+exit $status

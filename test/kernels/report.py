@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Prints the tables of matrix.sh from the logs of its lanes.
+
+report.py --expectations FILE --out DIR LANE...
+
+Writes DIR/summary: "<passed> <failed>". One test is one case on one kernel.
+Whatever is not seen to pass has failed: a skipped case, one that was running
+at the end of the log, one that never began, an expectation that doesn't hold.
+Exits with 0 if nothing failed.
+"""
+
+import argparse
+import collections
+import fnmatch
+import json
+import os
+import re
+import sys
+
+BEGIN = re.compile(r"\[ RUN      \] (\S+)")
+END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] ([\w./]+)")
+TOTAL = re.compile(r"\[==========\] Running (\d+) tests? from")
+
+
+def read(*path):
+    try:
+        with open(os.path.join(*path), encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def table(rows):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        if number == 0:
+            print("  " + "  ".join("-" * width for width in widths))
+
+
+class Lane:
+    """What one kernel's log says."""
+
+    def __init__(self, name, out):
+        self.name = name
+        self.seconds = read(out, name, "seconds") or "0"
+        self.notes = [line for line in read(out, name, "note").split("\n") if line]
+        self.gone = os.path.exists(os.path.join(out, name, "gone"))
+        self.log = read(out, name, "log")
+        self.cases = collections.OrderedDict()
+        self.problems = []  # failures that are no case's
+        self.features = {}
+        self.release = "-"
+        if self.log:
+            self.parse()
+        elif not self.gone:
+            self.problems.append("no kernel")
+
+    def parse(self):
+        match = re.search(r"^@@release (\S+)", self.log, re.M)
+        self.release = match.group(1) if match else "-"
+        for step in ("load", "unload"):
+            match = re.search(rf"^@@{step} (\d+)", self.log, re.M)
+            if not match or match.group(1) != "0":
+                self.problems.append(f"netmeter-loader {step} failed")
+        match = re.search(r"^@@status-begin\n(.*?)^@@status-end", self.log, re.M | re.S)
+        try:
+            self.parse_features(json.loads(match.group(1)).get("features") if match else None)
+        except (ValueError, AttributeError, TypeError) as error:
+            self.problems.append(f"status --json: {error}")
+
+        _, begun, live = self.log.partition("@@live-begin")
+        for line in live.split("\n"):
+            match = BEGIN.search(line)
+            if match:
+                self.cases[match.group(1)] = "CRASH"
+            # At the end gtest lists the failed ones again.
+            match = END.search(line)
+            if match and self.cases.get(match.group(2)) == "CRASH":
+                self.cases[match.group(2)] = {"OK": "ok", "FAILED": "FAIL", "SKIPPED": "SKIP"}[match.group(1)]
+        match = TOTAL.search(live)
+        total = int(match.group(1)) if match else 0
+        if len(self.cases) < total:
+            self.problems += ["a case was never begun"] * (total - len(self.cases))
+        match = re.search(r"^@@live-end (\d+)", live, re.M)
+        status = match.group(1) if match else "none"
+        if status == "124":
+            self.problems.append("timed out")
+        elif status != "0" and all(case == "ok" for case in self.cases.values()):
+            self.problems.append(f"live tests: exit status {status}")
+        if not self.cases:
+            self.problems.append("no live test ran")
+
+    def parse_features(self, features):
+        if features is None:
+            raise ValueError("no features")
+        if isinstance(features, list):
+            features = {entry["name"]: entry for entry in features}
+        for name, value in features.items():
+            if isinstance(value, dict):
+                self.features[name] = (bool(value.get("active")), str(value.get("reason") or ""))
+            else:
+                self.features[name] = (bool(value), "")
+
+    def passed(self):
+        return sum(case == "ok" for case in self.cases.values())
+
+    def failed(self):
+        return len(self.cases) - self.passed() + len(self.problems)
+
+    def verdict(self):
+        if self.failed():
+            return "FAILED"
+        if self.gone:
+            return "SUITE GONE (ran on the kernel kept)" if self.log else "SUITE GONE"
+        return "ok"
+
+
+def expectations(path):
+    result = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            words = line.split("#")[0].split()
+            if not words:
+                continue
+            if len(words) != 3 or words[2] not in ("yes", "no"):
+                sys.exit(f"report.py: {path}:{number}: not KERNELS FEATURE yes|no")
+            result.append((words[0], words[1], words[2] == "yes"))
+    return result
+
+
+def check(lanes, expected):
+    """Adds a problem for each expectation that doesn't hold."""
+    wrong = set()
+    for lane in lanes:
+        if not lane.features:
+            continue  # reported already
+        wanted = {feature: value for pattern, feature, value in expected if fnmatch.fnmatchcase(lane.name, pattern)}
+        for feature, value in wanted.items():
+            if feature not in lane.features:
+                lane.problems.append(f"expected feature {feature} is not in the status")
+            elif lane.features[feature][0] != value:
+                reason = lane.features[feature][1]
+                lane.problems.append(
+                    f"{feature} expected {'active' if value else 'inactive'}, but is not"
+                    + (f": {reason}" if reason else "")
+                )
+                wrong.add((lane.name, feature))
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--expectations", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("lanes", nargs="+")
+    arguments = parser.parse_args()
+    lanes = [Lane(name, arguments.out) for name in arguments.lanes]
+    wrong = check(lanes, expectations(arguments.expectations))
+    lanes.sort(key=lambda lane: (lane.name != "host", [int(n) for n in re.findall(r"\d+", lane.name)], lane.name))
+
+    print("\nKernels")
+    rows = [["kernel", "release", "verdict", "passed", "failed", "seconds"]]
+    for lane in lanes:
+        rows.append([lane.name, lane.release, lane.verdict(), str(lane.passed()), str(lane.failed()), lane.seconds])
+    table(rows)
+    for lane in lanes:
+        if lane.gone:
+            print(f"\n  *** SUITE GONE: Debian no longer carries the kernel {lane.name} ***")
+        for note in lane.notes + lane.problems:
+            print(f"  {lane.name}: {note}")
+
+    ran = [lane for lane in lanes if lane.log]
+    cases = list(collections.OrderedDict.fromkeys(case for lane in ran for case in lane.cases))
+    if cases:
+        print("\nLive tests")
+        rows = [["case"] + [lane.name for lane in ran]]
+        rows += [[case] + [lane.cases.get(case, "-") for lane in ran] for case in cases]
+        table(rows)
+    features = list(collections.OrderedDict.fromkeys(name for lane in ran for name in lane.features))
+    if features:
+        print("\nActive features (!: not as expected)")
+        rows = [["feature"] + [lane.name for lane in ran]]
+        for name in features:
+            row = [name]
+            for lane in ran:
+                active = {True: "yes", False: "no", None: "-"}[lane.features.get(name, (None,))[0]]
+                row.append(active + ("!" if (lane.name, name) in wrong else ""))
+            rows.append(row)
+        table(rows)
+        reasons = collections.OrderedDict()
+        for lane in ran:
+            for name, (active, reason) in lane.features.items():
+                if not active:
+                    reasons.setdefault((name, reason or "no reason given"), []).append(lane.name)
+        for (name, reason), names in reasons.items():
+            print(f"  {name} is not active on {', '.join(names)}: {reason}")
+    print()
+
+    passed = sum(lane.passed() for lane in lanes)
+    failed = sum(lane.failed() for lane in lanes)
+    with open(os.path.join(arguments.out, "summary"), "w", encoding="utf-8") as file:
+        file.write(f"{passed} {failed}\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# vmrun.sh -k DIR [OPTION]... -- COMMAND...: run a command under another kernel.
+#
+# Boots the kernel in DIR (from getkernel.sh) in QEMU, without KVM, with an
+# initramfs of nothing but what is named here; copies the command's output to
+# stdout and exits with its status. 125: the guest died or hung before the
+# command finished (the console is shown). Needs no root.
+#
+#   -b PROGRAM     copied to /bin, with the shared libraries ldd names
+#   -f FROM[:TO]   file or directory copied (TO: default /t/), with libraries
+#   -m MODULE      loaded, with its dependencies, before the command; one that
+#                  this kernel doesn't have is an error
+#   -a ARGUMENTS   added to the kernel's command line
+#   -s CPUS (2)  -M MEGABYTES (512)  -t SECONDS (300)
+#   -o DIR         keeps the console and the output there
+#
+# Environment: QEMU, CPU, ACCEL, MACHINE, LOGLEVEL (quiet), VERBOSE.
+set -euo pipefail
+usage() { sed -n '3,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+# busybox runs its own applets before what PATH holds: its sh, and any applet that
+# starts another program, would use busybox's ip and tc. So these are real ones.
+programs=(dash env nsenter setsid timeout unshare xargs) files=() modules=() arguments='' cpus=2 memory=512 seconds=300 keep='' kernel=''
+while getopts k:b:f:m:a:s:M:t:o: option; do
+  case $option in
+    k) kernel=$OPTARG ;; b) programs+=("$OPTARG") ;; f) files+=("$OPTARG") ;; m) modules+=("$OPTARG") ;;
+    a) arguments=$OPTARG ;; s) cpus=$OPTARG ;; M) memory=$OPTARG ;; t) seconds=$OPTARG ;; o) keep=$OPTARG ;;
+    *) usage ;;
+  esac
+done
+shift $((OPTIND - 1))
+if [ -z "$kernel" ] || [ $# = 0 ]; then usage; fi
+PATH=$PATH:/usr/sbin:/sbin
+die() { echo "vmrun: $*" >&2; exit 1; }
+release=$(cat "$kernel/release")
+
+work=$(mktemp -d)
+qemu=
+# shellcheck disable=SC2317 # by trap
+cleanup() {
+  if [ -n "$qemu" ]; then kill "$qemu" 2> /dev/null || true; fi
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+root=$work/root
+
+# --- the initramfs ---------------------------------------------------------
+mkdir -p "$root"/{bin,t,lib,lib64,proc,sys,dev,tmp,run,etc,usr/lib,mod,var} "$work/seen"
+ln -s ../bin "$root/usr/bin"
+ln -s bin "$root/sbin"
+ln -s ../bin "$root/usr/sbin"
+ln -s ../run "$root/var/run"
+printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' > "$root/etc/passwd"
+printf 'root:x:0:\nnetmeter:x:900:\nnogroup:x:65534:\n' > "$root/etc/group"
+printf '127.0.0.1 localhost\n::1 localhost\n' > "$root/etc/hosts"
+
+# Libraries of the system go where they were; any other (of a build folder)
+# goes to /lib under its name, where the guest's ld.so looks, too.
+add_libraries() {
+  local library to
+  for library in $(ldd "$1" 2> /dev/null | grep -o '/[^ ]*' || true); do # static: ldd fails
+    case $library in
+      /lib/* | /lib64/* | /usr/lib/* | /usr/lib64/*) to=$library ;;
+      *) to=/lib/${library##*/} ;;
+    esac
+    if [ -e "$root$to" ]; then continue; fi
+    mkdir -p "$root${to%/*}"
+    cp -L "$library" "$root$to"
+  done
+}
+for program in busybox "${programs[@]}"; do
+  path=$(command -v "$program") || die "no program $program on this machine"
+  cp -L "$path" "$root/bin/"
+  add_libraries "$path"
+done
+ln -sf dash "$root/bin/sh"
+for file in ${files[@]+"${files[@]}"}; do
+  from=${file%%:*} to=/t/
+  if [ "$from" != "$file" ]; then to=${file#*:}; fi
+  case $to in */) to=$to${from##*/} ;; esac
+  mkdir -p "$root${to%/*}"
+  cp -RL "$from" "$root$to"
+  while IFS= read -r -d '' path; do
+    if [ "$(head -c 4 "$path" | tail -c 3)" = ELF ]; then add_libraries "$path"; fi
+  done < <(find -L "$from" -type f -perm -u+x -print0)
+done
+
+# Modules are found by file name and unpacked here, and their dependencies read
+# from .modinfo: no kmod, depmod or xz in the guest. They keep their signatures.
+add_module() {
+  local name=$1 file dependency
+  if [ -e "$work/seen/$name" ]; then return 0; fi
+  : > "$work/seen/$name"
+  if grep -q -e "/$name\.ko\$" -e "/${name//_/-}\.ko\$" "$kernel/modules/modules.builtin"; then return 0; fi
+  file=$(find "$kernel/modules" \( -name "$name.ko*" -o -name "${name//_/-}.ko*" \) -print -quit)
+  [ -n "$file" ] || die "no module $name for $release"
+  case $file in
+    *.xz) xz -dc "$file" ;;
+    *.zst) zstd -dqc "$file" ;;
+    *) cat "$file" ;;
+  esac > "$root/mod/$name.ko"
+  for dependency in $(tr '\0' '\n' < "$root/mod/$name.ko" | sed -n 's/^depends=//p' | tr , ' '); do
+    add_module "$dependency"
+  done
+  echo "insmod /mod/$name.ko || echo \"vmrun: insmod $name failed\"" >> "$root/mod/load"
+}
+: > "$root/mod/load"
+for module in ${modules[@]+"${modules[@]}"}; do add_module "$module"; done
+
+# The console is ttyS0, the command's output ttyS1: 8250 is built in everywhere,
+# virtio-console is a module in 5.10 and 6.1.
+printf '%q ' "$@" > "$root/t/.command"
+cat > "$root/init" << 'EOI'
+#!/bin/busybox sh
+export PATH=/bin HOME=/ TERM=dumb LC_ALL=C.UTF-8
+/bin/busybox mount -t proc proc /proc
+/bin/busybox --install -s /bin 2> /dev/null # keeps the tools copied in
+mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts pts /dev/pts; mount -t tmpfs tmp /tmp; mount -t tmpfs run /run; mount -t tmpfs shm /dev/shm
+chmod 1777 /tmp /dev/shm
+mount -t cgroup2 cg /sys/fs/cgroup; mount -t bpf -o mode=0700 bpf /sys/fs/bpf
+mount -t tracefs tr /sys/kernel/tracing 2> /dev/null
+mount -t securityfs se /sys/kernel/security 2> /dev/null
+busybox ip link set lo up
+. /mod/load
+stty -F /dev/ttyS1 raw -echo
+read up _ < /proc/uptime
+cd /t; /bin/sh /t/.command < /dev/null > /dev/ttyS1 2>&1; status=$?
+read up2 _ < /proc/uptime
+printf '\n@@vmrun exit %s up %s %s\n' $status $up $up2 > /dev/ttyS1
+sync; poweroff -f
+EOI
+chmod 755 "$root/init"
+(cd "$root" && find . -print0 | cpio -0 -o -H newc -R 0:0 --quiet) > "$work/initramfs"
+rm -rf "$root"
+
+# --- QEMU ------------------------------------------------------------------
+# QEMU 7.2 TCG computes cmpxchg16b's flags from a stale cc_op (inlined and right
+# from 8.0): SLUB's fast path then oopses at random on 6.12. Hiding cx16 cures
+# that, but from 6.19 BPF local storage allocates with kmalloc_nolock(), which
+# without cx16 returns nothing (ENOMEM); 7.2 with cx16 never tripped over it.
+cpu=${CPU:-max}
+major=${release%%.*} minor=${release#*.}
+minor=${minor%%[!0-9]*}
+if [ -z "${CPU:-}" ] && [ $((major * 1000 + minor)) -lt 6018 ]; then cpu=max,-cx16; fi
+# thread=single: multi-threaded TCG races with the kernel patching its own text
+# (1 of 20 boots of 7.2: "Oops: int3"). It costs no time, and one VM one CPU.
+: > "$work/console"
+: > "$work/output"
+start=$EPOCHREALTIME status=0
+timeout -k 5 "$seconds" "${QEMU:-qemu-system-x86_64}" \
+  -accel "${ACCEL:-tcg,thread=single}" -M "${MACHINE:-q35}" -cpu "$cpu" -smp "$cpus" -m "$memory" \
+  -nodefaults -no-user-config -display none -no-reboot -nic none \
+  -serial "file:$work/console" -serial "file:$work/output" -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
+  -append "console=ttyS0 panic=-1 oops=panic ${LOGLEVEL:-quiet} $arguments" < /dev/null > "$work/qemu" 2>&1 &
+qemu=$!
+wait "$qemu" || status=$?
+qemu=
+end=$EPOCHREALTIME
+if [ -n "$keep" ]; then
+  mkdir -p "$keep"
+  cp "$work/console" "$work/output" "$work/qemu" "$keep/"
+fi
+last=$(tail -n 1 "$work/output" | tr -d '\r')
+case $last in
+  '@@vmrun exit '*)
+    sed '$d' "$work/output"
+    read -r _ _ code _ from to <<< "$last"
+    [ -z "${VERBOSE:-}" ] || echo "vmrun: $release: exit $code, guest: init at $from s, end at $to s; qemu" \
+      "$(((${end/./} - ${start/./}) / 1000)) ms; initramfs $(($(stat -c %s "$work/initramfs") / 1024)) KiB" >&2
+    exit "$code"
+    ;;
+esac
+cat "$work/output"
+{
+  echo "vmrun: $release: the guest did not finish (qemu's status $status$([ $status != 124 ] || echo ': timed out'))"
+  tail -n 40 "$work/console"
+  cat "$work/qemu"
+} >&2
+exit 125

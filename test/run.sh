@@ -1,0 +1,238 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# run.sh [--kernels all|host|LIST] [--filter GLOB]: all tests of libnetmeter.
+#
+# As root on Debian 12: installs the packages that are missing, builds
+# everything, and runs
+#
+#   the unit tests, as they are and under asan, ubsan and tsan
+#   the tests that need root: BPF programs, loader, tools
+#   the live tests on this kernel and, in virtual machines, on Debian's
+#
+#   --kernels LIST   all (default); host, the quick way: no virtual machine; or
+#                    some of host,5.10,6.1,6.12,7.2 (test/kernels/matrix.sh)
+#   --filter GLOB    only the cases whose name matches (as --gtest_filter)
+#
+# One test is one gtest case (one target, where it isn't a gtest), once per
+# sanitizer and once per kernel. A case that is skipped, or that crashed, timed
+# out or never ran, has failed. The last line is "N passed, N failed". Exits
+# with 0 if none failed and at least 60 passed (with --filter: at least 1).
+set -uo pipefail
+MINIMUM=60
+usage() { sed -n '3,21s/^# \{0,1\}//p' "$0"; }
+
+start=$SECONDS
+passed=0 failed=0
+rows=()
+logs=''
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P) || exit 1
+
+# say and finish are the only ones that write the reader's lines.
+say() { printf '[%2d:%02d] %s\n' $(((SECONDS - start) / 60)) $(((SECONDS - start) % 60)) "$*"; }
+finish() {
+  if [ ${#rows[@]} -gt 0 ]; then
+    echo
+    { echo "stage|passed|failed|seconds"; printf '%s\n' "${rows[@]}"; } |
+      awk -F'|' '{ printf "  %-34s %8s %8s %8s\n", $1, $2, $3, $4 }'
+    echo
+  fi
+  if [ "$failed" = 0 ] && [ "$passed" -lt "$MINIMUM" ]; then echo "fewer than $MINIMUM tests passed: something did not run"; fi
+  if [ "$failed" != 0 ] && [ -n "$logs" ]; then echo "logs: $logs"; fi
+  echo "$passed passed, $failed failed"
+  [ "$failed" = 0 ] && [ "$passed" -ge "$MINIMUM" ]
+  exit
+}
+give_up() {
+  echo "run.sh: $*"
+  failed=$((failed + 1))
+  finish
+}
+
+kernels=all filter='*'
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --kernels=* | --filter=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    --kernels | --filter) [ $# -ge 2 ] || { echo "run.sh: $1 needs a value" >&2; exit 2; } ;;
+    *) echo "run.sh: unknown option $1 (--help tells)" >&2; exit 2 ;;
+  esac
+  if [ "$1" = --kernels ]; then kernels=$2; else filter=$2 MINIMUM=1; fi
+  shift 2
+done
+cd "$root" || exit 1
+
+# --- this machine -----------------------------------------------------------
+# A CI machine may set none of these; Bazel wants them.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 LANG=C.UTF-8
+unset LANGUAGE BASH_ENV ENV CDPATH PYTHONPATH PYTHONHOME
+USER=$(id -un 2> /dev/null || echo root)
+export USER LOGNAME=$USER
+if [ -z "${HOME:-}" ]; then HOME=$(getent passwd "$(id -u)" | cut -d: -f6); fi
+if [ ! -d "$HOME" ] || [ ! -w "$HOME" ]; then HOME=/var/tmp/netmeter-$USER; fi
+mkdir -p "$HOME" || give_up "cannot write to HOME ($HOME)"
+export HOME
+
+[ "$(id -u)" = 0 ] || give_up "not root: the tests load BPF programs and make network namespaces"
+grep -qw bpf /proc/filesystems || give_up "this kernel has no BPF filesystem (CONFIG_BPF_SYSCALL)"
+[ -r /sys/kernel/btf/vmlinux ] || give_up "this kernel has no BTF: /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)"
+grep -q '^[^ ]* [^ ]* cgroup2 ' /proc/mounts ||
+  give_up "cgroup v2 is not mounted (mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified)"
+
+logs=$(mktemp -d "${TMPDIR:-/tmp}/netmeter-test.XXXXXX") || give_up "cannot make a temporary folder"
+child=
+# shellcheck disable=SC2317 # by trap
+cleanup() {
+  if [ -n "$child" ]; then
+    kill -- "-$child" 2> /dev/null
+    wait "$child"
+  fi
+  if command -v bazel > /dev/null; then bazel shutdown > /dev/null 2>&1; fi
+  if [ "$failed" = 0 ] && [ -z "$child" ]; then rm -rf "$logs"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+# run LOG COMMAND...: in a process group of its own, that a signal may end.
+run() {
+  local log=$1 status=0
+  shift
+  set -m
+  "$@" > "$log" 2>&1 < /dev/null &
+  child=$!
+  set +m
+  wait "$child" || status=$?
+  child=
+  return $status
+}
+
+# --- packages and build -----------------------------------------------------
+say "packages"
+run "$logs/packages.log" test/install_packages.sh test ||
+  { cat "$logs/packages.log"; give_up "packages are missing"; }
+
+# The tests run two at a time and one by one, so that a small machine does.
+options=(--jobs=2 --color=no --curses=no --noshow_progress --noshow_loading_progress)
+test_options=("${options[@]}" --keep_going --build_tests_only --cache_test_results=no
+  --flaky_test_attempts=1 --test_summary=short)
+if [ "$filter" != '*' ]; then test_options+=("--test_filter=$filter"); fi
+
+say "build"
+stage=$SECONDS
+# Links to the output of another HOME's Bazel: //... would walk into them.
+base=$(bazel info "${options[@]}" output_base 2> "$logs/bazel.log") || { cat "$logs/bazel.log"; give_up "bazel does not start"; }
+for link in bazel-*; do
+  if [ -L "$link" ] && [[ $(readlink "$link") != "$base"/* ]]; then rm "$link"; fi
+done
+run "$logs/build.log" bazel build "${options[@]}" --keep_going //... ||
+  { tail -n 60 "$logs/build.log"; give_up "the build failed"; }
+bin=$(bazel info "${options[@]}" bazel-bin 2> /dev/null) || give_up "bazel info failed"
+rows+=("build|||$((SECONDS - stage))")
+
+# count EVENTS: prints "passed failed" for a build event file of "bazel test";
+# what failed goes to stderr.
+count() {
+  python3 - "$1" << 'EOF'
+import json
+import re
+import sys
+import urllib.parse
+import xml.etree.ElementTree as ET
+
+results, broken = {}, []
+try:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        for line in file:
+            event = json.loads(line)
+            if "testResult" in event["id"]:
+                key = event["id"]["testResult"]
+                results[key["label"], key.get("run"), key.get("shard")] = event.get("testResult", {})
+            elif "testSummary" in event["id"] and "aborted" in event:
+                broken.append(event["id"]["testSummary"]["label"])
+except (OSError, ValueError) as error:
+    broken.append(f"events of bazel: {error}")
+
+passed, failures = 0, [f"{label}: was not run" for label in broken]
+for (label, _, _), result in sorted(results.items(), key=str):
+    before = len(failures)
+    uris = [o.get("uri", "") for o in result.get("testActionOutput", []) if o["name"] == "test.xml"]
+    try:
+        tree = ET.parse(urllib.parse.unquote(urllib.parse.urlparse(uris[0]).path))
+    except (IndexError, OSError, ET.ParseError):
+        failures.append(f"{label}: {result.get('status')}, no test.xml")
+        continue
+    # Where the test is no gtest Bazel writes one case, and all output there.
+    output = "".join(element.text or "" for element in tree.iter("system-out"))
+    skipped = re.search(r"\bSKIPPED\b|\(skipped=", output)
+    for case in tree.iter("testcase"):
+        name = f"{label}: {case.get('classname', '')}.{case.get('name')}".replace(": .", ": ")
+        if case.find("failure") is not None or case.find("error") is not None:
+            failures.append(name)
+        elif skipped or case.find("skipped") is not None or case.get("status") == "notrun" or case.get("result") in ("skipped", "suppressed"):
+            failures.append(name + " (skipped)")
+        else:
+            passed += 1
+    if result.get("status") != "PASSED" and len(failures) == before:
+        failures.append(f"{label}: {result.get('status')}")
+for failure in failures:
+    print("  FAILED " + failure, file=sys.stderr)
+print(passed, len(failures))
+EOF
+}
+
+# account TITLE PASSED FAILED SECONDS
+account() {
+  rows+=("$1|$2|$3|$4")
+  passed=$((passed + $2)) failed=$((failed + $3))
+}
+
+# bazel_test TITLE ARGUMENT...
+bazel_test() {
+  local title=$1 name=${1//[^a-z]/-} stage=$SECONDS status=0 good bad
+  shift
+  say "$title"
+  run "$logs/$name.log" bazel test "${test_options[@]}" --build_event_json_file="$logs/$name.events" "$@" || status=$?
+  read -r good bad < <(count "$logs/$name.events" 2> "$logs/$name.failures")
+  good=${good:-0} bad=${bad:-0}
+  # 4: no test was found. Never "none failed" when Bazel says otherwise.
+  if [ "$bad" = 0 ] && { [ $status != 0 ] || { [ "$good" = 0 ] && [ "$filter" = '*' ]; }; }; then
+    bad=1
+    echo "  FAILED bazel test, status $status" >> "$logs/$name.failures"
+  fi
+  account "$title" "$good" "$bad" $((SECONDS - stage))
+  if [ "$bad" != 0 ]; then
+    tail -n 60 "$logs/$name.log"
+    cat "$logs/$name.failures"
+  fi
+}
+
+# --- tests ------------------------------------------------------------------
+bazel_test "unit tests" //...
+for sanitizer in asan ubsan tsan; do
+  extra=()
+  # The runtimes of GCC 12 do not find room among more random addresses.
+  if [ $sanitizer != ubsan ] && [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
+    extra=(--run_under="/usr/bin/setarch --addr-no-randomize")
+  fi
+  bazel_test "unit tests, $sanitizer" --config=$sanitizer ${extra[@]+"${extra[@]}"} //...
+done
+bazel_test "root tests on this kernel" --config=root -- //... -//test/live:live_test
+bazel shutdown > /dev/null 2>&1 # its memory, for the virtual machines
+
+say "live tests, kernels: $kernels"
+stage=$SECONDS
+run "$logs/kernels.log" test/kernels/matrix.sh --kernels "$kernels" --filter "$filter" --bin "$bin" --out "$logs/kernels" || true
+cat "$logs/kernels.log"
+good=0 bad=1
+if [ -s "$logs/kernels/summary" ]; then read -r good bad < "$logs/kernels/summary"; fi
+account "live tests on kernels ($kernels)" "$good" "$bad" $((SECONDS - stage))
+if [ "$bad" != 0 ]; then
+  for log in "$logs"/kernels/*/log; do
+    if [ -s "$log" ] && ! grep -qx '@@live-end 0' "$log"; then
+      echo "--- end of $log"
+      tail -n 40 "$log"
+    fi
+  done
+fi
+finish
