@@ -1,0 +1,25 @@
+#include <arpa/inet.h>
+
+#include <iostream>
+
+#include "netmeter/meter.h"
+
+int main() {
+  netmeter::MeterOptions options;
+  options.service = "my-service";
+  auto meter = netmeter::Meter::Open(options);
+  if (!meter.ok()) {
+    std::cerr << meter.status() << "\n";
+    return 1;
+  }
+  // The service's own work, unchanged. Here, a datagram of five bytes:
+  sockaddr_in to = {AF_INET, htons(9), {inet_addr("192.0.2.1")}, {}};
+  sendto(socket(AF_INET, SOCK_DGRAM, 0), "hello", 5, 0,
+         reinterpret_cast<sockaddr*>(&to), sizeof(to));
+  auto series = (*meter)->ReadService();
+  if (!series.ok()) return 1;
+  for (const netmeter::Sample& s : *series) {
+    std::cout << s.name << ", " << TransportName(s.transport) << ": sent "
+              << s.tx_bytes << " bytes, received " << s.rx_bytes << "\n";
+  }
+}
