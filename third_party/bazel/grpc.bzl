@@ -2,33 +2,38 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
-def cc_grpc_library(name, src, **kwargs):
-    """Generates and compiles src's messages and services.
+def cc_grpc_library(name, srcs, **kwargs):
+    """Generates and compiles the messages and services of srcs.
 
-    The package that calls this is the proto root: headers are included by
-    their path below it, through -isystem (so warnings in them don't count).
+    The package that calls this is the proto root: headers and imports are by
+    the path below it, headers through -isystem (so warnings in them don't
+    count).
 
     Args:
       name: the cc_library.
-      src: the .proto file, below this package.
+      srcs: .proto files below this package, with all that they import but
+        protobuf's own.
       **kwargs: passed on to cc_library.
     """
-    if not src.endswith(".proto"):
-        fail("src must be a .proto file", "src")
-    stem = src[:-len(".proto")]
-    hdrs = [stem + ".pb.h", stem + ".grpc.pb.h"]
-    srcs = [stem + ".pb.cc", stem + ".grpc.pb.cc"]
+    hdrs = []
+    ccs = []
+    for src in srcs:
+        if not src.endswith(".proto"):
+            fail("srcs must be .proto files", "srcs")
+        stem = src[:-len(".proto")]
+        hdrs += [stem + ".pb.h", stem + ".grpc.pb.h"]
+        ccs += [stem + ".pb.cc", stem + ".grpc.pb.cc"]
     native.genrule(
         name = name + "_codegen",
-        srcs = [src],
-        outs = srcs + hdrs,
+        srcs = srcs,
+        outs = ccs + hdrs,
         cmd = " ".join([
             "$(execpath @system_tools//:protoc)",
             "--proto_path=" + (native.package_name() or "."),
             "--plugin=protoc-gen-grpc=$(execpath @system_tools//:grpc_cpp_plugin)",
             "--cpp_out=$(RULEDIR)",
             "--grpc_out=$(RULEDIR)",
-            "$(execpath %s)" % src,
+            "$(SRCS)",
         ]),
         tools = [
             "@system_tools//:grpc_cpp_plugin",
@@ -37,7 +42,7 @@ def cc_grpc_library(name, src, **kwargs):
     )
     cc_library(
         name = name,
-        srcs = srcs,
+        srcs = ccs,
         hdrs = hdrs,
         includes = ["."],
         deps = ["//third_party:grpc++"],

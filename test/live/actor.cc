@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/live/actor.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+#include "netmeter/abi.h"
+#include "test/live/child.h"
+#include "test/live/traffic.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+std::vector<std::string> Split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, '/');)
+    parts.push_back(part);
+  return parts;
+}
+
+class Actor {
+ public:
+  int Run(const std::vector<std::string>& arguments) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const std::string& argument = arguments[i];
+      const std::string word = argument.substr(0, argument.find('='));
+      const std::string value = word.size() == argument.size()
+                                    ? ""
+                                    : argument.substr(word.size() + 1);
+      const std::vector<std::string> rest(arguments.begin() + i + 1,
+                                          arguments.end());
+      if (word == "thread") return InThread(value, rest);
+      if (word == "fork") return InChild(rest);
+      if (word == "exec") ExecActor(value, rest);
+      Do(word, value);
+    }
+    return 0;
+  }
+
+ private:
+  int InThread(const std::string& name, const std::vector<std::string>& rest) {
+    int status = 0;
+    std::thread([&] {
+      prctl(PR_SET_NAME, name.c_str());
+      status = Run(rest);
+    }).join();
+    return status;
+  }
+
+  int InChild(const std::vector<std::string>& rest) {
+    const pid_t pid = Check(fork(), "fork");
+    if (pid == 0) _exit(Run(rest));
+    int status = 0;
+    Check(waitpid(pid, &status, 0), "waitpid");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 98;
+  }
+
+  int Open(int family, int type) {
+    const int fd = OpenSocket(family, type);
+    if (!tag_.empty() && (errno = Control(fd, NM_TAG, tag_)) != 0)
+      Die("NM_TAG");
+    return fd;
+  }
+
+  void Do(const std::string& word, const std::string& value) {
+    const std::vector<std::string> parts = Split(value);
+    const auto number = [&](size_t i) {
+      return std::atoi(parts.at(i).c_str());
+    };
+    if (word == "register") {
+      errno = Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, value);
+      if (errno != 0) Die("NM_REGISTER");
+    } else if (word == "tag") {
+      tag_ = value;
+    } else if (word == "udp") {
+      const Address to(parts.at(0));
+      const int fd = Open(to.family(), SOCK_DGRAM);
+      for (int i = 0; i < number(2); ++i)
+        SendTo(fd, std::string(number(3), 'x'), to, number(1));
+      close(fd);
+    } else if (word == "spread") {
+      const int fd = Open(Address(parts.at(3)).family(), SOCK_DGRAM);
+      for (int i = 0; i < number(1); ++i)
+        SendTo(fd, std::string(number(2), 'x'),
+               Address(parts.at(3 + i % (parts.size() - 3))), number(0));
+      close(fd);
+    } else if (word == "tcp") {
+      const Address to(parts.at(0));
+      const int fd = Open(to.family(), SOCK_STREAM);
+      Connect(fd, to, number(1));
+      SendAll(fd, number(2));
+      ReceiveUntilEnd(fd);
+      close(fd);
+    } else if (word == "serve") {
+      const Address address(parts.at(0));
+      const int listener = Open(address.family(), SOCK_STREAM);
+      SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+      Bind(listener, address, number(1));
+      Check(listen(listener, 8), "listen");
+      WaitReadable(listener);
+      const int fd = Check(accept(listener, nullptr, nullptr), "accept");
+      ReceiveExactly(fd, number(2));
+      Check(shutdown(fd, SHUT_WR), "shutdown");
+      ReceiveUntilEnd(fd);
+      close(fd);
+    } else {
+      errno = EINVAL;
+      Die("actor: " + word);
+    }
+  }
+
+  std::string tag_;
+};
+
+}  // namespace
+
+int RunActor(const std::vector<std::string>& arguments) {
+  return Actor().Run(arguments);
+}
+
+std::string CopyOfThisProgram(const std::string& name) {
+  const std::string directory = WorkDirectory() + "/bin";
+  mkdir(WorkDirectory().c_str(), 0700);
+  mkdir(directory.c_str(), 0700);
+  const std::string path = directory + "/" + name;
+  if (access(path.c_str(), X_OK) == 0) return path;
+  Fd from(Check(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "this program"));
+  Fd to(Check(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0700), path));
+  struct stat info;
+  Check(fstat(from.get(), &info), "this program");
+  for (off_t left = info.st_size; left > 0;)
+    left -= Check(sendfile(to.get(), from.get(), nullptr, left), "copy");
+  return path;
+}
+
+void ExecActor(const std::string& path,
+               const std::vector<std::string>& arguments) {
+  std::vector<char*> argv = {const_cast<char*>(path.c_str()),
+                             const_cast<char*>(kActorFlag)};
+  for (const std::string& argument : arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(path.c_str(), argv.data());
+  Die("exec " + path);
+}
+
+}  // namespace internal
+}  // namespace netmeter

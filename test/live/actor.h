@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The test binary under other names: a program that does what its arguments
+// say, one after the other, so that the tests of naming have real executables
+// to name.
+//
+//   register=NAME    NM_REGISTER
+//   tag=NAME         NM_TAG of the sockets opened from now on
+//   udp=ADDRESS/PORT/COUNT/SIZE     datagrams from one new socket
+//   spread=PORT/COUNT/SIZE/ADDRESS/ADDRESS...   in turn, from one new socket
+//   tcp=ADDRESS/PORT/BYTES          one connection: upload, wait for the end
+//   serve=ADDRESS/PORT/BYTES        accepts one connection, receives, closes
+//   thread=NAME      the rest runs in a thread of this name
+//   fork             the rest runs in a child process
+//   exec=PATH        the rest runs in this program
+
+#ifndef NETMETER_TEST_LIVE_ACTOR_H_
+#define NETMETER_TEST_LIVE_ACTOR_H_
+
+#include <string>
+#include <vector>
+
+namespace netmeter {
+namespace internal {
+
+constexpr char kActorFlag[] = "--actor";
+
+// The arguments after kActorFlag; returns the exit status.
+int RunActor(const std::vector<std::string>& arguments);
+
+// A copy of this program under WorkDirectory(), with this file name.
+std::string CopyOfThisProgram(const std::string& name);
+
+// Becomes the program at path, as an actor.
+[[noreturn]] void ExecActor(const std::string& path,
+                            const std::vector<std::string>& arguments);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_LIVE_ACTOR_H_

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/live/child.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+int janitor_pipe = -1;
+
+std::vector<std::string> Entries(const std::string& path) {
+  std::vector<std::string> names;
+  DIR* directory = opendir(path.c_str());
+  if (directory == nullptr) return names;
+  while (const dirent* entry = readdir(directory)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  closedir(directory);
+  return names;
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool IsMount(const std::string& path) {
+  struct stat here, above;
+  return stat(path.c_str(), &here) == 0 &&
+         stat((path + "/..").c_str(), &above) == 0 &&
+         here.st_dev != above.st_dev;
+}
+
+void RemoveTree(const std::string& path) {
+  for (const std::string& name : Entries(path)) {
+    const std::string child = path + "/" + name;
+    if (IsDirectory(child))
+      RemoveTree(child);
+    else
+      unlink(child.c_str());
+  }
+  rmdir(path.c_str());
+}
+
+// The first cgroup v2 mount, which need not be at /sys/fs/cgroup.
+std::string CgroupMount() {
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words(line);
+    std::string skip, mount, word;
+    words >> skip >> skip >> skip >> skip >> mount;
+    while (words >> word && word != "-") {
+    }
+    if (words >> word && word == "cgroup2") return mount;
+  }
+  errno = ENOENT;
+  Die("no cgroup v2 is mounted");
+}
+
+}  // namespace
+
+std::string WorkDirectory(pid_t owner) {
+  return "/run/nm-live-" + std::to_string(owner);
+}
+
+std::string CgroupDirectory(pid_t owner) {
+  return CgroupMount() + "/nm-live-" + std::to_string(owner);
+}
+
+void RemoveCgroup(const std::string& path) {
+  for (const std::string& name : Entries(path))
+    if (IsDirectory(path + "/" + name)) RemoveCgroup(path + "/" + name);
+  for (int i = 0; i < 200; ++i) {
+    if (rmdir(path.c_str()) == 0 || errno == ENOENT) return;
+    std::ifstream members(path + "/cgroup.procs");
+    for (pid_t pid; members >> pid;) kill(pid, SIGKILL);
+    usleep(10000);
+  }
+  std::fprintf(stderr, "live_test: cannot remove %s\n", path.c_str());
+}
+
+Cgroup::Cgroup(const std::string& name) {
+  if (mkdir(CgroupDirectory().c_str(), 0755) != 0 && errno != EEXIST)
+    Die(CgroupDirectory());
+  path_ = CgroupDirectory() + "/" + name;
+  Check(mkdir(path_.c_str(), 0755), path_);
+}
+
+void Cgroup::Join() const {
+  Fd fd(Check(open((path_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC),
+              path_));
+  Check(write(fd.get(), "0", 1), "join " + path_);
+}
+
+void Child::Parent::SendBytes(const void* data, size_t size) {
+  Check(send(fd_.get(), data, size, MSG_NOSIGNAL), "message to the test");
+}
+
+void Child::Parent::ReceiveBytes(void* data, size_t size) {
+  pollfd ready = {fd_.get(), POLLIN, 0};
+  if (Check(poll(&ready, 1, kPatienceMs), "poll") == 0) {
+    errno = ETIMEDOUT;
+    Die("no message from the other process");
+  }
+  const ssize_t received = Check(recv(fd_.get(), data, size, 0), "message");
+  if (static_cast<size_t>(received) != size) {
+    errno = EPIPE;
+    Die("the other process ended early");
+  }
+}
+
+Child::Child(const Cgroup* cgroup, const NetNamespace& network,
+             const std::function<void(Parent&)>& body) {
+  int ends[2];
+  Check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends),
+        "socketpair");
+  child_.fd_.reset(ends[0]);
+  Parent parent;
+  parent.fd_.reset(ends[1]);
+  std::fflush(stdout);
+  pid_ = Check(fork(), "fork");
+  if (pid_ != 0) return;
+
+  // No stray process, whatever becomes of the test.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  close(janitor_pipe);
+  child_.fd_.reset();
+  alarm(2 * kPatienceMs / 1000);
+  if (cgroup != nullptr) cgroup->Join();
+  network.Enter();
+  body(parent);
+  _exit(0);
+}
+
+Child::~Child() {
+  if (pid_ <= 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+void Child::Join() {
+  int status = 0;
+  Check(waitpid(pid_, &status, 0), "waitpid");
+  pid_ = -1;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "a child ended with wait status " << status;
+}
+
+int RunProgram(const std::vector<std::string>& arguments, std::string* output) {
+  int ends[2];
+  Check(pipe2(ends, O_CLOEXEC), "pipe");
+  Fd read_end(ends[0]), write_end(ends[1]);
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const pid_t pid = Check(fork(), "fork");
+  if (pid == 0) {
+    alarm(2 * kPatienceMs / 1000);
+    dup2(write_end.get(), 1);
+    dup2(write_end.get(), 2);
+    execvp(argv[0], argv.data());
+    Die("run " + arguments[0]);
+  }
+  write_end.reset();
+  output->clear();
+  char buffer[4096];
+  for (;;) {
+    pollfd ready = {read_end.get(), POLLIN, 0};
+    if (poll(&ready, 1, kPatienceMs) <= 0) break;
+    const ssize_t size = read(read_end.get(), buffer, sizeof(buffer));
+    if (size <= 0) {
+      int status = 0;
+      waitpid(pid, &status, 0);
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    output->append(buffer, size);
+  }
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  return -1;
+}
+
+void CleanUp(const std::string& loader, pid_t owner) {
+  const std::string cgroups = CgroupDirectory(owner);
+  const std::string work = WorkDirectory(owner);
+  for (const std::string& name : Entries(work)) {
+    const std::string path = work + "/" + name;
+    if (!IsDirectory(path) || !IsMount(path)) continue;
+    std::string output;
+    if (RunProgram({loader, "unload", "--pin-dir", path}, &output) != 0)
+      std::fprintf(stderr, "live_test: unload %s: %s\n", path.c_str(),
+                   output.c_str());
+    if (IsMount(path)) umount2(path.c_str(), MNT_DETACH);
+  }
+  RemoveCgroup(cgroups);
+  RemoveTree(work);
+}
+
+void StartJanitor(const std::string& loader) {
+  const pid_t owner = getpid();
+  int ends[2];
+  Check(pipe2(ends, O_CLOEXEC), "pipe");
+  if (Check(fork(), "fork") == 0) {
+    setsid();
+    for (int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE})
+      signal(signal_number, SIG_IGN);
+    prctl(PR_SET_NAME, "nm-janitor");
+    close(ends[1]);
+    char byte;
+    while (read(ends[0], &byte, 1) < 0 && errno == EINTR) {
+    }
+    CleanUp(loader, owner);
+    _exit(0);
+  }
+  close(ends[0]);
+  janitor_pipe = ends[1];
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Loss, duplication and reordering on the way: the payload columns stay exact,
+// and the retransmission column is what went over the link beyond them.
+
+#include <string>
+#include <tuple>
+
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+enum class Trouble { kLoss, kDuplication, kReordering, kAll };
+
+Impairment ImpairmentOf(Trouble trouble) {
+  Impairment impairment;
+  if (trouble == Trouble::kLoss) impairment.drop_every = 23;
+  if (trouble == Trouble::kDuplication) impairment.duplicate_every = 11;
+  if (trouble == Trouble::kReordering) impairment.delay_every = 17;
+  if (trouble == Trouble::kAll) {
+    impairment.drop_every = 41;
+    impairment.duplicate_every = 29;
+    impairment.delay_every = 31;
+  }
+  return impairment;
+}
+
+class ImpairmentTest
+    : public LiveTest,
+      public testing::WithParamInterface<std::tuple<Family, Trouble>> {
+ protected:
+  void TearDown() override {
+    World::WiredLab().wire->Impair(Impairment(), Impairment());
+    LiveTest::TearDown();
+  }
+
+  // One direction suffers: up, or down.
+  void Run(uint64_t upload, uint64_t download) {
+    const auto [family, trouble] = GetParam();
+    Lab& lab = World::WiredLab();
+    MeteredCgroup& client = World::ClientMeter();
+    MeteredCgroup& server = World::ServerMeter();
+    TcpPlan plan;
+    plan.server = Lab::Server(family);
+    plan.upload = upload;
+    plan.download = download;
+    plan.settle_ms = 80;
+    lab.wire->Impair(ImpairmentOf(trouble), ImpairmentOf(trouble));
+    Measurement at_client(client, lab.ClientReference());
+    Measurement at_server(server, lab.ServerReference());
+    const TcpResult result =
+        RunTcp(lab.Between(client.cgroup(), server.cgroup()), plan);
+    at_client.Finish();
+    at_server.Finish(SynAckSent);
+    EXPECT_GT(lab.wire->impaired(), 0u) << "nothing went wrong on the wire";
+    at_client.ExpectBalance();
+    at_client.ExpectPayload(upload, download);
+    at_server.ExpectBalance();
+    at_server.ExpectPayload(download, upload);
+    const Totals& from_client = at_client.seen();
+    const Totals& from_server = at_server.seen();
+    EXPECT_EQ(from_client.tx_retransmit,
+              static_cast<int64_t>(result.client.tcp_bytes_retrans));
+    EXPECT_EQ(from_server.tx_retransmit,
+              static_cast<int64_t>(result.server.tcp_bytes_retrans));
+    EXPECT_EQ(from_client.tx_payload + from_client.tx_retransmit,
+              static_cast<int64_t>(result.client.tcp_bytes_sent));
+    EXPECT_EQ(from_server.tx_payload + from_server.tx_retransmit,
+              static_cast<int64_t>(result.server.tcp_bytes_sent));
+    if (trouble == Trouble::kLoss) {
+      EXPECT_GT(from_client.tx_retransmit + from_server.tx_retransmit, 0);
+    }
+  }
+};
+
+std::string ImpairmentName(
+    const testing::TestParamInfo<std::tuple<Family, Trouble>>& info) {
+  const char* kNames[] = {"Loss", "Duplication", "Reordering", "AllAtOnce"};
+  return FamilyName(std::get<0>(info.param)) + "_" +
+         kNames[static_cast<int>(std::get<1>(info.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Over, ImpairmentTest,
+    testing::Combine(testing::Values(Family::kIpv4, Family::kIpv6),
+                     testing::Values(Trouble::kLoss, Trouble::kDuplication,
+                                     Trouble::kReordering, Trouble::kAll)),
+    ImpairmentName);
+
+// The FIN arrives before what was lost in front of it.
+class LossBeforeFinTest : public FamilyTest {
+ protected:
+  void TearDown() override {
+    World::WiredLab().wire->Impair(Impairment(), Impairment());
+    FamilyTest::TearDown();
+  }
+};
+NM_FOR_BOTH_FAMILIES(LossBeforeFinTest);
+
+TEST_P(LossBeforeFinTest, FinIsNoPayloadInWhateverOrderItComes) {
+  Lab& lab = World::WiredLab();
+  MeteredCgroup& client = World::ClientMeter();
+  MeteredCgroup& server = World::ServerMeter();
+  Impairment impairment;
+  impairment.drop_every = 3;
+  lab.wire->Impair(Impairment(), impairment);
+  TcpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.connections = 12;
+  plan.upload = 10;
+  plan.settle_ms = -1;
+  // The last frame of a connection is lost in some cases, another in others.
+  plan.download = 3 * 1400;
+  Measurement at_client(client, lab.ClientReference());
+  Measurement at_server(server, lab.ServerReference());
+  RunTcp(lab.Between(client.cgroup(), server.cgroup()), plan);
+  at_client.Finish();
+  at_server.Finish(SynAckSent);
+  EXPECT_GT(lab.wire->impaired(), 0u);
+  at_client.ExpectBalance();
+  at_client.ExpectPayload(12 * plan.upload, 12 * plan.download);
+  at_server.ExpectBalance();
+  at_server.ExpectPayload(12 * plan.download, 12 * plan.upload);
+}
+
+TEST_P(ImpairmentTest, UploadKeepsPayloadAndRetransmissionsExact) {
+  Run(600001, 0);
+}
+
+TEST_P(ImpairmentTest, DownloadKeepsPayloadAndRetransmissionsExact) {
+  Run(100, 600001);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

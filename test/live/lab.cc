@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/live/lab.h"
+
+#include <gtest/gtest.h>
+#include <linux/if_ether.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "test/live/late_packets.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Features, by the kernel's names, that let a device carry super-packets or
+// unfinished checksums.
+const std::vector<std::string> kOffloads = {"segmentation", "tx-gso",
+                                            "tx-checksum", "tx-udp"};
+
+std::vector<std::string>& Table() {
+  static auto* table = new std::vector<std::string>;
+  return *table;
+}
+
+struct Hop {
+  NetNamespace* left;
+  const char* left_link;
+  NetNamespace* right;
+  const char* right_link;
+  int network;
+};
+
+Address HostAddress(Family family, int network, int host) {
+  const std::string n = std::to_string(network), h = std::to_string(host);
+  return family == Family::kIpv4 ? Address("10.77." + n + "." + h)
+                                 : Address("fd77:" + n + "::" + h);
+}
+
+}  // namespace
+
+Address Lab::Client(Family family) { return HostAddress(family, 1, 2); }
+Address Lab::Gateway(Family family) { return HostAddress(family, 1, 1); }
+Address Lab::Server(Family family, int number) {
+  return HostAddress(family, 3, 2 + number);
+}
+
+Lab::Lab(bool with_wire) {
+  NetNamespace* wire_left = &router_b;
+  if (with_wire) {
+    middle = std::make_unique<NetNamespace>();
+    middle->Sysctl("ipv6/conf/default/disable_ipv6", "1");
+    wire_left = middle.get();
+  }
+  for (NetNamespace* router : {&router_a, &router_b}) {
+    router->Sysctl("ipv4/ip_forward", "1");
+    router->Sysctl("ipv6/conf/all/forwarding", "1");
+  }
+  client.AddVeth({"c0", MacAddress(1)}, router_a, {"a0", MacAddress(2)});
+  router_a.AddVeth({"a1", MacAddress(3)}, *wire_left,
+                   {with_wire ? "f0" : "b0", MacAddress(with_wire ? 14 : 4)});
+  if (with_wire)
+    middle->AddVeth({"f1", MacAddress(13)}, router_b, {"b0", MacAddress(4)});
+  router_b.AddVeth({"b1", MacAddress(5)}, server, {"s0", MacAddress(6)});
+
+  const Hop hops[] = {{&client, "c0", &router_a, "a0", 1},
+                      {&router_a, "a1", &router_b, "b0", 2},
+                      {&router_b, "b1", &server, "s0", 3}};
+  for (int i = 0; i < 3; ++i) {
+    const Hop& hop = hops[i];
+    const int left_host = i == 0 ? 2 : 1, right_host = i == 0 ? 1 : 2;
+    hop.left->SetUp(hop.left_link);
+    hop.right->SetUp(hop.right_link);
+    for (Family family : {Family::kIpv4, Family::kIpv6}) {
+      const int prefix = family == Family::kIpv4 ? 24 : 64;
+      const Address left = HostAddress(family, hop.network, left_host);
+      const Address right = HostAddress(family, hop.network, right_host);
+      hop.left->AddAddress(hop.left_link, left, prefix);
+      hop.right->AddAddress(hop.right_link, right, prefix);
+      hop.left->AddNeighbour(hop.left_link, right, MacAddress(2 * i + 2));
+      hop.right->AddNeighbour(hop.right_link, left, MacAddress(2 * i + 1));
+    }
+  }
+  if (with_wire) {
+    middle->SetUp("f0");
+    middle->SetUp("f1");
+    for (const char* link : {"f0", "f1"}) {
+      middle->SetFeatures(link, kOffloads, false);
+      middle->SetFeatures(link, {"rx-gro"}, false);
+    }
+  }
+  for (Family family : {Family::kIpv4, Family::kIpv6}) {
+    const int prefix = family == Family::kIpv4 ? 24 : 64;
+    for (int i = 1; i < 4; ++i) {
+      server.AddAddress("s0", Server(family, i), prefix);
+      router_b.AddNeighbour("b1", Server(family, i), MacAddress(6));
+    }
+    const Address any(family == Family::kIpv4 ? "0.0.0.0" : "::");
+    client.AddRoute(any, 0, HostAddress(family, 1, 1));
+    server.AddRoute(any, 0, HostAddress(family, 3, 1));
+    router_a.AddRoute(HostAddress(family, 3, 0), prefix,
+                      HostAddress(family, 2, 2));
+    router_b.AddRoute(HostAddress(family, 1, 0), prefix,
+                      HostAddress(family, 2, 1));
+  }
+  for (const auto& end :
+       {std::make_pair(&router_a, "a0"), std::make_pair(&router_a, "a1"),
+        std::make_pair(&router_b, "b0"), std::make_pair(&router_b, "b1")}) {
+    end.first->SetFeatures(end.second, kOffloads, false);
+    end.first->SetFeatures(end.second, {"rx-gro"}, false);
+  }
+  if (with_wire) wire = std::make_unique<Wire>(*middle, "f0", "f1");
+  Configure(LinkSetup());
+}
+
+void Lab::Configure(const LinkSetup& setup) {
+  for (const auto& [end, link, offload] :
+       {std::make_tuple(&client, "c0", setup.offload),
+        std::make_tuple(&server, "s0", setup.server_offload)}) {
+    end->SetFeatures(link, kOffloads, offload);
+    end->SetGsoMaxSegments(link, offload || setup.super_packets ? 65535 : 1);
+    end->SetFeatures(link, {"rx-gro"}, setup.gro);
+  }
+  xdp_[0].reset();
+  xdp_[1].reset();
+  for (const auto& end :
+       {std::make_pair(&client, "c0"), std::make_pair(&router_a, "a0"),
+        std::make_pair(&router_a, "a1"), std::make_pair(&router_b, "b0"),
+        std::make_pair(&router_b, "b1"), std::make_pair(&server, "s0")})
+    end.first->SetMtu(end.second, setup.mtu);
+  if (middle != nullptr)
+    for (const char* link : {"f0", "f1"}) middle->SetMtu(link, setup.mtu);
+  if (setup.gro && !KernelAtLeast(5, 13) && HasGro(setup.mtu)) {
+    xdp_[0] = client.AttachXdpPass("c0");
+    xdp_[1] = server.AttachXdpPass("s0");
+  }
+}
+
+Ends Lab::Between(const Cgroup* client_cgroup,
+                  const Cgroup* server_cgroup) const {
+  return {client_cgroup, &client, server_cgroup, &server};
+}
+
+void Totals::Add(const Sample& sample, int sign) {
+  tx_bytes += sign * static_cast<int64_t>(sample.tx_bytes);
+  rx_bytes += sign * static_cast<int64_t>(sample.rx_bytes);
+  tx_packets += sign * static_cast<int64_t>(sample.tx_packets);
+  rx_packets += sign * static_cast<int64_t>(sample.rx_packets);
+  tx_payload += sign * static_cast<int64_t>(sample.tx_payload_bytes);
+  rx_payload += sign * static_cast<int64_t>(sample.rx_payload_bytes);
+  tx_retransmit += sign * static_cast<int64_t>(sample.tx_retransmit_bytes);
+}
+
+std::string MeteredCgroup::loader;
+
+MeteredCgroup::MeteredCgroup(const std::string& name, const std::string& config)
+    : MeteredCgroup(std::make_unique<Cgroup>(name), name, config) {}
+
+MeteredCgroup::MeteredCgroup(std::unique_ptr<Cgroup> cgroup,
+                             const std::string& name, const std::string& config)
+    : cgroup_(std::move(cgroup)) {
+  std::string file_name = name;
+  std::replace(file_name.begin(), file_name.end(), '/', '-');
+  pin_dir_ = WorkDirectory() + "/pins-" + file_name;
+  if (mkdir(WorkDirectory().c_str(), 0700) != 0 && errno != EEXIST)
+    Die(WorkDirectory());
+  Load(config);
+  MeterOptions options;
+  options.pin_dir = pin_dir_;
+  absl::StatusOr<std::unique_ptr<Meter>> meter = Meter::Open(options);
+  if (!meter.ok()) {
+    errno = 0;
+    Die("Meter::Open: " + meter.status().ToString());
+  }
+  meter_ = *std::move(meter);
+}
+
+void MeteredCgroup::Load(const std::string& config) {
+  config_ = config;
+  const std::string file = pin_dir_ + ".yml";
+  std::ofstream(file) << config;
+  std::vector<std::string> command = {loader,          "load",      "--cgroup",
+                                      cgroup_->path(), "--pin-dir", pin_dir_};
+  if (!config.empty()) {
+    command.push_back("--config");
+    command.push_back(file);
+  }
+  std::string output;
+  const int status = RunProgram(command, &output);
+  if (status != 0) {
+    errno = 0;
+    Die("netmeter-loader load ended with " + std::to_string(status) + ": " +
+        output);
+  }
+}
+
+MeteredCgroup::~MeteredCgroup() {
+  meter_.reset();
+  std::string output;
+  const int status =
+      RunProgram({loader, "unload", "--pin-dir", pin_dir_}, &output);
+  EXPECT_EQ(status, 0) << "netmeter-loader unload: " << output;
+}
+
+std::vector<Sample> MeteredCgroup::Samples() const {
+  absl::StatusOr<std::vector<Sample>> samples = meter_->ReadHost();
+  if (samples.ok()) return *std::move(samples);
+  ADD_FAILURE() << "ReadHost: " << samples.status();
+  return {};
+}
+
+Totals MeteredCgroup::Total(Path path) const {
+  Totals totals;
+  for (const Sample& sample : Samples())
+    if (sample.path == path) totals.Add(sample);
+  return totals;
+}
+
+Totals MeteredCgroup::TotalOf(Kind kind, const std::string& name,
+                              const char* destination) const {
+  Totals totals;
+  for (const Sample& sample : Samples())
+    if (sample.kind == kind && sample.name == name &&
+        (destination == nullptr || sample.destination == destination))
+      totals.Add(sample);
+  return totals;
+}
+
+Totals MeteredCgroup::TotalOf(Transport transport) const {
+  Totals totals;
+  for (const Sample& sample : Samples())
+    if (sample.transport == transport) totals.Add(sample);
+  return totals;
+}
+
+Remainder Whole(const char* name, const Packet& packet) {
+  return {name, packet.bytes, 1};
+}
+
+Remainder Everywhere(const Packet& packet) {
+  if (packet.ethertype == ETH_P_ARP) return Whole("arp", packet);
+  if (packet.protocol == 2) return Whole("igmp", packet);
+  if (packet.protocol != 58) return {};
+  if (packet.icmp_type >= 133 && packet.icmp_type <= 137)
+    return Whole("nd", packet);
+  if (packet.icmp_type == 143 ||
+      (packet.icmp_type >= 130 && packet.icmp_type <= 132))
+    return Whole("mld", packet);
+  return {};
+}
+
+Measurement::Measurement(const MeteredCgroup& meter, const Reference& reference)
+    : meter_(meter), reference_(reference) {
+  // Once more if a packet passed between the two.
+  do {
+    counters_before_ = Counters();
+    sniffer_ = std::make_unique<Sniffer>(*reference.where, reference.link);
+  } while (!(Counters() == counters_before_));
+  before_ = meter_.Total();
+}
+
+LinkCounters Measurement::Counters() const {
+  return reference_.where->Counters(reference_.link);
+}
+
+Totals Measurement::Subtract(const Totals& a, const Totals& b) const {
+  return {a.tx_bytes - b.tx_bytes,          a.rx_bytes - b.rx_bytes,
+          a.tx_packets - b.tx_packets,      a.rx_packets - b.rx_packets,
+          a.tx_payload - b.tx_payload,      a.rx_payload - b.rx_payload,
+          a.tx_retransmit - b.tx_retransmit};
+}
+
+void Measurement::Finish(const Classify& classify) {
+  // Quiet: nothing new in five reads in a row, and nothing under way between
+  // the counters and the sniffer.
+  size_t count = 0;
+  LinkCounters counters = {};
+  for (int quiet = 0, i = 0; quiet < 5 && i < 500; ++i) {
+    usleep(15000);
+    counters = Counters();
+    const size_t now = sniffer_->count();
+    const size_t passed = counters.tx_packets - counters_before_.tx_packets +
+                          counters.rx_packets - counters_before_.rx_packets;
+    quiet = now == count && now == passed ? quiet + 1 : 0;
+    count = now;
+  }
+  seen_ = Subtract(meter_.Total(), before_);
+  Totals sniffed;
+  packets_ = sniffer_->Stop();
+  packets_.resize(count);
+  const std::vector<const char*> late =
+      FindLatePackets(packets_, reference_.sent_is_outgoing);
+  for (size_t i = 0; i < count; ++i) {
+    const Packet& packet = packets_[i];
+    const bool sent = packet.outgoing == reference_.sent_is_outgoing;
+    Remainder part = Everywhere(packet);
+    if (part.name == nullptr && classify) part = classify(packet);
+    if (part.name == nullptr && late[i] != nullptr)
+      part = Whole(late[i], packet);
+    if (part.name != nullptr) {
+      Totals& remainder = remainder_[part.name];
+      (sent ? remainder.tx_bytes : remainder.rx_bytes) += part.bytes;
+      (sent ? remainder.tx_packets : remainder.rx_packets) += part.packets;
+    }
+    (sent ? sniffed.tx_bytes : sniffed.rx_bytes) += packet.bytes;
+    (sent ? sniffed.tx_packets : sniffed.rx_packets) += 1;
+    if (packet.tcp() && part.packets == 0)
+      (sent ? sniffed.tx_payload : sniffed.rx_payload) += packet.payload;
+  }
+  // The counters of the interface are the reference, and the sniffer only
+  // names packets: they have to agree.
+  Totals out;
+  out.tx_packets = counters.tx_packets - counters_before_.tx_packets;
+  out.rx_packets = counters.rx_packets - counters_before_.rx_packets;
+  out.tx_bytes =
+      counters.tx_bytes - counters_before_.tx_bytes - ETH_HLEN * out.tx_packets;
+  out.rx_bytes =
+      counters.rx_bytes - counters_before_.rx_bytes - ETH_HLEN * out.rx_packets;
+  if (!reference_.sent_is_outgoing) {
+    std::swap(out.tx_packets, out.rx_packets);
+    std::swap(out.tx_bytes, out.rx_bytes);
+  }
+  EXPECT_EQ(out.tx_packets, sniffed.tx_packets) << "counters and sniffer";
+  EXPECT_EQ(out.rx_packets, sniffed.rx_packets) << "counters and sniffer";
+  EXPECT_EQ(out.tx_bytes, sniffed.tx_bytes) << "counters and sniffer";
+  EXPECT_EQ(out.rx_bytes, sniffed.rx_bytes) << "counters and sniffer";
+
+  link_ = out;
+  link_.tx_payload = sniffed.tx_payload;
+  link_.rx_payload = sniffed.rx_payload;
+  for (const auto& part : remainder_) link_ = Subtract(link_, part.second);
+}
+
+void Measurement::ExpectBalance() {
+  EXPECT_EQ(seen_.tx_bytes, link_.tx_bytes);
+  EXPECT_EQ(seen_.tx_packets, link_.tx_packets);
+  ExpectReceivedBalance();
+}
+
+void Measurement::ExpectReceivedBalance() {
+  EXPECT_EQ(seen_.rx_bytes, link_.rx_bytes);
+  EXPECT_EQ(seen_.rx_packets, link_.rx_packets);
+}
+
+void Measurement::ExpectPayload(int64_t sent, int64_t received,
+                                int64_t tcp_sent) {
+  ExpectPayloadOnly(sent, received);
+  if (tcp_sent < 0) tcp_sent = link_.tx_payload > 0 ? sent : 0;
+  EXPECT_EQ(seen_.tx_retransmit, link_.tx_payload - tcp_sent);
+}
+
+void Measurement::ExpectPayloadOnly(int64_t sent, int64_t received) {
+  sent_ = sent;
+  received_ = received;
+  EXPECT_EQ(seen_.tx_payload, sent);
+  EXPECT_EQ(seen_.rx_payload, received);
+}
+
+bool Measurement::Any(const std::function<bool(const Packet&)>& like) const {
+  return std::any_of(packets_.begin(), packets_.end(), like);
+}
+
+int64_t Measurement::RemainderPackets(const std::string& name) const {
+  const auto found = remainder_.find(name);
+  return found == remainder_.end()
+             ? 0
+             : found->second.tx_packets + found->second.rx_packets;
+}
+
+Measurement::~Measurement() {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  std::ostringstream line;
+  line << test->test_suite_name() << "." << test->name() << " at "
+       << reference_.link << ": wire tx " << link_.tx_bytes << "/"
+       << seen_.tx_bytes << " rx " << link_.rx_bytes << "/" << seen_.rx_bytes
+       << ", packets tx " << link_.tx_packets << "/" << seen_.tx_packets
+       << " rx " << link_.rx_packets << "/" << seen_.rx_packets << ", payload";
+  if (sent_ >= 0)
+    line << " tx " << sent_ << "/" << seen_.tx_payload << " rx " << received_
+         << "/" << seen_.rx_payload;
+  else
+    line << " -";
+  line << ", again " << seen_.tx_retransmit << ", remainder";
+  if (remainder_.empty()) line << " none";
+  for (const auto& part : remainder_)
+    line << " " << part.first << " tx " << part.second.tx_bytes << " rx "
+         << part.second.rx_bytes;
+  if (test->result()->Failed()) line << "  FAILED";
+  Table().push_back(line.str());
+}
+
+void Measurement::PrintTable() {
+  std::printf("\ncase: expected/seen\n");
+  for (const std::string& line : Table()) std::printf("%s\n", line.c_str());
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The laboratory: a client and a server with two routers between them, meters
+// on cgroups, and the comparison of the two.
+//
+//   client c0 ── a0 router A a1 ──[wire]── b0 router B b1 ── s0 server
+//
+// The link a1──b0 has no offloads at either end, so that each packet is real
+// there: what the client sends as one super-packet leaves a1 as its segments,
+// and what the server sends so leaves b0. Its counters are the reference in
+// both directions, and the offloads of the two ends are free to vary. A bad
+// wire is between the two: what the client sends passes a1 before it is lost,
+// what it receives after that; b0 likewise for the server.
+
+#ifndef NETMETER_TEST_LIVE_LAB_H_
+#define NETMETER_TEST_LIVE_LAB_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netmeter/meter.h"
+#include "test/live/child.h"
+#include "test/live/net_namespace.h"
+#include "test/live/sniffer.h"
+#include "test/live/traffic.h"
+#include "test/live/wire.h"
+
+namespace netmeter {
+namespace internal {
+
+enum class Family { kIpv4, kIpv6 };
+
+struct LinkSetup {
+  bool offload = true;         // TSO, GSO and checksums of the client
+  bool server_offload = true;  // single packets leave GRO nothing to merge
+  bool super_packets = false;  // TCP builds them even without offloads
+  bool gro = false;            // of both ends
+  uint32_t mtu = 1500;
+};
+
+// An interface on which every packet is real.
+struct Reference {
+  const NetNamespace* where;
+  std::string link;
+  bool sent_is_outgoing;  // what the measured side sends leaves by it
+};
+
+class Lab {
+ public:
+  explicit Lab(bool with_wire);
+
+  void Configure(const LinkSetup& setup);
+
+  static Address Client(Family family);
+  // The server has four addresses.
+  static Address Server(Family family, int number = 0);
+  // Router A's on the link to the client.
+  static Address Gateway(Family family);
+
+  Ends Between(const Cgroup* client_cgroup, const Cgroup* server_cgroup) const;
+
+  Reference ClientReference() const { return {&router_a, "a1", true}; }
+  Reference ServerReference() const { return {&router_b, "b0", true}; }
+  // The link of the client itself, real only without its offloads.
+  Reference ClientLink() const { return {&router_a, "a0", false}; }
+
+  // Whether GRO can be on. Before 5.13 veth has none, unless an XDP program is
+  // attached, and that refuses large frames.
+  static bool HasGro(uint32_t mtu) {
+    return KernelAtLeast(5, 13) || mtu < 3000;
+  }
+
+  NetNamespace client, router_a, router_b, server;
+  std::unique_ptr<NetNamespace> middle;  // of the wire
+  std::unique_ptr<Wire> wire;            // or nullptr
+
+ private:
+  Fd xdp_[2];  // at c0 and s0, for GRO before 5.13
+};
+
+struct Totals {
+  int64_t tx_bytes = 0, rx_bytes = 0;
+  int64_t tx_packets = 0, rx_packets = 0;
+  int64_t tx_payload = 0, rx_payload = 0, tx_retransmit = 0;
+
+  void Add(const Sample& sample, int sign = 1);
+};
+
+// A cgroup with a meter of its own: loads in the constructor, unloads in the
+// destructor.
+class MeteredCgroup {
+ public:
+  explicit MeteredCgroup(const std::string& name,
+                         const std::string& config = "");
+  // Of a cgroup that was there before, with sockets in it.
+  MeteredCgroup(std::unique_ptr<Cgroup> cgroup, const std::string& name,
+                const std::string& config = "");
+  MeteredCgroup(const MeteredCgroup&) = delete;
+  MeteredCgroup& operator=(const MeteredCgroup&) = delete;
+  ~MeteredCgroup();
+
+  // `netmeter-loader load`, as the constructor did, or with another
+  // configuration: an upgrade.
+  void Load(const std::string& config);
+  void Load() { Load(config_); }
+
+  const Cgroup* cgroup() const { return cgroup_.get(); }
+  const std::string& pin_dir() const { return pin_dir_; }
+  Meter& meter() const { return *meter_; }
+
+  std::vector<Sample> Samples() const;
+  Totals Total(Path path = Path::kDirect) const;
+  // Of one name; destination nullptr: all.
+  Totals TotalOf(Kind kind, const std::string& name,
+                 const char* destination = nullptr) const;
+  Totals TotalOf(Transport transport) const;
+
+  static std::string loader;  // the program
+
+ private:
+  std::unique_ptr<Cgroup> cgroup_;
+  std::string pin_dir_;
+  std::string config_;
+  std::unique_ptr<Meter> meter_;
+};
+
+// What the link saw and a hook did not, of one packet (or, if negative, the
+// other way round). Without a name: nothing.
+struct Remainder {
+  const char* name = nullptr;
+  int64_t bytes = 0;
+  int64_t packets = 0;
+};
+using Classify = std::function<Remainder(const Packet&)>;
+
+// ARP, neighbour discovery and the like of the routers.
+Remainder Everywhere(const Packet& packet);
+// The whole packet, under a name.
+Remainder Whole(const char* name, const Packet& packet);
+
+// Compares what a meter and a link count from the constructor to Finish().
+//
+//   Measurement measurement(meter, lab.ClientReference());
+//   ... traffic ...
+//   measurement.Finish();
+//   measurement.ExpectBalance();
+//   measurement.ExpectPayload(sent, received);
+class Measurement {
+ public:
+  Measurement(const MeteredCgroup& meter, const Reference& reference);
+  ~Measurement();  // keeps the line for the table at the end
+
+  // Waits until the link is quiet. classify says which packets no hook sees;
+  // those of Everywhere() and FindLatePackets() are always among them.
+  void Finish(const Classify& classify = nullptr);
+
+  // Bytes and packets, each direction: seen by the meter == on the link, less
+  // the link headers and the remainder.
+  void ExpectBalance();
+  void ExpectReceivedBalance();  // the one direction
+
+  // Payload to the byte, and the retransmissions that follow from it: TCP
+  // payload on the link that is more than tcp_sent (default: sent).
+  void ExpectPayload(int64_t sent, int64_t received, int64_t tcp_sent = -1);
+  void ExpectPayloadOnly(int64_t sent, int64_t received);
+
+  const Totals& seen() const { return seen_; }
+  // Wire bytes and packets of the link, less headers and remainder; payload
+  // of TCP.
+  const Totals& link() const { return link_; }
+  const std::map<std::string, Totals>& remainder() const { return remainder_; }
+  // Whether there was a packet like this. After Finish().
+  bool Any(const std::function<bool(const Packet&)>& like) const;
+  // Packets of a remainder, both directions.
+  int64_t RemainderPackets(const std::string& name) const;
+
+  // The table of all measurements.
+  static void PrintTable();
+
+ private:
+  LinkCounters Counters() const;
+  Totals Subtract(const Totals& a, const Totals& b) const;
+
+  const MeteredCgroup& meter_;
+  const Reference reference_;
+  Totals before_;
+  LinkCounters counters_before_;
+  std::unique_ptr<Sniffer> sniffer_;
+  std::vector<Packet> packets_;
+  Totals seen_, link_;
+  int64_t sent_ = -1, received_ = -1;
+  std::map<std::string, Totals> remainder_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_LIVE_LAB_H_

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/live/late_packets.h"
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+struct Connection {
+  bool fin_sent = false;
+  bool fin_received = false;
+  uint32_t sent_end = 0;  // the number after the FIN's
+  uint32_t received_end = 0;
+  bool closed_first = false;
+  bool sent_acknowledged = false;
+  bool received_acknowledged = false;
+
+  // The measured socket is a TIME_WAIT one, which no hook knows.
+  bool time_wait() const {
+    return closed_first && sent_acknowledged && received_acknowledged;
+  }
+
+  void See(const Packet& packet, bool sent) {
+    if (packet.syn()) *this = Connection();
+    const uint32_t end = packet.tcp_sequence + packet.payload + 1;
+    if (sent && packet.fin() && !fin_sent) {
+      fin_sent = true;
+      sent_end = end;
+      closed_first = !fin_received || packet.tcp_acknowledged != received_end;
+    }
+    if (!sent && packet.fin()) {
+      fin_received = true;
+      received_end = end;
+    }
+    if (sent && fin_received && packet.tcp_acknowledged == received_end)
+      received_acknowledged = true;
+    if (!sent && fin_sent && packet.tcp_acknowledged == sent_end)
+      sent_acknowledged = true;
+  }
+};
+
+}  // namespace
+
+std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
+                                         bool sent_is_outgoing) {
+  std::vector<const char*> names(packets.size(), nullptr);
+  std::map<std::tuple<int, int, int>, Connection> connections;
+  for (size_t i = 0; i < packets.size(); ++i) {
+    const Packet& packet = packets[i];
+    if (!packet.tcp()) continue;
+    const bool sent = packet.outgoing == sent_is_outgoing;
+    const int here = sent ? packet.source_port : packet.destination_port;
+    const int there = sent ? packet.destination_port : packet.source_port;
+    Connection& connection = connections[{packet.ethertype, here, there}];
+    if (connection.time_wait() && !packet.syn()) {
+      names[i] = "time-wait";
+      continue;
+    }
+    connection.See(packet, sent);
+    // A reset that acknowledges nothing answers a packet that found no socket,
+    // with the number that the packet acknowledged (RFC 9293, 3.5.2).
+    if (!sent || !packet.rst() || packet.ack()) continue;
+    for (size_t j = i; j-- > 0;) {
+      const Packet& cause = packets[j];
+      if (!cause.tcp() || cause.outgoing == packet.outgoing ||
+          cause.ethertype != packet.ethertype ||
+          cause.source_port != packet.destination_port ||
+          cause.destination_port != packet.source_port ||
+          cause.tcp_acknowledged != packet.tcp_sequence || names[j] != nullptr)
+        continue;
+      names[i] = names[j] = "late";
+      break;
+    }
+  }
+  return names;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The live tests: real traffic between network namespaces, and a meter on the
+// cgroup of one side or both. Needs root, nothing else but
+//
+//   live_test [--loader=PATH to netmeter-loader] [--gtest_...]
+//
+// Without --loader it is looked for in Bazel's runfiles, beside this file, in
+// PATH.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/utsname.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "test/live/actor.h"
+#include "test/live/child.h"
+#include "test/live/lab.h"
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+std::string FindLoader(const std::string& self) {
+  const std::string program = "lib/loader/netmeter-loader";
+  std::vector<std::string> candidates = {
+      program, self.substr(0, self.rfind('/') + 1) + "netmeter-loader"};
+  const char* runfiles = std::getenv("TEST_SRCDIR");
+  const char* workspace = std::getenv("TEST_WORKSPACE");
+  if (runfiles != nullptr && workspace != nullptr)
+    candidates.push_back(std::string(runfiles) + "/" + workspace + "/" +
+                         program);
+  candidates.push_back(self + ".runfiles/libnetmeter/" + program);
+  const char* path = std::getenv("PATH");
+  std::istringstream directories(path == nullptr ? "" : path);
+  for (std::string directory; std::getline(directories, directory, ':');)
+    candidates.push_back(directory + "/netmeter-loader");
+  for (const std::string& candidate : candidates)
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  return "";
+}
+
+void OnAlarm(int) {
+  constexpr char kMessage[] = "live_test: a test took too long\n";
+  (void)!write(2, kMessage, sizeof(kMessage) - 1);
+  _exit(97);
+}
+
+int Main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], kActorFlag) == 0)
+    return RunActor(std::vector<std::string>(argv + 2, argv + argc));
+
+  testing::InitGoogleTest(&argc, argv);
+  std::string loader = FindLoader(argv[0]);
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::string flag = "--loader=";
+    if (argument.compare(0, flag.size(), flag) != 0) {
+      std::fprintf(stderr, "live_test: unknown argument %s\n", argv[i]);
+      return 2;
+    }
+    loader = argument.substr(flag.size());
+  }
+  if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
+  if (geteuid() != 0 || access(loader.c_str(), X_OK) != 0) {
+    std::fprintf(stderr,
+                 geteuid() != 0
+                     ? "live_test: needs root\n"
+                     : "live_test: no netmeter-loader: --loader=PATH\n");
+    return 2;
+  }
+  MeteredCgroup::loader = loader;
+  utsname kernel;
+  Check(uname(&kernel), "uname");
+  std::printf("kernel %s\n", kernel.release);
+
+  StartJanitor(loader);
+  signal(SIGALRM, OnAlarm);
+  signal(SIGPIPE, SIG_IGN);
+  const int result = RUN_ALL_TESTS();
+  World::Close();
+  Measurement::PrintTable();
+  CleanUp(loader, getpid());
+  return result;
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
+
+int main(int argc, char** argv) { return netmeter::internal::Main(argc, argv); }

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Whose bytes they are: the executable's, or the service's, and never a
+// thread's.
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "test/live/actor.h"
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kConfig[] =
+    "services: [nm-listed, nm-mme]\n"
+    "aliases:\n"
+    "  nm-oai-mme: nm-mme\n"
+    "destinations:\n"
+    "  - {name: one, address: 10.77.3.2/32, protocol: udp}\n"
+    "  - {name: two, address: 10.77.3.3/32, port: 9000-9001}\n"
+    "  - {name: rest4, address: 10.77.3.0/24}\n"
+    "  - {name: six, address: 'fd77:3::2/128', protocol: udp}\n"
+    "  - {name: rest6, address: 'fd77:3::/64'}\n";
+
+class NamesTest : public FamilyTest {
+ protected:
+  static void SetUpTestSuite() { meter_ = new MeteredCgroup("named", kConfig); }
+  static void TearDownTestSuite() {
+    delete meter_;
+    meter_ = nullptr;
+  }
+
+  void SetUp() override {
+    FamilyTest::SetUp();
+    Lab& lab = World::CleanLab();
+    lab.Configure(LinkSetup());
+    // UDP: everything that comes is forgotten.
+    sink_ =
+        std::make_unique<Child>(nullptr, lab.server, [](Child::Parent& parent) {
+          const int fd =
+              OpenSocket(Lab::Server(GetParam()).family(), SOCK_DGRAM);
+          const bool v4 = GetParam() == Family::kIpv4;
+          parent.Send(Bind(fd, Address(v4 ? "0.0.0.0" : "::"), 9000));
+          pause();
+        });
+    sink_->Receive<int>();
+    for (const Sample& sample : meter_->Samples()) before_.insert(sample.name);
+  }
+  void TearDown() override {
+    sink_.reset();
+    FamilyTest::TearDown();
+  }
+
+  // Runs a copy of this program, of the given name, in the client's cgroup.
+  void Act(const std::string& name, const std::vector<std::string>& script) {
+    const std::string path = CopyOfThisProgram(name);
+    Child child(meter_->cgroup(), World::CleanLab().client,
+                [&](Child::Parent&) { ExecActor(path, script); });
+    child.Join();
+  }
+
+  // "udp=..." of count datagrams of 100 bytes to the server's n-th address.
+  static std::string Udp(int count, int number = 0) {
+    const bool v4 = GetParam() == Family::kIpv4;
+    return "udp=" +
+           (v4 ? "10.77.3." + std::to_string(2 + number)
+               : "fd77:3::" + std::to_string(2 + number)) +
+           "/9000/" + std::to_string(count) + "/100";
+  }
+
+  int64_t Payload(Kind kind, const std::string& name,
+                  const char* destination = nullptr) {
+    return meter_->TotalOf(kind, name, destination).tx_payload;
+  }
+
+  // Names that were not there before this test.
+  std::set<std::string> NewNames() {
+    std::set<std::string> names;
+    for (const Sample& sample : meter_->Samples())
+      if (before_.count(sample.name) == 0) names.insert(sample.name);
+    return names;
+  }
+
+  static MeteredCgroup* meter_;
+  std::unique_ptr<Child> sink_;
+  std::set<std::string> before_;
+};
+MeteredCgroup* NamesTest::meter_ = nullptr;
+NM_FOR_BOTH_FAMILIES(NamesTest);
+
+// Names are told apart by family, as the meter is shared.
+std::string Suffix() {
+  return testing::WithParamInterface<Family>::GetParam() == Family::kIpv4 ? "4"
+                                                                          : "6";
+}
+
+TEST_P(NamesTest, BinaryIsNamedByItsExecutable) {
+  const std::string name = "nm-alpha" + Suffix();
+  Act(name, {Udp(3)});
+  EXPECT_EQ(Payload(Kind::kBinary, name), 300);
+  EXPECT_EQ(NewNames(), std::set<std::string>{name});
+}
+
+TEST_P(NamesTest, ExecutablesWithLongNamesKeepThem) {
+  // A task's name has 15 characters only.
+  const std::string name = "nm-a-rather-long-name-of-a-program-" + Suffix();
+  Act(name, {Udp(3)});
+  EXPECT_EQ(Payload(Kind::kBinary, name), 300);
+  EXPECT_EQ(NewNames(), std::set<std::string>{name});
+}
+
+TEST_P(NamesTest, ThreadsDoNotNameTraffic) {
+  const std::string name = "nm-threads" + Suffix();
+  Act(name, {"thread=grpc_global_tim", Udp(4)});
+  EXPECT_EQ(Payload(Kind::kBinary, name), 400);
+  EXPECT_EQ(NewNames(), std::set<std::string>{name});
+}
+
+TEST_P(NamesTest, RegisteredProcessIsAService) {
+  const std::string service = "registered" + Suffix();
+  Act("nm-service" + Suffix(), {"register=" + service, Udp(5)});
+  EXPECT_EQ(Payload(Kind::kService, service), 500);
+  EXPECT_EQ(Payload(Kind::kBinary, "nm-service" + Suffix()), 0);
+  for (const Sample& sample : meter_->Samples()) {
+    if (sample.name != service) continue;
+    EXPECT_TRUE(sample.registered);
+  }
+}
+
+TEST_P(NamesTest, RegistrationByAThreadNamesTheProcess) {
+  const std::string service = "by-thread" + Suffix();
+  Act("nm-threads" + Suffix(),
+      {"thread=worker", "register=" + service, "thread=sender", Udp(2)});
+  EXPECT_EQ(Payload(Kind::kService, service), 200);
+}
+
+TEST_P(NamesTest, ForkedChildInheritsTheRegistration) {
+  const std::string service = "parent" + Suffix();
+  Act("nm-forks" + Suffix(), {"register=" + service, "fork", Udp(6)});
+  EXPECT_EQ(Payload(Kind::kService, service), 600);
+}
+
+TEST_P(NamesTest, ForkedChildOfABinaryKeepsItsName) {
+  const std::string name = "nm-plain-forks" + Suffix();
+  Act(name, {"fork", "fork", Udp(2)});
+  EXPECT_EQ(Payload(Kind::kBinary, name), 200);
+}
+
+TEST_P(NamesTest, ExecDropsTheRegistration) {
+  const std::string other = "nm-other" + Suffix();
+  const std::string service = "before-exec" + Suffix();
+  Act("nm-execs" + Suffix(), {"register=" + service, Udp(1),
+                              "exec=" + CopyOfThisProgram(other), Udp(7)});
+  EXPECT_EQ(Payload(Kind::kService, service), 100);
+  EXPECT_EQ(Payload(Kind::kBinary, other), 700);
+}
+
+TEST_P(NamesTest, SecondRegistrationNamesSocketsFromThenOn) {
+  const std::string first = "first" + Suffix(), second = "second" + Suffix();
+  Act("nm-renames" + Suffix(),
+      {"register=" + first, Udp(1), "register=" + second, Udp(2)});
+  EXPECT_EQ(Payload(Kind::kService, first), 100);
+  EXPECT_EQ(Payload(Kind::kService, second), 200);
+}
+
+TEST_P(NamesTest, ListedExecutableIsAService) {
+  const int64_t before = Payload(Kind::kService, "nm-listed");
+  Act("nm-listed", {Udp(2)});
+  EXPECT_EQ(Payload(Kind::kService, "nm-listed") - before, 200);
+}
+
+TEST_P(NamesTest, AliasIsTheServicesName) {
+  const int64_t before = Payload(Kind::kService, "nm-mme");
+  Act("nm-oai-mme", {Udp(3)});
+  EXPECT_EQ(Payload(Kind::kService, "nm-mme") - before, 300);
+  EXPECT_EQ(NewNames().count("nm-oai-mme"), 0u);
+}
+
+TEST_P(NamesTest, RulesNameTheDestinationsOfAService) {
+  const bool v4 = GetParam() == Family::kIpv4;
+  const std::string service = "rules" + Suffix();
+  Act("nm-rules" + Suffix(),
+      {"register=" + service, Udp(1, 0), Udp(2, 1), Udp(3, 2)});
+  if (v4) {
+    EXPECT_EQ(Payload(Kind::kService, service, "one"), 100);
+    EXPECT_EQ(Payload(Kind::kService, service, "two"), 200);
+    EXPECT_EQ(Payload(Kind::kService, service, "rest4"), 300);
+  } else {
+    EXPECT_EQ(Payload(Kind::kService, service, "six"), 100);
+    EXPECT_EQ(Payload(Kind::kService, service, "rest6"), 500);
+  }
+}
+
+TEST_P(NamesTest, UnconnectedSocketHasTheDestinationOfEachDatagram) {
+  const bool v4 = GetParam() == Family::kIpv4;
+  const std::string service = "spread" + Suffix();
+  Act("nm-spread" + Suffix(),
+      {"register=" + service,
+       v4 ? "spread=9000/30/100/10.77.3.2/10.77.3.3/10.77.3.4"
+          : "spread=9000/30/100/fd77:3::2/fd77:3::3/fd77:3::4"});
+  if (v4) {
+    EXPECT_EQ(Payload(Kind::kService, service, "one"), 1000);
+    EXPECT_EQ(Payload(Kind::kService, service, "two"), 1000);
+    EXPECT_EQ(Payload(Kind::kService, service, "rest4"), 1000);
+  } else {
+    EXPECT_EQ(Payload(Kind::kService, service, "six"), 1000);
+    EXPECT_EQ(Payload(Kind::kService, service, "rest6"), 2000);
+  }
+}
+
+TEST_P(NamesTest, LibraryRegistersTagsAndReads) {
+  const std::string service = "by-library" + Suffix();
+  Child child(meter_->cgroup(), World::CleanLab().client, [&](Child::Parent&) {
+    MeterOptions options;
+    options.pin_dir = meter_->pin_dir();
+    options.service = service;
+    const auto meter = Meter::Open(options);
+    if (!meter.ok()) Die(meter.status().ToString());
+    const Address to = Lab::Server(GetParam());
+    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+    const absl::Status tagged = TagSocket(fd, "tagged");
+    if (!tagged.ok()) Die(tagged.ToString());
+    SendTo(fd, std::string(100, 'x'), to, 9000);
+    const auto samples = (*meter)->ReadService();
+    if (!samples.ok() || samples->size() != 1 ||
+        (*samples)[0].tx_payload_bytes != 100)
+      Die("ReadService");
+  });
+  child.Join();
+  EXPECT_EQ(Payload(Kind::kService, service, "tagged"), 100);
+}
+
+TEST_P(NamesTest, TagNamesTheDestinationBeforeEveryRule) {
+  const std::string service = "tags" + Suffix();
+  Act("nm-tags" + Suffix(), {"register=" + service, "tag=streamer", Udp(4)});
+  EXPECT_EQ(Payload(Kind::kService, service, "streamer"), 400);
+  EXPECT_EQ(Payload(Kind::kService, service), 400);
+}
+
+TEST_P(NamesTest, BinariesHaveNoDestinations) {
+  const std::string name = "nm-nowhere" + Suffix();
+  Act(name, {Udp(1, 0), Udp(1, 1)});
+  EXPECT_EQ(Payload(Kind::kBinary, name, ""), 200);
+}
+
+TEST_P(NamesTest, AcceptedSocketInheritsFromTheListener) {
+  Lab& lab = World::CleanLab();
+  const std::string name = "nm-listens" + Suffix();
+  const std::string path = CopyOfThisProgram(name);
+  const bool v4 = GetParam() == Family::kIpv4;
+  const std::string address = v4 ? "10.77.1.2" : "fd77:1::2";
+  Measurement measurement(*meter_, lab.ClientReference());
+  Child server(meter_->cgroup(), lab.client, [&](Child::Parent&) {
+    ExecActor(path, {"serve=" + address + "/7000/50000"});
+  });
+  Child client(nullptr, lab.server, [&](Child::Parent&) {
+    const Address to(address);
+    sockaddr_storage storage = to.WithPort(7000);
+    int fd = -1;
+    for (int i = 0; i < 500; ++i) {  // until it listens
+      fd = OpenSocket(to.family(), SOCK_STREAM);
+      if (connect(fd, reinterpret_cast<sockaddr*>(&storage),
+                  Address::Length(storage)) == 0)
+        break;
+      close(fd);
+      usleep(10000);
+    }
+    SendAll(fd, 50000);
+    ReceiveUntilEnd(fd);
+    close(fd);
+  });
+  client.Join();
+  server.Join();
+  // The attempts that were refused belong to no socket.
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    if (packet.rst()) return Whole("refused", packet);
+    return SynAckSent(packet);
+  });
+  const int64_t attempts = measurement.RemainderPackets("refused");
+  const Totals seen = meter_->TotalOf(Kind::kBinary, name);
+  EXPECT_EQ(seen.rx_payload, 50000);
+  EXPECT_EQ(seen.tx_bytes, measurement.link().tx_bytes);
+  EXPECT_EQ(seen.rx_packets, measurement.link().rx_packets - attempts);
+}
+
+TEST_P(NamesTest, ShortLivedProcessesAreNamedEach) {
+  for (int i = 0; i < 10; ++i) {
+    const std::string name = "nm-short-" + std::to_string(i) + Suffix();
+    Act(name, {Udp(1)});
+    EXPECT_EQ(Payload(Kind::kBinary, name), 100) << name;
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

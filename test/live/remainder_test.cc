@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The documented remainder: what a link sees and no hook does, or the other
+// way round. One test for each kind, which the sniffer counts by name; all
+// else balances.
+
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <net/if.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <string>
+
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+class RemainderTest : public FamilyTest {
+ protected:
+  void SetUp() override {
+    FamilyTest::SetUp();
+    World::CleanLab().Configure(LinkSetup());
+  }
+
+  Lab& lab() { return World::CleanLab(); }
+  static bool v4() { return GetParam() == Family::kIpv4; }
+};
+NM_FOR_BOTH_FAMILIES(RemainderTest);
+
+TEST_P(RemainderTest, TimeWaitTrafficIsSeenByTheLinkOnly) {
+  MeteredCgroup& meter = World::ClientMeter();
+  TcpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.upload = 100000;
+  plan.download = 50000;
+  plan.first_to_close = FirstToClose::kClientAtOnce;
+  Measurement measurement(meter, lab().ClientReference());
+  RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
+  bool peer_closed = false;
+  measurement.Finish([&](const Packet& packet) -> Remainder {
+    if (!packet.outgoing && packet.fin()) peer_closed = true;
+    return peer_closed ? Whole("time-wait", packet) : Remainder();
+  });
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(plan.upload, plan.download);
+  EXPECT_EQ(measurement.RemainderPackets("time-wait"), 2);  // FIN and ACK
+}
+
+TEST_P(RemainderTest, SynAcksOverIpv6AreSeenOnEgressFromKernel612) {
+  MeteredCgroup& meter = World::ServerMeter();
+  TcpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.upload = 1000;
+  plan.download = 1000;
+  plan.connections = 5;
+  Measurement measurement(meter, lab().ServerReference());
+  RunTcp(lab().Between(nullptr, meter.cgroup()), plan);
+  measurement.Finish(SynAckSent);
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(5000, 5000);
+  EXPECT_EQ(measurement.RemainderPackets("syn-ack"),
+            v4() || KernelAtLeast(6, 12) ? 0 : 5);
+}
+
+TEST_P(RemainderTest, PacketsForNoSocketAreSeenByTheLinkOnly) {
+  MeteredCgroup& meter = World::ClientMeter();
+  Measurement measurement(meter, lab().ClientReference());
+  Child server(nullptr, lab().server, [&](Child::Parent&) {
+    const Address client = Lab::Client(GetParam());
+    // A closed UDP port; then a closed TCP port.
+    const int udp = OpenSocket(client.family(), SOCK_DGRAM);
+    for (int i = 0; i < 3; ++i) SendTo(udp, "nobody there", client, 9);
+    const int tcp = OpenSocket(client.family(), SOCK_STREAM);
+    sockaddr_storage to = client.WithPort(9);
+    if (connect(tcp, reinterpret_cast<sockaddr*>(&to), Address::Length(to)) ==
+            0 ||
+        errno != ECONNREFUSED)
+      Die("connect");
+    // Echo requests, which the kernel answers.
+    const int ping = OpenSocket(client.family(), SOCK_DGRAM,
+                                v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6});
+    Connect(ping, client, 0);
+    std::string request(8 + 20, '\0');
+    request[0] = static_cast<char>(v4() ? 8 : 128);
+    for (int i = 0; i < 4; ++i) {
+      Check(send(ping, request.data(), request.size(), 0), "send");
+      WaitReadable(ping);
+      char reply[128];
+      Check(recv(ping, reply, sizeof(reply), 0), "recv");
+    }
+  });
+  server.Join();
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    if (packet.rst()) return Whole("reset", packet);
+    if (packet.protocol == 17 || packet.tcp())
+      return Whole("no-socket", packet);
+    const bool echo = packet.icmp_type == 8 || packet.icmp_type == 0 ||
+                      packet.icmp_type == 128 || packet.icmp_type == 129;
+    return Whole(echo ? "ping" : "icmp-error", packet);
+  });
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, 0);
+  EXPECT_EQ(measurement.seen().tx_packets + measurement.seen().rx_packets, 0);
+  EXPECT_EQ(measurement.RemainderPackets("no-socket"), 4);
+  EXPECT_EQ(measurement.RemainderPackets("reset"), 1);
+  EXPECT_EQ(measurement.RemainderPackets("ping"), 8);
+  EXPECT_GE(measurement.RemainderPackets("icmp-error"), 1);
+}
+
+TEST_P(RemainderTest, ArpAndNeighbourDiscoveryAreSeenByTheLinkOnly) {
+  MeteredCgroup& meter = World::ClientMeter();
+  LinkSetup setup;
+  setup.offload = false;
+  lab().Configure(setup);
+  const Address gateway = Lab::Gateway(GetParam());
+  lab().client.DeleteNeighbour("c0", gateway);
+  TcpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.upload = 30000;
+  plan.download = 30000;
+  Measurement measurement(meter, lab().ClientLink());
+  RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
+  measurement.Finish();
+  lab().client.AddNeighbour("c0", gateway, MacAddress(2));
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(plan.upload, plan.download);
+  EXPECT_GE(measurement.RemainderPackets(v4() ? "arp" : "nd"), 2);
+}
+
+TEST_P(RemainderTest, FragmentsRepeatTheIpHeader) {
+  MeteredCgroup& meter = World::ClientMeter();
+  UdpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.upload_count = 20;
+  plan.upload_size = 4000;
+  plan.download_count = 10;
+  plan.download_size = 6000;
+  Measurement measurement(meter, lab().ClientReference());
+  RunUdp(lab().Between(meter.cgroup(), nullptr), plan);
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    if (!packet.fragment) return {};
+    // The first fragment's header is the datagram's, but for IPv6's fragment
+    // header.
+    if (packet.fragment_offset == 0) return {"fragments", v4() ? 0 : 8, 0};
+    return {"fragments", packet.ip_header, 1};
+  });
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(20 * 4000, 10 * 6000);
+  EXPECT_EQ(measurement.seen().tx_packets, 20);
+  EXPECT_EQ(measurement.seen().rx_packets, 10);
+  EXPECT_EQ(measurement.RemainderPackets("fragments"), 20 * 2 + 10 * 4);
+}
+
+TEST_P(RemainderTest, OneMulticastIsSeenOnceForEachSocket) {
+  MeteredCgroup& meter = World::ClientMeter();
+  const Address group(v4() ? "239.77.0.1" : "ff05::77");
+  Child receiver(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
+    int sockets[2];
+    int port = 0;
+    for (int& fd : sockets) {
+      fd = OpenSocket(group.family(), SOCK_DGRAM);
+      SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+      port = Bind(fd, Address(v4() ? "0.0.0.0" : "::"), port);
+      group_req request = {};
+      request.gr_interface = if_nametoindex("c0");
+      request.gr_group = group.WithPort(0);
+      Check(setsockopt(fd, v4() ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
+                       MCAST_JOIN_GROUP, &request, sizeof(request)),
+            "MCAST_JOIN_GROUP");
+    }
+    parent.Send(port);
+    for (int fd : sockets) ReceiveExactly(fd, 10 * 300);
+    parent.Send(0);
+    parent.Receive<int>();
+  });
+  const int port = receiver.Receive<int>();
+  Measurement measurement(meter, lab().ClientLink());
+  Child sender(nullptr, lab().router_a, [&](Child::Parent&) {
+    const int fd = OpenSocket(group.family(), SOCK_DGRAM);
+    ip_mreqn by = {};
+    by.imr_ifindex = if_nametoindex("a0");
+    if (v4())
+      Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
+            "IP_MULTICAST_IF");
+    else
+      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
+    for (int i = 0; i < 10; ++i) SendTo(fd, std::string(300, 'x'), group, port);
+  });
+  sender.Join();
+  receiver.Receive<int>();
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    if (packet.protocol != 17) return {};
+    return {"second-copy", -int64_t{packet.bytes}, -1};
+  });
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, 2 * 10 * 300);
+  EXPECT_EQ(measurement.seen().rx_packets, 20);
+}
+
+TEST_P(RemainderTest, SynAcksWithCookiesAreSeenByTheLinkOnly) {
+  // They are sent without a socket (tcp_make_synack(), TCP_SYNACK_COOKIE).
+  MeteredCgroup& meter = World::ServerMeter();
+  lab().server.Sysctl("ipv4/tcp_syncookies", "2");  // IPv6's, too
+  TcpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.upload = 1000;
+  plan.download = 2000;
+  plan.connections = 3;
+  Measurement measurement(meter, lab().ServerReference());
+  RunTcp(lab().Between(nullptr, meter.cgroup()), plan);
+  lab().server.Sysctl("ipv4/tcp_syncookies", "1");
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    const bool syn_ack = packet.outgoing && packet.syn() && packet.ack();
+    return syn_ack ? Whole("syn-cookie", packet) : Remainder();
+  });
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(6000, 3000);
+  EXPECT_EQ(measurement.RemainderPackets("syn-cookie"), 3);
+}
+
+TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
+  // Also those that answer our own packets: the socket gets an errno.
+  MeteredCgroup& meter = World::ClientMeter();
+  Measurement measurement(meter, lab().ClientReference());
+  Child client(meter.cgroup(), lab().client, [&](Child::Parent&) {
+    const Address server = Lab::Server(GetParam());
+    const int fd = OpenSocket(server.family(), SOCK_DGRAM);
+    Connect(fd, server, 9);
+    Check(send(fd, "nobody there", 12, 0), "send");
+    WaitReadable(fd);
+    char byte;
+    if (recv(fd, &byte, 1, 0) >= 0 || errno != ECONNREFUSED) Die("recv");
+  });
+  client.Join();
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    return packet.protocol == 17 ? Remainder() : Whole("icmp-error", packet);
+  });
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(12, 0);
+  EXPECT_EQ(measurement.RemainderPackets("icmp-error"), 1);
+}
+
+TEST_P(RemainderTest, MulticastSentWithLoopbackIsCountedOnce) {
+  // The sender is a member: the kernel makes a copy for this host, which no
+  // link carries.
+  MeteredCgroup& meter = World::ClientMeter();
+  const Address group(v4() ? "239.77.0.2" : "ff05::78");
+  Measurement measurement(meter, lab().ClientLink());
+  Child member(meter.cgroup(), lab().client, [&](Child::Parent&) {
+    const int fd = OpenSocket(group.family(), SOCK_DGRAM);
+    const int port = Bind(fd, Address(v4() ? "0.0.0.0" : "::"));
+    group_req request = {};
+    request.gr_interface = if_nametoindex("c0");
+    request.gr_group = group.WithPort(0);
+    Check(setsockopt(fd, v4() ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
+                     MCAST_JOIN_GROUP, &request, sizeof(request)),
+          "MCAST_JOIN_GROUP");
+    if (!v4())
+      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, if_nametoindex("c0"));
+    for (int i = 0; i < 10; ++i) SendTo(fd, std::string(300, 'x'), group, port);
+    ReceiveExactly(fd, 10 * 300);
+  });
+  member.Join();
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(10 * 300, 0);
+}
+
+// Sends 400 KiB while something on this host, after the hook, drops.
+void ExpectExactPayloadUnderLocalDrops() {
+  Lab& lab = World::CleanLab();
+  MeteredCgroup& meter = World::ClientMeter();
+  TcpPlan plan;
+  plan.server = Lab::Server(testing::WithParamInterface<Family>::GetParam());
+  plan.upload = 400 << 10;
+  plan.download = 10000;
+  Measurement measurement(meter, lab.ClientReference());
+  RunTcp(lab.Between(meter.cgroup(), nullptr), plan);
+  measurement.Finish();
+  measurement.ExpectReceivedBalance();
+  measurement.ExpectPayloadOnly(plan.upload, plan.download);
+  const Totals& seen = measurement.seen();
+  const int64_t dropped = seen.tx_bytes - measurement.link().tx_bytes;
+  EXPECT_GT(dropped, 0) << "nothing was dropped: this test proves nothing";
+  EXPECT_GT(seen.tx_packets, measurement.link().tx_packets);
+  // What was seen but payload is headers, of 40 to 80 bytes each.
+  EXPECT_GT(seen.tx_retransmit, 0);
+  const int64_t headers = seen.tx_bytes - seen.tx_payload - seen.tx_retransmit;
+  EXPECT_GE(headers, 40 * seen.tx_packets);
+  EXPECT_LE(headers, 100 * seen.tx_packets);
+  std::printf("dropped locally: %lld bytes\n", static_cast<long long>(dropped));
+}
+
+TEST_P(RemainderTest, DropsInTheSendersOwnQdiscLeaveThePayloadExact) {
+  ASSERT_TRUE(lab().client.AddTokenBucket("c0", 10 << 20, 10000, 8000))
+      << "this kernel has no sch_tbf: load the module";
+  ExpectExactPayloadUnderLocalDrops();
+  lab().client.DeleteQdisc("c0");
+}
+
+// Drops one packet in eight, at random.
+Fd AttachDroppingProgram(const Cgroup& cgroup) {
+  const bpf_insn program[] = {
+      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_get_prandom_u32},
+      {BPF_ALU64 | BPF_AND | BPF_K, 0, 0, 0, 7},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1, 0},
+      {BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+  };
+  const Fd fd = LoadProgram(BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS,
+                            program, sizeof(program) / sizeof(program[0]));
+  Fd directory(open(cgroup.path().c_str(), O_RDONLY | O_CLOEXEC));
+  bpf_attr attributes = {};
+  attributes.link_create.prog_fd = fd.get();
+  attributes.link_create.target_fd = directory.get();
+  attributes.link_create.attach_type = BPF_CGROUP_INET_EGRESS;
+  return Fd(Check(static_cast<int>(syscall(SYS_bpf, BPF_LINK_CREATE,
+                                           &attributes, sizeof(attributes))),
+                  "attach the dropping program"));
+}
+
+TEST_P(RemainderTest, DropsByAnotherCgroupProgramLeaveThePayloadExact) {
+  LinkSetup setup;
+  setup.offload = false;  // many packets, so that some are dropped for sure
+  lab().Configure(setup);
+  // The link ends with its descriptor.
+  const Fd link = AttachDroppingProgram(*World::ClientMeter().cgroup());
+  ExpectExactPayloadUnderLocalDrops();
+}
+
+class Ipv6RemainderTest : public RemainderTest {};
+INSTANTIATE_TEST_SUITE_P(Over, Ipv6RemainderTest,
+                         testing::Values(Family::kIpv6),
+                         [](const auto&) { return "IPv6"; });
+
+// The kernel's own sockets in a network namespace belong to the cgroup of who
+// made the namespace. Here that is the measured one: neighbour discovery then
+// passes a hook, and has no owner. (In all other tests it passes none.)
+TEST_P(Ipv6RemainderTest, NeighbourDiscoveryOfOnesOwnNamespaceIsUnattributed) {
+  MeteredCgroup& meter = World::ClientMeter();
+  const auto unattributed = [&] {
+    return meter.TotalOf(Kind::kUnattributed, "unattributed").tx_packets;
+  };
+  const int64_t before = unattributed();
+  Child child(meter.cgroup(), lab().client, [&](Child::Parent&) {
+    NetNamespace inner, outer;
+    inner.AddVeth({"i0", MacAddress(21)}, outer, {"o0", MacAddress(22)});
+    inner.SetUp("i0");
+    outer.SetUp("o0");
+    const Address there("fd78::2");
+    inner.AddAddress("i0", Address("fd78::1"), 64);
+    outer.AddAddress("o0", there, 64);
+    inner.Enter();
+    const int ping = OpenSocket(AF_INET6, SOCK_DGRAM, IPPROTO_ICMPV6);
+    Connect(ping, there, 0);
+    std::string request(8 + 32, '\0');
+    request[0] = static_cast<char>(128);
+    Check(send(ping, request.data(), request.size(), 0), "send");
+    WaitReadable(ping);
+  });
+  child.Join();
+  EXPECT_GE(unattributed() - before, 1);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Tables that are too small lose names, never bytes.
+
+#include <string>
+#include <vector>
+
+#include "netmeter/abi.h"
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+class TablesTest : public FamilyTest {
+ protected:
+  void SetUp() override {
+    FamilyTest::SetUp();
+    World::CleanLab().Configure(LinkSetup());
+  }
+};
+NM_FOR_BOTH_FAMILIES(TablesTest);
+
+TEST_P(TablesTest, CollisionsInTheSocketTableStayExact) {
+  Lab& lab = World::CleanLab();
+  MeteredCgroup meter("sockets", "max_sockets: 4\n");
+  TcpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.connections = 30;
+  plan.upload = 30001;
+  plan.download = 20003;
+  Measurement measurement(meter, lab.ClientReference());
+  for (int round = 0; round < 2; ++round)  // entries are used again
+    RunTcp(lab.Between(meter.cgroup(), nullptr), plan);
+  UdpPlan datagrams;
+  datagrams.server = Lab::Server(GetParam());
+  datagrams.upload_count = 100;
+  datagrams.upload_size = 100;
+  RunUdp(lab.Between(meter.cgroup(), nullptr), datagrams);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  const int64_t tcp = 60 * plan.upload;
+  measurement.ExpectPayload(tcp + 100 * 100, 60 * plan.download, tcp);
+}
+
+TEST_P(TablesTest, CollisionsUnderLossKeepRetransmissionsExact) {
+  Lab& lab = World::WiredLab();
+  MeteredCgroup meter("lossy", "max_sockets: 4\n");
+  Impairment impairment;
+  impairment.drop_every = 29;
+  lab.wire->Impair(impairment, impairment);
+  TcpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.connections = 10;
+  plan.settle_ms = 80;
+  plan.upload = 60001;
+  plan.download = 60003;
+  Measurement measurement(meter, lab.ClientReference());
+  const TcpResult result = RunTcp(lab.Between(meter.cgroup(), nullptr), plan);
+  measurement.Finish();
+  lab.wire->Impair(Impairment(), Impairment());
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(10 * plan.upload, 10 * plan.download);
+  EXPECT_EQ(measurement.seen().tx_retransmit,
+            static_cast<int64_t>(result.client.tcp_bytes_retrans));
+}
+
+// A connection that is reset closes first, and sends the reset after that: it
+// finds its entry of the table gone, or in use by another socket.
+TEST_P(TablesTest, ResetsAfterTheEndOfTheSocketAreCounted) {
+  Lab& lab = World::CleanLab();
+  MeteredCgroup meter("resets", "max_sockets: 4\n");
+  constexpr int kConnections = 30;
+  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+    const int listener =
+        OpenSocket(Lab::Server(GetParam()).family(), SOCK_STREAM);
+    const int port = Bind(listener, Lab::Server(GetParam()));
+    Check(listen(listener, kConnections), "listen");
+    parent.Send(port);
+    for (int i = 0; i < kConnections; ++i) {
+      WaitReadable(listener);
+      const int fd = Check(accept(listener, nullptr, nullptr), "accept");
+      ReceiveExactly(fd, 1000);
+      SendAll(fd, 2000);
+    }
+    parent.Send(0);
+    parent.Receive<int>();
+  });
+  const int port = server.Receive<int>();
+  Measurement measurement(meter, lab.ClientReference());
+  Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+    const Address to = Lab::Server(GetParam());
+    for (int i = 0; i < kConnections; ++i) {
+      const int fd = OpenSocket(to.family(), SOCK_STREAM);
+      Connect(fd, to, port);
+      SendAll(fd, 1000);
+    }
+    parent.Receive<int>();  // and end, with all sockets full of data
+  });
+  server.Receive<int>();
+  usleep(100000);  // delayed acknowledgements
+  client.Send(0);
+  client.Join();
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(kConnections * 1000, kConnections * 2000);
+}
+
+// Sends one datagram of 100 bytes from a service of its own name, by number.
+void SendAs(const MeteredCgroup& meter, const std::string& service) {
+  Lab& lab = World::CleanLab();
+  Child child(meter.cgroup(), lab.client, [&](Child::Parent&) {
+    const Address server =
+        Lab::Server(testing::WithParamInterface<Family>::GetParam());
+    errno = Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, service);
+    // A full table of names refuses; the traffic counts anyhow.
+    if (errno != 0 && errno != EPERM) Die("NM_REGISTER");
+    SendTo(OpenSocket(server.family(), SOCK_DGRAM), std::string(100, 'x'),
+           server, 9000);
+  });
+  child.Join();
+}
+
+class SinkTest : public TablesTest {
+ protected:
+  void SetUp() override {
+    TablesTest::SetUp();
+    Lab& lab = World::CleanLab();
+    sink_ = std::make_unique<Child>(
+        nullptr, lab.server, [&](Child::Parent& parent) {
+          const int fd =
+              OpenSocket(Lab::Server(GetParam()).family(), SOCK_DGRAM);
+          parent.Send(Bind(fd, Lab::Server(GetParam()), 9000));
+          pause();
+        });
+    sink_->Receive<int>();
+  }
+  void TearDown() override {
+    sink_.reset();
+    TablesTest::TearDown();
+  }
+
+  std::unique_ptr<Child> sink_;
+};
+NM_FOR_BOTH_FAMILIES(SinkTest);
+
+TEST_P(SinkTest, FullTableOfSeriesOverflowsAndLosesNothing) {
+  MeteredCgroup meter("series",
+                      "max_series: " + std::to_string(NM_SLOT_FIRST + 3));
+  Measurement measurement(meter, World::CleanLab().ClientReference());
+  for (int i = 0; i < 8; ++i) SendAs(meter, "nm-service-" + std::to_string(i));
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(8 * 100, 0);
+  int64_t overflow = 0, named = 0;
+  for (const Sample& sample : meter.Samples())
+    (sample.kind == Kind::kOverflow ? overflow : named) += sample.tx_packets;
+  EXPECT_EQ(named, 3);
+  EXPECT_EQ(overflow, 5);
+  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->series_full_packets, 5u);
+}
+
+TEST_P(SinkTest, FullTableOfNamesOverflowsAndLosesNothing) {
+  MeteredCgroup meter("names", "max_names: 8");
+  Measurement measurement(meter, World::CleanLab().ClientReference());
+  for (int i = 0; i < 16; ++i) SendAs(meter, "nm-service-" + std::to_string(i));
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(16 * 100, 0);
+  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_GT(health->names_full, 0u);
+}
+
+TEST_P(TablesTest, TwoMetersOnOneCgroupAreBothExact) {
+  Lab& lab = World::CleanLab();
+  MeteredCgroup above("above");
+  // A meter sees the cgroups below its own, too.
+  MeteredCgroup below("above/below");
+  TcpPlan plan;
+  plan.server = Lab::Server(GetParam());
+  plan.upload = 300001;
+  plan.download = 200003;
+  Measurement outer(above, lab.ClientReference());
+  Measurement inner(below, lab.ClientReference());
+  RunTcp(lab.Between(below.cgroup(), nullptr), plan);
+  outer.Finish();
+  inner.Finish();
+  for (Measurement* measurement : {&outer, &inner}) {
+    measurement->ExpectBalance();
+    measurement->ExpectPayload(plan.upload, plan.download);
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/live/traffic.h"
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Small enough that no queue between the ends, of 1000 packets, overflows.
+constexpr int kWindowBytes = 128 << 10;
+
+sockaddr* Generic(sockaddr_storage* storage) {
+  return reinterpret_cast<sockaddr*>(storage);
+}
+
+// Waits until everything is acknowledged, and then some.
+void Settle(const std::vector<int>& sockets, int milliseconds) {
+  if (milliseconds < 0) return;
+  for (int fd : sockets) {
+    for (int left = 1, i = 0; left > 0 && i < kPatienceMs; ++i) {
+      Check(ioctl(fd, SIOCOUTQ, &left), "SIOCOUTQ");
+      if (left > 0) usleep(1000);
+    }
+  }
+  usleep(1000 * milliseconds);
+}
+
+void TcpServer(const TcpPlan& plan, Child::Parent& parent) {
+  const Address& address =
+      plan.listen.family() != AF_UNSPEC ? plan.listen : plan.server;
+  const int listener = OpenSocket(address.family(), SOCK_STREAM);
+  SetOption(listener, SOL_SOCKET, SO_RCVBUF, kWindowBytes);
+  SetOption(listener, SOL_SOCKET, SO_SNDBUF, kWindowBytes);
+  if (plan.prepare) plan.prepare(listener);
+  SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+  const int port = Bind(listener, address, plan.port);
+  Check(listen(listener, 128), "listen");
+  parent.Send(port);
+  std::vector<int> sockets;
+  for (int i = 0; i < plan.connections; ++i) {
+    WaitReadable(listener);
+    sockets.push_back(Check(accept(listener, nullptr, nullptr), "accept"));
+  }
+  TcpReport report;
+  for (int fd : sockets) report.received += ReceiveExactly(fd, plan.upload);
+  for (int fd : sockets) {
+    SendAll(fd, plan.download);
+    report.sent += plan.download;
+  }
+  Settle(sockets, plan.settle_ms);
+  for (int fd : sockets) {
+    if (plan.first_to_close == FirstToClose::kServer)
+      Check(shutdown(fd, SHUT_WR), "shutdown");
+    report.received += ReceiveUntilEnd(fd);
+    // Long after the client's socket became a TIME_WAIT one.
+    if (plan.first_to_close == FirstToClose::kClientAtOnce) usleep(200000);
+    ReadTcpInfo(fd, &report);
+    close(fd);
+  }
+  parent.Send(report);
+}
+
+void TcpClient(const TcpPlan& plan, int port, Child::Parent& parent) {
+  std::vector<int> sockets;
+  for (int i = 0; i < plan.connections; ++i) {
+    const int fd = OpenSocket(plan.server.family(), SOCK_STREAM);
+    SetOption(fd, SOL_SOCKET, SO_RCVBUF, kWindowBytes);
+    SetOption(fd, SOL_SOCKET, SO_SNDBUF, kWindowBytes);
+    if (plan.prepare) plan.prepare(fd);
+    Connect(fd, plan.server, port);
+    sockets.push_back(fd);
+  }
+  TcpReport report;
+  for (int fd : sockets) {
+    SendAll(fd, plan.upload);
+    report.sent += plan.upload;
+  }
+  for (int fd : sockets) report.received += ReceiveExactly(fd, plan.download);
+  for (int fd : sockets) {
+    if (plan.first_to_close == FirstToClose::kServer)
+      report.received += ReceiveUntilEnd(fd);
+    else
+      Settle({fd}, plan.settle_ms);
+    ReadTcpInfo(fd, &report);
+    close(fd);
+  }
+  parent.Send(report);
+}
+
+void UdpReceive(int fd, const UdpPlan& plan, uint64_t bytes, UdpReport* report,
+                sockaddr_storage* from) {
+  std::vector<char> buffer(1 << 17);
+  // Raw IPv4 sockets receive the IP header, too.
+  const uint64_t header =
+      plan.protocol != 17 && plan.server.family() == AF_INET ? 20 : 0;
+  while (report->bytes_received < bytes) {
+    WaitReadable(fd);
+    socklen_t length = sizeof(*from);
+    report->bytes_received += Check(recvfrom(fd, buffer.data(), buffer.size(),
+                                             0, Generic(from), &length),
+                                    "recvfrom") -
+                              header;
+    ++report->receive_calls;
+  }
+}
+
+void UdpSend(int fd, int count, int size, int segments,
+             const std::function<void(const std::string&)>& send_one) {
+  if (segments > 1) SetOption(fd, IPPROTO_UDP, UDP_SEGMENT, size);
+  for (int left = count; left > 0; left -= segments)
+    send_one(std::string(size_t{1} * size * std::min(left, segments), 'x'));
+}
+
+int UdpOpen(const UdpPlan& plan) {
+  const int fd =
+      plan.protocol == 17
+          ? OpenSocket(plan.server.family(), SOCK_DGRAM)
+          : OpenSocket(plan.server.family(), SOCK_RAW, plan.protocol);
+  SetOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20);
+  SetOption(fd, SOL_SOCKET, SO_SNDBUFFORCE, 16 << 20);
+  if (plan.gro) SetOption(fd, IPPROTO_UDP, UDP_GRO, 1);
+  return fd;
+}
+
+void UdpServer(const UdpPlan& plan, Child::Parent& parent) {
+  const int fd = UdpOpen(plan);
+  parent.Send(Bind(fd, plan.server));
+  UdpReport report;
+  sockaddr_storage from = {};
+  UdpReceive(fd, plan, uint64_t{1} * plan.upload_count * plan.upload_size,
+             &report, &from);
+  UdpSend(fd, plan.download_count, plan.download_size, plan.segments,
+          [&](const std::string& data) {
+            Check(sendto(fd, data.data(), data.size(), 0, Generic(&from),
+                         Address::Length(from)),
+                  "sendto");
+          });
+  parent.Send(report);
+}
+
+void UdpClient(const UdpPlan& plan, int port, Child::Parent& parent) {
+  const int fd = UdpOpen(plan);
+  if (plan.prepare) plan.prepare(fd);
+  sockaddr_storage to = plan.server.WithPort(plan.protocol == 17 ? port : 0);
+  if (plan.connected) Connect(fd, plan.server, plan.protocol == 17 ? port : 0);
+  UdpSend(fd, plan.upload_count, plan.upload_size, plan.segments,
+          [&](const std::string& data) {
+            if (plan.send)
+              plan.send(fd, data, to);
+            else if (plan.connected)
+              Check(send(fd, data.data(), data.size(), 0), "send");
+            else
+              Check(sendto(fd, data.data(), data.size(), 0, Generic(&to),
+                           Address::Length(to)),
+                    "sendto");
+          });
+  UdpReport report;
+  sockaddr_storage from;
+  const uint64_t bytes = uint64_t{1} * plan.download_count * plan.download_size;
+  UdpReceive(fd, plan, bytes, &report, &from);
+  parent.Send(report);
+}
+
+}  // namespace
+
+TcpResult RunTcp(const Ends& ends, const TcpPlan& plan) {
+  Child server(ends.server_cgroup, *ends.server,
+               [&](Child::Parent& parent) { TcpServer(plan, parent); });
+  const int port = server.Receive<int>();
+  Child client(ends.client_cgroup, *ends.client,
+               [&](Child::Parent& parent) { TcpClient(plan, port, parent); });
+  TcpResult result;
+  result.client = client.Receive<TcpReport>();
+  result.server = server.Receive<TcpReport>();
+  client.Join();
+  server.Join();
+  return result;
+}
+
+UdpResult RunUdp(const Ends& ends, const UdpPlan& plan) {
+  Child server(ends.server_cgroup, *ends.server,
+               [&](Child::Parent& parent) { UdpServer(plan, parent); });
+  const int port = server.Receive<int>();
+  Child client(ends.client_cgroup, *ends.client,
+               [&](Child::Parent& parent) { UdpClient(plan, port, parent); });
+  UdpResult result;
+  result.client = client.Receive<UdpReport>();
+  result.server = server.Receive<UdpReport>();
+  client.Join();
+  server.Join();
+  return result;
+}
+
+int OpenSocket(int family, int type, int protocol) {
+  return Check(socket(family, type | SOCK_CLOEXEC, protocol), "socket");
+}
+
+void SetOption(int fd, int level, int name, int value) {
+  Check(setsockopt(fd, level, name, &value, sizeof(value)),
+        "socket option " + std::to_string(name));
+}
+
+void SetOption(int fd, int level, int name, const std::string& value) {
+  Check(setsockopt(fd, level, name, value.data(), value.size()),
+        "socket option " + std::to_string(name));
+}
+
+int Bind(int fd, const Address& address, int port) {
+  sockaddr_storage storage = address.WithPort(port);
+  Check(bind(fd, Generic(&storage), Address::Length(storage)), "bind");
+  socklen_t length = sizeof(storage);
+  Check(getsockname(fd, Generic(&storage), &length), "getsockname");
+  return __builtin_bswap16(
+      reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+void Connect(int fd, const Address& address, int port) {
+  sockaddr_storage storage = address.WithPort(port);
+  Check(connect(fd, Generic(&storage), Address::Length(storage)), "connect");
+}
+
+int Control(int fd, int name, const std::string& value) {
+  return setsockopt(fd, NM_SOL, name, value.data(), value.size()) == 0 ? 0
+                                                                       : errno;
+}
+
+void WaitReadable(int fd) {
+  pollfd ready = {fd, POLLIN, 0};
+  if (Check(poll(&ready, 1, kPatienceMs), "poll") == 0) {
+    errno = ETIMEDOUT;
+    Die("nothing to receive");
+  }
+}
+
+void SendAll(int fd, uint64_t bytes) {
+  const std::vector<char> buffer(1 << 16, 'x');
+  while (bytes > 0)
+    bytes -= Check(send(fd, buffer.data(),
+                        std::min<uint64_t>(bytes, buffer.size()), MSG_NOSIGNAL),
+                   "send");
+}
+
+void SendTo(int fd, const std::string& data, const Address& to, int port) {
+  sockaddr_storage storage = to.WithPort(port);
+  Check(sendto(fd, data.data(), data.size(), 0, Generic(&storage),
+               Address::Length(storage)),
+        "sendto");
+}
+
+uint64_t ReceiveExactly(int fd, uint64_t bytes) {
+  std::vector<char> buffer(1 << 16);
+  uint64_t received = 0;
+  while (received < bytes) {
+    WaitReadable(fd);
+    const ssize_t size =
+        Check(recv(fd, buffer.data(),
+                   std::min<uint64_t>(bytes - received, buffer.size()), 0),
+              "recv");
+    if (size == 0) {
+      errno = EPIPE;
+      Die("the connection ended early");
+    }
+    received += size;
+  }
+  return received;
+}
+
+uint64_t ReceiveUntilEnd(int fd) {
+  std::vector<char> buffer(1 << 16);
+  uint64_t received = 0;
+  for (;;) {
+    WaitReadable(fd);
+    const ssize_t size =
+        Check(recv(fd, buffer.data(), buffer.size(), 0), "recv");
+    if (size == 0) return received;
+    received += size;
+  }
+}
+
+void ReadTcpInfo(int fd, TcpReport* report) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  Check(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size), "TCP_INFO");
+  report->tcp_bytes_sent += info.tcpi_bytes_sent;
+  report->tcp_bytes_retrans += info.tcpi_bytes_retrans;
+  report->tcp_bytes_acked += info.tcpi_bytes_acked;
+  report->tcp_bytes_received += info.tcpi_bytes_received;
+}
+
+}  // namespace internal
+}  // namespace netmeter

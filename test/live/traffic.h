@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Traffic of exactly known payload between two child processes. These
+// functions run in children: what fails ends the child.
+
+#ifndef NETMETER_TEST_LIVE_TRAFFIC_H_
+#define NETMETER_TEST_LIVE_TRAFFIC_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "test/live/child.h"
+#include "test/live/net_namespace.h"
+
+namespace netmeter {
+namespace internal {
+
+// What each end of a TCP connection saw; the tcp_* fields are TCP_INFO's,
+// after the last byte and before close().
+struct TcpReport {
+  uint64_t sent = 0;
+  uint64_t received = 0;
+  uint64_t tcp_bytes_sent = 0;  // retransmissions included
+  uint64_t tcp_bytes_retrans = 0;
+  uint64_t tcp_bytes_acked = 0;     // SYN included at the connecting end
+  uint64_t tcp_bytes_received = 0;  // FIN included
+};
+
+enum class FirstToClose {
+  kServer,  // waits for the client's FIN before close(): no TIME_WAIT traffic
+  kClientAtOnce,  // the peer's FIN comes much later, to a TIME_WAIT socket
+};
+
+struct TcpPlan {
+  Address server;
+  Address listen;  // if not set: server
+  int port = 0;    // 0: any
+  uint64_t upload = 0;
+  uint64_t download = 0;
+  int connections = 1;  // all open at the same time
+  FirstToClose first_to_close = FirstToClose::kServer;
+  // How long the server is silent before it sends the first FIN: a duplicate
+  // that is still under way would find no socket, and so no hook. Negative:
+  // the FIN follows the data at once.
+  int settle_ms = 20;
+  std::function<void(int socket)> prepare;  // of both ends, before connect()
+};
+
+// Where the two ends run.
+struct Ends {
+  const Cgroup* client_cgroup = nullptr;
+  const NetNamespace* client = nullptr;
+  const Cgroup* server_cgroup = nullptr;
+  const NetNamespace* server = nullptr;
+};
+
+struct TcpResult {
+  TcpReport client;  // sums over all connections
+  TcpReport server;
+};
+
+// Connects, sends the upload, receives the download, closes; returns when
+// both ends have ended.
+TcpResult RunTcp(const Ends& ends, const TcpPlan& plan);
+
+struct UdpPlan {
+  Address server;
+  int upload_count = 0;  // datagrams
+  int upload_size = 0;
+  int download_count = 0;
+  int download_size = 0;
+  int segments = 1;  // datagrams a send (UDP_SEGMENT)
+  bool gro = false;  // receive several at once (UDP_GRO)
+  bool connected = true;
+  int protocol = 17;                        // of SOCK_RAW if not 17
+  std::function<void(int socket)> prepare;  // the client's
+  // Sends one datagram of the client, if not by send(2).
+  std::function<void(int socket, const std::string& datagram,
+                     const sockaddr_storage& to)>
+      send;
+};
+
+struct UdpReport {
+  uint64_t bytes_received = 0;
+  uint64_t receive_calls = 0;  // fewer than datagrams: UDP_GRO worked
+};
+
+struct UdpResult {
+  UdpReport client;
+  UdpReport server;
+};
+
+UdpResult RunUdp(const Ends& ends, const UdpPlan& plan);
+
+// Small parts, for children with plans of their own.
+int OpenSocket(int family, int type, int protocol = 0);
+void SetOption(int fd, int level, int name, int value);
+void SetOption(int fd, int level, int name, const std::string& value);
+int Bind(int fd, const Address& address, int port = 0);  // returns the port
+void Connect(int fd, const Address& address, int port);
+// As setsockopt(2) of the control channel (abi.h): 0 or an errno.
+int Control(int fd, int name, const std::string& value);
+void WaitReadable(int fd);
+void SendAll(int fd, uint64_t bytes);
+void SendTo(int fd, const std::string& data, const Address& to, int port);
+uint64_t ReceiveExactly(int fd, uint64_t bytes);
+uint64_t ReceiveUntilEnd(int fd);
+void ReadTcpInfo(int fd, TcpReport* report);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_LIVE_TRAFFIC_H_

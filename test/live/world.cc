@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/live/world.h"
+
+#include <linux/if_ether.h>
+
+#include <memory>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+struct Shared {
+  std::unique_ptr<Lab> clean, wired;
+  std::unique_ptr<MeteredCgroup> client, server;
+};
+
+Shared& TheWorld() {
+  static auto* world = new Shared;
+  return *world;
+}
+
+template <typename T, typename... Arguments>
+T& Once(std::unique_ptr<T>* thing, const Arguments&... arguments) {
+  if (*thing == nullptr) *thing = std::make_unique<T>(arguments...);
+  return **thing;
+}
+
+}  // namespace
+
+Lab& World::CleanLab() { return Once(&TheWorld().clean, false); }
+Lab& World::WiredLab() { return Once(&TheWorld().wired, true); }
+MeteredCgroup& World::ClientMeter() {
+  return Once(&TheWorld().client, "client");
+}
+MeteredCgroup& World::ServerMeter() {
+  return Once(&TheWorld().server, "server");
+}
+
+void World::ForgetLabs() {
+  TheWorld().clean.reset();
+  TheWorld().wired.reset();
+}
+
+void World::Close() {
+  ForgetLabs();
+  TheWorld().client.reset();
+  TheWorld().server.reset();
+}
+
+void LiveTest::SetUp() { alarm(5 * kPatienceMs / 1000); }
+
+void LiveTest::TearDown() {
+  alarm(0);
+  if (HasFailure()) World::ForgetLabs();
+}
+
+Remainder SynAckSent(const Packet& packet) {
+  if (KernelAtLeast(6, 12) || packet.ethertype != ETH_P_IPV6 ||
+      !packet.outgoing || !packet.syn() || !packet.ack())
+    return {};
+  return Whole("syn-ack", packet);
+}
+
+}  // namespace internal
+}  // namespace netmeter
