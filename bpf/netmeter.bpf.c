@@ -21,6 +21,12 @@
 
 const volatile struct nm_config nm_config = {};
 
+static __always_inline long nm_read_string(void *to, __u32 size,
+                                           __u64 address) {
+  return bpf_probe_read_user_str(to, size, (void *)address);
+}
+#define NM_INFER_GLOBAL __attribute__((noinline))
+#include "bpf/infer.bpf.h"
 #include "bpf/maps.bpf.h"
 #include "bpf/names.bpf.h"
 #include "bpf/packet.bpf.h"
@@ -495,17 +501,21 @@ static __always_inline __u32 current_tgid(void) {
   return 0;
 }
 
-/* Reads a name of 1 to NM_NAME_BYTES bytes without NUL. */
+/* Reads a name of 1 to NM_NAME_BYTES bytes without NUL. Where a meter of an
+ * inner cgroup has taken the call before us, its -1 stands for the length; the
+ * kernel's copy of the value then ends with a NUL, or with its buffer. */
 static __always_inline bool read_name(struct bpf_sockopt *ctx, __u8 *bytes) {
   __u8 *value = ctx->optval, *end = ctx->optval_end;
   int length = ctx->optlen;
+  bool taken = length == -1;
 
+  if (taken) length = NM_NAME_BYTES;
   if (length < 1 || length > NM_NAME_BYTES) return false;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
     if (i >= length) break;
-    if ((void *)(value + i + 1) > (void *)end) return false;
+    if ((void *)(value + i + 1) > (void *)end) return taken && i;
     bytes[i] = value[i];
-    if (!bytes[i]) return false;
+    if (!bytes[i]) return taken && i;
   }
   return true;
 }
@@ -583,49 +593,69 @@ int nm_setsockopt(struct bpf_sockopt *ctx) {
 
 /* The base name of the path that was executed: comm holds 15 bytes of it, the
  * rest stands on the new stack, which was written just now. */
-static __always_inline void name_of_exec(struct task_struct *task,
-                                         struct linux_binprm *bprm,
+static __always_inline void name_of_exec(struct task_struct *task, __u64 path,
+                                         long length,
                                          struct nm_process *process) {
-  unsigned long path = bprm->exec, start;
-  __u8 chunk[128];
-  long length = 0;
+  __u8 chunk[NM_NAME_BYTES + 1] = {};
+  __u64 start = path;
   int base = 0;
 
   for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
-  if (!process->bytes[14]) return;
-  for (int i = 0; i < 40; i++) { /* PATH_MAX and a little */
-    long got = bpf_probe_read_user_str(chunk, sizeof(chunk),
-                                       (void *)(path + length));
-
-    if (got <= 0) return;
-    length += got - 1;
-    if (got < (long)sizeof(chunk)) break;
-  }
-  start = length > NM_NAME_BYTES ? path + length - NM_NAME_BYTES : path;
+  if (!process->bytes[14] || length < 0) return;
   /* The last bytes of the path; base becomes where its last part begins. */
-  if (bpf_probe_read_user_str(chunk, NM_NAME_BYTES + 1, (void *)start) <= 0)
-    return;
+  if (length > NM_NAME_BYTES) start = path + length - NM_NAME_BYTES;
+  if (nm_read_string(chunk, sizeof(chunk), start) <= 0) return;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
     if (!chunk[i]) break;
     if (chunk[i] == '/') base = i + 1;
   }
-  if (bpf_probe_read_user_str(chunk, NM_NAME_BYTES + 1,
-                              (void *)(start + base)) <= 0)
-    return;
+  if (nm_read_string(chunk, sizeof(chunk), start + base) <= 0) return;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
     if (!chunk[i]) break;
     process->bytes[i] = chunk[i];
   }
 }
 
+static __always_inline bool is_python(const __u8 *name) {
+  return name[0] == 'p' && name[1] == 'y' && name[2] == 't' &&
+         name[3] == 'h' && name[4] == 'o' && name[5] == 'n';
+}
+
+static __always_inline bool is_main_py(const __u8 *name) {
+  return name[0] == 'm' && name[1] == 'a' && name[2] == 'i' &&
+         name[3] == 'n' && name[4] == '.' && name[5] == 'p' &&
+         name[6] == 'y' && !name[7];
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(nm_exec, struct task_struct *task, int old_pid,
              struct linux_binprm *bprm) {
   struct nm_process process = {};
+  __u8 inferred[NM_NAME_BYTES] = {};
+  __u8(*service)[NM_NAME_BYTES];
+  struct mm_struct *mm = task->mm;
   __u32 tgid = task->tgid;
+  __u64 path = bprm->exec;
+  long length = nm_string_length(path);
+  int how = NM_INFER_NOTHING;
 
-  name_of_exec(task, bprm, &process);
+  name_of_exec(task, path, length, &process);
+  if (mm && is_python(process.bytes))
+    how = nm_infer_python(mm->arg_start, mm->arg_end, inferred);
+  else if (is_main_py(process.bytes) && length >= 0)
+    how = nm_infer_script(path, length, inferred);
+
   classify(&process);
+  if (how == NM_INFER_MODULE) {
+    process.kind = NM_KIND_SERVICE;
+    __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
+  } else if (how == NM_INFER_SCRIPT) {
+    service = bpf_map_lookup_elem(&nm_binaries, inferred);
+    if (service) {
+      process.kind = NM_KIND_SERVICE;
+      __builtin_memcpy(process.bytes, *service, NM_NAME_BYTES);
+    }
+  }
   if (bpf_map_update_elem(&nm_processes, &tgid, &process, BPF_ANY)) {
     bpf_map_delete_elem(&nm_processes, &tgid);
     COUNT(processes_full, 1);

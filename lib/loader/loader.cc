@@ -31,6 +31,7 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/core/version.h"
+#include "lib/loader/infer.h"
 #include "lib/loader/system.h"
 // After the types that it names.
 #include "netmeter.skel.h"
@@ -1036,11 +1037,11 @@ void Loading::SeedProcesses() {
   }
   for (const RunningProcess& process : RunningProcesses()) {
     nm_process value = {};
-    auto service = services.find(process.name);
-    const bool known = service != services.end();
-    const std::string& name = known ? service->second : process.name;
-    value.kind = known ? NM_KIND_SERVICE : NM_KIND_BINARY;
-    memcpy(value.bytes, name.data(), std::min(name.size(), sizeof(value.bytes)));
+    const Identity identity =
+        IdentifyProcess(process.name, process.arguments, services);
+    value.kind = identity.service ? NM_KIND_SERVICE : NM_KIND_BINARY;
+    memcpy(value.bytes, identity.name.data(),
+           std::min(identity.name.size(), sizeof(value.bytes)));
     // What the tracing programs wrote meanwhile is newer.
     bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
     if (access(absl::StrCat("/proc/", process.tgid).c_str(), F_OK) != 0) {
