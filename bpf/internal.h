@@ -10,6 +10,13 @@
 
 #define NM_MAX_PROXY_PORTS 8
 #define NM_MAX_RULES 64
+#define NM_MAX_SNI_PORTS 16
+
+/* Destinations that one service may add to the names by what it sends. */
+#define NM_MAX_WIRE_NAMES 256
+
+/* Payload of a connection after which its name is not waited for. */
+#define NM_MAX_HELD_BYTES 16384
 
 /* How a program that is not a tracing program may look at the current task. */
 enum nm_task_access {
@@ -28,15 +35,17 @@ struct nm_config {
   nm_u32 tgid_helper;   /* bpf_get_current_pid_tgid() works in setsockopt */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
+  nm_u32 sni_ports_count;
+  nm_u16 sni_ports[NM_MAX_SNI_PORTS]; /* host byte order */
 };
 
-/* Value of `name_ids`' key: a name is a service, a binary or a destination. */
+/* Key of `name_ids`. */
 struct nm_name_key {
-  nm_u8 kind;
-  nm_u8 encoding;
-  nm_u16 pad;
-  nm_u32 pad2;
-  nm_u8 bytes[NM_NAME_BYTES];
+  nm_u8 kind;     /* enum nm_kind */
+  nm_u8 encoding; /* NM_ENCODING_* */
+  nm_u16 length;
+  nm_u32 pad;
+  nm_u8 bytes[NM_NAME_BYTES]; /* 0 after length */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_name_key) == 8 + NM_NAME_BYTES);
 
@@ -60,8 +69,61 @@ struct nm_socket {
   nm_u8 rx_valid; /* rx_ack is set */
   nm_u8 rx_fin_seen;    /* rx_fin is set; written by ingress only */
   nm_u8 rx_fin_counted; /* rx_ack is past the FIN */
+  nm_u8 naming;   /* NM_NAMING_*: held until the destination is known */
+  nm_u8 pad[7];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 4 * 1);
+NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 5 * 1 + 7);
+
+/* How a connection names its destination. */
+#define NM_NAMING_NO 0
+#define NM_NAMING_H2 1  /* :authority of the first request */
+#define NM_NAMING_TLS 2 /* server_name of the ClientHello */
+
+#define NM_NAMING_MORE 0  /* results */
+#define NM_NAMING_FOUND 1
+#define NM_NAMING_NONE 2
+
+/* Where the reading of a connection's first bytes stands: naming.bpf.h. */
+struct nm_naming {
+  nm_u32 remaining; /* bytes of the frame, or of the record */
+  nm_u32 position;  /* within what is being read */
+  nm_u32 saved;     /* ... when the frame ended in the middle of it */
+  nm_u32 value;     /* a number, or the length of a string */
+  nm_u32 skip;
+  nm_u32 extensions; /* bytes left of all TLS extensions */
+  nm_u32 record_length;
+  nm_u32 total; /* bytes seen */
+  nm_u8 protocol;
+  nm_u8 state;
+  nm_u8 resume;
+  nm_u8 result;
+  nm_u8 frame_type;
+  nm_u8 frame_flags;
+  nm_u8 in_block;
+  nm_u8 padding;
+  nm_u8 field;
+  nm_u8 string;
+  nm_u8 authority;
+  nm_u8 huffman;
+  nm_u8 shift;
+  nm_u8 record; /* bytes of the TLS record header seen */
+  nm_u8 encoding;
+  nm_u8 name_length;
+  nm_u8 name[NM_NAME_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_naming) == 8 * 4 + 16 * 1 + NM_NAME_BYTES);
+
+/* What a connection counted as pending. */
+struct nm_held {
+  nm_u64 tx_bytes;
+  nm_u64 rx_bytes;
+  nm_u64 tx_packets;
+  nm_u64 rx_packets;
+  nm_u64 tx_payload_bytes;
+  nm_u64 rx_payload_bytes;
+  nm_u64 tx_retransmit_bytes;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_held) == 7 * 8);
 
 /*
  * A word is compared and replaced as a whole, so an entry never shows one
@@ -76,6 +138,8 @@ NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 4 * 1);
 #define NM_OWNER_RELEASED 1 /* a hook will tell when this socket ends, so that
                                it may have an entry of the socket table */
 #define NM_OWNER_CLOSED 2   /* it has ended: no entry any more */
+#define NM_OWNER_CONNECTED 4 /* a TCP connection that this host opened */
+#define NM_OWNER_NAMED 8     /* its destination is as known as it will be */
 
 /* Value of `owners`, the socket storage: whose socket it is. */
 struct nm_owner {
@@ -85,13 +149,17 @@ struct nm_owner {
   nm_u8 kind;
   nm_u8 series_flags; /* NM_FLAG_* of the process */
   nm_u8 flags;        /* NM_OWNER_* */
-  nm_u8 pad[5];
+  nm_u8 held_path;    /* enum nm_path of what is held */
+  nm_u8 pad[2];
+  nm_u16 name; /* destination, as the connection named it; 0: none */
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
   nm_u64 adopted; /* cookie of the socket, if older than the meter */
   struct nm_socket socket; /* in use where the table's entry is not */
+  struct nm_held held;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
-                 4 + 2 * 2 + 3 * 1 + 5 + 2 * 8 + sizeof(struct nm_socket));
+                 4 + 2 * 2 + 4 * 1 + 2 * 1 + 2 + 2 * 8 +
+                     sizeof(struct nm_socket) + sizeof(struct nm_held));
 
 /* Value of `rules`: first match names the destination. */
 struct nm_rule {

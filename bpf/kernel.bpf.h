@@ -16,7 +16,13 @@ struct signal_struct {
   atomic_t live;
 } __kernel_type;
 
+struct mm_struct {
+  unsigned long arg_start;
+  unsigned long arg_end;
+} __kernel_type;
+
 struct task_struct {
+  struct mm_struct *mm;
   int tgid;
   struct task_struct *group_leader;
   struct signal_struct *signal;

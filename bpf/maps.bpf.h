@@ -111,7 +111,7 @@ struct nm_entry {
   struct bpf_spin_lock lock;
   __u32 pad;
   struct nm_socket socket;
-  __u8 fill[32]; /* one cache line each: CPUs share none */
+  __u8 fill[24]; /* one cache line each: CPUs share none */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_entry) == 64);
 
@@ -130,6 +130,23 @@ struct {
   __type(key, int);
   __type(value, struct nm_owner);
 } nm_owners SEC(".maps");
+
+/* socket -> how far its first bytes are read. Made when a connection that may
+ * name its destination first sends, deleted when it has. */
+struct {
+  __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __type(key, int);
+  __type(value, struct nm_naming);
+} nm_namings SEC(".maps");
+
+/* service id -> names that it added by what it sent. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u32);
+} nm_wire_names SEC(".maps");
 
 /* The counters of a meter with other table sizes, while an upgrade takes over
  * from it; else one cell that nobody uses. Read by nm_control. */

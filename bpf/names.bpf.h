@@ -19,8 +19,8 @@ static __always_inline struct nm_stats *stats_of_meter(void) {
 
 /* The id of a name, which is made if it is new; 0 if there is no room. */
 static __noinline __u32 name_id(struct nm_name_key *key) {
-  __u32 *known, id, length = 0;
   struct nm_name *name;
+  __u32 *known, id;
 
   if (!key) return 0;
   known = bpf_map_lookup_elem(&nm_name_ids, key);
@@ -31,14 +31,10 @@ static __noinline __u32 name_id(struct nm_name_key *key) {
   }
   name = bpf_map_lookup_elem(&nm_names, &id);
   if (!name) return 0;
-  for (int i = 0; i < NM_NAME_BYTES; i++) {
-    if (!key->bytes[i]) break;
-    length = i + 1;
-  }
   name->kind = key->kind;
   name->encoding = key->encoding;
   __builtin_memcpy(name->bytes, key->bytes, NM_NAME_BYTES);
-  name->length = length;
+  name->length = key->length;
   if (bpf_map_update_elem(&nm_name_ids, key, &id, BPF_NOEXIST)) {
     /* Another CPU was faster, or there was no memory. */
     name->length = 0;
@@ -52,6 +48,16 @@ static __noinline __u32 name_id(struct nm_name_key *key) {
   return id;
 }
 
+static __always_inline __u16 text_length(const __u8 *bytes) {
+  __u16 length = 0;
+
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    if (!bytes[i]) break;
+    length = i + 1;
+  }
+  return length;
+}
+
 /* Gives a process its name's id; NM_NAME_OVERFLOW if there is no room. */
 static __always_inline void name_process(struct nm_process *process) {
   struct nm_name_key key = {};
@@ -60,6 +66,7 @@ static __always_inline void name_process(struct nm_process *process) {
   if (process->name) return;
   key.kind = process->kind;
   __builtin_memcpy(key.bytes, process->bytes, NM_NAME_BYTES);
+  key.length = text_length(key.bytes);
   id = name_id(&key);
   if (id) process->name = id;
 }
@@ -116,6 +123,7 @@ static __noinline __u32 slot_of_series(union nm_head *head) {
   key.destination = head->destination;
   key.transport = head->transport;
   key.path = head->path;
+  key.pending = head->kind == NM_KIND_PENDING;
   known = bpf_map_lookup_elem(&nm_series, &key);
   if (known) {
     slot = known->slot;

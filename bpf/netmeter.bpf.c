@@ -21,9 +21,20 @@
 
 const volatile struct nm_config nm_config = {};
 
+static __always_inline long nm_read_string(void *to, __u32 size,
+                                           __u64 address) {
+  return bpf_probe_read_user_str(to, size, (void *)address);
+}
+#define NM_INFER_GLOBAL __attribute__((noinline))
+#include "bpf/infer.bpf.h"
 #include "bpf/maps.bpf.h"
 #include "bpf/names.bpf.h"
+#include "bpf/naming.bpf.h"
 #include "bpf/packet.bpf.h"
+
+#ifndef barrier_var
+#define barrier_var(var) asm volatile("" : "+r"(var))
+#endif
 
 #define PASS 1 /* of cgroup programs: let the packet or the call go on */
 
@@ -161,6 +172,35 @@ static __noinline __u32 destination_by_rules(struct __sk_buff *skb,
   return NM_NAME_EMPTY;
 }
 
+static __always_inline bool is_proxy_port(__u16 port) {
+  for (__u32 i = 0; i < NM_MAX_PROXY_PORTS; i++) {
+    if (i >= nm_config.proxy_ports_count) break;
+    if (nm_config.proxy_ports[i] == port) return true;
+  }
+  return false;
+}
+
+static __always_inline bool is_sni_port(__u16 port) {
+  for (__u32 i = 0; i < NM_MAX_SNI_PORTS; i++) {
+    if (i >= nm_config.sni_ports_count) break;
+    if (nm_config.sni_ports[i] == port) return true;
+  }
+  return false;
+}
+
+/* Whether a connection is going to name its destination itself. Only what this
+ * host sends on connections that it opened is read: no peer fills the tables. */
+static __always_inline __u8 naming_of(const struct nm_owner *owner,
+                                      const struct nm_packet *packet) {
+  if (packet->transport != NM_TRANSPORT_TCP ||
+      (owner->flags & (NM_OWNER_CONNECTED | NM_OWNER_NAMED |
+                       NM_OWNER_CLOSED)) != NM_OWNER_CONNECTED)
+    return NM_NAMING_NO;
+  if (packet->path == NM_PATH_PROXY)
+    return is_proxy_port(packet->target) ? NM_NAMING_H2 : NM_NAMING_NO;
+  return is_sni_port(packet->target) ? NM_NAMING_TLS : NM_NAMING_NO;
+}
+
 /* The slot that a packet belongs to, kept in *socket where all packets of the
  * socket belong there. */
 static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
@@ -188,6 +228,14 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
         /* Only a TCP connection has one other end for all its life. */
         keep = packet->transport == NM_TRANSPORT_TCP && skb->sk &&
                skb->sk->state != TCP_LISTEN;
+      }
+      if (!head.destination) head.destination = owner->name;
+      if (!head.destination && socket && direction == NM_EGRESS) {
+        socket->naming = naming_of(owner, packet);
+        if (socket->naming) {
+          head.kind = NM_KIND_PENDING;
+          owner->held_path = packet->path;
+        }
       }
     }
   } else {
@@ -275,14 +323,170 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
   return advance;
 }
 
+/* --- Naming the destination of a connection -------------------------------- */
+
+static __always_inline void move(__u64 *held, __u64 *from, __u64 *to) {
+  __u64 amount = *(volatile __u64 *)held;
+
+  if (!amount) return;
+  __sync_fetch_and_add(to, amount);
+  __sync_fetch_and_add(from, -amount);
+  __sync_fetch_and_add(held, -amount);
+}
+
+/* Moves what a connection held to where it belongs, now that this is known;
+ * the socket's lock is held. What another CPU's ingress adds meanwhile is moved
+ * when the connection closes. */
+static __noinline int release_held(struct nm_owner *owner) {
+  union nm_head head = {};
+  struct nm_cell *from, *to;
+  struct nm_held *held;
+
+  if (!owner) return 0;
+  held = &owner->held;
+  head.service = owner->service;
+  head.flags = owner->series_flags;
+  head.transport = NM_TRANSPORT_TCP;
+  head.path = owner->held_path;
+  head.kind = NM_KIND_PENDING;
+  from = cell_of_slot(slot_of_series(&head));
+  head.service = owner->service;
+  head.kind = owner->kind;
+  head.destination = owner->tag ? owner->tag : owner->name;
+  to = cell_of_slot(slot_of_series(&head));
+  if (!from || !to) return 0;
+  move(&held->tx_bytes, &from->tx_bytes, &to->tx_bytes);
+  move(&held->rx_bytes, &from->rx_bytes, &to->rx_bytes);
+  move(&held->tx_packets, &from->tx_packets, &to->tx_packets);
+  move(&held->rx_packets, &from->rx_packets, &to->rx_packets);
+  move(&held->tx_payload_bytes, &from->tx_payload_bytes,
+       &to->tx_payload_bytes);
+  move(&held->rx_payload_bytes, &from->rx_payload_bytes,
+       &to->rx_payload_bytes);
+  move(&held->tx_retransmit_bytes, &from->tx_retransmit_bytes,
+       &to->tx_retransmit_bytes);
+  return 0;
+}
+
+#define NM_CHUNK 32
+
+/* Reads one chunk of the packet, or less; returns the result. A global
+ * function, so that the verifier walks it once and not once per call. */
+__attribute__((noinline)) int nm_read_chunk(struct __sk_buff *skb,
+                                            __u32 offset, __u32 end) {
+  struct nm_naming *naming;
+  struct bpf_sock *sk = skb->sk;
+  __u8 chunk[NM_CHUNK] = {};
+  __u64 size = end - offset;
+
+  if (!sk) return NM_NAMING_NONE;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return NM_NAMING_NONE;
+  naming = bpf_sk_storage_get(&nm_namings, sk, 0, 0);
+  /* 64 bits, and in one place: older verifiers forget bounds of 32-bit spills. */
+  if (size > sizeof(chunk)) size = sizeof(chunk);
+  barrier_var(size);
+  if (!naming || size < 1 || size > sizeof(chunk)) return NM_NAMING_NONE;
+  if (bpf_skb_load_bytes(skb, offset, chunk, size)) return NM_NAMING_NONE;
+  for (__u32 i = 0; i < sizeof(chunk); i++) {
+    if (i >= size) break;
+    nm_naming_byte(naming, chunk[i]);
+    if (naming->result) return naming->result;
+  }
+  naming->total += size;
+  return naming->total < NM_MAX_HELD_BYTES ? NM_NAMING_MORE : NM_NAMING_NONE;
+}
+
+/* Reads the bytes from `offset` to `end`; returns the result. */
+__attribute__((noinline)) int nm_read_bytes(struct __sk_buff *skb,
+                                            __u32 offset, __u32 end) {
+  for (int i = 0; i < NM_MAX_HELD_BYTES / NM_CHUNK; i++) {
+    int result;
+
+    if (offset >= end) break;
+    result = nm_read_chunk(skb, offset, end);
+    if (result) return result;
+    offset += NM_CHUNK;
+  }
+  return NM_NAMING_MORE;
+}
+
+/* The id of a name that a connection gave, if its service may add one. */
+static __noinline __u32 wire_name_id(struct nm_naming *naming, __u32 service) {
+  struct nm_name_key key = {};
+  __u32 *count, *known;
+
+  if (!naming) return NM_NAME_EMPTY;
+  key.kind = NM_KIND_WIRE;
+  key.encoding = naming->encoding;
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    if (i >= naming->name_length) break;
+    key.bytes[i] = naming->name[i];
+    key.length = i + 1;
+  }
+  if (!key.length) return NM_NAME_EMPTY;
+  known = bpf_map_lookup_elem(&nm_name_ids, &key);
+  if (known) return *known;
+  count = bpf_map_lookup_elem(&nm_wire_names, &service);
+  if (!count || *count >= NM_MAX_WIRE_NAMES) {
+    COUNT(destinations_capped, 1);
+    return NM_NAME_EMPTY;
+  }
+  __sync_fetch_and_add(count, 1);
+  return name_id(&key);
+}
+
+/* Reads on in what a connection sends first, and names it once that is
+ * possible, or is not any more. `fresh` is the end of the payload. */
+static __noinline int read_name_of_connection(struct __sk_buff *skb,
+                                              struct nm_owner *owner,
+                                              struct nm_socket *socket,
+                                              struct nm_packet *packet,
+                                              __u32 fresh) {
+  struct nm_naming *naming;
+  struct bpf_sock *sk = skb->sk;
+  int result = NM_NAMING_NONE;
+
+  if (!owner || !socket || !packet || !sk) return 0;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  naming = bpf_sk_storage_get(&nm_namings, sk, 0, 0);
+  if (!naming) {
+    naming = bpf_sk_storage_get(&nm_namings, sk, 0,
+                                BPF_SK_STORAGE_GET_F_CREATE);
+    if (!naming) goto done;
+    nm_naming_start(naming, socket->naming);
+  }
+  result = nm_read_bytes(skb, packet->header + packet->payload - fresh,
+                         packet->header + packet->payload);
+  if (!result) return 0;
+
+done:
+  if (result == NM_NAMING_FOUND && naming)
+    owner->name = wire_name_id(naming, owner->service);
+  if (owner->name)
+    COUNT(connections_named, 1);
+  else
+    COUNT(connections_unnamed, 1);
+  owner->flags |= NM_OWNER_NAMED;
+  socket->naming = NM_NAMING_NO;
+  *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word);
+  bpf_sk_storage_delete(&nm_namings, sk);
+  release_held(owner);
+  return 0;
+}
+
 /* --- The packet programs ------------------------------------------------- */
 
-static __always_inline bool is_proxy_port(__u16 port) {
-  for (__u32 i = 0; i < NM_MAX_PROXY_PORTS; i++) {
-    if (i >= nm_config.proxy_ports_count) break;
-    if (nm_config.proxy_ports[i] == port) return true;
-  }
-  return false;
+/* The owner of a socket that holds what it counts. */
+static __always_inline struct nm_owner *holder(struct __sk_buff *skb,
+                                               struct nm_owner *owner,
+                                               __u64 cookie) {
+  struct bpf_sock *sk = skb->sk;
+
+  if (owner || !sk) return owner;
+  sk = bpf_sk_fullsock(sk);
+  return sk ? owner_of_socket(sk, cookie) : NULL;
 }
 
 static __always_inline int count_packet(struct __sk_buff *skb,
@@ -348,6 +552,12 @@ static __always_inline int count_packet(struct __sk_buff *skb,
       socket->rx_fin = packet.seq + packet.payload + 1;
       socket->rx_fin_seen = 1;
     }
+    if (socket && socket->naming) {
+      owner = holder(skb, owner, cookie);
+      if (!owner) return PASS;
+      __sync_fetch_and_add(&owner->held.rx_bytes, packet.bytes);
+      __sync_fetch_and_add(&owner->held.rx_packets, packet.segments);
+    }
     return PASS;
   }
 
@@ -368,6 +578,17 @@ raw:
   if (fresh != packet.payload)
     __sync_fetch_and_add(&cell->tx_retransmit_bytes, packet.payload - fresh);
   if (received) __sync_fetch_and_add(&cell->rx_payload_bytes, received);
+  if (socket && socket->naming) {
+    owner = holder(skb, owner, cookie);
+    if (!owner) return PASS;
+    __sync_fetch_and_add(&owner->held.tx_bytes, packet.bytes);
+    __sync_fetch_and_add(&owner->held.tx_packets, packet.segments);
+    __sync_fetch_and_add(&owner->held.tx_payload_bytes, fresh);
+    __sync_fetch_and_add(&owner->held.tx_retransmit_bytes,
+                         packet.payload - fresh);
+    __sync_fetch_and_add(&owner->held.rx_payload_bytes, received);
+    if (fresh) read_name_of_connection(skb, owner, socket, &packet, fresh);
+  }
   return PASS;
 }
 
@@ -467,9 +688,13 @@ int nm_sockops(struct bpf_sock_ops *ops) {
         cookie = bpf_get_socket_cookie(ops);
         free_entry(cookie, &owner->socket);
         __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
+        bpf_sk_storage_delete(&nm_namings, sk);
         owner->adopted = 0;
+        owner->name = 0;
       }
-      owner->flags = (owner->flags | NM_OWNER_RELEASED) & ~NM_OWNER_CLOSED;
+      owner->flags = NM_OWNER_RELEASED;
+      if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
+        owner->flags |= NM_OWNER_CONNECTED;
       break;
     case BPF_SOCK_OPS_STATE_CB:
       if (ops->args[1] != TCP_CLOSE || !sk) break;
@@ -478,6 +703,13 @@ int nm_sockops(struct bpf_sock_ops *ops) {
       /* What is sent after the end, a RST, still finds the numbers. */
       owner->flags |= NM_OWNER_CLOSED;
       free_entry(bpf_get_socket_cookie(ops), &owner->socket);
+      if (!(owner->flags & NM_OWNER_CONNECTED)) break;
+      if (owner->socket.naming) {
+        COUNT(connections_unnamed, 1);
+        owner->socket.naming = NM_NAMING_NO;
+        owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+      }
+      release_held(owner);
       break;
   }
   return 1;
@@ -495,17 +727,21 @@ static __always_inline __u32 current_tgid(void) {
   return 0;
 }
 
-/* Reads a name of 1 to NM_NAME_BYTES bytes without NUL. */
+/* Reads a name of 1 to NM_NAME_BYTES bytes without NUL. Where a meter of an
+ * inner cgroup has taken the call before us, its -1 stands for the length; the
+ * kernel's copy of the value then ends with a NUL, or with its buffer. */
 static __always_inline bool read_name(struct bpf_sockopt *ctx, __u8 *bytes) {
   __u8 *value = ctx->optval, *end = ctx->optval_end;
   int length = ctx->optlen;
+  bool taken = length == -1;
 
+  if (taken) length = NM_NAME_BYTES;
   if (length < 1 || length > NM_NAME_BYTES) return false;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
     if (i >= length) break;
-    if ((void *)(value + i + 1) > (void *)end) return false;
+    if ((void *)(value + i + 1) > (void *)end) return taken && i;
     bytes[i] = value[i];
-    if (!bytes[i]) return false;
+    if (!bytes[i]) return taken && i;
   }
   return true;
 }
@@ -542,6 +778,7 @@ static __always_inline bool control(struct bpf_sockopt *ctx) {
     owner = bpf_sk_storage_get(&nm_owners, ctx->sk, 0, 0);
     if (!owner) return false;
     key.kind = NM_KIND_DESTINATION;
+    key.length = text_length(key.bytes);
     id = name_id(&key);
     if (!id) return false;
     owner->tag = id;
@@ -583,49 +820,69 @@ int nm_setsockopt(struct bpf_sockopt *ctx) {
 
 /* The base name of the path that was executed: comm holds 15 bytes of it, the
  * rest stands on the new stack, which was written just now. */
-static __always_inline void name_of_exec(struct task_struct *task,
-                                         struct linux_binprm *bprm,
+static __always_inline void name_of_exec(struct task_struct *task, __u64 path,
+                                         long length,
                                          struct nm_process *process) {
-  unsigned long path = bprm->exec, start;
-  __u8 chunk[128];
-  long length = 0;
+  __u8 chunk[NM_NAME_BYTES + 1] = {};
+  __u64 start = path;
   int base = 0;
 
   for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
-  if (!process->bytes[14]) return;
-  for (int i = 0; i < 40; i++) { /* PATH_MAX and a little */
-    long got = bpf_probe_read_user_str(chunk, sizeof(chunk),
-                                       (void *)(path + length));
-
-    if (got <= 0) return;
-    length += got - 1;
-    if (got < (long)sizeof(chunk)) break;
-  }
-  start = length > NM_NAME_BYTES ? path + length - NM_NAME_BYTES : path;
+  if (!process->bytes[14] || length < 0) return;
   /* The last bytes of the path; base becomes where its last part begins. */
-  if (bpf_probe_read_user_str(chunk, NM_NAME_BYTES + 1, (void *)start) <= 0)
-    return;
+  if (length > NM_NAME_BYTES) start = path + length - NM_NAME_BYTES;
+  if (nm_read_string(chunk, sizeof(chunk), start) <= 0) return;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
     if (!chunk[i]) break;
     if (chunk[i] == '/') base = i + 1;
   }
-  if (bpf_probe_read_user_str(chunk, NM_NAME_BYTES + 1,
-                              (void *)(start + base)) <= 0)
-    return;
+  if (nm_read_string(chunk, sizeof(chunk), start + base) <= 0) return;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
     if (!chunk[i]) break;
     process->bytes[i] = chunk[i];
   }
 }
 
+static __always_inline bool is_python(const __u8 *name) {
+  return name[0] == 'p' && name[1] == 'y' && name[2] == 't' &&
+         name[3] == 'h' && name[4] == 'o' && name[5] == 'n';
+}
+
+static __always_inline bool is_main_py(const __u8 *name) {
+  return name[0] == 'm' && name[1] == 'a' && name[2] == 'i' &&
+         name[3] == 'n' && name[4] == '.' && name[5] == 'p' &&
+         name[6] == 'y' && !name[7];
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(nm_exec, struct task_struct *task, int old_pid,
              struct linux_binprm *bprm) {
   struct nm_process process = {};
+  __u8 inferred[NM_NAME_BYTES] = {};
+  __u8(*service)[NM_NAME_BYTES];
+  struct mm_struct *mm = task->mm;
   __u32 tgid = task->tgid;
+  __u64 path = bprm->exec;
+  long length = nm_string_length(path);
+  int how = NM_INFER_NOTHING;
 
-  name_of_exec(task, bprm, &process);
+  name_of_exec(task, path, length, &process);
+  if (mm && is_python(process.bytes))
+    how = nm_infer_python(mm->arg_start, mm->arg_end, inferred);
+  else if (is_main_py(process.bytes) && length >= 0)
+    how = nm_infer_script(path, length, inferred);
+
   classify(&process);
+  if (how == NM_INFER_MODULE) {
+    process.kind = NM_KIND_SERVICE;
+    __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
+  } else if (how == NM_INFER_SCRIPT) {
+    service = bpf_map_lookup_elem(&nm_binaries, inferred);
+    if (service) {
+      process.kind = NM_KIND_SERVICE;
+      __builtin_memcpy(process.bytes, *service, NM_NAME_BYTES);
+    }
+  }
   if (bpf_map_update_elem(&nm_processes, &tgid, &process, BPF_ANY)) {
     bpf_map_delete_elem(&nm_processes, &tgid);
     COUNT(processes_full, 1);

@@ -16,6 +16,7 @@ struct nm_packet {
   __u32 bytes;    /* on the link, all segments */
   __u32 segments;
   __u32 payload;  /* of the transport */
+  __u32 header;   /* bytes in front of it */
   __u32 seq;      /* TCP, host byte order */
   __u32 ack;
   __u16 source;   /* ports, host byte order; 0: none */
@@ -156,6 +157,7 @@ static __always_inline int parse_packet(struct __sk_buff *skb,
       break;
   }
   packet->payload = length > header ? length - header : 0;
+  packet->header = header;
 
   /* Each segment on the link has all headers of its own. gso_segs is 0 for
    * packets that are none, and for those that came from a virtio peer

@@ -60,6 +60,11 @@ enum nm_kind {
   NM_KIND_UNATTRIBUTED = 3, /* a socket that no process owns */
   NM_KIND_OVERFLOW = 4,     /* the table of series or of names was full */
   NM_KIND_DESTINATION = 5,  /* of a name only, never of a series */
+  NM_KIND_WIRE = 7,         /* of a name only: a destination as it stood in
+                               :authority or SNI, with its port and suffix */
+  NM_KIND_PENDING = 6,      /* a service's, until its destination is known;
+                               such a series shrinks, also below 0 on one CPU:
+                               only the sum over CPUs (mod 2^64) has a meaning */
 };
 
 enum nm_transport {
@@ -76,6 +81,10 @@ enum nm_path {
   NM_PATH_PROXY = 1,  /* over loopback, to or from a proxy port */
   NM_PATH_COUNT = 2,
 };
+
+/* nm_name.encoding */
+#define NM_ENCODING_RAW 0
+#define NM_ENCODING_HUFFMAN 1 /* RFC 7541, section 5.2 */
 
 /* Bits of nm_cell.flags. */
 #define NM_FLAG_REGISTERED 1 /* the service registered itself: it publishes */
@@ -99,7 +108,8 @@ enum nm_path {
 /*
  * One CPU's part of one series; one cache line. A cell is in use when its
  * service is not 0; the first eight bytes never change again, but for flags.
- * Counters only grow, until `netmeter-loader unload` or a reboot.
+ * Counters only grow, until `netmeter-loader unload` or a reboot; those of kind
+ * pending aside.
  */
 struct nm_cell {
   nm_u16 service;     /* index in names */
@@ -121,9 +131,9 @@ NM_STATIC_ASSERT(sizeof(struct nm_cell) == 2 * 2 + 4 * 1 + 7 * 8);
 struct nm_name {
   nm_u16 length; /* 0: not in use */
   nm_u8 kind;    /* enum nm_kind */
-  nm_u8 encoding; /* 0: the bytes as they are */
+  nm_u8 encoding; /* NM_ENCODING_* */
   nm_u32 pad;
-  nm_u8 bytes[NM_NAME_BYTES]; /* any bytes but NUL; NUL after length */
+  nm_u8 bytes[NM_NAME_BYTES]; /* raw: any bytes but NUL; NUL after length */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
 
@@ -144,9 +154,12 @@ struct nm_stats {
   nm_u64 unowned_sockets;  /* sockets without an owner (kernel, before load) */
   nm_u64 registrations;    /* successful NM_REGISTER calls */
   nm_u64 refused_controls; /* NM_SOL calls that were refused */
-  nm_u64 reserved[18];
+  nm_u64 connections_named;   /* by what they sent first */
+  nm_u64 connections_unnamed; /* that ended, or sent 16 KiB, without a name */
+  nm_u64 destinations_capped; /* names refused: the service has too many */
+  nm_u64 reserved[15];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 14 * 8 + 18 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 17 * 8 + 15 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */
@@ -158,6 +171,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_stats) == 14 * 8 + 18 * 8);
 #define NM_KERNEL_BYTES 64
 #define NM_PATH_BYTES 256
 #define NM_REASONS_BYTES 320
+#define NM_SUFFIXES_BYTES 192
 
 struct nm_info {
   nm_u64 magic;
@@ -179,16 +193,18 @@ struct nm_info {
   nm_u64 config_id;     /* of the configuration */
   nm_u64 cgroup_id;
   nm_u32 retired;       /* not 0: unloaded or replaced, open again */
-  nm_u32 pad;
+  nm_u32 fold_unknown;  /* not 0: a destination without a suffix is "other" */
   char version[NM_VERSION_BYTES]; /* of the loader */
   char kernel[NM_KERNEL_BYTES];   /* uname -r at load */
   char cgroup[NM_PATH_BYTES];
   char reasons[NM_REASONS_BYTES]; /* why optional parts are off, a line each */
-  nm_u8 reserved[248];
+  char suffixes[NM_SUFFIXES_BYTES]; /* of destinations on the wire, a line each */
+  nm_u8 reserved[56];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
-                     NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES + 248);
+                     NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
+                     NM_SUFFIXES_BYTES + 56);
 
 /* Key of `series`, for people and for the loader; readers need only cells. */
 struct nm_series_key {
@@ -196,9 +212,10 @@ struct nm_series_key {
   nm_u16 destination;
   nm_u8 transport;
   nm_u8 path;
-  nm_u16 pad;
+  nm_u8 pending; /* 1: of kind pending */
+  nm_u8 pad;
 };
-NM_STATIC_ASSERT(sizeof(struct nm_series_key) == 2 * 2 + 2 * 1 + 2);
+NM_STATIC_ASSERT(sizeof(struct nm_series_key) == 2 * 2 + 4 * 1);
 
 struct nm_series_value {
   nm_u32 slot;

@@ -32,7 +32,15 @@
 
 namespace netmeter {
 
-enum class Kind { kService = 1, kBinary, kUnattributed, kOverflow };
+// kPending is a service's traffic on connections that have not named their
+// destination yet; it moves to kService when they have, so it may shrink.
+enum class Kind {
+  kService = 1,
+  kBinary,
+  kUnattributed,
+  kOverflow,
+  kPending = 6
+};
 enum class Transport { kOther = 0, kTcp, kUdp, kSctp, kIcmp };
 enum class Path { kDirect = 0, kProxy };
 

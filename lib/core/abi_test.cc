@@ -49,7 +49,8 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, created_ns), 48u);
   EXPECT_EQ(offsetof(nm_info, retired), 96u);
   EXPECT_EQ(offsetof(nm_info, version), 104u);
-  EXPECT_EQ(offsetof(nm_info, reserved), 776u);
+  EXPECT_EQ(offsetof(nm_info, suffixes), 776u);
+  EXPECT_EQ(offsetof(nm_info, reserved), 968u);
   EXPECT_EQ(offsetof(nm_stats, slots_taken), 0u);
   EXPECT_EQ(offsetof(nm_stats, refused_controls), 104u);
 }

@@ -41,6 +41,8 @@ const char* KindName(Kind kind) {
       return "unattributed";
     case Kind::kOverflow:
       return "overflow";
+    case Kind::kPending:
+      return "pending";
   }
   return "unknown";
 }

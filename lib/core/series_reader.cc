@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_split.h"
+#include "lib/core/wire_name.h"
+
 namespace netmeter {
 namespace internal {
 namespace {
@@ -19,7 +22,8 @@ static_assert(static_cast<int>(Kind::kService) == NM_KIND_SERVICE &&
                   static_cast<int>(Kind::kBinary) == NM_KIND_BINARY &&
                   static_cast<int>(Kind::kUnattributed) ==
                       NM_KIND_UNATTRIBUTED &&
-                  static_cast<int>(Kind::kOverflow) == NM_KIND_OVERFLOW,
+                  static_cast<int>(Kind::kOverflow) == NM_KIND_OVERFLOW &&
+                  static_cast<int>(Kind::kPending) == NM_KIND_PENDING,
               "Kind is nm_kind");
 static_assert(static_cast<int>(Transport::kOther) == NM_TRANSPORT_OTHER &&
                   static_cast<int>(Transport::kTcp) == NM_TRANSPORT_TCP &&
@@ -53,9 +57,23 @@ std::string BoundedString(const char* text, size_t size) {
   return std::string(text, strnlen(text, size));
 }
 
+// A service that holds nothing is not pending.
+void Append(Sample sample, std::vector<Sample>* samples) {
+  if (sample.kind == Kind::kPending && sample.tx_packets == 0 &&
+      sample.rx_packets == 0) {
+    return;
+  }
+  samples->push_back(std::move(sample));
+}
+
 }  // namespace
 
-SeriesReader::SeriesReader(const MapView& view) : view_(view) {}
+SeriesReader::SeriesReader(const MapView& view)
+    : view_(view),
+      suffixes_(absl::StrSplit(
+          BoundedString(view.info->suffixes, sizeof(view.info->suffixes)), '\n',
+          absl::SkipEmpty())),
+      fold_unknown_(view.info->fold_unknown != 0) {}
 
 const nm_u64* SeriesReader::Cell(uint32_t slot, uint32_t cpu) const {
   return view_.counters + (size_t{slot} * view_.num_cpus + cpu) * kWordsPerCell;
@@ -69,9 +87,12 @@ bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   // The kernel writes the length last.
   const nm_u16 length = __atomic_load_n(&entry.length, __ATOMIC_ACQUIRE);
   if (length == 0 || length > NM_NAME_BYTES) return false;
-  if (memchr(entry.bytes, 0, length) != nullptr) return false;
   name->assign(reinterpret_cast<const char*>(entry.bytes), length);
-  return true;
+  if (entry.kind == NM_KIND_WIRE) {
+    *name = LabelOfWireName(*name, entry.encoding == NM_ENCODING_HUFFMAN,
+                            suffixes_, fold_unknown_);
+  }
+  return name->find('\0') == std::string::npos;
 }
 
 bool SeriesReader::DecodeIdentity(uint32_t slot, Sample* identity) const {
@@ -83,7 +104,8 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Sample* identity) const {
   }
   const nm_cell head = HeadOf(word);
   if (head.service == NM_NAME_EMPTY || head.kind < NM_KIND_SERVICE ||
-      head.kind > NM_KIND_OVERFLOW || head.transport >= NM_TRANSPORT_COUNT ||
+      (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING) ||
+      head.transport >= NM_TRANSPORT_COUNT ||
       head.path >= NM_PATH_COUNT) {
     return false;
   }
@@ -105,7 +127,7 @@ bool SeriesReader::Learn(uint32_t slot) {
   if (inserted.second) {
     series_.emplace_back();
     series_.back().identity = identity;
-    if (identity.kind == Kind::kService) {
+    if (identity.kind == Kind::kService || identity.kind == Kind::kPending) {
       by_service_[identity.name].push_back(index);
     }
   }
@@ -155,7 +177,7 @@ std::vector<Sample> SeriesReader::ReadAll() {
   Update();
   std::vector<Sample> samples;
   samples.reserve(series_.size());
-  for (const Series& series : series_) samples.push_back(Sum(series));
+  for (const Series& series : series_) Append(Sum(series), &samples);
   return samples;
 }
 
@@ -167,7 +189,7 @@ std::vector<Sample> SeriesReader::ReadService(absl::string_view service) {
   if (found == by_service_.end()) return samples;
   samples.reserve(found->second.size());
   for (const size_t index : found->second) {
-    samples.push_back(Sum(series_[index]));
+    Append(Sum(series_[index]), &samples);
   }
   return samples;
 }

@@ -68,6 +68,8 @@ class SeriesReader {
   Sample Sum(const Series& series) const;
 
   const MapView view_;
+  const std::vector<std::string> suffixes_;  // of wire names
+  const bool fold_unknown_;
   std::mutex mutex_;
   // All below guarded by mutex_. A slot that is in use never changes its
   // series, so what was learned stays true.

@@ -193,6 +193,22 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
         List<uint16_t>(value, "proxy_ports", [](const YAML::Node& node) {
           return static_cast<uint16_t>(Number(node, "proxy_ports", 1, 65535));
         });
+  } else if (key == "sni_ports") {
+    config->sni_ports =
+        List<uint16_t>(value, "sni_ports", [](const YAML::Node& node) {
+          return static_cast<uint16_t>(Number(node, "sni_ports", 1, 65535));
+        });
+  } else if (key == "destination_suffixes") {
+    config->destination_suffixes = List<std::string>(
+        value, "destination_suffixes", [](const YAML::Node& node) {
+          return Name(node, "destination_suffixes");
+        });
+  } else if (key == "unknown_destinations") {
+    const std::string text = Text(value, "unknown_destinations");
+    if (text != "keep" && text != "other") {
+      throw ConfigError(value, "unknown_destinations: expected keep or other");
+    }
+    config->fold_unknown_destinations = text == "other";
   } else if (key == "services") {
     config->services = List<std::string>(
         value, "services",
@@ -307,6 +323,20 @@ absl::Status CheckConfig(const Config& config) {
   }
   if (config.proxy_ports.size() > NM_MAX_PROXY_PORTS) {
     return bad(absl::StrCat("proxy_ports: at most ", NM_MAX_PROXY_PORTS));
+  }
+  if (config.sni_ports.size() > NM_MAX_SNI_PORTS) {
+    return bad(absl::StrCat("sni_ports: at most ", NM_MAX_SNI_PORTS));
+  }
+  size_t suffixes = 0;
+  for (const std::string& suffix : config.destination_suffixes) {
+    suffixes += suffix.size() + 1;
+    if (suffix.find('\n') != std::string::npos) {
+      return bad("destination_suffixes: expected names without line breaks");
+    }
+  }
+  if (suffixes >= NM_SUFFIXES_BYTES) {
+    return bad(absl::StrCat("destination_suffixes: together at most ",
+                            NM_SUFFIXES_BYTES - 1, " bytes"));
   }
   if (config.destinations.size() > NM_MAX_RULES) {
     return bad(absl::StrCat("destinations: at most ", NM_MAX_RULES, " rules"));

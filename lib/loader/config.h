@@ -43,6 +43,16 @@ struct Config {
   // Loopback traffic to or from these is counted, as path "proxy".
   std::vector<uint16_t> proxy_ports = {8443};
 
+  // TLS connections to these ports name their destination by SNI.
+  std::vector<uint16_t> sni_ports = {443, 7443, 7444, 9443, 9444};
+
+  // A name on the wire is a destination by what stands in front of one of
+  // these: "streamer-cloud.example" is streamer with "-cloud.example". The
+  // port is taken off before.
+  std::vector<std::string> destination_suffixes = {".local"};
+  // What has none of them: its whole name, or "other" (bounds the series).
+  bool fold_unknown_destinations = false;
+
   std::vector<std::string> services;           // executables that are services
   std::map<std::string, std::string> aliases;  // executable -> service
   std::vector<DestinationRule> destinations;

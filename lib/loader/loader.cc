@@ -31,6 +31,7 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/core/version.h"
+#include "lib/loader/infer.h"
 #include "lib/loader/system.h"
 // After the types that it names.
 #include "netmeter.skel.h"
@@ -157,6 +158,7 @@ std::vector<MapEntry> MapsOf(netmeter_bpf* skeleton) {
       {"processes", maps.nm_processes, Keep::kPrivate, false},
       {"sockets", maps.nm_sockets, Keep::kPrivate, false},
       {"owners", maps.nm_owners, Keep::kPrivate, false},
+      {"namings", maps.nm_namings, Keep::kPrivate, false},
       {"rules", maps.nm_rules, Keep::kRenewed, false},
       {"binaries", maps.nm_binaries, Keep::kRenewed, false},
       {"info", maps.nm_info, Keep::kShared, true},
@@ -261,6 +263,9 @@ std::string ConfigText(const Config& config, uint64_t cgroup_id,
       cgroup_id, "|", features, "|", config.group, "|", config.max_series, "|",
       config.max_names, "|", config.max_processes, "|", config.max_sockets,
       "|", absl::StrJoin(config.proxy_ports, ","), "|",
+      absl::StrJoin(config.sni_ports, ","), "|",
+      absl::StrJoin(config.destination_suffixes, "\n"), "|",
+      config.fold_unknown_destinations, "|",
       absl::StrJoin(config.services, "\n"), "|",
       absl::StrJoin(config.aliases, "\n", absl::PairFormatter("=")));
   for (const DestinationRule& rule : config.destinations) {
@@ -481,6 +486,7 @@ absl::Status Loading::SizeMaps() {
       {maps.nm_free_names, config_.max_names},
       {maps.nm_processes, config_.max_processes},
       {maps.nm_sockets, sockets},
+      {maps.nm_wire_names, config_.max_names},
   };
   for (const auto& size : sizes) {
     if (size.entries > UINT32_MAX ||
@@ -604,6 +610,9 @@ absl::Status Loading::Build(bool tracing) {
       static_cast<uint32_t>(config_.proxy_ports.size());
   std::copy(config_.proxy_ports.begin(), config_.proxy_ports.end(),
             settings.proxy_ports);
+  settings.sni_ports_count = static_cast<uint32_t>(config_.sni_ports.size());
+  std::copy(config_.sni_ports.begin(), config_.sni_ports.end(),
+            settings.sni_ports);
 
   absl::Status status = SizeMaps();
   if (status.ok() && upgrade_) status = ReuseMaps();
@@ -653,7 +662,9 @@ absl::StatusOr<uint32_t> Loading::NameId(nm_kind kind,
                                          const std::string& name) {
   nm_name_key key = {};
   key.kind = static_cast<uint8_t>(kind);
-  memcpy(key.bytes, name.data(), std::min(name.size(), sizeof(key.bytes)));
+  key.length =
+      static_cast<uint16_t>(std::min(name.size(), sizeof(key.bytes)));
+  memcpy(key.bytes, name.data(), key.length);
   absl::StatusOr<uint32_t> id = Command(NM_COMMAND_NAME, &key, sizeof(key));
   if (id.ok() && *id == 0) {
     return absl::ResourceExhaustedError(
@@ -1036,11 +1047,11 @@ void Loading::SeedProcesses() {
   }
   for (const RunningProcess& process : RunningProcesses()) {
     nm_process value = {};
-    auto service = services.find(process.name);
-    const bool known = service != services.end();
-    const std::string& name = known ? service->second : process.name;
-    value.kind = known ? NM_KIND_SERVICE : NM_KIND_BINARY;
-    memcpy(value.bytes, name.data(), std::min(name.size(), sizeof(value.bytes)));
+    const Identity identity =
+        IdentifyProcess(process.name, process.arguments, services);
+    value.kind = identity.service ? NM_KIND_SERVICE : NM_KIND_BINARY;
+    memcpy(value.bytes, identity.name.data(),
+           std::min(identity.name.size(), sizeof(value.bytes)));
     // What the tracing programs wrote meanwhile is newer.
     bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
     if (access(absl::StrCat("/proc/", process.tgid).c_str(), F_OK) != 0) {
@@ -1073,6 +1084,8 @@ nm_info Loading::MakeInfo() {
   CopyText(KernelRelease(), info.kernel);
   CopyText(result_.cgroup, info.cgroup);
   CopyText(reasons_, info.reasons);
+  CopyText(absl::StrJoin(config_.destination_suffixes, "\n"), info.suffixes);
+  info.fold_unknown = config_.fold_unknown_destinations ? 1 : 0;
   return info;
 }
 
@@ -1337,7 +1350,7 @@ const std::vector<std::string>& MapPins() {
   static const auto* const pins = new std::vector<std::string>{
       "counters",   "names",     "stats",   "series",   "name_ids",
       "free_slots", "free_names", "processes", "sockets", "owners",
-      "rules",      "binaries",  "info"};
+      "namings",    "rules",     "binaries",  "info"};
   return *pins;
 }
 

@@ -308,7 +308,7 @@ std::vector<RunningProcess> RunningProcesses() {
     comm = std::string(absl::StripSuffix(comm, "\n"));
     std::string arguments = ReadAll(base + "/cmdline");
     processes.push_back(
-        {tgid, NameOfRunning(comm, arguments.c_str(), path)});
+        {tgid, NameOfRunning(comm, arguments.c_str(), path), arguments});
   }
   closedir(dir);
   return processes;

@@ -57,7 +57,8 @@ bool UnprivilegedUsersMayUseBpf();
 
 struct RunningProcess {
   uint32_t tgid;
-  std::string name;  // of the executable, as exec saw it
+  std::string name;       // of the executable, as exec saw it
+  std::string arguments;  // argv, a NUL behind each
 };
 
 // The processes of the machine, without kernel threads. Empty in a PID

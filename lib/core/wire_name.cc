@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/core/wire_name.h"
+
+#include <nghttp2/nghttp2.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kOther[] = "other";
+
+// Without a port: "host:443", "[::1]:443".
+absl::string_view HostOf(absl::string_view authority) {
+  const size_t colon = authority.rfind(':');
+  if (colon == absl::string_view::npos || colon == 0) return authority;
+  const absl::string_view port = authority.substr(colon + 1);
+  if (port.empty() ||
+      port.find_first_not_of("0123456789") != absl::string_view::npos) {
+    return authority;
+  }
+  const absl::string_view host = authority.substr(0, colon);
+  // An IPv6 address without brackets has no port.
+  if (host.find(':') != absl::string_view::npos && host.back() != ']') {
+    return authority;
+  }
+  return host;
+}
+
+}  // namespace
+
+bool DecodeHuffman(absl::string_view code, std::string* text) {
+  // nghttp2's own decoder is not public; a header field with this value is.
+  if (code.empty() || code.size() > NM_NAME_BYTES) return false;
+  std::string block("\0\1x", 3);  // literal, not indexed, named "x"
+  block.push_back(static_cast<char>(0x80 | code.size()));
+  block.append(code.data(), code.size());
+  nghttp2_hd_inflater* inflater = nullptr;
+  if (nghttp2_hd_inflate_new(&inflater) != 0) return false;
+  nghttp2_nv field = {};
+  int flags = 0;
+  const ssize_t used = nghttp2_hd_inflate_hd2(
+      inflater, &field, &flags,
+      reinterpret_cast<const uint8_t*>(block.data()), block.size(), 1);
+  const bool decoded = used == static_cast<ssize_t>(block.size()) &&
+                       (flags & NGHTTP2_HD_INFLATE_EMIT) != 0;
+  if (decoded) {
+    text->assign(reinterpret_cast<const char*>(field.value), field.valuelen);
+  }
+  nghttp2_hd_inflate_del(inflater);
+  return decoded;
+}
+
+std::string LabelOfWireName(absl::string_view bytes, bool huffman,
+                            const std::vector<std::string>& suffixes,
+                            bool fold_unknown) {
+  std::string text(bytes);
+  if (huffman && !DecodeHuffman(bytes, &text)) return kOther;
+  if (text.find('\0') != std::string::npos) return kOther;
+  absl::AsciiStrToLower(&text);
+  absl::string_view host = HostOf(text);
+  if (host.size() > 1 && host.back() == '.') host.remove_suffix(1);
+  for (const std::string& suffix : suffixes) {
+    if (host.size() > suffix.size() &&
+        absl::EndsWithIgnoreCase(host, suffix)) {
+      return std::string(host.substr(0, host.size() - suffix.size()));
+    }
+  }
+  return fold_unknown ? kOther : std::string(host);
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From a name as it stood on the wire, "streamer-cloud.example:443" in
+// :authority or SNI, to the destination's label, "streamer".
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_CORE_WIRE_NAME_H_
+#define NETMETER_LIB_CORE_WIRE_NAME_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+namespace internal {
+
+// Decodes the Huffman code of RFC 7541 section 5.2; false if it is none.
+bool DecodeHuffman(absl::string_view code, std::string* text);
+
+// The label of a name: decoded, in lower case (RFC 4343), without its port and
+// without the first of the suffixes that it ends with. A name without any is
+// kept, or "other" with `fold_unknown`, as is a name that cannot be decoded.
+std::string LabelOfWireName(absl::string_view bytes, bool huffman,
+                            const std::vector<std::string>& suffixes,
+                            bool fold_unknown);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CORE_WIRE_NAME_H_
