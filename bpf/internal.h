@@ -150,7 +150,7 @@ struct nm_owner {
   nm_u8 series_flags; /* NM_FLAG_* of the process */
   nm_u8 flags;        /* NM_OWNER_* */
   nm_u8 held_path;    /* enum nm_path of what is held */
-  nm_u8 pad[2];
+  nm_u16 held_service; /* ... and its service; 0: nothing was ever held */
   nm_u16 name; /* destination, as the connection named it; 0: none */
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
   nm_u64 adopted; /* cookie of the socket, if older than the meter */
@@ -158,7 +158,7 @@ struct nm_owner {
   struct nm_held held;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
-                 4 + 2 * 2 + 4 * 1 + 2 * 1 + 2 + 2 * 8 +
+                 4 + 2 * 2 + 4 * 1 + 2 * 2 + 2 * 8 +
                      sizeof(struct nm_socket) + sizeof(struct nm_held));
 
 /* Value of `rules`: first match names the destination. */

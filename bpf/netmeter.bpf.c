@@ -201,6 +201,49 @@ static __always_inline __u8 naming_of(const struct nm_owner *owner,
   return is_sni_port(packet->target) ? NM_NAMING_TLS : NM_NAMING_NO;
 }
 
+static __always_inline void move(__u64 *held, __u64 *from, __u64 *to) {
+  __u64 amount = *(volatile __u64 *)held;
+
+  if (!amount) return;
+  __sync_fetch_and_add(to, amount);
+  __sync_fetch_and_add(from, -amount);
+  __sync_fetch_and_add(held, -amount);
+}
+
+/* Moves what a connection held to where it belongs, now that this is known;
+ * the socket's lock is held. What another CPU's ingress adds meanwhile is moved
+ * when the connection closes. */
+static __noinline int release_held(struct nm_owner *owner) {
+  union nm_head head = {};
+  struct nm_cell *from, *to;
+  struct nm_held *held;
+
+  if (!owner || !owner->held_service) return 0;
+  held = &owner->held;
+  head.service = owner->held_service;
+  head.flags = owner->series_flags;
+  head.transport = NM_TRANSPORT_TCP;
+  head.path = owner->held_path;
+  head.kind = NM_KIND_PENDING;
+  from = cell_of_slot(slot_of_series(&head));
+  head.service = owner->service;
+  head.kind = owner->kind;
+  head.destination = owner->tag ? owner->tag : owner->name;
+  to = cell_of_slot(slot_of_series(&head));
+  if (!from || !to) return 0;
+  move(&held->tx_bytes, &from->tx_bytes, &to->tx_bytes);
+  move(&held->rx_bytes, &from->rx_bytes, &to->rx_bytes);
+  move(&held->tx_packets, &from->tx_packets, &to->tx_packets);
+  move(&held->rx_packets, &from->rx_packets, &to->rx_packets);
+  move(&held->tx_payload_bytes, &from->tx_payload_bytes,
+       &to->tx_payload_bytes);
+  move(&held->rx_payload_bytes, &from->rx_payload_bytes,
+       &to->rx_payload_bytes);
+  move(&held->tx_retransmit_bytes, &from->tx_retransmit_bytes,
+       &to->tx_retransmit_bytes);
+  return 0;
+}
+
 /* The slot that a packet belongs to, kept in *socket where all packets of the
  * socket belong there. */
 static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
@@ -230,12 +273,22 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
                skb->sk->state != TCP_LISTEN;
       }
       if (!head.destination) head.destination = owner->name;
-      if (!head.destination && socket && direction == NM_EGRESS) {
-        socket->naming = naming_of(owner, packet);
-        if (socket->naming) {
-          head.kind = NM_KIND_PENDING;
+      if (socket && direction == NM_EGRESS) {
+        if (!head.destination) {
+          socket->naming = naming_of(owner, packet);
+        } else if (socket->naming) { /* tagged meanwhile */
+          socket->naming = NM_NAMING_NO;
+          owner->flags |= NM_OWNER_NAMED;
+          release_held(owner);
+        }
+      }
+      if (!head.destination && socket && socket->naming) {
+        if (!owner->held_service) {
+          owner->held_service = owner->service;
           owner->held_path = packet->path;
         }
+        head.kind = NM_KIND_PENDING;
+        head.service = owner->held_service;
       }
     }
   } else {
@@ -324,49 +377,6 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
 }
 
 /* --- Naming the destination of a connection -------------------------------- */
-
-static __always_inline void move(__u64 *held, __u64 *from, __u64 *to) {
-  __u64 amount = *(volatile __u64 *)held;
-
-  if (!amount) return;
-  __sync_fetch_and_add(to, amount);
-  __sync_fetch_and_add(from, -amount);
-  __sync_fetch_and_add(held, -amount);
-}
-
-/* Moves what a connection held to where it belongs, now that this is known;
- * the socket's lock is held. What another CPU's ingress adds meanwhile is moved
- * when the connection closes. */
-static __noinline int release_held(struct nm_owner *owner) {
-  union nm_head head = {};
-  struct nm_cell *from, *to;
-  struct nm_held *held;
-
-  if (!owner) return 0;
-  held = &owner->held;
-  head.service = owner->service;
-  head.flags = owner->series_flags;
-  head.transport = NM_TRANSPORT_TCP;
-  head.path = owner->held_path;
-  head.kind = NM_KIND_PENDING;
-  from = cell_of_slot(slot_of_series(&head));
-  head.service = owner->service;
-  head.kind = owner->kind;
-  head.destination = owner->tag ? owner->tag : owner->name;
-  to = cell_of_slot(slot_of_series(&head));
-  if (!from || !to) return 0;
-  move(&held->tx_bytes, &from->tx_bytes, &to->tx_bytes);
-  move(&held->rx_bytes, &from->rx_bytes, &to->rx_bytes);
-  move(&held->tx_packets, &from->tx_packets, &to->tx_packets);
-  move(&held->rx_packets, &from->rx_packets, &to->rx_packets);
-  move(&held->tx_payload_bytes, &from->tx_payload_bytes,
-       &to->tx_payload_bytes);
-  move(&held->rx_payload_bytes, &from->rx_payload_bytes,
-       &to->rx_payload_bytes);
-  move(&held->tx_retransmit_bytes, &from->tx_retransmit_bytes,
-       &to->tx_retransmit_bytes);
-  return 0;
-}
 
 #define NM_CHUNK 32
 
@@ -552,7 +562,7 @@ static __always_inline int count_packet(struct __sk_buff *skb,
       socket->rx_fin = packet.seq + packet.payload + 1;
       socket->rx_fin_seen = 1;
     }
-    if (socket && socket->naming) {
+    if (cell->kind == NM_KIND_PENDING) {
       owner = holder(skb, owner, cookie);
       if (!owner) return PASS;
       __sync_fetch_and_add(&owner->held.rx_bytes, packet.bytes);
@@ -578,7 +588,7 @@ raw:
   if (fresh != packet.payload)
     __sync_fetch_and_add(&cell->tx_retransmit_bytes, packet.payload - fresh);
   if (received) __sync_fetch_and_add(&cell->rx_payload_bytes, received);
-  if (socket && socket->naming) {
+  if (cell->kind == NM_KIND_PENDING) {
     owner = holder(skb, owner, cookie);
     if (!owner) return PASS;
     __sync_fetch_and_add(&owner->held.tx_bytes, packet.bytes);
@@ -587,7 +597,8 @@ raw:
     __sync_fetch_and_add(&owner->held.tx_retransmit_bytes,
                          packet.payload - fresh);
     __sync_fetch_and_add(&owner->held.rx_payload_bytes, received);
-    if (fresh) read_name_of_connection(skb, owner, socket, &packet, fresh);
+    if (fresh && socket && socket->naming)
+      read_name_of_connection(skb, owner, socket, &packet, fresh);
   }
   return PASS;
 }
@@ -691,6 +702,7 @@ int nm_sockops(struct bpf_sock_ops *ops) {
         bpf_sk_storage_delete(&nm_namings, sk);
         owner->adopted = 0;
         owner->name = 0;
+        owner->held_service = 0;
       }
       owner->flags = NM_OWNER_RELEASED;
       if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
@@ -773,15 +785,21 @@ static __always_inline bool control(struct bpf_sockopt *ctx) {
     COUNT(registrations, 1);
     return true;
   }
-  if (ctx->optname == NM_TAG) {
+  if (ctx->optname == NM_TAG || ctx->optname == NM_SERVICE) {
     if (!ctx->sk || !read_name(ctx, key.bytes)) return false;
     owner = bpf_sk_storage_get(&nm_owners, ctx->sk, 0, 0);
     if (!owner) return false;
-    key.kind = NM_KIND_DESTINATION;
+    key.kind = ctx->optname == NM_TAG ? NM_KIND_DESTINATION : NM_KIND_SERVICE;
     key.length = text_length(key.bytes);
     id = name_id(&key);
     if (!id) return false;
-    owner->tag = id;
+    if (ctx->optname == NM_TAG) {
+      owner->tag = id;
+    } else {
+      owner->service = id;
+      owner->kind = NM_KIND_SERVICE;
+      owner->series_flags = NM_FLAG_REGISTERED;
+    }
     /* Slot 0: the next packet finds the new series. */
     if (!owner->cookie) return true;
     entry = entry_of_cookie(owner->cookie);

@@ -45,13 +45,14 @@ typedef unsigned long long nm_u64;
 
 /*
  * Control channel: setsockopt(fd, NM_SOL, NM_REGISTER, name, length) names the
- * calling process, NM_TAG names the destination of the socket fd. 1 to
- * NM_NAME_BYTES bytes, no NUL. Without a loaded meter the kernel answers
+ * calling process, NM_TAG names the destination of the socket fd, NM_SERVICE the
+ * service that it belongs to. 1 to NM_NAME_BYTES bytes, no NUL. Without a loaded meter the kernel answers
  * ENOPROTOOPT (EOPNOTSUPP on Unix sockets); EPERM means loaded, but refused.
  */
 #define NM_SOL 0x6e74
 #define NM_REGISTER 1
 #define NM_TAG 2
+#define NM_SERVICE 3
 
 enum nm_kind {
   NM_KIND_NONE = 0,

@@ -172,6 +172,11 @@ class Meter {
 // InvalidArgument where fd is no socket. Needs no Meter.
 absl::Status TagSocket(int fd, absl::string_view destination);
 
+// Counts one socket under another service than its process: for several
+// services in one process. Takes effect with the socket's next packet, and for
+// the sockets that accept(2) returns from it. Costs and errors as TagSocket().
+absl::Status SetSocketService(int fd, absl::string_view service);
+
 }  // namespace netmeter
 
 #endif  // NETMETER_METER_H_

@@ -78,5 +78,11 @@ absl::Status TagDescriptor(int fd, absl::string_view destination) {
   return Control(fd, NM_TAG, destination, "tag the socket");
 }
 
+absl::Status NameServiceOfDescriptor(int fd, absl::string_view service) {
+  const absl::Status valid = CheckName("service name", service);
+  if (!valid.ok()) return valid;
+  return Control(fd, NM_SERVICE, service, "name the socket's service");
+}
+
 }  // namespace internal
 }  // namespace netmeter

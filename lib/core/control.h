@@ -24,6 +24,9 @@ absl::Status RegisterProcess(absl::string_view service);
 // NM_TAG on fd; errors as netmeter::TagSocket().
 absl::Status TagDescriptor(int fd, absl::string_view destination);
 
+// NM_SERVICE on fd; errors as netmeter::SetSocketService().
+absl::Status NameServiceOfDescriptor(int fd, absl::string_view service);
+
 // What a failed setsockopt() of the channel means.
 absl::Status ControlError(int error, absl::string_view what);
 

@@ -228,4 +228,8 @@ absl::Status TagSocket(int fd, absl::string_view destination) {
   return internal::TagDescriptor(fd, destination);
 }
 
+absl::Status SetSocketService(int fd, absl::string_view service) {
+  return internal::NameServiceOfDescriptor(fd, service);
+}
+
 }  // namespace netmeter

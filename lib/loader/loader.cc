@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/membarrier.h>
+#include <netinet/in.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -350,6 +351,7 @@ class Loading {
   absl::Status PinMap(const MapEntry& entry);
   absl::Status SetModes(absl::string_view suffix);
   void SeedProcesses();
+  void AdoptSockets();
   void DecideAccess();
   bool IsUnchanged(uint64_t build_id, uint64_t config_id);
   nm_info MakeInfo();
@@ -1022,6 +1024,10 @@ absl::Status Loading::AttachOne(const LinkEntry& entry) {
 absl::Status Loading::Attach() {
   bool seeded = false;
   for (const LinkEntry& entry : LinksOf(skeleton_.get())) {
+    // New sockets have owners by now; nothing is counted yet.
+    if (!upgrade_ && entry.program == skeleton_->progs.nm_ingress) {
+      AdoptSockets();
+    }
     if (!seeded && !IsTracing(entry.program)) {
       SeedProcesses();
       seeded = true;
@@ -1058,6 +1064,35 @@ void Loading::SeedProcesses() {
       bpf_map_delete_elem(fd, &process.tgid);
     }
   }
+}
+
+// Gives the sockets that are open already to the processes that hold them.
+void Loading::AdoptSockets() {
+  absl::StatusOr<std::string> root = FindCgroupRoot();
+  const int processes = bpf_map__fd(skeleton_->maps.nm_processes);
+  const int owners = bpf_map__fd(skeleton_->maps.nm_owners);
+  ForEachOpenSocket(
+      root.ok() ? *root : "", result_.cgroup, [&](const OpenSocket& socket) {
+        nm_process process;
+        if (bpf_map_lookup_elem(processes, &socket.tgid, &process) != 0) return;
+        const absl::string_view name(
+            reinterpret_cast<const char*>(process.bytes),
+            strnlen(reinterpret_cast<const char*>(process.bytes),
+                    sizeof(process.bytes)));
+        nm_owner owner = {};
+        owner.tgid = socket.tgid;
+        owner.kind = process.kind;
+        owner.series_flags = process.flags;
+        absl::StatusOr<uint32_t> id =
+            NameId(static_cast<nm_kind>(process.kind), std::string(name));
+        owner.service = static_cast<uint16_t>(id.ok() ? *id : NM_NAME_OVERFLOW);
+        if (!id.ok()) owner.kind = NM_KIND_OVERFLOW;
+        // A listener's connections are new sockets: only this one is older.
+        owner.adopted = socket.cookie;
+        if (socket.protocol != IPPROTO_TCP) owner.flags = NM_OWNER_RELEASED;
+        const int fd = socket.fd.get();
+        bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST);
+      });
 }
 
 nm_info Loading::MakeInfo() {

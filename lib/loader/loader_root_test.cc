@@ -184,6 +184,74 @@ TEST_F(LoaderRootTest, LoadCountsAndUnloadLeavesNothing) {
   EXPECT_FALSE(was_loaded);
 }
 
+TEST_F(LoaderRootTest, SocketsThatWereOpenBeforeAreAdopted) {
+  // A child in the cgroup opens sockets, then waits for the load.
+  int ready[2], go[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+    UniqueFd udp(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in here = {};
+    here.sin_family = AF_INET;
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(here);
+    auto* address = reinterpret_cast<sockaddr*>(&here);
+    if (bind(listener.get(), address, sizeof(here)) != 0 ||
+        listen(listener.get(), 5) != 0 ||
+        getsockname(listener.get(), address, &size) != 0 ||
+        write(ready[1], &here.sin_port, 2) != 2) {
+      _exit(1);
+    }
+    char byte;
+    if (read(go[0], &byte, 1) != 1) _exit(2);
+    here.sin_port = htons(8443);
+    if (sendto(udp.get(), "12345", 5, 0, address, sizeof(here)) != 5) _exit(3);
+    UniqueFd accepted(accept(listener.get(), nullptr, nullptr));
+    if (write(accepted.get(), "1234567", 7) != 7) _exit(4);
+    if (read(accepted.get(), &byte, 1) != 0) _exit(5);
+    _exit(0);
+  }
+  uint16_t port = 0;
+  ASSERT_EQ(read(ready[0], &port, 2), 2);
+  config_.proxy_ports = {8443, ntohs(port)};
+  MustLoad();
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  {
+    // The other end is outside of the cgroup.
+    UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = port;
+    ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&to),
+                      sizeof(to)),
+              0);
+    char text[16];
+    EXPECT_EQ(read(client.get(), text, sizeof(text)), 7);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  auto samples = (*meter)->ReadHost();
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  uint64_t payload = 0;
+  for (const Sample& sample : *samples) {
+    EXPECT_EQ(sample.kind, Kind::kBinary) << sample.name;
+    EXPECT_EQ(sample.name, "loader_root_test");
+    payload += sample.tx_payload_bytes;
+  }
+  EXPECT_EQ(payload, 12u);
+  for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
+}
+
 TEST_F(LoaderRootTest, ASecondLoadChangesNothing) {
   MustLoad();
   uint32_t program = 0, again = 0;
@@ -632,6 +700,7 @@ TEST_F(LoaderRootTest, TheControlChannelRegistersAndRefuses) {
   EXPECT_EQ(control(NM_REGISTER, std::string(64, 'a')), 0);
   EXPECT_EQ(control(NM_REGISTER, std::string("\xff\xfe")), 0);
   EXPECT_EQ(control(NM_TAG, "streamer"), 0);
+  EXPECT_EQ(control(NM_SERVICE, "second"), 0);
   EXPECT_EQ(control(NM_REGISTER, ""), EPERM);
   EXPECT_EQ(control(NM_REGISTER, std::string(65, 'a')), EPERM);
   EXPECT_EQ(control(NM_REGISTER, std::string("a\0b", 3)), EPERM);

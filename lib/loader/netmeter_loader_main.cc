@@ -13,6 +13,7 @@
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
 #include "lib/loader/loader.h"
+#include "lib/loader/magma_config.h"
 #include "lib/loader/serve.h"
 #include "lib/loader/status.h"
 
@@ -36,6 +37,8 @@ constexpr char kEpilog[] =
     "  netmeter-loader load --config FILE       names services, ports, destinations\n"
     "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
     "                                           a second, independent meter\n"
+    "  netmeter-loader load --magma-config /etc/magma\n"
+    "                                           names, ports and cloud of Magma\n"
     "  netmeter-loader status --json            for programs\n"
     "  netmeter-loader unload                   takes everything away\n"
     "\n"
@@ -46,6 +49,9 @@ constexpr char kEpilog[] =
     "  max_names: 4096           of services, binaries and destinations\n"
     "  max_processes: 16384      max_sockets: 16384\n"
     "  proxy_ports: [8443]       loopback ports that are counted\n"
+    "  sni_ports: [443, 7443, 7444, 9443, 9444]  TLS names its destination\n"
+    "  destination_suffixes: [.local]            taken off names on the wire\n"
+    "  unknown_destinations: keep                or other, without a suffix\n"
     "  services: []              executables that are services\n"
     "  aliases: {}               executable: service\n"
     "  destinations: []          - {name: cloud, address: 10.0.0.0/8,\n"
@@ -120,7 +126,8 @@ int Main(int argc, char** argv) {
   app.get_formatter()->column_width(34);
 
   Config flags;
-  std::string config_file, pin_dir, cgroup, group;
+  std::string config_file, pin_dir, cgroup, group, magma_config;
+  std::string magma_overrides = "/var/opt/magma/configs";
   uint32_t max_series = 0, max_names = 0;
   bool verbose = false, quiet = false, json = false;
   ServeOptions serve;
@@ -136,6 +143,12 @@ int Main(int argc, char** argv) {
       "--cgroup", cgroup,
       "Count this cgroup v2 directory and all below (default: the root)");
   load->add_option("--config", config_file, "YAML file, see below");
+  load->add_option("--magma-config", magma_config,
+                   "Directory with Magma's service_registry.yml and "
+                   "control_proxy.yml, such as /etc/magma");
+  load->add_option("--magma-overrides", magma_overrides,
+                   "Where Magma looks for newer ones (default "
+                   "/var/opt/magma/configs)");
   CLI::Option* group_option = load->add_option(
       "--group", group, "Group that may read (default netmeter; '': none)");
   CLI::Option* series_option = load->add_option(
@@ -182,6 +195,12 @@ int Main(int argc, char** argv) {
     Config config;
     if (!config_file.empty()) {
       absl::StatusOr<Config> read = ReadConfig(config_file, config);
+      if (!read.ok()) return Fail(read.status());
+      config = *read;
+    }
+    if (!magma_config.empty()) {
+      absl::StatusOr<Config> read =
+          ImportMagmaConfig(magma_config, magma_overrides, config);
       if (!read.ok()) return Fail(read.status());
       config = *read;
     }

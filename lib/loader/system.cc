@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -16,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -312,6 +314,78 @@ std::vector<RunningProcess> RunningProcesses() {
   }
   closedir(dir);
   return processes;
+}
+
+namespace {
+
+// Whether a process is in `cgroup` or below; "" is the root.
+bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
+  std::ifstream file(absl::StrCat("/proc/", tgid, "/cgroup"));
+  std::string line;
+  while (std::getline(file, line)) {
+    if (!absl::StartsWith(line, "0::/")) continue;
+    absl::string_view path = absl::string_view(line).substr(3);
+    return cgroup.empty() ||
+           (absl::StartsWith(path, cgroup) &&
+            (path.size() == cgroup.size() || path[cgroup.size()] == '/'));
+  }
+  return false;
+}
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+}  // namespace
+
+void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
+                       const std::function<void(const OpenSocket&)>& body) {
+  std::string below(absl::StripPrefix(cgroup, root));
+  while (absl::EndsWith(below, "/")) below.pop_back();
+  std::vector<RunningProcess> processes = RunningProcesses();
+  std::sort(processes.begin(), processes.end(),
+            [](const RunningProcess& a, const RunningProcess& b) {
+              return a.tgid > b.tgid;
+            });
+  for (const RunningProcess& process : processes) {
+    if (!IsInCgroup(process.tgid, below)) continue;
+    UniqueFd pidfd(
+        static_cast<int>(syscall(SYS_pidfd_open, process.tgid, 0)));
+    const std::string base = absl::StrCat("/proc/", process.tgid, "/fd");
+    DIR* dir = pidfd.ok() ? opendir(base.c_str()) : nullptr;
+    if (dir == nullptr) continue;
+    while (dirent* entry = readdir(dir)) {
+      int number;
+      char target[16];
+      if (!absl::SimpleAtoi(entry->d_name, &number) ||
+          readlinkat(dirfd(dir), entry->d_name, target, sizeof(target)) < 8 ||
+          memcmp(target, "socket:[", 8) != 0) {
+        continue;
+      }
+      OpenSocket found;
+      found.tgid = process.tgid;
+      found.fd = UniqueFd(
+          static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), number, 0)));
+      int domain = 0;
+      socklen_t size = sizeof(domain), protocol = sizeof(found.protocol),
+                cookie = sizeof(found.cookie);
+      if (!found.fd.ok() ||
+          getsockopt(found.fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) !=
+              0 ||
+          (domain != AF_INET && domain != AF_INET6) ||
+          getsockopt(found.fd.get(), SOL_SOCKET, SO_PROTOCOL, &found.protocol,
+                     &protocol) != 0 ||
+          getsockopt(found.fd.get(), SOL_SOCKET, SO_COOKIE, &found.cookie,
+                     &cookie) != 0) {
+        continue;
+      }
+      body(found);
+    }
+    closedir(dir);
+  }
 }
 
 std::string KernelRelease() {

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,20 @@ struct RunningProcess {
 // The processes of the machine, without kernel threads. Empty in a PID
 // namespace of its own, where the numbers mean nothing to the kernel part.
 std::vector<RunningProcess> RunningProcesses();
+
+struct OpenSocket {
+  uint32_t tgid;    // of a process that has it open
+  uint64_t cookie;  // SO_COOKIE
+  int protocol;     // SO_PROTOCOL
+  UniqueFd fd;      // our own, to the same socket
+};
+
+// Calls body(socket) for every IPv4 and IPv6 socket of the processes in this
+// cgroup and below, once per process that holds it; a process with a higher id
+// comes first, so that a service is before the init that activated it.
+// `cgroup` is below the cgroup2 mount point `root`.
+void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
+                       const std::function<void(const OpenSocket&)>& body);
 
 // The name that an executable has by its thread's name, first argument and
 // /proc/PID/exe: the path that was executed is gone.

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/magma_config.h"
+
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+class BadValue : public std::exception {
+ public:
+  explicit BadValue(std::string text) : text_(std::move(text)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
+};
+
+// The top-level map of a file and its override; empty where there is neither.
+YAML::Node LoadMerged(const std::string& directory,
+                      const std::string& overrides, const std::string& name,
+                      bool* found) {
+  YAML::Node merged(YAML::NodeType::Map);
+  *found = false;
+  for (const std::string& dir : {directory, overrides}) {
+    if (dir.empty()) continue;
+    const std::string path = absl::StrCat(dir, "/", name);
+    struct stat about;
+    if (stat(path.c_str(), &about) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) continue;
+      throw BadValue(
+          std::string(ErrnoStatus(errno, absl::StrCat("read ", path)).message()));
+    }
+    if (!S_ISREG(about.st_mode) || about.st_size > (1 << 20)) {
+      throw BadValue(absl::StrCat(path, ": no regular file of at most 1 MiB"));
+    }
+    YAML::Node file;
+    try {
+      file = YAML::LoadFile(path);
+    } catch (const YAML::Exception& error) {
+      throw BadValue(
+          absl::StrCat(path, ":", error.mark.line + 1, ": ", error.msg));
+    }
+    *found = true;
+    if (file.IsNull()) continue;
+    if (!file.IsMap()) throw BadValue(absl::StrCat(path, ": expected a map"));
+    for (const auto& item : file) merged[item.first.Scalar()] = item.second;
+  }
+  return merged;
+}
+
+std::string Text(const YAML::Node& map, const char* key) {
+  const YAML::Node value = map[key];
+  if (!value || value.IsNull()) return "";
+  if (!value.IsScalar()) {
+    throw BadValue(absl::StrCat("control_proxy.yml: ", key,
+                                ": expected one value"));
+  }
+  return value.Scalar();
+}
+
+uint16_t Port(const YAML::Node& map, const char* key) {
+  const std::string text = Text(map, key);
+  uint32_t port = 0;
+  if (text.empty()) return 0;
+  if (!absl::SimpleAtoi(text, &port) || port < 1 || port > 65535) {
+    throw BadValue(absl::StrCat("control_proxy.yml: ", key, ": '", text,
+                                "' is no port"));
+  }
+  return static_cast<uint16_t>(port);
+}
+
+template <typename T>
+void AddOnce(std::vector<T>* values, const T& value) {
+  if (std::find(values->begin(), values->end(), value) == values->end()) {
+    values->push_back(value);
+  }
+}
+
+void ImportServices(const YAML::Node& registry, Config* config) {
+  const YAML::Node services = registry["services"];
+  if (services && !services.IsNull() && !services.IsMap()) {
+    throw BadValue("service_registry.yml: services: expected a map");
+  }
+  if (services && services.IsMap()) {
+    for (const auto& service : services) {
+      const std::string name = service.first.Scalar();
+      if (name.empty() || name.size() > NM_NAME_BYTES) {
+        throw BadValue(absl::StrCat("service_registry.yml: '", name,
+                                    "': a name has 1 to ", NM_NAME_BYTES,
+                                    " bytes"));
+      }
+      AddOnce(&config->services, name);
+    }
+  }
+  // The registry has no entry for the one, and parts of the other only.
+  for (const char* name : {"mme", "sctpd"}) {
+    AddOnce(&config->services, std::string(name));
+  }
+  config->aliases.emplace("oai_mme", "mme");
+  config->aliases.emplace("agw_of", "mme");
+}
+
+void ImportProxy(const YAML::Node& proxy, Config* config) {
+  if (const uint16_t port = Port(proxy, "local_port")) {
+    config->proxy_ports = {port};
+  }
+  for (const char* key : {"cloud_port", "bootstrap_port"}) {
+    if (const uint16_t port = Port(proxy, key)) {
+      AddOnce(&config->sni_ports, port);
+    }
+  }
+  const std::string cloud = Text(proxy, "cloud_address");
+  if (!cloud.empty()) {
+    config->destination_suffixes.insert(config->destination_suffixes.begin(),
+                                        absl::StrCat("-", cloud));
+  }
+  if (const uint16_t port = Port(proxy, "fluentd_port")) {
+    DestinationRule rule;
+    rule.name = "fluentd";
+    rule.port_first = rule.port_last = port;
+    rule.protocol = IPPROTO_TCP;
+    config->destinations.push_back(rule);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
+                                         const std::string& overrides,
+                                         const Config& config) {
+  Config result = config;
+  try {
+    bool has_registry = false, has_proxy = false;
+    const YAML::Node registry = LoadMerged(
+        directory, overrides, "service_registry.yml", &has_registry);
+    const YAML::Node proxy =
+        LoadMerged(directory, overrides, "control_proxy.yml", &has_proxy);
+    if (!has_registry && !has_proxy) {
+      return absl::NotFoundError(absl::StrCat(
+          directory,
+          " holds neither service_registry.yml nor control_proxy.yml"));
+    }
+    ImportServices(registry, &result);
+    ImportProxy(proxy, &result);
+  } catch (const BadValue& error) {
+    return absl::InvalidArgumentError(error.what());
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory, ": ", error.msg));
+  }
+  absl::Status status = CheckConfig(result);
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory, ": ", status.message()));
+  }
+  return result;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/magma_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class MagmaConfigTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char dir[] = "/tmp/netmeter-magma-XXXXXX";
+    ASSERT_NE(mkdtemp(dir), nullptr);
+    dir_ = dir;
+    overrides_ = dir_ + "/overrides";
+    ASSERT_EQ(mkdir(overrides_.c_str(), 0755), 0);
+  }
+  void TearDown() override {
+    for (const std::string& dir : {overrides_, dir_}) {
+      for (const char* name : {"service_registry.yml", "control_proxy.yml"}) {
+        unlink((dir + "/" + name).c_str());
+      }
+      rmdir(dir.c_str());
+    }
+  }
+  void Write(const std::string& path, const std::string& text) {
+    std::ofstream(path) << text;
+  }
+  absl::StatusOr<Config> Import() {
+    return ImportMagmaConfig(dir_, overrides_, Config());
+  }
+  std::string Error() {
+    absl::StatusOr<Config> config = Import();
+    return config.ok() ? "accepted" : std::string(config.status().message());
+  }
+  std::string dir_, overrides_;
+};
+
+TEST_F(MagmaConfigTest, ReadsWhatMagmaShips) {
+  Write(dir_ + "/service_registry.yml",
+        "services:\n"
+        "  magmad: {ip_address: 127.0.0.1, port: 50052}\n"
+        "  envoy_controller: {ip_address: 127.0.0.1, port: 50081}\n");
+  Write(dir_ + "/control_proxy.yml",
+        "nghttpx_log_level: INFO\nlocal_port: 8444\n"
+        "cloud_address: controller.magma.test\ncloud_port: 7443\n"
+        "bootstrap_address: bootstrapper-controller.magma.test\n"
+        "bootstrap_port: 7444\nfluentd_address: fluentd.magma.test\n"
+        "fluentd_port: 24224\nproxy_cloud_connections: True\n");
+  absl::StatusOr<Config> config = Import();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->services,
+              ElementsAre("magmad", "envoy_controller", "mme", "sctpd"));
+  EXPECT_EQ(config->aliases.at("oai_mme"), "mme");
+  EXPECT_EQ(config->aliases.at("agw_of"), "mme");
+  EXPECT_THAT(config->proxy_ports, ElementsAre(8444));
+  EXPECT_THAT(config->sni_ports, Contains(7443));
+  EXPECT_THAT(config->destination_suffixes,
+              ElementsAre("-controller.magma.test", ".local"));
+  ASSERT_EQ(config->destinations.size(), 1u);
+  EXPECT_EQ(config->destinations[0].name, "fluentd");
+  EXPECT_EQ(config->destinations[0].port_first, 24224);
+}
+
+TEST_F(MagmaConfigTest, AnOverrideReplacesWholeKeys) {
+  Write(dir_ + "/service_registry.yml", "services: {a: {}, b: {}}\n");
+  Write(overrides_ + "/service_registry.yml", "services: {c: {}}\n");
+  Write(dir_ + "/control_proxy.yml", "local_port: 1\ncloud_address: x\n");
+  Write(overrides_ + "/control_proxy.yml", "cloud_address: y\n");
+  absl::StatusOr<Config> config = Import();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->services, ElementsAre("c", "mme", "sctpd"));
+  EXPECT_THAT(config->proxy_ports, ElementsAre(1));
+  EXPECT_THAT(config->destination_suffixes, ElementsAre("-y", ".local"));
+}
+
+TEST_F(MagmaConfigTest, MissingAndBrokenFilesAreClearErrors) {
+  EXPECT_THAT(Error(), HasSubstr("holds neither"));
+  Write(dir_ + "/control_proxy.yml", "local_port: many\n");
+  EXPECT_THAT(Error(), HasSubstr("local_port: 'many' is no port"));
+  Write(dir_ + "/control_proxy.yml", "local_port: [1]\n");
+  EXPECT_THAT(Error(), HasSubstr("expected one value"));
+  Write(dir_ + "/control_proxy.yml", "a: [\n");
+  EXPECT_THAT(Error(), HasSubstr("control_proxy.yml:"));
+  Write(dir_ + "/control_proxy.yml", "- a\n");
+  EXPECT_THAT(Error(), HasSubstr("expected a map"));
+  Write(dir_ + "/control_proxy.yml", "");
+  EXPECT_EQ(Error(), "accepted");
+  Write(dir_ + "/service_registry.yml", "services: [a]\n");
+  EXPECT_THAT(Error(), HasSubstr("services: expected a map"));
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
