@@ -393,11 +393,14 @@ __attribute__((noinline)) int nm_read_chunk(struct __sk_buff *skb,
   sk = bpf_sk_fullsock(sk);
   if (!sk) return NM_NAMING_NONE;
   naming = bpf_sk_storage_get(&nm_namings, sk, 0, 0);
-  /* 64 bits, and in one place: older verifiers forget bounds of 32-bit spills. */
+  if (!naming || size < 1) return NM_NAMING_NONE;
   if (size > sizeof(chunk)) size = sizeof(chunk);
+  /* Verifiers before 6.12 learn no lower bound from a comparison with 0. */
+  size--;
   barrier_var(size);
-  if (!naming || size < 1 || size > sizeof(chunk)) return NM_NAMING_NONE;
+  size = (size & (sizeof(chunk) - 1)) + 1;
   if (bpf_skb_load_bytes(skb, offset, chunk, size)) return NM_NAMING_NONE;
+  barrier_var(size); /* or the bound of the loop is optimized away */
   for (__u32 i = 0; i < sizeof(chunk); i++) {
     if (i >= size) break;
     nm_naming_byte(naming, chunk[i]);
