@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The documentation says what the tree does.
+
+bazel test //test/docs:docs_test, or, after a build, test/docs/docs_test.py.
+
+Comments in README.md tell what a block or a table is compared with:
+
+  <!-- file: PATH -->       the next fence is the file, byte for byte
+  <!-- excerpt: PATH -->    the next fence is part of the file's comment
+  <!-- yaml keys: PATH -->  the next table lists the keys that PATH reads
+  <!-- metrics: PATH -->    the next table lists the metrics that PATH names
+  <!-- messages: PATH -->   every message of the next table is said below PATH
+"""
+
+import functools
+import os
+import re
+import subprocess
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+# program -> label of it, in our data
+PROGRAMS = {
+    "netmeter-loader": "lib/loader/netmeter-loader",
+    "netmeter": "lib/tools/netmeter",
+}
+# Ours, too, but not built: their options stand in their text.
+SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/benchmark.sh", "test/install_packages.sh")
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        return file.read()
+
+
+@functools.lru_cache(maxsize=None)
+def tree():
+    """Every file that is, or is about to be, in the repository."""
+    # An index or a clone of another user's is no reason to see nothing.
+    git = ["git", "-c", "safe.directory=*", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        names = subprocess.run(git, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        files = [name for name in os.fsdecode(names).split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        files = []
+        for folder, folders, found in os.walk(ROOT):
+            folders[:] = [f for f in folders if f not in (".git", "__pycache__") and not f.startswith("bazel-")]
+            files += [os.path.relpath(os.path.join(folder, name), ROOT) for name in found]
+    return sorted(name for name in set(files) if os.path.isfile(os.path.join(ROOT, name)))
+
+
+def documents():
+    return [name for name in tree() if name.endswith(".md")]
+
+
+def fences(text):
+    """(language, body, number of the line) of each fence."""
+    return [
+        (match.group(1), match.group(2), text.count("\n", 0, match.start()) + 1)
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+    ]
+
+
+def without_fences(text):
+    return re.sub(r"^```\w*\n.*?^```$", lambda m: "\n" * m.group(0).count("\n"), text, flags=re.M | re.S)
+
+
+def marked(text, kind):
+    """(path, what follows the comment) of each <!-- kind: path -->."""
+    return [
+        (match.group(1), text[match.end():])
+        for match in re.finditer(rf"^<!-- {kind}: (\S+) -->\n", text, re.M)
+    ]
+
+
+def marked_fence(rest):
+    match = re.match(r"```\w*\n(.*?)^```$", rest, re.M | re.S)
+    assert match, "no fence follows the comment: " + rest[:60]
+    return match.group(1)
+
+
+def marked_rows(rest):
+    """The cells of the table that begins here, without its head."""
+    lines = []
+    for line in rest.split("\n"):
+        if not line.startswith("|"):
+            break
+        lines.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    assert len(lines) > 2, "no table follows the comment: " + rest[:60]
+    return lines[2:]
+
+
+def table_after_heading(text, heading):
+    """The first table of a section."""
+    _, found, section = text.partition(f"\n## {heading}\n")
+    assert found, f"no section {heading}"
+    return marked_rows(section[re.search(r"^\|", section, re.M).start():])
+
+
+def code(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def program(name):
+    path = PROGRAMS[name]
+    runfiles = os.environ.get("TEST_SRCDIR")
+    folders = [os.path.join(runfiles, os.environ["TEST_WORKSPACE"])] if runfiles else [os.path.join(ROOT, "bazel-bin")]
+    for folder in folders:
+        if os.access(os.path.join(folder, path), os.X_OK):
+            return os.path.join(folder, path)
+    raise AssertionError(f"{path} is not in {folders}: bazel build //...")
+
+
+@functools.lru_cache(maxsize=None)
+def options(name, subcommand=None):
+    """The options that --help tells; subcommands by the key None."""
+    command = [program(name)] + ([subcommand] if subcommand else []) + ["--help"]
+    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60)
+    # What an option's description mentions is no option of this command.
+    found = re.findall(r"^ +((?:-\w,)?--[a-z-]+)", result.stdout.decode(), re.M)
+    return {option for text in found for option in OPTION.findall(text)}
+
+
+@functools.lru_cache(maxsize=None)
+def subcommands(name):
+    text = subprocess.run([program(name), "--help"], check=True, stdout=subprocess.PIPE, timeout=60).stdout.decode()
+    _, _, section = text.partition("Subcommands:\n")
+    return re.findall(r"^  ([a-z-]+)", section.partition("\n\n")[0], re.M)
+
+
+def slug(heading):
+    """GitHub's anchor of a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+class DocsTest(unittest.TestCase):
+    def test_readme_shows_files_byte_for_byte(self):
+        shown = marked(read("README.md"), "file")
+        self.assertIn("examples/embed.cc", [path for path, _ in shown])
+        for path, rest in shown:
+            self.assertEqual(marked_fence(rest), read(path), path)
+
+    def test_embedding_takes_25_lines(self):
+        self.assertLessEqual(read("examples/embed.cc").count("\n"), 25)
+
+    def test_readme_excerpts_are_in_their_files(self):
+        for path, rest in marked(read("README.md"), "excerpt"):
+            comment = "".join(
+                re.sub(r"^//( {3})?", "", line) + "\n" for line in read(path).split("\n") if line.startswith("//")
+            )
+            self.assertIn(marked_fence(rest), comment, path)
+
+    def test_relative_links_resolve(self):
+        for document in documents():
+            for line, text in enumerate(without_fences(read(document)).split("\n"), 1):
+                for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text):
+                    if re.match(r"[a-z]+:", target):
+                        continue
+                    path, _, anchor = target.partition("#")
+                    there = os.path.normpath(os.path.join(os.path.dirname(document), path)) if path else document
+                    with self.subTest(document=document, line=line, target=target):
+                        self.assertTrue(os.path.exists(os.path.join(ROOT, there)), there)
+                        if anchor:
+                            headings = re.findall(r"^#+ (.*)$", without_fences(read(there)), re.M)
+                            self.assertIn(anchor, [slug(heading) for heading in headings])
+
+    def test_every_document_has_closed_fences_and_even_tables(self):
+        for document in documents():
+            text = read(document)
+            self.assertEqual(len(re.findall(r"^```", text, re.M)) % 2, 0, document)
+            width = None
+            for line, row in enumerate(without_fences(text).split("\n"), 1):
+                cells = len(re.split(r"(?<!\\)\|", row)) if row.startswith("|") else None
+                if width is not None and cells is not None:
+                    self.assertEqual(cells, width, f"{document}:{line}: {row}")
+                width = cells
+
+    def test_every_header_is_in_the_guide(self):
+        readme = read("README.md")
+        for name in tree():
+            if re.fullmatch(r"include/netmeter/\w+\.h", name):
+                self.assertTrue(f"]({name})" in readme, f"{name} is not in README.md")
+
+    def commands(self):
+        """(place, text) of each line of code in README.md that may be a command."""
+        readme = read("README.md")
+        for _, body, line in fences(readme):
+            for number, text in enumerate(body.split("\n"), line + 1):
+                yield f"README.md:{number}", text
+        for number, text in enumerate(without_fences(readme).split("\n"), 1):
+            for span in code(text):
+                yield f"README.md:{number}", span
+
+    def test_options_in_readme_exist(self):
+        seen = 0
+        for place, text in self.commands():
+            found = OPTION.findall(text)
+            called = re.match(r"(?:[$#] )?netmeter-loader +([a-z][a-z-]*)", text)
+            if called:
+                self.assertIn(called.group(1), subcommands("netmeter-loader"), place)
+            if not found:
+                continue
+            seen += 1
+            with self.subTest(place=place, text=text):
+                script = next((name for name in SCRIPTS if name in text), None)
+                match = re.search(r"(?:^|[\s/=`#$])(netmeter(?:-[a-z]+)?)(?: +([a-z][a-z-]*))?(?=\s|$|,)", text)
+                if script:
+                    self.assertEqual([o for o in found if o not in read(script)], [], script)
+                elif match:
+                    name, subcommand = match.groups()
+                    if name == "netmeter" and subcommand not in subcommands(name):
+                        continue  # the group's name: groupadd --system netmeter
+                    self.assertIn(name, PROGRAMS, "add it to PROGRAMS, and to data in BUILD.bazel")
+                    if subcommand:
+                        self.assertIn(subcommand, subcommands(name))
+                    known = options(name, subcommand)
+                    self.assertEqual([o for o in found if o not in known], [], f"{name} {subcommand or ''} --help")
+                elif text.startswith("--"):
+                    known = set().union(*(options(n, s) for n in PROGRAMS for s in [None] + subcommands(n)))
+                    self.assertEqual([o for o in found if o not in known], [], "in no --help")
+        self.assertGreater(seen, 10)
+
+    def test_subcommands_of_the_loader_are_in_readme(self):
+        for subcommand in subcommands("netmeter-loader"):
+            self.assertIn(f"netmeter-loader {subcommand}", read("README.md"))
+
+    def test_yaml_keys_are_those_that_the_loader_reads(self):
+        tables = marked(read("README.md"), "yaml keys")
+        self.assertEqual(len(tables), 1)
+        for path, rest in tables:
+            known = re.findall(r'\bkey == "(\w+)"', read(path))
+            self.assertEqual(sorted(code(row[0])[0] for row in marked_rows(rest)), sorted(known))
+            for language, body, line in fences(read("README.md")):
+                if language == "yaml":
+                    for key in re.findall(r"^(\w+):", body, re.M):
+                        self.assertIn(key, known, f"README.md:{line}")
+                    for rule in re.findall(r"^ *- *\{(.*)\}", body, re.M):
+                        for key in re.findall(r"(\w+): ", rule):
+                            self.assertIn(key, known, f"README.md:{line}")
+
+    def test_defaults_of_the_configuration_are_those_of_the_code(self):
+        ((path, rest),) = marked(read("README.md"), "yaml keys")
+        header = read(path.replace(".cc", ".h"))
+        for row in marked_rows(rest):
+            key, default = code(row[0])[0], row[1].strip("`")
+            match = re.search(rf" {key} = ([^;]+);", header)
+            if match and key not in ("name", "address", "port", "protocol"):
+                value = match.group(1).strip('"').replace("{", "[").replace("}", "]")
+                self.assertEqual(default, value, key)
+
+    def test_metrics_are_those_of_the_header(self):
+        for path, rest in marked(read("README.md"), "metrics"):
+            names = {code(row[0])[0] for row in marked_rows(rest)}
+            # "gauge: ..., without labels" stands between the first and the others.
+            comment = "\n".join(line for line in read(path).split("\n") if line.startswith("//"))
+            families = re.findall(r"^//   ((?:magma|linux|netmeter)_\w+)\b", comment, re.M)
+            self.assertEqual(names, set(families))
+
+    def test_messages_are_said(self):
+        for folder, rest in marked(read("README.md"), "messages"):
+            source = ""
+            for name in tree():
+                if name.startswith(folder + "/") and name.endswith((".cc", ".h")) and not name.endswith("_test.cc"):
+                    source += read(name)
+            # What the compiler joins, and StrCat().
+            source = re.sub(r'"(?:\s*\n\s*)"', "", source)
+            for row in marked_rows(rest):
+                for message in code(row[0]):
+                    for part in message.split("…"):
+                        self.assertTrue(part.replace("\\|", "|") in source, f"nobody says: {part}")
+
+    def test_programs_of_the_kernel_part_are_listed(self):
+        source = read("bpf/netmeter.bpf.c")
+        known = {
+            name: section
+            for section, name in re.findall(r'SEC\("([^"]+)"\)\s*int\s+(?:BPF_PROG\()?(nm_\w+)', source)
+        }
+        rows = table_after_heading(read("bpf/README.md"), "Programs")
+        self.assertEqual({code(row[0])[0]: code(row[1])[0] for row in rows}, known)
+
+    def test_maps_of_the_kernel_part_are_listed(self):
+        known = re.findall(r'^\} (nm_\w+) SEC\("\.maps"\);', read("bpf/maps.bpf.h"), re.M)
+        rows = table_after_heading(read("bpf/README.md"), "Maps")
+        self.assertEqual([code(row[0])[0] for row in rows], sorted_like(known, rows))
+        self.assertEqual(len(rows), len(known))
+
+    def test_counts_of_the_kernel_part_are_right(self):
+        words = {"ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
+                 "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20}
+        text = read("bpf/README.md")
+        programs, maps = re.search(r"One BPF object of (\w+) programs and (\w+) maps", text).groups()
+        self.assertEqual(words[programs], len(table_after_heading(text, "Programs")))
+        self.assertEqual(words[maps], len(table_after_heading(text, "Maps")))
+
+    def test_newest_version_is_that_of_the_library(self):
+        newest = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.M).group(1)
+        version = re.search(r'kVersion\[\] = "([^"]+)"', read("lib/core/version.h")).group(1)
+        self.assertEqual(newest, version)
+
+    def test_no_file_names_a_folder_of_a_build_machine(self):
+        # Where this tree stands, Bazel's folders, and people's homes.
+        patterns = [r"/home/(?!\*)\w", r"/Users/\w", r"/_bazel_\w", r"/execroot/[a-z]", r"/root/\.cache"]
+        if ROOT.count("/") > 1:
+            patterns.append(re.escape(ROOT) + r"\b")
+        pattern = re.compile("|".join(patterns).encode())
+        found = []
+        for name in tree():
+            if name == os.path.relpath(os.path.realpath(__file__), ROOT):
+                continue
+            with open(os.path.join(ROOT, name), "rb") as file:
+                for number, line in enumerate(file, 1):
+                    if pattern.search(line):
+                        found.append(f"{name}:{number}: {os.fsdecode(line.strip())}")
+        self.assertEqual(found, [])
+
+
+def sorted_like(names, rows):
+    """names in the order of the table, unknown ones last."""
+    order = [code(row[0])[0] for row in rows]
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+
+
+if __name__ == "__main__":
+    unittest.main()
