@@ -87,10 +87,11 @@ NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 5 * 1 + 7);
 struct nm_naming {
   nm_u32 remaining; /* bytes of the frame, or of the record */
   nm_u32 position;  /* within what is being read */
-  nm_u32 saved;     /* ... when the frame ended in the middle of it */
+  nm_u32 saved;     /* ... when the frame ended in the middle of it; TLS:
+                       bytes left of the hello */
   nm_u32 value;     /* a number, or the length of a string */
   nm_u32 skip;
-  nm_u32 extensions; /* bytes left of all TLS extensions */
+  nm_u32 extensions; /* bytes left of all TLS extensions, then of the name */
   nm_u32 record_length;
   nm_u32 total; /* bytes seen */
   nm_u8 protocol;

@@ -117,7 +117,14 @@ static __always_inline void nm_h2_byte(struct nm_naming *n, nm_u8 c) {
         n->state = n->frame_flags & NM_H2_FLAG_PADDED     ? NM_H2_PAD_LENGTH
                    : n->frame_flags & NM_H2_FLAG_PRIORITY ? NM_H2_PRIORITY
                                                           : NM_HPACK_FIELD;
-        if (!n->remaining) n->result = NM_NAMING_NONE;
+        if (!n->remaining) {
+          /* No fields yet; they follow in CONTINUATION frames. */
+          n->saved = 0;
+          if (n->state == NM_HPACK_FIELD)
+            nm_h2_frame_end(n);
+          else
+            n->result = NM_NAMING_NONE;
+        }
       } else {
         n->state = n->remaining ? NM_H2_SKIP : NM_H2_FRAME;
       }
@@ -177,7 +184,8 @@ static __always_inline void nm_h2_byte(struct nm_naming *n, nm_u8 c) {
     }
 
     case NM_HPACK_INDEX:
-      if (n->shift > 14) {
+      /* 32 bits, as the size of a table has. */
+      if (n->shift > 28) {
         n->result = NM_NAMING_NONE;
         break;
       }
@@ -292,6 +300,13 @@ static __always_inline void nm_tls_byte(struct nm_naming *n, nm_u8 c) {
   }
   n->remaining--;
 
+  if (n->state != NM_TLS_TYPE && --n->saved == 0) {
+    /* The last byte of the hello: it can only be that of the name. */
+    if (n->state != NM_TLS_NAME || n->position + 1 != n->extensions) {
+      n->result = NM_NAMING_NONE;
+      return;
+    }
+  }
   if (n->skip) {
     n->skip--;
     return;
@@ -302,7 +317,8 @@ static __always_inline void nm_tls_byte(struct nm_naming *n, nm_u8 c) {
     case NM_TLS_TYPE:
       if (n->position < 4) break;
       /* client_hello; more than a maximum of sense is none. */
-      if (n->value >> 24 != 1 || (n->value & 0xffffff) > 65536) {
+      n->saved = n->value & 0xffffff;
+      if (n->value >> 24 != 1 || !n->saved || n->saved > 65536) {
         n->result = NM_NAMING_NONE;
         break;
       }
@@ -330,6 +346,7 @@ static __always_inline void nm_tls_byte(struct nm_naming *n, nm_u8 c) {
 
       if (n->position < 4) break;
       if (n->value >> 16 == 0) { /* server_name */
+        n->extensions = length;
         n->value = 0;
         nm_tls_skip(n, NM_TLS_NAME_LIST);
         break;
@@ -346,7 +363,8 @@ static __always_inline void nm_tls_byte(struct nm_naming *n, nm_u8 c) {
     case NM_TLS_NAME_LIST:
       if (n->position < 5) break;
       /* host_name is the only type there is. */
-      if ((n->value >> 16 & 0xff) != 0 || !(n->value & 0xffff)) {
+      if ((n->value >> 16 & 0xff) != 0 || !(n->value & 0xffff) ||
+          (n->value & 0xffff) + 5 > n->extensions) {
         n->result = NM_NAMING_NONE;
         break;
       }

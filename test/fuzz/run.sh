@@ -1,0 +1,122 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
+# ubsan. TARGET is h2, tls, infer, wire_name or config; all if none is given.
+#
+#   --runs N      executions of each (default: as many as take a few seconds)
+#   --seconds N   as long as that each, instead
+#   --seed N      of libFuzzer's random numbers (default 1, so that two runs do
+#                 the same; 0: another one each time)
+#   --keep DIR    compile, and keep what was found, there
+#
+# The seeds are in corpus/, by real clients (record_client.py). A finding is
+# printed, and the input kept. The last line is "N passed, N failed", one per
+# target; exits with 0 if none failed. 10 million executions of each parser:
+#
+#   test/fuzz/run.sh --runs 10000000 h2 tls infer
+set -uo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
+cd "$root" || exit 1
+usage() { sed -n '3,17s/^# \{0,1\}//p' test/fuzz/run.sh; }
+
+# TARGET: its sources, libraries, default executions, longest input
+declare -A sources=(
+  [h2]=lib/core/wire_name.cc
+  [tls]=''
+  [infer]=lib/loader/infer.cc
+  [wire_name]=lib/core/wire_name.cc
+  [config]='lib/loader/config.cc lib/core/status_util.cc'
+)
+declare -A libraries=(
+  [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]=''
+  [infer]='-labsl_strings -labsl_throw_delegate'
+  [wire_name]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
+  [config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
+)
+declare -A default_runs=([h2]=200000 [tls]=200000 [infer]=200000 [wire_name]=200000 [config]=10000)
+declare -A longest=([h2]=512 [tls]=2048 [infer]=1024 [wire_name]=96 [config]=2048)
+
+runs='' seconds='' seed=1 keep='' targets=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --runs | --seconds | --seed)
+      [[ ${2:-} =~ ^[0-9]+$ ]] || { echo "run.sh: $1 needs a number" >&2; exit 2; }
+      printf -v "${1#--}" %s "$2"; shift 2 ;;
+    --keep) keep=${2:?--keep needs a folder}; shift 2 ;;
+    *)
+      [[ $1 =~ ^[a-z]([a-z0-9_]*)$ && -v sources[$1] ]] || { echo "run.sh: no option or target: $1 (--help tells)" >&2; exit 2; }
+      targets+=("$1"); shift ;;
+  esac
+done
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls infer wire_name config)
+
+if [ -n "$keep" ]; then
+  mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1
+else
+  work=$(mktemp -d "${TMPDIR:-/tmp}/netmeter-fuzz.XXXXXX") || exit 1
+fi
+child='' passed=0 failed=0
+# shellcheck disable=SC2317 # by trap
+cleanup() {
+  if [ -n "$child" ]; then kill "$child" 2> /dev/null; wait "$child" 2> /dev/null; fi
+  if [ -z "$keep" ] && [ "$failed" = 0 ]; then rm -rf "$work"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# in_background LOG COMMAND...: so that a signal is not waited for.
+in_background() {
+  local log=$1 status=0
+  shift
+  "$@" > "$log" 2>&1 < /dev/null &
+  child=$!
+  wait "$child" || status=$?
+  child=
+  return $status
+}
+
+stat_of() { awk -v name="stat::$1:" '$1 == name { print $2 }' "$2"; }
+
+for target in "${targets[@]}"; do
+  log=$work/$target.log
+  # shellcheck disable=SC2086 # lists of words
+  if ! in_background "$log" clang++ -std=c++17 -O2 -g -fno-omit-frame-pointer \
+    -Wall -Wextra -Werror -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+    -iquote . -I include "test/fuzz/fuzz_$target.cc" ${sources[$target]} \
+    -o "$work/fuzz_$target" ${libraries[$target]}; then
+    cat "$log"
+    echo "FAILED fuzz_$target: does not compile"
+    failed=$((failed + 1))
+    continue
+  fi
+  if [ -n "$seconds" ]; then
+    limit=-max_total_time=$seconds
+  else
+    limit=-runs=${runs:-${default_runs[$target]}}
+  fi
+  mkdir -p "$work/$target"
+  started=$SECONDS
+  if in_background "$log" env ASAN_OPTIONS=strict_string_checks=1 \
+    UBSAN_OPTIONS=print_stacktrace=1 \
+    "$work/fuzz_$target" "$limit" "-seed=$seed" "-max_len=${longest[$target]}" -timeout=10 \
+    -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 -reload=0 "-artifact_prefix=$work/$target-" \
+    "$work/$target" "test/fuzz/corpus/$target"; then
+    done_runs=$(stat_of number_of_executed_units "$log")
+    # A fuzzer that ended early, or had no seeds, has shown nothing.
+    if [ -z "$seconds" ] && [ "${done_runs:-0}" -lt "${limit#-runs=}" ]; then
+      echo "FAILED fuzz_$target: ${done_runs:-0} executions only"
+      failed=$((failed + 1))
+      continue
+    fi
+    echo "passed fuzz_$target: $done_runs executions in $((SECONDS - started)) s, $(stat_of average_exec_per_sec "$log") a second"
+    passed=$((passed + 1))
+  else
+    grep -v '^#[0-9]' "$log" | tail -n 60
+    echo "FAILED fuzz_$target: the input is $(ls "$work/$target-"* 2> /dev/null || echo 'not there'), the log $log"
+    failed=$((failed + 1))
+  fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
