@@ -24,8 +24,11 @@ TEST_PACKAGES=(
   # the kernels of test/kernels
   qemu-system-x86 busybox-static dash cpio xz-utils zstd
   debian-archive-keyring
-  # second opinions: promtool, a sniffer, system call counts
-  prometheus tcpdump strace
+  # second opinions: Prometheus and promtool, a client as magmad, a sniffer,
+  # system call counts
+  prometheus python3-grpcio python3-protobuf tcpdump strace
+  # real clients and a real proxy; Python's from PyPI
+  nghttp2-proxy golang-go openssl iptables python3-venv python3-pip libclang-rt-14-dev
 )
 
 die() { echo "install_packages.sh: $*" >&2; exit 1; }

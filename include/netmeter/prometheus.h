@@ -20,6 +20,8 @@
 //   netmeter_wire_bytes_total        {kind, name, destination, transport,
 //   netmeter_wire_packets_total      path, direction="tx" or "rx"}
 //   netmeter_tcp_retransmitted_bytes_total  {kind, name, destination}
+//   netmeter_pending_bytes           gauge {name, path, direction}: not yet in
+//                                    the totals above
 //   netmeter_series                  gauges, without labels
 //   netmeter_series_limit
 //   netmeter_lost_total              {reason}

@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -145,12 +146,17 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(const std::string& path) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
+  // A process with a periodic timer is interrupted again and again: the time
+  // limit is for all tries together.
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::seconds(kSocketTimeoutSeconds);
   ssize_t received;
   do {
     received = recvmsg(fd.get(), &message, MSG_CMSG_CLOEXEC);
-  } while (received < 0 && errno == EINTR);
+  } while (received < 0 && errno == EINTR &&
+           std::chrono::steady_clock::now() < deadline);
   if (received < 0) {
-    return ErrnoStatus(errno == EAGAIN ? ETIMEDOUT : errno, what);
+    return ErrnoStatus(errno == EAGAIN || errno == EINTR ? ETIMEDOUT : errno, what);
   }
   if (received == 0) {
     return absl::NotFoundError(absl::StrCat(path, " has no meter"));

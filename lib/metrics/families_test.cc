@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/prometheus/families.h"
+#include "lib/metrics/families.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <prometheus/text_serializer.h>
 
 #include <string>
 #include <vector>
+
+#include "lib/metrics/exposition.h"
 
 namespace netmeter {
 namespace internal {
@@ -16,12 +17,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string Text(const std::vector<prometheus::MetricFamily>& families) {
-  return prometheus::TextSerializer().Serialize(families);
+std::string Text(const std::vector<Family>& families) {
+  return ToText(families, TextFormat::kPrometheus);
 }
 
-std::vector<std::string> Names(
-    const std::vector<prometheus::MetricFamily>& families) {
+std::vector<std::string> Names(const std::vector<Family>& families) {
   std::vector<std::string> names;
   for (const auto& family : families) names.push_back(family.name);
   return names;
@@ -142,8 +142,10 @@ TEST(Families, RetransmissionsAreThoseOfTcp) {
 
 TEST(Families, NeverHaveALabelCalledService) {
   for (const auto& family : FamiliesOfHost(MixedSamples(), Health())) {
-    for (const auto& metric : family.metric) {
-      for (const auto& label : metric.label) EXPECT_NE(label.name, "service");
+    for (const Metric& metric : family.metrics) {
+      for (const Label& label : metric.labels) {
+        EXPECT_STRNE(label.name, "service");
+      }
     }
   }
 }
@@ -185,12 +187,30 @@ TEST(Families, LabelsAreValidUtf8AndEqualOnesAreSummed) {
   EXPECT_THAT(text, HasSubstr("service_name=\"caf\xc3\xa9\""));
 }
 
-TEST(Families, LargeValuesAreExactUpTo53Bits) {
-  Sample sample =
-      MakeSample(Kind::kService, "mme", "", Transport::kTcp, Path::kDirect);
-  sample.tx_payload_bytes = (uint64_t{1} << 53) - 1;
-  const auto families = FamiliesOfService({sample});
-  EXPECT_EQ(families[1].metric[0].counter.value, 9007199254740991.0);
+TEST(Families, TextsNeedNoEscapingAndCountersAreCalledTotal) {
+  for (const Family& family : FamiliesOfHost(MixedSamples(), Health())) {
+    const std::string name = family.name;
+    const bool total =
+        name.size() > 6 && name.compare(name.size() - 6, 6, "_total") == 0;
+    EXPECT_EQ(total, family.type == Family::Type::kCounter) << name;
+    for (const char* c = family.help; *c != 0; ++c) {
+      EXPECT_TRUE(*c >= ' ' && *c < 0x7f && *c != '"' && *c != '\\') << name;
+    }
+  }
+}
+
+TEST(Families, UnregisteredAreWhatNoServicePublishes) {
+  std::vector<Sample> samples = MixedSamples();
+  samples[0].registered = true;
+  samples[1].registered = true;
+  samples = Unregistered(samples);
+  ASSERT_EQ(samples.size(), 4u);
+  for (const Sample& sample : samples) EXPECT_NE(sample.name, "mme");
+}
+
+TEST(Families, OfNoMeterAreAnError) {
+  EXPECT_THAT(Names(Collect(nullptr, FamilyScope::kHost)),
+              ElementsAre("netmeter_up"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <utility>
 
+#include "lib/metrics/families.h"
 #include "lib/prometheus/families.h"
 #include "netmeter/prometheus.h"
 
@@ -13,17 +14,9 @@ PrometheusCollectable::PrometheusCollectable(std::shared_ptr<const Meter> meter,
 PrometheusCollectable::~PrometheusCollectable() = default;
 
 std::vector<prometheus::MetricFamily> PrometheusCollectable::Collect() const {
-  if (meter_ == nullptr) return internal::FamiliesOfError();
-  if (scope_ == Scope::kService) {
-    const auto samples = meter_->ReadService();
-    if (!samples.ok()) return internal::FamiliesOfError();
-    return internal::FamiliesOfService(*samples);
-  }
-  const auto samples = meter_->ReadHost();
-  if (!samples.ok()) return internal::FamiliesOfError();
-  const auto health = meter_->ReadHealth();
-  if (!health.ok()) return internal::FamiliesOfError();
-  return internal::FamiliesOfHost(*samples, *health);
+  return internal::ToPrometheus(internal::Collect(
+      meter_.get(), scope_ == Scope::kService ? internal::FamilyScope::kService
+                                              : internal::FamilyScope::kHost));
 }
 
 }  // namespace netmeter

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Samples as Prometheus families: the one place with the names of metrics and
-// of labels. See netmeter/prometheus.h for the list.
+// Families in the types of prometheus-cpp.
 //
 // Threads: any.
 
@@ -11,19 +10,13 @@
 
 #include <vector>
 
-#include "netmeter/meter.h"
+#include "lib/metrics/families.h"
 
 namespace netmeter {
 namespace internal {
 
-// netmeter_up, alone.
-std::vector<prometheus::MetricFamily> FamiliesOfError();
-
-std::vector<prometheus::MetricFamily> FamiliesOfService(
-    const std::vector<Sample>& samples);
-
-std::vector<prometheus::MetricFamily> FamiliesOfHost(
-    const std::vector<Sample>& samples, const Health& health);
+std::vector<prometheus::MetricFamily> ToPrometheus(
+    std::vector<Family> families);
 
 }  // namespace internal
 }  // namespace netmeter

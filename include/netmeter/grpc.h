@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// For programs with gRPC: a Service303 server, which magmad polls for metrics,
+// and names for the destinations of channels.
+//
+//   netmeter::Service303Options options;
+//   options.name = "subscriberdb";
+//   options.version = "1.9.0";
+//   netmeter::Service303 service303(meter, options);  // see meter.h
+//   grpc::ServerBuilder builder;
+//   builder.RegisterService(&service303);  // beside the host's own services
+//
+//   grpc::ChannelArguments arguments;
+//   netmeter::SetChannelTag("streamer", &arguments);
+//   auto channel = grpc::CreateCustomChannel(target, credentials, arguments);
+//
+// Brings no generated code: a host may have its own io.prometheus.client and
+// magma.orc8r. If it also serves magma.orc8r.Service303 itself, two of them on
+// one server are one too many: add MagmaMetrics' bytes to its GetMetrics then
+// (magma.h).
+//
+// Threads: a Service303 is called by gRPC's threads, as many as there are.
+
+#ifndef NETMETER_GRPC_H_
+#define NETMETER_GRPC_H_
+
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "netmeter/magma.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+
+struct Service303Options {
+  // What GetServiceInfo answers.
+  std::string name;
+  std::string version;
+
+  // What GetMetrics answers.
+  MagmaOptions metrics;
+
+  // Memory for replies to GetMetrics that peers have not taken yet. With more
+  // than that the oldest such calls end with CANCELLED, so that peers who do
+  // not read keep nobody from being answered. At least one reply always has
+  // room.
+  size_t max_pending_bytes = 32 * 1024 * 1024;
+};
+
+// magma.orc8r.Service303. GetMetrics answers with MagmaMetrics::Serialize(),
+// GetServiceInfo with name, version, ALIVE, APP_HEALTHY, the time of this
+// object's construction and, in status.meta under "netmeter", "ok" or why the
+// meter cannot be read. All else answers UNIMPLEMENTED. A request is not
+// looked at. No method blocks or occupies a thread while its reply is sent
+// (callback API), whatever API the host's services use.
+class Service303 : public grpc::Service {
+ public:
+  // Cannot fail; a null meter is a meter that cannot be read.
+  explicit Service303(std::shared_ptr<const Meter> meter,
+                      const Service303Options& options = Service303Options());
+
+  // After the server was shut down, as for every grpc::Service.
+  ~Service303() override;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+// Names the destination of all traffic of a channel made with these arguments:
+// every connection that it ever opens is tagged by TagSocket() before it
+// connects. Where that fails, as without a loaded meter, the connection is
+// made and simply has no tag. Channels with different tags never share a
+// connection, as those of equal arguments else do. Replaces a socket mutator
+// that was set before. Returns false, and does nothing, if `destination` is no
+// name (meter.h, TagSocket) or if gRPC is of a version for which this is not
+// known to work: before 1.15.
+bool SetChannelTag(absl::string_view destination,
+                   grpc::ChannelArguments* arguments);
+
+}  // namespace netmeter
+
+#endif  // NETMETER_GRPC_H_

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/magma/container.h"
+
+#include <algorithm>
+#include <map>
+#include <protozero/pbf_writer.hpp>
+#include <tuple>
+
+#include "lib/core/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Field numbers: package magma.orc8r, metricsd.proto (proto3) ...
+enum MetricsContainerField : uint32_t { kContainerFamily = 2 };
+
+// ... and package io.prometheus.client, metrics.proto (proto2).
+enum MetricFamilyField : uint32_t {
+  kFamilyName = 1,
+  kFamilyHelp = 2,
+  kFamilyType = 3,
+  kFamilyMetric = 4,
+};
+enum MetricField : uint32_t {
+  kMetricLabel = 1,
+  kMetricGauge = 2,
+  kMetricCounter = 3,
+  kMetricTimestampMs = 6,
+};
+enum LabelPairField : uint32_t { kLabelName = 1, kLabelValue = 2 };
+enum ValueField : uint32_t { kValue = 1 };  // of Gauge and of Counter
+enum MetricType : int32_t { kTypeCounter = 0, kTypeGauge = 1 };
+
+// protozero writes what it is told, zeros too, which is what proto2's readers
+// need for has_type() and has_value().
+void AddMetric(const Metric& metric, Family::Type type, int64_t timestamp_ms,
+               protozero::pbf_writer* family) {
+  protozero::pbf_writer out(*family, kFamilyMetric);
+  for (const Label& label : metric.labels) {
+    protozero::pbf_writer pair(out, kMetricLabel);
+    pair.add_string(kLabelName, label.name);
+    pair.add_string(kLabelValue, label.value);
+  }
+  {
+    protozero::pbf_writer value(
+        out, type == Family::Type::kGauge ? kMetricGauge : kMetricCounter);
+    value.add_double(kValue, static_cast<double>(metric.value));
+  }
+  if (timestamp_ms != 0) out.add_int64(kMetricTimestampMs, timestamp_ms);
+}
+
+// More than any series takes: seven metrics, with two names of NM_NAME_BYTES of
+// which each byte became four, and all else that is in a metric.
+constexpr size_t kMostBytesOfSeries = 7 * (2 * 4 * 64 + 200);
+
+// Any time: from 2004 to 2527 they all take as many bytes.
+constexpr int64_t kSomeTime = int64_t{1} << 40;
+
+size_t BytesOf(const Sample& sample) {
+  return MetricBytes(FamiliesOfHost({sample}, Health()), kSomeTime) -
+         MetricBytes(FamiliesOfHost({}, Health()), kSomeTime);
+}
+
+}  // namespace
+
+std::string ToContainer(const std::vector<Family>& families,
+                        int64_t timestamp_ms) {
+  std::string bytes;
+  protozero::pbf_writer container(bytes);
+  for (const Family& family : families) {
+    protozero::pbf_writer out(container, kContainerFamily);
+    out.add_string(kFamilyName, family.name);
+    out.add_string(kFamilyHelp, family.help);
+    out.add_enum(kFamilyType, family.type == Family::Type::kGauge
+                                  ? kTypeGauge
+                                  : kTypeCounter);
+    for (const Metric& metric : family.metrics) {
+      AddMetric(metric, family.type, timestamp_ms, &out);
+    }
+  }
+  return bytes;
+}
+
+size_t MetricBytes(const std::vector<Family>& families, int64_t timestamp_ms) {
+  std::string bytes;
+  protozero::pbf_writer out(bytes);
+  for (const Family& family : families) {
+    for (const Metric& metric : family.metrics) {
+      AddMetric(metric, family.type, timestamp_ms, &out);
+    }
+  }
+  return bytes.size();
+}
+
+std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
+                         bool leave_registered_out) {
+  const size_t budget = std::max(max_bytes, kLeastMaxBytes) - kReservedBytes;
+  size_t kept = samples.size();
+  if (samples.size() > budget / kMostBytesOfSeries) {
+    // Names of one length cost the same.
+    std::map<std::tuple<Kind, Transport, Path, size_t, size_t>, size_t> known;
+    size_t used = 0;
+    for (kept = 0; kept < samples.size(); ++kept) {
+      const Sample& sample = samples[kept];
+      size_t& bytes = known[std::make_tuple(
+          sample.kind, sample.transport, sample.path,
+          ToUtf8(sample.name).size(), ToUtf8(sample.destination).size())];
+      if (bytes == 0) bytes = BytesOf(sample);
+      if (used + bytes > budget) break;
+      used += bytes;
+    }
+  }
+  for (size_t i = kept; i < samples.size(); ++i) {
+    samples[i].name = "overflow";
+    samples[i].destination.clear();
+    samples[i].registered = false;
+  }
+  if (leave_registered_out) samples = Unregistered(std::move(samples));
+  return samples;
+}
+
+}  // namespace internal
+}  // namespace netmeter

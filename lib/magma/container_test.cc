@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decodes with generated code of the true schema: a proto2 reader, like
+// orc8r's.
+#include "lib/magma/container.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "service303.pb.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using io::prometheus::client::MetricFamily;
+using magma::orc8r::MetricsContainer;
+
+constexpr int64_t kTime = 1700000000123;
+
+MetricsContainer Parse(const std::string& bytes) {
+  MetricsContainer container;
+  EXPECT_TRUE(container.ParseFromString(bytes));
+  return container;
+}
+
+Sample MakeSample(Kind kind, const std::string& name,
+                  const std::string& destination, uint64_t bytes) {
+  Sample sample;
+  sample.kind = kind;
+  sample.name = name;
+  sample.destination = destination;
+  sample.transport = Transport::kTcp;
+  sample.tx_payload_bytes = bytes;
+  sample.tx_bytes = bytes;
+  return sample;
+}
+
+// `count` series of services, all names of the greatest length.
+std::vector<Sample> LongSamples(size_t count, char fill) {
+  std::vector<Sample> samples;
+  for (size_t i = 0; i < count; ++i) {
+    std::string name = std::to_string(i);
+    std::string destination = "d" + name;
+    name.resize(64, fill);
+    destination.resize(64, fill);
+    samples.push_back(MakeSample(Kind::kService, name, destination, i + 1));
+  }
+  return samples;
+}
+
+double Sum(const MetricsContainer& container, const std::string& family) {
+  double sum = 0;
+  for (const MetricFamily& f : container.family()) {
+    if (f.name() != family) continue;
+    for (const auto& metric : f.metric()) sum += metric.counter().value();
+  }
+  return sum;
+}
+
+TEST(Container, IsByteForByteWhatAProto2WriterWrites) {
+  Family family;
+  family.name = "x";
+  family.help = "";
+  family.metrics = {{{}, 0}};
+  // family { name "x", help "", type 0, metric { counter { value 0.0 } } }
+  const std::string expected(
+      "\x12\x14\x0a\x01x\x12\x00\x18\x00\x22\x0b\x1a\x09\x09\0\0\0\0\0\0\0\0",
+      22);
+  EXPECT_EQ(ToContainer({family}, 0), expected);
+  EXPECT_EQ(Parse(expected).SerializeAsString(), expected);
+}
+
+// The trap that costs a gateway its whole upload: COUNTER is 0, and a fresh
+// counter is 0.0, which a proto3 writer leaves out.
+TEST(Container, HasTypeAndValueAlsoWhereTheyAreZero) {
+  const std::vector<Sample> samples = {
+      MakeSample(Kind::kService, "mme", "", 0),
+      MakeSample(Kind::kBinary, "curl", "", 0)};
+  const MetricsContainer container =
+      Parse(ToContainer(FamiliesOfHost(samples, Health()), kTime));
+  EXPECT_EQ(container.family_size(), 11);
+  EXPECT_EQ(container.gatewayid(), "");
+  for (const MetricFamily& family : container.family()) {
+    EXPECT_TRUE(family.has_name());
+    EXPECT_TRUE(family.has_help());
+    EXPECT_TRUE(family.has_type()) << family.name();
+    ASSERT_GT(family.metric_size(), 0) << family.name();
+    for (const auto& metric : family.metric()) {
+      if (family.type() == io::prometheus::client::COUNTER) {
+        ASSERT_TRUE(metric.has_counter()) << family.name();
+        EXPECT_TRUE(metric.counter().has_value()) << family.name();
+        EXPECT_FALSE(metric.has_gauge()) << family.name();
+      } else {
+        EXPECT_EQ(family.type(), io::prometheus::client::GAUGE);
+        ASSERT_TRUE(metric.has_gauge()) << family.name();
+        EXPECT_TRUE(metric.gauge().has_value()) << family.name();
+        EXPECT_FALSE(metric.has_counter()) << family.name();
+      }
+      EXPECT_EQ(metric.timestamp_ms(), kTime);
+      for (const auto& label : metric.label()) {
+        EXPECT_TRUE(label.has_name());
+        EXPECT_TRUE(label.has_value());
+      }
+    }
+  }
+}
+
+TEST(Container, HasNoFieldThatTheSchemaDoesNotHave) {
+  const std::string bytes = ToContainer(
+      FamiliesOfHost({MakeSample(Kind::kService, "mme", "x", 5)}, Health()),
+      kTime);
+  // Serializing again would put unknown fields last, and others in order.
+  EXPECT_EQ(Parse(bytes).SerializeAsString(), bytes);
+}
+
+TEST(Container, HasNoTimestampWhereNoneIsWanted) {
+  const MetricsContainer container = Parse(ToContainer(FamiliesOfError(), 0));
+  ASSERT_EQ(container.family_size(), 1);
+  EXPECT_FALSE(container.family(0).metric(0).has_timestamp_ms());
+  EXPECT_EQ(container.family(0).metric(0).gauge().value(), 0);
+}
+
+TEST(Container, HasNoLabelThatMagmaAddsItself) {
+  const std::set<std::string> taken = {"service", "networkID", "gatewayID",
+                                       "scrape_target"};
+  const std::vector<Sample> samples = {
+      MakeSample(Kind::kService, "mme", "", 1),
+      MakeSample(Kind::kBinary, "curl", "", 1)};
+  const MetricsContainer container =
+      Parse(ToContainer(FamiliesOfHost(samples, Health()), 0));
+  for (const MetricFamily& family : container.family()) {
+    for (const auto& metric : family.metric()) {
+      for (const auto& label : metric.label()) {
+        EXPECT_EQ(taken.count(label.name()), 0u) << label.name();
+      }
+    }
+  }
+}
+
+TEST(Container, MergesIntoWhatTheHostHas) {
+  MetricsContainer host;
+  host.set_gatewayid("gw");
+  host.add_family()->set_name("60");
+  ASSERT_TRUE(host.MergeFromString(ToContainer(FamiliesOfError(), 0)));
+  ASSERT_EQ(host.family_size(), 2);
+  EXPECT_EQ(host.gatewayid(), "gw");
+  EXPECT_EQ(host.family(0).name(), "60");
+  EXPECT_EQ(host.family(1).name(), "netmeter_up");
+}
+
+TEST(Container, StringsAreValidUtf8WhateverTheNamesAre) {
+  const auto families =
+      FamiliesOfService({MakeSample(Kind::kService, "a\xff\"\n", "\x80", 1)});
+  const MetricsContainer container = Parse(ToContainer(families, 0));
+  EXPECT_EQ(container.family(1).metric(0).label(0).value(), "a\\xff\"\n");
+  EXPECT_EQ(container.family(1).metric(0).label(1).value(), "\\x80");
+}
+
+TEST(Container, MetricBytesAreAllButTheHeads) {
+  const auto families =
+      FamiliesOfHost({MakeSample(Kind::kService, "mme", "x", 5)}, Health());
+  size_t heads = 0;
+  for (const Family& family : families) {
+    heads += std::string(family.name).size() + std::string(family.help).size();
+    heads += 2 + 2 + 2 + 3;  // tags and lengths of name, help, type, family
+  }
+  const size_t size = ToContainer(families, kTime).size();
+  EXPECT_LE(size, MetricBytes(families, kTime) + heads + families.size());
+  EXPECT_GT(size + families.size() * 3, MetricBytes(families, kTime) + heads);
+  EXPECT_LT(heads, kReservedBytes / 8);
+}
+
+TEST(Fold, LeavesAloneWhatFits) {
+  const std::vector<Sample> samples =
+      Fold(LongSamples(2000, 'x'), 4000000, false);
+  ASSERT_EQ(samples.size(), 2000u);
+  for (const Sample& sample : samples) EXPECT_NE(sample.name, "overflow");
+}
+
+TEST(Fold, KeepsAFullTableBelowFourMebibytesAndItsSums) {
+  for (const char fill : {'x', '\xff'}) {
+    const std::vector<Sample> all = LongSamples(4096, fill);
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<Sample> folded = Fold(all, 4000000, false);
+    const std::string bytes =
+        ToContainer(FamiliesOfHost(folded, Health()), kTime);
+    const std::chrono::duration<double, std::milli> took =
+        std::chrono::steady_clock::now() - begin;
+    const std::string unfolded =
+        ToContainer(FamiliesOfHost(all, Health()), kTime);
+    size_t kept = 0;
+    while (kept < folded.size() && folded[kept].name != "overflow") ++kept;
+    printf(
+        "4096 series, 64-byte names%s: %zu bytes in %.1f ms, %zu by name; "
+        "unfolded %zu bytes\n",
+        fill == 'x' ? "" : " of no UTF-8", bytes.size(), took.count(), kept,
+        unfolded.size());
+    EXPECT_LE(bytes.size(), 4000000u);
+    // No more folding than needed.
+    EXPECT_GE(bytes.size(), 4000000u - 2 * kReservedBytes);
+    const MetricsContainer container = Parse(bytes);
+    for (const char* family :
+         {"magma_bytes_sent_total", "netmeter_wire_bytes_total"}) {
+      EXPECT_EQ(Sum(container, family), 4096.0 * 4097 / 2) << family;
+      EXPECT_EQ(Sum(Parse(unfolded), family), 4096.0 * 4097 / 2) << family;
+    }
+  }
+}
+
+TEST(Fold, BoundsEverySizeOfTableAndOfReply) {
+  const std::vector<Sample> all = LongSamples(8000, 'x');
+  for (const size_t max_bytes : {size_t{0}, kLeastMaxBytes, size_t{1} << 20,
+                                 size_t{4000000}, size_t{4194304}}) {
+    const size_t bound = std::max(max_bytes, kLeastMaxBytes);
+    EXPECT_LE(ToContainer(FamiliesOfHost(Fold(all, max_bytes, false), Health()),
+                          kTime)
+                  .size(),
+              bound);
+  }
+}
+
+// All kinds, transports and paths at once: the reserve must do for them.
+TEST(Fold, HasRoomForEveryFoldedSeries) {
+  std::vector<Sample> samples = LongSamples(4000, 'x');
+  for (int i = 0; i < 4000; ++i) {
+    samples[i].kind = static_cast<Kind>(1 + i % 4);
+    samples[i].transport = static_cast<Transport>(i / 4 % 5);
+    samples[i].path = static_cast<Path>(i / 20 % 2);
+  }
+  EXPECT_LE(
+      ToContainer(FamiliesOfHost(Fold(samples, 0, false), Health()), kTime)
+          .size(),
+      kLeastMaxBytes);
+}
+
+// Otherwise a reader would see a counter go back, which Prometheus takes for a
+// restart, and adds the whole value again.
+TEST(Fold, NeverMovesASeriesWhenOthersAppearOrRegister) {
+  std::map<std::string, uint64_t> last;
+  std::vector<Sample> all = LongSamples(6000, 'x');
+  for (size_t count = 500; count <= all.size(); count += 500) {
+    all[count / 2].registered = true;
+    all[count - 1].registered = true;
+    std::map<std::string, uint64_t> now;
+    for (const Sample& sample :
+         Fold(std::vector<Sample>(all.begin(), all.begin() + count), 4000000,
+              true)) {
+      now[sample.name] += sample.tx_bytes;
+    }
+    for (const auto& entry : now) {
+      EXPECT_GE(entry.second, last[entry.first]) << entry.first;
+      last[entry.first] = entry.second;
+    }
+  }
+  EXPECT_GT(last["overflow"], 0u);
+}
+
+TEST(Fold, LeavesOutWhatRegisteredServicesPublish) {
+  std::vector<Sample> samples = {MakeSample(Kind::kService, "mme", "", 1),
+                                 MakeSample(Kind::kService, "state", "", 1)};
+  samples[0].registered = true;
+  EXPECT_EQ(Fold(samples, 4000000, false).size(), 2u);
+  const std::vector<Sample> left = Fold(samples, 4000000, true);
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].name, "state");
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Magma's path on real maps, which this test makes itself: needs root and
+// bpf(2), but neither loader nor programs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/core/fake_meter.h"
+#include "netmeter/magma.h"
+#include "service303.pb.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A host with an increment_counter() of its own.
+class Host {
+ public:
+  absl::Status Take(const Delta& delta) {
+    ++calls_;
+    if (calls_ == fail_at_) return absl::AbortedError("not now");
+    if (calls_ == throw_at_) throw std::runtime_error("never");
+    std::string key = delta.name;
+    for (const Delta::Label& label : delta.labels) {
+      key += std::string(" ") + label.name + "=" + label.value;
+    }
+    counters_[key] += delta.value;
+    return absl::OkStatus();
+  }
+  DeltaVisitor::Callback callback() {
+    return [this](const Delta& delta) { return Take(delta); };
+  }
+  void FailAt(int call) { fail_at_ = call, calls_ = 0; }
+  void ThrowAt(int call) { throw_at_ = call, calls_ = 0; }
+  int TakeCalls() { return std::exchange(calls_, 0); }
+
+  uint64_t Sent(const std::string& service, const std::string& destination) {
+    const auto found =
+        counters_.find("magma_bytes_sent_total service_name=" + service +
+                       " dest_service=" + destination);
+    return found == counters_.end() ? ~uint64_t{0} : found->second;
+  }
+  const std::map<std::string, uint64_t>& counters() const { return counters_; }
+
+ private:
+  int calls_ = 0;
+  int fail_at_ = -1;
+  int throw_at_ = -1;
+  std::map<std::string, uint64_t> counters_;
+};
+
+class MagmaRootTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/netmeter-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    pin_dir_ = name;
+    ASSERT_EQ(MountBpffs(pin_dir_), "");
+    fake_ = MakeMeter(1000, 4);
+    ASSERT_EQ(fake_->Pin(pin_dir_), "");
+    MeterOptions options;
+    options.pin_dir = pin_dir_;
+    options.wait_for_loader = true;
+    auto meter = Meter::Open(options);
+    ASSERT_TRUE(meter.ok()) << meter.status();
+    meter_ = std::move(*meter);
+    host_options_.scope = MagmaScope::kHost;
+  }
+  void TearDown() override {
+    EXPECT_EQ(umount2(pin_dir_.c_str(), MNT_DETACH), 0);
+    EXPECT_EQ(rmdir(pin_dir_.c_str()), 0);
+  }
+
+  // Services mme and state with `series` destinations in turns.
+  static std::unique_ptr<FakeMeter> MakeMeter(uint64_t created_ns,
+                                              uint32_t series) {
+    FakeMeter::Options options;
+    options.max_series = 4096 + NM_SLOT_FIRST;
+    options.max_names = 4200;
+    auto meter = std::make_unique<FakeMeter>(options);
+    EXPECT_EQ(meter->error(), "");
+    meter->SetName(3, NM_KIND_SERVICE, "mme");
+    meter->SetName(4, NM_KIND_SERVICE, "state");
+    meter->info()->created_ns = created_ns;
+    for (uint32_t i = 0; i < series; ++i) AddSeries(meter.get(), i);
+    return meter;
+  }
+
+  static void AddSeries(FakeMeter* meter, uint32_t i) {
+    meter->SetName(5 + i, NM_KIND_DESTINATION, "d" + std::to_string(i));
+    nm_cell* cell = meter->cell(NM_SLOT_FIRST + i, 0);
+    cell->destination = static_cast<nm_u16>(5 + i);
+    cell->kind = NM_KIND_SERVICE;
+    cell->transport = NM_TRANSPORT_TCP;
+    cell->tx_payload_bytes = 100 * (i + 1);
+    cell->service = static_cast<nm_u16>(3 + i % 2);
+    meter->stats()->slots_taken = i + 1;
+    meter->stats()->series_used = i + 1;
+  }
+
+  // What the host has must be what the meter says.
+  void ExpectEqual(const Host& host) const {
+    const auto samples = meter_->ReadHost();
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    std::map<std::string, uint64_t> expected;
+    for (const Sample& s : *samples) {
+      expected["magma_bytes_sent_total service_name=" + s.name +
+               " dest_service=" + s.destination] += s.tx_payload_bytes;
+    }
+    std::map<std::string, uint64_t> sent;
+    for (const auto& entry : host.counters()) {
+      if (entry.first.find("magma_bytes_sent_total") == 0) sent.insert(entry);
+    }
+    EXPECT_EQ(sent, expected);
+  }
+
+  std::string pin_dir_;
+  std::unique_ptr<FakeMeter> fake_;
+  std::shared_ptr<const Meter> meter_;
+  MagmaOptions host_options_;
+};
+
+TEST_F(MagmaRootTest, FirstVisitDeliversTheTotalsSoFarAndTheNextTheRest) {
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), 100u);
+  EXPECT_EQ(host.Sent("state", "d1"), 200u);
+  ExpectEqual(host);
+
+  host.TakeCalls();
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.TakeCalls(), 0) << "nothing changed";
+
+  fake_->cell(NM_SLOT_FIRST, 1)->tx_payload_bytes += 11;
+  AddSeries(fake_.get(), 4);
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), 111u);
+  EXPECT_EQ(host.Sent("mme", "d4"), 500u);
+  ExpectEqual(host);
+}
+
+TEST_F(MagmaRootTest, CountersThatAreZeroAppear) {
+  fake_->cell(NM_SLOT_FIRST, 0)->tx_payload_bytes = 0;
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), 0u);
+}
+
+// One failure at every possible call, of either sort, while traffic goes on.
+TEST_F(MagmaRootTest, AFailedCallbackLosesAndRepeatsNothing) {
+  for (int failure = 1; failure < 60; ++failure) {
+    for (const bool throws : {false, true}) {
+      DeltaVisitor visitor(meter_, host_options_);
+      Host host;
+      throws ? host.ThrowAt(failure) : host.FailAt(failure);
+      bool failed = false;
+      for (int visit = 0; visit < 4; ++visit) {
+        try {
+          const absl::Status status = visitor.Visit(host.callback());
+          if (!status.ok()) {
+            EXPECT_EQ(status, absl::AbortedError("not now"));
+            failed = true;
+          }
+        } catch (const std::runtime_error&) {
+          failed = true;
+        }
+        if (visit < 3)
+          fake_->cell(NM_SLOT_FIRST + visit, 1)->tx_payload_bytes += 7;
+      }
+      ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+      ExpectEqual(host);
+      if (failure < 20) {
+        EXPECT_TRUE(failed) << failure;
+      }
+    }
+  }
+}
+
+TEST_F(MagmaRootTest, AnUpgradeOfTheMapsChangesNothing) {
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  // Other maps with the old totals and some new bytes; the old maps retire.
+  std::unique_ptr<FakeMeter> upgraded = MakeMeter(1000, 4);
+  upgraded->cell(NM_SLOT_FIRST, 1)->tx_payload_bytes += 5;
+  ASSERT_EQ(upgraded->Pin(pin_dir_), "");
+  fake_->info()->retired = 1;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), 105u);
+  ExpectEqual(host);
+}
+
+TEST_F(MagmaRootTest, AfterAnUnloadTheNewTotalsComeOnTop) {
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  // More than before in one series, less in another, equal in a third.
+  std::unique_ptr<FakeMeter> other = MakeMeter(2000, 3);
+  other->cell(NM_SLOT_FIRST, 0)->tx_payload_bytes = 1000;
+  other->cell(NM_SLOT_FIRST + 1, 0)->tx_payload_bytes = 1;
+  ASSERT_EQ(other->Pin(pin_dir_), "");
+  fake_->info()->retired = 1;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), 1100u);
+  EXPECT_EQ(host.Sent("state", "d1"), 201u);
+  EXPECT_EQ(host.Sent("mme", "d2"), 600u);
+  EXPECT_EQ(host.Sent("state", "d3"), 400u);
+}
+
+TEST_F(MagmaRootTest, WhileThereIsNoMeterNothingIsVisitedAndNothingForgotten) {
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  host.TakeCalls();
+  fake_->info()->retired = 1;
+  EXPECT_EQ(visitor.Visit(host.callback()).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(host.TakeCalls(), 0);
+  std::unique_ptr<FakeMeter> same = MakeMeter(1000, 4);
+  ASSERT_EQ(same->Pin(pin_dir_), "");
+  sleep(1);  // how often the meter looks
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.TakeCalls(), 0);
+  ExpectEqual(host);
+}
+
+TEST_F(MagmaRootTest, UnregisteredIsWhatNoServicePublishes) {
+  fake_->cell(NM_SLOT_FIRST, 0)->flags = NM_FLAG_REGISTERED;
+  MagmaOptions options;
+  options.scope = MagmaScope::kUnregistered;
+  magma::orc8r::MetricsContainer container;
+  const std::string bytes = MagmaMetrics(meter_, options).Serialize();
+  ASSERT_TRUE(container.ParseFromString(bytes));
+  EXPECT_THAT(container.DebugString(), HasSubstr("\"d1\""));
+  EXPECT_EQ(container.DebugString().find("\"d0\""), std::string::npos);
+
+  DeltaVisitor visitor(meter_, options);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), ~uint64_t{0});
+  EXPECT_EQ(host.Sent("state", "d1"), 200u);
+}
+
+TEST_F(MagmaRootTest, AFullTableStaysBelowTheLimit) {
+  for (uint32_t i = 4; i < 4096; ++i) AddSeries(fake_.get(), i);
+  for (uint32_t i = 0; i < 4096; ++i) {
+    std::string name = "d" + std::to_string(i);
+    name.resize(64, 'x');
+    fake_->SetName(5 + i, NM_KIND_DESTINATION, name);
+  }
+  magma::orc8r::MetricsContainer container;
+  const std::string bytes = MagmaMetrics(meter_, host_options_).Serialize();
+  EXPECT_LE(bytes.size(), host_options_.max_bytes);
+  ASSERT_TRUE(container.ParseFromString(bytes));
+  double sum = 0;
+  for (const auto& metric : container.family(1).metric()) {
+    sum += metric.counter().value();
+  }
+  EXPECT_EQ(container.family(1).name(), "magma_bytes_sent_total");
+  EXPECT_EQ(sum, 100.0 * 4096 * 4097 / 2);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "netmeter/magma.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "service303.pb.h"
+
+namespace netmeter {
+namespace {
+
+std::shared_ptr<const Meter> MeterWithoutLoader() {
+  MeterOptions options;
+  options.pin_dir = testing::TempDir() + "/no-meter-here";
+  options.wait_for_loader = true;
+  auto meter = Meter::Open(options);
+  EXPECT_TRUE(meter.ok()) << meter.status();
+  return std::move(*meter);
+}
+
+void ExpectDown(const MagmaMetrics& metrics, bool timestamps) {
+  magma::orc8r::MetricsContainer container;
+  ASSERT_TRUE(container.ParseFromString(metrics.Serialize()));
+  ASSERT_EQ(container.family_size(), 1);
+  EXPECT_EQ(container.family(0).name(), "netmeter_up");
+  ASSERT_EQ(container.family(0).metric_size(), 1);
+  const auto& metric = container.family(0).metric(0);
+  EXPECT_TRUE(metric.gauge().has_value());
+  EXPECT_EQ(metric.gauge().value(), 0);
+  EXPECT_EQ(metric.has_timestamp_ms(), timestamps);
+}
+
+TEST(MagmaMetrics, AreDownWhileNoMeterIsLoaded) {
+  MagmaOptions options;
+  ExpectDown(MagmaMetrics(MeterWithoutLoader(), options), true);
+  options.timestamps = false;
+  ExpectDown(MagmaMetrics(MeterWithoutLoader(), options), false);
+  options.scope = MagmaScope::kHost;
+  ExpectDown(MagmaMetrics(MeterWithoutLoader(), options), false);
+}
+
+TEST(MagmaMetrics, AreDownWithoutAMeter) {
+  ExpectDown(MagmaMetrics(nullptr), true);
+}
+
+TEST(DeltaVisitor, SaysWhyThereIsNothingToVisit) {
+  const auto never = [](const Delta&) {
+    ADD_FAILURE() << "called back";
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(DeltaVisitor(nullptr).Visit(never).code(),
+            absl::StatusCode::kFailedPrecondition);
+  MagmaOptions options;
+  options.scope = MagmaScope::kHost;
+  EXPECT_EQ(DeltaVisitor(MeterWithoutLoader(), options).Visit(never).code(),
+            absl::StatusCode::kUnavailable);
+  // Nothing is registered.
+  EXPECT_EQ(DeltaVisitor(MeterWithoutLoader()).Visit(never).code(),
+            absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace netmeter

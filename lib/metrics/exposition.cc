@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/metrics/exposition.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Of a label's value, in both formats.
+void AppendEscaped(absl::string_view value, std::string* out) {
+  for (const char c : value) {
+    if (c == '\\' || c == '"') {
+      out->push_back('\\');
+      out->push_back(c);
+    } else if (c == '\n') {
+      out->append("\\n");
+    } else {
+      out->push_back(c);
+    }
+  }
+}
+
+// RFC 9110, 12.4.2: the weight of one range of the header, 0 to 1.
+double Weight(const std::vector<absl::string_view>& parameters) {
+  for (absl::string_view parameter : parameters) {
+    parameter = absl::StripAsciiWhitespace(parameter);
+    double weight = 0;
+    if (!absl::ConsumePrefix(&parameter, "q=") &&
+        !absl::ConsumePrefix(&parameter, "Q=")) {
+      continue;
+    }
+    // Not >= 0 && <= 1, which NaN is not either.
+    if (!absl::SimpleAtod(parameter, &weight)) return 0;
+    return weight >= 0 && weight <= 1 ? weight : 0;
+  }
+  return 1;
+}
+
+// Whether we can answer with the version that the range asks for, if any.
+bool IsOurVersion(const std::vector<absl::string_view>& parameters) {
+  for (absl::string_view parameter : parameters) {
+    parameter = absl::StripAsciiWhitespace(parameter);
+    if (!absl::ConsumePrefix(&parameter, "version=")) continue;
+    return parameter == "1.0.0" || parameter == "\"1.0.0\"";
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* ContentType(TextFormat format) {
+  return format == TextFormat::kOpenMetrics
+             ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+             : "text/plain; version=0.0.4; charset=utf-8";
+}
+
+TextFormat NegotiateFormat(absl::string_view accept) {
+  double open_metrics = 0;
+  double text = 0;
+  for (const absl::string_view range : absl::StrSplit(accept, ',')) {
+    std::vector<absl::string_view> parts = absl::StrSplit(range, ';');
+    const std::string type =
+        absl::AsciiStrToLower(absl::StripAsciiWhitespace(parts[0]));
+    parts.erase(parts.begin());
+    if (type == "application/openmetrics-text") {
+      if (IsOurVersion(parts)) {
+        open_metrics = std::max(open_metrics, Weight(parts));
+      }
+    } else if (type == "text/plain" || type == "text/*" || type == "*/*") {
+      text = std::max(text, Weight(parts));
+    }
+  }
+  return open_metrics > 0 && open_metrics >= text ? TextFormat::kOpenMetrics
+                                                  : TextFormat::kPrometheus;
+}
+
+std::string ToText(const std::vector<Family>& families, TextFormat format) {
+  const bool open_metrics = format == TextFormat::kOpenMetrics;
+  std::string out;
+  for (const Family& family : families) {
+    absl::string_view name = family.name;
+    const bool counter = family.type == Family::Type::kCounter;
+    // In OpenMetrics a counter's samples have the suffix, its family has not.
+    if (open_metrics && counter) name = absl::StripSuffix(name, "_total");
+    absl::StrAppend(&out, "# HELP ", name, " ", family.help, "\n# TYPE ", name,
+                    counter ? " counter\n" : " gauge\n");
+    for (const Metric& metric : family.metrics) {
+      out.append(family.name);
+      char separator = '{';
+      for (const Label& label : metric.labels) {
+        out.push_back(separator);
+        separator = ',';
+        absl::StrAppend(&out, label.name, "=\"");
+        AppendEscaped(label.value, &out);
+        out.push_back('"');
+      }
+      if (separator == ',') out.push_back('}');
+      absl::StrAppend(&out, " ", metric.value, "\n");
+    }
+  }
+  if (open_metrics) out.append("# EOF\n");
+  return out;
+}
+
+}  // namespace internal
+}  // namespace netmeter

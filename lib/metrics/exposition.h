@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Families as the text that Prometheus scrapes.
+//
+//   const TextFormat format = NegotiateFormat(accept_header);
+//   Reply(ContentType(format), ToText(families, format));
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_METRICS_EXPOSITION_H_
+#define NETMETER_LIB_METRICS_EXPOSITION_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "lib/metrics/families.h"
+
+namespace netmeter {
+namespace internal {
+
+enum class TextFormat {
+  kPrometheus,   // text format 0.0.4
+  kOpenMetrics,  // OpenMetrics 1.0.0
+};
+
+const char* ContentType(TextFormat format);
+
+// What to answer a request with this Accept header: OpenMetrics where it is
+// wanted at least as much as text, thus never without being asked for. What is
+// no valid header asks for nothing.
+TextFormat NegotiateFormat(absl::string_view accept);
+
+// Values are written as integers, exactly.
+std::string ToText(const std::vector<Family>& families, TextFormat format);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_METRICS_EXPOSITION_H_

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/metrics/families.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/core/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using Labels = std::vector<Label>;
+
+// Compares the labels of one family, whose names are the same.
+int CompareValues(const Labels& a, const Labels& b) {
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const int order = a[i].value.compare(b[i].value);
+    if (order != 0) return order;
+  }
+  return 0;
+}
+
+// Makes one family: sums what has equal labels, and puts it in order.
+class Builder {
+ public:
+  Builder(const char* name, const char* help, Family::Type type) {
+    family_.name = name;
+    family_.help = help;
+    family_.type = type;
+  }
+
+  void Add(Labels labels, uint64_t value) {
+    family_.metrics.emplace_back();
+    family_.metrics.back().labels = std::move(labels);
+    family_.metrics.back().value = value;
+  }
+
+  void MoveTo(std::vector<Family>* families) {
+    std::vector<Metric>& metrics = family_.metrics;
+    if (metrics.empty()) return;
+    std::sort(metrics.begin(), metrics.end(),
+              [](const Metric& a, const Metric& b) {
+                return CompareValues(a.labels, b.labels) < 0;
+              });
+    size_t last = 0;
+    for (size_t i = 1; i < metrics.size(); ++i) {
+      if (CompareValues(metrics[last].labels, metrics[i].labels) == 0) {
+        metrics[last].value += metrics[i].value;
+      } else if (++last != i) {
+        metrics[last] = std::move(metrics[i]);
+      }
+    }
+    metrics.resize(last + 1);
+    families->push_back(std::move(family_));
+  }
+
+ private:
+  Family family_;
+};
+
+void AddUp(uint64_t value, std::vector<Family>* families) {
+  Builder up("netmeter_up",
+             "Whether the meter could be read: 1, or 0 if not loaded or "
+             "refused.",
+             Family::Type::kGauge);
+  up.Add({}, value);
+  up.MoveTo(families);
+}
+
+void AddServices(const std::vector<Sample>& samples,
+                 std::vector<Family>* families) {
+  Builder sent("magma_bytes_sent_total",
+               "Payload bytes that services sent, by destination service; TCP "
+               "retransmissions not included.",
+               Family::Type::kCounter);
+  Builder received("magma_bytes_received_total",
+                   "Payload bytes that services received, by destination "
+                   "service; TCP retransmissions not included.",
+                   Family::Type::kCounter);
+  for (const Sample& sample : samples) {
+    if (sample.kind != Kind::kService) continue;
+    const Labels labels = {{"service_name", ToUtf8(sample.name)},
+                           {"dest_service", ToUtf8(sample.destination)}};
+    sent.Add(labels, sample.tx_payload_bytes);
+    received.Add(labels, sample.rx_payload_bytes);
+  }
+  sent.MoveTo(families);
+  received.MoveTo(families);
+}
+
+void AddBinaries(const std::vector<Sample>& samples,
+                 std::vector<Family>* families) {
+  Builder sent("linux_bytes_sent_total",
+               "Payload bytes that programs other than services sent, not over "
+               "loopback; TCP retransmissions not included.",
+               Family::Type::kCounter);
+  Builder received("linux_bytes_received_total",
+                   "Payload bytes that programs other than services received, "
+                   "not over loopback; TCP retransmissions not included.",
+                   Family::Type::kCounter);
+  for (const Sample& sample : samples) {
+    if (sample.kind != Kind::kBinary || sample.path != Path::kDirect) continue;
+    const Labels labels = {{"binary_name", ToUtf8(sample.name)}};
+    sent.Add(labels, sample.tx_payload_bytes);
+    received.Add(labels, sample.rx_payload_bytes);
+  }
+  sent.MoveTo(families);
+  received.MoveTo(families);
+}
+
+void AddWire(const std::vector<Sample>& samples,
+             std::vector<Family>* families) {
+  Builder bytes("netmeter_wire_bytes_total",
+                "Network-layer bytes as on the link: IP header, transport "
+                "header and payload, TCP retransmissions included, link header "
+                "not.",
+                Family::Type::kCounter);
+  Builder packets("netmeter_wire_packets_total",
+                  "Packets as on the link: segments of an offloaded packet "
+                  "count each.",
+                  Family::Type::kCounter);
+  Builder retransmitted("netmeter_tcp_retransmitted_bytes_total",
+                        "TCP payload bytes that were sent again.",
+                        Family::Type::kCounter);
+  Builder pending("netmeter_pending_bytes",
+                  "Network-layer bytes of connections that have not named "
+                  "their destination yet; they move to the totals when they "
+                  "have.",
+                  Family::Type::kGauge);
+  for (const Sample& sample : samples) {
+    if (sample.kind == Kind::kPending) {
+      Labels labels = {{"name", ToUtf8(sample.name)},
+                       {"path", PathName(sample.path)},
+                       {"direction", "tx"}};
+      pending.Add(labels, sample.tx_bytes);
+      labels.back().value = "rx";
+      pending.Add(labels, sample.rx_bytes);
+      continue;
+    }
+    const Labels series = {{"kind", KindName(sample.kind)},
+                           {"name", ToUtf8(sample.name)},
+                           {"destination", ToUtf8(sample.destination)}};
+    Labels labels = series;
+    labels.push_back({"transport", TransportName(sample.transport)});
+    labels.push_back({"path", PathName(sample.path)});
+    labels.push_back({"direction", "tx"});
+    bytes.Add(labels, sample.tx_bytes);
+    packets.Add(labels, sample.tx_packets);
+    labels.back().value = "rx";
+    bytes.Add(labels, sample.rx_bytes);
+    packets.Add(labels, sample.rx_packets);
+    if (sample.transport == Transport::kTcp) {
+      retransmitted.Add(series, sample.tx_retransmit_bytes);
+    }
+  }
+  bytes.MoveTo(families);
+  packets.MoveTo(families);
+  retransmitted.MoveTo(families);
+  pending.MoveTo(families);
+}
+
+void AddHealth(const Health& health, std::vector<Family>* families) {
+  Builder series("netmeter_series",
+                 "Series in use, without the reserved ones; at most "
+                 "netmeter_series_limit.",
+                 Family::Type::kGauge);
+  series.Add({}, health.series);
+  series.MoveTo(families);
+  Builder limit("netmeter_series_limit",
+                "Series that the meter has room for, the reserved ones "
+                "included.",
+                Family::Type::kGauge);
+  limit.Add({}, health.max_series);
+  limit.MoveTo(families);
+  Builder lost("netmeter_lost_total",
+               "What was counted, but not under its own name, by reason: "
+               "packets, except names_full (names) and processes_full "
+               "(processes).",
+               Family::Type::kCounter);
+  lost.Add({{"reason", "series_full"}}, health.series_full_packets);
+  lost.Add({{"reason", "names_full"}}, health.names_full);
+  lost.Add({{"reason", "processes_full"}}, health.processes_full);
+  lost.Add({{"reason", "storage_failed"}}, health.storage_failed_packets);
+  lost.Add({{"reason", "header_error"}}, health.header_error_packets);
+  lost.MoveTo(families);
+}
+
+}  // namespace
+
+std::vector<Family> FamiliesOfError() {
+  std::vector<Family> families;
+  AddUp(0, &families);
+  return families;
+}
+
+std::vector<Family> FamiliesOfService(const std::vector<Sample>& samples) {
+  std::vector<Family> families;
+  AddUp(1, &families);
+  AddServices(samples, &families);
+  AddWire(samples, &families);
+  return families;
+}
+
+std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
+                                   const Health& health) {
+  std::vector<Family> families;
+  AddUp(1, &families);
+  AddServices(samples, &families);
+  AddBinaries(samples, &families);
+  AddWire(samples, &families);
+  AddHealth(health, &families);
+  return families;
+}
+
+std::vector<Sample> Unregistered(std::vector<Sample> samples) {
+  samples.erase(std::remove_if(samples.begin(), samples.end(),
+                               [](const Sample& s) { return s.registered; }),
+                samples.end());
+  return samples;
+}
+
+std::vector<Family> Collect(const Meter* meter, FamilyScope scope) {
+  if (meter == nullptr) return FamiliesOfError();
+  if (scope == FamilyScope::kService) {
+    const auto samples = meter->ReadService();
+    return samples.ok() ? FamiliesOfService(*samples) : FamiliesOfError();
+  }
+  auto samples = meter->ReadHost();
+  if (!samples.ok()) return FamiliesOfError();
+  const auto health = meter->ReadHealth();
+  if (!health.ok()) return FamiliesOfError();
+  if (scope == FamilyScope::kUnregistered) {
+    *samples = Unregistered(*std::move(samples));
+  }
+  return FamiliesOfHost(*samples, *health);
+}
+
+}  // namespace internal
+}  // namespace netmeter

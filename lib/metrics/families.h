@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Samples as metric families, whatever carries them to the reader: the one
+// place with the names of metrics and of labels, and where series with equal
+// labels are summed. See netmeter/prometheus.h for the list.
+//
+//   for (const Family& family : Collect(meter.get(), FamilyScope::kHost)) ...
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_METRICS_FAMILIES_H_
+#define NETMETER_LIB_METRICS_FAMILIES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+
+struct Label {
+  const char* name;
+  std::string value;  // valid UTF-8
+};
+
+inline bool operator==(const Label& a, const Label& b) {
+  return std::string(a.name) == b.name && a.value == b.value;
+}
+
+struct Metric {
+  std::vector<Label> labels;  // the same names, in the same order, in a family
+  uint64_t value = 0;
+};
+
+struct Family {
+  enum class Type { kCounter, kGauge };
+
+  const char* name = "";  // of a counter: ends with _total
+  const char* help = "";  // one line of ASCII without quotes and backslashes
+  Type type = Type::kCounter;
+  std::vector<Metric> metrics;  // never empty
+};
+
+enum class FamilyScope {
+  kService,       // the service that this Meter registered
+  kHost,          // everything
+  kUnregistered,  // what no registered service publishes, and the meter's
+                  // health
+};
+
+// netmeter_up, alone: 0.
+std::vector<Family> FamiliesOfError();
+
+std::vector<Family> FamiliesOfService(const std::vector<Sample>& samples);
+
+std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
+                                   const Health& health);
+
+// Takes out what registered services publish themselves.
+std::vector<Sample> Unregistered(std::vector<Sample> samples);
+
+// Reads the meter, which may be null; an error is FamiliesOfError().
+std::vector<Family> Collect(const Meter* meter, FamilyScope scope);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_METRICS_FAMILIES_H_

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// netmeter-exporter: publishes what no service publishes for itself. Needs no
+// privilege but to read the maps, and no configuration.
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server_posix.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/text.h"
+#include "lib/core/unique_fd.h"
+#include "lib/core/version.h"
+#include "lib/metrics/exposition.h"
+#include "lib/metrics/families.h"
+#include "lib/tools/front.h"
+#include "lib/tools/http_request.h"
+#include "netmeter/grpc.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+constexpr char kOff[] = "off";
+
+constexpr char kDescription[] =
+    "Publishes the bytes that the processes of this host sent and received: "
+    "all\n"
+    "but those of services that registered themselves, as these publish their\n"
+    "own. Runs until SIGTERM; waits for netmeter-loader and follows its "
+    "reloads.";
+
+constexpr char kEpilog[] =
+    "Prometheus scrapes /metrics (text or OpenMetrics, as it asks). magmad "
+    "polls\n"
+    "Service303 in place of kernsnoopd, under the same names of metrics; what "
+    "of a\n"
+    "reply is over 4 MB is summed under the name \"overflow\".\n"
+    "\n"
+    "Needs no root: membership in the group of the meter's pins, usually "
+    "netmeter.\n"
+    "There is no authentication: who reaches the ports reads the metrics. "
+    "Only\n"
+    "addresses of loopback are accepted unless --allow-public is given.\n"
+    "\n"
+    "Examples:\n"
+    "  netmeter-exporter\n"
+    "  netmeter-exporter --all --service303 off\n"
+    "  curl http://127.0.0.1:9384/metrics\n"
+    "\n"
+    "Exit status: 0 after SIGTERM or SIGINT; 1 failed, one line on stderr "
+    "says\n"
+    "why; 2 wrong usage.";
+
+struct Flags {
+  std::string listen = "127.0.0.1:9384";
+  std::string service303 = "127.0.0.1:50084";
+  std::string service_name = "kernsnoopd";
+  std::string pin_dir = MeterOptions().pin_dir;
+  bool all = false;
+  bool allow_public = false;
+};
+
+int Fail(const absl::Status& status, int exit_status = kFailed) {
+  std::fprintf(stderr, "netmeter-exporter: %s\n",
+               ToTerminal(std::string(status.message())).c_str());
+  return exit_status;
+}
+
+// Of an option: nothing if it is "off".
+absl::StatusOr<std::unique_ptr<ListenAddress>> AddressOf(
+    const std::string& option, const std::string& text, bool allow_public) {
+  std::unique_ptr<ListenAddress> result;
+  if (text == kOff) return result;
+  const auto address = ParseListenAddress(text);
+  if (!address.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": ", address.status().message()));
+  }
+  if (!address->loopback && !allow_public) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": ", text,
+                     " can be reached from other hosts, and there is no "
+                     "authentication; if that is wanted, add --allow-public"));
+  }
+  result.reset(new ListenAddress(*address));
+  return result;
+}
+
+HttpReply Answer(const HttpRequest& request, const Meter& meter,
+                 FamilyScope scope) {
+  HttpReply reply;
+  if (request.method != "GET" && request.method != "HEAD") {
+    reply.status = 405;
+    reply.extra_header = "Allow: GET, HEAD\r\n";
+    reply.body = "Only GET and HEAD are answered.\n";
+  } else if (request.path == "/metrics") {
+    const TextFormat format = NegotiateFormat(request.accept);
+    reply.content_type = ContentType(format);
+    reply.extra_header = "Vary: Accept\r\n";
+    reply.body = ToText(Collect(&meter, scope), format);
+  } else if (request.path == "/") {
+    reply.body = absl::StrCat("netmeter-exporter ", kVersion,
+                              "\nMetrics are at /metrics.\n");
+  } else {
+    reply.status = 404;
+    reply.body = "Metrics are at /metrics.\n";
+  }
+  return reply;
+}
+
+// Without a port: the connections come from Front. Its limits are for peers
+// that speak HTTP/2 well and mean ill.
+std::unique_ptr<grpc::Server> StartServer(grpc::Service* service) {
+  constexpr int kSecond = 1000;
+  grpc::ResourceQuota quota("netmeter-exporter");
+  quota.Resize(64 * 1024 * 1024);
+  grpc::ServerBuilder builder;
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(64 * 1024);  // requests are empty
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 600 * kSecond);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60 * kSecond);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20 * kSecond);
+  // magmad keeps its channels alive, every 30 seconds.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10 * kSecond);
+  builder.RegisterService(service);
+  return builder.BuildAndStart();
+}
+
+int Run(const Flags& flags) {
+  const auto http = AddressOf("--listen", flags.listen, flags.allow_public);
+  if (!http.ok()) return Fail(http.status(), kUsage);
+  const auto grpc =
+      AddressOf("--service303", flags.service303, flags.allow_public);
+  if (!grpc.ok()) return Fail(grpc.status(), kUsage);
+  if (*http == nullptr && *grpc == nullptr) {
+    return Fail(absl::InvalidArgumentError(
+                    "--listen and --service303 are both off: nothing to do"),
+                kUsage);
+  }
+
+  // Replies of some megabytes, made by any of gRPC's threads, would else stay
+  // in the heap of each.
+  mallopt(M_ARENA_MAX, 2);
+  mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+
+  // Before there are threads, so that they inherit it.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  const UniqueFd stop(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!stop.ok()) return Fail(ErrnoStatus(errno, "signalfd"));
+
+  MeterOptions meter_options;
+  meter_options.pin_dir = flags.pin_dir;
+  meter_options.wait_for_loader = true;
+  auto opened = Meter::Open(meter_options);
+  if (!opened.ok()) return Fail(opened.status(), kUsage);
+  const std::shared_ptr<const Meter> meter = std::move(*opened);
+
+  Service303Options service_options;
+  service_options.name = flags.service_name;
+  service_options.version = kVersion;
+  service_options.metrics.scope =
+      flags.all ? MagmaScope::kHost : MagmaScope::kUnregistered;
+  Service303 service(meter, service_options);
+  std::unique_ptr<grpc::Server> server;
+
+  Front::Options options;
+  const FamilyScope scope =
+      flags.all ? FamilyScope::kHost : FamilyScope::kUnregistered;
+  options.answer = [&meter, scope](const HttpRequest& request) {
+    return Answer(request, *meter, scope);
+  };
+  options.adopt = [&server](int fd) {
+    grpc::AddInsecureChannelFromFd(server.get(), fd);
+  };
+  Front front(options);
+  if (*http != nullptr) {
+    const auto name = front.ListenHttp(**http);
+    if (!name.ok()) {
+      return Fail(absl::Status(name.status().code(),
+                               absl::StrCat("--listen ", flags.listen, ": ",
+                                            name.status().message())));
+    }
+    std::printf("netmeter-exporter: http://%s/metrics\n", name->c_str());
+  }
+  if (*grpc != nullptr) {
+    const auto name = front.ListenGrpc(**grpc);
+    if (!name.ok()) {
+      return Fail(absl::Status(name.status().code(),
+                               absl::StrCat("--service303 ", flags.service303,
+                                            ": ", name.status().message())));
+    }
+    server = StartServer(&service);
+    if (server == nullptr) {
+      return Fail(absl::InternalError("the gRPC server does not start"));
+    }
+    std::printf("netmeter-exporter: magma.orc8r.Service303 at %s\n",
+                name->c_str());
+  }
+  const auto health = meter->ReadHealth();
+  if (!health.ok()) {
+    std::printf("netmeter-exporter: %s\n",
+                ToTerminal(std::string(health.status().message())).c_str());
+  }
+  std::fflush(stdout);
+
+  const absl::Status status = front.Run(stop.get());
+  if (server != nullptr) {
+    server->Shutdown(std::chrono::system_clock::now() +
+                     std::chrono::seconds(1));
+  }
+  return status.ok() ? 0 : Fail(status);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(kDescription, "netmeter-exporter");
+  app.footer(kEpilog);
+  app.set_version_flag("--version",
+                       std::string("netmeter-exporter ") + kVersion);
+  app.get_formatter()->column_width(34);
+
+  Flags flags;
+  app.add_option("--listen", flags.listen,
+                 "Address of /metrics, or off; port 0: any")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  app.add_option("--service303", flags.service303,
+                 "Address of magma.orc8r.Service303, or off")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  app.add_option("--service-name", flags.service_name,
+                 "What GetServiceInfo answers")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_flag("--all", flags.all,
+               "Publish everything, also what services publish themselves");
+  app.add_flag("--allow-public", flags.allow_public,
+               "Accept addresses that other hosts can reach");
+  app.add_option("--pin-dir", flags.pin_dir,
+                 "Where netmeter-loader pinned the maps")
+      ->type_name("DIR")
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    std::fprintf(stderr, "netmeter-exporter: %s (see --help)\n", error.what());
+    return kUsage;
+  }
+  return Run(flags);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
+
+int main(int argc, char** argv) { return netmeter::internal::Main(argc, argv); }

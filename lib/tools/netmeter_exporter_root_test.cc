@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The program `netmeter-exporter` with maps that this test makes itself: needs
+// root and bpf(2), but neither loader nor programs.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/core/fake_meter.h"
+#include "lib/tools/exporter_process.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using magma::orc8r::MetricsContainer;
+using magma::orc8r::Void;
+
+constexpr uint32_t kFull = 4096;
+
+using Clock = std::chrono::steady_clock;
+
+double Ms(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin)
+      .count();
+}
+
+grpc::Status GetMetrics(magma::orc8r::Service303::Stub* stub,
+                        MetricsContainer* container) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(30));
+  return stub->GetMetrics(&context, Void(), container);
+}
+
+// `count` calls of GetMetrics in the bytes of HTTP/2, by a peer that then lets
+// the window be full.
+std::string RawCalls(int count) {
+  std::string bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  const auto frame = [&bytes](char type, char flags, uint32_t stream,
+                              const std::string& payload) {
+    for (const int shift : {16, 8, 0}) {
+      bytes.push_back(static_cast<char>(payload.size() >> shift));
+    }
+    bytes.push_back(type);
+    bytes.push_back(flags);
+    for (const int shift : {24, 16, 8, 0}) {
+      bytes.push_back(static_cast<char>(stream >> shift));
+    }
+    bytes += payload;
+  };
+  const auto text = [](const std::string& s) {
+    return std::string(1, static_cast<char>(s.size())) + s;
+  };
+  frame(4, 0, 0, "");  // SETTINGS
+  // RFC 7541: :method POST, :scheme http, and literals without indexing.
+  const std::string headers =
+      "\x83\x86\x04" + text("/magma.orc8r.Service303/GetMetrics") + "\x01" +
+      text("localhost") + std::string(1, '\0') + text("content-type") +
+      text("application/grpc") + std::string(1, '\0') + text("te") +
+      text("trailers");
+  for (int i = 0; i < count; ++i) {
+    const uint32_t stream = 1 + 2 * static_cast<uint32_t>(i);
+    frame(1, 4, stream, headers);               // HEADERS, END_HEADERS
+    frame(0, 1, stream, std::string(5, '\0'));  // DATA, END_STREAM: Void
+  }
+  return bytes;
+}
+
+class ExporterRootTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/netmeter-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    pin_dir_ = name;
+    ASSERT_EQ(MountBpffs(pin_dir_), "");
+  }
+  void TearDown() override {
+    EXPECT_EQ(umount2(pin_dir_.c_str(), MNT_DETACH), 0);
+    EXPECT_EQ(rmdir(pin_dir_.c_str()), 0);
+  }
+
+  // A meter with `series` series of services of the longest names.
+  static std::unique_ptr<FakeMeter> MakeMeter(uint32_t series) {
+    FakeMeter::Options options;
+    options.max_series = kFull + NM_SLOT_FIRST;
+    options.max_names = 2 * kFull + 8;
+    auto meter = std::make_unique<FakeMeter>(options);
+    EXPECT_EQ(meter->error(), "");
+    for (uint32_t i = 0; i < series; ++i) {
+      std::string name = "s" + std::to_string(i);
+      name.resize(NM_NAME_BYTES, 'x');
+      meter->SetName(3 + 2 * i, NM_KIND_SERVICE, name);
+      name[0] = 'd';
+      meter->SetName(4 + 2 * i, NM_KIND_DESTINATION, name);
+      nm_cell* cell = meter->cell(NM_SLOT_FIRST + i, 0);
+      cell->destination = static_cast<nm_u16>(4 + 2 * i);
+      cell->kind = NM_KIND_SERVICE;
+      cell->transport = NM_TRANSPORT_TCP;
+      cell->tx_payload_bytes = i + 1;
+      cell->service = static_cast<nm_u16>(3 + 2 * i);
+    }
+    meter->stats()->slots_taken = series;
+    meter->stats()->series_used = series;
+    return meter;
+  }
+
+  static std::string LongName(char kind, int i) {
+    std::string name = kind + std::to_string(i);
+    name.resize(NM_NAME_BYTES, 'x');
+    return name;
+  }
+
+  std::string pin_dir_;
+};
+
+TEST_F(ExporterRootTest, PublishesWhatNoRegisteredServicePublishes) {
+  const auto meter = MakeMeter(2);
+  meter->cell(NM_SLOT_FIRST, 0)->flags = NM_FLAG_REGISTERED;
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  const std::string text = exporter.Get("/metrics");
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_up 1\n"));
+  EXPECT_THAT(text, HasSubstr("magma_bytes_sent_total{service_name=\"" +
+                              LongName('s', 1) + "\",dest_service=\"" +
+                              LongName('d', 1) + "\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr(LongName('s', 0))));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_series 2\n"));
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(exporter.Stub().get(), &container).ok());
+  EXPECT_THAT(container.DebugString(), HasSubstr(LongName('s', 1)));
+  EXPECT_THAT(container.DebugString(), Not(HasSubstr(LongName('s', 0))));
+
+  ExporterProcess all({"--all", "--pin-dir", pin_dir_});
+  EXPECT_THAT(all.Get("/metrics"), HasSubstr(LongName('s', 0)));
+  EXPECT_THAT(all.Get("/metrics"), HasSubstr(LongName('s', 1)));
+}
+
+TEST_F(ExporterRootTest, WaitsForTheMeterAndFollowsItsUpgradeAndUnload) {
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  EXPECT_THAT(exporter.Get("/metrics"), EndsWith("\nnetmeter_up 0\n"));
+  auto meter = MakeMeter(1);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  sleep(1);
+  EXPECT_THAT(exporter.Get("/metrics"), HasSubstr("\nnetmeter_up 1\n"));
+  auto upgraded = MakeMeter(2);
+  ASSERT_EQ(upgraded->Pin(pin_dir_), "");
+  meter->info()->retired = 1;
+  EXPECT_THAT(exporter.Get("/metrics"), HasSubstr("\nnetmeter_series 2\n"));
+  upgraded->info()->retired = 1;
+  EXPECT_THAT(exporter.Get("/metrics"), EndsWith("\nnetmeter_up 0\n"));
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+TEST_F(ExporterRootTest, AFullTableOfLongNamesGoesBothWays) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  auto begin = Clock::now();
+  const std::string text = exporter.Get("/metrics");
+  printf("/metrics: 4096 series, %zu bytes, %.0f ms\n", text.size(), Ms(begin));
+  EXPECT_THAT(text, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_NE(text.find(LongName('s', kFull - 1)), std::string::npos);
+  const auto stub = exporter.Stub();
+  MetricsContainer container;
+  for (int i = 0; i < 3; ++i) {
+    begin = Clock::now();
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    printf("GetMetrics: 4096 series, %zu bytes, %.0f ms\n",
+           container.ByteSizeLong(), Ms(begin));
+  }
+  EXPECT_LE(container.ByteSizeLong(), 4000000u);
+  double sum = 0;
+  for (const auto& metric : container.family(1).metric()) {
+    sum += metric.counter().value();
+  }
+  EXPECT_EQ(sum, kFull * (kFull + 1.0) / 2);
+}
+
+TEST_F(ExporterRootTest, PeersThatTakeNoReplyCostBoundedMemory) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  const auto stub = exporter.Stub();
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(stub.get(), &container).ok());
+  exporter.Get("/metrics");
+  const long before = exporter.MemoryKib();
+  std::vector<UniqueFd> peers;
+  for (int i = 0; i < 6; ++i) {
+    // 96 replies of 4 MB, of which nobody reads more than 64 KiB.
+    peers.push_back(
+        ExporterProcess::Connect(exporter.grpc_port(), RawCalls(16)));
+    // And 24 of 8 MB.
+    for (int j = 0; j < 4; ++j) {
+      peers.push_back(ExporterProcess::Connect(
+          exporter.http_port(), "GET /metrics HTTP/1.1\r\n\r\n"));
+    }
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_GT(exporter.Get("/metrics").size(), 1000000u);
+  }
+  for (int i = 0; i < 30; ++i) {
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  const long after = exporter.MemoryKib();
+  printf("memory: %ld KiB before, %ld KiB with 120 replies not taken\n", before,
+         after);
+  EXPECT_LT(after, before + 256 * 1024);
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+TEST_F(ExporterRootTest, MetricsPassPromtool) {
+  const auto meter = MakeMeter(50);
+  meter->SetName(500, NM_KIND_BINARY, "a\xff\"\\\n");
+  nm_cell* cell = meter->cell(NM_SLOT_FIRST + 50, 0);
+  cell->kind = NM_KIND_BINARY;
+  cell->service = 500;
+  meter->stats()->slots_taken = 51;
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--all", "--pin-dir", pin_dir_});
+  const std::string reply = exporter.Get("/metrics");
+  const std::string file = testing::TempDir() + "/metrics.txt";
+  FILE* out = fopen(file.c_str(), "w");
+  ASSERT_NE(out, nullptr);
+  fputs(reply.c_str() + reply.find("\r\n\r\n") + 4, out);
+  fclose(out);
+  EXPECT_EQ(system(("promtool check metrics < " + file + " >&2").c_str()), 0);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

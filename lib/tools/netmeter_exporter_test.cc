@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The program `netmeter-exporter` from outside, without a meter; see
+// netmeter_exporter_root_test.cc for one.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/tools/exporter_process.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using magma::orc8r::MetricsContainer;
+using magma::orc8r::Void;
+
+struct Result {
+  int exit_status;
+  std::string output;
+};
+
+// Runs `netmeter-exporter ` + arguments by the shell.
+Result RunExporter(const std::string& arguments) {
+  FILE* pipe = popen(
+      ("timeout 10 lib/tools/netmeter-exporter " + arguments).c_str(), "r");
+  Result result = {-1, ""};
+  char buffer[1024];
+  size_t count;
+  while ((count = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
+    result.output.append(buffer, count);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);
+  return result;
+}
+
+const std::vector<std::string> kNoMeter = {"--pin-dir", "/nonexistent"};
+
+grpc::Status GetMetrics(magma::orc8r::Service303::Stub* stub,
+                        MetricsContainer* container) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(30));
+  return stub->GetMetrics(&context, Void(), container);
+}
+
+void ExpectServes(const ExporterProcess& exporter) {
+  EXPECT_THAT(exporter.Get("/metrics"), EndsWith("\nnetmeter_up 0\n"));
+  MetricsContainer container;
+  const grpc::Status status = GetMetrics(exporter.Stub().get(), &container);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(container.family_size(), 1);
+}
+
+TEST(Exporter, HelpExplainsAndHasExamples) {
+  const Result result = RunExporter("--help 2>&1");
+  EXPECT_EQ(result.exit_status, 0);
+  for (const char* text : {"Examples:", "127.0.0.1:9384", "127.0.0.1:50084",
+                           "kernsnoopd", "--allow-public", "/run/netmeter"}) {
+    EXPECT_THAT(result.output, HasSubstr(text));
+  }
+}
+
+TEST(Exporter, VersionIsOneLine) {
+  EXPECT_EQ(RunExporter("--version 2>&1").output, "netmeter-exporter 0.1.0\n");
+}
+
+TEST(Exporter, WrongUseIsOneLineAndExitStatus2) {
+  for (const char* arguments :
+       {"nonsense", "--nonsense", "--listen", "--listen nonsense",
+        "--listen 127.0.0.1", "--service303 x:1", "--pin-dir ''",
+        "--listen off --service303 off"}) {
+    const Result result =
+        RunExporter(std::string(arguments) + " 2>&1 >/dev/null");
+    EXPECT_EQ(result.exit_status, 2) << arguments;
+    EXPECT_THAT(result.output, StartsWith("netmeter-exporter: ")) << arguments;
+    EXPECT_EQ(result.output.find('\n'), result.output.size() - 1);
+  }
+}
+
+TEST(Exporter, RefusesAPublicAddressUnlessToldTo) {
+  for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0"}) {
+    for (const char* option : {"--listen ", "--service303 "}) {
+      const Result result =
+          RunExporter(std::string(option) + address + " 2>&1 >/dev/null");
+      EXPECT_EQ(result.exit_status, 2);
+      EXPECT_THAT(result.output, HasSubstr("--allow-public"));
+    }
+  }
+  // Now it gets as far as the address, which is not ours.
+  const Result result =
+      RunExporter("--allow-public --listen 192.0.2.1:0 2>&1 >/dev/null");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.output, HasSubstr("192.0.2.1:0: listen: "));
+}
+
+TEST(Exporter, SaysWhoseThePortIs) {
+  ExporterProcess exporter(kNoMeter);
+  const Result result =
+      RunExporter("--service303 off --listen 127.0.0.1:" +
+                  std::to_string(exporter.http_port()) + " 2>&1 >/dev/null");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.output, EndsWith("listen: Address already in use "
+                                      "(another program listens there)\n"));
+}
+
+TEST(Exporter, SaysThatItWaitsAndServesMeanwhile) {
+  ExporterProcess exporter(kNoMeter);
+  ExpectServes(exporter);
+  const auto stub = exporter.Stub();
+  grpc::ClientContext context;
+  magma::orc8r::ServiceInfo info;
+  ASSERT_TRUE(stub->GetServiceInfo(&context, Void(), &info).ok());
+  EXPECT_EQ(info.name(), "kernsnoopd");
+  EXPECT_EQ(info.version(), "0.1.0");
+  EXPECT_THAT(info.status().meta().at("netmeter"), HasSubstr("/nonexistent"));
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+TEST(Exporter, AnswersInTheFormatThatIsAskedFor) {
+  ExporterProcess exporter(kNoMeter);
+  EXPECT_THAT(exporter.Get("/metrics"),
+              HasSubstr("\r\nContent-Type: text/plain; version=0.0.4; "
+                        "charset=utf-8\r\n"));
+  const std::string open_metrics = exporter.Get(
+      "/metrics",
+      "application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+  EXPECT_THAT(open_metrics,
+              HasSubstr("\r\nContent-Type: application/openmetrics-text; "
+                        "version=1.0.0; charset=utf-8\r\n"));
+  EXPECT_THAT(open_metrics, EndsWith("\nnetmeter_up 0\n# EOF\n"));
+  EXPECT_THAT(exporter.Get("/"), HasSubstr("/metrics"));
+  EXPECT_THAT(exporter.Get("/etc/passwd"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(ExporterProcess::ReadAll(ExporterProcess::Connect(
+                  exporter.http_port(), "POST /metrics HTTP/1.1\r\n\r\n")),
+              StartsWith("HTTP/1.1 405 "));
+}
+
+TEST(Exporter, EndsCleanlyOnSigtermWhateverPeersDo) {
+  ExporterProcess exporter(kNoMeter);
+  const auto stub = exporter.Stub();
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(stub.get(), &container).ok());
+  std::vector<UniqueFd> peers;
+  for (int i = 0; i < 20; ++i) {
+    peers.push_back(ExporterProcess::Connect(exporter.http_port(), "GET"));
+    peers.push_back(ExporterProcess::Connect(
+        exporter.grpc_port(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(exporter.Stop(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+// Each peer here would once have cost a thread, a descriptor or memory.
+TEST(Exporter, HostilePeersKeepNobodyFromBeingServed) {
+  ExporterProcess exporter(kNoMeter);
+  ExpectServes(exporter);
+  const auto magmad = exporter.Stub();
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(magmad.get(), &container).ok());
+  std::mt19937 random(7);
+  const long before = exporter.MemoryKib();
+  std::vector<UniqueFd> peers;
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  for (int round = 0; round < 40; ++round) {
+    for (const int port : {exporter.http_port(), exporter.grpc_port()}) {
+      std::string noise(1 + random() % 5000, '\0');
+      for (char& c : noise) c = static_cast<char>(random());
+      peers.push_back(ExporterProcess::Connect(port, ""));       // silent
+      peers.push_back(ExporterProcess::Connect(port, "GET /"));  // half
+      peers.push_back(ExporterProcess::Connect(port, noise));
+      peers.push_back(ExporterProcess::Connect(port, preface));
+      peers.push_back(ExporterProcess::Connect(port, preface + noise));
+      // A frame of HTTP/2 that says it has 16 MiB - 1.
+      peers.push_back(ExporterProcess::Connect(
+          port, preface + std::string("\xff\xff\xff\x04\0\0\0\0\0", 9)));
+      peers.push_back(ExporterProcess::Connect(
+          port, "GET /" + std::string(1 << 20, 'x')));  // oversized
+      // Many requests at once, of which nothing is read.
+      std::string many;
+      for (int i = 0; i < 1000; ++i) many += "GET /metrics HTTP/1.1\r\n\r\n";
+      peers.push_back(ExporterProcess::Connect(port, many));
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    ExpectServes(exporter);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin,
+              std::chrono::seconds(2));
+    while (peers.size() > 500) peers.erase(peers.begin());
+  }
+  // A client that was there before comes back by itself, if not at once: its
+  // connection may have been the oldest of too many.
+  grpc::Status status;
+  for (int i = 0; i < 2; ++i) {
+    status = GetMetrics(magmad.get(), &container);
+    if (status.ok()) break;
+  }
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  printf("memory: %ld KiB before, %ld KiB after 640 hostile peers\n", before,
+         exporter.MemoryKib());
+  EXPECT_LT(exporter.MemoryKib(), before + 64 * 1024);
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

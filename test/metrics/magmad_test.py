@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Polls the exporter and the examples as magmad does, with a real proto2
+reader, while they make real traffic."""
+
+import os
+import unittest
+
+import lab
+import metrics_lab as m
+
+NOBODY = 65534
+
+
+class MagmadTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cloud = lab.Cloud()
+        cls.meter = lab.Meter("magmad")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter._load("load", "--quiet", "--group", "nogroup", "--cgroup", cls.meter.cgroup)
+
+    def poll(self, address):
+        client = m.Service303Client(address)
+        self.addCleanup(client.close)
+        return client
+
+    def start(self, arguments, **options):
+        process = self.meter.start(arguments, stdout=m.subprocess.PIPE, **options)
+        self.addCleanup(m.end, process)
+        return process
+
+    def check_presence(self, container):
+        """What orc8r dereferences without looking must be there."""
+        zeros = 0
+        for family in container.family:
+            self.assertTrue(family.HasField("name"))
+            self.assertTrue(family.HasField("type"), family.name)
+            self.assertGreater(len(family.metric), 0)
+            for metric in family.metric:
+                value = metric.counter if family.type == 0 else metric.gauge
+                self.assertTrue(metric.HasField("counter" if family.type == 0 else "gauge"))
+                self.assertTrue(value.HasField("value"), family.name)
+                zeros += family.type == 0 and value.value == 0
+                names = {pair.name for pair in metric.label}
+                self.assertFalse(names & {"service", "networkID", "gatewayID"}, names)
+        return zeros
+
+    def test_example_service_reports_its_own_bytes(self):
+        cloud = m.start_in_cloud(self.cloud, m.CLOUD, "0.0.0.0:9443")
+        self.addCleanup(m.end, cloud)
+        m.await_line(cloud, "listening")
+        service = self.start([m.SERVICE303, "127.0.0.1:50051", self.cloud.THERE + ":9443", self.meter.pin_dir])
+        for _ in range(3):
+            self.assertEqual(m.await_line(service, ""), "reported\n")
+        client = self.poll("127.0.0.1:50051")
+        container = client.metrics()
+        self.assertGreater(self.check_presence(container), 0, "no zero was there to be seen")
+        found = m.values(container)
+        self.assertEqual(found[("netmeter_up",)], 1)
+        key = ("magma_bytes_sent_total", ("service_name", "subscriberdb"), ("dest_service", "metricsd"))
+        self.assertGreater(found[key], 1000, found)
+        # All of it went to the cloud through the tagged channel.
+        sent = [k for k in found if k[0] == key[0]]
+        self.assertEqual(sent, [key])
+        info = client.info()
+        self.assertEqual((info.name, info.version, info.state, info.health), ("subscriberdb", "1.0.0", 2, 2))
+        self.assertEqual(info.status.meta["netmeter"], "ok")
+        with self.assertRaises(Exception) as error:
+            client.stop()
+        self.assertEqual(error.exception.code().name, "UNIMPLEMENTED")
+
+        # The exporter publishes it only if told to, and then the same.
+        exporter = m.start_exporter(self.meter.pin_dir)
+        self.addCleanup(m.end, exporter)
+        others = m.values(self.poll(m.GRPC).metrics())
+        self.assertNotIn(key, others)
+        self.assertFalse([k for k in others if ("name", "subscriberdb") in k])
+        self.assertEqual(m.end(exporter), 0)
+        exporter = m.start_exporter(self.meter.pin_dir, "--all")
+        self.addCleanup(m.end, exporter)
+        client_of_all = self.poll(m.GRPC)
+        before = m.values(client.metrics())[key]
+        middle = m.values(client_of_all.metrics())[key]
+        after = m.values(client.metrics())[key]
+        self.assertLessEqual(before, middle)
+        self.assertLessEqual(middle, after)
+
+        # Totals are the kernel's: a restart of the service changes nothing.
+        self.assertEqual(m.end(service), 0)
+        last = m.values(client_of_all.metrics())[key]
+        service = self.start([m.SERVICE303, "127.0.0.1:50051", self.cloud.THERE + ":9443", self.meter.pin_dir])
+        self.assertEqual(m.await_line(service, ""), "reported\n")
+        again = m.values(self.poll("127.0.0.1:50051").metrics())
+        self.assertGreaterEqual(again[key], last)
+
+    def test_cpp14_service_adds_ours_to_its_own(self):
+        service = self.start([m.CPP14, "127.0.0.1:50061", self.meter.pin_dir])
+        m.await_line(service, "serving")
+        container = self.poll("127.0.0.1:50061").metrics()
+        found = m.values(container)
+        self.assertEqual(found[("ue_attached",)], 3)
+        self.assertEqual(found[("netmeter_up",)], 1)
+        self.assertEqual(m.end(service), 0)
+
+    def test_exporter_needs_no_root_and_is_there_for_kernsnoopd(self):
+        def drop():
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+
+        lab_bytes = b"x" * 1000
+        script = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(%r, (%r, 9))"
+        self.meter.run([lab.PYTHON, "-c", script % (lab_bytes, self.cloud.THERE)])
+        # Bazel's output may be below root's home.
+        program = m.copy_for_all(m.EXPORTER)
+        self.addCleanup(os.unlink, program)
+        exporter = m.subprocess.Popen(
+            [program, "--pin-dir", self.meter.pin_dir], stdout=m.subprocess.PIPE, preexec_fn=drop, cwd="/"
+        )
+        self.addCleanup(m.end, exporter)
+        m.await_line(exporter, "netmeter-exporter: magma.orc8r.Service303 at 127.0.0.1:50084")
+        client = self.poll(m.GRPC)
+        self.assertEqual(client.info().name, "kernsnoopd")
+        container = client.metrics()
+        self.assertGreater(self.check_presence(container), 0)
+        found = m.values(container)
+        self.assertEqual(found[("netmeter_up",)], 1)
+        python = os.path.basename(os.path.realpath(lab.PYTHON))
+        name = [k[1][1] for k in found if k[0] == "linux_bytes_sent_total" and k[1][1].startswith("python")]
+        self.assertTrue(name, (python, found))
+        self.assertGreaterEqual(found[("linux_bytes_sent_total", ("binary_name", name[0]))], 1000)
+        self.assertEqual(m.end(exporter), 0)
+
+
+if __name__ == "__main__":
+    lab.private_network()
+    lab.main(120)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tests of the metrics path share: the lab of test/names, and a client
+that reads Service303 as magmad does. Needs Debian's python3-grpcio."""
+
+import contextlib
+import http.client
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import lab
+
+# Python's gRPC would else refuse to be forked, which starting a program is.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+os.environ.pop("http_proxy", None)
+os.environ.pop("https_proxy", None)
+
+EXPORTER = os.path.abspath("lib/tools/netmeter-exporter")
+SERVICE303 = os.path.abspath("examples/service303_service")
+CPP14 = os.path.abspath("examples/magma_cpp14/service")
+GATEWAY = os.path.abspath("examples/gateway_service")
+CLOUD = os.path.abspath("test/metrics/cloud.py")
+CLOUD_STUB = os.path.abspath("examples/cloud_stub.py")
+PROTOS = os.path.abspath("examples/magma_protos")
+
+
+def generated():
+    """service303_pb2: Python's reader of the true schema, thus of proto2."""
+    if "service303_pb2" not in sys.modules:
+        with tempfile.TemporaryDirectory() as directory:
+            protos = [os.path.join(PROTOS, name) for name in ("metrics.proto", "service303.proto")]
+            lab.run("protoc", "--proto_path=" + PROTOS, "--python_out=" + directory, *protos)
+            sys.path.insert(0, directory)
+            import service303_pb2  # pylint: disable=import-error
+
+            sys.path.remove(directory)
+            del service303_pb2
+    return sys.modules["service303_pb2"]
+
+
+class Service303Client:
+    """As magmad: an insecure channel with gRPC's default sizes, 30 seconds."""
+
+    TIMEOUT = 30
+
+    def __init__(self, address):
+        import grpc
+
+        pb2 = generated()
+        self.channel = grpc.insecure_channel(address)
+        grpc.channel_ready_future(self.channel).result(timeout=self.TIMEOUT)
+
+        def method(name, reply):
+            return self.channel.unary_unary(
+                "/magma.orc8r.Service303/" + name, pb2.Void.SerializeToString, reply.FromString
+            )
+
+        self._metrics = method("GetMetrics", pb2.MetricsContainer)
+        self._info = method("GetServiceInfo", pb2.ServiceInfo)
+        self._stop = method("StopService", pb2.Void)
+        self._void = pb2.Void()
+
+    def metrics(self):
+        return self._metrics(self._void, timeout=self.TIMEOUT)
+
+    def info(self):
+        return self._info(self._void, timeout=self.TIMEOUT)
+
+    def stop(self):
+        return self._stop(self._void, timeout=self.TIMEOUT)
+
+    def close(self):
+        self.channel.close()
+
+
+def values(container):
+    """{(name, (label, value)...): number} of a MetricsContainer."""
+    found = {}
+    for family in container.family:
+        for metric in family.metric:
+            key = (family.name,) + tuple((pair.name, pair.value) for pair in metric.label)
+            assert key not in found, key
+            found[key] = (metric.gauge if metric.HasField("gauge") else metric.counter).value
+    return found
+
+
+_LINE = re.compile(r"([a-z_0-9]+)(?:\{(.*)\})? (\S+)$")
+_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+def text_values(text):
+    """The same of Prometheus' text format."""
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, labels, value = _LINE.match(line).groups()
+            key = (name,) + tuple(_LABEL.findall(labels or ""))
+            assert key not in found, key
+            found[key] = float(value)
+    return found
+
+
+def get(address, path="/metrics", headers=None):
+    host, port = address.rsplit(":", 1)
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers=headers or {})
+        reply = connection.getresponse()
+        text = reply.read().decode()
+        assert reply.status == 200, (reply.status, text)
+        return text
+
+
+def promtool(text):
+    lab.run("promtool", "check", "metrics", input=text.encode())
+
+
+def start_in_cloud(cloud, *arguments):
+    """A program in the cloud's network."""
+    network = "/proc/%d/fd/%d" % (os.getpid(), cloud.network)
+    return subprocess.Popen(["nsenter", "--net=" + network, lab.PYTHON, *arguments], stdout=subprocess.PIPE)
+
+
+def await_line(process, word):
+    """Until the program says so; the line."""
+    for line in process.stdout:
+        if line.decode().startswith(word):
+            return line.decode()
+    raise AssertionError("%s ended without %r" % (process.args, word))
+
+
+def await_true(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while True:
+        result = condition()
+        if result:
+            return result
+        assert time.monotonic() < end, "did not become true in %d seconds" % seconds
+        time.sleep(0.1)
+
+
+def end(process):
+    """SIGTERM; the exit status."""
+    process.terminate()
+    try:
+        return process.wait(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def start_exporter(pin_dir, *arguments, **options):
+    """On its default ports; the process."""
+    process = subprocess.Popen(
+        [EXPORTER, "--pin-dir", pin_dir, *arguments], stdout=subprocess.PIPE, **options
+    )
+    await_line(process, "netmeter-exporter: magma.orc8r.Service303 at")
+    return process
+
+
+HTTP = "127.0.0.1:9384"
+GRPC = "127.0.0.1:50084"
+
+
+def copy_for_all(program):
+    """A copy that any user can run."""
+    handle, path = tempfile.mkstemp(prefix="netmeter-metrics.")
+    with os.fdopen(handle, "wb") as copy, open(program, "rb") as original:
+        copy.write(original.read())
+    os.chmod(path, 0o755)
+    return path

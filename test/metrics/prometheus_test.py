@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A real Prometheus scrapes an example service and the exporter; what its HTTP
+API answers is what was sent, also over an upgrade of the loader."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.parse
+
+import lab
+import metrics_lab as m
+
+PROMETHEUS = "127.0.0.1:9490"
+GATEWAY = "127.0.0.1:9091"
+UPLOAD = 1000000
+
+# 100 datagrams of 972 bytes a second: 100,000 bytes on the wire.
+DATAGRAM = 972
+PER_SECOND = 100
+WIRE_RATE = PER_SECOND * (DATAGRAM + 28)
+SENDER = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+start = time.monotonic()
+n = 0
+while True:
+    s.sendto(bytes(%d), (sys.argv[1], 9))
+    n += 1
+    time.sleep(max(0, start + n / %d - time.monotonic()))
+""" % (DATAGRAM, PER_SECOND)
+
+CONFIG = """
+global: {scrape_interval: 1s, scrape_timeout: 1s}
+scrape_configs:
+- {job_name: service, static_configs: [{targets: ['%s']}]}
+- {job_name: exporter, static_configs: [{targets: ['%s']}]}
+""" % (GATEWAY, m.HTTP)
+
+
+class PrometheusTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cloud = lab.Cloud()
+        cls.meter = lab.Meter("prometheus")
+        cls.addClassCleanup(cls.meter.close)
+        cls.load(64)
+        stub = m.start_in_cloud(cls.cloud, m.CLOUD_STUB)
+        cls.addClassCleanup(m.end, stub)
+        m.await_line(stub, "")
+        service = cls.meter.start(
+            [m.GATEWAY, "--cloud", cls.cloud.THERE + ":9000", "--upload", str(UPLOAD), "--listen", GATEWAY]
+            + ["--pin-dir", cls.meter.pin_dir],
+            stdout=subprocess.PIPE,
+        )
+        cls.addClassCleanup(m.end, service)
+        m.await_line(service, "transfers done")
+        sender = cls.meter.start([lab.PYTHON, "-c", SENDER, cls.cloud.THERE])
+        cls.addClassCleanup(m.end, sender)
+        exporter = m.start_exporter(cls.meter.pin_dir, "--all")
+        cls.addClassCleanup(m.end, exporter)
+
+        directory = tempfile.mkdtemp(prefix="netmeter-prometheus.")
+        cls.addClassCleanup(shutil.rmtree, directory, ignore_errors=True)
+        config = os.path.join(directory, "prometheus.yml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(CONFIG)
+        prometheus = subprocess.Popen(
+            ["prometheus", "--config.file=" + config, "--storage.tsdb.path=" + directory + "/data"]
+            + ["--web.listen-address=" + PROMETHEUS, "--log.level=error"]
+        )
+        cls.addClassCleanup(m.end, prometheus)
+
+        def ready():
+            try:
+                return m.get(PROMETHEUS, "/-/ready")
+            except OSError:
+                return None
+
+        m.await_true(ready, 60)
+
+    @classmethod
+    def load(cls, max_series):
+        cls.meter._load("load", "--quiet", "--group", "", "--cgroup", cls.meter.cgroup, "--max-series", str(max_series))
+
+    def query(self, promql):
+        """{labels: value} of an instant query."""
+        reply = json.loads(m.get(PROMETHEUS, "/api/v1/query?" + urllib.parse.urlencode({"query": promql})))
+        self.assertEqual(reply["status"], "success")
+        return {
+            tuple(sorted(row["metric"].items())): float(row["value"][1]) for row in reply["data"]["result"]
+        }
+
+    def test_1_both_targets_are_up_and_agree_with_what_was_sent(self):
+        m.await_true(lambda: sum(self.query("up").values()) == 2)
+        m.await_true(lambda: sum(self.query("netmeter_up").values()) == 2)
+        promql = 'magma_bytes_sent_total{service_name="subscriberdb",dest_service="metricsd"}'
+        rows = m.await_true(lambda: len(self.query(promql)) == 2 and self.query(promql))
+        self.assertEqual({dict(labels)["job"] for labels in rows}, {"service", "exporter"})
+        # "UP 1000000\n" and the bytes themselves.
+        expected = UPLOAD + len("UP %d\n" % UPLOAD)
+        self.assertEqual(set(rows.values()), {expected})
+        received = self.query(
+            'magma_bytes_received_total{service_name="subscriberdb",dest_service="streamer",job="exporter"}'
+        )
+        self.assertEqual(set(received.values()), {1000000})
+        print("sent, by PromQL:", int(expected))
+
+    def test_2_promtool_finds_nothing_on_any_page(self):
+        for address in (m.HTTP, GATEWAY):
+            m.promtool(m.get(address))
+
+    def test_3_prometheus_takes_open_metrics_from_the_exporter(self):
+        accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+        text = m.get(m.HTTP, headers={"Accept": accept})
+        self.assertTrue(text.endswith("\n# EOF\n"))
+        self.assertIn("# TYPE magma_bytes_sent counter\n", text)
+
+    def test_4_rate_is_right_over_upgrades_of_the_loader(self):
+        for size in (128, 256, 512):
+            time.sleep(4)
+            self.load(size)
+        time.sleep(4)
+        series = 'netmeter_wire_bytes_total{job="exporter",kind="binary",transport="udp",direction="tx"}'
+        rates = self.query("rate(%s[15s])" % series)
+        resets = self.query("resets(%s[30s])" % series)
+        print("rate(), of %d bytes a second sent:" % WIRE_RATE, list(rates.values()))
+        self.assertEqual(len(rates), 1)
+        self.assertLess(abs(list(rates.values())[0] - WIRE_RATE), WIRE_RATE * 0.1)
+        self.assertEqual(set(resets.values()), {0})
+        self.assertEqual(set(self.query('netmeter_series_limit{job="exporter"}').values()), {512})
+        # Nothing else went back either, of any series.
+        names = json.loads(m.get(PROMETHEUS, "/api/v1/label/__name__/values"))["data"]
+        ours = ("magma_", "linux_", "netmeter_")
+        counters = [name for name in names if name.endswith("_total") and name.startswith(ours)]
+        self.assertGreater(len(counters), 5)
+        for name in counters:
+            self.assertEqual(self.query('max(resets(%s{job="exporter"}[60s]))' % name), {(): 0}, name)
+        self.assertEqual(self.query("min(min_over_time(up[60s]))"), {(): 1})
+
+
+if __name__ == "__main__":
+    lab.private_network()
+    lab.main(200)
