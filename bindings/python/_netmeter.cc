@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The mechanical half of the Python package: the C++ API as it is, in bytes,
+// tuples and integers. What Python's users see, docstrings included, is in
+// netmeter/; _netmeter.pyi has the types of this file.
+//
+// Threads: every call into the library runs without the GIL and inside of the
+// fork gate (below), and holds its own reference to the meter, so that a
+// close() in another thread cannot take it away.
+
+#include <pybind11/pybind11.h>
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/core/version.h"
+#include "lib/metrics/families.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace {
+
+namespace py = pybind11;
+
+// Lets no thread be inside of the library while another one forks: the child
+// would inherit its lock, and wait for it for ever. os.fork() comes here by
+// os.register_at_fork(); a fork(2) behind Python's back does not.
+class ForkGate {
+ public:
+  void Enter() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return forking_ == 0; });
+    ++inside_;
+  }
+  void Leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --inside_;
+    changed_.notify_all();
+  }
+
+  void BeforeFork() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++forking_;
+    changed_.wait(lock, [this] { return inside_ == 0; });
+  }
+  void AfterForkInParent() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --forking_;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int inside_ = 0;   // threads inside of the library
+  int forking_ = 0;  // threads between BeforeFork() and AfterFork...()
+};
+
+ForkGate* Gate() {
+  // Never destroyed: threads may outlive the statics.
+  alignas(ForkGate) static char memory[sizeof(ForkGate)];
+  static ForkGate* const gate = new (memory) ForkGate;
+  return gate;
+}
+
+// Threads that waited for the parent's gate do not exist in the child, so
+// nothing of its state means anything there.
+void AfterForkInChild() { new (Gate()) ForkGate; }
+
+// While this exists, the calling thread is in the library and not in Python.
+class InLibrary {
+ public:
+  InLibrary() { Gate()->Enter(); }
+  ~InLibrary() { Gate()->Leave(); }
+  InLibrary(const InLibrary&) = delete;
+  InLibrary& operator=(const InLibrary&) = delete;
+
+ private:
+  // First: the gate is waited for without the GIL, left before it is taken.
+  const py::gil_scoped_release release_;
+};
+
+// Names are any bytes. The way back is .encode("utf-8", "surrogateescape").
+py::str Text(const std::string& bytes) {
+  PyObject* text = PyUnicode_DecodeUTF8(
+      bytes.data(), static_cast<ssize_t>(bytes.size()), "surrogateescape");
+  if (text == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(text);
+}
+
+// Text() that makes one object of equal strings.
+class Texts {
+ public:
+  py::str operator()(const std::string& bytes) {
+    auto found = known_.find(bytes);
+    if (found == known_.end()) {
+      found = known_.emplace(bytes, Text(bytes)).first;
+    }
+    return found->second;
+  }
+
+ private:
+  std::unordered_map<std::string, py::str> known_;
+};
+
+[[noreturn]] void Raise(const absl::Status& status) {
+  const py::object error =
+      py::module_::import("netmeter")
+          .attr("_error")(absl::StatusCodeToString(status.code()),
+                          Text(std::string(status.message())));
+  PyErr_SetObject(py::type::of(error).ptr(), error.ptr());
+  throw py::error_already_set();
+}
+
+void RaiseUnlessOk(const absl::Status& status) {
+  if (!status.ok()) Raise(status);
+}
+
+py::list ToPython(const std::vector<Sample>& samples) {
+  Texts text;
+  py::list list(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Sample& s = samples[i];
+    list[i] = py::make_tuple(
+        text(KindName(s.kind)), text(s.name), text(s.destination),
+        text(TransportName(s.transport)), text(PathName(s.path)), s.registered,
+        s.tx_bytes, s.rx_bytes, s.tx_packets, s.rx_packets, s.tx_payload_bytes,
+        s.rx_payload_bytes, s.tx_retransmit_bytes);
+  }
+  return list;
+}
+
+py::tuple ToPython(const Health& h) {
+  return py::make_tuple(
+      Text(h.version), Text(h.cgroup), h.created_ns, h.loaded_ns, h.series,
+      h.max_series, h.names, h.max_names, h.series_full_packets, h.names_full,
+      h.processes_full, h.storage_failed_packets, h.header_error_packets);
+}
+
+// (name, help, type, names of labels, [(values of labels, value)])
+py::list ToPython(const std::vector<internal::Family>& families) {
+  Texts text;
+  py::list list;
+  for (const internal::Family& family : families) {
+    py::tuple names;
+    py::list metrics(family.metrics.size());
+    for (size_t i = 0; i < family.metrics.size(); ++i) {
+      const internal::Metric& metric = family.metrics[i];
+      // All metrics of one family have the same names of labels.
+      if (i == 0) names = py::tuple(metric.labels.size());
+      py::tuple values(metric.labels.size());
+      for (size_t j = 0; j < metric.labels.size(); ++j) {
+        if (i == 0) names[j] = text(metric.labels[j].name);
+        values[j] = text(metric.labels[j].value);
+      }
+      metrics[i] = py::make_tuple(values, metric.value);
+    }
+    const bool gauge = family.type == internal::Family::Type::kGauge;
+    list.append(py::make_tuple(text(family.name), text(family.help),
+                               gauge ? "gauge" : "counter", names, metrics));
+  }
+  return list;
+}
+
+// netmeter::Meter. Shared, so that a method goes on with the meter that it
+// began with.
+class PyMeter {
+ public:
+  explicit PyMeter(std::shared_ptr<Meter> meter) : meter_(std::move(meter)) {}
+
+  static PyMeter Open(const py::bytes& pin_dir, const py::bytes& service,
+                      bool wait_for_loader) {
+    MeterOptions options;
+    options.pin_dir = std::string(pin_dir);
+    options.service = std::string(service);
+    options.wait_for_loader = wait_for_loader;
+    absl::StatusOr<std::unique_ptr<Meter>> meter = [&options] {
+      const InLibrary in_library;
+      return Meter::Open(options);
+    }();
+    RaiseUnlessOk(meter.status());
+    return PyMeter(*std::move(meter));
+  }
+
+  void Register(const std::string& service) {
+    const std::shared_ptr<Meter> meter = meter_;
+    RaiseUnlessOk([&] {
+      const InLibrary in_library;
+      return meter->Register(service);
+    }());
+  }
+
+  py::list ReadOwnService() const {
+    return Read([](const Meter& meter) { return meter.ReadService(); });
+  }
+
+  py::list ReadService(const std::string& service) const {
+    return Read(
+        [&service](const Meter& meter) { return meter.ReadService(service); });
+  }
+
+  py::list ReadHost() const {
+    return Read([](const Meter& meter) { return meter.ReadHost(); });
+  }
+
+  py::tuple ReadHealth() const {
+    const std::shared_ptr<const Meter> meter = meter_;
+    const absl::StatusOr<Health> health = [&meter] {
+      const InLibrary in_library;
+      return meter->ReadHealth();
+    }();
+    RaiseUnlessOk(health.status());
+    return ToPython(*health);
+  }
+
+  // Never raises an Error: that is netmeter_up 0.
+  py::list Families(bool host) const {
+    const std::shared_ptr<const Meter> meter = meter_;
+    const std::vector<internal::Family> families = [&meter, host] {
+      const InLibrary in_library;
+      return internal::Collect(meter.get(),
+                               host ? internal::FamilyScope::kHost
+                                    : internal::FamilyScope::kService);
+    }();
+    return ToPython(families);
+  }
+
+ private:
+  template <typename Function>
+  py::list Read(const Function& function) const {
+    const std::shared_ptr<const Meter> meter = meter_;
+    const absl::StatusOr<std::vector<Sample>> samples = [&] {
+      const InLibrary in_library;
+      return function(*meter);
+    }();
+    RaiseUnlessOk(samples.status());
+    return ToPython(*samples);
+  }
+
+  const std::shared_ptr<Meter> meter_;
+};
+
+void TagSocketOfPython(int fd, const std::string& destination) {
+  RaiseUnlessOk([&] {
+    const InLibrary in_library;
+    return TagSocket(fd, destination);
+  }());
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_netmeter, m) {
+  m.attr("__version__") = internal::kVersion;
+  m.attr("DEFAULT_PIN_DIR") = MeterOptions().pin_dir;
+  m.attr("KINDS") =
+      py::make_tuple(KindName(Kind::kService), KindName(Kind::kBinary),
+                     KindName(Kind::kUnattributed), KindName(Kind::kOverflow),
+                     KindName(Kind::kPending));
+  m.attr("TRANSPORTS") = py::make_tuple(
+      TransportName(Transport::kOther), TransportName(Transport::kTcp),
+      TransportName(Transport::kUdp), TransportName(Transport::kSctp),
+      TransportName(Transport::kIcmp));
+  m.attr("PATHS") =
+      py::make_tuple(PathName(Path::kDirect), PathName(Path::kProxy));
+
+  py::class_<PyMeter>(m, "Meter")
+      .def_static("open", &PyMeter::Open, py::arg("pin_dir"),
+                  py::arg("service"), py::arg("wait_for_loader"))
+      .def("register", &PyMeter::Register, py::arg("service"))
+      .def("read_own_service", &PyMeter::ReadOwnService)
+      .def("read_service", &PyMeter::ReadService, py::arg("service"))
+      .def("read_host", &PyMeter::ReadHost)
+      .def("read_health", &PyMeter::ReadHealth)
+      .def("families", &PyMeter::Families, py::arg("host"));
+  m.def("tag_socket", &TagSocketOfPython, py::arg("fd"),
+        py::arg("destination"));
+
+  m.def("families_of_error",
+        [] { return ToPython(internal::FamiliesOfError()); });
+
+  m.def("before_fork", [] {
+    const py::gil_scoped_release release;
+    Gate()->BeforeFork();
+  });
+  m.def("after_fork_in_parent", [] { Gate()->AfterForkInParent(); });
+  m.def("after_fork_in_child", &AfterForkInChild);
+}
+
+}  // namespace netmeter

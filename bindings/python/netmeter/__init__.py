@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How many bytes each service of this host sent and received, and to whom.
+
+    import netmeter
+
+    with netmeter.Meter.open(service="subscriberdb") as meter:
+        ...
+        for sample in meter.read_service():
+            print(sample.destination, sample.tx_bytes)
+
+Reads the counters that netmeter-loader put into the kernel: no agent, no
+per-packet work in this process, no privilege but the group of the pinned maps
+(by default, netmeter). ``netmeter.prometheus`` publishes them.
+
+Units: bytes and packets, as Python integers, exact up to 2**64 - 1. Times are
+nanoseconds since 1970 (as of ``time.time_ns()``).
+
+Names are ``str``. The kernel's names are any bytes but NUL; bytes that are no
+UTF-8 come as lone surrogates (PEP 383, "surrogateescape") and go back the same
+way, so that every name survives a round trip. To print such a name:
+``name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")``.
+
+Errors: all are ``netmeter.Error``; no function here raises anything else,
+except TypeError for arguments of a wrong type.
+
+Threads: everything may be called from any thread at any time. The GIL is not
+held while the library works. Signals: Ctrl-C during a call is acted on when
+the call returns, at most a few seconds later (see Meter.open). Fork: a
+child of os.fork() may go on with every Meter, whatever the parent's other
+threads were doing, and counts under the service of its parent.
+"""
+
+import dataclasses
+import enum
+import os
+from types import TracebackType
+from typing import Any, Dict, List, Optional, Protocol, Tuple, Type, Union
+
+from netmeter import _netmeter
+
+__all__ = [
+    "DEFAULT_PIN_DIR",
+    "Error",
+    "FailedPreconditionError",
+    "Health",
+    "InvalidArgumentError",
+    "Kind",
+    "Meter",
+    "NotFoundError",
+    "Path",
+    "PermissionDeniedError",
+    "Sample",
+    "Transport",
+    "UnavailableError",
+    "tag_socket",
+]
+
+__version__: str = _netmeter.__version__
+
+DEFAULT_PIN_DIR: str = _netmeter.DEFAULT_PIN_DIR
+"""Where netmeter-loader pins the maps if it is told nothing else."""
+
+
+class Error(Exception):
+    """What went wrong, in one line that says what to do about it."""
+
+    code: str
+    """The name of the absl::StatusCode, such as "NOT_FOUND"."""
+
+    def __init__(self, message: str, code: str = "UNKNOWN") -> None:
+        super().__init__(message, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidArgumentError(Error, ValueError):
+    """INVALID_ARGUMENT: a name or a descriptor cannot be right."""
+
+
+class NotFoundError(Error):
+    """NOT_FOUND: netmeter-loader has not run (here, or for this cgroup)."""
+
+
+class PermissionDeniedError(Error):
+    """PERMISSION_DENIED: not in the group of the pins; or, of a registration
+    or a tag: refused, because the meter's tables are full."""
+
+
+class FailedPreconditionError(Error):
+    """FAILED_PRECONDITION: nothing was registered; the meter was closed, or
+    unloaded from the kernel (open again); or it has another ABI version."""
+
+
+class UnavailableError(Error):
+    """UNAVAILABLE: with wait_for_loader, that no meter is loaded yet."""
+
+
+_ERRORS: Dict[str, Type[Error]] = {
+    "FAILED_PRECONDITION": FailedPreconditionError,
+    "INVALID_ARGUMENT": InvalidArgumentError,
+    "NOT_FOUND": NotFoundError,
+    "PERMISSION_DENIED": PermissionDeniedError,
+    "UNAVAILABLE": UnavailableError,
+}
+
+
+def _error(code: str, message: str) -> Error:
+    """Called by _netmeter."""
+    return _ERRORS.get(code, Error)(message, code)
+
+
+class Kind(enum.Enum):
+    """What a series belongs to. The values are the words of the metrics."""
+
+    SERVICE = "service"
+    """A process that registered itself, or that the configuration names."""
+    BINARY = "binary"
+    """Any other process, by its executable."""
+    UNATTRIBUTED = "unattributed"
+    """Sockets that no process owns: the kernel's own, for instance."""
+    OVERFLOW = "overflow"
+    """The table of series or of names was full."""
+    PENDING = "pending"
+    """A service's traffic on connections that have not named their destination
+    yet; it moves to SERVICE when they have, so it may shrink."""
+
+
+class Transport(enum.Enum):
+    """The values are the words of the metrics."""
+
+    OTHER = "other"
+    TCP = "tcp"
+    UDP = "udp"
+    SCTP = "sctp"
+    ICMP = "icmp"
+    """ICMP and ICMPv6."""
+
+
+class Path(enum.Enum):
+    """Where packets went. The values are the words of the metrics.
+
+    From service to proxy and from proxy to cloud, the same bytes are seen
+    twice: do not add PROXY to DIRECT.
+    """
+
+    DIRECT = "direct"
+    """Over any interface but loopback."""
+    PROXY = "proxy"
+    """Over loopback, to or from a proxy port."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One series: totals since counting began; they never decrease, those of
+    Kind.PENDING aside.
+
+    Counting begins with the first ``netmeter-loader load``, and again with the
+    first one after an ``unload`` or a reboot. A restart of this process
+    changes nothing.
+    """
+
+    kind: Kind = Kind.UNATTRIBUTED
+    name: str = ""
+    """Of the service or binary."""
+    destination: str = ""
+    """Empty: not known."""
+    transport: Transport = Transport.OTHER
+    path: Path = Path.DIRECT
+    registered: bool = False
+    """The service registered itself: it publishes its own series."""
+
+    tx_bytes: int = 0
+    """Network-layer bytes as on the link: IP header, transport header and
+    payload; each segment of a GSO packet with its own headers, retransmissions
+    included. Without link headers: add 14 bytes a packet for Ethernet."""
+    rx_bytes: int = 0
+    """As tx_bytes."""
+    tx_packets: int = 0
+    """As on the link: each segment of a GSO packet is one."""
+    rx_packets: int = 0
+    """As tx_packets."""
+    tx_payload_bytes: int = 0
+    """Transport payload; of TCP each byte once, however often it was sent."""
+    rx_payload_bytes: int = 0
+    """Transport payload; of TCP what arrived in order, as of our last
+    acknowledgement."""
+    tx_retransmit_bytes: int = 0
+    """TCP payload that was sent again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Health:
+    """The meter's own state.
+
+    The last five count what was not attributed as it should have been, by
+    reason. Nothing of it is missing in the sum over all series.
+    """
+
+    version: str = ""
+    """Of the loader that loaded the programs."""
+    cgroup: str = ""
+    """The directory of the cgroup whose traffic is counted."""
+    created_ns: int = 0
+    """When counting began, in nanoseconds since 1970."""
+    loaded_ns: int = 0
+    """When it was loaded or upgraded last, in nanoseconds since 1970."""
+    series: int = 0
+    """In use, without the reserved ones; at most max_series."""
+    max_series: int = 0
+    names: int = 0
+    """In use, without the reserved ones; at most max_names."""
+    max_names: int = 0
+    series_full_packets: int = 0
+    """Packets that went to overflow: no room for another series."""
+    names_full: int = 0
+    """Names that became overflow: no room for another name."""
+    processes_full: int = 0
+    """Processes that were named late, or not at all: table full."""
+    storage_failed_packets: int = 0
+    """Packets that are unattributed: no memory for socket storage."""
+    header_error_packets: int = 0
+    """Packets that count as Transport.OTHER: unreadable header."""
+
+
+_KINDS = {kind.value: kind for kind in Kind}
+_TRANSPORTS = {transport.value: transport for transport in Transport}
+_PATHS = {path.value: path for path in Path}
+
+
+def _to_bytes(name: str) -> bytes:
+    if not isinstance(name, str):
+        raise TypeError("a name is str, not %s" % type(name).__name__)
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            "the name has a surrogate that stands for no byte: %s" % error,
+            "INVALID_ARGUMENT",
+        ) from None
+
+
+def _to_samples(rows: List[Tuple[Any, ...]]) -> List[Sample]:
+    return [
+        Sample(_KINDS[r[0]], r[1], r[2], _TRANSPORTS[r[3]], _PATHS[r[4]], *r[5:])
+        for r in rows
+    ]
+
+
+class Meter:
+    """Reads one meter: what netmeter-loader pinned in one directory.
+
+    Made by Meter.open(). Reading is plain memory loads, without a system call,
+    except where it says so. It holds two or three megabytes of mapped memory
+    that it shares with the kernel, and no descriptors.
+
+    A context manager: ``with`` closes it.
+    """
+
+    _meter: Optional[_netmeter.Meter]
+    _pin_dir: bytes
+
+    def __init__(self) -> None:
+        raise TypeError("use netmeter.Meter.open()")
+
+    @classmethod
+    def open(
+        cls,
+        pin_dir: Union[str, bytes, "os.PathLike[str]"] = DEFAULT_PIN_DIR,
+        service: str = "",
+        wait_for_loader: bool = False,
+    ) -> "Meter":
+        """Maps the pinned maps.
+
+        pin_dir: where netmeter-loader pinned them (its --pin-dir).
+
+        service: if not empty, the name under which this process is counted
+        from now on, as by register(): 1 to 64 bytes without NUL.
+
+        wait_for_loader: if true, this succeeds without a loaded meter, too,
+        and reads raise UnavailableError while there is none. They look for it
+        at most once a second, also after an unload. If false, reads raise
+        FailedPreconditionError for good once the meter was unloaded.
+
+        In both modes an upgrade is followed: when it replaces the maps, the
+        next read opens the new ones and registers the service again.
+
+        Costs some 20 system calls. Where the kernel refuses bpf(2) to this
+        user, the maps come from ``netmeter-loader serve-fds``, which is waited
+        for up to 2 seconds if it hangs.
+
+        Raises, with wait_for_loader only the last one:
+          NotFoundError            the loader has not run
+          PermissionDeniedError    not root and not in the group of the pins
+          FailedPreconditionError  the maps are of another ABI version
+          InvalidArgumentError     service or pin_dir is not valid
+        """
+        path = os.fsencode(pin_dir)
+        if b"\0" in path:
+            raise InvalidArgumentError("pin_dir contains a NUL", "INVALID_ARGUMENT")
+        meter = _netmeter.Meter.open(path, _to_bytes(service), wait_for_loader)
+        self = cls.__new__(cls)
+        self._meter = meter
+        self._pin_dir = path
+        return self
+
+    def register(self, service: str) -> None:
+        """Names this process.
+
+        Sockets that it opens from now on, and those of the processes it forks,
+        are counted under ``service``; sockets that are open keep their name.
+        Ends at exec. A second call renames. The name is that of the process,
+        not of this Meter: closing it changes nothing.
+
+        Three system calls; no privilege needed.
+
+        Raises, with wait_for_loader only the first one: the name is then kept
+        and registered when the meter appears.
+          InvalidArgumentError   empty, longer than 64 bytes, or with a NUL
+          NotFoundError          no meter is loaded for this process's cgroup
+          PermissionDeniedError  the meter refused: its tables are full
+          Error                  RESOURCE_EXHAUSTED: no descriptor was left
+        """
+        self._open_meter().register(_to_bytes(service))
+
+    def read_service(self, service: Optional[str] = None) -> List[Sample]:
+        """The series of one service, in no particular order.
+
+        service: whose, whoever registered it; None: of the service that this
+        Meter registered. Empty until its first packet.
+
+        Costs time in proportion to the series of the service.
+
+        Raises:
+          FailedPreconditionError  nothing is registered; closed or unloaded
+          UnavailableError         wait_for_loader, and no meter is loaded yet
+        """
+        meter = self._open_meter()
+        if service is None:
+            return _to_samples(meter.read_own_service())
+        return _to_samples(meter.read_service(_to_bytes(service)))
+
+    def read_host(self) -> List[Sample]:
+        """All series of the meter, in no particular order.
+
+        Costs time in proportion to the series in use: some 20 ms for 4096.
+        Raises as read_service(), but never for want of a registration.
+        """
+        return _to_samples(self._open_meter().read_host())
+
+    def read_health(self) -> Health:
+        """The meter's own state. Raises as read_host()."""
+        return Health(*self._open_meter().read_health())
+
+    def _families(self, host: bool) -> "List[_netmeter._Family]":
+        """For netmeter.prometheus."""
+        return self._open_meter().families(host)
+
+    def close(self) -> None:
+        """Gives the memory back; a second call does nothing.
+
+        Reads then raise FailedPreconditionError. Calls of other threads that
+        are under way end well. The process stays registered.
+        """
+        self._meter = None
+
+    def __enter__(self) -> "Meter":
+        self._open_meter()
+        return self
+
+    def __exit__(
+        self,
+        exception_type: Optional[Type[BaseException]],
+        exception: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "<netmeter.Meter %s%s>" % (
+            os.fsdecode(self._pin_dir),
+            "" if self._meter is not None else " (closed)",
+        )
+
+    def _open_meter(self) -> _netmeter.Meter:
+        meter = self._meter
+        if meter is None:
+            raise FailedPreconditionError(
+                "the meter is closed", "FAILED_PRECONDITION"
+            )
+        return meter
+
+
+class _HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
+    """Names the destination of one socket's traffic, in front of every rule.
+
+    socket: a socket.socket, anything else with fileno(), or a descriptor.
+    name: 1 to 64 bytes without NUL, such as "streamer".
+
+    Takes effect with the socket's next packet, so tag before connect(). Only
+    for sockets of services: those of plain binaries have no destinations. One
+    system call; needs no Meter and no privilege.
+
+    Raises:
+      InvalidArgumentError   not a valid name, or not an (open) socket
+      NotFoundError          no meter is loaded for this process's cgroup
+      PermissionDeniedError  the meter refused: its tables are full
+    """
+    if not isinstance(socket, int) and not hasattr(socket, "fileno"):
+        raise TypeError(
+            "a socket or a descriptor is needed, not %s" % type(socket).__name__
+        )
+    descriptor = socket if isinstance(socket, int) else socket.fileno()
+    if not -1 <= descriptor < 2**31:
+        raise InvalidArgumentError(
+            "tag the socket: %d is no descriptor" % descriptor, "INVALID_ARGUMENT"
+        )
+    _netmeter.tag_socket(descriptor, _to_bytes(name))
+
+
+os.register_at_fork(
+    before=_netmeter.before_fork,
+    after_in_parent=_netmeter.after_fork_in_parent,
+    after_in_child=_netmeter.after_fork_in_child,
+)

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The package on real maps: of the loader, with traffic, and of a test."""
+
+import dataclasses
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import netmeter
+from bindings.python.tests import lab
+
+WITH_FAKE_METER = os.path.join("bindings", "python", "tests", "with_fake_meter")
+FILLERS = 4096
+
+
+def setUpModule():
+    lab.private_network()
+
+
+def transfer(verb, size, destination=None, family=socket.AF_INET):
+    """The payload bytes that this sent and received."""
+    with socket.socket(family) as sock:
+        if destination is not None:
+            netmeter.tag_socket(sock, destination)
+        sock.connect(("127.0.0.1", lab.PROXY_PORT))
+        header = b"%s %d\n" % (verb.encode(), size)
+        sock.sendall(header + (bytes(size) if verb == "UP" else b""))
+        received = 0
+        while data := sock.recv(65536):
+            received += len(data)
+    return len(header) + (size if verb == "UP" else 0), received
+
+
+def busy(meter):
+    """The own series that have counted something, by destination: a tag in
+    front of connect() may leave a series without a packet."""
+    return {
+        s.destination: s for s in meter.read_service() if s.tx_packets + s.rx_packets
+    }
+
+
+def wait_until(function, seconds=10):
+    """Until function() is true; its last value."""
+    end = time.monotonic() + seconds
+    while not (value := function()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return value
+
+
+class RealMeterTest(unittest.TestCase):
+    def setUp(self):
+        self.lab = lab.Lab("test")
+        self.addCleanup(self.lab.close)
+        self.lab.load()
+
+    def open(self, **options):
+        return netmeter.Meter.open(self.lab.pin_dir, **options)
+
+    def test_bytes_of_a_service_by_destination_are_exact(self):
+        def service():
+            with self.open(service="subscriberdb") as meter:
+                self.assertEqual(meter.read_service(), [])
+                sent, none = transfer("UP", 300000, "metricsd")
+                self.assertEqual(none, 0)
+                asked, received = transfer("DOWN", 200000, "streamer")
+                transfer("UP", 10)
+
+                def settled():
+                    samples = busy(meter)
+                    down = samples.get("streamer")
+                    return down and down.rx_payload_bytes == received and samples
+
+                samples = wait_until(settled)
+                self.assertEqual(set(samples), {"metricsd", "streamer", ""})
+                up, down = samples["metricsd"], samples["streamer"]
+                for sample in samples.values():
+                    self.assertEqual(sample.kind, netmeter.Kind.SERVICE)
+                    self.assertEqual(sample.name, "subscriberdb")
+                    self.assertEqual(sample.transport, netmeter.Transport.TCP)
+                    self.assertEqual(sample.path, netmeter.Path.PROXY)
+                    self.assertTrue(sample.registered)
+                self.assertEqual(up.tx_payload_bytes, sent)
+                self.assertEqual(up.rx_payload_bytes, 0)
+                self.assertEqual(down.tx_payload_bytes, asked)
+                self.assertGreater(up.tx_bytes, sent + 40)
+                self.assertGreater(down.rx_packets, 4)
+                return samples
+
+        samples = self.lab.inside(service)
+        # The same for a process that neither registered nor is in the cgroup.
+        with self.open() as meter:
+            named = meter.read_service("subscriberdb")
+            host = meter.read_host()
+            for sample in samples.values():
+                self.assertIn(sample, named)
+                self.assertIn(sample, host)
+            health = meter.read_health()
+            self.assertEqual(health.cgroup, self.lab.cgroup)
+            self.assertEqual(health.version, netmeter.__version__)
+            self.assertGreaterEqual(health.series, 3)
+            self.assertLess(abs(health.created_ns - time.time_ns()), 600 * 10**9)
+            self.assertEqual(health.series_full_packets, 0)
+
+    def test_names_of_any_bytes_survive_the_round_trip(self):
+        service, destination = "caf\u00e9\udcff", "\udc80\U0001f600"
+
+        def inside():
+            with self.open(service=service) as meter:
+                transfer("UP", 1000, destination)
+                return [(s.name, s.destination) for s in busy(meter).values()]
+
+        self.assertEqual(self.lab.inside(inside), [(service, destination)])
+        with self.open() as meter:
+            sample = meter.read_service(service)[0]
+            self.assertEqual(sample.name.encode("utf-8", "surrogateescape")[-1], 0xFF)
+
+    def test_a_tag_after_the_handshake_moves_what_was_held(self):
+        # Once, the packet after the tag was counted twice, and what was
+        # pending went below zero.
+        def inside():
+            with self.open(service="mme") as meter:
+                with socket.create_connection(("127.0.0.1", lab.PROXY_PORT)) as sock:
+                    netmeter.tag_socket(sock, "late")
+                    sock.sendall(b"UP 5\n12345")
+                    sock.recv(1)
+                return busy(meter)
+
+        samples = self.lab.inside(inside)
+        self.assertEqual(set(samples), {"late"}, samples)
+        self.assertEqual(samples["late"].tx_payload_bytes, 10)
+
+    def test_children_count_under_the_name_of_their_parent(self):
+        def inside():
+            with self.open(service="forker") as meter:
+                lab.in_child(lambda: transfer("UP", 1000, "child"))
+                # The meter of the parent works in the child, too.
+                return lab.in_child(lambda: busy(meter))
+
+        (sample,) = self.lab.inside(inside).values()
+        self.assertEqual((sample.name, sample.destination), ("forker", "child"))
+
+    def test_a_second_registration_renames(self):
+        def inside():
+            with self.open(service="first") as meter:
+                meter.register("second")
+                transfer("UP", 1000)
+                return [s.name for s in busy(meter).values()]
+
+        self.assertEqual(self.lab.inside(inside), ["second"])
+
+    def test_upgrades_are_followed_and_nothing_goes_back(self):
+        def inside():
+            with self.open(service="mme") as meter:
+                sent = transfer("UP", 1000, "cloud")[0]
+                self.assertEqual(busy(meter)["cloud"].tx_payload_bytes, sent)
+                self.lab.load()
+                self.assertEqual(busy(meter)["cloud"].tx_payload_bytes, sent)
+                sent += transfer("UP", 1000, "cloud")[0]
+                return busy(meter)["cloud"].tx_payload_bytes == sent
+
+        self.assertTrue(self.lab.inside(inside))
+
+    def test_unload_is_told_and_the_next_load_is_found(self):
+        strict = self.open()
+        patient = self.open(wait_for_loader=True)
+        self.assertEqual(strict.read_host(), patient.read_host())
+        self.lab.unload()
+        with self.assertRaisesRegex(netmeter.FailedPreconditionError, "unloaded"):
+            strict.read_host()
+        with self.assertRaises(netmeter.UnavailableError):
+            patient.read_host()
+        self.lab.load()
+        with self.assertRaises(netmeter.FailedPreconditionError):
+            strict.read_host()
+
+        def readable():
+            try:
+                return [patient.read_health()]
+            except netmeter.UnavailableError:
+                return None
+
+        self.assertTrue(wait_until(readable))
+
+    def test_a_service_that_waits_is_registered_when_the_meter_comes(self):
+        self.lab.unload()
+
+        def inside():
+            with self.open(service="early", wait_for_loader=True) as meter:
+                with self.assertRaises(netmeter.UnavailableError):
+                    meter.read_service()
+                self.lab.load()
+
+                def readable():
+                    try:
+                        meter.read_service()
+                        return True
+                    except netmeter.UnavailableError:
+                        return False
+
+                self.assertTrue(wait_until(readable))
+                transfer("UP", 1000)
+                return [s.name for s in busy(meter).values()]
+
+        self.assertEqual(self.lab.inside(inside), ["early"])
+
+    def test_outside_of_the_cgroup_there_is_nobody_to_register_with(self):
+        # Unless the host has a meter of its own, which then knows us.
+        if os.path.exists(netmeter.DEFAULT_PIN_DIR):
+            return
+        with self.open() as meter, socket.socket() as sock:
+            with self.assertRaises(netmeter.NotFoundError):
+                meter.register("stranger")
+            with self.assertRaises(netmeter.NotFoundError):
+                netmeter.tag_socket(sock, "cloud")
+
+    def test_others_may_not_read(self):
+        def inside():
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            with self.assertRaises(netmeter.PermissionDeniedError) as caught:
+                self.open()
+            return caught.exception.code
+
+        self.assertEqual(self.lab.inside(inside), "PERMISSION_DENIED")
+
+    def test_threads_read_while_others_fork_and_traffic_flows(self):
+        def inside():
+            with self.open(service="busy") as meter:
+                errors = []
+                stop = threading.Event()
+
+                def read():
+                    last = 0
+                    while not stop.is_set():
+                        total = sum(s.tx_payload_bytes for s in meter.read_host())
+                        if total < last:
+                            errors.append("went back from %d to %d" % (last, total))
+                        last = total
+
+                threads = [threading.Thread(target=read) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                sent = 0
+                for i in range(20):
+                    sent += transfer("UP", 10000, "cloud-%d" % i)[0]
+                    children = lab.in_child(
+                        lambda: sum(s.tx_payload_bytes for s in meter.read_service())
+                    )
+                    if children < sent:
+                        errors.append("a child read %d of %d" % (children, sent))
+                stop.set()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(
+                    sum(s.tx_payload_bytes for s in meter.read_service()), sent
+                )
+                return errors
+
+        self.assertEqual(self.lab.inside(inside), [])
+
+    def run(self, result=None):
+        with lab.cloud():
+            return super().run(result)
+
+
+def read_fake_meter(pin_dir):
+    """Runs under with_fake_meter."""
+    test = unittest.TestCase()
+    with netmeter.Meter.open(pin_dir) as meter:
+        mme = {s.transport: s for s in meter.read_service("mme")}
+        test.assertEqual(
+            mme[netmeter.Transport.TCP],
+            netmeter.Sample(
+                kind=netmeter.Kind.SERVICE,
+                name="mme",
+                destination="streamer",
+                transport=netmeter.Transport.TCP,
+                path=netmeter.Path.DIRECT,
+                registered=True,
+                tx_bytes=1001,
+                rx_bytes=2002,
+                tx_packets=13,
+                rx_packets=24,
+                tx_payload_bytes=605,
+                rx_payload_bytes=1206,
+                tx_retransmit_bytes=77,
+            ),
+        )
+        test.assertEqual(mme[netmeter.Transport.UDP].path, netmeter.Path.PROXY)
+        test.assertFalse(mme[netmeter.Transport.UDP].registered)
+        (broken,) = meter.read_service("a\udcff")
+        test.assertEqual(broken.tx_payload_bytes, 2**64 - 1)
+        test.assertEqual(meter.read_service("a\\xff"), [])
+        test.assertEqual(
+            meter.read_health(),
+            netmeter.Health(
+                version="1.2.3",
+                cgroup="/caf\u00e9/\udcff",
+                created_ns=1600000000000000001,
+                loaded_ns=1700000000000000001,
+                series=5 + FILLERS,
+                max_series=64 + FILLERS,
+                names=5,
+                max_names=64 + 2 * FILLERS,
+                series_full_packets=11,
+                names_full=12,
+                processes_full=13,
+                storage_failed_packets=14,
+                header_error_packets=15,
+            ),
+        )
+        started = time.perf_counter()
+        samples = meter.read_host()
+        first = time.perf_counter() - started
+        started = time.perf_counter()
+        samples = meter.read_host()
+        again = time.perf_counter() - started
+        test.assertEqual(len(samples), 5 + FILLERS)
+        kinds = {s.kind for s in samples}
+        test.assertIn(netmeter.Kind.UNATTRIBUTED, kinds)
+        filler = [s for s in samples if s.name.startswith("service-")]
+        test.assertEqual({len(s.name) for s in filler}, {64})
+        test.assertEqual({len(s.destination) for s in filler}, {64})
+        print(
+            "read_host of %d series with 64-byte names: first %.1f ms, then %.1f ms"
+            % (len(samples), first * 1e3, again * 1e3)
+        )
+        # Ctrl-C in the middle of reads.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with test.assertRaises(KeyboardInterrupt):
+            while True:
+                meter.read_host()
+
+
+class FakeMeterTest(unittest.TestCase):
+    def test_every_field_is_exact(self):
+        with tempfile.TemporaryDirectory() as directory:
+            subprocess.run(
+                [WITH_FAKE_METER, directory, str(FILLERS)]
+                + [sys.executable, __file__, "read_fake_meter", directory],
+                check=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+
+    def test_fields_and_enums_are_those_of_the_header(self):
+        with open("include/netmeter/meter.h", encoding="utf-8") as header:
+            text = header.read()
+        for cls, name in ((netmeter.Sample, "Sample"), (netmeter.Health, "Health")):
+            body = text.split("struct %s {" % name)[1].split("\n};")[0]
+            fields = [
+                line.split("//")[0].split("=")[0].rstrip(" ;").split()[-1]
+                for line in body.splitlines()
+                if line.split("//")[0].strip()
+            ]
+            self.assertEqual([f.name for f in dataclasses.fields(cls)], fields)
+        for cls in (netmeter.Kind, netmeter.Transport, netmeter.Path):
+            body = text.split("enum class %s {" % cls.__name__)[1].split("}")[0]
+            names = re.findall(r"\bk([A-Z]\w*)", body)
+            self.assertEqual([member.name for member in cls], [n.upper() for n in names])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["read_fake_meter"]:
+        read_fake_meter(sys.argv[2])
+    else:
+        unittest.main()

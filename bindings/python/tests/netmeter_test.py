@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The package without a meter: options, errors, types, signals and fork."""
+
+import copy
+import dataclasses
+import os
+import pathlib
+import pickle
+import signal
+import socket
+import tempfile
+import threading
+import time
+import unittest
+
+import netmeter
+from netmeter import _netmeter
+
+NOWHERE = "/nonexistent/netmeter"
+
+
+class SilentServer:
+    """A `netmeter-loader serve-fds` that accepts and then hangs: the longest
+    that a call can block."""
+
+    def __init__(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.pin_dir = os.path.join(self.directory.name, "m")
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(self.pin_dir + ".sock")
+        self.socket.listen(16)
+
+    def __enter__(self):
+        return self.pin_dir
+
+    def __exit__(self, *_):
+        self.socket.close()
+        self.directory.cleanup()
+
+
+class OptionsTest(unittest.TestCase):
+    def test_defaults_are_those_of_the_library(self):
+        self.assertEqual(netmeter.DEFAULT_PIN_DIR, "/run/netmeter")
+        self.assertRegex(netmeter.__version__, r"^\d+\.\d+\.\d+$")
+
+    def test_pin_dir_without_a_meter_is_not_found(self):
+        with self.assertRaisesRegex(netmeter.NotFoundError, NOWHERE) as caught:
+            netmeter.Meter.open(pin_dir=NOWHERE)
+        self.assertEqual(caught.exception.code, "NOT_FOUND")
+        self.assertIn("netmeter-loader load", str(caught.exception))
+
+    def test_pin_dir_takes_every_kind_of_path(self):
+        for pin_dir in (NOWHERE, NOWHERE.encode(), pathlib.Path(NOWHERE)):
+            with self.assertRaises(netmeter.NotFoundError):
+                netmeter.Meter.open(pin_dir)
+
+    def test_pin_dir_that_cannot_be_is_refused(self):
+        for pin_dir in ("", b"", "/run\0/netmeter"):
+            with self.assertRaises(netmeter.InvalidArgumentError):
+                netmeter.Meter.open(pin_dir, wait_for_loader=True)
+        with self.assertRaises(TypeError):
+            netmeter.Meter.open(3)
+
+    def test_pin_dir_on_another_file_system_is_no_meter(self):
+        with tempfile.TemporaryDirectory() as directory:
+            pathlib.Path(directory, "nm_info").touch()
+            pathlib.Path(directory, "info").touch()
+            with self.assertRaises(netmeter.Error):
+                netmeter.Meter.open(directory)
+
+    def test_wait_for_loader_opens_without_a_meter(self):
+        meter = netmeter.Meter.open(NOWHERE, wait_for_loader=True)
+        for read in (
+            meter.read_host,
+            meter.read_health,
+            lambda: meter.read_service("mme"),
+        ):
+            with self.assertRaisesRegex(netmeter.UnavailableError, "waiting") as caught:
+                read()
+            self.assertEqual(caught.exception.code, "UNAVAILABLE")
+
+    def test_wait_for_loader_still_refuses_a_bad_service(self):
+        for service in ("x" * 65, "a\0b", "\ud800"):
+            with self.assertRaises(netmeter.InvalidArgumentError):
+                netmeter.Meter.open(NOWHERE, service=service, wait_for_loader=True)
+
+    def test_service_takes_64_bytes_of_any_kind(self):
+        for service in ("x" * 64, "caf\u00e9", "\udcff" * 64, "\U0001f600" * 16):
+            with netmeter.Meter.open(
+                NOWHERE, service=service, wait_for_loader=True
+            ) as meter:
+                with self.assertRaises(netmeter.UnavailableError):
+                    meter.read_service()
+
+    def test_reading_the_own_service_needs_a_registration(self):
+        with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
+            with self.assertRaises(netmeter.FailedPreconditionError):
+                meter.read_service()
+            meter.register("mme")
+            with self.assertRaises(netmeter.UnavailableError):
+                meter.read_service()
+
+    def test_register_refuses_what_is_no_name(self):
+        with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
+            for service in ("", "x" * 65, "\u00e9" * 33, "a\0b"):
+                with self.assertRaises(netmeter.InvalidArgumentError):
+                    meter.register(service)
+            for service in (b"mme", None, 3):
+                with self.assertRaises(TypeError):
+                    meter.register(service)
+
+    def test_a_closed_meter_says_so(self):
+        with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
+            self.assertEqual(repr(meter), "<netmeter.Meter %s>" % NOWHERE)
+        meter.close()
+        self.assertEqual(repr(meter), "<netmeter.Meter %s (closed)>" % NOWHERE)
+        for call in (
+            meter.read_host,
+            meter.read_health,
+            meter.read_service,
+            lambda: meter.register("mme"),
+            meter.__enter__,
+        ):
+            with self.assertRaisesRegex(netmeter.FailedPreconditionError, "closed"):
+                call()
+
+    def test_open_is_the_only_constructor(self):
+        with self.assertRaisesRegex(TypeError, "open"):
+            netmeter.Meter()
+        self.assertIsInstance(
+            type("Mine", (netmeter.Meter,), {}).open(NOWHERE, "", True), netmeter.Meter
+        )
+
+
+class TagSocketTest(unittest.TestCase):
+    def test_takes_a_socket_or_a_descriptor(self):
+        # No meter here; or there is one, and then this is no service.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for what in (sock, sock.fileno()):
+                try:
+                    netmeter.tag_socket(what, "streamer")
+                except (netmeter.NotFoundError, netmeter.PermissionDeniedError):
+                    pass
+
+    def test_refuses_what_is_no_socket(self):
+        closed = socket.socket()
+        closed.close()
+        with tempfile.TemporaryFile() as file:
+            for what in (closed, file, file.fileno(), -1, 2**31, 2**70, -(2**70)):
+                with self.assertRaises(netmeter.InvalidArgumentError):
+                    netmeter.tag_socket(what, "streamer")
+        for what in (None, "3", 3.0):
+            with self.assertRaises(TypeError):
+                netmeter.tag_socket(what, "streamer")
+
+    def test_refuses_what_is_no_name(self):
+        with socket.socket() as sock:
+            for name in ("", "x" * 65, "a\0b", "\ud800"):
+                with self.assertRaises(netmeter.InvalidArgumentError):
+                    netmeter.tag_socket(sock, name)
+            with self.assertRaises(TypeError):
+                netmeter.tag_socket(sock, b"streamer")
+
+
+class TypesTest(unittest.TestCase):
+    def test_words_of_the_enums_are_those_of_the_library(self):
+        self.assertEqual(tuple(k.value for k in netmeter.Kind), _netmeter.KINDS)
+        self.assertEqual(
+            tuple(t.value for t in netmeter.Transport), _netmeter.TRANSPORTS
+        )
+        self.assertEqual(tuple(p.value for p in netmeter.Path), _netmeter.PATHS)
+
+    def test_samples_are_immutable_values(self):
+        sample = netmeter.Sample(kind=netmeter.Kind.SERVICE, name="mme", tx_bytes=2**63)
+        with self.assertRaises(dataclasses.FrozenInstanceError):
+            sample.tx_bytes = 1
+        self.assertEqual(sample, dataclasses.replace(sample))
+        self.assertEqual(len({sample, copy.deepcopy(sample)}), 1)
+        self.assertEqual(pickle.loads(pickle.dumps(sample)), sample)
+        self.assertIn("tx_bytes=9223372036854775808", repr(sample))
+
+    def test_every_error_code_has_its_class(self):
+        for code, name in (
+            ("NOT_FOUND", "NotFoundError"),
+            ("PERMISSION_DENIED", "PermissionDeniedError"),
+            ("FAILED_PRECONDITION", "FailedPreconditionError"),
+            ("INVALID_ARGUMENT", "InvalidArgumentError"),
+            ("UNAVAILABLE", "UnavailableError"),
+            ("RESOURCE_EXHAUSTED", "Error"),
+            ("INTERNAL", "Error"),
+        ):
+            error = netmeter._error(code, "why (what to do)")
+            self.assertIs(type(error), getattr(netmeter, name))
+            self.assertEqual((error.code, str(error)), (code, "why (what to do)"))
+            again = pickle.loads(pickle.dumps(error))
+            self.assertEqual((again.code, str(again)), (error.code, str(error)))
+        self.assertTrue(issubclass(netmeter.InvalidArgumentError, ValueError))
+
+    def test_everything_public_is_documented(self):
+        for name in netmeter.__all__:
+            self.assertTrue(hasattr(netmeter, name), name)
+        for thing in (netmeter, netmeter.Meter, netmeter.tag_socket):
+            self.assertTrue(thing.__doc__)
+        for name, method in vars(netmeter.Meter).items():
+            if not name.startswith("_"):
+                self.assertTrue(getattr(netmeter.Meter, name).__doc__, name)
+
+    def test_families_of_an_error_are_up_alone(self):
+        ((name, help_text, kind, labels, metrics),) = _netmeter.families_of_error()
+        self.assertEqual((name, kind, labels), ("netmeter_up", "gauge", ()))
+        self.assertTrue(help_text)
+        self.assertEqual(metrics, [((), 0)])
+        with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
+            for host in (False, True):
+                self.assertEqual(meter._families(host), _netmeter.families_of_error())
+
+
+class BlockingTest(unittest.TestCase):
+    """Calls that block for two seconds."""
+
+    def test_other_threads_run_meanwhile(self):
+        with SilentServer() as pin_dir:
+            done = threading.Event()
+
+            def block():
+                with self.assertRaises(netmeter.UnavailableError):
+                    netmeter.Meter.open(pin_dir)
+                done.set()
+
+            thread = threading.Thread(target=block)
+            started = time.monotonic()
+            thread.start()
+            rounds = 0
+            while not done.is_set():
+                rounds += 1
+                time.sleep(0.01)
+            thread.join()
+            self.assertGreater(time.monotonic() - started, 1)
+            self.assertGreater(rounds, 50)
+
+    def test_control_c_is_not_lost(self):
+        previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with SilentServer() as pin_dir:
+                started = time.monotonic()
+                timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+                timer.start()
+                with self.assertRaises(KeyboardInterrupt):
+                    netmeter.Meter.open(pin_dir, wait_for_loader=True)
+                    time.sleep(60)
+                self.assertLess(time.monotonic() - started, 10)
+                timer.join()
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+    def test_handlers_of_other_signals_run(self):
+        ran = []
+        previous = signal.signal(signal.SIGALRM, lambda *_: ran.append(1))
+        try:
+            with SilentServer() as pin_dir:
+                signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+                with self.assertRaises(netmeter.UnavailableError):
+                    netmeter.Meter.open(pin_dir)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+        self.assertTrue(ran)
+
+    def test_fork_waits_for_a_call_that_is_under_way(self):
+        # Else the child would find the meter locked for ever.
+        with SilentServer() as pin_dir:
+            meter = netmeter.Meter.open(pin_dir, wait_for_loader=True)
+            time.sleep(1.1)  # until reads look again
+            threads = [
+                threading.Thread(target=self.read, args=(meter,)) for _ in range(2)
+            ]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.2)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                os._exit(self.read(meter))
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            for thread in threads:
+                thread.join()
+            # And the gate is open again.
+            self.assertEqual(self.read(meter), 0)
+
+    @staticmethod
+    def read(meter):
+        try:
+            meter.read_host()
+        except netmeter.UnavailableError:
+            return 0
+        return 1
+
+
+class ForkTest(unittest.TestCase):
+    def test_children_read_while_threads_of_the_parent_do(self):
+        meter = netmeter.Meter.open(NOWHERE, wait_for_loader=True)
+        stop = threading.Event()
+
+        def hammer():
+            while not stop.is_set():
+                BlockingTest.read(meter)
+
+        threads = [threading.Thread(target=hammer) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(50):
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)
+                    os._exit(BlockingTest.read(meter))
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def test_two_threads_fork_at_a_time(self):
+        meter = netmeter.Meter.open(NOWHERE, wait_for_loader=True)
+        failed = []
+
+        def fork():
+            for _ in range(25):
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)
+                    os._exit(BlockingTest.read(meter))
+                if os.waitpid(child, 0)[1] != 0:
+                    failed.append(child)
+                BlockingTest.read(meter)
+
+        threads = [threading.Thread(target=fork) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+
+    def test_close_during_reads_of_other_threads(self):
+        for _ in range(50):
+            meter = netmeter.Meter.open(NOWHERE, wait_for_loader=True)
+            errors = []
+
+            def read():
+                for _ in range(20):
+                    try:
+                        meter.read_host()
+                    except (netmeter.UnavailableError, netmeter.FailedPreconditionError):
+                        pass
+                    except BaseException as error:  # pylint: disable=broad-except
+                        errors.append(error)
+
+            threads = [threading.Thread(target=read) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            meter.close()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(errors, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

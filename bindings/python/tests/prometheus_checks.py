@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs in a virtual environment with one version of prometheus_client, under
+with_fake_meter (see versions_root_test.py). Prints one JSON object: what the
+Collector publishes, in each of the ways in which it is read."""
+
+import json
+import sys
+import time
+import unittest
+
+import prometheus_client
+from prometheus_client.core import CollectorRegistry
+
+import netmeter
+import netmeter.prometheus
+from netmeter.prometheus import Collector, Scope
+
+check = unittest.TestCase()
+check.maxDiff = None
+
+
+def magma_get_metrics(registry):
+    """As Magma's metrics_export.get_metrics() walks a registry: the name of
+    the family for all of its samples, whatever theirs."""
+    families = []
+    for family in registry.collect():
+        # Anything else kills Magma's GetMetrics.
+        check.assertIn(family.type, ("counter", "gauge"))
+        rows = []
+        for sample in family.samples:
+            labels, value = sample[1], sample[2]
+            for name, text in labels.items():
+                check.assertIs(type(name), str)
+                check.assertIs(type(text), str)
+                check.assertNotEqual(name, "service")  # magmad adds its own
+                text.encode("utf-8")
+            check.assertIsInstance(value, float)
+            rows.append([sorted(labels.items()), value])
+        # No _created sample that would be a second series.
+        check.assertEqual(len({str(row[0]) for row in rows}), len(rows))
+        families.append([family.name, family.type, sorted(rows)])
+    return families
+
+
+def text_of(collector):
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(collector)
+    return prometheus_client.generate_latest(registry).decode("utf-8")
+
+
+def openmetrics_of(collector):
+    try:
+        from prometheus_client.openmetrics import exposition
+    except ImportError:
+        return None
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return exposition.generate_latest(registry).decode("utf-8")
+
+
+class Counting:
+    """A meter that counts its reads, and can break."""
+
+    def __init__(self, meter, error=None):
+        self.meter, self.error, self.reads = meter, error, 0
+
+    def _families(self, host):
+        self.reads += 1
+        if self.error is not None:
+            raise self.error
+        return self.meter._families(host)
+
+
+def main(pin_dir):
+    # Nobody is there to register with; the name is kept, however.
+    meter = netmeter.Meter.open(pin_dir, service="mme", wait_for_loader=True)
+    host, service = Collector(meter, Scope.HOST), Collector(meter)
+
+    # The default registry collects when something is registered, unless the
+    # collector describes itself.
+    counting = Counting(meter)
+    collector = Collector(counting)
+    prometheus_client.REGISTRY.register(collector)
+    check.assertEqual(counting.reads, 0)
+    check.assertIn(
+        b'magma_bytes_sent_total{dest_service="streamer",service_name="mme"} 606',
+        prometheus_client.generate_latest(),
+    )
+    check.assertEqual(counting.reads, 1)
+    prometheus_client.REGISTRY.unregister(collector)
+
+    # An error of any kind is netmeter_up 0.
+    up = "netmeter_up 0.0\n"
+    gone = netmeter.Meter.open("/nonexistent", wait_for_loader=True)
+    closed = netmeter.Meter.open(pin_dir)
+    closed.close()
+    for broken in (
+        Counting(meter, RuntimeError("broken")),
+        Counting(meter, MemoryError()),
+        gone,
+        closed,
+        None,
+    ):
+        for scope in Scope:
+            text = text_of(Collector(broken, scope))
+            check.assertTrue(text.endswith(up), text)
+            check.assertEqual(text.count("\n"), 3, text)
+    # ... but not Ctrl-C.
+    with check.assertRaises(KeyboardInterrupt):
+        Collector(Counting(meter, KeyboardInterrupt())).collect()
+
+    started = time.perf_counter()
+    families = host.collect()
+    collected = time.perf_counter() - started
+    samples = sum(len(family.samples) for family in families)
+    started = time.perf_counter()
+    text = text_of(host)
+    rendered = time.perf_counter() - started
+    print(
+        "prometheus_client %s, Python %d.%d: %d samples of %d series: "
+        "collect %.0f ms, generate_latest %.0f ms, %.1f MB"
+        % (
+            sys.argv[2],
+            *sys.version_info[:2],
+            samples,
+            len(meter.read_host()),
+            collected * 1e3,
+            rendered * 1e3,
+            len(text) / 1e6,
+        ),
+        file=sys.stderr,
+    )
+    registry = CollectorRegistry()
+    registry.register(host)
+    json.dump(
+        {
+            "service": text_of(service),
+            "host": text,
+            "openmetrics": openmetrics_of(host),
+            "magma": magma_get_metrics(registry),
+        },
+        sys.stdout,
+    )
+
+
+main(sys.argv[1])

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""netmeter.prometheus with the versions of prometheus_client that matter, each
+in a virtual environment of its own, from PyPI: the one that Magma pins, the
+first ones with _created samples, and the newest. And examples/python_service.py
+as a service."""
+
+import collections
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+from bindings.python.tests import lab
+
+HERE = os.path.join("bindings", "python", "tests")
+FILLERS = 4096
+NEWEST = "newest"
+VERSIONS = ("0.3.1", "0.7.1", NEWEST)
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+
+COUNTERS = (
+    "magma_bytes_sent_total",
+    "magma_bytes_received_total",
+    "linux_bytes_sent_total",
+    "linux_bytes_received_total",
+    "netmeter_wire_bytes_total",
+    "netmeter_wire_packets_total",
+    "netmeter_tcp_retransmitted_bytes_total",
+    "netmeter_lost_total",
+)
+GAUGES = ("netmeter_up", "netmeter_series", "netmeter_series_limit")
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def make_venv(directory, version):
+    """The Python of a virtual environment with this prometheus_client."""
+    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+    python = os.path.join(directory, "bin", "python")
+    env = dict(os.environ)
+    if os.path.exists(CERTIFICATES):
+        env.setdefault("PIP_CERT", CERTIFICATES)
+    requirement = "prometheus_client"
+    if version != NEWEST:
+        requirement += "==" + version
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # 0.3.1 has no wheel.
+        + ["--use-pep517", requirement],
+        check=True,
+        env=env,
+    )
+    return python
+
+
+def values_of(text):
+    """{(name, sorted labels): value} of an exposition; fails on a repetition."""
+    values = {}
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        key, value = line.rsplit(" ", 1)
+        name, _, labels = key.partition("{")
+        pairs = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)
+        key = (name, tuple(sorted(pairs)))
+        assert key not in values, key
+        values[key] = float(value)
+    return values
+
+
+def types_of(text):
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+
+
+class VersionsTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.pythons, cls.answers = {}, {}
+        for version in VERSIONS:
+            venv = os.path.join(cls.directory.name, version)
+            cls.pythons[version] = make_venv(venv, version)
+        pin_dir = os.path.join(cls.directory.name, "meter")
+        os.mkdir(pin_dir)
+        # After pip, which needs the network.
+        lab.private_network()
+        for version in VERSIONS:
+            checks = subprocess.run(
+                [os.path.join(HERE, "with_fake_meter"), pin_dir, str(FILLERS)]
+                + [cls.pythons[version], os.path.join(HERE, "prometheus_checks.py")]
+                + [pin_dir, version],
+                check=True,
+                stdout=subprocess.PIPE,
+                env=environment(),
+            )
+            cls.answers[version] = json.loads(checks.stdout)
+
+    def test_scrapes_are_the_same_in_every_version(self):
+        for scope in ("host", "service"):
+            reference = self.answers["0.3.1"][scope]
+            for version in VERSIONS:
+                text = self.answers[version][scope]
+                self.assertEqual(values_of(text), values_of(reference))
+                self.assertEqual(types_of(text), types_of(reference))
+
+    def test_scrapes_have_exactly_the_documented_names(self):
+        for version in VERSIONS:
+            text = self.answers[version]["host"]
+            self.assertEqual(
+                types_of(text),
+                {**dict.fromkeys(COUNTERS, "counter"), **dict.fromkeys(GAUGES, "gauge")},
+            )
+            self.assertEqual({key[0] for key in values_of(text)}, {*COUNTERS, *GAUGES})
+            self.assertEqual(
+                {key[0] for key in values_of(self.answers[version]["service"])},
+                {"netmeter_up", *COUNTERS[:2], *COUNTERS[4:7]},
+            )
+
+    def test_values_and_labels_are_right(self):
+        for version in VERSIONS:
+            values = values_of(self.answers[version]["host"])
+            mme = (("dest_service", "streamer"), ("service_name", "mme"))
+            self.assertEqual(values["magma_bytes_sent_total", mme], 606)
+            self.assertEqual(values["magma_bytes_received_total", mme], 1207)
+            curl = (("binary_name", "curl"),)
+            self.assertEqual(values["linux_bytes_sent_total", curl], 2**53 - 1)
+            # No UTF-8: \xff, whose backslash the text format escapes.
+            broken = (("dest_service", ""), ("service_name", "a\\\\xff"))
+            self.assertEqual(values["magma_bytes_sent_total", broken], 2.0**64)
+            wire = dict(kind="service", name="mme", destination="streamer")
+            wire.update(transport="udp", path="proxy", direction="tx")
+            wire = tuple(sorted(wire.items()))
+            self.assertEqual(values["netmeter_wire_packets_total", wire], 1)
+            self.assertEqual(values["netmeter_series_limit", ()], FILLERS + 64)
+            full = (("reason", "series_full"),)
+            self.assertEqual(values["netmeter_lost_total", full], 11)
+            self.assertEqual(values["netmeter_up", ()], 1)
+            names = collections.Counter(key[0] for key in values)
+            self.assertEqual(names["magma_bytes_sent_total"], FILLERS + 2)
+            self.assertEqual(names["netmeter_wire_bytes_total"], 2 * (FILLERS + 5))
+
+    def test_openmetrics_has_one_total_and_no_created(self):
+        self.assertIsNone(self.answers["0.3.1"]["openmetrics"])
+        for version in VERSIONS[1:]:
+            text = self.answers[version]["openmetrics"]
+            self.assertTrue(text.endswith("# EOF\n"))
+            self.assertEqual(
+                values_of(text), values_of(self.answers[version]["host"])
+            )
+            self.assertNotIn("_created", text)
+            self.assertNotIn("_total_total", text)
+            self.assertEqual(types_of(text)["magma_bytes_sent"], "counter")
+
+    def test_magma_gets_the_names_documented_for_each_version(self):
+        reference = {name: rows for name, _, rows in self.answers["0.3.1"]["magma"]}
+        self.assertEqual(set(reference), {*COUNTERS, *GAUGES})
+        for version in VERSIONS[1:]:
+            families = self.answers[version]["magma"]
+            self.assertEqual(
+                {name: rows for name, _, rows in families},
+                {re.sub("_total$", "", name): reference[name] for name in reference},
+            )
+
+    def test_the_example_publishes_what_it_sent(self):
+        test_lab = lab.Lab("example")
+        self.addCleanup(test_lab.close)
+        test_lab.load()
+        for version in VERSIONS:
+            with self.subTest(version=version), lab.cloud():
+                self.run_example(test_lab, version)
+
+    def run_example(self, test_lab, version):
+        name = "service-" + version
+        service = subprocess.Popen(
+            [self.pythons[version], os.path.join(HERE, "python_service.py")]
+            + ["--cloud", "127.0.0.1:%d" % lab.PROXY_PORT, "--bytes", "54321"]
+            + ["--pin-dir", test_lab.pin_dir, "--name", name, "--port", "19092"],
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=test_lab.enter,
+            env=environment(),
+        )
+        try:
+            for uploads in (1, 2):
+                self.assertEqual(service.stdout.readline(), "uploaded\n")
+                # (Nobody else is in this network namespace.)
+                url = "http://127.0.0.1:19092/metrics"
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    values = values_of(answer.read().decode())
+                labels = (("dest_service", "metricsd"), ("service_name", name))
+                self.assertEqual(
+                    values["magma_bytes_sent_total", labels],
+                    uploads * len(b"UP 54321\n" + bytes(54321)),
+                )
+                # The service's own metrics are there, too.
+                self.assertIn(("process_start_time_seconds", ()), values)
+            started = time.monotonic()
+            service.send_signal(signal.SIGTERM)
+            self.assertEqual(service.wait(10), 0)
+            self.assertLess(time.monotonic() - started, 5)
+        finally:
+            service.kill()
+            service.wait()
+            service.stdout.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,98 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# wheel_test.sh [PYTHON...]: for each Python (default: Debian's), builds the
+# wheel as a user does, installs it into a clean virtual environment, runs the
+# unit tests on it, and checks the types with mypy. Needs PyPI.
+#
+# It runs Bazel, in an output base of its own if itself run by Bazel; see
+# setup.py for NETMETER_BAZEL and NETMETER_BAZEL_OPTIONS.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+root=$(cd "$here/../../.." && pwd -P)
+[ $# -gt 0 ] || set -- /usr/bin/python3
+
+work=$(mktemp -d)
+cleanup() {
+  # Only a server of this test's own: with TEST_TMPDIR, Bazel starts one there.
+  [ -z "${TEST_TMPDIR:-}" ] || (cd "$root" && ${NETMETER_BAZEL:-bazel} shutdown) || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+export HOME="${HOME:-$work}"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
+  export PIP_CERT="${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}"
+fi
+
+cat >"$work/user.py" <<'END'
+import socket
+from typing import Dict
+
+import netmeter
+import netmeter.prometheus
+from prometheus_client import REGISTRY
+
+
+def totals(meter: netmeter.Meter) -> Dict[str, int]:
+    result: Dict[str, int] = {}
+    for sample in meter.read_service():
+        if sample.kind is netmeter.Kind.SERVICE:
+            result[sample.destination] = sample.tx_bytes
+    return result
+
+
+def main() -> None:
+    try:
+        with netmeter.Meter.open("/nonexistent", service="mme") as meter:
+            print(totals(meter), meter.read_health().series)
+    except netmeter.NotFoundError as error:
+        print(error.code)
+    meter = netmeter.Meter.open("/nonexistent", wait_for_loader=True)
+    REGISTRY.register(
+        netmeter.prometheus.Collector(meter, netmeter.prometheus.Scope.HOST)
+    )
+    with socket.socket() as sock:
+        try:
+            netmeter.tag_socket(sock, "streamer")
+            netmeter.tag_socket(sock.fileno(), "streamer")
+        except netmeter.Error:
+            pass
+
+
+main()
+END
+# A mistake of a user that the types must show.
+cat >"$work/wrong.py" <<'END'
+import netmeter
+
+netmeter.Meter.open("/nonexistent").read_host()[0].tx_bytes = "1"
+netmeter.tag_socket("fd", "streamer")
+netmeter.Meter.open(service=3)
+END
+
+for python; do
+  echo "== $("$python" --version)"
+  "$python" -m venv "$work/build"
+  # A pip that builds in the tree: not the one that came with Python 3.8.
+  "$work/build/bin/pip" install -q -U 'pip>=21.3'
+  "$work/build/bin/pip" wheel -q --no-deps -w "$work/wheels" "$root/bindings/python"
+  wheel=$(ls "$work"/wheels/netmeter-*.whl)
+
+  "$python" -m venv "$work/clean"
+  "$work/clean/bin/pip" install -q "$wheel[prometheus]"
+  cd /
+  [ "$("$work/clean/bin/python" "$work/user.py")" = NOT_FOUND ]
+  "$work/clean/bin/python" "$here/netmeter_test.py"
+
+  "$work/clean/bin/pip" install -q mypy
+  cd "$work"
+  clean/bin/python -m mypy --strict user.py
+  clean/bin/python -m mypy --strict -p netmeter
+  # pybind11's metaclass, and its constructor that only raises.
+  echo 'netmeter\._netmeter\.Meter(\.__init__)?' >allowed
+  clean/bin/python -m mypy.stubtest --allowlist allowed netmeter._netmeter
+  errors=$(clean/bin/python -m mypy --strict wrong.py || true)
+  [ "$(grep -c '^wrong.py:[345]: error' <<<"$errors")" -ge 3 ] || { echo "$errors"; exit 1; }
+  rm -rf "$work/build" "$work/clean" "$work/wheels"
+done
+echo "all good"
