@@ -111,9 +111,13 @@ void Child::Parent::SendBytes(const void* data, size_t size) {
   Check(send(fd_.get(), data, size, MSG_NOSIGNAL), "message to the test");
 }
 
-void Child::Parent::ReceiveBytes(void* data, size_t size) {
+bool Child::Parent::WaitForMessage() {
   pollfd ready = {fd_.get(), POLLIN, 0};
-  if (Check(poll(&ready, 1, kPatienceMs), "poll") == 0) {
+  return Check(poll(&ready, 1, kPatienceMs), "poll") != 0;
+}
+
+void Child::Parent::ReceiveBytes(void* data, size_t size) {
+  if (!WaitForMessage()) {
     errno = ETIMEDOUT;
     Die("no message from the other process");
   }
@@ -151,6 +155,18 @@ Child::~Child() {
   if (pid_ <= 0) return;
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
+}
+
+void Child::DieWithDescription() const {
+  for (const char* file : {"stack", "wchan", "net/tcp", "net/tcp6",
+                           "net/netstat", "net/snmp6", "net/dev"}) {
+    std::ifstream content("/proc/" + std::to_string(pid_) + "/" + file);
+    std::stringstream text;
+    text << content.rdbuf();
+    std::fprintf(stderr, "%s:\n%s\n", file, text.str().c_str());
+  }
+  errno = ETIMEDOUT;
+  Die("no message from a child");
 }
 
 void Child::Join() {

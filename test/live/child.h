@@ -66,6 +66,7 @@ class Child {
 
    private:
     friend class Child;
+    bool WaitForMessage();
     void SendBytes(const void* data, size_t size);
     void ReceiveBytes(void* data, size_t size);
     Fd fd_;
@@ -85,6 +86,7 @@ class Child {
   }
   template <typename T>
   T Receive() {
+    if (!child_.WaitForMessage()) DieWithDescription();
     return child_.Receive<T>();
   }
 
@@ -92,6 +94,9 @@ class Child {
   void Join();
 
  private:
+  // Where the child is, and the sockets of its namespace.
+  [[noreturn]] void DieWithDescription() const;
+
   Parent child_;
   pid_t pid_;
 };

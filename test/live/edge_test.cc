@@ -231,53 +231,67 @@ TEST_P(EdgeTest, HalfClosedConnectionGoesOnCounting) {
   measurement.ExpectPayload(5000, 150000);
 }
 
+class LoadTest : public LiveTest {
+ protected:
+  void SetUp() override {
+    LiveTest::SetUp();
+    World::CleanLab().Configure(LinkSetup());
+  }
+};
+
 // A connection that was open before the meter was loaded.
-TEST_P(EdgeTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
+TEST_F(LoadTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
   Lab& lab = World::CleanLab();
   auto cgroup = std::make_unique<Cgroup>("older");
-  const Address address = Lab::Server(GetParam());
-  const auto serve = [&](Child::Parent& parent) {
-    const int listener = OpenSocket(address.family(), SOCK_STREAM);
-    const int port = Bind(listener, address);
-    Check(listen(listener, 1), "listen");
-    parent.Send(port);
-    const int fd = Check(accept(listener, nullptr, nullptr), "accept");
-    ReceiveExactly(fd, 40000);
-    SendAll(fd, 30000);
-    ReceiveExactly(fd, 70000);
-    SendAll(fd, 90000);
-    usleep(50000);
-    Check(shutdown(fd, SHUT_WR), "shutdown");
-    ReceiveUntilEnd(fd);
-  };
-  Child server(nullptr, lab.server, serve);
-  const int port = server.Receive<int>();
-  Child client(cgroup.get(), lab.client, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(address.family(), SOCK_STREAM);
-    Connect(fd, address, port);
-    SendAll(fd, 40000);
-    ReceiveExactly(fd, 30000);
-    usleep(100000);  // delayed acknowledgements
-    parent.Send(0);
-    parent.Receive<int>();
-    SendAll(fd, 70000);
-    ReceiveUntilEnd(fd);
-  });
-  client.Receive<int>();
+  std::unique_ptr<Child> servers[2], clients[2];
+  for (int i = 0; i < 2; ++i) {
+    const Address address = Lab::Server(i == 0 ? Family::kIpv4 : Family::kIpv6);
+    servers[i] = std::make_unique<Child>(
+        nullptr, lab.server, [&](Child::Parent& parent) {
+          const int listener = OpenSocket(address.family(), SOCK_STREAM);
+          const int port = Bind(listener, address);
+          Check(listen(listener, 1), "listen");
+          parent.Send(port);
+          const int fd = Check(accept(listener, nullptr, nullptr), "accept");
+          ReceiveExactly(fd, 40000);
+          SendAll(fd, 30000);
+          ReceiveExactly(fd, 70000);
+          SendAll(fd, 90000);
+          usleep(50000);
+          Check(shutdown(fd, SHUT_WR), "shutdown");
+          ReceiveUntilEnd(fd);
+        });
+    const int port = servers[i]->Receive<int>();
+    clients[i] = std::make_unique<Child>(
+        cgroup.get(), lab.client, [&](Child::Parent& parent) {
+          const int fd = OpenSocket(address.family(), SOCK_STREAM);
+          Connect(fd, address, port);
+          SendAll(fd, 40000);
+          ReceiveExactly(fd, 30000);
+          usleep(100000);  // delayed acknowledgements
+          parent.Send(0);
+          parent.Receive<int>();
+          SendAll(fd, 70000);
+          ReceiveUntilEnd(fd);
+        });
+    clients[i]->Receive<int>();
+  }
   MeteredCgroup meter(std::move(cgroup), "older");
   Measurement measurement(meter, lab.ClientReference());
-  client.Send(0);
-  client.Join();
-  server.Join();
+  for (int i = 0; i < 2; ++i) {
+    clients[i]->Send(0);
+    clients[i]->Join();
+    servers[i]->Join();
+  }
   measurement.Finish();
   measurement.ExpectBalance();
-  measurement.ExpectPayload(70000, 90000);
+  measurement.ExpectPayload(2 * 70000, 2 * 90000);
 }
 
-TEST_P(EdgeTest, LoadingAgainUnderTrafficLosesNothing) {
+TEST_F(LoadTest, LoadingAgainUnderTrafficLosesNothing) {
   Lab& lab = World::CleanLab();
   MeteredCgroup meter("again");
-  const Address address = Lab::Server(GetParam());
+  const Address address = Lab::Server(Family::kIpv4);
   Measurement measurement(meter, lab.ClientReference());
   Child server(nullptr, lab.server, [&](Child::Parent& parent) {
     const int listener = OpenSocket(address.family(), SOCK_STREAM);
@@ -304,7 +318,6 @@ TEST_P(EdgeTest, LoadingAgainUnderTrafficLosesNothing) {
   meter.Load();  // nothing to do
   // Other programs, the same maps.
   meter.Load("proxy_ports: [8443, 9443]\n");
-  meter.Load("services: [nm-any]\n");
   usleep(50000);
   client.Send(0);
   const auto sent = static_cast<int64_t>(server.Receive<uint64_t>());

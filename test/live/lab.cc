@@ -112,14 +112,21 @@ Lab::Lab(bool with_wire) {
     end.first->SetFeatures(end.second, {"rx-gro"}, false);
   }
   if (with_wire) wire = std::make_unique<Wire>(*middle, "f0", "f1");
-  Configure(LinkSetup());
+  Apply(setup_);
 }
 
 void Lab::Configure(const LinkSetup& setup) {
+  if (setup == setup_) return;
+  setup_ = setup;
+  Apply(setup);
+}
+
+void Lab::Apply(const LinkSetup& setup) {
   for (const auto& [end, link, offload] :
        {std::make_tuple(&client, "c0", setup.offload),
         std::make_tuple(&server, "s0", setup.server_offload)}) {
     end->SetFeatures(link, kOffloads, offload);
+    if (setup.checksums) end->SetFeatures(link, {"tx-checksum"}, true);
     end->SetGsoMaxSegments(link, offload || setup.super_packets ? 65535 : 1);
     end->SetFeatures(link, {"rx-gro"}, setup.gro);
   }

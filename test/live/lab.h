@@ -38,7 +38,14 @@ struct LinkSetup {
   bool server_offload = true;  // single packets leave GRO nothing to merge
   bool super_packets = false;  // TCP builds them even without offloads
   bool gro = false;            // of both ends
+  bool checksums = false;      // by the device, even without offloads
   uint32_t mtu = 1500;
+
+  bool operator==(const LinkSetup& o) const {
+    return offload == o.offload && server_offload == o.server_offload &&
+           super_packets == o.super_packets && gro == o.gro &&
+           checksums == o.checksums && mtu == o.mtu;
+  }
 };
 
 // An interface on which every packet is real.
@@ -52,7 +59,7 @@ class Lab {
  public:
   explicit Lab(bool with_wire);
 
-  void Configure(const LinkSetup& setup);
+  void Configure(const LinkSetup& setup);  // quick if nothing changes
 
   static Address Client(Family family);
   // The server has four addresses.
@@ -78,6 +85,9 @@ class Lab {
   std::unique_ptr<Wire> wire;            // or nullptr
 
  private:
+  void Apply(const LinkSetup& setup);
+
+  LinkSetup setup_;
   Fd xdp_[2];  // at c0 and s0, for GRO before 5.13
 };
 
