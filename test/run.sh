@@ -7,6 +7,7 @@
 #
 #   the unit tests, as they are and under asan, ubsan and tsan
 #   the tests that need root: BPF programs, loader, tools
+#   examples/demo.sh, twice, and the fuzzers for a short time
 #   the live tests on this kernel and, in virtual machines, on Debian's
 #
 #   --kernels LIST   all (default); host, the quick way: no virtual machine; or
@@ -19,7 +20,7 @@
 # with 0 if none failed and at least 60 passed (with --filter: at least 1).
 set -uo pipefail
 MINIMUM=60
-usage() { sed -n '3,21s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,22s/^# \{0,1\}//p' "$0"; }
 
 start=$SECONDS
 passed=0 failed=0
@@ -218,6 +219,25 @@ for sanitizer in asan ubsan tsan; do
   bazel_test "unit tests, $sanitizer" --config=$sanitizer ${extra[@]+"${extra[@]}"} //...
 done
 bazel_test "root tests on this kernel" --config=root -- //... -//test/live:live_test
+
+# stage TITLE COMMAND...: what is no Bazel test and closes with its own
+# "N passed, N failed", or counts as one test by its exit status.
+stage() {
+  local title=$1 name=${1//[^a-z]/-} begin=$SECONDS status=0 good=1 bad=0 last
+  shift
+  say "$title"
+  run "$logs/$name.log" "$@" || status=$?
+  last=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$logs/$name.log" | tail -n 1)
+  if [ -n "$last" ]; then read -r good _ bad _ <<< "$last"; fi
+  if [ $status != 0 ] && [ "$bad" = 0 ]; then good=0 bad=1; fi
+  account "$title" "$good" "$bad" $((SECONDS - begin))
+  if [ "$bad" != 0 ]; then tail -n 60 "$logs/$name.log"; fi
+}
+if [ "$filter" = '*' ]; then
+  stage "demo" examples/demo.sh
+  stage "demo, again" examples/demo.sh
+  stage "fuzzing, in short" test/fuzz/run.sh
+fi
 bazel shutdown > /dev/null 2>&1 # its memory, for the virtual machines
 
 say "live tests, kernels: $kernels"
