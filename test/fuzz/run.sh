@@ -33,7 +33,7 @@ declare -A libraries=(
   [wire_name]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
 )
-declare -A default_runs=([h2]=200000 [tls]=200000 [infer]=200000 [wire_name]=200000 [config]=10000)
+declare -A default_runs=([h2]=100000 [tls]=100000 [infer]=100000 [wire_name]=100000 [config]=5000)
 declare -A longest=([h2]=512 [tls]=2048 [infer]=1024 [wire_name]=96 [config]=2048)
 
 runs='' seconds='' seed=1 keep='' targets=()
