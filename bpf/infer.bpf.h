@@ -129,6 +129,8 @@ static __always_inline int nm_infer_python(nm_u64 arguments, nm_u64 end,
       break;
     }
     if (!head[1]) break; /* "-": from standard input */
+    /* --check-hash-based-pycs is the only long option with a value. */
+    if (head[1] == '-') value = head[2] == 'c';
     for (int j = 1; j < 18; j++) {
       nm_u8 option = head[j];
 

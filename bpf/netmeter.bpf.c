@@ -845,19 +845,26 @@ static __always_inline void name_of_exec(struct task_struct *task, __u64 path,
                                          long length,
                                          struct nm_process *process) {
   __u8 chunk[NM_NAME_BYTES + 1] = {};
-  __u64 start = path;
-  int base = 0;
+  __u64 start = path + (length > 0 ? length : 0), base = path;
 
   for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
   if (!process->bytes[14] || length < 0) return;
-  /* The last bytes of the path; base becomes where its last part begins. */
-  if (length > NM_NAME_BYTES) start = path + length - NM_NAME_BYTES;
-  if (nm_read_string(chunk, sizeof(chunk), start) <= 0) return;
-  for (int i = 0; i < NM_NAME_BYTES; i++) {
-    if (!chunk[i]) break;
-    if (chunk[i] == '/') base = i + 1;
+  /* Backwards to the last '/', by 64 bytes; a name has 255 at most. */
+  for (int window = 0; window < 4; window++) {
+    bool found = false;
+
+    start = start > path + NM_NAME_BYTES ? start - NM_NAME_BYTES : path;
+    if (nm_read_string(chunk, sizeof(chunk), start) <= 0) return;
+    for (int i = 0; i < NM_NAME_BYTES; i++) {
+      if (!chunk[i]) break;
+      if (chunk[i] == '/') {
+        base = start + i + 1;
+        found = true;
+      }
+    }
+    if (found || start == path) break;
   }
-  if (nm_read_string(chunk, sizeof(chunk), start + base) <= 0) return;
+  if (nm_read_string(chunk, sizeof(chunk), base) <= 0) return;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
     if (!chunk[i]) break;
     process->bytes[i] = chunk[i];

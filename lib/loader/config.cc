@@ -230,6 +230,14 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
   }
 }
 
+// One line, whatever the file held.
+std::string OneLine(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
@@ -253,11 +261,11 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
       ParseItem(item.first, item.second, &config);
     }
   } catch (const ConfigError& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ":", error.line(), ": ", error.what()));
+    return absl::InvalidArgumentError(OneLine(
+        absl::StrCat(file_name, ":", error.line(), ": ", error.what())));
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        file_name, ":", error.mark.line + 1, ": ", error.msg));
+    return absl::InvalidArgumentError(OneLine(absl::StrCat(
+        file_name, ":", error.mark.line + 1, ": ", error.msg)));
   }
   absl::Status status = CheckConfig(config);
   if (!status.ok()) {

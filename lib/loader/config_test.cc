@@ -139,6 +139,11 @@ TEST(ConfigTest, GarbageIsAnError) {
   }
 }
 
+// Found by fuzz_config: a key with a line break made an error of two lines.
+TEST(ConfigTest, ErrorsAreOneLineWhateverTheKey) {
+  EXPECT_EQ(Error("\"un\\nknown\": 1"), "netmeter.yml:1: unknown key 'un?known'");
+}
+
 TEST(ConfigTest, NamesMayHave64Bytes) {
   EXPECT_TRUE(Parse("services: [" + std::string(64, 'a') + "]").ok());
 }

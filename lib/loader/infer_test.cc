@@ -45,7 +45,7 @@ TEST(IdentifyProcessTest, PythonModulesOfMagmaAreServices) {
             "service:state");
   EXPECT_EQ(Identify("python3", {"python3", "-W", "ignore", "-X", "dev",
                                  "-Werror", "-Xdev", "--check-hash-based-pycs",
-                                 "-m", "magma.state.main"}),
+                                 "always", "-m", "magma.state.main"}),
             "service:state");
   EXPECT_EQ(Identify("python3", {"python3", "-m",
                                  "magma." + std::string(64, 'a') + ".main"}),

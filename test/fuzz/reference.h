@@ -289,7 +289,13 @@ inline ExpectedService ReferencePython(std::string_view arguments) {
       return ReferenceScript(argument);
     }
     if (argument == "-") return {};
-    if (argument[1] == '-') continue;
+    if (argument[1] == '-') {
+      // The value of --check-hash-based-pycs is the next argument.
+      if (argument.size() > 2 && argument[2] == 'c') {
+        i++;
+      }
+      continue;
+    }
     const size_t option = argument.substr(0, 18).find_first_of("cmWX", 1);
     if (option == std::string_view::npos) continue;
     const std::string_view value = argument.substr(option + 1);
