@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <set>
@@ -216,8 +217,7 @@ TEST(Fold, KeepsAFullTableBelowFourMebibytesAndItsSums) {
 
 TEST(Fold, BoundsEverySizeOfTableAndOfReply) {
   const std::vector<Sample> all = LongSamples(8000, 'x');
-  for (const size_t max_bytes : {size_t{0}, kLeastMaxBytes, size_t{1} << 20,
-                                 size_t{4000000}, size_t{4194304}}) {
+  for (const size_t max_bytes : {size_t{0}, size_t{1} << 20, size_t{4194304}}) {
     const size_t bound = std::max(max_bytes, kLeastMaxBytes);
     EXPECT_LE(ToContainer(FamiliesOfHost(Fold(all, max_bytes, false), Health()),
                           kTime)

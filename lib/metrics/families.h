@@ -24,10 +24,6 @@ struct Label {
   std::string value;  // valid UTF-8
 };
 
-inline bool operator==(const Label& a, const Label& b) {
-  return std::string(a.name) == b.name && a.value == b.value;
-}
-
 struct Metric {
   std::vector<Label> labels;  // the same names, in the same order, in a family
   uint64_t value = 0;

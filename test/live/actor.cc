@@ -107,8 +107,7 @@ class Actor {
       SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
       Bind(listener, address, number(1));
       Check(listen(listener, 8), "listen");
-      WaitReadable(listener);
-      const int fd = Check(accept(listener, nullptr, nullptr), "accept");
+      const int fd = Accept(listener);
       ReceiveExactly(fd, number(2));
       Check(shutdown(fd, SHUT_WR), "shutdown");
       ReceiveUntilEnd(fd);

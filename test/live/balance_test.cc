@@ -421,8 +421,7 @@ TEST_P(BalanceTest, SctpBalances) {
     const int port = Bind(fd, server);
     Check(listen(fd, 1), "listen");
     parent.Send(port);
-    WaitReadable(fd);
-    const int accepted = Check(accept(fd, nullptr, nullptr), "accept");
+    const int accepted = Accept(fd);
     ReceiveExactly(accepted, 200 * 500);
     SendAll(accepted, 50000);
     parent.Receive<int>();
@@ -477,7 +476,7 @@ TEST_P(BalanceTest, AbortedConnectionBalances) {
     parent.Send(Bind(fd, Lab::Server(GetParam())));
     Check(listen(fd, 1), "listen");
     parent.Send(0);
-    const int accepted = Check(accept(fd, nullptr, nullptr), "accept");
+    const int accepted = Accept(fd);
     parent.Send(ReceiveExactly(accepted, 10000));
     parent.Receive<int>();
   });

@@ -6,6 +6,7 @@
 #ifndef NETMETER_TEST_LIVE_CHECK_H_
 #define NETMETER_TEST_LIVE_CHECK_H_
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,6 +32,20 @@ template <typename T>
 T Check(T result, const std::string& what) {
   if (result < 0) Die(what);
   return result;
+}
+
+// Waits for events (poll(2)); false after kPatienceMs. In slices, because an
+// emulated guest was seen to lose a wake-up: the kernel's state said readable,
+// and poll() slept on.
+inline bool WaitFor(int fd, short events) {
+  for (int waited = 0; waited < kPatienceMs; waited += 100) {
+    pollfd ready = {fd, events, 0};
+    const int count = poll(&ready, 1, 100);
+    if (count > 0) return true;
+    if (count < 0 && errno != EINTR) Die("poll");
+  }
+  errno = ETIMEDOUT;
+  return false;
 }
 
 class Fd {

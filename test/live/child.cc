@@ -111,16 +111,10 @@ void Child::Parent::SendBytes(const void* data, size_t size) {
   Check(send(fd_.get(), data, size, MSG_NOSIGNAL), "message to the test");
 }
 
-bool Child::Parent::WaitForMessage() {
-  pollfd ready = {fd_.get(), POLLIN, 0};
-  return Check(poll(&ready, 1, kPatienceMs), "poll") != 0;
-}
+bool Child::Parent::WaitForMessage() { return WaitFor(fd_.get(), POLLIN); }
 
 void Child::Parent::ReceiveBytes(void* data, size_t size) {
-  if (!WaitForMessage()) {
-    errno = ETIMEDOUT;
-    Die("no message from the other process");
-  }
+  if (!WaitForMessage()) Die("no message from the other process");
   const ssize_t received = Check(recv(fd_.get(), data, size, 0), "message");
   if (static_cast<size_t>(received) != size) {
     errno = EPIPE;
@@ -171,7 +165,10 @@ void Child::DieWithDescription() const {
 
 void Child::Join() {
   int status = 0;
-  Check(waitpid(pid_, &status, 0), "waitpid");
+  for (int i = 0; Check(waitpid(pid_, &status, WNOHANG), "waitpid") == 0; ++i) {
+    if (i == kPatienceMs) DieWithDescription();
+    usleep(1000);
+  }
   pid_ = -1;
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
       << "a child ended with wait status " << status;
@@ -197,8 +194,7 @@ int RunProgram(const std::vector<std::string>& arguments, std::string* output) {
   output->clear();
   char buffer[4096];
   for (;;) {
-    pollfd ready = {read_end.get(), POLLIN, 0};
-    if (poll(&ready, 1, kPatienceMs) <= 0) break;
+    if (!WaitFor(read_end.get(), POLLIN)) break;
     const ssize_t size = read(read_end.get(), buffer, sizeof(buffer));
     if (size <= 0) {
       int status = 0;

@@ -138,8 +138,7 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
     Check(listen(listener, 8), "listen");
     parent.Send(port);
     for (int i = 0; i < kConnections; ++i) {
-      WaitReadable(listener);
-      exchange(Check(accept(listener, nullptr, nullptr), "accept"));
+      exchange(Accept(listener));
     }
   });
   const int port = server.Receive<int>();
@@ -171,7 +170,7 @@ TEST_P(EdgeTest, ZeroWindowProbesAreNoPayload) {
     const int port = Bind(listener, address);
     Check(listen(listener, 1), "listen");
     parent.Send(port);
-    const int fd = Check(accept(listener, nullptr, nullptr), "accept");
+    const int fd = Accept(listener);
     usleep(1200000);
     ReceiveExactly(fd, 200000);
     usleep(50000);
@@ -209,7 +208,7 @@ TEST_P(EdgeTest, HalfClosedConnectionGoesOnCounting) {
     const int port = Bind(listener, address);
     Check(listen(listener, 1), "listen");
     parent.Send(port);
-    const int fd = Check(accept(listener, nullptr, nullptr), "accept");
+    const int fd = Accept(listener);
     ReceiveUntilEnd(fd);  // the client's FIN comes first
     SendAll(fd, 150000);
     close(fd);
@@ -252,7 +251,7 @@ TEST_F(LoadTest, ConnectionsOlderThanTheMeterCountFromTheLoad) {
           const int port = Bind(listener, address);
           Check(listen(listener, 1), "listen");
           parent.Send(port);
-          const int fd = Check(accept(listener, nullptr, nullptr), "accept");
+          const int fd = Accept(listener);
           ReceiveExactly(fd, 40000);
           SendAll(fd, 30000);
           ReceiveExactly(fd, 70000);
@@ -298,7 +297,7 @@ TEST_F(LoadTest, LoadingAgainUnderTrafficLosesNothing) {
     const int port = Bind(listener, address);
     Check(listen(listener, 1), "listen");
     parent.Send(port);
-    const int fd = Check(accept(listener, nullptr, nullptr), "accept");
+    const int fd = Accept(listener);
     parent.Send(ReceiveUntilEnd(fd));
   });
   const int port = server.Receive<int>();

@@ -17,6 +17,7 @@ struct Connection {
   bool closed_first = false;
   bool sent_acknowledged = false;
   bool received_acknowledged = false;
+  int unanswered = 0;  // packets that came to the TIME_WAIT socket
 
   // The measured socket is a TIME_WAIT one, which no hook knows.
   bool time_wait() const {
@@ -55,7 +56,11 @@ std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
     const int here = sent ? packet.source_port : packet.destination_port;
     const int there = sent ? packet.destination_port : packet.source_port;
     Connection& connection = connections[{packet.ethertype, here, there}];
-    if (connection.time_wait() && !packet.syn()) {
+    // A TIME_WAIT socket sends nothing but answers. Anything else was sent
+    // before the acknowledgement arrived that passed here already.
+    if (connection.time_wait() && !packet.syn() &&
+        (!sent || connection.unanswered > 0)) {
+      connection.unanswered += sent ? -1 : 1;
       names[i] = "time-wait";
       continue;
     }

@@ -49,8 +49,7 @@ void TcpServer(const TcpPlan& plan, Child::Parent& parent) {
   parent.Send(port);
   std::vector<int> sockets;
   for (int i = 0; i < plan.connections; ++i) {
-    WaitReadable(listener);
-    sockets.push_back(Check(accept(listener, nullptr, nullptr), "accept"));
+    sockets.push_back(Accept(listener));
   }
   TcpReport report;
   for (int fd : sockets) report.received += ReceiveExactly(fd, plan.upload);
@@ -236,19 +235,25 @@ int Control(int fd, int name, const std::string& value) {
 }
 
 void WaitReadable(int fd) {
-  pollfd ready = {fd, POLLIN, 0};
-  if (Check(poll(&ready, 1, kPatienceMs), "poll") == 0) {
-    errno = ETIMEDOUT;
-    Die("nothing to receive");
-  }
+  if (!WaitFor(fd, POLLIN)) Die("nothing to receive");
+}
+
+int Accept(int listener) {
+  WaitReadable(listener);
+  return Check(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC), "accept");
 }
 
 void SendAll(int fd, uint64_t bytes) {
   const std::vector<char> buffer(1 << 16, 'x');
-  while (bytes > 0)
-    bytes -= Check(send(fd, buffer.data(),
-                        std::min<uint64_t>(bytes, buffer.size()), MSG_NOSIGNAL),
-                   "send");
+  while (bytes > 0) {
+    const ssize_t sent =
+        send(fd, buffer.data(), std::min<uint64_t>(bytes, buffer.size()),
+             MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0)
+      bytes -= sent;
+    else if (errno != EAGAIN || !WaitFor(fd, POLLOUT))
+      Die("send");
+  }
 }
 
 void SendTo(int fd, const std::string& data, const Address& to, int port) {

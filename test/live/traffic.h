@@ -101,6 +101,7 @@ void Connect(int fd, const Address& address, int port);
 // As setsockopt(2) of the control channel (abi.h): 0 or an errno.
 int Control(int fd, int name, const std::string& value);
 void WaitReadable(int fd);
+int Accept(int listener);
 void SendAll(int fd, uint64_t bytes);
 void SendTo(int fd, const std::string& data, const Address& to, int port);
 uint64_t ReceiveExactly(int fd, uint64_t bytes);

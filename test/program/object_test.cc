@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The object as others see it: the layout that its BTF tells to bpftool and to
+// foreign readers, the names and kinds of programs and maps, and that the same
+// bytes come out of every build.
+#include <bpf/btf.h>
+
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "test/program/fixture.h"
+// The same source, compiled by another target in another folder.
+#include "netmeter_again.skel.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kLongestName = 15;  // BPF_OBJ_NAME_LEN without the NUL
+
+class Object : public testing::Test {
+ protected:
+  void SetUp() override {
+    skeleton_.reset(netmeter_bpf__open());
+    ASSERT_NE(skeleton_, nullptr);
+    btf_ = bpf_object__btf(skeleton_->obj);
+    ASSERT_NE(btf_, nullptr);
+  }
+
+  std::unique_ptr<netmeter_bpf, void (*)(netmeter_bpf*)> skeleton_{
+      nullptr, netmeter_bpf__destroy};
+  const btf* btf_ = nullptr;
+};
+
+// --- Layout ------------------------------------------------------------------
+
+struct Member {
+  const char* name;
+  size_t offset;
+  size_t size;
+};
+
+#define MEMBER(type, name) \
+  { #name, offsetof(type, name), sizeof(type::name) }
+
+// Every member, in order: one that is missing here is found, too.
+void ExpectLayout(const btf* types, const char* name, size_t size,
+                  const std::vector<Member>& members) {
+  SCOPED_TRACE(name);
+  const int id = btf__find_by_name_kind(types, name, BTF_KIND_STRUCT);
+  ASSERT_GT(id, 0);
+  const btf_type* type = btf__type_by_id(types, static_cast<uint32_t>(id));
+  EXPECT_EQ(type->size, size);
+  ASSERT_EQ(btf_vlen(type), members.size());
+  for (uint32_t i = 0; i < members.size(); ++i) {
+    const btf_member& found = btf_members(type)[i];
+    SCOPED_TRACE(members[i].name);
+    EXPECT_STREQ(btf__name_by_offset(types, found.name_off), members[i].name);
+    EXPECT_EQ(btf_member_bit_offset(type, i), members[i].offset * 8);
+    EXPECT_EQ(static_cast<size_t>(btf__resolve_size(types, found.type)),
+              members[i].size);
+  }
+}
+
+TEST_F(Object, CellIsLaidOutAsInTheHeader) {
+  ExpectLayout(
+      btf_, "nm_cell", sizeof(nm_cell),
+      {MEMBER(nm_cell, service), MEMBER(nm_cell, destination),
+       MEMBER(nm_cell, transport), MEMBER(nm_cell, path), MEMBER(nm_cell, kind),
+       MEMBER(nm_cell, flags), MEMBER(nm_cell, tx_bytes),
+       MEMBER(nm_cell, rx_bytes), MEMBER(nm_cell, tx_packets),
+       MEMBER(nm_cell, rx_packets), MEMBER(nm_cell, tx_payload_bytes),
+       MEMBER(nm_cell, rx_payload_bytes),
+       MEMBER(nm_cell, tx_retransmit_bytes)});
+}
+
+TEST_F(Object, NameIsLaidOutAsInTheHeader) {
+  ExpectLayout(btf_, "nm_name", sizeof(nm_name),
+               {MEMBER(nm_name, length), MEMBER(nm_name, kind),
+                MEMBER(nm_name, encoding), MEMBER(nm_name, pad),
+                MEMBER(nm_name, bytes)});
+}
+
+TEST_F(Object, StatsAreLaidOutAsInTheHeader) {
+  ExpectLayout(
+      btf_, "nm_stats", sizeof(nm_stats),
+      {MEMBER(nm_stats, slots_taken), MEMBER(nm_stats, series_used),
+       MEMBER(nm_stats, names_used), MEMBER(nm_stats, series_full),
+       MEMBER(nm_stats, names_full), MEMBER(nm_stats, processes_full),
+       MEMBER(nm_stats, sockets_claimed), MEMBER(nm_stats, sockets_freed),
+       MEMBER(nm_stats, sockets_taken), MEMBER(nm_stats, storage_failed),
+       MEMBER(nm_stats, header_errors), MEMBER(nm_stats, unowned_sockets),
+       MEMBER(nm_stats, registrations), MEMBER(nm_stats, refused_controls),
+       MEMBER(nm_stats, connections_named),
+       MEMBER(nm_stats, connections_unnamed),
+       MEMBER(nm_stats, destinations_capped), MEMBER(nm_stats, reserved)});
+}
+
+TEST_F(Object, InfoIsLaidOutAsInTheHeader) {
+  ExpectLayout(btf_, "nm_info", sizeof(nm_info),
+               {MEMBER(nm_info, magic),         MEMBER(nm_info, abi_major),
+                MEMBER(nm_info, abi_minor),     MEMBER(nm_info, info_size),
+                MEMBER(nm_info, cell_size),     MEMBER(nm_info, name_size),
+                MEMBER(nm_info, stats_size),    MEMBER(nm_info, num_cpus),
+                MEMBER(nm_info, max_series),    MEMBER(nm_info, max_names),
+                MEMBER(nm_info, max_processes), MEMBER(nm_info, max_sockets),
+                MEMBER(nm_info, created_ns),    MEMBER(nm_info, loaded_ns),
+                MEMBER(nm_info, features),      MEMBER(nm_info, build_id),
+                MEMBER(nm_info, config_id),     MEMBER(nm_info, cgroup_id),
+                MEMBER(nm_info, retired),       MEMBER(nm_info, fold_unknown),
+                MEMBER(nm_info, version),       MEMBER(nm_info, kernel),
+                MEMBER(nm_info, cgroup),        MEMBER(nm_info, reasons),
+                MEMBER(nm_info, suffixes),      MEMBER(nm_info, reserved)});
+}
+
+TEST_F(Object, SeriesAreLaidOutAsInTheHeader) {
+  ExpectLayout(
+      btf_, "nm_series_key", sizeof(nm_series_key),
+      {MEMBER(nm_series_key, service), MEMBER(nm_series_key, destination),
+       MEMBER(nm_series_key, transport), MEMBER(nm_series_key, path),
+       MEMBER(nm_series_key, pending), MEMBER(nm_series_key, pad)});
+  ExpectLayout(btf_, "nm_series_value", sizeof(nm_series_value),
+               {MEMBER(nm_series_value, slot), MEMBER(nm_series_value, kind),
+                MEMBER(nm_series_value, service_name),
+                MEMBER(nm_series_value, destination_name)});
+}
+
+// --- Programs ----------------------------------------------------------------
+
+struct ProgramKind {
+  std::string section;
+  bpf_prog_type type;
+  bpf_attach_type attach;
+
+  bool operator==(const ProgramKind& other) const {
+    return section == other.section && type == other.type &&
+           attach == other.attach;
+  }
+};
+
+void PrintTo(const ProgramKind& kind, std::ostream* out) {
+  *out << kind.section << ", type " << kind.type << ", attach " << kind.attach;
+}
+
+TEST_F(Object, ProgramsAreTheseAndNoOthers) {
+  const std::map<std::string, ProgramKind> expected = {
+      {"nm_ingress",
+       {"cgroup_skb/ingress", BPF_PROG_TYPE_CGROUP_SKB,
+        BPF_CGROUP_INET_INGRESS}},
+      {"nm_egress",
+       {"cgroup_skb/egress", BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS}},
+      {"nm_sock_create",
+       {"cgroup/sock_create", BPF_PROG_TYPE_CGROUP_SOCK,
+        BPF_CGROUP_INET_SOCK_CREATE}},
+      {"nm_sock_release",
+       {"cgroup/sock_release", BPF_PROG_TYPE_CGROUP_SOCK,
+        BPF_CGROUP_INET_SOCK_RELEASE}},
+      {"nm_sockops", {"sockops", BPF_PROG_TYPE_SOCK_OPS, BPF_CGROUP_SOCK_OPS}},
+      {"nm_setsockopt",
+       {"cgroup/setsockopt", BPF_PROG_TYPE_CGROUP_SOCKOPT,
+        BPF_CGROUP_SETSOCKOPT}},
+      {"nm_exec",
+       {"tp_btf/sched_process_exec", BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP}},
+      {"nm_fork",
+       {"tp_btf/sched_process_fork", BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP}},
+      {"nm_exit",
+       {"tp_btf/sched_process_exit", BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP}},
+      {"nm_control",
+       {"tc", BPF_PROG_TYPE_SCHED_CLS, static_cast<bpf_attach_type>(0)}},
+  };
+  std::map<std::string, ProgramKind> found;
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton_->obj) {
+    found[bpf_program__name(program)] = {
+        bpf_program__section_name(program), bpf_program__type(program),
+        bpf_program__expected_attach_type(program)};
+  }
+  EXPECT_EQ(found, expected);
+}
+
+// --- Maps --------------------------------------------------------------------
+
+struct MapKind {
+  bpf_map_type type;
+  size_t key_size;
+  size_t value_size;
+  uint32_t flags;
+
+  bool operator==(const MapKind& other) const {
+    return type == other.type && key_size == other.key_size &&
+           value_size == other.value_size && flags == other.flags;
+  }
+};
+
+void PrintTo(const MapKind& kind, std::ostream* out) {
+  *out << "type " << kind.type << ", key " << kind.key_size << ", value "
+       << kind.value_size << ", flags " << kind.flags;
+}
+
+TEST_F(Object, MapsAreTheseAndNoOthers) {
+  const size_t cache_line = 64;
+  const std::map<std::string, MapKind> expected = {
+      {"nm_counters", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_cell), BPF_F_MMAPABLE}},
+      {"nm_names", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_name), BPF_F_MMAPABLE}},
+      {"nm_stats", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_stats), BPF_F_MMAPABLE}},
+      {"nm_info", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_info), BPF_F_MMAPABLE}},
+      {"nm_series",
+       {BPF_MAP_TYPE_HASH, sizeof(nm_series_key), sizeof(nm_series_value), 0}},
+      {"nm_free_slots", {BPF_MAP_TYPE_QUEUE, 0, 4, 0}},
+      {"nm_free_names", {BPF_MAP_TYPE_QUEUE, 0, 4, 0}},
+      {"nm_name_ids", {BPF_MAP_TYPE_HASH, sizeof(nm_name_key), 4, 0}},
+      {"nm_processes", {BPF_MAP_TYPE_HASH, 4, sizeof(nm_process), 0}},
+      {"nm_binaries", {BPF_MAP_TYPE_HASH, NM_NAME_BYTES, NM_NAME_BYTES, 0}},
+      {"nm_rules", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_rule), 0}},
+      {"nm_sockets", {BPF_MAP_TYPE_ARRAY, 4, cache_line, 0}},
+      {"nm_namings",
+       {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_naming), BPF_F_NO_PREALLOC}},
+      {"nm_wire_names", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
+      {"nm_old_counters",
+       {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_cell), BPF_F_MMAPABLE}},
+      {"nm_merged", {BPF_MAP_TYPE_ARRAY, 4, 1, 0}},
+      {"nm_owners",
+       {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_owner),
+        BPF_F_NO_PREALLOC | BPF_F_CLONE}},
+  };
+  std::map<std::string, MapKind> found;
+  const bpf_map* map;
+  bpf_object__for_each_map(map, skeleton_->obj) {
+    if (map == skeleton_->maps.rodata) continue;  // named by libbpf
+    found[bpf_map__name(map)] = {bpf_map__type(map), bpf_map__key_size(map),
+                                 bpf_map__value_size(map),
+                                 bpf_map__map_flags(map)};
+  }
+  EXPECT_EQ(found, expected);
+}
+
+TEST_F(Object, NamesAreShortEnoughForTheKernelAndBeginWithOurs) {
+  std::vector<std::string> names;
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton_->obj) {
+    names.push_back(bpf_program__name(program));
+  }
+  const bpf_map* map;
+  bpf_object__for_each_map(map, skeleton_->obj) {
+    if (map != skeleton_->maps.rodata) names.push_back(bpf_map__name(map));
+  }
+  EXPECT_FALSE(names.empty());
+  for (const std::string& name : names) {
+    EXPECT_LE(name.size(), kLongestName) << name;
+    EXPECT_EQ(name.compare(0, 3, "nm_"), 0) << name;
+  }
+}
+
+// The other constants are the compiler's to use, and not to be set.
+TEST_F(Object, ConfigurationIsTheOnlyVariableThatIsSetBeforeTheLoad) {
+  const int id = btf__find_by_name_kind(btf_, ".rodata", BTF_KIND_DATASEC);
+  ASSERT_GT(id, 0);
+  const btf_type* section = btf__type_by_id(btf_, static_cast<uint32_t>(id));
+  std::map<std::string, uint32_t> settable;  // const volatile: name and size
+  for (uint32_t i = 0; i < btf_vlen(section); ++i) {
+    const btf_var_secinfo& info = btf_var_secinfos(section)[i];
+    const btf_type* variable = btf__type_by_id(btf_, info.type);
+    const btf_type* type = btf__type_by_id(btf_, variable->type);
+    while (btf_is_const(type)) type = btf__type_by_id(btf_, type->type);
+    if (!btf_is_volatile(type)) continue;
+    settable[btf__name_by_offset(btf_, variable->name_off)] = info.size;
+  }
+  EXPECT_EQ(
+      settable,
+      (std::map<std::string, uint32_t>{{"nm_config", sizeof(nm_config)}}));
+}
+
+TEST_F(Object, EveryProgramLoadsOnThisKernel) {
+  ProgramOptions options;
+  options.tracing = true;
+  options.socket_hooks = true;
+  options.proxy_ports = {1, 2, 3, 4, 5, 6, 7, 8};
+  auto programs = LoadOrFail(options);
+  ASSERT_NE(programs, nullptr);
+  bpf_program* program;
+  bpf_object__for_each_program(program, programs->skeleton()->obj) {
+    EXPECT_GE(bpf_program__fd(program), 0) << bpf_program__name(program);
+  }
+}
+
+// --- The same bytes from every build -----------------------------------------
+
+TEST_F(Object, BytesAreTheSameFromAnotherFolder) {
+  size_t size = 0, again_size = 0;
+  const void* bytes = netmeter_bpf__elf_bytes(&size);
+  const void* again = netmeter_again_bpf__elf_bytes(&again_size);
+  ASSERT_GT(size, 0u);
+  ASSERT_EQ(size, again_size);
+  EXPECT_EQ(std::memcmp(bytes, again, size), 0);
+}
+
+// BTF names the source files of the lines: relative to the workspace, and the
+// system's headers.
+TEST_F(Object, NamesNoFolderOfTheMachineThatBuiltIt) {
+  uint32_t size = 0;
+  std::set<std::string> absolute;
+  const btf_header* header =
+      static_cast<const btf_header*>(btf__raw_data(btf_, &size));
+  for (uint32_t at = 1; at < header->str_len;) {
+    const char* text = btf__str_by_offset(btf_, at);
+    ASSERT_NE(text, nullptr);
+    // Lines of source code are among them: those begin with spaces or words.
+    if (text[0] == '/' && text[1] != '*' && text[1] != '/') {
+      absolute.insert(text);
+    }
+    at += static_cast<uint32_t>(std::strlen(text)) + 1;
+  }
+  for (const std::string& path : absolute) {
+    EXPECT_EQ(path.compare(0, 13, "/usr/include/"), 0) << path;
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The BPF programs of one meter, loaded as the loader loads them, but neither
+// pinned nor attached to anything: for the program tests and the benchmark.
+// Beside the loader the only user of the skeleton.
+//
+//   std::string error;
+//   auto programs = Programs::Load(ProgramOptions(), &error);
+//   programs->Run(Direction::kEgress, Packet::Ipv4().Udp(1, 2).Payload(9));
+//
+// Everything goes away with the object. Threads: Run() may be called by
+// several at once.
+
+#ifndef NETMETER_TEST_PROGRAM_PROGRAMS_H_
+#define NETMETER_TEST_PROGRAM_PROGRAMS_H_
+
+#include <bpf/libbpf.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bpf/internal.h"
+#include "lib/core/unique_fd.h"
+// After the types that it names.
+#include "netmeter.skel.h"
+#include "test/program/packet.h"
+
+namespace netmeter {
+namespace internal {
+
+enum class Direction { kEgress, kIngress };
+
+struct ProgramOptions {
+  uint32_t max_series = 64;
+  uint32_t max_names = 64;
+  uint32_t max_processes = 64;
+  uint32_t max_sockets = 1024;  // a power of two
+  std::vector<uint16_t> proxy_ports;
+  // Load all programs, the tracing ones too, not only those that
+  // BPF_PROG_TEST_RUN can run.
+  bool tracing = false;
+  bool socket_hooks = false;
+};
+
+// What BPF_PROG_TEST_RUN may set of a socket buffer. Every call has a socket
+// of its own, of no protocol and in no state, which ends with the call.
+struct RunOptions {
+  uint32_t ifindex = 0;  // 0: the first that is not loopback
+  uint32_t gso_segs = 0;
+  uint32_t gso_size = 0;
+  uint32_t repeat = 1;  // the same packet again, on the same socket
+};
+
+struct RunResult {
+  int error = 0;  // negative errno of the call
+  uint32_t retval = 0;
+};
+
+// The sum over the CPUs, by slot; the first eight bytes are those of any CPU
+// that has them. Slots that nothing was counted in are left out.
+using Counters = std::map<uint32_t, nm_cell>;
+
+class Programs {
+ public:
+  static constexpr uint32_t kLoopback = 1;
+
+  // nullptr: *error says why.
+  static std::unique_ptr<Programs> Load(const ProgramOptions& options,
+                                        std::string* error);
+
+  netmeter_bpf* skeleton() const { return skeleton_.get(); }
+  const ProgramOptions& options() const { return options_; }
+  uint32_t num_cpus() const { return num_cpus_; }
+  uint32_t ethernet_ifindex() const { return ethernet_ifindex_; }
+
+  int ProgramFd(Direction direction) const;
+  RunResult Run(Direction direction, const Packet& packet,
+                const RunOptions& options = RunOptions()) const;
+
+  // Attach to a cgroup, until the object goes away: what knows of sockets
+  // (needs the option socket_hooks), and what counts packets. False: *error
+  // says why.
+  bool AttachSocketHooks(int cgroup_fd, std::string* error);
+  bool AttachPacketHooks(int cgroup_fd, std::string* error);
+
+  Counters ReadCounters() const;
+  nm_stats ReadStats() const;
+  nm_info ReadInfo() const;
+  // What nm_control returns for a command with this payload.
+  RunResult Command(uint16_t command, const void* payload, size_t size) const;
+
+  // The socket table. Its entries begin with a lock that is BPF's alone, so
+  // that where the socket stands is taken from the object's BTF.
+  nm_socket ReadSocket(uint32_t index) const;
+  bool WriteSocket(uint32_t index, const nm_socket& socket) const;
+
+  ~Programs();
+
+ private:
+  explicit Programs(const ProgramOptions& options);
+  bool Fill(std::string* error);
+  bool Attach(const std::vector<bpf_program*>& programs, int cgroup_fd,
+              std::string* error);
+
+  const ProgramOptions options_;
+  uint32_t num_cpus_ = 0;
+  uint32_t ethernet_ifindex_ = 0;
+  uint32_t socket_offset_ = 0;
+  std::unique_ptr<netmeter_bpf, void (*)(netmeter_bpf*)> skeleton_;
+  std::vector<bpf_link*> links_;
+};
+
+// The cookie that the kernel will give to the next socket that asks for one on
+// this CPU, if no other socket is faster: cookies are handed out to each CPU
+// in rows (include/linux/cookie.h). The caller is pinned to a CPU and sees
+// afterwards whether it came true.
+uint64_t NextCookie();
+
+// Pins the calling thread to a CPU. False if there is no such CPU.
+bool PinToCpu(int cpu);
+// The CPUs that the calling thread may run on.
+std::vector<int> AllowedCpus();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_PROGRAM_PROGRAMS_H_

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A cgroup and network namespaces of one's own, so that tests and benchmarks
+// neither see nor disturb what else the machine does.
+//
+//   std::string error;
+//   auto cgroup = OwnCgroup::Make("nm-test", &error);
+//   if (!EnterOwnNetwork(&error) || !cgroup->Enter(&error)) ...
+//
+// Threads: the process is moved, so use it before there are others.
+
+#ifndef NETMETER_TEST_PROGRAM_SANDBOX_H_
+#define NETMETER_TEST_PROGRAM_SANDBOX_H_
+
+#include <memory>
+#include <string>
+
+#include "lib/core/unique_fd.h"
+
+namespace netmeter {
+namespace internal {
+
+// Moves the calling thread into a new network namespace: lo is up, and there
+// is a pair of interfaces, nm0 and nm1, that nobody uses. It goes away with
+// the last process in it.
+bool EnterOwnNetwork(std::string* error);
+
+// Runs a command line with its output on stderr; true if it succeeded.
+bool RunCommand(const std::string& command, std::string* error);
+
+// A cgroup below the root of cgroup v2; never the root itself. Sockets made
+// while the process is in it belong to it.
+class OwnCgroup {
+ public:
+  // <prefix>-<pid>. Removes what earlier processes of this name left behind
+  // when they were killed. nullptr: *error says why.
+  static std::unique_ptr<OwnCgroup> Make(const std::string& prefix,
+                                         std::string* error);
+  ~OwnCgroup();  // leaves and removes it
+
+  int fd() const { return fd_.get(); }
+  bool Enter(std::string* error);
+  bool Leave();
+
+ private:
+  OwnCgroup() = default;
+
+  std::string path_;
+  std::string home_;  // where the process was
+  UniqueFd fd_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_PROGRAM_SANDBOX_H_

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Full tables, with real sockets: the programs are attached to a cgroup of the
+// test's own, and its packets go over loopback to proxy ports, so that they
+// are counted. Whatever is full, every byte is counted once.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "test/program/fixture.h"
+#include "test/program/sandbox.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr uint16_t kPorts[] = {8771, 8772, 8773};
+constexpr size_t kUdpHeaders = 20 + 8;
+
+sockaddr_in Loopback(uint16_t port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+class Sockets : public testing::Test {
+ protected:
+  void Start(ProgramOptions options) {
+    options.socket_hooks = true;
+    options.proxy_ports.assign(std::begin(kPorts), std::end(kPorts));
+    programs_ = LoadOrFail(options);
+    ASSERT_NE(programs_, nullptr);
+    std::string error;
+    cgroup_ = OwnCgroup::Make("nm-program-test", &error);
+    ASSERT_NE(cgroup_, nullptr) << error;
+    // Outside of the cgroup: it sees everything, and is not counted.
+    sink_ = Udp();
+    const sockaddr_in address = Loopback(kPorts[0]);
+    ASSERT_EQ(bind(sink_.get(), reinterpret_cast<const sockaddr*>(&address),
+                   sizeof(address)),
+              0);
+    ASSERT_TRUE(programs_->AttachSocketHooks(cgroup_->fd(), &error)) << error;
+    ASSERT_TRUE(programs_->AttachPacketHooks(cgroup_->fd(), &error)) << error;
+    ASSERT_TRUE(cgroup_->Enter(&error)) << error;
+  }
+
+  void TearDown() override {
+    if (cgroup_ != nullptr) cgroup_->Leave();
+  }
+
+  static UniqueFd Udp() {
+    return UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  }
+
+  // Sends and adds to what has to be counted.
+  void SendTo(const UniqueFd& from, size_t size) {
+    const sockaddr_in address = Loopback(kPorts[0]);
+    const std::string data(size, 'u');
+    ASSERT_EQ(
+        sendto(from.get(), data.data(), size, 0,
+               reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+        static_cast<ssize_t>(size));
+    bytes_ += size + kUdpHeaders;
+    packets_ += 1;
+    payload_ += size;
+  }
+
+  static bool Register(const std::string& name) {
+    const UniqueFd fd = Udp();
+    return setsockopt(fd.get(), NM_SOL, NM_REGISTER, name.data(),
+                      static_cast<socklen_t>(name.size())) == 0;
+  }
+
+  nm_cell Sum() const {
+    nm_cell sum = {};
+    for (const auto& entry : programs_->ReadCounters()) {
+      const nm_cell& cell = entry.second;
+      sum.tx_bytes += cell.tx_bytes;
+      sum.tx_packets += cell.tx_packets;
+      sum.tx_payload_bytes += cell.tx_payload_bytes;
+      sum.rx_payload_bytes += cell.rx_payload_bytes;
+      sum.tx_retransmit_bytes += cell.tx_retransmit_bytes;
+    }
+    return sum;
+  }
+
+  void ExpectAllUdpCounted() const {
+    const nm_cell sum = Sum();
+    EXPECT_EQ(sum.tx_bytes, bytes_);
+    EXPECT_EQ(sum.tx_packets, packets_);
+    EXPECT_EQ(sum.tx_payload_bytes, payload_);
+  }
+
+  uint64_t BytesOfKind(nm_kind kind) const {
+    uint64_t bytes = 0;
+    for (const auto& entry : programs_->ReadCounters()) {
+      if (entry.second.kind == kind) bytes += entry.second.tx_bytes;
+    }
+    return bytes;
+  }
+
+  // Uploads over a TCP connection inside of the cgroup, to its end; the two
+  // ends on two CPUs, where there are two.
+  void Upload(uint16_t port, size_t size) {
+    const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = Loopback(port);
+    const int on = 1;
+    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
+                   sizeof(address)),
+              0);
+    ASSERT_EQ(listen(listener.get(), 1), 0);
+    const std::vector<int> cpus = AllowedCpus();
+    std::thread reader([&] {
+      PinToCpu(cpus.back());
+      const UniqueFd fd(
+          accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      std::vector<char> buffer(65536);
+      size_t got = 0;
+      ssize_t more;
+      while ((more = read(fd.get(), buffer.data(), buffer.size())) > 0) {
+        got += static_cast<size_t>(more);
+      }
+      EXPECT_EQ(got, size);
+    });
+    std::thread writer([&] {
+      PinToCpu(cpus.front());
+      const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                        sizeof(address)),
+                0);
+      const std::string data(size, 't');
+      size_t sent = 0;
+      while (sent < size) {
+        const ssize_t more =
+            send(fd.get(), data.data() + sent, size - sent, MSG_NOSIGNAL);
+        if (more <= 0) break;
+        sent += static_cast<size_t>(more);
+      }
+      EXPECT_EQ(sent, size);
+    });
+    writer.join();
+    reader.join();
+  }
+
+  std::unique_ptr<Programs> programs_;
+  std::unique_ptr<OwnCgroup> cgroup_;
+  UniqueFd sink_;
+  uint64_t bytes_ = 0, packets_ = 0, payload_ = 0;
+};
+
+TEST_F(Sockets, AllCollideInATableOfOne) {
+  ProgramOptions options;
+  options.max_sockets = 1;
+  Start(options);
+  std::vector<UniqueFd> sockets;
+  for (int i = 0; i < 8; ++i) sockets.push_back(Udp());
+  for (int round = 0; round < 3; ++round) {
+    for (const UniqueFd& fd : sockets) SendTo(fd, 100);
+  }
+  ExpectAllUdpCounted();
+  nm_stats stats = programs_->ReadStats();
+  EXPECT_EQ(stats.sockets_claimed, 1u);
+  EXPECT_EQ(stats.sockets_taken, 7u);
+  EXPECT_EQ(stats.unowned_sockets, 0u);
+  // All of one process: one series.
+  EXPECT_EQ(programs_->ReadCounters().size(), 1u);
+
+  // The entry of the first becomes free for a new one; those that have begun
+  // in storage stay there.
+  sockets.erase(sockets.begin());
+  EXPECT_EQ(programs_->ReadStats().sockets_freed, 1u);
+  for (const UniqueFd& fd : sockets) SendTo(fd, 50);
+  EXPECT_EQ(programs_->ReadStats().sockets_claimed, 1u);
+  const UniqueFd next = Udp();
+  SendTo(next, 70);
+  ExpectAllUdpCounted();
+  stats = programs_->ReadStats();
+  EXPECT_EQ(stats.sockets_claimed, 2u);
+  EXPECT_EQ(stats.sockets_taken, 7u);
+}
+
+TEST_F(Sockets, EntriesAreGivenBackAndUsedAgain) {
+  ProgramOptions options;
+  options.max_sockets = 2;
+  Start(options);
+  for (int i = 0; i < 200; ++i) {
+    const UniqueFd fd = Udp();
+    SendTo(fd, 10);
+    SendTo(fd, 20);
+  }
+  ExpectAllUdpCounted();
+  const nm_stats stats = programs_->ReadStats();
+  EXPECT_EQ(stats.sockets_claimed, 200u);
+  EXPECT_EQ(stats.sockets_freed, 200u);
+  EXPECT_EQ(stats.sockets_taken, 0u);
+  EXPECT_EQ(programs_->ReadSocket(0).word, 0u);
+  EXPECT_EQ(programs_->ReadSocket(1).word, 0u);
+}
+
+// A connection in the table and one in socket storage count alike.
+TEST_F(Sockets, ConnectionCountsThePayloadExactlyInTableAndStorage) {
+  ProgramOptions options;
+  options.max_sockets = 1;
+  Start(options);
+  constexpr size_t kSize = 3000000;
+  for (const bool taken : {false, true}) {
+    SCOPED_TRACE(taken ? "storage" : "table");
+    const UniqueFd hog = Udp();
+    if (taken) SendTo(hog, 1);
+    const nm_cell before = Sum();
+    const nm_stats stats = programs_->ReadStats();
+    Upload(kPorts[taken ? 1 : 2], kSize);
+    const nm_cell after = Sum();
+    EXPECT_EQ(after.tx_payload_bytes - before.tx_payload_bytes, kSize);
+    EXPECT_EQ(after.rx_payload_bytes - before.rx_payload_bytes, kSize);
+    EXPECT_EQ(programs_->ReadStats().sockets_claimed != stats.sockets_claimed,
+              !taken);
+  }
+}
+
+// A service's connection to a proxy is held until it has named its destination.
+// One that never does is released all the same, in table and in storage.
+//
+// A bug was found here. The head of a cell is written by the CPU that uses it
+// first. A packet received on a CPU that had not seen the pending series found
+// the service's own instead, and led the rest of the connection there, which
+// was held, and so in the end moved there a second time: the service had too
+// much, and pending was below zero.
+TEST_F(Sockets, ConnectionWithoutANameLeavesNothingPending) {
+  ProgramOptions options;
+  options.max_sockets = 1;
+  Start(options);
+  ASSERT_TRUE(Register("nameless"));
+  uint64_t sent = 0;
+  for (const bool taken : {false, true}) {
+    SCOPED_TRACE(taken ? "storage" : "table");
+    const UniqueFd hog = Udp();
+    if (taken) SendTo(hog, 1);
+    // Nothing at all; and what is not HTTP/2.
+    for (const size_t size : {size_t{0}, size_t{7}, size_t{1000000}}) {
+      Upload(kPorts[1], size);
+      sent += size;
+    }
+  }
+  const nm_cell sum = Sum();
+  EXPECT_EQ(sum.tx_payload_bytes, sent + payload_);
+  EXPECT_EQ(sum.rx_payload_bytes, sent);
+  EXPECT_EQ(BytesOfKind(NM_KIND_PENDING), 0u);
+  EXPECT_EQ(BytesOfKind(NM_KIND_SERVICE), sum.tx_bytes);
+  const nm_stats stats = programs_->ReadStats();
+  EXPECT_EQ(stats.connections_unnamed, 6u);
+  EXPECT_EQ(stats.connections_named, 0u);
+}
+
+TEST_F(Sockets, FullTableOfSeriesIsOverflow) {
+  ProgramOptions options;
+  options.max_series = NM_SLOT_FIRST + 1;  // room for one
+  Start(options);
+  ASSERT_TRUE(Register("first"));
+  const UniqueFd first = Udp();
+  SendTo(first, 100);
+  EXPECT_EQ(programs_->ReadStats().series_full, 0u);
+  ASSERT_TRUE(Register("second"));
+  const UniqueFd second = Udp();
+  for (int i = 0; i < 5; ++i) SendTo(second, 200);
+  SendTo(first, 100);
+  ExpectAllUdpCounted();
+  EXPECT_EQ(BytesOfKind(NM_KIND_SERVICE), 2 * (100 + kUdpHeaders));
+  EXPECT_EQ(BytesOfKind(NM_KIND_OVERFLOW), 5 * (200 + kUdpHeaders));
+  const nm_stats stats = programs_->ReadStats();
+  EXPECT_EQ(stats.slots_taken, 1u);
+  EXPECT_EQ(stats.series_used, 1u);
+  EXPECT_GE(stats.series_full, 1u);
+  const Counters counters = programs_->ReadCounters();
+  const auto overflow = counters.find(
+      NM_SLOT_RESERVED(NM_NAME_OVERFLOW, NM_TRANSPORT_UDP, NM_PATH_PROXY));
+  ASSERT_NE(overflow, counters.end());
+  EXPECT_EQ(overflow->second.service, NM_NAME_OVERFLOW);
+  EXPECT_EQ(overflow->second.destination, NM_NAME_EMPTY);
+  EXPECT_EQ(overflow->second.flags, 0);
+}
+
+TEST_F(Sockets, NoRoomForAnySeriesIsOverflow) {
+  ProgramOptions options;
+  options.max_series = NM_SLOT_FIRST;
+  Start(options);
+  const UniqueFd fd = Udp();
+  SendTo(fd, 100);
+  SendTo(fd, 100);
+  ExpectAllUdpCounted();
+  EXPECT_EQ(BytesOfKind(NM_KIND_OVERFLOW), bytes_);
+  EXPECT_EQ(programs_->ReadStats().series_used, 0u);
+}
+
+TEST_F(Sockets, FullTableOfNamesRefusesARegistration) {
+  ProgramOptions options;
+  // One for this executable, whose socket asks, and one to be registered.
+  options.max_names = NM_NAME_FIRST + 2;
+  Start(options);
+  ASSERT_TRUE(Register("first"));
+  errno = 0;
+  EXPECT_FALSE(Register("second"));
+  EXPECT_EQ(errno, EPERM);
+  ASSERT_TRUE(Register("first")) << "that name has its id";
+  const nm_stats stats = programs_->ReadStats();
+  EXPECT_EQ(stats.registrations, 2u);
+  EXPECT_EQ(stats.refused_controls, 1u);
+  EXPECT_GE(stats.names_full, 1u);
+}
+
+TEST_F(Sockets, ProcessWithoutRoomForItsNameIsOverflow) {
+  ProgramOptions options;
+  options.max_names = NM_NAME_FIRST;
+  Start(options);
+  const UniqueFd fd = Udp();
+  for (int i = 0; i < 3; ++i) SendTo(fd, 100);
+  ExpectAllUdpCounted();
+  EXPECT_EQ(BytesOfKind(NM_KIND_OVERFLOW), bytes_);
+  EXPECT_GE(programs_->ReadStats().names_full, 1u);
+}
+
+TEST_F(Sockets, FullTableOfProcessesStillNamesThem) {
+  ProgramOptions options;
+  options.max_processes = 1;
+  Start(options);
+  const uint32_t other = 1;
+  nm_process value = {};
+  value.kind = NM_KIND_BINARY;
+  ASSERT_EQ(
+      bpf_map__update_elem(programs_->skeleton()->maps.nm_processes, &other,
+                           sizeof(other), &value, sizeof(value), BPF_ANY),
+      0);
+  const UniqueFd fd = Udp();
+  SendTo(fd, 100);
+  ExpectAllUdpCounted();
+  EXPECT_EQ(BytesOfKind(NM_KIND_BINARY), bytes_);
+  EXPECT_GE(programs_->ReadStats().processes_full, 1u);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
