@@ -133,7 +133,6 @@ NM_STATIC_ASSERT(sizeof(struct nm_held) == 7 * 8);
 #define NM_COOKIE(cookie) ((cookie) << 16)
 #define NM_WORD_COOKIE(word) ((word) & ~0xffffULL)
 #define NM_WORD_SLOT(word) ((nm_u32)((word) & 0xffff))
-#define NM_WORD_BUSY 0xffffULL /* claimed, its socket not yet written */
 
 /* Bits of nm_owner.flags. */
 #define NM_OWNER_RELEASED 1 /* a hook will tell when this socket ends, so that

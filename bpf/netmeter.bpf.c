@@ -289,6 +289,8 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
         }
         head.kind = NM_KIND_PENDING;
         head.service = owner->held_service;
+        /* Egress may name the connection meanwhile, on another CPU. */
+        keep = direction == NM_EGRESS;
       }
     }
   } else {
@@ -980,6 +982,8 @@ int nm_control(struct __sk_buff *skb) {
   if (!info) return -1;
   switch (request.command) {
     case NM_COMMAND_INFO:
+      /* A load that fails clears its buffer, which is the map here. */
+      if (skb->len < sizeof(request) + sizeof(*info)) return -1;
       retired = info->retired;
       if (bpf_skb_load_bytes(skb, sizeof(request), info, sizeof(*info)))
         return -1;

@@ -37,6 +37,14 @@ struct nm_l4 {
   __u8 flags;
 };
 
+#define NM_MAX_EXTENSIONS 8
+#define NM_CUT_SHORT 0x80000000u /* in the offset: a header is */
+
+/* Hop-by-hop, routing, fragment, authentication, destination options. */
+static __always_inline bool is_extension(__u8 type) {
+  return type == 0 || type == 43 || type == 44 || type == 51 || type == 60;
+}
+
 /* Skips IPv6 extension headers (RFC 8200 section 4); returns the offset of the
  * transport header and puts its protocol into *next. More than eight: the
  * rest counts as payload of an unknown protocol. *jumbo becomes 8 where the
@@ -53,21 +61,19 @@ static __noinline __u32 skip_extensions(struct __sk_buff *skb, __u8 *next,
   } header;
 
   if (!next || !jumbo) return offset;
-  for (int i = 0; i < 8; i++) {
+  for (int i = 0; i < NM_MAX_EXTENSIONS; i++) {
     __u8 type = *next;
 
-    /* Hop-by-hop, routing, fragment, authentication, destination options. */
-    if (type != 0 && type != 43 && type != 44 && type != 51 && type != 60)
-      return offset;
+    if (!is_extension(type)) return offset;
     if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)))
-      return offset;
+      return offset | NM_CUT_SHORT;
     *next = header.next;
     if (type == 0 && header.option == 0xc2 && skb->gso_segs > 1) *jumbo = 8;
     if (type == 44) {
       __be16 fragment;
 
       if (bpf_skb_load_bytes(skb, offset + 2, &fragment, sizeof(fragment)))
-        return offset;
+        return offset | NM_CUT_SHORT;
       offset += 8;
       /* Only the first fragment holds a transport header. */
       if (fragment & bpf_htons(0xfff8)) {
@@ -80,7 +86,7 @@ static __noinline __u32 skip_extensions(struct __sk_buff *skb, __u8 *next,
       offset += (header.length + 1) * 8;
     }
   }
-  *next = 59; /* no next header */
+  if (is_extension(*next)) *next = 59; /* no next header */
   return offset;
 }
 
@@ -111,8 +117,13 @@ static __always_inline int parse_packet(struct __sk_buff *skb,
     if (data + 40 > end) return -1;
     next = *(__u8 *)(data + 6);
     header = 40;
-    if (next == 0 || next == 43 || next == 44 || next == 51 || next == 60)
+    if (is_extension(next)) {
       header = skip_extensions(skb, &next, &jumbo);
+      if (header & NM_CUT_SHORT) {
+        header &= ~NM_CUT_SHORT;
+        result = -1;
+      }
+    }
   }
   packet->protocol = next;
 

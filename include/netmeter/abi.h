@@ -144,14 +144,14 @@ struct nm_stats {
                               NM_SLOT_FIRST + slots_taken */
   nm_u64 series_used;      /* level; without the reserved ones */
   nm_u64 names_used;       /* level; without the reserved ones */
-  nm_u64 series_full;      /* packets that went to overflow: no free slot */
+  nm_u64 series_full;      /* times that overflow was taken: no free slot */
   nm_u64 names_full;       /* names that became overflow: no free name */
   nm_u64 processes_full;   /* processes named late, or not: table full */
   nm_u64 sockets_claimed;  /* sockets that got an entry of the socket table */
   nm_u64 sockets_freed;    /* ... and gave it back */
   nm_u64 sockets_taken;    /* sockets kept in socket storage: entry in use */
   nm_u64 storage_failed;   /* packets unattributed: no memory for storage */
-  nm_u64 header_errors;    /* packets counted as `other`: unreadable header */
+  nm_u64 header_errors;    /* packets with a header that is cut short */
   nm_u64 unowned_sockets;  /* sockets without an owner (kernel, before load) */
   nm_u64 registrations;    /* successful NM_REGISTER calls */
   nm_u64 refused_controls; /* NM_SOL calls that were refused */
