@@ -73,6 +73,7 @@ TEST_P(LinkTest, TcpUploadBalancesToTheByte) {
   TcpPlan plan;
   plan.server = Lab::Server(family_);
   plan.upload = 2 * kMebibyte + 7;
+  plan.one_cpu = false;
   Sniffer own_link(lab.client, "c0");
   Measurement measurement(meter, lab.ClientReference());
   const TcpResult result = RunTcp(lab.Between(meter.cgroup(), nullptr), plan);
@@ -92,6 +93,7 @@ TEST_P(LinkTest, TcpDownloadBalancesToTheByte) {
   plan.server = Lab::Server(family_);
   plan.upload = 100;
   plan.download = 2 * kMebibyte + 7;
+  plan.one_cpu = false;
   Sniffer own_link(lab.client, "c0");
   Measurement measurement(meter, lab.ClientReference());
   const TcpResult result = RunTcp(lab.Between(meter.cgroup(), nullptr), plan);
@@ -116,6 +118,7 @@ TEST_P(LinkTest, MetersOfBothEndsAgree) {
   plan.server = Lab::Server(family_);
   plan.upload = kMebibyte / 2 + 1;
   plan.download = kMebibyte / 2 + 2;
+  plan.one_cpu = false;
   plan.connections = 2;
   Measurement at_client(client, lab.ClientReference());
   Measurement at_server(server, lab.ServerReference());
@@ -506,6 +509,7 @@ TEST_P(BalanceTest, ManyConnectionsAtOnceBalance) {
   TcpPlan plan;
   plan.server = Lab::Server(GetParam());
   plan.connections = 50;
+  plan.one_cpu = false;
   plan.upload = 20001;
   plan.download = 10003;
   RunAndExpect(plan);

@@ -34,17 +34,12 @@ T Check(T result, const std::string& what) {
   return result;
 }
 
-// Waits for events (poll(2)); false after kPatienceMs. In slices, because an
-// emulated guest was seen to lose a wake-up: the kernel's state said readable,
-// and poll() slept on.
+// Waits for events (poll(2)); false after kPatienceMs.
 inline bool WaitFor(int fd, short events) {
-  for (int waited = 0; waited < kPatienceMs; waited += 100) {
-    pollfd ready = {fd, events, 0};
-    const int count = poll(&ready, 1, 100);
-    if (count > 0) return true;
-    if (count < 0 && errno != EINTR) Die("poll");
-  }
-  errno = ETIMEDOUT;
+  pollfd ready = {fd, events, 0};
+  const int count = poll(&ready, 1, kPatienceMs);
+  if (count > 0) return true;
+  if (count == 0) errno = ETIMEDOUT;
   return false;
 }
 

@@ -133,6 +133,7 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
     close(fd);
   };
   Child server(server_meter.cgroup(), lab.server, [&](Child::Parent& parent) {
+    RunOnOneCpu();
     const int listener = OpenSocket(address.family(), SOCK_STREAM);
     const int port = Bind(listener, address);
     Check(listen(listener, 8), "listen");
@@ -143,6 +144,7 @@ TEST_P(EdgeTest, SimultaneousCloseIsExact) {
   });
   const int port = server.Receive<int>();
   Child client(client_meter.cgroup(), lab.client, [&](Child::Parent&) {
+    RunOnOneCpu();
     for (int i = 0; i < kConnections; ++i) {
       const int fd = OpenSocket(address.family(), SOCK_STREAM);
       Connect(fd, address, port);

@@ -394,8 +394,27 @@ Measurement::~Measurement() {
   for (const auto& part : remainder_)
     line << " " << part.first << " tx " << part.second.tx_bytes << " rx "
          << part.second.rx_bytes;
-  if (test->result()->Failed()) line << "  FAILED";
+  if (test->result()->Failed()) {
+    line << "  FAILED";
+    if (packets_.size() < 500) PrintPackets();
+  }
   Table().push_back(line.str());
+}
+
+void Measurement::PrintPackets() const {
+  const std::vector<const char*> late =
+      FindLatePackets(packets_, reference_.sent_is_outgoing);
+  for (size_t i = 0; i < packets_.size(); ++i) {
+    const Packet& p = packets_[i];
+    std::printf("%s %s %5u-%5u protocol %u flags %02x bytes %u payload %u",
+                reference_.link.c_str(), p.outgoing ? "out" : "in ",
+                p.source_port, p.destination_port, p.protocol, p.tcp_flags,
+                p.bytes, p.payload);
+    if (p.tcp())
+      std::printf(" sequence %u acknowledged %u", p.tcp_sequence,
+                  p.tcp_acknowledged);
+    std::printf(" %s\n", late[i] != nullptr ? late[i] : "");
+  }
 }
 
 void Measurement::PrintTable() {

@@ -191,6 +191,7 @@ class Measurement {
   static void PrintTable();
 
  private:
+  void PrintPackets() const;
   LinkCounters Counters() const;
   Totals Subtract(const Totals& a, const Totals& b) const;
 

@@ -19,10 +19,14 @@ struct Connection {
   bool received_acknowledged = false;
   int unanswered = 0;  // packets that came to the TIME_WAIT socket
 
-  // The measured socket is a TIME_WAIT one, which no hook knows.
+  // What comes next finds a TIME_WAIT socket, which no hook knows.
   bool time_wait() const {
-    return closed_first && sent_acknowledged && received_acknowledged;
+    return closed_first && fin_received && sent_acknowledged;
   }
+
+  // A TIME_WAIT socket sends nothing but answers. The acknowledgement of the
+  // FIN itself leaves before the socket becomes one (tcp_fin()).
+  bool answers() const { return received_acknowledged && unanswered > 0; }
 
   void See(const Packet& packet, bool sent) {
     if (packet.syn()) *this = Connection();
@@ -56,10 +60,8 @@ std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
     const int here = sent ? packet.source_port : packet.destination_port;
     const int there = sent ? packet.destination_port : packet.source_port;
     Connection& connection = connections[{packet.ethertype, here, there}];
-    // A TIME_WAIT socket sends nothing but answers. Anything else was sent
-    // before the acknowledgement arrived that passed here already.
     if (connection.time_wait() && !packet.syn() &&
-        (!sent || connection.unanswered > 0)) {
+        (!sent || connection.answers())) {
       connection.unanswered += sent ? -1 : 1;
       names[i] = "time-wait";
       continue;

@@ -43,6 +43,10 @@ struct TcpPlan {
   // that is still under way would find no socket, and so no hook. Negative:
   // the FIN follows the data at once.
   int settle_ms = 20;
+  // Both ends on one CPU: packets of one connection then never overtake each
+  // other on the way, which in an emulated guest they do. Tests of large
+  // transfers set it to false.
+  bool one_cpu = true;
   std::function<void(int socket)> prepare;  // of both ends, before connect()
 };
 
@@ -91,6 +95,9 @@ struct UdpResult {
 };
 
 UdpResult RunUdp(const Ends& ends, const UdpPlan& plan);
+
+// Moves the calling process to the first CPU.
+void RunOnOneCpu();
 
 // Small parts, for children with plans of their own.
 int OpenSocket(int family, int type, int protocol = 0);
