@@ -753,8 +753,9 @@ absl::Status Loading::RefillQueues(uint32_t max_series, uint32_t max_names,
 
 // --- Larger tables -----------------------------------------------------------
 //
-// 1. the old queues are drained: the old programs give out no slot or name,
-// 2. new tables are made with the same slots and names, and pinned as *_new,
+// 1. the new programs and empty tables are loaded; then the old queues are
+//    drained: the old programs give out no slot or name any more,
+// 2. the new tables get the same slots and names, and are pinned as *_new,
 //    info_new last: from here on a load that was killed is finished,
 // 3. the links move to the new programs,
 // 4. the old totals are added to the new counters, each cell once,
@@ -1302,10 +1303,6 @@ absl::StatusOr<LoadResult> Loading::Run() {
     return result_;
   }
 
-  if (grow_ && !finish_grow_) {
-    status = DrainQueues();
-    if (!status.ok()) return status;
-  }
   status = Build(tracing);
   if (!status.ok() && tracing && g_last_warning != nullptr) {
     const std::string first(status.message());
@@ -1320,7 +1317,10 @@ absl::StatusOr<LoadResult> Loading::Run() {
   if (!upgrade_) {
     status = FillMaps();
   } else if (grow_ && !finish_grow_) {
-    status = CopyTables();
+    // Only now, as the verifier has taken its time: while the queues are empty
+    // a new series is overflow and a registration is refused.
+    status = DrainQueues();
+    if (status.ok()) status = CopyTables();
   }
   if (!status.ok()) return status;
   status = FillRules();
