@@ -59,6 +59,15 @@ std::string BoundedString(const char* text, size_t size) {
 
 // A service that holds nothing is not pending.
 void Append(Sample sample, std::vector<Sample>* samples) {
+  if (sample.kind == Kind::kPending) {
+    // Between two CPUs' cells, a move may be seen half: never below 0.
+    for (uint64_t* value :
+         {&sample.tx_bytes, &sample.rx_bytes, &sample.tx_packets,
+          &sample.rx_packets, &sample.tx_payload_bytes,
+          &sample.rx_payload_bytes, &sample.tx_retransmit_bytes}) {
+      if (static_cast<int64_t>(*value) < 0) *value = 0;
+    }
+  }
   if (sample.kind == Kind::kPending && sample.tx_packets == 0 &&
       sample.rx_packets == 0) {
     return;

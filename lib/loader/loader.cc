@@ -43,6 +43,8 @@ namespace {
 
 constexpr int kLockSeconds = 30;
 constexpr char kMergedPin[] = "merged";  // only while tables grow
+// The old info while growth replaces it: whoever finds it retires it.
+constexpr char kOldInfoPin[] = "info_old";
 constexpr char kNewSuffix[] = "_new";  // bpffs reserves names with a dot
 
 // --- libbpf's messages -------------------------------------------------------
@@ -315,6 +317,9 @@ class Loading {
   // Undoes a first load that did not come to its end.
   ~Loading() {
     for (bpf_link* link : links_) bpf_link__destroy(link);
+    if (drained_ && !done_ && !HasPin(absl::StrCat("info", kNewSuffix))) {
+      RefillDrainedQueues().IgnoreError();  // as if nothing had been tried
+    }
     if (done_ || upgrade_) return;
     for (const std::string& path : pinned_) unlink(path.c_str());
     if (mounted_ || made_directory_) {
@@ -346,6 +351,7 @@ class Loading {
   absl::Status PinGrown();
   absl::Status MergeCounters();
   absl::Status RenameGrown();
+  absl::Status RetireOldInfo();
   absl::StatusOr<UniqueFd> OpenPin(absl::string_view pin);
   bool HasPin(absl::string_view pin);
   absl::Status PinMap(const MapEntry& entry);
@@ -377,6 +383,7 @@ class Loading {
   bool upgrade_ = false;
   bool grow_ = false;         // an upgrade to larger tables
   bool finish_grow_ = false;  // ... which was killed half-way
+  bool drained_ = false;      // the old queues are empty
   bool made_directory_ = false;
   bool mounted_ = false;
   bool done_ = false;
@@ -413,6 +420,7 @@ absl::Status Loading::CheckPrivileges() {
 absl::Status Loading::FindExisting() {
   const std::string& dir = config_.pin_dir;
   UniqueFd info(bpf_obj_get(PinPath(dir, "info").c_str()));
+  const int errno_of_info = errno;
   if (info.ok()) {
     bpf_map_info about = {};
     uint32_t size = sizeof(about);
@@ -432,6 +440,9 @@ absl::Status Loading::FindExisting() {
       return absl::OkStatus();
     }
   }
+  if (!info.ok() && errno_of_info != ENOENT) {
+    return ErrnoStatus(errno_of_info, absl::StrCat("open ", dir, "/info"));
+  }
   std::set<std::string> ours;
   for (const std::string& pin : LinkPins()) {
     ours.insert(pin);
@@ -442,6 +453,7 @@ absl::Status Loading::FindExisting() {
     ours.insert(absl::StrCat(pin, kNewSuffix));
   }
   ours.insert(kMergedPin);
+  ours.insert(kOldInfoPin);
   DIR* handle = opendir(dir.c_str());
   if (handle == nullptr) return ErrnoStatus(errno, absl::StrCat("open ", dir));
   std::vector<std::string> remove;
@@ -753,8 +765,9 @@ absl::Status Loading::RefillQueues(uint32_t max_series, uint32_t max_names,
 
 // --- Larger tables -----------------------------------------------------------
 //
-// 1. the old queues are drained: the old programs give out no slot or name,
-// 2. new tables are made with the same slots and names, and pinned as *_new,
+// 1. the new programs and empty tables are loaded; then the old queues are
+//    drained: the old programs give out no slot or name any more,
+// 2. the new tables get the same slots and names, and are pinned as *_new,
 //    info_new last: from here on a load that was killed is finished,
 // 3. the links move to the new programs,
 // 4. the old totals are added to the new counters, each cell once,
@@ -909,6 +922,28 @@ absl::Status Loading::MergeCounters() {
   return absl::OkStatus();
 }
 
+// Tells the readers of maps that growth has replaced.
+absl::Status Loading::RetireOldInfo() {
+  if (!HasPin(kOldInfoPin)) return absl::OkStatus();
+  absl::StatusOr<UniqueFd> info = OpenPin(kOldInfoPin);
+  if (!info.ok()) return info.status();
+  // Killed before the rename, it is still the one that is in use.
+  absl::StatusOr<UniqueFd> current = OpenPin("info");
+  bpf_map_info about = {}, other = {};
+  uint32_t size = sizeof(about), other_size = sizeof(other);
+  if (!current.ok() ||
+      bpf_obj_get_info_by_fd(info->get(), &about, &size) != 0 ||
+      bpf_obj_get_info_by_fd(current->get(), &other, &other_size) != 0) {
+    return absl::InternalError("read info_old");
+  }
+  if (about.id != other.id) {
+    absl::Status status = Retire(info->get());
+    if (!status.ok()) return status;
+  }
+  unlink(PinPath(config_.pin_dir, kOldInfoPin).c_str());
+  return absl::OkStatus();
+}
+
 absl::Status Loading::RenameGrown() {
   for (const MapEntry& entry : MapsOf(skeleton_.get())) {
     if (!entry.grows) continue;
@@ -980,11 +1015,16 @@ absl::Status Loading::AttachOne(const LinkEntry& entry) {
   const char* name = bpf_program__name(entry.program);
   UniqueFd pinned(upgrade_ ? bpf_obj_get(path.c_str()) : -1);
   if (pinned.ok() && !IsTracing(entry.program)) {
-    if (int error = bpf_link_update(pinned.get(),
-                                    bpf_program__fd(entry.program), nullptr)) {
+    const int error = IsAttached(path)
+                          ? bpf_link_update(pinned.get(),
+                                            bpf_program__fd(entry.program),
+                                            nullptr)
+                          : -ENOLINK;
+    if (error == 0) return absl::OkStatus();
+    // Detached by somebody (BPF_LINK_DETACH): attached anew below.
+    if (error != -ENOLINK) {
       return ErrnoStatus(error, absl::StrCat("replace ", name));
     }
-    return absl::OkStatus();
   }
   bpf_link* link =
       IsTracing(entry.program)
@@ -1190,6 +1230,10 @@ absl::Status Loading::SetModes(absl::string_view suffix) {
       return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
     }
   }
+  // A directory in somebody else's BPF file system is his.
+  if (!made_directory_ && !IsOwnMount(config_.pin_dir)) {
+    return absl::OkStatus();
+  }
   if (chown(config_.pin_dir.c_str(), 0, gid) != 0 ||
       chmod(config_.pin_dir.c_str(), group ? 0750 : 0700) != 0) {
     return ErrnoStatus(errno,
@@ -1205,11 +1249,17 @@ absl::Status Loading::Publish() {
     // until then he sees the old totals.
     if (status.ok()) status = SetModes(kNewSuffix);
     if (status.ok() && HasPin(absl::StrCat("info", kNewSuffix))) {
-      absl::StatusOr<UniqueFd> old_info = OpenPin("info");
-      if (!old_info.ok()) return old_info.status();
+      // A second name, so that a load that is killed between the two steps
+      // leaves it for the next one to retire.
+      const std::string old_info = PinPath(config_.pin_dir, kOldInfoPin);
+      unlink(old_info.c_str());
+      if (link(PinPath(config_.pin_dir, "info").c_str(), old_info.c_str()) !=
+          0) {
+        return ErrnoStatus(errno, absl::StrCat("link ", old_info));
+      }
       status = RenameGrown();
-      if (status.ok()) status = Retire(old_info->get());
     }
+    if (status.ok()) status = RetireOldInfo();
     if (!status.ok()) return status;
   }
   const nm_info info = MakeInfo();
@@ -1231,10 +1281,12 @@ bool Loading::IsUnchanged(uint64_t build_id, uint64_t config_id) {
   for (const LinkEntry& entry : LinksOf(skeleton_.get())) {
     const bool wanted =
         entry.feature == 0 || (existing_.features & entry.feature) != 0;
-    if (wanted &&
-        access(PinPath(config_.pin_dir, entry.pin).c_str(), F_OK) != 0) {
+    if (wanted && !IsAttached(PinPath(config_.pin_dir, entry.pin))) {
       return false;
     }
+  }
+  for (const std::string& pin : MapPins()) {
+    if (!HasPin(pin)) return false;
   }
   return true;
 }
@@ -1265,6 +1317,14 @@ absl::StatusOr<LoadResult> Loading::Run() {
   status = FindExisting();
   if (!status.ok()) return status;
   if (upgrade_) {
+    status = RetireOldInfo();
+    if (!status.ok()) return status;
+    if (existing_.cgroup_id != cgroup_id_ && existing_.cgroup == result_.cgroup) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          result_.cgroup,
+          " was removed and made again since the load (netmeter-loader unload, "
+          "then load: counters start again)"));
+    }
     if (existing_.cgroup_id != cgroup_id_) {
       return absl::FailedPreconditionError(absl::StrCat(
           config_.pin_dir, " counts for cgroup ",
@@ -1283,14 +1343,13 @@ absl::StatusOr<LoadResult> Loading::Run() {
 
   features_ = NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL;
   DecideAccess();
-  bool tracing = access("/sys/kernel/btf/vmlinux", R_OK) == 0;
-  if (tracing) {
-    features_ |= NM_FEATURE_PROCESS_TRACKING;
-  } else {
-    Note(NM_FEATURE_PROCESS_TRACKING,
-         "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): processes are named "
-         "when they open a socket");
+  if (access("/sys/kernel/btf/vmlinux", R_OK) != 0) {
+    return absl::UnimplementedError(
+        "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): /sys/kernel/btf/vmlinux "
+        "is missing");
   }
+  bool tracing = true;
+  features_ |= NM_FEATURE_PROCESS_TRACKING;
   config_id_ = Hash(ConfigText(config_, cgroup_id_, features_ | group_ << 8));
   skeleton_.reset(netmeter_bpf__open());
   if (!skeleton_) return ErrnoStatus(errno, "open the BPF object");
@@ -1299,13 +1358,11 @@ absl::StatusOr<LoadResult> Loading::Run() {
       skeleton_->skeleton->data_sz));
   if (upgrade_ && !grow_ && IsUnchanged(build_id_, config_id_)) {
     result_.action = LoadResult::Action::kUnchanged;
+    status = SetModes("");  // a load that was killed may not have come to it
+    if (!status.ok()) return status;
     return result_;
   }
 
-  if (grow_ && !finish_grow_) {
-    status = DrainQueues();
-    if (!status.ok()) return status;
-  }
   status = Build(tracing);
   if (!status.ok() && tracing && g_last_warning != nullptr) {
     const std::string first(status.message());
@@ -1320,7 +1377,11 @@ absl::StatusOr<LoadResult> Loading::Run() {
   if (!upgrade_) {
     status = FillMaps();
   } else if (grow_ && !finish_grow_) {
-    status = CopyTables();
+    // Only now, as the verifier has taken its time: while the queues are empty
+    // a new series is overflow and a registration is refused.
+    drained_ = true;
+    status = DrainQueues();
+    if (status.ok()) status = CopyTables();
   }
   if (!status.ok()) return status;
   status = FillRules();
@@ -1361,6 +1422,40 @@ void WaitForPrograms(const std::vector<uint32_t>& ids) {
 }
 
 }  // namespace
+
+bool IsAttached(const std::string& link_pin) {
+  UniqueFd link(bpf_obj_get(link_pin.c_str()));
+  bpf_link_info about = {};
+  uint32_t size = sizeof(about);
+  if (!link.ok() ||
+      bpf_obj_get_info_by_fd(link.get(), &about, &size) != 0) {
+    return false;
+  }
+  // 0 once it is detached, or its cgroup is gone.
+  return about.type != BPF_LINK_TYPE_CGROUP || about.cgroup.cgroup_id != 0;
+}
+
+bool IsUnfinished(const std::string& pin_dir) {
+  std::vector<std::string> pins = MapPins();
+  for (std::string& pin : pins) pin += kNewSuffix;
+  pins.push_back(kMergedPin);
+  pins.push_back(kOldInfoPin);
+  for (const std::string& pin : pins) {
+    if (access(PinPath(pin_dir, pin).c_str(), F_OK) == 0) return true;
+  }
+  // Drained, but not full: see "Larger tables".
+  UniqueFd slots(bpf_obj_get(PinPath(pin_dir, "free_slots").c_str()));
+  UniqueFd stats(bpf_obj_get(PinPath(pin_dir, "stats").c_str()));
+  UniqueFd info(bpf_obj_get(PinPath(pin_dir, "info").c_str()));
+  nm_stats used = {};
+  nm_info limits = {};
+  uint32_t zero = 0, id = 0;
+  return slots.ok() && stats.ok() && info.ok() &&
+         bpf_map_lookup_elem(stats.get(), &zero, &used) == 0 &&
+         bpf_map_lookup_elem(info.get(), &zero, &limits) == 0 &&
+         NM_SLOT_FIRST + used.series_used < limits.max_series &&
+         bpf_map_lookup_elem(slots.get(), nullptr, &id) != 0;
+}
 
 const std::vector<Feature>& Features() {
   static const auto* const features = new std::vector<Feature>{
@@ -1407,17 +1502,32 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
     if (access(pin_dir.c_str(), R_OK | X_OK) != 0) {
       return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
     }
-    return RemoveDirectory(pin_dir);
+    return absl::OkStatus();  // somebody's directory
   }
   StartLog();
   UniqueFd info(bpf_obj_get(PinPath(pin_dir, "info").c_str()));
-  if (info.ok()) {
+  // In a BPF file system that others use, only what is ours for sure.
+  nm_info header = {};
+  uint32_t zero = 0;
+  bpf_map_info shape = {};
+  uint32_t shape_size = sizeof(shape);
+  const bool ours =
+      info.ok() &&
+      bpf_obj_get_info_by_fd(info.get(), &shape, &shape_size) == 0 &&
+      shape.type == BPF_MAP_TYPE_ARRAY && shape.value_size == sizeof(header) &&
+      bpf_map_lookup_elem(info.get(), &zero, &header) == 0 &&
+      header.magic == NM_MAGIC;
+  if (!ours && !IsOwnMount(pin_dir)) return absl::OkStatus();
+  if (ours) {
     // Of another version, perhaps: its readers then keep what they have.
     absl::Status status = Retire(info.get());
     if (absl::IsPermissionDenied(status)) return status;
-  } else if (errno != ENOENT) {
+  } else if (!info.ok() && access(PinPath(pin_dir, "info").c_str(), F_OK) != 0 &&
+             errno != ENOENT) {
     return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
   }
+  UniqueFd old_info(bpf_obj_get(PinPath(pin_dir, kOldInfoPin).c_str()));
+  if (old_info.ok()) Retire(old_info.get()).IgnoreError();
   std::vector<uint32_t> programs;
   // Packets first: afterwards nothing is counted any more.
   std::vector<std::string> links(LinkPins().rbegin(), LinkPins().rend());
@@ -1441,6 +1551,7 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
   }
   std::vector<std::string> maps = MapPins();
   maps.push_back(kMergedPin);
+  maps.push_back(kOldInfoPin);
   for (const std::string& pin : maps) {
     for (const std::string& path :
          {PinPath(pin_dir, pin), PinPath(pin_dir, pin + kNewSuffix)}) {
@@ -1452,7 +1563,10 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
     }
   }
   WaitForPrograms(programs);
-  return RemoveDirectory(pin_dir);
+  if (!IsOwnMount(pin_dir)) return absl::OkStatus();
+  absl::Status removed = RemoveDirectory(pin_dir);
+  unlink(LockFile(pin_dir).c_str());
+  return removed;
 }
 
 }  // namespace internal

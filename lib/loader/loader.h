@@ -36,6 +36,12 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded);
 // With true, libbpf's own messages go to stderr, verifier logs included.
 void SetVerbose(bool verbose);
 
+// Whether the link that is pinned there still has its program attached.
+bool IsAttached(const std::string& link_pin);
+
+// Whether a load that was to grow the tables was killed half-way.
+bool IsUnfinished(const std::string& pin_dir);
+
 // The optional parts, in the order of their NM_FEATURE_ bits.
 struct Feature {
   const char* name;

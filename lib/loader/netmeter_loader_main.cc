@@ -2,6 +2,7 @@
 // netmeter-loader: the one privileged program. Puts the kernel part in place
 // and exits.
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +17,7 @@
 #include "lib/loader/magma_config.h"
 #include "lib/loader/serve.h"
 #include "lib/loader/status.h"
+#include "lib/loader/system.h"
 
 namespace netmeter {
 namespace internal {
@@ -69,7 +71,23 @@ int Fail(const absl::Status& status) {
   return kFailed;
 }
 
+// While this lives, a signal waits: a load is to come to its end.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+    sigprocmask(SIG_BLOCK, &signals, &before_);
+  }
+  ~SignalsBlocked() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
 int RunLoad(const Config& config, bool quiet) {
+  SignalsBlocked blocked;
   absl::StatusOr<LoadResult> result = Load(config);
   if (!result.ok()) return Fail(result.status());
   if (quiet) return 0;
@@ -89,6 +107,7 @@ int RunLoad(const Config& config, bool quiet) {
 
 int RunUnload(const std::string& pin_dir, bool quiet) {
   bool was_loaded = false;
+  SignalsBlocked blocked;
   absl::Status status = Unload(pin_dir, &was_loaded);
   if (!status.ok()) return Fail(status);
   if (!quiet) {
@@ -190,6 +209,20 @@ int Main(int argc, char** argv) {
     return kUsage;
   }
 
+  // An unset variable in quotes must not mean the default: the whole host.
+  for (CLI::App* command : app.get_subcommands()) {
+    for (const char* name : {"--pin-dir", "--cgroup", "--config",
+                             "--magma-config", "--socket"}) {
+      const CLI::Option* option = command->get_option_no_throw(name);
+      if (option == nullptr || option->empty()) continue;
+      if (option->as<std::string>().empty()) {
+        std::fprintf(stderr, "netmeter-loader: %s: expected a path, not ''\n",
+                     name);
+        return kUsage;
+      }
+    }
+  }
+
   SetVerbose(verbose);
   if (load->parsed()) {
     Config config;
@@ -209,12 +242,16 @@ int Main(int argc, char** argv) {
     if (!group_option->empty()) config.group = group;
     if (!series_option->empty()) config.max_series = max_series;
     if (!names_option->empty()) config.max_names = max_names;
+    if (!config.pin_dir.empty() && config.pin_dir[0] == '/') {
+      config.pin_dir = CanonicalPath(config.pin_dir);
+    }
     return RunLoad(config, quiet);
   }
   Config config;
   if (!pin_dir.empty()) config.pin_dir = pin_dir;
   absl::Status checked = CheckConfig(config);
   if (!checked.ok()) return Fail(checked);
+  config.pin_dir = CanonicalPath(config.pin_dir);
   if (unload->parsed()) return RunUnload(config.pin_dir, quiet);
   if (status->parsed()) return RunStatus(config.pin_dir, json);
   serve.pin_dir = config.pin_dir;

@@ -86,14 +86,17 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
   size_t present = 0;
   for (const std::string& pin : LinkPins()) {
     const std::string path = absl::StrCat(pin_dir, "/", pin);
-    if (access(path.c_str(), F_OK) == 0) {
-      present++;
-    } else {
+    if (access(path.c_str(), F_OK) == 0) present++;
+    // Only root can look into a link.
+    if (geteuid() == 0 ? !IsAttached(path)
+                       : access(path.c_str(), F_OK) != 0) {
       missing.push_back(pin);
     }
   }
   if (!maps.ok()) {
-    if (!absl::IsNotFound(maps.status())) return maps.status();
+    if (!absl::IsNotFound(maps.status()) && !IsUnfinished(pin_dir)) {
+      return maps.status();
+    }
     report.state =
         present == 0 ? MeterState::kNotLoaded : MeterState::kDamaged;
     report.text =
@@ -104,7 +107,8 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
                            " holds the rest of a load or an unload that was "
                            "killed (run: netmeter-loader load, or unload)\n");
     json["damaged"] = present != 0;
-    report.json = json.dump(2) + "\n";
+    report.json =
+        json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     return report;
   }
   const nm_info& info = *(*maps)->view().info;
@@ -125,8 +129,10 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
     }
   }
   const bool retired = (*maps)->retired();
-  report.state = lost_links.empty() && !retired ? MeterState::kLoaded
-                                                : MeterState::kDamaged;
+  const bool unfinished = IsUnfinished(pin_dir);
+  report.state = lost_links.empty() && !retired && !unfinished
+                     ? MeterState::kLoaded
+                     : MeterState::kDamaged;
   auto load = [](const uint64_t& value) {
     return __atomic_load_n(&value, __ATOMIC_RELAXED);
   };
@@ -193,7 +199,12 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
                     ": its program is not attached (run: netmeter-loader "
                     "load)\n");
   }
+  if (unfinished) {
+    text += "  UNFINISHED      a load that was to grow the tables was killed "
+            "(run: netmeter-loader load)\n";
+  }
   json["missing_links"] = lost_links;
+  json["unfinished"] = unfinished;
 
   text += "optional parts:\n";
   const std::vector<std::string> reasons =

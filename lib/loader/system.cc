@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/bpf.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -19,6 +20,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -37,6 +39,7 @@ namespace internal {
 namespace {
 
 constexpr char kMountSource[] = "netmeter";
+constexpr size_t kMaxCmdline = 80 << 10;  // what the kernel part looks at, too
 
 struct Mount {
   std::string root, point, type, source;
@@ -77,6 +80,20 @@ std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(file),
                      std::istreambuf_iterator<char>());
+}
+
+// The first bytes of a file; what a process shows of itself may be without end.
+std::string ReadSome(const std::string& path, size_t most) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  while (fd.ok() && text.size() < most) {
+    char buffer[4096];
+    const ssize_t got = read(fd.get(), buffer,
+                             std::min(sizeof(buffer), most - text.size()));
+    if (got <= 0) break;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  return text;
 }
 
 std::string BaseName(const std::string& path) {
@@ -198,7 +215,10 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
 
 absl::Status RemoveDirectory(const std::string& path) {
   while (IsOwnMount(path)) {
-    if (umount2(path.c_str(), UMOUNT_NOFOLLOW) != 0) {
+    // Somebody's working directory there does not keep it.
+    if (umount2(path.c_str(), UMOUNT_NOFOLLOW) != 0 &&
+        (errno != EBUSY ||
+         umount2(path.c_str(), UMOUNT_NOFOLLOW | MNT_DETACH) != 0)) {
       return ErrnoStatus(
           errno, absl::StrCat("unmount ", path),
           errno == EBUSY ? "somebody's working directory is there" : "");
@@ -212,27 +232,61 @@ absl::Status RemoveDirectory(const std::string& path) {
 }
 
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
-  std::string parent = DirName(path);
-  struct stat about;
-  while (stat(parent.c_str(), &about) != 0 && parent != "/") {
-    parent = DirName(parent);
-  }
-  UniqueFd fd(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", parent));
+  // Only root can open it: a lock on a directory anybody may take, and keep.
+  const std::string file = LockFile(path);
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  for (;;) {
+    UniqueFd fd(open(file.c_str(),
+                     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd.ok()) {
+      return ErrnoStatus(errno, absl::StrCat("open ", file), "run as root");
+    }
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
+      // Unless it was removed meanwhile, by the one who had it.
+      struct stat mine, there;
+      if (fstat(fd.get(), &mine) == 0 && stat(file.c_str(), &there) == 0 &&
+          mine.st_ino == there.st_ino) {
+        return fd;
+      }
+      continue;
+    }
     if (errno != EWOULDBLOCK && errno != EINTR) {
-      return ErrnoStatus(errno, absl::StrCat("lock ", parent));
+      return ErrnoStatus(errno, absl::StrCat("lock ", file));
     }
     if (std::chrono::steady_clock::now() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "lock ", parent, ": another netmeter-loader is at work for ",
-          seconds, " s"));
+          "lock ", file, ": another netmeter-loader is at work for ", seconds,
+          " s"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return fd;
+}
+
+std::string LockFile(const std::string& path) {
+  std::string name = path;
+  std::replace(name.begin(), name.end(), '/', '-');
+  return absl::StrCat("/run/.netmeter", name, ".lock");
+}
+
+std::string CanonicalPath(const std::string& path) {
+  // What exists is resolved; the rest of the path is kept.
+  std::string base = path, rest;
+  while (base.size() > 1 && base.back() == '/') base.pop_back();
+  for (;;) {
+    char resolved[PATH_MAX];
+    if (realpath(base.c_str(), resolved) != nullptr) {
+      return rest.empty() ? std::string(resolved)
+                          : absl::StrCat(strcmp(resolved, "/") == 0 ? ""
+                                                                    : resolved,
+                                         rest);
+    }
+    const size_t slash = base.rfind('/');
+    if (slash == std::string::npos || base.size() <= 1) return path;
+    rest = absl::StrCat(base.substr(slash), rest);
+    base = slash == 0 ? "/" : base.substr(0, slash);
+    while (base.size() > 1 && base.back() == '/') base.pop_back();
+  }
 }
 
 absl::StatusOr<gid_t> FindGroup(const std::string& name) {
@@ -308,9 +362,14 @@ std::vector<RunningProcess> RunningProcesses() {
     path = std::string(absl::StripSuffix(path, " (deleted)"));
     std::string comm = ReadAll(base + "/comm");
     comm = std::string(absl::StripSuffix(comm, "\n"));
-    std::string arguments = ReadAll(base + "/cmdline");
+    std::string arguments = ReadSome(base + "/cmdline", kMaxCmdline);
     processes.push_back(
-        {tgid, NameOfRunning(comm, arguments.c_str(), path), arguments});
+        {tgid, NameOfRunning(comm, arguments.c_str(), path), ""});
+    // Of other programs it means nothing.
+    const std::string& name = processes.back().name;
+    if (absl::StartsWith(name, "python") || name == "main.py") {
+      processes.back().arguments = std::move(arguments);
+    }
   }
   closedir(dir);
   return processes;

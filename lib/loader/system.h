@@ -43,8 +43,13 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
 absl::Status RemoveDirectory(const std::string& path);
 
 // Keeps two loaders from working on one pin directory: an exclusive flock(2)
-// on the directory above it. DeadlineExceeded after `seconds`.
+// on a file that only root can open. DeadlineExceeded after `seconds`. Whoever
+// unloads removes the file while he has it.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
+std::string LockFile(const std::string& path);
+
+// The path without links, "." and trailing slashes, as far as it exists.
+std::string CanonicalPath(const std::string& path);
 
 // gid of a group. NotFound.
 absl::StatusOr<gid_t> FindGroup(const std::string& name);

@@ -61,17 +61,17 @@ TEST(FindGroupTest, SaysHowToMakeIt) {
               HasSubstr("groupadd"));
 }
 
-TEST(LockDirectoryTest, IsExclusiveAndTimesOut) {
-  char dir[] = "/tmp/netmeter-lock-XXXXXX";
+TEST(CanonicalPathTest, ResolvesWhatExists) {
+  EXPECT_EQ(CanonicalPath("/"), "/");
+  EXPECT_EQ(CanonicalPath("/proc/"), "/proc");
+  EXPECT_EQ(CanonicalPath("/proc/./no-such/dir/"), "/proc/no-such/dir");
+  EXPECT_EQ(CanonicalPath("/no-such//dir//"), "/no-such/dir");
+  char dir[] = "/tmp/netmeter-path-XXXXXX";
   ASSERT_NE(mkdtemp(dir), nullptr);
-  const std::string inner = std::string(dir) + "/pins";
-  {
-    absl::StatusOr<UniqueFd> first = LockDirectory(inner, 1);
-    ASSERT_TRUE(first.ok()) << first.status();
-    EXPECT_EQ(LockDirectory(inner, 0).status().code(),
-              absl::StatusCode::kDeadlineExceeded);
-  }
-  EXPECT_TRUE(LockDirectory(inner, 0).ok());
+  const std::string link = std::string(dir) + "/link";
+  ASSERT_EQ(symlink("/proc", link.c_str()), 0);
+  EXPECT_EQ(CanonicalPath(link + "/x"), "/proc/x");
+  unlink(link.c_str());
   rmdir(dir);
 }
 

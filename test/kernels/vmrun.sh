@@ -127,10 +127,12 @@ mount -t securityfs se /sys/kernel/security 2> /dev/null
 busybox ip link set lo up
 . /mod/load
 stty -F /dev/ttyS1 raw -echo
+# Opened once: an open(2) while the last close drains the port answers EAGAIN.
+exec 9> /dev/ttyS1
 read up _ < /proc/uptime
-cd /t; /bin/sh /t/.command < /dev/null > /dev/ttyS1 2>&1; status=$?
+cd /t; /bin/sh /t/.command < /dev/null >&9 2>&1; status=$?
 read up2 _ < /proc/uptime
-printf '\n@@vmrun exit %s up %s %s\n' $status $up $up2 > /dev/ttyS1
+printf '\n@@vmrun exit %s up %s %s\n' $status $up $up2 >&9
 sync; poweroff -f
 EOI
 chmod 755 "$root/init"

@@ -77,8 +77,8 @@ class PrometheusTest(unittest.TestCase):
         def ready():
             try:
                 return m.get(PROMETHEUS, "/-/ready")
-            except OSError:
-                return None
+            except (OSError, AssertionError):
+                return None  # 503, while it reads its storage
 
         m.await_true(ready, 60)
 
