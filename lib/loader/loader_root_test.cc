@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -287,6 +288,54 @@ TEST_F(LoaderRootTest, ALinkThatWasRemovedIsAttachedAgain) {
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
   SendFromCgroup(7);
   EXPECT_EQ(PayloadSent(), 7u);
+}
+
+// Pinned is not attached: BPF_LINK_DETACH left a meter that counted nothing,
+// was reported as loaded and could not be repaired.
+TEST_F(LoaderRootTest, ALinkThatWasDetachedIsSeenAndAttachedAgain) {
+  MustLoad();
+  {
+    UniqueFd link(bpf_obj_get(Pin("link_egress").c_str()));
+    ASSERT_EQ(bpf_link_detach(link.get()), 0);
+  }
+  absl::StatusOr<StatusReport> status = GetStatus(config_.pin_dir);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->state, MeterState::kDamaged);
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  SendFromCgroup(9);
+  EXPECT_EQ(PayloadSent(), 9u);
+}
+
+// Anybody may flock(2) a directory that he can read: the lock on /run let every
+// user block the loader.
+TEST_F(LoaderRootTest, AUserCannotHoldTheLock) {
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    UniqueFd run(open("/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const bool locked =
+        BecomeUser(kNobody) && flock(run.get(), LOCK_EX | LOCK_NB) == 0;
+    if (write(ready[1], locked ? "y" : "n", 1) != 1) _exit(1);
+    pause();
+  }
+  char locked = 0;
+  ASSERT_EQ(read(ready[0], &locked, 1), 1);
+  EXPECT_EQ(locked, 'y');
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  for (int fd : ready) close(fd);
+}
+
+// An ordinary directory was deleted, and unload said "nothing to do".
+TEST_F(LoaderRootTest, UnloadLeavesADirectoryThatIsNotOurs) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  bool was_loaded = true;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_FALSE(was_loaded);
+  EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
 }
 
 TEST_F(LoaderRootTest, AKilledLoadIsFinishedByTheNextOne) {
