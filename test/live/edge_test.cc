@@ -167,6 +167,7 @@ TEST_P(EdgeTest, ZeroWindowProbesAreNoPayload) {
   MeteredCgroup& meter = World::ClientMeter();
   const Address address = Lab::Server(GetParam());
   Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+    RunOnOneCpu();
     const int listener = OpenSocket(address.family(), SOCK_STREAM);
     SetOption(listener, SOL_SOCKET, SO_RCVBUF, 8192);
     const int port = Bind(listener, address);
@@ -182,6 +183,7 @@ TEST_P(EdgeTest, ZeroWindowProbesAreNoPayload) {
   const int port = server.Receive<int>();
   Measurement measurement(meter, lab.ClientReference());
   Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+    RunOnOneCpu();
     const int fd = OpenSocket(address.family(), SOCK_STREAM);
     SetOption(fd, SOL_SOCKET, SO_SNDBUF, 1 << 20);
     Connect(fd, address, port);
@@ -206,6 +208,7 @@ TEST_P(EdgeTest, HalfClosedConnectionGoesOnCounting) {
   MeteredCgroup& meter = World::ClientMeter();
   const Address address = Lab::Server(GetParam());
   Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+    RunOnOneCpu();
     const int listener = OpenSocket(address.family(), SOCK_STREAM);
     const int port = Bind(listener, address);
     Check(listen(listener, 1), "listen");
@@ -218,6 +221,7 @@ TEST_P(EdgeTest, HalfClosedConnectionGoesOnCounting) {
   const int port = server.Receive<int>();
   Measurement measurement(meter, lab.ClientReference());
   Child client(meter.cgroup(), lab.client, [&](Child::Parent&) {
+    RunOnOneCpu();
     const int fd = OpenSocket(address.family(), SOCK_STREAM);
     Connect(fd, address, port);
     SendAll(fd, 5000);

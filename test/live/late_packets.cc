@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/live/late_packets.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <tuple>
@@ -18,10 +19,21 @@ struct Connection {
   bool sent_acknowledged = false;
   bool received_acknowledged = false;
   int unanswered = 0;  // packets that came to the TIME_WAIT socket
+  bool peer_syn = false;
+  uint32_t received_start = 0;
+  std::map<uint32_t, uint32_t> received;  // payload by sequence number
 
   // What comes next finds a TIME_WAIT socket, which no hook knows.
   bool time_wait() const {
-    return closed_first && fin_received && sent_acknowledged;
+    return closed_first && fin_received && sent_acknowledged && complete();
+  }
+
+  // Nothing in front of the peer's FIN is missing.
+  bool complete() const {
+    if (!peer_syn) return true;
+    uint32_t bytes = 0;
+    for (const auto& part : received) bytes += part.second;
+    return bytes >= received_end - 1 - received_start;
   }
 
   // A TIME_WAIT socket sends nothing but answers. The acknowledgement of the
@@ -29,7 +41,15 @@ struct Connection {
   bool answers() const { return received_acknowledged && unanswered > 0; }
 
   void See(const Packet& packet, bool sent) {
-    if (packet.syn()) *this = Connection();
+    if (packet.syn() && !packet.ack()) *this = Connection();
+    if (!sent && packet.syn()) {
+      peer_syn = true;
+      received_start = packet.tcp_sequence + 1;
+    }
+    if (!sent && packet.payload > 0) {
+      const uint32_t first = packet.tcp_sequence + (packet.syn() ? 1 : 0);
+      received[first] = std::max(received[first], packet.payload);
+    }
     const uint32_t end = packet.tcp_sequence + packet.payload + 1;
     if (sent && packet.fin() && !fin_sent) {
       fin_sent = true;
