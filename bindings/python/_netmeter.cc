@@ -223,18 +223,24 @@ class PyMeter {
   }
 
   // Never raises an Error: that is netmeter_up 0.
-  py::list Families(bool host) const {
+  py::list Families(const std::string& scope) const {
+    const internal::FamilyScope family_scope = ScopeOf(scope);
     const std::shared_ptr<const Meter> meter = meter_;
-    const std::vector<internal::Family> families = [&meter, host] {
+    const std::vector<internal::Family> families = [&meter, family_scope] {
       const InLibrary in_library;
-      return internal::Collect(meter.get(),
-                               host ? internal::FamilyScope::kHost
-                                    : internal::FamilyScope::kService);
+      return internal::Collect(meter.get(), family_scope);
     }();
     return ToPython(families);
   }
 
  private:
+  static internal::FamilyScope ScopeOf(const std::string& scope) {
+    if (scope == "service") return internal::FamilyScope::kService;
+    if (scope == "host") return internal::FamilyScope::kHost;
+    if (scope == "unregistered") return internal::FamilyScope::kUnregistered;
+    throw py::value_error("no scope: " + scope);
+  }
+
   template <typename Function>
   py::list Read(const Function& function) const {
     const std::shared_ptr<const Meter> meter = meter_;
@@ -253,6 +259,13 @@ void TagSocketOfPython(int fd, const std::string& destination) {
   RaiseUnlessOk([&] {
     const InLibrary in_library;
     return TagSocket(fd, destination);
+  }());
+}
+
+void SetSocketServiceOfPython(int fd, const std::string& service) {
+  RaiseUnlessOk([&] {
+    const InLibrary in_library;
+    return SetSocketService(fd, service);
   }());
 }
 
@@ -280,9 +293,11 @@ PYBIND11_MODULE(_netmeter, m) {
       .def("read_service", &PyMeter::ReadService, py::arg("service"))
       .def("read_host", &PyMeter::ReadHost)
       .def("read_health", &PyMeter::ReadHealth)
-      .def("families", &PyMeter::Families, py::arg("host"));
+      .def("families", &PyMeter::Families, py::arg("scope"));
   m.def("tag_socket", &TagSocketOfPython, py::arg("fd"),
         py::arg("destination"));
+  m.def("set_socket_service", &SetSocketServiceOfPython, py::arg("fd"),
+        py::arg("service"));
 
   m.def("families_of_error",
         [] { return ToPython(internal::FamiliesOfError()); });

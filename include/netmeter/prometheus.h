@@ -26,7 +26,7 @@
 //   netmeter_series_limit
 //   netmeter_lost_total              {reason}
 //
-// The linux_* families and the last three exist in Scope::kHost only. Bytes of
+// The linux_* families and the last three are not in Scope::kService. Bytes of
 // a name that are no UTF-8 appear as \xNN. Series whose labels are equal are
 // summed. Values are totals of the kernel: every process that publishes the
 // same service publishes the same values, so aggregate with max, not sum.
@@ -50,8 +50,9 @@ namespace netmeter {
 class PrometheusCollectable : public prometheus::Collectable {
  public:
   enum class Scope {
-    kService,  // what Meter::ReadService() reads: this process's service
-    kHost,     // what Meter::ReadHost() reads, and the meter's own health
+    kService,       // what Meter::ReadService() reads: this process's service
+    kHost,          // what Meter::ReadHost() reads, and the meter's own health
+    kUnregistered,  // kHost without what registered services publish themselves
   };
 
   // Cannot fail; a null meter is a meter that cannot be read.

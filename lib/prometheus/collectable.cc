@@ -6,6 +6,21 @@
 #include "netmeter/prometheus.h"
 
 namespace netmeter {
+namespace {
+
+internal::FamilyScope ToFamilyScope(PrometheusCollectable::Scope scope) {
+  switch (scope) {
+    case PrometheusCollectable::Scope::kService:
+      return internal::FamilyScope::kService;
+    case PrometheusCollectable::Scope::kHost:
+      return internal::FamilyScope::kHost;
+    case PrometheusCollectable::Scope::kUnregistered:
+      return internal::FamilyScope::kUnregistered;
+  }
+  return internal::FamilyScope::kService;
+}
+
+}  // namespace
 
 PrometheusCollectable::PrometheusCollectable(std::shared_ptr<const Meter> meter,
                                              Scope scope)
@@ -14,9 +29,8 @@ PrometheusCollectable::PrometheusCollectable(std::shared_ptr<const Meter> meter,
 PrometheusCollectable::~PrometheusCollectable() = default;
 
 std::vector<prometheus::MetricFamily> PrometheusCollectable::Collect() const {
-  return internal::ToPrometheus(internal::Collect(
-      meter_.get(), scope_ == Scope::kService ? internal::FamilyScope::kService
-                                              : internal::FamilyScope::kHost));
+  return internal::ToPrometheus(
+      internal::Collect(meter_.get(), ToFamilyScope(scope_)));
 }
 
 }  // namespace netmeter

@@ -52,6 +52,7 @@ __all__ = [
     "Sample",
     "Transport",
     "UnavailableError",
+    "set_socket_service",
     "tag_socket",
 ]
 
@@ -353,9 +354,9 @@ class Meter:
         """The meter's own state. Raises as read_host()."""
         return Health(*self._open_meter().read_health())
 
-    def _families(self, host: bool) -> "List[_netmeter._Family]":
+    def _families(self, scope: str) -> "List[_netmeter._Family]":
         """For netmeter.prometheus."""
-        return self._open_meter().families(host)
+        return self._open_meter().families(scope)
 
     def close(self) -> None:
         """Gives the memory back; a second call does nothing.
@@ -396,6 +397,26 @@ class _HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
+def _descriptor_of(what: str, socket: Union[int, _HasFileno]) -> int:
+    if not isinstance(socket, int) and not hasattr(socket, "fileno"):
+        raise TypeError(
+            "a socket or a descriptor is needed, not %s" % type(socket).__name__
+        )
+    try:
+        descriptor = socket if isinstance(socket, int) else socket.fileno()
+    except (OSError, ValueError) as error:  # a closed file, or none of the kernel's
+        raise InvalidArgumentError(
+            "%s: %s" % (what, error), "INVALID_ARGUMENT"
+        ) from None
+    if not isinstance(descriptor, int):
+        raise TypeError("fileno() is %s" % type(descriptor).__name__)
+    if not -1 <= descriptor < 2**31:
+        raise InvalidArgumentError(
+            "%s: %d is no descriptor" % (what, descriptor), "INVALID_ARGUMENT"
+        )
+    return descriptor
+
+
 def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
     """Names the destination of one socket's traffic, in front of every rule.
 
@@ -411,16 +432,26 @@ def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
       NotFoundError          no meter is loaded for this process's cgroup
       PermissionDeniedError  the meter refused: its tables are full
     """
-    if not isinstance(socket, int) and not hasattr(socket, "fileno"):
-        raise TypeError(
-            "a socket or a descriptor is needed, not %s" % type(socket).__name__
-        )
-    descriptor = socket if isinstance(socket, int) else socket.fileno()
-    if not -1 <= descriptor < 2**31:
-        raise InvalidArgumentError(
-            "tag the socket: %d is no descriptor" % descriptor, "INVALID_ARGUMENT"
-        )
-    _netmeter.tag_socket(descriptor, _to_bytes(name))
+    _netmeter.tag_socket(_descriptor_of("tag the socket", socket), _to_bytes(name))
+
+
+def set_socket_service(socket: Union[int, _HasFileno], name: str) -> None:
+    """Counts one socket under another service than its process.
+
+    For several services in one process, and for sockets that came from
+    elsewhere, such as by socket activation.
+
+    socket: a socket.socket, anything else with fileno(), or a descriptor.
+    name: 1 to 64 bytes without NUL, such as "mobilityd".
+
+    Takes effect with the socket's next packet, so call it before connect(); on
+    a listening socket, also for the sockets that accept() returns from it.
+    Meter.read_service(name) reads what was counted. One system call; needs no
+    Meter and no privilege. Raises as tag_socket().
+    """
+    _netmeter.set_socket_service(
+        _descriptor_of("name the socket's service", socket), _to_bytes(name)
+    )
 
 
 os.register_at_fork(

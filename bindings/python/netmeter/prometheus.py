@@ -18,11 +18,13 @@ Families, in this order; one that has no series yet is left out:
     netmeter_wire_bytes_total        {kind, name, destination, transport,
     netmeter_wire_packets_total      path, direction="tx" or "rx"}
     netmeter_tcp_retransmitted_bytes_total  {kind, name, destination}
+    netmeter_pending_bytes           gauge {name, path, direction}: not yet in
+                                     the totals above
     netmeter_series                  gauges, without labels
     netmeter_series_limit
     netmeter_lost_total              {reason}
 
-The linux_* families and the last three exist in Scope.HOST only. They are the
+The linux_* families and the last three are not in Scope.SERVICE. They are the
 families of the C++ library (netmeter/prometheus.h), by the same code. Bytes of
 a name that are no UTF-8 appear as \\xNN. Series whose labels are equal are
 summed. Values are the kernel's totals: every process that publishes the same
@@ -66,6 +68,8 @@ class Scope(enum.Enum):
     """What Meter.read_service() reads: the service of this process."""
     HOST = "host"
     """What Meter.read_host() reads, and the meter's own health."""
+    UNREGISTERED = "unregistered"
+    """HOST without what registered services publish themselves."""
 
 
 class Collector(_Base):
@@ -79,7 +83,7 @@ class Collector(_Base):
 
     def __init__(self, meter: netmeter.Meter, scope: Scope = Scope.SERVICE) -> None:
         self._meter = meter
-        self._host = Scope(scope) is Scope.HOST
+        self._scope: str = Scope(scope).value
 
     def describe(self) -> Iterable[_Family]:
         """Nothing: so that register() reads no meter, and finds no clash.
@@ -95,7 +99,7 @@ class Collector(_Base):
         0.1 s for 4096 series, of seven samples each.
         """
         try:
-            rows = self._meter._families(self._host)
+            rows = self._meter._families(self._scope)
             return [_to_family(row) for row in rows]
         except Exception:  # prometheus_client would answer with status 500
             return [_to_family(row) for row in _netmeter.families_of_error()]

@@ -136,6 +136,49 @@ class RealMeterTest(unittest.TestCase):
         self.assertEqual(set(samples), {"late"}, samples)
         self.assertEqual(samples["late"].tx_payload_bytes, 10)
 
+    def test_sockets_count_under_a_service_of_their_own(self):
+        def inside():
+            with self.open(service="gateway") as meter:
+                sent = {}
+                for service in ("mobilityd", "sessiond"):
+                    with socket.socket() as sock:
+                        netmeter.set_socket_service(sock, service)
+                        netmeter.tag_socket(sock.fileno(), "cloud")
+                        sock.connect(("127.0.0.1", lab.PROXY_PORT))
+                        line = b"UP %d\n" % len(service) + service.encode()
+                        sock.sendall(line)
+                        sock.recv(1)
+                        sent[service] = len(line)
+                sent["gateway"] = transfer("UP", 1000, "cloud")[0]
+
+                def total(service):
+                    return sum(
+                        s.tx_payload_bytes
+                        for s in meter.read_service(service)
+                        if s.destination == "cloud"
+                    )
+
+                self.assertEqual({s: total(s) for s in sent}, sent)
+
+        self.lab.inside(inside)
+
+    def test_accepted_sockets_have_the_service_of_the_listener(self):
+        def inside():
+            with self.open(service="gateway") as meter, socket.socket() as listener:
+                netmeter.set_socket_service(listener, "portal")
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(("127.0.0.2", lab.PROXY_PORT))
+                listener.listen()
+                with socket.create_connection(("127.0.0.2", lab.PROXY_PORT)) as client:
+                    accepted = listener.accept()[0]
+                    accepted.sendall(bytes(4321))
+                    accepted.close()
+                    while client.recv(65536):
+                        pass
+                return sum(s.tx_payload_bytes for s in meter.read_service("portal"))
+
+        self.assertEqual(self.lab.inside(inside), 4321)
+
     def test_children_count_under_the_name_of_their_parent(self):
         def inside():
             with self.open(service="forker") as meter:

@@ -3,6 +3,7 @@
 
 import copy
 import dataclasses
+import io
 import os
 import pathlib
 import pickle
@@ -132,34 +133,60 @@ class OptionsTest(unittest.TestCase):
         )
 
 
-class TagSocketTest(unittest.TestCase):
-    def test_takes_a_socket_or_a_descriptor(self):
+class SocketTest(unittest.TestCase):
+    """tag_socket() and set_socket_service()."""
+
+    CALLS = (netmeter.tag_socket, netmeter.set_socket_service)
+
+    def test_take_a_socket_or_a_descriptor(self):
         # No meter here; or there is one, and then this is no service.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            for what in (sock, sock.fileno()):
-                try:
-                    netmeter.tag_socket(what, "streamer")
-                except (netmeter.NotFoundError, netmeter.PermissionDeniedError):
-                    pass
+            for call in self.CALLS:
+                for what in (sock, sock.fileno()):
+                    try:
+                        call(what, "streamer")
+                    except (netmeter.NotFoundError, netmeter.PermissionDeniedError):
+                        pass
 
-    def test_refuses_what_is_no_socket(self):
+    def test_refuse_what_is_no_socket(self):
         closed = socket.socket()
         closed.close()
-        with tempfile.TemporaryFile() as file:
-            for what in (closed, file, file.fileno(), -1, 2**31, 2**70, -(2**70)):
-                with self.assertRaises(netmeter.InvalidArgumentError):
-                    netmeter.tag_socket(what, "streamer")
-        for what in (None, "3", 3.0):
-            with self.assertRaises(TypeError):
-                netmeter.tag_socket(what, "streamer")
+        closed_file = tempfile.TemporaryFile()
+        closed_file.close()
+        for call in self.CALLS:
+            with tempfile.TemporaryFile() as file:
+                # Once, a closed file's ValueError and a StringIO's OSError came
+                # through as they were.
+                for what in (
+                    (closed, file, file.fileno(), closed_file, io.StringIO())
+                    + (-1, 2**31, 2**70, -(2**70))
+                ):
+                    with self.assertRaises(netmeter.InvalidArgumentError):
+                        call(what, "streamer")
+            for what in (None, "3", 3.0, [], object(), Fileno("3"), Fileno(None)):
+                with self.assertRaises(TypeError):
+                    call(what, "streamer")
 
-    def test_refuses_what_is_no_name(self):
+    def test_refuse_what_is_no_name(self):
         with socket.socket() as sock:
-            for name in ("", "x" * 65, "a\0b", "\ud800"):
-                with self.assertRaises(netmeter.InvalidArgumentError):
-                    netmeter.tag_socket(sock, name)
-            with self.assertRaises(TypeError):
-                netmeter.tag_socket(sock, b"streamer")
+            for call in self.CALLS:
+                for name in ("", "x" * 65, "x" * 10**6, "a\0b", "\ud800", "\u00e9" * 33):
+                    with self.assertRaises(netmeter.InvalidArgumentError):
+                        call(sock, name)
+                for name in (b"streamer", None, 3, ["a"]):
+                    with self.assertRaises(TypeError):
+                        call(sock, name)
+
+    def test_messages_tell_which_call_it_was(self):
+        for call, what in zip(self.CALLS, ("tag the socket", "name the socket's service")):
+            for descriptor in (-1, 2**31, io.StringIO()):
+                with self.assertRaisesRegex(netmeter.InvalidArgumentError, what):
+                    call(descriptor, "streamer")
+
+
+class Fileno:
+    def __init__(self, result):
+        self.fileno = lambda: result
 
 
 class TypesTest(unittest.TestCase):
@@ -199,7 +226,7 @@ class TypesTest(unittest.TestCase):
     def test_everything_public_is_documented(self):
         for name in netmeter.__all__:
             self.assertTrue(hasattr(netmeter, name), name)
-        for thing in (netmeter, netmeter.Meter, netmeter.tag_socket):
+        for thing in (netmeter, netmeter.Meter, *SocketTest.CALLS):
             self.assertTrue(thing.__doc__)
         for name, method in vars(netmeter.Meter).items():
             if not name.startswith("_"):
@@ -211,8 +238,10 @@ class TypesTest(unittest.TestCase):
         self.assertTrue(help_text)
         self.assertEqual(metrics, [((), 0)])
         with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
-            for host in (False, True):
-                self.assertEqual(meter._families(host), _netmeter.families_of_error())
+            for scope in ("service", "host", "unregistered"):
+                self.assertEqual(meter._families(scope), _netmeter.families_of_error())
+            with self.assertRaises(ValueError):
+                meter._families("all")
 
 
 class BlockingTest(unittest.TestCase):

@@ -64,11 +64,11 @@ class Counting:
     def __init__(self, meter, error=None):
         self.meter, self.error, self.reads = meter, error, 0
 
-    def _families(self, host):
+    def _families(self, scope):
         self.reads += 1
         if self.error is not None:
             raise self.error
-        return self.meter._families(host)
+        return self.meter._families(scope)
 
 
 def main(pin_dir):
@@ -136,6 +136,7 @@ def main(pin_dir):
         {
             "service": text_of(service),
             "host": text,
+            "unregistered": text_of(Collector(meter, Scope.UNREGISTERED)),
             "openmetrics": openmetrics_of(host),
             "magma": magma_get_metrics(registry),
         },

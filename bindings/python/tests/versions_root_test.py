@@ -107,7 +107,7 @@ class VersionsTest(unittest.TestCase):
             cls.answers[version] = json.loads(checks.stdout)
 
     def test_scrapes_are_the_same_in_every_version(self):
-        for scope in ("host", "service"):
+        for scope in ("host", "service", "unregistered"):
             reference = self.answers["0.3.1"][scope]
             for version in VERSIONS:
                 text = self.answers[version][scope]
@@ -149,6 +149,20 @@ class VersionsTest(unittest.TestCase):
             names = collections.Counter(key[0] for key in values)
             self.assertEqual(names["magma_bytes_sent_total"], FILLERS + 2)
             self.assertEqual(names["netmeter_wire_bytes_total"], 2 * (FILLERS + 5))
+
+    def test_unregistered_is_the_host_without_what_services_publish(self):
+        for version in VERSIONS:
+            host = values_of(self.answers[version]["host"])
+            rest = values_of(self.answers[version]["unregistered"])
+            mme = {key for key in host if "mme" in dict(key[1]).values()}
+            self.assertEqual(
+                {key: rest[key] for key in rest if key not in mme},
+                {key: host[key] for key in host if key not in mme},
+            )
+            # Of mme, tcp is registered and udp is not: 606 is 605 + 1.
+            sent = (("dest_service", "streamer"), ("service_name", "mme"))
+            self.assertEqual(rest["magma_bytes_sent_total", sent], 1)
+            self.assertFalse([k for k in mme & set(rest) if ("transport", "tcp") in k[1]])
 
     def test_openmetrics_has_one_total_and_no_created(self):
         self.assertIsNone(self.answers["0.3.1"]["openmetrics"])

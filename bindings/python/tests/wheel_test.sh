@@ -55,6 +55,7 @@ def main() -> None:
         try:
             netmeter.tag_socket(sock, "streamer")
             netmeter.tag_socket(sock.fileno(), "streamer")
+            netmeter.set_socket_service(sock, "mobilityd")
         except netmeter.Error:
             pass
 
@@ -68,6 +69,7 @@ import netmeter
 netmeter.Meter.open("/nonexistent").read_host()[0].tx_bytes = "1"
 netmeter.tag_socket("fd", "streamer")
 netmeter.Meter.open(service=3)
+netmeter.set_socket_service(None, "mobilityd")
 END
 
 for python; do
@@ -92,7 +94,7 @@ for python; do
   echo 'netmeter\._netmeter\.Meter(\.__init__)?' >allowed
   clean/bin/python -m mypy.stubtest --allowlist allowed netmeter._netmeter
   errors=$(clean/bin/python -m mypy --strict wrong.py || true)
-  [ "$(grep -c '^wrong.py:[345]: error' <<<"$errors")" -ge 3 ] || { echo "$errors"; exit 1; }
+  [ "$(grep -c '^wrong.py:[3456]: error' <<<"$errors")" -ge 4 ] || { echo "$errors"; exit 1; }
   rm -rf "$work/build" "$work/clean" "$work/wheels"
 done
 echo "all good"
