@@ -103,10 +103,10 @@ struct MeterOptions {
 
   // If true, Open() succeeds without a loaded meter, too, and reads answer
   // Unavailable while there is none. It is then picked up by the reads, which
-  // look for it at most once a second (a few system calls each time; up to 2
-  // seconds where `netmeter-loader serve-fds` hangs), also after an unload.
-  // If false, reads answer FailedPrecondition for good once the meter was
-  // unloaded: open again.
+  // look for it at most once a second (a few system calls each time; up to
+  // 0.1 seconds where `netmeter-loader serve-fds` does not answer), also after
+  // an unload. If false, reads answer FailedPrecondition for good once the
+  // meter was unloaded: open again.
   // In both modes an upgrade is followed: if it keeps the maps, there is
   // nothing to do; if it replaces them (other sizes), the next read opens the
   // new ones, once. Whatever is opened anew, the service is registered again.
@@ -118,10 +118,12 @@ class Meter {
   // Maps the pinned maps of options.pin_dir: the pins directly or, where the
   // kernel refuses bpf(2) to this user (before 5.19 with
   // kernel.unprivileged_bpf_disabled set), by the descriptors that
-  // `netmeter-loader serve-fds` hands out. Costs some 20 system calls.
+  // `netmeter-loader serve-fds` hands out. Costs some 20 system calls, and up
+  // to 2 seconds where that does not answer.
   //   NotFound            the loader has not run
   //   PermissionDenied    not root and not in the group of the pins
   //   FailedPrecondition  the maps are of another ABI version
+  //   Unavailable         `netmeter-loader serve-fds` does not answer
   //   InvalidArgument     options.service is no valid name
   // With wait_for_loader only InvalidArgument is returned.
   static absl::StatusOr<std::unique_ptr<Meter>> Open(

@@ -19,6 +19,9 @@ using internal::SharedMaps;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kRetryInterval(1);
+// With wait_for_loader a read looks again and again: it does not wait long for
+// a `netmeter-loader serve-fds` that hangs, as its caller has others to serve.
+constexpr std::chrono::milliseconds kShortPatience(100);
 
 // One meter of the kernel, opened.
 struct Source {
@@ -79,7 +82,7 @@ class Meter::Impl {
 
   absl::Status Open() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const absl::Status status = Reopen();
+    const absl::Status status = Reopen(SharedMaps::kPatience);
     return options_.wait_for_loader ? absl::OkStatus() : status;
   }
 
@@ -98,11 +101,13 @@ class Meter::Impl {
   // The source to read from: usually the one we have, by one load.
   absl::StatusOr<std::shared_ptr<Source>> Current() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    const auto patience =
+        options_.wait_for_loader ? kShortPatience : SharedMaps::kPatience;
     if (source_ != nullptr && source_->maps->retired()) {
       // An upgrade publishes the new maps before it retires the old ones, so
       // looking now is worth it; after an unload nothing will be there.
       source_.reset();
-      const absl::Status status = Reopen();
+      const absl::Status status = Reopen(patience);
       if (absl::IsNotFound(status) && !options_.wait_for_loader) {
         unloaded_ = true;
       }
@@ -114,7 +119,7 @@ class Meter::Impl {
                          " was unloaded (open again after: netmeter-loader "
                          "load)"));
       }
-      if (Clock::now() >= next_open_) (void)Reopen();
+      if (Clock::now() >= next_open_) (void)Reopen(patience);
       if (source_ == nullptr) {
         if (!options_.wait_for_loader) return open_error_;
         return absl::UnavailableError(
@@ -137,10 +142,10 @@ class Meter::Impl {
 
  private:
   // Sets source_, or open_error_ and when to look again.
-  absl::Status Reopen() {
-    next_open_ = Clock::now() + kRetryInterval;
+  absl::Status Reopen(std::chrono::milliseconds patience) {
     absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
-        SharedMaps::Open(options_.pin_dir);
+        SharedMaps::Open(options_.pin_dir, patience);
+    next_open_ = Clock::now() + kRetryInterval;
     if (maps.ok() && (*maps)->retired()) {
       maps = absl::NotFoundError(
           absl::StrCat("no meter at ", options_.pin_dir, " (it was unloaded)"));

@@ -30,7 +30,8 @@ namespace {
 
 constexpr char kHintLoad[] = "run: netmeter-loader load";
 constexpr char kHintGroup[] = "run as root or as a member of group netmeter";
-constexpr int kSocketTimeoutSeconds = 2;
+
+using Clock = std::chrono::steady_clock;
 
 // Bytes of one value: fixed in one major version of the ABI. Those of `info`
 // and `stats` may grow at their ends.
@@ -113,8 +114,22 @@ std::vector<UniqueFd> TakeDescriptors(msghdr* message) {
   return fds;
 }
 
+// Lets calls for `option`, SO_SNDTIMEO or SO_RCVTIMEO, end at the deadline.
+void LimitTo(Clock::time_point deadline, int option, int fd) {
+  const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
+      deadline - Clock::now());
+  // 0 would mean no limit.
+  const int64_t us = left.count() < 1 ? 1 : left.count();
+  timeval timeout = {};
+  timeout.tv_sec = static_cast<time_t>(us / 1000000);
+  timeout.tv_usec = static_cast<suseconds_t>(us % 1000000);
+  setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof(timeout));
+}
+
 // NotFound: nobody serves this socket, or the one who does has no meter.
-absl::StatusOr<SharedMapFds> ReceiveDescriptors(const std::string& path) {
+// Unavailable: no answer within `patience`, whoever holds the socket.
+absl::StatusOr<SharedMapFds> ReceiveDescriptors(
+    const std::string& path, std::chrono::milliseconds patience) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -125,14 +140,21 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(const std::string& path) {
   const std::string what = absl::StrCat("receive the maps from ", path);
   const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.ok()) return ErrnoStatus(errno, what);
-  timeval timeout = {};
-  timeout.tv_sec = kSocketTimeoutSeconds;
-  // The timeout for sending is the one of connect(2), too.
-  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-              sizeof(address)) != 0) {
-    if (errno == EAGAIN) return ErrnoStatus(ETIMEDOUT, what);
+  // For all steps together. A process with a periodic timer is interrupted
+  // again and again, and tries again with what is left.
+  const Clock::time_point deadline = Clock::now() + patience;
+  int error;
+  do {
+    // The limit for sending is the one of connect(2), too: it waits while the
+    // listener's queue is full.
+    LimitTo(deadline, SO_SNDTIMEO, fd.get());
+    error = connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                    sizeof(address)) == 0
+                ? 0
+                : errno;
+  } while (error == EINTR && Clock::now() < deadline);
+  if (error == EAGAIN || error == EINTR) return ErrnoStatus(ETIMEDOUT, what);
+  if (error != 0) {
     return absl::NotFoundError(absl::StrCat("nobody serves ", path));
   }
 
@@ -146,17 +168,14 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(const std::string& path) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  // A process with a periodic timer is interrupted again and again: the time
-  // limit is for all tries together.
-  const auto deadline = std::chrono::steady_clock::now() +
-                        std::chrono::seconds(kSocketTimeoutSeconds);
   ssize_t received;
   do {
+    LimitTo(deadline, SO_RCVTIMEO, fd.get());
     received = recvmsg(fd.get(), &message, MSG_CMSG_CLOEXEC);
-  } while (received < 0 && errno == EINTR &&
-           std::chrono::steady_clock::now() < deadline);
+  } while (received < 0 && errno == EINTR && Clock::now() < deadline);
   if (received < 0) {
-    return ErrnoStatus(errno == EAGAIN || errno == EINTR ? ETIMEDOUT : errno, what);
+    return ErrnoStatus(errno == EAGAIN || errno == EINTR ? ETIMEDOUT : errno,
+                       what);
   }
   if (received == 0) {
     return absl::NotFoundError(absl::StrCat(path, " has no meter"));
@@ -310,7 +329,7 @@ SharedMaps::~SharedMaps() {
 }
 
 absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
-    const std::string& pin_dir) {
+    const std::string& pin_dir, std::chrono::milliseconds patience) {
   // <pin_dir>.sock needs the name without its slash.
   std::string directory = pin_dir;
   while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
@@ -324,7 +343,7 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
       absl::IsPermissionDenied(fds.status()) ||
       absl::IsUnimplemented(fds.status())) {
     const std::string path = absl::StrCat(directory, ".sock");
-    absl::StatusOr<SharedMapFds> received = ReceiveDescriptors(path);
+    absl::StatusOr<SharedMapFds> received = ReceiveDescriptors(path, patience);
     if (received.ok()) source = path;
     if (!absl::IsNotFound(received.status())) fds = std::move(received);
   }

@@ -11,6 +11,7 @@
 #define NETMETER_LIB_CORE_SHARED_MAPS_H_
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -55,11 +56,15 @@ absl::Status CheckInfo(const nm_info& info, const std::string& where);
 
 class SharedMaps {
  public:
+  // How long Open() waits in all for an answer at the socket.
+  static constexpr std::chrono::milliseconds kPatience{2000};
+
   // Opens the pins in pin_dir or, if these are missing or refused, asks at the
-  // socket <pin_dir>.sock, which may take up to 2 seconds when nobody answers.
-  // Holds no descriptor afterwards. Errors as Meter::Open().
+  // socket <pin_dir>.sock, which takes up to `patience` when nobody answers:
+  // Unavailable then. Holds no descriptor afterwards. Errors as Meter::Open().
   static absl::StatusOr<std::shared_ptr<const SharedMaps>> Open(
-      const std::string& pin_dir);
+      const std::string& pin_dir,
+      std::chrono::milliseconds patience = kPatience);
 
   ~SharedMaps();
   SharedMaps(const SharedMaps&) = delete;

@@ -8,9 +8,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -205,6 +207,49 @@ TEST_F(SharedMapsTest, ServerThatNeverAnswersIsGivenUp) {
   const absl::Status status = OpenStatus();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+}
+
+// The limit was one for connecting, one for receiving, and began anew with
+// each signal: a reader that should have waited for 2 seconds waited for more.
+TEST_F(SharedMapsTest, TheTimeLimitIsForAllStepsTogether) {
+  const auto patience = std::chrono::milliseconds(500);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, (pin_dir_ + ".sock").c_str());
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(listener, name, sizeof(address)), 0);
+  ASSERT_EQ(listen(listener, 0), 0);
+  const int first = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(connect(first, name, sizeof(address)), 0);
+  // The queue is full now, for ever or for a while.
+  for (const bool accepts : {false, true}) {
+    std::thread server;
+    int accepted = -1;
+    if (accepts) {
+      server = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        accepted = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+      });
+    }
+    struct sigaction act = {}, old_act;
+    act.sa_handler = [](int) {};
+    sigaction(SIGALRM, &act, &old_act);
+    const itimerval every = {{0, 90000}, {0, 90000}}, never = {};
+    setitimer(ITIMER_REAL, &every, nullptr);
+    const auto start = std::chrono::steady_clock::now();
+    const absl::Status status = SharedMaps::Open(pin_dir_, patience).status();
+    const auto took = std::chrono::steady_clock::now() - start;
+    setitimer(ITIMER_REAL, &never, nullptr);
+    if (accepts) server.join();
+    sigaction(SIGALRM, &old_act, nullptr);
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_GE(took, patience);
+    EXPECT_LT(took, patience + std::chrono::milliseconds(200));
+    if (accepted >= 0) close(accepted);
+  }
+  close(first);
+  close(listener);
 }
 
 TEST(ParseFdInfo, ReadsWhatTheKernelWrites) {

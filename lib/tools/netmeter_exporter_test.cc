@@ -4,8 +4,13 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -163,6 +168,34 @@ TEST(Exporter, EndsCleanlyOnSigtermWhateverPeersDo) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(exporter.Stop(), 0);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+// A `serve-fds` that hung, or anybody's listener at its path, stalled the one
+// thread that serves HTTP: 2 seconds of every 3.
+TEST(Exporter, AListenerThatNeverAnswersKeepsNobodyFromBeingServed) {
+  char root[] = "/tmp/netmeter-test-XXXXXX";
+  ASSERT_NE(mkdtemp(root), nullptr);
+  const std::string pin_dir = std::string(root) + "/meter";
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, (pin_dir + ".sock").c_str());
+  const UniqueFd silent(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(silent.get(), reinterpret_cast<const sockaddr*>(&address),
+                 sizeof(address)),
+            0);
+  ASSERT_EQ(listen(silent.get(), 4), 0);  // full after a while: as silent
+  ExporterProcess exporter({"--pin-dir", pin_dir});
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(8);
+  std::chrono::steady_clock::duration longest{};
+  while (std::chrono::steady_clock::now() < end) {
+    const auto begin = std::chrono::steady_clock::now();
+    ExpectServes(exporter);
+    longest = std::max(longest, std::chrono::steady_clock::now() - begin);
+  }
+  EXPECT_LT(longest, std::chrono::milliseconds(1000));
+  EXPECT_EQ(exporter.Stop(), 0);
+  unlink(address.sun_path);
+  rmdir(root);
 }
 
 // Each peer here would once have cost a thread, a descriptor or memory.
