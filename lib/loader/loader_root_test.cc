@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -643,6 +644,82 @@ TEST_F(LoaderRootTest, ServeFdsReachesTheGroupWithoutBpf) {
   waitpid(server, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_NE(access(socket_path.c_str(), F_OK), 0);
+}
+
+// serve-fds took over any socket that it could not connect to: a datagram
+// socket (EPROTOTYPE), for instance, was unlinked under its owner. And it hung
+// where the owner's queue was full.
+TEST_F(LoaderRootTest, ServeFdsLeavesSocketsOfOthersAlone) {
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  serve.group = kGroup;
+  serve.idle_seconds = 1;
+  serve.socket = config_.pin_dir + ".sock";
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, serve.socket.c_str());
+  auto* name = reinterpret_cast<sockaddr*>(&address);
+  const struct {
+    int type;
+    bool full;
+    const char* message;
+  } cases[] = {
+      {SOCK_DGRAM, false, "is a socket of another program"},
+      {SOCK_SEQPACKET, false, "is a socket of another program"},
+      {SOCK_STREAM, false, "is served already"},
+      {SOCK_STREAM, true, "is served already"},
+  };
+  for (const auto& foreign : cases) {
+    UniqueFd owner(socket(AF_UNIX, foreign.type | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(owner.get(), name, sizeof(address)), 0) << strerror(errno);
+    if (foreign.type != SOCK_DGRAM) {
+      ASSERT_EQ(listen(owner.get(), 0), 0);
+    }
+    std::vector<UniqueFd> clients;
+    for (bool more = foreign.full; more;) {
+      clients.emplace_back(
+          socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      more = connect(clients.back().get(), name, sizeof(address)) == 0;
+    }
+    struct stat before, after;
+    ASSERT_EQ(stat(serve.socket.c_str(), &before), 0);
+    const absl::Status status = ServeDescriptors(serve);
+    EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(foreign.message));
+    ASSERT_EQ(stat(serve.socket.c_str(), &after), 0) << "unlinked";
+    EXPECT_EQ(after.st_ino, before.st_ino);
+    unlink(serve.socket.c_str());
+  }
+  // A file is not touched, either.
+  std::ofstream(serve.socket) << "x";
+  EXPECT_TRUE(absl::IsAlreadyExists(ServeDescriptors(serve)));
+  EXPECT_EQ(access(serve.socket.c_str(), F_OK), 0);
+  unlink(serve.socket.c_str());
+  // What a killed server left is replaced.
+  {
+    UniqueFd killed(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(killed.get(), name, sizeof(address)), 0);
+  }
+  EXPECT_TRUE(ServeDescriptors(serve).ok());  // until it is idle
+  EXPECT_NE(access(serve.socket.c_str(), F_OK), 0);
+  EXPECT_NE(access(LockFile(serve.socket).c_str(), F_OK), 0);
+}
+
+// It said "bind: Permission denied", and "no group " for an empty one.
+TEST_F(LoaderRootTest, ServeFdsSaysWhatItNeeds) {
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  serve.group = "no-such-group";
+  EXPECT_THAT(std::string(ServeDescriptors(serve).message()),
+              HasSubstr("no group no-such-group (groupadd"));
+  EXPECT_EQ(InChild([&] {
+              if (!BecomeUser(kNobody)) return 2;
+              return ServeDescriptors(serve).message() ==
+                             "serve-fds: run as root"
+                         ? 0
+                         : 1;
+            }),
+            0);
 }
 
 TEST_F(LoaderRootTest, StatusSaysWhatIsTrue) {

@@ -28,6 +28,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+constexpr int kLockSeconds = 10;
+
 // Sends the descriptors, or nothing where the meter is not loaded now. info is
 // opened first: a load pins it last, so that it never comes with older maps.
 void Answer(int client, const std::string& pin_dir) {
@@ -56,6 +58,45 @@ void Answer(int client, const std::string& pin_dir) {
   if (sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
 }
 
+// Removes what a killed server left behind at `path`, and nothing else: of a
+// socket that somebody holds, whatever its type, connect(2) says anything but
+// ECONNREFUSED.
+absl::Status RemoveRest(const std::string& path, const sockaddr_un& address) {
+  struct stat about;
+  if (lstat(path.c_str(), &about) != 0) {
+    return errno == ENOENT ? absl::OkStatus()
+                           : ErrnoStatus(errno, absl::StrCat("serve ", path));
+  }
+  if (!S_ISSOCK(about.st_mode)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(path, " is there and is no socket"));
+  }
+  // Non-blocking: a full queue is no reason to wait.
+  UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe.ok()) return ErrnoStatus(errno, "socket");
+  const int error =
+      connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
+              sizeof(address)) == 0
+          ? 0
+          : errno;
+  switch (error) {
+    case ECONNREFUSED:
+      if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+        return ErrnoStatus(errno, absl::StrCat("remove ", path));
+      }
+      return absl::OkStatus();
+    case 0:
+    case EAGAIN:  // its queue is full
+      return absl::AlreadyExistsError(absl::StrCat(path, " is served already"));
+    case EPROTOTYPE:
+      return absl::AlreadyExistsError(absl::StrCat(
+          path, " is a socket of another program (choose another --socket)"));
+    default:
+      return ErrnoStatus(error, absl::StrCat("probe ", path),
+                         "choose another --socket");
+  }
+}
+
 absl::StatusOr<UniqueFd> Listen(const std::string& path,
                                 const std::string& group) {
   sockaddr_un address = {};
@@ -66,41 +107,34 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
                      sizeof(address.sun_path) - 1, " bytes"));
   }
   memcpy(address.sun_path, path.data(), path.size());
+  if (geteuid() != 0) {
+    return absl::PermissionDeniedError("serve-fds: run as root");
+  }
+  absl::StatusOr<gid_t> gid = FindGroup(group);
+  if (!gid.ok()) return gid.status();
+  // Of two that start at once, one is between bind() and listen(): it would
+  // look like what a killed one left.
+  absl::StatusOr<UniqueFd> lock = LockDirectory(path, kLockSeconds);
+  if (!lock.ok()) return lock.status();
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return ErrnoStatus(errno, "socket");
-  struct stat about;
-  if (lstat(path.c_str(), &about) == 0) {
-    if (!S_ISSOCK(about.st_mode)) {
-      return absl::AlreadyExistsError(
-          absl::StrCat(path, " is there and is no socket"));
+  absl::Status status = RemoveRest(path, address);
+  if (status.ok()) {
+    const mode_t mask = umask(0177);  // nobody connects before the chmod below
+    const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address),
+                           sizeof(address));
+    const int error = errno;
+    umask(mask);
+    if (bound != 0) {
+      status = ErrnoStatus(error, absl::StrCat("bind ", path));
+    } else if (chown(path.c_str(), 0, *gid) != 0 ||
+               chmod(path.c_str(), 0660) != 0 || listen(fd.get(), 128) != 0) {
+      status = ErrnoStatus(errno, absl::StrCat("serve ", path));
+      unlink(path.c_str());
     }
-    // Somebody's, or what a killed server left behind?
-    UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (probe.ok() &&
-        connect(probe.get(), reinterpret_cast<sockaddr*>(&address),
-                sizeof(address)) == 0) {
-      return absl::AlreadyExistsError(
-          absl::StrCat(path, " is served already"));
-    }
-    unlink(path.c_str());
   }
-  const mode_t mask = umask(0177);  // nobody connects before the chmod below
-  const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address),
-                         sizeof(address));
-  const int error = errno;
-  umask(mask);
-  if (bound != 0) return ErrnoStatus(error, absl::StrCat("bind ", path));
-  absl::StatusOr<gid_t> gid = FindGroup(group);
-  if (!gid.ok()) {
-    unlink(path.c_str());
-    return gid.status();
-  }
-  if (chown(path.c_str(), 0, *gid) != 0 || chmod(path.c_str(), 0660) != 0 ||
-      listen(fd.get(), 128) != 0) {
-    absl::Status status = ErrnoStatus(errno, absl::StrCat("serve ", path));
-    unlink(path.c_str());
-    return status;
-  }
+  unlink(LockFile(path).c_str());
+  if (!status.ok()) return status;
   return fd;
 }
 
