@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 
@@ -81,6 +82,22 @@ std::string Escape(absl::string_view bytes, bool for_terminal) {
   return out;
 }
 
+// How many characters must be changed, added or removed (Levenshtein).
+size_t DistanceOf(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t change = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({change, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
 }  // namespace
 
 std::string ToUtf8(absl::string_view bytes) {
@@ -96,6 +113,22 @@ size_t CountCharacters(absl::string_view utf8) {
       std::count_if(utf8.begin(), utf8.end(), [](char byte) {
         return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
       }));
+}
+
+std::string DidYouMean(absl::string_view word,
+                       const std::vector<std::string>& known) {
+  if (word.size() > 64) return "";
+  std::string best;
+  // One character in three may be wrong.
+  size_t smallest = word.size() / 3 + 1;
+  for (const std::string& candidate : known) {
+    const size_t distance = DistanceOf(word, candidate);
+    if (distance < smallest) {
+      smallest = distance;
+      best = candidate;
+    }
+  }
+  return best.empty() ? "" : absl::StrCat(" (did you mean ", best, "?)");
 }
 
 }  // namespace internal

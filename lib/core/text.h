@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -25,6 +26,11 @@ std::string ToTerminal(absl::string_view bytes);
 
 // Characters of valid UTF-8.
 size_t CountCharacters(absl::string_view utf8);
+
+// " (did you mean max_series?)" for the one of `known` that `word` looks like a
+// misspelling of, or "".
+std::string DidYouMean(absl::string_view word,
+                       const std::vector<std::string>& known);
 
 }  // namespace internal
 }  // namespace netmeter

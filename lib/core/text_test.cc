@@ -42,6 +42,19 @@ TEST(CountCharacters, CountsCodePoints) {
   EXPECT_EQ(CountCharacters(""), 0u);
 }
 
+TEST(DidYouMean, KnowsMisspellingsAndNothingElse) {
+  const std::vector<std::string> known = {"load", "unload", "status",
+                                          "serve-fds"};
+  EXPECT_EQ(DidYouMean("laod", known), "");  // two of four
+  EXPECT_EQ(DidYouMean("loadd", known), " (did you mean load?)");
+  EXPECT_EQ(DidYouMean("staus", known), " (did you mean status?)");
+  EXPECT_EQ(DidYouMean("servefds", known), " (did you mean serve-fds?)");
+  EXPECT_EQ(DidYouMean("un-load", known), " (did you mean unload?)");
+  EXPECT_EQ(DidYouMean("", known), "");
+  EXPECT_EQ(DidYouMean("list", known), "");
+  EXPECT_EQ(DidYouMean(std::string(1 << 20, 'x'), known), "");
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

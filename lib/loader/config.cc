@@ -2,27 +2,30 @@
 #include "lib/loader/config.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "bpf/internal.h"
 #include "lib/core/status_util.h"
+#include "lib/core/text.h"
+#include "lib/core/unique_fd.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr std::streamoff kMaxConfigBytes = 1 << 20;
+constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr size_t kMaxBinaries = 1024;
 
 // A value that does not fit, with its place. yaml-cpp throws; nothing of it
@@ -39,9 +42,18 @@ class ConfigError : public std::exception {
   std::string text_;
 };
 
+// A value in a message: a file may hold a long one.
+std::string Quote(const std::string& value) {
+  return value.size() <= 64 ? absl::StrCat("'", value, "'")
+                            : absl::StrCat("'", value.substr(0, 64), "...'");
+}
+
 std::string Text(const YAML::Node& node, const char* key) {
   if (!node.IsScalar()) {
-    throw ConfigError(node, absl::StrCat(key, ": expected one value"));
+    throw ConfigError(node, absl::StrCat(key, ": expected one value, not a ",
+                                         node.IsSequence() ? "list"
+                                         : node.IsMap()    ? "map"
+                                                           : "blank"));
   }
   return node.Scalar();
 }
@@ -53,8 +65,8 @@ uint32_t Number(const YAML::Node& node, const char* key, uint32_t lowest,
       value > highest) {
     throw ConfigError(node,
                       absl::StrCat(key, ": expected a number from ", lowest,
-                                   " to ", highest, ", not '",
-                                   node.IsScalar() ? node.Scalar() : "", "'"));
+                                   " to ", highest, ", not ",
+                                   Quote(node.Scalar())));
   }
   return value;
 }
@@ -63,19 +75,45 @@ std::string Name(const YAML::Node& node, const char* key) {
   std::string name = Text(node, key);
   if (name.empty() || name.size() > NM_NAME_BYTES ||
       name.find('\0') != std::string::npos) {
-    throw ConfigError(node, absl::StrCat(key, ": a name has 1 to ",
-                                         NM_NAME_BYTES, " bytes"));
+    throw ConfigError(node, absl::StrCat(key, ": ", Quote(name),
+                                         ": a name has 1 to ", NM_NAME_BYTES,
+                                         " bytes, no NUL"));
   }
   return name;
 }
 
+// Processes are compared by the base name of what was executed.
+std::string Executable(const YAML::Node& node, const char* key) {
+  std::string name = Name(node, key);
+  if (name.find('/') != std::string::npos) {
+    throw ConfigError(node, absl::StrCat(key, ": ", Quote(name),
+                                         ": expected the name of an "
+                                         "executable, without its path"));
+  }
+  return name;
+}
+
+std::string Suffix(const YAML::Node& node) {
+  std::string suffix = Name(node, "destination_suffixes");
+  if (suffix[0] != '.' && suffix[0] != '-') {
+    throw ConfigError(
+        node, absl::StrCat("destination_suffixes: ", Quote(suffix),
+                           ": expected a suffix that begins with '.' or '-', "
+                           "such as .local"));
+  }
+  return suffix;
+}
+
 void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
-  std::vector<std::string> parts = absl::StrSplit(Text(node, "port"), '-');
+  const std::string text = Text(node, "port");
+  std::vector<std::string> parts = absl::StrSplit(text, '-');
   uint32_t first = 0, last = 0;
   if (parts.size() > 2 || !absl::SimpleAtoi(parts.front(), &first) ||
       !absl::SimpleAtoi(parts.back(), &last) || first > last || last > 65535) {
     throw ConfigError(
-        node, "port: expected a port or a range such as 1000-2000");
+        node, absl::StrCat("port: ", Quote(text),
+                           ": expected a port from 0 to 65535, or a range "
+                           "such as 1000-2000"));
   }
   rule->port_first = static_cast<uint16_t>(first);
   rule->port_last = static_cast<uint16_t>(last);
@@ -94,14 +132,14 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
     longest = 32;
     base = 96;
   } else if (inet_pton(AF_INET6, parts.first.c_str(), &v6) != 1) {
-    throw ConfigError(node, absl::StrCat("address: '", text,
-                                         "' is no IPv4 or IPv6 prefix"));
+    throw ConfigError(node, absl::StrCat("address: ", Quote(text),
+                                         " is no IPv4 or IPv6 prefix"));
   }
   length = longest;
   if (text.find('/') != std::string::npos &&
       (!absl::SimpleAtoi(parts.second, &length) || length > longest)) {
-    throw ConfigError(node, absl::StrCat("address: '", text,
-                                         "': expected a prefix length up to ",
+    throw ConfigError(node, absl::StrCat("address: ", Quote(text),
+                                         ": expected a prefix length up to ",
                                          longest));
   }
   length += base;
@@ -123,10 +161,12 @@ void ParseProtocol(const YAML::Node& node, DestinationRule* rule) {
       {"icmp", IPPROTO_ICMP},
       {"icmpv6", IPPROTO_ICMPV6},
   };
-  auto known = kProtocols.find(Text(node, "protocol"));
+  const std::string text = Text(node, "protocol");
+  auto known = kProtocols.find(text);
   if (known == kProtocols.end()) {
     throw ConfigError(
-        node, "protocol: expected tcp, udp, sctp, icmp, icmpv6 or any");
+        node, absl::StrCat("protocol: ", Quote(text),
+                           ": expected tcp, udp, sctp, icmp, icmpv6 or any"));
   }
   rule->protocol = known->second;
 }
@@ -137,6 +177,7 @@ DestinationRule ParseRule(const YAML::Node& node) {
                             "port and protocol");
   }
   DestinationRule rule;
+  YAML::Node port;
   for (const auto& item : node) {
     const std::string key = item.first.Scalar();
     if (key == "name") {
@@ -145,12 +186,20 @@ DestinationRule ParseRule(const YAML::Node& node) {
       ParseAddress(item.second, &rule);
     } else if (key == "port") {
       ParsePorts(item.second, &rule);
+      port.reset(item.second);
     } else if (key == "protocol") {
       ParseProtocol(item.second, &rule);
     } else {
-      throw ConfigError(item.first, absl::StrCat("destinations: unknown key '",
-                                                 key, "'"));
+      throw ConfigError(
+          item.first,
+          absl::StrCat("destinations: unknown key ", Quote(key),
+                       DidYouMean(key, {"name", "address", "port",
+                                        "protocol"})));
     }
+  }
+  if (port.IsDefined() && !port.IsNull() &&
+      (rule.protocol == IPPROTO_ICMP || rule.protocol == IPPROTO_ICMPV6)) {
+    throw ConfigError(port, "port: ICMP has no ports");
   }
   if (rule.name.empty()) {
     throw ConfigError(node, "destinations: a rule needs a name");
@@ -174,6 +223,10 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
   const std::string key = key_node.Scalar();
   if (key == "cgroup") {
     config->cgroup = Text(value, "cgroup");
+    // Left out it is the whole host, which an empty one hardly means.
+    if (config->cgroup.empty()) {
+      throw ConfigError(value, "cgroup: expected an absolute path, not ''");
+    }
   } else if (key == "pin_dir") {
     config->pin_dir = Text(value, "pin_dir");
   } else if (key == "group") {
@@ -200,34 +253,47 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
         });
   } else if (key == "destination_suffixes") {
     config->destination_suffixes = List<std::string>(
-        value, "destination_suffixes", [](const YAML::Node& node) {
-          return Name(node, "destination_suffixes");
-        });
+        value, "destination_suffixes", Suffix);
   } else if (key == "unknown_destinations") {
     const std::string text = Text(value, "unknown_destinations");
     if (text != "keep" && text != "other") {
-      throw ConfigError(value, "unknown_destinations: expected keep or other");
+      throw ConfigError(value, absl::StrCat("unknown_destinations: ", Quote(text),
+                                            ": expected keep or other"));
     }
     config->fold_unknown_destinations = text == "other";
   } else if (key == "services") {
     config->services = List<std::string>(
         value, "services",
-        [](const YAML::Node& node) { return Name(node, "services"); });
+        [](const YAML::Node& node) { return Executable(node, "services"); });
   } else if (key == "aliases") {
     if (!value.IsMap()) {
       throw ConfigError(value, "aliases: expected executable: service");
     }
     config->aliases.clear();
     for (const auto& item : value) {
-      config->aliases[Name(item.first, "aliases")] =
+      config->aliases[Executable(item.first, "aliases")] =
           Name(item.second, "aliases");
     }
   } else if (key == "destinations") {
     config->destinations =
         List<DestinationRule>(value, "destinations", ParseRule);
   } else {
-    throw ConfigError(key_node, absl::StrCat("unknown key '", key, "'"));
+    throw ConfigError(
+        key_node,
+        absl::StrCat(
+            "unknown key ", Quote(key),
+            DidYouMean(key, {"pin_dir", "cgroup", "group", "max_series",
+                             "max_names", "max_processes", "max_sockets",
+                             "proxy_ports", "sni_ports",
+                             "destination_suffixes", "unknown_destinations",
+                             "services", "aliases", "destinations"})));
   }
+}
+
+bool HasControlCharacters(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
 }
 
 // One line, whatever the file held.
@@ -259,6 +325,10 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
                                                    "' is there twice"));
       }
       ParseItem(item.first, item.second, &config);
+      const absl::Status status = CheckConfig(config);
+      if (!status.ok()) {
+        throw ConfigError(item.second, std::string(status.message()));
+      }
     }
   } catch (const ConfigError& error) {
     return absl::InvalidArgumentError(OneLine(
@@ -275,21 +345,44 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
   return config;
 }
 
-absl::StatusOr<Config> ReadConfig(const std::string& path,
-                                  const Config& defaults) {
+absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
+  // Nothing is opened that does more than be read; and what cannot be read at
+  // once (/proc/kmsg is a regular file, too) is no configuration.
   struct stat about;
   if (stat(path.c_str(), &about) != 0) {
     return ErrnoStatus(errno, absl::StrCat("read ", path));
   }
-  if (!S_ISREG(about.st_mode) || about.st_size > kMaxConfigBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": no regular file of at most 1 MiB"));
+  if (S_ISREG(about.st_mode)) {
+    UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("read ", path));
+    // One byte more, to see that there is more.
+    std::string text(kMaxConfigBytes + 1, '\0');
+    size_t length = 0;
+    while (length < text.size()) {
+      const ssize_t count =
+          read(fd.get(), &text[length], text.size() - length);
+      if (count == 0) break;
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
+      length += static_cast<size_t>(count);
+    }
+    if (length > kMaxConfigBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": more than 1 MiB is no configuration"));
+    }
+    text.resize(length);
+    return text;
   }
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return ErrnoStatus(errno, absl::StrCat("read ", path));
-  return ParseConfig(text.str(), path, defaults);
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, S_ISDIR(about.st_mode) ? ": is a directory" : ": is no regular file",
+      ", expected a YAML file"));
+}
+
+absl::StatusOr<Config> ReadConfig(const std::string& path,
+                                  const Config& defaults) {
+  absl::StatusOr<std::string> text = ReadConfigFile(path);
+  if (!text.ok()) return text.status();
+  return ParseConfig(*text, path, defaults);
 }
 
 absl::Status CheckConfig(const Config& config) {
@@ -297,17 +390,24 @@ absl::Status CheckConfig(const Config& config) {
     return absl::InvalidArgumentError(text);
   };
   if (config.pin_dir.empty() || config.pin_dir[0] != '/') {
-    return bad("pin_dir: expected an absolute path");
+    return bad(absl::StrCat("pin_dir: expected an absolute path, not '",
+                            config.pin_dir, "'"));
   }
   if (config.pin_dir.size() > 96) {
     return bad("pin_dir: expected at most 96 bytes");
   }
-  if (config.pin_dir.find('\0') != std::string::npos ||
-      config.pin_dir.find('\n') != std::string::npos) {
+  if (HasControlCharacters(config.pin_dir)) {
     return bad("pin_dir: expected a path without control characters");
   }
   if (!config.cgroup.empty() && config.cgroup[0] != '/') {
-    return bad("cgroup: expected an absolute path");
+    return bad(absl::StrCat("cgroup: expected an absolute path, not '",
+                            config.cgroup, "'"));
+  }
+  if (HasControlCharacters(config.cgroup)) {
+    return bad("cgroup: expected a path without control characters");
+  }
+  if (HasControlCharacters(config.group)) {
+    return bad("group: expected a name without control characters");
   }
   if (config.cgroup.size() >= NM_PATH_BYTES) {
     return bad(absl::StrCat("cgroup: expected fewer than ", NM_PATH_BYTES,

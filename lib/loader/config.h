@@ -65,7 +65,11 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
                                    absl::string_view file_name,
                                    const Config& defaults);
 
-// As above, from a file. NotFound, PermissionDenied.
+// The text of a regular file of at most 1 MiB. Never waits: what cannot be read
+// at once is an error. NotFound, PermissionDenied, InvalidArgument, Unavailable.
+absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
+
+// Both of the above.
 absl::StatusOr<Config> ReadConfig(const std::string& path,
                                   const Config& defaults);
 

@@ -5,9 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace netmeter {
@@ -104,13 +109,63 @@ TEST(ConfigTest, ErrorsNameFileLineAndKey) {
   EXPECT_EQ(Error("max_series: many"),
             "netmeter.yml:1: max_series: expected a number from 22 to 65535, "
             "not 'many'");
-  EXPECT_EQ(Error("\n\nmax_serie: 1"), "netmeter.yml:3: unknown key 'max_serie'");
+  EXPECT_EQ(Error("\n\nmax_serie: 1"), 
+            "netmeter.yml:3: unknown key 'max_serie' (did you mean "
+            "max_series?)");
   EXPECT_THAT(Error("max_series: 5"), HasSubstr("from 22 to 65535"));
   EXPECT_THAT(Error("max_series: -1"), HasSubstr("from 22 to 65535"));
   EXPECT_THAT(Error("max_series: 99999999999"), HasSubstr("65535"));
   EXPECT_THAT(Error("max_series: [1]"), HasSubstr("expected one value"));
   EXPECT_THAT(Error("max_names: 3"), HasSubstr("max_names"));
   EXPECT_THAT(Error("max_names: 1\nmax_names: 2"), StartsWith("netmeter.yml:"));
+}
+
+// A newcomer's: "protocol: expected tcp, ..." did not say what was there.
+TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
+  EXPECT_EQ(Error("a: 1"), "netmeter.yml:1: unknown key 'a'");
+  EXPECT_EQ(Error("destinations:\n  - {name: x, protocol: ip}"),
+            "netmeter.yml:2: protocol: 'ip': expected tcp, udp, sctp, icmp, "
+            "icmpv6 or any");
+  EXPECT_EQ(Error("destinations: [{name: x, port: 70000}]"),
+            "netmeter.yml:1: port: '70000': expected a port from 0 to 65535, "
+            "or a range such as 1000-2000");
+  EXPECT_EQ(Error("unknown_destinations: drop"),
+            "netmeter.yml:1: unknown_destinations: 'drop': expected keep or "
+            "other");
+  EXPECT_EQ(Error("destinations: [{name: x, adress: 10.0.0.1}]"),
+            "netmeter.yml:1: destinations: unknown key 'adress' (did you mean "
+            "address?)");
+  EXPECT_EQ(Error("max_names:"),
+            "netmeter.yml:1: max_names: expected one value, not a blank");
+  EXPECT_LT(Error("max_names: " + std::string(100000, 'x')).size(), 200u);
+}
+
+// Each of these was accepted, and meant nothing or something else.
+TEST(ConfigTest, WhatCannotBeMeantIsRefused) {
+  EXPECT_EQ(Error("services:\n  - /usr/bin/mme"),
+            "netmeter.yml:2: services: '/usr/bin/mme': expected the name of an "
+            "executable, without its path");
+  EXPECT_THAT(Error("aliases: {/usr/bin/oai_mme: mme}"),
+              HasSubstr("netmeter.yml:1: aliases: '/usr/bin/oai_mme'"));
+  EXPECT_EQ(Error("\ndestination_suffixes: [local]"),
+            "netmeter.yml:2: destination_suffixes: 'local': expected a suffix "
+            "that begins with '.' or '-', such as .local");
+  for (const char* protocol : {"icmp", "icmpv6"}) {
+    for (const char* rule : {"{name: x, port: 53, protocol: ", "{name: x, protocol: "}) {
+      const bool bad = absl::StrContains(rule, "port: 53");
+      EXPECT_EQ(Error(absl::StrCat("destinations:\n- ", rule, protocol, "}")),
+                bad ? "netmeter.yml:2: port: ICMP has no ports" : "accepted");
+    }
+  }
+  // An empty one would be the whole host.
+  EXPECT_EQ(Error("group: x\ncgroup: ''"),
+            "netmeter.yml:2: cgroup: expected an absolute path, not ''");
+  EXPECT_EQ(Error("group: x\ncgroup: here"),
+            "netmeter.yml:2: cgroup: expected an absolute path, not 'here'");
+  EXPECT_THAT(Error("cgroup: \"/a\\nb\""), HasSubstr("netmeter.yml:1: cgroup"));
+  EXPECT_THAT(Error("\n\npin_dir: here"), HasSubstr("netmeter.yml:3: pin_dir"));
+  EXPECT_THAT(Error("\n\nproxy_ports: [1,2,3,4,5,6,7,8,9]"),
+              HasSubstr("netmeter.yml:3: proxy_ports"));
 }
 
 TEST(ConfigTest, GarbageIsAnError) {
@@ -163,6 +218,32 @@ TEST(ConfigTest, AMissingFileIsNotFound) {
             absl::StatusCode::kNotFound);
   EXPECT_EQ(ReadConfig("/proc", Config()).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// /proc/kmsg is a regular file of 0 bytes, and reading it waited for ever; a
+// FIFO waited for a writer.
+TEST(ConfigTest, AFileThatCannotBeReadAtOnceIsAnError) {
+  char dir[] = "/tmp/netmeter-config-XXXXXX";
+  ASSERT_NE(mkdtemp(dir), nullptr);
+  const std::string path = std::string(dir) + "/file";
+  auto error = [&](const std::string& name) {
+    return std::string(ReadConfig(name, Config()).status().message());
+  };
+  EXPECT_EQ(error(dir), std::string(dir) + ": is a directory, expected a YAML file");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(error(path), path + ": is no regular file, expected a YAML file");
+  unlink(path.c_str());
+  // Whatever it says, it says it at once; root may have read the log before.
+  EXPECT_NE(error("/proc/kmsg"), "");
+  std::ofstream(path) << std::string((1 << 20) - 1, '#') << "\n";
+  EXPECT_EQ(error(path), "");
+  std::ofstream(path, std::ios::app) << "#";
+  EXPECT_EQ(error(path), path + ": more than 1 MiB is no configuration");
+  // No end, and no size.
+  EXPECT_EQ(error("/dev/zero"),
+            "/dev/zero: is no regular file, expected a YAML file");
+  unlink(path.c_str());
+  rmdir(dir);
 }
 
 }  // namespace

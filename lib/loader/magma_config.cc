@@ -2,7 +2,7 @@
 #include "lib/loader/magma_config.h"
 
 #include <netinet/in.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -12,7 +12,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/status_util.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
@@ -37,18 +36,16 @@ YAML::Node LoadMerged(const std::string& directory,
   for (const std::string& dir : {directory, overrides}) {
     if (dir.empty()) continue;
     const std::string path = absl::StrCat(dir, "/", name);
-    struct stat about;
-    if (stat(path.c_str(), &about) != 0) {
-      if (errno == ENOENT || errno == ENOTDIR) continue;
-      throw BadValue(
-          std::string(ErrnoStatus(errno, absl::StrCat("read ", path)).message()));
+    // A directory that is not there is as one without the file.
+    if (access(path.c_str(), F_OK) != 0 &&
+        (errno == ENOENT || errno == ENOTDIR)) {
+      continue;
     }
-    if (!S_ISREG(about.st_mode) || about.st_size > (1 << 20)) {
-      throw BadValue(absl::StrCat(path, ": no regular file of at most 1 MiB"));
-    }
+    const absl::StatusOr<std::string> text = ReadConfigFile(path);
+    if (!text.ok()) throw BadValue(std::string(text.status().message()));
     YAML::Node file;
     try {
-      file = YAML::LoadFile(path);
+      file = YAML::Load(*text);
     } catch (const YAML::Exception& error) {
       throw BadValue(
           absl::StrCat(path, ":", error.mark.line + 1, ": ", error.msg));

@@ -102,6 +102,16 @@ TEST_F(MagmaConfigTest, MissingAndBrokenFilesAreClearErrors) {
   EXPECT_THAT(Error(), HasSubstr("services: expected a map"));
 }
 
+// As netmeter.yml: no waiting, no reading without end.
+TEST_F(MagmaConfigTest, AFileThatIsNoneIsAClearError) {
+  const std::string path = dir_ + "/control_proxy.yml";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(Error(), path + ": is no regular file, expected a YAML file");
+  unlink(path.c_str());
+  ASSERT_EQ(symlink("/proc/kmsg", path.c_str()), 0);
+  EXPECT_NE(Error(), "accepted");
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
