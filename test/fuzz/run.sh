@@ -25,7 +25,7 @@ declare -A sources=(
   [tls]=''
   [infer]=lib/loader/infer.cc
   [wire_name]=lib/core/wire_name.cc
-  [config]='lib/loader/config.cc lib/core/status_util.cc'
+  [config]='lib/loader/config.cc lib/core/status_util.cc lib/core/text.cc'
 )
 declare -A libraries=(
   [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]=''
