@@ -281,6 +281,27 @@ std::string ConfigText(const Config& config, uint64_t cgroup_id,
   return text;
 }
 
+// Runs nm_control, the loader's way into frozen maps; what it answers.
+absl::StatusOr<uint32_t> RunControl(const bpf_program* program,
+                                    nm_command command, const void* payload,
+                                    size_t size) {
+  std::vector<char> packet(sizeof(nm_control) + size);
+  nm_control header = {};
+  header.command = command;
+  memcpy(packet.data(), &header, sizeof(header));
+  if (size != 0) memcpy(packet.data() + sizeof(header), payload, size);
+  LIBBPF_OPTS(bpf_test_run_opts, options);
+  options.data_in = packet.data();
+  options.data_size_in = static_cast<uint32_t>(packet.size());
+  if (int error = bpf_prog_test_run_opts(bpf_program__fd(program), &options)) {
+    return ErrnoStatus(error, "run nm_control");
+  }
+  if (options.retval == UINT32_MAX) {
+    return absl::InternalError("nm_control refused a command");
+  }
+  return options.retval;
+}
+
 // Marks info as retired, so that readers that hold it open again.
 absl::Status Retire(int info_fd) {
   Skeleton skeleton(netmeter_bpf__open(), netmeter_bpf__destroy);
@@ -295,16 +316,8 @@ absl::Status Retire(int info_fd) {
   if (int error = netmeter_bpf__load(skeleton.get())) {
     return ErrnoStatus(error, "load nm_control");
   }
-  nm_control request = {};
-  request.command = NM_COMMAND_RETIRE;
-  LIBBPF_OPTS(bpf_test_run_opts, options);
-  options.data_in = &request;
-  options.data_size_in = sizeof(request);
-  if (int error = bpf_prog_test_run_opts(
-          bpf_program__fd(skeleton->progs.nm_control), &options)) {
-    return ErrnoStatus(error, "run nm_control");
-  }
-  return absl::OkStatus();
+  return RunControl(skeleton->progs.nm_control, NM_COMMAND_RETIRE, nullptr, 0)
+      .status();
 }
 
 // --- One load ----------------------------------------------------------------
@@ -654,22 +667,7 @@ absl::Status Loading::Build(bool tracing) {
 
 absl::StatusOr<uint32_t> Loading::Command(nm_command command,
                                           const void* payload, size_t size) {
-  std::vector<char> packet(sizeof(nm_control) + size);
-  nm_control header = {};
-  header.command = command;
-  memcpy(packet.data(), &header, sizeof(header));
-  if (size != 0) memcpy(packet.data() + sizeof(header), payload, size);
-  LIBBPF_OPTS(bpf_test_run_opts, options);
-  options.data_in = packet.data();
-  options.data_size_in = static_cast<uint32_t>(packet.size());
-  if (int error = bpf_prog_test_run_opts(
-          bpf_program__fd(skeleton_->progs.nm_control), &options)) {
-    return ErrnoStatus(error, "run nm_control");
-  }
-  if (options.retval == UINT32_MAX) {
-    return absl::InternalError("nm_control refused a command");
-  }
-  return options.retval;
+  return RunControl(skeleton_->progs.nm_control, command, payload, size);
 }
 
 absl::StatusOr<uint32_t> Loading::NameId(nm_kind kind,
