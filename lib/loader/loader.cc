@@ -254,6 +254,12 @@ absl::Status ForEach(int fd, Body body) {
   return absl::OkStatus();
 }
 
+absl::Status Update(const bpf_map* map, const void* key, const void* value) {
+  return ErrnoStatus(
+      bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY),
+      absl::StrCat("fill ", bpf_map__name(map)));
+}
+
 uint32_t RoundUpToPowerOfTwo(uint32_t value) {
   uint32_t power = 1;
   while (power < value) power *= 2;
@@ -357,6 +363,7 @@ class Loading {
   absl::Status KeepSizes();
   absl::Status DrainQueues();
   absl::Status CopyTables();
+  absl::Status FillNewQueues();
   absl::Status RefillQueues(uint32_t max_series, uint32_t max_names,
                             int series, int name_ids, int free_slots,
                             int free_names);
@@ -688,12 +695,6 @@ absl::StatusOr<uint32_t> Loading::NameId(nm_kind kind,
 // Reserved names and series, and the queues of free ones.
 absl::Status Loading::FillMaps() {
   auto& maps = skeleton_->maps;
-  auto update = [](bpf_map* map, const void* key, const void* value) {
-    int error = bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY);
-    return error == 0
-               ? absl::OkStatus()
-               : ErrnoStatus(error, absl::StrCat("fill ", bpf_map__name(map)));
-  };
   const struct {
     uint32_t id;
     nm_kind kind;
@@ -707,7 +708,7 @@ absl::Status Loading::FillMaps() {
     value.length = static_cast<uint16_t>(name.text.size());
     value.kind = static_cast<uint8_t>(name.kind);
     memcpy(value.bytes, name.text.data(), name.text.size());
-    absl::Status status = update(maps.nm_names, &name.id, &value);
+    absl::Status status = Update(maps.nm_names, &name.id, &value);
     if (!status.ok()) return status;
     for (int transport = 0; transport < NM_TRANSPORT_COUNT; transport++) {
       for (int path = 0; path < NM_PATH_COUNT; path++) {
@@ -719,11 +720,16 @@ absl::Status Loading::FillMaps() {
         series.slot = NM_SLOT_RESERVED(name.id, transport, path);
         series.kind = name.kind;
         memcpy(series.service_name, name.text.data(), name.text.size());
-        status = update(maps.nm_series, &key, &series);
+        status = Update(maps.nm_series, &key, &series);
         if (!status.ok()) return status;
       }
     }
   }
+  return FillNewQueues();
+}
+
+absl::Status Loading::FillNewQueues() {
+  auto& maps = skeleton_->maps;
   return RefillQueues(
       config_.max_series, config_.max_names, bpf_map__fd(maps.nm_series),
       bpf_map__fd(maps.nm_name_ids), bpf_map__fd(maps.nm_free_slots),
@@ -858,36 +864,27 @@ absl::Status Loading::CopyTables() {
   for (const auto* fd : {&names, &series, &name_ids}) {
     if (!fd->ok()) return fd->status();
   }
-  auto update = [](const bpf_map* map, const void* key, const void* value) {
-    int error = bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY);
-    return error == 0
-               ? absl::OkStatus()
-               : ErrnoStatus(error, absl::StrCat("fill ", bpf_map__name(map)));
-  };
   for (uint32_t id = 0; id < existing_.max_names; id++) {
     nm_name name;
     if (int error = bpf_map_lookup_elem(names->get(), &id, &name)) {
       return ErrnoStatus(error, "copy names");
     }
     if (name.length == 0) continue;
-    absl::Status status = update(maps.nm_names, &id, &name);
+    absl::Status status = Update(maps.nm_names, &id, &name);
     if (!status.ok()) return status;
   }
   absl::Status status = ForEach<nm_name_key, uint32_t>(
       name_ids->get(), [&](const nm_name_key& key, uint32_t id) {
-        return update(maps.nm_name_ids, &key, &id);
+        return Update(maps.nm_name_ids, &key, &id);
       });
   if (!status.ok()) return status;
   status = ForEach<nm_series_key, nm_series_value>(
       series->get(),
       [&](const nm_series_key& key, const nm_series_value& value) {
-        return update(maps.nm_series, &key, &value);
+        return Update(maps.nm_series, &key, &value);
       });
   if (!status.ok()) return status;
-  return RefillQueues(
-      config_.max_series, config_.max_names, bpf_map__fd(maps.nm_series),
-      bpf_map__fd(maps.nm_name_ids), bpf_map__fd(maps.nm_free_slots),
-      bpf_map__fd(maps.nm_free_names));
+  return FillNewQueues();
 }
 
 absl::Status Loading::PinGrown() {
