@@ -340,19 +340,32 @@ std::string NameOfRunning(const std::string& comm, const std::string& argument,
   return BaseName(exe);
 }
 
-std::vector<RunningProcess> RunningProcesses() {
-  std::vector<RunningProcess> processes;
+namespace {
+
+// The processes of the machine; empty in a PID namespace of its own.
+std::vector<uint32_t> RunningTgids() {
+  std::vector<uint32_t> tgids;
   struct stat about;
   constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // include/linux/proc_ns.h
   if (stat("/proc/self/ns/pid", &about) != 0 ||
       about.st_ino != kInitialPidNamespace) {
-    return processes;
+    return tgids;
   }
   DIR* dir = opendir("/proc");
-  if (dir == nullptr) return processes;
+  if (dir == nullptr) return tgids;
   while (dirent* entry = readdir(dir)) {
     uint32_t tgid;
-    if (!absl::SimpleAtoi(entry->d_name, &tgid)) continue;
+    if (absl::SimpleAtoi(entry->d_name, &tgid)) tgids.push_back(tgid);
+  }
+  closedir(dir);
+  return tgids;
+}
+
+}  // namespace
+
+std::vector<RunningProcess> RunningProcesses() {
+  std::vector<RunningProcess> processes;
+  for (const uint32_t tgid : RunningTgids()) {
     const std::string base = absl::StrCat("/proc/", tgid);
     char exe[4096];
     ssize_t length =
@@ -371,7 +384,6 @@ std::vector<RunningProcess> RunningProcesses() {
       processes.back().arguments = std::move(arguments);
     }
   }
-  closedir(dir);
   return processes;
 }
 
@@ -404,16 +416,13 @@ void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
                        const std::function<void(const OpenSocket&)>& body) {
   std::string below(absl::StripPrefix(cgroup, root));
   while (absl::EndsWith(below, "/")) below.pop_back();
-  std::vector<RunningProcess> processes = RunningProcesses();
-  std::sort(processes.begin(), processes.end(),
-            [](const RunningProcess& a, const RunningProcess& b) {
-              return a.tgid > b.tgid;
-            });
-  for (const RunningProcess& process : processes) {
-    if (!IsInCgroup(process.tgid, below)) continue;
+  std::vector<uint32_t> tgids = RunningTgids();
+  std::sort(tgids.begin(), tgids.end(), std::greater<uint32_t>());
+  for (const uint32_t tgid : tgids) {
+    if (!IsInCgroup(tgid, below)) continue;
     UniqueFd pidfd(
-        static_cast<int>(syscall(SYS_pidfd_open, process.tgid, 0)));
-    const std::string base = absl::StrCat("/proc/", process.tgid, "/fd");
+        static_cast<int>(syscall(SYS_pidfd_open, tgid, 0)));
+    const std::string base = absl::StrCat("/proc/", tgid, "/fd");
     DIR* dir = pidfd.ok() ? opendir(base.c_str()) : nullptr;
     if (dir == nullptr) continue;
     while (dirent* entry = readdir(dir)) {
@@ -425,7 +434,7 @@ void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
         continue;
       }
       OpenSocket found;
-      found.tgid = process.tgid;
+      found.tgid = tgid;
       found.fd = UniqueFd(
           static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), number, 0)));
       int domain = 0;
