@@ -68,20 +68,15 @@ void AddUp(uint64_t value, std::vector<Family>* families) {
   up.MoveTo(families);
 }
 
-void AddServices(const std::vector<Sample>& samples,
-                 std::vector<Family>* families) {
-  Builder sent("magma_bytes_sent_total",
-               "Payload bytes that services sent, by destination service; TCP "
-               "retransmissions not included.",
-               Family::Type::kCounter);
-  Builder received("magma_bytes_received_total",
-                   "Payload bytes that services received, by destination "
-                   "service; TCP retransmissions not included.",
-                   Family::Type::kCounter);
+// The payload of all samples that have labels, in both directions; `labels_of`
+// returns false for those that have none.
+template <typename LabelsOf>
+void AddPayload(const std::vector<Sample>& samples, Builder sent,
+                Builder received, LabelsOf labels_of,
+                std::vector<Family>* families) {
   for (const Sample& sample : samples) {
-    if (sample.kind != Kind::kService) continue;
-    const Labels labels = {{"service_name", ToUtf8(sample.name)},
-                           {"dest_service", ToUtf8(sample.destination)}};
+    Labels labels;
+    if (!labels_of(sample, &labels)) continue;
     sent.Add(labels, sample.tx_payload_bytes);
     received.Add(labels, sample.rx_payload_bytes);
   }
@@ -89,24 +84,47 @@ void AddServices(const std::vector<Sample>& samples,
   received.MoveTo(families);
 }
 
+void AddServices(const std::vector<Sample>& samples,
+                 std::vector<Family>* families) {
+  AddPayload(
+      samples,
+      Builder("magma_bytes_sent_total",
+              "Payload bytes that services sent, by destination service; TCP "
+              "retransmissions not included.",
+              Family::Type::kCounter),
+      Builder("magma_bytes_received_total",
+              "Payload bytes that services received, by destination service; "
+              "TCP retransmissions not included.",
+              Family::Type::kCounter),
+      [](const Sample& sample, Labels* labels) {
+        if (sample.kind != Kind::kService) return false;
+        *labels = {{"service_name", ToUtf8(sample.name)},
+                   {"dest_service", ToUtf8(sample.destination)}};
+        return true;
+      },
+      families);
+}
+
 void AddBinaries(const std::vector<Sample>& samples,
                  std::vector<Family>* families) {
-  Builder sent("linux_bytes_sent_total",
-               "Payload bytes that programs other than services sent, not over "
-               "loopback; TCP retransmissions not included.",
-               Family::Type::kCounter);
-  Builder received("linux_bytes_received_total",
-                   "Payload bytes that programs other than services received, "
-                   "not over loopback; TCP retransmissions not included.",
-                   Family::Type::kCounter);
-  for (const Sample& sample : samples) {
-    if (sample.kind != Kind::kBinary || sample.path != Path::kDirect) continue;
-    const Labels labels = {{"binary_name", ToUtf8(sample.name)}};
-    sent.Add(labels, sample.tx_payload_bytes);
-    received.Add(labels, sample.rx_payload_bytes);
-  }
-  sent.MoveTo(families);
-  received.MoveTo(families);
+  AddPayload(
+      samples,
+      Builder("linux_bytes_sent_total",
+              "Payload bytes that programs other than services sent, not over "
+              "loopback; TCP retransmissions not included.",
+              Family::Type::kCounter),
+      Builder("linux_bytes_received_total",
+              "Payload bytes that programs other than services received, not "
+              "over loopback; TCP retransmissions not included.",
+              Family::Type::kCounter),
+      [](const Sample& sample, Labels* labels) {
+        if (sample.kind != Kind::kBinary || sample.path != Path::kDirect) {
+          return false;
+        }
+        *labels = {{"binary_name", ToUtf8(sample.name)}};
+        return true;
+      },
+      families);
 }
 
 void AddWire(const std::vector<Sample>& samples,
