@@ -4,19 +4,21 @@
 #
 # As root on Debian 12: installs the packages that are missing, builds, makes a
 # gateway and a cloud (two network namespaces, joined by a cable), loads
-# libnetmeter for the gateway, lets three programs of the gateway talk to the
-# cloud, and prints who sent and received how much, in the table of `netmeter`,
-# in a service's /metrics and in the kernel's map. Last comes the proof: what
-# the interface counted, what libnetmeter counted, and the difference.
+# libnetmeter for the gateway, and lets the gateway's programs talk to the
+# cloud: gRPC services in C++ and Python through a proxy (nghttpx), one directly
+# over TLS, curl and a script. Prints who sent and received how much, and to
+# whom, in the table of `netmeter`, in a service's /metrics and in the kernel's
+# map. Then come two proofs: each row against what the program's own connection
+# counted, and the sum of all against the interface.
 #
 #   examples/demo.sh
 #
 # Touches nothing of the host: everything is on a cgroup and a pin directory of
 # its own and is taken away at the end, whatever happens. Takes some seconds,
-# the first time minutes more for packages and build. Exits with 0 if all three
-# programs were found by name and the difference is 0 bytes.
+# the first time minutes more for packages and build. Exits with 0 if all names
+# are right and both proofs show a difference of 0 bytes.
 set -uo pipefail
-usage() { sed -n '3,18s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,22s/^# \{0,1\}//p' "$0"; }
 
 case ${1:-} in
   '') ;;
@@ -29,6 +31,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # A CI machine may set none of these; Bazel wants them.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 LANG=C.UTF-8
 unset LANGUAGE BASH_ENV ENV CDPATH PYTHONPATH PYTHONHOME
+unset http_proxy https_proxy grpc_proxy # gRPC and curl look there for a proxy
 USER=$(id -un 2> /dev/null || echo root)
 export USER LOGNAME=$USER
 if [ -z "${HOME:-}" ]; then HOME=$(getent passwd "$(id -u)" | cut -d: -f6); fi
@@ -132,12 +135,17 @@ service=$bin/examples/gateway_service
 # --- a gateway and a cloud --------------------------------------------------
 title "1. A gateway and a cloud"
 cat << 'END'
-Two network namespaces, joined by a virtual cable. The gateway runs a service
-that embeds libnetmeter, and two ordinary programs.
+Two network namespaces, joined by a virtual cable. The gateway's services call
+the cloud's services by gRPC. Two of them do so through the gateway's proxy, in
+plain text on port 8443; the proxy encrypts, and shares one connection among
+them. One calls the cloud itself, over TLS.
 
-   gateway_service ("subscriberdb") \
-   curl                              > 10.0.0.1 ======= 10.0.0.2  cloud_stub.py
-   python3                          /   uplink
+   subscriberdb, C++    \
+   mobilityd, Python     > :8443 nghttpx \
+   magmad, Python ---------- TLS ---------> 10.0.0.1 ====== 10.0.0.2  cloud_stub.py
+   curl, python3 ------------------------/  uplink
+
+subscriberdb registers with libnetmeter. The others know nothing of it.
 END
 
 # A cgroup for the gateway, where cgroup v2 is mounted: this is what we meter.
@@ -151,8 +159,18 @@ fi
 mkdir "$parent/netmeter-demo.$$" || fail "cannot make a cgroup in $parent"
 cgroup=$parent/netmeter-demo.$$
 
+# For all of the cloud's names; and two services of Magma as they are started
+# there: python3 -m magma.NAME.main
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj '/CN=*.magma.test' \
+  -addext 'subjectAltName=DNS:*.magma.test' -keyout "$work/key" -out "$work/certificate" 2> "$work/openssl" ||
+  { cat "$work/openssl" >&2; fail "cannot make a certificate"; }
+for name in mobilityd magmad; do
+  mkdir -p "$work/magma/$name"
+  cp examples/magma_service.py "$work/magma/$name/main.py" || exit 1
+done
+
 # Namespaces without a name: each ends with the process that holds it.
-start "$work/cloud" unshare --net python3 examples/cloud_stub.py
+start "$work/cloud" unshare --net python3 examples/cloud_stub.py 9000 "$work/certificate" "$work/key"
 cloud=$!
 start "$work/gateway" unshare --net sh -c 'echo ready; exec sleep 600'
 gateway=$!
@@ -191,11 +209,18 @@ end_of_cable() { # PID OWN-NUMBER OTHER-NUMBER
 
 # --- load and make traffic --------------------------------------------------
 title "2. Load, once, as root"
-echo "The kernel now counts what the gateway's processes send and receive."
+cat > "$work/netmeter.yml" << 'END'
+proxy_ports: [8443]  # where services name the cloud service by :authority
+sni_ports: [443]     # where they do by the server name of TLS
+destination_suffixes: [-controller.magma.test]
+END
 loaded=yes
-echo "\$ netmeter-loader load --cgroup $cgroup --pin-dir $pins"
-run 60 "$work/load" "$loader" load --cgroup "$cgroup" --pin-dir "$pins" --group '' --max-series 64
+echo "\$ cat netmeter.yml"
+cat "$work/netmeter.yml"
+echo "\$ netmeter-loader load --config netmeter.yml --cgroup $cgroup --pin-dir $pins"
+run 60 "$work/load" "$loader" load --config "$work/netmeter.yml" --cgroup "$cgroup" --pin-dir "$pins" --group '' --max-series 64
 grep -v ' note: group_access ' "$work/load"
+echo "The kernel now counts what the gateway's processes send and receive."
 
 # What the uplink counted: bytes and packets received, bytes, packets and drops
 # sent.
@@ -207,36 +232,71 @@ interface() {
 gateway_program=(sh -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$cgroup" nsenter --net="/proc/$gateway/ns/net")
 before=$(interface)
 
-start "$work/service" "${gateway_program[@]}" "$service" --name subscriberdb \
-  --pin-dir "$pins" --cloud 10.0.0.2:9000 --upload 20000000 --download 8000000 --datagrams 500
+# The proxy, as Magma's control_proxy. It notes for each request who asked for
+# whom. Its connections shall stay until we have looked: whoever closes one
+# first is left in TIME_WAIT, where packets have no socket any more that they
+# could be counted for.
+# shellcheck disable=SC2016 # for nghttpx
+start "$work/nghttpx" "${gateway_program[@]}" nghttpx --conf=/dev/null --workers=1 \
+  --frontend='127.0.0.1,8443;no-tls' --backend='10.0.0.2,443;;proto=h2;tls;sni=controller.magma.test' \
+  --cacert="$work/certificate" --backend-keep-alive-timeout=1h --backend-read-timeout=1h --frontend-http2-read-timeout=1h \
+  --accesslog-file="$work/requests" --accesslog-format='$remote_port $http_host'
+nghttpx=$!
+for _ in {1..100}; do
+  if nsenter --net="/proc/$gateway/ns/net" ss -Hltn 'sport = 8443' | grep -q .; then break; fi
+  kill -0 $nghttpx 2> /dev/null || { cat "$work/nghttpx" >&2; fail "nghttpx does not start"; }
+  sleep 0.1
+done
+
+start "$work/subscriberdb" "${gateway_program[@]}" "$service" --name subscriberdb --pin-dir "$pins" \
+  --proxy 127.0.0.1:8443 --upload 20000000 --download 8000000 --cloud 10.0.0.2:9000 --datagrams 500
 subscriberdb=$!
-run 30 "$work/curl" "${gateway_program[@]}" curl -sS --max-time 20 --noproxy '*' -o /dev/null -w '%{size_download}' http://10.0.0.2:9000/5000000
-[ "$(cat "$work/curl")" = 5000000 ] || fail "curl got $(cat "$work/curl") bytes of 5000000"
+start "$work/mobilityd" "${gateway_program[@]}" env PYTHONPATH="$work" \
+  python3 -m magma.mobilityd.main 127.0.0.1:8443 state=3000000 streamer=0
+mobilityd=$!
+start "$work/magmad" "${gateway_program[@]}" env PYTHONPATH="$work" \
+  python3 -m magma.magmad.main 10.0.0.2:443 bootstrapper=0 "$work/certificate"
+magmad=$!
+run 30 "$work/curl" "${gateway_program[@]}" curl -sS --max-time 20 --noproxy '*' -o /dev/null \
+  -w '%{size_request} %{size_header} %{size_download}' http://10.0.0.2:9000/5000000
 run 30 "$work/python3" "${gateway_program[@]}" python3 -c '
 import socket
 with socket.create_connection(("10.0.0.2", 9000), 10) as s:
     s.sendall(b"UP 3000000\n" + bytes(3000000))
     assert s.recv(1) == b"", "the cloud has to close first"'
-await 'transfers done' "$work/service" $subscriberdb
+await 'transfers done' "$work/subscriberdb" $subscriberdb
+await 'done' "$work/mobilityd" $mobilityd
+await 'done' "$work/magmad" $magmad
 
-# The last acknowledgements: until the interface has been quiet for a second.
+# The last acknowledgements: until no interface has moved for a second.
 quiet=0 last=''
 for _ in {1..100}; do
-  now=$(interface)
+  now=$(nsenter --net="/proc/$gateway/ns/net" cat /proc/net/dev)
   if [ "$now" = "$last" ]; then quiet=$((quiet + 1)); else quiet=0 last=$now; fi
   [ $quiet -lt 10 ] || break
   sleep 0.1
 done
 [ $quiet -ge 10 ] || fail "the traffic does not end"
+now=$(interface)
 
 # --- what libnetmeter shows -------------------------------------------------
-title "3. Who used the link"
-echo "subscriberdb uploaded 20 MB and downloaded 8 MB by TCP, and exchanged 500 UDP
-datagrams of 1000 bytes; curl downloaded 5 MB; python3 uploaded 3 MB.
-\$ netmeter list --pin-dir $pins"
+title "3. Who used the link, and for whom"
+cat << 'END'
+subscriberdb uploaded 20 MB to the cloud's metricsd, downloaded 8 MB from its
+streamer, and checked in by 500 UDP datagrams of 1000 bytes. mobilityd uploaded 3
+MB to state; it, and magmad from the bootstrapper, downloaded 1 MB each time. curl
+downloaded 5 MB, python3 uploaded 3 MB.
+
+Path proxy is the way from a service to the proxy, direct is the uplink. So what
+went through the proxy is there twice, as the service's with path proxy and as
+nghttpx's with path direct: never add the two.
+END
+echo "\$ netmeter list --pin-dir $pins"
 run 30 "$work/table" "$netmeter" list --pin-dir "$pins"
 cat "$work/table"
 run 30 "$work/list" "$netmeter" list --pin-dir "$pins" --json
+# For the proof: what TCP itself counts for each open connection.
+run 30 "$work/ss" nsenter --net="/proc/$gateway/ns/net" ss -tinpOH
 
 title "4. The service's own /metrics"
 echo "subscriberdb publishes its own share, in payload bytes, for Prometheus (excerpt).
@@ -246,7 +306,8 @@ grep -E '^(netmeter_up|magma_bytes_)' "$work/metrics" || fail "/metrics shows no
 
 title "5. The shared map in the kernel"
 echo "All of this was read from one map, a cell per series and CPU, which the kernel
-alone can write (excerpt: the cells in use, with the names from series).
+alone can write (excerpt: cells in use, with the names from series as they are
+there; the destination as the service said it).
 \$ bpftool map dump pinned $pins/series
 \$ bpftool map dump pinned $pins/counters"
 for map in series counters; do
@@ -256,65 +317,40 @@ python3 - "$work/series" "$work/counters" << 'END' || fail "cannot read the dump
 import json, sys
 
 series, cells = ([e["formatted"] for e in json.load(open(name))] for name in sys.argv[1:])
+pending = 6  # NM_KIND_PENDING: connections before they said whom they are for
 transports = ("other", "tcp", "udp", "sctp", "icmp")
 ids = ("service", "destination", "transport", "path")
 names = {tuple(e["key"][i] for i in ids): e["value"] for e in series}
 lines = []
 for cell in cells:
     key, value = cell["key"], cell["value"]
-    if value["tx_bytes"] or value["rx_bytes"]:
+    if (value["tx_bytes"] or value["rx_bytes"]) and value["kind"] != pending:
         name = names[tuple(value[i] for i in ids)]
         who = f'{name["service_name"]} {name["destination_name"]}'.strip()
-        lines.append(f'counters[{key}]'.ljust(14) + who.ljust(23) + f'{transports[value["transport"]]}  ' + "  ".join(
+        lines.append(f'counters[{key}]'.ljust(14) + who.ljust(46) + f'{transports[value["transport"]]}  ' + "  ".join(
             f"{field} {value[field]:<9}" for field in ("tx_bytes", "rx_bytes", "tx_packets")))
 print("\n".join(lines[:10] + [f"... and {len(lines) - 10} more"] * (len(lines) > 10)))
 END
 
-# --- the proof --------------------------------------------------------------
-title "6. The proof"
+# --- the proofs -------------------------------------------------------------
+title "6. The proof, row by row"
 cat << 'END'
-Every byte of the uplink is in one of the series above: what the interface
-counted, less its 14-byte Ethernet header a packet, is what libnetmeter counted.
+netmeter, beside what others counted: TCP itself for each connection that is
+still open (ss -ti), curl for its own (curl -w), and python3's upload and the
+datagrams as they were written. Payload to the byte; and packets, handshakes
+included.
+END
+python3 examples/demo_proof.py rows "$work/list" "$work/ss" "$work/requests" "$work/curl" \
+  $subscriberdb $mobilityd $magmad || fail "the proof failed"
+
+title "7. The proof, over all"
+cat << 'END'
+Every byte of the uplink is in one of the rows with path direct: what the
+interface counted, less its 14-byte Ethernet header a packet, is what libnetmeter
+counted.
 END
 # shellcheck disable=SC2086 # five words each
-python3 - "$work/list" $before $now << 'END' || fail "the proof failed"
-import json, sys
-
-series = json.load(open(sys.argv[1]))
-before, after = [int(n) for n in sys.argv[2:7]], [int(n) for n in sys.argv[7:]]
-rx_bytes, rx_packets, tx_bytes, tx_packets, dropped = (a - b for a, b in zip(after, before))
-
-def total(field):
-    return sum(s[field] for s in series if s["path"] == "direct")
-
-rows = [
-    ("interface, packets", tx_packets, rx_packets),
-    ("libnetmeter, packets", total("tx_packets"), total("rx_packets")),
-    ("interface, bytes", tx_bytes, rx_bytes),
-    ("less 14 bytes a packet", tx_bytes - 14 * tx_packets, rx_bytes - 14 * rx_packets),
-    ("libnetmeter, bytes", total("tx_bytes"), total("rx_bytes")),
-    ("difference, bytes", total("tx_bytes") - tx_bytes + 14 * tx_packets,
-     total("rx_bytes") - rx_bytes + 14 * rx_packets),
-]
-print(f'{"":24}{"sent":>14}{"received":>14}')
-for name, sent, received in rows:
-    print(f"{name:24}{sent:>14,}{received:>14,}")
-
-errors = []
-names = {(s["kind"], s["name"]) for s in series}
-for expected in ("service", "subscriberdb"), ("binary", "curl"), ("binary", "python3"):
-    if expected not in names:
-        errors.append("%s %s is missing in the table" % expected)
-if rows[0][1:] != rows[1][1:] or rows[-1][1:] != (0, 0):
-    errors.append("interface and libnetmeter differ")
-if dropped:
-    errors.append(f"the interface dropped {dropped} packets, which libnetmeter has counted; is this machine overloaded?")
-if min(tx_bytes, rx_bytes) < 10_000_000:
-    errors.append("there was too little traffic")
-for error in errors:
-    print("demo.sh:", error, file=sys.stderr)
-sys.exit(bool(errors))
-END
+python3 examples/demo_proof.py sum "$work/list" $before $now || fail "the proof failed"
 
 echo
 echo "The difference is 0 bytes. Unloading and cleaning up."

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A gateway service in small: uploads to the cloud, downloads from it, reports
-// by UDP, then publishes what that cost on its own /metrics until SIGTERM.
+// A gateway service in small: calls cloud services by gRPC through the
+// gateway's proxy, checks in by UDP, then publishes what that cost on its own
+// /metrics until SIGTERM.
 //
-//   gateway_service --cloud 10.0.0.2:9000
+//   gateway_service --proxy 127.0.0.1:8443 --cloud 10.0.0.2:9000
 //   curl http://127.0.0.1:9091/metrics
 //
 // What libnetmeter needs of a service is in main(): Meter::Open() with a name,
-// and one collectable for the Exposer that the service has anyway. Without a
-// loaded meter the service works all the same, and netmeter_up is 0.
+// and one collectable for the Exposer that the service has anyway. The calls
+// need nothing: the kernel reads in their :authority which cloud service they
+// are for. The datagrams say nothing of the kind, so their socket has a tag.
+// Without a loaded meter the service works all the same, and netmeter_up is 0.
 //
 // The other end is cloud_stub.py; demo.sh starts both.
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
@@ -22,9 +27,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -36,94 +43,87 @@
 
 namespace {
 
-constexpr int kTimeoutSeconds = 10;  // of each read and write
+constexpr int kTimeoutSeconds = 10;  // of each call, read and write
+constexpr uint64_t kMessageBytes = 1000000;
 
-// A socket that is connected to the cloud, and named after the cloud service
-// that it talks to.
-class Connection {
+// A cloud service, reached through the proxy: a channel of its own, on which
+// every request asks for SERVICE-controller.magma.test.
+class CloudService {
  public:
-  Connection(int type, const sockaddr_in& cloud, const std::string& destination)
-      : fd_(socket(AF_INET, type | SOCK_CLOEXEC, 0)) {
-    const timeval timeout = {kTimeoutSeconds, 0};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-    setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-    // Before connect(), so that the handshake is counted there, too. No matter
-    // if it fails: the traffic is counted without a destination then.
-    netmeter::TagSocket(fd_, destination).IgnoreError();
-    errno = 0;
-    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&cloud),
-                         sizeof(cloud)) == 0;
-  }
-  ~Connection() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  CloudService(const std::string& proxy, const std::string& service)
+      : stub_(grpc::CreateCustomChannel(
+            proxy, grpc::InsecureChannelCredentials(), Arguments(service))) {}
 
-  bool connected() const { return connected_; }
-
-  bool Send(const char* data, size_t size) {
-    while (size > 0) {
-      const ssize_t sent = send(fd_, data, size, MSG_NOSIGNAL);
-      if (sent <= 0) return false;
-      data += sent;
-      size -= static_cast<size_t>(sent);
+  // Sends so many bytes. No code is generated for what the cloud does with
+  // them: that is not the point here.
+  grpc::Status Upload(uint64_t bytes) {
+    grpc::Status status;
+    for (; status.ok() && bytes > 0; bytes -= std::min(bytes, kMessageBytes)) {
+      status = Call("/cloud.Stub/Upload",
+                    std::string(std::min(bytes, kMessageBytes), 'u'), 0);
     }
-    return true;
+    return status;
   }
 
-  // One read: how many bytes, 0 at the end of the stream, -1 for an error.
-  ssize_t Receive() { return recv(fd_, buffer_, sizeof(buffer_), 0); }
+  // Asks for so many bytes.
+  grpc::Status Download(uint64_t bytes) {
+    grpc::Status status;
+    for (; status.ok() && bytes > 0; bytes -= std::min(bytes, kMessageBytes)) {
+      const uint64_t size = std::min(bytes, kMessageBytes);
+      status = Call("/cloud.Stub/Download", std::to_string(size), size);
+    }
+    return status;
+  }
 
  private:
-  const int fd_;
-  bool connected_ = false;
-  char buffer_[64 * 1024];
+  static grpc::ChannelArguments Arguments(const std::string& service) {
+    grpc::ChannelArguments arguments;
+    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY,
+                        service + "-controller.magma.test");
+    return arguments;
+  }
+
+  grpc::Status Call(const std::string& method, const std::string& message,
+                    uint64_t answer_bytes) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::seconds(kTimeoutSeconds));
+    const grpc::Slice slice(message);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer answer;
+    std::promise<grpc::Status> done;
+    stub_.UnaryCall(&context, method, {}, &request, &answer,
+                    [&](grpc::Status status) { done.set_value(status); });
+    const grpc::Status status = done.get_future().get();
+    if (status.ok() && answer.Length() != answer_bytes) {
+      return grpc::Status(grpc::StatusCode::INTERNAL,
+                          std::to_string(answer.Length()) + " bytes came");
+    }
+    return status;
+  }
+
+  grpc::GenericStub stub_;
 };
 
-// The three transfers wait until the cloud has closed, or answered: whoever
-// closes a TCP connection first leaves it in TIME_WAIT, where packets have no
-// socket any more that they could be counted for.
-
-bool Upload(const sockaddr_in& cloud, uint64_t bytes) {
-  Connection connection(SOCK_STREAM, cloud, "metricsd");
-  const std::string header = "UP " + std::to_string(bytes) + "\n";
-  const std::string block(64 * 1024, 'u');
-  if (!connection.connected()) return false;
-  if (!connection.Send(header.data(), header.size())) return false;
-  while (bytes > 0) {
-    const size_t size = std::min<uint64_t>(bytes, block.size());
-    if (!connection.Send(block.data(), size)) return false;
-    bytes -= size;
-  }
-  return connection.Receive() == 0;
-}
-
-bool Download(const sockaddr_in& cloud, uint64_t bytes) {
-  Connection connection(SOCK_STREAM, cloud, "streamer");
-  const std::string header = "DOWN " + std::to_string(bytes) + "\n";
-  if (!connection.connected()) return false;
-  if (!connection.Send(header.data(), header.size())) return false;
-  ssize_t size;
-  while ((size = connection.Receive()) > 0) {
-    if (static_cast<uint64_t>(size) > bytes) return false;
-    bytes -= static_cast<uint64_t>(size);
-  }
-  return size == 0 && bytes == 0;
-}
-
 // Datagrams of 1000 bytes, each of which the cloud sends back.
-bool Report(const sockaddr_in& cloud, int datagrams) {
-  Connection connection(SOCK_DGRAM, cloud, "checkin");
-  const std::string datagram(1000, 'd');
-  if (!connection.connected()) return false;
-  for (; datagrams > 0; --datagrams) {
-    if (!connection.Send(datagram.data(), datagram.size())) return false;
-    if (connection.Receive() != static_cast<ssize_t>(datagram.size())) {
-      return false;
-    }
+bool CheckIn(const sockaddr_in& cloud, int datagrams) {
+  char datagram[1000] = {};
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const timeval timeout = {kTimeoutSeconds, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  // No matter if it fails: the traffic is counted without a destination then.
+  netmeter::TagSocket(fd, "checkin").IgnoreError();
+  errno = 0;
+  bool good = connect(fd, reinterpret_cast<const sockaddr*>(&cloud),
+                      sizeof(cloud)) == 0;
+  for (; good && datagrams > 0; --datagrams) {
+    good = send(fd, datagram, sizeof(datagram), 0) == sizeof(datagram) &&
+           recv(fd, datagram, sizeof(datagram), 0) == sizeof(datagram);
   }
-  return true;
+  const int saved = errno;
+  if (fd >= 0) close(fd);
+  errno = saved;
+  return good;
 }
 
 bool ParseAddress(const std::string& text, sockaddr_in* address) {
@@ -138,10 +138,6 @@ bool ParseAddress(const std::string& text, sockaddr_in* address) {
                    &address->sin_addr) == 1;
 }
 
-std::string Reason() {
-  return errno != 0 ? strerror(errno) : "not what the cloud should answer";
-}
-
 int Fail(const std::string& what) {
   std::cerr << "gateway_service: " << what << "\n";
   return 1;
@@ -153,7 +149,7 @@ int main(int argc, char** argv) {
   netmeter::MeterOptions options;
   options.service = "subscriberdb";
   options.wait_for_loader = true;
-  std::string cloud_text;
+  std::string proxy, cloud_text;
   std::string listen = "127.0.0.1:9091";
   uint64_t upload = 1000000;
   uint64_t download = 1000000;
@@ -165,9 +161,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--cloud", cloud_text, "Where cloud_stub.py listens, IP:PORT")
       ->required();
-  app.add_option("--upload", upload, "Bytes to send by TCP")
+  app.add_option("--proxy", proxy,
+                 "The proxy to the cloud's gRPC services, IP:PORT; no calls "
+                 "without");
+  app.add_option("--upload", upload, "Bytes to send to the cloud's metricsd")
       ->capture_default_str();
-  app.add_option("--download", download, "Bytes to receive by TCP")
+  app.add_option("--download", download,
+                 "Bytes to receive from the cloud's streamer")
       ->capture_default_str();
   app.add_option("--datagrams", datagrams, "UDP datagrams to send")
       ->capture_default_str();
@@ -180,7 +180,7 @@ int main(int argc, char** argv) {
   sockaddr_in cloud;
   if (!ParseAddress(cloud_text, &cloud)) return Fail("--cloud is no IP:PORT");
 
-  // For sigwait() below; the Exposer's threads inherit it.
+  // For sigwait() below; all other threads inherit it.
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGINT);
@@ -199,9 +199,16 @@ int main(int argc, char** argv) {
     return Fail("cannot listen on " + listen + ": " + error.what());
   }
 
-  if (!Upload(cloud, upload)) return Fail("upload: " + Reason());
-  if (!Download(cloud, download)) return Fail("download: " + Reason());
-  if (!Report(cloud, datagrams)) return Fail("datagrams: " + Reason());
+  CloudService metricsd(proxy, "metricsd"), streamer(proxy, "streamer");
+  if (!proxy.empty()) {
+    grpc::Status status = metricsd.Upload(upload);
+    if (!status.ok()) return Fail("metricsd: " + status.error_message());
+    status = streamer.Download(download);
+    if (!status.ok()) return Fail("streamer: " + status.error_message());
+  }
+  if (!CheckIn(cloud, datagrams)) {
+    return Fail(std::string("check in: ") + strerror(errno));
+  }
   std::cout << "transfers done, metrics on http://" << listen << "/metrics"
             << std::endl;
 

@@ -19,6 +19,7 @@ BUILD_PACKAGES=(
   libgtest-dev libgmock-dev
   # running the programs and the demo
   iproute2 iputils-ping ethtool curl procps kmod util-linux
+  nghttp2-proxy openssl python3-grpcio
 )
 TEST_PACKAGES=(
   # the kernels of test/kernels
@@ -26,9 +27,9 @@ TEST_PACKAGES=(
   debian-archive-keyring
   # second opinions: Prometheus and promtool, a client as magmad, a sniffer,
   # system call counts
-  prometheus python3-grpcio python3-protobuf tcpdump strace
-  # real clients and a real proxy; Python's from PyPI
-  nghttp2-proxy golang-go openssl iptables python3-venv python3-pip libclang-rt-14-dev
+  prometheus python3-protobuf tcpdump strace
+  # real clients; Python's from PyPI
+  golang-go iptables python3-venv python3-pip libclang-rt-14-dev
 )
 
 die() { echo "install_packages.sh: $*" >&2; exit 1; }
@@ -82,17 +83,20 @@ echo "installing ${#missing[@]} packages: ${missing[*]}"
 thrice "${apt[@]}" -o APT::Update::Error-Mode=any update ||
   echo "install_packages.sh: apt-get update failed (above); going on with the lists that are there" >&2
 
-# prometheus (wanted for promtool) starts a server and enables it for the next
-# boot. Debian's way to prevent the first is policy-rc.d; the second is undone.
+# prometheus (wanted for promtool) and nghttp2-proxy start a server and enable
+# it for the next boot. Debian's way to prevent the first is policy-rc.d; the
+# second is undone.
 if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\n%s\nexit 101\n' "$mark" > "$policy"
   chmod 755 "$policy"
 fi
 thrice "${apt[@]}" --no-install-recommends install "${missing[@]}" ||
   die "apt-get install failed three times (above: its last lines)"
-if [[ " ${missing[*]} " == *" prometheus "* ]]; then
+for pair in prometheus:prometheus nghttp2-proxy:nghttpx; do
+  [[ " ${missing[*]} " == *" ${pair%:*} "* ]] || continue
+  server=${pair#*:}
   if command -v systemctl > /dev/null; then
-    systemctl -q disable --now prometheus.service > /dev/null 2>&1 || systemctl -q disable prometheus.service > /dev/null 2>&1 || true
+    systemctl -q disable --now "$server.service" > /dev/null 2>&1 || systemctl -q disable "$server.service" > /dev/null 2>&1 || true
   fi
-  if command -v update-rc.d > /dev/null; then update-rc.d prometheus disable > /dev/null 2>&1 || true; fi
-fi
+  if command -v update-rc.d > /dev/null; then update-rc.d "$server" disable > /dev/null 2>&1 || true; fi
+done
