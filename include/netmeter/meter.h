@@ -16,7 +16,8 @@
 // Threads: every method of Meter may be called from any thread at any time. A
 // forked child may go on with a Meter that no other thread was just calling.
 // The library never throws, aborts, prints, forks, starts a thread or installs
-// a process-wide hook.
+// a process-wide hook. Where it finds no memory, every function here answers
+// ResourceExhausted.
 
 #ifndef NETMETER_METER_H_
 #define NETMETER_METER_H_

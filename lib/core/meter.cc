@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/control.h"
+#include "lib/core/no_throw.h"
 #include "lib/core/series_reader.h"
 #include "lib/core/shared_maps.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 using internal::SeriesReader;
 using internal::SharedMaps;
+using internal::WithoutThrowing;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kRetryInterval(1);
@@ -130,6 +132,16 @@ class Meter::Impl {
     return source_;
   }
 
+  // What `read` makes of the source.
+  template <typename Result, typename Function>
+  absl::StatusOr<Result> Read(const Function& read) {
+    return WithoutThrowing([&]() -> absl::StatusOr<Result> {
+      const auto source = Current();
+      if (!source.ok()) return source.status();
+      return read(&(*source)->reader);
+    });
+  }
+
   absl::StatusOr<std::string> service() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (service_.empty()) {
@@ -143,6 +155,7 @@ class Meter::Impl {
  private:
   // Sets source_, or open_error_ and when to look again.
   absl::Status Reopen(std::chrono::milliseconds patience) {
+    open_error_ = internal::OutOfMemory();  // unless we come to the end
     absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
         SharedMaps::Open(options_.pin_dir, patience);
     next_open_ = Clock::now() + kRetryInterval;
@@ -150,9 +163,9 @@ class Meter::Impl {
       maps = absl::NotFoundError(
           absl::StrCat("no meter at ", options_.pin_dir, " (it was unloaded)"));
     }
-    open_error_ = maps.status();
-    if (!maps.ok()) return open_error_;
+    if (!maps.ok()) return open_error_ = maps.status();
     source_ = std::make_shared<Source>(*std::move(maps));
+    open_error_ = absl::OkStatus();
     // Another meter may know nothing of this process.
     registered_ = false;
     next_registration_ = Clock::time_point::min();
@@ -183,58 +196,61 @@ Meter::~Meter() = default;
 
 absl::StatusOr<std::unique_ptr<Meter>> Meter::Open(
     const MeterOptions& options) {
-  if (options.pin_dir.empty()) {
-    return absl::InvalidArgumentError("MeterOptions.pin_dir is empty");
-  }
-  if (!options.service.empty()) {
-    const absl::Status valid =
-        internal::CheckName("service name", options.service);
-    if (!valid.ok()) return valid;
-  }
-  std::unique_ptr<Impl> impl(new Impl(options));
-  absl::Status status = impl->Open();
-  if (status.ok() && !options.service.empty()) {
-    status = impl->Register(options.service);
-  }
-  if (!status.ok()) return status;
-  return std::unique_ptr<Meter>(new Meter(std::move(impl)));
+  return WithoutThrowing([&]() -> absl::StatusOr<std::unique_ptr<Meter>> {
+    if (options.pin_dir.empty()) {
+      return absl::InvalidArgumentError("MeterOptions.pin_dir is empty");
+    }
+    if (!options.service.empty()) {
+      const absl::Status valid =
+          internal::CheckName("service name", options.service);
+      if (!valid.ok()) return valid;
+    }
+    std::unique_ptr<Impl> impl(new Impl(options));
+    absl::Status status = impl->Open();
+    if (status.ok() && !options.service.empty()) {
+      status = impl->Register(options.service);
+    }
+    if (!status.ok()) return status;
+    return std::unique_ptr<Meter>(new Meter(std::move(impl)));
+  });
 }
 
 absl::Status Meter::Register(absl::string_view service) {
-  return impl_->Register(service);
+  return WithoutThrowing([&] { return impl_->Register(service); });
 }
 
 absl::StatusOr<std::vector<Sample>> Meter::ReadService() const {
-  const absl::StatusOr<std::string> service = impl_->service();
+  const absl::StatusOr<std::string> service =
+      WithoutThrowing([&] { return impl_->service(); });
   if (!service.ok()) return service.status();
   return ReadService(*service);
 }
 
 absl::StatusOr<std::vector<Sample>> Meter::ReadService(
     absl::string_view service) const {
-  const auto source = impl_->Current();
-  if (!source.ok()) return source.status();
-  return (*source)->reader.ReadService(service);
+  return impl_->Read<std::vector<Sample>>([&](SeriesReader* reader) {
+    return reader->ReadService(service);
+  });
 }
 
 absl::StatusOr<std::vector<Sample>> Meter::ReadHost() const {
-  const auto source = impl_->Current();
-  if (!source.ok()) return source.status();
-  return (*source)->reader.ReadAll();
+  return impl_->Read<std::vector<Sample>>(
+      [](SeriesReader* reader) { return reader->ReadAll(); });
 }
 
 absl::StatusOr<Health> Meter::ReadHealth() const {
-  const auto source = impl_->Current();
-  if (!source.ok()) return source.status();
-  return (*source)->reader.ReadHealth();
+  return impl_->Read<Health>(
+      [](SeriesReader* reader) { return reader->ReadHealth(); });
 }
 
 absl::Status TagSocket(int fd, absl::string_view destination) {
-  return internal::TagDescriptor(fd, destination);
+  return WithoutThrowing(
+      [&] { return internal::TagDescriptor(fd, destination); });
 }
 
 absl::Status SetSocketService(int fd, absl::string_view service) {
-  return internal::NameServiceOfDescriptor(fd, service);
+  return WithoutThrowing(
+      [&] { return internal::NameServiceOfDescriptor(fd, service); });
 }
 
 }  // namespace netmeter

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/core/failing_new.h"
 #include "lib/core/fake_meter.h"
 #include "lib/core/shared_maps.h"
 #include "netmeter/meter.h"
@@ -422,6 +423,84 @@ TEST_F(MeterRootTest, DescriptorsAreTakenFromTheSocketWhereNothingIsPinned) {
   std::thread server = Serve(*fake, 1);
   EXPECT_EQ(ReadSent(), "300");
   server.join();
+}
+
+// The header said that the library never throws, and std::bad_alloc went
+// through all of it.
+TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
+  const auto fake = MakeMeter();
+  ASSERT_EQ(fake->Pin(pin_dir_), "");
+  const auto exhausted = [](const absl::Status& status) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  };
+  const MeterOptions options = Options();
+  for (const bool and_after : {false, true}) {
+    std::unique_ptr<Meter> meter;
+    int opening = 0;
+    for (; meter == nullptr; ++opening) {
+      FailNew fail(opening, and_after);
+      auto opened = Meter::Open(options);
+      if (fail.Failed()) {
+        if (!opened.ok()) exhausted(opened.status());
+      } else {
+        ASSERT_TRUE(opened.ok()) << opened.status();
+        meter = *std::move(opened);
+      }
+    }
+    EXPECT_GT(opening, 5);
+    // The first read of all learns what there is: that may fail anywhere.
+    int reading = 0;
+    for (bool failed = true; failed; ++reading) {
+      auto fresh = Meter::Open(options);
+      ASSERT_TRUE(fresh.ok()) << fresh.status();
+      {
+        FailNew fail(reading, and_after);
+        const auto samples = (*fresh)->ReadService("mme");
+        failed = fail.Failed();
+        if (failed) exhausted(samples.status());
+      }
+      ExpectSent(**fresh, 300);
+      const auto all = (*fresh)->ReadHost();
+      ASSERT_TRUE(all.ok()) << all.status();
+      EXPECT_THAT(*all, SizeIs(1));
+    }
+    EXPECT_GT(reading, 5);
+    const std::string long_name(64, 'x');
+    const std::function<absl::Status()> calls[] = {
+        [&] { return meter->ReadHost().status(); },
+        [&] { return meter->ReadHealth().status(); },
+        [&] { return meter->Register(long_name); },
+        [&] { return TagSocket(-1, "x"); },
+        [&] { return SetSocketService(-1, "x"); },
+    };
+    for (const auto& call : calls) {
+      for (int n = 0;; ++n) {
+        FailNew fail(n, and_after);
+        const absl::Status status = call();
+        if (!fail.Failed()) break;
+        exhausted(status);
+      }
+    }
+    ExpectSent(*meter, 300);
+  }
+  // A meter that is replaced while there is no memory is found later.
+  for (const bool wait : {false, true}) {
+    const auto old_meter = MakeMeter();
+    ASSERT_EQ(old_meter->Pin(pin_dir_), "");
+    const auto meter = Meter::Open(Options(wait));
+    ASSERT_TRUE(meter.ok()) << meter.status();
+    ExpectSent(**meter, 300);
+    const auto new_meter = MakeMeter();
+    ASSERT_EQ(new_meter->Pin(pin_dir_), "");
+    old_meter->info()->retired = 1;
+    {
+      FailNew fail(3, true);
+      EXPECT_FALSE((*meter)->ReadHost().ok());
+      EXPECT_TRUE(fail.Failed());
+    }
+    sleep(1);  // how often it looks
+    ExpectSent(**meter, 300);
+  }
 }
 
 // A registration that no program answers.

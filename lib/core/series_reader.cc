@@ -145,6 +145,20 @@ bool SeriesReader::Learn(uint32_t slot) {
 }
 
 void SeriesReader::Update() {
+  try {
+    Learn();
+  } catch (...) {
+    // No memory, and what was learned is half learned: all of it again, then.
+    next_slot_ = 1;
+    unknown_.clear();
+    series_.clear();
+    by_key_.clear();
+    by_service_.clear();
+    throw;
+  }
+}
+
+void SeriesReader::Learn() {
   unknown_.erase(std::remove_if(unknown_.begin(), unknown_.end(),
                                 [this](uint32_t slot) { return Learn(slot); }),
                  unknown_.end());

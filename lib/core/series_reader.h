@@ -6,6 +6,8 @@
 //   SeriesReader reader(view);
 //   for (const Sample& s : reader.ReadAll()) ...
 //
+// Throws std::bad_alloc where there is no memory, and can go on then.
+//
 // Threads: every method may be called from any thread at any time.
 
 #ifndef NETMETER_LIB_CORE_SERIES_READER_H_
@@ -64,6 +66,7 @@ class SeriesReader {
   bool DecodeName(uint32_t id, std::string* name) const;
   bool DecodeIdentity(uint32_t slot, Sample* identity) const;
   bool Learn(uint32_t slot);
+  void Learn();
   void Update();
   Sample Sum(const Series& series) const;
 
