@@ -138,7 +138,8 @@ class Meter {
   // processes it forks, are counted under `service`. Ends at exec. Sockets
   // that are open already keep their name. Three system calls (socket,
   // setsockopt, close; see setsockopt(2)), no privilege needed. A second call
-  // renames.
+  // renames. While netmeter-loader grows the tables, names that are new are
+  // refused, usually for some 30 ms: this waits for it, up to 1 second.
   //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
   //   NotFound          no meter is loaded for this process's cgroup
   //   PermissionDenied  the meter refused: its tables are full
@@ -172,7 +173,8 @@ class Meter {
 // Names the destination of the traffic of one socket, in front of every rule:
 // TagSocket(fd, "streamer"). Takes effect with the socket's next packet; only
 // for sockets of services. One system call. Errors as Meter::Register, and
-// InvalidArgument where fd is no socket. Needs no Meter.
+// InvalidArgument where fd is no socket; never waits, so that while the tables
+// grow it may be PermissionDenied for a moment. Needs no Meter.
 absl::Status TagSocket(int fd, absl::string_view destination);
 
 // Counts one socket under another service than its process: for several

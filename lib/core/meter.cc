@@ -4,6 +4,7 @@
 #include <chrono>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,16 @@ constexpr std::chrono::seconds kRetryInterval(1);
 // With wait_for_loader a read looks again and again: it does not wait long for
 // a `netmeter-loader serve-fds` that hangs, as its caller has others to serve.
 constexpr std::chrono::milliseconds kShortPatience(100);
+
+// While the loader grows the tables, the kernel refuses names that are new: for
+// some 30 ms with tables of the default sizes, 150 ms with the largest.
+// Each try counts as names_full: fewer and fewer of them.
+constexpr std::chrono::milliseconds kRefusalTimeout(1000);
+constexpr std::chrono::milliseconds kFirstRefusalPause(5);
+
+// For some microseconds then the pins are of two meters.
+constexpr int kOpenAttempts = 10;
+constexpr std::chrono::milliseconds kOpenPause(2);
 
 // One meter of the kernel, opened.
 struct Source {
@@ -91,13 +102,22 @@ class Meter::Impl {
   absl::Status Register(absl::string_view service) {
     const absl::Status valid = internal::CheckName("service name", service);
     if (!valid.ok()) return valid;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const absl::Status status = internal::RegisterProcess(service);
-    if (!status.ok() && !options_.wait_for_loader) return status;
-    service_ = std::string(service);
-    registered_ = status.ok();
-    next_registration_ = Clock::now() + kRetryInterval;
-    return absl::OkStatus();
+    const Clock::time_point deadline = Clock::now() + kRefusalTimeout;
+    for (auto pause = kFirstRefusalPause;; pause *= 2) {
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const absl::Status status = internal::RegisterProcess(service);
+        if (!absl::IsPermissionDenied(status) || NamesAreFull() ||
+            Clock::now() >= deadline) {
+          if (!status.ok() && !options_.wait_for_loader) return status;
+          service_ = std::string(service);
+          registered_ = status.ok();
+          next_registration_ = Clock::now() + kRetryInterval;
+          return absl::OkStatus();
+        }
+      }
+      std::this_thread::sleep_for(pause);
+    }
   }
 
   // The source to read from: usually the one we have, by one load.
@@ -156,13 +176,18 @@ class Meter::Impl {
   // Sets source_, or open_error_ and when to look again.
   absl::Status Reopen(std::chrono::milliseconds patience) {
     open_error_ = internal::OutOfMemory();  // unless we come to the end
-    absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
-        SharedMaps::Open(options_.pin_dir, patience);
-    next_open_ = Clock::now() + kRetryInterval;
-    if (maps.ok() && (*maps)->retired()) {
-      maps = absl::NotFoundError(
-          absl::StrCat("no meter at ", options_.pin_dir, " (it was unloaded)"));
+    absl::StatusOr<std::shared_ptr<const SharedMaps>> maps;
+    for (int i = 0; i < kOpenAttempts; ++i) {
+      if (i != 0) std::this_thread::sleep_for(kOpenPause);
+      maps = SharedMaps::Open(options_.pin_dir, patience);
+      if (maps.ok() && (*maps)->retired()) {
+        maps = absl::NotFoundError(absl::StrCat(
+            "no meter at ", options_.pin_dir, " (it was unloaded)"));
+      } else if (!absl::IsFailedPrecondition(maps.status())) {
+        break;
+      }
     }
+    next_open_ = Clock::now() + kRetryInterval;
     if (!maps.ok()) return open_error_ = maps.status();
     source_ = std::make_shared<Source>(*std::move(maps));
     open_error_ = absl::OkStatus();
@@ -170,6 +195,13 @@ class Meter::Impl {
     registered_ = false;
     next_registration_ = Clock::time_point::min();
     return absl::OkStatus();
+  }
+
+  // Of the meter that we read; others cannot be asked.
+  bool NamesAreFull() const {
+    if (source_ == nullptr || source_->maps->retired()) return false;
+    const Health health = source_->reader.ReadHealth();
+    return uint64_t{health.names} + NM_NAME_FIRST >= health.max_names;
   }
 
   void RegisterIfDue() {

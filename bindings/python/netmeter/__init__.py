@@ -314,7 +314,9 @@ class Meter:
         Ends at exec. A second call renames. The name is that of the process,
         not of this Meter: closing it changes nothing.
 
-        Three system calls; no privilege needed.
+        Three system calls; no privilege needed. While netmeter-loader grows the
+        tables, names that are new are refused, usually for some 30 ms: this
+        waits for it, up to 1 second.
 
         Raises, with wait_for_loader only the first one: the name is then kept
         and registered when the meter appears.
@@ -430,7 +432,8 @@ def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
     Raises:
       InvalidArgumentError   not a valid name, or not an (open) socket
       NotFoundError          no meter is loaded for this process's cgroup
-      PermissionDeniedError  the meter refused: its tables are full
+      PermissionDeniedError  the meter refused: its tables are full, or grow
+                             at this moment
     """
     _netmeter.tag_socket(_descriptor_of("tag the socket", socket), _to_bytes(name))
 
