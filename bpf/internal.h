@@ -140,6 +140,8 @@ NM_STATIC_ASSERT(sizeof(struct nm_held) == 7 * 8);
 #define NM_OWNER_CLOSED 2   /* it has ended: no entry any more */
 #define NM_OWNER_CONNECTED 4 /* a TCP connection that this host opened */
 #define NM_OWNER_NAMED 8     /* its destination is as known as it will be */
+#define NM_OWNER_ESTABLISHED 16 /* a TCP connection whose handshake is done */
+#define NM_OWNER_COUNTED 32  /* ... and that is counted as such */
 
 /* Value of `owners`, the socket storage: whose socket it is. */
 struct nm_owner {

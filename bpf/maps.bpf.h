@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Every map. The first four are what readers see: mmapable, frozen by the
+ * Every map. The first five are what readers see: mmapable, frozen by the
  * loader, written by the programs alone. Sizes are set by the loader.
  */
 #ifndef NETMETER_BPF_MAPS_BPF_H_
@@ -17,6 +17,16 @@ struct {
   __type(key, __u32);
   __type(value, struct nm_cell);
 } nm_counters SEC(".maps");
+
+/* slot -> the connections of one TCP series. Written by nm_sockops, and by
+ * nm_egress where the series of a connection is known late. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_tcp);
+} nm_tcp SEC(".maps");
 
 /* id -> name. Written once per id, before the id is used anywhere. Full: the
  * process is counted as overflow. */
@@ -157,6 +167,15 @@ struct {
   __type(key, __u32);
   __type(value, struct nm_cell);
 } nm_old_counters SEC(".maps");
+
+/* ... and its connections. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_tcp);
+} nm_old_tcp SEC(".maps");
 
 /* Cells of nm_old_counters that were added to nm_counters: a load that was
  * killed half-way is finished by the next one, and adds nothing twice. */

@@ -102,6 +102,10 @@ static __always_inline struct nm_cell *cell_of_slot(__u32 slot) {
   return bpf_map_lookup_elem(&nm_counters, &index);
 }
 
+static __always_inline struct nm_tcp *tcp_of_slot(__u32 slot) {
+  return bpf_map_lookup_elem(&nm_tcp, &slot);
+}
+
 /* The slot of a series, which is made if it is new; writes the head of this
  * CPU's cell. Full: the overflow slot of the same transport and path. */
 static __noinline __u32 slot_of_series(union nm_head *head) {
@@ -109,6 +113,7 @@ static __noinline __u32 slot_of_series(union nm_head *head) {
   struct nm_series_value *known, value = {};
   struct nm_name *name;
   struct nm_cell *cell;
+  struct nm_tcp *tcp;
   __u32 slot, id;
 
   if (!head) return 0;
@@ -164,6 +169,11 @@ found:
     head->flags |= cell->flags;
     if (*(volatile __u64 *)cell != head->word)
       *(volatile __u64 *)cell = head->word;
+  }
+  if (head->transport == NM_TRANSPORT_TCP) {
+    tcp = tcp_of_slot(slot);
+    if (tcp && *(volatile __u64 *)tcp != head->word)
+      *(volatile __u64 *)tcp = head->word;
   }
   return slot;
 }

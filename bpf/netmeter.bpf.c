@@ -44,6 +44,7 @@ static __always_inline long nm_read_string(void *to, __u32 size,
 #define SOCK_RAW 3
 
 /* bpf_sock.state */
+#define TCP_SYN_SENT 2
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8
 #define TCP_LAST_ACK 9
@@ -210,6 +211,37 @@ static __always_inline void move(__u64 *held, __u64 *from, __u64 *to) {
   __sync_fetch_and_add(held, -amount);
 }
 
+/* The slot of a connection whose packets do not tell any more. */
+static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
+  union nm_head head = {};
+
+  head.service = owner->service;
+  head.kind = owner->kind;
+  head.flags = owner->series_flags;
+  head.transport = NM_TRANSPORT_TCP;
+  head.path = path;
+  if (owner->kind == NM_KIND_SERVICE)
+    head.destination = owner->tag ? owner->tag : owner->name;
+  return slot_of_series(&head);
+}
+
+/* Counts a connection as opened or accepted, once. The socket's lock is held. */
+static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
+  struct nm_tcp *tcp;
+
+  if (!owner || (owner->flags & (NM_OWNER_ESTABLISHED | NM_OWNER_COUNTED)) !=
+                    NM_OWNER_ESTABLISHED)
+    return 0;
+  tcp = tcp_of_slot(slot);
+  if (!tcp) return 0;
+  owner->flags |= NM_OWNER_COUNTED;
+  if (owner->flags & NM_OWNER_CONNECTED)
+    __sync_fetch_and_add(&tcp->opened, 1);
+  else
+    __sync_fetch_and_add(&tcp->accepted, 1);
+  return 0;
+}
+
 /* Moves what a connection held to where it belongs, now that this is known;
  * the socket's lock is held. What another CPU's ingress adds meanwhile is moved
  * when the connection closes. */
@@ -226,10 +258,7 @@ static __noinline int release_held(struct nm_owner *owner) {
   head.path = owner->held_path;
   head.kind = NM_KIND_PENDING;
   from = cell_of_slot(slot_of_series(&head));
-  head.service = owner->service;
-  head.kind = owner->kind;
-  head.destination = owner->tag ? owner->tag : owner->name;
-  to = cell_of_slot(slot_of_series(&head));
+  to = cell_of_slot(slot_of_owner(owner, owner->held_path));
   if (!from || !to) return 0;
   move(&held->tx_bytes, &from->tx_bytes, &to->tx_bytes);
   move(&held->rx_bytes, &from->rx_bytes, &to->rx_bytes);
@@ -298,6 +327,8 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
     head.kind = NM_KIND_UNATTRIBUTED;
   }
   slot = slot_of_series(&head);
+  if (direction == NM_EGRESS && head.kind != NM_KIND_PENDING)
+    count_established(owner, slot);
   if (keep && owner && socket) {
     *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word) | slot;
     /* A tag that came meanwhile found the old slot: once more, then. */
@@ -682,26 +713,73 @@ int nm_sock_release(struct bpf_sock *sk) {
   return PASS;
 }
 
+/* The slot that is kept for a connection; 0: none, or that of what is held. */
+static __always_inline __u32 kept_slot(struct nm_owner *owner, __u64 cookie) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  struct nm_tcp *tcp;
+  __u64 word;
+  __u32 slot;
+
+  if (!entry) return 0;
+  word = *(volatile __u64 *)&entry->socket.word;
+  if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) word = owner->socket.word;
+  if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) return 0;
+  slot = NM_WORD_SLOT(word);
+  tcp = tcp_of_slot(slot);
+  return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
+}
+
+static __always_inline void count_rtt(struct nm_tcp *tcp, __u32 us) {
+  const __u32 bounds[] = NM_RTT_BOUNDS_US;
+  __u32 bucket = 0;
+
+  if (!us || tcp->path != NM_PATH_DIRECT) return;
+#pragma unroll
+  for (int i = 0; i < NM_RTT_BUCKETS - 1; i++) bucket += us > bounds[i];
+  barrier_var(bucket);
+  if (bucket >= NM_RTT_BUCKETS) return;
+  __sync_fetch_and_add(&tcp->rtt_buckets[bucket], 1);
+  __sync_fetch_and_add(&tcp->rtt_us, us);
+}
+
+/* ops->srtt_us holds eighths. */
+#define SRTT_US(ops) ((ops)->srtt_us >> 3)
+
 SEC("sockops")
 int nm_sockops(struct bpf_sock_ops *ops) {
   struct nm_owner *owner;
   struct bpf_sock *sk = ops->sk;
+  struct nm_tcp *tcp;
+  __u32 slot, flags, srtt_us;
   __u64 cookie;
 
   switch (ops->op) {
     case BPF_SOCK_OPS_TCP_CONNECT_CB:
     case BPF_SOCK_OPS_TCP_LISTEN_CB:
     case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-      if (!sk) break;
-      owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-      if (!owner) break;
-      if (bpf_sock_ops_cb_flags_set(
-              ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG))
-        break;
+    case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+    case BPF_SOCK_OPS_RTT_CB:
+    case BPF_SOCK_OPS_STATE_CB:
+      break;
+    default:
+      return 1;
+  }
+  if (!sk) return 1;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (!owner) return 1;
+  cookie = bpf_get_socket_cookie(ops);
+
+  switch (ops->op) {
+    case BPF_SOCK_OPS_TCP_CONNECT_CB:
+    case BPF_SOCK_OPS_TCP_LISTEN_CB:
+    case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+      flags = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG;
+      if (ops->op != BPF_SOCK_OPS_TCP_LISTEN_CB)
+        flags |= BPF_SOCK_OPS_RTT_CB_FLAG;
+      if (bpf_sock_ops_cb_flags_set(ops, flags)) break;
       if (ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) {
         /* A socket may connect again once it is closed: a new connection has
          * new sequence numbers. */
-        cookie = bpf_get_socket_cookie(ops);
         free_entry(cookie, &owner->socket);
         __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
         bpf_sk_storage_delete(&nm_namings, sk);
@@ -712,21 +790,51 @@ int nm_sockops(struct bpf_sock_ops *ops) {
       owner->flags = NM_OWNER_RELEASED;
       if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
         owner->flags |= NM_OWNER_CONNECTED;
+      /* Its series is not known before its first packet. */
+      if (ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+        owner->flags |= NM_OWNER_ESTABLISHED;
+      break;
+    case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+      if (!(owner->flags & NM_OWNER_CONNECTED)) break;
+      owner->flags |= NM_OWNER_ESTABLISHED;
+      slot = kept_slot(owner, cookie);
+      if (slot) count_established(owner, slot);
+      break;
+    case BPF_SOCK_OPS_RTT_CB:
+      /* Called before srtt_us is set anew: here it is the value of the round
+       * trip before, so the last one is counted at the end. */
+      slot = kept_slot(owner, cookie);
+      tcp = slot ? tcp_of_slot(slot) : NULL;
+      if (tcp) count_rtt(tcp, SRTT_US(ops));
       break;
     case BPF_SOCK_OPS_STATE_CB:
-      if (ops->args[1] != TCP_CLOSE || !sk) break;
-      owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-      if (!owner) break;
+      if (ops->args[1] != TCP_CLOSE) break;
+      slot = kept_slot(owner, cookie);
       /* What is sent after the end, a RST, still finds the numbers. */
       owner->flags |= NM_OWNER_CLOSED;
-      free_entry(bpf_get_socket_cookie(ops), &owner->socket);
-      if (!(owner->flags & NM_OWNER_CONNECTED)) break;
-      if (owner->socket.naming) {
-        COUNT(connections_unnamed, 1);
-        owner->socket.naming = NM_NAMING_NO;
-        owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+      free_entry(cookie, &owner->socket);
+      if (owner->flags & NM_OWNER_CONNECTED) {
+        if (owner->socket.naming) {
+          COUNT(connections_unnamed, 1);
+          owner->socket.naming = NM_NAMING_NO;
+          owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+        }
+        release_held(owner);
       }
-      release_held(owner);
+      if (!(owner->flags & NM_OWNER_ESTABLISHED) &&
+          ops->args[0] != TCP_SYN_SENT)
+        break; /* a listener, or one that is older than the meter */
+      srtt_us = SRTT_US(ops);
+      if (!slot) slot = slot_of_owner(owner, owner->held_path);
+      tcp = tcp_of_slot(slot);
+      if (!tcp) break;
+      if (!(owner->flags & NM_OWNER_ESTABLISHED)) {
+        __sync_fetch_and_add(&tcp->failed, 1);
+        break;
+      }
+      count_established(owner, slot);
+      __sync_fetch_and_add(&tcp->closed, 1);
+      count_rtt(tcp, srtt_us);
       break;
   }
   return 1;
@@ -948,6 +1056,21 @@ int BPF_PROG(nm_exit, struct task_struct *task) {
 
 /* --- The loader's commands ------------------------------------------------ */
 
+static __noinline void merge_tcp(__u32 slot) {
+  struct nm_tcp *from = bpf_map_lookup_elem(&nm_old_tcp, &slot);
+  struct nm_tcp *to = tcp_of_slot(slot);
+
+  if (!from || !to || !from->kind) return;
+  *(volatile __u64 *)to = *(volatile __u64 *)from;
+  __sync_fetch_and_add(&to->opened, from->opened);
+  __sync_fetch_and_add(&to->accepted, from->accepted);
+  __sync_fetch_and_add(&to->closed, from->closed);
+  __sync_fetch_and_add(&to->failed, from->failed);
+  __sync_fetch_and_add(&to->rtt_us, from->rtt_us);
+  for (int i = 0; i < NM_RTT_BUCKETS; i++)
+    __sync_fetch_and_add(&to->rtt_buckets[i], from->rtt_buckets[i]);
+}
+
 /* A program runs to its end whatever happens to the loader, so a cell is
  * either marked and added, or neither. */
 static __noinline void merge_cell(__u32 index) {
@@ -957,6 +1080,7 @@ static __noinline void merge_cell(__u32 index) {
 
   if (!from || !to || !merged || *merged) return;
   *merged = 1;
+  if (index % nm_config.num_cpus == 0) merge_tcp(index / nm_config.num_cpus);
   if (!from->service) return;
   *(volatile __u64 *)to = *(volatile __u64 *)from;
   __sync_fetch_and_add(&to->tx_bytes, from->tx_bytes);

@@ -8,6 +8,7 @@
 // close() in another thread cannot take it away.
 
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <sys/types.h>
 
 #include <condition_variable>
@@ -125,6 +126,12 @@ void RaiseUnlessOk(const absl::Status& status) {
   if (!status.ok()) Raise(status);
 }
 
+py::object ToPython(const TcpConnections& tcp) {
+  if (!tcp.known) return py::none();
+  return py::make_tuple(tcp.opened, tcp.accepted, tcp.closed, tcp.failed,
+                        tcp.rtt_us, py::tuple(py::cast(tcp.rtt_buckets)));
+}
+
 py::list ToPython(const std::vector<Sample>& samples) {
   Texts text;
   py::list list(samples.size());
@@ -134,7 +141,7 @@ py::list ToPython(const std::vector<Sample>& samples) {
         text(KindName(s.kind)), text(s.name), text(s.destination),
         text(TransportName(s.transport)), text(PathName(s.path)), s.registered,
         s.tx_bytes, s.rx_bytes, s.tx_packets, s.rx_packets, s.tx_payload_bytes,
-        s.rx_payload_bytes, s.tx_retransmit_bytes);
+        s.rx_payload_bytes, s.tx_retransmit_bytes, ToPython(s.tcp));
   }
   return list;
 }
@@ -146,7 +153,31 @@ py::tuple ToPython(const Health& h) {
       h.processes_full, h.storage_failed_packets, h.header_error_packets);
 }
 
-// (name, help, type, names of labels, [(values of labels, value)])
+const char* TypeName(internal::Family::Type type) {
+  switch (type) {
+    case internal::Family::Type::kCounter:
+      return "counter";
+    case internal::Family::Type::kGauge:
+      return "gauge";
+    case internal::Family::Type::kHistogram:
+      return "histogram";
+  }
+  return "gauge";
+}
+
+// [(upper bound in seconds, observations up to it)]
+py::list BucketsToPython(const std::vector<uint64_t>& buckets) {
+  py::list list;
+  uint64_t count = 0;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    count += buckets[i];
+    list.append(py::make_tuple(internal::BucketBound(i), count));
+  }
+  return list;
+}
+
+// (name, help, type, names of labels, [(values of labels, value)]); a value of
+// a histogram is (buckets, sum in seconds)
 py::list ToPython(const std::vector<internal::Family>& families) {
   Texts text;
   py::list list;
@@ -162,11 +193,16 @@ py::list ToPython(const std::vector<internal::Family>& families) {
         if (i == 0) names[j] = text(metric.labels[j].name);
         values[j] = text(metric.labels[j].value);
       }
-      metrics[i] = py::make_tuple(values, metric.value);
+      metrics[i] =
+          family.type == internal::Family::Type::kHistogram
+              ? py::make_tuple(
+                    values,
+                    py::make_tuple(BucketsToPython(metric.buckets),
+                                   static_cast<double>(metric.value) / 1e6))
+              : py::make_tuple(values, metric.value);
     }
-    const bool gauge = family.type == internal::Family::Type::kGauge;
     list.append(py::make_tuple(text(family.name), text(family.help),
-                               gauge ? "gauge" : "counter", names, metrics));
+                               TypeName(family.type), names, metrics));
   }
   return list;
 }
@@ -282,6 +318,8 @@ PYBIND11_MODULE(_netmeter, m) {
       TransportName(Transport::kOther), TransportName(Transport::kTcp),
       TransportName(Transport::kUdp), TransportName(Transport::kSctp),
       TransportName(Transport::kIcmp));
+  m.attr("RTT_BOUNDS_US") =
+      py::tuple(py::cast(TcpConnections::RttBoundsUs()));
   m.attr("PATHS") =
       py::make_tuple(PathName(Path::kDirect), PathName(Path::kProxy));
 

@@ -9,6 +9,7 @@
  *
  *   sum over cpu of counters[slot * info->num_cpus + cpu]     one series
  *   names[cell->service], names[cell->destination]            its names
+ *   tcp[slot]                                                 its connections
  *
  * The maps are frozen: no user, root included, can write them; the programs
  * go on counting. All integers are in host byte order. Readers of another
@@ -39,7 +40,7 @@ typedef unsigned long long nm_u64;
 
 #define NM_MAGIC 0x314d54454e42494cULL /* "LIBNETM1" in memory */
 #define NM_ABI_MAJOR 1
-#define NM_ABI_MINOR 0
+#define NM_ABI_MINOR 1 /* 1: the map `tcp`, info.tcp_size */
 
 #define NM_NAME_BYTES 64
 
@@ -129,6 +130,34 @@ struct nm_cell {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_cell) == 2 * 2 + 4 * 1 + 7 * 8);
 
+/* Upper bounds of nm_tcp.rtt_buckets, but the last one's, in microseconds. */
+#define NM_RTT_BOUNDS_US \
+  { 1000, 5000, 20000, 50000, 100000, 250000, 500000, 750000, 1500000 }
+#define NM_RTT_BUCKETS 10
+
+/*
+ * The connections of one TCP series, all CPUs together: such events are rare.
+ * Not counted: connections that were open before the load.
+ */
+struct nm_tcp {
+  nm_u16 service;     /* as in nm_cell, kind 0: not in use */
+  nm_u16 destination;
+  nm_u8 transport;
+  nm_u8 path;
+  nm_u8 kind;
+  nm_u8 flags;
+  nm_u64 opened;   /* handshakes done of connections that this host opened */
+  nm_u64 accepted; /* ... of those that a peer opened */
+  nm_u64 closed;   /* of the above, those that ended */
+  nm_u64 failed;   /* connect(2) without a handshake: refused, timed out */
+  nm_u64 rtt_us;   /* sum of all that rtt_buckets counts, in microseconds */
+  /* Smoothed round-trip times (RFC 6298) by size: one value per round trip in
+     which data was acknowledged, and one at the end. Path direct only. */
+  nm_u64 rtt_buckets[NM_RTT_BUCKETS];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_tcp) ==
+                 2 * 2 + 4 * 1 + 5 * 8 + NM_RTT_BUCKETS * 8);
+
 struct nm_name {
   nm_u16 length; /* 0: not in use */
   nm_u8 kind;    /* enum nm_kind */
@@ -200,12 +229,13 @@ struct nm_info {
   char cgroup[NM_PATH_BYTES];
   char reasons[NM_REASONS_BYTES]; /* why optional parts are off, a line each */
   char suffixes[NM_SUFFIXES_BYTES]; /* of destinations on the wire, a line each */
-  nm_u8 reserved[56];
+  nm_u32 tcp_size; /* bytes of one value of `tcp`; 0: there is no such map */
+  nm_u8 reserved[52];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
-                     NM_SUFFIXES_BYTES + 56);
+                     NM_SUFFIXES_BYTES + 4 + 52);
 
 /* Key of `series`, for people and for the loader; readers need only cells. */
 struct nm_series_key {

@@ -22,6 +22,7 @@
 #ifndef NETMETER_METER_H_
 #define NETMETER_METER_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -51,6 +52,27 @@ const char* KindName(Kind kind);
 const char* TransportName(Transport transport);
 const char* PathName(Path path);
 
+// The connections of one TCP series: totals, as those of Sample. Those that
+// were open before the load are not among them.
+struct TcpConnections {
+  // Upper bounds of rtt_buckets in microseconds; the last bucket has none.
+  static constexpr std::array<uint32_t, 9> RttBoundsUs() {
+    return {{1000, 5000, 20000, 50000, 100000, 250000, 500000, 750000,
+             1500000}};
+  }
+
+  bool known = false;  // false: not TCP, pending, or the meter counts none
+  uint64_t opened = 0;    // by this host, the handshake done
+  uint64_t accepted = 0;  // opened by a peer, the handshake done
+  uint64_t closed = 0;    // of these; open now: opened + accepted - closed
+  uint64_t failed = 0;    // connect(2) without a handshake: refused, timed out
+  // Smoothed round-trip times (RFC 6298, section 2), path direct only: one for
+  // each round trip in which data was acknowledged, one at the end. How many
+  // fell into each bucket, and the sum of all in microseconds.
+  std::array<uint64_t, 10> rtt_buckets = {};
+  uint64_t rtt_us = 0;
+};
+
 // One series. Counters are totals since the maps were made (first `load`, or
 // the `load` after an `unload`), in bytes and packets; they never decrease.
 struct Sample {
@@ -73,6 +95,7 @@ struct Sample {
   uint64_t tx_payload_bytes = 0;
   uint64_t rx_payload_bytes = 0;
   uint64_t tx_retransmit_bytes = 0;  // TCP payload that was sent again
+  TcpConnections tcp;
 };
 
 // The meter's own state, see abi.h for the counters' exact meaning.

@@ -22,6 +22,12 @@
 //   netmeter_tcp_retransmitted_bytes_total  {kind, name, destination}
 //   netmeter_pending_bytes           gauge {name, path, direction}: not yet in
 //                                    the totals above
+//   netmeter_tcp_connections_opened_total    {kind, name, destination}, as
+//   netmeter_tcp_connections_accepted_total  TcpConnections of meter.h, both
+//   netmeter_tcp_connections_closed_total    paths; without what was open
+//   netmeter_tcp_connections_failed_total    before the load
+//   netmeter_tcp_rtt_seconds         the same, a histogram: smoothed round-trip
+//                                    times, direct path only
 //   netmeter_series                  gauges, without labels
 //   netmeter_series_limit
 //   netmeter_lost_total              {reason}

@@ -13,6 +13,7 @@ namespace {
 
 TEST(Abi, SizesAreThoseOfVersionOne) {
   EXPECT_EQ(sizeof(nm_cell), 64u);
+  EXPECT_EQ(sizeof(nm_tcp), 128u);
   EXPECT_EQ(sizeof(nm_name), 72u);
   EXPECT_EQ(sizeof(nm_stats), 256u);
   EXPECT_EQ(sizeof(nm_info), 1024u);
@@ -36,6 +37,18 @@ TEST(Abi, CellsAreSelfDescribing) {
   EXPECT_EQ(offsetof(nm_cell, tx_retransmit_bytes), 56u);
 }
 
+TEST(Abi, ConnectionsAreSelfDescribing) {
+  EXPECT_EQ(offsetof(nm_tcp, kind), 6u);
+  EXPECT_EQ(offsetof(nm_tcp, opened), 8u);
+  EXPECT_EQ(offsetof(nm_tcp, accepted), 16u);
+  EXPECT_EQ(offsetof(nm_tcp, closed), 24u);
+  EXPECT_EQ(offsetof(nm_tcp, failed), 32u);
+  EXPECT_EQ(offsetof(nm_tcp, rtt_us), 40u);
+  EXPECT_EQ(offsetof(nm_tcp, rtt_buckets), 48u);
+  const nm_u32 bounds[] = NM_RTT_BOUNDS_US;
+  EXPECT_EQ(sizeof(bounds) / sizeof(bounds[0]), NM_RTT_BUCKETS - 1u);
+}
+
 TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_name, length), 0u);
   EXPECT_EQ(offsetof(nm_name, bytes), 8u);
@@ -50,7 +63,8 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, retired), 96u);
   EXPECT_EQ(offsetof(nm_info, version), 104u);
   EXPECT_EQ(offsetof(nm_info, suffixes), 776u);
-  EXPECT_EQ(offsetof(nm_info, reserved), 968u);
+  EXPECT_EQ(offsetof(nm_info, tcp_size), 968u);
+  EXPECT_EQ(offsetof(nm_info, reserved), 972u);
   EXPECT_EQ(offsetof(nm_stats, slots_taken), 0u);
   EXPECT_EQ(offsetof(nm_stats, refused_controls), 104u);
 }

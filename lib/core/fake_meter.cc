@@ -37,11 +37,11 @@ std::string MountBpffs(const std::string& directory) {
 FakeMeter::FakeMeter(const Options& options)
     : options_(options),
       value_sizes_{sizeof(nm_cell), sizeof(nm_name), sizeof(nm_info),
-                   sizeof(nm_stats)},
+                   sizeof(nm_stats), sizeof(nm_tcp)},
       entries_{options.counters_entries != 0
                    ? options.counters_entries
                    : options.num_cpus * options.max_series,
-               options.max_names, 1, 1} {
+               options.max_names, 1, 1, options.max_series} {
   for (size_t i = 0; i < kSharedMaps; ++i) {
     LIBBPF_OPTS(bpf_map_create_opts, create);
     create.map_flags = BPF_F_MMAPABLE;
@@ -68,6 +68,8 @@ FakeMeter::FakeMeter(const Options& options)
   info->cell_size = sizeof(nm_cell);
   info->name_size = sizeof(nm_name);
   info->stats_size = sizeof(nm_stats);
+  info->tcp_size = sizeof(nm_tcp);
+  info->features = NM_FEATURE_SOCKET_TABLE;
   info->num_cpus = options.num_cpus;
   info->max_series = options.max_series;
   info->max_names = options.max_names;
@@ -101,7 +103,7 @@ std::string FakeMeter::Freeze() {
 
 std::string FakeMeter::Pin(const std::string& directory, gid_t group,
                            mode_t mode) {
-  for (const SharedMap map : {kCounters, kNames, kStats, kInfo}) {
+  for (const SharedMap map : {kCounters, kNames, kStats, kTcp, kInfo}) {
     const std::string path = absl::StrCat(directory, "/", kSharedMapNames[map]);
     unlink(path.c_str());
     if (bpf_obj_pin(fds_[map].get(), path.c_str()) != 0) return Failed("pin");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A meter for tests, without loader and programs: the four maps, filled by the
+// A meter for tests, without loader and programs: the shared maps, filled by the
 // test. Needs root and bpf(2). Not for use from several threads.
 //
 //   ASSERT_EQ(MountBpffs("/tmp/x"), "");
@@ -53,6 +53,9 @@ class FakeMeter {
   nm_cell* cell(uint32_t slot, uint32_t cpu) {
     return static_cast<nm_cell*>(memory_[kCounters]) +
            slot * options_.num_cpus + cpu;
+  }
+  nm_tcp* tcp(uint32_t slot) {
+    return static_cast<nm_tcp*>(memory_[kTcp]) + slot;
   }
   void SetName(uint32_t id, uint8_t kind, const std::string& name);
 

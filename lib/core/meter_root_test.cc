@@ -149,7 +149,8 @@ class MeterRootTest : public testing::Test {
       for (int i = 0; i < times; ++i) {
         const int connection = accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
         const int fds[kSharedMaps] = {meter.fd(kCounters), meter.fd(kNames),
-                                      meter.fd(kInfo), meter.fd(kStats)};
+                                      meter.fd(kInfo), meter.fd(kStats),
+                                      meter.fd(kTcp)};
         unsigned char version = kDescriptorProtocol;
         iovec data = {&version, 1};
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
@@ -352,6 +353,7 @@ TEST_F(MeterRootTest, ReopenIsSafeBesideOtherThreads) {
 TEST_F(MeterRootTest, AnotherAbiVersionIsRefused) {
   const auto fake = MakeMeter();
   fake->info()->abi_major = 2;
+  fake->info()->abi_minor = 0;
   ASSERT_EQ(fake->Pin(pin_dir_), "");
   const absl::Status status = Meter::Open(Options()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;

@@ -35,6 +35,13 @@ static_assert(static_cast<int>(Path::kDirect) == NM_PATH_DIRECT &&
                   static_cast<int>(Path::kProxy) == NM_PATH_PROXY,
               "Path is nm_path");
 
+constexpr nm_u32 kBoundsUs[] = NM_RTT_BOUNDS_US;
+static_assert(TcpConnections::RttBoundsUs().size() ==
+                  sizeof(kBoundsUs) / sizeof(kBoundsUs[0]) &&
+              TcpConnections::RttBoundsUs()[0] == kBoundsUs[0] &&
+              TcpConnections::RttBoundsUs()[8] == kBoundsUs[8],
+              "the bounds of TcpConnections are those of nm_tcp");
+
 // Other CPUs add while we read. Each word is read whole and only grows, and
 // two loads of one word never go back in time, so neither do the sums.
 nm_u64 Load(const nm_u64* word) {
@@ -55,6 +62,18 @@ uint32_t Saturated(nm_u64 value) {
 
 std::string BoundedString(const char* text, size_t size) {
   return std::string(text, strnlen(text, size));
+}
+
+void AddConnections(const nm_tcp& tcp, TcpConnections* sum) {
+  sum->known = true;
+  sum->opened += Load(&tcp.opened);
+  sum->accepted += Load(&tcp.accepted);
+  sum->closed += Load(&tcp.closed);
+  sum->failed += Load(&tcp.failed);
+  sum->rtt_us += Load(&tcp.rtt_us);
+  for (size_t i = 0; i < sum->rtt_buckets.size(); ++i) {
+    sum->rtt_buckets[i] += Load(&tcp.rtt_buckets[i]);
+  }
 }
 
 // A service that holds nothing is not pending.
@@ -190,6 +209,10 @@ Sample SeriesReader::Sum(const Series& series) const {
       sample.rx_payload_bytes += at(cell, offsetof(nm_cell, rx_payload_bytes));
       sample.tx_retransmit_bytes +=
           at(cell, offsetof(nm_cell, tx_retransmit_bytes));
+    }
+    if (view_.tcp != nullptr && sample.transport == Transport::kTcp &&
+        sample.kind != Kind::kPending) {
+      AddConnections(view_.tcp[slot], &sample.tcp);
     }
   }
   return sample;

@@ -28,13 +28,14 @@
 namespace netmeter {
 namespace internal {
 
-// The four maps in memory, and their sizes: those checked at opening, as what
+// The maps in memory, and their sizes: those checked at opening, as what
 // `info` says may change under us.
 struct MapView {
   const nm_info* info = nullptr;
   const nm_u64* counters = nullptr;  // cells of 8 words, slot * num_cpus + cpu
   const nm_name* names = nullptr;
   const nm_stats* stats = nullptr;
+  const nm_tcp* tcp = nullptr;  // may be missing
   uint32_t num_cpus = 0;
   uint32_t max_series = 0;
   uint32_t max_names = 0;

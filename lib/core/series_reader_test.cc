@@ -29,11 +29,13 @@ class Buffers {
       : info_(1),
         words_(size_t{num_cpus} * max_series * kWords),
         names_(max_names),
-        stats_(1) {
+        stats_(1),
+        tcp_(max_series) {
     view_.info = info_.data();
     view_.counters = words_.data();
     view_.names = names_.data();
     view_.stats = stats_.data();
+    view_.tcp = tcp_.data();
     view_.num_cpus = num_cpus;
     view_.max_series = max_series;
     view_.max_names = max_names;
@@ -44,6 +46,8 @@ class Buffers {
   const MapView& view() const { return view_; }
   nm_info& info() { return info_[0]; }
   nm_stats& stats() { return stats_[0]; }
+  nm_tcp& tcp(uint32_t slot) { return tcp_[slot]; }
+  void RemoveTcp() { view_.tcp = nullptr; }
   nm_name& name(uint32_t id) { return names_[id]; }
   std::vector<nm_u64>& words() { return words_; }
   std::vector<nm_name>& names() { return names_; }
@@ -84,6 +88,7 @@ class Buffers {
   std::vector<nm_u64> words_;
   std::vector<nm_name> names_;
   std::vector<nm_stats> stats_;
+  std::vector<nm_tcp> tcp_;
   MapView view_;
 };
 
@@ -124,6 +129,41 @@ TEST(SeriesReader, SumsTheCpusOfASeries) {
   EXPECT_EQ(samples[0].tx_payload_bytes, 1002u);
   EXPECT_EQ(samples[0].rx_payload_bytes, 1202u);
   EXPECT_EQ(samples[0].tx_retransmit_bytes, 1402u);
+}
+
+TEST(SeriesReader, HasTheConnectionsOfTcpSeriesAlone) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_taken = 3;
+  buffers.SetHead(21, 1, 3, 0);
+  buffers.SetHead(22, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
+  buffers.SetHead(23, 0, 3, 0, NM_KIND_PENDING);
+  buffers.Add(23, 0, offsetof(nm_cell, tx_packets), 1);
+  for (const uint32_t slot : {21u, 22u, 23u}) {
+    nm_tcp& tcp = buffers.tcp(slot);
+    tcp.opened = 1;
+    tcp.accepted = 2;
+    tcp.closed = 3;
+    tcp.failed = 4;
+    tcp.rtt_us = 5;
+    for (nm_u64 i = 0; i < NM_RTT_BUCKETS; ++i) tcp.rtt_buckets[i] = 10 + i;
+  }
+  for (const Sample& sample : SeriesReader(buffers.view()).ReadAll()) {
+    const bool expected =
+        sample.transport == Transport::kTcp && sample.kind == Kind::kService;
+    EXPECT_EQ(sample.tcp.known, expected);
+    EXPECT_EQ(sample.tcp.opened, expected ? 1u : 0);
+    EXPECT_EQ(sample.tcp.accepted, expected ? 2u : 0);
+    EXPECT_EQ(sample.tcp.closed, expected ? 3u : 0);
+    EXPECT_EQ(sample.tcp.failed, expected ? 4u : 0);
+    EXPECT_EQ(sample.tcp.rtt_us, expected ? 5u : 0);
+    EXPECT_EQ(sample.tcp.rtt_buckets[9], expected ? 19u : 0);
+  }
+  // Of a loader that has no such map.
+  buffers.RemoveTcp();
+  for (const Sample& sample : SeriesReader(buffers.view()).ReadAll()) {
+    EXPECT_FALSE(sample.tcp.known);
+  }
 }
 
 TEST(SeriesReader, OrsTheFlagsOfTheCpus) {

@@ -36,7 +36,8 @@ using Clock = std::chrono::steady_clock;
 // Bytes of one value: fixed in one major version of the ABI. Those of `info`
 // and `stats` may grow at their ends.
 constexpr uint32_t kValueSizes[kSharedMaps] = {
-    sizeof(nm_cell), sizeof(nm_name), sizeof(nm_info), sizeof(nm_stats)};
+    sizeof(nm_cell), sizeof(nm_name), sizeof(nm_info), sizeof(nm_stats),
+    sizeof(nm_tcp)};
 
 absl::Status NoMeter(const std::string& pin_dir) {
   return absl::NotFoundError(
@@ -86,12 +87,13 @@ absl::Status PinError(int error, const std::string& path,
 // about to retire it, and we open again.
 absl::StatusOr<SharedMapFds> OpenPins(const std::string& pin_dir) {
   SharedMapFds fds;
-  for (const SharedMap map : {kInfo, kCounters, kNames, kStats}) {
+  for (const SharedMap map : {kInfo, kCounters, kNames, kStats, kTcp}) {
     const std::string path = absl::StrCat(pin_dir, "/", kSharedMapNames[map]);
     // Opened for writing: the kernel maps no descriptor that is read-only.
     // bpf(2) sets O_CLOEXEC itself.
     fds[map] = UniqueFd(bpf_obj_get(path.c_str()));
-    if (!fds[map].ok()) return PinError(errno, path, pin_dir);
+    if (fds[map].ok() || (map == kTcp && errno == ENOENT)) continue;
+    return PinError(errno, path, pin_dir);
   }
   return fds;
 }
@@ -160,7 +162,7 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
 
   unsigned char version = 0;
   iovec data = {&version, sizeof(version)};
-  // Room for more than the four that we take: what does not fit is closed by
+  // Room for more than the five that we take: what does not fit is closed by
   // the kernel, and is told by MSG_CTRUNC.
   alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
   msghdr message = {};
@@ -186,13 +188,14 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
         what, ": protocol ", static_cast<int>(version),
         ", this library speaks ", static_cast<int>(kDescriptorProtocol)));
   }
-  if ((message.msg_flags & MSG_CTRUNC) != 0 || taken.size() != kSharedMaps) {
+  if ((message.msg_flags & MSG_CTRUNC) != 0 ||
+      (taken.size() != kSharedMaps && taken.size() != kTcp)) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, ": ", taken.size(), " descriptors instead of ",
                      static_cast<int>(kSharedMaps)));
   }
   SharedMapFds fds;
-  for (size_t i = 0; i < fds.size(); ++i) fds[i] = std::move(taken[i]);
+  for (size_t i = 0; i < taken.size(); ++i) fds[i] = std::move(taken[i]);
   return fds;
 }
 
@@ -245,7 +248,7 @@ absl::Status CheckShape(SharedMap map, const MapShape& shape,
 }  // namespace
 
 const char* const kSharedMapNames[kSharedMaps] = {"counters", "names", "info",
-                                                  "stats"};
+                                                  "stats", "tcp"};
 
 MapShape ParseFdInfo(const std::string& text) {
   MapShape shape;
@@ -371,8 +374,10 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
       {kCounters, size_t{view.num_cpus} * view.max_series},
       {kNames, view.max_names},
       {kStats, 1},
+      {kTcp, view.max_series},
   };
   for (const auto& other : others) {
+    if (other.map == kTcp && !(*fds)[kTcp].ok()) continue;
     status = maps->Map(other.map, (*fds)[other.map].get(), other.entries,
                        where(other.map));
     if (!status.ok()) return status;
@@ -381,6 +386,10 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
       static_cast<const nm_u64*>(maps->mappings_[kCounters].address);
   view.names = static_cast<const nm_name*>(maps->mappings_[kNames].address);
   view.stats = static_cast<const nm_stats*>(maps->mappings_[kStats].address);
+  // Without its hook the map would say that there are no connections.
+  if ((view.info->features & NM_FEATURE_SOCKET_TABLE) != 0) {
+    view.tcp = static_cast<const nm_tcp*>(maps->mappings_[kTcp].address);
+  }
   return std::shared_ptr<const SharedMaps>(std::move(maps));
 }
 

@@ -27,8 +27,8 @@ namespace netmeter {
 namespace internal {
 
 // The maps that readers need, in the order in which `netmeter-loader
-// serve-fds` sends them.
-enum SharedMap { kCounters, kNames, kInfo, kStats, kSharedMaps };
+// serve-fds` sends them. kTcp may be missing: a loader of ABI 1.0 has none.
+enum SharedMap { kCounters, kNames, kInfo, kStats, kTcp, kSharedMaps };
 using SharedMapFds = std::array<UniqueFd, kSharedMaps>;
 
 // File names of the pins, indexed by SharedMap.

@@ -300,6 +300,7 @@ TEST(CheckInfo, TakesAnyMinorVersionAndLargerTails) {
 TEST(CheckInfo, RefusesAnotherMajorVersionAndSaysWhatToInstall) {
   nm_info info = GoodInfo();
   info.abi_major = 2;
+  info.abi_minor = 0;
   absl::Status status = CheckInfo(info, "/run/netmeter/info");
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_EQ(MessageOf(status),

@@ -152,6 +152,7 @@ std::vector<MapEntry> MapsOf(netmeter_bpf* skeleton) {
   auto& maps = skeleton->maps;
   return {
       {"counters", maps.nm_counters, Keep::kShared, true},
+      {"tcp", maps.nm_tcp, Keep::kShared, true},
       {"names", maps.nm_names, Keep::kShared, true},
       {"stats", maps.nm_stats, Keep::kShared, false},
       {"series", maps.nm_series, Keep::kPrivate, true},
@@ -513,6 +514,7 @@ absl::Status Loading::SizeMaps() {
     uint64_t entries;
   } const sizes[] = {
       {maps.nm_counters, uint64_t{config_.max_series} * num_cpus_},
+      {maps.nm_tcp, config_.max_series},
       {maps.nm_names, config_.max_names},
       {maps.nm_series, config_.max_series},
       {maps.nm_name_ids, config_.max_names},
@@ -555,6 +557,11 @@ absl::Status Loading::ReuseMaps() {
       // What was renamed already is the new one.
       if (HasPin(pin + kNewSuffix)) pin += kNewSuffix;
     }
+    // Loaded by a version that had no such map: made anew.
+    if (entry.map == skeleton_->maps.nm_tcp && existing_.tcp_size == 0 &&
+        !HasPin(pin)) {
+      continue;
+    }
     absl::StatusOr<UniqueFd> fd = OpenPin(pin);
     if (!fd.ok()) return fd.status();
     bpf_map_info about = {};
@@ -584,6 +591,11 @@ absl::Status Loading::ReuseMaps() {
   if (!old.ok()) return old.status();
   auto& maps = skeleton_->maps;
   int error = bpf_map__reuse_fd(maps.nm_old_counters, old->get());
+  if (error == 0 && HasPin("tcp")) {
+    absl::StatusOr<UniqueFd> tcp = OpenPin("tcp");
+    if (!tcp.ok()) return tcp.status();
+    error = bpf_map__reuse_fd(maps.nm_old_tcp, tcp->get());
+  }
   if (error == 0) {
     error = bpf_map__set_max_entries(maps.nm_merged,
                                      existing_.max_series * num_cpus_);
@@ -1139,6 +1151,7 @@ nm_info Loading::MakeInfo() {
   info.cell_size = sizeof(nm_cell);
   info.name_size = sizeof(nm_name);
   info.stats_size = sizeof(nm_stats);
+  info.tcp_size = sizeof(nm_tcp);
   info.num_cpus = num_cpus_;
   info.max_series = config_.max_series;
   info.max_names = config_.max_names;
@@ -1163,7 +1176,9 @@ absl::Status Loading::PinMap(const MapEntry& entry) {
   const std::string path = PinPath(config_.pin_dir, entry.pin);
   const int fd = bpf_map__fd(entry.map);
   if (upgrade_) {
-    if (entry.keep != Keep::kRenewed) return absl::OkStatus();
+    if (entry.keep != Keep::kRenewed && HasPin(entry.pin)) {
+      return absl::OkStatus();
+    }
     const std::string next = absl::StrCat(path, kNewSuffix);
     unlink(next.c_str());
     if (int error = bpf_obj_pin(fd, next.c_str())) {
@@ -1473,7 +1488,8 @@ const std::vector<std::string>& LinkPins() {
 
 const std::vector<std::string>& MapPins() {
   static const auto* const pins = new std::vector<std::string>{
-      "counters",   "names",     "stats",   "series",   "name_ids",
+      "counters",   "tcp",       "names",   "stats",    "series",
+      "name_ids",
       "free_slots", "free_names", "processes", "sockets", "owners",
       "namings",    "rules",     "binaries",  "info"};
   return *pins;

@@ -35,7 +35,7 @@ constexpr int kLockSeconds = 10;
 void Answer(int client, const std::string& pin_dir) {
   SharedMapFds maps;
   std::array<int, kSharedMaps> fds;
-  for (int i : {kInfo, kCounters, kNames, kStats}) {
+  for (int i : {kInfo, kCounters, kNames, kStats, kTcp}) {
     const std::string path = absl::StrCat(pin_dir, "/", kSharedMapNames[i]);
     maps[i] = UniqueFd(bpf_obj_get(path.c_str()));
     if (!maps[i].ok()) return;

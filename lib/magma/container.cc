@@ -2,6 +2,7 @@
 #include "lib/magma/container.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <protozero/pbf_writer.hpp>
 #include <tuple>
@@ -27,10 +28,48 @@ enum MetricField : uint32_t {
   kMetricGauge = 2,
   kMetricCounter = 3,
   kMetricTimestampMs = 6,
+  kMetricHistogram = 7,
 };
 enum LabelPairField : uint32_t { kLabelName = 1, kLabelValue = 2 };
 enum ValueField : uint32_t { kValue = 1 };  // of Gauge and of Counter
-enum MetricType : int32_t { kTypeCounter = 0, kTypeGauge = 1 };
+enum HistogramField : uint32_t {
+  kSampleCount = 1,
+  kSampleSum = 2,
+  kBucket = 3,
+};
+enum BucketField : uint32_t { kCumulativeCount = 1, kUpperBound = 2 };
+enum MetricType : int32_t {
+  kTypeCounter = 0,
+  kTypeGauge = 1,
+  kTypeHistogram = 4,
+};
+
+MetricType TypeOf(Family::Type type) {
+  switch (type) {
+    case Family::Type::kCounter:
+      return kTypeCounter;
+    case Family::Type::kGauge:
+      return kTypeGauge;
+    case Family::Type::kHistogram:
+      return kTypeHistogram;
+  }
+  return kTypeGauge;
+}
+
+void AddHistogram(const Metric& metric, protozero::pbf_writer* out) {
+  protozero::pbf_writer histogram(*out, kMetricHistogram);
+  uint64_t count = 0;
+  for (const uint64_t observations : metric.buckets) count += observations;
+  histogram.add_uint64(kSampleCount, count);
+  histogram.add_double(kSampleSum, static_cast<double>(metric.value) / 1e6);
+  count = 0;
+  for (size_t i = 0; i < metric.buckets.size(); ++i) {
+    count += metric.buckets[i];
+    protozero::pbf_writer bucket(histogram, kBucket);
+    bucket.add_uint64(kCumulativeCount, count);
+    bucket.add_double(kUpperBound, BucketBound(i));
+  }
+}
 
 // protozero writes what it is told, zeros too, which is what proto2's readers
 // need for has_type() and has_value().
@@ -42,7 +81,9 @@ void AddMetric(const Metric& metric, Family::Type type, int64_t timestamp_ms,
     pair.add_string(kLabelName, label.name);
     pair.add_string(kLabelValue, label.value);
   }
-  {
+  if (type == Family::Type::kHistogram) {
+    AddHistogram(metric, &out);
+  } else {
     protozero::pbf_writer value(
         out, type == Family::Type::kGauge ? kMetricGauge : kMetricCounter);
     value.add_double(kValue, static_cast<double>(metric.value));
@@ -50,14 +91,19 @@ void AddMetric(const Metric& metric, Family::Type type, int64_t timestamp_ms,
   if (timestamp_ms != 0) out.add_int64(kMetricTimestampMs, timestamp_ms);
 }
 
-// More than any series takes: seven metrics, with two names of NM_NAME_BYTES of
-// which each byte became four, and all else that is in a metric.
-constexpr size_t kMostBytesOfSeries = 7 * (2 * 4 * 64 + 200);
+// More than any series takes: twelve metrics, with two names of NM_NAME_BYTES of
+// which each byte became four, and all else that is in a metric; the buckets of
+// one histogram.
+constexpr size_t kMostBytesOfSeries = 12 * (2 * 4 * 64 + 200) + 10 * 24;
 
 // Any time: from 2004 to 2527 they all take as many bytes.
 constexpr int64_t kSomeTime = int64_t{1} << 40;
 
-size_t BytesOf(const Sample& sample) {
+// With the largest numbers in its histogram, which are not all of one size.
+size_t BytesOf(Sample sample) {
+  if (sample.tcp.rtt_us != 0) {
+    sample.tcp.rtt_buckets.fill(std::numeric_limits<uint64_t>::max() / 16);
+  }
   return MetricBytes(FamiliesOfHost({sample}, Health()), kSomeTime) -
          MetricBytes(FamiliesOfHost({}, Health()), kSomeTime);
 }
@@ -72,9 +118,7 @@ std::string ToContainer(const std::vector<Family>& families,
     protozero::pbf_writer out(container, kContainerFamily);
     out.add_string(kFamilyName, family.name);
     out.add_string(kFamilyHelp, family.help);
-    out.add_enum(kFamilyType, family.type == Family::Type::kGauge
-                                  ? kTypeGauge
-                                  : kTypeCounter);
+    out.add_enum(kFamilyType, TypeOf(family.type));
     for (const Metric& metric : family.metrics) {
       AddMetric(metric, family.type, timestamp_ms, &out);
     }
@@ -99,12 +143,13 @@ std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
   size_t kept = samples.size();
   if (samples.size() > budget / kMostBytesOfSeries) {
     // Names of one length cost the same.
-    std::map<std::tuple<Kind, Transport, Path, size_t, size_t>, size_t> known;
+    std::map<std::tuple<Kind, Transport, Path, bool, size_t, size_t>, size_t>
+        known;
     size_t used = 0;
     for (kept = 0; kept < samples.size(); ++kept) {
       const Sample& sample = samples[kept];
       size_t& bytes = known[std::make_tuple(
-          sample.kind, sample.transport, sample.path,
+          sample.kind, sample.transport, sample.path, sample.tcp.rtt_us != 0,
           ToUtf8(sample.name).size(), ToUtf8(sample.destination).size())];
       if (bytes == 0) bytes = BytesOf(sample);
       if (used + bytes > budget) break;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -111,6 +112,49 @@ TEST(Container, HasTypeAndValueAlsoWhereTheyAreZero) {
       }
     }
   }
+}
+
+TEST(Container, RoundTripsAreAHistogram) {
+  Sample sample = MakeSample(Kind::kService, "mme", "streamer", 5);
+  sample.tcp.known = true;
+  sample.tcp.rtt_us = 1500000;
+  sample.tcp.rtt_buckets = {{0, 2, 0, 0, 0, 0, 0, 0, 0, 1}};
+  const MetricsContainer container =
+      Parse(ToContainer(FamiliesOfService({sample}), kTime));
+  const MetricFamily& family = container.family(container.family_size() - 1);
+  EXPECT_EQ(family.name(), "netmeter_tcp_rtt_seconds");
+  EXPECT_EQ(family.type(), io::prometheus::client::HISTOGRAM);
+  ASSERT_EQ(family.metric_size(), 1);
+  const auto& metric = family.metric(0);
+  EXPECT_FALSE(metric.has_counter());
+  EXPECT_FALSE(metric.has_gauge());
+  EXPECT_EQ(metric.timestamp_ms(), kTime);
+  const auto& histogram = metric.histogram();
+  EXPECT_EQ(histogram.sample_count(), 3u);
+  EXPECT_EQ(histogram.sample_sum(), 1.5);
+  ASSERT_EQ(histogram.bucket_size(), 10);
+  EXPECT_TRUE(histogram.bucket(0).has_cumulative_count());
+  EXPECT_EQ(histogram.bucket(0).cumulative_count(), 0u);
+  EXPECT_EQ(histogram.bucket(0).upper_bound(), 0.001);
+  EXPECT_EQ(histogram.bucket(1).cumulative_count(), 2u);
+  EXPECT_EQ(histogram.bucket(8).upper_bound(), 1.5);
+  EXPECT_EQ(histogram.bucket(9).cumulative_count(), 3u);
+  EXPECT_TRUE(std::isinf(histogram.bucket(9).upper_bound()));
+}
+
+TEST(Fold, KeepsTheLimitWhateverTheRoundTripsWere) {
+  std::vector<Sample> samples = LongSamples(3000, 'x');
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i].tcp.known = true;
+    samples[i].tcp.rtt_us = i % 3;
+    samples[i].tcp.rtt_buckets.fill(i % 2 == 0 ? 1 : uint64_t{1} << 50);
+  }
+  const size_t size =
+      ToContainer(FamiliesOfHost(Fold(samples, 4000000, false), Health()),
+                  kTime)
+          .size();
+  EXPECT_LE(size, 4000000u);
+  EXPECT_GE(size, 3500000u);
 }
 
 TEST(Container, HasNoFieldThatTheSchemaDoesNotHave) {

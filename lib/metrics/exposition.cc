@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -26,6 +27,47 @@ void AppendEscaped(absl::string_view value, std::string* out) {
       out->push_back(c);
     }
   }
+}
+
+void AppendLabels(const std::vector<Label>& labels, absl::string_view bound,
+                  std::string* out) {
+  char separator = '{';
+  const auto append = [&](absl::string_view name, absl::string_view value) {
+    out->push_back(separator);
+    separator = ',';
+    absl::StrAppend(out, name, "=\"");
+    AppendEscaped(value, out);
+    out->push_back('"');
+  };
+  for (const Label& label : labels) append(label.name, label.value);
+  if (!bound.empty()) append("le", bound);
+  if (separator == ',') out->push_back('}');
+}
+
+// Microseconds as seconds, exactly.
+std::string Seconds(uint64_t us) {
+  std::string text = absl::StrFormat("%d.%06d", us / 1000000, us % 1000000);
+  while (text.back() == '0') text.pop_back();
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+void AppendHistogram(const char* name, const Metric& metric, std::string* out) {
+  uint64_t count = 0;
+  for (size_t i = 0; i < metric.buckets.size(); ++i) {
+    count += metric.buckets[i];
+    absl::StrAppend(out, name, "_bucket");
+    AppendLabels(metric.labels,
+                 i + 1 < metric.buckets.size() ? absl::StrCat(BucketBound(i))
+                                               : "+Inf",
+                 out);
+    absl::StrAppend(out, " ", count, "\n");
+  }
+  absl::StrAppend(out, name, "_sum");
+  AppendLabels(metric.labels, "", out);
+  absl::StrAppend(out, " ", Seconds(metric.value), "\n", name, "_count");
+  AppendLabels(metric.labels, "", out);
+  absl::StrAppend(out, " ", count, "\n");
 }
 
 // RFC 9110, 12.4.2: the weight of one range of the header, 0 to 1.
@@ -91,18 +133,16 @@ std::string ToText(const std::vector<Family>& families, TextFormat format) {
     // In OpenMetrics a counter's samples have the suffix, its family has not.
     if (open_metrics && counter) name = absl::StripSuffix(name, "_total");
     absl::StrAppend(&out, "# HELP ", name, " ", family.help, "\n# TYPE ", name,
-                    counter ? " counter\n" : " gauge\n");
+                    counter                                        ? " counter\n"
+                    : family.type == Family::Type::kHistogram ? " histogram\n"
+                                                              : " gauge\n");
     for (const Metric& metric : family.metrics) {
-      out.append(family.name);
-      char separator = '{';
-      for (const Label& label : metric.labels) {
-        out.push_back(separator);
-        separator = ',';
-        absl::StrAppend(&out, label.name, "=\"");
-        AppendEscaped(label.value, &out);
-        out.push_back('"');
+      if (family.type == Family::Type::kHistogram) {
+        AppendHistogram(family.name, metric, &out);
+        continue;
       }
-      if (separator == ',') out.push_back('}');
+      out.append(family.name);
+      AppendLabels(metric.labels, "", &out);
       absl::StrAppend(&out, " ", metric.value, "\n");
     }
   }

@@ -2,6 +2,7 @@
 #include "lib/metrics/families.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "lib/core/text.h"
@@ -30,10 +31,12 @@ class Builder {
     family_.type = type;
   }
 
-  void Add(Labels labels, uint64_t value) {
+  void Add(Labels labels, uint64_t value,
+           std::vector<uint64_t> buckets = {}) {
     family_.metrics.emplace_back();
     family_.metrics.back().labels = std::move(labels);
     family_.metrics.back().value = value;
+    family_.metrics.back().buckets = std::move(buckets);
   }
 
   void MoveTo(std::vector<Family>* families) {
@@ -47,6 +50,9 @@ class Builder {
     for (size_t i = 1; i < metrics.size(); ++i) {
       if (CompareValues(metrics[last].labels, metrics[i].labels) == 0) {
         metrics[last].value += metrics[i].value;
+        for (size_t b = 0; b < metrics[last].buckets.size(); ++b) {
+          metrics[last].buckets[b] += metrics[i].buckets[b];
+        }
       } else if (++last != i) {
         metrics[last] = std::move(metrics[i]);
       }
@@ -178,6 +184,50 @@ void AddWire(const std::vector<Sample>& samples,
   pending.MoveTo(families);
 }
 
+void AddTcp(const std::vector<Sample>& samples,
+            std::vector<Family>* families) {
+  Builder opened("netmeter_tcp_connections_opened_total",
+                 "TCP connections that were opened by this host, the handshake "
+                 "done.",
+                 Family::Type::kCounter);
+  Builder accepted("netmeter_tcp_connections_accepted_total",
+                   "TCP connections that were opened by a peer, the handshake "
+                   "done.",
+                   Family::Type::kCounter);
+  Builder closed("netmeter_tcp_connections_closed_total",
+                 "TCP connections, opened or accepted, that ended.",
+                 Family::Type::kCounter);
+  Builder failed("netmeter_tcp_connections_failed_total",
+                 "TCP connections that this host could not open: refused, timed "
+                 "out or given up.",
+                 Family::Type::kCounter);
+  Builder rtt("netmeter_tcp_rtt_seconds",
+              "Smoothed round-trip times of TCP connections, not over loopback: "
+              "one value for each round trip in which data was acknowledged, and "
+              "one at the end of the connection.",
+              Family::Type::kHistogram);
+  for (const Sample& sample : samples) {
+    const TcpConnections& tcp = sample.tcp;
+    if (!tcp.known) continue;
+    const Labels labels = {{"kind", KindName(sample.kind)},
+                           {"name", ToUtf8(sample.name)},
+                           {"destination", ToUtf8(sample.destination)}};
+    opened.Add(labels, tcp.opened);
+    accepted.Add(labels, tcp.accepted);
+    closed.Add(labels, tcp.closed);
+    failed.Add(labels, tcp.failed);
+    // Of the path that costs: what never had a round trip is left out.
+    if (tcp.rtt_us == 0) continue;
+    rtt.Add(labels, tcp.rtt_us,
+            {tcp.rtt_buckets.begin(), tcp.rtt_buckets.end()});
+  }
+  opened.MoveTo(families);
+  accepted.MoveTo(families);
+  closed.MoveTo(families);
+  failed.MoveTo(families);
+  rtt.MoveTo(families);
+}
+
 void AddHealth(const Health& health, std::vector<Family>* families) {
   Builder series("netmeter_series",
                  "Series in use, without the reserved ones; at most "
@@ -206,6 +256,12 @@ void AddHealth(const Health& health, std::vector<Family>* families) {
 
 }  // namespace
 
+double BucketBound(size_t bucket) {
+  constexpr auto kBounds = TcpConnections::RttBoundsUs();
+  return bucket < kBounds.size() ? kBounds[bucket] / 1e6
+                                 : std::numeric_limits<double>::infinity();
+}
+
 std::vector<Family> FamiliesOfError() {
   std::vector<Family> families;
   AddUp(0, &families);
@@ -217,6 +273,7 @@ std::vector<Family> FamiliesOfService(const std::vector<Sample>& samples) {
   AddUp(1, &families);
   AddServices(samples, &families);
   AddWire(samples, &families);
+  AddTcp(samples, &families);
   return families;
 }
 
@@ -227,6 +284,7 @@ std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
   AddServices(samples, &families);
   AddBinaries(samples, &families);
   AddWire(samples, &families);
+  AddTcp(samples, &families);
   AddHealth(health, &families);
   return families;
 }

@@ -26,11 +26,13 @@ struct Label {
 
 struct Metric {
   std::vector<Label> labels;  // the same names, in the same order, in a family
-  uint64_t value = 0;
+  uint64_t value = 0;  // of a histogram: the sum, in microseconds
+  // Of a histogram: the observations in each bucket of TcpConnections.
+  std::vector<uint64_t> buckets = {};
 };
 
 struct Family {
-  enum class Type { kCounter, kGauge };
+  enum class Type { kCounter, kGauge, kHistogram };
 
   const char* name = "";  // of a counter: ends with _total
   const char* help = "";  // one line of ASCII without quotes and backslashes
@@ -44,6 +46,10 @@ enum class FamilyScope {
   kUnregistered,  // what no registered service publishes, and the meter's
                   // health
 };
+
+// The upper bound of a histogram's bucket, in seconds; of the last one it is
+// infinite.
+double BucketBound(size_t bucket);
 
 // netmeter_up, alone: 0.
 std::vector<Family> FamiliesOfError();

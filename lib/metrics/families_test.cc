@@ -140,6 +140,55 @@ TEST(Families, RetransmissionsAreThoseOfTcp) {
                                   "kind=\"unattributed\"")));
 }
 
+TEST(Families, ConnectionsAreSummedOverPathsAndRoundTripsAreAHistogram) {
+  Sample direct = MakeSample(Kind::kService, "mme", "streamer",
+                             Transport::kTcp, Path::kDirect);
+  direct.tcp.known = true;
+  direct.tcp.opened = 5;
+  direct.tcp.accepted = 4;
+  direct.tcp.closed = 3;
+  direct.tcp.failed = 2;
+  direct.tcp.rtt_us = 1234500;
+  direct.tcp.rtt_buckets = {{1, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
+  Sample proxy = direct;
+  proxy.path = Path::kProxy;
+  proxy.tcp.rtt_us = 0;
+  proxy.tcp.rtt_buckets = {};
+  const Sample unknown =
+      MakeSample(Kind::kService, "x", "", Transport::kTcp, Path::kDirect);
+  const auto families = FamiliesOfService({direct, proxy, unknown});
+  EXPECT_THAT(
+      Names(families),
+      ElementsAre("netmeter_up", "magma_bytes_sent_total",
+                  "magma_bytes_received_total", "netmeter_wire_bytes_total",
+                  "netmeter_wire_packets_total",
+                  "netmeter_tcp_retransmitted_bytes_total",
+                  "netmeter_tcp_connections_opened_total",
+                  "netmeter_tcp_connections_accepted_total",
+                  "netmeter_tcp_connections_closed_total",
+                  "netmeter_tcp_connections_failed_total",
+                  "netmeter_tcp_rtt_seconds"));
+  const std::string text = Text(families);
+  const std::string labels =
+      "kind=\"service\",name=\"mme\",destination=\"streamer\"";
+  EXPECT_THAT(text, HasSubstr("opened_total{" + labels + "} 10\n"));
+  EXPECT_THAT(text, HasSubstr("accepted_total{" + labels + "} 8\n"));
+  EXPECT_THAT(text, HasSubstr("closed_total{" + labels + "} 6\n"));
+  EXPECT_THAT(text, HasSubstr("failed_total{" + labels + "} 4\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("# TYPE netmeter_tcp_rtt_seconds histogram\n"
+                "netmeter_tcp_rtt_seconds_bucket{" + labels + ",le=\"0.001\"} 1\n"
+                "netmeter_tcp_rtt_seconds_bucket{" + labels + ",le=\"0.005\"} 1\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("netmeter_tcp_rtt_seconds_bucket{" + labels + ",le=\"1.5\"} 1\n"
+                "netmeter_tcp_rtt_seconds_bucket{" + labels + ",le=\"+Inf\"} 3\n"
+                "netmeter_tcp_rtt_seconds_sum{" + labels + "} 1.2345\n"
+                "netmeter_tcp_rtt_seconds_count{" + labels + "} 3\n"));
+  EXPECT_THAT(text, Not(HasSubstr("opened_total{kind=\"service\",name=\"x\"")));
+}
+
 TEST(Families, NeverHaveALabelCalledService) {
   for (const auto& family : FamiliesOfHost(MixedSamples(), Health())) {
     for (const Metric& metric : family.metrics) {

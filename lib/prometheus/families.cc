@@ -9,6 +9,21 @@
 
 namespace netmeter {
 namespace internal {
+namespace {
+
+prometheus::MetricType ToPrometheus(Family::Type type) {
+  switch (type) {
+    case Family::Type::kCounter:
+      return prometheus::MetricType::Counter;
+    case Family::Type::kGauge:
+      return prometheus::MetricType::Gauge;
+    case Family::Type::kHistogram:
+      return prometheus::MetricType::Histogram;
+  }
+  return prometheus::MetricType::Untyped;
+}
+
+}  // namespace
 
 std::vector<prometheus::MetricFamily> ToPrometheus(
     std::vector<Family> families) {
@@ -18,9 +33,7 @@ std::vector<prometheus::MetricFamily> ToPrometheus(
     result.emplace_back();
     result.back().name = family.name;
     result.back().help = family.help;
-    const bool gauge = family.type == Family::Type::kGauge;
-    result.back().type =
-        gauge ? prometheus::MetricType::Gauge : prometheus::MetricType::Counter;
+    result.back().type = ToPrometheus(family.type);
     result.back().metric.reserve(family.metrics.size());
     for (Metric& metric : family.metrics) {
       prometheus::ClientMetric out;
@@ -28,7 +41,22 @@ std::vector<prometheus::MetricFamily> ToPrometheus(
         out.label.push_back({label.name, std::move(label.value)});
       }
       const double value = static_cast<double>(metric.value);
-      (gauge ? out.gauge.value : out.counter.value) = value;
+      switch (family.type) {
+        case Family::Type::kCounter:
+          out.counter.value = value;
+          break;
+        case Family::Type::kGauge:
+          out.gauge.value = value;
+          break;
+        case Family::Type::kHistogram:
+          out.histogram.sample_sum = value / 1e6;
+          for (size_t i = 0; i < metric.buckets.size(); ++i) {
+            out.histogram.sample_count += metric.buckets[i];
+            out.histogram.bucket.push_back(
+                {out.histogram.sample_count, BucketBound(i)});
+          }
+          break;
+      }
       result.back().metric.push_back(std::move(out));
     }
   }

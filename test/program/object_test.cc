@@ -65,6 +65,16 @@ void ExpectLayout(const btf* types, const char* name, size_t size,
   }
 }
 
+TEST_F(Object, ConnectionsAreLaidOutAsInTheHeader) {
+  ExpectLayout(btf_, "nm_tcp", sizeof(nm_tcp),
+               {MEMBER(nm_tcp, service), MEMBER(nm_tcp, destination),
+                MEMBER(nm_tcp, transport), MEMBER(nm_tcp, path),
+                MEMBER(nm_tcp, kind), MEMBER(nm_tcp, flags),
+                MEMBER(nm_tcp, opened), MEMBER(nm_tcp, accepted),
+                MEMBER(nm_tcp, closed), MEMBER(nm_tcp, failed),
+                MEMBER(nm_tcp, rtt_us), MEMBER(nm_tcp, rtt_buckets)});
+}
+
 TEST_F(Object, CellIsLaidOutAsInTheHeader) {
   ExpectLayout(
       btf_, "nm_cell", sizeof(nm_cell),
@@ -113,7 +123,8 @@ TEST_F(Object, InfoIsLaidOutAsInTheHeader) {
                 MEMBER(nm_info, retired),       MEMBER(nm_info, fold_unknown),
                 MEMBER(nm_info, version),       MEMBER(nm_info, kernel),
                 MEMBER(nm_info, cgroup),        MEMBER(nm_info, reasons),
-                MEMBER(nm_info, suffixes),      MEMBER(nm_info, reserved)});
+                MEMBER(nm_info, suffixes),      MEMBER(nm_info, tcp_size),
+                MEMBER(nm_info, reserved)});
 }
 
 TEST_F(Object, SeriesAreLaidOutAsInTheHeader) {
@@ -204,6 +215,8 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
   const size_t cache_line = 64;
   const std::map<std::string, MapKind> expected = {
       {"nm_counters", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_cell), BPF_F_MMAPABLE}},
+      {"nm_tcp", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_tcp), BPF_F_MMAPABLE}},
+      {"nm_old_tcp", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_tcp), BPF_F_MMAPABLE}},
       {"nm_names", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_name), BPF_F_MMAPABLE}},
       {"nm_stats", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_stats), BPF_F_MMAPABLE}},
       {"nm_info", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_info), BPF_F_MMAPABLE}},

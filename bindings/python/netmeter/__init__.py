@@ -34,7 +34,7 @@ import dataclasses
 import enum
 import os
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Protocol, Tuple, Type, Union
+from typing import Any, ClassVar, Dict, List, Optional, Protocol, Tuple, Type, Union
 
 from netmeter import _netmeter
 
@@ -50,6 +50,7 @@ __all__ = [
     "Path",
     "PermissionDeniedError",
     "Sample",
+    "TcpConnections",
     "Transport",
     "UnavailableError",
     "set_socket_service",
@@ -153,6 +154,32 @@ class Path(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True)
+class TcpConnections:
+    """The connections of one TCP series: totals, as those of Sample.
+
+    Those that were open before the load are not among them.
+    """
+
+    RTT_BOUNDS_US: ClassVar[Tuple[int, ...]] = _netmeter.RTT_BOUNDS_US
+    """Upper bounds of rtt_buckets in microseconds; the last bucket has none."""
+
+    opened: int = 0
+    """By this host, the handshake done."""
+    accepted: int = 0
+    """Opened by a peer, the handshake done."""
+    closed: int = 0
+    """Of these; open now: opened + accepted - closed."""
+    failed: int = 0
+    """connect(2) without a handshake: refused, timed out or given up."""
+    rtt_us: int = 0
+    """The sum of all round-trip times in rtt_buckets, in microseconds."""
+    rtt_buckets: Tuple[int, ...] = (0,) * (len(RTT_BOUNDS_US) + 1)
+    """How many smoothed round-trip times (RFC 6298, section 2; path direct only)
+    fell into each bucket: one for each round trip in which data was
+    acknowledged, one at the end."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Sample:
     """One series: totals since counting began; they never decrease, those of
     Kind.PENDING aside.
@@ -189,6 +216,8 @@ class Sample:
     acknowledgement."""
     tx_retransmit_bytes: int = 0
     """TCP payload that was sent again."""
+    tcp: Optional[TcpConnections] = None
+    """Of TCP series; None also where the meter counts no connections."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,10 +272,21 @@ def _to_bytes(name: str) -> bytes:
 
 
 def _to_samples(rows: List[Tuple[Any, ...]]) -> List[Sample]:
-    return [
-        Sample(_KINDS[r[0]], r[1], r[2], _TRANSPORTS[r[3]], _PATHS[r[4]], *r[5:])
-        for r in rows
-    ]
+    samples = []
+    for kind, name, destination, transport, path, *rest in rows:
+        if rest[-1] is not None:
+            rest[-1] = TcpConnections(*rest[-1])
+        samples.append(
+            Sample(
+                _KINDS[kind],
+                name,
+                destination,
+                _TRANSPORTS[transport],
+                _PATHS[path],
+                *rest,
+            )
+        )
+    return samples
 
 
 class Meter:

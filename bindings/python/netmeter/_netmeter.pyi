@@ -8,15 +8,18 @@ DEFAULT_PIN_DIR: str
 KINDS: Tuple[str, ...]
 TRANSPORTS: Tuple[str, ...]
 PATHS: Tuple[str, ...]
+RTT_BOUNDS_US: Tuple[int, ...]
 
-# Name, help, "counter" or "gauge", names of labels, (their values, value).
-_Family = Tuple[str, str, str, Tuple[str, ...], List[Tuple[Tuple[str, ...], int]]]
+# Name, help, "counter", "gauge" or "histogram", names of labels, (their values,
+# value); a histogram's value is ([(bound, cumulative count)], sum).
+_Family = Tuple[str, str, str, Tuple[str, ...], List[Tuple[Tuple[str, ...], Any]]]
 
 class Meter:
     @staticmethod
     def open(pin_dir: bytes, service: bytes, wait_for_loader: bool) -> Meter: ...
     def register(self, service: bytes) -> None: ...
-    # The fields of netmeter.Sample, in its order; enums as words.
+    # The fields of netmeter.Sample, in its order; enums as words, tcp as a tuple
+    # or None.
     def read_own_service(self) -> List[Tuple[Any, ...]]: ...
     def read_service(self, service: bytes) -> List[Tuple[Any, ...]]: ...
     def read_host(self) -> List[Tuple[Any, ...]]: ...

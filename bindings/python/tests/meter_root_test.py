@@ -335,8 +335,18 @@ def read_fake_meter(pin_dir):
                 tx_payload_bytes=605,
                 rx_payload_bytes=1206,
                 tx_retransmit_bytes=77,
+                tcp=netmeter.TcpConnections(
+                    opened=1,
+                    accepted=2,
+                    closed=3,
+                    failed=4,
+                    rtt_us=1500500,
+                    rtt_buckets=tuple(range(10)),
+                ),
             ),
         )
+        test.assertEqual(len(netmeter.TcpConnections.RTT_BOUNDS_US), 9)
+        test.assertIsNone(mme[netmeter.Transport.UDP].tcp)
         test.assertEqual(mme[netmeter.Transport.UDP].path, netmeter.Path.PROXY)
         test.assertFalse(mme[netmeter.Transport.UDP].registered)
         (broken,) = meter.read_service("a\udcff")

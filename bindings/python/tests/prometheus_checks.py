@@ -25,7 +25,7 @@ def magma_get_metrics(registry):
     families = []
     for family in registry.collect():
         # Anything else kills Magma's GetMetrics.
-        check.assertIn(family.type, ("counter", "gauge"))
+        check.assertIn(family.type, ("counter", "gauge", "histogram"))
         rows = []
         for sample in family.samples:
             labels, value = sample[1], sample[2]
@@ -35,7 +35,11 @@ def magma_get_metrics(registry):
                 check.assertNotEqual(name, "service")  # magmad adds its own
                 text.encode("utf-8")
             check.assertIsInstance(value, float)
-            rows.append([sorted(labels.items()), value])
+            key = sorted(labels.items())
+            if family.type == "histogram":  # told apart by the sample's name
+                float(labels.get("le", "0"))
+                key.append((sample[0], ""))
+            rows.append([key, value])
         # No _created sample that would be a second series.
         check.assertEqual(len({str(row[0]) for row in rows}), len(rows))
         families.append([family.name, family.type, sorted(rows)])

@@ -32,8 +32,14 @@ COUNTERS = (
     "netmeter_wire_bytes_total",
     "netmeter_wire_packets_total",
     "netmeter_tcp_retransmitted_bytes_total",
+    "netmeter_tcp_connections_opened_total",
+    "netmeter_tcp_connections_accepted_total",
+    "netmeter_tcp_connections_closed_total",
+    "netmeter_tcp_connections_failed_total",
     "netmeter_lost_total",
 )
+HISTOGRAM = "netmeter_tcp_rtt_seconds"
+HISTOGRAMS = tuple(HISTOGRAM + end for end in ("_bucket", "_sum", "_count"))
 GAUGES = ("netmeter_up", "netmeter_series", "netmeter_series_limit")
 
 
@@ -119,12 +125,18 @@ class VersionsTest(unittest.TestCase):
             text = self.answers[version]["host"]
             self.assertEqual(
                 types_of(text),
-                {**dict.fromkeys(COUNTERS, "counter"), **dict.fromkeys(GAUGES, "gauge")},
+                {
+                    **dict.fromkeys(COUNTERS, "counter"),
+                    **dict.fromkeys(GAUGES, "gauge"),
+                    HISTOGRAM: "histogram",
+                },
             )
-            self.assertEqual({key[0] for key in values_of(text)}, {*COUNTERS, *GAUGES})
+            self.assertEqual(
+                {key[0] for key in values_of(text)}, {*COUNTERS, *GAUGES, *HISTOGRAMS}
+            )
             self.assertEqual(
                 {key[0] for key in values_of(self.answers[version]["service"])},
-                {"netmeter_up", *COUNTERS[:2], *COUNTERS[4:7]},
+                {"netmeter_up", *COUNTERS[:2], *COUNTERS[4:11], *HISTOGRAMS},
             )
 
     def test_values_and_labels_are_right(self):
@@ -143,6 +155,13 @@ class VersionsTest(unittest.TestCase):
             wire = tuple(sorted(wire.items()))
             self.assertEqual(values["netmeter_wire_packets_total", wire], 1)
             self.assertEqual(values["netmeter_series_limit", ()], FILLERS + 64)
+            mme = (("destination", "streamer"), ("kind", "service"), ("name", "mme"))
+            opened = "netmeter_tcp_connections_opened_total"
+            self.assertEqual(values[opened, mme], 1)
+            self.assertEqual(values[HISTOGRAM + "_sum", mme], 1.5005)
+            self.assertEqual(values[HISTOGRAM + "_count", mme], 45)
+            bucket = tuple(sorted([*mme, ("le", "0.02")]))
+            self.assertEqual(values[HISTOGRAM + "_bucket", bucket], 3)
             full = (("reason", "series_full"),)
             self.assertEqual(values["netmeter_lost_total", full], 11)
             self.assertEqual(values["netmeter_up", ()], 1)
@@ -178,7 +197,7 @@ class VersionsTest(unittest.TestCase):
 
     def test_magma_gets_the_names_documented_for_each_version(self):
         reference = {name: rows for name, _, rows in self.answers["0.3.1"]["magma"]}
-        self.assertEqual(set(reference), {*COUNTERS, *GAUGES})
+        self.assertEqual(set(reference), {*COUNTERS, *GAUGES, HISTOGRAM})
         for version in VERSIONS[1:]:
             families = self.answers[version]["magma"]
             self.assertEqual(
