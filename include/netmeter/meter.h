@@ -159,10 +159,13 @@ class Meter {
 
   // Names this process: sockets that it opens from now on, and those of the
   // processes it forks, are counted under `service`. Ends at exec. Sockets
-  // that are open already keep their name. Three system calls (socket,
-  // setsockopt, close; see setsockopt(2)), no privilege needed. A second call
-  // renames. While netmeter-loader grows the tables, names that are new are
-  // refused, usually for some 30 ms: this waits for it, up to 1 second.
+  // that are open already keep their name, but for those that socket activation
+  // handed to this process (LISTEN_PID and LISTEN_FDS, sd_listen_fds(3)): they
+  // are counted under `service` from now on, and what they accept. Three system
+  // calls (socket, setsockopt, close; see setsockopt(2)) and one for each such
+  // socket; no privilege needed. A second call renames. While netmeter-loader
+  // grows the tables, names that are new are refused, usually for some 30 ms:
+  // this waits for it, up to 1 second.
   //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
   //   NotFound          no meter is loaded for this process's cgroup
   //   PermissionDenied  the meter refused: its tables are full

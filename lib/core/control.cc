@@ -2,8 +2,11 @@
 #include "lib/core/control.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
@@ -70,6 +73,25 @@ absl::Status RegisterProcess(absl::string_view service) {
     if (error == 0) error = errno;
   }
   return ErrnoStatus(error, "register the service: socket");
+}
+
+void ClaimActivatedSockets(absl::string_view service) {
+  constexpr int kFirst = 3;  // SD_LISTEN_FDS_START
+  const char* const pid = getenv("LISTEN_PID");
+  const char* const fds = getenv("LISTEN_FDS");
+  int owner, count;
+  if (pid == nullptr || !absl::SimpleAtoi(pid, &owner) || owner != getpid() ||
+      fds == nullptr || !absl::SimpleAtoi(fds, &count)) {
+    return;
+  }
+  // A count that lies ends at the first descriptor that is not open.
+  for (int fd = kFirst; fd - kFirst < count; ++fd) {
+    if (setsockopt(fd, NM_SOL, NM_SERVICE, service.data(),
+                   static_cast<socklen_t>(service.size())) != 0 &&
+        errno == EBADF) {
+      return;
+    }
+  }
 }
 
 absl::Status TagDescriptor(int fd, absl::string_view destination) {

@@ -21,6 +21,10 @@ absl::Status CheckName(absl::string_view what, absl::string_view name);
 // NM_REGISTER on a socket of its own; errors as Meter::Register().
 absl::Status RegisterProcess(absl::string_view service);
 
+// NM_SERVICE on the sockets that socket activation handed to this process, as
+// sd_listen_fds(3) finds them; what is no socket of the network is passed over.
+void ClaimActivatedSockets(absl::string_view service);
+
 // NM_TAG on fd; errors as netmeter::TagSocket().
 absl::Status TagDescriptor(int fd, absl::string_view destination);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <string>
@@ -45,6 +46,19 @@ TEST(ControlError, SaysWhetherAMeterIsMissingOrRefused) {
 
 TEST(RegisterProcess, ChecksTheNameFirst) {
   EXPECT_TRUE(absl::IsInvalidArgument(RegisterProcess("")));
+}
+
+TEST(ClaimActivatedSockets, TouchesNothingWithoutAMeter) {
+  // Neither another process's, nor with a count that lies.
+  setenv("LISTEN_FDS", "1000000000", 1);
+  const std::string own = std::to_string(getpid());
+  for (const char* pid : {"1", "x", own.c_str()}) {
+    setenv("LISTEN_PID", pid, 1);
+    ClaimActivatedSockets("x");
+  }
+  unsetenv("LISTEN_FDS");
+  ClaimActivatedSockets("x");
+  unsetenv("LISTEN_PID");
 }
 
 TEST(TagDescriptor, RefusesWhatIsNoSocket) {

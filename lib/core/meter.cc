@@ -112,6 +112,7 @@ class Meter::Impl {
           if (!status.ok() && !options_.wait_for_loader) return status;
           service_ = std::string(service);
           registered_ = status.ok();
+          if (registered_) internal::ClaimActivatedSockets(service_);
           next_registration_ = Clock::now() + kRetryInterval;
           return absl::OkStatus();
         }
@@ -209,6 +210,7 @@ class Meter::Impl {
     if (Clock::now() < next_registration_) return;
     next_registration_ = Clock::now() + kRetryInterval;
     registered_ = internal::RegisterProcess(service_).ok();
+    if (registered_) internal::ClaimActivatedSockets(service_);
   }
 
   const MeterOptions options_;

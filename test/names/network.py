@@ -144,7 +144,10 @@ class Packet:
     def __init__(self, data):
         self.bytes = struct.unpack_from("!H", data, 2)[0]
         header = (data[0] & 15) * 4
+        self.sender = socket.inet_ntoa(data[12:16])
         self.source, self.target = struct.unpack_from("!HH", data, header)
+        if data[9] != socket.IPPROTO_TCP:
+            return
         self.seq, self.ack = struct.unpack_from("!II", data, header + 4)
         self.flags = data[header + 13]
         self.payload = self.bytes - header - (data[header + 12] >> 4) * 4
@@ -156,11 +159,13 @@ class Packet:
 
 
 class Sniffer:
-    """The TCP packets on an interface of the calling thread's namespace."""
+    """The packets on an interface of the calling thread's namespace, of TCP if
+    nothing else is said."""
 
     OUTGOING = 4
 
-    def __init__(self, interface):
+    def __init__(self, interface, protocols=(socket.IPPROTO_TCP,)):
+        self._protocols = protocols
         self._both = interface != "lo"  # there, each is seen twice
         self._socket = socket.socket(
             socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3)
@@ -179,7 +184,7 @@ class Sniffer:
             if self._socket not in ready:
                 return
             data, (_, protocol, kind, _, _) = self._socket.recvfrom(128)
-            if protocol != 0x800 or data[9] != socket.IPPROTO_TCP:
+            if protocol != 0x800 or data[9] not in self._protocols:
                 continue
             if self._both or kind == self.OUTGOING:
                 self.packets.append(Packet(data))
