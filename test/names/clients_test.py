@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Real clients name their destinations: gRPC in C++, Python and Go and curl on
-the way to a real nghttpx, by :authority; openssl, Python and Go over TLS, by
-SNI. A relay in front of each server counts what every channel carried, and a
+the way to a real nghttpx, by :authority; openssl, Python, Go and a curl with
+Chrome's post-quantum BoringSSL over TLS, by SNI. A relay in front of each server counts what every channel carried, and a
 sniffer its packets: the meter has to say the same, under the right names.
 
 Needs PyPI and the Go module proxy, once: what comes from there is kept in
@@ -30,6 +30,9 @@ NGHTTPX, GRPC, TLS = ("127.0.0.1", 18443), ("127.0.0.1", 50051), ("127.0.0.1", 1
 
 # The first with wheels for Python 3.11, and the newest.
 GRPCIO = {"pygrpcold": "==1.49.1", "pygrpcnew": ""}
+# A curl that greets as Chrome does: with GREASE, extensions in any order and
+# X25519MLKEM768, whose share of the key alone has 1216 bytes.
+CURL_CFFI = "==0.16.3"
 DAY = 86400
 
 PROGRAMS = (
@@ -80,6 +83,30 @@ with socket.create_connection((host, int(port))) as sock:
         tls.unwrap()
 """
 
+PYTHON_CHROME = """import io, sys
+import curl_cffi
+from curl_cffi import CurlInfo, CurlOpt
+host, port = sys.argv[1].split(":")
+for name in sys.argv[2:]:
+    curl, answer = curl_cffi.Curl(), io.BytesIO()
+    curl.impersonate("chrome136")
+    url = "https://%s:%s/%s" % (name, port, "x" * 3000)
+    resolve = "%s:%s:%s" % (name, port, host)
+    curl.setopt(CurlOpt.URL, url.encode())
+    curl.setopt(CurlOpt.RESOLVE, [resolve])
+    curl.setopt(CurlOpt.PROXY, b"")
+    curl.setopt(CurlOpt.TIMEOUT, 20)
+    curl.setopt(CurlOpt.SSL_VERIFYPEER, 0)
+    curl.setopt(CurlOpt.SSL_VERIFYHOST, 0)
+    # The cloud answers with the request.
+    curl.setopt(CurlOpt.HTTP09_ALLOWED, 1)
+    curl.setopt(CurlOpt.WRITEDATA, answer)
+    curl.perform()
+    assert answer.getvalue().startswith(b"GET /xxx"), answer.getvalue()[:100]
+    curl.close()
+print(*curl_cffi.__curl_version__.split()[:2])
+"""
+
 # Connects, sends what it is told, says so, and waits for its end.
 PYTHON_RAW = """import os, socket, sys, time
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -102,9 +129,9 @@ def cache(*path):
     return path
 
 
-def make_venv(version):
-    """The Python of a virtual environment with this version of grpcio."""
-    directory = cache("grpcio" + (version or "-newest"))
+def make_venv(package, version):
+    """The Python of a virtual environment with this version of a package."""
+    directory = cache(package + (version or "-newest"))
     python, stamp = os.path.join(directory, "bin", "python3"), os.path.join(
         directory, "done"
     )
@@ -117,7 +144,7 @@ def make_venv(version):
         environment.setdefault("PIP_CERT", CERTIFICATES)
     lab.run(lab.PYTHON, "-m", "venv", "--clear", directory)
     pip = [python, "-m", "pip", "install", "-q", "--only-binary", ":all:"]
-    lab.run(*pip, "grpcio" + version, env=environment)
+    lab.run(*pip, package + version, env=environment)
     open(stamp, "w").close()
     return python
 
@@ -150,7 +177,11 @@ class ClientsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.directory = lab.temporary_directory(cls)
         # What needs the network comes first.
-        cls.pythons = {service: make_venv(GRPCIO[service]) for service in GRPCIO}
+        cls.pythons = {
+            service: make_venv("grpcio", GRPCIO[service]) for service in GRPCIO
+        }
+        chrome = make_venv("curl_cffi", CURL_CFFI)
+        cls.pythons.update((service, chrome) for service in cls.CHROMES.values())
         cls.go, cls.go_version = build_go_client(cls.directory)
         lab.private_network()
         cls.cloud = lab.Cloud()
@@ -160,6 +191,8 @@ class ClientsTest(unittest.TestCase):
         for service in (*GRPCIO, "pytls"):
             source = PYTHON_TLS if service == "pytls" else PYTHON_GRPC
             lab.make_package(cls.directory, service, source)
+        for service in cls.CHROMES.values():
+            lab.make_package(cls.directory, service, PYTHON_CHROME)
         for service in (
             "idle",
             "refused",
@@ -485,6 +518,33 @@ class ClientsTest(unittest.TestCase):
         os.environ["GODEBUG"] = "tlsmlkem=1"
         self.addCleanup(os.environ.pop, "GODEBUG")
         self.run_client(client, self.pieces, "direct", "go-pieces", ["fluentd"])
+
+    # {MTU: service}
+    CHROMES = {1500: "chrome", 1280: "chrome1280", 576: "chrome576"}
+
+    def set_mtu(self, mtu):
+        lab.run("ip", "link", "set", "gate", "mtu", str(mtu))
+        with self.cloud.inside():
+            lab.run("ip", "link", "set", "cloud", "mtu", str(mtu))
+
+    def test_post_quantum_hello_is_longer_than_a_segment(self):
+        self.addCleanup(self.set_mtu, 1500)
+        target = "%s:%d" % (lab.Cloud.THERE, TLS_PORT)
+        for mtu, service in self.CHROMES.items():
+            self.set_mtu(mtu)
+            first = len(self.direct.connections)
+            arguments = self.python(
+                service, target, "streamer-cloud.example", "metricsd-cloud.example"
+            )
+            version = self.run_client(
+                arguments, self.direct, "direct", service, ["streamer", "metricsd"]
+            )
+            for connection in self.direct.connections[first:]:
+                hello = self.sniffers["direct"].opening(connection.port, TLS_PORT)
+                print("%s, MTU %d: hello in segments of" % (version, mtu), hello)
+                self.assertGreater(sum(hello), 1500)
+                self.assertGreaterEqual(len(hello), sum(hello) // (mtu - 52))
+                self.assertGreaterEqual(len(hello), 2)
 
     def test_no_tls_on_a_tls_port_has_no_name(self):
         target = "%s:%d" % (lab.Cloud.THERE, TLS_PORT)

@@ -195,6 +195,17 @@ class Sniffer:
         os.close(self._stop[0])
         self._socket.close()
 
+    def opening(self, client, server):
+        """The sizes of the segments that a client sent before its server sent
+        anything."""
+        sizes = []
+        for packet in self.packets:
+            if (packet.source, packet.target) == (server, client) and packet.payload:
+                break
+            if (packet.source, packet.target) == (client, server) and packet.payload:
+                sizes.append(packet.payload)
+        return sizes
+
     def conversation(self, client, server):
         """{counter: (least, most)} of a client's socket. Between the two is
         what may have come after its end: acknowledgements of a connection in
