@@ -15,6 +15,13 @@
 /* Destinations that one service may add to the names by what it sends. */
 #define NM_MAX_WIRE_NAMES 256
 
+/* The part of the names that a user other than root may add, and how many
+ * he may whatever the part. */
+#define NM_USER_NAMES_PART 8
+#define NM_USER_NAMES_LEAST 16
+/* Users are told apart by the low bits of the uid: a power of two. */
+#define NM_USER_BUCKETS 1024
+
 /* Payload of a connection after which its name is not waited for. */
 #define NM_MAX_HELD_BYTES 16384
 
@@ -29,6 +36,7 @@ enum nm_task_access {
 struct nm_config {
   nm_u32 num_cpus;
   nm_u32 max_series;
+  nm_u32 max_user_names; /* that one user may add; root: all */
   nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
   nm_u32 rules_count;
   nm_u32 task_access;   /* enum nm_task_access */

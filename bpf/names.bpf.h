@@ -48,6 +48,27 @@ static __noinline __u32 name_id(struct nm_name_key *key) {
   return id;
 }
 
+/* The same for a name that a process gives, itself or what it executes: one
+ * user cannot take all names from the others. */
+static __noinline __u32 name_id_for_user(struct nm_name_key *key) {
+  __u32 uid = bpf_get_current_uid_gid(), bucket = uid & (NM_USER_BUCKETS - 1);
+  __u32 *known, *count, id;
+
+  if (!key) return 0;
+  known = bpf_map_lookup_elem(&nm_name_ids, key);
+  if (known) return *known;
+  if (!uid) return name_id(key);
+  count = bpf_map_lookup_elem(&nm_user_names, &bucket);
+  if (!count || *(volatile __u32 *)count >= nm_config.max_user_names) {
+    COUNT(names_capped, 1);
+    return 0;
+  }
+  __sync_fetch_and_add(count, 1);
+  id = name_id(key);
+  if (!id) __sync_fetch_and_add(count, -1);
+  return id;
+}
+
 static __always_inline __u16 text_length(const __u8 *bytes) {
   __u16 length = 0;
 
@@ -67,7 +88,7 @@ static __always_inline void name_process(struct nm_process *process) {
   key.kind = process->kind;
   __builtin_memcpy(key.bytes, process->bytes, NM_NAME_BYTES);
   key.length = text_length(key.bytes);
-  id = name_id(&key);
+  id = name_id_for_user(&key);
   if (id) process->name = id;
 }
 

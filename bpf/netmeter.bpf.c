@@ -904,7 +904,7 @@ static __always_inline bool control(struct bpf_sockopt *ctx) {
     if (!owner) return false;
     key.kind = ctx->optname == NM_TAG ? NM_KIND_DESTINATION : NM_KIND_SERVICE;
     key.length = text_length(key.bytes);
-    id = name_id(&key);
+    id = name_id_for_user(&key);
     if (!id) return false;
     if (ctx->optname == NM_TAG) {
       owner->tag = id;

@@ -150,7 +150,8 @@ py::tuple ToPython(const Health& h) {
   return py::make_tuple(
       Text(h.version), Text(h.cgroup), h.created_ns, h.loaded_ns, h.series,
       h.max_series, h.names, h.max_names, h.series_full_packets, h.names_full,
-      h.processes_full, h.storage_failed_packets, h.header_error_packets);
+      h.processes_full, h.storage_failed_packets, h.header_error_packets,
+      h.names_capped);
 }
 
 const char* TypeName(internal::Family::Type type) {

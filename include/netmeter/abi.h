@@ -48,7 +48,8 @@ typedef unsigned long long nm_u64;
  * Control channel: setsockopt(fd, NM_SOL, NM_REGISTER, name, length) names the
  * calling process, NM_TAG names the destination of the socket fd, NM_SERVICE the
  * service that it belongs to. 1 to NM_NAME_BYTES bytes, no NUL. Without a loaded meter the kernel answers
- * ENOPROTOOPT (EOPNOTSUPP on Unix sockets); EPERM means loaded, but refused.
+ * ENOPROTOOPT (EOPNOTSUPP on Unix sockets); EPERM means loaded, but refused: no
+ * room for the name, or, but for root, too many names of this user.
  */
 #define NM_SOL 0x6e74
 #define NM_REGISTER 1
@@ -187,9 +188,10 @@ struct nm_stats {
   nm_u64 connections_named;   /* by what they sent first */
   nm_u64 connections_unnamed; /* that ended, or sent 16 KiB, without a name */
   nm_u64 destinations_capped; /* names refused: the service has too many */
-  nm_u64 reserved[15];
+  nm_u64 names_capped; /* names refused: the user has too many */
+  nm_u64 reserved[14];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 17 * 8 + 15 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 18 * 8 + 14 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */

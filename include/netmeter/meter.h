@@ -115,6 +115,7 @@ struct Health {
   uint64_t processes_full = 0;
   uint64_t storage_failed_packets = 0;
   uint64_t header_error_packets = 0;
+  uint64_t names_capped = 0;  // refused: one user, not root, has too many
 };
 
 struct MeterOptions {

@@ -257,6 +257,7 @@ Health SeriesReader::ReadHealth() const {
   health.processes_full = Load(&stats.processes_full);
   health.storage_failed_packets = Load(&stats.storage_failed);
   health.header_error_packets = Load(&stats.header_errors);
+  health.names_capped = Load(&stats.names_capped);
   return health;
 }
 

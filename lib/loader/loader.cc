@@ -640,6 +640,9 @@ absl::Status Loading::Build(bool tracing) {
       const_cast<nm_config&>(skeleton_->rodata->nm_config);
   settings.num_cpus = num_cpus_;
   settings.max_series = config_.max_series;
+  settings.max_user_names =
+      std::max<uint32_t>(config_.max_names / NM_USER_NAMES_PART,
+                         NM_USER_NAMES_LEAST);
   settings.socket_mask = RoundUpToPowerOfTwo(config_.max_sockets) - 1;
   settings.rules_count = static_cast<uint32_t>(config_.destinations.size());
   settings.tgid_helper =

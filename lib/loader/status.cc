@@ -155,6 +155,8 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
        "packets counted as overflow: raise max_series"},
       {"names_full", load(stats.names_full),
        "names counted as overflow: raise max_names"},
+      {"names_capped", load(stats.names_capped),
+       "names refused, or counted as overflow: their user has too many"},
       {"processes_full", load(stats.processes_full),
        "processes named late: raise max_processes"},
       {"storage_failed", load(stats.storage_failed),

@@ -243,11 +243,12 @@ void AddHealth(const Health& health, std::vector<Family>* families) {
   limit.MoveTo(families);
   Builder lost("netmeter_lost_total",
                "What was counted, but not under its own name, by reason: "
-               "packets, except names_full (names) and processes_full "
-               "(processes).",
+               "packets, except names_full and names_capped (names) and "
+               "processes_full (processes).",
                Family::Type::kCounter);
   lost.Add({{"reason", "series_full"}}, health.series_full_packets);
   lost.Add({{"reason", "names_full"}}, health.names_full);
+  lost.Add({{"reason", "names_capped"}}, health.names_capped);
   lost.Add({{"reason", "processes_full"}}, health.processes_full);
   lost.Add({{"reason", "storage_failed"}}, health.storage_failed_packets);
   lost.Add({{"reason", "header_error"}}, health.header_error_packets);

@@ -80,6 +80,8 @@ class Actor {
     if (word == "register") {
       errno = Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, value);
       if (errno != 0) Die("NM_REGISTER");
+    } else if (word == "user") {
+      Check(setuid(static_cast<uid_t>(number(0))), "setuid");
     } else if (word == "tag") {
       tag_ = value;
     } else if (word == "udp") {

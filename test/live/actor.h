@@ -3,6 +3,7 @@
 // say, one after the other, so that the tests of naming have real executables
 // to name.
 //
+//   user=UID         setuid(2)
 //   register=NAME    NM_REGISTER
 //   tag=NAME         NM_TAG of the sockets opened from now on
 //   udp=ADDRESS/PORT/COUNT/SIZE     datagrams from one new socket

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "netmeter/abi.h"
+#include "test/live/actor.h"
 #include "test/live/world.h"
 
 namespace netmeter {
@@ -183,6 +184,60 @@ TEST_F(SinkTest, FullTableOfNamesOverflowsAndLosesNothing) {
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
   EXPECT_GT(health->names_full, 0u);
+}
+
+// Names are handed out once and for all: no user may take them from the others.
+TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
+  MeteredCgroup meter("capped", "max_names: 256");  // 32 a user
+  const auto register_names = [&meter](uid_t user, int count) {
+    Child child(meter.cgroup(), World::CleanLab().client,
+                [=](Child::Parent& parent) {
+                  const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+                  if (user != 0 && setuid(user) != 0) _exit(1);
+                  int done = 0, error = 0;
+                  for (int i = 0; i < count; ++i) {
+                    const std::string name = "user" + std::to_string(user) +
+                                             "-" + std::to_string(i);
+                    error = Control(fd, i % 2 == 0 ? NM_REGISTER : NM_TAG, name);
+                    if (error == 0) ++done;
+                  }
+                  // What there is already costs nothing.
+                  if (Control(fd, NM_REGISTER,
+                              "user" + std::to_string(user) + "-0") != 0) {
+                    _exit(1);
+                  }
+                  parent.Send(done);
+                  parent.Send(error);
+                });
+    const int done = child.Receive<int>();
+    const int error = child.Receive<int>();
+    child.Join();
+    return std::make_pair(done, error);
+  };
+  EXPECT_EQ(register_names(4711, 100), std::make_pair(32, EPERM));
+  EXPECT_EQ(register_names(4712, 20), std::make_pair(20, 0));
+  EXPECT_EQ(register_names(0, 100), std::make_pair(100, 0));
+  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->names_capped, 68u);
+  EXPECT_EQ(health->names_full, 0u);
+  // Nor by what he executes: counted, but as overflow.
+  Measurement measurement(meter, World::CleanLab().ClientReference());
+  const auto execute = [&meter](const std::string& name,
+                                std::vector<std::string> script) {
+    const std::string path = CopyOfThisProgram(name);
+    script.push_back("udp=10.77.3.2/9000/1/100");
+    Child child(meter.cgroup(), World::CleanLab().client,
+                [&](Child::Parent&) { ExecActor(path, script); });
+    child.Join();
+  };
+  execute("nm-of-user", {"user=4711"});
+  execute("nm-of-root", {});
+  measurement.Finish();
+  measurement.ExpectBalance();
+  EXPECT_EQ(meter.TotalOf(Kind::kBinary, "nm-of-user").tx_payload, 0);
+  EXPECT_EQ(meter.TotalOf(Kind::kOverflow, "overflow").tx_payload, 100);
+  EXPECT_EQ(meter.TotalOf(Kind::kBinary, "nm-of-root").tx_payload, 100);
 }
 
 // A meter sees the cgroups below its own, too, those with a meter included.

@@ -224,7 +224,7 @@ class Sample:
 class Health:
     """The meter's own state.
 
-    The last five count what was not attributed as it should have been, by
+    The last six count what was not attributed as it should have been, by
     reason. Nothing of it is missing in the sum over all series.
     """
 
@@ -252,6 +252,8 @@ class Health:
     """Packets that are unattributed: no memory for socket storage."""
     header_error_packets: int = 0
     """Packets that count as Transport.OTHER: unreadable header."""
+    names_capped: int = 0
+    """Names that were refused: one user, not root, has too many."""
 
 
 _KINDS = {kind.value: kind for kind in Kind}

@@ -368,6 +368,7 @@ def read_fake_meter(pin_dir):
                 processes_full=13,
                 storage_failed_packets=14,
                 header_error_packets=15,
+                names_capped=16,
             ),
         )
         started = time.perf_counter()
