@@ -71,8 +71,9 @@ class MagmaMetrics {
   // only: parse it, merge it or send it as it is. In proto2's sense every
   // family has its type and every metric its value, zeros included: orc8r
   // drops a whole upload where one is missing. If the meter cannot be read, it
-  // is one family, netmeter_up, of value 0. Costs one read of the meter, thus
-  // no system call, and the memory of the result.
+  // is one family, netmeter_up, of value 0; so is want of memory, and where
+  // there is none even for that the result is empty. Costs one read of the
+  // meter, thus no system call, and the memory of the result.
   std::string Serialize() const;
 
  private:
@@ -122,6 +123,7 @@ class DeltaVisitor {
   // returned; that delta and those after it are part of the next visit. So it
   // is if the callback throws. Errors as Meter::ReadHost() or, in
   // MagmaScope::kService, Meter::ReadService(); nothing was called back then.
+  // ResourceExhausted may come in the middle, like an error of the callback.
   //
   // A new load of netmeter-loader changes nothing. After an `unload` totals
   // begin at 0, and so they are delivered, on top; what was counted after the

@@ -65,8 +65,9 @@ class PrometheusCollectable : public prometheus::Collectable {
   PrometheusCollectable(std::shared_ptr<const Meter> meter, Scope scope);
   ~PrometheusCollectable() override;
 
-  // Never throws, as an error is netmeter_up 0. Costs one read of the meter,
-  // thus no system call, and the memory of the result.
+  // Never throws, as an error is netmeter_up 0; so is want of memory, and where
+  // there is none even for that the result is empty. Costs one read of the
+  // meter, thus no system call, and the memory of the result.
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:

@@ -2,8 +2,10 @@
 #include "netmeter/magma.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
+#include "lib/core/no_throw.h"
 #include "lib/magma/container.h"
 #include "lib/metrics/families.h"
 
@@ -79,8 +81,16 @@ MagmaMetrics::MagmaMetrics(std::shared_ptr<const Meter> meter,
     : meter_(std::move(meter)), options_(options) {}
 
 std::string MagmaMetrics::Serialize() const {
-  return internal::ToContainer(CollectFolded(meter_.get(), options_),
-                               options_.timestamps ? NowMs() : 0);
+  const int64_t time = options_.timestamps ? NowMs() : 0;
+  try {
+    return internal::ToContainer(CollectFolded(meter_.get(), options_), time);
+  } catch (const std::exception&) {  // no memory for all, but for an error?
+  }
+  try {
+    return internal::ToContainer(internal::FamiliesOfError(), time);
+  } catch (const std::exception&) {
+  }
+  return std::string();
 }
 
 DeltaVisitor::DeltaVisitor(std::shared_ptr<const Meter> meter,
@@ -88,42 +98,65 @@ DeltaVisitor::DeltaVisitor(std::shared_ptr<const Meter> meter,
     : meter_(std::move(meter)), scope_(options.scope) {}
 
 absl::Status DeltaVisitor::Visit(const Callback& callback) {
-  if (meter_ == nullptr) {
-    return absl::FailedPreconditionError("no meter to visit");
-  }
-  std::vector<Sample> samples;
-  Health health;
-  const absl::Status read =
-      ReadConsistently(*meter_, scope_, &samples, &health);
-  if (!read.ok()) return read;
-  if (health.created_ns != created_ns_) {
-    delivered_.clear();
-    created_ns_ = health.created_ns;
-  }
-  if (scope_ == MagmaScope::kUnregistered) {
-    samples = internal::Unregistered(std::move(samples));
-  }
-  for (const Family& family : FamiliesOf(samples, health, scope_)) {
+  std::vector<Family> families;
+  absl::Status status = internal::WithoutThrowing([&] {
+    if (meter_ == nullptr) {
+      return absl::FailedPreconditionError("no meter to visit");
+    }
+    std::vector<Sample> samples;
+    Health health;
+    const absl::Status read =
+        ReadConsistently(*meter_, scope_, &samples, &health);
+    if (!read.ok()) return read;
+    if (health.created_ns != created_ns_) {
+      delivered_.clear();
+      created_ns_ = health.created_ns;
+    }
+    if (scope_ == MagmaScope::kUnregistered) {
+      samples = internal::Unregistered(std::move(samples));
+    }
+    families = FamiliesOf(samples, health, scope_);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+
+  for (const Family& family : families) {
     if (family.type != Family::Type::kCounter) continue;
     for (const Metric& metric : family.metrics) {
-      // Before the callback, so that nothing can fail after it.
-      const auto inserted = delivered_.emplace(KeyOf(family, metric), 0);
-      uint64_t& delivered = inserted.first->second;
-      // A counter of one meter never goes back; if it did, the next delivery
-      // is due when it has passed what was delivered.
-      if (!inserted.second && metric.value <= delivered) continue;
+      auto place = delivered_.end();
+      bool is_new = false, due = true;
       Delta delta;
-      delta.name = family.name;
-      for (const internal::Label& label : metric.labels) {
-        delta.labels.push_back({label.name, label.value});
+      // All that can fail comes before the callback.
+      status = internal::WithoutThrowing([&] {
+        std::string key = KeyOf(family, metric);
+        place = delivered_.find(key);
+        is_new = place == delivered_.end();
+        delta.name = family.name;
+        delta.value = metric.value;
+        // A counter of one meter never goes back; if it did, the next delivery
+        // is due when it has passed what was delivered.
+        due = is_new || metric.value > place->second;
+        if (!due) return absl::OkStatus();
+        if (!is_new) delta.value -= place->second;
+        for (const internal::Label& label : metric.labels) {
+          delta.labels.push_back({label.name, label.value});
+        }
+        if (is_new) place = delivered_.emplace(std::move(key), 0).first;
+        return absl::OkStatus();
+      });
+      if (!status.ok()) return status;
+      if (!due) continue;
+      try {
+        status = callback(delta);
+      } catch (...) {
+        if (is_new) delivered_.erase(place);
+        throw;
       }
-      delta.value = metric.value - delivered;
-      const absl::Status taken = callback(delta);
-      if (!taken.ok()) {
-        if (inserted.second) delivered_.erase(inserted.first);
-        return taken;
+      if (!status.ok()) {
+        if (is_new) delivered_.erase(place);
+        return status;
       }
-      delivered = metric.value;
+      place->second = metric.value;
     }
   }
   return absl::OkStatus();

@@ -9,11 +9,13 @@
 
 #include <map>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lib/core/failing_new.h"
 #include "lib/core/fake_meter.h"
 #include "netmeter/magma.h"
 #include "service303.pb.h"
@@ -186,6 +188,74 @@ TEST_F(MagmaRootTest, AFailedCallbackLosesAndRepeatsNothing) {
         EXPECT_TRUE(failed) << failure;
       }
     }
+  }
+}
+
+// A counter of value 0 that is new is delivered, too, also if the callback threw
+// at its first delivery: it was then forgotten.
+TEST_F(MagmaRootTest, AZeroIsDeliveredOnceWhateverFails) {
+  fake_->cell(NM_SLOT_FIRST, 0)->tx_payload_bytes = 0;
+  Host all;
+  ASSERT_TRUE(DeltaVisitor(meter_, host_options_).Visit(all.callback()).ok());
+  for (size_t at = 1; at <= all.counters().size(); ++at) {
+    DeltaVisitor visitor(meter_, host_options_);
+    Host host;
+    host.ThrowAt(static_cast<int>(at));
+    EXPECT_THROW((void)visitor.Visit(host.callback()), std::runtime_error);
+    ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+    EXPECT_EQ(host.counters(), all.counters()) << at;
+  }
+}
+
+// std::bad_alloc came out of both, and took the host with it.
+TEST_F(MagmaRootTest, WithoutMemoryNothingIsThrownAndNothingLost) {
+  const MagmaMetrics metrics(meter_, host_options_);
+  magma::orc8r::MetricsContainer container;
+  ASSERT_TRUE(container.ParseFromString(metrics.Serialize()));
+  const int families = container.family_size();
+  for (const bool and_after : {false, true}) {
+    int n = 0;
+    for (bool failed = true; failed; ++n) {
+      std::string bytes;
+      {
+        FailNew fail(n, and_after);
+        bytes = metrics.Serialize();
+        failed = fail.Failed();
+      }
+      ASSERT_TRUE(container.ParseFromString(bytes));
+      if (!failed) {
+        EXPECT_EQ(container.family_size(), families);
+      } else if (and_after) {
+        EXPECT_EQ(container.family_size(), 0);
+      } else {
+        ASSERT_EQ(container.family_size(), 1) << n;
+        EXPECT_EQ(container.family(0).name(), "netmeter_up");
+        EXPECT_EQ(container.family(0).metric(0).gauge().value(), 0);
+      }
+    }
+    EXPECT_GT(n, 50);
+
+    n = 0;
+    for (bool failed = true; failed; ++n) {
+      DeltaVisitor visitor(meter_, host_options_);
+      Host host;
+      const DeltaVisitor::Callback callback = host.callback();
+      {
+        FailNew fail(n, and_after);
+        try {
+          const absl::Status status = visitor.Visit(callback);
+          failed = fail.Failed();
+          if (failed) {
+            EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+          }
+        } catch (const std::bad_alloc&) {
+          failed = true;  // of the host's own allocations
+        }
+      }
+      ASSERT_TRUE(visitor.Visit(callback).ok());
+      ExpectEqual(host);
+    }
+    EXPECT_GT(n, 50);
   }
 }
 

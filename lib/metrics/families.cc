@@ -2,6 +2,7 @@
 #include "lib/metrics/families.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <utility>
 
@@ -297,7 +298,9 @@ std::vector<Sample> Unregistered(std::vector<Sample> samples) {
   return samples;
 }
 
-std::vector<Family> Collect(const Meter* meter, FamilyScope scope) {
+namespace {
+
+std::vector<Family> CollectOrThrow(const Meter* meter, FamilyScope scope) {
   if (meter == nullptr) return FamiliesOfError();
   if (scope == FamilyScope::kService) {
     const auto samples = meter->ReadService();
@@ -311,6 +314,20 @@ std::vector<Family> Collect(const Meter* meter, FamilyScope scope) {
     *samples = Unregistered(*std::move(samples));
   }
   return FamiliesOfHost(*samples, *health);
+}
+
+}  // namespace
+
+std::vector<Family> Collect(const Meter* meter, FamilyScope scope) noexcept {
+  try {
+    return CollectOrThrow(meter, scope);
+  } catch (const std::exception&) {
+  }
+  try {
+    return FamiliesOfError();
+  } catch (const std::exception&) {
+  }
+  return {};
 }
 
 }  // namespace internal

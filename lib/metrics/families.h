@@ -62,8 +62,9 @@ std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
 // Takes out what registered services publish themselves.
 std::vector<Sample> Unregistered(std::vector<Sample> samples);
 
-// Reads the meter, which may be null; an error is FamiliesOfError().
-std::vector<Family> Collect(const Meter* meter, FamilyScope scope);
+// Reads the meter, which may be null; an error is FamiliesOfError(), or nothing
+// if there is no memory even for that.
+std::vector<Family> Collect(const Meter* meter, FamilyScope scope) noexcept;
 
 }  // namespace internal
 }  // namespace netmeter

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <exception>
 #include <utility>
 
 #include "lib/metrics/families.h"
@@ -29,8 +30,16 @@ PrometheusCollectable::PrometheusCollectable(std::shared_ptr<const Meter> meter,
 PrometheusCollectable::~PrometheusCollectable() = default;
 
 std::vector<prometheus::MetricFamily> PrometheusCollectable::Collect() const {
-  return internal::ToPrometheus(
-      internal::Collect(meter_.get(), ToFamilyScope(scope_)));
+  try {
+    return internal::ToPrometheus(
+        internal::Collect(meter_.get(), ToFamilyScope(scope_)));
+  } catch (const std::exception&) {  // no memory for all, but for an error?
+  }
+  try {
+    return internal::ToPrometheus(internal::FamiliesOfError());
+  } catch (const std::exception&) {
+  }
+  return {};
 }
 
 }  // namespace netmeter

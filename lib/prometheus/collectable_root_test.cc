@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The collectable on real maps, which this test makes itself: needs root and
+// bpf(2), but neither loader nor programs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/core/failing_new.h"
+#include "lib/core/fake_meter.h"
+#include "netmeter/meter.h"
+#include "netmeter/prometheus.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+using Scope = PrometheusCollectable::Scope;
+
+class CollectableRootTest : public testing::Test {
+ protected:
+  // Service "mme", registered, and service "state", not.
+  void SetUp() override {
+    char name[] = "/tmp/netmeter-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    pin_dir_ = name;
+    ASSERT_EQ(MountBpffs(pin_dir_), "");
+    fake_ = std::make_unique<FakeMeter>(FakeMeter::Options());
+    ASSERT_EQ(fake_->error(), "");
+    fake_->SetName(3, NM_KIND_SERVICE, "mme");
+    fake_->SetName(4, NM_KIND_SERVICE, "state");
+    for (uint32_t i = 0; i < 2; ++i) {
+      nm_cell* cell = fake_->cell(NM_SLOT_FIRST + i, 0);
+      cell->service = static_cast<nm_u16>(3 + i);
+      cell->kind = NM_KIND_SERVICE;
+      cell->transport = NM_TRANSPORT_TCP;
+      cell->flags = i == 0 ? NM_FLAG_REGISTERED : 0;
+      cell->tx_payload_bytes = 100 + i;
+    }
+    fake_->stats()->slots_taken = 2;
+    fake_->stats()->series_used = 2;
+    ASSERT_EQ(fake_->Pin(pin_dir_), "");
+    MeterOptions options;
+    options.pin_dir = pin_dir_;
+    auto meter = Meter::Open(options);
+    ASSERT_TRUE(meter.ok()) << meter.status();
+    meter_ = std::move(*meter);
+  }
+  void TearDown() override {
+    EXPECT_EQ(umount2(pin_dir_.c_str(), MNT_DETACH), 0);
+    EXPECT_EQ(rmdir(pin_dir_.c_str()), 0);
+  }
+
+  std::string Text(Scope scope) const {
+    return prometheus::TextSerializer().Serialize(
+        PrometheusCollectable(meter_, scope).Collect());
+  }
+
+  std::string pin_dir_;
+  std::unique_ptr<FakeMeter> fake_;
+  std::shared_ptr<const Meter> meter_;
+};
+
+TEST_F(CollectableRootTest, UnregisteredIsTheHostWithoutWhatServicesPublish) {
+  EXPECT_THAT(Text(Scope::kHost), HasSubstr("service_name=\"mme\""));
+  EXPECT_THAT(Text(Scope::kHost), HasSubstr("service_name=\"state\""));
+  EXPECT_THAT(Text(Scope::kUnregistered), Not(HasSubstr("mme")));
+  EXPECT_THAT(Text(Scope::kUnregistered),
+              HasSubstr("service_name=\"state\",dest_service=\"\"} 101\n"));
+  EXPECT_THAT(Text(Scope::kUnregistered), HasSubstr("\nnetmeter_series 2\n"));
+}
+
+// std::bad_alloc came through, into prometheus-cpp's threads, which do not
+// catch it.
+TEST_F(CollectableRootTest, WithoutMemoryItIsDownAndThrowsNothing) {
+  const PrometheusCollectable collectable(meter_, Scope::kHost);
+  const size_t families = collectable.Collect().size();
+  for (const bool and_after : {false, true}) {
+    int n = 0;
+    for (bool failed = true; failed; ++n) {
+      FailNew fail(n, and_after);
+      const auto result = collectable.Collect();
+      failed = fail.Failed();
+      if (!failed) {
+        EXPECT_THAT(result, SizeIs(families));
+      } else if (and_after) {
+        EXPECT_THAT(result, SizeIs(0));
+      } else {
+        ASSERT_THAT(result, SizeIs(1)) << n;
+        EXPECT_EQ(result[0].name, "netmeter_up");
+        EXPECT_EQ(result[0].metric[0].gauge.value, 0);
+      }
+    }
+    EXPECT_GT(n, 50);
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
