@@ -55,7 +55,8 @@ struct Service303Options {
 // magma.orc8r.Service303. GetMetrics answers with MagmaMetrics::Serialize(),
 // GetServiceInfo with name, version, ALIVE, APP_HEALTHY, the time of this
 // object's construction and, in status.meta under "netmeter", "ok" or why the
-// meter cannot be read. All else answers UNIMPLEMENTED. A request is not
+// meter cannot be read; both RESOURCE_EXHAUSTED where there is no memory for the
+// reply. All else answers UNIMPLEMENTED. A request is not
 // looked at. No method blocks or occupies a thread while its reply is sent
 // (callback API), whatever API the host's services use.
 class Service303 : public grpc::Service {

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <list>
 #include <mutex>
+#include <new>
 #include <protozero/pbf_writer.hpp>
 #include <string>
 #include <utility>
@@ -67,22 +68,41 @@ class Service303::Impl {
 
   ServerUnaryReactor* GetMetrics(CallbackServerContext* context,
                                  ByteBuffer* response) {
-    std::string bytes = metrics_.Serialize();
-    auto* reply = new Reply(this, context, bytes.size());
-    *response = ToByteBuffer(std::move(bytes));
-    reply->Finish(grpc::Status::OK);
-    return reply;
+    return WithoutThrowing(context, [&]() -> ServerUnaryReactor* {
+      std::string bytes = metrics_.Serialize();
+      const size_t size = bytes.size();
+      ByteBuffer buffer = ToByteBuffer(std::move(bytes));
+      auto* reply = new Reply(this, context, size);
+      response->Swap(&buffer);
+      reply->Finish(grpc::Status::OK);
+      return reply;
+    });
   }
 
   ServerUnaryReactor* GetServiceInfo(CallbackServerContext* context,
                                      ByteBuffer* response) {
-    *response = ToByteBuffer(ServiceInfo());
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
+    return WithoutThrowing(context, [&]() -> ServerUnaryReactor* {
+      *response = ToByteBuffer(ServiceInfo());
+      ServerUnaryReactor* reactor = context->DefaultReactor();
+      reactor->Finish(grpc::Status::OK);
+      return reactor;
+    });
   }
 
  private:
+  template <typename Function>
+  static ServerUnaryReactor* WithoutThrowing(CallbackServerContext* context,
+                                             const Function& answer) {
+    try {
+      return answer();
+    } catch (const std::bad_alloc&) {
+      ServerUnaryReactor* reactor = context->DefaultReactor();
+      reactor->Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                                   "not enough memory"));
+      return reactor;
+    }
+  }
+
   // One call of GetMetrics, from its answer until the peer has it.
   class Reply : public ServerUnaryReactor {
    public:
@@ -106,17 +126,17 @@ class Service303::Impl {
 
   void Add(Reply* reply) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    reply->place_ = pending_.insert(pending_.end(), reply);
     pending_bytes_ += reply->bytes_;
     // A cancelled call gives its memory back soon, so it no longer counts. It
     // stays in the list, as its context lives, until OnDone.
     for (Reply* oldest : pending_) {
-      if (pending_bytes_ <= options_.max_pending_bytes) break;
+      if (pending_bytes_ <= options_.max_pending_bytes || oldest == reply) break;
       if (oldest->cancelled_) continue;
       oldest->cancelled_ = true;
       pending_bytes_ -= oldest->bytes_;
       oldest->context_->TryCancel();
     }
-    reply->place_ = pending_.insert(pending_.end(), reply);
   }
 
   void Remove(Reply* reply) {

@@ -115,11 +115,17 @@ std::unique_ptr<magma::orc8r::Service303::Stub> ExporterProcess::Stub() const {
                                 grpc::InsecureChannelCredentials(), arguments));
 }
 
-long ExporterProcess::MemoryKib() const {
+long ExporterProcess::MemoryKib() const { return KibOf("VmRSS:"); }
+
+rlim_t ExporterProcess::MappedKib() const {
+  return static_cast<rlim_t>(KibOf("VmSize:"));
+}
+
+long ExporterProcess::KibOf(const std::string& field) const {
   std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
   std::string word;
   while (status >> word) {
-    if (word != "VmRSS:") continue;
+    if (word != field) continue;
     long kib;
     status >> kib;
     return kib;

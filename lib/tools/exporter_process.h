@@ -10,6 +10,7 @@
 #ifndef NETMETER_LIB_TOOLS_EXPORTER_PROCESS_H_
 #define NETMETER_LIB_TOOLS_EXPORTER_PROCESS_H_
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -50,11 +51,15 @@ class ExporterProcess {
 
   // Resident memory in KiB.
   long MemoryKib() const;
+  // All that is mapped, in KiB: what RLIMIT_AS limits.
+  rlim_t MappedKib() const;
 
   // SIGTERM; the exit status, or -1 if that took more than 10 seconds.
   int Stop();
 
  private:
+  long KibOf(const std::string& field) const;
+
   pid_t pid_ = -1;
   UniqueFd stdout_;
   std::string output_;

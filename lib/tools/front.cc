@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -201,16 +202,23 @@ void Front::Add(UniqueFd fd, State state) {
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   const uint64_t key = next_key_++;
+  auto& order = order_[static_cast<int>(state)];
+  try {  // what may find no memory, before anything is changed
+    std::list<uint64_t> place(1, key);
+    connections_[key].place = place.begin();
+    order.splice(order.end(), place);
+  } catch (const std::bad_alloc&) {
+    connections_.erase(key);
+    return;
+  }
+  Connection& connection = connections_[key];
+  connection.fd = std::move(fd);
+  connection.state = state;
   // A preface stays in the socket, for gRPC: EPOLLET, as it is readable for
   // good.
   const uint32_t events =
       state == State::kPreface ? EPOLLIN | EPOLLRDHUP | EPOLLET : EPOLLIN;
-  if (!Watch(fd.get(), events, key, true)) return;
-  Connection& connection = connections_[key];
-  connection.fd = std::move(fd);
-  auto& order = order_[static_cast<int>(state)];
-  connection.place = order.insert(order.end(), key);
-  connection.state = state;
+  if (!Watch(connection.fd.get(), events, key, true)) return Close(key);
   Enter(key, &connection, state);
 }
 
@@ -279,6 +287,14 @@ int Front::CloseExpired() {
 }
 
 void Front::Handle(uint64_t key) {
+  try {
+    HandleOrThrow(key);
+  } catch (const std::bad_alloc&) {
+    if (connections_.find(key) != connections_.end()) Close(key);
+  }
+}
+
+void Front::HandleOrThrow(uint64_t key) {
   const auto found = connections_.find(key);
   if (found == connections_.end()) return;  // closed since epoll_wait
   Connection* connection = &found->second;
@@ -307,11 +323,11 @@ void Front::Read(uint64_t key, Connection* connection) {
 
   HttpRequest request;
   HttpReply reply;
-  switch (ParseHttpRequest(connection->received, &request)) {
+  const HttpParse parsed = ParseHttpRequest(connection->received, &request);
+  switch (parsed) {
     case HttpParse::kIncomplete:
       return;
     case HttpParse::kComplete:
-      reply = options_.answer(request);
       break;
     case HttpParse::kBad:
       reply.status = 400;
@@ -323,7 +339,16 @@ void Front::Read(uint64_t key, Connection* connection) {
       break;
   }
   connection->received = std::string();
-  connection->reply = FormatHttpReply(reply, request.method == "HEAD");
+  const bool head_only = request.method == "HEAD";
+  try {
+    if (parsed == HttpParse::kComplete) reply = options_.answer(request);
+    connection->reply = FormatHttpReply(reply, head_only);
+  } catch (const std::bad_alloc&) {
+    reply = HttpReply();
+    reply.status = 503;
+    reply.body = "Not enough memory.\n";
+    connection->reply = FormatHttpReply(reply, head_only);
+  }
   pending_bytes_ += connection->reply.size();
   Enter(key, connection, State::kReply);
   auto& replies = order_[static_cast<int>(State::kReply)];

@@ -3,7 +3,8 @@
 // those of gRPC over once they have sent HTTP/2's preface. Made for peers that
 // are slow, silent, greedy or mad: each costs one descriptor and at most 8 KiB
 // until it has sent a request, has a deadline, and is the first to go when
-// there are too many. No peer can make another one wait.
+// there are too many. No peer can make another one wait. Where memory is short
+// a reply is 503, or its connection is closed; the others are served.
 //
 //   Front front(options);
 //   absl::StatusOr<int> port = front.ListenHttp(address);
@@ -46,7 +47,7 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 class Front {
  public:
   struct Options {
-    // Answers one request; never called in parallel.
+    // Answers one request; never called in parallel. std::bad_alloc is 503.
     std::function<HttpReply(const HttpRequest& request)> answer;
     // Takes over a connection of HTTP/2, non-blocking.
     std::function<void(int fd)> adopt;
@@ -102,6 +103,7 @@ class Front {
   void Close(uint64_t key);
   bool CloseOldest();
   void Handle(uint64_t key);
+  void HandleOrThrow(uint64_t key);
   void Read(uint64_t key, Connection* connection);
   void Write(uint64_t key, Connection* connection);
   void Drain(uint64_t key, Connection* connection);

@@ -11,12 +11,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "lib/core/failing_new.h"
 
 namespace netmeter {
 namespace internal {
@@ -187,6 +191,37 @@ TEST_F(FrontTest, RefusesWhatIsNoRequestAndWhatIsTooLarge) {
       ReadAll(Connect(http_, "GET / HTTP/1.1\r\nx: " + std::string(9000, 'x'))),
       StartsWith("HTTP/1.1 431 "));
   EXPECT_EQ(answered_, 0);
+}
+
+// Any of them ended the exporter.
+TEST_F(FrontTest, WithoutMemoryOneRequestFailsAndTheOthersAreServed) {
+  std::unique_ptr<FailNew> fail;  // of the front's thread
+  options_.answer = [&fail](const HttpRequest& request) {
+    fail.reset();
+    if (request.path == "/none") throw std::bad_alloc();
+    HttpReply reply;
+    reply.body = "answer to " + request.path + std::string(1000, ' ');
+    // The n-th allocation from here on: of this reply, or of a connection that
+    // comes later.
+    if (request.path.find("/fail/") == 0) {
+      fail = std::make_unique<FailNew>(atoi(request.path.c_str() + 6));
+    }
+    return reply;
+  };
+  Start();
+  EXPECT_THAT(Get("/none"), StartsWith("HTTP/1.1 503 Service Unavailable\r\n"));
+  EXPECT_THAT(Get("/none"), EndsWith("\r\n\r\nNot enough memory.\n"));
+  int refused = 0;
+  for (int n = 0; n < 40; ++n) {
+    const std::string reply = Get("/fail/" + std::to_string(n));
+    refused += reply.find("HTTP/1.1 200 OK\r\n") != 0;
+    bool served = false;
+    for (int i = 0; i < 3 && !served; ++i) {
+      served = Get("/").find("answer to /") != std::string::npos;
+    }
+    EXPECT_TRUE(served) << n;
+  }
+  EXPECT_GT(refused, 0);
 }
 
 TEST_F(FrontTest, SilentPeersMakeRoomForOthers) {

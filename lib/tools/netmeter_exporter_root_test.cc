@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -223,6 +224,57 @@ TEST_F(ExporterRootTest, PeersThatTakeNoReplyCostBoundedMemory) {
          after);
   EXPECT_LT(after, before + 256 * 1024);
   EXPECT_EQ(exporter.Stop(), 0);
+}
+
+// A scrape for which there was no memory ended the exporter.
+TEST_F(ExporterRootTest, AScrapeThatFindsNoMemoryIsRefusedAndTheNextIsServed) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  int refused = 0, down = 0, served = 0, calls_refused = 0, calls_down = 0;
+  for (rlim_t more = 1 << 20; more < 26 << 20; more += 3 << 20) {
+    ExporterProcess exporter({"--pin-dir", pin_dir_});
+    // gRPC itself aborts without memory: it has its threads before.
+    const auto stub = exporter.Stub();
+    {
+      grpc::ClientContext context;
+      magma::orc8r::ServiceInfo info;
+      ASSERT_TRUE(stub->GetServiceInfo(&context, Void(), &info).ok());
+    }
+    // What it has mapped, and so much more: the first scrape needs some 20 MB.
+    rlimit whole;
+    ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_AS, nullptr, &whole), 0);
+    rlimit little = whole;
+    little.rlim_cur = exporter.MappedKib() * 1024 + more;
+    ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_AS, &little, nullptr), 0);
+    MetricsContainer container;
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    if (!status.ok()) {
+      ++calls_refused;
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+          << status.error_message();
+    } else if (container.family_size() == 1) {
+      ++calls_down;
+    }
+    const std::string reply = exporter.Get("/metrics");
+    if (reply.find("HTTP/1.1 503 Service Unavailable\r\n") == 0) {
+      ++refused;
+    } else {
+      EXPECT_THAT(reply, StartsWith("HTTP/1.1 200 OK\r\n"));
+      (reply.find("\nnetmeter_up 0\n") == std::string::npos ? served : down)++;
+    }
+    EXPECT_THAT(exporter.Get("/"), StartsWith("HTTP/1.1 200 OK\r\n"));
+
+    ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_AS, &whole, nullptr), 0);
+    EXPECT_THAT(exporter.Get("/metrics"), HasSubstr(LongName('s', kFull - 1)));
+    ASSERT_TRUE(GetMetrics(stub.get(), &container).ok());
+    EXPECT_GT(container.family_size(), 1);
+    EXPECT_EQ(exporter.Stop(), 0);
+  }
+  printf("with little memory, /metrics: %d times 503, %d times netmeter_up 0, "
+         "%d times served; GetMetrics: %d times refused, %d times "
+         "netmeter_up 0\n",
+         refused, down, served, calls_refused, calls_down);
+  EXPECT_GT(refused + down + calls_refused + calls_down, 0);
 }
 
 TEST_F(ExporterRootTest, MetricsPassPromtool) {
