@@ -438,13 +438,17 @@ TEST_F(MeterRootTest, PinsThatAreBeingReplacedAreOpenedOnceTheyAre) {
   const std::string next = pin_dir_ + "/next";
   ASSERT_EQ(mkdir(next.c_str(), 0755), 0);
   ASSERT_EQ(fake->Pin(next), "");
-  const auto replace = [&](const char* map) {
-    EXPECT_EQ(rename((next + map).c_str(), (pin_dir_ + map).c_str()), 0);
+  const auto replace = [&](int map) {
+    const std::string name = std::string("/") + kSharedMapNames[map];
+    EXPECT_EQ(rename((next + name).c_str(), (pin_dir_ + name).c_str()), 0);
   };
-  replace("/counters");
+  replace(kCounters);
   std::thread loader([&] {
     usleep(1000);
-    for (const char* map : {"/names", "/stats", "/info"}) replace(map);
+    for (int map = 0; map < kSharedMaps; ++map) {
+      if (map != kCounters && map != kInfo) replace(map);
+    }
+    replace(kInfo);
     old_meter->info()->retired = 1;
   });
   const auto meter = Meter::Open(Options());
