@@ -3,6 +3,7 @@
 // own, so that the host's meter, if any, is not disturbed.
 
 #include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grp.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -27,12 +29,14 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/cost.h"
 #include "lib/loader/loader.h"
 #include "lib/loader/serve.h"
 #include "lib/loader/status.h"
@@ -280,6 +284,56 @@ TEST_F(LoaderRootTest, AnUpgradeReplacesProgramsAndKeepsCounters) {
   EXPECT_EQ(PayloadSent(), 100u);
   SendFromCgroup(11);
   EXPECT_EQ(PayloadSent(), 111u) << "counted by both, or by none";
+}
+
+TEST_F(LoaderRootTest, CostIsThatOfOurProgramsAndMaps) {
+  EXPECT_TRUE(absl::IsNotFound(ReadCost(config_.pin_dir).status()));
+  EXPECT_TRUE(absl::IsNotFound(
+      MeasureCost(config_.pin_dir, 1, CostFormat::kText).status()));
+  MustLoad();
+  std::atomic<bool> stop{false};
+  std::thread traffic([&] {
+    while (!stop) {
+      SendFromCgroup(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  const absl::StatusOr<std::string> text =
+      MeasureCost(config_.pin_dir, 1, CostFormat::kJson);
+  stop = true;
+  traffic.join();
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto json = nlohmann::json::parse(*text);
+  EXPECT_GE(json["seconds"], 1.0);
+  std::map<std::string, uint64_t> runs, bytes;
+  for (const auto& program : json["programs"]) {
+    runs[program["name"]] = program["runs"];
+    if (program["runs"] != 0) {
+      EXPECT_GT(program["run_ns"], 0) << program["name"];
+      EXPECT_GT(program["ns_per_run"], 0) << program["name"];
+    }
+  }
+  EXPECT_EQ(runs.size(), LinkPins().size());
+  EXPECT_GT(runs["nm_egress"], 0u);
+  EXPECT_GT(runs["nm_sock_create"], 0u);
+  for (const auto& map : json["maps"]) bytes[map["name"]] = map["bytes"];
+  const uint64_t cells =
+      uint64_t{config_.max_series} *
+      static_cast<uint64_t>(libbpf_num_possible_cpus());
+  EXPECT_GE(bytes["nm_counters"], cells * sizeof(nm_cell));
+  EXPECT_GE(bytes["nm_tcp"], config_.max_series * sizeof(nm_tcp));
+  EXPECT_GE(bytes["nm_sockets"], config_.max_sockets * 64);
+}
+
+TEST_F(LoaderRootTest, CostAsMetricsHasTheNamesOfTheDesign) {
+  MustLoad();
+  const absl::StatusOr<Cost> cost = ReadCost(config_.pin_dir);
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  const std::string text = CostMetrics(*cost);
+  EXPECT_THAT(text, HasSubstr("# TYPE netmeter_bpf_run_seconds_total counter\n"
+                              "netmeter_bpf_run_seconds_total{program=\"nm_exit\"} "));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_bpf_runs_total{program=\"nm_egress\"} "));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_bpf_map_bytes{map=\"nm_counters\"} "));
 }
 
 TEST_F(LoaderRootTest, ALinkThatWasRemovedIsAttachedAgain) {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
+#include "lib/loader/cost.h"
 #include "lib/loader/loader.h"
 #include "lib/loader/magma_config.h"
 #include "lib/loader/serve.h"
@@ -136,6 +137,31 @@ int RunStatus(const std::string& pin_dir, bool json) {
   return kFailed;
 }
 
+int RunCost(const std::string& pin_dir, int seconds, bool json,
+            bool prometheus) {
+  absl::StatusOr<std::string> text = "";
+  if (prometheus) {
+    absl::StatusOr<Cost> cost = ReadCost(pin_dir);
+    text = cost.ok() ? absl::StatusOr<std::string>(CostMetrics(*cost))
+                     : cost.status();
+    if (cost.ok() && !StatsAreEnabled()) {
+      std::fprintf(stderr,
+                   "netmeter-loader: note: run times stand still: sysctl "
+                   "kernel.bpf_stats_enabled is 0\n");
+    }
+  } else {
+    text = MeasureCost(pin_dir, seconds,
+                       json ? CostFormat::kJson : CostFormat::kText);
+  }
+  if (!text.ok()) {
+    Fail(text.status());
+    return absl::IsNotFound(text.status()) ? kNotLoaded : kFailed;
+  }
+  return std::fputs(text->c_str(), stdout) >= 0 && std::fflush(stdout) == 0
+             ? 0
+             : kFailed;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(kDescription, "netmeter-loader");
   app.footer(kEpilog);
@@ -186,6 +212,22 @@ int Main(int argc, char** argv) {
       "status", "What is loaded, which parts are active, what was lost");
   add_pin_dir(status);
   status->add_flag("--json", json, "One JSON object");
+
+  CLI::App* cost = app.add_subcommand(
+      "cost", "Run time of the meter's programs and memory of its maps");
+  add_pin_dir(cost);
+  int cost_seconds = 5;
+  bool prometheus = false;
+  cost->add_option("--seconds", cost_seconds,
+                   "Measure for so long (default 5): meanwhile every BPF\n"
+                   "program of the host runs some 20 ns longer")
+      ->check(CLI::Range(1, 3600))
+      ->type_name("N");
+  CLI::Option* cost_json = cost->add_flag("--json", json, "One JSON object");
+  cost->add_flag("--prometheus", prometheus,
+                 "Totals at once, as metrics for a textfile collector; run\n"
+                 "times need sysctl kernel.bpf_stats_enabled=1")
+      ->excludes(cost_json);
 
   CLI::App* serve_fds = app.add_subcommand(
       "serve-fds",
@@ -254,6 +296,9 @@ int Main(int argc, char** argv) {
   config.pin_dir = CanonicalPath(config.pin_dir);
   if (unload->parsed()) return RunUnload(config.pin_dir, quiet);
   if (status->parsed()) return RunStatus(config.pin_dir, json);
+  if (cost->parsed()) {
+    return RunCost(config.pin_dir, cost_seconds, json, prometheus);
+  }
   serve.pin_dir = config.pin_dir;
   absl::Status served = ServeDescriptors(serve);
   return served.ok() ? 0 : Fail(served);

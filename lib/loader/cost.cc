@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/cost.h"
+
+#include <bpf/bpf.h>
+#include <linux/bpf.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/loader.h"
+#include "nlohmann/json.hpp"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kMostMaps = 64;  // of one program
+
+template <typename Info>
+absl::Status ReadInfo(int fd, const std::string& what, Info* info) {
+  uint32_t size = sizeof(*info);
+  if (bpf_obj_get_info_by_fd(fd, info, &size) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("look at ", what));
+}
+
+uint64_t MemoryOf(int map_fd) {
+  std::ifstream file(absl::StrCat("/proc/self/fdinfo/", map_fd));
+  std::string key, value;
+  while (file >> key >> value) {
+    if (key == "memlock:") return std::strtoull(value.c_str(), nullptr, 10);
+  }
+  return 0;
+}
+
+// Of what ran between two readings; a program that was replaced meanwhile
+// starts at 0.
+std::vector<ProgramCost> Difference(const Cost& before, const Cost& after) {
+  std::vector<ProgramCost> programs = after.programs;
+  for (ProgramCost& program : programs) {
+    for (const ProgramCost& old : before.programs) {
+      if (old.id != program.id) continue;
+      program.run_ns -= old.run_ns;
+      program.runs -= old.runs;
+    }
+  }
+  return programs;
+}
+
+double NsPerRun(const ProgramCost& program) {
+  return program.runs == 0 ? 0
+                           : static_cast<double>(program.run_ns) /
+                                 static_cast<double>(program.runs);
+}
+
+std::string ToJson(const std::vector<ProgramCost>& programs,
+                   const std::vector<MapCost>& maps, double seconds) {
+  using Json = nlohmann::ordered_json;
+  Json json;
+  json["seconds"] = seconds;
+  json["programs"] = Json::array();
+  for (const ProgramCost& program : programs) {
+    json["programs"].push_back(
+        {{"name", program.name},
+         {"runs", program.runs},
+         {"run_ns", program.run_ns},
+         {"ns_per_run", NsPerRun(program)},
+         {"runs_per_second", static_cast<double>(program.runs) / seconds},
+         {"cpu_percent",
+          static_cast<double>(program.run_ns) / seconds / 1e7}});
+  }
+  json["maps"] = Json::array();
+  for (const MapCost& map : maps) {
+    json["maps"].push_back({{"name", map.name}, {"bytes", map.bytes}});
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string ToText(const std::vector<ProgramCost>& programs,
+                   const std::vector<MapCost>& maps, double seconds) {
+  constexpr char kRow[] = "  %-16s %12.0f %10.0f %11.4f%%\n";
+  std::string text = absl::StrFormat("programs, over %.1f s\n", seconds);
+  absl::StrAppendFormat(&text, "  %-16s %12s %10s %12s\n", "name", "runs/s",
+                        "ns/run", "of one CPU");
+  ProgramCost sum;
+  sum.name = "all";
+  const auto row = [&](const ProgramCost& program) {
+    absl::StrAppendFormat(&text, kRow, program.name,
+                          static_cast<double>(program.runs) / seconds,
+                          NsPerRun(program),
+                          static_cast<double>(program.run_ns) / seconds / 1e7);
+  };
+  for (const ProgramCost& program : programs) {
+    row(program);
+    sum.runs += program.runs;
+    sum.run_ns += program.run_ns;
+  }
+  row(sum);
+  absl::StrAppend(&text, "maps\n");
+  absl::StrAppendFormat(&text, "  %-16s %12s\n", "name", "KiB");
+  MapCost all = {"all", 0};
+  const auto map_row = [&](const MapCost& map) {
+    absl::StrAppendFormat(&text, "  %-16s %12.0f\n", map.name,
+                          static_cast<double>(map.bytes) / 1024);
+  };
+  for (const MapCost& map : maps) {
+    map_row(map);
+    all.bytes += map.bytes;
+  }
+  map_row(all);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
+  Cost cost;
+  std::map<uint32_t, MapCost> maps;
+  for (const std::string& pin : LinkPins()) {
+    const std::string path = absl::StrCat(pin_dir, "/", pin);
+    const UniqueFd link(bpf_obj_get(path.c_str()));
+    if (!link.ok()) {
+      if (errno == ENOENT) continue;  // an optional part, or none at all
+      return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
+    }
+    bpf_link_info about = {};
+    absl::Status status = ReadInfo(link.get(), path, &about);
+    if (!status.ok()) return status;
+    const UniqueFd program(bpf_prog_get_fd_by_id(about.prog_id));
+    if (!program.ok()) {
+      return ErrnoStatus(errno, absl::StrCat("open the program of ", path),
+                         "run as root");
+    }
+    uint32_t ids[kMostMaps];
+    bpf_prog_info info = {};
+    info.map_ids = reinterpret_cast<uintptr_t>(ids);
+    info.nr_map_ids = kMostMaps;
+    status = ReadInfo(program.get(), path, &info);
+    if (!status.ok()) return status;
+    ProgramCost found;
+    found.name = std::string(info.name, strnlen(info.name, sizeof(info.name)));
+    found.id = info.id;
+    found.run_ns = info.run_time_ns;
+    found.runs = info.run_cnt;
+    cost.programs.push_back(found);
+    for (uint32_t i = 0; i < std::min<size_t>(info.nr_map_ids, kMostMaps);
+         i++) {
+      if (maps.count(ids[i]) != 0) continue;
+      const UniqueFd map(bpf_map_get_fd_by_id(ids[i]));
+      bpf_map_info shape = {};
+      if (!map.ok() || !ReadInfo(map.get(), path, &shape).ok()) continue;
+      maps[ids[i]] = {std::string(shape.name,
+                                  strnlen(shape.name, sizeof(shape.name))),
+                      MemoryOf(map.get())};
+    }
+  }
+  if (cost.programs.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        "no meter at ", pin_dir,
+        pin_dir == "/run/netmeter"
+            ? " (run: netmeter-loader load)"
+            : absl::StrCat(" (run: netmeter-loader load --pin-dir ", pin_dir,
+                           ")")));
+  }
+  for (auto& map : maps) cost.maps.push_back(std::move(map.second));
+  std::sort(
+      cost.maps.begin(), cost.maps.end(),
+      [](const MapCost& a, const MapCost& b) { return a.name < b.name; });
+  return cost;
+}
+
+absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir,
+                                        int seconds, CostFormat format) {
+  const UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
+  if (!stats.ok()) {
+    return ErrnoStatus(errno, "let the kernel measure run times",
+                       "run as root");
+  }
+  absl::StatusOr<Cost> before = ReadCost(pin_dir);
+  if (!before.ok()) return before.status();
+  const auto begin = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(std::chrono::seconds(seconds));
+  absl::StatusOr<Cost> after = ReadCost(pin_dir);
+  if (!after.ok()) return after.status();
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  const std::vector<ProgramCost> programs = Difference(*before, *after);
+  return format == CostFormat::kJson
+             ? ToJson(programs, after->maps, took.count())
+             : ToText(programs, after->maps, took.count());
+}
+
+std::string CostMetrics(const Cost& cost) {
+  std::string text =
+      "# HELP netmeter_bpf_run_seconds_total Time that the meter's BPF programs "
+      "ran, while the kernel measured.\n"
+      "# TYPE netmeter_bpf_run_seconds_total counter\n";
+  for (const ProgramCost& program : cost.programs) {
+    absl::StrAppendFormat(
+        &text, "netmeter_bpf_run_seconds_total{program=\"%s\"} %d.%09d\n",
+        program.name, program.run_ns / 1000000000, program.run_ns % 1000000000);
+  }
+  absl::StrAppend(&text,
+                  "# HELP netmeter_bpf_runs_total Runs of the meter's BPF "
+                  "programs, while the kernel measured.\n"
+                  "# TYPE netmeter_bpf_runs_total counter\n");
+  for (const ProgramCost& program : cost.programs) {
+    absl::StrAppendFormat(&text, "netmeter_bpf_runs_total{program=\"%s\"} %d\n",
+                          program.name, program.runs);
+  }
+  absl::StrAppend(&text,
+                  "# HELP netmeter_bpf_map_bytes Kernel memory of the meter's "
+                  "maps.\n"
+                  "# TYPE netmeter_bpf_map_bytes gauge\n");
+  for (const MapCost& map : cost.maps) {
+    absl::StrAppendFormat(&text, "netmeter_bpf_map_bytes{map=\"%s\"} %d\n",
+                          map.name, map.bytes);
+  }
+  return text;
+}
+
+bool StatsAreEnabled() {
+  std::ifstream file("/proc/sys/kernel/bpf_stats_enabled");
+  int value = 0;
+  return file >> value && value != 0;
+}
+
+}  // namespace internal
+}  // namespace netmeter
