@@ -3,6 +3,7 @@
 reader, while they make real traffic."""
 
 import os
+import signal
 import unittest
 
 import lab
@@ -37,10 +38,15 @@ class MagmadTest(unittest.TestCase):
             self.assertTrue(family.HasField("type"), family.name)
             self.assertGreater(len(family.metric), 0)
             for metric in family.metric:
-                value = metric.counter if family.type == 0 else metric.gauge
-                self.assertTrue(metric.HasField("counter" if family.type == 0 else "gauge"))
-                self.assertTrue(value.HasField("value"), family.name)
-                zeros += family.type == 0 and value.value == 0
+                kind = {0: "counter", 1: "gauge", 4: "histogram"}[family.type]
+                self.assertTrue(metric.HasField(kind), family.name)
+                value = getattr(metric, kind)
+                if kind == "histogram":
+                    self.assertTrue(value.HasField("sample_count") and value.HasField("sample_sum"))
+                    self.assertEqual(value.bucket[-1].cumulative_count, value.sample_count)
+                else:
+                    self.assertTrue(value.HasField("value"), family.name)
+                    zeros += kind == "counter" and value.value == 0
                 names = {pair.name for pair in metric.label}
                 self.assertFalse(names & {"service", "networkID", "gatewayID"}, names)
         return zeros
@@ -86,7 +92,7 @@ class MagmadTest(unittest.TestCase):
         self.assertLessEqual(middle, after)
 
         # Totals are the kernel's: a restart of the service changes nothing.
-        self.assertEqual(m.end(service), 0)
+        self.assertEqual(m.end(service), -signal.SIGTERM)
         last = m.values(client_of_all.metrics())[key]
         service = self.start([m.SERVICE303, "127.0.0.1:50051", self.cloud.THERE + ":9443", self.meter.pin_dir])
         self.assertEqual(m.await_line(service, ""), "reported\n")
@@ -100,7 +106,7 @@ class MagmadTest(unittest.TestCase):
         found = m.values(container)
         self.assertEqual(found[("ue_attached",)], 3)
         self.assertEqual(found[("netmeter_up",)], 1)
-        self.assertEqual(m.end(service), 0)
+        self.assertEqual(m.end(service), -signal.SIGTERM)
 
     def test_exporter_needs_no_root_and_is_there_for_kernsnoopd(self):
         def drop():

@@ -83,7 +83,10 @@ def values(container):
         for metric in family.metric:
             key = (family.name,) + tuple((pair.name, pair.value) for pair in metric.label)
             assert key not in found, key
-            found[key] = (metric.gauge if metric.HasField("gauge") else metric.counter).value
+            if metric.HasField("histogram"):
+                found[key] = metric.histogram.sample_count
+            else:
+                found[key] = (metric.gauge if metric.HasField("gauge") else metric.counter).value
     return found
 
 
