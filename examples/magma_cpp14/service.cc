@@ -6,7 +6,6 @@
 //   service 127.0.0.1:50061 [PIN-DIR]
 
 #include <grpcpp/grpcpp.h>
-#include <signal.h>
 
 #include <iostream>
 #include <memory>
@@ -52,20 +51,13 @@ int main(int argc, char** argv) {
     std::cerr << "usage: service LISTEN [PIN-DIR]\n";
     return 2;
   }
-  // For sigwait() below; gRPC's threads inherit it.
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGINT);
-  sigaddset(&stop, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
-
   netmeter::MeterOptions options;
   options.service = "mme";
   options.wait_for_loader = true;
   if (argc > 2) options.pin_dir = argv[2];
   auto meter = netmeter::Meter::Open(options);
   if (!meter.ok()) {
-    std::cerr << "service: " << meter.status().message() << "\n";
+    std::cerr << meter.status() << "\n";
     return 1;
   }
   MmeService service(std::move(*meter));
@@ -74,12 +66,9 @@ int main(int argc, char** argv) {
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
-    std::cerr << "service: cannot listen on " << argv[1] << "\n";
+    std::cerr << "cannot listen on " << argv[1] << "\n";
     return 1;
   }
   std::cout << "serving" << std::endl;
-  int signal_number;
-  sigwait(&stop, &signal_number);
-  server->Shutdown();
-  return 0;
+  server->Wait();
 }
