@@ -173,20 +173,23 @@ static __noinline __u32 destination_by_rules(struct __sk_buff *skb,
   return NM_NAME_EMPTY;
 }
 
-static __always_inline bool is_proxy_port(__u16 port) {
-  for (__u32 i = 0; i < NM_MAX_PROXY_PORTS; i++) {
-    if (i >= nm_config.proxy_ports_count) break;
-    if (nm_config.proxy_ports[i] == port) return true;
+static __always_inline bool is_one_of(const volatile __u16 *ports,
+                                      __u32 count, __u32 most, __u16 port) {
+  for (__u32 i = 0; i < most; i++) {
+    if (i >= count) break;
+    if (ports[i] == port) return true;
   }
   return false;
 }
 
+static __always_inline bool is_proxy_port(__u16 port) {
+  return is_one_of(nm_config.proxy_ports, nm_config.proxy_ports_count,
+                   NM_MAX_PROXY_PORTS, port);
+}
+
 static __always_inline bool is_sni_port(__u16 port) {
-  for (__u32 i = 0; i < NM_MAX_SNI_PORTS; i++) {
-    if (i >= nm_config.sni_ports_count) break;
-    if (nm_config.sni_ports[i] == port) return true;
-  }
-  return false;
+  return is_one_of(nm_config.sni_ports, nm_config.sni_ports_count,
+                   NM_MAX_SNI_PORTS, port);
 }
 
 /* Whether a connection is going to name its destination itself. Only what this
@@ -714,16 +717,21 @@ int nm_sock_release(struct bpf_sock *sk) {
 }
 
 /* The slot that is kept for a connection; 0: none, or that of what is held. */
-static __always_inline __u32 kept_slot(struct nm_owner *owner, __u64 cookie) {
+static __always_inline __u32 kept_slot(struct bpf_sock *sk, __u64 cookie) {
   struct nm_entry *entry = entry_of_cookie(cookie);
+  struct nm_owner *owner;
   struct nm_tcp *tcp;
   __u64 word;
   __u32 slot;
 
   if (!entry) return 0;
   word = *(volatile __u64 *)&entry->socket.word;
-  if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) word = owner->socket.word;
-  if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) return 0;
+  if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) {
+    owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+    if (!owner) return 0;
+    word = *(volatile __u64 *)&owner->socket.word;
+    if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) return 0;
+  }
   slot = NM_WORD_SLOT(word);
   tcp = tcp_of_slot(slot);
   return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
@@ -758,8 +766,17 @@ int nm_sockops(struct bpf_sock_ops *ops) {
     case BPF_SOCK_OPS_TCP_LISTEN_CB:
     case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+      break;
     case BPF_SOCK_OPS_RTT_CB:
+      if (!sk) return 1;
+      /* Called before srtt_us is set anew: here it is the value of the round
+       * trip before, so the last one is counted at the end. */
+      slot = kept_slot(sk, bpf_get_socket_cookie(ops));
+      tcp = slot ? tcp_of_slot(slot) : NULL;
+      if (tcp) count_rtt(tcp, SRTT_US(ops));
+      return 1;
     case BPF_SOCK_OPS_STATE_CB:
+      if (ops->args[1] != TCP_CLOSE) return 1;
       break;
     default:
       return 1;
@@ -797,19 +814,11 @@ int nm_sockops(struct bpf_sock_ops *ops) {
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
       if (!(owner->flags & NM_OWNER_CONNECTED)) break;
       owner->flags |= NM_OWNER_ESTABLISHED;
-      slot = kept_slot(owner, cookie);
+      slot = kept_slot(sk, cookie);
       if (slot) count_established(owner, slot);
       break;
-    case BPF_SOCK_OPS_RTT_CB:
-      /* Called before srtt_us is set anew: here it is the value of the round
-       * trip before, so the last one is counted at the end. */
-      slot = kept_slot(owner, cookie);
-      tcp = slot ? tcp_of_slot(slot) : NULL;
-      if (tcp) count_rtt(tcp, SRTT_US(ops));
-      break;
     case BPF_SOCK_OPS_STATE_CB:
-      if (ops->args[1] != TCP_CLOSE) break;
-      slot = kept_slot(owner, cookie);
+      slot = kept_slot(sk, cookie);
       /* What is sent after the end, a RST, still finds the numbers. */
       owner->flags |= NM_OWNER_CLOSED;
       free_entry(cookie, &owner->socket);
