@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "netmeter/meter.h"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/control.h"
 #include "lib/core/no_throw.h"
+#include "lib/core/path.h"
 #include "lib/core/series_reader.h"
 #include "lib/core/shared_maps.h"
 
@@ -91,7 +93,10 @@ const char* PathName(Path path) {
 
 class Meter::Impl {
  public:
-  explicit Impl(const MeterOptions& options) : options_(options) {}
+  explicit Impl(const MeterOptions& options) : options_(options) {
+    // The working directory may be another one later.
+    options_.pin_dir = internal::CanonicalPath(options_.pin_dir);
+  }
 
   absl::Status Open() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -139,8 +144,9 @@ class Meter::Impl {
       if (unloaded_) {
         return absl::FailedPreconditionError(
             absl::StrCat("the meter at ", options_.pin_dir,
-                         " was unloaded (open again after: netmeter-loader "
-                         "load)"));
+                         " was unloaded (open again after: ",
+                         internal::LoaderCommand("load", options_.pin_dir),
+                         ")"));
       }
       if (Clock::now() >= next_open_) (void)Reopen(patience);
       if (source_ == nullptr) {
@@ -177,10 +183,15 @@ class Meter::Impl {
   // Sets source_, or open_error_ and when to look again.
   absl::Status Reopen(std::chrono::milliseconds patience) {
     open_error_ = internal::OutOfMemory();  // unless we come to the end
+    const Clock::time_point deadline = Clock::now() + patience;
     absl::StatusOr<std::shared_ptr<const SharedMaps>> maps;
     for (int i = 0; i < kOpenAttempts; ++i) {
       if (i != 0) std::this_thread::sleep_for(kOpenPause);
-      maps = SharedMaps::Open(options_.pin_dir, patience);
+      // Whoever answers wrongly, and late, gets no more time for it.
+      maps = SharedMaps::Open(
+          options_.pin_dir,
+          std::chrono::duration_cast<std::chrono::milliseconds>(
+              std::max(deadline - Clock::now(), Clock::duration::zero())));
       if (maps.ok() && (*maps)->retired()) {
         maps = absl::NotFoundError(absl::StrCat(
             "no meter at ", options_.pin_dir, " (it was unloaded)"));
@@ -213,7 +224,7 @@ class Meter::Impl {
     if (registered_) internal::ClaimActivatedSockets(service_);
   }
 
-  const MeterOptions options_;
+  MeterOptions options_;
   mutable std::mutex mutex_;
   // All below guarded by mutex_.
   std::shared_ptr<Source> source_;

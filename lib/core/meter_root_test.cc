@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The library on real maps, which this test makes itself: needs root and
 // bpf(2), but neither loader nor programs.
+#include <bpf/bpf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <linux/bpf.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -17,6 +22,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +33,8 @@
 #include "lib/core/failing_new.h"
 #include "lib/core/fake_meter.h"
 #include "lib/core/shared_maps.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/system.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -401,12 +409,67 @@ TEST_F(MeterRootTest, PermissionsOfThePinsDecide) {
   EXPECT_EQ(AsNobody(kNobody, read),
             "PERMISSION_DENIED: open " + pin_dir_ +
                 "/info: Permission denied (run as root or as a member of group "
-                "netmeter)");
+                "12345)");
   // The directory as the loader makes it.
   ASSERT_EQ(chown(pin_dir_.c_str(), 0, kGroup), 0);
   ASSERT_EQ(chmod(pin_dir_.c_str(), 0750), 0);
   EXPECT_EQ(AsNobody(kGroup, read), "300");
   EXPECT_THAT(AsNobody(kNobody, read), HasSubstr("PERMISSION_DENIED"));
+}
+
+// The hint named the group netmeter, whoever the pins belonged to: the user
+// joined it, and could not read, either.
+TEST_F(MeterRootTest, TheHintNamesWhoMayReallyRead) {
+  const auto fake = MakeMeter();
+  ASSERT_EQ(fake->Pin(pin_dir_, 1, 0660), "");
+  const auto read = [this] { return ReadSent(); };
+  EXPECT_THAT(AsNobody(kNobody, read),
+              HasSubstr("(run as root or as a member of group daemon)"));
+  ASSERT_EQ(chown(pin_dir_.c_str(), 0, 1), 0);
+  ASSERT_EQ(chmod(pin_dir_.c_str(), 0750), 0);
+  EXPECT_THAT(AsNobody(kNobody, read),
+              HasSubstr("(run as root or as a member of group daemon)"));
+  ASSERT_EQ(chmod(pin_dir_.c_str(), 0700), 0);
+  EXPECT_THAT(AsNobody(kNobody, read),
+              HasSubstr("(run as root: no group may read)"));
+  ASSERT_EQ(chmod(pin_dir_.c_str(), 0755), 0);
+  ASSERT_EQ(fake->Pin(pin_dir_, 0, 0600), "");
+  EXPECT_THAT(AsNobody(kNobody, read),
+              HasSubstr("(run as root: no group may read)"));
+}
+
+// A relative name, or one with links, was another directory for the library
+// than for the loader: it asked at another socket, and after a chdir(2) it
+// looked elsewhere.
+TEST_F(MeterRootTest, ARelativePinDirIsThatOfTheLoader) {
+  const auto fake = MakeMeter();
+  ASSERT_EQ(fake->Freeze(), "");
+  char before[4096];
+  ASSERT_NE(getcwd(before, sizeof(before)), nullptr);
+  const std::string link = root_ + "/link";
+  ASSERT_EQ(symlink("meter", link.c_str()), 0);
+  ASSERT_EQ(chdir(root_.c_str()), 0);
+  // Nothing is pinned: beside the directory itself is the socket.
+  std::thread server = Serve(*fake, 2);
+  for (const char* name : {"meter", "./link/"}) {
+    MeterOptions options;
+    options.pin_dir = name;
+    const auto meter = Meter::Open(options);
+    ASSERT_TRUE(meter.ok()) << meter.status();
+    ExpectSent(**meter, 300);
+  }
+  server.join();
+  unlink((pin_dir_ + ".sock").c_str());
+  MeterOptions options;
+  options.pin_dir = "link";
+  options.wait_for_loader = true;
+  const auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  ASSERT_EQ(chdir(before), 0);
+  ASSERT_EQ(fake->Pin(pin_dir_), "");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  ExpectSent(**meter, 300);
+  unlink(link.c_str());
 }
 
 TEST_F(MeterRootTest, DescriptorsAreTakenFromTheSocketWherePinsAreRefused) {
@@ -537,16 +600,53 @@ TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
   }
 }
 
-// A registration that no program answers.
+// A registration that no program answers. Where a meter counts the whole host
+// its program would, in any cgroup: one of ours, which runs before it, takes
+// the calls for no business of a meter's.
 TEST_F(MeterRootTest, RegisterFailsOnMapsWithoutPrograms) {
   const auto fake = MakeMeter();
   ASSERT_EQ(fake->Pin(pin_dir_), "");
-  MeterOptions options = Options();
-  options.service = "mme";
-  const absl::Status status = Meter::Open(options).status();
-  if (status.ok()) GTEST_SKIP() << "a meter is loaded on this host";
-  EXPECT_TRUE(absl::IsNotFound(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("cgroup"));
+  const absl::StatusOr<std::string> root = FindCgroupRoot();
+  ASSERT_TRUE(root.ok()) << root.status();
+  const std::string cgroup =
+      *root + "/netmeter-meter-test-" + std::to_string(getpid());
+  ASSERT_EQ(mkdir(cgroup.c_str(), 0755), 0) << strerror(errno);
+  const UniqueFd directory(
+      open(cgroup.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const bpf_insn code[] = {
+      // ctx->level = NM_SOL + 1
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_2, 0, 0, NM_SOL + 1},
+      {BPF_STX | BPF_MEM | BPF_W, BPF_REG_1, BPF_REG_2,
+       offsetof(bpf_sockopt, level), 0},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+  };
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_SETSOCKOPT;
+  const UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SOCKOPT, "nm_test",
+                                       "GPL", code, 4, &options));
+  ASSERT_TRUE(program.ok()) << strerror(errno);
+  {
+    const UniqueFd link(bpf_link_create(program.get(), directory.get(),
+                                        BPF_CGROUP_SETSOCKOPT, nullptr));
+    ASSERT_TRUE(link.ok()) << strerror(errno);
+    const pid_t child = fork();
+    if (child == 0) {
+      std::ofstream(cgroup + "/cgroup.procs") << getpid();
+      MeterOptions mine = Options();
+      mine.service = "mme";
+      const absl::Status status = Meter::Open(mine).status();
+      const bool clear =
+          absl::IsNotFound(status) &&
+          std::string(status.message()).find("cgroup") != std::string::npos;
+      if (!clear) fprintf(stderr, "%s\n", status.ToString().c_str());
+      _exit(clear ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(rmdir(cgroup.c_str()), 0) << strerror(errno);
 }
 
 }  // namespace

@@ -4,11 +4,13 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/bpf.h>
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -22,14 +24,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lib/core/path.h"
 #include "lib/core/status_util.h"
+#include "netmeter/meter.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr char kHintLoad[] = "run: netmeter-loader load";
-constexpr char kHintGroup[] = "run as root or as a member of group netmeter";
 
 using Clock = std::chrono::steady_clock;
 
@@ -41,12 +43,34 @@ constexpr uint32_t kValueSizes[kSharedMaps] = {
 
 absl::Status NoMeter(const std::string& pin_dir) {
   return absl::NotFoundError(
-      absl::StrCat("no meter at ", pin_dir, " (", kHintLoad, ")"));
+      absl::StrCat("no meter at ", pin_dir,
+                   " (run: ", LoaderCommand("load", pin_dir), ")"));
 }
 
 absl::Status NotOurs(const std::string& where, const std::string& why) {
   return absl::FailedPreconditionError(
       absl::StrCat(where, " is no map of a netmeter: ", why));
+}
+
+// Of the pin, or of the directory if that is closed: its group may read.
+std::string WhoMayRead(const std::string& path, const std::string& pin_dir) {
+  struct stat about;
+  if (stat(path.c_str(), &about) != 0 && stat(pin_dir.c_str(), &about) != 0) {
+    return "run as root";
+  }
+  if (about.st_gid == 0 || (about.st_mode & S_IRGRP) == 0) {
+    return "run as root: no group may read";
+  }
+  std::vector<char> buffer(4096);
+  struct group entry, *found = nullptr;
+  while (getgrgid_r(about.st_gid, &entry, buffer.data(), buffer.size(),
+                    &found) == ERANGE &&
+         buffer.size() < (1 << 20)) {
+    buffer.resize(2 * buffer.size());
+  }
+  return absl::StrCat("run as root or as a member of group ",
+                      found != nullptr ? std::string(found->gr_name)
+                                       : absl::StrCat(about.st_gid));
 }
 
 absl::Status PinError(int error, const std::string& path,
@@ -70,10 +94,11 @@ absl::Status PinError(int error, const std::string& path,
       }
       if (error == EPERM) {
         return ErrnoStatus(error, what,
-                           "bpf(2) is refused here: run as root or start "
-                           "netmeter-loader serve-fds");
+                           absl::StrCat("bpf(2) is refused here: run as root "
+                                        "or start ",
+                                        LoaderCommand("serve-fds", pin_dir)));
       }
-      return ErrnoStatus(error, what, kHintGroup);
+      return ErrnoStatus(error, what, WhoMayRead(path, pin_dir));
     }
     case ENOTDIR:
       return ErrnoStatus(error, what, "give the pin directory of the loader");
@@ -250,6 +275,14 @@ absl::Status CheckShape(SharedMap map, const MapShape& shape,
 const char* const kSharedMapNames[kSharedMaps] = {"counters", "names", "info",
                                                   "stats", "tcp"};
 
+std::string LoaderCommand(absl::string_view command,
+                          absl::string_view pin_dir) {
+  return absl::StrCat("netmeter-loader ", command,
+                      pin_dir == MeterOptions().pin_dir
+                          ? std::string()
+                          : absl::StrCat(" --pin-dir ", pin_dir));
+}
+
 MapShape ParseFdInfo(const std::string& text) {
   MapShape shape;
   const std::pair<absl::string_view, uint32_t*> fields[] = {
@@ -333,12 +366,11 @@ SharedMaps::~SharedMaps() {
 
 absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
     const std::string& pin_dir, std::chrono::milliseconds patience) {
-  // <pin_dir>.sock needs the name without its slash.
-  std::string directory = pin_dir;
-  while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
-  if (directory.empty()) {
+  if (pin_dir.empty()) {
     return absl::InvalidArgumentError("the pin directory is empty");
   }
+  // As the loader: <pin_dir>.sock is beside the directory itself.
+  const std::string directory = CanonicalPath(pin_dir);
 
   std::string source = directory;
   absl::StatusOr<SharedMapFds> fds = OpenPins(directory);

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lib/core/series_reader.h"
 #include "lib/core/unique_fd.h"
 #include "netmeter/abi.h"
@@ -53,6 +54,10 @@ MapShape ParseFdInfo(const std::string& text);
 // FailedPrecondition unless `info` is of a version that this library reads
 // and its sizes make sense. `where` is for the message.
 absl::Status CheckInfo(const nm_info& info, const std::string& where);
+
+// "netmeter-loader load", with --pin-dir unless that is the default.
+std::string LoaderCommand(absl::string_view command,
+                          absl::string_view pin_dir);
 
 class SharedMaps {
  public:

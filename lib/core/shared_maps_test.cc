@@ -114,7 +114,8 @@ class SharedMapsTest : public testing::Test {
 TEST_F(SharedMapsTest, MissingDirectoryMeansNoMeter) {
   EXPECT_TRUE(absl::IsNotFound(OpenStatus())) << OpenStatus();
   EXPECT_EQ(MessageOf(OpenStatus()),
-            "no meter at " + pin_dir_ + " (run: netmeter-loader load)");
+            "no meter at " + pin_dir_ + " (run: netmeter-loader load --pin-dir " +
+                pin_dir_ + ")");
 }
 
 TEST_F(SharedMapsTest, EmptyDirectoryMeansNoMeter) {
@@ -124,7 +125,8 @@ TEST_F(SharedMapsTest, EmptyDirectoryMeansNoMeter) {
 
 TEST_F(SharedMapsTest, TrailingSlashesDoNotMatter) {
   EXPECT_EQ(MessageOf(SharedMaps::Open(pin_dir_ + "//").status()),
-            "no meter at " + pin_dir_ + " (run: netmeter-loader load)");
+            "no meter at " + pin_dir_ + " (run: netmeter-loader load --pin-dir " +
+                pin_dir_ + ")");
 }
 
 TEST_F(SharedMapsTest, EmptyNameOfTheDirectoryIsInvalid) {

@@ -416,12 +416,12 @@ absl::Status CheckConfig(const Config& config) {
   if (config.max_series <= NM_SLOT_FIRST ||
       config.max_series > NM_MAX_SERIES_LIMIT) {
     return bad(absl::StrCat("max_series: expected ", NM_SLOT_FIRST + 1, " to ",
-                            NM_MAX_SERIES_LIMIT));
+                            NM_MAX_SERIES_LIMIT, ", not ", config.max_series));
   }
   if (config.max_names <= NM_NAME_FIRST ||
       config.max_names > NM_MAX_SERIES_LIMIT) {
     return bad(absl::StrCat("max_names: expected ", NM_NAME_FIRST + 1, " to ",
-                            NM_MAX_SERIES_LIMIT));
+                            NM_MAX_SERIES_LIMIT, ", not ", config.max_names));
   }
   if (config.max_processes < 1 || config.max_processes > 1 << 22) {
     return bad("max_processes: expected 1 to 4194304");

@@ -20,16 +20,20 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "bpf/internal.h"
+#include "lib/core/path.h"
 #include "lib/core/status_util.h"
+#include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
 #include "lib/core/version.h"
 #include "lib/loader/infer.h"
@@ -69,6 +73,89 @@ void StartLog() {
   if (g_last_warning == nullptr) g_last_warning = new std::string;
   g_last_warning->clear();
   libbpf_set_print(Log);
+}
+
+// --- Steps -------------------------------------------------------------------
+
+std::function<void(const std::string&)>* g_observer = nullptr;  // never freed
+
+// Between two steps a load may be killed.
+template <typename... Parts>
+void Step(const Parts&... parts) {
+  if (g_observer != nullptr && *g_observer) {
+    (*g_observer)(absl::StrCat(parts...));
+  }
+}
+
+// --- What a descriptor of bpf(2) is -------------------------------------------
+
+struct KernelObject {
+  enum Kind { kOther, kMap, kProgram, kLink };
+  Kind kind = kOther;
+  std::string name;        // in the kernel; of a link, that of its program
+  uint32_t id = 0;
+  uint32_t program = 0;    // of a link: id
+  uint64_t cgroup_id = 0;  // of a link to a cgroup; 0: detached
+  bool to_cgroup = false;  // of a link
+};
+
+// 15 bytes and a NUL, or all 16.
+template <size_t N>
+std::string NameIn(const char (&field)[N]) {
+  return std::string(field, strnlen(field, N));
+}
+
+KernelObject ObjectOf(int fd) {
+  KernelObject object;
+  char target[64] = "";
+  const ssize_t length =
+      readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), target,
+               sizeof(target) - 1);
+  const absl::string_view kind(target, length < 0 ? 0 : length);
+  if (kind == "anon_inode:bpf-map") {
+    bpf_map_info about = {};
+    uint32_t size = sizeof(about);
+    if (bpf_obj_get_info_by_fd(fd, &about, &size) != 0) return object;
+    object.kind = KernelObject::kMap;
+    object.name = NameIn(about.name);
+    object.id = about.id;
+  } else if (kind == "anon_inode:bpf-prog") {
+    bpf_prog_info about = {};
+    uint32_t size = sizeof(about);
+    if (bpf_obj_get_info_by_fd(fd, &about, &size) != 0) return object;
+    object.kind = KernelObject::kProgram;
+    object.name = NameIn(about.name);
+    object.id = about.id;
+  } else if (kind == "anon_inode:bpf-link" || kind == "anon_inode:bpf_link") {
+    bpf_link_info about = {};
+    uint32_t size = sizeof(about);
+    if (bpf_obj_get_info_by_fd(fd, &about, &size) != 0) return object;
+    object.kind = KernelObject::kLink;
+    object.id = about.id;
+    object.program = about.prog_id;
+    object.to_cgroup = about.type == BPF_LINK_TYPE_CGROUP;
+    if (object.to_cgroup) object.cgroup_id = about.cgroup.cgroup_id;
+    UniqueFd program(bpf_prog_get_fd_by_id(about.prog_id));
+    if (program.ok()) object.name = ObjectOf(program.get()).name;
+  }
+  return object;
+}
+
+// "map nm_names (id 7)"
+std::string Describe(int fd) {
+  const KernelObject object = ObjectOf(fd);
+  switch (object.kind) {
+    case KernelObject::kMap:
+      return absl::StrCat("map ", object.name, " (id ", object.id, ")");
+    case KernelObject::kProgram:
+      return absl::StrCat("program ", object.name, " (id ", object.id, ")");
+    case KernelObject::kLink:
+      return absl::StrCat("link ", object.id, " of program ", object.name,
+                          " (id ", object.program, ")");
+    case KernelObject::kOther:
+      break;
+  }
+  return "no object of BPF";
 }
 
 // --- lockdown=confidentiality --------------------------------------------------
@@ -200,6 +287,51 @@ std::string PinPath(const std::string& dir, absl::string_view pin) {
   return absl::StrCat(dir, "/", pin);
 }
 
+// Every pin that a load may leave, links first.
+std::vector<std::string> AllPins() {
+  std::vector<std::string> pins;
+  for (const auto* names : {&LinkPins(), &MapPins()}) {
+    for (const std::string& name : *names) {
+      pins.push_back(name);
+      pins.push_back(name + kNewSuffix);
+    }
+  }
+  pins.push_back(kMergedPin);
+  pins.push_back(kOldInfoPin);
+  return pins;
+}
+
+// The pins of AllPins() that are there; FailedPrecondition if one holds
+// something else than ours, such as another tool's map in a BPF file system
+// that is shared. The kernel keeps 15 bytes of a name.
+absl::StatusOr<std::vector<std::string>> FindPins(const std::string& dir) {
+  std::vector<std::string> found;
+  for (const std::string& pin : AllPins()) {
+    const std::string path = PinPath(dir, pin);
+    struct stat about;
+    if (lstat(path.c_str(), &about) != 0) continue;
+    UniqueFd fd(bpf_obj_get(path.c_str()));
+    if (!fd.ok() && errno == ENOENT) continue;
+    if (!fd.ok() && (errno == EPERM || errno == EACCES) && geteuid() != 0) {
+      return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
+    }
+    std::string name = pin == kOldInfoPin ? "info" : pin;
+    absl::string_view expected = absl::StripSuffix(name, kNewSuffix);
+    const bool link = absl::ConsumePrefix(&expected, "link_");
+    const KernelObject object =
+        fd.ok() && S_ISREG(about.st_mode) ? ObjectOf(fd.get()) : KernelObject();
+    if (object.kind != (link ? KernelObject::kLink : KernelObject::kMap) ||
+        object.name != absl::StrCat("nm_", expected).substr(0, 15)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " is not ours (",
+          fd.ok() ? Describe(fd.get()) : std::string("no object of BPF"),
+          "): choose another --pin-dir"));
+    }
+    found.push_back(pin);
+  }
+  return found;
+}
+
 uint64_t Hash(absl::string_view bytes) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (char c : bytes) {
@@ -267,25 +399,67 @@ uint32_t RoundUpToPowerOfTwo(uint32_t value) {
   return power;
 }
 
-std::string ConfigText(const Config& config, uint64_t cgroup_id,
-                       uint64_t features) {
-  std::string text = absl::StrCat(
-      cgroup_id, "|", features, "|", config.group, "|", config.max_series, "|",
-      config.max_names, "|", config.max_processes, "|", config.max_sockets,
-      "|", absl::StrJoin(config.proxy_ports, ","), "|",
-      absl::StrJoin(config.sni_ports, ","), "|",
-      absl::StrJoin(config.destination_suffixes, "\n"), "|",
-      config.fold_unknown_destinations, "|",
-      absl::StrJoin(config.services, "\n"), "|",
-      absl::StrJoin(config.aliases, "\n", absl::PairFormatter("=")));
+// Key and value of all that a configuration says, but for where it applies.
+std::vector<std::pair<std::string, std::string>> Settings(
+    const Config& config) {
+  std::string destinations;
   for (const DestinationRule& rule : config.destinations) {
-    absl::StrAppend(&text, "|", rule.name, ",", rule.port_first, ",",
+    absl::StrAppend(&destinations, rule.name, ",", rule.port_first, ",",
                     rule.port_last, ",", rule.protocol);
     for (int i = 0; i < 4; i++) {
-      absl::StrAppend(&text, ",", rule.address[i], "/", rule.mask[i]);
+      absl::StrAppend(&destinations, ",", rule.address[i], "/", rule.mask[i]);
     }
+    absl::StrAppend(&destinations, "\n");
   }
-  return text;
+  return {
+      {"group", config.group},
+      {"max_series", absl::StrCat(config.max_series)},
+      {"max_names", absl::StrCat(config.max_names)},
+      {"max_processes", absl::StrCat(config.max_processes)},
+      {"max_sockets", absl::StrCat(config.max_sockets)},
+      {"proxy_ports", absl::StrJoin(config.proxy_ports, ",")},
+      {"sni_ports", absl::StrJoin(config.sni_ports, ",")},
+      {"destination_suffixes", absl::StrJoin(config.destination_suffixes, "\n")},
+      {"unknown_destinations",
+       config.fold_unknown_destinations ? "other" : "keep"},
+      {"services", absl::StrJoin(config.services, "\n")},
+      {"aliases",
+       absl::StrJoin(config.aliases, "\n", absl::PairFormatter("="))},
+      {"destinations", destinations},
+  };
+}
+
+std::string ConfigText(const Config& config, uint64_t cgroup_id,
+                       uint64_t features) {
+  return absl::StrCat(
+      cgroup_id, "|", features, "|",
+      absl::StrJoin(Settings(config), "|", absl::PairFormatter("=")));
+}
+
+// "max_series 4096 to 8192, services": the values of what is short.
+std::string Difference(
+    const std::vector<std::pair<std::string, std::string>>& before,
+    const std::vector<std::pair<std::string, std::string>>& after) {
+  const std::map<std::string, std::string> old(before.begin(), before.end());
+  std::vector<std::string> changes;
+  for (const auto& setting : after) {
+    const auto was = old.find(setting.first);
+    if (was == old.end() || was->second == setting.second) continue;
+    const bool is_short =
+        setting.second.size() + was->second.size() <= 60 &&
+        setting.first != "destinations" &&
+        absl::StrCat(was->second, setting.second).find('\n') ==
+            std::string::npos;
+    auto shown = [](const std::string& value) {
+      return value.empty() ? std::string("none") : ToTerminal(value);
+    };
+    changes.push_back(is_short
+                          ? absl::StrCat(setting.first, " ",
+                                         shown(was->second), " to ",
+                                         shown(setting.second))
+                          : setting.first);
+  }
+  return absl::StrJoin(changes, ", ");
 }
 
 // Runs nm_control, the loader's way into frozen maps; what it answers.
@@ -340,10 +514,14 @@ class Loading {
     if (drained_ && !done_ && !HasPin(absl::StrCat("info", kNewSuffix))) {
       RefillDrainedQueues().IgnoreError();  // as if nothing had been tried
     }
-    if (done_ || upgrade_) return;
+    if (done_ || upgrade_ || !lock_.ok()) return;
     for (const std::string& path : pinned_) unlink(path.c_str());
     if (mounted_ || made_directory_) {
       RemoveDirectory(config_.pin_dir).IgnoreError();
+    }
+    RemoveDirectories(state_.made);
+    if (fresh_ || !IsBpffs(config_.pin_dir)) {
+      unlink(LockFile(config_.pin_dir).c_str());
     }
   }
 
@@ -373,6 +551,7 @@ class Loading {
   absl::Status MergeCounters();
   absl::Status RenameGrown();
   absl::Status RetireOldInfo();
+  absl::Status CheckCgroup();
   absl::StatusOr<UniqueFd> OpenPin(absl::string_view pin);
   bool HasPin(absl::string_view pin);
   absl::Status PinMap(const MapEntry& entry);
@@ -392,6 +571,8 @@ class Loading {
   std::vector<bpf_link*> links_;
   std::vector<std::string> pinned_;  // by this load
   LoadResult result_;
+  UniqueFd lock_;  // until all else is undone
+  LoaderState state_;
   UniqueFd cgroup_;
   uint64_t cgroup_id_ = 0;
   uint64_t features_ = 0;
@@ -407,6 +588,8 @@ class Loading {
   bool drained_ = false;      // the old queues are empty
   bool made_directory_ = false;
   bool mounted_ = false;
+  bool fresh_ = false;  // nothing was there
+  bool moved_ = false;  // to another cgroup of the same path
   bool done_ = false;
 };
 
@@ -440,6 +623,8 @@ absl::Status Loading::CheckPrivileges() {
 // rest of a load or an unload that was killed, which is cleared away.
 absl::Status Loading::FindExisting() {
   const std::string& dir = config_.pin_dir;
+  absl::StatusOr<std::vector<std::string>> ours = FindPins(dir);
+  if (!ours.ok()) return ours.status();
   UniqueFd info(bpf_obj_get(PinPath(dir, "info").c_str()));
   const int errno_of_info = errno;
   if (info.ok()) {
@@ -458,35 +643,23 @@ absl::Status Loading::FindExisting() {
     }
     if (!existing_.retired) {
       upgrade_ = true;
+      Step("found a meter of version ", NameIn(existing_.version), ": ",
+           Describe(info.get()));
       return absl::OkStatus();
     }
   }
   if (!info.ok() && errno_of_info != ENOENT) {
     return ErrnoStatus(errno_of_info, absl::StrCat("open ", dir, "/info"));
   }
-  std::set<std::string> ours;
-  for (const std::string& pin : LinkPins()) {
-    ours.insert(pin);
-    ours.insert(absl::StrCat(pin, kNewSuffix));
-  }
-  for (const std::string& pin : MapPins()) {
-    ours.insert(pin);
-    ours.insert(absl::StrCat(pin, kNewSuffix));
-  }
-  ours.insert(kMergedPin);
-  ours.insert(kOldInfoPin);
   DIR* handle = opendir(dir.c_str());
   if (handle == nullptr) return ErrnoStatus(errno, absl::StrCat("open ", dir));
-  std::vector<std::string> remove;
   std::string foreign;
   while (dirent* entry = readdir(handle)) {
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     // The kernel's own, in every BPF file system (kernel/bpf/preload).
     if (name == "maps.debug" || name == "progs.debug") continue;
-    if (ours.count(name) != 0) {
-      remove.push_back(PinPath(dir, name));
-    } else {
+    if (std::find(ours->begin(), ours->end(), name) == ours->end()) {
       foreign = name;
     }
   }
@@ -497,10 +670,14 @@ absl::Status Loading::FindExisting() {
                      ": choose another --pin-dir"));
   }
   // Links first, so that no program counts into maps that nobody sees.
-  std::sort(remove.begin(), remove.end(), [](const auto& a, const auto& b) {
-    return absl::StrContains(a, "/link_") > absl::StrContains(b, "/link_");
-  });
-  for (const std::string& path : remove) unlink(path.c_str());
+  for (const std::string& pin : *ours) {
+    const std::string path = PinPath(dir, pin);
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("unpin ", path));
+    }
+    Step("removed ", path, ", the rest of a load or an unload that was killed");
+  }
+  fresh_ = true;
   existing_ = {};
   return absl::OkStatus();
 }
@@ -684,6 +861,19 @@ absl::Status Loading::Build(bool tracing) {
                            ? "not enough memory: smaller tables"
                            : "see --verbose");
   }
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton_->obj) {
+    if (bpf_program__fd(program) >= 0) {
+      Step("loaded ", Describe(bpf_program__fd(program)));
+    }
+  }
+  bpf_map* map;
+  bpf_object__for_each_map(map, skeleton_->obj) {
+    if (bpf_map__fd(map) >= 0) {
+      Step(upgrade_ ? "has " : "made ", Describe(bpf_map__fd(map)), ", ",
+           bpf_map__max_entries(map), " entries");
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -845,6 +1035,7 @@ absl::Status Loading::DrainQueues() {
     uint32_t id;
     while (bpf_map_lookup_and_delete_elem(queue->get(), nullptr, &id) == 0) {
     }
+    Step("drained ", pin, ": ", Describe(queue->get()));
   }
   WaitForRunningPrograms();
   return absl::OkStatus();
@@ -867,9 +1058,11 @@ absl::Status Loading::RefillDrainedQueues() {
   }
   absl::Status status = DrainQueues();  // both, or one would be filled twice
   if (!status.ok()) return status;
-  return RefillQueues(existing_.max_series, existing_.max_names,
-                      series->get(), name_ids->get(), free_slots->get(),
-                      free_names->get());
+  status = RefillQueues(existing_.max_series, existing_.max_names,
+                        series->get(), name_ids->get(), free_slots->get(),
+                        free_names->get());
+  if (status.ok()) Step("filled free_slots and free_names again");
+  return status;
 }
 
 absl::Status Loading::CopyTables() {
@@ -908,6 +1101,7 @@ absl::Status Loading::PinGrown() {
           bpf_obj_pin(bpf_map__fd(skeleton_->maps.nm_merged), merged.c_str())) {
     return ErrnoStatus(error, absl::StrCat("pin ", merged));
   }
+  Step("pinned ", merged, ": ", Describe(bpf_map__fd(skeleton_->maps.nm_merged)));
   for (const MapEntry& entry : MapsOf(skeleton_.get())) {
     if (!entry.grows) continue;
     const std::string path =
@@ -915,6 +1109,7 @@ absl::Status Loading::PinGrown() {
     if (int error = bpf_obj_pin(bpf_map__fd(entry.map), path.c_str())) {
       return ErrnoStatus(error, absl::StrCat("pin ", path));
     }
+    Step("pinned ", path, ": ", Describe(bpf_map__fd(entry.map)));
   }
   return absl::OkStatus();
 }
@@ -928,6 +1123,10 @@ absl::Status Loading::MergeCounters() {
     absl::StatusOr<uint32_t> done =
         Command(NM_COMMAND_MERGE, &merge, sizeof(merge));
     if (!done.ok()) return done.status();
+    if (first == 0 || first + merge.count == cells) {
+      Step("added the totals of ", first + merge.count, " of ", cells,
+           " cells");
+    }
   }
   return absl::OkStatus();
 }
@@ -949,8 +1148,10 @@ absl::Status Loading::RetireOldInfo() {
   if (about.id != other.id) {
     absl::Status status = Retire(info->get());
     if (!status.ok()) return status;
+    Step("retired ", Describe(info->get()));
   }
   unlink(PinPath(config_.pin_dir, kOldInfoPin).c_str());
+  Step("unpinned ", PinPath(config_.pin_dir, kOldInfoPin));
   return absl::OkStatus();
 }
 
@@ -962,8 +1163,10 @@ absl::Status Loading::RenameGrown() {
     if (rename(next.c_str(), path.c_str()) != 0 && errno != ENOENT) {
       return ErrnoStatus(errno, absl::StrCat("rename ", next));
     }
+    Step("renamed ", next, " to ", path);
   }
   unlink(PinPath(config_.pin_dir, kMergedPin).c_str());
+  Step("unpinned ", PinPath(config_.pin_dir, kMergedPin));
   return absl::OkStatus();
 }
 
@@ -1015,6 +1218,7 @@ absl::Status Loading::FreezeMaps() {
     if (error != 0) {
       return ErrnoStatus(error, absl::StrCat("freeze ", entry.pin));
     }
+    Step("froze ", Describe(fd));
   }
   return absl::OkStatus();
 }
@@ -1025,13 +1229,17 @@ absl::Status Loading::AttachOne(const LinkEntry& entry) {
   const char* name = bpf_program__name(entry.program);
   UniqueFd pinned(upgrade_ ? bpf_obj_get(path.c_str()) : -1);
   if (pinned.ok() && !IsTracing(entry.program)) {
-    const int error = IsAttached(path)
+    const int error = IsAttached(path, cgroup_id_)
                           ? bpf_link_update(pinned.get(),
                                             bpf_program__fd(entry.program),
                                             nullptr)
                           : -ENOLINK;
-    if (error == 0) return absl::OkStatus();
-    // Detached by somebody (BPF_LINK_DETACH): attached anew below.
+    if (error == 0) {
+      Step("replaced the program at ", path, ": ", Describe(pinned.get()));
+      return absl::OkStatus();
+    }
+    // Detached by somebody (BPF_LINK_DETACH), or to a cgroup that was removed:
+    // attached anew below.
     if (error != -ENOLINK) {
       return ErrnoStatus(error, absl::StrCat("replace ", name));
     }
@@ -1068,6 +1276,7 @@ absl::Status Loading::AttachOne(const LinkEntry& entry) {
   if (pinned.ok() && rename(pin_at.c_str(), path.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("rename ", pin_at));
   }
+  Step("attached ", Describe(bpf_link__fd(link)), ", pinned at ", path);
   return absl::OkStatus();
 }
 
@@ -1075,7 +1284,8 @@ absl::Status Loading::Attach() {
   bool seeded = false;
   for (const LinkEntry& entry : LinksOf(skeleton_.get())) {
     // New sockets have owners by now; nothing is counted yet.
-    if (!upgrade_ && entry.program == skeleton_->progs.nm_ingress) {
+    if ((!upgrade_ || moved_) &&
+        entry.program == skeleton_->progs.nm_ingress) {
       AdoptSockets();
     }
     if (!seeded && !IsTracing(entry.program)) {
@@ -1088,6 +1298,7 @@ absl::Status Loading::Attach() {
     }
     absl::Status status = AttachOne(entry);
     if (status.ok()) continue;
+    Step(status.message());
     if (entry.feature == 0) return status;
     Note(entry.feature, std::string(status.message()));
   }
@@ -1101,7 +1312,8 @@ void Loading::SeedProcesses() {
   for (const std::string& service : config_.services) {
     services.emplace(service, service);
   }
-  for (const RunningProcess& process : RunningProcesses()) {
+  const std::vector<RunningProcess> running = RunningProcesses();
+  for (const RunningProcess& process : running) {
     nm_process value = {};
     const Identity identity =
         IdentifyProcess(process.name, process.arguments, services);
@@ -1114,6 +1326,7 @@ void Loading::SeedProcesses() {
       bpf_map_delete_elem(fd, &process.tgid);
     }
   }
+  Step("named ", running.size(), " running processes in ", Describe(fd));
 }
 
 // Gives the sockets that are open already to the processes that hold them.
@@ -1121,6 +1334,7 @@ void Loading::AdoptSockets() {
   absl::StatusOr<std::string> root = FindCgroupRoot();
   const int processes = bpf_map__fd(skeleton_->maps.nm_processes);
   const int owners = bpf_map__fd(skeleton_->maps.nm_owners);
+  int adopted = 0;
   ForEachOpenSocket(
       root.ok() ? *root : "", result_.cgroup, [&](const OpenSocket& socket) {
         nm_process process;
@@ -1141,8 +1355,12 @@ void Loading::AdoptSockets() {
         owner.adopted = socket.cookie;
         if (socket.protocol != IPPROTO_TCP) owner.flags = NM_OWNER_RELEASED;
         const int fd = socket.fd.get();
-        bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST);
+        if (bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST) == 0) {
+          adopted++;
+        }
       });
+  Step("gave ", adopted, " open sockets to their processes in ",
+       Describe(owners));
 }
 
 nm_info Loading::MakeInfo() {
@@ -1190,11 +1408,13 @@ absl::Status Loading::PinMap(const MapEntry& entry) {
     if (rename(next.c_str(), path.c_str()) != 0) {
       return ErrnoStatus(errno, absl::StrCat("rename ", next));
     }
+    Step("pinned ", path, ": ", Describe(fd));
     return absl::OkStatus();
   }
   if (int error = bpf_obj_pin(fd, path.c_str())) {
     return ErrnoStatus(error, absl::StrCat("pin ", path));
   }
+  Step("pinned ", path, ": ", Describe(fd));
   pinned_.push_back(path);
   return absl::OkStatus();
 }
@@ -1252,6 +1472,8 @@ absl::Status Loading::SetModes(absl::string_view suffix) {
     return ErrnoStatus(errno,
                        absl::StrCat("set the mode of ", config_.pin_dir));
   }
+  Step("set the modes below ", config_.pin_dir, ": ",
+       group ? absl::StrCat("group ", gid, " may read") : "root only");
   return absl::OkStatus();
 }
 
@@ -1270,6 +1492,7 @@ absl::Status Loading::Publish() {
           0) {
         return ErrnoStatus(errno, absl::StrCat("link ", old_info));
       }
+      Step("linked ", old_info);
       status = RenameGrown();
     }
     if (status.ok()) status = RetireOldInfo();
@@ -1279,6 +1502,7 @@ absl::Status Loading::Publish() {
   absl::StatusOr<uint32_t> done =
       Command(NM_COMMAND_INFO, &info, sizeof(info));
   if (!done.ok()) return done.status();
+  Step("wrote ", Describe(bpf_map__fd(skeleton_->maps.nm_info)));
   for (const MapEntry& entry : MapsOf(skeleton_.get())) {
     absl::Status status = PinMap(entry);
     if (!status.ok()) return status;
@@ -1294,7 +1518,8 @@ bool Loading::IsUnchanged(uint64_t build_id, uint64_t config_id) {
   for (const LinkEntry& entry : LinksOf(skeleton_.get())) {
     const bool wanted =
         entry.feature == 0 || (existing_.features & entry.feature) != 0;
-    if (wanted && !IsAttached(PinPath(config_.pin_dir, entry.pin))) {
+    if (wanted &&
+        !IsAttached(PinPath(config_.pin_dir, entry.pin), cgroup_id_)) {
       return false;
     }
   }
@@ -1304,13 +1529,31 @@ bool Loading::IsUnchanged(uint64_t build_id, uint64_t config_id) {
   return true;
 }
 
+// A meter counts for one cgroup. If that was removed and made again, the
+// programs went with it, and are attached to the new one.
+absl::Status Loading::CheckCgroup() {
+  if (existing_.cgroup_id == cgroup_id_) return absl::OkStatus();
+  const std::string counted = NameIn(existing_.cgroup);
+  if (counted == result_.cgroup && CgroupIsGone(existing_.cgroup_id)) {
+    moved_ = true;
+    result_.notes.push_back(absl::StrCat(
+        counted, " was removed and made again: attached anew, counters kept"));
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      config_.pin_dir, " counts for cgroup ", counted, ", not ",
+      result_.cgroup, " (unload first, or choose another --pin-dir)"));
+}
+
 absl::StatusOr<LoadResult> Loading::Run() {
   absl::Status status = CheckConfig(config_);
   if (!status.ok()) return status;
   status = CheckPrivileges();
   if (!status.ok()) return status;
 
-  result_.cgroup = config_.cgroup;
+  // What stands in /proc/PID/cgroup is compared with it.
+  result_.cgroup =
+      config_.cgroup.empty() ? "" : CanonicalPath(config_.cgroup);
   if (result_.cgroup.empty()) {
     absl::StatusOr<std::string> root = FindCgroupRoot();
     if (!root.ok()) return root.status();
@@ -1325,27 +1568,27 @@ absl::StatusOr<LoadResult> Loading::Run() {
 
   absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, kLockSeconds);
   if (!lock.ok()) return lock.status();
+  lock_ = std::move(*lock);
+  Step("locked ", LockFile(config_.pin_dir));
+  state_ = ReadState(lock_.get());
+  // Before they are made, so that they are removed whatever happens.
+  for (const std::string& path : MissingDirectories(config_.pin_dir)) {
+    state_.made.push_back(path);
+  }
+  status = WriteState(lock_.get(), state_);
+  if (!status.ok()) return status;
   status = PrepareDirectory(config_.pin_dir, &made_directory_, &mounted_);
   if (!status.ok()) return status;
+  Step(mounted_ ? "mounted a BPF file system on "
+                : "uses the BPF file system at ",
+       config_.pin_dir);
   status = FindExisting();
   if (!status.ok()) return status;
   if (upgrade_) {
     status = RetireOldInfo();
     if (!status.ok()) return status;
-    if (existing_.cgroup_id != cgroup_id_ && existing_.cgroup == result_.cgroup) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          result_.cgroup,
-          " was removed and made again since the load (netmeter-loader unload, "
-          "then load: counters start again)"));
-    }
-    if (existing_.cgroup_id != cgroup_id_) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          config_.pin_dir, " counts for cgroup ",
-          std::string(existing_.cgroup, strnlen(existing_.cgroup,
-                                                sizeof(existing_.cgroup))),
-          ", not ", result_.cgroup,
-          " (unload first, or choose another --pin-dir)"));
-    }
+    status = CheckCgroup();
+    if (!status.ok()) return status;
     status = KeepSizes();
     if (!status.ok()) return status;
     if (!finish_grow_) {
@@ -1414,6 +1657,16 @@ absl::StatusOr<LoadResult> Loading::Run() {
   status = Publish();
   if (!status.ok()) return status;
   done_ = true;
+  const auto settings = Settings(config_);
+  const std::string changes =
+      upgrade_ ? Difference(state_.settings, settings) : "";
+  if (!changes.empty()) {
+    result_.notes.push_back(
+        absl::StrCat("the configuration changed: ", changes));
+  }
+  state_.settings = settings;
+  // Without it the next load cannot say what changed; all else is done.
+  WriteState(lock_.get(), state_).IgnoreError();
   result_.action = upgrade_ ? LoadResult::Action::kUpgraded
                             : LoadResult::Action::kLoaded;
   return result_;
@@ -1436,16 +1689,13 @@ void WaitForPrograms(const std::vector<uint32_t>& ids) {
 
 }  // namespace
 
-bool IsAttached(const std::string& link_pin) {
+bool IsAttached(const std::string& link_pin, uint64_t cgroup_id) {
   UniqueFd link(bpf_obj_get(link_pin.c_str()));
-  bpf_link_info about = {};
-  uint32_t size = sizeof(about);
-  if (!link.ok() ||
-      bpf_obj_get_info_by_fd(link.get(), &about, &size) != 0) {
-    return false;
-  }
-  // 0 once it is detached, or its cgroup is gone.
-  return about.type != BPF_LINK_TYPE_CGROUP || about.cgroup.cgroup_id != 0;
+  if (!link.ok()) return false;
+  const KernelObject object = ObjectOf(link.get());
+  // Of a cgroup's, the id is 0 once it is detached or the cgroup is gone.
+  return object.kind == KernelObject::kLink &&
+         (!object.to_cgroup || object.cgroup_id == cgroup_id);
 }
 
 bool IsUnfinished(const std::string& pin_dir) {
@@ -1500,87 +1750,96 @@ const std::vector<std::string>& MapPins() {
 
 void SetVerbose(bool verbose) { g_verbose = verbose; }
 
+void SetStepObserver(std::function<void(const std::string&)> observer) {
+  if (g_observer == nullptr) {
+    g_observer = new std::function<void(const std::string&)>;
+  }
+  *g_observer = std::move(observer);
+}
+
 absl::StatusOr<LoadResult> Load(const Config& config) {
   StartLog();
   return Loading(config).Run();
 }
 
-absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
-  *was_loaded = false;
-  if (access(pin_dir.c_str(), F_OK) != 0 && errno == ENOENT) {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
-  if (!lock.ok()) return lock.status();
+namespace {
+
+// Under the lock.
+absl::Status TakeAway(const std::string& pin_dir,
+                      const std::vector<std::string>& made, bool* was_loaded) {
   if (!IsBpffs(pin_dir)) {
     if (access(pin_dir.c_str(), R_OK | X_OK) != 0) {
       return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
     }
     return absl::OkStatus();  // somebody's directory
   }
-  StartLog();
-  UniqueFd info(bpf_obj_get(PinPath(pin_dir, "info").c_str()));
-  // In a BPF file system that others use, only what is ours for sure.
-  nm_info header = {};
-  uint32_t zero = 0;
-  bpf_map_info shape = {};
-  uint32_t shape_size = sizeof(shape);
-  const bool ours =
-      info.ok() &&
-      bpf_obj_get_info_by_fd(info.get(), &shape, &shape_size) == 0 &&
-      shape.type == BPF_MAP_TYPE_ARRAY && shape.value_size == sizeof(header) &&
-      bpf_map_lookup_elem(info.get(), &zero, &header) == 0 &&
-      header.magic == NM_MAGIC;
-  if (!ours && !IsOwnMount(pin_dir)) return absl::OkStatus();
-  if (ours) {
-    // Of another version, perhaps: its readers then keep what they have.
+  absl::StatusOr<std::vector<std::string>> pins = FindPins(pin_dir);
+  if (!pins.ok()) return pins.status();
+  // Readers are told first. Those of another version's keep what they have.
+  for (const char* pin : {"info", kOldInfoPin}) {
+    UniqueFd info(bpf_obj_get(PinPath(pin_dir, pin).c_str()));
+    if (!info.ok()) continue;
     absl::Status status = Retire(info.get());
     if (absl::IsPermissionDenied(status)) return status;
-  } else if (!info.ok() && access(PinPath(pin_dir, "info").c_str(), F_OK) != 0 &&
-             errno != ENOENT) {
-    return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
+    if (status.ok()) Step("retired ", Describe(info.get()));
   }
-  UniqueFd old_info(bpf_obj_get(PinPath(pin_dir, kOldInfoPin).c_str()));
-  if (old_info.ok()) Retire(old_info.get()).IgnoreError();
   std::vector<uint32_t> programs;
   // Packets first: afterwards nothing is counted any more.
   std::vector<std::string> links(LinkPins().rbegin(), LinkPins().rend());
+  std::vector<std::string> order;
   for (const std::string& pin : links) {
-    for (const std::string& path :
-         {PinPath(pin_dir, pin), PinPath(pin_dir, pin + kNewSuffix)}) {
-      UniqueFd link(bpf_obj_get(path.c_str()));
-      if (link.ok()) {
-        *was_loaded = true;
-        bpf_link_info about = {};
-        uint32_t size = sizeof(about);
-        if (bpf_obj_get_info_by_fd(link.get(), &about, &size) == 0) {
-          programs.push_back(about.prog_id);
-        }
-        bpf_link_detach(link.get());  // ENOTSUPP for tracing: see unlink
-      }
-      if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-        return ErrnoStatus(errno, absl::StrCat("unpin ", path), "run as root");
-      }
-    }
+    order.push_back(pin);
+    order.push_back(pin + kNewSuffix);
   }
-  std::vector<std::string> maps = MapPins();
-  maps.push_back(kMergedPin);
-  maps.push_back(kOldInfoPin);
-  for (const std::string& pin : maps) {
-    for (const std::string& path :
-         {PinPath(pin_dir, pin), PinPath(pin_dir, pin + kNewSuffix)}) {
-      if (unlink(path.c_str()) == 0) {
-        *was_loaded = true;
-      } else if (errno != ENOENT) {
-        return ErrnoStatus(errno, absl::StrCat("unpin ", path), "run as root");
-      }
+  for (const std::string& pin : *pins) {
+    if (!absl::StartsWith(pin, "link_")) order.push_back(pin);
+  }
+  for (const std::string& pin : order) {
+    const std::string path = PinPath(pin_dir, pin);
+    UniqueFd fd(bpf_obj_get(path.c_str()));
+    if (!fd.ok()) continue;
+    *was_loaded = true;
+    const std::string what = Describe(fd.get());
+    const KernelObject object = ObjectOf(fd.get());
+    if (object.kind == KernelObject::kLink) {
+      programs.push_back(object.program);
+      bpf_link_detach(fd.get());  // ENOTSUPP for tracing: see unlink
     }
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("unpin ", path), "run as root");
+    }
+    Step("unpinned ", path, ": ", what);
   }
   WaitForPrograms(programs);
-  if (!IsOwnMount(pin_dir)) return absl::OkStatus();
-  absl::Status removed = RemoveDirectory(pin_dir);
-  unlink(LockFile(pin_dir).c_str());
-  return removed;
+  if (IsOwnMount(pin_dir)) {
+    absl::Status status = RemoveDirectory(pin_dir);
+    if (!status.ok()) return status;
+    Step("unmounted ", pin_dir);
+  }
+  RemoveDirectories(made);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
+  *was_loaded = false;
+  if (access(pin_dir.c_str(), F_OK) != 0 && errno == ENOENT &&
+      access(LockFile(pin_dir).c_str(), F_OK) != 0) {
+    return absl::OkStatus();
+  }
+  StartLog();
+  absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
+  if (!lock.ok()) return lock.status();
+  const std::vector<std::string> made = ReadState(lock->get()).made;
+  absl::Status status;
+  if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
+    status = TakeAway(pin_dir, made, was_loaded);
+  } else {
+    RemoveDirectories(made);
+  }
+  if (status.ok()) unlink(LockFile(pin_dir).c_str());
+  return status;
 }
 
 }  // namespace internal

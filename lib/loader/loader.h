@@ -8,6 +8,8 @@
 #ifndef NETMETER_LIB_LOADER_LOADER_H_
 #define NETMETER_LIB_LOADER_LOADER_H_
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,14 +32,20 @@ struct LoadResult {
 // keeps its maps, or finds that there is nothing to do.
 absl::StatusOr<LoadResult> Load(const Config& config);
 
-// Detaches, unpins and unmounts. *was_loaded: whether anything was there.
+// Detaches, unpins, unmounts, and removes the directories that load made, if
+// they are empty. *was_loaded: whether anything was there.
 absl::Status Unload(const std::string& pin_dir, bool* was_loaded);
 
 // With true, libbpf's own messages go to stderr, verifier logs included.
 void SetVerbose(bool verbose);
 
-// Whether the link that is pinned there still has its program attached.
-bool IsAttached(const std::string& link_pin);
+// Is called with each step of a load or an unload that was done, in words and
+// with the names of the kernel's objects; null for none.
+void SetStepObserver(std::function<void(const std::string& step)> observer);
+
+// Whether the link that is pinned there still has its program attached: to this
+// cgroup, unless it is a tracing link.
+bool IsAttached(const std::string& link_pin, uint64_t cgroup_id);
 
 // Whether a load that was to grow the tables was killed half-way.
 bool IsUnfinished(const std::string& pin_dir);

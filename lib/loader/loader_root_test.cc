@@ -34,6 +34,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/cost.h"
@@ -117,6 +118,68 @@ class LoaderRootTest : public ::testing::Test {
     const std::string message(result.status().message());
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     return message;
+  }
+
+  // Loads in a child that is killed at the first step that says `step`. Whether
+  // it was.
+  bool LoadKilledAt(const std::string& step) {
+    const pid_t child = fork();
+    if (child == 0) {
+      SetStepObserver([&](const std::string& done) {
+        if (done.find(step) != std::string::npos) raise(SIGKILL);
+      });
+      _exit(Load(config_).ok() ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  }
+
+  // As above, so many steps after the first that says `from`; what it had done
+  // last, or "".
+  std::string LoadKilledAfter(const std::string& from, int steps) {
+    int fds[2];
+    EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      int count = -1;
+      SetStepObserver([&](const std::string& done) {
+        if (count < 0 && done.find(from) == std::string::npos) return;
+        if (++count < steps) return;
+        if (write(fds[1], done.data(), done.size()) < 0) _exit(3);
+        raise(SIGKILL);
+      });
+      _exit(Load(config_).ok() ? 0 : 1);
+    }
+    close(fds[1]);
+    char text[512];
+    const ssize_t length = read(fds[0], text, sizeof(text));
+    close(fds[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(length > 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        << status;
+    return std::string(text, length > 0 ? static_cast<size_t>(length) : 0);
+  }
+
+  void ExpectModes() {
+    struct stat about;
+    ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 0777, 0750u);
+    EXPECT_EQ(about.st_gid, kGid);
+    for (const char* pin : {"counters", "names", "info", "stats"}) {
+      ASSERT_EQ(stat(Pin(pin).c_str(), &about), 0);
+      EXPECT_EQ(about.st_mode & 0777, 0660u) << pin;
+      EXPECT_EQ(about.st_gid, kGid) << pin;
+    }
+    ASSERT_EQ(stat(Pin("series").c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 0777, 0600u);
+  }
+
+  StatusReport MustStatus() {
+    absl::StatusOr<StatusReport> report = GetStatus(config_.pin_dir);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? *report : StatusReport();
   }
 
   std::string Pin(const std::string& name) {
@@ -558,6 +621,298 @@ TEST_F(LoaderRootTest, AKilledGrowthIsFinishedByTheNextLoad) {
             config_.max_series - NM_SLOT_FIRST);
 }
 
+// The kills above come at any moment. These come between any two steps of a
+// growth, among them those at which the old info is linked, renamed over and
+// retired: a reader that holds the old maps was never told, and stood still.
+TEST_F(LoaderRootTest, AGrowthMayBeKilledBetweenAnyTwoSteps) {
+  config_.max_series = 30;
+  config_.max_names = 30;
+  MustLoad();
+  SendFromCgroup(1000);
+  uint64_t expected = 1000;
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto reader = Meter::Open(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  bool unfinished = false, pending = false;
+  // Every third step until the new maps are renamed over the old, then every.
+  std::string from = "drained free_slots";
+  int steps = 0, stride = 3;
+  for (std::string last = "x"; !last.empty(); steps += stride) {
+    config_.max_series += 3;
+    config_.max_names += 3;
+    last = LoadKilledAfter(from, steps);
+    if (stride > 1 && absl::StrContains(last, "_new to ")) {
+      from = "linked ";
+      stride = 1;
+      steps = -1;
+    }
+    SCOPED_TRACE(absl::StrCat("killed after step ", steps, ": ", last));
+    SendFromCgroup(1);
+    expected++;
+    const StatusReport report = MustStatus();
+    if (access(Pin("info_new").c_str(), F_OK) == 0) {
+      unfinished = true;
+      EXPECT_EQ(report.state, MeterState::kDamaged);
+      EXPECT_THAT(report.text, HasSubstr("to grow the tables was killed"));
+      EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
+    }
+    pending |= access(Pin("info_old").c_str(), F_OK) == 0;
+    MustLoad();
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    EXPECT_NE(access(Pin("info_old").c_str(), F_OK), 0);
+    EXPECT_NE(access(Pin("merged").c_str(), F_OK), 0);
+    EXPECT_EQ(PayloadSent(), expected);
+    ExpectModes();
+    // Who has had the maps open all the time is told.
+    auto samples = (*reader)->ReadHost();
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    uint64_t sum = 0;
+    for (const Sample& sample : *samples) sum += sample.tx_payload_bytes;
+    ASSERT_EQ(sum, expected);
+    ASSERT_EQ((*reader)->ReadHealth()->series_full_packets, 0u);
+  }
+  EXPECT_TRUE(unfinished);
+  EXPECT_TRUE(pending);
+  EXPECT_EQ(stride, 1);
+  EXPECT_GT(steps, 10);
+}
+
+TEST_F(LoaderRootTest, AFirstLoadMayBeKilledBetweenAnyTwoSteps) {
+  int steps = 0;
+  for (std::string last = "x"; !last.empty(); steps += 2) {
+    last = LoadKilledAfter("froze map nm_info", steps);
+    SCOPED_TRACE(absl::StrCat("killed after step ", steps, ": ", last));
+    absl::StatusOr<StatusReport> report = GetStatus(config_.pin_dir);
+    EXPECT_TRUE(report.ok()) << report.status();
+    if (steps % 8 == 0) {
+      MustLoad();
+      ExpectModes();
+      SendFromCgroup(3);
+      EXPECT_EQ(PayloadSent(), 3u);
+    }
+    bool was_loaded;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    ASSERT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+    ASSERT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+  }
+  EXPECT_GT(steps, 20);
+}
+
+// A load that was killed before it had set the modes was "already loaded,
+// nothing to do" for the next one: the group could not read for ever.
+TEST_F(LoaderRootTest, ModesAreSetAfterAKill) {
+  ASSERT_TRUE(LoadKilledAt("/info: map nm_info"));
+  struct stat about;
+  ASSERT_EQ(stat(Pin("info").c_str(), &about), 0);
+  ASSERT_NE(about.st_gid, kGid);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  ExpectModes();
+}
+
+// A growth drains the old queues of free ids. One that fails then has to fill
+// them again, or no new series would be counted by name until the next load.
+TEST_F(LoaderRootTest, AFailedGrowthFillsTheQueuesAgain) {
+  config_.max_series = 100;
+  MustLoad();
+  config_.max_series = 200;
+  const uint32_t zero = 0;
+  uint32_t id = 0;
+  bool blocked = false;
+  SetStepObserver([&](const std::string& done) {
+    if (blocked || !absl::StartsWith(done, "drained free_names")) return;
+    blocked = true;
+    UniqueFd slots(bpf_obj_get(Pin("free_slots").c_str()));
+    EXPECT_NE(bpf_map_lookup_elem(slots.get(), nullptr, &id), 0);
+    // In the way of the next step.
+    UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "x", 4, 4, 1, nullptr));
+    EXPECT_EQ(bpf_obj_pin(map.get(), Pin("merged").c_str()), 0);
+    EXPECT_EQ(bpf_map_update_elem(map.get(), &zero, &zero, BPF_ANY), 0);
+  });
+  EXPECT_THAT(LoadError(), HasSubstr("File exists"));
+  SetStepObserver(nullptr);
+  ASSERT_EQ(unlink(Pin("merged").c_str()), 0);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  SendFromCgroup(5);
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  auto samples = (*meter)->ReadHost();
+  ASSERT_TRUE(samples.ok() && samples->size() == 1);
+  EXPECT_EQ((*samples)[0].name, "loader_root_test");
+  // Ascending, as readers rely on it, and each once.
+  UniqueFd slots(bpf_obj_get(Pin("free_slots").c_str()));
+  for (uint32_t expected = NM_SLOT_FIRST + 1; expected < 100; expected++) {
+    ASSERT_EQ(bpf_map_lookup_and_delete_elem(slots.get(), nullptr, &id), 0);
+    EXPECT_EQ(id, expected);
+  }
+  EXPECT_NE(bpf_map_lookup_and_delete_elem(slots.get(), nullptr, &id), 0);
+}
+
+// Ctrl-C in the middle left a half-attached meter.
+TEST_F(LoaderRootTest, ASignalWaitsUntilTheLoadIsDone) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("lib/loader/netmeter-loader", "netmeter-loader", "load", "--quiet",
+            "--cgroup", cgroup_.c_str(), "--pin-dir", config_.pin_dir.c_str(),
+            "--group", kGroup, nullptr);
+      _exit(127);
+    }
+    // It has mounted: now it is at work.
+    for (int i = 0; i < 10000 && !IsOwnMount(config_.pin_dir); i++) usleep(500);
+    kill(child, signal);
+    int status = 0;
+    waitpid(child, &status, 0);
+    // At the end, or it was done already.
+    EXPECT_TRUE((WIFSIGNALED(status) && WTERMSIG(status) == signal) ||
+                (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        << status;
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    bool was_loaded;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  }
+}
+
+// Both found nothing, and both made the directories and mounted.
+TEST_F(LoaderRootTest, TwoLoadsAtOnceMakeOneMeter) {
+  const std::string top = config_.pin_dir;
+  config_.pin_dir = top + "/nested/pins";
+  std::vector<pid_t> children;
+  for (int i = 0; i < 2; i++) {
+    children.push_back(fork());
+    if (children.back() == 0) {
+      alarm(60);
+      absl::StatusOr<LoadResult> result = Load(config_);
+      _exit(!result.ok() ? 1 : static_cast<int>(result->action) + 10);
+    }
+  }
+  std::vector<int> answers;
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    answers.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : status);
+  }
+  EXPECT_THAT(answers, ::testing::UnorderedElementsAre(
+                           10 + static_cast<int>(Action::kLoaded),
+                           10 + static_cast<int>(Action::kUnchanged)));
+  SendFromCgroup(8);
+  EXPECT_EQ(PayloadSent(), 8u);
+  // unload left the directories above the pins.
+  bool was_loaded;
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_NE(access(top.c_str(), F_OK), 0);
+  // Those that load did not make, or that others use, stay.
+  ASSERT_EQ(mkdir(top.c_str(), 0755), 0);
+  MustLoad();
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_NE(access((top + "/nested").c_str(), F_OK), 0);
+  EXPECT_EQ(access(top.c_str(), F_OK), 0);
+  MustLoad();
+  std::ofstream(top + "/nested/precious") << "x";
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_EQ(unlink((top + "/nested/precious").c_str()), 0);
+  EXPECT_EQ(rmdir((top + "/nested").c_str()), 0);
+  EXPECT_EQ(rmdir(top.c_str()), 0);
+}
+
+// With a removed cgroup its programs go, and the meter counted nothing. status
+// said that nine links were missing, and load asked for an unload.
+TEST_F(LoaderRootTest, ACgroupThatWasMadeAgainIsCountedAgain) {
+  MustLoad();
+  SendFromCgroup(100);
+  ASSERT_EQ(rmdir(cgroup_.c_str()), 0);
+  StatusReport report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kDamaged);
+  EXPECT_THAT(report.text, HasSubstr("the cgroup was removed: nothing is "
+                                     "counted (make it again, then run: "
+                                     "netmeter-loader load --pin-dir "));
+  EXPECT_THAT(report.text, ::testing::Not(HasSubstr("MISSING")));
+  EXPECT_TRUE(nlohmann::json::parse(report.json)["cgroup_gone"]);
+  EXPECT_THAT(LoadError(), HasSubstr("No such file or directory"));
+  ASSERT_EQ(mkdir(cgroup_.c_str(), 0755), 0);
+  report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kDamaged);
+  EXPECT_THAT(report.text, HasSubstr("was removed and made again"));
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kUpgraded);
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_THAT(result->notes[0], HasSubstr("removed and made again"));
+  report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kLoaded);
+  EXPECT_FALSE(nlohmann::json::parse(report.json)["cgroup_gone"]);
+  EXPECT_EQ(PayloadSent(), 100u);
+  SendFromCgroup(11);
+  EXPECT_EQ(PayloadSent(), 111u);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// An upgrade without an option that the first load had took that option's
+// effect away, and nobody was told.
+TEST_F(LoaderRootTest, AnUpgradeSaysWhatItChanges) {
+  config_.services = {"mme"};
+  MustLoad();
+  config_.services.clear();
+  config_.max_series = 5000;
+  config_.destinations.emplace_back();
+  config_.destinations.back().name = "cloud";
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_EQ(result->notes[0],
+            "the configuration changed: max_series 4096 to 5000, services mme "
+            "to none, destinations");
+  result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->notes.empty());
+}
+
+// A process may show a command line of megabytes; a hundred of them made the
+// loader use as much.
+TEST_F(LoaderRootTest, OfACommandLineOnlyTheBeginningIsRead) {
+  char dir[] = "/tmp/netmeter-cmdline-XXXXXX";
+  ASSERT_NE(mkdtemp(dir), nullptr);
+  const std::string program = std::string(dir) + "/main.py";
+  {
+    std::ifstream from("/bin/sh", std::ios::binary);
+    std::ofstream(program, std::ios::binary) << from.rdbuf();
+  }
+  ASSERT_EQ(chmod(program.c_str(), 0755), 0);
+  int fds[2];
+  ASSERT_EQ(pipe2(fds, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    const std::string longest(100000, 'x');
+    std::vector<char*> arguments = {const_cast<char*>(program.c_str()),
+                                    const_cast<char*>("-c"),
+                                    const_cast<char*>("read line; exit 0")};
+    for (int i = 0; i < 15; i++) {
+      arguments.push_back(const_cast<char*>(longest.c_str()));
+    }
+    arguments.push_back(nullptr);
+    dup2(fds[0], 0);
+    execv(program.c_str(), arguments.data());
+    _exit(127);
+  }
+  size_t length = 0;
+  for (int i = 0; i < 1000 && length < 1000; i++) {
+    usleep(10000);
+    for (const RunningProcess& process : RunningProcesses()) {
+      if (process.tgid != static_cast<uint32_t>(child)) continue;
+      length = process.arguments.size();
+    }
+  }
+  EXPECT_EQ(length, size_t{80} << 10);
+  close(fds[0]);
+  close(fds[1]);
+  waitpid(child, nullptr, 0);
+  unlink(program.c_str());
+  rmdir(dir);
+}
+
 TEST_F(LoaderRootTest, AnotherCgroupAtTheSamePinsIsRefused) {
   MustLoad();
   const std::string other = absl::StrCat(cgroup_, "/inner");
@@ -603,10 +958,82 @@ TEST_F(LoaderRootTest, ForeignPinsAreLeftAlone) {
   unlink(Pin("foreign").c_str());
 }
 
+// In a BPF file system that others use, too, unload removed whatever had the
+// name of a pin of ours, and load replaced the program of a foreign link.
+TEST_F(LoaderRootTest, PinsOfOthersWithOurNamesAreLeftAlone) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
+  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "theirs", 4, 4, 1, nullptr));
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_INET_EGRESS;
+  UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "theirs", "GPL",
+                                 pass, 2, &options));
+  UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd link(bpf_link_create(program.get(), cgroup.get(),
+                                BPF_CGROUP_INET_EGRESS, nullptr));
+  ASSERT_TRUE(map.ok() && program.ok() && link.ok()) << strerror(errno);
+  const struct {
+    const char* pin;
+    int fd;
+    const char* what;
+  } pins[] = {
+      {"counters", map.get(), "map theirs"},
+      {"names_new", map.get(), "map theirs"},
+      {"info_old", map.get(), "map theirs"},
+      {"stats", program.get(), "program theirs"},
+      {"link_egress", link.get(), "of program theirs"},
+      {"link_exit_new", map.get(), "map theirs"},
+  };
+  for (const bool loaded : {false, true}) {
+    for (const auto& pin : pins) {
+      SCOPED_TRACE(pin.pin);
+      if (loaded) {
+        MustLoad();
+        unlink(Pin(pin.pin).c_str());
+        config_.services = {"changed"};
+      }
+      ASSERT_EQ(bpf_obj_pin(pin.fd, Pin(pin.pin).c_str()), 0);
+      for (const std::string& error : {LoadError(), [&] {
+             bool was_loaded;
+             return std::string(
+                 Unload(config_.pin_dir, &was_loaded).message());
+           }()}) {
+        EXPECT_THAT(error, HasSubstr(absl::StrCat(Pin(pin.pin), " is not ours")));
+        EXPECT_THAT(error, HasSubstr(pin.what));
+      }
+      UniqueFd still(bpf_obj_get(Pin(pin.pin).c_str()));
+      EXPECT_TRUE(still.ok());
+      // Nothing else was touched, either.
+      EXPECT_EQ(access(Pin("link_ingress").c_str(), F_OK) == 0, loaded);
+      ASSERT_EQ(unlink(Pin(pin.pin).c_str()), 0);
+      bool was_loaded;
+      EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    }
+  }
+  bpf_link_info about = {};
+  uint32_t size = sizeof(about);
+  ASSERT_EQ(bpf_obj_get_info_by_fd(link.get(), &about, &size), 0);
+  bpf_prog_info theirs = {};
+  size = sizeof(theirs);
+  ASSERT_EQ(bpf_obj_get_info_by_fd(program.get(), &theirs, &size), 0);
+  EXPECT_EQ(about.prog_id, theirs.id);
+  // What a killed load of ours left there is taken away.
+  ASSERT_TRUE(LoadKilledAt("link_sock_create"));
+  ASSERT_EQ(access(Pin("link_sock_create").c_str(), F_OK), 0);
+  bool was_loaded;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_NE(access(Pin("link_sock_create").c_str(), F_OK), 0);
+  EXPECT_EQ(umount2(config_.pin_dir.c_str(), 0), 0);
+  EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
+}
+
 TEST_F(LoaderRootTest, AMapOfAnotherKindAtInfoIsRefused) {
   bool made, mounted;
   ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
-  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "info", 4, 8, 1, nullptr));
+  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", 4, 8, 1, nullptr));
   ASSERT_TRUE(map.ok());
   ASSERT_EQ(bpf_obj_pin(map.get(), Pin("info").c_str()), 0);
   EXPECT_THAT(LoadError(), HasSubstr("ABI"));
@@ -615,7 +1042,7 @@ TEST_F(LoaderRootTest, AMapOfAnotherKindAtInfoIsRefused) {
 
 TEST_F(LoaderRootTest, AFileAsPinDirectoryIsAClearError) {
   std::ofstream(config_.pin_dir) << "x";
-  EXPECT_THAT(LoadError(), HasSubstr("Not a directory"));
+  EXPECT_THAT(LoadError(), HasSubstr("is a file, expected a directory"));
   unlink(config_.pin_dir.c_str());
 }
 

@@ -11,6 +11,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "lib/core/command_line.h"
+#include "lib/core/path.h"
+#include "lib/core/text.h"
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
 #include "lib/loader/cost.h"
@@ -18,7 +21,6 @@
 #include "lib/loader/magma_config.h"
 #include "lib/loader/serve.h"
 #include "lib/loader/status.h"
-#include "lib/loader/system.h"
 
 namespace netmeter {
 namespace internal {
@@ -34,16 +36,26 @@ constexpr char kDescription[] =
     "this host sends and receives, by destination. One-shot: what it attaches\n"
     "stays until `unload` or a reboot.";
 
+constexpr char kExitStatus[] =
+    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;\n"
+    "status and cost: 3 not loaded; status: 4 damaged.";
+
 constexpr char kEpilog[] =
     "Examples:\n"
     "  netmeter-loader load                     the whole host, no configuration\n"
     "  netmeter-loader load --config FILE       names services, ports, destinations\n"
-    "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
-    "                                           a second, independent meter\n"
     "  netmeter-loader load --magma-config /etc/magma\n"
     "                                           names, ports and cloud of Magma\n"
     "  netmeter-loader status --json            for programs\n"
     "  netmeter-loader unload                   takes everything away\n"
+    "  netmeter-loader load --help              options and configuration of load\n"
+    "\n"
+    "Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN), kernel 5.10\n"
+    "or newer with BTF, and cgroup v2.\n"
+    "\n";
+
+constexpr char kLoadEpilog[] =
+    "Every load sets the whole configuration anew: repeat the options.\n"
     "\n"
     "Configuration (YAML, all keys optional, defaults shown):\n"
     "  pin_dir: /run/netmeter    cgroup: the root of cgroup v2\n"
@@ -60,16 +72,49 @@ constexpr char kEpilog[] =
     "  destinations: []          - {name: cloud, address: 10.0.0.0/8,\n"
     "                               port: 443 or 1000-2000, protocol: tcp}\n"
     "\n"
-    "Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN), kernel 5.10\n"
-    "or newer with BTF, and cgroup v2.\n"
+    "Examples:\n"
+    "  netmeter-loader load\n"
+    "  netmeter-loader load --config /etc/netmeter.yml --max-series 8192\n"
+    "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
+    "                                           a second, independent meter\n"
     "\n"
-    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;\n"
-    "status: 3 not loaded, 4 damaged.";
+    "Exit status: 0 loaded, upgraded, or nothing to do; 1 failed, one line on\n"
+    "stderr says why, and nothing was changed; 2 wrong usage.";
 
-int Fail(const absl::Status& status) {
+constexpr char kUnloadEpilog[] =
+    "Open readers are told. Nothing there is no error.\n"
+    "\n"
+    "Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr says\n"
+    "why; 2 wrong usage.";
+
+constexpr char kStatusEpilog[] =
+    "optional parts  what this kernel has and the configuration wants, or why not\n"
+    "tables          how full they are, without what is reserved\n"
+    "lost            what was counted, but not under its own name\n"
+    "seen            events, none of them a loss\n"
+    "\n"
+    "Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong usage;\n"
+    "3 not loaded; 4 damaged: the next load repairs it.";
+
+constexpr char kCostEpilog[] =
+    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;\n"
+    "3 not loaded.";
+
+constexpr char kServeEpilog[] =
+    "Runs until SIGTERM or SIGINT. Needs root, unless socket-activated with\n"
+    "access to the pins.\n"
+    "\n"
+    "Exit status: 0 after a signal, or idle; 1 failed, one line on stderr says\n"
+    "why; 2 wrong usage.";
+
+int Fail(const absl::Status& status, int exit_status = kFailed) {
   std::fprintf(stderr, "netmeter-loader: %s\n",
-               std::string(status.message()).c_str());
-  return kFailed;
+               ToTerminal(std::string(status.message())).c_str());
+  return exit_status;
+}
+
+int WrongUsage(const std::string& message) {
+  return Fail(absl::InvalidArgumentError(message + " (see --help)"), kUsage);
 }
 
 // While this lives, a signal waits: a load is to come to its end.
@@ -163,8 +208,12 @@ int RunCost(const std::string& pin_dir, int seconds, bool json,
 }
 
 int Main(int argc, char** argv) {
+  const std::string wrong =
+      CheckCommand(argc, argv, "netmeter-loader",
+                   {"load", "unload", "status", "cost", "serve-fds"});
+  if (!wrong.empty()) return WrongUsage(wrong);
+
   CLI::App app(kDescription, "netmeter-loader");
-  app.footer(kEpilog);
   app.require_subcommand(1);
   app.set_version_flag("--version",
                        std::string("netmeter-loader ") + kVersion);
@@ -178,8 +227,10 @@ int Main(int argc, char** argv) {
   ServeOptions serve;
 
   auto add_pin_dir = [&](CLI::App* command) {
-    command->add_option("--pin-dir", pin_dir,
-                        "Where the maps are pinned (default /run/netmeter)");
+    command
+        ->add_option("--pin-dir", pin_dir,
+                     "Where the maps are pinned (default /run/netmeter)")
+        ->type_name("DIR");
   };
   CLI::App* load = app.add_subcommand(
       "load", "Load and attach, or upgrade what is loaded; counters are kept");
@@ -187,26 +238,36 @@ int Main(int argc, char** argv) {
   CLI::Option* cgroup_option = load->add_option(
       "--cgroup", cgroup,
       "Count this cgroup v2 directory and all below (default: the root)");
-  load->add_option("--config", config_file, "YAML file, see below");
-  load->add_option("--magma-config", magma_config,
-                   "Directory with Magma's service_registry.yml and "
-                   "control_proxy.yml, such as /etc/magma");
-  load->add_option("--magma-overrides", magma_overrides,
-                   "Where Magma looks for newer ones (default "
-                   "/var/opt/magma/configs)");
+  cgroup_option->type_name("DIR");
+  load->add_option("--config", config_file, "YAML file, see below")
+      ->type_name("FILE");
+  CLI::Option* magma_option =
+      load->add_option("--magma-config", magma_config,
+                       "Directory with Magma's service_registry.yml and "
+                       "control_proxy.yml, such as /etc/magma");
+  magma_option->type_name("DIR");
+  CLI::Option* overrides_option =
+      load->add_option("--magma-overrides", magma_overrides,
+                       "Where Magma looks for newer ones; with --magma-config "
+                       "(default /var/opt/magma/configs)");
+  overrides_option->type_name("DIR");
   CLI::Option* group_option = load->add_option(
       "--group", group, "Group that may read (default netmeter; '': none)");
+  group_option->type_name("GROUP");
   CLI::Option* series_option = load->add_option(
       "--max-series", max_series, "Slots for series (default 4096)");
+  series_option->type_name("N");
   CLI::Option* names_option = load->add_option(
       "--max-names", max_names, "Slots for names (default 4096)");
+  names_option->type_name("N");
   load->add_flag("-q,--quiet", quiet, "Print errors only");
-  load->add_flag("-v,--verbose", verbose, "Print libbpf's messages, too");
+  load->add_flag("-v,--verbose", verbose, "Print each step and libbpf's messages on stderr");
 
   CLI::App* unload = app.add_subcommand(
       "unload", "Detach, unpin, unmount: counters are gone");
   add_pin_dir(unload);
   unload->add_flag("-q,--quiet", quiet, "Print errors only");
+  unload->add_flag("-v,--verbose", verbose, "Print each step on stderr");
 
   CLI::App* status = app.add_subcommand(
       "status", "What is loaded, which parts are active, what was lost");
@@ -233,39 +294,60 @@ int Main(int argc, char** argv) {
       "serve-fds",
       "Hand descriptors of the counters to the group (kernels before 5.19)");
   add_pin_dir(serve_fds);
-  serve_fds->add_option("--socket", serve.socket,
-                        "Unix socket to listen on (default PIN-DIR.sock; "
-                        "unused when socket-activated)");
-  serve_fds->add_option("--group", serve.group,
-                        "Group that may connect (default netmeter)");
+  serve_fds
+      ->add_option("--socket", serve.socket,
+                   "Unix socket to listen on (default the pin directory's name "
+                   "with .sock; unused when socket-activated)")
+      ->type_name("FILE");
+  serve_fds
+      ->add_option("--group", serve.group,
+                   "Group that may connect (default netmeter)")
+      ->type_name("GROUP");
   serve_fds
       ->add_option("--idle-seconds", serve.idle_seconds,
                    "Exit after so long without a client (default: never)")
-      ->check(CLI::Range(0, 86400));
+      ->check(CLI::Range(0, 86400))
+      ->type_name("N");
+
+  app.footer(std::string(kEpilog) + kExitStatus);
+  load->footer(kLoadEpilog);
+  unload->footer(kUnloadEpilog);
+  status->footer(kStatusEpilog);
+  cost->footer(kCostEpilog);
+  serve_fds->footer(kServeEpilog);
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    std::fprintf(stderr, "netmeter-loader: %s (see --help)\n", error.what());
-    return kUsage;
+    return WrongUsage(error.what());
   }
 
   // An unset variable in quotes must not mean the default: the whole host.
   for (CLI::App* command : app.get_subcommands()) {
     for (const char* name : {"--pin-dir", "--cgroup", "--config",
-                             "--magma-config", "--socket"}) {
+                             "--magma-config", "--magma-overrides",
+                             "--socket"}) {
       const CLI::Option* option = command->get_option_no_throw(name);
       if (option == nullptr || option->empty()) continue;
       if (option->as<std::string>().empty()) {
-        std::fprintf(stderr, "netmeter-loader: %s: expected a path, not ''\n",
-                     name);
-        return kUsage;
+        return WrongUsage(std::string(name) + ": expected a path, not ''");
       }
     }
   }
+  if (serve.group.empty()) {
+    return WrongUsage("--group: expected the name of a group, not ''");
+  }
+  if (!overrides_option->empty() && magma_option->empty()) {
+    return WrongUsage("--magma-overrides means nothing without --magma-config");
+  }
 
   SetVerbose(verbose);
+  if (verbose) {
+    SetStepObserver([](const std::string& step) {
+      std::fprintf(stderr, "netmeter-loader: %s\n", ToTerminal(step).c_str());
+    });
+  }
   if (load->parsed()) {
     Config config;
     if (!config_file.empty()) {
@@ -279,21 +361,21 @@ int Main(int argc, char** argv) {
       if (!read.ok()) return Fail(read.status());
       config = *read;
     }
-    if (!pin_dir.empty()) config.pin_dir = pin_dir;
-    if (!cgroup_option->empty()) config.cgroup = cgroup;
+    if (!pin_dir.empty()) config.pin_dir = CanonicalPath(pin_dir);
+    if (!cgroup_option->empty()) config.cgroup = CanonicalPath(cgroup);
     if (!group_option->empty()) config.group = group;
     if (!series_option->empty()) config.max_series = max_series;
     if (!names_option->empty()) config.max_names = max_names;
-    if (!config.pin_dir.empty() && config.pin_dir[0] == '/') {
-      config.pin_dir = CanonicalPath(config.pin_dir);
-    }
+    // The files' values were checked: these are the options'.
+    const absl::Status checked = CheckConfig(config);
+    if (!checked.ok()) return WrongUsage(std::string(checked.message()));
+    config.pin_dir = CanonicalPath(config.pin_dir);
     return RunLoad(config, quiet);
   }
   Config config;
-  if (!pin_dir.empty()) config.pin_dir = pin_dir;
-  absl::Status checked = CheckConfig(config);
-  if (!checked.ok()) return Fail(checked);
-  config.pin_dir = CanonicalPath(config.pin_dir);
+  if (!pin_dir.empty()) config.pin_dir = CanonicalPath(pin_dir);
+  const absl::Status checked = CheckConfig(config);
+  if (!checked.ok()) return WrongUsage(std::string(checked.message()));
   if (unload->parsed()) return RunUnload(config.pin_dir, quiet);
   if (status->parsed()) return RunStatus(config.pin_dir, json);
   if (cost->parsed()) {

@@ -82,31 +82,31 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
   json["pin_dir"] = pin_dir;
   absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
       SharedMaps::Open(pin_dir);
-  std::vector<std::string> missing;
   size_t present = 0;
   for (const std::string& pin : LinkPins()) {
-    const std::string path = absl::StrCat(pin_dir, "/", pin);
-    if (access(path.c_str(), F_OK) == 0) present++;
-    // Only root can look into a link.
-    if (geteuid() == 0 ? !IsAttached(path)
-                       : access(path.c_str(), F_OK) != 0) {
-      missing.push_back(pin);
-    }
+    if (access(absl::StrCat(pin_dir, "/", pin).c_str(), F_OK) == 0) present++;
   }
   if (!maps.ok()) {
     if (!absl::IsNotFound(maps.status()) && !IsUnfinished(pin_dir)) {
       return maps.status();
     }
-    report.state =
-        present == 0 ? MeterState::kNotLoaded : MeterState::kDamaged;
-    report.text =
-        present == 0
-            ? absl::StrCat("not loaded: no meter at ", pin_dir,
-                           " (run: netmeter-loader load)\n")
-            : absl::StrCat("damaged: ", pin_dir,
-                           " holds the rest of a load or an unload that was "
-                           "killed (run: netmeter-loader load, or unload)\n");
+    const bool unfinished = IsUnfinished(pin_dir);
+    const std::string load = LoaderCommand("load", pin_dir);
+    if (present == 0) {
+      report.state = MeterState::kNotLoaded;
+      report.text = absl::StrCat("not loaded: no meter at ", pin_dir,
+                                 " (run: ", load, ")\n");
+    } else {
+      report.state = MeterState::kDamaged;
+      report.text = absl::StrCat(
+          "damaged: ", pin_dir,
+          unfinished ? ": a load that was to grow the tables was killed (run: "
+                     : " holds the rest of a load or an unload that was killed "
+                       "(run: ",
+          load, unfinished ? ")\n" : ", or unload)\n");
+    }
     json["damaged"] = present != 0;
+    json["unfinished"] = unfinished;
     report.json =
         json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     return report;
@@ -114,9 +114,17 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
   const nm_info& info = *(*maps)->view().info;
   const nm_stats& stats = *(*maps)->view().stats;
 
+  // With the cgroup its links went, too.
+  const bool cgroup_gone = CgroupIsGone(info.cgroup_id);
   // A link that should be there and is not.
   std::vector<std::string> lost_links;
-  for (const std::string& pin : missing) {
+  for (const std::string& pin : LinkPins()) {
+    const std::string path = absl::StrCat(pin_dir, "/", pin);
+    // Only root can look into a link.
+    if (geteuid() == 0 ? IsAttached(path, info.cgroup_id)
+                       : access(path.c_str(), F_OK) == 0) {
+      continue;
+    }
     const bool tracing =
         pin == "link_exec" || pin == "link_fork" || pin == "link_exit";
     const uint64_t feature = tracing ? NM_FEATURE_PROCESS_TRACKING
@@ -130,7 +138,7 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
   }
   const bool retired = (*maps)->retired();
   const bool unfinished = IsUnfinished(pin_dir);
-  report.state = lost_links.empty() && !retired && !unfinished
+  report.state = lost_links.empty() && !retired && !unfinished && !cgroup_gone
                      ? MeterState::kLoaded
                      : MeterState::kDamaged;
   auto load = [](const uint64_t& value) {
@@ -169,6 +177,12 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
        "sockets counted the slower way, as exactly"},
       {"unowned_sockets", load(stats.unowned_sockets),
        "sockets of the kernel, or older than the meter"},
+      {"connections_named", load(stats.connections_named),
+       "connections that named their destination"},
+      {"connections_unnamed", load(stats.connections_unnamed),
+       "connections that ended, or sent 16 KiB, without a name"},
+      {"destinations_capped", load(stats.destinations_capped),
+       "names refused: a service had too many of them"},
       {"registrations", load(stats.registrations), "services by setsockopt"},
       {"refused_controls", load(stats.refused_controls),
        "control calls answered EPERM"},
@@ -196,15 +210,30 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
       Field(info.version), info.abi_major, info.abi_minor, pin_dir,
       Field(info.cgroup), Field(info.kernel), info.num_cpus,
       Time(info.created_ns), Time(info.loaded_ns));
-  for (const std::string& pin : lost_links) {
-    absl::StrAppend(&text, "  MISSING         ", pin,
-                    ": its program is not attached (run: netmeter-loader "
-                    "load)\n");
+  const std::string run_load =
+      absl::StrCat("(run: ", LoaderCommand("load", pin_dir), ")\n");
+  if (cgroup_gone) {
+    const bool again = access(Field(info.cgroup).c_str(), F_OK) == 0;
+    absl::StrAppend(&text, "  GONE            the cgroup was removed",
+                    again ? " and made again" : "",
+                    ": nothing is counted ",
+                    again ? run_load
+                          : absl::StrCat("(make it again, then run: ",
+                                         LoaderCommand("load", pin_dir),
+                                         "; or unload)\n"));
+  } else {
+    for (const std::string& pin : lost_links) {
+      absl::StrAppend(&text, "  MISSING         ", pin,
+                      ": its program is not attached ", run_load);
+    }
   }
   if (unfinished) {
-    text += "  UNFINISHED      a load that was to grow the tables was killed "
-            "(run: netmeter-loader load)\n";
+    absl::StrAppend(&text,
+                    "  UNFINISHED      a load that was to grow the tables was "
+                    "killed ",
+                    run_load);
   }
+  json["cgroup_gone"] = cgroup_gone;
   json["missing_links"] = lost_links;
   json["unfinished"] = unfinished;
 

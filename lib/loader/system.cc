@@ -27,6 +27,7 @@
 #include <iterator>
 #include <thread>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -105,29 +106,28 @@ std::string DirName(const std::string& path) {
   return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
-// mkdir -p
+// mkdir -p. *made: whether the last one was made.
 absl::Status MakeDirectories(const std::string& path, bool* made) {
-  if (mkdir(path.c_str(), 0755) == 0) {
-    *made = true;
-    return absl::OkStatus();
-  }
-  if (errno == ENOENT && path.size() > 1) {
-    bool ignored;
-    absl::Status status = MakeDirectories(DirName(path), &ignored);
-    if (!status.ok()) return status;
-    if (mkdir(path.c_str(), 0755) == 0) {
-      *made = true;
-      return absl::OkStatus();
+  *made = false;
+  for (const std::string& missing : MissingDirectories(path)) {
+    if (mkdir(missing.c_str(), 0755) == 0) {
+      *made = missing == path;
+    } else if (errno == ENOTDIR) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("pin directory ", path, ": ", DirName(missing),
+                       " is a file, expected a directory"));
+    } else if (errno != EEXIST) {  // somebody made it just now
+      return ErrnoStatus(errno, absl::StrCat("make ", missing));
     }
   }
-  if (errno == EEXIST) {
-    struct stat about;
-    if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
-      return absl::OkStatus();
-    }
-    errno = ENOTDIR;
+  struct stat about;
+  if (stat(path.c_str(), &about) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("make ", path));
   }
-  return ErrnoStatus(errno, absl::StrCat("make ", path));
+  return S_ISDIR(about.st_mode)
+             ? absl::OkStatus()
+             : absl::FailedPreconditionError(absl::StrCat(
+                   "pin directory ", path, " is a file, expected a directory"));
 }
 
 }  // namespace
@@ -161,6 +161,28 @@ absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id) {
   }
   *id = about.st_ino;  // on 64-bit kernels the inode number is the id
   return fd;
+}
+
+bool CgroupIsGone(uint64_t id) {
+  // Ids are file handles of any mount of the hierarchy (FILEID_KERNFS in
+  // include/linux/exportfs.h, since 5.5).
+  constexpr int kFileidKernfs = 0xfe;
+  alignas(file_handle) char buffer[sizeof(file_handle) + sizeof(id)] = {};
+  auto* handle = reinterpret_cast<file_handle*>(buffer);
+  handle->handle_bytes = sizeof(id);
+  handle->handle_type = kFileidKernfs;
+  memcpy(handle->f_handle, &id, sizeof(id));
+  for (const Mount& mount : ReadMounts()) {
+    if (mount.type != "cgroup2") continue;
+    UniqueFd root(
+        open(mount.point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!root.ok()) continue;
+    return !UniqueFd(open_by_handle_at(root.get(), handle,
+                                       O_RDONLY | O_CLOEXEC))
+                .ok() &&
+           errno == ESTALE;
+  }
+  return false;
 }
 
 bool IsBpffs(const std::string& path) {
@@ -231,6 +253,21 @@ absl::Status RemoveDirectory(const std::string& path) {
   return absl::OkStatus();
 }
 
+std::vector<std::string> MissingDirectories(const std::string& path) {
+  std::vector<std::string> missing;
+  for (std::string at = path; access(at.c_str(), F_OK) != 0 && at.size() > 1;
+       at = DirName(at)) {
+    missing.insert(missing.begin(), at);
+  }
+  return missing;
+}
+
+void RemoveDirectories(const std::vector<std::string>& made) {
+  for (auto path = made.rbegin(); path != made.rend(); ++path) {
+    rmdir(path->c_str());
+  }
+}
+
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
   // Only root can open it: a lock on a directory anybody may take, and keep.
   const std::string file = LockFile(path);
@@ -269,24 +306,48 @@ std::string LockFile(const std::string& path) {
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
-std::string CanonicalPath(const std::string& path) {
-  // What exists is resolved; the rest of the path is kept.
-  std::string base = path, rest;
-  while (base.size() > 1 && base.back() == '/') base.pop_back();
-  for (;;) {
-    char resolved[PATH_MAX];
-    if (realpath(base.c_str(), resolved) != nullptr) {
-      return rest.empty() ? std::string(resolved)
-                          : absl::StrCat(strcmp(resolved, "/") == 0 ? ""
-                                                                    : resolved,
-                                         rest);
-    }
-    const size_t slash = base.rfind('/');
-    if (slash == std::string::npos || base.size() <= 1) return path;
-    rest = absl::StrCat(base.substr(slash), rest);
-    base = slash == 0 ? "/" : base.substr(0, slash);
-    while (base.size() > 1 && base.back() == '/') base.pop_back();
+// A line each, "made PATH" and "set KEY=VALUE", escaped as in C.
+LoaderState ReadState(int lock_fd) {
+  constexpr size_t kMost = 1 << 20;
+  LoaderState state;
+  std::string text;
+  char buffer[4096];
+  ssize_t got;
+  while (text.size() < kMost &&
+         (got = pread(lock_fd, buffer, sizeof(buffer),
+                      static_cast<off_t>(text.size()))) > 0) {
+    text.append(buffer, static_cast<size_t>(got));
   }
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    std::string value;
+    if (absl::ConsumePrefix(&line, "made ")) {
+      if (absl::CUnescape(line, &value)) state.made.push_back(value);
+    } else if (absl::ConsumePrefix(&line, "set ")) {
+      const std::pair<absl::string_view, absl::string_view> parts =
+          absl::StrSplit(line, absl::MaxSplits('=', 1));
+      if (absl::CUnescape(parts.second, &value)) {
+        state.settings.emplace_back(parts.first, value);
+      }
+    }
+  }
+  return state;
+}
+
+absl::Status WriteState(int lock_fd, const LoaderState& state) {
+  std::string text;
+  for (const std::string& path : state.made) {
+    absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
+  }
+  for (const auto& setting : state.settings) {
+    absl::StrAppend(&text, "set ", setting.first, "=",
+                    absl::CEscape(setting.second), "\n");
+  }
+  if (pwrite(lock_fd, text.data(), text.size(), 0) !=
+          static_cast<ssize_t>(text.size()) ||
+      ftruncate(lock_fd, static_cast<off_t>(text.size())) != 0) {
+    return ErrnoStatus(errno, "write the lock file");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<gid_t> FindGroup(const std::string& name) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +29,9 @@ absl::StatusOr<std::string> FindCgroupRoot();
 // Opens a cgroup v2 directory; *id becomes its cgroup id.
 absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id);
 
+// Whether the cgroup with this id was removed. False where that cannot be told.
+bool CgroupIsGone(uint64_t id);
+
 // Root of a BPF file system that the loader mounted itself, by the source
 // name it gave to the mount.
 bool IsOwnMount(const std::string& path);
@@ -42,14 +46,25 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
 // directory if it is empty. Nothing there is no error.
 absl::Status RemoveDirectory(const std::string& path);
 
+// `path` and the directories above it that are not there, topmost first.
+std::vector<std::string> MissingDirectories(const std::string& path);
+
 // Keeps two loaders from working on one pin directory: an exclusive flock(2)
 // on a file that only root can open. DeadlineExceeded after `seconds`. Whoever
 // unloads removes the file while he has it.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
 std::string LockFile(const std::string& path);
 
-// The path without links, "." and trailing slashes, as far as it exists.
-std::string CanonicalPath(const std::string& path);
+// What the lock file holds while a meter is loaded, for the next loader.
+struct LoaderState {
+  std::vector<std::string> made;  // directories, topmost first
+  std::vector<std::pair<std::string, std::string>> settings;  // last load's
+};
+LoaderState ReadState(int lock_fd);
+absl::Status WriteState(int lock_fd, const LoaderState& state);
+
+// Removes what of these directories is empty; the last first.
+void RemoveDirectories(const std::vector<std::string>& made);
 
 // gid of a group. NotFound.
 absl::StatusOr<gid_t> FindGroup(const std::string& name);

@@ -61,20 +61,6 @@ TEST(FindGroupTest, SaysHowToMakeIt) {
               HasSubstr("groupadd"));
 }
 
-TEST(CanonicalPathTest, ResolvesWhatExists) {
-  EXPECT_EQ(CanonicalPath("/"), "/");
-  EXPECT_EQ(CanonicalPath("/proc/"), "/proc");
-  EXPECT_EQ(CanonicalPath("/proc/./no-such/dir/"), "/proc/no-such/dir");
-  EXPECT_EQ(CanonicalPath("/no-such//dir//"), "/no-such/dir");
-  char dir[] = "/tmp/netmeter-path-XXXXXX";
-  ASSERT_NE(mkdtemp(dir), nullptr);
-  const std::string link = std::string(dir) + "/link";
-  ASSERT_EQ(symlink("/proc", link.c_str()), 0);
-  EXPECT_EQ(CanonicalPath(link + "/x"), "/proc/x");
-  unlink(link.c_str());
-  rmdir(dir);
-}
-
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

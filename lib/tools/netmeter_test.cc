@@ -10,6 +10,7 @@
 
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -72,7 +73,11 @@ TEST(Netmeter, MissingMeterIsOneLineAndExitStatus1) {
   const Result result = RunNetmeter("list --pin-dir /nonexistent 2>&1");
   EXPECT_EQ(result.exit_status, 1);
   EXPECT_EQ(result.output,
-            "netmeter: no meter at /nonexistent (run: netmeter-loader load)\n");
+            "netmeter: no meter at /nonexistent (run: netmeter-loader load "
+            "--pin-dir /nonexistent)\n");
+  // Relative names the same directory as for netmeter-loader.
+  EXPECT_THAT(RunNetmeter("list --pin-dir no-such 2>&1").output,
+              AllOf(HasSubstr("no meter at /"), HasSubstr("/no-such (run: ")));
 }
 
 TEST(Netmeter, LostOutputIsAnError) {
