@@ -41,6 +41,7 @@ struct nm_config {
   nm_u32 rules_count;
   nm_u32 task_access;   /* enum nm_task_access */
   nm_u32 tgid_helper;   /* bpf_get_current_pid_tgid() works in setsockopt */
+  nm_u32 untracked;     /* nobody sees exec, fork and exit */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
   nm_u32 sni_ports_count;
@@ -62,7 +63,7 @@ struct nm_process {
   nm_u16 name;  /* index in names; 0: none given yet, as it has no socket */
   nm_u8 kind;   /* enum nm_kind */
   nm_u8 flags;  /* NM_FLAG_* */
-  nm_u32 pad;
+  nm_u32 stamp; /* where nobody sees exec and exit: process_stamp(); else 0 */
   nm_u8 bytes[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_process) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);

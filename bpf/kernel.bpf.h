@@ -26,6 +26,8 @@ struct task_struct {
   int tgid;
   struct task_struct *group_leader;
   struct signal_struct *signal;
+  unsigned long long start_boottime;
+  unsigned long long self_exec_id; /* one more at each exec */
   char comm[16];
 } __kernel_type;
 

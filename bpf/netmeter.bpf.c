@@ -668,6 +668,27 @@ static __always_inline void process_by_comm(struct nm_process *process) {
   process->bytes[15] = 0;
 }
 
+/* Tells the current process, and what it executes, from those that have its
+ * process id before and after it. 0 where the task cannot be looked at. */
+static __always_inline __u32 process_stamp(void) {
+  __u64 start = 0, execs = 0;
+
+  if (nm_config.task_access == NM_TASK_BTF) {
+    struct task_struct *task = (void *)bpf_get_current_task_btf();
+    struct task_struct *leader = task->group_leader;
+
+    start = leader->start_boottime;
+    execs = leader->self_exec_id;
+  } else if (nm_config.task_access == NM_TASK_PROBE) {
+    struct task_struct *task = (void *)bpf_get_current_task();
+    struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+
+    start = BPF_CORE_READ(leader, start_boottime);
+    execs = BPF_CORE_READ(leader, self_exec_id);
+  }
+  return (__u32)(start ^ start >> 32) + (__u32)execs * 0x9e3779b1;
+}
+
 SEC("cgroup/sock_create")
 int nm_sock_create(struct bpf_sock *sk) {
   __u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -686,6 +707,14 @@ int nm_sock_create(struct bpf_sock *sk) {
   if (sk->protocol != IPPROTO_TCP) owner->flags = NM_OWNER_RELEASED;
 
   process = bpf_map_lookup_elem(&nm_processes, &tgid);
+  if (nm_config.untracked && nm_config.task_access != NM_TASK_NONE &&
+      (!process || process->stamp != process_stamp())) {
+    /* An entry may be that of an earlier process, or of an earlier program. */
+    if (process && process->stamp) bpf_map_delete_elem(&nm_processes, &tgid);
+    process_by_comm(&made);
+    classify(&made);
+    process = &made;
+  }
   if (!process) {
     process_by_comm(&made);
     if (!made.bytes[0]) return PASS;
@@ -898,6 +927,7 @@ static __always_inline bool control(struct bpf_sockopt *ctx) {
     if (!tgid) return false;
     process.kind = NM_KIND_SERVICE;
     process.flags = NM_FLAG_REGISTERED;
+    if (nm_config.untracked) process.stamp = process_stamp();
     name_process(&process);
     if (!process.name) return false;
     if (bpf_map_update_elem(&nm_processes, &tgid, &process, BPF_ANY)) {

@@ -164,7 +164,9 @@ struct nm_name {
   nm_u8 kind;    /* enum nm_kind */
   nm_u8 encoding; /* NM_ENCODING_* */
   nm_u32 pad;
-  nm_u8 bytes[NM_NAME_BYTES]; /* raw: any bytes but NUL; NUL after length */
+  /* `length` bytes, then NUL. No byte of them is NUL, but for NM_KIND_WIRE, which
+     is as a connection sent it: the Huffman code of "00" begins with one. */
+  nm_u8 bytes[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
 

@@ -825,6 +825,7 @@ absl::Status Loading::Build(bool tracing) {
   settings.tgid_helper =
       libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCKOPT,
                               BPF_FUNC_get_current_pid_tgid, nullptr) == 1;
+  settings.untracked = !tracing;
   settings.task_access = NM_TASK_NONE;
   if (libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCK,
                               BPF_FUNC_get_current_task_btf, nullptr) == 1) {
