@@ -104,10 +104,10 @@ struct Health {
   std::string cgroup;       // whose traffic is counted
   uint64_t created_ns = 0;  // CLOCK_REALTIME at which counting began
   uint64_t loaded_ns = 0;   // ... of the last load or upgrade
-  uint32_t series = 0;      // in use
-  uint32_t max_series = 0;
-  uint32_t names = 0;
-  uint32_t max_names = 0;
+  uint32_t series = 0;      // in use, without the 21 reserved slots
+  uint32_t max_series = 0;  // slots, the reserved ones included
+  uint32_t names = 0;       // in use, without the 3 reserved ones
+  uint32_t max_names = 0;   // the reserved ones included
   // What was not attributed as it should have been, by reason. Nothing of it
   // is missing in the sum over all series.
   uint64_t series_full_packets = 0;

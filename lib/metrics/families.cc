@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/core/text.h"
+#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {
@@ -237,10 +238,11 @@ void AddHealth(const Health& health, std::vector<Family>* families) {
   series.Add({}, health.series);
   series.MoveTo(families);
   Builder limit("netmeter_series_limit",
-                "Series that the meter has room for, the reserved ones "
-                "included.",
+                "Series that the meter has room for, without the reserved ones, "
+                "as netmeter-loader status shows.",
                 Family::Type::kGauge);
-  limit.Add({}, health.max_series);
+  limit.Add({}, std::max<uint32_t>(health.max_series, NM_SLOT_FIRST) -
+                    NM_SLOT_FIRST);
   limit.MoveTo(families);
   Builder lost("netmeter_lost_total",
                "What was counted, but not under its own name, by reason: "

@@ -212,7 +212,7 @@ TEST(Families, HealthIsWhatTheMeterSays) {
   const std::string text = Text(FamiliesOfHost({}, health));
   EXPECT_THAT(text, HasSubstr("\nnetmeter_up 1\n"));
   EXPECT_THAT(text, HasSubstr("\nnetmeter_series 3\n"));
-  EXPECT_THAT(text, HasSubstr("\nnetmeter_series_limit 4096\n"));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_series_limit 4075\n"));
   EXPECT_THAT(text,
               HasSubstr("netmeter_lost_total{reason=\"series_full\"} 11"));
   EXPECT_THAT(text, HasSubstr("netmeter_lost_total{reason=\"names_full\"} 12"));

@@ -237,11 +237,13 @@ class Health:
     loaded_ns: int = 0
     """When it was loaded or upgraded last, in nanoseconds since 1970."""
     series: int = 0
-    """In use, without the reserved ones; at most max_series."""
+    """In use, without the 21 reserved slots."""
     max_series: int = 0
+    """Slots, the reserved ones included."""
     names: int = 0
-    """In use, without the reserved ones; at most max_names."""
+    """In use, without the 3 reserved ones."""
     max_names: int = 0
+    """The reserved ones included."""
     series_full_packets: int = 0
     """Packets that went to overflow: no room for another series."""
     names_full: int = 0

@@ -154,7 +154,7 @@ class VersionsTest(unittest.TestCase):
             wire.update(transport="udp", path="proxy", direction="tx")
             wire = tuple(sorted(wire.items()))
             self.assertEqual(values["netmeter_wire_packets_total", wire], 1)
-            self.assertEqual(values["netmeter_series_limit", ()], FILLERS + 64)
+            self.assertEqual(values["netmeter_series_limit", ()], FILLERS + 64 - 21)
             mme = (("destination", "streamer"), ("kind", "service"), ("name", "mme"))
             opened = "netmeter_tcp_connections_opened_total"
             self.assertEqual(values[opened, mme], 1)
