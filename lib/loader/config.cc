@@ -394,7 +394,8 @@ absl::Status CheckConfig(const Config& config) {
                             config.pin_dir, "'"));
   }
   if (config.pin_dir.size() > 96) {
-    return bad("pin_dir: expected at most 96 bytes");
+    return bad(absl::StrCat("pin_dir: expected at most 96 bytes, not ",
+                            config.pin_dir.size()));
   }
   if (HasControlCharacters(config.pin_dir)) {
     return bad("pin_dir: expected a path without control characters");

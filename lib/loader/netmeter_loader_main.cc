@@ -282,7 +282,7 @@ int Main(int argc, char** argv) {
   cost->add_option("--seconds", cost_seconds,
                    "Measure for so long (default 5): meanwhile every BPF\n"
                    "program of the host runs some 20 ns longer")
-      ->check(CLI::Range(1, 3600))
+      ->check(CLI::Range(1, 3600).description(""))
       ->type_name("N");
   CLI::Option* cost_json = cost->add_flag("--json", json, "One JSON object");
   cost->add_flag("--prometheus", prometheus,
@@ -306,7 +306,7 @@ int Main(int argc, char** argv) {
   serve_fds
       ->add_option("--idle-seconds", serve.idle_seconds,
                    "Exit after so long without a client (default: never)")
-      ->check(CLI::Range(0, 86400))
+      ->check(CLI::Range(0, 86400).description(""))
       ->type_name("N");
 
   app.footer(std::string(kEpilog) + kExitStatus);

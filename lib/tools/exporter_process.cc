@@ -40,10 +40,10 @@ ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments) {
   argv.push_back(nullptr);
   int fds[2];
   EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
-  stdout_ = UniqueFd(fds[0]);
+  stderr_ = UniqueFd(fds[0]);
   pid_ = fork();
   if (pid_ == 0) {
-    dup2(fds[1], STDOUT_FILENO);
+    dup2(fds[1], STDERR_FILENO);
     execv(kProgram, argv.data());
     _exit(127);
   }
@@ -51,7 +51,7 @@ ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments) {
   // It says that it serves, or ends.
   char buffer[4096];
   ssize_t count;
-  while ((http_port_ == 0 || grpc_port_ == 0) &&
+  while ((http_port_ == 0 || grpc_port_ == 0 || output_.back() != '\n') &&
          (count = read(fds[0], buffer, sizeof(buffer))) > 0) {
     output_.append(buffer, static_cast<size_t>(count));
     http_port_ = PortAfter(output_, "http://127.0.0.1:");

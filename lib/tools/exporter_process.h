@@ -34,7 +34,7 @@ class ExporterProcess {
   int http_port() const { return http_port_; }
   int grpc_port() const { return grpc_port_; }
   pid_t pid() const { return pid_; }
-  // What it printed so far.
+  // What it said on stderr so far.
   const std::string& output() const { return output_; }
 
   // Connects and sends; reads wait for 30 seconds at most.
@@ -61,7 +61,7 @@ class ExporterProcess {
   long KibOf(const std::string& field) const;
 
   pid_t pid_ = -1;
-  UniqueFd stdout_;
+  UniqueFd stderr_;
   std::string output_;
   int http_port_ = 0;
   int grpc_port_ = 0;

@@ -16,10 +16,12 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
@@ -64,6 +66,10 @@ constexpr char kEpilog[] =
     "  netmeter-exporter\n"
     "  netmeter-exporter --all --service303 off\n"
     "  curl http://127.0.0.1:9384/metrics\n"
+    "\n"
+    "One line on stderr says where it serves, with the true ports; a second one "
+    "that\n"
+    "it waits for the meter, if so.\n"
     "\n"
     "Exit status: 0 after SIGTERM or SIGINT; 1 failed, one line on stderr "
     "says\n"
@@ -199,6 +205,7 @@ int Run(const Flags& flags) {
     grpc::AddInsecureChannelFromFd(server.get(), fd);
   };
   Front front(options);
+  std::vector<std::string> serving;
   if (*http != nullptr) {
     const auto name = front.ListenHttp(**http);
     if (!name.ok()) {
@@ -206,7 +213,7 @@ int Run(const Flags& flags) {
                                absl::StrCat("--listen ", flags.listen, ": ",
                                             name.status().message())));
     }
-    std::printf("netmeter-exporter: http://%s/metrics\n", name->c_str());
+    serving.push_back(absl::StrCat("http://", *name, "/metrics"));
   }
   if (*grpc != nullptr) {
     const auto name = front.ListenGrpc(**grpc);
@@ -219,15 +226,13 @@ int Run(const Flags& flags) {
     if (server == nullptr) {
       return Fail(absl::InternalError("the gRPC server does not start"));
     }
-    std::printf("netmeter-exporter: magma.orc8r.Service303 at %s\n",
-                name->c_str());
+    serving.push_back(absl::StrCat("magma.orc8r.Service303 at ", *name));
   }
+  // stderr, with all else that it says: nothing of it is output.
+  std::fprintf(stderr, "netmeter-exporter: serving %s\n",
+               absl::StrJoin(serving, " and ").c_str());
   const auto health = meter->ReadHealth();
-  if (!health.ok()) {
-    std::printf("netmeter-exporter: %s\n",
-                ToTerminal(std::string(health.status().message())).c_str());
-  }
-  std::fflush(stdout);
+  if (!health.ok()) Fail(health.status());
 
   const absl::Status status = front.Run(stop.get());
   if (server != nullptr) {

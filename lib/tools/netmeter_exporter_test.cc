@@ -122,6 +122,22 @@ TEST(Exporter, SaysWhoseThePortIs) {
                                       "(another program listens there)\n"));
 }
 
+// It told stdout, so that a service's log had it late or not at all.
+TEST(Exporter, SaysInOneLineOnStderrWhereItServes) {
+  ExporterProcess exporter(kNoMeter);
+  EXPECT_THAT(
+      exporter.output(),
+      StartsWith("netmeter-exporter: serving http://127.0.0.1:" +
+                 std::to_string(exporter.http_port()) +
+                 "/metrics and magma.orc8r.Service303 at 127.0.0.1:" +
+                 std::to_string(exporter.grpc_port()) + "\n"));
+  EXPECT_EQ(exporter.Stop(), 0);
+  EXPECT_EQ(RunExporter("--listen 127.0.0.1:0 --service303 off --pin-dir "
+                        "/nonexistent 2>/dev/null & sleep 1; kill $!; wait")
+                .output,
+            "");
+}
+
 TEST(Exporter, SaysThatItWaitsAndServesMeanwhile) {
   ExporterProcess exporter(kNoMeter);
   ExpectServes(exporter);

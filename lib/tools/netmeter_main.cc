@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/command_line.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
@@ -42,6 +43,18 @@ Columns:
 Units are binary: 1 KiB is 1024 bytes. --json has exact numbers.
 PATH is proxy for traffic over loopback to or from a proxy port, else direct.
 
+KIND:
+  service         registered, or named by its command line or the configuration
+  binary          any other program, by the name of its executable
+  pending         of a service, on connections that have not named their
+                  destination yet; moves to kind service when they have
+  unattributed    of sockets that no process owns, such as the kernel's own
+  overflow        what found no room for a series or a name of its own
+The sum over all kinds with PATH direct is what the interfaces counted, less
+their link headers.
+
+Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
+
 Examples:
   netmeter list
   netmeter list --json | python3 -m json.tool
@@ -52,10 +65,12 @@ constexpr char kFooter[] = R"(
 The meter must have been loaded (netmeter-loader load). Reading needs root or
 membership in the group of its pins, usually netmeter.
 
+Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage.
+
 Examples:
   netmeter list           a table
   netmeter list --json    the same for programs
-  netmeter list --help    what the columns mean
+  netmeter list --help    what columns and kinds mean
 )";
 
 int Fail(const std::string& message, int exit_status) {
@@ -104,6 +119,12 @@ int List(const std::string& pin_dir, bool json) {
 int main(int argc, char** argv) {
   // Print() sees EPIPE instead.
   signal(SIGPIPE, SIG_IGN);
+
+  const std::string wrong =
+      netmeter::internal::CheckCommand(argc, argv, "netmeter", {"list"});
+  if (!wrong.empty()) {
+    return Fail(absl::StrCat(wrong, " (see: netmeter --help)"), kExitUsage);
+  }
 
   CLI::App app(kDescription, "netmeter");
   app.set_version_flag("--version",

@@ -63,6 +63,25 @@ TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
   }
 }
 
+// "nonsense" was told "A subcommand is required".
+TEST(Netmeter, MisspeltAndMisplacedCommandsAreExplained) {
+  EXPECT_EQ(RunNetmeter("lst 2>&1").output,
+            "netmeter: unknown command 'lst' (did you mean list?) (see: "
+            "netmeter --help)\n");
+  EXPECT_EQ(RunNetmeter("--json list 2>&1").output,
+            "netmeter: the command comes first: netmeter list --json (see: "
+            "netmeter --help)\n");
+}
+
+TEST(Netmeter, HelpTellsKindsAndExitStatus) {
+  const std::string help = RunNetmeter("list --help").output;
+  for (const char* text : {"service ", "binary ", "pending ", "unattributed ",
+                           "overflow ", "Exit status: 0"}) {
+    EXPECT_THAT(help, HasSubstr(text));
+  }
+  EXPECT_THAT(RunNetmeter("--help").output, HasSubstr("Exit status: 0"));
+}
+
 TEST(Netmeter, WrongUseCannotHarmTheTerminal) {
   const Result result = RunNetmeter("\"$(printf '\\033[2J')\" 2>&1");
   EXPECT_EQ(result.exit_status, 2);

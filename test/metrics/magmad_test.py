@@ -121,10 +121,10 @@ class MagmadTest(unittest.TestCase):
         program = m.copy_for_all(m.EXPORTER)
         self.addCleanup(os.unlink, program)
         exporter = m.subprocess.Popen(
-            [program, "--pin-dir", self.meter.pin_dir], stdout=m.subprocess.PIPE, preexec_fn=drop, cwd="/"
+            [program, "--pin-dir", self.meter.pin_dir], stderr=m.subprocess.PIPE, preexec_fn=drop, cwd="/"
         )
         self.addCleanup(m.end, exporter)
-        m.await_line(exporter, "netmeter-exporter: magma.orc8r.Service303 at 127.0.0.1:50084")
+        m.await_line(exporter, "netmeter-exporter: serving http://127.0.0.1:9384/metrics and ", exporter.stderr)
         client = self.poll(m.GRPC)
         self.assertEqual(client.info().name, "kernsnoopd")
         container = client.metrics()

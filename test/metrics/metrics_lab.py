@@ -127,9 +127,9 @@ def start_in_cloud(cloud, *arguments):
     return subprocess.Popen(["nsenter", "--net=" + network, lab.PYTHON, *arguments], stdout=subprocess.PIPE)
 
 
-def await_line(process, word):
-    """Until the program says so; the line."""
-    for line in process.stdout:
+def await_line(process, word, stream=None):
+    """Until the program says so, on stdout if not told; the line."""
+    for line in stream or process.stdout:
         if line.decode().startswith(word):
             return line.decode()
     raise AssertionError("%s ended without %r" % (process.args, word))
@@ -153,16 +153,17 @@ def end(process):
     finally:
         process.kill()
         process.wait()
-        if process.stdout:
-            process.stdout.close()
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()
 
 
 def start_exporter(pin_dir, *arguments, **options):
     """On its default ports; the process."""
     process = subprocess.Popen(
-        [EXPORTER, "--pin-dir", pin_dir, *arguments], stdout=subprocess.PIPE, **options
+        [EXPORTER, "--pin-dir", pin_dir, *arguments], stderr=subprocess.PIPE, **options
     )
-    await_line(process, "netmeter-exporter: magma.orc8r.Service303 at")
+    await_line(process, "netmeter-exporter: serving ", process.stderr)
     return process
 
 

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The program `netmeter-loader` from outside, as far as it needs no root: wrong
+// usage, help and configuration. See loader_root_test.cc for the rest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Result {
+  int exit_status;
+  std::string output;
+};
+
+// Runs `netmeter-loader ` + arguments by the shell in /tmp, as a pin directory
+// has a short path; both outputs together.
+Result RunLoader(const std::string& arguments) {
+  FILE* pipe = popen(("program=$PWD/lib/loader/netmeter-loader; cd /tmp && "
+                      "exec \"$program\" " +
+                      arguments + " 2>&1")
+                         .c_str(),
+                     "r");
+  Result result = {-1, ""};
+  char buffer[1024];
+  size_t count;
+  while ((count = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
+    result.output.append(buffer, count);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);
+  return result;
+}
+
+// Each of these was accepted, failed with 1, or was told something else.
+TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
+  const struct {
+    const char* arguments;
+    const char* message;
+  } cases[] = {
+      {"", "expected a command: load, unload, status, cost, serve-fds"},
+      {"laod", "unknown command 'laod' (did you mean load?)"},
+      {"--json status", "the command comes first: netmeter-loader status --json"},
+      {"load --nonsense", "--nonsense"},
+      {"load --max-series 5", "max_series: expected 22 to 65535, not 5"},
+      {"load --max-series many", "--max-series"},
+      {"load --pin-dir ''", "--pin-dir: expected a path, not ''"},
+      {"load --magma-overrides /x", "without --magma-config"},
+      {"serve-fds --group ''", "--group: expected the name of a group, not ''"},
+      {"status --pin-dir \"$(printf '/a\\nb')\"", "control characters"},
+  };
+  for (const auto& wrong : cases) {
+    const Result result = RunLoader(wrong.arguments);
+    EXPECT_EQ(result.exit_status, 2) << wrong.arguments;
+    EXPECT_THAT(result.output, StartsWith("netmeter-loader: "));
+    EXPECT_THAT(result.output, HasSubstr(wrong.message));
+    EXPECT_THAT(result.output, HasSubstr(" (see --help)\n"));
+    EXPECT_EQ(result.output.find('\n'), result.output.size() - 1);
+  }
+}
+
+// The help of every command repeated that of all, configuration included, and
+// options took INT and TEXT.
+TEST(NetmeterLoader, HelpOfACommandIsAboutThatCommand) {
+  for (const char* command : {"", "load", "unload", "status", "cost",
+                              "serve-fds"}) {
+    const Result result = RunLoader(std::string(command) + " --help");
+    EXPECT_EQ(result.exit_status, 0) << command;
+    EXPECT_THAT(result.output, HasSubstr("Exit status: 0")) << command;
+    EXPECT_THAT(result.output, Not(HasSubstr(" TEXT "))) << command;
+    EXPECT_THAT(result.output, Not(HasSubstr("INT "))) << command;
+    const bool load = command == std::string("load");
+    EXPECT_EQ(result.output.find("max_processes") != std::string::npos, load)
+        << command;
+  }
+}
+
+TEST(NetmeterLoader, ABadConfigurationIsAFailureWithFileAndLine) {
+  const std::string file = testing::TempDir() + "/netmeter.yml";
+  std::ofstream(file) << "services: [mme]\nmax_serie: 5\n";
+  const Result result = RunLoader("load --config " + file);
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.output, "netmeter-loader: " + file +
+                               ":2: unknown key 'max_serie' (did you mean "
+                               "max_series?)\n");
+  unlink(file.c_str());
+  EXPECT_EQ(RunLoader("load --config /tmp").output,
+            "netmeter-loader: /tmp: is a directory, expected a YAML file\n");
+}
+
+TEST(NetmeterLoader, HintsNameThePinDirectory) {
+  const Result result = RunLoader("status --pin-dir no-such-directory");
+  EXPECT_EQ(result.exit_status, 3);
+  EXPECT_THAT(result.output, StartsWith("not loaded: no meter at /"));
+  EXPECT_THAT(result.output,
+              HasSubstr("/no-such-directory (run: netmeter-loader load "
+                        "--pin-dir /"));
+}
+
+}  // namespace
