@@ -4,12 +4,15 @@
  * control channel. Plain C: the BPF programs, the loader, the library and any
  * other reader include this one file.
  *
- * A reader maps `info`, `names`, `stats` and `counters` read-only and needs
- * nothing else:
+ * A reader maps `info`, `names`, `stats`, `counters` and, for connections, `tcp`
+ * read-only and needs nothing else:
  *
  *   sum over cpu of counters[slot * info->num_cpus + cpu]     one series
  *   names[cell->service], names[cell->destination]            its names
  *   tcp[slot]                                                 its connections
+ *
+ * A name of kind NM_KIND_WIRE is as it stood on the wire: nm_name.encoding says
+ * how it is coded, info->suffixes what to take off it.
  *
  * The maps are frozen: no user, root included, can write them; the programs
  * go on counting. All integers are in host byte order. Readers of another
@@ -46,10 +49,11 @@ typedef unsigned long long nm_u64;
 
 /*
  * Control channel: setsockopt(fd, NM_SOL, NM_REGISTER, name, length) names the
- * calling process, NM_TAG names the destination of the socket fd, NM_SERVICE the
- * service that it belongs to. 1 to NM_NAME_BYTES bytes, no NUL. Without a loaded meter the kernel answers
- * ENOPROTOOPT (EOPNOTSUPP on Unix sockets); EPERM means loaded, but refused: no
- * room for the name, or, but for root, too many names of this user.
+ * calling process, NM_TAG names the destination of the socket fd, NM_SERVICE
+ * the service that it belongs to. 1 to NM_NAME_BYTES bytes, no NUL. Without a
+ * loaded meter the kernel answers ENOPROTOOPT (EOPNOTSUPP on Unix sockets);
+ * EPERM means loaded, but refused: no room for the name, or, but for root, too
+ * many names of this user.
  */
 #define NM_SOL 0x6e74
 #define NM_REGISTER 1
@@ -63,11 +67,11 @@ enum nm_kind {
   NM_KIND_UNATTRIBUTED = 3, /* a socket that no process owns */
   NM_KIND_OVERFLOW = 4,     /* the table of series or of names was full */
   NM_KIND_DESTINATION = 5,  /* of a name only, never of a series */
-  NM_KIND_WIRE = 7,         /* of a name only: a destination as it stood in
-                               :authority or SNI, with its port and suffix */
   NM_KIND_PENDING = 6,      /* a service's, until its destination is known;
                                such a series shrinks, also below 0 on one CPU:
                                only the sum over CPUs (mod 2^64) has a meaning */
+  NM_KIND_WIRE = 7,         /* of a name only: a destination as it stood in
+                               :authority or SNI, with its port and suffix */
 };
 
 enum nm_transport {
