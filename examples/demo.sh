@@ -283,9 +283,9 @@ now=$(interface)
 title "3. Who used the link, and for whom"
 cat << 'END'
 subscriberdb uploaded 20 MB to the cloud's metricsd, downloaded 8 MB from its
-streamer, and checked in by 500 UDP datagrams of 1000 bytes. mobilityd uploaded 3
-MB to state; it, and magmad from the bootstrapper, downloaded 1 MB each time. curl
-downloaded 5 MB, python3 uploaded 3 MB.
+streamer, and checked in by 500 UDP datagrams of 1000 bytes. mobilityd uploaded
+3 MB to state, and downloaded 1 MB from state and 1 MB from streamer; magmad
+downloaded 1 MB from the bootstrapper. curl downloaded 5 MB, python3 uploaded 3 MB.
 
 Path proxy is the way from a service to the proxy, direct is the uplink. So what
 went through the proxy is there twice, as the service's with path proxy and as
