@@ -306,9 +306,16 @@ void SetSocketServiceOfPython(int fd, const std::string& service) {
   }());
 }
 
-}  // namespace
+bool InSubinterpreter() {
+#if PY_VERSION_HEX >= 0x03090000
+  PyInterpreterState* const current = PyInterpreterState_Get();
+#else
+  PyInterpreterState* const current = PyThreadState_Get()->interp;
+#endif
+  return current != PyInterpreterState_Main();
+}
 
-PYBIND11_MODULE(_netmeter, m) {
+void Define(py::module_& m) {
   m.attr("__version__") = internal::kVersion;
   m.attr("DEFAULT_PIN_DIR") = MeterOptions().pin_dir;
   m.attr("KINDS") =
@@ -325,6 +332,11 @@ PYBIND11_MODULE(_netmeter, m) {
       py::make_tuple(PathName(Path::kDirect), PathName(Path::kProxy));
 
   py::class_<PyMeter>(m, "Meter")
+      // Else it makes an object of raw memory, on which any method crashes.
+      .def_static("__new__",
+                  [](const py::args&, const py::kwargs&) {
+                    throw py::type_error("use Meter.open()");
+                  })
       .def_static("open", &PyMeter::Open, py::arg("pin_dir"),
                   py::arg("service"), py::arg("wait_for_loader"))
       .def("register", &PyMeter::Register, py::arg("service"))
@@ -341,6 +353,7 @@ PYBIND11_MODULE(_netmeter, m) {
   m.def("families_of_error",
         [] { return ToPython(internal::FamiliesOfError()); });
 
+  m.def("in_subinterpreter", &InSubinterpreter);
   m.def("before_fork", [] {
     const py::gil_scoped_release release;
     Gate()->BeforeFork();
@@ -349,4 +362,25 @@ PYBIND11_MODULE(_netmeter, m) {
   m.def("after_fork_in_child", &AfterForkInChild);
 }
 
+}  // namespace
 }  // namespace netmeter
+
+// PYBIND11_MODULE, but for the refusal: in a subinterpreter pybind11 waits for
+// the GIL that it holds. Python asks us only once: see __init__.py.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__netmeter() {
+  PYBIND11_CHECK_PYTHON_VERSION
+  if (netmeter::InSubinterpreter()) {
+    PyErr_SetString(PyExc_ImportError,
+                    "netmeter does not support loading in subinterpreters");
+    return nullptr;
+  }
+  PYBIND11_ENSURE_INTERNALS_READY
+  static pybind11::module_::module_def definition;
+  auto m = pybind11::module_::create_extension_module("_netmeter", nullptr,
+                                                      &definition);
+  try {
+    netmeter::Define(m);
+    return m.ptr();
+  }
+  PYBIND11_CATCH_INIT_EXCEPTIONS
+}

@@ -149,7 +149,7 @@ class Meter {
   //   PermissionDenied    not root and not in the group of the pins
   //   FailedPrecondition  the maps are of another ABI version
   //   Unavailable         `netmeter-loader serve-fds` does not answer
-  //   InvalidArgument     options.service is no valid name
+  //   InvalidArgument     options.service is no valid name, or pin_dir no path
   // With wait_for_loader only InvalidArgument is returned.
   static absl::StatusOr<std::unique_ptr<Meter>> Open(
       const MeterOptions& options = MeterOptions());

@@ -23,6 +23,9 @@ using internal::SharedMaps;
 using internal::WithoutThrowing;
 using Clock = std::chrono::steady_clock;
 
+// PATH_MAX, less a slash and the name of a pin.
+constexpr size_t kMaxPinDirBytes = 4000;
+
 constexpr std::chrono::seconds kRetryInterval(1);
 // With wait_for_loader a read looks again and again: it does not wait long for
 // a `netmeter-loader serve-fds` that hangs, as its caller has others to serve.
@@ -244,6 +247,14 @@ absl::StatusOr<std::unique_ptr<Meter>> Meter::Open(
   return WithoutThrowing([&]() -> absl::StatusOr<std::unique_ptr<Meter>> {
     if (options.pin_dir.empty()) {
       return absl::InvalidArgumentError("MeterOptions.pin_dir is empty");
+    }
+    if (options.pin_dir.size() > kMaxPinDirBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("MeterOptions.pin_dir has ", options.pin_dir.size(),
+                       " bytes, at most ", kMaxPinDirBytes, " can be"));
+    }
+    if (options.pin_dir.find('\0') != std::string::npos) {
+      return absl::InvalidArgumentError("MeterOptions.pin_dir contains a NUL");
     }
     if (!options.service.empty()) {
       const absl::Status valid =

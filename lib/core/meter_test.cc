@@ -31,8 +31,13 @@ TEST(Meter, OpenChecksTheServiceName) {
     options.service = std::string("a\0b", 3);
     EXPECT_TRUE(absl::IsInvalidArgument(Meter::Open(options).status()));
     options.service = "mme";
-    options.pin_dir = "";
-    EXPECT_TRUE(absl::IsInvalidArgument(Meter::Open(options).status()));
+    for (const std::string& pin_dir :
+         {std::string(), std::string("/run\0x", 6), std::string(1000000, 'x')}) {
+      options.pin_dir = pin_dir;
+      const absl::Status status = Meter::Open(options).status();
+      EXPECT_TRUE(absl::IsInvalidArgument(status));
+      EXPECT_LT(status.message().size(), 100u);
+    }
   }
 }
 

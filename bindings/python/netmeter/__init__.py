@@ -21,7 +21,8 @@ way, so that every name survives a round trip. To print such a name:
 ``name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")``.
 
 Errors: all are ``netmeter.Error``; no function here raises anything else,
-except TypeError for arguments of a wrong type.
+except TypeError for arguments of a wrong type. Subinterpreters cannot import
+this: that is an ImportError.
 
 Threads: everything may be called from any thread at any time. The GIL is not
 held while the library works. Signals: Ctrl-C during a call is acted on when
@@ -37,6 +38,9 @@ from types import TracebackType
 from typing import Any, ClassVar, Dict, List, Optional, Protocol, Tuple, Type, Union
 
 from netmeter import _netmeter
+
+if _netmeter.in_subinterpreter():  # which came after the main one's import
+    raise ImportError("netmeter does not support loading in subinterpreters")
 
 __all__ = [
     "DEFAULT_PIN_DIR",
@@ -303,8 +307,8 @@ class Meter:
     A context manager: ``with`` closes it.
     """
 
-    _meter: Optional[_netmeter.Meter]
-    _pin_dir: bytes
+    _meter: Optional[_netmeter.Meter] = None
+    _pin_dir: bytes = b""
 
     def __init__(self) -> None:
         raise TypeError("use netmeter.Meter.open()")
@@ -341,9 +345,16 @@ class Meter:
           FailedPreconditionError  the maps are of another ABI version
           InvalidArgumentError     service or pin_dir is not valid
         """
-        path = os.fsencode(pin_dir)
-        if b"\0" in path:
-            raise InvalidArgumentError("pin_dir contains a NUL", "INVALID_ARGUMENT")
+        try:
+            path = os.fsencode(pin_dir)
+        except UnicodeEncodeError as error:
+            raise InvalidArgumentError(
+                "pin_dir: %s" % error, "INVALID_ARGUMENT"
+            ) from None
+        if not isinstance(wait_for_loader, bool):
+            raise TypeError(
+                "wait_for_loader is bool, not %s" % type(wait_for_loader).__name__
+            )
         meter = _netmeter.Meter.open(path, _to_bytes(service), wait_for_loader)
         self = cls.__new__(cls)
         self._meter = meter
@@ -423,6 +434,9 @@ class Meter:
         traceback: Optional[TracebackType],
     ) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a Meter cannot be copied or pickled: open another one")
 
     def __repr__(self) -> str:
         return "<netmeter.Meter %s%s>" % (

@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -56,11 +57,19 @@ class OptionsTest(unittest.TestCase):
                 netmeter.Meter.open(pin_dir)
 
     def test_pin_dir_that_cannot_be_is_refused(self):
-        for pin_dir in ("", b"", "/run\0/netmeter"):
+        # Once, a lone surrogate was a UnicodeEncodeError, and a path of a
+        # megabyte one that waited, with a message of a megabyte.
+        for pin_dir in ("", b"", "/run\0/netmeter", "/\ud800", "x" * 10**6):
             with self.assertRaises(netmeter.InvalidArgumentError):
                 netmeter.Meter.open(pin_dir, wait_for_loader=True)
-        with self.assertRaises(TypeError):
-            netmeter.Meter.open(3)
+        for pin_dir in (3, None, ["/run"]):
+            with self.assertRaises(TypeError):
+                netmeter.Meter.open(pin_dir)
+
+    def test_wait_for_loader_is_a_bool(self):
+        for wait in ("no", 0, 1, None, []):
+            with self.assertRaisesRegex(TypeError, "wait_for_loader is bool, not "):
+                netmeter.Meter.open(NOWHERE, wait_for_loader=wait)
 
     def test_pin_dir_on_another_file_system_is_no_meter(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -125,9 +134,23 @@ class OptionsTest(unittest.TestCase):
             with self.assertRaisesRegex(netmeter.FailedPreconditionError, "closed"):
                 call()
 
+    def test_a_meter_is_neither_copied_nor_pickled(self):
+        with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
+            for make in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.assertRaisesRegex(TypeError, "open another one"):
+                    make(meter)
+
     def test_open_is_the_only_constructor(self):
         with self.assertRaisesRegex(TypeError, "open"):
             netmeter.Meter()
+        # These once crashed the interpreter: raw memory instead of a meter.
+        for bare in (_netmeter.Meter, lambda: _netmeter.Meter.__new__(_netmeter.Meter)):
+            with self.assertRaisesRegex(TypeError, "open"):
+                bare()
+        bare = netmeter.Meter.__new__(netmeter.Meter)
+        with self.assertRaisesRegex(netmeter.FailedPreconditionError, "closed"):
+            bare.read_host()
+        self.assertIn("closed", repr(bare))
         self.assertIsInstance(
             type("Mine", (netmeter.Meter,), {}).open(NOWHERE, "", True), netmeter.Meter
         )
@@ -323,6 +346,30 @@ class BlockingTest(unittest.TestCase):
         except netmeter.UnavailableError:
             return 0
         return 1
+
+
+class SubinterpreterTest(unittest.TestCase):
+    def test_import_is_refused(self):
+        # It once waited for ever, for the GIL that it held itself.
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:  # 3.13
+            import _interpreters as interpreters
+        with tempfile.NamedTemporaryFile("r") as answer:
+            interpreter = interpreters.create()
+            interpreters.run_string(
+                interpreter,
+                "import sys; sys.path[:] = %r\n"
+                "try:\n import netmeter\n"
+                "except ImportError as error:\n"
+                " with open(%r, 'w') as file: file.write(str(error))\n"
+                % (sys.path, answer.name),
+            )
+            interpreters.destroy(interpreter)
+            self.assertIn("not support loading in subinterpreters", answer.read())
+        # And this one goes on.
+        with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
+            self.assertEqual(BlockingTest.read(meter), 0)
 
 
 class ForkTest(unittest.TestCase):
