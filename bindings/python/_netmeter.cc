@@ -10,6 +10,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -77,18 +78,30 @@ ForkGate* Gate() {
 // nothing of its state means anything there.
 void AfterForkInChild() { new (Gate()) ForkGate; }
 
-// While this exists, the calling thread is in the library and not in Python.
-class InLibrary {
- public:
-  InLibrary() { Gate()->Enter(); }
-  ~InLibrary() { Gate()->Leave(); }
-  InLibrary(const InLibrary&) = delete;
-  InLibrary& operator=(const InLibrary&) = delete;
+// PyEval_RestoreThread(), which ends the thread (pthread_exit) where the
+// interpreter ends: daemon threads, such as prometheus_client's. The C++ frames
+// would be unwound for that, without the GIL, and through what is noexcept,
+// which aborts. So the thread waits for the end of the process, as Python 3.14
+// lets it.
+void TakeGil(PyThreadState* state) {
+  try {
+    PyEval_RestoreThread(state);
+  } catch (...) {
+    while (true) pause();
+  }
+}
 
- private:
-  // First: the gate is waited for without the GIL, left before it is taken.
-  const py::gil_scoped_release release_;
-};
+// function(), which does not throw, without the GIL and inside of the gate: the
+// gate is waited for without the GIL, and left before it is taken.
+template <typename Function>
+auto InLibrary(const Function& function) -> decltype(function()) {
+  PyThreadState* const state = PyEval_SaveThread();
+  Gate()->Enter();
+  auto result = function();
+  Gate()->Leave();
+  TakeGil(state);
+  return result;
+}
 
 // Names are any bytes. The way back is .encode("utf-8", "surrogateescape").
 py::str Text(const std::string& bytes) {
@@ -147,11 +160,11 @@ py::list ToPython(const std::vector<Sample>& samples) {
 }
 
 py::tuple ToPython(const Health& h) {
-  return py::make_tuple(
-      Text(h.version), Text(h.cgroup), h.created_ns, h.loaded_ns, h.series,
-      h.max_series, h.names, h.max_names, h.series_full_packets, h.names_full,
-      h.processes_full, h.storage_failed_packets, h.header_error_packets,
-      h.names_capped);
+  return py::make_tuple(Text(h.version), Text(h.cgroup), h.created_ns,
+                        h.loaded_ns, h.series, h.max_series, h.names,
+                        h.max_names, h.series_full_packets, h.names_full,
+                        h.processes_full, h.storage_failed_packets,
+                        h.header_error_packets, h.names_capped);
 }
 
 const char* TypeName(internal::Family::Type type) {
@@ -220,20 +233,15 @@ class PyMeter {
     options.pin_dir = std::string(pin_dir);
     options.service = std::string(service);
     options.wait_for_loader = wait_for_loader;
-    absl::StatusOr<std::unique_ptr<Meter>> meter = [&options] {
-      const InLibrary in_library;
-      return Meter::Open(options);
-    }();
+    absl::StatusOr<std::unique_ptr<Meter>> meter =
+        InLibrary([&options] { return Meter::Open(options); });
     RaiseUnlessOk(meter.status());
     return PyMeter(*std::move(meter));
   }
 
   void Register(const std::string& service) {
     const std::shared_ptr<Meter> meter = meter_;
-    RaiseUnlessOk([&] {
-      const InLibrary in_library;
-      return meter->Register(service);
-    }());
+    RaiseUnlessOk(InLibrary([&] { return meter->Register(service); }));
   }
 
   py::list ReadOwnService() const {
@@ -251,10 +259,8 @@ class PyMeter {
 
   py::tuple ReadHealth() const {
     const std::shared_ptr<const Meter> meter = meter_;
-    const absl::StatusOr<Health> health = [&meter] {
-      const InLibrary in_library;
-      return meter->ReadHealth();
-    }();
+    const absl::StatusOr<Health> health =
+        InLibrary([&meter] { return meter->ReadHealth(); });
     RaiseUnlessOk(health.status());
     return ToPython(*health);
   }
@@ -263,10 +269,10 @@ class PyMeter {
   py::list Families(const std::string& scope) const {
     const internal::FamilyScope family_scope = ScopeOf(scope);
     const std::shared_ptr<const Meter> meter = meter_;
-    const std::vector<internal::Family> families = [&meter, family_scope] {
-      const InLibrary in_library;
-      return internal::Collect(meter.get(), family_scope);
-    }();
+    const std::vector<internal::Family> families =
+        InLibrary([&meter, family_scope] {
+          return internal::Collect(meter.get(), family_scope);
+        });
     return ToPython(families);
   }
 
@@ -281,10 +287,8 @@ class PyMeter {
   template <typename Function>
   py::list Read(const Function& function) const {
     const std::shared_ptr<const Meter> meter = meter_;
-    const absl::StatusOr<std::vector<Sample>> samples = [&] {
-      const InLibrary in_library;
-      return function(*meter);
-    }();
+    const absl::StatusOr<std::vector<Sample>> samples =
+        InLibrary([&] { return function(*meter); });
     RaiseUnlessOk(samples.status());
     return ToPython(*samples);
   }
@@ -293,17 +297,11 @@ class PyMeter {
 };
 
 void TagSocketOfPython(int fd, const std::string& destination) {
-  RaiseUnlessOk([&] {
-    const InLibrary in_library;
-    return TagSocket(fd, destination);
-  }());
+  RaiseUnlessOk(InLibrary([&] { return TagSocket(fd, destination); }));
 }
 
 void SetSocketServiceOfPython(int fd, const std::string& service) {
-  RaiseUnlessOk([&] {
-    const InLibrary in_library;
-    return SetSocketService(fd, service);
-  }());
+  RaiseUnlessOk(InLibrary([&] { return SetSocketService(fd, service); }));
 }
 
 bool InSubinterpreter() {
@@ -326,8 +324,7 @@ void Define(py::module_& m) {
       TransportName(Transport::kOther), TransportName(Transport::kTcp),
       TransportName(Transport::kUdp), TransportName(Transport::kSctp),
       TransportName(Transport::kIcmp));
-  m.attr("RTT_BOUNDS_US") =
-      py::tuple(py::cast(TcpConnections::RttBoundsUs()));
+  m.attr("RTT_BOUNDS_US") = py::tuple(py::cast(TcpConnections::RttBoundsUs()));
   m.attr("PATHS") =
       py::make_tuple(PathName(Path::kDirect), PathName(Path::kProxy));
 
@@ -355,8 +352,9 @@ void Define(py::module_& m) {
 
   m.def("in_subinterpreter", &InSubinterpreter);
   m.def("before_fork", [] {
-    const py::gil_scoped_release release;
+    PyThreadState* const state = PyEval_SaveThread();
     Gate()->BeforeFork();
+    TakeGil(state);
   });
   m.def("after_fork_in_parent", [] { Gate()->AfterForkInParent(); });
   m.def("after_fork_in_child", &AfterForkInChild);

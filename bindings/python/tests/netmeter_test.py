@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -346,6 +347,31 @@ class BlockingTest(unittest.TestCase):
         except netmeter.UnavailableError:
             return 0
         return 1
+
+
+class ExitTest(unittest.TestCase):
+    SCRIPT = """
+import sys, threading, time
+sys.path[:] = %r
+import netmeter
+meter = netmeter.Meter.open(%r, wait_for_loader=True)
+def read():
+    while True:
+        meter._families("host")
+for _ in range(8):
+    threading.Thread(target=read, daemon=True).start()
+time.sleep(0.03)
+"""
+
+    def test_the_interpreter_ends_while_daemon_threads_read(self):
+        # As prometheus_client's do. One of them wanted the GIL back when there
+        # was none to be had, and the process aborted.
+        script = self.SCRIPT % (sys.path, NOWHERE)
+        for _ in range(20):
+            done = subprocess.run(
+                [sys.executable, "-c", script], stderr=subprocess.PIPE, timeout=60
+            )
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
 
 
 class SubinterpreterTest(unittest.TestCase):
