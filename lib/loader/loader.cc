@@ -517,7 +517,7 @@ class Loading {
     if (done_ || upgrade_ || !lock_.ok()) return;
     for (const std::string& path : pinned_) unlink(path.c_str());
     if (mounted_ || made_directory_) {
-      RemoveDirectory(config_.pin_dir).IgnoreError();
+      RemoveDirectory(config_.pin_dir, state_).IgnoreError();
     }
     RemoveDirectories(state_.made);
     if (fresh_ || !IsBpffs(config_.pin_dir)) {
@@ -1465,7 +1465,7 @@ absl::Status Loading::SetModes(absl::string_view suffix) {
     }
   }
   // A directory in somebody else's BPF file system is his.
-  if (!made_directory_ && !IsOwnMount(config_.pin_dir)) {
+  if (!made_directory_ && !IsOwnMount(config_.pin_dir, state_)) {
     return absl::OkStatus();
   }
   if (chown(config_.pin_dir.c_str(), 0, gid) != 0 ||
@@ -1576,10 +1576,20 @@ absl::StatusOr<LoadResult> Loading::Run() {
   for (const std::string& path : MissingDirectories(config_.pin_dir)) {
     state_.made.push_back(path);
   }
+  if (!IsBpffs(config_.pin_dir)) {
+    state_.mounted = true;
+    state_.device = 0;
+  }
   status = WriteState(lock_.get(), state_);
   if (!status.ok()) return status;
   status = PrepareDirectory(config_.pin_dir, &made_directory_, &mounted_);
   if (!status.ok()) return status;
+  struct stat about;
+  if (mounted_ && stat(config_.pin_dir.c_str(), &about) == 0) {
+    state_.device = about.st_dev;
+    status = WriteState(lock_.get(), state_);
+    if (!status.ok()) return status;
+  }
   Step(mounted_ ? "mounted a BPF file system on "
                 : "uses the BPF file system at ",
        config_.pin_dir);
@@ -1766,8 +1776,8 @@ absl::StatusOr<LoadResult> Load(const Config& config) {
 namespace {
 
 // Under the lock.
-absl::Status TakeAway(const std::string& pin_dir,
-                      const std::vector<std::string>& made, bool* was_loaded) {
+absl::Status TakeAway(const std::string& pin_dir, const LoaderState& state,
+                      bool* was_loaded) {
   if (!IsBpffs(pin_dir)) {
     if (access(pin_dir.c_str(), R_OK | X_OK) != 0) {
       return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
@@ -1812,12 +1822,12 @@ absl::Status TakeAway(const std::string& pin_dir,
     Step("unpinned ", path, ": ", what);
   }
   WaitForPrograms(programs);
-  if (IsOwnMount(pin_dir)) {
-    absl::Status status = RemoveDirectory(pin_dir);
+  if (IsOwnMount(pin_dir, state)) {
+    absl::Status status = RemoveDirectory(pin_dir, state);
     if (!status.ok()) return status;
     Step("unmounted ", pin_dir);
   }
-  RemoveDirectories(made);
+  RemoveDirectories(state.made);
   return absl::OkStatus();
 }
 
@@ -1832,12 +1842,12 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
   StartLog();
   absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
   if (!lock.ok()) return lock.status();
-  const std::vector<std::string> made = ReadState(lock->get()).made;
+  const LoaderState state = ReadState(lock->get());
   absl::Status status;
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
-    status = TakeAway(pin_dir, made, was_loaded);
+    status = TakeAway(pin_dir, state, was_loaded);
   } else {
-    RemoveDirectories(made);
+    RemoveDirectories(state.made);
   }
   if (status.ok()) unlink(LockFile(pin_dir).c_str());
   return status;

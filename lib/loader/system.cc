@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -44,6 +45,7 @@ constexpr size_t kMaxCmdline = 80 << 10;  // what the kernel part looks at, too
 
 struct Mount {
   std::string root, point, type, source;
+  uint64_t device;  // st_dev
 };
 
 // Undoes the octal escapes of mountinfo, proc(5).
@@ -71,8 +73,16 @@ std::vector<Mount> ReadMounts() {
     size_t dash = 0;
     while (dash < fields.size() && fields[dash] != "-") dash++;
     if (fields.size() < 5 || dash + 2 >= fields.size()) continue;
+    const std::pair<std::string, std::string> device =
+        absl::StrSplit(fields[2], absl::MaxSplits(':', 1));
+    uint32_t major_number = 0, minor_number = 0;
+    if (!absl::SimpleAtoi(device.first, &major_number) ||
+        !absl::SimpleAtoi(device.second, &minor_number)) {
+      continue;
+    }
     mounts.push_back({Unescape(fields[3]), Unescape(fields[4]),
-                      fields[dash + 1], Unescape(fields[dash + 2])});
+                      fields[dash + 1], Unescape(fields[dash + 2]),
+                      makedev(major_number, minor_number)});
   }
   return mounts;
 }
@@ -191,11 +201,14 @@ bool IsBpffs(const std::string& path) {
          static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
 }
 
-bool IsOwnMount(const std::string& path) {
+bool IsOwnMount(const std::string& path, const LoaderState& state) {
   bool own = false;  // the last mount on a path is the one that shows
   for (const Mount& mount : ReadMounts()) {
     if (mount.point == path) {
-      own = mount.type == "bpf" && mount.source == kMountSource;
+      own = mount.type == "bpf" &&
+            (mount.source == kMountSource ||
+             (state.mounted &&
+              (state.device == 0 || state.device == mount.device)));
     }
   }
   return own;
@@ -235,8 +248,10 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
   return absl::OkStatus();
 }
 
-absl::Status RemoveDirectory(const std::string& path) {
-  while (IsOwnMount(path)) {
+absl::Status RemoveDirectory(const std::string& path,
+                             const LoaderState& state) {
+  for (LoaderState known = state; IsOwnMount(path, known);
+       known.mounted = false) {
     // Somebody's working directory there does not keep it.
     if (umount2(path.c_str(), UMOUNT_NOFOLLOW) != 0 &&
         (errno != EBUSY ||
@@ -306,7 +321,8 @@ std::string LockFile(const std::string& path) {
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
-// A line each, "made PATH" and "set KEY=VALUE", escaped as in C.
+// A line each, "made PATH", "mounted DEVICE" and "set KEY=VALUE", escaped as in
+// C.
 LoaderState ReadState(int lock_fd) {
   constexpr size_t kMost = 1 << 20;
   LoaderState state;
@@ -320,7 +336,9 @@ LoaderState ReadState(int lock_fd) {
   }
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     std::string value;
-    if (absl::ConsumePrefix(&line, "made ")) {
+    if (absl::ConsumePrefix(&line, "mounted ")) {
+      state.mounted = absl::SimpleAtoi(line, &state.device);
+    } else if (absl::ConsumePrefix(&line, "made ")) {
       if (absl::CUnescape(line, &value)) state.made.push_back(value);
     } else if (absl::ConsumePrefix(&line, "set ")) {
       const std::pair<absl::string_view, absl::string_view> parts =
@@ -338,6 +356,7 @@ absl::Status WriteState(int lock_fd, const LoaderState& state) {
   for (const std::string& path : state.made) {
     absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
   }
+  if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
   for (const auto& setting : state.settings) {
     absl::StrAppend(&text, "set ", setting.first, "=",
                     absl::CEscape(setting.second), "\n");

@@ -32,9 +32,20 @@ absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id);
 // Whether the cgroup with this id was removed. False where that cannot be told.
 bool CgroupIsGone(uint64_t id);
 
-// Root of a BPF file system that the loader mounted itself, by the source
-// name it gave to the mount.
-bool IsOwnMount(const std::string& path);
+// What the lock file holds while a meter is loaded, for the next loader.
+struct LoaderState {
+  std::vector<std::string> made;  // directories, topmost first
+  bool mounted = false;           // on the last of these, or about to be
+  uint64_t device = 0;            // st_dev of that; 0: killed before it was known
+  std::vector<std::pair<std::string, std::string>> settings;  // last load's
+};
+LoaderState ReadState(int lock_fd);
+absl::Status WriteState(int lock_fd, const LoaderState& state);
+
+// Root of a BPF file system that the loader mounted itself, by the source name
+// that it gave to the mount. 5.10 loses that name: there by the state.
+bool IsOwnMount(const std::string& path,
+                const LoaderState& state = LoaderState());
 bool IsBpffs(const std::string& path);
 
 // Makes the directory, and mounts a BPF file system on it if it is not on one
@@ -44,7 +55,8 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
 
 // Undoes PrepareDirectory: unmounts what the loader mounted, removes the
 // directory if it is empty. Nothing there is no error.
-absl::Status RemoveDirectory(const std::string& path);
+absl::Status RemoveDirectory(const std::string& path,
+                             const LoaderState& state = LoaderState());
 
 // `path` and the directories above it that are not there, topmost first.
 std::vector<std::string> MissingDirectories(const std::string& path);
@@ -54,14 +66,6 @@ std::vector<std::string> MissingDirectories(const std::string& path);
 // unloads removes the file while he has it.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
 std::string LockFile(const std::string& path);
-
-// What the lock file holds while a meter is loaded, for the next loader.
-struct LoaderState {
-  std::vector<std::string> made;  // directories, topmost first
-  std::vector<std::pair<std::string, std::string>> settings;  // last load's
-};
-LoaderState ReadState(int lock_fd);
-absl::Status WriteState(int lock_fd, const LoaderState& state);
 
 // Removes what of these directories is empty; the last first.
 void RemoveDirectories(const std::vector<std::string>& made);
