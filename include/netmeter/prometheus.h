@@ -23,7 +23,7 @@
 //   netmeter_pending_bytes           gauge {name, path, direction}: not yet in
 //                                    the totals above
 //   netmeter_tcp_connections_opened_total    {kind, name, destination}, as
-//   netmeter_tcp_connections_accepted_total  TcpConnections of meter.h, both
+//   netmeter_tcp_connections_accepted_total  TcpConnections of sample.h, both
 //   netmeter_tcp_connections_closed_total    paths; without what was open
 //   netmeter_tcp_connections_failed_total    before the load
 //   netmeter_tcp_rtt_seconds         the same, a histogram: smoothed round-trip

@@ -407,7 +407,7 @@ class FakeMeterTest(unittest.TestCase):
             )
 
     def test_fields_and_enums_are_those_of_the_header(self):
-        with open("include/netmeter/meter.h", encoding="utf-8") as header:
+        with open("include/netmeter/sample.h", encoding="utf-8") as header:
             text = header.read()
         for cls, name in ((netmeter.Sample, "Sample"), (netmeter.Health, "Health")):
             body = text.split("struct %s {" % name)[1].split("\n};")[0]
