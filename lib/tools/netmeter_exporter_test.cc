@@ -7,10 +7,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -184,6 +186,33 @@ TEST(Exporter, EndsCleanlyOnSigtermWhateverPeersDo) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(exporter.Stop(), 0);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+// It did not end within 20 seconds when peers flooded gRPC with frames that it
+// has to answer, and took none of the answers.
+TEST(Exporter, EndsOnSigtermWhilePeersFloodGrpc) {
+  ExporterProcess exporter(kNoMeter);
+  ExpectServes(exporter);
+  std::atomic<bool> stop(false);
+  std::vector<std::thread> peers;
+  for (int i = 0; i < 4; ++i) {
+    peers.emplace_back([&] {
+      const std::string settings("\0\0\0\x04\0\0\0\0\0", 9);
+      std::string frames;
+      for (int j = 0; j < 5000; ++j) frames += settings;
+      const UniqueFd fd = ExporterProcess::Connect(
+          exporter.grpc_port(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+      const timeval timeout = {1, 0};
+      setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+      while (!stop && send(fd.get(), frames.data(), frames.size(),
+                           MSG_NOSIGNAL) > 0) {
+      }
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  EXPECT_EQ(exporter.Stop(), 0);
+  stop = true;
+  for (std::thread& peer : peers) peer.join();
 }
 
 // A `serve-fds` that hung, or anybody's listener at its path, stalled the one
