@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/loader.h"
@@ -164,12 +165,9 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
     }
   }
   if (cost.programs.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        "no meter at ", pin_dir,
-        pin_dir == "/run/netmeter"
-            ? " (run: netmeter-loader load)"
-            : absl::StrCat(" (run: netmeter-loader load --pin-dir ", pin_dir,
-                           ")")));
+    return absl::NotFoundError(absl::StrCat("no meter at ", pin_dir, " (run: ",
+                                            LoaderCommand("load", pin_dir),
+                                            ")"));
   }
   for (auto& map : maps) cost.maps.push_back(std::move(map.second));
   std::sort(
