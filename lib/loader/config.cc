@@ -32,15 +32,28 @@ constexpr size_t kMaxBinaries = 1024;
 // leaves this file.
 class ConfigError : public std::exception {
  public:
+  // yaml-cpp places a blank where the next token is: line 0, see AtKey().
   ConfigError(const YAML::Node& node, const std::string& text)
-      : line_(node.Mark().line + 1), text_(text) {}
+      : line_(node.IsNull() ? 0 : node.Mark().line + 1), text_(text) {}
   int line() const { return line_; }
+  void set_line(int line) { line_ = line; }
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
   int line_;
   std::string text_;
 };
+
+// Runs `parse` for the value of `key`, whose line is that of a blank value.
+template <typename F>
+void AtKey(const YAML::Node& key, F parse) {
+  try {
+    parse();
+  } catch (ConfigError& error) {
+    if (error.line() == 0) error.set_line(key.Mark().line + 1);
+    throw;
+  }
+}
 
 // A value in a message: a file may hold a long one.
 std::string Quote(const std::string& value) {
@@ -109,10 +122,11 @@ void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
   std::vector<std::string> parts = absl::StrSplit(text, '-');
   uint32_t first = 0, last = 0;
   if (parts.size() > 2 || !absl::SimpleAtoi(parts.front(), &first) ||
-      !absl::SimpleAtoi(parts.back(), &last) || first > last || last > 65535) {
+      !absl::SimpleAtoi(parts.back(), &last) || first < 1 || first > last ||
+      last > 65535) {
     throw ConfigError(
         node, absl::StrCat("port: ", Quote(text),
-                           ": expected a port from 0 to 65535, or a range "
+                           ": expected a port from 1 to 65535, or a range "
                            "such as 1000-2000"));
   }
   rule->port_first = static_cast<uint16_t>(first);
@@ -142,13 +156,26 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
                                          ": expected a prefix length up to ",
                                          longest));
   }
-  length += base;
-  for (int word = 0; word < 4; word++) {
-    uint32_t bits = length >= 32u * (word + 1)
-                        ? 32
-                        : (length > 32u * word ? length - 32u * word : 0);
+  const uint32_t masked = base + length;
+  bool host_bits = false;
+  for (uint32_t word = 0; word < 4; word++) {
+    const uint32_t bits =
+        masked >= 32 * (word + 1)
+            ? 32
+            : (masked > 32 * word ? masked - 32 * word : 0);
     rule->mask[word] = bits == 0 ? 0 : htonl(~uint32_t{0} << (32 - bits));
     rule->address[word] = v6.s6_addr32[word] & rule->mask[word];
+    host_bits |= rule->address[word] != v6.s6_addr32[word];
+  }
+  if (host_bits) {  // one host was meant, or all of the network: who knows
+    char network[INET6_ADDRSTRLEN] = "";
+    inet_ntop(base == 0 ? AF_INET6 : AF_INET,
+              base == 0 ? &rule->address[0] : &rule->address[3], network,
+              sizeof(network));
+    throw ConfigError(
+        node, absl::StrCat("address: ", Quote(text), ": expected ", network,
+                           "/", length, ", or ", parts.first,
+                           " for this host alone"));
   }
 }
 
@@ -171,6 +198,12 @@ void ParseProtocol(const YAML::Node& node, DestinationRule* rule) {
   rule->protocol = known->second;
 }
 
+// YAML forbids it, yaml-cpp does not see it.
+ConfigError Twice(const YAML::Node& key, const char* where) {
+  return ConfigError(key, absl::StrCat(where, ": key ", Quote(key.Scalar()),
+                                       " is there twice"));
+}
+
 DestinationRule ParseRule(const YAML::Node& node) {
   if (!node.IsMap()) {
     throw ConfigError(node, "destinations: expected a list of name, address, "
@@ -178,24 +211,28 @@ DestinationRule ParseRule(const YAML::Node& node) {
   }
   DestinationRule rule;
   YAML::Node port;
+  std::set<std::string> seen;
   for (const auto& item : node) {
     const std::string key = item.first.Scalar();
-    if (key == "name") {
-      rule.name = Name(item.second, "name");
-    } else if (key == "address") {
-      ParseAddress(item.second, &rule);
-    } else if (key == "port") {
-      ParsePorts(item.second, &rule);
-      port.reset(item.second);
-    } else if (key == "protocol") {
-      ParseProtocol(item.second, &rule);
-    } else {
-      throw ConfigError(
-          item.first,
-          absl::StrCat("destinations: unknown key ", Quote(key),
-                       DidYouMean(key, {"name", "address", "port",
-                                        "protocol"})));
-    }
+    if (!seen.insert(key).second) throw Twice(item.first, "destinations");
+    AtKey(item.first, [&] {
+      if (key == "name") {
+        rule.name = Name(item.second, "name");
+      } else if (key == "address") {
+        ParseAddress(item.second, &rule);
+      } else if (key == "port") {
+        ParsePorts(item.second, &rule);
+        port.reset(item.second);
+      } else if (key == "protocol") {
+        ParseProtocol(item.second, &rule);
+      } else {
+        throw ConfigError(
+            item.first,
+            absl::StrCat("destinations: unknown key ", Quote(key),
+                         DidYouMean(key, {"name", "address", "port",
+                                          "protocol"})));
+      }
+    });
   }
   if (port.IsDefined() && !port.IsNull() &&
       (rule.protocol == IPPROTO_ICMP || rule.protocol == IPPROTO_ICMPV6)) {
@@ -271,8 +308,13 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     }
     config->aliases.clear();
     for (const auto& item : value) {
-      config->aliases[Executable(item.first, "aliases")] =
-          Name(item.second, "aliases");
+      const std::string binary = Executable(item.first, "aliases");
+      if (config->aliases.count(binary) != 0) {
+        throw Twice(item.first, "aliases");
+      }
+      AtKey(item.first, [&] {
+        config->aliases[binary] = Name(item.second, "aliases");
+      });
     }
   } else if (key == "destinations") {
     config->destinations =
@@ -311,7 +353,14 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
                                    const Config& defaults) {
   Config config = defaults;
   try {
-    YAML::Node root = YAML::Load(std::string(yaml));
+    const std::vector<YAML::Node> documents =
+        YAML::LoadAll(std::string(yaml));
+    if (documents.empty()) return config;
+    const YAML::Node& root = documents[0];
+    if (documents.size() > 1) {
+      throw ConfigError(documents[1],
+                        "a second document: expected one of key: value lines");
+    }
     if (root.IsNull()) return config;
     if (!root.IsMap()) throw ConfigError(root, "expected key: value lines");
     std::set<std::string> seen;
@@ -324,15 +373,20 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
                                                    item.first.Scalar(),
                                                    "' is there twice"));
       }
-      ParseItem(item.first, item.second, &config);
-      const absl::Status status = CheckConfig(config);
-      if (!status.ok()) {
-        throw ConfigError(item.second, std::string(status.message()));
-      }
+      AtKey(item.first, [&] {
+        ParseItem(item.first, item.second, &config);
+        const absl::Status status = CheckConfig(config);
+        if (!status.ok()) {
+          throw ConfigError(item.second, std::string(status.message()));
+        }
+      });
     }
   } catch (const ConfigError& error) {
+    // A second document may be blank.
+    const std::string line =
+        error.line() == 0 ? "" : absl::StrCat(error.line(), ":");
     return absl::InvalidArgumentError(OneLine(
-        absl::StrCat(file_name, ":", error.line(), ": ", error.what())));
+        absl::StrCat(file_name, ":", line, " ", error.what())));
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(OneLine(absl::StrCat(
         file_name, ":", error.mark.line + 1, ": ", error.msg)));

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -59,7 +60,7 @@ proxy_ports: [8443, 9443]
 services: [mme, sessiond]
 aliases: {oai_mme: mme}
 destinations:
-  - {name: cloud, address: 10.1.2.3/8, port: 443, protocol: tcp}
+  - {name: cloud, address: 10.0.0.0/8, port: 443, protocol: tcp}
   - {name: rest}
 )");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -79,7 +80,6 @@ destinations:
   EXPECT_EQ(cloud.port_first, 443);
   EXPECT_EQ(cloud.port_last, 443);
   EXPECT_EQ(cloud.protocol, IPPROTO_TCP);
-  // Host bits are cleared, or the rule would match nothing.
   EXPECT_THAT(cloud.address, ElementsAre(0u, 0u, htonl(0xffff),
                                          htonl(0x0a000000)));
   EXPECT_THAT(cloud.mask, ElementsAre(~0u, ~0u, ~0u, htonl(0xff000000)));
@@ -90,10 +90,18 @@ destinations:
 }
 
 TEST(ConfigTest, PrefixesOfEveryLengthMask) {
+  std::map<int, std::string> prefixes = {
+      {0, "::/0"},
+      {1, "8000::/1"},
+      {31, "ffff:fffe::/31"},
+      {32, "ffff:ffff::/32"},
+      {33, "ffff:ffff:8000::/33"},
+      {64, "ffff:ffff:ffff:ffff::/64"},
+      {127, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127"},
+      {128, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}};
   for (int length : {0, 1, 31, 32, 33, 64, 127, 128}) {
     absl::StatusOr<Config> config = Parse(absl::StrCat(
-        "destinations: [{name: x, address: 'ffff:ffff:ffff:ffff:ffff:ffff:"
-        "ffff:ffff/", length, "'}]"));
+        "destinations: [{name: x, address: '", prefixes[length], "'}]"));
     ASSERT_TRUE(config.ok()) << config.status();
     int bits = 0;
     for (int i = 0; i < 4; i++) {
@@ -127,7 +135,7 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
             "netmeter.yml:2: protocol: 'ip': expected tcp, udp, sctp, icmp, "
             "icmpv6 or any");
   EXPECT_EQ(Error("destinations: [{name: x, port: 70000}]"),
-            "netmeter.yml:1: port: '70000': expected a port from 0 to 65535, "
+            "netmeter.yml:1: port: '70000': expected a port from 1 to 65535, "
             "or a range such as 1000-2000");
   EXPECT_EQ(Error("unknown_destinations: drop"),
             "netmeter.yml:1: unknown_destinations: 'drop': expected keep or "
@@ -166,6 +174,42 @@ TEST(ConfigTest, WhatCannotBeMeantIsRefused) {
   EXPECT_THAT(Error("\n\npin_dir: here"), HasSubstr("netmeter.yml:3: pin_dir"));
   EXPECT_THAT(Error("\n\nproxy_ports: [1,2,3,4,5,6,7,8,9]"),
               HasSubstr("netmeter.yml:3: proxy_ports"));
+}
+
+// A newcomer's: the first document, the last key, any port and all of 10/8.
+TEST(ConfigTest, WhatIsAmbiguousIsRefused) {
+  EXPECT_EQ(Error("max_series: 100\n---\nmax_series: 200\n"),
+            "netmeter.yml:3: a second document: expected one of key: value "
+            "lines");
+  EXPECT_THAT(Error("max_series: 100\n---\n"), HasSubstr("second document"));
+  EXPECT_EQ(Error("---\nmax_series: 100\n...\n"), "accepted");
+  EXPECT_EQ(Error("aliases:\n  a: b\n  a: c\n"),
+            "netmeter.yml:3: aliases: key 'a' is there twice");
+  EXPECT_EQ(Error("destinations:\n- name: a\n  name: b\n"),
+            "netmeter.yml:3: destinations: key 'name' is there twice");
+  for (const char* port : {"0", "0-80"}) {
+    EXPECT_THAT(Error(absl::StrCat("destinations: [{name: x, port: ", port,
+                                   "}]")),
+                HasSubstr("expected a port from 1 to 65535"));
+  }
+  EXPECT_EQ(Error("destinations: [{name: x, address: 10.0.0.1/8}]"),
+            "netmeter.yml:1: address: '10.0.0.1/8': expected 10.0.0.0/8, or "
+            "10.0.0.1 for this host alone");
+  EXPECT_EQ(Error("destinations: [{name: x, address: '2001:db8::1/32'}]"),
+            "netmeter.yml:1: address: '2001:db8::1/32': expected "
+            "2001:db8::/32, or 2001:db8::1 for this host alone");
+}
+
+// The line was that of the next key.
+TEST(ConfigTest, ABlankValueIsInTheLineOfItsKey) {
+  EXPECT_EQ(Error("max_series:\n\n\ngroup: x\n"),
+            "netmeter.yml:1: max_series: expected one value, not a blank");
+  EXPECT_THAT(Error("aliases:\n  a:\n\n  b: c\n"),
+              StartsWith("netmeter.yml:2: aliases: "));
+  EXPECT_THAT(Error("destinations:\n- name: a\n  port:\n\n  protocol: tcp\n"),
+              StartsWith("netmeter.yml:3: port: "));
+  EXPECT_THAT(Error("\naliases:\n\ngroup: x\n"),
+              StartsWith("netmeter.yml:2: aliases: "));
 }
 
 TEST(ConfigTest, GarbageIsAnError) {
