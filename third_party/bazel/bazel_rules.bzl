@@ -1,5 +1,18 @@
 """Repositories that Debian's Bazel expects and would otherwise download."""
 
+def _vendored_impl(rctx):
+    # Not local_repository: its path is one of the main workspace, which need
+    # not be ours. Of the folders here only this file's has a label.
+    here = rctx.path(Label("//third_party/bazel:bazel_rules.bzl")).dirname
+    folder = here.dirname.get_child("bazel_rules").get_child(rctx.name)
+    for path in folder.readdir():
+        rctx.symlink(path, path.basename)
+
+_vendored = repository_rule(
+    implementation = _vendored_impl,
+    local = True,
+)
+
 def bazel_rules():
     """Declares rules_cc and rules_java for a Bazel without a version.
 
@@ -11,7 +24,4 @@ def bazel_rules():
     if native.bazel_version:
         return
     for name in ["remote_coverage_tools", "rules_cc", "rules_java"]:
-        native.local_repository(
-            name = name,
-            path = "third_party/bazel_rules/" + name,
-        )
+        _vendored(name = name)
