@@ -515,9 +515,24 @@ TEST_F(LoaderRootTest, TablesGrowWithoutLosingAByte) {
   auto reader = Meter::Open(options);
   ASSERT_TRUE(reader.ok()) << reader.status();
   SendFromCgroup(100);
+  EXPECT_EQ(InChild([&] {
+              std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+              UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+              for (const char* name : {"a", "b"}) {
+                setsockopt(fd.get(), NM_SOL, NM_TAG, name, 1);
+              }
+              return 0;
+            }),
+            0);
+  EXPECT_THAT(MustStatus().text,
+              HasSubstr("names refused, or counted as overflow: raise "
+                        "max_names\n"));
   config_.max_series = 100;
   config_.max_names = 200;
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_THAT(MustStatus().text,
+              HasSubstr("names refused, or counted as overflow: earlier, now "
+                        "there is room\n"));
   EXPECT_EQ(PayloadSent(), 100u);
   SendFromCgroup(1);
   EXPECT_EQ(PayloadSent(), 101u);

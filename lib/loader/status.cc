@@ -29,6 +29,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A load sets the configuration anew.
+constexpr char kOtherOptions[] =
+    ", with the other options that it had, such as --config";
+
 template <size_t N>
 std::string Field(const char (&text)[N]) {
   return std::string(text, strnlen(text, N));
@@ -56,6 +60,8 @@ struct Loss {
   const char* name;
   uint64_t count;
   const char* meaning;
+  const char* table = nullptr;  // advice holds while this one is full
+  const char* advice = "";
 };
 
 // Number of keys, -1 where the map cannot be read.
@@ -71,6 +77,19 @@ int64_t CountKeys(const std::string& path, uint64_t most) {
     count++;
   }
   return static_cast<int64_t>(count);
+}
+
+// What was lost stays counted; what to do is said while there is need to.
+std::string Meaning(const Loss& loss, const std::vector<Table>& tables) {
+  for (const Table& table : tables) {
+    if (loss.table == nullptr || strcmp(table.name, loss.table) != 0) continue;
+    if (!table.known) return loss.meaning;
+    return absl::StrCat(loss.meaning, ": ",
+                        table.used >= table.max
+                            ? loss.advice
+                            : "earlier, now there is room");
+  }
+  return loss.meaning;
 }
 
 }  // namespace
@@ -103,7 +122,7 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
           unfinished ? ": a load that was to grow the tables was killed (run: "
                      : " holds the rest of a load or an unload that was killed "
                        "(run: ",
-          load, unfinished ? ")\n" : ", or unload)\n");
+          load, kOtherOptions, unfinished ? ")\n" : "; or unload)\n");
     }
     json["damaged"] = present != 0;
     json["unfinished"] = unfinished;
@@ -160,13 +179,13 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
   };
   const std::vector<Loss> losses = {
       {"series_full", load(stats.series_full),
-       "packets counted as overflow: raise max_series"},
+       "packets counted as overflow", "series", "raise max_series"},
       {"names_full", load(stats.names_full),
-       "names counted as overflow: raise max_names"},
+       "names refused, or counted as overflow", "names", "raise max_names"},
       {"names_capped", load(stats.names_capped),
        "names refused, or counted as overflow: their user has too many"},
       {"processes_full", load(stats.processes_full),
-       "processes named late: raise max_processes"},
+       "processes named late", "processes", "raise max_processes"},
       {"storage_failed", load(stats.storage_failed),
        "packets and sockets unattributed: no memory for socket storage"},
       {"header_errors", load(stats.header_errors),
@@ -210,8 +229,8 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
       Field(info.version), info.abi_major, info.abi_minor, pin_dir,
       Field(info.cgroup), Field(info.kernel), info.num_cpus,
       Time(info.created_ns), Time(info.loaded_ns));
-  const std::string run_load =
-      absl::StrCat("(run: ", LoaderCommand("load", pin_dir), ")\n");
+  const std::string run_load = absl::StrCat(
+      "(run: ", LoaderCommand("load", pin_dir), kOtherOptions, ")\n");
   if (cgroup_gone) {
     const bool again = access(Field(info.cgroup).c_str(), F_OK) == 0;
     absl::StrAppend(&text, "  GONE            the cgroup was removed",
@@ -220,7 +239,7 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
                     again ? run_load
                           : absl::StrCat("(make it again, then run: ",
                                          LoaderCommand("load", pin_dir),
-                                         "; or unload)\n"));
+                                         kOtherOptions, "; or unload)\n"));
   } else {
     for (const std::string& pin : lost_links) {
       absl::StrAppend(&text, "  MISSING         ", pin,
@@ -273,7 +292,7 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
     json["lost"][loss.name] = loss.count;
     absl::StrAppendFormat(&text, "  %-16s  %d%s%s\n", loss.name, loss.count,
                           loss.count == 0 ? "" : "  ",
-                          loss.count == 0 ? "" : loss.meaning);
+                          loss.count == 0 ? "" : Meaning(loss, tables));
   }
   text += "seen:\n";
   for (const Loss& event : events) {
