@@ -1305,6 +1305,55 @@ TEST_F(LoaderRootTest, ServeFdsSaysWhatItNeeds) {
             0);
 }
 
+// Socket activation with ListenDatagram= made it spin: accept(2) fails there at
+// once, each time, with an errno that was not expected.
+TEST_F(LoaderRootTest, ServeFdsRefusesASocketThatDoesNotListen) {
+  const struct {
+    int domain, type;
+    bool listens;
+    std::string error;
+  } cases[] = {
+      {AF_INET, SOCK_DGRAM, false, "is no Unix stream socket that listens"},
+      {AF_INET, SOCK_STREAM, true, "is no Unix stream socket that listens"},
+      {AF_UNIX, SOCK_DGRAM, false, "is no Unix stream socket that listens"},
+      {AF_UNIX, SOCK_SEQPACKET, true, "is no Unix stream socket that listens"},
+      {AF_UNIX, SOCK_STREAM, false, "is no Unix stream socket that listens"},
+      {AF_UNIX, 0, false, "Socket operation on non-socket"},
+      {AF_UNIX, SOCK_STREAM, true, ""},  // until it is idle
+  };
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  serve.idle_seconds = 1;
+  for (const auto& passed : cases) {
+    SCOPED_TRACE(absl::StrCat(passed.domain, " ", passed.type));
+    EXPECT_EQ(InChild([&] {
+                sockaddr_storage any = {};  // of AF_UNIX: a name of its own
+                any.ss_family = static_cast<sa_family_t>(passed.domain);
+                const int fd =
+                    passed.type == 0
+                        ? open("/dev/null", O_RDWR)
+                        : socket(passed.domain, passed.type, 0);
+                const socklen_t size = passed.domain == AF_UNIX
+                                           ? sizeof(sa_family_t)
+                                           : sizeof(sockaddr_in);
+                if (fd < 0) return 2;
+                if (passed.listens &&
+                    (bind(fd, reinterpret_cast<sockaddr*>(&any), size) != 0 ||
+                     listen(fd, 8) != 0)) {
+                  return 2;
+                }
+                if (fd != 3 && dup2(fd, 3) != 3) return 2;
+                setenv("LISTEN_FDS", "1", 1);
+                setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
+                alarm(5);
+                const std::string error(ServeDescriptors(serve).message());
+                const bool found = error.find(passed.error) != error.npos;
+                return found && error.empty() == passed.error.empty() ? 0 : 1;
+              }),
+              0);
+  }
+}
+
 TEST_F(LoaderRootTest, StatusSaysWhatIsTrue) {
   absl::StatusOr<StatusReport> report = GetStatus(config_.pin_dir);
   ASSERT_TRUE(report.ok()) << report.status();

@@ -97,6 +97,25 @@ absl::Status RemoveRest(const std::string& path, const sockaddr_un& address) {
   }
 }
 
+// What socket activation hands over may be anything: accept(2) on a datagram
+// socket fails at once, for ever.
+absl::Status CheckListener(int fd) {
+  int domain = 0, type = 0, listens = 0;
+  socklen_t size = sizeof(int);
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
+      getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 ||
+      getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("descriptor ", fd));
+  }
+  if (domain != AF_UNIX || type != SOCK_STREAM || listens == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("descriptor ", fd,
+                     " is no Unix stream socket that listens (in the systemd "
+                     "unit: ListenStream=PATH, Accept=no)"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<UniqueFd> Listen(const std::string& path,
                                 const std::string& group) {
   sockaddr_un address = {};
@@ -159,6 +178,8 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
           "LISTEN_FDS is ", fds, ": expected one listening socket"));
     }
     listener = UniqueFd(3);  // SD_LISTEN_FDS_START
+    const absl::Status passed = CheckListener(3);
+    if (!passed.ok()) return passed;
     if (fcntl(3, F_SETFD, FD_CLOEXEC) != 0 ||
         fcntl(3, F_SETFL, O_NONBLOCK) != 0) {
       return ErrnoStatus(errno, "descriptor 3");
@@ -198,7 +219,8 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
                errno == ENOMEM) {
       poll(nullptr, 0, 100);  // let it pass instead of spinning
-    } else if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK) {
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+      // Whatever else it is, it would be the same at once again.
       status = ErrnoStatus(errno, "accept");
       break;
     }

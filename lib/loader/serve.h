@@ -21,8 +21,9 @@ struct ServeOptions {
 };
 
 // Serves until SIGTERM or SIGINT, or idle. With LISTEN_FDS=1 in the
-// environment (sd_listen_fds(3)) on the socket that is passed, else on one of
-// its own, mode 0660, which is removed at the end. One message a client:
+// environment (sd_listen_fds(3)) on the socket that is passed, a Unix stream
+// socket that listens; else on one of its own, mode 0660, which is removed at
+// the end. One message a client:
 // kDescriptorProtocol and the descriptors; then the connection is closed.
 // Nothing is read from clients and nobody is waited for.
 absl::Status ServeDescriptors(const ServeOptions& options);
