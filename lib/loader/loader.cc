@@ -1567,6 +1567,9 @@ absl::StatusOr<LoadResult> Loading::Run() {
   if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
   num_cpus_ = static_cast<uint32_t>(cpus);
 
+  status = CheckDirectory(config_.pin_dir);
+  if (status.ok()) status = CheckContents(config_.pin_dir);
+  if (!status.ok()) return status;
   absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, kLockSeconds);
   if (!lock.ok()) return lock.status();
   lock_ = std::move(*lock);
@@ -1835,6 +1838,8 @@ absl::Status TakeAway(const std::string& pin_dir, const LoaderState& state,
 
 absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
   *was_loaded = false;
+  absl::Status status = CheckDirectory(pin_dir);
+  if (!status.ok()) return status;
   if (access(pin_dir.c_str(), F_OK) != 0 && errno == ENOENT &&
       access(LockFile(pin_dir).c_str(), F_OK) != 0) {
     return absl::OkStatus();
@@ -1843,13 +1848,16 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
   absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
   if (!lock.ok()) return lock.status();
   const LoaderState state = ReadState(lock->get());
-  absl::Status status;
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
     status = TakeAway(pin_dir, state, was_loaded);
   } else {
     RemoveDirectories(state.made);
   }
-  if (status.ok()) unlink(LockFile(pin_dir).c_str());
+  // It stays while there is something to be known of a meter.
+  if (status.ok() || (state.made.empty() && !state.mounted &&
+                      state.settings.empty())) {
+    unlink(LockFile(pin_dir).c_str());
+  }
   return status;
 }
 

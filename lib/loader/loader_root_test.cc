@@ -1087,9 +1087,21 @@ TEST_F(LoaderRootTest, AMapOfAnotherKindAtInfoIsRefused) {
   unlink(Pin("info").c_str());
 }
 
+// unload said "open ...: Permission denied (run as root)" to root, and left a
+// lock file.
 TEST_F(LoaderRootTest, AFileAsPinDirectoryIsAClearError) {
   std::ofstream(config_.pin_dir) << "x";
-  EXPECT_THAT(LoadError(), HasSubstr("is a file, expected a directory"));
+  const std::string error = absl::StrCat(
+      "pin directory ", config_.pin_dir, " is a file, expected a directory");
+  bool was_loaded;
+  EXPECT_EQ(LoadError(), error);
+  EXPECT_EQ(Unload(config_.pin_dir, &was_loaded).message(), error);
+  EXPECT_EQ(GetStatus(config_.pin_dir).status().message(), error);
+  EXPECT_THAT(std::string(Unload(config_.pin_dir + "/x", &was_loaded).message()),
+              HasSubstr(" is a file, expected a directory"));
+  for (const char* below : {"", "/x"}) {
+    EXPECT_NE(access(LockFile(config_.pin_dir + below).c_str(), F_OK), 0);
+  }
   unlink(config_.pin_dir.c_str());
 }
 

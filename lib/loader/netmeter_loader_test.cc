@@ -103,6 +103,11 @@ TEST(NetmeterLoader, HintsNameThePinDirectory) {
   EXPECT_THAT(result.output,
               HasSubstr("/no-such-directory (run: netmeter-loader load "
                         "--pin-dir /"));
+  // That would be refused.
+  const Result etc = RunLoader("status --pin-dir /etc");
+  EXPECT_EQ(etc.exit_status, 3);
+  EXPECT_THAT(etc.output,
+              StartsWith("not loaded: /etc is no BPF file system and holds "));
 }
 
 }  // namespace

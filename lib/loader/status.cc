@@ -95,6 +95,8 @@ std::string Meaning(const Loss& loss, const std::vector<Table>& tables) {
 }  // namespace
 
 absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
+  absl::Status usable = CheckDirectory(pin_dir);
+  if (!usable.ok()) return usable;
   StatusReport report;
   Json json;
   json["loaded"] = false;
@@ -113,8 +115,13 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
     const std::string load = LoaderCommand("load", pin_dir);
     if (present == 0) {
       report.state = MeterState::kNotLoaded;
-      report.text = absl::StrCat("not loaded: no meter at ", pin_dir,
-                                 " (run: ", load, ")\n");
+      // Where a load would be refused there is no point in it.
+      usable = CheckContents(pin_dir);
+      report.text =
+          absl::IsFailedPrecondition(usable)
+              ? absl::StrCat("not loaded: ", usable.message(), "\n")
+              : absl::StrCat("not loaded: no meter at ", pin_dir, " (run: ",
+                             load, ")\n");
     } else {
       report.state = MeterState::kDamaged;
       report.text = absl::StrCat(

@@ -122,22 +122,21 @@ absl::Status MakeDirectories(const std::string& path, bool* made) {
   for (const std::string& missing : MissingDirectories(path)) {
     if (mkdir(missing.c_str(), 0755) == 0) {
       *made = missing == path;
-    } else if (errno == ENOTDIR) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("pin directory ", path, ": ", DirName(missing),
-                       " is a file, expected a directory"));
     } else if (errno != EEXIST) {  // somebody made it just now
-      return ErrnoStatus(errno, absl::StrCat("make ", missing));
+      const int error = errno;
+      const std::string parent = DirName(missing);
+      struct statfs fs;
+      // Where no BPF file system is mounted, /sys/fs/bpf is of sysfs.
+      const bool sysfs = statfs(parent.c_str(), &fs) == 0 &&
+                         static_cast<unsigned long>(fs.f_type) == SYSFS_MAGIC;
+      return ErrnoStatus(
+          error, absl::StrCat("make ", missing),
+          sysfs ? absl::StrCat("mount -t bpf bpf ", parent,
+                               ", or choose another --pin-dir")
+                : std::string("choose another --pin-dir"));
     }
   }
-  struct stat about;
-  if (stat(path.c_str(), &about) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("make ", path));
-  }
-  return S_ISDIR(about.st_mode)
-             ? absl::OkStatus()
-             : absl::FailedPreconditionError(absl::StrCat(
-                   "pin directory ", path, " is a file, expected a directory"));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -214,14 +213,25 @@ bool IsOwnMount(const std::string& path, const LoaderState& state) {
   return own;
 }
 
-absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
-                              bool* mounted) {
-  *made_directory = *mounted = false;
-  absl::Status status = MakeDirectories(path, made_directory);
-  if (!status.ok()) return status;
+absl::Status CheckDirectory(const std::string& path) {
+  for (std::string at = path; at.size() > 1; at = DirName(at)) {
+    struct stat about;
+    if (stat(at.c_str(), &about) != 0) continue;
+    if (S_ISDIR(about.st_mode)) break;
+    return absl::FailedPreconditionError(
+        absl::StrCat("pin directory ", path, at == path ? "" : ": ",
+                     at == path ? "" : at, " is a file, expected a directory"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckContents(const std::string& path) {
   if (IsBpffs(path)) return absl::OkStatus();
   DIR* dir = opendir(path.c_str());
-  if (dir == nullptr) return ErrnoStatus(errno, absl::StrCat("open ", path));
+  if (dir == nullptr) {
+    return errno == ENOENT ? absl::OkStatus()
+                           : ErrnoStatus(errno, absl::StrCat("open ", path));
+  }
   std::string foreign;
   while (dirent* entry = readdir(dir)) {
     if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
@@ -230,11 +240,21 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
     }
   }
   closedir(dir);
-  if (!foreign.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " is no BPF file system and holds foreign files (", foreign,
-        "): choose another --pin-dir"));
-  }
+  if (foreign.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is no BPF file system and holds foreign files (", foreign,
+      "): choose another --pin-dir"));
+}
+
+absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
+                              bool* mounted) {
+  *made_directory = *mounted = false;
+  absl::Status status = CheckDirectory(path);
+  if (status.ok()) status = MakeDirectories(path, made_directory);
+  if (!status.ok()) return status;
+  if (IsBpffs(path)) return absl::OkStatus();
+  status = CheckContents(path);
+  if (!status.ok()) return status;
   if (mount(kMountSource, path.c_str(), "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC,
             "mode=0750") != 0) {
     int error = errno;

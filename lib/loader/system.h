@@ -48,6 +48,14 @@ bool IsOwnMount(const std::string& path,
                 const LoaderState& state = LoaderState());
 bool IsBpffs(const std::string& path);
 
+// FailedPrecondition where a file is in the way, at the path or above it; what
+// is not there yet is none.
+absl::Status CheckDirectory(const std::string& path);
+
+// FailedPrecondition where the directory is on no BPF file system and not
+// empty: none will be mounted over somebody's files.
+absl::Status CheckContents(const std::string& path);
+
 // Makes the directory, and mounts a BPF file system on it if it is not on one
 // already. *made_directory and *mounted tell what was done, for undoing it.
 absl::Status PrepareDirectory(const std::string& path, bool* made_directory,

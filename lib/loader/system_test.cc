@@ -45,6 +45,24 @@ TEST(RunningProcessesTest, HoldsThisOne) {
   EXPECT_TRUE(found);
 }
 
+TEST(PinDirectoryTest, WhatIsInTheWayIsSaid) {
+  EXPECT_TRUE(CheckDirectory("/no-such-directory/x").ok());
+  EXPECT_TRUE(CheckContents("/no-such-directory/x").ok());
+  EXPECT_TRUE(CheckDirectory("/etc").ok());
+  EXPECT_EQ(CheckDirectory("/etc/passwd/x").message(),
+            "pin directory /etc/passwd/x: /etc/passwd is a file, expected a "
+            "directory");
+  EXPECT_THAT(std::string(CheckContents("/etc").message()),
+              HasSubstr("): choose another --pin-dir"));
+  // As /sys/fs/bpf is where no BPF file system is mounted.
+  bool made, mounted;
+  EXPECT_THAT(std::string(
+                  PrepareDirectory("/sys/fs/no-such/x", &made, &mounted)
+                      .message()),
+              HasSubstr("(mount -t bpf bpf /sys/fs, or choose another "
+                        "--pin-dir)"));
+}
+
 TEST(OpenCgroupTest, RefusesWhatIsNoCgroup) {
   uint64_t id = 0;
   EXPECT_EQ(OpenCgroup("/nonexistent", &id).status().code(),
