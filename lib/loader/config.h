@@ -30,7 +30,7 @@ struct DestinationRule {
 
 struct Config {
   std::string pin_dir = "/run/netmeter";
-  std::string cgroup;  // empty: the root of cgroup v2
+  std::string cgroup;  // empty: that of the loaded meter, else the root
   std::string group = "netmeter";  // may read; empty: root only
 
   // Table sizes. Memory: a series is 64 bytes a CPU and about 200 more, a

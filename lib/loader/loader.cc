@@ -552,6 +552,7 @@ class Loading {
   absl::Status RenameGrown();
   absl::Status RetireOldInfo();
   absl::Status CheckCgroup();
+  absl::Status TakeCgroup(const std::string& path);
   absl::StatusOr<UniqueFd> OpenPin(absl::string_view pin);
   bool HasPin(absl::string_view pin);
   absl::Status PinMap(const MapEntry& entry);
@@ -1264,6 +1265,12 @@ absl::Status Loading::AttachOne(const LinkEntry& entry) {
               "without the multi flag (see: bpftool cgroup tree), or "
               "CAP_NET_ADMIN is missing");
   }
+  // One that the meter had, as info says.
+  if (upgrade_ && !moved_ && !(pinned.ok() && IsTracing(entry.program)) &&
+      (entry.feature == 0 || (existing_.features & entry.feature) != 0)) {
+    result_.notes.push_back(
+        absl::StrCat(entry.pin, " was missing: attached anew"));
+  }
   links_.push_back(link);
   // A tracing link cannot be replaced: the new one is pinned beside the old
   // and renamed over it, which detaches the old one. For a moment both run.
@@ -1546,23 +1553,25 @@ absl::Status Loading::CheckCgroup() {
       result_.cgroup, " (unload first, or choose another --pin-dir)"));
 }
 
+absl::Status Loading::TakeCgroup(const std::string& path) {
+  result_.cgroup = path;
+  absl::StatusOr<UniqueFd> cgroup = OpenCgroup(path, &cgroup_id_);
+  if (!cgroup.ok()) return cgroup.status();
+  cgroup_ = std::move(*cgroup);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LoadResult> Loading::Run() {
   absl::Status status = CheckConfig(config_);
   if (!status.ok()) return status;
   status = CheckPrivileges();
   if (!status.ok()) return status;
 
-  // What stands in /proc/PID/cgroup is compared with it.
-  result_.cgroup =
-      config_.cgroup.empty() ? "" : CanonicalPath(config_.cgroup);
-  if (result_.cgroup.empty()) {
-    absl::StatusOr<std::string> root = FindCgroupRoot();
-    if (!root.ok()) return root.status();
-    result_.cgroup = *root;
+  if (!config_.cgroup.empty()) {
+    // What stands in /proc/PID/cgroup is compared with it.
+    status = TakeCgroup(CanonicalPath(config_.cgroup));
+    if (!status.ok()) return status;
   }
-  absl::StatusOr<UniqueFd> cgroup = OpenCgroup(result_.cgroup, &cgroup_id_);
-  if (!cgroup.ok()) return cgroup.status();
-  cgroup_ = std::move(*cgroup);
   const int cpus = libbpf_num_possible_cpus();
   if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
   num_cpus_ = static_cast<uint32_t>(cpus);
@@ -1598,6 +1607,13 @@ absl::StatusOr<LoadResult> Loading::Run() {
        config_.pin_dir);
   status = FindExisting();
   if (!status.ok()) return status;
+  if (config_.cgroup.empty()) {
+    absl::StatusOr<std::string> counted =
+        upgrade_ ? NameIn(existing_.cgroup) : FindCgroupRoot();
+    if (!counted.ok()) return counted.status();
+    status = TakeCgroup(*counted);
+    if (!status.ok()) return status;
+  }
   if (upgrade_) {
     status = RetireOldInfo();
     if (!status.ok()) return status;

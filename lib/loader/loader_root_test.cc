@@ -406,7 +406,11 @@ TEST_F(LoaderRootTest, ALinkThatWasRemovedIsAttachedAgain) {
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->state, MeterState::kDamaged);
   EXPECT_THAT(status->text, HasSubstr("link_egress"));
-  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kUpgraded);
+  EXPECT_THAT(result->notes, ::testing::Contains(
+                                 "link_egress was missing: attached anew"));
   SendFromCgroup(7);
   EXPECT_EQ(PayloadSent(), 7u);
 }
@@ -936,6 +940,23 @@ TEST_F(LoaderRootTest, AnotherCgroupAtTheSamePinsIsRefused) {
   EXPECT_THAT(LoadError(), HasSubstr("choose another --pin-dir"));
   rmdir(other.c_str());
   config_.cgroup = cgroup_;
+}
+
+// The command that `status` prints names no cgroup, and was refused.
+TEST_F(LoaderRootTest, WithoutACgroupTheLoadedMeterKeepsItsOwn) {
+  MustLoad();
+  Config config = config_;
+  config.cgroup.clear();
+  absl::StatusOr<LoadResult> result = Load(config);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kUnchanged);
+  EXPECT_EQ(result->cgroup, cgroup_);
+  config.max_series++;
+  result = Load(config);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kUpgraded);
+  SendFromCgroup(12);
+  EXPECT_EQ(PayloadSent(), 12u);
 }
 
 TEST_F(LoaderRootTest, TwoMetersAreIndependent) {

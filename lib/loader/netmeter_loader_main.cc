@@ -55,7 +55,8 @@ constexpr char kEpilog[] =
     "\n";
 
 constexpr char kLoadEpilog[] =
-    "Every load sets the whole configuration anew: repeat the options.\n"
+    "Every load sets the whole configuration anew, but for the cgroup: repeat the\n"
+    "options.\n"
     "\n"
     "Configuration (YAML, all keys optional, defaults shown):\n"
     "  pin_dir: /run/netmeter    cgroup: the root of cgroup v2\n"
@@ -237,7 +238,8 @@ int Main(int argc, char** argv) {
   add_pin_dir(load);
   CLI::Option* cgroup_option = load->add_option(
       "--cgroup", cgroup,
-      "Count this cgroup v2 directory and all below (default: the root)");
+      "Count this cgroup v2 directory and all below (default: that of\n"
+      "the meter that is loaded, else the root)");
   cgroup_option->type_name("DIR");
   load->add_option("--config", config_file, "YAML file, see below")
       ->type_name("FILE");
