@@ -76,12 +76,13 @@ class Meter {
   // Names this process: sockets that it opens from now on, and those of the
   // processes it forks, are counted under `service`. Ends at exec. Sockets
   // that are open already keep their name, but for those that socket activation
-  // handed to this process (LISTEN_PID and LISTEN_FDS, sd_listen_fds(3)): they
-  // are counted under `service` from now on, and what they accept. Three system
-  // calls (socket, setsockopt, close; see setsockopt(2)) and one for each such
-  // socket; no privilege needed. A second call renames. While netmeter-loader
-  // grows the tables, names that are new are refused, usually for some 30 ms:
-  // this waits for it, up to 1 second.
+  // handed to this process (LISTEN_PID and LISTEN_FDS, which sd_listen_fds(1)
+  // removes: call it later): they, and what they accept, are counted under
+  // the first name that the process registers, until SetSocketService(). Three
+  // system calls (socket, setsockopt, close; see setsockopt(2)), and three for
+  // each such socket; no privilege needed. A second call renames. While
+  // netmeter-loader grows the tables, names that are new are refused, usually
+  // for some 30 ms: this waits for it, up to 1 second.
   //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
   //   NotFound          no meter is loaded for this process's cgroup
   //   PermissionDenied  the meter refused: its tables are full
@@ -121,7 +122,8 @@ absl::Status TagSocket(int fd, absl::string_view destination);
 
 // Counts one socket under another service than its process: for several
 // services in one process. Takes effect with the socket's next packet, and for
-// the sockets that accept(2) returns from it. Costs and errors as TagSocket().
+// the sockets that accept(2) returns from it. Errors as TagSocket(), and
+// cost, but for one call more in a process that socket activation started.
 absl::Status SetSocketService(int fd, absl::string_view service);
 
 }  // namespace netmeter

@@ -6,6 +6,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
@@ -23,6 +31,62 @@ absl::Status Control(int fd, int option, absl::string_view name,
     return absl::OkStatus();
   }
   return ControlError(errno, what);
+}
+
+// What socket activation handed to this process, once somebody has claimed it.
+// The descriptors may be closed and used again: the cookies are the sockets.
+struct Activated {
+  Activated(int descriptor, uint64_t its_cookie)
+      : fd(descriptor), cookie(its_cookie) {}
+
+  int fd;
+  uint64_t cookie;
+  bool claimed = false;
+  uint64_t meter = 0;  // that it was claimed in
+  bool given = false;  // to a service, by the application
+};
+struct Claims {
+  std::string service;
+  std::vector<Activated> sockets;
+};
+std::mutex g_claims_mutex;
+Claims* g_claims = nullptr;       // never freed: threads may outlive main()
+std::atomic<pid_t> g_claimer{0};  // whose they are; 0: nobody's yet
+
+constexpr int kFirstActivated = 3;  // SD_LISTEN_FDS_START
+// A count that lies costs no more than so many system calls.
+constexpr int kMostActivated = 4096;
+
+// How many there are to look at, as sd_listen_fds(3).
+int ActivatedDescriptors() {
+  const char* const pid = getenv("LISTEN_PID");
+  const char* const fds = getenv("LISTEN_FDS");
+  int owner, count;
+  if (pid == nullptr || !absl::SimpleAtoi(pid, &owner) || owner != getpid() ||
+      fds == nullptr || !absl::SimpleAtoi(fds, &count)) {
+    return 0;
+  }
+  return std::min(std::max(count, 0), kMostActivated);
+}
+
+// 0 for what is no socket; no socket has it.
+uint64_t Cookie(int fd) {
+  uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie
+                                                                    : 0;
+}
+
+// From now on it is the application's to say whose the socket is.
+void LeaveClaim(int fd) {
+  // In a child, too, which must not take a lock that its parent had.
+  if (g_claimer.load(std::memory_order_acquire) != getpid()) return;
+  const std::lock_guard<std::mutex> lock(g_claims_mutex);
+  if (g_claims->sockets.empty()) return;
+  const uint64_t cookie = Cookie(fd);
+  for (Activated& socket : g_claims->sockets) {
+    if (socket.cookie == cookie) socket.given = true;
+  }
 }
 
 }  // namespace
@@ -75,21 +139,35 @@ absl::Status RegisterProcess(absl::string_view service) {
   return ErrnoStatus(error, "register the service: socket");
 }
 
-void ClaimActivatedSockets(absl::string_view service) {
-  constexpr int kFirst = 3;  // SD_LISTEN_FDS_START
-  const char* const pid = getenv("LISTEN_PID");
-  const char* const fds = getenv("LISTEN_FDS");
-  int owner, count;
-  if (pid == nullptr || !absl::SimpleAtoi(pid, &owner) || owner != getpid() ||
-      fds == nullptr || !absl::SimpleAtoi(fds, &count)) {
+void ClaimActivatedSockets(absl::string_view service, uint64_t meter) {
+  // A child has its parent's environment and memory, and none of its rights.
+  if (g_claimer.load(std::memory_order_acquire) != getpid() &&
+      ActivatedDescriptors() == 0) {
     return;
   }
-  // A count that lies ends at the first descriptor that is not open.
-  for (int fd = kFirst; fd - kFirst < count; ++fd) {
-    if (setsockopt(fd, NM_SOL, NM_SERVICE, service.data(),
-                   static_cast<socklen_t>(service.size())) != 0 &&
-        errno == EBADF) {
-      return;
+  const std::lock_guard<std::mutex> lock(g_claims_mutex);
+  if (g_claims == nullptr) g_claims = new Claims;
+  if (g_claimer.load(std::memory_order_relaxed) != getpid()) {
+    Claims found;
+    found.service = std::string(service);
+    const int end = kFirstActivated + ActivatedDescriptors();
+    for (int fd = kFirstActivated; fd < end; ++fd) {
+      const uint64_t cookie = Cookie(fd);
+      // One that is closed, or no socket, does not end it.
+      if (cookie != 0) found.sockets.emplace_back(fd, cookie);
+    }
+    std::swap(*g_claims, found);
+    g_claimer.store(getpid(), std::memory_order_release);
+  }
+  for (Activated& socket : g_claims->sockets) {
+    if (socket.given || (socket.claimed && socket.meter == meter) ||
+        Cookie(socket.fd) != socket.cookie) {
+      continue;
+    }
+    if (setsockopt(socket.fd, NM_SOL, NM_SERVICE, g_claims->service.data(),
+                   static_cast<socklen_t>(g_claims->service.size())) == 0) {
+      socket.claimed = true;
+      socket.meter = meter;
     }
   }
 }
@@ -103,7 +181,10 @@ absl::Status TagDescriptor(int fd, absl::string_view destination) {
 absl::Status NameServiceOfDescriptor(int fd, absl::string_view service) {
   const absl::Status valid = CheckName("service name", service);
   if (!valid.ok()) return valid;
-  return Control(fd, NM_SERVICE, service, "name the socket's service");
+  const absl::Status status =
+      Control(fd, NM_SERVICE, service, "name the socket's service");
+  if (status.ok()) LeaveClaim(fd);
+  return status;
 }
 
 }  // namespace internal

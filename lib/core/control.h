@@ -8,6 +8,8 @@
 #ifndef NETMETER_LIB_CORE_CONTROL_H_
 #define NETMETER_LIB_CORE_CONTROL_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -23,7 +25,12 @@ absl::Status RegisterProcess(absl::string_view service);
 
 // NM_SERVICE on the sockets that socket activation handed to this process, as
 // sd_listen_fds(3) finds them; what is no socket of the network is passed over.
-void ClaimActivatedSockets(absl::string_view service);
+// The first call that finds LISTEN_FDS looks for them, and its service gets
+// them. A later one does nothing, but in another meter: there they become the
+// same service's again, those that are still open and that
+// NameServiceOfDescriptor() was not called for. `meter` tells meters apart: the
+// created_ns of one, 0 where it is not known.
+void ClaimActivatedSockets(absl::string_view service, uint64_t meter);
 
 // NM_TAG on fd; errors as netmeter::TagSocket().
 absl::Status TagDescriptor(int fd, absl::string_view destination);

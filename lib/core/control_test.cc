@@ -54,10 +54,10 @@ TEST(ClaimActivatedSockets, TouchesNothingWithoutAMeter) {
   const std::string own = std::to_string(getpid());
   for (const char* pid : {"1", "x", own.c_str()}) {
     setenv("LISTEN_PID", pid, 1);
-    ClaimActivatedSockets("x");
+    ClaimActivatedSockets("x", 1);
   }
   unsetenv("LISTEN_FDS");
-  ClaimActivatedSockets("x");
+  ClaimActivatedSockets("x", 2);
   unsetenv("LISTEN_PID");
 }
 

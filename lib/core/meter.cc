@@ -119,8 +119,8 @@ class Meter::Impl {
             Clock::now() >= deadline) {
           if (!status.ok() && !options_.wait_for_loader) return status;
           service_ = std::string(service);
-          registered_ = status.ok();
-          if (registered_) internal::ClaimActivatedSockets(service_);
+          registered_ = false;
+          if (status.ok()) Registered();
           next_registration_ = Clock::now() + kRetryInterval;
           return absl::OkStatus();
         }
@@ -223,8 +223,13 @@ class Meter::Impl {
     if (service_.empty() || registered_) return;
     if (Clock::now() < next_registration_) return;
     next_registration_ = Clock::now() + kRetryInterval;
-    registered_ = internal::RegisterProcess(service_).ok();
-    if (registered_) internal::ClaimActivatedSockets(service_);
+    if (internal::RegisterProcess(service_).ok()) Registered();
+  }
+
+  void Registered() {
+    internal::ClaimActivatedSockets(
+        service_, source_ == nullptr ? 0 : source_->maps->created_ns());
+    registered_ = true;
   }
 
   MeterOptions options_;

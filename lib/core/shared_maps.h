@@ -82,6 +82,11 @@ class SharedMaps {
     return __atomic_load_n(&view_.info->retired, __ATOMIC_ACQUIRE) != 0;
   }
 
+  // Of another value after an unload and a load, and after nothing else.
+  uint64_t created_ns() const {
+    return __atomic_load_n(&view_.info->created_ns, __ATOMIC_RELAXED);
+  }
+
  private:
   SharedMaps() = default;
   absl::Status Map(SharedMap map, int fd, size_t entries,

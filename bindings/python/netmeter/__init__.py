@@ -365,13 +365,15 @@ class Meter:
         """Names this process.
 
         Sockets that it opens from now on, and those of the processes it forks,
-        are counted under ``service``; sockets that are open keep their name.
-        Ends at exec. A second call renames. The name is that of the process,
-        not of this Meter: closing it changes nothing.
+        are counted under ``service``; sockets that are open keep their name,
+        but for those of socket activation (LISTEN_PID and LISTEN_FDS in the
+        environment): they get the first name that the process registers, until
+        set_socket_service(). Ends at exec. A second call renames. The name is
+        that of the process, not of this Meter: closing it changes nothing.
 
-        Three system calls; no privilege needed. While netmeter-loader grows the
-        tables, names that are new are refused, usually for some 30 ms: this
-        waits for it, up to 1 second.
+        Three system calls, and three for each such socket; no privilege needed.
+        While netmeter-loader grows the tables, names that are new are refused,
+        usually for some 30 ms: this waits for it, up to 1 second.
 
         Raises, with wait_for_loader only the first one: the name is then kept
         and registered when the meter appears.
@@ -507,8 +509,9 @@ def set_socket_service(socket: Union[int, _HasFileno], name: str) -> None:
 
     Takes effect with the socket's next packet, so call it before connect(); on
     a listening socket, also for the sockets that accept() returns from it.
-    Meter.read_service(name) reads what was counted. One system call; needs no
-    Meter and no privilege. Raises as tag_socket().
+    Meter.read_service(name) reads what was counted. One system call, two in
+    a process that socket activation started; needs no Meter and no privilege.
+    Raises as tag_socket().
     """
     _netmeter.set_socket_service(
         _descriptor_of("name the socket's service", socket), _to_bytes(name)
