@@ -1226,7 +1226,7 @@ TEST_F(LoaderRootTest, ServeFdsReachesTheGroupWithoutBpf) {
   SendFromCgroup(42);
   ServeOptions serve;
   serve.pin_dir = config_.pin_dir;
-  serve.group = kGroup;
+  // Without a group that of the pins, which was netmeter whatever they said.
   const std::string socket_path = config_.pin_dir + ".sock";
   const pid_t server = fork();
   if (server == 0) {
@@ -1424,6 +1424,10 @@ TEST_F(LoaderRootTest, AMissingGroupLeavesRootAlone) {
   EXPECT_EQ(about.st_mode & 0777, 0700u);
   ASSERT_EQ(stat(Pin("counters").c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0600u);
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  EXPECT_THAT(std::string(ServeDescriptors(serve).message()),
+              HasSubstr("no group may read the meter at "));
 }
 
 TEST_F(LoaderRootTest, SetsockoptOfOthersIsUntouched) {

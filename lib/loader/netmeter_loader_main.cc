@@ -254,7 +254,8 @@ int Main(int argc, char** argv) {
                        "(default /var/opt/magma/configs)");
   overrides_option->type_name("DIR");
   CLI::Option* group_option = load->add_option(
-      "--group", group, "Group that may read (default netmeter; '': none)");
+      "--group", group,
+      "Group that may read, name or id (default netmeter; '': none)");
   group_option->type_name("GROUP");
   CLI::Option* series_option = load->add_option(
       "--max-series", max_series, "Slots for series (default 4096)");
@@ -301,10 +302,12 @@ int Main(int argc, char** argv) {
                    "Unix socket to listen on (default the pin directory's name "
                    "with .sock; unused when socket-activated)")
       ->type_name("FILE");
-  serve_fds
-      ->add_option("--group", serve.group,
-                   "Group that may connect (default netmeter)")
-      ->type_name("GROUP");
+  CLI::Option* serve_group =
+      serve_fds->add_option(
+          "--group", serve.group,
+          "Group that may connect (default: that of the meter's pins, or\n"
+          "netmeter if none is loaded)");
+  serve_group->type_name("GROUP");
   serve_fds
       ->add_option("--idle-seconds", serve.idle_seconds,
                    "Exit after so long without a client (default: never)")
@@ -337,7 +340,7 @@ int Main(int argc, char** argv) {
       }
     }
   }
-  if (serve.group.empty()) {
+  if (!serve_group->empty() && serve.group.empty()) {
     return WrongUsage("--group: expected the name of a group, not ''");
   }
   if (!overrides_option->empty() && magma_option->empty()) {

@@ -22,6 +22,7 @@
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/config.h"
 #include "lib/loader/system.h"
 
 namespace netmeter {
@@ -116,8 +117,23 @@ absl::Status CheckListener(int fd) {
   return absl::OkStatus();
 }
 
+// Whom the socket is for. By default no more than the pins' mode says.
+absl::StatusOr<gid_t> GroupOf(const ServeOptions& options) {
+  if (!options.group.empty()) return FindGroup(options.group);
+  const std::string info = absl::StrCat(options.pin_dir, "/info");
+  struct stat about;
+  if (stat(info.c_str(), &about) != 0) return FindGroup(Config().group);
+  if ((about.st_mode & S_IRGRP) == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no group may read the meter at ", options.pin_dir,
+        ": load it for one (see: ", LoaderCommand("status", options.pin_dir),
+        "), or choose a --group here"));
+  }
+  return about.st_gid;
+}
+
 absl::StatusOr<UniqueFd> Listen(const std::string& path,
-                                const std::string& group) {
+                                const ServeOptions& options) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -129,7 +145,7 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
   if (geteuid() != 0) {
     return absl::PermissionDeniedError("serve-fds: run as root");
   }
-  absl::StatusOr<gid_t> gid = FindGroup(group);
+  absl::StatusOr<gid_t> gid = GroupOf(options);
   if (!gid.ok()) return gid.status();
   // Of two that start at once, one is between bind() and listen(): it would
   // look like what a killed one left.
@@ -187,7 +203,7 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
   } else {
     own_path = options.socket.empty() ? absl::StrCat(options.pin_dir, ".sock")
                                       : options.socket;
-    absl::StatusOr<UniqueFd> made = Listen(own_path, options.group);
+    absl::StatusOr<UniqueFd> made = Listen(own_path, options);
     if (!made.ok()) return made.status();
     listener = std::move(*made);
   }

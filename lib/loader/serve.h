@@ -16,7 +16,7 @@ namespace internal {
 struct ServeOptions {
   std::string pin_dir = "/run/netmeter";
   std::string socket;  // empty: <pin_dir>.sock; unused with LISTEN_FDS
-  std::string group = "netmeter";
+  std::string group;   // empty: that of the loaded meter's pins, else netmeter
   int idle_seconds = 0;  // exit after so long without a client; 0: never
 };
 

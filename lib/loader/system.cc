@@ -28,6 +28,7 @@
 #include <iterator>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -399,6 +400,14 @@ absl::StatusOr<gid_t> FindGroup(const std::string& name) {
     buffer.resize(buffer.size() * 2);
   }
   if (found != nullptr) return found->gr_gid;
+  if (!name.empty() &&
+      std::all_of(name.begin(), name.end(), absl::ascii_isdigit)) {
+    gid_t id;
+    if (absl::SimpleAtoi(name, &id) && id != static_cast<gid_t>(-1)) return id;
+    return absl::NotFoundError(absl::StrCat("no group ", name,
+                                            " (ids are below ", UINT32_MAX,
+                                            ")"));
+  }
   return absl::NotFoundError(
       absl::StrCat("no group ", name, " (groupadd --system ", name, ")"));
 }

@@ -78,7 +78,8 @@ std::string LockFile(const std::string& path);
 // Removes what of these directories is empty; the last first.
 void RemoveDirectories(const std::vector<std::string>& made);
 
-// gid of a group. NotFound.
+// gid of a group by its name, or by its id in decimal, which need not have a
+// name here: a container's. NotFound.
 absl::StatusOr<gid_t> FindGroup(const std::string& name);
 
 // kernel.unprivileged_bpf_disabled; 2 where the file cannot be read.

@@ -77,6 +77,10 @@ TEST(FindGroupTest, SaysHowToMakeIt) {
   EXPECT_TRUE(FindGroup("root").ok());
   EXPECT_THAT(std::string(FindGroup("no-such-group").status().message()),
               HasSubstr("groupadd"));
+  // "groupadd 1000" was the advice.
+  EXPECT_EQ(*FindGroup("12345"), 12345u);
+  EXPECT_EQ(FindGroup("4294967295").status().message(),
+            "no group 4294967295 (ids are below 4294967295)");
 }
 
 }  // namespace
