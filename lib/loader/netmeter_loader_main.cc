@@ -11,6 +11,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "bpf/internal.h"
 #include "lib/core/command_line.h"
 #include "lib/core/path.h"
 #include "lib/core/text.h"
@@ -132,6 +135,21 @@ class SignalsBlocked {
  private:
   sigset_t before_;
 };
+
+// Of an option: the parser's own words name no range.
+CLI::Validator Number(uint32_t lowest, uint32_t highest) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        uint32_t value = 0;
+        if (absl::SimpleAtoi(text, &value) && value >= lowest &&
+            value <= highest) {
+          return std::string();
+        }
+        return absl::StrCat("expected a number from ", lowest, " to ", highest,
+                            ", not '", text.substr(0, 64), "'");
+      },
+      "");
+}
 
 int RunLoad(const Config& config, bool quiet) {
   SignalsBlocked blocked;
@@ -259,18 +277,25 @@ int Main(int argc, char** argv) {
   group_option->type_name("GROUP");
   CLI::Option* series_option = load->add_option(
       "--max-series", max_series, "Slots for series (default 4096)");
-  series_option->type_name("N");
+  series_option->check(Number(NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT))
+      ->type_name("N");
   CLI::Option* names_option = load->add_option(
       "--max-names", max_names, "Slots for names (default 4096)");
-  names_option->type_name("N");
-  load->add_flag("-q,--quiet", quiet, "Print errors only");
-  load->add_flag("-v,--verbose", verbose, "Print each step and libbpf's messages on stderr");
+  names_option->check(Number(NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT))
+      ->type_name("N");
+  CLI::Option* load_quiet =
+      load->add_flag("-q,--quiet", quiet, "Print errors only");
+  load->add_flag("-v,--verbose", verbose,
+                 "Print each step and libbpf's messages on stderr")
+      ->excludes(load_quiet);
 
   CLI::App* unload = app.add_subcommand(
       "unload", "Detach, unpin, unmount: counters are gone");
   add_pin_dir(unload);
-  unload->add_flag("-q,--quiet", quiet, "Print errors only");
-  unload->add_flag("-v,--verbose", verbose, "Print each step on stderr");
+  CLI::Option* unload_quiet =
+      unload->add_flag("-q,--quiet", quiet, "Print errors only");
+  unload->add_flag("-v,--verbose", verbose, "Print each step on stderr")
+      ->excludes(unload_quiet);
 
   CLI::App* status = app.add_subcommand(
       "status", "What is loaded, which parts are active, what was lost");
@@ -285,7 +310,7 @@ int Main(int argc, char** argv) {
   cost->add_option("--seconds", cost_seconds,
                    "Measure for so long (default 5): meanwhile every BPF\n"
                    "program of the host runs some 20 ns longer")
-      ->check(CLI::Range(1, 3600).description(""))
+      ->check(Number(1, 3600))
       ->type_name("N");
   CLI::Option* cost_json = cost->add_flag("--json", json, "One JSON object");
   cost->add_flag("--prometheus", prometheus,
@@ -311,7 +336,7 @@ int Main(int argc, char** argv) {
   serve_fds
       ->add_option("--idle-seconds", serve.idle_seconds,
                    "Exit after so long without a client (default: never)")
-      ->check(CLI::Range(0, 86400).description(""))
+      ->check(Number(0, 86400))
       ->type_name("N");
 
   app.footer(std::string(kEpilog) + kExitStatus);
