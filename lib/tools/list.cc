@@ -67,7 +67,8 @@ std::string HumanBytes(uint64_t bytes) {
   return absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
-std::string FormatTable(const std::vector<Sample>& samples) {
+std::string FormatTable(const std::vector<Sample>& samples,
+                        const std::string& status_command) {
   std::vector<Row> rows = {{"KIND", "NAME", "DESTINATION", "TRANSPORT", "PATH",
                             "TX", "RX", "TX PKTS", "RX PKTS", "TX PAYLOAD",
                             "RX PAYLOAD", "RETRANSMIT"}};
@@ -88,7 +89,10 @@ std::string FormatTable(const std::vector<Sample>& samples) {
     table += '\n';
   }
   if (samples.empty()) {
-    table += "(nothing counted yet: the meter is loaded, but saw no packet)\n";
+    absl::StrAppend(&table,
+                    "(nothing counted yet: the meter is loaded, but saw no "
+                    "packet; if there is traffic: ",
+                    ToTerminal(status_command), ")\n");
   }
   return table;
 }

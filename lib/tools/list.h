@@ -22,8 +22,10 @@ void SortByTraffic(std::vector<Sample>* samples);
 std::string HumanBytes(uint64_t bytes);
 
 // An aligned table with a header; names cannot harm the terminal. Without
-// samples, the header and a line that says so.
-std::string FormatTable(const std::vector<Sample>& samples);
+// samples, the header and a line that says so, and names the command that says
+// why.
+std::string FormatTable(const std::vector<Sample>& samples,
+                        const std::string& status_command);
 
 // One array of objects; names are valid UTF-8, numbers are exact.
 std::string FormatJson(const std::vector<Sample>& samples);

@@ -54,7 +54,8 @@ TEST(SortByTraffic, PutsMostTrafficFirstAndThenGoesByName) {
 
 TEST(FormatTable, IsAligned) {
   EXPECT_EQ(
-      FormatTable({MakeSample("caf\xc3\xa9", 2048, 1), MakeSample("a", 3, 4)}),
+      FormatTable({MakeSample("caf\xc3\xa9", 2048, 1), MakeSample("a", 3, 4)},
+                  ""),
       "KIND     NAME  DESTINATION  TRANSPORT  PATH         TX   RX  TX PKTS"
       "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
       "service  caf\xc3\xa9  -            tcp        direct  2.0 KiB  1 B"
@@ -64,13 +65,16 @@ TEST(FormatTable, IsAligned) {
 }
 
 TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
-  EXPECT_THAT(FormatTable({}), HasSubstr("KIND"));
-  EXPECT_THAT(FormatTable({}), HasSubstr("nothing counted yet"));
+  const std::string table = FormatTable({}, "netmeter-loader status");
+  EXPECT_THAT(table, HasSubstr("KIND"));
+  EXPECT_THAT(table, HasSubstr("(nothing counted yet: the meter is loaded, but "
+                               "saw no packet; if there is traffic: "
+                               "netmeter-loader status)\n"));
 }
 
 TEST(FormatTable, LetsNoNameReachTheTerminal) {
   const std::string table =
-      FormatTable({MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)});
+      FormatTable({MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)}, "");
   EXPECT_THAT(table, HasSubstr("\\x1b[2J\\x0a\\x9b\\xe2\\x80\\xae"));
   EXPECT_THAT(table, Not(HasSubstr("\x1b")));
 }

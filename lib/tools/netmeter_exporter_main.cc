@@ -285,6 +285,13 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "netmeter-exporter: %s (see --help)\n", error.what());
     return kUsage;
   }
+  // An unset variable in quotes must not mean the default.
+  if (flags.pin_dir.empty()) {
+    std::fprintf(stderr,
+                 "netmeter-exporter: --pin-dir: expected a path, not '' (see "
+                 "--help)\n");
+    return kUsage;
+  }
   return Run(flags);
 }
 

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/command_line.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
@@ -111,7 +112,9 @@ int List(const std::string& pin_dir, bool json) {
   }
   netmeter::internal::SortByTraffic(&*samples);
   return Print(json ? netmeter::internal::FormatJson(*samples)
-                    : netmeter::internal::FormatTable(*samples));
+                    : netmeter::internal::FormatTable(
+                          *samples, netmeter::internal::LoaderCommand(
+                                        "status", pin_dir)));
 }
 
 }  // namespace
@@ -150,6 +153,11 @@ int main(int argc, char** argv) {
     std::ostringstream ignored;
     if (app.exit(error, out, ignored) == 0) return Print(out.str());
     return Fail(absl::StrCat(error.what(), " (see: netmeter --help)"),
+                kExitUsage);
+  }
+  // An unset variable in quotes must not mean the default.
+  if (pin_dir.empty()) {
+    return Fail("--pin-dir: expected a path, not '' (see: netmeter --help)",
                 kExitUsage);
   }
   return List(pin_dir, json);

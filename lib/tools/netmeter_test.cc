@@ -53,7 +53,8 @@ TEST(Netmeter, VersionIsOneLine) {
 
 TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
   for (const char* arguments :
-       {"", "nonsense", "list --nonsense", "list extra", "list --pin-dir"}) {
+       {"", "nonsense", "list --nonsense", "list extra", "list --pin-dir",
+        "list --pin-dir ''"}) {
     const Result result =
         RunNetmeter(std::string(arguments) + " 2>&1 >/dev/null");
     EXPECT_EQ(result.exit_status, 2) << arguments;
@@ -63,10 +64,20 @@ TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
   }
 }
 
+// It was "MeterOptions.pin_dir is empty".
+TEST(Netmeter, AnEmptyPinDirectoryIsNamedAsItsOption) {
+  EXPECT_EQ(RunNetmeter("list --pin-dir '' 2>&1").output,
+            "netmeter: --pin-dir: expected a path, not '' (see: netmeter "
+            "--help)\n");
+}
+
 // "nonsense" was told "A subcommand is required".
 TEST(Netmeter, MisspeltAndMisplacedCommandsAreExplained) {
   EXPECT_EQ(RunNetmeter("lst 2>&1").output,
             "netmeter: unknown command 'lst' (did you mean list?) (see: "
+            "netmeter --help)\n");
+  EXPECT_EQ(RunNetmeter("foo 2>&1").output,
+            "netmeter: unknown command 'foo'; expected a command: list (see: "
             "netmeter --help)\n");
   EXPECT_EQ(RunNetmeter("--json list 2>&1").output,
             "netmeter: the command comes first: netmeter list --json (see: "
