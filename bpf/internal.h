@@ -15,10 +15,10 @@
 /* Destinations that one service may add to the names by what it sends. */
 #define NM_MAX_WIRE_NAMES 256
 
-/* The part of the names that a user other than root may add, and how many
- * he may whatever the part. */
-#define NM_USER_NAMES_PART 8
-#define NM_USER_NAMES_LEAST 16
+/* The part of the names, and of the series, that a user other than root may
+ * add, and that all of them together leave to root; at least so many. */
+#define NM_USER_PART 8
+#define NM_USER_LEAST 16
 /* Users are told apart by the low bits of the uid: a power of two. */
 #define NM_USER_BUCKETS 1024
 
@@ -36,7 +36,9 @@ enum nm_task_access {
 struct nm_config {
   nm_u32 num_cpus;
   nm_u32 max_series;
-  nm_u32 max_user_names; /* that one user may add; root: all */
+  nm_u32 max_names;
+  nm_u32 max_user_names;  /* that one user may add; root: all */
+  nm_u32 max_user_series;
   nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
   nm_u32 rules_count;
   nm_u32 task_access;   /* enum nm_task_access */
@@ -150,27 +152,46 @@ NM_STATIC_ASSERT(sizeof(struct nm_held) == 7 * 8);
 #define NM_OWNER_CONNECTED 4 /* a TCP connection that this host opened */
 #define NM_OWNER_NAMED 8     /* its destination is as known as it will be */
 #define NM_OWNER_ESTABLISHED 16 /* a TCP connection whose handshake is done */
-#define NM_OWNER_COUNTED 32  /* ... and that is counted as such */
+
+/* Whose a socket is: written and read as one word, so that no packet sees half
+ * of a change. */
+union nm_whose {
+  struct {
+    nm_u16 service;
+    nm_u8 kind;
+    nm_u8 flags; /* NM_FLAG_* of the series */
+  };
+  nm_u32 word;
+};
+NM_STATIC_ASSERT(sizeof(union nm_whose) == 2 + 2 * 1);
 
 /* Value of `owners`, the socket storage: whose socket it is. */
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */
-  nm_u16 service;
-  nm_u16 tag; /* destination by NM_TAG; 0: none */
-  nm_u8 kind;
-  nm_u8 series_flags; /* NM_FLAG_* of the process */
-  nm_u8 flags;        /* NM_OWNER_* */
-  nm_u8 held_path;    /* enum nm_path of what is held */
+  union nm_whose whose;
+  nm_u16 tag;       /* destination by NM_TAG; 0: none */
+  nm_u8 flags;      /* NM_OWNER_* */
+  nm_u8 held_path;  /* enum nm_path of what is held */
   nm_u16 held_service; /* ... and its service; 0: nothing was ever held */
-  nm_u16 name; /* destination, as the connection named it; 0: none */
+  nm_u16 name;      /* destination, as the connection named it; 0: none */
+  nm_u16 user;      /* of the creator: 1 + low bits of the uid; 0: root */
+  nm_u16 counted;   /* slot in which the connection is counted; 0: none */
+  nm_u32 pad;
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
   nm_u64 adopted; /* cookie of the socket, if older than the meter */
   struct nm_socket socket; /* in use where the table's entry is not */
   struct nm_held held;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
-                 4 + 2 * 2 + 4 * 1 + 2 * 2 + 2 * 8 +
+                 4 + 4 + 2 + 2 * 1 + 4 * 2 + 4 + 2 * 8 +
                      sizeof(struct nm_socket) + sizeof(struct nm_held));
+
+/* Value of `users`. */
+struct nm_user {
+  nm_u32 names;
+  nm_u32 series;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_user) == 2 * 4);
 
 /* Value of `rules`: first match names the destination. */
 struct nm_rule {

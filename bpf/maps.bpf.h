@@ -158,13 +158,13 @@ struct {
   __type(value, __u32);
 } nm_wire_names SEC(".maps");
 
-/* low bits of a uid -> names that this user's processes added. */
+/* low bits of a uid -> what this user's processes added. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, NM_USER_BUCKETS);
   __type(key, __u32);
-  __type(value, __u32);
-} nm_user_names SEC(".maps");
+  __type(value, struct nm_user);
+} nm_users SEC(".maps");
 
 /* The counters of a meter with other table sizes, while an upgrade takes over
  * from it; else one cell that nobody uses. Read by nm_control. */

@@ -48,24 +48,46 @@ static __noinline __u32 name_id(struct nm_name_key *key) {
   return id;
 }
 
-/* The same for a name that a process gives, itself or what it executes: one
- * user cannot take all names from the others. */
-static __noinline __u32 name_id_for_user(struct nm_name_key *key) {
-  __u32 uid = bpf_get_current_uid_gid(), bucket = uid & (NM_USER_BUCKETS - 1);
-  __u32 *known, *count, id;
+/* The user of the current process as nm_owner.user says it. */
+static __always_inline __u16 current_user(void) {
+  __u32 uid = bpf_get_current_uid_gid();
 
-  if (!key) return 0;
+  return uid ? 1 + (uid & (NM_USER_BUCKETS - 1)) : 0;
+}
+
+static __always_inline struct nm_user *user_of(__u16 user) {
+  __u32 bucket = (user - 1) & (NM_USER_BUCKETS - 1);
+
+  return bpf_map_lookup_elem(&nm_users, &bucket);
+}
+
+/* Whether one more is beyond a user's share, or of what is left for root. */
+static __always_inline bool is_capped(__u32 used_by_user, __u32 share,
+                                      __u64 used, __u32 size) {
+  return used_by_user >= share || used + share >= size;
+}
+
+/* name_id() for what a user makes up, himself or by what he executes or sends:
+ * nobody but root can take all names from the others. */
+static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
+  struct nm_stats *stats = stats_of_meter();
+  struct nm_user *account;
+  __u32 *known, id;
+
+  if (!key || !stats) return 0;
   known = bpf_map_lookup_elem(&nm_name_ids, key);
   if (known) return *known;
-  if (!uid) return name_id(key);
-  count = bpf_map_lookup_elem(&nm_user_names, &bucket);
-  if (!count || *(volatile __u32 *)count >= nm_config.max_user_names) {
+  if (!user) return name_id(key);
+  account = user_of(user);
+  if (!account || is_capped(*(volatile __u32 *)&account->names,
+                            nm_config.max_user_names, stats->names_used,
+                            nm_config.max_names - NM_NAME_FIRST)) {
     COUNT(names_capped, 1);
     return 0;
   }
-  __sync_fetch_and_add(count, 1);
+  __sync_fetch_and_add(&account->names, 1);
   id = name_id(key);
-  if (!id) __sync_fetch_and_add(count, -1);
+  if (!id) __sync_fetch_and_add(&account->names, -1);
   return id;
 }
 
@@ -88,7 +110,7 @@ static __always_inline void name_process(struct nm_process *process) {
   key.kind = process->kind;
   __builtin_memcpy(key.bytes, process->bytes, NM_NAME_BYTES);
   key.length = text_length(key.bytes);
-  id = name_id_for_user(&key);
+  id = name_id_for_user(&key, current_user());
   if (id) process->name = id;
 }
 
@@ -128,12 +150,15 @@ static __always_inline struct nm_tcp *tcp_of_slot(__u32 slot) {
 }
 
 /* The slot of a series, which is made if it is new; writes the head of this
- * CPU's cell. Full: the overflow slot of the same transport and path. */
-static __noinline __u32 slot_of_series(union nm_head *head) {
+ * CPU's cell. Full, or beyond the user's share: the overflow slot of the same
+ * transport and path. */
+static __noinline __u32 slot_of_series(union nm_head *head, __u16 user) {
   struct nm_series_key key = {};
   struct nm_series_value *known, value = {};
   struct nm_name *name;
   struct nm_cell *cell;
+  struct nm_user *account = NULL;
+  struct nm_stats *stats;
   struct nm_tcp *tcp;
   __u32 slot, id;
 
@@ -155,6 +180,17 @@ static __noinline __u32 slot_of_series(union nm_head *head) {
     slot = known->slot;
     goto found;
   }
+  if (user) {
+    stats = stats_of_meter();
+    account = user_of(user);
+    if (!stats || !account ||
+        is_capped(*(volatile __u32 *)&account->series,
+                  nm_config.max_user_series, stats->series_used,
+                  nm_config.max_series - NM_SLOT_FIRST)) {
+      COUNT(series_capped, 1);
+      goto overflow;
+    }
+  }
   if (bpf_map_pop_elem(&nm_free_slots, &slot)) goto full;
   COUNT(slots_taken, 1);
   value.slot = slot;
@@ -174,10 +210,12 @@ static __noinline __u32 slot_of_series(union nm_head *head) {
     goto found;
   }
   COUNT(series_used, 1);
+  if (account) __sync_fetch_and_add(&account->series, 1);
   goto found;
 
 full:
   COUNT(series_full, 1);
+overflow:
   head->service = NM_NAME_OVERFLOW;
   head->destination = NM_NAME_EMPTY;
   head->kind = NM_KIND_OVERFLOW;

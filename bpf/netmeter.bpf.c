@@ -113,8 +113,8 @@ static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
     COUNT(storage_failed, 1);
     return NULL;
   }
-  owner->service = NM_NAME_UNATTRIBUTED;
-  owner->kind = NM_KIND_UNATTRIBUTED;
+  owner->whose.service = NM_NAME_UNATTRIBUTED;
+  owner->whose.kind = NM_KIND_UNATTRIBUTED;
   owner->adopted = cookie;
   COUNT(unowned_sockets, 1);
   return owner;
@@ -214,30 +214,37 @@ static __always_inline void move(__u64 *held, __u64 *from, __u64 *to) {
   __sync_fetch_and_add(held, -amount);
 }
 
-/* The slot of a connection whose packets do not tell any more. */
-static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
-  union nm_head head = {};
+static __always_inline union nm_whose whose_of(struct nm_owner *owner) {
+  union nm_whose whose = {.word = *(volatile __u32 *)&owner->whose.word};
 
-  head.service = owner->service;
-  head.kind = owner->kind;
-  head.flags = owner->series_flags;
-  head.transport = NM_TRANSPORT_TCP;
-  head.path = path;
-  if (owner->kind == NM_KIND_SERVICE)
-    head.destination = owner->tag ? owner->tag : owner->name;
-  return slot_of_series(&head);
+  return whose;
 }
 
-/* Counts a connection as opened or accepted, once. The socket's lock is held. */
+/* The slot of a connection whose packets do not tell any more. */
+static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
+  union nm_whose whose = whose_of(owner);
+  union nm_head head = {};
+
+  head.service = whose.service;
+  head.kind = whose.kind;
+  head.flags = whose.flags;
+  head.transport = NM_TRANSPORT_TCP;
+  head.path = path;
+  if (whose.kind == NM_KIND_SERVICE)
+    head.destination = owner->tag ? owner->tag : owner->name;
+  return slot_of_series(&head, owner->user);
+}
+
+/* Counts a connection as opened or accepted, once: where it is counted, its end
+ * is, too, whatever it is named by then. The socket's lock is held. */
 static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
   struct nm_tcp *tcp;
 
-  if (!owner || (owner->flags & (NM_OWNER_ESTABLISHED | NM_OWNER_COUNTED)) !=
-                    NM_OWNER_ESTABLISHED)
+  if (!owner || !(owner->flags & NM_OWNER_ESTABLISHED) || owner->counted)
     return 0;
   tcp = tcp_of_slot(slot);
   if (!tcp) return 0;
-  owner->flags |= NM_OWNER_COUNTED;
+  owner->counted = slot;
   if (owner->flags & NM_OWNER_CONNECTED)
     __sync_fetch_and_add(&tcp->opened, 1);
   else
@@ -256,11 +263,11 @@ static __noinline int release_held(struct nm_owner *owner) {
   if (!owner || !owner->held_service) return 0;
   held = &owner->held;
   head.service = owner->held_service;
-  head.flags = owner->series_flags;
+  head.flags = owner->whose.flags;
   head.transport = NM_TRANSPORT_TCP;
   head.path = owner->held_path;
   head.kind = NM_KIND_PENDING;
-  from = cell_of_slot(slot_of_series(&head));
+  from = cell_of_slot(slot_of_series(&head, owner->user));
   to = cell_of_slot(slot_of_owner(owner, owner->held_path));
   if (!from || !to) return 0;
   move(&held->tx_bytes, &from->tx_bytes, &to->tx_bytes);
@@ -283,6 +290,7 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
                                        struct nm_packet *packet,
                                        struct nm_socket *socket,
                                        enum nm_direction direction) {
+  union nm_whose whose = {};
   union nm_head head = {};
   bool keep = true;
   __u16 tag = 0;
@@ -293,9 +301,10 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
   head.path = packet->path;
   if (owner) {
     tag = *(volatile __u16 *)&owner->tag;
-    head.service = owner->service;
-    head.kind = owner->kind;
-    head.flags = owner->series_flags;
+    whose = whose_of(owner);
+    head.service = whose.service;
+    head.kind = whose.kind;
+    head.flags = whose.flags;
     if (head.kind == NM_KIND_SERVICE) {
       head.destination = tag;
       if (!tag && nm_config.rules_count) {
@@ -316,7 +325,7 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
       }
       if (!head.destination && socket && socket->naming) {
         if (!owner->held_service) {
-          owner->held_service = owner->service;
+          owner->held_service = whose.service;
           owner->held_path = packet->path;
         }
         head.kind = NM_KIND_PENDING;
@@ -329,13 +338,17 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
     head.service = NM_NAME_UNATTRIBUTED;
     head.kind = NM_KIND_UNATTRIBUTED;
   }
-  slot = slot_of_series(&head);
+  slot = slot_of_series(&head, owner ? owner->user : 0);
+  /* The table may have room for the next packet: it may grow. */
+  if (head.kind == NM_KIND_OVERFLOW && whose.kind != NM_KIND_OVERFLOW)
+    keep = false;
   if (direction == NM_EGRESS && head.kind != NM_KIND_PENDING)
     count_established(owner, slot);
   if (keep && owner && socket) {
     *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word) | slot;
-    /* A tag that came meanwhile found the old slot: once more, then. */
-    if (*(volatile __u16 *)&owner->tag != tag)
+    /* A name that came meanwhile found the old slot: once more, then. */
+    if (*(volatile __u16 *)&owner->tag != tag ||
+        whose_of(owner).word != whose.word)
       *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word);
   }
   return slot;
@@ -461,11 +474,14 @@ __attribute__((noinline)) int nm_read_bytes(struct __sk_buff *skb,
 }
 
 /* The id of a name that a connection gave, if its service may add one. */
-static __noinline __u32 wire_name_id(struct nm_naming *naming, __u32 service) {
+static __noinline __u32 wire_name_id(struct nm_naming *naming,
+                                     struct nm_owner *owner) {
   struct nm_name_key key = {};
+  __u32 service;
   __u32 *count, *known;
 
-  if (!naming) return NM_NAME_EMPTY;
+  if (!naming || !owner) return NM_NAME_EMPTY;
+  service = owner->whose.service;
   key.kind = NM_KIND_WIRE;
   key.encoding = naming->encoding;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
@@ -482,7 +498,7 @@ static __noinline __u32 wire_name_id(struct nm_naming *naming, __u32 service) {
     return NM_NAME_EMPTY;
   }
   __sync_fetch_and_add(count, 1);
-  return name_id(&key);
+  return name_id_for_user(&key, owner->user);
 }
 
 /* Reads on in what a connection sends first, and names it once that is
@@ -512,7 +528,7 @@ static __noinline int read_name_of_connection(struct __sk_buff *skb,
 
 done:
   if (result == NM_NAMING_FOUND && naming)
-    owner->name = wire_name_id(naming, owner->service);
+    owner->name = wire_name_id(naming, owner);
   if (owner->name)
     COUNT(connections_named, 1);
   else
@@ -701,8 +717,9 @@ int nm_sock_create(struct bpf_sock *sk) {
     return PASS;
   }
   owner->tgid = tgid;
-  owner->service = NM_NAME_UNATTRIBUTED;
-  owner->kind = NM_KIND_UNATTRIBUTED;
+  owner->user = current_user();
+  owner->whose.service = NM_NAME_UNATTRIBUTED;
+  owner->whose.kind = NM_KIND_UNATTRIBUTED;
   /* TCP sockets may outlive their process: sockops tells when they end. */
   if (sk->protocol != IPPROTO_TCP) owner->flags = NM_OWNER_RELEASED;
 
@@ -725,12 +742,12 @@ int nm_sock_create(struct bpf_sock *sk) {
     if (!process) process = &made;
   }
   name_process(process);
-  owner->kind = process->kind;
-  owner->service = process->name;
-  owner->series_flags = process->flags;
-  if (!owner->service) {
-    owner->kind = NM_KIND_OVERFLOW;
-    owner->service = NM_NAME_OVERFLOW;
+  owner->whose.kind = process->kind;
+  owner->whose.service = process->name;
+  owner->whose.flags = process->flags;
+  if (!process->name) {
+    owner->whose.kind = NM_KIND_OVERFLOW;
+    owner->whose.service = NM_NAME_OVERFLOW;
   }
   return PASS;
 }
@@ -787,7 +804,7 @@ int nm_sockops(struct bpf_sock_ops *ops) {
   struct nm_owner *owner;
   struct bpf_sock *sk = ops->sk;
   struct nm_tcp *tcp;
-  __u32 slot, flags, srtt_us;
+  __u32 slot, flags;
   __u64 cookie;
 
   switch (ops->op) {
@@ -832,6 +849,13 @@ int nm_sockops(struct bpf_sock_ops *ops) {
         owner->adopted = 0;
         owner->name = 0;
         owner->held_service = 0;
+        owner->counted = 0;
+      } else if (owner->flags & NM_OWNER_CONNECTED) {
+        /* Both ends connected at once (RFC 9293, section 3.5). No clone: a
+         * listener's flags are not these. */
+        goto established;
+      } else {
+        owner->counted = 0;
       }
       owner->flags = NM_OWNER_RELEASED;
       if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
@@ -842,37 +866,38 @@ int nm_sockops(struct bpf_sock_ops *ops) {
       break;
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
       if (!(owner->flags & NM_OWNER_CONNECTED)) break;
+    established:
       owner->flags |= NM_OWNER_ESTABLISHED;
       slot = kept_slot(sk, cookie);
       if (slot) count_established(owner, slot);
       break;
     case BPF_SOCK_OPS_STATE_CB:
+      /* connect(2) on a socket that has ended, and that found no port: its
+       * TCP_CONNECT_CB never came. */
+      if (owner->flags & NM_OWNER_CLOSED) break;
       slot = kept_slot(sk, cookie);
       /* What is sent after the end, a RST, still finds the numbers. */
       owner->flags |= NM_OWNER_CLOSED;
       free_entry(cookie, &owner->socket);
-      if (owner->flags & NM_OWNER_CONNECTED) {
-        if (owner->socket.naming) {
-          COUNT(connections_unnamed, 1);
-          owner->socket.naming = NM_NAMING_NO;
-          owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
-        }
-        release_held(owner);
+      if (owner->socket.naming) {
+        COUNT(connections_unnamed, 1);
+        owner->socket.naming = NM_NAMING_NO;
+        owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
       }
-      if (!(owner->flags & NM_OWNER_ESTABLISHED) &&
-          ops->args[0] != TCP_SYN_SENT)
-        break; /* a listener, or one that is older than the meter */
-      srtt_us = SRTT_US(ops);
-      if (!slot) slot = slot_of_owner(owner, owner->held_path);
-      tcp = tcp_of_slot(slot);
+      release_held(owner);
+      if (!slot && owner->held_service)
+        slot = slot_of_owner(owner, owner->held_path);
+      if (owner->counted) slot = owner->counted;
+      /* Without a packet it was none of ours: over loopback. */
+      tcp = slot ? tcp_of_slot(slot) : NULL;
       if (!tcp) break;
-      if (!(owner->flags & NM_OWNER_ESTABLISHED)) {
+      if (owner->flags & NM_OWNER_ESTABLISHED) {
+        count_established(owner, slot);
+        __sync_fetch_and_add(&tcp->closed, 1);
+        count_rtt(tcp, SRTT_US(ops));
+      } else if (ops->args[0] == TCP_SYN_SENT) {
         __sync_fetch_and_add(&tcp->failed, 1);
-        break;
-      }
-      count_established(owner, slot);
-      __sync_fetch_and_add(&tcp->closed, 1);
-      count_rtt(tcp, srtt_us);
+      } /* else a listener, or older than the meter */
       break;
   }
   return 1;
@@ -912,6 +937,7 @@ static __always_inline bool read_name(struct bpf_sockopt *ctx, __u8 *bytes) {
 static __always_inline bool control(struct bpf_sockopt *ctx) {
   struct nm_process process = {};
   struct nm_name_key key = {};
+  union nm_whose whose = {};
   struct nm_owner *owner;
   struct nm_entry *entry;
   __u32 tgid, id;
@@ -943,14 +969,15 @@ static __always_inline bool control(struct bpf_sockopt *ctx) {
     if (!owner) return false;
     key.kind = ctx->optname == NM_TAG ? NM_KIND_DESTINATION : NM_KIND_SERVICE;
     key.length = text_length(key.bytes);
-    id = name_id_for_user(&key);
+    id = name_id_for_user(&key, current_user());
     if (!id) return false;
     if (ctx->optname == NM_TAG) {
       owner->tag = id;
     } else {
-      owner->service = id;
-      owner->kind = NM_KIND_SERVICE;
-      owner->series_flags = NM_FLAG_REGISTERED;
+      whose.service = id;
+      whose.kind = NM_KIND_SERVICE;
+      whose.flags = NM_FLAG_REGISTERED;
+      *(volatile __u32 *)&owner->whose.word = whose.word;
     }
     /* Slot 0: the next packet finds the new series. */
     if (!owner->cookie) return true;

@@ -164,7 +164,8 @@ py::tuple ToPython(const Health& h) {
                         h.loaded_ns, h.series, h.max_series, h.names,
                         h.max_names, h.series_full_packets, h.names_full,
                         h.processes_full, h.storage_failed_packets,
-                        h.header_error_packets, h.names_capped);
+                        h.header_error_packets, h.names_capped,
+      h.series_capped_packets);
 }
 
 const char* TypeName(internal::Family::Type type) {

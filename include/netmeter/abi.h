@@ -195,9 +195,10 @@ struct nm_stats {
   nm_u64 connections_unnamed; /* that ended, or sent 16 KiB, without a name */
   nm_u64 destinations_capped; /* names refused: the service has too many */
   nm_u64 names_capped; /* names refused: the user has too many */
-  nm_u64 reserved[14];
+  nm_u64 series_capped; /* packets that were overflow for the same reason */
+  nm_u64 reserved[13];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 18 * 8 + 14 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 19 * 8 + 13 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */

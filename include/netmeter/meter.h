@@ -85,7 +85,8 @@ class Meter {
   // for some 30 ms: this waits for it, up to 1 second.
   //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
   //   NotFound          no meter is loaded for this process's cgroup
-  //   PermissionDenied  the meter refused: its tables are full
+  //   PermissionDenied  the meter refused: its tables are full, or this user's
+  //                     share of them
   //   ResourceExhausted no descriptor was left for the call
   // With wait_for_loader the name is kept and registered when the meter
   // appears; only InvalidArgument is returned then.

@@ -97,6 +97,7 @@ struct Health {
   uint64_t storage_failed_packets = 0;
   uint64_t header_error_packets = 0;
   uint64_t names_capped = 0;  // refused: one user, not root, has too many
+  uint64_t series_capped_packets = 0;  // overflow for the same reason
 };
 
 }  // namespace netmeter

@@ -258,6 +258,7 @@ Health SeriesReader::ReadHealth() const {
   health.storage_failed_packets = Load(&stats.storage_failed);
   health.header_error_packets = Load(&stats.header_errors);
   health.names_capped = Load(&stats.names_capped);
+  health.series_capped_packets = Load(&stats.series_capped);
   return health;
 }
 

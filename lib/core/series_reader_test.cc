@@ -346,6 +346,7 @@ TEST(SeriesReader, ReadsHealth) {
   buffers.stats().series_full = 4;
   buffers.stats().names_full = 5;
   buffers.stats().names_capped = 17;
+  buffers.stats().series_capped = 18;
   buffers.stats().processes_full = 6;
   buffers.stats().storage_failed = 7;
   buffers.stats().header_errors = 8;
@@ -361,6 +362,7 @@ TEST(SeriesReader, ReadsHealth) {
   EXPECT_EQ(health.series_full_packets, 4u);
   EXPECT_EQ(health.names_full, 5u);
   EXPECT_EQ(health.names_capped, 17u);
+  EXPECT_EQ(health.series_capped_packets, 18u);
   EXPECT_EQ(health.processes_full, 6u);
   EXPECT_EQ(health.storage_failed_packets, 7u);
   EXPECT_EQ(health.header_error_packets, 8u);

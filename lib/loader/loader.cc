@@ -818,9 +818,12 @@ absl::Status Loading::Build(bool tracing) {
       const_cast<nm_config&>(skeleton_->rodata->nm_config);
   settings.num_cpus = num_cpus_;
   settings.max_series = config_.max_series;
-  settings.max_user_names =
-      std::max<uint32_t>(config_.max_names / NM_USER_NAMES_PART,
-                         NM_USER_NAMES_LEAST);
+  const auto share = [](uint32_t size) {
+    return std::max<uint32_t>(size / NM_USER_PART, NM_USER_LEAST);
+  };
+  settings.max_names = config_.max_names;
+  settings.max_user_names = share(config_.max_names);
+  settings.max_user_series = share(config_.max_series);
   settings.socket_mask = RoundUpToPowerOfTwo(config_.max_sockets) - 1;
   settings.rules_count = static_cast<uint32_t>(config_.destinations.size());
   settings.tgid_helper =
@@ -1353,12 +1356,19 @@ void Loading::AdoptSockets() {
                     sizeof(process.bytes)));
         nm_owner owner = {};
         owner.tgid = socket.tgid;
-        owner.kind = process.kind;
-        owner.series_flags = process.flags;
+        owner.whose.kind = process.kind;
+        owner.whose.flags = process.flags;
+        struct stat about;
+        if (stat(absl::StrCat("/proc/", socket.tgid).c_str(), &about) == 0 &&
+            about.st_uid != 0) {
+          owner.user = static_cast<uint16_t>(
+              1 + (about.st_uid & (NM_USER_BUCKETS - 1)));
+        }
         absl::StatusOr<uint32_t> id =
             NameId(static_cast<nm_kind>(process.kind), std::string(name));
-        owner.service = static_cast<uint16_t>(id.ok() ? *id : NM_NAME_OVERFLOW);
-        if (!id.ok()) owner.kind = NM_KIND_OVERFLOW;
+        owner.whose.service =
+            static_cast<uint16_t>(id.ok() ? *id : NM_NAME_OVERFLOW);
+        if (!id.ok()) owner.whose.kind = NM_KIND_OVERFLOW;
         // A listener's connections are new sockets: only this one is older.
         owner.adopted = socket.cookie;
         if (socket.protocol != IPPROTO_TCP) owner.flags = NM_OWNER_RELEASED;

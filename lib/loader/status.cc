@@ -191,6 +191,8 @@ absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir) {
        "names refused, or counted as overflow", "names", "raise max_names"},
       {"names_capped", load(stats.names_capped),
        "names refused, or counted as overflow: their user has too many"},
+      {"series_capped", load(stats.series_capped),
+       "packets counted as overflow: their user has too many series"},
       {"processes_full", load(stats.processes_full),
        "processes named late", "processes", "raise max_processes"},
       {"storage_failed", load(stats.storage_failed),

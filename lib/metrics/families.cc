@@ -252,6 +252,7 @@ void AddHealth(const Health& health, std::vector<Family>* families) {
   lost.Add({{"reason", "series_full"}}, health.series_full_packets);
   lost.Add({{"reason", "names_full"}}, health.names_full);
   lost.Add({{"reason", "names_capped"}}, health.names_capped);
+  lost.Add({{"reason", "series_capped"}}, health.series_capped_packets);
   lost.Add({{"reason", "processes_full"}}, health.processes_full);
   lost.Add({{"reason", "storage_failed"}}, health.storage_failed_packets);
   lost.Add({{"reason", "header_error"}}, health.header_error_packets);

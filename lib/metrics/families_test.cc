@@ -206,6 +206,7 @@ TEST(Families, HealthIsWhatTheMeterSays) {
   health.series_full_packets = 11;
   health.names_full = 12;
   health.names_capped = 16;
+  health.series_capped_packets = 17;
   health.processes_full = 13;
   health.storage_failed_packets = 14;
   health.header_error_packets = 15;
@@ -218,6 +219,8 @@ TEST(Families, HealthIsWhatTheMeterSays) {
   EXPECT_THAT(text, HasSubstr("netmeter_lost_total{reason=\"names_full\"} 12"));
   EXPECT_THAT(text,
               HasSubstr("netmeter_lost_total{reason=\"names_capped\"} 16"));
+  EXPECT_THAT(text,
+              HasSubstr("netmeter_lost_total{reason=\"series_capped\"} 17"));
   EXPECT_THAT(text,
               HasSubstr("netmeter_lost_total{reason=\"processes_full\"} 13"));
   EXPECT_THAT(text,

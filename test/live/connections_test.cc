@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // TCP connections, and how long their round trips take: against TCP_INFO.
 
+#include <errno.h>
 #include <linux/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -252,6 +253,164 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
   EXPECT_EQ(named.opened, 1u);
   EXPECT_EQ(named.closed, 1u);
   EXPECT_GE(Count(named), 1u);
+}
+
+// connect(2) on a socket whose connection has ended, and that finds no port, sets
+// the state to closed once more: each counted as another end.
+TEST_P(ConnectionsTest, EndOnceWhateverIsTriedAfterwards) {
+  Lab& lab = World::CleanLab();
+  Child server(World::ServerMeter().cgroup(), lab.server,
+               [](Child::Parent& parent) {
+                 const Address any = Lab::Server(GetParam());
+                 const int listener = OpenSocket(any.family(), SOCK_STREAM);
+                 Bind(listener, any, kServerPort);
+                 listen(listener, 4);
+                 parent.Send(0);
+                 WaitReadable(parent.fd());
+               });
+  server.Receive<int>();
+  const Since meter(World::ClientMeter());
+  // All ports but one are taken away.
+  lab.client.Sysctl("ipv4/ip_local_port_range", "40000 40000");
+  Child client(World::ClientMeter().cgroup(), lab.client,
+               [](Child::Parent&) {
+                 const Address to = Lab::Server(GetParam());
+                 const sockaddr_storage where = to.WithPort(kServerPort);
+                 const int first = OpenSocket(to.family(), SOCK_STREAM);
+                 Connect(first, to, kServerPort);
+                 sockaddr nobody = {};
+                 nobody.sa_family = AF_UNSPEC;
+                 if (connect(first, &nobody, sizeof(nobody)) != 0) _exit(1);
+                 const int second = OpenSocket(to.family(), SOCK_STREAM);
+                 Connect(second, to, kServerPort);  // has the port now
+                 for (int i = 0; i < 10; ++i) {
+                   if (connect(first, reinterpret_cast<const sockaddr*>(&where),
+                               Address::Length(where)) == 0 ||
+                       errno != EADDRNOTAVAIL) {
+                     _exit(2);
+                   }
+                 }
+                 Abort(second);
+               });
+  client.Join();
+  lab.client.Sysctl("ipv4/ip_local_port_range", "32768 60999");
+  server.Send(0);
+  server.Join();
+  const TcpConnections seen = meter.AfterClosed(2);
+  EXPECT_EQ(seen.opened, 2u);
+  EXPECT_EQ(seen.closed, 2u);
+  EXPECT_EQ(seen.failed, 0u);
+}
+
+// The end of a connection counted where its new name said, its beginning where
+// the old one had.
+TEST_P(ConnectionsTest, EndWhereTheyBegan) {
+  Lab& lab = World::CleanLab();
+  const std::string before = "before" + FamilyName(GetParam());
+  const std::string after = "after" + FamilyName(GetParam());
+  Child server(World::ServerMeter().cgroup(), lab.server,
+               [](Child::Parent& parent) {
+                 const Address any = Lab::Server(GetParam());
+                 const int listener = OpenSocket(any.family(), SOCK_STREAM);
+                 Bind(listener, any, kServerPort);
+                 listen(listener, 4);
+                 parent.Send(0);
+                 ReceiveUntilEnd(Accept(listener));
+               });
+  server.Receive<int>();
+  Child client(World::ClientMeter().cgroup(), lab.client, [&](Child::Parent&) {
+    const Address to = Lab::Server(GetParam());
+    const int fd = OpenSocket(to.family(), SOCK_STREAM);
+    if (Control(fd, NM_SERVICE, before) != 0) _exit(1);
+    Connect(fd, to, kServerPort);
+    SendAll(fd, 1);
+    if (Control(fd, NM_SERVICE, after) != 0) _exit(1);
+    SendAll(fd, 1);
+    shutdown(fd, SHUT_WR);
+    ReceiveUntilEnd(fd);
+  });
+  client.Join();
+  server.Join();
+  const auto of = [](const std::string& name) {
+    TcpConnections sum;
+    for (const Sample& sample : World::ClientMeter().Samples()) {
+      if (sample.name == name) Add(sample.tcp, 1, &sum);
+    }
+    return sum;
+  };
+  for (int i = 0; i < 500 && of(before).closed == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(of(before).opened, 1u);
+  EXPECT_EQ(of(before).closed, 1u);
+  EXPECT_EQ(of(after).opened, 0u);
+  EXPECT_EQ(of(after).closed, 0u);
+}
+
+// A socket that connects to itself: both ends connect at once. It counted as
+// accepted, and what it held for its name was never given back.
+TEST_P(ConnectionsTest, ToItselfIsOpenedAndHoldsNothingAtItsEnd) {
+  Lab& lab = World::CleanLab();
+  const Since meter(World::ClientMeter());
+  Child client(
+      World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
+        if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, "itself") !=
+            0) {
+          _exit(1);
+        }
+        const bool v4 = GetParam() == Family::kIpv4;
+        const Address self(v4 ? "127.0.0.1" : "::1");
+        const int fd = OpenSocket(self.family(), SOCK_STREAM);
+        Bind(fd, self, 8443);  // a proxy port: counted
+        Connect(fd, self, 8443);
+        SendAll(fd, 1000);
+        ReceiveExactly(fd, 1000);
+        Abort(fd);
+      });
+  client.Join();
+  const TcpConnections seen = meter.AfterClosed(1);
+  EXPECT_EQ(seen.opened, 1u);
+  EXPECT_EQ(seen.accepted, 0u);
+  EXPECT_EQ(seen.closed, 1u);
+  for (const Sample& sample : World::ClientMeter().Samples()) {
+    EXPECT_NE(sample.kind, Kind::kPending) << sample.name;
+  }
+}
+
+// Over loopback, but not to a proxy port: not counted as bytes, nor as anything
+// else.
+TEST_P(ConnectionsTest, OverLoopbackAreNotCounted) {
+  const Since meter(World::ClientMeter());
+  Child client(World::ClientMeter().cgroup(), World::CleanLab().client,
+               [](Child::Parent&) {
+                 const bool v4 = GetParam() == Family::kIpv4;
+                 const Address self(v4 ? "127.0.0.1" : "::1");
+                 const int listener = OpenSocket(self.family(), SOCK_STREAM);
+                 const int port = Bind(listener, self);
+                 listen(listener, 4);
+                 const int fd = OpenSocket(self.family(), SOCK_STREAM);
+                 Connect(fd, self, port);
+                 const int peer = Accept(listener);
+                 SendAll(fd, 10);
+                 ReceiveExactly(peer, 10);
+                 close(fd);
+                 ReceiveUntilEnd(peer);
+                 close(peer);
+                 close(listener);
+                 const int refused = OpenSocket(self.family(), SOCK_STREAM);
+                 const sockaddr_storage where = self.WithPort(port);
+                 if (connect(refused, reinterpret_cast<const sockaddr*>(&where),
+                             Address::Length(where)) == 0) {
+                   _exit(1);
+                 }
+               });
+  client.Join();
+  const TcpConnections seen = meter.Now();
+  EXPECT_EQ(seen.opened, 0u);
+  EXPECT_EQ(seen.accepted, 0u);
+  EXPECT_EQ(seen.closed, 0u);
+  EXPECT_EQ(seen.failed, 0u);
+  EXPECT_EQ(seen.rtt_us, 0u);
 }
 
 TEST_P(ConnectionsTest, OutliveAnUpgradeToLargerTables) {

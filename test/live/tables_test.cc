@@ -174,6 +174,52 @@ TEST_F(SinkTest, FullTableOfSeriesOverflowsAndLosesNothing) {
   EXPECT_EQ(health->series_full_packets, 5u);
 }
 
+// A socket that found no room stayed in overflow for all its life, also when the
+// table had grown: every one that sent its first packet while it grew.
+TEST_F(SinkTest, SocketsLeaveOverflowWhenTheTableHasGrown) {
+  for (const bool tcp : {false, true}) {
+    MeteredCgroup meter(tcp ? "leave-tcp" : "leave-udp",
+                        "max_series: " + std::to_string(NM_SLOT_FIRST + 1));
+    SendAs(meter, "nm-first");  // takes the one slot
+    Child server(nullptr, World::CleanLab().server, [](Child::Parent& parent) {
+      const Address any = Lab::Server(Family::kIpv4);
+      const int listener = OpenSocket(any.family(), SOCK_STREAM);
+      Bind(listener, any, 8710);
+      listen(listener, 1);
+      parent.Send(0);
+      WaitReadable(parent.fd());
+    });
+    server.Receive<int>();
+    Measurement measurement(meter, World::CleanLab().ClientReference());
+    Child client(
+        meter.cgroup(), World::CleanLab().client, [tcp](Child::Parent& parent) {
+          const Address to = Lab::Server(Family::kIpv4);
+          const int fd =
+              OpenSocket(to.family(), tcp ? SOCK_STREAM : SOCK_DGRAM);
+          Connect(fd, to, tcp ? 8710 : 9000);
+          for (int round = 0; round < 2; ++round) {
+            for (int i = 0; i < 3; ++i) SendAll(fd, 100);
+            parent.Send(0);
+            parent.Receive<int>();
+          }
+        });
+    client.Receive<int>();
+    EXPECT_EQ(meter.TotalOf(Kind::kOverflow, "overflow").tx_payload, 300);
+    meter.Load("max_series: 64");
+    client.Send(0);
+    client.Receive<int>();
+    measurement.Finish();
+    EXPECT_EQ(meter.TotalOf(Kind::kOverflow, "overflow").tx_payload, 300);
+    EXPECT_EQ(meter.TotalOf(Kind::kBinary, "live_test").tx_payload, 300);
+    measurement.ExpectBalance();
+    measurement.ExpectPayload(600, 0);
+    client.Send(0);
+    client.Join();
+    server.Send(0);
+    server.Join();
+  }
+}
+
 TEST_F(SinkTest, FullTableOfNamesOverflowsAndLosesNothing) {
   MeteredCgroup meter("names", "max_names: 8");
   Measurement measurement(meter, World::CleanLab().ClientReference());
@@ -238,6 +284,48 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   EXPECT_EQ(meter.TotalOf(Kind::kBinary, "nm-of-user").tx_payload, 0);
   EXPECT_EQ(meter.TotalOf(Kind::kOverflow, "overflow").tx_payload, 100);
   EXPECT_EQ(meter.TotalOf(Kind::kBinary, "nm-of-root").tx_payload, 100);
+}
+
+// Nor series: one socket with a few names of services and destinations made as many
+// as there are pairs. Nor may many users together take what is left to root.
+TEST_F(SinkTest, UsersMayNotTakeAllSeries) {
+  MeteredCgroup meter("capped-series", "max_series: 256\nmax_names: 1024");
+  const auto make_series = [&meter](uid_t user, int services, int tags) {
+    Child child(meter.cgroup(), World::CleanLab().client, [=](Child::Parent&) {
+      if (user != 0 && setuid(user) != 0) _exit(1);
+      const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+      for (int i = 0; i < services; ++i) {
+        const std::string service =
+            "u" + std::to_string(user) + "s" + std::to_string(i);
+        if (Control(fd, NM_SERVICE, service) != 0) _exit(2);
+        for (int j = 0; j < tags; ++j) {
+          if (Control(fd, NM_TAG, "d" + std::to_string(j)) != 0) _exit(3);
+          SendTo(fd, std::string(100, 'x'), Lab::Server(Family::kIpv4), 9000);
+        }
+      }
+    });
+    child.Join();
+  };
+  const auto series = [&meter] {
+    const absl::StatusOr<Health> health = meter.meter().ReadHealth();
+    EXPECT_TRUE(health.ok()) << health.status();
+    return health.ok() ? health->series : 0;
+  };
+  Measurement measurement(meter, World::CleanLab().ClientReference());
+  make_series(4711, 8, 8);
+  EXPECT_EQ(series(), 32u);
+  for (uid_t user = 4712; user < 4720; ++user) make_series(user, 8, 8);
+  const uint32_t all_users = 256 - NM_SLOT_FIRST - 32;
+  EXPECT_EQ(series(), all_users);
+  make_series(0, 2, 10);
+  EXPECT_EQ(series(), all_users + 20);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload((9 * 64 + 20) * 100, 0);
+  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->series_capped_packets, 9u * 64 - all_users);
+  EXPECT_EQ(health->series_full_packets, 0u);
 }
 
 // A meter sees the cgroups below its own, too, those with a meter included.

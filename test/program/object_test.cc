@@ -107,7 +107,7 @@ TEST_F(Object, StatsAreLaidOutAsInTheHeader) {
        MEMBER(nm_stats, connections_named),
        MEMBER(nm_stats, connections_unnamed),
        MEMBER(nm_stats, destinations_capped), MEMBER(nm_stats, names_capped),
-       MEMBER(nm_stats, reserved)});
+       MEMBER(nm_stats, series_capped), MEMBER(nm_stats, reserved)});
 }
 
 TEST_F(Object, InfoIsLaidOutAsInTheHeader) {
@@ -233,7 +233,7 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
       {"nm_namings",
        {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_naming), BPF_F_NO_PREALLOC}},
       {"nm_wire_names", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
-      {"nm_user_names", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
+      {"nm_users", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_user), 0}},
       {"nm_old_counters",
        {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_cell), BPF_F_MMAPABLE}},
       {"nm_merged", {BPF_MAP_TYPE_ARRAY, 4, 1, 0}},

@@ -228,7 +228,7 @@ class Sample:
 class Health:
     """The meter's own state.
 
-    The last six count what was not attributed as it should have been, by
+    The last seven count what was not attributed as it should have been, by
     reason. Nothing of it is missing in the sum over all series.
     """
 
@@ -260,6 +260,8 @@ class Health:
     """Packets that count as Transport.OTHER: unreadable header."""
     names_capped: int = 0
     """Names that were refused: one user, not root, has too many."""
+    series_capped_packets: int = 0
+    """Packets that went to overflow for the same reason."""
 
 
 _KINDS = {kind.value: kind for kind in Kind}

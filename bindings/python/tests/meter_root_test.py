@@ -369,6 +369,7 @@ def read_fake_meter(pin_dir):
                 storage_failed_packets=14,
                 header_error_packets=15,
                 names_capped=16,
+                series_capped_packets=17,
             ),
         )
         started = time.perf_counter()

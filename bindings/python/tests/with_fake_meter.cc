@@ -100,6 +100,7 @@ int main(int argc, char** argv) {
   meter.stats()->storage_failed = 14;
   meter.stats()->header_errors = 15;
   meter.stats()->names_capped = 16;
+  meter.stats()->series_capped = 17;
 
   Filler filler(&meter);
   const nm_u16 mme = filler.AddName(NM_KIND_SERVICE, "mme");
