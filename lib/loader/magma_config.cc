@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -28,11 +30,21 @@ class BadValue : public std::exception {
 };
 
 // The top-level map of a file and its override; empty where there is neither.
-YAML::Node LoadMerged(const std::string& directory,
-                      const std::string& overrides, const std::string& name,
-                      bool* found) {
-  YAML::Node merged(YAML::NodeType::Map);
-  *found = false;
+struct Merged {
+  YAML::Node map{YAML::NodeType::Map};
+  std::map<std::string, std::string> paths;  // key: the file that it is from
+  bool found = false;
+};
+
+// "PATH:LINE", of a node below a top-level key.
+std::string Place(const Merged& file, const std::string& key,
+                  const YAML::Node& node) {
+  return absl::StrCat(file.paths.at(key), ":", node.Mark().line + 1);
+}
+
+Merged LoadMerged(const std::string& directory, const std::string& overrides,
+                  const std::string& name) {
+  Merged merged;
   for (const std::string& dir : {directory, overrides}) {
     if (dir.empty()) continue;
     const std::string path = absl::StrCat(dir, "/", name);
@@ -50,31 +62,39 @@ YAML::Node LoadMerged(const std::string& directory,
       throw BadValue(
           absl::StrCat(path, ":", error.mark.line + 1, ": ", error.msg));
     }
-    *found = true;
+    merged.found = true;
     if (file.IsNull()) continue;
-    if (!file.IsMap()) throw BadValue(absl::StrCat(path, ": expected a map"));
-    for (const auto& item : file) merged[item.first.Scalar()] = item.second;
+    if (!file.IsMap()) {
+      throw BadValue(absl::StrCat(path, ":", file.Mark().line + 1,
+                                  ": expected a map"));
+    }
+    for (const auto& item : file) {
+      merged.map[item.first.Scalar()] = item.second;
+      merged.paths[item.first.Scalar()] = path;
+    }
   }
   return merged;
 }
 
-std::string Text(const YAML::Node& map, const char* key) {
+std::string Text(const Merged& file, const char* key) {
+  const YAML::Node& map = file.map;
   const YAML::Node value = map[key];
   if (!value || value.IsNull()) return "";
   if (!value.IsScalar()) {
-    throw BadValue(absl::StrCat("control_proxy.yml: ", key,
+    throw BadValue(absl::StrCat(Place(file, key, value), ": ", key,
                                 ": expected one value"));
   }
   return value.Scalar();
 }
 
-uint16_t Port(const YAML::Node& map, const char* key) {
-  const std::string text = Text(map, key);
+uint16_t Port(const Merged& file, const char* key) {
+  const std::string text = Text(file, key);
   uint32_t port = 0;
   if (text.empty()) return 0;
   if (!absl::SimpleAtoi(text, &port) || port < 1 || port > 65535) {
-    throw BadValue(absl::StrCat("control_proxy.yml: ", key, ": '", text,
-                                "' is no port"));
+    const YAML::Node& map = file.map;
+    throw BadValue(absl::StrCat(Place(file, key, map[key]), ": ", key, ": '",
+                                text.substr(0, 64), "' is no port"));
   }
   return static_cast<uint16_t>(port);
 }
@@ -86,18 +106,21 @@ void AddOnce(std::vector<T>* values, const T& value) {
   }
 }
 
-void ImportServices(const YAML::Node& registry, Config* config) {
-  const YAML::Node services = registry["services"];
+void ImportServices(const Merged& registry, Config* config) {
+  const YAML::Node& map = registry.map;
+  const YAML::Node services = map["services"];
   if (services && !services.IsNull() && !services.IsMap()) {
-    throw BadValue("service_registry.yml: services: expected a map");
+    throw BadValue(absl::StrCat(Place(registry, "services", services),
+                                ": services: expected a map"));
   }
   if (services && services.IsMap()) {
     for (const auto& service : services) {
       const std::string name = service.first.Scalar();
       if (name.empty() || name.size() > NM_NAME_BYTES) {
-        throw BadValue(absl::StrCat("service_registry.yml: '", name,
-                                    "': a name has 1 to ", NM_NAME_BYTES,
-                                    " bytes"));
+        throw BadValue(absl::StrCat(
+            Place(registry, "services", service.first), ": services: '",
+            name.substr(0, 64), "': a name has 1 to ", NM_NAME_BYTES,
+            " bytes"));
       }
       AddOnce(&config->services, name);
     }
@@ -110,7 +133,7 @@ void ImportServices(const YAML::Node& registry, Config* config) {
   config->aliases.emplace("agw_of", "mme");
 }
 
-void ImportProxy(const YAML::Node& proxy, Config* config) {
+void ImportProxy(const Merged& proxy, Config* config) {
   if (const uint16_t port = Port(proxy, "local_port")) {
     config->proxy_ports = {port};
   }
@@ -140,12 +163,10 @@ absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
                                          const Config& config) {
   Config result = config;
   try {
-    bool has_registry = false, has_proxy = false;
-    const YAML::Node registry = LoadMerged(
-        directory, overrides, "service_registry.yml", &has_registry);
-    const YAML::Node proxy =
-        LoadMerged(directory, overrides, "control_proxy.yml", &has_proxy);
-    if (!has_registry && !has_proxy) {
+    const Merged registry =
+        LoadMerged(directory, overrides, "service_registry.yml");
+    const Merged proxy = LoadMerged(directory, overrides, "control_proxy.yml");
+    if (!registry.found && !proxy.found) {
       return absl::NotFoundError(absl::StrCat(
           directory,
           " holds neither service_registry.yml nor control_proxy.yml"));

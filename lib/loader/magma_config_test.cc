@@ -88,8 +88,9 @@ TEST_F(MagmaConfigTest, AnOverrideReplacesWholeKeys) {
 
 TEST_F(MagmaConfigTest, MissingAndBrokenFilesAreClearErrors) {
   EXPECT_THAT(Error(), HasSubstr("holds neither"));
-  Write(dir_ + "/control_proxy.yml", "local_port: many\n");
-  EXPECT_THAT(Error(), HasSubstr("local_port: 'many' is no port"));
+  Write(dir_ + "/control_proxy.yml", "\nlocal_port: many\n");
+  EXPECT_EQ(Error(),
+            dir_ + "/control_proxy.yml:2: local_port: 'many' is no port");
   Write(dir_ + "/control_proxy.yml", "local_port: [1]\n");
   EXPECT_THAT(Error(), HasSubstr("expected one value"));
   Write(dir_ + "/control_proxy.yml", "a: [\n");
@@ -99,7 +100,19 @@ TEST_F(MagmaConfigTest, MissingAndBrokenFilesAreClearErrors) {
   Write(dir_ + "/control_proxy.yml", "");
   EXPECT_EQ(Error(), "accepted");
   Write(dir_ + "/service_registry.yml", "services: [a]\n");
-  EXPECT_THAT(Error(), HasSubstr("services: expected a map"));
+  EXPECT_EQ(Error(),
+            dir_ + "/service_registry.yml:1: services: expected a map");
+  Write(dir_ + "/service_registry.yml",
+        "services:\n  a: {}\n  " + std::string(65, 'a') + ": {}\n");
+  EXPECT_THAT(Error(), HasSubstr("/service_registry.yml:3: services: 'aaa"));
+}
+
+// The file that the value is from: it was "control_proxy.yml: ..." for both.
+TEST_F(MagmaConfigTest, AnErrorNamesTheOverride) {
+  Write(dir_ + "/control_proxy.yml", "local_port: 8443\n");
+  Write(overrides_ + "/control_proxy.yml", "\n\nlocal_port: 0\n");
+  EXPECT_EQ(Error(),
+            overrides_ + "/control_proxy.yml:3: local_port: '0' is no port");
 }
 
 // As netmeter.yml: no waiting, no reading without end.
