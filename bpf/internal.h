@@ -60,11 +60,15 @@ struct nm_name_key {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_name_key) == 8 + NM_NAME_BYTES);
 
+/* Bit of nm_process.flags that no series has: the process executed a script
+ * through env(1), which executes the interpreter in turn. */
+#define NM_PROCESS_BY_ENV 128
+
 /* Value of `processes`: who a process is. Key: tgid. */
 struct nm_process {
   nm_u16 name;  /* index in names; 0: none given yet, as it has no socket */
   nm_u8 kind;   /* enum nm_kind */
-  nm_u8 flags;  /* NM_FLAG_* */
+  nm_u8 flags;  /* NM_FLAG_*, NM_PROCESS_* */
   nm_u32 stamp; /* where nobody sees exec and exit: process_stamp(); else 0 */
   nm_u8 bytes[NM_NAME_BYTES];
 };

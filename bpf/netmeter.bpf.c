@@ -744,7 +744,7 @@ int nm_sock_create(struct bpf_sock *sk) {
   name_process(process);
   owner->whose.kind = process->kind;
   owner->whose.service = process->name;
-  owner->whose.flags = process->flags;
+  owner->whose.flags = process->flags & NM_FLAG_REGISTERED;
   if (!process->name) {
     owner->whose.kind = NM_KIND_OVERFLOW;
     owner->whose.service = NM_NAME_OVERFLOW;
@@ -1058,12 +1058,31 @@ static __always_inline bool is_main_py(const __u8 *name) {
          name[6] == 'y' && !name[7];
 }
 
+/* Whether a string is a usual path of env(1). */
+static __always_inline bool is_path_of_env(__u64 address) {
+  __u8 path[16] = {};
+
+  if (nm_read_string(path, sizeof(path), address) <= 0) return false;
+  if (path[0] == '/' && path[1] == 'u' && path[2] == 's' && path[3] == 'r')
+    return path[4] == '/' && path[5] == 'b' && path[6] == 'i' &&
+           path[7] == 'n' && path[8] == '/' && path[9] == 'e' &&
+           path[10] == 'n' && path[11] == 'v' && !path[12];
+  return path[0] == '/' && path[1] == 'b' && path[2] == 'i' &&
+         path[3] == 'n' && path[4] == '/' && path[5] == 'e' &&
+         path[6] == 'n' && path[7] == 'v' && !path[8];
+}
+
+static __always_inline bool is_env(const __u8 *name) {
+  return name[0] == 'e' && name[1] == 'n' && name[2] == 'v' && !name[3];
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(nm_exec, struct task_struct *task, int old_pid,
              struct linux_binprm *bprm) {
   struct nm_process process = {};
   __u8 inferred[NM_NAME_BYTES] = {};
   __u8(*service)[NM_NAME_BYTES];
+  struct nm_process *before;
   struct mm_struct *mm = task->mm;
   __u32 tgid = task->tgid;
   __u64 path = bprm->exec;
@@ -1077,6 +1096,14 @@ int BPF_PROG(nm_exec, struct task_struct *task, int old_pid,
     how = nm_infer_script(path, length, inferred);
 
   classify(&process);
+  before = bpf_map_lookup_elem(&nm_processes, &tgid);
+  if (before && (before->flags & NM_PROCESS_BY_ENV)) {
+    /* #!/usr/bin/env: the second of two, which keeps the script's name. */
+    process.kind = before->kind;
+    __builtin_memcpy(process.bytes, before->bytes, NM_NAME_BYTES);
+  } else if (mm && !is_env(process.bytes) && is_path_of_env(mm->arg_start)) {
+    process.flags = NM_PROCESS_BY_ENV; /* the first */
+  }
   if (how == NM_INFER_MODULE) {
     process.kind = NM_KIND_SERVICE;
     __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);

@@ -1357,7 +1357,7 @@ void Loading::AdoptSockets() {
         nm_owner owner = {};
         owner.tgid = socket.tgid;
         owner.whose.kind = process.kind;
-        owner.whose.flags = process.flags;
+        owner.whose.flags = process.flags & NM_FLAG_REGISTERED;
         struct stat about;
         if (stat(absl::StrCat("/proc/", socket.tgid).c_str(), &about) == 0 &&
             about.st_uid != 0) {

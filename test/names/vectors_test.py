@@ -325,11 +325,18 @@ class VectorsTest(unittest.TestCase):
         for interpreter in (lab.PYTHON, "/usr/bin/env python3", lab.PYTHON + " -u"):
             script = self.script("bin/subscriberdb/main.py", interpreter)
             self.check_python([script], SERVICE, "subscriberdb")
-            # Not in the configured list; main.py is then the executable, but
-            # for env, which executes Python.
+            # Not in the configured list; main.py is then the executable. So it
+            # is for env, which executes Python in turn: it was python3.
             script = self.script("bin/unknown/main.py", interpreter)
-            name = "python3" if "env" in interpreter else "main.py"
-            self.check_python([script], BINARY, name)
+            self.check_python([script], BINARY, "main.py")
+            script = self.script("bin/subscriberdb.d/subscriberdb", interpreter)
+            self.check_python([script], SERVICE, "subscriberdb")
+            script = self.script("bin/a-long-name-of-a-script.py", interpreter)
+            self.check_python([script], BINARY, "a-long-name-of-a-script.py")
+        # Not a script, and no second process of one.
+        script = self.script("bin/unknown/main.py", lab.PYTHON)
+        self.check_python(["/usr/bin/env", "python3", script], BINARY, "python3")
+        self.check_python(["/usr/bin/env", script], BINARY, "main.py")
         self.check_python(
             ["python3", "-u", "bin/subscriberdb/main.py"], SERVICE, "subscriberdb"
         )
