@@ -52,8 +52,13 @@ typedef unsigned long long nm_u64;
  * calling process, NM_TAG names the destination of the socket fd, NM_SERVICE
  * the service that it belongs to. 1 to NM_NAME_BYTES bytes, no NUL. Without a
  * loaded meter the kernel answers ENOPROTOOPT (EOPNOTSUPP on Unix sockets);
- * EPERM means loaded, but refused: no room for the name, or, but for root, too
- * many names of this user.
+ * EPERM means loaded, but refused:
+ *   for good: an empty name, a longer one, one with a NUL; another option;
+ *     NM_TAG and NM_SERVICE on a socket that is not one of IP, or that the meter
+ *     does not know, such as one from outside of its cgroup
+ *   until there is room: the table of names or, for NM_REGISTER, of processes is
+ *     full; or, but for root, this user has added too many names
+ *   for some milliseconds: the tables grow. With a valid name, try again.
  */
 #define NM_SOL 0x6e74
 #define NM_REGISTER 1

@@ -117,8 +117,8 @@ class Meter {
 // Names the destination of the traffic of one socket, in front of every rule:
 // TagSocket(fd, "streamer"). Takes effect with the socket's next packet; only
 // for sockets of services. One system call. Errors as Meter::Register, and
-// InvalidArgument where fd is no socket; never waits, so that while the tables
-// grow it may be PermissionDenied for a moment. Needs no Meter.
+// InvalidArgument where fd is no socket, or not one of IP; never waits, so that
+// while the tables grow it may be PermissionDenied for a moment. Needs no Meter.
 absl::Status TagSocket(int fd, absl::string_view destination);
 
 // Counts one socket under another service than its process: for several

@@ -89,6 +89,21 @@ void LeaveClaim(int fd) {
   }
 }
 
+// The same for options that name a socket. Of others than IP's the programs
+// know nothing, and answer as if a table were full.
+absl::Status ControlSocket(int fd, int option, absl::string_view name,
+                           absl::string_view what) {
+  const absl::Status status = Control(fd, option, name, what);
+  if (status.ok()) return status;
+  int domain;
+  socklen_t size = sizeof(domain);
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+      domain != AF_INET && domain != AF_INET6) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": not an IP socket"));
+  }
+  return status;
+}
+
 }  // namespace
 
 absl::Status CheckName(absl::string_view what, absl::string_view name) {
@@ -175,14 +190,14 @@ void ClaimActivatedSockets(absl::string_view service, uint64_t meter) {
 absl::Status TagDescriptor(int fd, absl::string_view destination) {
   const absl::Status valid = CheckName("destination name", destination);
   if (!valid.ok()) return valid;
-  return Control(fd, NM_TAG, destination, "tag the socket");
+  return ControlSocket(fd, NM_TAG, destination, "tag the socket");
 }
 
 absl::Status NameServiceOfDescriptor(int fd, absl::string_view service) {
   const absl::Status valid = CheckName("service name", service);
   if (!valid.ok()) return valid;
   const absl::Status status =
-      Control(fd, NM_SERVICE, service, "name the socket's service");
+      ControlSocket(fd, NM_SERVICE, service, "name the socket's service");
   if (status.ok()) LeaveClaim(fd);
   return status;
 }

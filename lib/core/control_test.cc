@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <string>
@@ -67,6 +68,21 @@ TEST(TagDescriptor, RefusesWhatIsNoSocket) {
   ASSERT_GE(file, 0);
   EXPECT_TRUE(absl::IsInvalidArgument(TagDescriptor(file, "x")));
   close(file);
+}
+
+// Once, a Unix socket looked like a meter that is full, or not loaded.
+TEST(TagDescriptor, SaysThatASocketIsNotOfIp) {
+  for (const int family : {AF_UNIX, AF_NETLINK}) {
+    const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ASSERT_GE(fd, 0);
+    const absl::Status tagged = TagDescriptor(fd, "x");
+    EXPECT_EQ(tagged.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(tagged.message(), "tag the socket: not an IP socket");
+    const absl::Status named = NameServiceOfDescriptor(fd, "x");
+    EXPECT_EQ(named.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(named.message(), "name the socket's service: not an IP socket");
+    close(fd);
+  }
 }
 
 }  // namespace

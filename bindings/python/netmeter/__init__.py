@@ -492,7 +492,7 @@ def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
     system call; needs no Meter and no privilege.
 
     Raises:
-      InvalidArgumentError   not a valid name, or not an (open) socket
+      InvalidArgumentError   not a valid name, or not an (open) socket of IP
       NotFoundError          no meter is loaded for this process's cgroup
       PermissionDeniedError  the meter refused: its tables are full, or grow
                              at this moment

@@ -136,6 +136,29 @@ class RealMeterTest(unittest.TestCase):
         self.assertEqual(set(samples), {"late"}, samples)
         self.assertEqual(samples["late"].tx_payload_bytes, 10)
 
+    def test_what_the_meter_refuses(self):
+        # abi.h lists it. The library says what it can: a Unix socket once
+        # looked as if the tables were full.
+        def inside():
+            level, register, tag, service = 0x6E74, 1, 2, 3
+            with socket.socket() as sock, socket.socket(socket.AF_UNIX) as unix:
+                sock.setsockopt(level, tag, b"cloud")
+                for option in (register, tag, service):
+                    for name in (b"", bytes(65), b"x" * 65, b"a\0b", b"\0"):
+                        with self.assertRaises(PermissionError):
+                            sock.setsockopt(level, option, name)
+                for option in (0, 4, 99):
+                    with self.assertRaises(PermissionError):
+                        sock.setsockopt(level, option, b"cloud")
+                for option in (tag, service):
+                    with self.assertRaises(PermissionError):
+                        unix.setsockopt(level, option, b"cloud")
+                for call in (netmeter.tag_socket, netmeter.set_socket_service):
+                    with self.assertRaisesRegex(netmeter.InvalidArgumentError, "not an IP socket"):
+                        call(unix, "cloud")
+
+        self.lab.inside(inside)
+
     def test_sockets_count_under_a_service_of_their_own(self):
         def inside():
             with self.open(service="gateway") as meter:

@@ -191,6 +191,13 @@ class SocketTest(unittest.TestCase):
                 with self.assertRaises(TypeError):
                     call(what, "streamer")
 
+    def test_refuse_what_is_no_socket_of_ip(self):
+        # Once, a Unix socket looked like a meter that is full, or not loaded.
+        with socket.socket(socket.AF_UNIX) as sock:
+            for call in self.CALLS:
+                with self.assertRaisesRegex(netmeter.InvalidArgumentError, "not an IP socket"):
+                    call(sock, "streamer")
+
     def test_refuse_what_is_no_name(self):
         with socket.socket() as sock:
             for call in self.CALLS:
