@@ -501,6 +501,11 @@ absl::Status Retire(int info_fd) {
       .status();
 }
 
+// Whether the lock file knew nothing of a meter.
+bool IsEmpty(const LoaderState& state) {
+  return state.made.empty() && !state.mounted && state.settings.empty();
+}
+
 // --- One load ----------------------------------------------------------------
 
 class Loading {
@@ -520,7 +525,7 @@ class Loading {
       RemoveDirectory(config_.pin_dir, state_).IgnoreError();
     }
     RemoveDirectories(state_.made);
-    if (fresh_ || !IsBpffs(config_.pin_dir)) {
+    if (fresh_ || was_unknown_ || !IsBpffs(config_.pin_dir)) {
       unlink(LockFile(config_.pin_dir).c_str());
     }
   }
@@ -590,6 +595,7 @@ class Loading {
   bool made_directory_ = false;
   bool mounted_ = false;
   bool fresh_ = false;  // nothing was there
+  bool was_unknown_ = false;  // to the lock file
   bool moved_ = false;  // to another cgroup of the same path
   bool done_ = false;
 };
@@ -1594,6 +1600,7 @@ absl::StatusOr<LoadResult> Loading::Run() {
   lock_ = std::move(*lock);
   Step("locked ", LockFile(config_.pin_dir));
   state_ = ReadState(lock_.get());
+  was_unknown_ = IsEmpty(state_);
   // Before they are made, so that they are removed whatever happens.
   for (const std::string& path : MissingDirectories(config_.pin_dir)) {
     state_.made.push_back(path);
@@ -1880,8 +1887,7 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
     RemoveDirectories(state.made);
   }
   // It stays while there is something to be known of a meter.
-  if (status.ok() || (state.made.empty() && !state.mounted &&
-                      state.settings.empty())) {
+  if (status.ok() || IsEmpty(state)) {
     unlink(LockFile(pin_dir).c_str());
   }
   return status;

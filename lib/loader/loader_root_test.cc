@@ -9,6 +9,7 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -991,6 +992,8 @@ TEST_F(LoaderRootTest, ForeignPinsAreLeftAlone) {
   ASSERT_EQ(bpf_obj_pin(map.get(), Pin("foreign").c_str()), 0);
   EXPECT_THAT(LoadError(), HasSubstr("foreign file"));
   EXPECT_EQ(access(Pin("foreign").c_str(), F_OK), 0);
+  // It was left in /run by each load and unload that was refused.
+  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
   unlink(Pin("foreign").c_str());
 }
 
@@ -1042,6 +1045,7 @@ TEST_F(LoaderRootTest, PinsOfOthersWithOurNamesAreLeftAlone) {
       }
       UniqueFd still(bpf_obj_get(Pin(pin.pin).c_str()));
       EXPECT_TRUE(still.ok());
+      EXPECT_EQ(access(LockFile(config_.pin_dir).c_str(), F_OK) == 0, loaded);
       // Nothing else was touched, either.
       EXPECT_EQ(access(Pin("link_ingress").c_str(), F_OK) == 0, loaded);
       ASSERT_EQ(unlink(Pin(pin.pin).c_str()), 0);
@@ -1065,6 +1069,32 @@ TEST_F(LoaderRootTest, PinsOfOthersWithOurNamesAreLeftAlone) {
   EXPECT_NE(access(Pin("link_sock_create").c_str(), F_OK), 0);
   EXPECT_EQ(umount2(config_.pin_dir.c_str(), 0), 0);
   EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
+}
+
+// Where /run was full it said "No space left on device (run as root)", to root.
+TEST_F(LoaderRootTest, AFullRunIsNoLackOfPrivilege) {
+  EXPECT_EQ(InChild([] {
+              if (unshare(CLONE_NEWNS) != 0 ||
+                  mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                  mount("full", "/run", "tmpfs", 0, "nr_inodes=1") != 0) {
+                return 2;
+              }
+              const auto lock = LockDirectory("/run/x", 1);
+              return absl::IsResourceExhausted(lock.status()) &&
+                             absl::EndsWith(lock.status().message(),
+                                            ": No space left on device")
+                         ? 0
+                         : 1;
+            }),
+            0);
+  EXPECT_EQ(InChild([] {
+              if (!BecomeUser(kNobody)) return 2;
+              const auto lock = LockDirectory("/run/x", 1);
+              return absl::EndsWith(lock.status().message(), "(run as root)")
+                         ? 0
+                         : 1;
+            }),
+            0);
 }
 
 // Linux 5.10 forgets the source of a BPF file system, by which the loader knew

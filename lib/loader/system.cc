@@ -313,7 +313,9 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
     UniqueFd fd(open(file.c_str(),
                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.ok()) {
-      return ErrnoStatus(errno, absl::StrCat("open ", file), "run as root");
+      return ErrnoStatus(
+          errno, absl::StrCat("open ", file),
+          errno == EACCES || errno == EPERM ? "run as root" : "");
     }
     if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
       // Unless it was removed meanwhile, by the one who had it.
@@ -382,10 +384,12 @@ absl::Status WriteState(int lock_fd, const LoaderState& state) {
     absl::StrAppend(&text, "set ", setting.first, "=",
                     absl::CEscape(setting.second), "\n");
   }
-  if (pwrite(lock_fd, text.data(), text.size(), 0) !=
-          static_cast<ssize_t>(text.size()) ||
-      ftruncate(lock_fd, static_cast<off_t>(text.size())) != 0) {
+  const ssize_t written = pwrite(lock_fd, text.data(), text.size(), 0);
+  if (written < 0 || ftruncate(lock_fd, written) != 0) {
     return ErrnoStatus(errno, "write the lock file");
+  }
+  if (written != static_cast<ssize_t>(text.size())) {
+    return ErrnoStatus(ENOSPC, "write the lock file");
   }
   return absl::OkStatus();
 }
