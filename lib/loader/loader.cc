@@ -287,25 +287,47 @@ std::string PinPath(const std::string& dir, absl::string_view pin) {
   return absl::StrCat(dir, "/", pin);
 }
 
-// Every pin that a load may leave, links first.
+// Every pin that a load may leave, links first, info last.
 std::vector<std::string> AllPins() {
   std::vector<std::string> pins;
-  for (const auto* names : {&LinkPins(), &MapPins()}) {
-    for (const std::string& name : *names) {
+  auto append = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
       pins.push_back(name);
       pins.push_back(name + kNewSuffix);
     }
-  }
+  };
+  append(LinkPins());
   pins.push_back(kMergedPin);
   pins.push_back(kOldInfoPin);
+  append(MapPins());
   return pins;
+}
+
+// Whether a map is the info of a meter, of whatever version.
+bool IsInfo(const std::string& path) {
+  UniqueFd fd(bpf_obj_get(path.c_str()));
+  bpf_map_info about = {};
+  uint32_t size = sizeof(about), zero = 0;
+  if (!fd.ok() || bpf_obj_get_info_by_fd(fd.get(), &about, &size) != 0 ||
+      about.type != BPF_MAP_TYPE_ARRAY || about.value_size > (1 << 20)) {
+    return false;
+  }
+  std::vector<char> value(std::max<size_t>(about.value_size, sizeof(nm_info)));
+  if (bpf_map_lookup_elem(fd.get(), &zero, value.data()) != 0) return false;
+  nm_info info;
+  memcpy(&info, value.data(), sizeof(info));
+  return info.magic == NM_MAGIC;
 }
 
 // The pins of AllPins() that are there; FailedPrecondition if one holds
 // something else than ours, such as another tool's map in a BPF file system
-// that is shared. The kernel keeps 15 bytes of a name.
-absl::StatusOr<std::vector<std::string>> FindPins(const std::string& dir) {
+// that is shared. The kernel keeps 15 bytes of a name. A map's name alone proves
+// nothing: there has to be a link of ours, an info, or our own mount, and
+// whatever removes pins keeps to the order of AllPins().
+absl::StatusOr<std::vector<std::string>> FindPins(const std::string& dir,
+                                                  const LoaderState& state) {
   std::vector<std::string> found;
+  bool ours = false;
   for (const std::string& pin : AllPins()) {
     const std::string path = PinPath(dir, pin);
     struct stat about;
@@ -327,7 +349,15 @@ absl::StatusOr<std::vector<std::string>> FindPins(const std::string& dir) {
           fd.ok() ? Describe(fd.get()) : std::string("no object of BPF"),
           "): choose another --pin-dir"));
     }
+    if (link || (expected == "info" && IsInfo(path))) ours = true;
     found.push_back(pin);
+  }
+  if (!found.empty() && !ours && !IsOwnMount(dir, state)) {
+    const std::string path = PinPath(dir, found[0]);
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is not ours (",
+        Describe(UniqueFd(bpf_obj_get(path.c_str())).get()),
+        ", without a meter's info beside it): choose another --pin-dir"));
   }
   return found;
 }
@@ -520,7 +550,10 @@ class Loading {
       RefillDrainedQueues().IgnoreError();  // as if nothing had been tried
     }
     if (done_ || upgrade_ || !lock_.ok()) return;
-    for (const std::string& path : pinned_) unlink(path.c_str());
+    // Maps first: by a link the next loader knows them, if this one is killed.
+    for (auto path = pinned_.rbegin(); path != pinned_.rend(); ++path) {
+      unlink(path->c_str());
+    }
     if (mounted_ || made_directory_) {
       RemoveDirectory(config_.pin_dir, state_).IgnoreError();
     }
@@ -630,7 +663,7 @@ absl::Status Loading::CheckPrivileges() {
 // rest of a load or an unload that was killed, which is cleared away.
 absl::Status Loading::FindExisting() {
   const std::string& dir = config_.pin_dir;
-  absl::StatusOr<std::vector<std::string>> ours = FindPins(dir);
+  absl::StatusOr<std::vector<std::string>> ours = FindPins(dir, state_);
   if (!ours.ok()) return ours.status();
   UniqueFd info(bpf_obj_get(PinPath(dir, "info").c_str()));
   const int errno_of_info = errno;
@@ -1820,7 +1853,7 @@ absl::Status TakeAway(const std::string& pin_dir, const LoaderState& state,
     }
     return absl::OkStatus();  // somebody's directory
   }
-  absl::StatusOr<std::vector<std::string>> pins = FindPins(pin_dir);
+  absl::StatusOr<std::vector<std::string>> pins = FindPins(pin_dir, state);
   if (!pins.ok()) return pins.status();
   // Readers are told first. Those of another version's keep what they have.
   for (const char* pin : {"info", kOldInfoPin}) {

@@ -1071,6 +1071,46 @@ TEST_F(LoaderRootTest, PinsOfOthersWithOurNamesAreLeftAlone) {
   EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
 }
 
+// A map called nm_names, pinned as `names` by another program, was taken for
+// the rest of a meter and removed.
+TEST_F(LoaderRootTest, TheNameOfAMapAloneDoesNotMakeItOurs) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
+  UniqueFd names(
+      bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_names", 4, 4, 1, nullptr));
+  UniqueFd info(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", 4,
+                               sizeof(nm_info), 1, nullptr));
+  ASSERT_TRUE(names.ok() && info.ok()) << strerror(errno);
+  ASSERT_EQ(bpf_obj_pin(names.get(), Pin("names").c_str()), 0);
+  bool was_loaded;
+  for (const bool with_info : {false, true}) {
+    if (with_info) {
+      ASSERT_EQ(bpf_obj_pin(info.get(), Pin("info").c_str()), 0);
+    }
+    const std::string unload(
+        Unload(config_.pin_dir, &was_loaded).message());
+    for (const std::string& error : {unload, LoadError()}) {
+      EXPECT_THAT(error, HasSubstr("names is not ours (map nm_names (id "));
+      EXPECT_THAT(error, HasSubstr("without a meter's info beside it"));
+    }
+    EXPECT_TRUE(UniqueFd(bpf_obj_get(Pin("names").c_str())).ok());
+    EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+  }
+  unlink(Pin("info").c_str());
+  unlink(Pin("names").c_str());
+  // What a killed unload of ours leaves: its info is the last to go.
+  MustLoad();
+  for (const std::string& pin : LinkPins()) unlink(Pin(pin).c_str());
+  for (const std::string& pin : MapPins()) {
+    if (pin != "names" && pin != "info") unlink(Pin(pin).c_str());
+  }
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_NE(access(Pin("names").c_str(), F_OK), 0);
+  EXPECT_EQ(umount2(config_.pin_dir.c_str(), 0), 0);
+  EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
+}
+
 // Where /run was full it said "No space left on device (run as root)", to root.
 TEST_F(LoaderRootTest, AFullRunIsNoLackOfPrivilege) {
   EXPECT_EQ(InChild([] {
