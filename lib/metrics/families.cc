@@ -69,8 +69,7 @@ class Builder {
 
 void AddUp(uint64_t value, std::vector<Family>* families) {
   Builder up("netmeter_up",
-             "Whether the meter could be read: 1, or 0 if not loaded or "
-             "refused.",
+             "Whether the maps can be read: 1, or 0 if not loaded or refused.",
              Family::Type::kGauge);
   up.Add({}, value);
   up.MoveTo(families);

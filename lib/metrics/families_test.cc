@@ -89,8 +89,8 @@ TEST(Families, WithoutSeriesAreLeftOut) {
 
 TEST(Families, OfAnErrorAreUpAlone) {
   EXPECT_EQ(Text(FamiliesOfError()),
-            "# HELP netmeter_up Whether the meter could be read: 1, or 0 if "
-            "not loaded or refused.\n"
+            "# HELP netmeter_up Whether the maps can be read: 1, or 0 if not "
+            "loaded or refused.\n"
             "# TYPE netmeter_up gauge\n"
             "netmeter_up 0\n");
 }
