@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -338,6 +339,40 @@ bool HasControlCharacters(const std::string& text) {
   });
 }
 
+// Sees where documents begin, and nothing else.
+class DocumentStarts : public YAML::EventHandler {
+ public:
+  int line() const { return line_; }  // of the last one, from 1
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    line_ = mark.line + 1;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  int line_ = 0;
+};
+
+// 0: there is one document, or none. Not YAML::LoadAll(), which never ends where
+// the parser does not get past what follows a document.
+int LineOfSecondDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  if (!parser.HandleNextDocument(starts)) return 0;
+  return parser.HandleNextDocument(starts) ? starts.line() : 0;
+}
+
 // One line, whatever the file held.
 std::string OneLine(std::string text) {
   for (char& c : text) {
@@ -353,13 +388,12 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
                                    const Config& defaults) {
   Config config = defaults;
   try {
-    const std::vector<YAML::Node> documents =
-        YAML::LoadAll(std::string(yaml));
-    if (documents.empty()) return config;
-    const YAML::Node& root = documents[0];
-    if (documents.size() > 1) {
-      throw ConfigError(documents[1],
-                        "a second document: expected one of key: value lines");
+    const YAML::Node root = YAML::Load(std::string(yaml));
+    const int second = LineOfSecondDocument(std::string(yaml));
+    if (second != 0) {
+      return absl::InvalidArgumentError(OneLine(absl::StrCat(
+          file_name, ":", second,
+          ": a second document: expected one of key: value lines")));
     }
     if (root.IsNull()) return config;
     if (!root.IsMap()) throw ConfigError(root, "expected key: value lines");
@@ -382,7 +416,6 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
       });
     }
   } catch (const ConfigError& error) {
-    // A second document may be blank.
     const std::string line =
         error.line() == 0 ? "" : absl::StrCat(error.line(), ":");
     return absl::InvalidArgumentError(OneLine(

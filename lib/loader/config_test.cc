@@ -176,10 +176,18 @@ TEST(ConfigTest, WhatCannotBeMeantIsRefused) {
               HasSubstr("netmeter.yml:3: proxy_ports"));
 }
 
+// The fuzzer's: what follows the first document, yaml-cpp never got past, and
+// reading all documents took all memory.
+TEST(ConfigTest, WhatTheParserDoesNotGetPastEnds) {
+  EXPECT_NE(Error(",ax_erNUL\\iess\242\236\226\232x_series: {a: b}a: b\331\012"
+                  "pin_dirsa:\355: {b}\012"),
+            "accepted");
+}
+
 // A newcomer's: the first document, the last key, any port and all of 10/8.
 TEST(ConfigTest, WhatIsAmbiguousIsRefused) {
   EXPECT_EQ(Error("max_series: 100\n---\nmax_series: 200\n"),
-            "netmeter.yml:3: a second document: expected one of key: value "
+            "netmeter.yml:2: a second document: expected one of key: value "
             "lines");
   EXPECT_THAT(Error("max_series: 100\n---\n"), HasSubstr("second document"));
   EXPECT_EQ(Error("---\nmax_series: 100\n...\n"), "accepted");
