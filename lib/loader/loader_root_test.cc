@@ -1128,7 +1128,12 @@ TEST_F(LoaderRootTest, AFullRunIsNoLackOfPrivilege) {
             }),
             0);
   EXPECT_EQ(InChild([] {
-              if (!BecomeUser(kNobody)) return 2;
+              if (unshare(CLONE_NEWNS) != 0 ||
+                  mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                  mount("roots", "/run", "tmpfs", 0, "mode=0755") != 0 ||
+                  !BecomeUser(kNobody)) {
+                return 2;
+              }
               const auto lock = LockDirectory("/run/x", 1);
               return absl::EndsWith(lock.status().message(), "(run as root)")
                          ? 0
