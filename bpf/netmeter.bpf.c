@@ -342,6 +342,12 @@ static __noinline __u32 slot_of_packet(struct __sk_buff *skb,
   /* The table may have room for the next packet: it may grow. */
   if (head.kind == NM_KIND_OVERFLOW && whose.kind != NM_KIND_OVERFLOW)
     keep = false;
+  /* What is to be done once, egress does, which holds the socket's lock: it is
+   * not to find a slot before that. */
+  if (direction == NM_INGRESS && owner && socket &&
+      (socket->naming ||
+       ((owner->flags & NM_OWNER_ESTABLISHED) && !owner->counted)))
+    keep = false;
   if (direction == NM_EGRESS && head.kind != NM_KIND_PENDING)
     count_established(owner, slot);
   if (keep && owner && socket) {
@@ -935,7 +941,7 @@ static __always_inline bool read_name(struct bpf_sockopt *ctx, __u8 *bytes) {
 }
 
 static __always_inline bool control(struct bpf_sockopt *ctx) {
-  struct nm_process process = {};
+  struct nm_process process = {}, *known;
   struct nm_name_key key = {};
   union nm_whose whose = {};
   struct nm_owner *owner;
@@ -976,7 +982,11 @@ static __always_inline bool control(struct bpf_sockopt *ctx) {
     } else {
       whose.service = id;
       whose.kind = NM_KIND_SERVICE;
-      whose.flags = NM_FLAG_REGISTERED;
+      /* A name alone is no promise to publish: registering is. */
+      tgid = current_tgid();
+      known = bpf_map_lookup_elem(&nm_processes, &tgid);
+      if (known && known->name == id)
+        whose.flags = known->flags & NM_FLAG_REGISTERED;
       *(volatile __u32 *)&owner->whose.word = whose.word;
     }
     /* Slot 0: the next packet finds the new series. */

@@ -413,6 +413,56 @@ TEST_P(ConnectionsTest, OverLoopbackAreNotCounted) {
   EXPECT_EQ(seen.rtt_us, 0u);
 }
 
+// Named by what it sent, a connection was counted at its end only: the answer came
+// next, and what ingress found was kept.
+TEST_P(ConnectionsTest, AreOpenedAsSoonAsTheyAreNamed) {
+  Lab& lab = World::CleanLab();
+  const Since meter(World::ClientMeter());
+  Child client(
+      World::ClientMeter().cgroup(), lab.client, [](Child::Parent& parent) {
+        if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, "named-h2") !=
+            0) {
+          _exit(1);
+        }
+        const bool v4 = GetParam() == Family::kIpv4;
+        const Address self(v4 ? "127.0.0.1" : "::1");
+        const int listener = OpenSocket(self.family(), SOCK_STREAM);
+        Bind(listener, self, 8443);
+        listen(listener, 1);
+        const int fd = OpenSocket(self.family(), SOCK_STREAM);
+        Connect(fd, self, 8443);
+        const int peer = Accept(listener);
+        // Preface, SETTINGS, and HEADERS with :authority by a literal.
+        std::string request = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        request += std::string("\0\0\0\4\0\0\0\0\0", 9);
+        const std::string name = v4 ? "opened4.local" : "opened6.local";
+        const std::string block =
+            std::string("\x01", 1) + static_cast<char>(name.size()) + name;
+        request += std::string("\0\0", 2) + static_cast<char>(block.size()) +
+                   std::string("\1\4\0\0\0\1", 6) + block;
+        if (write(fd, request.data(), request.size()) < 0) _exit(2);
+        ReceiveExactly(peer, request.size());
+        for (int i = 0; i < 3; ++i) {
+          SendAll(peer, 100);
+          ReceiveExactly(fd, 100);
+          SendAll(fd, 100);
+          ReceiveExactly(peer, 100);
+        }
+        parent.Send(0);
+        parent.Receive<int>();
+      });
+  client.Receive<int>();
+  EXPECT_EQ(Sum(World::ClientMeter(),
+                GetParam() == Family::kIpv4 ? "opened4" : "opened6")
+                .opened,
+            1u);
+  EXPECT_EQ(meter.Now().opened, 1u);
+  EXPECT_EQ(meter.Now().closed, 0u);
+  client.Send(0);
+  client.Join();
+  EXPECT_EQ(meter.AfterClosed(2).closed, 2u);  // the accepted one, too
+}
+
 TEST_P(ConnectionsTest, OutliveAnUpgradeToLargerTables) {
   Lab& lab = World::CleanLab();
   MeteredCgroup meter("growing" + FamilyName(GetParam()));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "netmeter/abi.h"
 #include "test/live/actor.h"
 #include "test/live/world.h"
 
@@ -128,6 +129,38 @@ TEST_P(NamesTest, RegisteredProcessIsAService) {
     if (sample.name != service) continue;
     EXPECT_TRUE(sample.registered);
   }
+}
+
+// Who registers publishes, and netmeter-exporter leaves it to him. A socket that
+// was only given a service was left out, too, and nobody published it.
+TEST_P(NamesTest, ServiceOfASocketAloneIsNotRegistered) {
+  const std::string name = "socket-service" + Suffix();
+  const auto send = [&](bool registers) {
+    Child child(meter_->cgroup(), World::CleanLab().client,
+                [&](Child::Parent&) {
+                  const Address to = Lab::Server(GetParam());
+                  if (registers && Control(OpenSocket(AF_INET, SOCK_DGRAM),
+                                           NM_REGISTER, name) != 0) {
+                    _exit(1);
+                  }
+                  const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+                  if (Control(fd, NM_SERVICE, name) != 0) _exit(1);
+                  SendTo(fd, std::string(100, 'x'), to, 9000);
+                });
+    child.Join();
+  };
+  const auto is_registered = [&] {
+    for (const Sample& sample : meter_->Samples()) {
+      if (sample.name == name && sample.registered) return true;
+    }
+    return false;
+  };
+  send(false);
+  EXPECT_EQ(Payload(Kind::kService, name), 100);
+  EXPECT_FALSE(is_registered());
+  send(true);  // as for the sockets of socket activation
+  EXPECT_EQ(Payload(Kind::kService, name), 200);
+  EXPECT_TRUE(is_registered());
 }
 
 TEST_P(NamesTest, RegistrationByAThreadNamesTheProcess) {
