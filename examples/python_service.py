@@ -9,7 +9,7 @@ Uploads to the cloud every second, and serves /metrics by prometheus_client
 until SIGTERM or Ctrl-C. What libnetmeter needs is marked with (n). Without a
 loaded meter the service works all the same, and netmeter_up is 0.
 
-The other end is cloud_stub.py. Needs: pip install netmeter prometheus_client
+The other end is cloud_stub.py. Needs: pip install ./bindings/python prometheus_client
 """
 
 import argparse

@@ -88,8 +88,9 @@ class Meter {
   //   PermissionDenied  the meter refused: its tables are full, or this user's
   //                     share of them
   //   ResourceExhausted no descriptor was left for the call
-  // With wait_for_loader the name is kept and registered when the meter
-  // appears; only InvalidArgument is returned then.
+  // With wait_for_loader the name is kept, and registered by the first read that
+  // finds the meter: sockets opened before keep the executable's name, so load
+  // before services start. Only InvalidArgument is returned then.
   absl::Status Register(absl::string_view service);
 
   // The series of the service that this Meter registered, in no particular

@@ -25,6 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 PROGRAMS = {
     "netmeter-loader": "lib/loader/netmeter-loader",
     "netmeter": "lib/tools/netmeter",
+    "netmeter-exporter": "lib/tools/netmeter-exporter",
 }
 # Ours, too, but not built: their options stand in their text.
 SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/benchmark.sh", "test/install_packages.sh")

@@ -378,7 +378,8 @@ class Meter:
         usually for some 30 ms: this waits for it, up to 1 second.
 
         Raises, with wait_for_loader only the first one: the name is then kept
-        and registered when the meter appears.
+        and registered by the first read that finds the meter: sockets opened
+        before keep the executable's name.
           InvalidArgumentError   empty, longer than 64 bytes, or with a NUL
           NotFoundError          no meter is loaded for this process's cgroup
           PermissionDeniedError  the meter refused: its tables are full
