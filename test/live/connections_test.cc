@@ -144,6 +144,7 @@ TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
                [](Child::Parent& parent) {
                  const Address any = Lab::Server(GetParam());
                  const int listener = OpenSocket(any.family(), SOCK_STREAM);
+                 SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
                  Bind(listener, any, kServerPort);
                  listen(listener, kConnections);
                  parent.Send(0);
@@ -209,6 +210,7 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
                [](Child::Parent& parent) {
                  const Address any = Lab::Server(GetParam());
                  const int listener = OpenSocket(any.family(), SOCK_STREAM);
+                 SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
                  Bind(listener, any, 443);
                  listen(listener, 4);
                  parent.Send(0);
@@ -263,6 +265,7 @@ TEST_P(ConnectionsTest, EndOnceWhateverIsTriedAfterwards) {
                [](Child::Parent& parent) {
                  const Address any = Lab::Server(GetParam());
                  const int listener = OpenSocket(any.family(), SOCK_STREAM);
+                 SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
                  Bind(listener, any, kServerPort);
                  listen(listener, 4);
                  parent.Send(0);
@@ -312,6 +315,7 @@ TEST_P(ConnectionsTest, EndWhereTheyBegan) {
                [](Child::Parent& parent) {
                  const Address any = Lab::Server(GetParam());
                  const int listener = OpenSocket(any.family(), SOCK_STREAM);
+                 SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
                  Bind(listener, any, kServerPort);
                  listen(listener, 4);
                  parent.Send(0);
@@ -361,6 +365,7 @@ TEST_P(ConnectionsTest, ToItselfIsOpenedAndHoldsNothingAtItsEnd) {
         const bool v4 = GetParam() == Family::kIpv4;
         const Address self(v4 ? "127.0.0.1" : "::1");
         const int fd = OpenSocket(self.family(), SOCK_STREAM);
+        SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // others were here
         Bind(fd, self, 8443);  // a proxy port: counted
         Connect(fd, self, 8443);
         SendAll(fd, 1000);
@@ -427,6 +432,7 @@ TEST_P(ConnectionsTest, AreOpenedAsSoonAsTheyAreNamed) {
         const bool v4 = GetParam() == Family::kIpv4;
         const Address self(v4 ? "127.0.0.1" : "::1");
         const int listener = OpenSocket(self.family(), SOCK_STREAM);
+        SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
         Bind(listener, self, 8443);
         listen(listener, 1);
         const int fd = OpenSocket(self.family(), SOCK_STREAM);
