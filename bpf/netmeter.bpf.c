@@ -984,6 +984,7 @@ static __always_inline bool control(struct bpf_sockopt *ctx) {
       whose.kind = NM_KIND_SERVICE;
       /* A name alone is no promise to publish: registering is. */
       tgid = current_tgid();
+      if (!tgid) tgid = owner->tgid; /* as for NM_REGISTER */
       known = bpf_map_lookup_elem(&nm_processes, &tgid);
       if (known && known->name == id)
         whose.flags = known->flags & NM_FLAG_REGISTERED;
