@@ -92,6 +92,15 @@ uint32_t SmoothedRttUs(int fd) {
   return info.tcpi_rtt;
 }
 
+// Also where connections of others are in TIME_WAIT.
+int Listen(const Address& address, int port, int backlog) {
+  const int listener = OpenSocket(address.family(), SOCK_STREAM);
+  SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+  Bind(listener, address, port);
+  listen(listener, backlog);
+  return listener;
+}
+
 // close(2) that sends a RST.
 void Abort(int fd) {
   const linger at_once = {1, 0};
@@ -142,11 +151,8 @@ TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
   Lab& lab = World::CleanLab();
   Child server(World::ServerMeter().cgroup(), lab.server,
                [](Child::Parent& parent) {
-                 const Address any = Lab::Server(GetParam());
-                 const int listener = OpenSocket(any.family(), SOCK_STREAM);
-                 SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-                 Bind(listener, any, kServerPort);
-                 listen(listener, kConnections);
+                 const int listener =
+                     Listen(Lab::Server(GetParam()), kServerPort, kConnections);
                  parent.Send(0);
                  for (int i = 0; i < kConnections; ++i) Accept(listener);
                  parent.Send(0);
@@ -208,11 +214,8 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
   const std::string tag = "late-tag" + FamilyName(GetParam());
   Child server(World::ServerMeter().cgroup(), lab.server,
                [](Child::Parent& parent) {
-                 const Address any = Lab::Server(GetParam());
-                 const int listener = OpenSocket(any.family(), SOCK_STREAM);
-                 SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-                 Bind(listener, any, 443);
-                 listen(listener, 4);
+                 const int listener =
+                     Listen(Lab::Server(GetParam()), 443, 4);
                  parent.Send(0);
                  const int first = Accept(listener), second = Accept(listener);
                  ReceiveExactly(first, 1);
@@ -263,11 +266,7 @@ TEST_P(ConnectionsTest, EndOnceWhateverIsTriedAfterwards) {
   Lab& lab = World::CleanLab();
   Child server(World::ServerMeter().cgroup(), lab.server,
                [](Child::Parent& parent) {
-                 const Address any = Lab::Server(GetParam());
-                 const int listener = OpenSocket(any.family(), SOCK_STREAM);
-                 SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-                 Bind(listener, any, kServerPort);
-                 listen(listener, 4);
+                 Listen(Lab::Server(GetParam()), kServerPort, 4);
                  parent.Send(0);
                  WaitReadable(parent.fd());
                });
@@ -313,11 +312,8 @@ TEST_P(ConnectionsTest, EndWhereTheyBegan) {
   const std::string after = "after" + FamilyName(GetParam());
   Child server(World::ServerMeter().cgroup(), lab.server,
                [](Child::Parent& parent) {
-                 const Address any = Lab::Server(GetParam());
-                 const int listener = OpenSocket(any.family(), SOCK_STREAM);
-                 SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-                 Bind(listener, any, kServerPort);
-                 listen(listener, 4);
+                 const int listener =
+                     Listen(Lab::Server(GetParam()), kServerPort, 4);
                  parent.Send(0);
                  ReceiveUntilEnd(Accept(listener));
                });
@@ -431,10 +427,7 @@ TEST_P(ConnectionsTest, AreOpenedAsSoonAsTheyAreNamed) {
         }
         const bool v4 = GetParam() == Family::kIpv4;
         const Address self(v4 ? "127.0.0.1" : "::1");
-        const int listener = OpenSocket(self.family(), SOCK_STREAM);
-        SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-        Bind(listener, self, 8443);
-        listen(listener, 1);
+        const int listener = Listen(self, 8443, 1);
         const int fd = OpenSocket(self.family(), SOCK_STREAM);
         Connect(fd, self, 8443);
         const int peer = Accept(listener);
