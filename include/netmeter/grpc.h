@@ -45,10 +45,10 @@ struct Service303Options {
   // What GetMetrics answers.
   MagmaOptions metrics;
 
-  // Memory for replies to GetMetrics that peers have not taken yet. With more
-  // than that the oldest such calls end with CANCELLED, so that peers who do
-  // not read keep nobody from being answered. At least one reply always has
-  // room.
+  // Memory for replies to GetMetrics that peers have not taken yet; one that is
+  // shared by several calls counts once. With more than that the calls of the
+  // oldest reply end with CANCELLED, so that peers who do not read keep nobody
+  // from being answered. The newest reply always has room.
   size_t max_pending_bytes = 32 * 1024 * 1024;
 };
 
@@ -56,9 +56,13 @@ struct Service303Options {
 // GetServiceInfo with name, version, ALIVE, APP_HEALTHY, the time of this
 // object's construction and, in status.meta under "netmeter", "ok" or why the
 // meter cannot be read; both RESOURCE_EXHAUSTED where there is no memory for the
-// reply. All else answers UNIMPLEMENTED. A request is not
-// looked at. No method blocks or occupies a thread while its reply is sent
-// (callback API), whatever API the host's services use.
+// reply. All else answers UNIMPLEMENTED. A request is not looked at.
+//
+// Cost: GetMetrics makes one reply at a time, in one of gRPC's threads. Calls
+// that come while it does share the next one, which is read after they came, so
+// that many callers cost little more than one. No method blocks or occupies a
+// thread while its reply is sent (callback API), whatever API the host's
+// services use.
 class Service303 : public grpc::Service {
  public:
   // Cannot fail; a null meter is a meter that cannot be read.

@@ -69,12 +69,8 @@ class Service303::Impl {
   ServerUnaryReactor* GetMetrics(CallbackServerContext* context,
                                  ByteBuffer* response) {
     return WithoutThrowing(context, [&]() -> ServerUnaryReactor* {
-      std::string bytes = metrics_.Serialize();
-      const size_t size = bytes.size();
-      ByteBuffer buffer = ToByteBuffer(std::move(bytes));
-      auto* reply = new Reply(this, context, size);
-      response->Swap(&buffer);
-      reply->Finish(grpc::Status::OK);
+      auto* reply = new Reply(this, context, response);
+      Answer(reply);
       return reply;
     });
   }
@@ -90,6 +86,14 @@ class Service303::Impl {
   }
 
  private:
+  class Reply;
+  using Replies = std::list<Reply*>;
+
+  static grpc::Status NotEnoughMemory() {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                        "not enough memory");
+  }
+
   template <typename Function>
   static ServerUnaryReactor* WithoutThrowing(CallbackServerContext* context,
                                              const Function& answer) {
@@ -97,19 +101,31 @@ class Service303::Impl {
       return answer();
     } catch (const std::bad_alloc&) {
       ServerUnaryReactor* reactor = context->DefaultReactor();
-      reactor->Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                   "not enough memory"));
+      reactor->Finish(NotEnoughMemory());
       return reactor;
     }
   }
 
-  // One call of GetMetrics, from its answer until the peer has it.
+  // Calls of GetMetrics that came together and have the same answer. They share
+  // its memory, which is given back with the last of them.
+  struct Batch {
+    Replies replies;  // not taken yet
+    size_t bytes = 0;
+    bool finishing = true;  // replies are still to be added
+    bool cancelled = false;
+  };
+  using Batches = std::list<Batch>;
+
+  // One call of GetMetrics, until the peer has its answer.
   class Reply : public ServerUnaryReactor {
    public:
-    Reply(Impl* impl, CallbackServerContext* context, size_t bytes)
-        : impl_(impl), context_(context), bytes_(bytes) {
-      impl_->Add(this);
-    }
+    Reply(Impl* impl, CallbackServerContext* context, ByteBuffer* response)
+        : impl_(impl),
+          context_(context),
+          response_(response),
+          node_(1, this),
+          place_(node_.begin()),
+          batch_(impl->batches_.end()) {}
     void OnDone() override {
       impl_->Remove(this);
       delete this;
@@ -119,30 +135,93 @@ class Service303::Impl {
     friend class Impl;
     Impl* const impl_;  // outlives its server's calls
     CallbackServerContext* const context_;
-    const size_t bytes_;
-    bool cancelled_ = false;
-    std::list<Reply*>::iterator place_;
+    ByteBuffer* const response_;
+    Replies node_;  // what lists take, so that they allocate nothing
+    const Replies::iterator place_;
+    Batches::iterator batch_;  // the end if it has none
   };
 
-  void Add(Reply* reply) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    reply->place_ = pending_.insert(pending_.end(), reply);
-    pending_bytes_ += reply->bytes_;
-    // A cancelled call gives its memory back soon, so it no longer counts. It
-    // stays in the list, as its context lives, until OnDone.
-    for (Reply* oldest : pending_) {
-      if (pending_bytes_ <= options_.max_pending_bytes || oldest == reply) break;
-      if (oldest->cancelled_) continue;
-      oldest->cancelled_ = true;
-      pending_bytes_ -= oldest->bytes_;
-      oldest->context_->TryCancel();
+  // Answers a call; or leaves it to the thread that is answering others, which
+  // then reads the meter once more, for all that came meanwhile. However many
+  // peers call without end, one answer is made at a time, and nobody waits for
+  // more than two.
+  void Answer(Reply* reply) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    waiting_.splice(waiting_.end(), reply->node_);
+    if (answering_) return;
+    answering_ = true;
+    while (!waiting_.empty()) {
+      Replies calls;
+      calls.swap(waiting_);
+      lock.unlock();
+      AnswerTogether(&calls);
+      lock.lock();
     }
+    answering_ = false;
+  }
+
+  void AnswerTogether(Replies* calls) {
+    Batches batch;
+    ByteBuffer answer;
+    try {
+      batch.emplace_back();
+      std::string bytes = metrics_.Serialize();
+      batch.front().bytes = bytes.size();
+      answer = ToByteBuffer(std::move(bytes));
+    } catch (const std::bad_alloc&) {
+      while (!calls->empty()) {
+        Reply* const reply = calls->front();
+        reply->node_.splice(reply->node_.end(), *calls, reply->place_);
+        reply->Finish(NotEnoughMemory());
+      }
+      return;
+    }
+    const auto added = batch.begin();
+    std::unique_lock<std::mutex> lock(mutex_);
+    batches_.splice(batches_.end(), batch);
+    pending_bytes_ += added->bytes;
+    CancelOldest();
+    while (!calls->empty()) {
+      Reply* const reply = calls->front();
+      reply->batch_ = added;
+      added->replies.splice(added->replies.end(), *calls, reply->place_);
+      lock.unlock();
+      *reply->response_ = answer;
+      reply->Finish(grpc::Status::OK);  // from here on it may be gone
+      lock.lock();
+    }
+    added->finishing = false;
+    RemoveIfTaken(added);
+  }
+
+  // With mutex_ held, as the next two. All but the newest.
+  void CancelOldest() {
+    for (Batch& oldest : batches_) {
+      if (pending_bytes_ <= options_.max_pending_bytes ||
+          &oldest == &batches_.back()) {
+        break;
+      }
+      if (oldest.cancelled) continue;
+      // A cancelled call gives its memory back soon, so it no longer counts. It
+      // stays in the list, as its context lives, until OnDone.
+      oldest.cancelled = true;
+      pending_bytes_ -= oldest.bytes;
+      for (Reply* reply : oldest.replies) reply->context_->TryCancel();
+    }
+  }
+
+  void RemoveIfTaken(Batches::iterator batch) {
+    if (batch->finishing || !batch->replies.empty()) return;
+    if (!batch->cancelled) pending_bytes_ -= batch->bytes;
+    batches_.erase(batch);
   }
 
   void Remove(Reply* reply) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!reply->cancelled_) pending_bytes_ -= reply->bytes_;
-    pending_.erase(reply->place_);
+    if (reply->batch_ == batches_.end()) return;
+    reply->node_.splice(reply->node_.end(), reply->batch_->replies,
+                        reply->place_);
+    RemoveIfTaken(reply->batch_);
   }
 
   std::string ServiceInfo() const {
@@ -176,9 +255,11 @@ class Service303::Impl {
   const uint64_t start_time_secs_;
 
   std::mutex mutex_;
-  // Both guarded by mutex_; oldest first.
-  std::list<Reply*> pending_;
-  size_t pending_bytes_ = 0;  // of those that are not cancelled
+  // All guarded by mutex_; oldest first.
+  Replies waiting_;  // calls that nobody answers yet
+  bool answering_ = false;
+  Batches batches_;
+  size_t pending_bytes_ = 0;  // of batches that are not cancelled
 };
 
 Service303::Service303(std::shared_ptr<const Meter> meter,
