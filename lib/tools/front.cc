@@ -173,6 +173,7 @@ absl::Status Front::Run(int stop_fd) {
       accept_grpc |= key == kGrpcKey;
       if (key >= kFirstKey) Handle(key);
     }
+    AnswerAll();
     if (accept_http) Accept(true);
     if (accept_grpc) Accept(false);
   }
@@ -243,7 +244,7 @@ void Front::Enter(uint64_t key, Connection* connection, State state) {
 void Front::Close(uint64_t key) {
   const auto found = connections_.find(key);
   Connection& connection = found->second;
-  pending_bytes_ -= connection.reply.size();
+  DropReply(&connection);
   // gRPC has a descriptor of the same connection.
   if (connection.state == State::kAdopted) {
     shutdown(connection.fd.get(), SHUT_RDWR);
@@ -256,7 +257,7 @@ void Front::Close(uint64_t key) {
 
 bool Front::CloseOldest() {
   for (const State state : {State::kLinger, State::kPreface, State::kRequest,
-                            State::kReply, State::kAdopted}) {
+                            State::kAnswer, State::kReply, State::kAdopted}) {
     const auto& order = order_[static_cast<int>(state)];
     if (order.empty()) continue;
     Close(order.front());
@@ -301,6 +302,8 @@ void Front::HandleOrThrow(uint64_t key) {
   switch (connection->state) {
     case State::kRequest:
       return Read(key, connection);
+    case State::kAnswer:  // no round is without AnswerAll()
+      return;
     case State::kReply:
       return Write(key, connection);
     case State::kLinger:
@@ -321,14 +324,45 @@ void Front::Read(uint64_t key, Connection* connection) {
   if (count <= 0) return Close(key);
   connection->received.append(buffer, static_cast<size_t>(count));
 
-  HttpRequest request;
+  connection->parsed =
+      ParseHttpRequest(connection->received, &connection->request);
+  if (connection->parsed == HttpParse::kIncomplete) return;
+  connection->received = std::string();
+  Watch(connection->fd.get(), EPOLLOUT, key, false);
+  Enter(key, connection, State::kAnswer);
+}
+
+void Front::AnswerAll() {
+  ++round_;
+  const auto& waiting = order_[static_cast<int>(State::kAnswer)];
+  while (!waiting.empty()) {
+    const uint64_t key = waiting.front();
+    try {
+      Answer(key, &connections_[key]);
+    } catch (const std::bad_alloc&) {
+      Close(key);
+    }
+  }
+}
+
+void Front::Answer(uint64_t key, Connection* connection) {
+  std::shared_ptr<Reply> reply = ReplyTo(*connection);
+  if (reply->connections++ == 0) pending_bytes_ += reply->bytes.size();
+  connection->reply = std::move(reply);
+  connection->request = HttpRequest();
+  Enter(key, connection, State::kReply);
+  auto& replies = order_[static_cast<int>(State::kReply)];
+  while (pending_bytes_ > options_.max_pending_bytes &&
+         replies.front() != key) {
+    Close(replies.front());
+  }
+  Write(key, connection);
+}
+
+std::shared_ptr<Front::Reply> Front::ReplyTo(const Connection& connection) {
   HttpReply reply;
-  const HttpParse parsed = ParseHttpRequest(connection->received, &request);
-  switch (parsed) {
+  switch (connection.parsed) {
     case HttpParse::kIncomplete:
-      return;
-    case HttpParse::kComplete:
-      break;
     case HttpParse::kBad:
       reply.status = 400;
       reply.body = "This is no request of HTTP/1.\n";
@@ -337,41 +371,39 @@ void Front::Read(uint64_t key, Connection* connection) {
       reply.status = 431;
       reply.body = "The request's headers are too large.\n";
       break;
+    case HttpParse::kComplete:
+      try {
+        return options_.answer(connection.request, round_);
+      } catch (const std::bad_alloc&) {
+        reply.status = 503;
+        reply.body = "Not enough memory.\n";
+      }
+      break;
   }
-  connection->received = std::string();
-  const bool head_only = request.method == "HEAD";
-  try {
-    if (parsed == HttpParse::kComplete) reply = options_.answer(request);
-    connection->reply = FormatHttpReply(reply, head_only);
-  } catch (const std::bad_alloc&) {
-    reply = HttpReply();
-    reply.status = 503;
-    reply.body = "Not enough memory.\n";
-    connection->reply = FormatHttpReply(reply, head_only);
+  return std::make_shared<Reply>(
+      FormatHttpReply(reply, connection.request.method == "HEAD"));
+}
+
+void Front::DropReply(Connection* connection) {
+  if (connection->reply == nullptr) return;
+  if (--connection->reply->connections == 0) {
+    pending_bytes_ -= connection->reply->bytes.size();
   }
-  pending_bytes_ += connection->reply.size();
-  Enter(key, connection, State::kReply);
-  auto& replies = order_[static_cast<int>(State::kReply)];
-  while (pending_bytes_ > options_.max_pending_bytes &&
-         replies.front() != key) {
-    Close(replies.front());
-  }
-  Watch(connection->fd.get(), EPOLLOUT, key, false);
-  Write(key, connection);
+  connection->reply.reset();
 }
 
 void Front::Write(uint64_t key, Connection* connection) {
-  while (connection->sent < connection->reply.size()) {
+  const std::string& reply = connection->reply->bytes;
+  while (connection->sent < reply.size()) {
     const ssize_t count =
-        send(connection->fd.get(), connection->reply.data() + connection->sent,
-             connection->reply.size() - connection->sent, MSG_NOSIGNAL);
+        send(connection->fd.get(), reply.data() + connection->sent,
+             reply.size() - connection->sent, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
     if (count < 0) return Close(key);
     connection->sent += static_cast<size_t>(count);
   }
-  pending_bytes_ -= connection->reply.size();
-  connection->reply = std::string();
+  DropReply(connection);
   // close() with unread bytes would send a reset, and with it the peer may
   // lose what it has not read yet.
   shutdown(connection->fd.get(), SHUT_WR);

@@ -23,7 +23,9 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -46,16 +48,27 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 
 class Front {
  public:
+  struct Reply {
+    explicit Reply(std::string all) : bytes(std::move(all)) {}
+    const std::string bytes;  // FormatHttpReply()
+    size_t connections = 0;   // Front's: those that have not taken all of it
+  };
+
   struct Options {
-    // Answers one request; never called in parallel. std::bad_alloc is 503.
-    std::function<HttpReply(const HttpRequest& request)> answer;
+    // Answers one request; never called in parallel. All requests of one round
+    // were complete before the first of them is answered: equal ones can share
+    // a reply, so that many peers cost as little as one. std::bad_alloc is 503.
+    std::function<std::shared_ptr<Reply>(const HttpRequest& request,
+                                         uint64_t round)>
+        answer;
     // Takes over a connection of HTTP/2, non-blocking.
     std::function<void(int fd)> adopt;
 
     // Of each sort: HTTP, HTTP/2 before its preface, adopted. A further one
     // takes the place of the oldest.
     size_t max_connections = 128;
-    // Of replies that were not taken yet; the oldest goes if there are more.
+    // Of replies that were not taken yet, a shared one counted once; the oldest
+    // goes if there are more.
     size_t max_pending_bytes = 32 * 1024 * 1024;
     std::chrono::milliseconds request_timeout{5000};
     std::chrono::milliseconds reply_timeout{30000};
@@ -78,19 +91,22 @@ class Front {
 
   enum class State {
     kRequest,  // HTTP: until its head is complete
+    kAnswer,   // HTTP: until the end of this round, which answers it
     kReply,    // HTTP: until all is sent
     kLinger,   // HTTP: until the peer has closed, so that it gets all
     kPreface,  // HTTP/2: until its first bytes are there
     kAdopted,  // gRPC has it; this is a duplicate that sees it end
   };
-  static constexpr int kStates = 5;
+  static constexpr int kStates = 6;
 
   struct Connection {
     UniqueFd fd;
     State state = State::kRequest;
     Clock::time_point deadline;
     std::string received;
-    std::string reply;
+    HttpRequest request;
+    HttpParse parsed = HttpParse::kIncomplete;
+    std::shared_ptr<Reply> reply;
     size_t sent = 0;
     std::list<uint64_t>::iterator place;  // in order_[state]
   };
@@ -105,6 +121,10 @@ class Front {
   void Handle(uint64_t key);
   void HandleOrThrow(uint64_t key);
   void Read(uint64_t key, Connection* connection);
+  void AnswerAll();
+  void Answer(uint64_t key, Connection* connection);
+  std::shared_ptr<Reply> ReplyTo(const Connection& connection);
+  void DropReply(Connection* connection);
   void Write(uint64_t key, Connection* connection);
   void Drain(uint64_t key, Connection* connection);
   void ReadPreface(uint64_t key, Connection* connection);
@@ -115,6 +135,7 @@ class Front {
   UniqueFd http_;
   UniqueFd grpc_;
   uint64_t next_key_;
+  uint64_t round_ = 0;
   std::map<uint64_t, Connection> connections_;
   std::list<uint64_t> order_[kStates];  // oldest first
   size_t pending_bytes_ = 0;            // in replies

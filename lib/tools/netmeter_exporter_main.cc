@@ -12,7 +12,9 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -110,27 +112,58 @@ absl::StatusOr<std::unique_ptr<ListenAddress>> AddressOf(
   return result;
 }
 
-HttpReply Answer(const HttpRequest& request, const Meter& meter,
-                 FamilyScope scope) {
-  HttpReply reply;
-  if (request.method != "GET" && request.method != "HEAD") {
-    reply.status = 405;
-    reply.extra_header = "Allow: GET, HEAD\r\n";
-    reply.body = "Only GET and HEAD are answered.\n";
-  } else if (request.path == "/metrics") {
+// Answers requests; with what it has, where that was read in the same round.
+class Pages {
+ public:
+  Pages(std::shared_ptr<const Meter> meter, FamilyScope scope)
+      : meter_(std::move(meter)), scope_(scope) {}
+
+  std::shared_ptr<Front::Reply> Answer(const HttpRequest& request,
+                                       uint64_t round) {
+    const bool head_only = request.method == "HEAD";
+    if (request.method != "GET" && !head_only) {
+      return Small(405, "Only GET and HEAD are answered.\n", false,
+                   "Allow: GET, HEAD\r\n");
+    }
+    if (request.path == "/") {
+      return Small(200,
+                   absl::StrCat("netmeter-exporter ", kVersion,
+                                "\nMetrics are at /metrics.\n"),
+                   head_only);
+    }
+    if (request.path != "/metrics") {
+      return Small(404, "Metrics are at /metrics.\n", head_only);
+    }
+    if (round != round_) metrics_.clear();
+    round_ = round;
     const TextFormat format = NegotiateFormat(request.accept);
-    reply.content_type = ContentType(format);
-    reply.extra_header = "Vary: Accept\r\n";
-    reply.body = ToText(Collect(&meter, scope), format);
-  } else if (request.path == "/") {
-    reply.body = absl::StrCat("netmeter-exporter ", kVersion,
-                              "\nMetrics are at /metrics.\n");
-  } else {
-    reply.status = 404;
-    reply.body = "Metrics are at /metrics.\n";
+    std::shared_ptr<Front::Reply>& kept = metrics_[{format, head_only}];
+    if (kept == nullptr) {
+      HttpReply reply;
+      reply.content_type = ContentType(format);
+      reply.extra_header = "Vary: Accept\r\n";
+      reply.body = ToText(Collect(meter_.get(), scope_), format);
+      kept = std::make_shared<Front::Reply>(FormatHttpReply(reply, head_only));
+    }
+    return kept;
   }
-  return reply;
-}
+
+ private:
+  static std::shared_ptr<Front::Reply> Small(int status, std::string body,
+                                             bool head_only,
+                                             const char* extra_header = "") {
+    HttpReply reply;
+    reply.status = status;
+    reply.extra_header = extra_header;
+    reply.body = std::move(body);
+    return std::make_shared<Front::Reply>(FormatHttpReply(reply, head_only));
+  }
+
+  const std::shared_ptr<const Meter> meter_;
+  const FamilyScope scope_;
+  uint64_t round_ = 0;
+  std::map<std::pair<TextFormat, bool>, std::shared_ptr<Front::Reply>> metrics_;
+};
 
 // Without a port: the connections come from Front. Its limits are for peers
 // that speak HTTP/2 well and mean ill.
@@ -198,8 +231,9 @@ int Run(const Flags& flags) {
   Front::Options options;
   const FamilyScope scope =
       flags.all ? FamilyScope::kHost : FamilyScope::kUnregistered;
-  options.answer = [&meter, scope](const HttpRequest& request) {
-    return Answer(request, *meter, scope);
+  Pages pages(meter, scope);
+  options.answer = [&pages](const HttpRequest& request, uint64_t round) {
+    return pages.Answer(request, round);
   };
   options.adopt = [&server](int fd) {
     grpc::AddInsecureChannelFromFd(server.get(), fd);

@@ -6,13 +6,18 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lib/core/fake_meter.h"
@@ -47,9 +52,9 @@ grpc::Status GetMetrics(magma::orc8r::Service303::Stub* stub,
   return stub->GetMetrics(&context, Void(), container);
 }
 
-// `count` calls of GetMetrics in the bytes of HTTP/2, by a peer that then lets
-// the window be full.
-std::string RawCalls(int count) {
+// `count` calls of GetMetrics in the bytes of HTTP/2, by a peer that gives the
+// replies no more room than it must, or all that it can.
+std::string RawCalls(int count, bool room = false) {
   std::string bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
   const auto frame = [&bytes](char type, char flags, uint32_t stream,
                               const std::string& payload) {
@@ -66,7 +71,10 @@ std::string RawCalls(int count) {
   const auto text = [](const std::string& s) {
     return std::string(1, static_cast<char>(s.size())) + s;
   };
-  frame(4, 0, 0, "");  // SETTINGS
+  const std::string most("\x7f\xff\xff\xff", 4);
+  // SETTINGS, with SETTINGS_INITIAL_WINDOW_SIZE; WINDOW_UPDATE.
+  frame(4, 0, 0, room ? std::string("\0\x4", 2) + most : "");
+  if (room) frame(8, 0, 0, std::string("\x7f\xff\0\0", 4));
   // RFC 7541: :method POST, :scheme http, and literals without indexing.
   const std::string headers =
       "\x83\x86\x04" + text("/magma.orc8r.Service303/GetMetrics") + "\x01" +
@@ -223,6 +231,64 @@ TEST_F(ExporterRootTest, PeersThatTakeNoReplyCostBoundedMemory) {
   printf("memory: %ld KiB before, %ld KiB with 120 replies not taken\n", before,
          after);
   EXPECT_LT(after, before + 256 * 1024);
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+// Each call and each scrape had an answer made for it, 250 ms of a full table:
+// others waited until all before them had theirs.
+TEST_F(ExporterRootTest, PeersThatAskWithoutEndKeepNobodyFromBeingServed) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  const auto stub = exporter.Stub();
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(stub.get(), &container).ok());
+  exporter.Get("/metrics");
+  const long before = exporter.MemoryKib();
+  std::atomic<bool> stop(false);
+  std::vector<std::thread> peers;
+  for (int i = 0; i < 32; ++i) {
+    peers.emplace_back([&, i] {
+      const bool http = i % 2 == 0;
+      while (!stop) {
+        const UniqueFd fd =
+            http ? ExporterProcess::Connect(
+                       exporter.http_port(),
+                       i % 4 == 0 ? "GET /metrics HTTP/1.1\r\n\r\n"
+                                  : "GET /metrics HTTP/1.1\r\nAccept: "
+                                    "application/openmetrics-text\r\n\r\n")
+                 : ExporterProcess::Connect(exporter.grpc_port(),
+                                            RawCalls(100, true));
+        const timeval timeout = {1, 0};
+        setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout,
+                   sizeof(timeout));
+        // tcp(7): with MSG_TRUNC what is received is thrown away.
+        while (!stop && recv(fd.get(), nullptr, 1 << 20, MSG_TRUNC) > 0) {
+        }
+      }
+    });
+  }
+  double most_call = 0, most_scrape = 0;
+  const auto end = Clock::now() + std::chrono::seconds(15);
+  int served = 0;
+  while (Clock::now() < end) {
+    auto begin = Clock::now();
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    most_call = std::max(most_call, Ms(begin));
+    begin = Clock::now();
+    EXPECT_GT(exporter.Get("/metrics").size(), 1000000u);
+    most_scrape = std::max(most_scrape, Ms(begin));
+    ++served;
+  }
+  stop = true;
+  for (std::thread& peer : peers) peer.join();
+  printf("with 32 peers that ask without end: %d calls and scrapes, at most "
+         "%.0f ms and %.0f ms; memory %ld KiB, then %ld KiB\n",
+         served, most_call, most_scrape, before, exporter.MemoryKib());
+  EXPECT_LT(most_call, 10000);
+  EXPECT_LT(most_scrape, 10000);  // Prometheus' own limit
+  EXPECT_LT(exporter.MemoryKib(), before + 256 * 1024);
   EXPECT_EQ(exporter.Stop(), 0);
 }
 
