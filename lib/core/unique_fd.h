@@ -26,6 +26,8 @@ class UniqueFd {
 
   bool ok() const { return fd_ >= 0; }
   int get() const { return fd_; }
+  // The caller closes it.
+  int Release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;

@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -32,6 +33,7 @@
 #include "lib/metrics/families.h"
 #include "lib/tools/front.h"
 #include "lib/tools/http_request.h"
+#include "lib/tools/relay.h"
 #include "netmeter/grpc.h"
 #include "netmeter/meter.h"
 
@@ -43,6 +45,10 @@ constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
 constexpr char kOff[] = "off";
+
+// What gRPC gets from all its peers: more than 100,000 frames, or some 10,000
+// calls a second. magmad's poll is a few hundred bytes a minute.
+constexpr size_t kGrpcBytesPerSecond = 1024 * 1024;
 
 constexpr char kDescription[] =
     "Publishes the bytes that the processes of this host sent and received: "
@@ -235,8 +241,10 @@ int Run(const Flags& flags) {
   options.answer = [&pages](const HttpRequest& request, uint64_t round) {
     return pages.Answer(request, round);
   };
-  options.adopt = [&server](int fd) {
-    grpc::AddInsecureChannelFromFd(server.get(), fd);
+  Relay relay(kGrpcBytesPerSecond);
+  options.adopt = [&server, &relay](int fd) {
+    absl::StatusOr<UniqueFd> end = relay.Add(UniqueFd(fd));
+    if (end.ok()) grpc::AddInsecureChannelFromFd(server.get(), end->Release());
   };
   Front front(options);
   std::vector<std::string> serving;
@@ -260,6 +268,8 @@ int Run(const Flags& flags) {
     if (server == nullptr) {
       return Fail(absl::InternalError("the gRPC server does not start"));
     }
+    const absl::Status started = relay.Start();
+    if (!started.ok()) return Fail(started);
     serving.push_back(absl::StrCat("magma.orc8r.Service303 at ", *name));
   }
   // stderr, with all else that it says: nothing of it is output.
