@@ -22,6 +22,11 @@
 /* Users are told apart by the low bits of the uid: a power of two. */
 #define NM_USER_BUCKETS 1024
 
+/* What nm_owner.user says of a user. */
+static inline nm_u16 nm_user_of_uid(nm_u32 uid) {
+  return uid ? (nm_u16)(1 + (uid & (NM_USER_BUCKETS - 1))) : 0;
+}
+
 /* Payload of a connection after which its name is not waited for. */
 #define NM_MAX_HELD_BYTES 16384
 
@@ -178,7 +183,7 @@ struct nm_owner {
   nm_u8 held_path;  /* enum nm_path of what is held */
   nm_u16 held_service; /* ... and its service; 0: nothing was ever held */
   nm_u16 name;      /* destination, as the connection named it; 0: none */
-  nm_u16 user;      /* of the creator: 1 + low bits of the uid; 0: root */
+  nm_u16 user;      /* of the creator: nm_user_of_uid() */
   nm_u16 counted;   /* slot in which the connection is counted; 0: none */
   nm_u32 pad;
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */

@@ -48,11 +48,8 @@ static __noinline __u32 name_id(struct nm_name_key *key) {
   return id;
 }
 
-/* The user of the current process as nm_owner.user says it. */
 static __always_inline __u16 current_user(void) {
-  __u32 uid = bpf_get_current_uid_gid();
-
-  return uid ? 1 + (uid & (NM_USER_BUCKETS - 1)) : 0;
+  return nm_user_of_uid((__u32)bpf_get_current_uid_gid());
 }
 
 static __always_inline struct nm_user *user_of(__u16 user) {

@@ -1398,10 +1398,8 @@ void Loading::AdoptSockets() {
         owner.whose.kind = process.kind;
         owner.whose.flags = process.flags & NM_FLAG_REGISTERED;
         struct stat about;
-        if (stat(absl::StrCat("/proc/", socket.tgid).c_str(), &about) == 0 &&
-            about.st_uid != 0) {
-          owner.user = static_cast<uint16_t>(
-              1 + (about.st_uid & (NM_USER_BUCKETS - 1)));
+        if (stat(absl::StrCat("/proc/", socket.tgid).c_str(), &about) == 0) {
+          owner.user = nm_user_of_uid(about.st_uid);
         }
         absl::StatusOr<uint32_t> id =
             NameId(static_cast<nm_kind>(process.kind), std::string(name));
