@@ -1160,19 +1160,20 @@ int BPF_PROG(nm_exit, struct task_struct *task) {
 
 /* --- The loader's commands ------------------------------------------------ */
 
+/* Adds all values but the first, which names the series. */
+static __always_inline void add_values(__u64 *to, const __u64 *from,
+                                       __u32 size) {
+  *(volatile __u64 *)to = *(const volatile __u64 *)from;
+  for (__u32 i = 1; i < size / sizeof(*to); i++)
+    __sync_fetch_and_add(&to[i], from[i]);
+}
+
 static __noinline void merge_tcp(__u32 slot) {
   struct nm_tcp *from = bpf_map_lookup_elem(&nm_old_tcp, &slot);
   struct nm_tcp *to = tcp_of_slot(slot);
 
-  if (!from || !to || !from->kind) return;
-  *(volatile __u64 *)to = *(volatile __u64 *)from;
-  __sync_fetch_and_add(&to->opened, from->opened);
-  __sync_fetch_and_add(&to->accepted, from->accepted);
-  __sync_fetch_and_add(&to->closed, from->closed);
-  __sync_fetch_and_add(&to->failed, from->failed);
-  __sync_fetch_and_add(&to->rtt_us, from->rtt_us);
-  for (int i = 0; i < NM_RTT_BUCKETS; i++)
-    __sync_fetch_and_add(&to->rtt_buckets[i], from->rtt_buckets[i]);
+  if (from && to && from->kind)
+    add_values((__u64 *)to, (__u64 *)from, sizeof(*to));
 }
 
 /* A program runs to its end whatever happens to the loader, so a cell is
@@ -1185,15 +1186,7 @@ static __noinline void merge_cell(__u32 index) {
   if (!from || !to || !merged || *merged) return;
   *merged = 1;
   if (index % nm_config.num_cpus == 0) merge_tcp(index / nm_config.num_cpus);
-  if (!from->service) return;
-  *(volatile __u64 *)to = *(volatile __u64 *)from;
-  __sync_fetch_and_add(&to->tx_bytes, from->tx_bytes);
-  __sync_fetch_and_add(&to->rx_bytes, from->rx_bytes);
-  __sync_fetch_and_add(&to->tx_packets, from->tx_packets);
-  __sync_fetch_and_add(&to->rx_packets, from->rx_packets);
-  __sync_fetch_and_add(&to->tx_payload_bytes, from->tx_payload_bytes);
-  __sync_fetch_and_add(&to->rx_payload_bytes, from->rx_payload_bytes);
-  __sync_fetch_and_add(&to->tx_retransmit_bytes, from->tx_retransmit_bytes);
+  if (from->service) add_values((__u64 *)to, (__u64 *)from, sizeof(*to));
 }
 
 SEC("tc")
