@@ -713,6 +713,8 @@ static __always_inline __u32 process_stamp(void) {
 
 SEC("cgroup/sock_create")
 int nm_sock_create(struct bpf_sock *sk) {
+  const bool unwatched =
+      nm_config.untracked && nm_config.task_access != NM_TASK_NONE;
   __u32 tgid = bpf_get_current_pid_tgid() >> 32;
   struct nm_process *process, made = {};
   struct nm_owner *owner =
@@ -730,21 +732,21 @@ int nm_sock_create(struct bpf_sock *sk) {
   if (sk->protocol != IPPROTO_TCP) owner->flags = NM_OWNER_RELEASED;
 
   process = bpf_map_lookup_elem(&nm_processes, &tgid);
-  if (nm_config.untracked && nm_config.task_access != NM_TASK_NONE &&
-      (!process || process->stamp != process_stamp())) {
-    /* An entry may be that of an earlier process, or of an earlier program. */
-    if (process && process->stamp) bpf_map_delete_elem(&nm_processes, &tgid);
-    process_by_comm(&made);
-    classify(&made);
-    process = &made;
+  if (unwatched && process && process->stamp != process_stamp()) {
+    /* An entry of an earlier process, or of an earlier program. */
+    if (process->stamp) bpf_map_delete_elem(&nm_processes, &tgid);
+    process = NULL;
   }
   if (!process) {
     process_by_comm(&made);
     if (!made.bytes[0]) return PASS;
     classify(&made);
-    if (bpf_map_update_elem(&nm_processes, &tgid, &made, BPF_NOEXIST))
-      COUNT(processes_full, 1);
-    process = bpf_map_lookup_elem(&nm_processes, &tgid);
+    /* Where nobody sees its exit, the name is good for this socket only. */
+    if (!unwatched) {
+      if (bpf_map_update_elem(&nm_processes, &tgid, &made, BPF_NOEXIST))
+        COUNT(processes_full, 1);
+      process = bpf_map_lookup_elem(&nm_processes, &tgid);
+    }
     if (!process) process = &made;
   }
   name_process(process);
