@@ -804,108 +804,115 @@ static __always_inline void count_rtt(struct nm_tcp *tcp, __u32 us) {
   __sync_fetch_and_add(&tcp->rtt_us, us);
 }
 
-/* ops->srtt_us holds eighths. */
-#define SRTT_US(ops) ((ops)->srtt_us >> 3)
+/* Called before srtt_us is set anew: it is the value of the round trip before,
+ * so the last one is counted at the end. It holds eighths. */
+static __always_inline void count_round_trip(struct bpf_sock_ops *ops,
+                                             __u32 slot) {
+  struct nm_tcp *tcp = slot ? tcp_of_slot(slot) : NULL;
+
+  if (tcp) count_rtt(tcp, ops->srtt_us >> 3);
+}
+
+/* A connection that this host opened. */
+static __always_inline void established(struct bpf_sock_ops *ops,
+                                        struct bpf_sock *sk) {
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  __u32 slot;
+
+  if (!owner || !(owner->flags & NM_OWNER_CONNECTED)) return;
+  owner->flags |= NM_OWNER_ESTABLISHED;
+  slot = kept_slot(sk, bpf_get_socket_cookie(ops));
+  if (slot) count_established(owner, slot);
+}
+
+/* A socket listens, connects, or was accepted. */
+static __always_inline void begun(struct bpf_sock_ops *ops,
+                                  struct bpf_sock *sk) {
+  const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+  __u32 events = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG;
+  __u64 cookie = bpf_get_socket_cookie(ops);
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+
+  if (!owner) return;
+  if (ops->op != BPF_SOCK_OPS_TCP_LISTEN_CB) events |= BPF_SOCK_OPS_RTT_CB_FLAG;
+  /* It would never end. */
+  if (bpf_sock_ops_cb_flags_set(ops, events)) return;
+  /* Both ends connected at once (RFC 9293, section 3.5). No clone: a listener's
+   * flags are not these. */
+  if (accepted && (owner->flags & NM_OWNER_CONNECTED))
+    return established(ops, sk);
+  if (!accepted) {
+    /* A socket may connect again once it is closed: a new connection has new
+     * sequence numbers. */
+    free_entry(cookie, &owner->socket);
+    __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
+    bpf_sk_storage_delete(&nm_namings, sk);
+    owner->adopted = 0;
+    owner->name = 0;
+    owner->held_service = 0;
+  }
+  owner->counted = 0;
+  owner->flags = NM_OWNER_RELEASED;
+  if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
+    owner->flags |= NM_OWNER_CONNECTED;
+  /* Its series is not known before its first packet. */
+  if (accepted) owner->flags |= NM_OWNER_ESTABLISHED;
+}
+
+static __always_inline void ended(struct bpf_sock_ops *ops,
+                                  struct bpf_sock *sk) {
+  __u64 cookie = bpf_get_socket_cookie(ops);
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  struct nm_tcp *tcp;
+  __u32 slot;
+
+  /* Closed before: connect(2) on a socket that has ended, and that found no
+   * port. Its TCP_CONNECT_CB never came. */
+  if (!owner || (owner->flags & NM_OWNER_CLOSED)) return;
+  slot = kept_slot(sk, cookie);
+  /* What is sent after the end, a RST, still finds the numbers. */
+  owner->flags |= NM_OWNER_CLOSED;
+  free_entry(cookie, &owner->socket);
+  if (owner->socket.naming) {
+    COUNT(connections_unnamed, 1);
+    owner->socket.naming = NM_NAMING_NO;
+    owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+  }
+  release_held(owner);
+  if (!slot && owner->held_service)
+    slot = slot_of_owner(owner, owner->held_path);
+  if (owner->counted) slot = owner->counted;
+  /* Without a packet it was none of ours: over loopback. */
+  tcp = slot ? tcp_of_slot(slot) : NULL;
+  if (!tcp) return;
+  if (owner->flags & NM_OWNER_ESTABLISHED) {
+    count_established(owner, slot);
+    __sync_fetch_and_add(&tcp->closed, 1);
+    count_round_trip(ops, slot);
+  } else if (ops->args[0] == TCP_SYN_SENT) {
+    __sync_fetch_and_add(&tcp->failed, 1);
+  } /* else a listener, or older than the meter */
+}
 
 SEC("sockops")
 int nm_sockops(struct bpf_sock_ops *ops) {
-  struct nm_owner *owner;
   struct bpf_sock *sk = ops->sk;
-  struct nm_tcp *tcp;
-  __u32 slot, flags;
-  __u64 cookie;
 
+  if (!sk) return 1;
   switch (ops->op) {
     case BPF_SOCK_OPS_TCP_CONNECT_CB:
     case BPF_SOCK_OPS_TCP_LISTEN_CB:
     case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+      begun(ops, sk);
+      break;
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+      established(ops, sk);
       break;
     case BPF_SOCK_OPS_RTT_CB:
-      if (!sk) return 1;
-      /* Called before srtt_us is set anew: here it is the value of the round
-       * trip before, so the last one is counted at the end. */
-      slot = kept_slot(sk, bpf_get_socket_cookie(ops));
-      tcp = slot ? tcp_of_slot(slot) : NULL;
-      if (tcp) count_rtt(tcp, SRTT_US(ops));
-      return 1;
-    case BPF_SOCK_OPS_STATE_CB:
-      if (ops->args[1] != TCP_CLOSE) return 1;
-      break;
-    default:
-      return 1;
-  }
-  if (!sk) return 1;
-  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  if (!owner) return 1;
-  cookie = bpf_get_socket_cookie(ops);
-
-  switch (ops->op) {
-    case BPF_SOCK_OPS_TCP_CONNECT_CB:
-    case BPF_SOCK_OPS_TCP_LISTEN_CB:
-    case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-      flags = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG;
-      if (ops->op != BPF_SOCK_OPS_TCP_LISTEN_CB)
-        flags |= BPF_SOCK_OPS_RTT_CB_FLAG;
-      if (bpf_sock_ops_cb_flags_set(ops, flags)) break;
-      if (ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) {
-        /* A socket may connect again once it is closed: a new connection has
-         * new sequence numbers. */
-        free_entry(cookie, &owner->socket);
-        __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
-        bpf_sk_storage_delete(&nm_namings, sk);
-        owner->adopted = 0;
-        owner->name = 0;
-        owner->held_service = 0;
-        owner->counted = 0;
-      } else if (owner->flags & NM_OWNER_CONNECTED) {
-        /* Both ends connected at once (RFC 9293, section 3.5). No clone: a
-         * listener's flags are not these. */
-        goto established;
-      } else {
-        owner->counted = 0;
-      }
-      owner->flags = NM_OWNER_RELEASED;
-      if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
-        owner->flags |= NM_OWNER_CONNECTED;
-      /* Its series is not known before its first packet. */
-      if (ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
-        owner->flags |= NM_OWNER_ESTABLISHED;
-      break;
-    case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-      if (!(owner->flags & NM_OWNER_CONNECTED)) break;
-    established:
-      owner->flags |= NM_OWNER_ESTABLISHED;
-      slot = kept_slot(sk, cookie);
-      if (slot) count_established(owner, slot);
+      count_round_trip(ops, kept_slot(sk, bpf_get_socket_cookie(ops)));
       break;
     case BPF_SOCK_OPS_STATE_CB:
-      /* connect(2) on a socket that has ended, and that found no port: its
-       * TCP_CONNECT_CB never came. */
-      if (owner->flags & NM_OWNER_CLOSED) break;
-      slot = kept_slot(sk, cookie);
-      /* What is sent after the end, a RST, still finds the numbers. */
-      owner->flags |= NM_OWNER_CLOSED;
-      free_entry(cookie, &owner->socket);
-      if (owner->socket.naming) {
-        COUNT(connections_unnamed, 1);
-        owner->socket.naming = NM_NAMING_NO;
-        owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
-      }
-      release_held(owner);
-      if (!slot && owner->held_service)
-        slot = slot_of_owner(owner, owner->held_path);
-      if (owner->counted) slot = owner->counted;
-      /* Without a packet it was none of ours: over loopback. */
-      tcp = slot ? tcp_of_slot(slot) : NULL;
-      if (!tcp) break;
-      if (owner->flags & NM_OWNER_ESTABLISHED) {
-        count_established(owner, slot);
-        __sync_fetch_and_add(&tcp->closed, 1);
-        count_rtt(tcp, SRTT_US(ops));
-      } else if (ops->args[0] == TCP_SYN_SENT) {
-        __sync_fetch_and_add(&tcp->failed, 1);
-      } /* else a listener, or older than the meter */
+      if (ops->args[1] == TCP_CLOSE) ended(ops, sk);
       break;
   }
   return 1;
