@@ -3,12 +3,12 @@
 // usage, help and configuration. See loader_root_test.cc for the rest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
 #include <string>
+
+#include "lib/core/run_shell.h"
 
 namespace {
 
@@ -16,28 +16,15 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct Result {
-  int exit_status;
-  std::string output;
-};
+using netmeter::internal::RunShell;
+using Result = netmeter::internal::ShellResult;
 
 // Runs `netmeter-loader ` + arguments by the shell in /tmp, as a pin directory
 // has a short path; both outputs together.
 Result RunLoader(const std::string& arguments) {
-  FILE* pipe = popen(("program=$PWD/lib/loader/netmeter-loader; cd /tmp && "
-                      "exec \"$program\" " +
-                      arguments + " 2>&1")
-                         .c_str(),
-                     "r");
-  Result result = {-1, ""};
-  char buffer[1024];
-  size_t count;
-  while ((count = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
-    result.output.append(buffer, count);
-  }
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);
-  return result;
+  return RunShell("program=$PWD/lib/loader/netmeter-loader; cd /tmp && "
+                  "exec \"$program\" " +
+                  arguments + " 2>&1");
 }
 
 // Each of these was accepted, failed with 1, or was told something else.

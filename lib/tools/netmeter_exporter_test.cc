@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "lib/core/run_shell.h"
 #include "lib/tools/exporter_process.h"
 
 namespace netmeter {
@@ -35,24 +35,11 @@ using ::testing::StartsWith;
 using magma::orc8r::MetricsContainer;
 using magma::orc8r::Void;
 
-struct Result {
-  int exit_status;
-  std::string output;
-};
+using Result = ShellResult;
 
 // Runs `netmeter-exporter ` + arguments by the shell.
 Result RunExporter(const std::string& arguments) {
-  FILE* pipe = popen(
-      ("timeout 10 lib/tools/netmeter-exporter " + arguments).c_str(), "r");
-  Result result = {-1, ""};
-  char buffer[1024];
-  size_t count;
-  while ((count = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
-    result.output.append(buffer, count);
-  }
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);
-  return result;
+  return RunShell("timeout 10 lib/tools/netmeter-exporter " + arguments);
 }
 
 const std::vector<std::string> kNoMeter = {"--pin-dir", "/nonexistent"};

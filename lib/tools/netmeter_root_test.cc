@@ -6,14 +6,13 @@
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "lib/core/fake_meter.h"
+#include "lib/core/run_shell.h"
 
 namespace netmeter {
 namespace internal {
@@ -36,19 +35,10 @@ class NetmeterListTest : public testing::Test {
 
   // Output of the shell's `netmeter list --pin-dir ... ` + rest.
   std::string List(const std::string& rest, int exit_status = 0) {
-    FILE* pipe = popen(
-        ("lib/tools/netmeter list --pin-dir " + pin_dir_ + " " + rest).c_str(),
-        "r");
-    std::string output;
-    char buffer[1024];
-    size_t count;
-    while ((count = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
-      output.append(buffer, count);
-    }
-    const int status = pclose(pipe);
-    EXPECT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(WEXITSTATUS(status), exit_status) << output;
-    return output;
+    const ShellResult result =
+        RunShell("lib/tools/netmeter list --pin-dir " + pin_dir_ + " " + rest);
+    EXPECT_EQ(result.exit_status, exit_status) << result.output;
+    return result.output;
   }
 
   std::string pin_dir_;

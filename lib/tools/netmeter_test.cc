@@ -3,10 +3,10 @@
 // No meter is needed; see netmeter_root_test.cc for one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <string>
+
+#include "lib/core/run_shell.h"
 
 namespace {
 
@@ -15,23 +15,12 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-struct Result {
-  int exit_status;
-  std::string output;
-};
+using netmeter::internal::RunShell;
+using Result = netmeter::internal::ShellResult;
 
 // Runs `netmeter ` + arguments by the shell.
 Result RunNetmeter(const std::string& arguments) {
-  FILE* pipe = popen(("lib/tools/netmeter " + arguments).c_str(), "r");
-  Result result = {-1, ""};
-  char buffer[1024];
-  size_t count;
-  while ((count = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
-    result.output.append(buffer, count);
-  }
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);
-  return result;
+  return RunShell("lib/tools/netmeter " + arguments);
 }
 
 TEST(Netmeter, HelpExplainsAndHasExamples) {

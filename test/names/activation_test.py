@@ -3,13 +3,10 @@
 registration through the library on: with growth of the tables, an unload and a
 load in between, and with descriptors that were closed and used again."""
 
-import os
-import subprocess
 import unittest
 
 import lab
 
-BINDING = os.path.abspath(os.path.join("bindings", "python"))
 
 # Each datagram has a size of its own power of ten: the sums tell them apart.
 COMMON = """import os, socket, sys
@@ -56,24 +53,7 @@ class ActivationTest(unittest.TestCase):
         self.addCleanup(self.meter.unload)
 
     def start(self, source):
-        lab.make_package(self.directory, "daemon", COMMON + source)
-        self.process = self.meter.start(
-            [lab.PYTHON, "-m", "magma.daemon.main"],
-            cwd=self.directory,
-            env=dict(
-                os.environ,
-                PYTHONPATH=self.directory + ":" + BINDING,
-                PYTHONDONTWRITEBYTECODE="1",
-                PIN_DIR=self.meter.pin_dir,
-            ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.addCleanup(self.process.stdout.close)
-        self.addCleanup(self.process.stdin.close)
-        self.addCleanup(self.process.wait)
-        self.addCleanup(self.process.kill)
+        self.process = lab.start_service(self, "daemon", COMMON + source)
 
     def hear(self, word):
         self.assertEqual(self.process.stdout.readline().strip(), word)

@@ -20,6 +20,7 @@ import unittest
 LOADER = os.path.abspath(os.path.join("lib", "loader", "netmeter-loader"))
 LIST = os.path.abspath(os.path.join("lib", "tools", "netmeter"))
 HERE = os.path.abspath(os.path.join("test", "names"))
+BINDING = os.path.abspath(os.path.join("bindings", "python"))
 PYTHON = "/usr/bin/python3"
 PROXY_PORT = 8443
 
@@ -230,6 +231,32 @@ def make_package(directory, service, source):
         open(os.path.join(init, "__init__.py"), "w").close()
     with open(os.path.join(package, "main.py"), "w") as file:
         file.write(source)
+
+
+def start_service(test, name, source, *arguments, **options):
+    """Runs source as the service of this name, told by its command line, in
+    test.meter and test.directory, until the test ends. It can import netmeter,
+    and talks with the test by its standard input and output."""
+    make_package(test.directory, name, source)
+    process = test.meter.start(
+        [PYTHON, "-m", "magma.%s.main" % name, *arguments],
+        cwd=test.directory,
+        env=dict(
+            os.environ,
+            PYTHONPATH=test.directory + ":" + BINDING,
+            PYTHONDONTWRITEBYTECODE="1",
+            PIN_DIR=test.meter.pin_dir,
+        ),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+    test.addCleanup(process.stdout.close)
+    test.addCleanup(process.stdin.close)
+    test.addCleanup(process.wait)
+    test.addCleanup(process.kill)
+    return process
 
 
 _DIRECTORIES = []

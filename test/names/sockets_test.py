@@ -7,7 +7,6 @@ names share all of them, so nothing is lost between two processes."""
 import collections
 import os
 import socket
-import subprocess
 import time
 import unittest
 
@@ -86,7 +85,6 @@ def take(channel):
 
 """
 
-BINDING = os.path.abspath(os.path.join("bindings", "python"))
 
 # The cloud's port of a process that connects, and the gateway's of one that is
 # connected to.
@@ -120,27 +118,9 @@ class SocketsTest(unittest.TestCase):
     # --- Processes and the cloud --------------------------------------------------
 
     def start(self, name, source, *arguments, **options):
-        """A service of this name, by its command line."""
-        lab.make_package(self.directory, name, COMMON + source)
-        process = self.meter.start(
-            [lab.PYTHON, "-m", "magma.%s.main" % name, str(self.port), *arguments],
-            cwd=self.directory,
-            env=dict(
-                os.environ,
-                PYTHONPATH=self.directory + ":" + BINDING,
-                PYTHONDONTWRITEBYTECODE="1",
-                PIN_DIR=self.meter.pin_dir,
-            ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            **options,
+        return lab.start_service(
+            self, name, COMMON + source, str(self.port), *arguments, **options
         )
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.stdin.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
 
     def package(self, name, source):
         lab.make_package(self.directory, name, COMMON + source)
