@@ -58,10 +58,10 @@ struct Service303Options {
 // meter cannot be read; both RESOURCE_EXHAUSTED where there is no memory for the
 // reply. All else answers UNIMPLEMENTED. A request is not looked at.
 //
-// Cost: GetMetrics makes one reply at a time, in one of gRPC's threads. Calls
-// that come while it does share the next one, which is read after they came, so
-// that many callers cost little more than one. No method blocks or occupies a
-// thread while its reply is sent (callback API), whatever API the host's
+// Cost: GetMetrics makes one reply at a time, in a thread that the first call
+// starts. Calls that come while it does share the next reply, which is read
+// after they came, so that many callers cost little more than one. No method
+// blocks or occupies a thread of gRPC (callback API), whatever API the host's
 // services use.
 class Service303 : public grpc::Service {
  public:

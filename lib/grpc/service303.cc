@@ -10,11 +10,14 @@
 #endif
 
 #include <chrono>
+#include <condition_variable>
 #include <list>
 #include <mutex>
 #include <new>
 #include <protozero/pbf_writer.hpp>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "lib/core/text.h"
@@ -44,6 +47,9 @@ enum MapEntryField : uint32_t { kEntryKey = 1, kEntryValue = 2 };
 constexpr int32_t kStateAlive = 2;
 constexpr int32_t kHealthAppHealthy = 2;
 
+// Calls of GetMetrics that wait for one to be answered; more are refused.
+constexpr size_t kMaxWaiting = 4096;
+
 // Sends `bytes` without copying them.
 ByteBuffer ToByteBuffer(std::string bytes) {
   auto* kept = new std::string(std::move(bytes));
@@ -65,6 +71,16 @@ class Service303::Impl {
             std::chrono::duration_cast<std::chrono::seconds>(
                 std::chrono::system_clock::now().time_since_epoch())
                 .count()) {}
+
+  // No call is left: the server was shut down before.
+  ~Impl() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
 
   ServerUnaryReactor* GetMetrics(CallbackServerContext* context,
                                  ByteBuffer* response) {
@@ -89,9 +105,9 @@ class Service303::Impl {
   class Reply;
   using Replies = std::list<Reply*>;
 
-  static grpc::Status NotEnoughMemory() {
-    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                        "not enough memory");
+  // Without memory of its own: so short a text lies within its string.
+  static grpc::Status Refused(const char* why) {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, why);
   }
 
   template <typename Function>
@@ -101,7 +117,7 @@ class Service303::Impl {
       return answer();
     } catch (const std::bad_alloc&) {
       ServerUnaryReactor* reactor = context->DefaultReactor();
-      reactor->Finish(NotEnoughMemory());
+      reactor->Finish(Refused("out of memory"));
       return reactor;
     }
   }
@@ -141,23 +157,53 @@ class Service303::Impl {
     Batches::iterator batch_;  // the end if it has none
   };
 
-  // Answers a call; or leaves it to the thread that is answering others, which
-  // then reads the meter once more, for all that came meanwhile. However many
-  // peers call without end, one answer is made at a time, and nobody waits for
-  // more than two.
+  // Leaves a call to the thread that answers, which is started by the first.
+  // Not answered here: gRPC sends nothing of a call before its handler has
+  // returned, and this one would have to go on answering what comes meanwhile.
   void Answer(Reply* reply) {
+    const char* refused = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (waiting_.size() >= kMaxWaiting) {
+        refused = "too many calls";
+      } else if (!StartThread()) {
+        refused = "out of memory";
+      } else {
+        waiting_.splice(waiting_.end(), reply->node_);
+      }
+    }
+    if (refused == nullptr) {
+      wake_.notify_one();
+    } else {
+      reply->Finish(Refused(refused));
+    }
+  }
+
+  bool StartThread() {
+    if (thread_.joinable()) return true;
+    try {
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::system_error&) {
+      return false;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  }
+
+  // One answer after the other, each for all calls that came before it was
+  // begun: however many peers call without end, nobody waits for more than two.
+  void Run() {
     std::unique_lock<std::mutex> lock(mutex_);
-    waiting_.splice(waiting_.end(), reply->node_);
-    if (answering_) return;
-    answering_ = true;
-    while (!waiting_.empty()) {
+    while (true) {
+      wake_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
+      if (stop_) return;
       Replies calls;
       calls.swap(waiting_);
       lock.unlock();
       AnswerTogether(&calls);
       lock.lock();
     }
-    answering_ = false;
   }
 
   void AnswerTogether(Replies* calls) {
@@ -172,7 +218,7 @@ class Service303::Impl {
       while (!calls->empty()) {
         Reply* const reply = calls->front();
         reply->node_.splice(reply->node_.end(), *calls, reply->place_);
-        reply->Finish(NotEnoughMemory());
+        reply->Finish(Refused("out of memory"));
       }
       return;
     }
@@ -254,10 +300,12 @@ class Service303::Impl {
   const MagmaMetrics metrics_;
   const uint64_t start_time_secs_;
 
+  std::condition_variable wake_;
   std::mutex mutex_;
   // All guarded by mutex_; oldest first.
-  Replies waiting_;  // calls that nobody answers yet
-  bool answering_ = false;
+  Replies waiting_;  // calls that thread_ has not taken yet
+  std::thread thread_;
+  bool stop_ = false;
   Batches batches_;
   size_t pending_bytes_ = 0;  // of batches that are not cancelled
 };

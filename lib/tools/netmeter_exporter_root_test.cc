@@ -243,7 +243,12 @@ TEST_F(ExporterRootTest, PeersThatAskWithoutEndKeepNobodyFromBeingServed) {
   const auto stub = exporter.Stub();
   MetricsContainer container;
   ASSERT_TRUE(GetMetrics(stub.get(), &container).ok());
-  exporter.Get("/metrics");
+  double alone = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto begin = Clock::now();
+    exporter.Get("/metrics");
+    alone = std::max(alone, Ms(begin));
+  }
   const long before = exporter.MemoryKib();
   std::atomic<bool> stop(false);
   std::vector<std::thread> peers;
@@ -284,12 +289,42 @@ TEST_F(ExporterRootTest, PeersThatAskWithoutEndKeepNobodyFromBeingServed) {
   stop = true;
   for (std::thread& peer : peers) peer.join();
   printf("with 32 peers that ask without end: %d calls and scrapes, at most "
-         "%.0f ms and %.0f ms; memory %ld KiB, then %ld KiB\n",
-         served, most_call, most_scrape, before, exporter.MemoryKib());
-  EXPECT_LT(most_call, 10000);
-  EXPECT_LT(most_scrape, 10000);  // Prometheus' own limit
+         "%.0f ms and %.0f ms; a scrape alone %.0f ms; memory %ld KiB, then "
+         "%ld KiB\n",
+         served, most_call, most_scrape, alone, before, exporter.MemoryKib());
+  // It was 70 times: the machine may be busy with other work.
+  EXPECT_LT(most_call, 30 * alone);
+  EXPECT_LT(most_scrape, 30 * alone);
   EXPECT_LT(exporter.MemoryKib(), before + 256 * 1024);
   EXPECT_EQ(exporter.Stop(), 0);
+}
+
+// The thread of the first call went on answering what came meanwhile, and gRPC
+// sent that call's own reply after all of them: it had none while others called.
+TEST_F(ExporterRootTest, TheFirstOfManyCallsIsNotTheLastToBeAnswered) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  std::atomic<bool> stop(false);
+  std::atomic<int> answered(0);
+  std::vector<std::thread> peers;
+  for (int i = 0; i < 6; ++i) {
+    peers.emplace_back([&] {
+      const auto stub = exporter.Stub();
+      while (!stop) {
+        const auto begin = Clock::now();
+        MetricsContainer container;
+        EXPECT_TRUE(GetMetrics(stub.get(), &container).ok());
+        EXPECT_LT(Ms(begin), 8000);
+        ++answered;
+      }
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(10));
+  stop = true;
+  for (std::thread& peer : peers) peer.join();
+  printf("6 peers: %d calls in 10 s\n", answered.load());
+  EXPECT_GT(answered, 6);
 }
 
 // A scrape for which there was no memory ended the exporter.
@@ -299,13 +334,21 @@ TEST_F(ExporterRootTest, AScrapeThatFindsNoMemoryIsRefusedAndTheNextIsServed) {
   int refused = 0, down = 0, served = 0, calls_refused = 0, calls_down = 0;
   for (rlim_t more = 1 << 20; more < 26 << 20; more += 3 << 20) {
     ExporterProcess exporter({"--pin-dir", pin_dir_});
-    // gRPC itself aborts without memory: it has its threads before.
+    // gRPC itself aborts without memory, or never runs what it gave to a thread
+    // that it could not start: it has its threads before.
     const auto stub = exporter.Stub();
-    {
-      grpc::ClientContext context;
-      magma::orc8r::ServiceInfo info;
-      ASSERT_TRUE(stub->GetServiceInfo(&context, Void(), &info).ok());
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 8; ++i) {
+      callers.emplace_back([&exporter] {
+        const auto other = exporter.Stub();
+        for (int j = 0; j < 5; ++j) {
+          grpc::ClientContext context;
+          magma::orc8r::ServiceInfo info;
+          EXPECT_TRUE(other->GetServiceInfo(&context, Void(), &info).ok());
+        }
+      });
     }
+    for (std::thread& caller : callers) caller.join();
     // What it has mapped, and so much more: the first scrape needs some 20 MB.
     rlimit whole;
     ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_AS, nullptr, &whole), 0);
@@ -332,7 +375,8 @@ TEST_F(ExporterRootTest, AScrapeThatFindsNoMemoryIsRefusedAndTheNextIsServed) {
 
     ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_AS, &whole, nullptr), 0);
     EXPECT_THAT(exporter.Get("/metrics"), HasSubstr(LongName('s', kFull - 1)));
-    ASSERT_TRUE(GetMetrics(stub.get(), &container).ok());
+    const grpc::Status whole_status = GetMetrics(stub.get(), &container);
+    ASSERT_TRUE(whole_status.ok()) << whole_status.error_message();
     EXPECT_GT(container.family_size(), 1);
     EXPECT_EQ(exporter.Stop(), 0);
   }
