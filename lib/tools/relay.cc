@@ -19,17 +19,15 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A call of GetMetrics has some 300 bytes, later ones on the same connection
-// some 100.
-constexpr size_t kRequestTurn = 1024;
+// One call, with what belongs to it, or some of the small frames.
+constexpr size_t kRequestTurn = 2048;
 constexpr size_t kReplyTurn = 256 * 1024;
-constexpr size_t kMaxBudget = 64 * 1024;
+constexpr int64_t kMaxBudget = 64 * 1024;
 constexpr int kPauseMs = 5;  // where the budget is spent
 
 }  // namespace
 
-Relay::Relay(size_t request_bytes_per_second)
-    : bytes_per_second_(request_bytes_per_second) {}
+Relay::Relay(size_t cost_per_second) : cost_per_second_(cost_per_second) {}
 
 Relay::~Relay() {
   if (thread_.joinable()) {
@@ -145,58 +143,65 @@ void Relay::EarnBudget() {
   const Clock::time_point now = Clock::now();
   const double seconds =
       std::chrono::duration<double>(now - earned_at_).count();
-  const double earned = seconds * static_cast<double>(bytes_per_second_);
+  const double earned =
+      std::min(seconds * static_cast<double>(cost_per_second_),
+               2.0 * static_cast<double>(kMaxBudget));
   if (earned < 1) return;  // else many short rounds would earn nothing
   earned_at_ = now;
-  budget_ = std::min(
-      kMaxBudget,
-      budget_ + static_cast<size_t>(
-                    std::min(earned, static_cast<double>(kMaxBudget))));
+  budget_ = std::min(kMaxBudget, budget_ + static_cast<int64_t>(earned));
 }
 
-// Gives each connection its turn. Who could send goes to the end of the queue.
+// Gives each connection its turn. Who could spend goes to the end of the queue.
 void Relay::Round() {
   more_ = false;
   hungry_ = false;
   auto next = connections_.begin();
   for (size_t left = connections_.size(); left > 0; --left) {
     const auto current = next++;
-    size_t sent = 0;
-    if (Turn(&*current, &sent) == Moved::kEnded) {
+    size_t cost = 0;
+    if (Turn(&*current, &cost) == Moved::kEnded) {
       Close(&*current);
       connections_.erase(current);
-    } else if (sent > 0) {
+    } else if (cost > 0) {
       connections_.splice(connections_.end(), connections_, current);
     }
   }
 }
 
-Relay::Moved Relay::Turn(Connection* connection, size_t* sent) {
+Relay::Moved Relay::Turn(Connection* connection, size_t* cost) {
   size_t replied = 0;
-  const Moved reply = Move(&connection->server, &connection->peer,
-                           &connection->replies, kReplyTurn, &replied);
+  const Moved reply =
+      Move(&connection->server, &connection->peer, &connection->replies,
+           kReplyTurn, &replied,
+           [](const char*, size_t size, size_t, size_t* count) {
+             *count += size;
+             return size;
+           });
   if (reply == Moved::kEnded) return reply;
   if (reply == Moved::kMore) more_ = true;
   const Moved request =
       Move(&connection->peer, &connection->server, &connection->requests,
-           std::min(kRequestTurn, budget_), sent);
-  budget_ -= *sent;
+           budget_ > 0 ? kRequestTurn : 0, cost,
+           [connection](const char* bytes, size_t size, size_t limit,
+                        size_t* sum) {
+             return connection->limiter.Pass(bytes, size, limit, sum);
+           });
+  budget_ -= static_cast<int64_t>(*cost);
   if (request == Moved::kMore) (budget_ > 0 ? more_ : hungry_) = true;
   return request;
 }
 
-// Sends what is in the buffer, and then reads and sends up to `limit` bytes.
-// Sets *count to the bytes that were read.
-template <size_t kSize>
+// Reads and sends until the cost is `limit`. `pass` takes bytes up to that, and
+// adds to the cost; it returns how many it took, or kRefused.
+template <size_t kSize, typename Pass>
 Relay::Moved Relay::Move(End* from, End* to, Buffer<kSize>* buffer,
-                         size_t limit, size_t* count) {
-  *count = 0;
+                         size_t limit, size_t* cost, const Pass& pass) {
   while (true) {
-    while (buffer->begin < buffer->end) {
+    while (buffer->begin < buffer->passed) {
       if (!to->writable) return Moved::kBlocked;
       const ssize_t sent =
           send(to->fd.get(), buffer->bytes + buffer->begin,
-               buffer->end - buffer->begin, MSG_NOSIGNAL | MSG_DONTWAIT);
+               buffer->passed - buffer->begin, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent >= 0) {
         buffer->begin += static_cast<size_t>(sent);
       } else if (errno == EAGAIN) {
@@ -205,20 +210,29 @@ Relay::Moved Relay::Move(End* from, End* to, Buffer<kSize>* buffer,
         return Moved::kEnded;
       }
     }
-    if (!from->readable) return Moved::kBlocked;
-    if (*count == limit) return Moved::kMore;
-    const ssize_t received =
-        recv(from->fd.get(), buffer->bytes, std::min(kSize, limit - *count),
-             MSG_DONTWAIT);
-    if (received > 0) {
-      buffer->begin = 0;
-      buffer->end = static_cast<size_t>(received);
-      *count += buffer->end;
-    } else if (received < 0 && errno == EAGAIN) {
-      from->readable = false;
-    } else if (received == 0 || errno != EINTR) {
-      return Moved::kEnded;
+    if (buffer->passed == buffer->end) {
+      if (!from->readable) return Moved::kBlocked;
+      if (*cost >= limit) return Moved::kMore;
+      const ssize_t received =
+          recv(from->fd.get(), buffer->bytes, kSize, MSG_DONTWAIT);
+      if (received > 0) {
+        buffer->begin = 0;
+        buffer->passed = 0;
+        buffer->end = static_cast<size_t>(received);
+      } else if (received < 0 && errno == EAGAIN) {
+        from->readable = false;
+        return Moved::kBlocked;
+      } else if (received == 0 || errno != EINTR) {
+        return Moved::kEnded;
+      } else {
+        continue;
+      }
     }
+    if (*cost >= limit) return Moved::kMore;
+    const size_t passed = pass(buffer->bytes + buffer->passed,
+                               buffer->end - buffer->passed, limit, cost);
+    if (passed == FrameLimiter::kRefused) return Moved::kEnded;
+    buffer->passed += passed;
   }
 }
 
