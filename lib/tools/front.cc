@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -34,9 +35,12 @@ constexpr uint64_t kStopKey = 2;
 constexpr uint64_t kFirstKey = 3;
 
 constexpr int kBacklog = 1024;
+// Ours, and those that gRPC and what is between us and it have of it.
+constexpr size_t kDescriptorsOfAdopted = 4;
 // So that a flood of connections leaves time for those that are there.
 constexpr int kAcceptsAtOnce = 16;
 constexpr std::chrono::milliseconds kLingerTimeout(2000);
+constexpr std::chrono::milliseconds kLongRound(1000);
 
 // "127.0.0.1:9384" of a socket's own address.
 std::string NameOf(int fd) {
@@ -165,7 +169,7 @@ absl::Status Front::Run(int stop_fd) {
     for (int i = 0; i < count; ++i) {
       const uint64_t key = events[i].data.u64;
       if (key == kStopKey) {
-        while (CloseOldest()) {
+        while (CloseOldest(UINT64_MAX)) {
         }
         return absl::OkStatus();
       }
@@ -180,15 +184,20 @@ absl::Status Front::Run(int stop_fd) {
 }
 
 void Front::Accept(bool http) {
+  const int listener = (http ? http_ : grpc_).get();
+  const uint64_t first = next_key_;
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    UniqueFd fd(accept4((http ? http_ : grpc_).get(), nullptr, nullptr,
-                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd fd(
+        accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.ok()) {
       Add(std::move(fd), http ? State::kRequest : State::kPreface);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
                errno == ENOMEM) {
+      // It wants a descriptor before it looks whether anybody waits.
+      pollfd waiting = {listener, POLLIN, 0};
+      if (poll(&waiting, 1, 0) != 1) return;
       // Nothing of ours to give: the next connection that ends makes room.
-      if (!CloseOldest()) {
+      if (!CloseOldest(first)) {
         const timespec pause = {0, 10 * 1000 * 1000};
         nanosleep(&pause, nullptr);
         return;
@@ -236,6 +245,7 @@ void Front::Enter(uint64_t key, Connection* connection, State state) {
                             : state == State::kReply
                                 ? options_.reply_timeout
                                 : options_.request_timeout);
+  if (state == State::kReply) return;  // MakeRoom() chooses
   while (order.size() > options_.max_connections && order.front() != key) {
     Close(order.front());
   }
@@ -255,15 +265,27 @@ void Front::Close(uint64_t key) {
   connections_.erase(found);
 }
 
-bool Front::CloseOldest() {
-  for (const State state : {State::kLinger, State::kPreface, State::kRequest,
-                            State::kAnswer, State::kReply, State::kAdopted}) {
-    const auto& order = order_[static_cast<int>(state)];
-    if (order.empty()) continue;
-    Close(order.front());
-    return true;
+// Closes the oldest connection of the state that holds most descriptors, but
+// none whose key is `first` or later. Returns false if there is none.
+bool Front::CloseOldest(uint64_t first) {
+  const std::list<uint64_t>* most = nullptr;
+  size_t most_descriptors = 0;
+  for (int i = 0; i < kStates; ++i) {
+    const auto& order = order_[i];
+    if (order.empty() || order.front() >= first) continue;
+    const State state = static_cast<State>(i);
+    size_t descriptors = order.size();
+    if (state == State::kAdopted) descriptors *= kDescriptorsOfAdopted;
+    // Who lingers has its reply.
+    if (state == State::kLinger) descriptors = SIZE_MAX;
+    if (descriptors > most_descriptors) {
+      most = &order;
+      most_descriptors = descriptors;
+    }
   }
-  return false;
+  if (most == nullptr) return false;
+  Close(most->front());
+  return true;
 }
 
 // Returns how long epoll may wait, in milliseconds.
@@ -333,7 +355,12 @@ void Front::Read(uint64_t key, Connection* connection) {
 }
 
 void Front::AnswerAll() {
-  ++round_;
+  // Peers that take nothing hold one reply a second then, not one each.
+  if (pending_bytes_ <= options_.max_pending_bytes / 2 ||
+      Clock::now() >= round_began_ + kLongRound) {
+    ++round_;
+    round_began_ = Clock::now();
+  }
   const auto& waiting = order_[static_cast<int>(State::kAnswer)];
   while (!waiting.empty()) {
     const uint64_t key = waiting.front();
@@ -351,12 +378,37 @@ void Front::Answer(uint64_t key, Connection* connection) {
   connection->reply = std::move(reply);
   connection->request = HttpRequest();
   Enter(key, connection, State::kReply);
-  auto& replies = order_[static_cast<int>(State::kReply)];
-  while (pending_bytes_ > options_.max_pending_bytes &&
-         replies.front() != key) {
-    Close(replies.front());
-  }
+  if (TooManyReplies()) MakeRoom(key);
   Write(key, connection);
+}
+
+bool Front::TooManyReplies() const {
+  return pending_bytes_ > options_.max_pending_bytes ||
+         order_[static_cast<int>(State::kReply)].size() >
+             options_.max_connections;
+}
+
+// Closes peers that take nothing, until what is pending is not too much: all
+// have a chance to take more, and who took something longest ago goes first.
+// Not `newest`.
+void Front::MakeRoom(uint64_t newest) {
+  const auto& replies = order_[static_cast<int>(State::kReply)];
+  for (auto next = replies.begin(); next != replies.end();) {
+    const uint64_t key = *next++;
+    if (key != newest) Write(key, &connections_[key]);
+  }
+  while (TooManyReplies()) {
+    uint64_t idle = newest;
+    for (const uint64_t key : replies) {
+      if (key != newest &&
+          (idle == newest ||
+           connections_[key].taken_at < connections_[idle].taken_at)) {
+        idle = key;
+      }
+    }
+    if (idle == newest) return;
+    Close(idle);
+  }
 }
 
 std::shared_ptr<Front::Reply> Front::ReplyTo(const Connection& connection) {
@@ -402,6 +454,7 @@ void Front::Write(uint64_t key, Connection* connection) {
     if (count < 0 && errno == EAGAIN) return;
     if (count < 0) return Close(key);
     connection->sent += static_cast<size_t>(count);
+    connection->taken_at = Clock::now();
   }
   DropReply(connection);
   // close() with unread bytes would send a reset, and with it the peer may

@@ -3,8 +3,10 @@
 // those of gRPC over once they have sent HTTP/2's preface. Made for peers that
 // are slow, silent, greedy or mad: each costs one descriptor and at most 8 KiB
 // until it has sent a request, has a deadline, and is the first to go when
-// there are too many. No peer can make another one wait. Where memory is short
-// a reply is 503, or its connection is closed; the others are served.
+// there are too many. No peer can make another one wait, or lose its reply.
+// Where memory is short a reply is 503, or its connection is closed; where
+// descriptors are, the oldest of those that hold most of them. The others are
+// served.
 //
 //   Front front(options);
 //   absl::StatusOr<int> port = front.ListenHttp(address);
@@ -57,19 +59,21 @@ class Front {
   struct Options {
     // Answers one request; never called in parallel. All requests of one round
     // were complete before the first of them is answered: equal ones can share
-    // a reply, so that many peers cost as little as one. std::bad_alloc is 503.
+    // a reply, so that many peers cost as little as one. Where replies that
+    // nobody takes are more than half of max_pending_bytes, a round lasts a
+    // second: a reply may be so old. std::bad_alloc is 503.
     std::function<std::shared_ptr<Reply>(const HttpRequest& request,
                                          uint64_t round)>
         answer;
     // Takes over a connection of HTTP/2, non-blocking.
     std::function<void(int fd)> adopt;
 
-    // Of each sort: HTTP, HTTP/2 before its preface, adopted. A further one
-    // takes the place of the oldest.
+    // Of each sort: HTTP requests, replies, HTTP/2 before its preface, adopted.
+    // A further one takes the place of the oldest; of a reply, as below.
     size_t max_connections = 128;
-    // Of replies that were not taken yet, a shared one counted once; the oldest
-    // goes if there are more.
-    size_t max_pending_bytes = 32 * 1024 * 1024;
+    // Of replies that were not taken yet, a shared one counted once. With more,
+    // who took something longest ago goes. A full table has 20 MB.
+    size_t max_pending_bytes = 64 * 1024 * 1024;
     std::chrono::milliseconds request_timeout{5000};
     std::chrono::milliseconds reply_timeout{30000};
   };
@@ -108,6 +112,7 @@ class Front {
     HttpParse parsed = HttpParse::kIncomplete;
     std::shared_ptr<Reply> reply;
     size_t sent = 0;
+    Clock::time_point taken_at;  // the last of it
     std::list<uint64_t>::iterator place;  // in order_[state]
   };
 
@@ -117,12 +122,14 @@ class Front {
   void Add(UniqueFd fd, State state);
   void Enter(uint64_t key, Connection* connection, State state);
   void Close(uint64_t key);
-  bool CloseOldest();
+  bool CloseOldest(uint64_t first);
   void Handle(uint64_t key);
   void HandleOrThrow(uint64_t key);
   void Read(uint64_t key, Connection* connection);
   void AnswerAll();
   void Answer(uint64_t key, Connection* connection);
+  bool TooManyReplies() const;
+  void MakeRoom(uint64_t newest);
   std::shared_ptr<Reply> ReplyTo(const Connection& connection);
   void DropReply(Connection* connection);
   void Write(uint64_t key, Connection* connection);
@@ -136,6 +143,7 @@ class Front {
   UniqueFd grpc_;
   uint64_t next_key_;
   uint64_t round_ = 0;
+  Clock::time_point round_began_;
   std::map<uint64_t, Connection> connections_;
   std::list<uint64_t> order_[kStates];  // oldest first
   size_t pending_bytes_ = 0;            // in replies

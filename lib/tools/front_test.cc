@@ -296,6 +296,41 @@ TEST_F(FrontTest, PeersThatTakeNothingMakeRoomForOthers) {
   EXPECT_LE(whole, 2);
 }
 
+// The oldest reply went: that of a peer that was taking it, as those that took
+// nothing were younger.
+TEST_F(FrontTest, PeersThatTakeNothingCutNobodysReplyOff) {
+  options_.max_connections = 100;
+  options_.max_pending_bytes = 20 << 20;  // two replies
+  std::map<uint64_t, std::shared_ptr<Front::Reply>> replies;  // by round
+  options_.answer = [&](const HttpRequest&, uint64_t round) {
+    auto& reply = replies[round];
+    if (reply == nullptr) reply = Reply(std::string(8 << 20, 'x'));
+    return reply;
+  };
+  Start();
+  std::atomic<bool> stop(false);
+  std::thread peers([&] {
+    std::vector<UniqueFd> silent;
+    for (int i = 0; i < 500 && !stop; ++i) {
+      silent.push_back(Connect(http_, "GET /large HTTP/1.1\r\n\r\n"));
+      usleep(5000);
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    const UniqueFd fd = Connect(http_, "GET /large HTTP/1.1\r\n\r\n");
+    size_t size = 0;
+    std::vector<char> buffer(1 << 20);
+    ssize_t count;
+    while ((count = recv(fd.get(), buffer.data(), buffer.size(), 0)) > 0) {
+      size += static_cast<size_t>(count);
+      usleep(2000);
+    }
+    EXPECT_GT(size, size_t{8 << 20}) << i;
+  }
+  stop = true;
+  peers.join();
+}
+
 TEST_F(FrontTest, PeersHaveADeadline) {
   options_.request_timeout = std::chrono::milliseconds(100);
   options_.reply_timeout = std::chrono::milliseconds(200);

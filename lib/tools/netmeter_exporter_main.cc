@@ -7,10 +7,12 @@
 #include <grpcpp/server_posix.h>
 #include <malloc.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +47,8 @@ constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
 constexpr char kOff[] = "off";
+
+constexpr rlim_t kDescriptors = 4096;
 
 // What gRPC gets from all its peers in a second: some 900 calls, or 25,000 of
 // the smallest frames. magmad calls once a minute.
@@ -208,6 +212,14 @@ int Run(const Flags& flags) {
   // in the heap of each.
   mallopt(M_ARENA_MAX, 2);
   mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+
+  // For 128 connections of each sort, of which gRPC's have four.
+  rlimit descriptors;
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0 &&
+      descriptors.rlim_cur < kDescriptors) {
+    descriptors.rlim_cur = std::min(descriptors.rlim_max, kDescriptors);
+    setrlimit(RLIMIT_NOFILE, &descriptors);
+  }
 
   // Before there are threads, so that they inherit it.
   sigset_t signals;

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/time.h>
@@ -174,6 +175,31 @@ TEST(Exporter, EndsCleanlyOnSigtermWhateverPeersDo) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(exporter.Stop(), 0);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+// accept(2) wants a descriptor before it looks whether anybody waits: without
+// one, each newcomer was closed, to make room for none, and those that idled
+// stayed.
+TEST(Exporter, PeersThatIdleMakeRoomWhereDescriptorsAreShort) {
+  ExporterProcess exporter(kNoMeter);
+  ExpectServes(exporter);
+  const rlimit few = {64, 64};
+  ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+  std::vector<UniqueFd> idle;
+  for (int i = 0; i < 60; ++i) {
+    idle.push_back(ExporterProcess::Connect(
+        exporter.grpc_port(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+  }
+  usleep(500000);
+  int served = 0;
+  for (int i = 0; i < 20; ++i) {
+    served += exporter.Get("/metrics").find("netmeter_up 0") !=
+              std::string::npos;
+    MetricsContainer container;
+    served += GetMetrics(exporter.Stub().get(), &container).ok();
+  }
+  EXPECT_GE(served, 38);  // gRPC's connection may be the one to go
+  EXPECT_EQ(exporter.Stop(), 0);
 }
 
 // A frame of HTTP/2 (RFC 9113, 4.1).
