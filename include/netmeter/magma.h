@@ -36,7 +36,8 @@ namespace netmeter {
 enum class MagmaScope {
   kService,       // what Meter::ReadService() reads: this process's service
   kHost,          // what Meter::ReadHost() reads, and the meter's own health
-  kUnregistered,  // kHost without what registered services publish themselves
+  kUnregistered,  // kHost without what registered services publish themselves:
+                  // all series of a service of which any is registered
 };
 
 struct MagmaOptions {

@@ -58,7 +58,8 @@ class PrometheusCollectable : public prometheus::Collectable {
   enum class Scope {
     kService,       // what Meter::ReadService() reads: this process's service
     kHost,          // what Meter::ReadHost() reads, and the meter's own health
-    kUnregistered,  // kHost without what registered services publish themselves
+    kUnregistered,  // kHost without what registered services publish: all series
+                    // of a service of which any is registered
   };
 
   // Cannot fail; a null meter is a meter that cannot be read.

@@ -139,6 +139,7 @@ size_t MetricBytes(const std::vector<Family>& families, int64_t timestamp_ms) {
 
 std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
                          bool leave_registered_out) {
+  if (leave_registered_out) MarkRegistered(&samples);
   const size_t budget = std::max(max_bytes, kLeastMaxBytes) - kReservedBytes;
   size_t kept = samples.size();
   if (samples.size() > budget / kMostBytesOfSeries) {
@@ -161,7 +162,12 @@ std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
     samples[i].destination.clear();
     samples[i].registered = false;
   }
-  if (leave_registered_out) samples = Unregistered(std::move(samples));
+  if (leave_registered_out) {
+    // Not Unregistered(): a service may be called "overflow", too.
+    samples.erase(std::remove_if(samples.begin(), samples.end(),
+                                 [](const Sample& s) { return s.registered; }),
+                  samples.end());
+  }
   return samples;
 }
 

@@ -316,6 +316,26 @@ TEST(Fold, LeavesOutWhatRegisteredServicesPublish) {
   EXPECT_EQ(left[0].name, "state");
 }
 
+// A service of which only a folded series is registered is left out by its
+// name, and stays in "overflow" with the folded one.
+TEST(Fold, LeavesOutARegisteredServiceButForWhatWasFolded) {
+  std::vector<Sample> samples = LongSamples(4096, 'x');
+  samples[4000] = MakeSample(Kind::kService, samples[7].name, "late", 4001);
+  const auto overflow = [](const std::vector<Sample>& folded) {
+    uint64_t sum = 0;
+    for (const Sample& s : folded) sum += s.name == "overflow" ? s.tx_bytes : 0;
+    return sum;
+  };
+  const std::vector<Sample> before = Fold(samples, 4000000, true);
+  EXPECT_EQ(before.size(), 4096u);
+  samples[4000].registered = true;
+  const std::vector<Sample> after = Fold(samples, 4000000, true);
+  EXPECT_EQ(after.size(), 4095u);
+  EXPECT_EQ(after[7].name, samples[8].name);
+  EXPECT_GT(overflow(after), 4001u);
+  EXPECT_EQ(overflow(after), overflow(before));
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

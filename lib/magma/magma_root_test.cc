@@ -542,6 +542,31 @@ TEST_F(MagmaRootTest, UnregisteredIsWhatNoServicePublishes) {
   EXPECT_EQ(host.Sent("state", "d1"), 200u);
 }
 
+// The exporter's magma_bytes_sent_total went back when a service registered
+// between two transports, and DeltaVisitor stood still until it had passed the
+// old value.
+TEST_F(MagmaRootTest, AServiceThatRegistersIsGoneWithAllItsSeries) {
+  fake_->cell(NM_SLOT_FIRST + 2, 0)->destination =
+      fake_->cell(NM_SLOT_FIRST, 0)->destination;
+  fake_->cell(NM_SLOT_FIRST + 2, 0)->transport = NM_TRANSPORT_UDP;
+  MagmaOptions options;
+  options.scope = MagmaScope::kUnregistered;
+  const MagmaMetrics metrics(meter_, options);
+  magma::orc8r::MetricsContainer container;
+  ASSERT_TRUE(container.ParseFromString(metrics.Serialize()));
+  EXPECT_THAT(container.DebugString(), HasSubstr("\"mme\""));
+  fake_->cell(NM_SLOT_FIRST, 0)->flags = NM_FLAG_REGISTERED;
+  ASSERT_TRUE(container.ParseFromString(metrics.Serialize()));
+  EXPECT_EQ(container.DebugString().find("\"mme\""), std::string::npos);
+  EXPECT_THAT(container.DebugString(), HasSubstr("\"state\""));
+
+  DeltaVisitor visitor(meter_, options);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), ~uint64_t{0});
+  EXPECT_EQ(host.Sent("state", "d1"), 200u);
+}
+
 TEST_F(MagmaRootTest, AFullTableStaysBelowTheLimit) {
   for (uint32_t i = 4; i < 4096; ++i) AddSeries(fake_.get(), i);
   for (uint32_t i = 0; i < 4096; ++i) {

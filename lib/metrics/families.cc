@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "lib/core/text.h"
@@ -293,7 +295,24 @@ std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
   return families;
 }
 
+void MarkRegistered(std::vector<Sample>* samples) {
+  const auto of_service = [](const Sample& sample) {
+    return sample.kind == Kind::kService || sample.kind == Kind::kPending;
+  };
+  std::unordered_set<std::string> names;
+  for (const Sample& sample : *samples) {
+    if (sample.registered && of_service(sample)) names.insert(sample.name);
+  }
+  if (names.empty()) return;
+  for (Sample& sample : *samples) {
+    if (of_service(sample) && names.count(sample.name) != 0) {
+      sample.registered = true;
+    }
+  }
+}
+
 std::vector<Sample> Unregistered(std::vector<Sample> samples) {
+  MarkRegistered(&samples);
   samples.erase(std::remove_if(samples.begin(), samples.end(),
                                [](const Sample& s) { return s.registered; }),
                 samples.end());

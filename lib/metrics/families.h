@@ -59,7 +59,13 @@ std::vector<Family> FamiliesOfService(const std::vector<Sample>& samples);
 std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
                                    const Health& health);
 
-// Takes out what registered services publish themselves.
+// Sets `registered` in all samples of the services that have it in any. The
+// meter sets it series by series, with the first packet of a socket that was
+// opened after Register(), but families are sums over series: to leave out one
+// of them is to make a counter go back.
+void MarkRegistered(std::vector<Sample>* samples);
+
+// Takes out what registered services publish themselves: all their series.
 std::vector<Sample> Unregistered(std::vector<Sample> samples);
 
 // Reads the meter, which may be null; an error is FamiliesOfError(), or nothing

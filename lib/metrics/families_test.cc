@@ -263,6 +263,37 @@ TEST(Families, UnregisteredAreWhatNoServicePublishes) {
   for (const Sample& sample : samples) EXPECT_NE(sample.name, "mme");
 }
 
+// A series is registered from the first packet of a socket that was opened
+// after Register(). Of a service that sent UDP before and TCP after it, only
+// TCP was left out: magma_bytes_sent_total, a sum over both, went back.
+TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
+  const std::vector<Sample> samples = {
+      MakeSample(Kind::kService, "mme", "streamer", Transport::kUdp,
+                 Path::kDirect),
+      MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kDirect),
+      MakeSample(Kind::kBinary, "mme", "", Transport::kTcp, Path::kDirect),
+      MakeSample(Kind::kService, "state", "streamer", Transport::kUdp,
+                 Path::kDirect),
+      MakeSample(Kind::kService, "mme", "streamer", Transport::kTcp,
+                 Path::kDirect),
+  };
+  EXPECT_EQ(Unregistered(samples).size(), samples.size());
+  for (const size_t registered : {0, 1, 4}) {
+    std::vector<Sample> left = samples;
+    left[registered].registered = true;
+    left = Unregistered(left);
+    ASSERT_EQ(left.size(), 2u) << registered;
+    EXPECT_EQ(left[0].kind, Kind::kBinary);
+    EXPECT_EQ(left[1].name, "state");
+    const std::string text = Text(FamiliesOfHost(left, Health()));
+    for (const char* label : {"service_name=\"mme\"", "pending_bytes"}) {
+      EXPECT_THAT(text, Not(HasSubstr(label)));
+    }
+    EXPECT_THAT(text, Not(HasSubstr("kind=\"service\",name=\"mme\"")));
+    EXPECT_THAT(text, HasSubstr("linux_bytes_sent_total{binary_name=\"mme\"}"));
+  }
+}
+
 TEST(Families, OfNoMeterAreAnError) {
   EXPECT_THAT(Names(Collect(nullptr, FamilyScope::kHost)),
               ElementsAre("netmeter_up"));

@@ -79,7 +79,8 @@ class Scope(enum.Enum):
     HOST = "host"
     """What Meter.read_host() reads, and the meter's own health."""
     UNREGISTERED = "unregistered"
-    """HOST without what registered services publish themselves."""
+    """HOST without what registered services publish themselves: all series of a
+    service of which any is registered."""
 
 
 class Collector(_Base):
