@@ -338,10 +338,14 @@ void Define(py::module_& m) {
       .def_static("open", &PyMeter::Open, py::arg("pin_dir"),
                   py::arg("service"), py::arg("wait_for_loader"))
       .def("register", &PyMeter::Register, py::arg("service"))
-      .def("read_own_service", &PyMeter::ReadOwnService)
+      // Where a method has py::arg()s, pybind11 refuses None in place of the
+      // object; else it makes a null pointer of it, but never a reference.
+      .def("read_own_service",
+           [](const PyMeter& meter) { return meter.ReadOwnService(); })
       .def("read_service", &PyMeter::ReadService, py::arg("service"))
-      .def("read_host", &PyMeter::ReadHost)
-      .def("read_health", &PyMeter::ReadHealth)
+      .def("read_host", [](const PyMeter& meter) { return meter.ReadHost(); })
+      .def("read_health",
+           [](const PyMeter& meter) { return meter.ReadHealth(); })
       .def("families", &PyMeter::Families, py::arg("scope"));
   m.def("tag_socket", &TagSocketOfPython, py::arg("fd"),
         py::arg("destination"));

@@ -497,6 +497,9 @@ def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
       NotFoundError          no meter is loaded for this process's cgroup
       PermissionDeniedError  the meter refused: its tables are full, or grow
                              at this moment
+      TypeError              not a socket or a descriptor; name is not a str
+    What fileno() raises comes through, but for OSError and ValueError, which a
+    closed file raises: they are an InvalidArgumentError.
     """
     _netmeter.tag_socket(_descriptor_of("tag the socket", socket), _to_bytes(name))
 

@@ -157,6 +157,22 @@ class OptionsTest(unittest.TestCase):
         )
 
 
+class ExtensionTest(unittest.TestCase):
+    # Once, None in place of the object became a null pointer, and that a crash.
+    def test_methods_of_none_are_type_errors(self):
+        for method, arguments in (
+            (_netmeter.Meter.register, (b"mme",)),
+            (_netmeter.Meter.read_own_service, ()),
+            (_netmeter.Meter.read_service, (b"mme",)),
+            (_netmeter.Meter.read_host, ()),
+            (_netmeter.Meter.read_health, ()),
+            (_netmeter.Meter.families, ("host",)),
+        ):
+            for no_meter in (None, 3, object()):
+                with self.assertRaises(TypeError):
+                    method(no_meter, *arguments)
+
+
 class SocketTest(unittest.TestCase):
     """tag_socket() and set_socket_service()."""
 
@@ -190,6 +206,15 @@ class SocketTest(unittest.TestCase):
             for what in (None, "3", 3.0, [], object(), Fileno("3"), Fileno(None)):
                 with self.assertRaises(TypeError):
                     call(what, "streamer")
+
+    def test_let_through_what_a_fileno_of_ones_own_raises(self):
+        class Broken:
+            def fileno(self):
+                raise LookupError("mine")
+
+        for call in self.CALLS:
+            with self.assertRaisesRegex(LookupError, "mine"):
+                call(Broken(), "streamer")
 
     def test_refuse_what_is_no_socket_of_ip(self):
         # Once, a Unix socket looked like a meter that is full, or not loaded.
