@@ -99,13 +99,49 @@ constexpr size_t kMostBytesOfSeries = 12 * (2 * 4 * 64 + 200) + 10 * 24;
 // Any time: from 2004 to 2527 they all take as many bytes.
 constexpr int64_t kSomeTime = int64_t{1} << 40;
 
-// With the largest numbers in its histogram, which are not all of one size.
+// The most that the series may ever take, which never changes: TCP with all of
+// its connections and the largest numbers in its histogram, whether or not it
+// had a round trip yet. All other numbers are of one size.
 size_t BytesOf(Sample sample) {
-  if (sample.tcp.rtt_us != 0) {
-    sample.tcp.rtt_buckets.fill(std::numeric_limits<uint64_t>::max() / 16);
+  if (sample.transport == Transport::kTcp && sample.kind != Kind::kPending) {
+    sample.tcp.known = true;
+    sample.tcp.rtt_us = 1;
+    sample.tcp.rtt_buckets = {};  // they are published as their running sum
+    sample.tcp.rtt_buckets[0] = std::numeric_limits<uint64_t>::max();
   }
   return MetricBytes(FamiliesOfHost({sample}, Health()), kSomeTime) -
          MetricBytes(FamiliesOfHost({}, Health()), kSomeTime);
+}
+
+// Renames the samples that do not fit into `budget`, pending ones first.
+void FoldInto(size_t budget, std::vector<Sample>* samples) {
+  // Names of one length cost the same.
+  std::map<std::tuple<Kind, Transport, Path, size_t, size_t>, size_t> known;
+  size_t used = 0;
+  const auto fold = [&](bool pending) {
+    bool full = false;
+    for (Sample& sample : *samples) {
+      if ((sample.kind == Kind::kPending) != pending) continue;
+      if (!full) {
+        size_t& bytes = known[std::make_tuple(
+            sample.kind, sample.transport, sample.path,
+            ToUtf8(sample.name).size(), ToUtf8(sample.destination).size())];
+        if (bytes == 0) bytes = BytesOf(sample);
+        full = bytes > budget - used;
+        if (!full) used += bytes;
+      }
+      if (full) {
+        sample.name = "overflow";
+        sample.destination.clear();
+        // A counter stays in "overflow" for good; a gauge may leave it.
+        if (!pending) sample.registered = false;
+      }
+    }
+  };
+  // Pending samples come and go, so they have what the others leave: a counter
+  // must not move for them, and a gauge may.
+  fold(false);
+  fold(true);
 }
 
 }  // namespace
@@ -141,27 +177,7 @@ std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
                          bool leave_registered_out) {
   if (leave_registered_out) MarkRegistered(&samples);
   const size_t budget = std::max(max_bytes, kLeastMaxBytes) - kReservedBytes;
-  size_t kept = samples.size();
-  if (samples.size() > budget / kMostBytesOfSeries) {
-    // Names of one length cost the same.
-    std::map<std::tuple<Kind, Transport, Path, bool, size_t, size_t>, size_t>
-        known;
-    size_t used = 0;
-    for (kept = 0; kept < samples.size(); ++kept) {
-      const Sample& sample = samples[kept];
-      size_t& bytes = known[std::make_tuple(
-          sample.kind, sample.transport, sample.path, sample.tcp.rtt_us != 0,
-          ToUtf8(sample.name).size(), ToUtf8(sample.destination).size())];
-      if (bytes == 0) bytes = BytesOf(sample);
-      if (used + bytes > budget) break;
-      used += bytes;
-    }
-  }
-  for (size_t i = kept; i < samples.size(); ++i) {
-    samples[i].name = "overflow";
-    samples[i].destination.clear();
-    samples[i].registered = false;
-  }
+  if (samples.size() > budget / kMostBytesOfSeries) FoldInto(budget, &samples);
   if (leave_registered_out) {
     // Not Unregistered(): a service may be called "overflow", too.
     samples.erase(std::remove_if(samples.begin(), samples.end(),

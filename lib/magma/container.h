@@ -33,9 +33,10 @@ constexpr size_t kLeastMaxBytes = 128 * 1024;
 constexpr size_t kReservedBytes = 64 * 1024;
 
 // Renames the samples from the first one on that does not fit, so that the
-// result's container is not larger than max_bytes. What FamiliesOfHost() makes
-// of a sample is the measure, for any scope. Takes out what of registered
-// services did fit if leave_registered_out.
+// result's container is not larger than max_bytes; pending ones where there is
+// no room beside all others. The most that FamiliesOfHost() can ever make of a
+// sample is the measure, for any scope, so that the same ones fit next time.
+// Takes out what of registered services did fit if leave_registered_out.
 std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
                          bool leave_registered_out);
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "netmeter/magma.h"
 #include "service303.pb.h"
 
 namespace netmeter {
@@ -44,7 +45,8 @@ Sample MakeSample(Kind kind, const std::string& name,
   return sample;
 }
 
-// `count` series of services, all names of the greatest length.
+// `count` TCP series of services, all names of the greatest length, with as
+// much in each as there can be.
 std::vector<Sample> LongSamples(size_t count, char fill) {
   std::vector<Sample> samples;
   for (size_t i = 0; i < count; ++i) {
@@ -53,6 +55,9 @@ std::vector<Sample> LongSamples(size_t count, char fill) {
     name.resize(64, fill);
     destination.resize(64, fill);
     samples.push_back(MakeSample(Kind::kService, name, destination, i + 1));
+    samples.back().tcp.known = true;
+    samples.back().tcp.rtt_us = 1;
+    samples.back().tcp.rtt_buckets[0] = ~uint64_t{0};
   }
   return samples;
 }
@@ -145,7 +150,6 @@ TEST(Container, RoundTripsAreAHistogram) {
 TEST(Fold, KeepsTheLimitWhateverTheRoundTripsWere) {
   std::vector<Sample> samples = LongSamples(3000, 'x');
   for (size_t i = 0; i < samples.size(); ++i) {
-    samples[i].tcp.known = true;
     samples[i].tcp.rtt_us = i % 3;
     samples[i].tcp.rtt_buckets.fill(i % 2 == 0 ? 1 : uint64_t{1} << 50);
   }
@@ -224,9 +228,33 @@ TEST(Container, MetricBytesAreAllButTheHeads) {
 
 TEST(Fold, LeavesAloneWhatFits) {
   const std::vector<Sample> samples =
-      Fold(LongSamples(2000, 'x'), 4000000, false);
-  ASSERT_EQ(samples.size(), 2000u);
+      Fold(LongSamples(1350, 'x'), 4000000, false);
+  ASSERT_EQ(samples.size(), 1350u);
   for (const Sample& sample : samples) EXPECT_NE(sample.name, "overflow");
+}
+
+// The numbers of magma.h.
+TEST(Fold, BeginsWhereTheHeaderSays) {
+  for (const size_t length : {16, 64}) {
+    for (const Transport transport : {Transport::kTcp, Transport::kUdp}) {
+      std::vector<Sample> samples = LongSamples(8000, 'x');
+      for (Sample& sample : samples) {
+        sample.name.resize(length);
+        sample.destination.resize(length);
+        sample.transport = transport;
+        if (transport != Transport::kTcp) sample.tcp = TcpConnections();
+      }
+      samples = Fold(samples, MagmaOptions().max_bytes, false);
+      size_t kept = 0;
+      while (kept < samples.size() && samples[kept].name != "overflow") ++kept;
+      printf("names of %zu bytes: %zu series of %s by name\n", length, kept,
+             TransportName(transport));
+      const bool is_tcp = transport == Transport::kTcp;
+      const int expected = length == 64 ? (is_tcp ? 1400 : 2900)
+                                        : (is_tcp ? 2500 : 5100);
+      EXPECT_NEAR(static_cast<double>(kept), expected, 50);
+    }
+  }
 }
 
 TEST(Fold, KeepsAFullTableBelowFourMebibytesAndItsSums) {
@@ -304,6 +332,78 @@ TEST(Fold, NeverMovesASeriesWhenOthersAppearOrRegister) {
     }
   }
   EXPECT_GT(last["overflow"], 0u);
+}
+
+// What may come and go, or only comes with time, is no part of the measure:
+// bytes that wait for their destination, the first round trip, the connections
+// that an older loader did not count, and numbers that take more bytes.
+TEST(Fold, NeverMovesASeriesWhateverItAndItsNeighboursBecome) {
+  const std::vector<Sample> all = LongSamples(4096, 'x');
+  const auto by_name = [](const std::vector<Sample>& samples) {
+    std::set<std::string> names;
+    for (const Sample& sample : Fold(samples, 4000000, false)) {
+      if (sample.kind == Kind::kService) names.insert(sample.name);
+    }
+    return names;
+  };
+  const std::set<std::string> expected = by_name(all);
+  EXPECT_EQ(expected.count("overflow"), 1u);
+
+  std::vector<Sample> samples = all;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (i % 2 == 0) samples[i].tcp = TcpConnections();
+    if (i % 3 == 0) samples[i].tcp.rtt_us = 0;
+    if (i % 5 == 0) samples[i].tcp.rtt_buckets = {{1, 2, 3}};
+  }
+  EXPECT_EQ(by_name(samples), expected) << "less in it";
+
+  for (const size_t distance : {1, 7, 100}) {
+    std::vector<Sample> mixed;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (i % distance == 0) {
+        mixed.push_back(MakeSample(Kind::kPending, all[i].name, "", 7));
+      }
+      mixed.push_back(all[i]);
+    }
+    EXPECT_EQ(by_name(mixed), expected) << "pending: each " << distance;
+    EXPECT_LE(
+        ToContainer(FamiliesOfHost(Fold(mixed, 4000000, false), Health()),
+                    kTime)
+            .size(),
+        4000000u);
+  }
+}
+
+// Pending bytes have what the other series leave, and are a gauge: its sum is
+// kept.
+TEST(Fold, GivesPendingBytesTheRoomThatIsLeft) {
+  for (const size_t count : {100, 1300, 4096}) {
+    std::vector<Sample> samples = LongSamples(count, 'x');
+    for (size_t i = 0; i < 2000; ++i) {
+      samples.push_back(MakeSample(
+          Kind::kPending, std::string(60, 'p') + std::to_string(i), "", 1));
+    }
+    const std::vector<Sample> folded = Fold(samples, 4000000, false);
+    size_t kept = 0;
+    for (const Sample& sample : folded) {
+      kept += sample.kind == Kind::kPending && sample.name != "overflow";
+    }
+    printf("beside %zu series, %zu of 2000 pending ones by name\n", count,
+           kept);
+    EXPECT_EQ(kept == 2000, count == 100);
+    EXPECT_EQ(kept == 0, count == 4096);
+    const MetricsContainer container =
+        Parse(ToContainer(FamiliesOfHost(folded, Health()), kTime));
+    double sum = 0;
+    for (const MetricFamily& family : container.family()) {
+      if (family.name() != "netmeter_pending_bytes") continue;
+      for (const auto& metric : family.metric()) sum += metric.gauge().value();
+    }
+    EXPECT_EQ(sum, 2000);
+    // Nor is it kept for a service that publishes it.
+    samples.back().registered = true;
+    EXPECT_EQ(Fold(samples, 4000000, true).size(), samples.size() - 1);
+  }
 }
 
 TEST(Fold, LeavesOutWhatRegisteredServicesPublish) {
