@@ -113,6 +113,13 @@ size_t BytesOf(Sample sample) {
          MetricBytes(FamiliesOfHost({}, Health()), kSomeTime);
 }
 
+// Of the reserved slots: they have their room in kReservedBytes. They come when
+// there is something to count, and are then last or, for whoever opens the
+// meter later, first.
+bool IsReserved(Kind kind) {
+  return kind == Kind::kUnattributed || kind == Kind::kOverflow;
+}
+
 // Renames the samples that do not fit into `budget`, pending ones first.
 void FoldInto(size_t budget, std::vector<Sample>* samples) {
   // Names of one length cost the same.
@@ -121,6 +128,7 @@ void FoldInto(size_t budget, std::vector<Sample>* samples) {
   const auto fold = [&](bool pending) {
     bool full = false;
     for (Sample& sample : *samples) {
+      if (IsReserved(sample.kind)) continue;
       if ((sample.kind == Kind::kPending) != pending) continue;
       if (!full) {
         size_t& bytes = known[std::make_tuple(

@@ -29,7 +29,8 @@ size_t MetricBytes(const std::vector<Family>& families, int64_t timestamp_ms);
 constexpr size_t kLeastMaxBytes = 128 * 1024;
 
 // What of max_bytes is for everything but named series: families' heads,
-// health, and the at most 40 series that others are folded into.
+// health, the 20 reserved series, and the at most 30 that others are folded
+// into.
 constexpr size_t kReservedBytes = 64 * 1024;
 
 // Renames the samples from the first one on that does not fit, so that the

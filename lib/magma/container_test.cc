@@ -300,11 +300,19 @@ TEST(Fold, BoundsEverySizeOfTableAndOfReply) {
 
 // All kinds, transports and paths at once: the reserve must do for them.
 TEST(Fold, HasRoomForEveryFoldedSeries) {
-  std::vector<Sample> samples = LongSamples(4000, 'x');
-  for (int i = 0; i < 4000; ++i) {
-    samples[i].kind = static_cast<Kind>(1 + i % 4);
-    samples[i].transport = static_cast<Transport>(i / 4 % 5);
-    samples[i].path = static_cast<Path>(i / 20 % 2);
+  constexpr Kind kKinds[] = {Kind::kService, Kind::kBinary,
+                             Kind::kUnattributed, Kind::kOverflow,
+                             Kind::kPending};
+  std::vector<Sample> samples = LongSamples(5000, 'x');
+  for (int i = 0; i < 5000; ++i) {
+    Sample& sample = samples[i];
+    sample.kind = kKinds[i % 5];
+    sample.transport = static_cast<Transport>(i / 5 % 5);
+    sample.path = static_cast<Path>(i / 25 % 2);
+    if (sample.kind == Kind::kUnattributed || sample.kind == Kind::kOverflow) {
+      sample.name = KindName(sample.kind);
+      sample.destination.clear();
+    }
   }
   EXPECT_LE(
       ToContainer(FamiliesOfHost(Fold(samples, 0, false), Health()), kTime)
@@ -332,6 +340,25 @@ TEST(Fold, NeverMovesASeriesWhenOthersAppearOrRegister) {
     }
   }
   EXPECT_GT(last["overflow"], 0u);
+}
+
+// What has no owner may come late, but is first in the tables for whoever opens
+// the meter again: it moved what was folded.
+TEST(Fold, NeverMovesASeriesForTheReservedOnes) {
+  const std::vector<Sample> all = LongSamples(4096, 'x');
+  std::vector<Sample> late = all;
+  late.push_back(MakeSample(Kind::kUnattributed, "unattributed", "", 1));
+  std::vector<Sample> early = all;
+  early.insert(early.begin(), late.back());
+  const std::vector<Sample> folded = Fold(all, 4000000, false);
+  late = Fold(late, 4000000, false);
+  early = Fold(early, 4000000, false);
+  EXPECT_EQ(late.back().name, "unattributed");
+  EXPECT_EQ(early.front().name, "unattributed");
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(late[i].name, folded[i].name) << i;
+    EXPECT_EQ(early[i + 1].name, folded[i].name) << i;
+  }
 }
 
 // What may come and go, or only comes with time, is no part of the measure:
