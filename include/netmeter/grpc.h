@@ -48,7 +48,9 @@ struct Service303Options {
   // Memory for replies to GetMetrics that peers have not taken yet; one that is
   // shared by several calls counts once. With more than that the calls of the
   // oldest reply end with CANCELLED, so that peers who do not read keep nobody
-  // from being answered. The newest reply always has room.
+  // from being answered; and with more than half of it a reply is made once a
+  // second, so that those who read slowly have time. The newest reply always
+  // has room.
   size_t max_pending_bytes = 32 * 1024 * 1024;
 };
 

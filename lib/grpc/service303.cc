@@ -50,6 +50,10 @@ constexpr int32_t kHealthAppHealthy = 2;
 // Calls of GetMetrics that wait for one to be answered; more are refused.
 constexpr size_t kMaxWaiting = 4096;
 
+// At least so long from one reply to the next, where replies that nobody takes
+// are more than half of max_pending_bytes.
+constexpr std::chrono::seconds kLongBatch(1);
+
 // Sends `bytes` without copying them.
 ByteBuffer ToByteBuffer(std::string bytes) {
   auto* kept = new std::string(std::move(bytes));
@@ -194,10 +198,17 @@ class Service303::Impl {
   // One answer after the other, each for all calls that came before it was
   // begun: however many peers call without end, nobody waits for more than two.
   void Run() {
+    std::chrono::steady_clock::time_point begun;
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
       wake_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
+      // Peers that take nothing hold one reply a second then, not one a call:
+      // else those that take theirs slowly would be the oldest before long.
+      wake_.wait_until(lock, begun + kLongBatch, [this] {
+        return stop_ || pending_bytes_ <= options_.max_pending_bytes / 2;
+      });
       if (stop_) return;
+      begun = std::chrono::steady_clock::now();
       Replies calls;
       calls.swap(waiting_);
       lock.unlock();
