@@ -9,6 +9,7 @@ namespace {
 
 // RFC 9113, section 6.
 enum FrameType : uint8_t {
+  kData = 0,
   kHeaders = 1,
   kRstStream = 3,
   kSettings = 4,
@@ -50,16 +51,16 @@ bool FrameLimiter::Begin(size_t* cost) {
                         static_cast<size_t>(header_[1]) << 8 | header_[2];
   const uint8_t type = header_[3];
   const uint8_t flags = header_[4];
-  if (length > kMaxFrameBytes) return false;
+  // Payload passes in pieces, and is paid for.
+  if (length > kMaxFrameBytes && type != kData) return false;
   if (in_block_ != (type == kContinuation)) return false;
   payload_left_ = length;
   *cost += kFrameCost;
   switch (type) {
     case kHeaders:
       *cost += kHeadersCost;
-      if (!acknowledged_ && ++headers_before_ack_ > kMaxHeadersBeforeAck) {
-        return false;
-      }
+      ++calls_;
+      if (!acknowledged_ && calls_ > kMaxCallsBeforeAck) return false;
       block_bytes_ = 0;
       continuations_ = -1;
       [[fallthrough]];

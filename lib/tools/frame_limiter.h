@@ -33,14 +33,17 @@ class FrameLimiter {
   static constexpr size_t kAnsweredCost = 100;  // SETTINGS, PING, RST_STREAM
   static constexpr size_t kHeadersCost = 1000;
 
-  static constexpr size_t kMaxFrameBytes = 64 * 1024;
+  static constexpr size_t kMaxFrameBytes = 64 * 1024;  // but of DATA
   static constexpr size_t kMaxBlockBytes = 16 * 1024;
   static constexpr int kMaxContinuations = 8;
-  static constexpr int kMaxHeadersBeforeAck = 32;
+  static constexpr uint64_t kMaxCallsBeforeAck = 32;
 
   // Takes bytes until `budget` is spent, which the last frame may exceed. Adds
   // to *cost; returns how many it took, or kRefused.
   size_t Pass(const char* bytes, size_t size, size_t budget, size_t* cost);
+
+  // Calls that were begun, by their HEADERS.
+  uint64_t calls() const { return calls_; }
 
  private:
   bool Begin(size_t* cost);
@@ -52,8 +55,8 @@ class FrameLimiter {
   bool in_block_ = false;  // HEADERS without END_HEADERS
   size_t block_bytes_ = 0;
   int continuations_ = 0;
+  uint64_t calls_ = 0;
   bool acknowledged_ = false;  // the server's SETTINGS
-  int headers_before_ack_ = 0;
 };
 
 }  // namespace internal

@@ -99,8 +99,10 @@ TEST(FrameLimiter, StopsWhereTheBudgetIsSpentAndGoesOn) {
 }
 
 TEST(FrameLimiter, RefusesFramesThatAreTooLong) {
-  EXPECT_FALSE(IsRefused(Frame(64 * 1024, 0, 0)));
-  EXPECT_TRUE(IsRefused(Frame(64 * 1024 + 1, 0, 0, 0)));
+  EXPECT_FALSE(IsRefused(Frame(64 * 1024, 2, 0)));
+  EXPECT_TRUE(IsRefused(Frame(64 * 1024 + 1, 2, 0, 0)));
+  // DATA may have what the server announced.
+  EXPECT_FALSE(IsRefused(Frame(4 * 1024 * 1024, 0, 0) + Frame(0, 6, 0)));
   EXPECT_TRUE(IsRefused(Frame(0xffffff, 4, 0, 0)));
 }
 
@@ -135,7 +137,7 @@ TEST(FrameLimiter, RefusesABlockThatIsInterrupted) {
 // It held to no limit of streams then.
 TEST(FrameLimiter, RefusesManyCallsOfWhoDoesNotAcknowledgeTheSettings) {
   std::string calls;
-  for (int i = 0; i < FrameLimiter::kMaxHeadersBeforeAck; ++i) {
+  for (uint64_t i = 0; i < FrameLimiter::kMaxCallsBeforeAck; ++i) {
     calls += Frame(20, 1, 4);
   }
   EXPECT_FALSE(IsRefused(calls));

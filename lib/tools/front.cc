@@ -37,8 +37,9 @@ constexpr uint64_t kFirstKey = 3;
 constexpr int kBacklog = 1024;
 // Ours, and those that gRPC and what is between us and it have of it.
 constexpr size_t kDescriptorsOfAdopted = 4;
+constexpr int kAdoptTries = 4;
 // So that a flood of connections leaves time for those that are there.
-constexpr int kAcceptsAtOnce = 16;
+constexpr int kAcceptsAtOnce = 128;
 constexpr std::chrono::milliseconds kLingerTimeout(2000);
 constexpr std::chrono::milliseconds kLongRound(1000);
 
@@ -177,9 +178,9 @@ absl::Status Front::Run(int stop_fd) {
       accept_grpc |= key == kGrpcKey;
       if (key >= kFirstKey) Handle(key);
     }
-    AnswerAll();
     if (accept_http) Accept(true);
     if (accept_grpc) Accept(false);
+    AnswerAll();
   }
 }
 
@@ -230,6 +231,8 @@ void Front::Add(UniqueFd fd, State state) {
       state == State::kPreface ? EPOLLIN | EPOLLRDHUP | EPOLLET : EPOLLIN;
   if (!Watch(connection.fd.get(), events, key, true)) return Close(key);
   Enter(key, &connection, state);
+  // Its request may be there, and share this round's reply.
+  if (state == State::kRequest) Handle(key);
 }
 
 // Moves a connection to the end of a state's queue, with a new deadline.
@@ -245,7 +248,11 @@ void Front::Enter(uint64_t key, Connection* connection, State state) {
                             : state == State::kReply
                                 ? options_.reply_timeout
                                 : options_.request_timeout);
-  if (state == State::kReply) return;  // MakeRoom() chooses
+  // MakeRoom() chooses, the next round has none, who adopted it chooses.
+  if (state == State::kReply || state == State::kAnswer ||
+      state == State::kAdopted) {
+    return;
+  }
   while (order.size() > options_.max_connections && order.front() != key) {
     Close(order.front());
   }
@@ -482,14 +489,21 @@ void Front::ReadPreface(uint64_t key, Connection* connection) {
   if (memcmp(buffer, kPrefaceBytes, length) != 0) return Close(key);
   if (length < kPrefaceLength) return;
   // Ours tells us when the connection ends, and can end it.
-  const int given = fcntl(connection->fd.get(), F_DUPFD_CLOEXEC, 0);
-  if (given < 0) return Close(key);
   if (!Watch(connection->fd.get(), EPOLLRDHUP | EPOLLET, key, false)) {
-    close(given);
     return Close(key);
   }
-  options_.adopt(given);
+  for (int i = 0; !Adopt(*connection); ++i) {
+    if (i == kAdoptTries || !CloseOldest(key)) return Close(key);
+    // What others have of it they close soon.
+    const timespec pause = {0, 1000 * 1000};
+    nanosleep(&pause, nullptr);
+  }
   Enter(key, connection, State::kAdopted);
+}
+
+bool Front::Adopt(const Connection& connection) {
+  const int given = fcntl(connection.fd.get(), F_DUPFD_CLOEXEC, 0);
+  return given >= 0 && options_.adopt(given);
 }
 
 }  // namespace internal

@@ -65,11 +65,13 @@ class Front {
     std::function<std::shared_ptr<Reply>(const HttpRequest& request,
                                          uint64_t round)>
         answer;
-    // Takes over a connection of HTTP/2, non-blocking.
-    std::function<void(int fd)> adopt;
+    // Takes over a connection of HTTP/2, non-blocking. Front keeps a duplicate,
+    // by which it sees the end; how many there may be is not its matter.
+    // Returns false, with `fd` closed, without descriptors or memory.
+    std::function<bool(int fd)> adopt;
 
-    // Of each sort: HTTP requests, replies, HTTP/2 before its preface, adopted.
-    // A further one takes the place of the oldest; of a reply, as below.
+    // Of each sort: HTTP requests, replies, HTTP/2 before its preface. A further
+    // one takes the place of the oldest; of a reply, as below.
     size_t max_connections = 128;
     // Of replies that were not taken yet, a shared one counted once. With more,
     // who took something longest ago goes. A full table has 20 MB.
@@ -135,6 +137,7 @@ class Front {
   void Write(uint64_t key, Connection* connection);
   void Drain(uint64_t key, Connection* connection);
   void ReadPreface(uint64_t key, Connection* connection);
+  bool Adopt(const Connection& connection);
   int CloseExpired();
 
   const Options options_;

@@ -253,10 +253,12 @@ int Run(const Flags& flags) {
   options.answer = [&pages](const HttpRequest& request, uint64_t round) {
     return pages.Answer(request, round);
   };
-  Relay relay(kGrpcCostPerSecond);
+  Relay relay(kGrpcCostPerSecond, options.max_connections);
   options.adopt = [&server, &relay](int fd) {
     absl::StatusOr<UniqueFd> end = relay.Add(UniqueFd(fd));
-    if (end.ok()) grpc::AddInsecureChannelFromFd(server.get(), end->Release());
+    if (!end.ok()) return false;
+    grpc::AddInsecureChannelFromFd(server.get(), end->Release());
+    return true;
   };
   Front front(options);
   std::vector<std::string> serving;

@@ -24,10 +24,13 @@ constexpr size_t kRequestTurn = 2048;
 constexpr size_t kReplyTurn = 256 * 1024;
 constexpr int64_t kMaxBudget = 64 * 1024;
 constexpr int kPauseMs = 5;  // where the budget is spent
+constexpr int kLookMs = 1000;  // for peers that take nothing
+constexpr std::chrono::seconds kReplyTimeout(30);
 
 }  // namespace
 
-Relay::Relay(size_t cost_per_second) : cost_per_second_(cost_per_second) {}
+Relay::Relay(size_t cost_per_second, size_t max_connections)
+    : cost_per_second_(cost_per_second), max_connections_(max_connections) {}
 
 Relay::~Relay() {
   if (thread_.joinable()) {
@@ -89,7 +92,7 @@ void Relay::Run() {
   while (TakeAdded()) {
     EarnBudget();
     Round();
-    Wait(more_ ? 0 : hungry_ ? kPauseMs : -1);
+    Wait(more_ ? 0 : hungry_ ? kPauseMs : blocked_ ? kLookMs : -1);
   }
 }
 
@@ -107,9 +110,28 @@ bool Relay::TakeAdded() {
     if (!Watch(&connection->peer) || !Watch(&connection->server)) {
       Close(connection);
       connections_.pop_back();
+      continue;
     }
+    connection->active_at = Clock::now();
+    connection->blocked_at = Clock::time_point::max();
   }
+  KeepToLimit();
   return true;
+}
+
+void Relay::KeepToLimit() {
+  while (connections_.size() > max_connections_) {
+    const auto victim = std::min_element(
+        connections_.begin(), connections_.end(),
+        [](const Connection& a, const Connection& b) {
+          if (a.limiter.calls() != b.limiter.calls()) {
+            return a.limiter.calls() < b.limiter.calls();
+          }
+          return a.active_at < b.active_at;
+        });
+    Close(&*victim);
+    connections_.erase(victim);
+  }
 }
 
 bool Relay::Watch(End* end) {
@@ -129,7 +151,9 @@ void Relay::Wait(int timeout_ms) {
       eventfd_read(wake_.get(), &ignored);
       continue;
     }
-    // A call tells what the others mean: EPOLLERR, EPOLLHUP, EPOLLRDHUP.
+    if (events[i].events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
+      end->ended = true;
+    }
     if (events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) {
       end->readable = true;
     }
@@ -155,6 +179,7 @@ void Relay::EarnBudget() {
 void Relay::Round() {
   more_ = false;
   hungry_ = false;
+  blocked_ = false;
   auto next = connections_.begin();
   for (size_t left = connections_.size(); left > 0; --left) {
     const auto current = next++;
@@ -169,6 +194,11 @@ void Relay::Round() {
 }
 
 Relay::Moved Relay::Turn(Connection* connection, size_t* cost) {
+  // Whatever it sent before: who sends masses and goes would else stay until
+  // all of that had its turn.
+  if (connection->peer.ended) return Moved::kEnded;
+  const Buffer<16 * 1024>& replies = connection->replies;
+  const size_t begin = replies.begin;
   size_t replied = 0;
   const Moved reply =
       Move(&connection->server, &connection->peer, &connection->replies,
@@ -179,6 +209,18 @@ Relay::Moved Relay::Turn(Connection* connection, size_t* cost) {
            });
   if (reply == Moved::kEnded) return reply;
   if (reply == Moved::kMore) more_ = true;
+  const Clock::time_point now = Clock::now();
+  const bool taken = replied > 0 || replies.begin != begin;
+  if (taken || replies.begin == replies.passed) {
+    connection->blocked_at = Clock::time_point::max();
+  }
+  if (replies.begin < replies.passed) {
+    blocked_ = true;
+    if (connection->blocked_at == Clock::time_point::max()) {
+      connection->blocked_at = now;
+    }
+    if (now - connection->blocked_at > kReplyTimeout) return Moved::kEnded;
+  }
   const Moved request =
       Move(&connection->peer, &connection->server, &connection->requests,
            budget_ > 0 ? kRequestTurn : 0, cost,
@@ -187,6 +229,7 @@ Relay::Moved Relay::Turn(Connection* connection, size_t* cost) {
              return connection->limiter.Pass(bytes, size, limit, sum);
            });
   budget_ -= static_cast<int64_t>(*cost);
+  if (*cost > 0 || taken) connection->active_at = now;
   if (request == Moved::kMore) (budget_ > 0 ? more_ : hungry_) = true;
   return request;
 }

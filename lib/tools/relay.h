@@ -7,7 +7,7 @@
 // it does not bear at all ends the connection: see FrameLimiter, which also
 // says what frames cost. Replies flow as they come.
 //
-//   Relay relay(1024 * 1024);
+//   Relay relay(1024 * 1024, 128);
 //   absl::Status status = relay.Start();
 //   absl::StatusOr<UniqueFd> end = relay.Add(std::move(peer));  // for gRPC
 //
@@ -36,8 +36,10 @@ namespace internal {
 
 class Relay {
  public:
-  // What all peers together may spend in a second.
-  explicit Relay(size_t cost_per_second);
+  // What all peers together may spend in a second; how many there may be. For
+  // one more, that which made fewest calls goes, and of equal ones that which
+  // was idle longest: who comes in masses has made few.
+  Relay(size_t cost_per_second, size_t max_connections);
   // Ends all connections.
   ~Relay();
   Relay(const Relay&) = delete;
@@ -47,8 +49,10 @@ class Relay {
   absl::Status Start();
 
   // Takes over a non-blocking stream socket, and returns another in its place:
-  // where either side closes or fails, the other is closed. Unavailable or
-  // ResourceExhausted, with the peer closed, without descriptors or memory.
+  // where either side closes or fails, the other is closed. What gRPC sent
+  // before it closed is delivered, to a peer that takes something every 30
+  // seconds. Unavailable or ResourceExhausted, without descriptors or memory; who
+  // has a duplicate of the peer still has it then.
   absl::StatusOr<UniqueFd> Add(UniqueFd peer);
 
  private:
@@ -59,6 +63,7 @@ class Relay {
     UniqueFd fd;
     bool readable = true;
     bool writable = true;
+    bool ended = false;  // there may still be something to read
   };
 
   // What was read and is not sent yet.
@@ -76,6 +81,8 @@ class Relay {
     FrameLimiter limiter;
     Buffer<1024> requests;
     Buffer<16 * 1024> replies;
+    Clock::time_point active_at;
+    Clock::time_point blocked_at;  // since when the peer takes no reply, or max
   };
 
   enum class Moved { kBlocked, kMore, kEnded };
@@ -91,9 +98,11 @@ class Relay {
   void EarnBudget();
   void Round();
   Moved Turn(Connection* connection, size_t* cost);
+  void KeepToLimit();
   void Close(Connection* connection);
 
   const size_t cost_per_second_;
+  const size_t max_connections_;
   UniqueFd epoll_;
   UniqueFd wake_;
   std::thread thread_;
@@ -109,6 +118,7 @@ class Relay {
   int64_t budget_ = 0;   // to spend now; the last frame may exceed it
   bool more_ = false;    // a turn ended before there was nothing left to do
   bool hungry_ = false;  // somebody waits for the budget
+  bool blocked_ = false; // somebody takes no reply
 };
 
 }  // namespace internal

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
@@ -48,8 +49,8 @@ struct Pair {
 
 class RelayTest : public testing::Test {
  protected:
-  void Start(size_t bytes_per_second) {
-    relay_ = std::make_unique<Relay>(bytes_per_second);
+  void Start(size_t cost_per_second, size_t max_connections = 1000) {
+    relay_ = std::make_unique<Relay>(cost_per_second, max_connections);
     const absl::Status status = relay_->Start();
     ASSERT_TRUE(status.ok()) << status;
   }
@@ -171,6 +172,46 @@ TEST_F(RelayTest, ADuplicateCanEndAConnectionAndOutlivesIt) {
     const Pair next = Add();
     Send(next.peer, "x");
     EXPECT_EQ(Read(next.server, 1), "x");
+  }
+}
+
+// It ended once all that it had sent had had its turn, 10 minutes later: 300 of
+// them had 900 descriptors meanwhile, and the turns of others.
+TEST_F(RelayTest, WhatAPeerLeavesBehindIsDroppedAtOnce) {
+  Start(1);  // nobody is going to have a turn
+  for (int i = 0; i < 100; ++i) {
+    Pair pair = Add();
+    Fill(pair.peer);
+    pair.peer = UniqueFd();
+    std::string left = Read(pair.server, SIZE_MAX);
+    EXPECT_NE(left, "(timeout)");
+    EXPECT_LE(left.size(), 128u * 1024);
+  }
+}
+
+// Who has made no call goes before who has, so that no flood of connections
+// ends one that is in use.
+TEST_F(RelayTest, BeyondTheLimitWhoMadeFewestCallsGoes) {
+  Start(1024 * 1024, 4);
+  const std::string call = std::string({0, 0, 1, 1, 4, 0, 0, 0, 1, 'x'});
+  std::vector<Pair> called;
+  for (int i = 0; i < 3; ++i) {
+    called.push_back(Add());
+    Send(called.back().peer, kPreface + call);
+    EXPECT_EQ(Read(called.back().server, kPreface.size() + call.size()),
+              kPreface + call);
+  }
+  for (int i = 0; i < 100; ++i) {
+    const Pair pair = Add();
+    Send(pair.peer, kPreface);
+    EXPECT_EQ(Read(pair.server, kPreface.size()), kPreface);
+    const Pair next = Add();
+    EXPECT_TRUE(Ends(pair.peer));
+    EXPECT_TRUE(Ends(pair.server));
+  }
+  for (const Pair& pair : called) {
+    Send(pair.peer, call);
+    EXPECT_EQ(Read(pair.server, call.size()), call);
   }
 }
 
