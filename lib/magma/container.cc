@@ -186,12 +186,8 @@ std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
   if (leave_registered_out) MarkRegistered(&samples);
   const size_t budget = std::max(max_bytes, kLeastMaxBytes) - kReservedBytes;
   if (samples.size() > budget / kMostBytesOfSeries) FoldInto(budget, &samples);
-  if (leave_registered_out) {
-    // Not Unregistered(): a service may be called "overflow", too.
-    samples.erase(std::remove_if(samples.begin(), samples.end(),
-                                 [](const Sample& s) { return s.registered; }),
-                  samples.end());
-  }
+  // Not Unregistered(): a service may be called "overflow", too.
+  if (leave_registered_out) RemoveRegistered(&samples);
   return samples;
 }
 

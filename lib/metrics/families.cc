@@ -311,11 +311,15 @@ void MarkRegistered(std::vector<Sample>* samples) {
   }
 }
 
+void RemoveRegistered(std::vector<Sample>* samples) {
+  samples->erase(std::remove_if(samples->begin(), samples->end(),
+                                [](const Sample& s) { return s.registered; }),
+                 samples->end());
+}
+
 std::vector<Sample> Unregistered(std::vector<Sample> samples) {
   MarkRegistered(&samples);
-  samples.erase(std::remove_if(samples.begin(), samples.end(),
-                               [](const Sample& s) { return s.registered; }),
-                samples.end());
+  RemoveRegistered(&samples);
   return samples;
 }
 

@@ -65,6 +65,9 @@ std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
 // of them is to make a counter go back.
 void MarkRegistered(std::vector<Sample>* samples);
 
+// Takes out the samples that have `registered`.
+void RemoveRegistered(std::vector<Sample>* samples);
+
 // Takes out what registered services publish themselves: all their series.
 std::vector<Sample> Unregistered(std::vector<Sample> samples);
 
