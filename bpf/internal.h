@@ -28,7 +28,7 @@ static inline nm_u16 nm_user_of_uid(nm_u32 uid) {
 }
 
 /* Payload of a connection after which its name is not waited for. */
-#define NM_MAX_HELD_BYTES 16384
+#define NM_MAX_PENDING_BYTES 16384
 
 /* How a program that is not a tracing program may look at the current task. */
 enum nm_task_access {
@@ -37,18 +37,44 @@ enum nm_task_access {
   NM_TASK_PROBE = 2, /* bpf_get_current_task() and bpf_probe_read_kernel() */
 };
 
+/* How a CPU's own cell is added to: add.bpf.h. */
+enum nm_adds {
+  /* Atomically: always possible. */
+  NM_ADDS_ATOMIC = 0,
+  /* Plainly, where no task preempts another one in a program: kernels without
+   * preemption, and those in which migrate_disable() disables it (to 5.14). */
+  NM_ADDS_PLAIN = 1,
+  /* Plainly, within bpf_preempt_disable(): 6.11 and newer. */
+  NM_ADDS_FENCED = 2,
+  /* Plainly, once an exchange (5.12 and newer) has shown that no other run is
+   * adding: one atomic operation in place of three to five. */
+  NM_ADDS_CLAIMED = 3,
+};
+
+/* Which ways a packet may go, of the two of count.bpf.h. */
+enum nm_ways {
+  NM_WAYS_BOTH = 0,
+  NM_WAYS_LONG = 1,  /* tests: all packets go the long way */
+  NM_WAYS_USUAL = 2, /* tests: what is not usual is not counted */
+};
+
 /* Set between open and load; the verifier then drops what is not in use. */
 struct nm_config {
-  nm_u32 num_cpus;
+  nm_u32 cells_per_series;
+  nm_u32 spare_cell;           /* the last of them; 0: a layout without one */
+  nm_u32 old_cells_per_series; /* of nm_old_counters */
+  nm_u32 ingress_adds;         /* enum nm_adds: atomic, or not */
+  nm_u32 egress_adds; /* the same, of nm_egress; its variants are the others */
   nm_u32 max_series;
   nm_u32 max_names;
-  nm_u32 max_user_names;  /* that one user may add; root: all */
+  nm_u32 max_user_names; /* that one user may add; root: all */
   nm_u32 max_user_series;
   nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
   nm_u32 rules_count;
-  nm_u32 task_access;   /* enum nm_task_access */
-  nm_u32 tgid_helper;   /* bpf_get_current_pid_tgid() works in setsockopt */
-  nm_u32 untracked;     /* nobody sees exec, fork and exit */
+  nm_u32 task_access; /* enum nm_task_access */
+  nm_u32 tgid_helper; /* bpf_get_current_pid_tgid() works in setsockopt */
+  nm_u32 untracked;   /* nobody sees exec, fork and exit */
+  nm_u32 ways;        /* enum nm_ways */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
   nm_u32 sni_ports_count;
@@ -81,29 +107,39 @@ NM_STATIC_ASSERT(sizeof(struct nm_process) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
 
 /* What is remembered of a socket between two packets. */
 struct nm_socket {
-  nm_u64 word;   /* low 48 bits of the cookie, then the slot; see below */
-  nm_u32 tx_end; /* TCP: highest end sequence handed to the egress hook */
-  nm_u32 rx_ack; /* TCP: highest acknowledgement number that we sent */
-  nm_u32 rx_fin; /* TCP: end sequence of the peer's FIN */
-  nm_u8 tx_valid; /* tx_end is set */
-  nm_u8 rx_valid; /* rx_ack is set */
-  nm_u8 rx_fin_seen;    /* rx_fin is set; written by ingress only */
+  nm_u64 word;       /* low 48 bits of the cookie, then the slot; see below */
+  nm_u32 tx_end;     /* TCP: highest end sequence handed to the egress hook */
+  nm_u32 rx_ack;     /* TCP: highest acknowledgement number that we sent */
+  nm_u32 rx_fin;     /* TCP: end sequence of the peer's FIN */
+  nm_u8 tx_valid;    /* tx_end is set */
+  nm_u8 rx_valid;    /* rx_ack is set */
+  nm_u8 rx_fin_seen; /* rx_fin is set; written by ingress only */
   nm_u8 rx_fin_counted; /* rx_ack is past the FIN */
-  nm_u8 naming;   /* NM_NAMING_*: held until the destination is known */
+  nm_u8 wire_protocol;  /* enum nm_wire_protocol; not NONE: counts as pending */
   nm_u8 pad[7];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 5 * 1 + 7);
 
-/* How a connection names its destination. */
-#define NM_NAMING_NO 0
-#define NM_NAMING_H2 1  /* :authority of the first request */
-#define NM_NAMING_TLS 2 /* server_name of the ClientHello */
+/* The first four of these bytes, where both numbers are known and the peer has
+ * sent no FIN yet. Machines are little-endian: third_party/bazel/bpf.bzl. */
+#define NM_SOCKET_NUMBERS 0x00000101
+NM_STATIC_ASSERT(__builtin_offsetof(struct nm_socket, tx_valid) % 4 == 0);
 
-#define NM_NAMING_MORE 0  /* results */
-#define NM_NAMING_FOUND 1
-#define NM_NAMING_NONE 2
+/* The protocol by which a connection is going to name its destination. */
+enum nm_wire_protocol {
+  NM_WIRE_NONE = 0, /* by none: it is named, or never will be */
+  NM_WIRE_H2 = 1,   /* HTTP/2: :authority of the first request */
+  NM_WIRE_TLS = 2,  /* TLS: server_name of the ClientHello */
+};
 
-/* Where the reading of a connection's first bytes stands: naming.bpf.h. */
+/* What reading a connection's first bytes has come to. */
+enum nm_naming_result {
+  NM_NAMING_MORE = 0,   /* nothing yet: it takes more bytes */
+  NM_NAMING_FOUND = 1,  /* a name */
+  NM_NAMING_FAILED = 2, /* these bytes name nothing, nor will the next */
+};
+
+/* Where the reading of a connection's first bytes stands: wire_name.bpf.h. */
 struct nm_naming {
   nm_u32 remaining; /* bytes of the frame, or of the record */
   nm_u32 position;  /* within what is being read */
@@ -113,11 +149,11 @@ struct nm_naming {
   nm_u32 skip;
   nm_u32 extensions; /* bytes left of all TLS extensions, then of the name */
   nm_u32 record_length;
-  nm_u32 total; /* bytes seen */
-  nm_u8 protocol;
-  nm_u8 state;
-  nm_u8 resume;
-  nm_u8 result;
+  nm_u32 total;   /* bytes seen */
+  nm_u8 protocol; /* enum nm_wire_protocol */
+  nm_u8 state;    /* enum nm_naming_state */
+  nm_u8 resume;   /* ... behind this frame header */
+  nm_u8 result;   /* enum nm_naming_result */
   nm_u8 frame_type;
   nm_u8 frame_flags;
   nm_u8 in_block;
@@ -134,8 +170,8 @@ struct nm_naming {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_naming) == 8 * 4 + 16 * 1 + NM_NAME_BYTES);
 
-/* What a connection counted as pending. */
-struct nm_held {
+/* What a connection has in the pending series: pending.bpf.h. */
+struct nm_pending {
   nm_u64 tx_bytes;
   nm_u64 rx_bytes;
   nm_u64 tx_packets;
@@ -144,7 +180,7 @@ struct nm_held {
   nm_u64 rx_payload_bytes;
   nm_u64 tx_retransmit_bytes;
 };
-NM_STATIC_ASSERT(sizeof(struct nm_held) == 7 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_pending) == 7 * 8);
 
 /*
  * A word is compared and replaced as a whole, so an entry never shows one
@@ -152,19 +188,19 @@ NM_STATIC_ASSERT(sizeof(struct nm_held) == 7 * 8);
  */
 #define NM_COOKIE(cookie) ((cookie) << 16)
 #define NM_WORD_COOKIE(word) ((word) & ~0xffffULL)
-#define NM_WORD_SLOT(word) ((nm_u32)((word) & 0xffff))
+#define NM_WORD_SLOT(word) ((nm_u32)((word)&0xffff))
 
 /* Bits of nm_owner.flags. */
-#define NM_OWNER_RELEASED 1 /* a hook will tell when this socket ends, so that
-                               it may have an entry of the socket table */
-#define NM_OWNER_CLOSED 2   /* it has ended: no entry any more */
-#define NM_OWNER_CONNECTED 4 /* a TCP connection that this host opened */
-#define NM_OWNER_NAMED 8     /* its destination is as known as it will be */
+/* A hook will tell when this socket ends: it may have an entry of the table. */
+#define NM_OWNER_RELEASED 1
+#define NM_OWNER_CLOSED 2       /* it has ended: no entry any more */
+#define NM_OWNER_CONNECTED 4    /* a TCP connection that this host opened */
+#define NM_OWNER_NAMED 8        /* its destination is as known as it will be */
 #define NM_OWNER_ESTABLISHED 16 /* a TCP connection whose handshake is done */
 
 /* Whose a socket is: written and read as one word, so that no packet sees half
  * of a change. */
-union nm_whose {
+union nm_attribution {
   struct {
     nm_u16 service;
     nm_u8 kind;
@@ -172,28 +208,28 @@ union nm_whose {
   };
   nm_u32 word;
 };
-NM_STATIC_ASSERT(sizeof(union nm_whose) == 2 + 2 * 1);
+NM_STATIC_ASSERT(sizeof(union nm_attribution) == 2 + 2 * 1);
 
 /* Value of `owners`, the socket storage: whose socket it is. */
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */
-  union nm_whose whose;
-  nm_u16 tag;       /* destination by NM_TAG; 0: none */
-  nm_u8 flags;      /* NM_OWNER_* */
-  nm_u8 held_path;  /* enum nm_path of what is held */
-  nm_u16 held_service; /* ... and its service; 0: nothing was ever held */
-  nm_u16 name;      /* destination, as the connection named it; 0: none */
-  nm_u16 user;      /* of the creator: nm_user_of_uid() */
-  nm_u16 counted;   /* slot in which the connection is counted; 0: none */
+  union nm_attribution attribution;
+  nm_u16 tag;             /* destination by NM_TAG; 0: none */
+  nm_u8 flags;            /* NM_OWNER_* */
+  nm_u8 pending_path;     /* enum nm_path of what is pending */
+  nm_u16 pending_service; /* ... and its service; 0: nothing ever was */
+  nm_u16 name;            /* destination, as the connection named it; 0: none */
+  nm_u16 user;            /* of the creator: nm_user_of_uid() */
+  nm_u16 counted;         /* slot in which the connection is counted; 0: none */
   nm_u32 pad;
-  nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
-  nm_u64 adopted; /* cookie of the socket, if older than the meter */
+  nm_u64 cookie;           /* of the socket that wrote this; a clone differs */
+  nm_u64 adopted;          /* cookie of the socket, if older than the meter */
   struct nm_socket socket; /* in use where the table's entry is not */
-  struct nm_held held;
+  struct nm_pending pending;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
                  4 + 4 + 2 + 2 * 1 + 4 * 2 + 4 + 2 * 8 +
-                     sizeof(struct nm_socket) + sizeof(struct nm_held));
+                     sizeof(struct nm_socket) + sizeof(struct nm_pending));
 
 /* Value of `users`. */
 struct nm_user {
@@ -215,10 +251,10 @@ struct nm_rule {
 NM_STATIC_ASSERT(sizeof(struct nm_rule) == 8 * 4 + 2 * 2 + 2 * 1 + 2);
 
 /*
- * A command of the loader: a packet for nm_control through BPF_PROG_TEST_RUN,
+ * A command of the loader: a packet for nm_command through BPF_PROG_TEST_RUN,
  * as no user can write frozen maps. Ethernet header first, then this.
  */
-enum nm_command {
+enum nm_command_code {
   NM_COMMAND_INFO = 1,   /* replaces info, but for `retired` */
   NM_COMMAND_RETIRE = 2, /* sets info.retired */
   NM_COMMAND_NAME = 3,   /* returns the id of a name, made if new; 0: full */
@@ -233,11 +269,11 @@ struct nm_merge {
   nm_u32 count; /* up to NM_MERGE_CELLS */
 };
 
-struct nm_control {
+struct nm_command {
   nm_u8 ethernet[14];
-  nm_u16 command; /* enum nm_command */
-  nm_u32 pad[4];  /* 32 bytes in all; info or a name key follows */
+  nm_u16 code;   /* enum nm_command_code */
+  nm_u32 pad[4]; /* 32 bytes in all; info or a name key follows */
 };
-NM_STATIC_ASSERT(sizeof(struct nm_control) == 14 + 2 + 4 * 4);
+NM_STATIC_ASSERT(sizeof(struct nm_command) == 14 + 2 + 4 * 4);
 
 #endif /* NETMETER_BPF_INTERNAL_H_ */

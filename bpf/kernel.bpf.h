@@ -1,10 +1,55 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The kernel's types, as far as they are in use: CO-RE finds the offsets at
- * load, so the object does not depend on the kernel of the build machine.
+ * What the kernel defines and no header of its own gives to a BPF program: some
+ * constants, and the members of its structures that are read here. CO-RE finds
+ * their offsets at load, so the object does not depend on the kernel of the
+ * build machine, and there is no vmlinux.h.
+ *
+ * The tracing programs, and from 5.11 on whoever calls
+ * bpf_get_current_task_btf(), follow a kernel's pointer directly: the verifier
+ * knows its type. Others need bpf_probe_read_kernel(), which
+ * lockdown=confidentiality forbids: a program that names it is refused there.
+ * nm_config.task_access says which way is open, and the verifier removes the
+ * code of the other ways before it looks at them.
  */
 #ifndef NETMETER_BPF_KERNEL_BPF_H_
 #define NETMETER_BPF_KERNEL_BPF_H_
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+/* A global function: the verifier walks it once, with arguments of which it
+ * knows the type only, and takes each call for granted. A static one it walks
+ * anew at every call, inlined or not. */
+#define NM_GLOBAL __attribute__((noinline))
+
+/* The compiler knows nothing of the value behind this. */
+#ifndef barrier_var
+#define barrier_var(var) asm volatile("" : "+r"(var))
+#endif
+
+#define PASS 1 /* of cgroup programs: let the packet or the call go on */
+
+#define LOOPBACK_IFINDEX 1 /* in every network namespace */
+#define PACKET_LOOPBACK 5  /* skb->pkt_type of a multicast copy to ourselves */
+
+#define SOCK_RAW 3
+
+/* bpf_sock.state */
+#define TCP_ESTABLISHED 1
+#define TCP_SYN_SENT 2
+#define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
+#define TCP_LAST_ACK 9
+#define TCP_LISTEN 10
+#define TCP_CLOSING 11
 
 #define __kernel_type __attribute__((preserve_access_index))
 

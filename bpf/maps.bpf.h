@@ -1,15 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Every map. The first five are what readers see: mmapable, frozen by the
- * loader, written by the programs alone. Sizes are set by the loader.
+ * The configuration, and every map. The first five maps are what readers see:
+ * arrays that they map into their memory, and that the loader has frozen, so
+ * that only these programs write them. The others are root's. The loader sets
+ * all sizes; a max_entries of 1 here waits for it.
+ *
+ * Each comment says key -> value, who writes, and what happens when it is full.
+ * README.md has the same as a table. Nothing is shared by the runs of one CPU
+ * but these maps: there is no scratch memory, since a softirq's run nests in
+ * that of the process which it interrupts.
  */
 #ifndef NETMETER_BPF_MAPS_BPF_H_
 #define NETMETER_BPF_MAPS_BPF_H_
 
 #include "bpf/internal.h"
+#include "bpf/kernel.bpf.h"
 
-/* slot * num_cpus + cpu -> one CPU's counters of one series. Written by the
- * packet programs, each CPU its own cell. Full: the reserved overflow slots. */
+/* The loader writes it between open and load, so the verifier takes it as
+ * constant and removes what is switched off. */
+const volatile struct nm_config nm_config = {};
+
+/* slot * cells_per_series + CPU -> one CPU's counters of one series; the last
+ * cell of each is the spare one. Written by the packet programs, each CPU its
+ * own cell, or the spare one: add.bpf.h. Full: the reserved overflow slots. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -47,7 +60,7 @@ struct {
   __type(value, struct nm_stats);
 } nm_stats SEC(".maps");
 
-/* 0 -> what this meter is. Written by nm_control. */
+/* 0 -> what this meter is. Written by nm_command. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -80,7 +93,9 @@ struct {
   __type(value, __u32);
 } nm_free_names SEC(".maps");
 
-/* name -> id. Written when a process with a new name opens a socket. */
+/* name -> id. Written when a name is first used: by a process with this name
+ * that opens a socket, by registering, a tag, or a name on the wire; by the
+ * loader for rules, and for processes that run already. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1);
@@ -167,7 +182,7 @@ struct {
 } nm_users SEC(".maps");
 
 /* The counters of a meter with other table sizes, while an upgrade takes over
- * from it; else one cell that nobody uses. Read by nm_control. */
+ * from it; else one cell that nobody uses. Read by nm_command. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -193,5 +208,19 @@ struct {
   __type(key, __u32);
   __type(value, __u8);
 } nm_merged SEC(".maps");
+
+/* --- Counters of the meter itself ---------------------------------------- */
+
+static __always_inline struct nm_stats *stats_of_meter(void) {
+  __u32 zero = 0;
+  return bpf_map_lookup_elem(&nm_stats, &zero);
+}
+
+/* Adds to one field of stats. */
+#define COUNT(field, amount)                                  \
+  do {                                                        \
+    struct nm_stats *stats_ = stats_of_meter();               \
+    if (stats_) __sync_fetch_and_add(&stats_->field, amount); \
+  } while (0)
 
 #endif /* NETMETER_BPF_MAPS_BPF_H_ */

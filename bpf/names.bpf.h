@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
-/* Names, processes and series: everything that is resolved once. */
+/*
+ * Names, each stored once. A name gets an id on its first use, and everything
+ * else knows it by that: nm_name_ids finds the id of a name, nm_names the bytes
+ * of an id, which is what readers see. An id is never given back.
+ *
+ * Ids wait in a queue, nm_free_names, because 5.10 has no atomic operation that
+ * returns the old value. Two CPUs that meet the same new name at once both take
+ * an id; the hash map decides, and the loser puts his id back.
+ *
+ * Anybody who can run a program can make up names, by what he executes,
+ * registers or sends. So each user but root has a share of the table, and all
+ * of them together leave a part of it to root. A name that finds no room is not
+ * made: whoever asked gets 0, and decides what that means for him.
+ */
 #ifndef NETMETER_BPF_NAMES_BPF_H_
 #define NETMETER_BPF_NAMES_BPF_H_
 
 #include "bpf/maps.bpf.h"
-
-static __always_inline struct nm_stats *stats_of_meter(void) {
-  __u32 zero = 0;
-  return bpf_map_lookup_elem(&nm_stats, &zero);
-}
-
-/* Adds to one field of stats. */
-#define COUNT(field, amount)                                  \
-  do {                                                        \
-    struct nm_stats *stats_ = stats_of_meter();               \
-    if (stats_) __sync_fetch_and_add(&stats_->field, amount); \
-  } while (0)
 
 /* The id of a name, which is made if it is new; 0 if there is no room. */
 static __noinline __u32 name_id(struct nm_name_key *key) {
@@ -64,8 +65,8 @@ static __always_inline bool is_capped(__u32 used_by_user, __u32 share,
   return used_by_user >= share || used + share >= size;
 }
 
-/* name_id() for what a user makes up, himself or by what he executes or sends:
- * nobody but root can take all names from the others. */
+/* name_id() within the share of `user`; 0 also where that is used up. A name
+ * that is there already costs nobody anything. */
 static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   struct nm_stats *stats = stats_of_meter();
   struct nm_user *account;
@@ -76,9 +77,9 @@ static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   if (known) return *known;
   if (!user) return name_id(key);
   account = user_of(user);
-  if (!account || is_capped(*(volatile __u32 *)&account->names,
-                            nm_config.max_user_names, stats->names_used,
-                            nm_config.max_names - NM_NAME_FIRST)) {
+  if (!account ||
+      is_capped(*(volatile __u32 *)&account->names, nm_config.max_user_names,
+                stats->names_used, nm_config.max_names - NM_NAME_FIRST)) {
     COUNT(names_capped, 1);
     return 0;
   }
@@ -88,150 +89,16 @@ static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   return id;
 }
 
+/* Up to the first NUL. Without branches: the verifier would go on from each
+ * length on its own. */
 static __always_inline __u16 text_length(const __u8 *bytes) {
-  __u16 length = 0;
+  __u32 length = 0, more = 1;
 
   for (int i = 0; i < NM_NAME_BYTES; i++) {
-    if (!bytes[i]) break;
-    length = i + 1;
+    more &= (bytes[i] + 255u) >> 8; /* 0 for a NUL, else 1 */
+    length += more;
   }
   return length;
-}
-
-/* Gives a process its name's id; NM_NAME_OVERFLOW if there is no room. */
-static __always_inline void name_process(struct nm_process *process) {
-  struct nm_name_key key = {};
-  __u32 id;
-
-  if (process->name) return;
-  key.kind = process->kind;
-  __builtin_memcpy(key.bytes, process->bytes, NM_NAME_BYTES);
-  key.length = text_length(key.bytes);
-  id = name_id_for_user(&key, current_user());
-  if (id) process->name = id;
-}
-
-/* Names a process by its executable, or by the service that this is. */
-static __always_inline void classify(struct nm_process *process) {
-  __u8(*service)[NM_NAME_BYTES] =
-      bpf_map_lookup_elem(&nm_binaries, process->bytes);
-
-  process->kind = NM_KIND_BINARY;
-  if (!service) return;
-  process->kind = NM_KIND_SERVICE;
-  __builtin_memcpy(process->bytes, *service, NM_NAME_BYTES);
-}
-
-/* The first eight bytes of a cell, written in one store. */
-union nm_head {
-  struct {
-    __u16 service;
-    __u16 destination;
-    __u8 transport;
-    __u8 path;
-    __u8 kind;
-    __u8 flags;
-  };
-  __u64 word;
-};
-
-static __always_inline struct nm_cell *cell_of_slot(__u32 slot) {
-  __u32 index =
-      slot * nm_config.num_cpus + bpf_get_smp_processor_id();
-
-  return bpf_map_lookup_elem(&nm_counters, &index);
-}
-
-static __always_inline struct nm_tcp *tcp_of_slot(__u32 slot) {
-  return bpf_map_lookup_elem(&nm_tcp, &slot);
-}
-
-/* The slot of a series, which is made if it is new; writes the head of this
- * CPU's cell. Full, or beyond the user's share: the overflow slot of the same
- * transport and path. */
-static __noinline __u32 slot_of_series(union nm_head *head, __u16 user) {
-  struct nm_series_key key = {};
-  struct nm_series_value *known, value = {};
-  struct nm_name *name;
-  struct nm_cell *cell;
-  struct nm_user *account = NULL;
-  struct nm_stats *stats;
-  struct nm_tcp *tcp;
-  __u32 slot, id;
-
-  if (!head) return 0;
-  if (head->kind == NM_KIND_UNATTRIBUTED || head->kind == NM_KIND_OVERFLOW) {
-    slot = NM_SLOT_RESERVED(head->kind == NM_KIND_OVERFLOW
-                                ? NM_NAME_OVERFLOW
-                                : NM_NAME_UNATTRIBUTED,
-                            head->transport, head->path);
-    goto found;
-  }
-  key.service = head->service;
-  key.destination = head->destination;
-  key.transport = head->transport;
-  key.path = head->path;
-  key.pending = head->kind == NM_KIND_PENDING;
-  known = bpf_map_lookup_elem(&nm_series, &key);
-  if (known) {
-    slot = known->slot;
-    goto found;
-  }
-  if (user) {
-    stats = stats_of_meter();
-    account = user_of(user);
-    if (!stats || !account ||
-        is_capped(*(volatile __u32 *)&account->series,
-                  nm_config.max_user_series, stats->series_used,
-                  nm_config.max_series - NM_SLOT_FIRST)) {
-      COUNT(series_capped, 1);
-      goto overflow;
-    }
-  }
-  if (bpf_map_pop_elem(&nm_free_slots, &slot)) goto full;
-  COUNT(slots_taken, 1);
-  value.slot = slot;
-  value.kind = head->kind;
-  id = head->service;
-  name = bpf_map_lookup_elem(&nm_names, &id);
-  if (name) __builtin_memcpy(value.service_name, name->bytes, NM_NAME_BYTES);
-  id = head->destination;
-  name = bpf_map_lookup_elem(&nm_names, &id);
-  if (name)
-    __builtin_memcpy(value.destination_name, name->bytes, NM_NAME_BYTES);
-  if (bpf_map_update_elem(&nm_series, &key, &value, BPF_NOEXIST)) {
-    bpf_map_push_elem(&nm_free_slots, &slot, BPF_ANY);
-    known = bpf_map_lookup_elem(&nm_series, &key);
-    if (!known) goto full;
-    slot = known->slot;
-    goto found;
-  }
-  COUNT(series_used, 1);
-  if (account) __sync_fetch_and_add(&account->series, 1);
-  goto found;
-
-full:
-  COUNT(series_full, 1);
-overflow:
-  head->service = NM_NAME_OVERFLOW;
-  head->destination = NM_NAME_EMPTY;
-  head->kind = NM_KIND_OVERFLOW;
-  head->flags = 0;
-  slot = NM_SLOT_RESERVED(NM_NAME_OVERFLOW, head->transport, head->path);
-
-found:
-  cell = cell_of_slot(slot);
-  if (cell) {
-    head->flags |= cell->flags;
-    if (*(volatile __u64 *)cell != head->word)
-      *(volatile __u64 *)cell = head->word;
-  }
-  if (head->transport == NM_TRANSPORT_TCP) {
-    tcp = tcp_of_slot(slot);
-    if (tcp && *(volatile __u64 *)tcp != head->word)
-      *(volatile __u64 *)tcp = head->word;
-  }
-  return slot;
 }
 
 #endif /* NETMETER_BPF_NAMES_BPF_H_ */

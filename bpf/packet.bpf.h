@@ -1,36 +1,62 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
-/* What one packet, or super-packet, weighs. */
+/*
+ * What one packet, or super-packet, weighs.
+ *
+ * At both hooks the packet begins with its IP header, and skb->len counts from
+ * there. That is what the link carries, but for one thing: a super-packet (GSO
+ * on the way out, GRO on the way in) stands for many segments with one set of
+ * headers, while on the link each has its own. So it weighs
+ *
+ *   len + (segments - 1) x headers
+ *
+ * with all headers from IP to transport, extensions and options included.
+ *
+ * Headers are read field by field through data and data_end where they are in
+ * the linear part of the packet, and by bpf_skb_load_bytes() where not. A
+ * packet with a header that is cut short still counts, by its length: with
+ * transport `other` if it is IP's header, else with the transport that IP
+ * names.
+ */
 #ifndef NETMETER_BPF_PACKET_BPF_H_
 #define NETMETER_BPF_PACKET_BPF_H_
+
+#include "bpf/internal.h"
+#include "bpf/kernel.bpf.h"
 
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 
 #define TCP_FLAG_FIN 0x01
 #define TCP_FLAG_SYN 0x02
+#define TCP_FLAG_RST 0x04
 #define TCP_FLAG_ACK 0x10
 
 enum nm_direction { NM_INGRESS, NM_EGRESS };
 
 struct nm_packet {
-  __u32 bytes;    /* on the link, all segments */
+  __u32 bytes; /* on the link, all segments */
   __u32 segments;
-  __u32 payload;  /* of the transport */
-  __u32 header;   /* bytes in front of it */
-  __u32 seq;      /* TCP, host byte order */
+  __u32 payload; /* of the transport */
+  __u32 header;  /* bytes in front of it */
+  __u32 seq;     /* TCP, host byte order */
   __u32 ack;
-  __u16 source;   /* ports, host byte order; 0: none */
-  __u16 target;
+  __u16 sport; /* host byte order; 0: none */
+  __u16 dport;
   __u8 tcp_flags;
   __u8 transport; /* enum nm_transport */
   __u8 path;      /* enum nm_path */
   __u8 protocol;  /* IPPROTO_* */
+  /* Found out with the series: series.bpf.h. */
+  __u8 keep;    /* its slot is that of all packets of the socket */
+  __u8 settles; /* it is known now where what is pending belongs */
+  __u16 tag;    /* of the socket, when it was looked at */
+  union nm_attribution attribution; /* the same */
 };
 
 /* The first bytes of TCP, UDP and SCTP. */
 struct nm_l4 {
-  __be16 source;
-  __be16 target;
+  __be16 sport;
+  __be16 dport;
   __be32 seq;
   __be32 ack;
   __u8 offset; /* TCP header length, high nibble, in 32-bit words */
@@ -38,21 +64,32 @@ struct nm_l4 {
 };
 
 #define NM_MAX_EXTENSIONS 8
-#define NM_CUT_SHORT 0x80000000u /* in the offset: a header is */
+#define NM_NO_NEXT_HEADER 59
 
 /* Hop-by-hop, routing, fragment, authentication, destination options. */
 static __always_inline bool is_extension(__u8 type) {
   return type == 0 || type == 43 || type == 44 || type == 51 || type == 60;
 }
 
-/* Skips IPv6 extension headers (RFC 8200 section 4); returns the offset of the
- * transport header and puts its protocol into *next. More than eight: the
- * rest counts as payload of an unknown protocol. *jumbo becomes 8 where the
- * kernel put a jumbo payload option (RFC 2675) into a super-packet, which it
- * takes out again before the link (net/ipv6/ip6_output.c, BIG TCP). */
-static __noinline __u32 skip_extensions(struct __sk_buff *skb, __u8 *next,
-                                        __u32 *jumbo) {
-  __u32 offset = 40;
+/* What nm_skip_extensions() returns: the offset in the low bits, then the
+ * protocol of the transport, then flags. */
+#define NM_OFFSET_MASK 0x7fff
+#define NM_PROTOCOL_SHIFT 16
+#define NM_JUMBO 0x1000000u
+#define NM_CUT_SHORT 0x80000000u
+
+/* Skips IPv6 extension headers (RFC 8200 section 4), of which `next` is the
+ * first; returns where the transport header begins, and its protocol. More than
+ * eight: the rest counts as payload of an unknown protocol. NM_CUT_SHORT: a
+ * header is. NM_JUMBO: the kernel put a jumbo payload option (RFC 2675) into a
+ * super-packet, which it takes out again before the link (BIG TCP, in
+ * net/ipv6/ip6_output.c).
+ *
+ * Global: else the verifier would follow every length of the chain to the end
+ * of the program. */
+NM_GLOBAL __u32 nm_skip_extensions(struct __sk_buff *skb, __u32 next) {
+  __u32 offset = 40, flags = 0;
+  __u8 type = next;
   struct {
     __u8 next;
     __u8 length;
@@ -60,34 +97,102 @@ static __noinline __u32 skip_extensions(struct __sk_buff *skb, __u8 *next,
     __u8 rest;
   } header;
 
-  if (!next || !jumbo) return offset;
-  for (int i = 0; i < NM_MAX_EXTENSIONS; i++) {
-    __u8 type = *next;
-
-    if (!is_extension(type)) return offset;
-    if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)))
-      return offset | NM_CUT_SHORT;
-    *next = header.next;
-    if (type == 0 && header.option == 0xc2 && skb->gso_segs > 1) *jumbo = 8;
+  for (int i = 0; i < NM_MAX_EXTENSIONS && is_extension(type); i++) {
+    if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header))) {
+      flags |= NM_CUT_SHORT;
+      goto done;
+    }
+    if (type == 0 && header.option == 0xc2 && skb->gso_segs > 1)
+      flags |= NM_JUMBO;
     if (type == 44) {
       __be16 fragment;
 
-      if (bpf_skb_load_bytes(skb, offset + 2, &fragment, sizeof(fragment)))
-        return offset | NM_CUT_SHORT;
+      type = header.next;
+      if (bpf_skb_load_bytes(skb, offset + 2, &fragment, sizeof(fragment))) {
+        flags |= NM_CUT_SHORT;
+        goto done;
+      }
       offset += 8;
       /* Only the first fragment holds a transport header. */
       if (fragment & bpf_htons(0xfff8)) {
-        *next = 59;
-        return offset;
+        type = NM_NO_NEXT_HEADER;
+        goto done;
       }
-    } else if (type == 51) {
-      offset += (header.length + 2) * 4;
-    } else {
-      offset += (header.length + 1) * 8;
+      continue;
     }
+    offset += type == 51 ? (header.length + 2) * 4 : (header.length + 1) * 8;
+    type = header.next;
   }
-  if (is_extension(*next)) *next = 59; /* no next header */
-  return offset;
+  if (is_extension(type)) type = NM_NO_NEXT_HEADER;
+done:
+  return (offset & NM_OFFSET_MASK) | (__u32)type << NM_PROTOCOL_SHIFT | flags;
+}
+
+/* Reads the transport header at `header`; returns the offset behind it. Where
+ * it is cut short, *result becomes -1, and it counts as if it were whole. */
+static __always_inline __u32 parse_transport(struct __sk_buff *skb,
+                                             struct nm_packet *packet,
+                                             __u32 header, int *result) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+  const __u8 protocol = packet->protocol;
+  struct nm_l4 l4 = {};
+
+  switch (protocol) {
+    case IPPROTO_TCP:
+    case IPPROTO_UDP:
+    case IPPROTO_SCTP:
+      header &= NM_OFFSET_MASK;
+      if (data + header + sizeof(l4) <= end) {
+        /* One by one: clang would turn a copy of all into bytes. */
+        l4.sport = *(__be16 *)(data + header);
+        l4.dport = *(__be16 *)(data + header + 2);
+        l4.seq = *(__be32 *)(data + header + 4);
+        l4.ack = *(__be32 *)(data + header + 8);
+        l4.offset = *(__u8 *)(data + header + 12);
+        l4.flags = *(__u8 *)(data + header + 13);
+      } else if (bpf_skb_load_bytes(skb, header, &l4, 8) ||
+                 (protocol == IPPROTO_TCP &&
+                  bpf_skb_load_bytes(skb, header, &l4, sizeof(l4) - 2))) {
+        *result = -1;
+      }
+      packet->sport = bpf_ntohs(l4.sport);
+      packet->dport = bpf_ntohs(l4.dport);
+      if (protocol == IPPROTO_TCP) {
+        packet->transport = NM_TRANSPORT_TCP;
+        packet->seq = bpf_ntohl(l4.seq);
+        packet->ack = bpf_ntohl(l4.ack);
+        packet->tcp_flags = l4.flags;
+        return header + (l4.offset >> 4) * 4;
+      }
+      if (protocol == IPPROTO_UDP) {
+        packet->transport = NM_TRANSPORT_UDP;
+        return header + 8;
+      }
+      packet->transport = NM_TRANSPORT_SCTP;
+      return header + 12;
+    case IPPROTO_ICMP:
+    case IPPROTO_ICMPV6:
+      packet->transport = NM_TRANSPORT_ICMP;
+      return header + 8;
+  }
+  return header;
+}
+
+/* Makes a super-packet weigh what its segments do. gso_segs is 0 for packets
+ * that are none, and for those that came from a virtio peer (SKB_GSO_DODGY), of
+ * which only the segment size is known. */
+static __always_inline void weigh_segments(struct __sk_buff *skb,
+                                           struct nm_packet *packet,
+                                           __u32 jumbo) {
+  __u32 segments;
+
+  if (!skb->gso_size) return;
+  segments = skb->gso_segs;
+  if (!segments)
+    segments = (packet->payload + skb->gso_size - 1) / skb->gso_size;
+  if (segments <= 1) return;
+  packet->segments = segments;
+  packet->bytes += (segments - 1) * (packet->header - jumbo) - jumbo;
 }
 
 /* Reads the headers of a packet; whatever they hold, bytes and segments are
@@ -96,16 +201,14 @@ static __always_inline int parse_packet(struct __sk_buff *skb,
                                         struct nm_packet *packet) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
   __u32 length = skb->len, header, jumbo = 0;
-  struct nm_l4 l4 = {};
-  __u8 first, next;
   int result = 0;
+  __u8 next;
 
   packet->bytes = length;
   packet->segments = 1;
   if (data + 20 > end) return -1;
   if (skb->protocol == bpf_htons(ETH_P_IP)) {
-    first = *(__u8 *)data;
-    header = (first & 0xf) * 4;
+    header = (*(__u8 *)data & 0xf) * 4;
     next = *(__u8 *)(data + 9);
     /* Only the first fragment holds a transport header. */
     if (*(__be16 *)(data + 6) & bpf_htons(0x1fff)) {
@@ -118,72 +221,18 @@ static __always_inline int parse_packet(struct __sk_buff *skb,
     next = *(__u8 *)(data + 6);
     header = 40;
     if (is_extension(next)) {
-      header = skip_extensions(skb, &next, &jumbo);
-      if (header & NM_CUT_SHORT) {
-        header &= ~NM_CUT_SHORT;
-        result = -1;
-      }
+      header = nm_skip_extensions(skb, next);
+      if (header & NM_CUT_SHORT) result = -1;
+      if (header & NM_JUMBO) jumbo = 8;
+      next = header >> NM_PROTOCOL_SHIFT;
+      header &= NM_OFFSET_MASK;
     }
   }
   packet->protocol = next;
-
-  switch (next) {
-    case IPPROTO_TCP:
-    case IPPROTO_UDP:
-    case IPPROTO_SCTP:
-      header &= 0xffff;
-      if (data + header + sizeof(l4) <= end) {
-        /* Two steps: clang would turn one copy into bytes. */
-        l4.source = *(__be16 *)(data + header);
-        l4.target = *(__be16 *)(data + header + 2);
-        l4.seq = *(__be32 *)(data + header + 4);
-        l4.ack = *(__be32 *)(data + header + 8);
-        l4.offset = *(__u8 *)(data + header + 12);
-        l4.flags = *(__u8 *)(data + header + 13);
-      } else if (bpf_skb_load_bytes(skb, header, &l4, 8) ||
-                 (next == IPPROTO_TCP &&
-                  bpf_skb_load_bytes(skb, header, &l4, sizeof(l4) - 2))) {
-        result = -1;
-      }
-      packet->source = bpf_ntohs(l4.source);
-      packet->target = bpf_ntohs(l4.target);
-      if (next == IPPROTO_TCP) {
-        packet->transport = NM_TRANSPORT_TCP;
-        packet->seq = bpf_ntohl(l4.seq);
-        packet->ack = bpf_ntohl(l4.ack);
-        packet->tcp_flags = l4.flags;
-        header += (l4.offset >> 4) * 4;
-      } else if (next == IPPROTO_UDP) {
-        packet->transport = NM_TRANSPORT_UDP;
-        header += 8;
-      } else {
-        packet->transport = NM_TRANSPORT_SCTP;
-        header += 12;
-      }
-      break;
-    case IPPROTO_ICMP:
-    case IPPROTO_ICMPV6:
-      packet->transport = NM_TRANSPORT_ICMP;
-      header += 8;
-      break;
-  }
+  header = parse_transport(skb, packet, header, &result);
   packet->payload = length > header ? length - header : 0;
   packet->header = header;
-
-  /* Each segment on the link has all headers of its own. gso_segs is 0 for
-   * packets that are none, and for those that came from a virtio peer
-   * (SKB_GSO_DODGY), of which only the segment size is known. */
-  if (skb->gso_size) {
-    __u32 segments = skb->gso_segs;
-
-    if (!segments)
-      segments = (packet->payload + skb->gso_size - 1) / skb->gso_size;
-    if (segments > 1) {
-      packet->segments = segments;
-      packet->bytes =
-          length - jumbo + (segments - 1) * (header - jumbo);
-    }
-  }
+  weigh_segments(skb, packet, jumbo);
   return result;
 }
 

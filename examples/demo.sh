@@ -1,33 +1,37 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# demo.sh: libnetmeter on real traffic, in one command.
+# demo.sh: libnetmeter on real traffic, in one command: what is on the invoice
+# for the uplink, and who caused it.
 #
 # As root on Debian 12: installs the packages that are missing, builds, makes a
 # gateway and a cloud (two network namespaces, joined by a cable), loads
 # libnetmeter for the gateway, and lets the gateway's programs talk to the
 # cloud: gRPC services in C++ and Python through a proxy (nghttpx), one directly
-# over TLS, curl and a script. Prints who sent and received how much, and to
-# whom, in the table of `netmeter`, in a service's /metrics and in the kernel's
-# map. Then come two proofs: each row against what the program's own connection
-# counted, and the sum of all against the interface.
+# over TLS, curl and a script. Prints the invoice beside the sum of libnetmeter,
+# and who caused it; then the same in the table of `netmeter` and in a service's
+# /metrics. At last it compares each row with what the program's own connection
+# counted.
 #
-#   examples/demo.sh
+#   examples/demo.sh [--cells]
+#
+#   --cells   also print the kernel's map, from which all of this was read
 #
 # Touches nothing of the host: everything is on a cgroup and a pin directory of
 # its own and is taken away at the end, whatever happens. Takes some seconds,
 # the first time minutes more for packages and build. Exits with 0 if all names
-# are right and both proofs show a difference of 0 bytes.
+# are right and every difference is 0 bytes.
 set -uo pipefail
-usage() { sed -n '3,22s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,23s/^# \{0,1\}//p' "$0"; }
 
+cells=''
 case ${1:-} in
   '') ;;
+  --cells) cells=yes ;;
   -h | --help) usage; exit 0 ;;
   *) echo "demo.sh: unknown option $1 (--help tells)" >&2; exit 2 ;;
 esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-# --- this machine -----------------------------------------------------------
 # A CI machine may set none of these; Bazel wants them.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 LANG=C.UTF-8
 unset LANGUAGE BASH_ENV ENV CDPATH PYTHONPATH PYTHONHOME
@@ -39,6 +43,7 @@ if [ -z "$HOME" ] || ! mkdir -p "$HOME" 2> /dev/null || [ ! -w "$HOME" ]; then H
 mkdir -p "$HOME"
 export HOME
 
+# --- helpers ----------------------------------------------------------------
 bold='' plain=''
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then bold=$'\e[1m' plain=$'\e[0m'; fi
 title() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; }
@@ -53,6 +58,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/netmeter-demo.XXXXXX") || exit 1
 pins=/run/netmeter-demo.$$
 cgroup='' loaded='' mounted=''
 groups=() # process groups that are running
+wrong=''  # whether a proof has failed
 
 # shellcheck disable=SC2317 # by trap
 cleanup() {
@@ -120,25 +126,32 @@ await() {
   fail "'$1' was not said within 20 seconds by ${2##*/}"
 }
 
+# proof COMMAND ARGUMENTS...: a part of demo_proof.py. What differs is said at
+# once, and fails the demo at its end.
+proof() { python3 examples/demo_proof.py "$@" || wrong=yes; }
 # --- packages and build -----------------------------------------------------
-echo "Packages and build: some minutes the first time ..."
-run 3600 "$work/packages" test/install_packages.sh build
-targets=(//lib/loader:netmeter-loader //lib/tools:netmeter //examples:gateway_service)
-bazel_options=(--jobs=2 --color=no --curses=no --noshow_progress --noshow_loading_progress)
-run 3600 "$work/build" bazel build "${bazel_options[@]}" "${targets[@]}"
-run 600 "$work/bin" bazel info "${bazel_options[@]}" bazel-bin
-bin=$(grep '^/' "$work/bin" | tail -n 1)
-loader=$bin/lib/loader/netmeter-loader
-netmeter=$bin/lib/tools/netmeter
-service=$bin/examples/gateway_service
+build() {
+  local targets=(//lib/loader:netmeter-loader //lib/tools:netmeter //examples:gateway_service) bin
+  local options=(--jobs=2 --color=no --curses=no --noshow_progress --noshow_loading_progress)
+  echo "Packages and build: some minutes the first time ..."
+  run 3600 "$work/packages" test/install_packages.sh build
+  run 3600 "$work/build" bazel build "${options[@]}" "${targets[@]}"
+  run 600 "$work/bin" bazel info "${options[@]}" bazel-bin
+  bin=$(grep '^/' "$work/bin" | tail -n 1)
+  loader=$bin/lib/loader/netmeter-loader
+  netmeter=$bin/lib/tools/netmeter
+  service=$bin/examples/gateway_service
+}
 
 # --- a gateway and a cloud --------------------------------------------------
-title "1. A gateway and a cloud"
-cat << 'END'
-Two network namespaces, joined by a virtual cable. The gateway's services call
-the cloud's services by gRPC. Two of them do so through the gateway's proxy, in
-plain text on port 8443; the proxy encrypts, and shares one connection among
-them. One calls the cloud itself, over TLS.
+describe_gateway() {
+  title "1. A gateway and a cloud"
+  cat << 'END'
+Two network namespaces, joined by a virtual cable: the uplink, which somebody
+has to pay for by the byte. The gateway's services call the cloud's services by
+gRPC. Two of them do so through the gateway's proxy, in plain text on port 8443;
+the proxy encrypts, and shares one connection among them. One calls the cloud
+itself, over TLS.
 
    subscriberdb, C++    \
    mobilityd, Python     > :8443 nghttpx \
@@ -147,35 +160,41 @@ them. One calls the cloud itself, over TLS.
 
 subscriberdb registers with libnetmeter. The others know nothing of it.
 END
+}
 
 # A cgroup for the gateway, where cgroup v2 is mounted: this is what we meter.
-parent=$(awk '$4 == "/" { for (i = 7; i < NF; i++) if ($i == "-" && $(i + 1) == "cgroup2") { print $5; exit } }' /proc/self/mountinfo)
-if [ -z "$parent" ]; then
-  parent=$work/cgroup2
-  mkdir "$parent"
-  mount -t cgroup2 none "$parent" || fail "cannot mount cgroup v2"
-  mounted=$parent
-fi
-mkdir "$parent/netmeter-demo.$$" || fail "cannot make a cgroup in $parent"
-cgroup=$parent/netmeter-demo.$$
+make_cgroup() {
+  local parent
+  parent=$(awk '$4 == "/" { for (i = 7; i < NF; i++) if ($i == "-" && $(i + 1) == "cgroup2") { print $5; exit } }' /proc/self/mountinfo)
+  if [ -z "$parent" ]; then
+    parent=$work/cgroup2
+    mkdir "$parent"
+    mount -t cgroup2 none "$parent" || fail "cannot mount cgroup v2"
+    mounted=$parent
+  fi
+  mkdir "$parent/netmeter-demo.$$" || fail "cannot make a cgroup in $parent"
+  cgroup=$parent/netmeter-demo.$$
+  # shellcheck disable=SC2016 # for the inner shell
+  gateway_program=(sh -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$cgroup")
+}
 
-# For all of the cloud's names; and two services of Magma as they are started
-# there: python3 -m magma.NAME.main
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj '/CN=*.magma.test' \
-  -addext 'subjectAltName=DNS:*.magma.test' -keyout "$work/key" -out "$work/certificate" 2> "$work/openssl" ||
-  { cat "$work/openssl" >&2; fail "cannot make a certificate"; }
-for name in mobilityd magmad; do
-  mkdir -p "$work/magma/$name"
-  cp examples/magma_service.py "$work/magma/$name/main.py" || exit 1
-done
-
-# Namespaces without a name: each ends with the process that holds it.
-start "$work/cloud" unshare --net python3 examples/cloud_stub.py 9000 "$work/certificate" "$work/key"
-cloud=$!
-start "$work/gateway" unshare --net sh -c 'echo ready; exec sleep 600'
-gateway=$!
-await ready "$work/cloud" $cloud
-await ready "$work/gateway" $gateway
+# A certificate for all of the cloud's names; and two services of Magma as they
+# are started there: python3 -m magma.NAME.main
+make_files() {
+  local name
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj '/CN=*.magma.test' \
+    -addext 'subjectAltName=DNS:*.magma.test' -keyout "$work/key" -out "$work/certificate" 2> "$work/openssl" ||
+    { cat "$work/openssl" >&2; fail "cannot make a certificate"; }
+  for name in mobilityd magmad; do
+    mkdir -p "$work/magma/$name"
+    cp examples/magma_service.py "$work/magma/$name/main.py" || exit 1
+  done
+  cat > "$work/netmeter.yml" << 'END'
+proxy_ports: [8443]  # where services name the cloud service by :authority
+sni_ports: [443]     # where they do by the server name of TLS
+destination_suffixes: [-controller.magma.test]
+END
+}
 
 # Only the programs' packets: no IPv6 by itself, and neighbours that need no
 # ARP. TSO would let bundles of packets over the cable, and the interface count
@@ -198,159 +217,201 @@ end_of_cable() { # PID OWN-NUMBER OTHER-NUMBER
     ip neighbour replace 10.0.0.$2 lladdr 02:00:00:00:00:0$2 dev uplink nud permanent
   ' sh "$2" "$3"
 }
-{
-  ip link add uplink netns "$gateway" address 02:00:00:00:00:01 type veth \
-    peer name uplink netns "$cloud" address 02:00:00:00:00:02 &&
-    end_of_cable "$gateway" 1 2 && end_of_cable "$cloud" 2 1
-} > "$work/setup" 2>&1 || {
-  cat "$work/setup" >&2
-  fail "cannot join the two namespaces by a veth pair"
+# Namespaces without a name: each ends with the process that holds it. From here
+# on at_gateway is a command's beginning that looks on there, and gateway_program
+# one that is metered, too.
+join_namespaces() {
+  start "$work/cloud" unshare --net python3 examples/cloud_stub.py 9000 "$work/certificate" "$work/key"
+  cloud=$!
+  start "$work/gateway" unshare --net sh -c 'echo ready; exec sleep 600'
+  gateway=$!
+  await ready "$work/cloud" $cloud
+  await ready "$work/gateway" $gateway
+  at_gateway=(nsenter --net="/proc/$gateway/ns/net")
+  gateway_program+=("${at_gateway[@]}")
+  {
+    ip link add uplink netns "$gateway" address 02:00:00:00:00:01 type veth \
+      peer name uplink netns "$cloud" address 02:00:00:00:00:02 &&
+      end_of_cable "$gateway" 1 2 && end_of_cable "$cloud" 2 1
+  } > "$work/setup" 2>&1 || {
+    cat "$work/setup" >&2
+    fail "cannot join the two namespaces by a veth pair"
+  }
 }
 
 # --- load and make traffic --------------------------------------------------
-title "2. Load, once, as root"
-cat > "$work/netmeter.yml" << 'END'
-proxy_ports: [8443]  # where services name the cloud service by :authority
-sni_ports: [443]     # where they do by the server name of TLS
-destination_suffixes: [-controller.magma.test]
-END
-loaded=yes
-echo "\$ cat netmeter.yml"
-cat "$work/netmeter.yml"
-echo "\$ netmeter-loader load --config netmeter.yml --cgroup $cgroup --pin-dir $pins"
-run 60 "$work/load" "$loader" load --config "$work/netmeter.yml" --cgroup "$cgroup" --pin-dir "$pins" --group '' --max-series 64
-grep -v ' note: group_access ' "$work/load"
-echo "The kernel now counts what the gateway's processes send and receive."
+load() {
+  title "2. Load, once, as root"
+  loaded=yes
+  echo "\$ cat netmeter.yml"
+  cat "$work/netmeter.yml"
+  echo "\$ netmeter-loader load --config netmeter.yml --cgroup $cgroup --pin-dir $pins"
+  run 60 "$work/load" "$loader" load --config "$work/netmeter.yml" --cgroup "$cgroup" --pin-dir "$pins" --group '' --max-series 64
+  grep -v ' note: group_access ' "$work/load"
+  echo "The kernel now counts what the gateway's processes send and receive."
+}
 
 # What the uplink counted: bytes and packets received, bytes, packets and drops
 # sent.
 # shellcheck disable=SC2016 # for awk
-interface() {
-  nsenter --net="/proc/$gateway/ns/net" awk '{ sub(":", " ") } $1 == "uplink" { print $2, $3, $10, $11, $13 }' /proc/net/dev
-}
-# shellcheck disable=SC2016 # for the inner shell
-gateway_program=(sh -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$cgroup" nsenter --net="/proc/$gateway/ns/net")
-before=$(interface)
+uplink() { "${at_gateway[@]}" awk '{ sub(":", " ") } $1 == "uplink" { print $2, $3, $10, $11, $13 }' /proc/net/dev; }
 
 # The proxy, as Magma's control_proxy. It notes for each request who asked for
 # whom. Its connections shall stay until we have looked: whoever closes one
 # first is left in TIME_WAIT, where packets have no socket any more that they
 # could be counted for.
-# shellcheck disable=SC2016 # for nghttpx
-start "$work/nghttpx" "${gateway_program[@]}" nghttpx --conf=/dev/null --workers=1 \
-  --frontend='127.0.0.1,8443;no-tls' --backend='10.0.0.2,443;;proto=h2;tls;sni=controller.magma.test' \
-  --cacert="$work/certificate" --backend-keep-alive-timeout=1h --backend-read-timeout=1h --frontend-http2-read-timeout=1h \
-  --accesslog-file="$work/requests" --accesslog-format='$remote_port $http_host'
-nghttpx=$!
-for _ in {1..100}; do
-  if nsenter --net="/proc/$gateway/ns/net" ss -Hltn 'sport = 8443' | grep -q .; then break; fi
-  kill -0 $nghttpx 2> /dev/null || { cat "$work/nghttpx" >&2; fail "nghttpx does not start"; }
-  sleep 0.1
-done
+start_proxy() {
+  local nghttpx
+  # shellcheck disable=SC2016 # for nghttpx
+  start "$work/nghttpx" "${gateway_program[@]}" nghttpx --conf=/dev/null --workers=1 \
+    --frontend='127.0.0.1,8443;no-tls' --backend='10.0.0.2,443;;proto=h2;tls;sni=controller.magma.test' \
+    --cacert="$work/certificate" --backend-keep-alive-timeout=1h --backend-read-timeout=1h --frontend-http2-read-timeout=1h \
+    --accesslog-file="$work/requests" --accesslog-format='$remote_port $http_host'
+  nghttpx=$!
+  for _ in {1..100}; do
+    if "${at_gateway[@]}" ss -Hltn 'sport = 8443' | grep -q .; then return; fi
+    kill -0 $nghttpx 2> /dev/null || break
+    sleep 0.1
+  done
+  cat "$work/nghttpx" >&2
+  fail "nghttpx does not start"
+}
 
-start "$work/subscriberdb" "${gateway_program[@]}" "$service" --name subscriberdb --pin-dir "$pins" \
-  --proxy 127.0.0.1:8443 --upload 20000000 --download 8000000 --cloud 10.0.0.2:9000 --datagrams 500
-subscriberdb=$!
-start "$work/mobilityd" "${gateway_program[@]}" env PYTHONPATH="$work" \
-  python3 -m magma.mobilityd.main 127.0.0.1:8443 state=3000000 streamer=0
-mobilityd=$!
-start "$work/magmad" "${gateway_program[@]}" env PYTHONPATH="$work" \
-  python3 -m magma.magmad.main 10.0.0.2:443 bootstrapper=0 "$work/certificate"
-magmad=$!
-run 30 "$work/curl" "${gateway_program[@]}" curl -sS --max-time 20 --noproxy '*' -o /dev/null \
-  -w '%{size_request} %{size_header} %{size_download}' http://10.0.0.2:9000/5000000
-run 30 "$work/python3" "${gateway_program[@]}" python3 -c '
+make_traffic() {
+  local mib=$((1 << 20))
+  start "$work/subscriberdb" "${gateway_program[@]}" "$service" --name subscriberdb --pin-dir "$pins" \
+    --proxy 127.0.0.1:8443 --upload $((20 * mib)) --download $((8 * mib)) --cloud 10.0.0.2:9000 --datagrams 500
+  subscriberdb=$!
+  start "$work/mobilityd" "${gateway_program[@]}" env PYTHONPATH="$work" \
+    python3 -m magma.mobilityd.main 127.0.0.1:8443 state=$((3 * mib)) streamer=0
+  mobilityd=$!
+  start "$work/magmad" "${gateway_program[@]}" env PYTHONPATH="$work" \
+    python3 -m magma.magmad.main 10.0.0.2:443 bootstrapper=0 "$work/certificate"
+  magmad=$!
+  run 30 "$work/curl" "${gateway_program[@]}" curl -sS --max-time 20 --noproxy '*' -o /dev/null \
+    -w '%{size_request} %{size_header} %{size_download}' http://10.0.0.2:9000/$((5 * mib))
+  run 30 "$work/python3" "${gateway_program[@]}" python3 -c '
 import socket
 with socket.create_connection(("10.0.0.2", 9000), 10) as s:
-    s.sendall(b"UP 3000000\n" + bytes(3000000))
+    s.sendall(b"UP %d\n" % (3 << 20) + bytes(3 << 20))
     assert s.recv(1) == b"", "the cloud has to close first"'
-await 'transfers done' "$work/subscriberdb" $subscriberdb
-await 'done' "$work/mobilityd" $mobilityd
-await 'done' "$work/magmad" $magmad
+  await 'transfers done' "$work/subscriberdb" $subscriberdb
+  await 'done' "$work/mobilityd" $mobilityd
+  await 'done' "$work/magmad" $magmad
+}
 
-# The last acknowledgements: until no interface has moved for a second.
-quiet=0 last=''
-for _ in {1..100}; do
-  now=$(nsenter --net="/proc/$gateway/ns/net" cat /proc/net/dev)
-  if [ "$now" = "$last" ]; then quiet=$((quiet + 1)); else quiet=0 last=$now; fi
-  [ $quiet -lt 10 ] || break
-  sleep 0.1
-done
-[ $quiet -ge 10 ] || fail "the traffic does not end"
-now=$(interface)
+# Until the last acknowledgements are there: no interface moves for a second.
+await_quiet() {
+  local quiet=0 last='' now
+  for _ in {1..100}; do
+    now=$("${at_gateway[@]}" cat /proc/net/dev)
+    if [ "$now" = "$last" ]; then quiet=$((quiet + 1)); else quiet=0 last=$now; fi
+    if [ $quiet -ge 10 ]; then return; fi
+    sleep 0.1
+  done
+  fail "the traffic does not end"
+}
+
+# What libnetmeter has counted, and what TCP itself counts for each open
+# connection.
+read_all() {
+  run 30 "$work/table" "$netmeter" list --bytes --pin-dir "$pins"
+  run 30 "$work/list" "$netmeter" list --pin-dir "$pins" --json
+  run 30 "$work/ss" "${at_gateway[@]}" ss -tinpOH
+}
 
 # --- what libnetmeter shows -------------------------------------------------
-title "3. Who used the link, and for whom"
-cat << 'END'
-subscriberdb uploaded 20 MB to the cloud's metricsd, downloaded 8 MB from its
+show_invoice() {
+  title "3. The invoice"
+  cat << 'END'
+The provider bills what crosses the uplink. Its interface counts that, with an
+Ethernet header of 14 bytes a packet. libnetmeter counts the same packets at the
+sockets: the sum of its series with path direct is the invoice, to the byte.
+
+END
+  # shellcheck disable=SC2086 # five words each
+  proof invoice "$work/list" $before $after
+}
+
+show_causes() {
+  title "4. Who caused it"
+  cat << 'END'
+subscriberdb uploaded 20 MiB to the cloud's metricsd, downloaded 8 MiB from its
 streamer, and checked in by 500 UDP datagrams of 1000 bytes. mobilityd uploaded
-3 MB to state, and downloaded 1 MB from state and 1 MB from streamer; magmad
-downloaded 1 MB from the bootstrapper. curl downloaded 5 MB, python3 uploaded 3 MB.
+3 MiB to state, and downloaded 1 MiB from state and 1 MiB from streamer; magmad
+downloaded 1 MiB from the bootstrapper. curl downloaded 5 MiB, python3 uploaded
+3 MiB. All numbers are bytes.
 
-Path proxy is the way from a service to the proxy, direct is the uplink. So what
-went through the proxy is there twice, as the service's with path proxy and as
-nghttpx's with path direct: never add the two.
 END
-echo "\$ netmeter list --pin-dir $pins"
-run 30 "$work/table" "$netmeter" list --pin-dir "$pins"
-cat "$work/table"
-run 30 "$work/list" "$netmeter" list --pin-dir "$pins" --json
-# For the proof: what TCP itself counts for each open connection.
-run 30 "$work/ss" nsenter --net="/proc/$gateway/ns/net" ss -tinpOH
+  proof causes "$work/list"
+  cat << 'END'
 
-title "4. The service's own /metrics"
-echo "subscriberdb publishes its own share, in payload bytes, for Prometheus (excerpt).
+The columns "on the uplink" (path direct) add up to the invoice. The columns "to
+the proxy" (path proxy) are on no invoice: they tell for whom nghttpx used the
+uplink, before it encrypted.
+END
+}
+
+show_table() {
+  title "5. The same, as netmeter prints it"
+  echo "Every series, with packets and payload. Bytes again; without --bytes it prints MiB."
+  echo "\$ netmeter list --bytes --pin-dir $pins"
+  cat "$work/table"
+}
+
+show_metrics() {
+  title "6. The service's own /metrics"
+  echo "subscriberdb publishes its own series for Prometheus: payload, in bytes (excerpt).
 \$ curl http://127.0.0.1:9091/metrics"
-run 30 "$work/metrics" nsenter --net="/proc/$gateway/ns/net" curl -sS --max-time 20 --noproxy '*' http://127.0.0.1:9091/metrics
-grep -E '^(netmeter_up|magma_bytes_)' "$work/metrics" || fail "/metrics shows nothing of ours"
+  run 30 "$work/metrics" "${at_gateway[@]}" curl -sS --max-time 20 --noproxy '*' http://127.0.0.1:9091/metrics
+  grep -E '^(netmeter_up|magma_bytes_)' "$work/metrics" || fail "/metrics shows nothing of ours"
+}
 
-title "5. The shared map in the kernel"
-echo "All of this was read from one map, a cell per series and CPU, which the kernel
-alone can write (excerpt: cells in use, with the names from series as they are
-there; the destination as the service said it).
-\$ bpftool map dump pinned $pins/series
-\$ bpftool map dump pinned $pins/counters"
-for map in series counters; do
-  run 30 "$work/$map" bpftool -j map dump pinned "$pins/$map"
-done
-python3 - "$work/series" "$work/counters" << 'END' || fail "cannot read the dump of the map"
-import json, sys
-
-series, cells = ([e["formatted"] for e in json.load(open(name))] for name in sys.argv[1:])
-pending = 6  # NM_KIND_PENDING: connections before they said whom they are for
-transports = ("other", "tcp", "udp", "sctp", "icmp")
-ids = ("service", "destination", "transport", "path")
-names = {tuple(e["key"][i] for i in ids): e["value"] for e in series}
-lines = []
-for cell in cells:
-    key, value = cell["key"], cell["value"]
-    if (value["tx_bytes"] or value["rx_bytes"]) and value["kind"] != pending:
-        name = names[tuple(value[i] for i in ids)]
-        who = f'{name["service_name"]} {name["destination_name"]}'.strip()
-        lines.append(f'counters[{key}]'.ljust(14) + who.ljust(46) + f'{transports[value["transport"]]}  ' + "  ".join(
-            f"{field} {value[field]:<9}" for field in ("tx_bytes", "rx_bytes", "tx_packets")))
-print("\n".join(lines[:10] + [f"... and {len(lines) - 10} more"] * (len(lines) > 10)))
-END
-
-# --- the proofs -------------------------------------------------------------
-title "6. The proof, row by row"
-cat << 'END'
+show_rows() {
+  title "7. The proof, row by row"
+  cat << 'END'
 netmeter, beside what others counted: TCP itself for each connection that is
 still open (ss -ti), curl for its own (curl -w), and python3's upload and the
 datagrams as they were written. Payload to the byte; and packets, handshakes
 included.
-END
-python3 examples/demo_proof.py rows "$work/list" "$work/ss" "$work/requests" "$work/curl" \
-  $subscriberdb $mobilityd $magmad || fail "the proof failed"
 
-title "7. The proof, over all"
-cat << 'END'
-Every byte of the uplink is in one of the rows with path direct: what the
-interface counted, less its 14-byte Ethernet header a packet, is what libnetmeter
-counted.
 END
-# shellcheck disable=SC2086 # five words each
-python3 examples/demo_proof.py sum "$work/list" $before $now || fail "the proof failed"
+  proof rows "$work/list" "$work/ss" "$work/requests" "$work/curl" $subscriberdb $mobilityd $magmad
+}
 
+show_cells() {
+  local map
+  title "8. The map in the kernel"
+  echo "All of this was read from one map, a cell per series and CPU, which the kernel
+alone can write (excerpt: cells in use, with the names from series as they are
+there; the destination as the service said it).
+\$ bpftool map dump pinned $pins/series
+\$ bpftool map dump pinned $pins/counters"
+  for map in series counters; do
+    run 30 "$work/$map" bpftool -j map dump pinned "$pins/$map"
+  done
+  proof cells "$work/series" "$work/counters"
+}
+
+build
+describe_gateway
+make_cgroup
+make_files
+join_namespaces
+load
+before=$(uplink)
+start_proxy
+make_traffic
+await_quiet
+after=$(uplink)
+read_all
+show_invoice
+show_causes
+show_table
+show_metrics
+show_rows
+if [ -n "$cells" ]; then show_cells; fi
+
+[ -z "$wrong" ] || fail "a proof failed"
 echo
-echo "The difference is 0 bytes. Unloading and cleaning up."
+echo "libnetmeter and the invoice differ by 0 bytes. Unloading and cleaning up."

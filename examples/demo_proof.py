@@ -1,13 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What demo.sh compares libnetmeter with. Exits with 0 if nothing differs.
+"""The tables of demo.sh, and its proofs. Exits with 0 if nothing differs.
 
+    demo_proof.py invoice LIST BEFORE... AFTER...
+    demo_proof.py causes LIST
     demo_proof.py rows LIST SS REQUESTS CURL SUBSCRIBERDB MOBILITYD MAGMAD
-    demo_proof.py sum LIST BEFORE... AFTER...
+    demo_proof.py cells SERIES COUNTERS
 
 LIST is the output of `netmeter list --json`, SS of `ss -tinpOH`, CURL of curl's
--w; REQUESTS is nghttpx's log: port of the client, and requested host. The
-others are process ids; and five numbers each of the interface.
+-w; REQUESTS is nghttpx's log: port of the client, and requested host; SERIES and
+COUNTERS are dumps of `bpftool -j`. BEFORE and AFTER are five numbers each of the
+interface. The others are process ids.
 """
 
 import collections
@@ -16,9 +19,12 @@ import re
 import sys
 
 SUFFIX = "-controller.magma.test"
+PROXY = "nghttpx"
 PROXY_PORT = "8443"
+MIB = 1 << 20
 # IP's header and TCP's with timestamps; the first packet has 8 bytes more.
 HEADERS, SYN = 52, 8
+ETHERNET = 14
 
 # What somebody else counted for a row of the table. packets: None where nobody
 # did.
@@ -63,40 +69,48 @@ def add(a, b):
     return Count(*(None if None in pair else sum(pair) for pair in zip(a, b)))
 
 
-def compare_rows(series, ss, requests, curl, *pids):
-    services = dict(zip(map(int, pids), ("subscriberdb", "mobilityd", "magmad")))
-    seen = read_series(series)
+def count_by_others(ss, requests, curl, services):
+    """{(name, destination, path): Count} of all that somebody else counted."""
     counted = {}
     for row, count in connections(read(ss), read(requests), services):
         counted[row] = add(counted[row], count) if row in counted else count
     request, header, download = map(int, read(curl).split())
     counted["curl", "", "direct"] = Count(request, header + download, None, None, 1)
-    counted["python3", "", "direct"] = Count(len("UP 3000000\n") + 3000000, 0, None, None, 1)
+    counted["python3", "", "direct"] = Count(len(f"UP {3 * MIB}\n") + 3 * MIB, 0, None, None, 1)
     counted["subscriberdb", "checkin", "direct"] = Count(500 * 1000, 500 * 1000, 500, 500, 0)
+    return counted
 
-    errors = []
+
+def compare_row(row, series, count):
+    """Prints one line; returns what is wrong in it."""
+    name, destination, path = row
+    ours = series["tx_payload_bytes"], series["rx_payload_bytes"], series["tx_packets"] + series["rx_packets"]
+    packets = None if count.packets_sent is None else count.packets_sent + count.packets_received
+    good = ours[:2] == (count.sent, count.received) and packets in (None, ours[2])
+    print(
+        f"{name:13} {destination or '-':12} {path:6}"
+        + f"{ours[0]:13,}{count.sent:12,}{ours[1]:13,}{count.received:12,}{ours[2]:10,}"
+        + (f"{packets:8,}" if packets else f"{'-':>8}") + ("" if good else "  WRONG")
+    )
+    errors = [] if good else [f"{name} {destination} ({path}) differs"]
+    # Handshakes have no payload, but their packets are on the wire.
+    if packets and count.connections:
+        for way in "tx", "rx":
+            least = series[way + "_payload_bytes"] + HEADERS * series[way + "_packets"] + SYN * count.connections
+            if series[way + "_bytes"] < least:
+                errors.append(f"{name} {destination} ({path}): headers are missing in its {way}_bytes")
+    return errors
+
+
+def compare_rows(series, ss, requests, curl, *pids):
+    services = dict(zip(map(int, pids), ("subscriberdb", "mobilityd", "magmad")))
+    seen = read_series(series)
+    counted = count_by_others(ss, requests, curl, services)
     print(f'{"":32}{"PAYLOAD SENT":>25}{"PAYLOAD RECEIVED":>25}{"PACKETS":>18}')
     print(f'{"NAME":13} {"DESTINATION":12} {"PATH":6}' + f'{"netmeter":>13}{"others":>12}' * 2 + f'{"netmeter":>10}{"others":>8}')
+    errors = []
     for row in sorted(counted, key=lambda row: (row[0] not in services.values(), row[0], row[2] != "proxy", row[1])):
-        count = counted[row]
-        s = seen.get(row, collections.Counter())
-        name, destination, path = row
-        ours = s["tx_payload_bytes"], s["rx_payload_bytes"], s["tx_packets"] + s["rx_packets"]
-        packets = None if count.packets_sent is None else count.packets_sent + count.packets_received
-        good = ours[:2] == (count.sent, count.received) and packets in (None, ours[2])
-        print(
-            f"{name:13} {destination or '-':12} {path:6}"
-            + f"{ours[0]:13,}{count.sent:12,}{ours[1]:13,}{count.received:12,}{ours[2]:10,}"
-            + (f"{packets:8,}" if packets else f"{'-':>8}") + ("" if good else "  WRONG")
-        )
-        if not good:
-            errors.append(f"{name} {destination} ({path}) differs")
-        # Handshakes have no payload, but their packets are on the wire.
-        if packets and count.connections:
-            for way in "tx", "rx":
-                least = s[way + "_payload_bytes"] + HEADERS * s[way + "_packets"] + SYN * count.connections
-                if s[way + "_bytes"] < least:
-                    errors.append(f"{name} {destination} ({path}): headers are missing in its {way}_bytes")
+        errors += compare_row(row, seen.get(row, collections.Counter()), counted[row])
     # Nothing went to another name or path.
     for row in seen.keys() - counted.keys():
         if seen[row]["kind"] in ("service", "binary", "pending"):
@@ -107,7 +121,7 @@ def compare_rows(series, ss, requests, curl, *pids):
     return errors
 
 
-def compare_sum(series, *numbers):
+def compare_invoice(series, *numbers):
     rows = [row for row in json.loads(read(series)) if row["path"] == "direct"]
     before, after = [int(n) for n in numbers[:5]], [int(n) for n in numbers[5:]]
     rx_bytes, rx_packets, tx_bytes, tx_packets, dropped = (a - b for a, b in zip(after, before))
@@ -115,24 +129,23 @@ def compare_sum(series, *numbers):
     def total(field):
         return sum(row[field] for row in rows)
 
+    billed = tx_bytes - ETHERNET * tx_packets, rx_bytes - ETHERNET * rx_packets
+    counted = total("tx_bytes"), total("rx_bytes")
     table = [
         ("interface, packets", tx_packets, rx_packets),
         ("libnetmeter, packets", total("tx_packets"), total("rx_packets")),
         ("interface, bytes", tx_bytes, rx_bytes),
-        ("less 14 bytes a packet", tx_bytes - 14 * tx_packets, rx_bytes - 14 * rx_packets),
-        ("libnetmeter, bytes", total("tx_bytes"), total("rx_bytes")),
-        (
-            "difference, bytes",
-            total("tx_bytes") - tx_bytes + 14 * tx_packets,
-            total("rx_bytes") - rx_bytes + 14 * rx_packets,
-        ),
+        ("  less Ethernet headers", ETHERNET * tx_packets, ETHERNET * rx_packets),
+        ("the invoice, bytes", *billed),
+        ("libnetmeter, bytes", *counted),
+        ("difference, bytes", counted[0] - billed[0], counted[1] - billed[1]),
     ]
-    print(f'{"":24}{"sent":>14}{"received":>14}')
+    print(f'{"":24}{"SENT":>14}{"RECEIVED":>14}')
     for name, sent, received in table:
         print(f"{name:24}{sent:>14,}{received:>14,}")
 
     errors = []
-    if table[0][1:] != table[1][1:] or table[-1][1:] != (0, 0):
+    if table[0][1:] != table[1][1:] or counted != billed:
         errors.append("interface and libnetmeter differ")
     if dropped:
         errors.append(f"the interface dropped {dropped} packets, which libnetmeter has counted; is this machine overloaded?")
@@ -141,8 +154,66 @@ def compare_sum(series, *numbers):
     return errors
 
 
+def by_path(rows):
+    """{(name, destination): {path: (sent, received)}}; the proxy's own row with
+    path proxy is left out, as it is the other end of the services' rows."""
+    causes = collections.defaultdict(dict)
+    for row in rows:
+        if row["path"] == "proxy" and row["name"] == PROXY:
+            continue
+        paths = causes[row["name"], row["destination"]]
+        sent, received = paths.get(row["path"], (0, 0))
+        paths[row["path"]] = sent + row["tx_bytes"], received + row["rx_bytes"]
+    return causes
+
+
+def print_cause(name, destination, paths, total):
+    def cells(path):
+        return "".join(f"{n:>14,}" for n in paths[path]) if path in paths else f'{"-":>14}{"-":>14}'
+
+    share = f'{sum(paths["direct"]) / total:>8.1%}' if "direct" in paths else f'{"-":>8}'
+    print(f"{name:13} {destination or '-':12}{cells('direct')}{share}{cells('proxy')}")
+
+
+def show_causes(series):
+    causes = by_path(json.loads(read(series)))
+    sums = {
+        path: tuple(sum(paths.get(path, (0, 0))[way] for paths in causes.values()) for way in (0, 1))
+        for path in ("direct", "proxy")
+    }
+    total = sum(sums["direct"])
+    print(f'{"":26}{"ON THE UPLINK":>28}{"":>8}{"TO THE PROXY":>28}')
+    print(f'{"NAME":13} {"DESTINATION":12}' + f'{"SENT":>14}{"RECEIVED":>14}{"SHARE":>8}{"SENT":>14}{"RECEIVED":>14}')
+    order = sorted(causes.items(), key=lambda item: [-sum(item[1].get(path, (0, 0))) for path in ("direct", "proxy")])
+    for (name, destination), paths in order:
+        print_cause(name, destination, paths, total)
+    print_cause("sum", "", sums, total)
+    return []
+
+
+def show_cells(series, counters):
+    series, cells = ([entry["formatted"] for entry in json.loads(read(name))] for name in (series, counters))
+    pending = 6  # NM_KIND_PENDING: connections before they said whom they are for
+    transports = ("other", "tcp", "udp", "sctp", "icmp")
+    ids = ("service", "destination", "transport", "path")
+    names = {tuple(e["key"][i] for i in ids): e["value"] for e in series}
+    lines = []
+    for cell in cells:
+        key, value = cell["key"], cell["value"]
+        if value["service"] and (value["tx_bytes"] or value["rx_bytes"]) and value["kind"] != pending:
+            name = names[tuple(value[i] for i in ids)]
+            who = f'{name["service_name"]} {name["destination_name"]}'.strip()
+            numbers = "  ".join(f"{field} {value[field]:<9}" for field in ("tx_bytes", "rx_bytes", "tx_packets"))
+            lines.append(f"counters[{key}]".ljust(14) + who.ljust(46) + f'{transports[value["transport"]]}  {numbers}')
+    print("\n".join(lines[:10] + [f"... and {len(lines) - 10} more"] * (len(lines) > 10)))
+    return []
+
+
+COMMANDS = {"invoice": compare_invoice, "causes": show_causes, "rows": compare_rows, "cells": show_cells}
+
+
 def main():
-    errors = {"rows": compare_rows, "sum": compare_sum}[sys.argv[1]](*sys.argv[2:])
+    errors = COMMANDS[sys.argv[1]](*sys.argv[2:])
     for error in errors:
         print("demo.sh:", error, file=sys.stderr)
     sys.exit(bool(errors))

@@ -44,7 +44,7 @@
 namespace {
 
 constexpr int kTimeoutSeconds = 10;  // of each call, read and write
-constexpr uint64_t kMessageBytes = 1000000;
+constexpr uint64_t kMessageBytes = 1 << 20;
 
 // A cloud service, reached through the proxy: a channel of its own, on which
 // every request asks for SERVICE-controller.magma.test.
@@ -92,8 +92,9 @@ class CloudService {
     const grpc::ByteBuffer request(&slice, 1);
     grpc::ByteBuffer answer;
     std::promise<grpc::Status> done;
-    stub_.UnaryCall(&context, method, {}, &request, &answer,
-                    [&](grpc::Status status) { done.set_value(status); });
+    stub_.UnaryCall(
+        &context, method, {}, &request, &answer,
+        [&](const grpc::Status& status) { done.set_value(status); });
     const grpc::Status status = done.get_future().get();
     if (status.ok() && answer.Length() != answer_bytes) {
       return grpc::Status(grpc::StatusCode::INTERNAL,
@@ -190,7 +191,7 @@ int main(int argc, char** argv) {
   auto meter = netmeter::Meter::Open(options);
   if (!meter.ok()) return Fail(std::string(meter.status().message()));
   const auto metrics = std::make_shared<netmeter::PrometheusCollectable>(
-      std::move(*meter), netmeter::PrometheusCollectable::Scope::kService);
+      std::move(*meter), netmeter::PublishOptions());
   std::unique_ptr<prometheus::Exposer> exposer;
   try {
     exposer = std::make_unique<prometheus::Exposer>(listen);

@@ -4,10 +4,10 @@
 takes its name from the command line, and its destinations from :authority (on
 the way to the proxy) or from the server name of TLS.
 
-    python3 -m magma.mobilityd.main 127.0.0.1:8443 state=3000000 streamer=0
+    python3 -m magma.mobilityd.main 127.0.0.1:8443 state=3145728 streamer=0
     python3 -m magma.magmad.main 10.0.0.2:443 bootstrapper=0 CA-CERTIFICATE
 
-Sends so many bytes to each cloud service, asks each for a million more, says
+Sends so many bytes to each cloud service, asks each for a MiB more, says
 "done" and keeps its channels until SIGTERM. With a certificate it talks to the
 cloud itself, over TLS; without, through the proxy.
 
@@ -20,7 +20,7 @@ import time
 import grpc
 
 TIMEOUT = 10
-MESSAGE = 1000000
+MESSAGE = 1 << 20
 
 
 def open_channel(target, service, certificate):

@@ -1,39 +1,70 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# benchmark.sh datapath [OPTION...]: what counting costs.
+# benchmark.sh BENCHMARK [--json FILE] [--smoke] [OPTION...]: what counting costs.
+# benchmark.sh report FILE... [--out DIR]: docs/performance.md from results.
 #
 # As root on Debian 12: installs the packages that are missing, builds with
-# optimization and prints a table.
+# optimization, measures, and prints tables and the targets with their verdicts.
+# What is compared runs in turn; figures are medians with their quartiles.
 #
-#   datapath   ns per packet of the BPF programs over an empty program at the
-#              same hook, beside a hash that all CPUs share; by
-#              BPF_PROG_TEST_RUN and with real packets, about three minutes.
-#              datapath --help tells its options.
+#   datapath     ns per packet of the BPF programs over an empty program, beside
+#                a hash that all CPUs share; about three minutes
+#   structures   the same job by each data structure that meters use, and with
+#                the tables of kernsnoopd, Skydive and netobserv
+#   throughput   what TCP streams, requests and small UDP lose over loopback and
+#                veth: empty programs, netmeter, others, tcpdump, nethogs
+#   churn        the same for short connections
+#   forwarding   what forwarded packets cost: no run of netmeter's programs
+#   read         a read by the library: 16 series, and 4,096
+#   scrape       /metrics and GetMetrics of 4,096 series
+#   sockets      up to 1,000,000 open and active
+#   load         netmeter-loader, the verifier's work, the size on disk
+#   all          all of them; about 40 minutes
 #
-# Works in a cgroup and in network namespaces of its own, and leaves nothing
-# behind. For figures worth quoting the machine should do nothing else.
+#   --json FILE  all samples and the verdicts (test/benchmark/summary.py says how)
+#   --smoke      everything once and in short: it works, and says nothing else
+#   OPTION       of one benchmark, such as --rounds N (BENCHMARK --help)
+#
+# Works in a cgroup, network namespaces and mounts of its own, ends by itself,
+# and leaves nothing behind. For figures worth quoting the machine should do
+# nothing else.
 set -euo pipefail
-usage() { sed -n '3,14s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
-  datapath) benchmark=$1; shift ;;
+  datapath | structures | throughput | churn | forwarding | read | scrape | sockets | load | all | report) mode=$1; shift ;;
   '') usage >&2; exit 2 ;;
   *) echo "benchmark.sh: unknown benchmark $1 (--help tells)" >&2; exit 2 ;;
 esac
+# Paths that the caller names are relative to where he is.
+arguments=()
+path_next=
+for argument in "$@"; do
+  if { [ -n "$path_next" ] || { [ "$mode" = report ] && [[ $argument != -* ]]; }; } && [[ $argument != /* ]]; then
+    argument=$PWD/$argument
+  fi
+  path_next=
+  case $argument in --json | --out) path_next=1 ;; esac
+  arguments+=("$argument")
+done
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$root"
-[ "$(id -u)" = 0 ] || die "not root: the benchmarks load BPF programs"
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-test/install_packages.sh build
+if [ "$mode" = report ]; then exec python3 test/benchmark/report.py ${arguments[@]+"${arguments[@]}"}; fi
+[ "$(id -u)" = 0 ] || die "not root: the benchmarks load BPF programs"
+case $mode in
+  throughput | churn | forwarding | all) test/install_packages.sh benchmark ;;
+  *) test/install_packages.sh build ;;
+esac
 
 # The links to the output stay as they are: they are the usual build's.
 options=(-c opt --jobs=2 --color=no --curses=no --noshow_progress --experimental_convenience_symlinks=ignore)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-bazel build "${options[@]}" "//test/benchmark:$benchmark" > "$log" 2>&1 ||
+bazel build "${options[@]}" //test/benchmark:all //lib/loader:netmeter-loader //lib/tools:netmeter-exporter > "$log" 2>&1 ||
   { cat "$log" >&2; die "the build failed"; }
 bin=$(bazel info -c opt bazel-bin 2> /dev/null)
 rm -f "$log"
-exec "$bin/test/benchmark/$benchmark" "$@"
+exec python3 test/benchmark/benchmark.py "$mode" --bin "$bin" ${arguments[@]+"${arguments[@]}"}

@@ -4,6 +4,9 @@
 #
 #   install_packages.sh build    to build everything and to run examples/demo.sh
 #   install_packages.sh test     the same, and what test/run.sh needs (default)
+#   install_packages.sh benchmark
+#                                what builds, and what test/benchmark.sh compares
+#                                with and draws by
 #
 # Silent and offline when nothing is missing. Starts no service.
 set -euo pipefail
@@ -30,6 +33,12 @@ TEST_PACKAGES=(
   prometheus python3-protobuf tcpdump strace
   # real clients; Python's from PyPI
   golang-go iptables python3-venv python3-pip libclang-rt-14-dev
+  # the style of the sources; the layout depends on the version
+  clang-format-14 clang-tidy-14 shellcheck
+)
+BENCHMARK_PACKAGES=(
+  # meters to compare with, and the chart
+  nethogs tcpdump python3-matplotlib
 )
 
 die() { echo "install_packages.sh: $*" >&2; exit 1; }
@@ -37,8 +46,9 @@ die() { echo "install_packages.sh: $*" >&2; exit 1; }
 case ${1:-test} in
   build) packages=("${BUILD_PACKAGES[@]}") ;;
   test) packages=("${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}") ;;
-  -h | --help) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) die "unknown group '$1': build or test" ;;
+  benchmark) packages=("${BUILD_PACKAGES[@]}" "${BENCHMARK_PACKAGES[@]}") ;;
+  -h | --help) sed -n '3,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) die "unknown group '$1': build, test or benchmark" ;;
 esac
 
 if ! grep -qsx 'ID="\?debian"\?' /etc/os-release || ! command -v apt-get > /dev/null; then

@@ -1,17 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [--kernels all|host|LIST] [--filter GLOB]: all tests of libnetmeter.
+# run.sh [--quick] [--kernels all|host|LIST] [--filter GLOB]: all tests of
+# libnetmeter.
 #
 # As root on Debian 12: installs the packages that are missing, builds
 # everything, and runs
 #
-#   the unit tests, as they are and under asan, ubsan and tsan
+#   the unit tests, as they are and under asan and ubsan; under tsan those
+#   that start threads
 #   the tests that need root: BPF programs, loader, tools
 #   examples/demo.sh, twice, and the fuzzers for a short time
 #   the live tests on this kernel and, in virtual machines, on Debian's
 #
-#   --kernels LIST   all (default); host, the quick way: no virtual machine; or
-#                    some of host,5.10,6.1,6.12,7.2 (test/kernels/matrix.sh)
+#   --quick          the tests for between two edits, in less than two minutes
+#                    once everything is built: the unit tests that are not
+#                    tagged "slow", the packet tables of test/program, and one
+#                    load, one live balance and one unload on this kernel. No
+#                    network, no virtual machine
+#   --kernels LIST   all (default); host: no virtual machine; or some of
+#                    host,5.10,6.1,6.12,7.2 (test/kernels/matrix.sh)
 #   --filter GLOB    only the cases whose name matches (as --gtest_filter)
 #
 # One test is one gtest case (one target, where it isn't a gtest), once per
@@ -20,7 +27,7 @@
 # with 0 if none failed and at least 60 passed (with --filter: at least 1).
 set -uo pipefail
 MINIMUM=60
-usage() { sed -n '3,22s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,28s/^# \{0,1\}//p' "$0"; }
 
 start=$SECONDS
 passed=0 failed=0
@@ -49,10 +56,11 @@ give_up() {
   finish
 }
 
-kernels=all filter='*'
+kernels=all filter='*' quick=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
+    --quick) quick=yes; shift; continue ;;
     --kernels=* | --filter=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     --kernels | --filter) [ $# -ge 2 ] || { echo "run.sh: $1 needs a value" >&2; exit 2; } ;;
     *) echo "run.sh: unknown option $1 (--help tells)" >&2; exit 2 ;;
@@ -60,6 +68,10 @@ while [ $# -gt 0 ]; do
   if [ "$1" = --kernels ]; then kernels=$2; else filter=$2 MINIMUM=1; fi
   shift 2
 done
+if [ -n "$quick" ] && [ "$kernels$filter" != 'all*' ]; then
+  echo "run.sh: --quick goes with no other option" >&2
+  exit 2
+fi
 cd "$root" || exit 1
 
 # --- this machine -----------------------------------------------------------
@@ -87,7 +99,8 @@ cleanup() {
     kill -- "-$child" 2> /dev/null
     wait "$child"
   fi
-  if command -v bazel > /dev/null; then bazel shutdown > /dev/null 2>&1; fi
+  # The quick way leaves Bazel's server running: it is soon run again.
+  if [ -z "$quick" ] && command -v bazel > /dev/null; then bazel shutdown > /dev/null 2>&1; fi
   if [ "$failed" = 0 ] && [ -z "$child" ]; then rm -rf "$logs"; fi
 }
 trap cleanup EXIT
@@ -208,18 +221,6 @@ bazel_test() {
   fi
 }
 
-# --- tests ------------------------------------------------------------------
-bazel_test "unit tests" //...
-for sanitizer in asan ubsan tsan; do
-  extra=()
-  # The runtimes of GCC 12 do not find room among more random addresses.
-  if [ $sanitizer != ubsan ] && [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
-    extra=(--run_under="/usr/bin/setarch --addr-no-randomize")
-  fi
-  bazel_test "unit tests, $sanitizer" --config=$sanitizer ${extra[@]+"${extra[@]}"} //...
-done
-bazel_test "root tests on this kernel" --config=root -- //... -//test/live:live_test
-
 # stage TITLE COMMAND...: what is no Bazel test and closes with its own
 # "N passed, N failed", or counts as one test by its exit status.
 stage() {
@@ -233,26 +234,49 @@ stage() {
   account "$title" "$good" "$bad" $((SECONDS - begin))
   if [ "$bad" != 0 ]; then tail -n 60 "$logs/$name.log"; fi
 }
+# --- tests ------------------------------------------------------------------
+# live TITLE KERNELS FILTER: the live tests, which follow a load, a status and an
+# unload of the loader itself.
+live() {
+  local title=$1 begin=$SECONDS good=0 bad=1 log
+  say "$title"
+  run "$logs/kernels.log" test/kernels/matrix.sh --kernels "$2" --filter "$3" --bin "$bin" --out "$logs/kernels" || true
+  cat "$logs/kernels.log"
+  if [ -s "$logs/kernels/summary" ]; then read -r good bad < "$logs/kernels/summary"; fi
+  account "$title" "$good" "$bad" $((SECONDS - begin))
+  if [ "$bad" != 0 ]; then
+    for log in "$logs"/kernels/*/log; do
+      if [ -s "$log" ] && ! grep -qx '@@live-end 0' "$log"; then
+        echo "--- end of $log"
+        tail -n 40 "$log"
+      fi
+    done
+  fi
+}
+
+if [ -n "$quick" ]; then
+  bazel_test "unit tests, the quick ones" --config=quick //...
+  bazel_test "packet tables" --config=root //test/program:program_test
+  live "load, live balance, unload" host '*LinkTest.*:*BalanceTest.ManySmallUdp*'
+  finish
+fi
+
+bazel_test "unit tests" //...
+extra=()
+# The runtimes of GCC 12 do not find room among more random addresses.
+if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
+  extra=(--run_under="/usr/bin/setarch --addr-no-randomize")
+fi
+bazel_test "unit tests, asan and ubsan" --config=asan-ubsan ${extra[@]+"${extra[@]}"} //...
+bazel_test "unit tests without asan, ubsan" --config=ubsan --test_tag_filters=no-asan,-requires-root //...
+bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}"} //...
+# Most of these wait for the network or for a time to pass.
+bazel_test "root tests on this kernel" --config=root --jobs=3 -- //... -//test/live:live_test
 if [ "$filter" = '*' ]; then
   stage "demo" examples/demo.sh
   stage "demo, again" examples/demo.sh
   stage "fuzzing, in short" test/fuzz/run.sh
 fi
 bazel shutdown > /dev/null 2>&1 # its memory, for the virtual machines
-
-say "live tests, kernels: $kernels"
-stage=$SECONDS
-run "$logs/kernels.log" test/kernels/matrix.sh --kernels "$kernels" --filter "$filter" --bin "$bin" --out "$logs/kernels" || true
-cat "$logs/kernels.log"
-good=0 bad=1
-if [ -s "$logs/kernels/summary" ]; then read -r good bad < "$logs/kernels/summary"; fi
-account "live tests on kernels ($kernels)" "$good" "$bad" $((SECONDS - stage))
-if [ "$bad" != 0 ]; then
-  for log in "$logs"/kernels/*/log; do
-    if [ -s "$log" ] && ! grep -qx '@@live-end 0' "$log"; then
-      echo "--- end of $log"
-      tail -n 40 "$log"
-    fi
-  done
-fi
+live "live tests on kernels ($kernels)" "$kernels" "$filter"
 finish

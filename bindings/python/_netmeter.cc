@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The mechanical half of the Python package: the C++ API as it is, in bytes,
 // tuples and integers. What Python's users see, docstrings included, is in
-// netmeter/; _netmeter.pyi has the types of this file.
+// netmeter/. _netmeter.pyi has the types of this file.
 //
-// Threads: every call into the library runs without the GIL and inside of the
-// fork gate (below), and holds its own reference to the meter, so that a
-// close() in another thread cannot take it away.
+// Threads: every call into the library runs without the GIL, so that other threads
+// of Python run meanwhile, and inside of the fork gate (below). It holds a
+// reference of its own to the meter, so that a close() in another thread cannot
+// take the meter away.
+//
+// Order: threads wait for the gate without the GIL. The thread that forks needs the
+// GIL to go on, so one that held it while it waited would wait for ever.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -27,6 +31,7 @@
 #include "lib/core/version.h"
 #include "lib/metrics/families.h"
 #include "netmeter/meter.h"
+#include "netmeter/publish.h"
 
 namespace netmeter {
 namespace {
@@ -103,7 +108,8 @@ auto InLibrary(const Function& function) -> decltype(function()) {
   return result;
 }
 
-// Names are any bytes. The way back is .encode("utf-8", "surrogateescape").
+// Names are any bytes, so bytes that are no UTF-8 become lone surrogates (PEP 383).
+// The way back is .encode("utf-8", "surrogateescape").
 py::str Text(const std::string& bytes) {
   PyObject* text = PyUnicode_DecodeUTF8(
       bytes.data(), static_cast<ssize_t>(bytes.size()), "surrogateescape");
@@ -111,7 +117,8 @@ py::str Text(const std::string& bytes) {
   return py::reinterpret_steal<py::str>(text);
 }
 
-// Text() that makes one object of equal strings.
+// Text() that makes one object of equal strings: a host has few services and many
+// series.
 class Texts {
  public:
   py::str operator()(const std::string& bytes) {
@@ -126,6 +133,7 @@ class Texts {
   std::unordered_map<std::string, py::str> known_;
 };
 
+// The classes of errors are Python's own, in __init__.py.
 [[noreturn]] void Raise(const absl::Status& status) {
   const py::object error =
       py::module_::import("netmeter")
@@ -145,6 +153,7 @@ py::object ToPython(const TcpConnections& tcp) {
                         tcp.rtt_us, py::tuple(py::cast(tcp.rtt_buckets)));
 }
 
+// Tuples in the order of the fields of netmeter.Sample.
 py::list ToPython(const std::vector<Sample>& samples) {
   Texts text;
   py::list list(samples.size());
@@ -159,22 +168,24 @@ py::list ToPython(const std::vector<Sample>& samples) {
   return list;
 }
 
+// In the order of the fields of netmeter.Health, which is that of sample.h.
 py::tuple ToPython(const Health& h) {
-  return py::make_tuple(Text(h.version), Text(h.cgroup), h.created_ns,
-                        h.loaded_ns, h.series, h.max_series, h.names,
-                        h.max_names, h.series_full_packets, h.names_full,
-                        h.processes_full, h.storage_failed_packets,
-                        h.header_error_packets, h.names_capped,
-      h.series_capped_packets);
+  return py::make_tuple(
+      Text(h.version), Text(h.abi), Text(h.kernel), Text(h.cgroup),
+      h.start_time_ns, h.load_time_ns, h.series, h.max_series, h.names,
+      h.max_names, h.lost_packets_series_full, h.lost_packets_series_capped,
+      h.lost_packets_storage_failed, h.lost_packets_header_errors,
+      h.lost_names_full, h.lost_names_capped, h.lost_processes_full,
+      h.lost_sockets_storage_failed);
 }
 
-const char* TypeName(internal::Family::Type type) {
+const char* TypeName(internal::FamilyType type) {
   switch (type) {
-    case internal::Family::Type::kCounter:
+    case internal::FamilyType::kCounter:
       return "counter";
-    case internal::Family::Type::kGauge:
+    case internal::FamilyType::kGauge:
       return "gauge";
-    case internal::Family::Type::kHistogram:
+    case internal::FamilyType::kHistogram:
       return "histogram";
   }
   return "gauge";
@@ -209,7 +220,7 @@ py::list ToPython(const std::vector<internal::Family>& families) {
         values[j] = text(metric.labels[j].value);
       }
       metrics[i] =
-          family.type == internal::Family::Type::kHistogram
+          family.type == internal::FamilyType::kHistogram
               ? py::make_tuple(
                     values,
                     py::make_tuple(BucketsToPython(metric.buckets),
@@ -222,8 +233,8 @@ py::list ToPython(const std::vector<internal::Family>& families) {
   return list;
 }
 
-// netmeter::Meter. Shared, so that a method goes on with the meter that it
-// began with.
+// netmeter::Meter. Shared, so that a method goes on with the meter that it began
+// with, whatever other threads do meanwhile.
 class PyMeter {
  public:
   explicit PyMeter(std::shared_ptr<Meter> meter) : meter_(std::move(meter)) {}
@@ -266,23 +277,27 @@ class PyMeter {
     return ToPython(*health);
   }
 
-  // Never raises an Error: that is netmeter_up 0.
-  py::list Families(const std::string& scope) const {
-    const internal::FamilyScope family_scope = ScopeOf(scope);
+  // An error of the meter is netmeter_up 0; raises only for wrong arguments.
+  py::list Families(const std::string& scope,
+                    const std::string& families) const {
+    PublishOptions options;
+    options.scope = ScopeOf(scope);
+    const absl::StatusOr<FamilySet> chosen = FamilySet::Parse(families);
+    RaiseUnlessOk(chosen.status());
+    options.families = *chosen;
     const std::shared_ptr<const Meter> meter = meter_;
-    const std::vector<internal::Family> families =
-        InLibrary([&meter, family_scope] {
-          return internal::Collect(meter.get(), family_scope);
-        });
-    return ToPython(families);
+    const std::vector<internal::Family> collected = InLibrary(
+        [&meter, &options] { return internal::Collect(meter.get(), options); });
+    return ToPython(collected);
   }
 
  private:
-  static internal::FamilyScope ScopeOf(const std::string& scope) {
-    if (scope == "service") return internal::FamilyScope::kService;
-    if (scope == "host") return internal::FamilyScope::kHost;
-    if (scope == "unregistered") return internal::FamilyScope::kUnregistered;
-    throw py::value_error("no scope: " + scope);
+  static Scope ScopeOf(const std::string& word) {
+    for (const Scope scope :
+         {Scope::kService, Scope::kHost, Scope::kUnregistered}) {
+      if (word == ScopeName(scope)) return scope;
+    }
+    throw py::value_error("no scope: " + word);
   }
 
   template <typename Function>
@@ -325,6 +340,9 @@ void Define(py::module_& m) {
       TransportName(Transport::kOther), TransportName(Transport::kTcp),
       TransportName(Transport::kUdp), TransportName(Transport::kSctp),
       TransportName(Transport::kIcmp));
+  m.attr("SCOPES") =
+      py::make_tuple(ScopeName(Scope::kService), ScopeName(Scope::kHost),
+                     ScopeName(Scope::kUnregistered));
   m.attr("RTT_BOUNDS_US") = py::tuple(py::cast(TcpConnections::RttBoundsUs()));
   m.attr("PATHS") =
       py::make_tuple(PathName(Path::kDirect), PathName(Path::kProxy));
@@ -346,12 +364,19 @@ void Define(py::module_& m) {
       .def("read_host", [](const PyMeter& meter) { return meter.ReadHost(); })
       .def("read_health",
            [](const PyMeter& meter) { return meter.ReadHealth(); })
-      .def("families", &PyMeter::Families, py::arg("scope"));
+      .def("families", &PyMeter::Families, py::arg("scope"),
+           py::arg("families"));
   m.def("tag_socket", &TagSocketOfPython, py::arg("fd"),
         py::arg("destination"));
   m.def("set_socket_service", &SetSocketServiceOfPython, py::arg("fd"),
         py::arg("service"));
 
+  m.def(
+      "check_families",
+      [](const std::string& families) {
+        RaiseUnlessOk(FamilySet::Parse(families).status());
+      },
+      py::arg("families"));
   m.def("families_of_error",
         [] { return ToPython(internal::FamiliesOfError()); });
 

@@ -4,20 +4,24 @@
  * control channel. Plain C: the BPF programs, the loader, the library and any
  * other reader include this one file.
  *
- * A reader maps `info`, `names`, `stats`, `counters` and, for connections, `tcp`
- * read-only and needs nothing else:
+ * A reader maps `info`, `names`, `stats`, `counters` and `tcp` read-only and
+ * needs nothing else:
  *
- *   sum over cpu of counters[slot * info->num_cpus + cpu]     one series
- *   names[cell->service], names[cell->destination]            its names
- *   tcp[slot]                                                 its connections
+ *   sum of counters[slot * info->cells_per_series + i],
+ *     for each i below cells_per_series                 one series
+ *   names[cell->service], names[cell->destination]      its names
+ *   tcp[slot]                                           its connections
+ *
+ * Several slots may have the same names, once suffixes are off: add them up.
  *
  * A name of kind NM_KIND_WIRE is as it stood on the wire: nm_name.encoding says
  * how it is coded, info->suffixes what to take off it.
  *
  * The maps are frozen: no user, root included, can write them; the programs
  * go on counting. All integers are in host byte order. Readers of another
- * major version must refuse; fields are only ever added at the end, in
- * reserved space, with a new minor version.
+ * major version must refuse. A new minor version may put fields into the
+ * reserved space of nm_info and nm_stats, or at their ends: readers take what
+ * is longer than they know. All other values keep their size.
  */
 #ifndef NETMETER_ABI_H_
 #define NETMETER_ABI_H_
@@ -43,7 +47,7 @@ typedef unsigned long long nm_u64;
 
 #define NM_MAGIC 0x314d54454e42494cULL /* "LIBNETM1" in memory */
 #define NM_ABI_MAJOR 1
-#define NM_ABI_MINOR 1 /* 1: the map `tcp`, info.tcp_size */
+#define NM_ABI_MINOR 0
 
 #define NM_NAME_BYTES 64
 
@@ -67,14 +71,15 @@ typedef unsigned long long nm_u64;
 
 enum nm_kind {
   NM_KIND_NONE = 0,
-  NM_KIND_SERVICE = 1,      /* registered, or named by the configuration */
+  NM_KIND_SERVICE = 1,      /* registered, or named by its command line or the
+                               configuration */
   NM_KIND_BINARY = 2,       /* any other process, by its executable */
   NM_KIND_UNATTRIBUTED = 3, /* a socket that no process owns */
   NM_KIND_OVERFLOW = 4,     /* the table of series or of names was full */
   NM_KIND_DESTINATION = 5,  /* of a name only, never of a series */
   NM_KIND_PENDING = 6,      /* a service's, until its destination is known;
-                               such a series shrinks, also below 0 on one CPU:
-                               only the sum over CPUs (mod 2^64) has a meaning */
+                               such a series shrinks, also below 0 in one cell:
+                               only the sum over cells (mod 2^64) has a meaning */
   NM_KIND_WIRE = 7,         /* of a name only: a destination as it stood in
                                :authority or SNI, with its port and suffix */
 };
@@ -99,7 +104,8 @@ enum nm_path {
 #define NM_ENCODING_HUFFMAN 1 /* RFC 7541, section 5.2 */
 
 /* Bits of nm_cell.flags. */
-#define NM_FLAG_REGISTERED 1 /* the service registered itself: it publishes */
+/* The service registered itself: it promises to publish; nothing checks. */
+#define NM_FLAG_REGISTERED 1
 
 /* Name 0 is the empty name. */
 #define NM_NAME_EMPTY 0
@@ -108,17 +114,20 @@ enum nm_path {
 #define NM_NAME_FIRST 3
 
 /*
- * Slot 0 is never used. The next slots are the reserved series, so that there
+ * Slot 0 is no series: its cells are the programs' own. The next slots are the reserved series, so that there
  * is always room for them; slots from NM_SLOT_FIRST on are handed out.
  */
-#define NM_SLOT_RESERVED(name, transport, path)                    \
-  (1 + (((name)-NM_NAME_UNATTRIBUTED) * NM_TRANSPORT_COUNT +       \
-        (transport)) * NM_PATH_COUNT + (path))
+#define NM_SLOT_RESERVED(name, transport, path)                         \
+  (1 +                                                                  \
+   (((name)-NM_NAME_UNATTRIBUTED) * NM_TRANSPORT_COUNT + (transport)) * \
+       NM_PATH_COUNT +                                                  \
+   (path))
 #define NM_SLOT_FIRST 21
 #define NM_MAX_SERIES_LIMIT 65535
 
 /*
- * One CPU's part of one series; one cache line. A cell is in use when its
+ * One CPU's part of one series, or, in its last cell, what all CPUs together
+ * added there; one cache line. A cell is in use when its
  * service is not 0; the first eight bytes never change again, but for flags.
  * Counters only grow, until `netmeter-loader unload` or a reboot; those of kind
  * pending aside.
@@ -130,7 +139,7 @@ struct nm_cell {
   nm_u8 path;         /* enum nm_path */
   nm_u8 kind;         /* enum nm_kind */
   nm_u8 flags;        /* NM_FLAG_* */
-  nm_u64 tx_bytes;    /* network layer: IP header and up, as on the link */
+  nm_u64 tx_bytes;    /* wire bytes: IP header and up, as on the link */
   nm_u64 rx_bytes;
   nm_u64 tx_packets; /* on the link: a GSO packet counts its segments */
   nm_u64 rx_packets;
@@ -150,7 +159,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_cell) == 2 * 2 + 4 * 1 + 7 * 8);
  * Not counted: connections that were open before the load.
  */
 struct nm_tcp {
-  nm_u16 service;     /* as in nm_cell, kind 0: not in use */
+  nm_u16 service; /* as in nm_cell, kind 0: not in use */
   nm_u16 destination;
   nm_u8 transport;
   nm_u8 path;
@@ -169,8 +178,8 @@ NM_STATIC_ASSERT(sizeof(struct nm_tcp) ==
                  2 * 2 + 4 * 1 + 5 * 8 + NM_RTT_BUCKETS * 8);
 
 struct nm_name {
-  nm_u16 length; /* 0: not in use */
-  nm_u8 kind;    /* enum nm_kind */
+  nm_u16 length;  /* 0: not in use */
+  nm_u8 kind;     /* enum nm_kind */
   nm_u8 encoding; /* NM_ENCODING_* */
   nm_u32 pad;
   /* `length` bytes, then NUL. No byte of them is NUL, but for NM_KIND_WIRE, which
@@ -181,29 +190,30 @@ NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
 
 /* Losses and fill levels. Counters unless said otherwise. */
 struct nm_stats {
-  nm_u64 slots_taken;      /* from the free list, ever: slots in use are below
-                              NM_SLOT_FIRST + slots_taken */
-  nm_u64 series_used;      /* level; without the reserved ones */
-  nm_u64 names_used;       /* level; without the reserved ones */
-  nm_u64 series_full;      /* times that overflow was taken: no free slot */
-  nm_u64 names_full;       /* names that became overflow: no free name */
-  nm_u64 processes_full;   /* processes named late, or not: table full */
-  nm_u64 sockets_claimed;  /* sockets that got an entry of the socket table */
-  nm_u64 sockets_freed;    /* ... and gave it back */
-  nm_u64 sockets_taken;    /* sockets kept in socket storage: entry in use */
-  nm_u64 storage_failed;   /* packets unattributed: no memory for storage */
-  nm_u64 header_errors;    /* packets with a header that is cut short */
-  nm_u64 unowned_sockets;  /* sockets without an owner (kernel, before load) */
-  nm_u64 registrations;    /* successful NM_REGISTER calls */
-  nm_u64 refused_controls; /* NM_SOL calls that were refused */
-  nm_u64 connections_named;   /* by what they sent first */
+  nm_u64 slots_allocated;   /* from the free list, ever: slots in use are below
+                              NM_SLOT_FIRST + slots_allocated */
+  nm_u64 series_used;       /* level; without the reserved ones */
+  nm_u64 names_used;        /* level; without the reserved ones */
+  nm_u64 series_full;       /* times that overflow was taken: no free slot */
+  nm_u64 names_full;        /* names that became overflow: no free name */
+  nm_u64 processes_full;    /* processes named late, or not: table full */
+  nm_u64 sockets_claimed;   /* sockets that got an entry of the socket table */
+  nm_u64 sockets_freed;     /* ... and gave it back */
+  nm_u64 socket_collisions; /* sockets kept in socket storage: entry in use */
+  nm_u64 storage_failed_packets; /* unattributed: no memory for storage */
+  nm_u64 storage_failed_sockets; /* ... when they were made, so without owner */
+  nm_u64 header_errors;          /* packets with a header that is cut short */
+  nm_u64 unowned_sockets;   /* sockets without an owner (kernel, before load) */
+  nm_u64 registrations;     /* successful NM_REGISTER calls */
+  nm_u64 refused_controls;  /* NM_SOL calls that were refused */
+  nm_u64 connections_named; /* by what they sent first */
   nm_u64 connections_unnamed; /* that ended, or sent 16 KiB, without a name */
   nm_u64 destinations_capped; /* names refused: the service has too many */
-  nm_u64 names_capped; /* names refused: the user has too many */
+  nm_u64 names_capped;        /* names refused: the user has too many */
   nm_u64 series_capped; /* packets that were overflow for the same reason */
-  nm_u64 reserved[13];
+  nm_u64 reserved[12];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 19 * 8 + 13 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 20 * 8 + 12 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */
@@ -221,29 +231,30 @@ struct nm_info {
   nm_u64 magic;
   nm_u16 abi_major;
   nm_u16 abi_minor;
-  nm_u32 info_size;  /* sizeof(struct nm_info) of the loader */
+  nm_u32 info_size; /* sizeof(struct nm_info) of the loader */
   nm_u32 cell_size;
   nm_u32 name_size;
   nm_u32 stats_size;
-  nm_u32 num_cpus;   /* possible CPUs: cells per series */
-  nm_u32 max_series; /* slots, reserved ones included */
+  nm_u32 cells_per_series; /* one for each possible CPU, and a spare one */
+  nm_u32 max_series;       /* slots, reserved ones included */
   nm_u32 max_names;
   nm_u32 max_processes;
   nm_u32 max_sockets;
-  nm_u64 created_ns;    /* CLOCK_REALTIME of the load that made the maps */
-  nm_u64 loaded_ns;     /* CLOCK_REALTIME of the last load or upgrade */
-  nm_u64 features;      /* NM_FEATURE_* */
-  nm_u64 build_id;      /* of the BPF object */
-  nm_u64 config_id;     /* of the configuration */
+  nm_u64 created_ns; /* CLOCK_REALTIME of the load that made the maps */
+  nm_u64 loaded_ns;  /* CLOCK_REALTIME of the last load or upgrade */
+  nm_u64 features;   /* NM_FEATURE_* */
+  nm_u64 build_id;   /* of the BPF object */
+  nm_u64 config_id;  /* of the configuration */
   nm_u64 cgroup_id;
-  nm_u32 retired;       /* not 0: unloaded or replaced, open again */
-  nm_u32 fold_unknown;  /* not 0: a destination without a suffix is "other" */
+  nm_u32 retired;      /* not 0: unloaded or replaced, open again */
+  nm_u32 fold_unknown; /* not 0: a destination without a suffix is "other" */
   char version[NM_VERSION_BYTES]; /* of the loader */
   char kernel[NM_KERNEL_BYTES];   /* uname -r at load */
   char cgroup[NM_PATH_BYTES];
   char reasons[NM_REASONS_BYTES]; /* why optional parts are off, a line each */
-  char suffixes[NM_SUFFIXES_BYTES]; /* of destinations on the wire, a line each */
-  nm_u32 tcp_size; /* bytes of one value of `tcp`; 0: there is no such map */
+  char suffixes
+      [NM_SUFFIXES_BYTES]; /* of destinations on the wire, a line each */
+  nm_u32 tcp_size;         /* sizeof(struct nm_tcp) of the loader */
   nm_u8 reserved[52];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==

@@ -26,8 +26,6 @@
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <cstddef>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -44,27 +42,19 @@ struct Service303Options {
 
   // What GetMetrics answers.
   MagmaOptions metrics;
-
-  // Memory for replies to GetMetrics that peers have not taken yet; one that is
-  // shared by several calls counts once. With more than that the calls of the
-  // oldest reply end with CANCELLED, so that peers who do not read keep nobody
-  // from being answered; and with more than half of it a reply is made once a
-  // second, so that those who read slowly have time. The newest reply always
-  // has room.
-  size_t max_pending_bytes = 32 * 1024 * 1024;
 };
 
 // magma.orc8r.Service303. GetMetrics answers with MagmaMetrics::Serialize(),
 // GetServiceInfo with name, version, ALIVE, APP_HEALTHY, the time of this
 // object's construction and, in status.meta under "netmeter", "ok" or why the
 // meter cannot be read; both RESOURCE_EXHAUSTED where there is no memory for the
-// reply. All else answers UNIMPLEMENTED. A request is not looked at.
+// reply. All else answers UNIMPLEMENTED. Nobody looks at what is in a request.
 //
-// Cost: GetMetrics makes one reply at a time, in a thread that the first call
-// starts. Calls that come while it does share the next reply, which is read
-// after they came, so that many callers cost little more than one. No method
-// blocks or occupies a thread of gRPC (callback API), whatever API the host's
-// services use.
+// Cost: a call of GetMetrics is one read of the meter and its Serialize(), in the
+// thread of gRPC that brings the call: below a millisecond in Scope::kService,
+// up to a quarter of a second for a full table of the host. No method waits, takes a lock or keeps a thread (callback API), whatever
+// API the host's services use. Replies that peers do not take are gRPC's memory,
+// as the replies of the host's own methods are: grpc::ResourceQuota bounds them.
 class Service303 : public grpc::Service {
  public:
   // Cannot fail; a null meter is a meter that cannot be read.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Publishes a Meter on Magma's metrics path, for services that have it already:
-// as bytes for their GetMetrics, or as increments for their counters. Brings
-// no generated code, no protobuf and no gRPC, which would clash with the
-// host's own; a server for it all is in grpc.h.
+// Publishes a Meter on Magma's metrics path, for services that are on it already: as
+// bytes for their GetMetrics, or as increments for their counters. It has no
+// generated code, no protobuf and no gRPC, which would clash with the host's own. A
+// server for it all is in grpc.h.
 //
 //   netmeter::MagmaMetrics metrics(meter);  // see meter.h
 //   Status GetMetrics(ServerContext*, const Void*, MetricsContainer* response)
@@ -11,8 +11,8 @@
 //     response->MergeFromString(metrics.Serialize());
 //   }
 //
-// The families and their labels are those of prometheus.h, as plain names.
-// There is never a label `service`, which magmad adds itself.
+// publish.h lists the families. There is never a label `service`, which magmad
+// adds itself.
 //
 // Threads: MagmaMetrics may be used from any thread at any time, DeltaVisitor
 // from one at a time.
@@ -30,36 +30,29 @@
 
 #include "absl/status/status.h"
 #include "netmeter/meter.h"
+#include "netmeter/publish.h"
 
 namespace netmeter {
 
-enum class MagmaScope {
-  kService,       // what Meter::ReadService() reads: this process's service
-  kHost,          // what Meter::ReadHost() reads, and the meter's own health
-  kUnregistered,  // kHost without what registered services publish themselves:
-                  // all series of a service of which any is registered
-};
-
-struct MagmaOptions {
-  MagmaScope scope = MagmaScope::kService;
-
-  // Whether every metric has timestamp_ms, the time of the call: so does
-  // Magma's Python, and orc8r uses it for gauges. Without, orc8r takes the time
-  // at which the metric arrives, up to a minute later.
+// `scope` and `families` are those of PublishOptions.
+struct MagmaOptions : PublishOptions {
+  // Whether every metric has timestamp_ms, the time of the call, as Magma's Python
+  // does it. orc8r uses it for gauges. Without it, orc8r takes the time at which the
+  // metric arrives, up to a minute later.
   bool timestamps = true;
 
   // Serialize() never returns more bytes. gRPC refuses a message over 4 MiB
   // (4,194,304): the default leaves 194,304 bytes to the host's own metrics.
   // Less than 128 KiB counts as 128 KiB.
   //
-  // What does not fit is folded: the series that appeared last, with all that
-  // follow, are summed in series of the same kind, transport and path with the
-  // name "overflow" and no destination. As a series is published by its name
-  // or folded from its first byte on, no counter goes back: it takes the room
-  // that it may ever need. Only netmeter_pending_bytes, a gauge, has what room
-  // the others leave at the moment, and is summed beyond that. Of services
-  // folding begins at some 1,400 series of TCP or 2,900 of others with names of
-  // 64 bytes, and at 2,500 or 5,100 with names of 16; a `destination` that
+  // What does not fit is folded: the series that appeared last are summed in
+  // series of the same kind, transport and path with the name "overflow" and no
+  // destination. A series takes the room that it may ever need, and is published
+  // by its name, or folded, from its first byte on. So no counter goes back. Only
+  // the gauges of pending bytes have the room that the others leave at the moment,
+  // and are summed beyond that. Of services
+  // folding begins at some 1,750 series of TCP or 3,050 of others with names of
+  // 64 bytes, and at 3,300 or 5,600 with names of 16; a `destination` that
   // nobody needs is the first thing to save. In kUnregistered, "overflow"
   // keeps a folded series also after its service has registered.
   size_t max_bytes = 4000000;
@@ -71,13 +64,13 @@ class MagmaMetrics {
   explicit MagmaMetrics(std::shared_ptr<const Meter> meter,
                         const MagmaOptions& options = MagmaOptions());
 
-  // A magma.orc8r.MetricsContainer in protobuf's wire format, field `family`
-  // only: parse it, merge it or send it as it is. In proto2's sense every
-  // family has its type and every metric its value, zeros included: orc8r
-  // drops a whole upload where one is missing. If the meter cannot be read, it
-  // is one family, netmeter_up, of value 0; so is want of memory, and where
-  // there is none even for that the result is empty. Costs one read of the
-  // meter, thus no system call, and the memory of the result.
+  // A magma.orc8r.MetricsContainer in protobuf's wire format, with the field
+  // `family` only: parse it, merge it or send it as it is. In proto2's sense every
+  // family has its type and every metric its value, also where they are zero: orc8r
+  // drops a whole upload where one is missing. If the meter cannot be read, or if
+  // there is not enough memory, it is one family, netmeter_up, of value 0. If there
+  // is no memory even for that, the result is empty. Costs one read of the meter,
+  // so no system call, and the memory of the result.
   std::string Serialize() const;
 
  private:
@@ -113,31 +106,32 @@ struct Delta {
 // survive a restart of the host.
 class DeltaVisitor {
  public:
-  // Takes over the delta if it returns OK, else has not used it.
+  // Returns OK if it has taken the delta over. Otherwise it has not used it.
   using Callback = std::function<absl::Status(const Delta& delta)>;
 
-  // Cannot fail; of options, only `scope` matters. Gauges are not visited.
+  // Cannot fail; of options, `scope` and `families` matter. Only counters are
+  // visited: no gauge, no histogram.
   explicit DeltaVisitor(std::shared_ptr<const Meter> meter,
                         const MagmaOptions& options = MagmaOptions());
 
-  // Calls back for every counter that grew since its last delivery, and once,
-  // possibly with value 0, for every counter that is new: the first visit
-  // delivers all totals so far. Nothing is delivered twice and nothing is left
-  // out, whatever fails: an error of the callback ends the visit and is
-  // returned; that delta and those after it are part of the next visit. So it
-  // is if the callback throws. Errors as Meter::ReadHost() or, in
-  // MagmaScope::kService, Meter::ReadService(); nothing was called back then.
-  // ResourceExhausted may come in the middle, like an error of the callback.
+  // Calls back for every counter that grew since its last delivery, and once for
+  // every counter that is new, possibly with value 0. So the first visit delivers
+  // all totals so far. Nothing is delivered twice and nothing is left out, whatever
+  // fails. An error of the callback ends the visit and is returned; the next visit
+  // begins with that delta. It is the same if the callback throws. Errors as
+  // Meter::ReadHost() or, in Scope::kService, Meter::ReadService(): then nothing was
+  // called back. ResourceExhausted may come in the middle, as an error of the
+  // callback does.
   //
-  // A new load of netmeter-loader changes nothing. After an `unload` totals
-  // begin at 0, and so they are delivered, on top; what was counted after the
-  // last visit before the unload is gone with it.
+  // A new load of netmeter-loader changes nothing. After an `unload` totals begin at
+  // 0, and they are delivered on top of what was delivered before. What was counted
+  // after the last visit before the unload is lost with it.
   absl::Status Visit(const Callback& callback);
 
  private:
   const std::shared_ptr<const Meter> meter_;
-  const MagmaScope scope_;
-  uint64_t created_ns_ = 0;  // of the meter that delivered_ is about
+  const PublishOptions options_;
+  uint64_t start_time_ns_ = 0;  // of the meter that delivered_ is about
   std::map<std::string, uint64_t> delivered_;
 };
 

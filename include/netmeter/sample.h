@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a Meter reads (meter.h): plain values, copied from the kernel's counters.
+// What a Meter (meter.h) reads: plain values, copied from the kernel's counters.
 //
 //   for (const netmeter::Sample& s : samples)
 //     std::cout << netmeter::PathName(s.path) << " " << s.tx_bytes << "\n";
@@ -16,7 +16,9 @@
 namespace netmeter {
 
 // kPending is a service's traffic on connections that have not named their
-// destination yet; it moves to kService when they have, so it may shrink.
+// destination yet. When one has named it, its traffic moves to kService: so the
+// counters of a kPending sample may shrink. A read that overlaps such a move
+// may see the moved amount in both or in neither; the next read is exact.
 enum class Kind {
   kService = 1,
   kBinary,
@@ -27,7 +29,8 @@ enum class Kind {
 enum class Transport { kOther = 0, kTcp, kUdp, kSctp, kIcmp };
 enum class Path { kDirect = 0, kProxy };
 
-// The words of `netmeter list --json` and of the metric labels, such as
+// The words for them: the values of `kind`, `transport` and `path` in `netmeter
+// list --json`, and of the labels `kind` and `transport` of the metrics. Such as
 // "service", "tcp", "direct". Never null.
 const char* KindName(Kind kind);
 const char* TransportName(Transport transport);
@@ -38,40 +41,43 @@ const char* PathName(Path path);
 struct TcpConnections {
   // Upper bounds of rtt_buckets in microseconds; the last bucket has none.
   static constexpr std::array<uint32_t, 9> RttBoundsUs() {
-    return {{1000, 5000, 20000, 50000, 100000, 250000, 500000, 750000,
-             1500000}};
+    return {
+        {1000, 5000, 20000, 50000, 100000, 250000, 500000, 750000, 1500000}};
   }
 
-  bool known = false;  // false: not TCP, pending, or the meter counts none
+  bool known = false;     // false: not TCP, pending, or the meter counts none
   uint64_t opened = 0;    // by this host, the handshake done
   uint64_t accepted = 0;  // opened by a peer, the handshake done
   uint64_t closed = 0;    // of these; open now: opened + accepted - closed
   uint64_t failed = 0;    // connect(2) without a handshake: refused, timed out
-  // Smoothed round-trip times (RFC 6298, section 2), path direct only: one for
-  // each round trip in which data was acknowledged, one at the end. How many
-  // fell into each bucket, and the sum of all in microseconds.
+  // Smoothed round-trip times (RFC 6298, section 2), of path direct only. There is
+  // one for each round trip in which data was acknowledged, and one at the end. How
+  // many fell into each bucket, and the sum of all, in microseconds.
   std::array<uint64_t, 10> rtt_buckets = {};
   uint64_t rtt_us = 0;
 };
 
 // One series. Counters are totals since the maps were made (first `load`, or
-// the `load` after an `unload`), in bytes and packets; they never decrease.
+// the `load` after an `unload`), in bytes and packets. They never decrease, but
+// for those of Kind::kPending. `netmeter list --json` prints these fields under
+// these names.
 struct Sample {
   Kind kind = Kind::kUnattributed;
   std::string name;         // of the service or binary; any bytes but NUL
   std::string destination;  // empty: not known
   Transport transport = Transport::kOther;
   Path path = Path::kDirect;
-  bool registered = false;  // the service called Register(): it publishes
+  // The service called Register(): it promises to publish; nothing checks.
+  bool registered = false;
 
-  // Network-layer bytes as on the link: IP header, transport header, payload;
-  // each segment of a GSO or GRO packet with its own headers, retransmissions
+  // Wire bytes, as on the link: IP header, transport header, payload; each
+  // segment of a GSO or GRO packet with its own headers, retransmissions
   // included. Without link headers: add 14 bytes a packet for Ethernet.
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
   uint64_t tx_packets = 0;
   uint64_t rx_packets = 0;
-  // Transport payload. TCP: each byte once, however often it was sent; what
+  // Transport payload. Of TCP: each byte once, however often it was sent; and what
   // arrived in order, as of our last acknowledgement.
   uint64_t tx_payload_bytes = 0;
   uint64_t rx_payload_bytes = 0;
@@ -79,25 +85,42 @@ struct Sample {
   TcpConnections tcp;
 };
 
-// The meter's own state, see abi.h for the counters' exact meaning.
+// The meter's own state.
+//
+// The fields lost_UNIT_REASON count what was not counted under its own name, and
+// why. Nothing of it is missing in the sum over all series. They are
+// netmeter_lost_UNIT_total{reason="REASON"} in the metrics, and lost.UNIT.REASON
+// in `netmeter-loader status --json`.
 struct Health {
-  std::string version;      // of the loader that loaded the programs
-  std::string cgroup;       // whose traffic is counted
-  uint64_t created_ns = 0;  // CLOCK_REALTIME at which counting began
-  uint64_t loaded_ns = 0;   // ... of the last load or upgrade
-  uint32_t series = 0;      // in use, without the 21 reserved slots
-  uint32_t max_series = 0;  // slots, the reserved ones included
-  uint32_t names = 0;       // in use, without the 3 reserved ones
-  uint32_t max_names = 0;   // the reserved ones included
-  // What was not attributed as it should have been, by reason. Nothing of it
-  // is missing in the sum over all series.
-  uint64_t series_full_packets = 0;
-  uint64_t names_full = 0;
-  uint64_t processes_full = 0;
-  uint64_t storage_failed_packets = 0;
-  uint64_t header_error_packets = 0;
-  uint64_t names_capped = 0;  // refused: one user, not root, has too many
-  uint64_t series_capped_packets = 0;  // overflow for the same reason
+  std::string version;         // of the loader that loaded the programs
+  std::string abi;             // of the maps (abi.h): "1.0"
+  std::string kernel;          // on which it was loaded, as uname -r prints it
+  std::string cgroup;          // whose traffic is counted
+  uint64_t start_time_ns = 0;  // CLOCK_REALTIME at which counting began
+  uint64_t load_time_ns = 0;   // ... of the last load or upgrade
+  uint32_t series = 0;         // in use, without the 21 reserved slots
+  uint32_t max_series = 0;     // slots, the reserved ones included
+  uint32_t names = 0;          // in use, without the 3 reserved ones
+  uint32_t max_names = 0;      // the reserved ones included
+  // Packets in "overflow", as no slot was free for another series ...
+  uint64_t lost_packets_series_full = 0;
+  // ... or as one user, not root, has too many series.
+  uint64_t lost_packets_series_capped = 0;
+  // Packets in "unattributed": the kernel had no memory for socket storage.
+  uint64_t lost_packets_storage_failed = 0;
+  // Packets with a header that is cut short: of Transport::kOther if it is
+  // IP's, else of the transport that IP names.
+  uint64_t lost_packets_header_errors = 0;
+  // Names that became "overflow" or were refused, each try: no room for another
+  // one ...
+  uint64_t lost_names_full = 0;
+  // ... or one user, not root, has too many.
+  uint64_t lost_names_capped = 0;
+  // Processes that got their name late, or none: the table was full. Each try
+  // counts.
+  uint64_t lost_processes_full = 0;
+  // Sockets without an owner: the kernel had no memory when they were made.
+  uint64_t lost_sockets_storage_failed = 0;
 };
 
 }  // namespace netmeter

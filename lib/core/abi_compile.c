@@ -9,7 +9,7 @@ nm_u64 sent_bytes(const struct nm_info *info, const struct nm_cell *counters,
                   unsigned slot) {
   nm_u64 sum = 0;
 
-  for (unsigned cpu = 0; cpu < info->num_cpus; cpu++)
-    sum += counters[slot * info->num_cpus + cpu].tx_bytes;
+  for (unsigned i = 0; i < info->cells_per_series; i++)
+    sum += counters[slot * info->cells_per_series + i].tx_bytes;
   return sum;
 }

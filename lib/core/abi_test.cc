@@ -56,7 +56,7 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, abi_major), 8u);
   EXPECT_EQ(offsetof(nm_info, abi_minor), 10u);
   EXPECT_EQ(offsetof(nm_info, info_size), 12u);
-  EXPECT_EQ(offsetof(nm_info, num_cpus), 28u);
+  EXPECT_EQ(offsetof(nm_info, cells_per_series), 28u);
   EXPECT_EQ(offsetof(nm_info, max_series), 32u);
   EXPECT_EQ(offsetof(nm_info, max_names), 36u);
   EXPECT_EQ(offsetof(nm_info, created_ns), 48u);
@@ -65,8 +65,8 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, suffixes), 776u);
   EXPECT_EQ(offsetof(nm_info, tcp_size), 968u);
   EXPECT_EQ(offsetof(nm_info, reserved), 972u);
-  EXPECT_EQ(offsetof(nm_stats, slots_taken), 0u);
-  EXPECT_EQ(offsetof(nm_stats, refused_controls), 104u);
+  EXPECT_EQ(offsetof(nm_stats, slots_allocated), 0u);
+  EXPECT_EQ(offsetof(nm_stats, refused_controls), 112u);
 }
 
 TEST(Abi, MagicIsReadableInMemory) {

@@ -1,4 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// An unprivileged process talks to the meter by setsockopt(2), at a level that is
+// the meter's own (NM_SOL). A BPF program at the hook cgroup/setsockopt sees the
+// call before the kernel does, does what it says, and answers. Without a loaded
+// meter the call reaches the kernel, which does not know the level: ENOPROTOOPT.
+// So neither a daemon nor a privilege is needed, and no meter is no harm.
+//
+// The name is the option's value. Which socket carries the call matters for NM_TAG
+// and NM_SERVICE only. NM_REGISTER is about the calling process.
+//
+// Half of this file is about socket activation. systemd makes the listening socket
+// and then executes the service, so that to the kernel the socket is systemd's. A
+// service that registers means these sockets, too: ClaimActivatedSockets() gives
+// them its name by NM_SERVICE. It does so once for each meter and socket, and
+// never against the application: a socket that SetSocketService() was called for
+// stays what the application made it.
 #include "lib/core/control.h"
 
 #include <errno.h>
@@ -33,8 +48,9 @@ absl::Status Control(int fd, int option, absl::string_view name,
   return ControlError(errno, what);
 }
 
-// What socket activation handed to this process, once somebody has claimed it.
-// The descriptors may be closed and used again: the cookies are the sockets.
+// A socket that socket activation handed to this process. The application may
+// close the descriptor, and the number may be used again for another socket. The
+// cookie is the socket's own, and the kernel never gives it twice.
 struct Activated {
   Activated(int descriptor, uint64_t its_cookie)
       : fd(descriptor), cookie(its_cookie) {}
@@ -45,6 +61,9 @@ struct Activated {
   uint64_t meter = 0;  // that it was claimed in
   bool given = false;  // to a service, by the application
 };
+
+// All of them, and the service that claimed them. One per process, as there is
+// one environment: the first registration has them.
 struct Claims {
   std::string service;
   std::vector<Activated> sockets;
@@ -69,7 +88,7 @@ int ActivatedDescriptors() {
   return std::min(std::max(count, 0), kMostActivated);
 }
 
-// 0 for what is no socket; no socket has it.
+// The socket's cookie; 0, which no socket has, for what is no socket.
 uint64_t Cookie(int fd) {
   uint64_t cookie = 0;
   socklen_t size = sizeof(cookie);

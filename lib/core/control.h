@@ -24,12 +24,12 @@ absl::Status CheckName(absl::string_view what, absl::string_view name);
 absl::Status RegisterProcess(absl::string_view service);
 
 // NM_SERVICE on the sockets that socket activation handed to this process, as
-// sd_listen_fds(3) finds them; what is no socket of the network is passed over.
-// The first call that finds LISTEN_FDS looks for them, and its service gets
-// them. A later one does nothing, but in another meter: there they become the
-// same service's again, those that are still open and that
+// sd_listen_fds(3) finds them. What is no socket of IP is passed over. The first
+// call that finds LISTEN_FDS looks for the sockets, and its service gets them. A
+// later call does nothing, unless it is for another meter. There the sockets become
+// the same service's again: those that are still open, and that
 // NameServiceOfDescriptor() was not called for. `meter` tells meters apart: the
-// created_ns of one, 0 where it is not known.
+// created_ns of one, or 0 where it is not known.
 void ClaimActivatedSockets(absl::string_view service, uint64_t meter);
 
 // NM_TAG on fd; errors as netmeter::TagSocket().

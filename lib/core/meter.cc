@@ -1,4 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// How a Meter stays with the meter of the kernel.
+//
+// A Source is one meter of the kernel, opened: its maps in memory, and the reader
+// that turns them into samples. Each read asks Current() for it. That is usually
+// one look at a flag in the maps. `load` sets the flag when it replaces the maps
+// by larger ones, `unload` when it takes them away, so no read makes a system call
+// to find out whether anything has happened.
+//
+// Where the flag is set, Current() opens what is pinned now. After a growth that
+// is the new meter, with the old totals. After an unload it is nothing: then reads
+// fail for good or, with wait_for_loader, look again once a second. A reader in
+// another thread keeps the old Source alive until it is done with it.
+//
+// A new meter may know nothing of this process. So the name that was registered
+// is kept, and registered again with each meter that is opened.
 #include "netmeter/meter.h"
 
 #include <algorithm>
@@ -29,11 +44,11 @@ constexpr size_t kMaxPinDirBytes = 4000;
 constexpr std::chrono::seconds kRetryInterval(1);
 // With wait_for_loader a read looks again and again: it does not wait long for
 // a `netmeter-loader serve-fds` that hangs, as its caller has others to serve.
-constexpr std::chrono::milliseconds kShortPatience(100);
+constexpr std::chrono::milliseconds kShortOpenTimeout(100);
 
 // While the loader grows the tables, the kernel refuses names that are new: for
 // some 30 ms with tables of the default sizes, 150 ms with the largest.
-// Each try counts as names_full: fewer and fewer of them.
+// Each refusal counts as lost_names_full, so the pauses double.
 constexpr std::chrono::milliseconds kRefusalTimeout(1000);
 constexpr std::chrono::milliseconds kFirstRefusalPause(5);
 
@@ -103,10 +118,13 @@ class Meter::Impl {
 
   absl::Status Open() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const absl::Status status = Reopen(SharedMaps::kPatience);
+    const absl::Status status = Reopen(SharedMaps::kOpenTimeout);
     return options_.wait_for_loader ? absl::OkStatus() : status;
   }
 
+  // The kernel says EPERM both when it has no room and when the tables grow at
+  // this moment. Where there is room in the table that we see, it is the latter,
+  // which is worth some tries. The lock is not held in the pauses.
   absl::Status Register(absl::string_view service) {
     const absl::Status valid = internal::CheckName("service name", service);
     if (!valid.ok()) return valid;
@@ -118,7 +136,7 @@ class Meter::Impl {
         if (!absl::IsPermissionDenied(status) || NamesAreFull() ||
             Clock::now() >= deadline) {
           if (!status.ok() && !options_.wait_for_loader) return status;
-          service_ = std::string(service);
+          service_ = std::make_shared<const std::string>(service);
           registered_ = false;
           if (status.ok()) Registered();
           next_registration_ = Clock::now() + kRetryInterval;
@@ -133,7 +151,7 @@ class Meter::Impl {
   absl::StatusOr<std::shared_ptr<Source>> Current() {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto patience =
-        options_.wait_for_loader ? kShortPatience : SharedMaps::kPatience;
+        options_.wait_for_loader ? kShortOpenTimeout : SharedMaps::kOpenTimeout;
     if (source_ != nullptr && source_->maps->retired()) {
       // An upgrade publishes the new maps before it retires the old ones, so
       // looking now is worth it; after an unload nothing will be there.
@@ -145,11 +163,10 @@ class Meter::Impl {
     }
     if (source_ == nullptr) {
       if (unloaded_) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("the meter at ", options_.pin_dir,
-                         " was unloaded (open again after: ",
-                         internal::LoaderCommand("load", options_.pin_dir),
-                         ")"));
+        return absl::FailedPreconditionError(absl::StrCat(
+            "the meter at ", options_.pin_dir,
+            " was unloaded (open again after: ",
+            internal::LoaderCommand("load", options_.pin_dir), ")"));
       }
       if (Clock::now() >= next_open_) (void)Reopen(patience);
       if (source_ == nullptr) {
@@ -162,7 +179,8 @@ class Meter::Impl {
     return source_;
   }
 
-  // What `read` makes of the source.
+  // What `read` makes of the source. It runs without the lock of this object: the
+  // reader has one of its own.
   template <typename Result, typename Function>
   absl::StatusOr<Result> Read(const Function& read) {
     return WithoutThrowing([&]() -> absl::StatusOr<Result> {
@@ -172,9 +190,21 @@ class Meter::Impl {
     });
   }
 
-  absl::StatusOr<std::string> service() const {
+  // Reads into the caller's memory, by `read`.
+  template <typename Function>
+  absl::Status ReadInto(const Function& read) {
+    return WithoutThrowing([&] {
+      const auto source = Current();
+      if (!source.ok()) return source.status();
+      read(&(*source)->reader);
+      return absl::OkStatus();
+    });
+  }
+
+  // What is registered. Shared, and not copied: a read allocates nothing.
+  absl::StatusOr<std::shared_ptr<const std::string>> service() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (service_.empty()) {
+    if (service_ == nullptr) {
       return absl::FailedPreconditionError(
           "no service is registered (call Register, or set "
           "MeterOptions.service)");
@@ -183,7 +213,10 @@ class Meter::Impl {
   }
 
  private:
-  // Sets source_, or open_error_ and when to look again.
+  // Opens what is pinned. Sets source_, or open_error_ and when to look again.
+  // A `load` that replaces the maps renames pin after pin. Who looks meanwhile
+  // finds maps that do not fit together (FailedPrecondition), or retired ones: it
+  // looks again, after a pause.
   absl::Status Reopen(std::chrono::milliseconds patience) {
     open_error_ = internal::OutOfMemory();  // unless we come to the end
     const Clock::time_point deadline = Clock::now() + patience;
@@ -206,29 +239,31 @@ class Meter::Impl {
     if (!maps.ok()) return open_error_ = maps.status();
     source_ = std::make_shared<Source>(*std::move(maps));
     open_error_ = absl::OkStatus();
-    // Another meter may know nothing of this process.
+    // This meter may know nothing of this process.
     registered_ = false;
     next_registration_ = Clock::time_point::min();
     return absl::OkStatus();
   }
 
-  // Of the meter that we read; others cannot be asked.
+  // Of the meter that we read. The process may be in the cgroup of others, too,
+  // and those cannot be asked.
   bool NamesAreFull() const {
     if (source_ == nullptr || source_->maps->retired()) return false;
     const Health health = source_->reader.ReadHealth();
     return uint64_t{health.names} + NM_NAME_FIRST >= health.max_names;
   }
 
+  // Errors are not the reader's business: it is tried again a second later.
   void RegisterIfDue() {
-    if (service_.empty() || registered_) return;
+    if (service_ == nullptr || registered_) return;
     if (Clock::now() < next_registration_) return;
     next_registration_ = Clock::now() + kRetryInterval;
-    if (internal::RegisterProcess(service_).ok()) Registered();
+    if (internal::RegisterProcess(*service_).ok()) Registered();
   }
 
   void Registered() {
     internal::ClaimActivatedSockets(
-        service_, source_ == nullptr ? 0 : source_->maps->created_ns());
+        *service_, source_ == nullptr ? 0 : source_->maps->created_ns());
     registered_ = true;
   }
 
@@ -239,8 +274,8 @@ class Meter::Impl {
   absl::Status open_error_;
   bool unloaded_ = false;  // for good: without wait_for_loader
   Clock::time_point next_open_ = Clock::time_point::min();
-  std::string service_;
-  bool registered_ = false;  // with the meter of source_
+  std::shared_ptr<const std::string> service_;  // null: none
+  bool registered_ = false;                     // with the meter of source_
   Clock::time_point next_registration_ = Clock::time_point::min();
 };
 
@@ -281,22 +316,37 @@ absl::Status Meter::Register(absl::string_view service) {
 }
 
 absl::StatusOr<std::vector<Sample>> Meter::ReadService() const {
-  const absl::StatusOr<std::string> service =
-      WithoutThrowing([&] { return impl_->service(); });
+  const auto service = WithoutThrowing([&] { return impl_->service(); });
   if (!service.ok()) return service.status();
-  return ReadService(*service);
+  return ReadService(**service);
 }
 
 absl::StatusOr<std::vector<Sample>> Meter::ReadService(
     absl::string_view service) const {
-  return impl_->Read<std::vector<Sample>>([&](SeriesReader* reader) {
-    return reader->ReadService(service);
-  });
+  return impl_->Read<std::vector<Sample>>(
+      [&](SeriesReader* reader) { return reader->ReadService(service); });
 }
 
 absl::StatusOr<std::vector<Sample>> Meter::ReadHost() const {
   return impl_->Read<std::vector<Sample>>(
       [](SeriesReader* reader) { return reader->ReadAll(); });
+}
+
+absl::Status Meter::ReadService(std::vector<Sample>* samples) const {
+  const auto service = WithoutThrowing([&] { return impl_->service(); });
+  if (!service.ok()) return service.status();
+  return ReadService(**service, samples);
+}
+
+absl::Status Meter::ReadService(absl::string_view service,
+                                std::vector<Sample>* samples) const {
+  return impl_->ReadInto(
+      [&](SeriesReader* reader) { reader->ReadService(service, samples); });
+}
+
+absl::Status Meter::ReadHost(std::vector<Sample>* samples) const {
+  return impl_->ReadInto(
+      [&](SeriesReader* reader) { reader->ReadAll(samples); });
 }
 
 absl::StatusOr<Health> Meter::ReadHealth() const {

@@ -30,11 +30,11 @@
 #include <utility>
 #include <vector>
 
-#include "lib/core/failing_new.h"
-#include "lib/core/fake_meter.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/system.h"
+#include "lib/testing/failing_new.h"
+#include "lib/testing/fake_meter.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -42,7 +42,6 @@ namespace internal {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr uid_t kNobody = 65534;
@@ -81,7 +80,7 @@ class MeterRootTest : public testing::Test {
       cell->transport = NM_TRANSPORT_TCP;
       cell->tx_bytes = 100 * (cpu + 1);
     }
-    meter->stats()->slots_taken = 1;
+    meter->stats()->slots_allocated = 1;
     meter->stats()->series_used = 1;
     strcpy(meter->info()->version, "1.2.3");
     return meter;
@@ -265,6 +264,32 @@ TEST_F(MeterRootTest, ReadingMakesNoSystemCall) {
 }
 #endif
 
+// Names that have no room within a std::string: each read copied them anew.
+TEST_F(MeterRootTest, ReadingIntoTheSameVectorAllocatesNothing) {
+  const auto fake = MakeMeter();
+  const std::string name = "a_service_with_a_long_name";
+  fake->SetName(3, NM_KIND_SERVICE, name);
+  ASSERT_EQ(fake->Pin(pin_dir_), "");
+  MeterOptions options = Options();
+  options.wait_for_loader = true;  // nobody registers this process here
+  options.service = name;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  std::vector<Sample> own, named, host;
+  for (int i = 0; i < 3; ++i) {
+    FailNew fail(i == 0 ? 1000000 : 0);
+    EXPECT_TRUE((*meter)->ReadService(&own).ok());
+    EXPECT_TRUE((*meter)->ReadService(name, &named).ok());
+    EXPECT_TRUE((*meter)->ReadHost(&host).ok());
+    EXPECT_FALSE(fail.Failed()) << i;
+    for (const std::vector<Sample>* samples : {&own, &named, &host}) {
+      ASSERT_EQ(samples->size(), 1u);
+      EXPECT_EQ((*samples)[0].name, name);
+      EXPECT_EQ((*samples)[0].tx_bytes, 300u);
+    }
+  }
+}
+
 TEST_F(MeterRootTest, UnloadedMeterIsAClearErrorForGood) {
   const auto fake = MakeMeter();
   ASSERT_EQ(fake->Pin(pin_dir_), "");
@@ -272,8 +297,8 @@ TEST_F(MeterRootTest, UnloadedMeterIsAClearErrorForGood) {
   ASSERT_TRUE(meter.ok()) << meter.status();
   ExpectSent(**meter, 300);
   fake->info()->retired = 1;
-  for (const char* name : kSharedMapNames) {
-    ASSERT_EQ(unlink((pin_dir_ + "/" + name).c_str()), 0);
+  for (const SharedMap map : OpeningOrder()) {
+    ASSERT_EQ(unlink((pin_dir_ + "/" + PinOf(map)).c_str()), 0);
   }
   for (int i = 0; i < 2; ++i) {
     const absl::Status status = (*meter)->ReadHost().status();
@@ -328,8 +353,8 @@ TEST_F(MeterRootTest, WaitingMeterFindsTheLoaderAndEachReload) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1100));
     ExpectSent(**meter, 300);
     fake->info()->retired = 1;
-    for (const char* name : kSharedMapNames) {
-      ASSERT_EQ(unlink((pin_dir_ + "/" + name).c_str()), 0);
+    for (const SharedMap map : OpeningOrder()) {
+      ASSERT_EQ(unlink((pin_dir_ + "/" + PinOf(map)).c_str()), 0);
     }
     EXPECT_TRUE(absl::IsUnavailable((*meter)->ReadHost().status()));
   }
@@ -368,6 +393,23 @@ TEST_F(MeterRootTest, AnotherAbiVersionIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("ABI 2.0"));
 }
 
+// Readers took the pins of a loader before ABI 1.0 for a meter without
+// connections.
+TEST_F(MeterRootTest, AMeterWithoutTheMapOfConnectionsIsRefused) {
+  const auto fake = MakeMeter();
+  fake->info()->tcp_size = 0;
+  ASSERT_EQ(fake->Pin(pin_dir_), "");
+  ASSERT_EQ(unlink((pin_dir_ + "/" + PinOf(kTcp)).c_str()), 0);
+  absl::Status status = Meter::Open(Options()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("/info has no map `tcp` of ABI 1.0"));
+  // One of our version whose pin somebody removed is no meter.
+  fake->info()->tcp_size = sizeof(nm_tcp);
+  status = Meter::Open(Options()).status();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+}
+
 TEST_F(MeterRootTest, MapsOfOtherSizesThanInfoSaysAreRefused) {
   FakeMeter::Options options;
   options.counters_entries = 64;  // half of what it should be
@@ -382,7 +424,7 @@ TEST_F(MeterRootTest, MapsOfOtherSizesThanInfoSaysAreRefused) {
 
 TEST_F(MeterRootTest, HugeSizesInInfoAreRefused) {
   const auto fake = MakeMeter();
-  fake->info()->num_cpus = 0xffffffff;
+  fake->info()->cells_per_series = 0xffffffff;
   fake->info()->max_series = 0xffffffff;
   ASSERT_EQ(fake->Pin(pin_dir_), "");
   EXPECT_TRUE(absl::IsFailedPrecondition(Meter::Open(Options()).status()));
@@ -501,14 +543,14 @@ TEST_F(MeterRootTest, PinsThatAreBeingReplacedAreOpenedOnceTheyAre) {
   const std::string next = pin_dir_ + "/next";
   ASSERT_EQ(mkdir(next.c_str(), 0755), 0);
   ASSERT_EQ(fake->Pin(next), "");
-  const auto replace = [&](int map) {
-    const std::string name = std::string("/") + kSharedMapNames[map];
+  const auto replace = [&](SharedMap map) {
+    const std::string name = std::string("/") + PinOf(map);
     EXPECT_EQ(rename((next + name).c_str(), (pin_dir_ + name).c_str()), 0);
   };
   replace(kCounters);
   std::thread loader([&] {
     usleep(1000);
-    for (int map = 0; map < kSharedMaps; ++map) {
+    for (const SharedMap map : OpeningOrder()) {
       if (map != kCounters && map != kInfo) replace(map);
     }
     replace(kInfo);

@@ -31,8 +31,8 @@ TEST(Meter, OpenChecksTheServiceName) {
     options.service = std::string("a\0b", 3);
     EXPECT_TRUE(absl::IsInvalidArgument(Meter::Open(options).status()));
     options.service = "mme";
-    for (const std::string& pin_dir :
-         {std::string(), std::string("/run\0x", 6), std::string(1000000, 'x')}) {
+    for (const std::string& pin_dir : {std::string(), std::string("/run\0x", 6),
+                                       std::string(1000000, 'x')}) {
       options.pin_dir = pin_dir;
       const absl::Status status = Meter::Open(options).status();
       EXPECT_TRUE(absl::IsInvalidArgument(status));

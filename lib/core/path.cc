@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// realpath(3) fails where the last part of a path does not exist. A pin directory
+// often does not, before the first load. So the path is cut from its end, part by
+// part, until what is left exists; then the parts are put back.
 #include "lib/core/path.h"
 
 #include <limits.h>
@@ -13,7 +16,6 @@ namespace internal {
 
 std::string CanonicalPath(const std::string& path) {
   if (path.empty()) return path;
-  // What exists is resolved; the rest of the path is kept.
   char here[PATH_MAX];
   std::string base = path, rest;
   if (path[0] != '/' && getcwd(here, sizeof(here)) != nullptr) {
@@ -24,10 +26,10 @@ std::string CanonicalPath(const std::string& path) {
   for (;;) {
     char resolved[PATH_MAX];
     if (realpath(base.c_str(), resolved) != nullptr) {
-      return rest.empty() ? std::string(resolved)
-                          : absl::StrCat(strcmp(resolved, "/") == 0 ? ""
-                                                                    : resolved,
-                                         rest);
+      return rest.empty()
+                 ? std::string(resolved)
+                 : absl::StrCat(strcmp(resolved, "/") == 0 ? "" : resolved,
+                                rest);
     }
     const size_t slash = base.rfind('/');
     if (slash == std::string::npos || base.size() <= 1) return whole;

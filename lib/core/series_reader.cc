@@ -1,4 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// How memory that the kernel writes at this moment becomes exact totals, without
+// a lock and without a system call.
+//
+// The map `counters` is an array of slots, and each slot has a cell per CPU and
+// one more. A slot is one series. Its cells begin with the series' key, in one
+// word: ids of two names, kind, transport, path. The counters follow. Each CPU
+// adds to its own cell, or, where another run on the same CPU could come in
+// between (bpf/add.bpf.h), to the last one. So the series is the sum over the
+// cells.
+//
+// A read needs no lock, for three reasons:
+//  - Every word is loaded once, whole: the maps are aligned, and a load of eight
+//    aligned bytes is never torn.
+//  - A counter only grows, and two loads of one word by one thread never go back
+//    in time. So no sum goes back either. Between two counters there is no such
+//    promise: a packet may be in tx_packets and not yet in tx_bytes. A reader of
+//    totals does not mind, as the next read has both.
+//  - The head of a cell is written once, before the counters, and never changes
+//    but for flags. The length of a name is written after its bytes. So a key
+//    that makes sense is right, and one that does not is looked at again by the
+//    next read.
+//
+// Series of kind pending are the exception. Their bytes move to the series of the
+// destination, so they shrink. What a CPU's cell has is taken off in another one,
+// so a cell of theirs may be below zero. Only the sum over the cells has a meaning, and
+// a sum below zero, read in the middle of a move, counts as zero.
+//
+// What a slot's series is called has to be found out once. The reader keeps
+// what it has learned: slots by key, keys by service. A read then costs the
+// loads of the cells, and a look at the slots that are new. Slots are handed
+// out in order, and stats->slots_allocated says up to where. Several slots may
+// have one key, as names on the wire that differ may decode to one: they are
+// summed.
+//
+// Tables that grow are other maps: the loader copies the old totals into new,
+// larger ones and then marks the old ones as retired. Meter (meter.cc) sees that
+// and makes a new reader. To this one nothing ever changes its size.
 #include "lib/core/series_reader.h"
 
 #include <string.h>
@@ -6,6 +43,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/core/wire_name.h"
 
@@ -37,13 +75,13 @@ static_assert(static_cast<int>(Path::kDirect) == NM_PATH_DIRECT &&
 
 constexpr nm_u32 kBoundsUs[] = NM_RTT_BOUNDS_US;
 static_assert(TcpConnections::RttBoundsUs().size() ==
-                  sizeof(kBoundsUs) / sizeof(kBoundsUs[0]) &&
-              TcpConnections::RttBoundsUs()[0] == kBoundsUs[0] &&
-              TcpConnections::RttBoundsUs()[8] == kBoundsUs[8],
+                      sizeof(kBoundsUs) / sizeof(kBoundsUs[0]) &&
+                  TcpConnections::RttBoundsUs()[0] == kBoundsUs[0] &&
+                  TcpConnections::RttBoundsUs()[8] == kBoundsUs[8],
               "the bounds of TcpConnections are those of nm_tcp");
 
-// Other CPUs add while we read. Each word is read whole and only grows, and
-// two loads of one word never go back in time, so neither do the sums.
+// Other CPUs add while we read: see the top of the file. Relaxed is enough, as no
+// word is needed to be newer than another.
 nm_u64 Load(const nm_u64* word) {
   return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
@@ -55,15 +93,19 @@ nm_cell HeadOf(nm_u64 word) {
   return head;
 }
 
+// Levels are 64 bits in the map, which may hold anything, and 32 in Health.
 uint32_t Saturated(nm_u64 value) {
   return static_cast<uint32_t>(
       std::min<nm_u64>(value, std::numeric_limits<uint32_t>::max()));
 }
 
+// Text of the map `info`. It ends with a NUL, but nothing says that it must.
 std::string BoundedString(const char* text, size_t size) {
   return std::string(text, strnlen(text, size));
 }
 
+// nm_tcp has no cell per CPU: such events are rare, so the kernel adds
+// atomically.
 void AddConnections(const nm_tcp& tcp, TcpConnections* sum) {
   sum->known = true;
   sum->opened += Load(&tcp.opened);
@@ -76,22 +118,17 @@ void AddConnections(const nm_tcp& tcp, TcpConnections* sum) {
   }
 }
 
-// A service that holds nothing is not pending.
-void Append(Sample sample, std::vector<Sample>* samples) {
-  if (sample.kind == Kind::kPending) {
-    // Between two CPUs' cells, a move may be seen half: never below 0.
-    for (uint64_t* value :
-         {&sample.tx_bytes, &sample.rx_bytes, &sample.tx_packets,
-          &sample.rx_packets, &sample.tx_payload_bytes,
-          &sample.rx_payload_bytes, &sample.tx_retransmit_bytes}) {
-      if (static_cast<int64_t>(*value) < 0) *value = 0;
-    }
+// A pending sample, tidied up. Returns whether it is empty: all connections of
+// that service have named their destinations.
+bool TidyPending(Sample* sample) {
+  // A move that is under way may be seen half.
+  for (uint64_t* value :
+       {&sample->tx_bytes, &sample->rx_bytes, &sample->tx_packets,
+        &sample->rx_packets, &sample->tx_payload_bytes,
+        &sample->rx_payload_bytes, &sample->tx_retransmit_bytes}) {
+    if (static_cast<int64_t>(*value) < 0) *value = 0;
   }
-  if (sample.kind == Kind::kPending && sample.tx_packets == 0 &&
-      sample.rx_packets == 0) {
-    return;
-  }
-  samples->push_back(std::move(sample));
+  return sample->tx_packets == 0 && sample->rx_packets == 0;
 }
 
 }  // namespace
@@ -103,8 +140,9 @@ SeriesReader::SeriesReader(const MapView& view)
           absl::SkipEmpty())),
       fold_unknown_(view.info->fold_unknown != 0) {}
 
-const nm_u64* SeriesReader::Cell(uint32_t slot, uint32_t cpu) const {
-  return view_.counters + (size_t{slot} * view_.num_cpus + cpu) * kWordsPerCell;
+const nm_u64* SeriesReader::Cell(uint32_t slot, uint32_t number) const {
+  return view_.counters +
+         (size_t{slot} * view_.cells_per_series + number) * kWordsPerCell;
 }
 
 bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
@@ -112,7 +150,7 @@ bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   if (id == NM_NAME_EMPTY) return true;
   if (id >= view_.max_names) return false;
   const nm_name& entry = view_.names[id];
-  // The kernel writes the length last.
+  // The kernel writes the length last: whoever sees it sees all bytes.
   const nm_u16 length = __atomic_load_n(&entry.length, __ATOMIC_ACQUIRE);
   if (length == 0 || length > NM_NAME_BYTES) return false;
   name->assign(reinterpret_cast<const char*>(entry.bytes), length);
@@ -123,43 +161,44 @@ bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   return name->find('\0') == std::string::npos;
 }
 
-bool SeriesReader::DecodeIdentity(uint32_t slot, Sample* identity) const {
+bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
   // A CPU that has not counted for this series has no head; all heads that
   // are there are equal, but for flags.
   nm_u64 word = 0;
-  for (uint32_t cpu = 0; cpu < view_.num_cpus && word == 0; ++cpu) {
-    word = Load(Cell(slot, cpu));
+  for (uint32_t i = 0; i < view_.cells_per_series && word == 0; ++i) {
+    word = Load(Cell(slot, i));
   }
   const nm_cell head = HeadOf(word);
   if (head.service == NM_NAME_EMPTY || head.kind < NM_KIND_SERVICE ||
       (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING) ||
-      head.transport >= NM_TRANSPORT_COUNT ||
-      head.path >= NM_PATH_COUNT) {
+      head.transport >= NM_TRANSPORT_COUNT || head.path >= NM_PATH_COUNT) {
     return false;
   }
-  identity->kind = static_cast<Kind>(head.kind);
-  identity->transport = static_cast<Transport>(head.transport);
-  identity->path = static_cast<Path>(head.path);
-  return DecodeName(head.service, &identity->name) &&
-         DecodeName(head.destination, &identity->destination);
+  series->kind = static_cast<Kind>(head.kind);
+  series->transport = static_cast<Transport>(head.transport);
+  series->path = static_cast<Path>(head.path);
+  return DecodeName(head.service, &series->name) &&
+         DecodeName(head.destination, &series->destination);
 }
 
+// Finds out whose slot it is. Returns false if it cannot be known yet.
 bool SeriesReader::Learn(uint32_t slot) {
-  Sample identity;
-  if (!DecodeIdentity(slot, &identity)) return false;
+  Series series;
+  if (!DecodeIdentity(slot, &series)) return false;
   const auto inserted =
-      by_key_.emplace(Key(identity.kind, identity.name, identity.destination,
-                          identity.transport, identity.path),
+      by_key_.emplace(Key(series.kind, series.name, series.destination,
+                          series.transport, series.path),
                       series_.size());
   const size_t index = inserted.first->second;
-  if (inserted.second) {
-    series_.emplace_back();
-    series_.back().identity = identity;
-    if (identity.kind == Kind::kService || identity.kind == Kind::kPending) {
-      by_service_[identity.name].push_back(index);
-    }
+  if (!inserted.second) {
+    series_[index].more_slots.push_back(slot);
+    return true;
   }
-  series_[index].slots.push_back(slot);
+  if (series.kind == Kind::kService || series.kind == Kind::kPending) {
+    by_service_[series.name].push_back(index);
+  }
+  series.slot = slot;
+  series_.push_back(std::move(series));
   return true;
 }
 
@@ -167,7 +206,8 @@ void SeriesReader::Update() {
   try {
     Learn();
   } catch (...) {
-    // No memory, and what was learned is half learned: all of it again, then.
+    // There was no memory in the middle of it. What was learned may be half
+    // learned, a slot without its key, say: forget all, the next read starts anew.
     next_slot_ = 1;
     unknown_.clear();
     series_.clear();
@@ -178,11 +218,15 @@ void SeriesReader::Update() {
 }
 
 void SeriesReader::Learn() {
+  // First those that were handed out when we looked last, but had no head yet:
+  // the CPU that took them was about to write it.
   unknown_.erase(std::remove_if(unknown_.begin(), unknown_.end(),
                                 [this](uint32_t slot) { return Learn(slot); }),
                  unknown_.end());
+  // Then those that were handed out since. The number is the kernel's, but the
+  // bound is ours: it was checked against the maps' sizes when they were opened.
   const nm_u64 taken =
-      std::min<nm_u64>(Load(&view_.stats->slots_taken), view_.max_series);
+      std::min<nm_u64>(Load(&view_.stats->slots_allocated), view_.max_series);
   const uint32_t end = static_cast<uint32_t>(
       std::min<nm_u64>(NM_SLOT_FIRST + taken, view_.max_series));
   for (; next_slot_ < end; ++next_slot_) {
@@ -190,53 +234,106 @@ void SeriesReader::Learn() {
   }
 }
 
-Sample SeriesReader::Sum(const Series& series) const {
-  Sample sample = series.identity;
-  const auto at = [](const nm_u64* cell, size_t offset) {
-    return Load(cell + offset / sizeof(nm_u64));
-  };
-  for (const uint32_t slot : series.slots) {
-    for (uint32_t cpu = 0; cpu < view_.num_cpus; ++cpu) {
-      const nm_u64* cell = Cell(slot, cpu);
-      if (HeadOf(Load(cell)).flags & NM_FLAG_REGISTERED) {
-        sample.registered = true;
-      }
-      sample.tx_bytes += at(cell, offsetof(nm_cell, tx_bytes));
-      sample.rx_bytes += at(cell, offsetof(nm_cell, rx_bytes));
-      sample.tx_packets += at(cell, offsetof(nm_cell, tx_packets));
-      sample.rx_packets += at(cell, offsetof(nm_cell, rx_packets));
-      sample.tx_payload_bytes += at(cell, offsetof(nm_cell, tx_payload_bytes));
-      sample.rx_payload_bytes += at(cell, offsetof(nm_cell, rx_payload_bytes));
-      sample.tx_retransmit_bytes +=
-          at(cell, offsetof(nm_cell, tx_retransmit_bytes));
+// The sums of a slot are made in registers, and stored once.
+void SeriesReader::AddSlot(uint32_t slot, Sample* sample) const {
+  nm_u64 heads = 0, sums[kWordsPerCell] = {};
+  const nm_u64* cell = Cell(slot, 0);
+  for (uint32_t i = 0; i < view_.cells_per_series; ++i) {
+    heads |= Load(cell);
+    for (size_t word = 1; word < kWordsPerCell; ++word) {
+      sums[word] += Load(cell + word);
     }
-    if (view_.tcp != nullptr && sample.transport == Transport::kTcp &&
-        sample.kind != Kind::kPending) {
-      AddConnections(view_.tcp[slot], &sample.tcp);
-    }
+    cell += kWordsPerCell;
   }
-  return sample;
+  const auto at = [&sums](size_t offset) {
+    return sums[offset / sizeof(nm_u64)];
+  };
+  // Heads differ in their flags only, and this is one of them.
+  if (HeadOf(heads).flags & NM_FLAG_REGISTERED) sample->registered = true;
+  sample->tx_bytes += at(offsetof(nm_cell, tx_bytes));
+  sample->rx_bytes += at(offsetof(nm_cell, rx_bytes));
+  sample->tx_packets += at(offsetof(nm_cell, tx_packets));
+  sample->rx_packets += at(offsetof(nm_cell, rx_packets));
+  sample->tx_payload_bytes += at(offsetof(nm_cell, tx_payload_bytes));
+  sample->rx_payload_bytes += at(offsetof(nm_cell, rx_payload_bytes));
+  sample->tx_retransmit_bytes += at(offsetof(nm_cell, tx_retransmit_bytes));
+  if (view_.tcp != nullptr && sample->transport == Transport::kTcp &&
+      sample->kind != Kind::kPending) {
+    AddConnections(view_.tcp[slot], &sample->tcp);
+  }
+}
+
+// What *sample held before is overwritten, and the memory of its strings used
+// again.
+void SeriesReader::Sum(const Series& series, Sample* sample) const {
+  sample->kind = series.kind;
+  sample->name = series.name;
+  sample->destination = series.destination;
+  sample->transport = series.transport;
+  sample->path = series.path;
+  sample->registered = false;
+  sample->tx_bytes = sample->rx_bytes = 0;
+  sample->tx_packets = sample->rx_packets = 0;
+  sample->tx_payload_bytes = sample->rx_payload_bytes = 0;
+  sample->tx_retransmit_bytes = 0;
+  sample->tcp = TcpConnections();
+  AddSlot(series.slot, sample);
+  for (const uint32_t slot : series.more_slots) AddSlot(slot, sample);
+}
+
+// Sums up `count` series, which next(0) and so on return, but for those that are
+// pending and empty.
+template <typename Next>
+void SeriesReader::Fill(size_t count, const Next& next,
+                        std::vector<Sample>* samples) const {
+  size_t filled = 0;
+  try {
+    samples->reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (filled == samples->size()) samples->emplace_back();
+      Sample* const sample = &(*samples)[filled];
+      Sum(next(i), sample);
+      if (sample->kind == Kind::kPending && TidyPending(sample)) continue;
+      ++filled;
+    }
+  } catch (...) {
+    samples->clear();
+    throw;
+  }
+  samples->resize(filled);
+}
+
+// The mutex is between threads of this process, for what was learned. Nothing
+// here waits for the kernel.
+void SeriesReader::ReadAll(std::vector<Sample>* samples) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Update();
+  Fill(
+      series_.size(), [this](size_t i) -> const Series& { return series_[i]; },
+      samples);
+}
+
+void SeriesReader::ReadService(absl::string_view service,
+                               std::vector<Sample>* samples) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Update();
+  const auto found = by_service_.find(service);
+  if (found == by_service_.end()) return samples->clear();
+  const std::vector<size_t>& own = found->second;
+  Fill(
+      own.size(), [&](size_t i) -> const Series& { return series_[own[i]]; },
+      samples);
 }
 
 std::vector<Sample> SeriesReader::ReadAll() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Update();
   std::vector<Sample> samples;
-  samples.reserve(series_.size());
-  for (const Series& series : series_) Append(Sum(series), &samples);
+  ReadAll(&samples);
   return samples;
 }
 
 std::vector<Sample> SeriesReader::ReadService(absl::string_view service) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Update();
   std::vector<Sample> samples;
-  const auto found = by_service_.find(std::string(service));
-  if (found == by_service_.end()) return samples;
-  samples.reserve(found->second.size());
-  for (const size_t index : found->second) {
-    Append(Sum(series_[index]), &samples);
-  }
+  ReadService(service, &samples);
   return samples;
 }
 
@@ -245,20 +342,23 @@ Health SeriesReader::ReadHealth() const {
   const nm_stats& stats = *view_.stats;
   Health health;
   health.version = BoundedString(info.version, sizeof(info.version));
+  health.abi = absl::StrCat(info.abi_major, ".", info.abi_minor);
+  health.kernel = BoundedString(info.kernel, sizeof(info.kernel));
   health.cgroup = BoundedString(info.cgroup, sizeof(info.cgroup));
-  health.created_ns = Load(&info.created_ns);
-  health.loaded_ns = Load(&info.loaded_ns);
+  health.start_time_ns = Load(&info.created_ns);
+  health.load_time_ns = Load(&info.loaded_ns);
   health.series = Saturated(Load(&stats.series_used));
   health.max_series = view_.max_series;
   health.names = Saturated(Load(&stats.names_used));
   health.max_names = view_.max_names;
-  health.series_full_packets = Load(&stats.series_full);
-  health.names_full = Load(&stats.names_full);
-  health.processes_full = Load(&stats.processes_full);
-  health.storage_failed_packets = Load(&stats.storage_failed);
-  health.header_error_packets = Load(&stats.header_errors);
-  health.names_capped = Load(&stats.names_capped);
-  health.series_capped_packets = Load(&stats.series_capped);
+  health.lost_packets_series_full = Load(&stats.series_full);
+  health.lost_packets_series_capped = Load(&stats.series_capped);
+  health.lost_packets_storage_failed = Load(&stats.storage_failed_packets);
+  health.lost_packets_header_errors = Load(&stats.header_errors);
+  health.lost_names_full = Load(&stats.names_full);
+  health.lost_names_capped = Load(&stats.names_capped);
+  health.lost_processes_full = Load(&stats.processes_full);
+  health.lost_sockets_storage_failed = Load(&stats.storage_failed_sockets);
   return health;
 }
 

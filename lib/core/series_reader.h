@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Turns the shared maps' memory into Samples. Knows no kernel: tests give it
-// plain buffers. Believes nothing that it reads: a cell or a name that makes
-// no sense is skipped and looked at again by the next read.
+// Turns the shared maps' memory into Samples; the top of series_reader.cc explains
+// how. It knows no kernel: tests give it plain buffers. It believes nothing that
+// it reads: a cell or a name that makes no sense is skipped, and the next read
+// looks at it again.
 //
 //   SeriesReader reader(view);
-//   for (const Sample& s : reader.ReadAll()) ...
+//   std::vector<Sample> samples;  // kept from read to read
+//   reader.ReadAll(&samples);
 //
-// Throws std::bad_alloc where there is no memory, and can go on then.
+// Throws std::bad_alloc where there is no memory, and works again when there is.
 //
 // Threads: every method may be called from any thread at any time.
 
@@ -15,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -32,11 +35,12 @@ namespace internal {
 // `info` says may change under us.
 struct MapView {
   const nm_info* info = nullptr;
-  const nm_u64* counters = nullptr;  // cells of 8 words, slot * num_cpus + cpu
+  const nm_u64* counters =
+      nullptr;  // cells of 8 words, slot * cells_per_series + i
   const nm_name* names = nullptr;
   const nm_stats* stats = nullptr;
   const nm_tcp* tcp = nullptr;  // may be missing
-  uint32_t num_cpus = 0;
+  uint32_t cells_per_series = 0;
   uint32_t max_series = 0;
   uint32_t max_names = 0;
 };
@@ -46,30 +50,46 @@ class SeriesReader {
   // The memory must outlive the reader.
   explicit SeriesReader(const MapView& view);
 
-  // Every series, one Sample for each key, in the order of appearance.
-  std::vector<Sample> ReadAll();
+  // Every series, one Sample for each key, in the order of appearance. The memory
+  // of *samples is used again, that of its strings included: where it has had room
+  // for as much before, nothing is allocated. After an exception it is empty.
+  void ReadAll(std::vector<Sample>* samples);
 
-  // The series of one service. Costs no more than these series, the slots
-  // handed out since the last read and those not counted in yet.
+  // The series of one service. Costs a visit to these series, to the slots that
+  // were handed out since the last read, and to those that had no key then.
+  void ReadService(absl::string_view service, std::vector<Sample>* samples);
+
+  // The same into memory of their own.
+  std::vector<Sample> ReadAll();
   std::vector<Sample> ReadService(absl::string_view service);
 
   Health ReadHealth() const;
 
  private:
-  // One key. Two slots only where two CPUs were the first at one time.
+  // One key, without room for counters: a read of all series passes over all of
+  // them. It has several slots where ids of several names decode to one, as
+  // "a.local" and "a.local:443" on the wire do.
   struct Series {
-    Sample identity;
-    std::vector<uint32_t> slots;
+    std::string name;
+    std::string destination;
+    Kind kind = Kind::kUnattributed;
+    Transport transport = Transport::kOther;
+    Path path = Path::kDirect;
+    uint32_t slot = 0;
+    std::vector<uint32_t> more_slots;
   };
   using Key = std::tuple<Kind, std::string, std::string, Transport, Path>;
 
-  const nm_u64* Cell(uint32_t slot, uint32_t cpu) const;
+  const nm_u64* Cell(uint32_t slot, uint32_t number) const;
   bool DecodeName(uint32_t id, std::string* name) const;
-  bool DecodeIdentity(uint32_t slot, Sample* identity) const;
+  bool DecodeIdentity(uint32_t slot, Series* series) const;
   bool Learn(uint32_t slot);
   void Learn();
   void Update();
-  Sample Sum(const Series& series) const;
+  void AddSlot(uint32_t slot, Sample* sample) const;
+  void Sum(const Series& series, Sample* sample) const;
+  template <typename Next>
+  void Fill(size_t count, const Next& next, std::vector<Sample>* samples) const;
 
   const MapView view_;
   const std::vector<std::string> suffixes_;  // of wire names
@@ -78,10 +98,11 @@ class SeriesReader {
   // All below guarded by mutex_. A slot that is in use never changes its
   // series, so what was learned stays true.
   uint32_t next_slot_ = 1;
-  std::vector<uint32_t> unknown_;  // below next_slot_, not in use when seen
+  std::vector<uint32_t> unknown_;  // below next_slot_, without a key when seen
   std::vector<Series> series_;
   std::map<Key, size_t> by_key_;
-  std::map<std::string, std::vector<size_t>> by_service_;
+  // With a comparison that takes a string_view without making a string of it.
+  std::map<std::string, std::vector<size_t>, std::less<>> by_service_;
 };
 
 }  // namespace internal

@@ -21,13 +21,13 @@ using ::testing::SizeIs;
 
 constexpr size_t kWords = sizeof(nm_cell) / sizeof(nm_u64);
 
-// The four maps on the heap, exactly as large as the view says, so that
+// The five maps on the heap, exactly as large as the view says, so that
 // AddressSanitizer sees a read that is out of bounds.
 class Buffers {
  public:
-  Buffers(uint32_t num_cpus, uint32_t max_series, uint32_t max_names)
+  Buffers(uint32_t cells_per_series, uint32_t max_series, uint32_t max_names)
       : info_(1),
-        words_(size_t{num_cpus} * max_series * kWords),
+        words_(size_t{cells_per_series} * max_series * kWords),
         names_(max_names),
         stats_(1),
         tcp_(max_series) {
@@ -36,7 +36,7 @@ class Buffers {
     view_.names = names_.data();
     view_.stats = stats_.data();
     view_.tcp = tcp_.data();
-    view_.num_cpus = num_cpus;
+    view_.cells_per_series = cells_per_series;
     view_.max_series = max_series;
     view_.max_names = max_names;
     SetName(NM_NAME_UNATTRIBUTED, "unattributed");
@@ -53,7 +53,7 @@ class Buffers {
   std::vector<nm_name>& names() { return names_; }
 
   nm_u64* Word(uint32_t slot, uint32_t cpu, size_t offset) {
-    return &words_[(size_t{slot} * view_.num_cpus + cpu) * kWords +
+    return &words_[(size_t{slot} * view_.cells_per_series + cpu) * kWords +
                    offset / sizeof(nm_u64)];
   }
 
@@ -104,7 +104,7 @@ TEST(SeriesReader, SumsTheCpusOfASeries) {
   Buffers buffers(3, 64, 8);
   buffers.SetName(3, "mme");
   buffers.SetName(4, "streamer");
-  buffers.stats().slots_taken = 1;
+  buffers.stats().slots_allocated = 1;
   // CPU 1 has never seen this series.
   for (const uint32_t cpu : {0u, 2u}) {
     buffers.SetHead(21, cpu, 3, 4, NM_KIND_SERVICE, NM_TRANSPORT_UDP,
@@ -134,7 +134,7 @@ TEST(SeriesReader, SumsTheCpusOfASeries) {
 TEST(SeriesReader, HasTheConnectionsOfTcpSeriesAlone) {
   Buffers buffers(2, 64, 8);
   buffers.SetName(3, "mme");
-  buffers.stats().slots_taken = 3;
+  buffers.stats().slots_allocated = 3;
   buffers.SetHead(21, 1, 3, 0);
   buffers.SetHead(22, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
   buffers.SetHead(23, 0, 3, 0, NM_KIND_PENDING);
@@ -169,7 +169,7 @@ TEST(SeriesReader, HasTheConnectionsOfTcpSeriesAlone) {
 TEST(SeriesReader, OrsTheFlagsOfTheCpus) {
   Buffers buffers(2, 64, 8);
   buffers.SetName(3, "mme");
-  buffers.stats().slots_taken = 1;
+  buffers.stats().slots_allocated = 1;
   buffers.SetHead(21, 0, 3, 0);
   SeriesReader reader(buffers.view());
   EXPECT_FALSE(reader.ReadAll()[0].registered);
@@ -199,7 +199,7 @@ TEST(SeriesReader, ReadsReservedSeriesWithoutAnySlotTaken) {
 TEST(SeriesReader, LooksAgainAtSlotsThatWereNotInUse) {
   Buffers buffers(2, 64, 8);
   buffers.SetName(3, "mme");
-  buffers.stats().slots_taken = 3;
+  buffers.stats().slots_allocated = 3;
   SeriesReader reader(buffers.view());
   EXPECT_THAT(reader.ReadAll(), IsEmpty());
   buffers.SetHead(22, 1, 3, 0);
@@ -215,14 +215,14 @@ TEST(SeriesReader, SeesNoSlotThatIsNotHandedOut) {
   buffers.SetHead(21, 0, 3, 0);
   SeriesReader reader(buffers.view());
   EXPECT_THAT(reader.ReadAll(), IsEmpty());
-  buffers.stats().slots_taken = 1;
+  buffers.stats().slots_allocated = 1;
   EXPECT_THAT(reader.ReadAll(), SizeIs(1));
 }
 
 TEST(SeriesReader, SumsTwoSlotsOfOneKey) {
   Buffers buffers(1, 64, 8);
   buffers.SetName(3, "mme");
-  buffers.stats().slots_taken = 2;
+  buffers.stats().slots_allocated = 2;
   for (const uint32_t slot : {21u, 22u}) {
     buffers.SetHead(slot, 0, 3, 0);
     buffers.Add(slot, 0, offsetof(nm_cell, tx_bytes), slot);
@@ -237,7 +237,7 @@ TEST(SeriesReader, ReadServiceHasServicesOnlyAndOneOnly) {
   Buffers buffers(1, 64, 8);
   buffers.SetName(3, "mme");
   buffers.SetName(4, "other");
-  buffers.stats().slots_taken = 3;
+  buffers.stats().slots_allocated = 3;
   buffers.SetHead(21, 0, 3, 0, NM_KIND_BINARY);
   buffers.SetHead(22, 0, 3, 4, NM_KIND_SERVICE);
   buffers.SetHead(23, 0, 4, 3, NM_KIND_SERVICE);
@@ -254,7 +254,7 @@ TEST(SeriesReader, ReadsNamesOfAnyBytesUpToTheFullLength) {
   const std::string longest(NM_NAME_BYTES, '\xff');
   buffers.SetName(3, longest);
   buffers.SetName(7, "x");
-  buffers.stats().slots_taken = 1;
+  buffers.stats().slots_allocated = 1;
   buffers.SetHead(21, 0, 3, 7);
   SeriesReader reader(buffers.view());
   const std::vector<Sample> samples = reader.ReadAll();
@@ -268,7 +268,7 @@ TEST(SeriesReader, SkipsCellsThatMakeNoSense) {
   buffers.SetName(3, "mme");
   buffers.name(4).length = NM_NAME_BYTES + 1;
   buffers.name(5).length = 3;  // NUL within
-  buffers.stats().slots_taken = 9;
+  buffers.stats().slots_allocated = 9;
   buffers.SetHead(21, 0, 8, 0);                       // past the names
   buffers.SetHead(22, 0, 65535, 0);                   // far past the names
   buffers.SetHead(23, 0, 3, 8);                       // destination past them
@@ -291,7 +291,7 @@ TEST(SeriesReader, StaysInBoundsWhateverSlotsTakenSays) {
     Buffers buffers(2, 64, 8);
     buffers.SetName(3, "mme");
     buffers.SetHead(63, 1, 3, 0);
-    buffers.stats().slots_taken = taken;
+    buffers.stats().slots_allocated = taken;
     SeriesReader reader(buffers.view());
     EXPECT_THAT(reader.ReadAll(), SizeIs(1)) << taken;
   }
@@ -313,7 +313,7 @@ TEST(SeriesReader, SurvivesGarbage) {
       buffers.SetHead(slot, 0, random() % 400, random() % 400, random() % 6,
                       random() % 7, random() % 3);
     }
-    buffers.stats().slots_taken = random();
+    buffers.stats().slots_allocated = random();
     SeriesReader reader(buffers.view());
     for (const Sample& sample : reader.ReadAll()) {
       EXPECT_LE(sample.name.size(), size_t{NM_NAME_BYTES});
@@ -323,10 +323,64 @@ TEST(SeriesReader, SurvivesGarbage) {
   }
 }
 
+// A vector is used again, whatever was read into it before.
+TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "a_destination_of_some_length");
+  buffers.stats().slots_allocated = 3;
+  buffers.SetHead(21, 0, 3, 4, NM_KIND_SERVICE, NM_TRANSPORT_TCP, NM_PATH_PROXY,
+                  NM_FLAG_REGISTERED);
+  for (size_t word = 1; word < kWords; ++word) {
+    buffers.Add(21, 0, word * sizeof(nm_u64), word);
+  }
+  buffers.tcp(21).opened = 7;
+  buffers.tcp(21).rtt_buckets[9] = 8;
+  buffers.SetHead(22, 1, 3, 0, NM_KIND_BINARY, NM_TRANSPORT_UDP);
+  buffers.SetHead(23, 1, 3, 0, NM_KIND_PENDING);
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples;
+  reader.ReadService("mme", &samples);
+  ASSERT_THAT(samples, SizeIs(1));  // without what is pending and empty
+  const Sample first = samples[0];
+  reader.ReadAll(&samples);
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].tx_retransmit_bytes, first.tx_retransmit_bytes);
+  EXPECT_EQ(samples[0].tcp.opened, 7u);
+  EXPECT_EQ(samples[0].tcp.rtt_buckets[9], 8u);
+
+  // The first place now takes another series.
+  Buffers other(2, 64, 8);
+  other.SetName(3, "sh");
+  other.stats().slots_allocated = 1;
+  other.SetHead(21, 0, 3, 0, NM_KIND_BINARY, NM_TRANSPORT_UDP);
+  SeriesReader(other.view()).ReadAll(&samples);
+  ASSERT_THAT(samples, SizeIs(1));
+  const Sample& sample = samples[0];
+  EXPECT_EQ(sample.kind, Kind::kBinary);
+  EXPECT_EQ(sample.name, "sh");
+  EXPECT_EQ(sample.destination, "");
+  EXPECT_EQ(sample.transport, Transport::kUdp);
+  EXPECT_EQ(sample.path, Path::kDirect);
+  EXPECT_FALSE(sample.registered);
+  EXPECT_EQ(sample.tx_bytes + sample.rx_bytes + sample.tx_packets +
+                sample.rx_packets + sample.tx_payload_bytes +
+                sample.rx_payload_bytes + sample.tx_retransmit_bytes,
+            0u);
+  EXPECT_FALSE(sample.tcp.known);
+  EXPECT_EQ(sample.tcp.opened + sample.tcp.accepted + sample.tcp.closed +
+                sample.tcp.failed + sample.tcp.rtt_us,
+            0u);
+  for (const uint64_t bucket : sample.tcp.rtt_buckets) EXPECT_EQ(bucket, 0u);
+
+  reader.ReadService("unknown", &samples);
+  EXPECT_THAT(samples, IsEmpty());
+}
+
 TEST(SeriesReader, WrapsInsteadOfFailingOnHugeCounters) {
   Buffers buffers(2, 64, 8);
   buffers.SetName(3, "mme");
-  buffers.stats().slots_taken = 1;
+  buffers.stats().slots_allocated = 1;
   for (uint32_t cpu = 0; cpu < 2; ++cpu) {
     buffers.SetHead(21, cpu, 3, 0);
     buffers.Add(21, cpu, offsetof(nm_cell, tx_bytes), ~nm_u64{0});
@@ -339,6 +393,9 @@ TEST(SeriesReader, ReadsHealth) {
   Buffers buffers(1, 64, 8);
   memset(buffers.info().version, 'v', sizeof(buffers.info().version));
   strcpy(buffers.info().cgroup, "/sys/fs/cgroup");
+  strcpy(buffers.info().kernel, "6.1.0-18-amd64");
+  buffers.info().abi_major = 1;
+  buffers.info().abi_minor = 2;
   buffers.info().created_ns = 1;
   buffers.info().loaded_ns = 2;
   buffers.stats().series_used = 3;
@@ -348,24 +405,28 @@ TEST(SeriesReader, ReadsHealth) {
   buffers.stats().names_capped = 17;
   buffers.stats().series_capped = 18;
   buffers.stats().processes_full = 6;
-  buffers.stats().storage_failed = 7;
+  buffers.stats().storage_failed_packets = 5;
+  buffers.stats().storage_failed_sockets = 2;
   buffers.stats().header_errors = 8;
   const Health health = SeriesReader(buffers.view()).ReadHealth();
   EXPECT_EQ(health.version, std::string(NM_VERSION_BYTES, 'v'));
+  EXPECT_EQ(health.abi, "1.2");
+  EXPECT_EQ(health.kernel, "6.1.0-18-amd64");
   EXPECT_EQ(health.cgroup, "/sys/fs/cgroup");
-  EXPECT_EQ(health.created_ns, 1u);
-  EXPECT_EQ(health.loaded_ns, 2u);
+  EXPECT_EQ(health.start_time_ns, 1u);
+  EXPECT_EQ(health.load_time_ns, 2u);
   EXPECT_EQ(health.series, 3u);
   EXPECT_EQ(health.max_series, 64u);
   EXPECT_EQ(health.names, 0xffffffffu);
   EXPECT_EQ(health.max_names, 8u);
-  EXPECT_EQ(health.series_full_packets, 4u);
-  EXPECT_EQ(health.names_full, 5u);
-  EXPECT_EQ(health.names_capped, 17u);
-  EXPECT_EQ(health.series_capped_packets, 18u);
-  EXPECT_EQ(health.processes_full, 6u);
-  EXPECT_EQ(health.storage_failed_packets, 7u);
-  EXPECT_EQ(health.header_error_packets, 8u);
+  EXPECT_EQ(health.lost_packets_series_full, 4u);
+  EXPECT_EQ(health.lost_names_full, 5u);
+  EXPECT_EQ(health.lost_names_capped, 17u);
+  EXPECT_EQ(health.lost_packets_series_capped, 18u);
+  EXPECT_EQ(health.lost_processes_full, 6u);
+  EXPECT_EQ(health.lost_packets_storage_failed, 5u);
+  EXPECT_EQ(health.lost_sockets_storage_failed, 2u);
+  EXPECT_EQ(health.lost_packets_header_errors, 8u);
 }
 
 // The kernel's part is played by two threads, one for each CPU; two others
@@ -389,7 +450,7 @@ TEST(SeriesReader, IsExactAndNeverGoesBackBesideWriters) {
           if (__atomic_load_n(&buffers.name(name).length, __ATOMIC_RELAXED) ==
               0) {
             buffers.SetName(name, "service" + std::to_string(index));
-            __atomic_fetch_add(&buffers.stats().slots_taken, 1,
+            __atomic_fetch_add(&buffers.stats().slots_allocated, 1,
                                __ATOMIC_RELAXED);
           }
         }

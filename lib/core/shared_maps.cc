@@ -32,19 +32,11 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-
 using Clock = std::chrono::steady_clock;
 
-// Bytes of one value: fixed in one major version of the ABI. Those of `info`
-// and `stats` may grow at their ends.
-constexpr uint32_t kValueSizes[kSharedMaps] = {
-    sizeof(nm_cell), sizeof(nm_name), sizeof(nm_info), sizeof(nm_stats),
-    sizeof(nm_tcp)};
-
 absl::Status NoMeter(const std::string& pin_dir) {
-  return absl::NotFoundError(
-      absl::StrCat("no meter at ", pin_dir,
-                   " (run: ", LoaderCommand("load", pin_dir), ")"));
+  return absl::NotFoundError(absl::StrCat(
+      "no meter at ", pin_dir, " (run: ", LoaderCommand("load", pin_dir), ")"));
 }
 
 absl::Status NotOurs(const std::string& where, const std::string& why) {
@@ -107,23 +99,8 @@ absl::Status PinError(int error, const std::string& path,
   }
 }
 
-// `info` first, as the loader publishes it last: with a new `info`, all else
-// is as new. With an old one, other maps may be newer, but then the loader is
-// about to retire it, and we open again.
-absl::StatusOr<SharedMapFds> OpenPins(const std::string& pin_dir) {
-  SharedMapFds fds;
-  for (const SharedMap map : {kInfo, kCounters, kNames, kStats, kTcp}) {
-    const std::string path = absl::StrCat(pin_dir, "/", kSharedMapNames[map]);
-    // Opened for writing: the kernel maps no descriptor that is read-only.
-    // bpf(2) sets O_CLOEXEC itself.
-    fds[map] = UniqueFd(bpf_obj_get(path.c_str()));
-    if (fds[map].ok() || (map == kTcp && errno == ENOENT)) continue;
-    return PinError(errno, path, pin_dir);
-  }
-  return fds;
-}
-
-// All descriptors of a received message.
+// All descriptors of a received message. They are open from the moment of
+// recvmsg(2) on, whatever is wrong with the message: somebody must close them.
 std::vector<UniqueFd> TakeDescriptors(msghdr* message) {
   std::vector<UniqueFd> fds;
   for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr;
@@ -141,7 +118,8 @@ std::vector<UniqueFd> TakeDescriptors(msghdr* message) {
   return fds;
 }
 
-// Lets calls for `option`, SO_SNDTIMEO or SO_RCVTIMEO, end at the deadline.
+// Lets calls for `option`, SO_SNDTIMEO or SO_RCVTIMEO, end at the deadline. No
+// alarm and no signal: both belong to the process that we are a guest in.
 void LimitTo(Clock::time_point deadline, int option, int fd) {
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
       deadline - Clock::now());
@@ -154,9 +132,9 @@ void LimitTo(Clock::time_point deadline, int option, int fd) {
 }
 
 // NotFound: nobody serves this socket, or the one who does has no meter.
-// Unavailable: no answer within `patience`, whoever holds the socket.
+// Unavailable: no answer within `timeout`, whoever holds the socket.
 absl::StatusOr<SharedMapFds> ReceiveDescriptors(
-    const std::string& path, std::chrono::milliseconds patience) {
+    const std::string& path, std::chrono::milliseconds timeout) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -169,7 +147,7 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
   if (!fd.ok()) return ErrnoStatus(errno, what);
   // For all steps together. A process with a periodic timer is interrupted
   // again and again, and tries again with what is left.
-  const Clock::time_point deadline = Clock::now() + patience;
+  const Clock::time_point deadline = Clock::now() + timeout;
   int error;
   do {
     // The limit for sending is the one of connect(2), too: it waits while the
@@ -187,7 +165,7 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
 
   unsigned char version = 0;
   iovec data = {&version, sizeof(version)};
-  // Room for more than the five that we take: what does not fit is closed by
+  // Room for more than we take: what does not fit is closed by
   // the kernel, and is told by MSG_CTRUNC.
   alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
   msghdr message = {};
@@ -213,8 +191,7 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
         what, ": protocol ", static_cast<int>(version),
         ", this library speaks ", static_cast<int>(kDescriptorProtocol)));
   }
-  if ((message.msg_flags & MSG_CTRUNC) != 0 ||
-      (taken.size() != kSharedMaps && taken.size() != kTcp)) {
+  if ((message.msg_flags & MSG_CTRUNC) != 0 || taken.size() != kSharedMaps) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, ": ", taken.size(), " descriptors instead of ",
                      static_cast<int>(kSharedMaps)));
@@ -255,6 +232,8 @@ absl::StatusOr<MapShape> ShapeOf(int fd, const std::string& where) {
   return shape;
 }
 
+// An array map that can be mapped has its values side by side, from the start
+// of the mapping. Of no other map is that so.
 absl::Status CheckShape(SharedMap map, const MapShape& shape,
                         const std::string& where) {
   if (shape.type != BPF_MAP_TYPE_ARRAY || shape.key_size != sizeof(uint32_t) ||
@@ -262,18 +241,15 @@ absl::Status CheckShape(SharedMap map, const MapShape& shape,
     return NotOurs(where, "it is not a BPF array that can be mapped");
   }
   const bool may_grow = map == kInfo || map == kStats;
-  if (may_grow ? shape.value_size < kValueSizes[map]
-               : shape.value_size != kValueSizes[map]) {
+  const uint32_t expected = ValueSizeOf(map);
+  if (may_grow ? shape.value_size < expected : shape.value_size != expected) {
     return NotOurs(where, absl::StrCat("its values have ", shape.value_size,
-                                       " bytes, expected ", kValueSizes[map]));
+                                       " bytes, expected ", expected));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
-
-const char* const kSharedMapNames[kSharedMaps] = {"counters", "names", "info",
-                                                  "stats", "tcp"};
 
 std::string LoaderCommand(absl::string_view command,
                           absl::string_view pin_dir) {
@@ -283,6 +259,8 @@ std::string LoaderCommand(absl::string_view command,
                           : absl::StrCat(" --pin-dir ", pin_dir));
 }
 
+// The kernel prints "key:\tvalue" a line (bpf_map_show_fdinfo()), the flags in
+// hexadecimal. A line that is missing leaves a 0, which no check accepts.
 MapShape ParseFdInfo(const std::string& text) {
   MapShape shape;
   const std::pair<absl::string_view, uint32_t*> fields[] = {
@@ -307,6 +285,18 @@ MapShape ParseFdInfo(const std::string& text) {
   return shape;
 }
 
+absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir) {
+  SharedMapFds fds;
+  for (const SharedMap map : OpeningOrder()) {
+    const std::string path = absl::StrCat(pin_dir, "/", PinOf(map));
+    // Opened for writing: see shared_maps.h. bpf(2) sets O_CLOEXEC itself.
+    fds[map] = UniqueFd(bpf_obj_get(path.c_str()));
+    if (fds[map].ok() || (map != kInfo && errno == ENOENT)) continue;
+    return PinError(errno, path, pin_dir);
+  }
+  return fds;
+}
+
 absl::Status CheckInfo(const nm_info& info, const std::string& where) {
   if (info.magic != NM_MAGIC) return NotOurs(where, "wrong magic");
   if (info.abi_major != NM_ABI_MAJOR) {
@@ -317,6 +307,12 @@ absl::Status CheckInfo(const nm_info& info, const std::string& where) {
                                                    : "newer netmeter-loader",
                      ")"));
   }
+  if (info.tcp_size != sizeof(nm_tcp)) {
+    // Versions before the release of ABI 1 had no connections.
+    return absl::FailedPreconditionError(
+        absl::StrCat(where, " has no map `tcp` of ABI ", NM_ABI_MAJOR, ".",
+                     NM_ABI_MINOR, " (install a newer netmeter-loader)"));
+  }
   if (info.info_size < sizeof(nm_info) || info.stats_size < sizeof(nm_stats) ||
       info.cell_size != sizeof(nm_cell) || info.name_size != sizeof(nm_name)) {
     return NotOurs(where, absl::StrCat("sizes info=", info.info_size, " cell=",
@@ -324,10 +320,10 @@ absl::Status CheckInfo(const nm_info& info, const std::string& where) {
                                        " stats=", info.stats_size,
                                        " are not those of ABI 1"));
   }
-  if (info.num_cpus == 0 || info.max_series < NM_SLOT_FIRST ||
+  if (info.cells_per_series == 0 || info.max_series < NM_SLOT_FIRST ||
       info.max_names < NM_NAME_FIRST) {
     return NotOurs(where,
-                   absl::StrCat("num_cpus=", info.num_cpus,
+                   absl::StrCat("cells_per_series=", info.cells_per_series,
                                 " max_series=", info.max_series,
                                 " max_names=", info.max_names, " cannot be"));
   }
@@ -346,8 +342,9 @@ absl::Status SharedMaps::Map(SharedMap map, int fd, size_t entries,
                             " entries, by `info` it should have ", entries));
   }
   Mapping& mapping = mappings_[map];
-  // The kernel rounds the size of a value up to 8; that of cells and names is
-  // a multiple of 8 already, and of the others there is one.
+  // The kernel rounds the size of a value up to 8. That of cells, names and
+  // connections is a multiple of 8 already, and of the others there is one
+  // value.
   mapping.length = entries * shape->value_size;
   void* address =
       mmap(nullptr, mapping.length, PROT_READ, MAP_SHARED, fd, /*offset=*/0);
@@ -365,7 +362,7 @@ SharedMaps::~SharedMaps() {
 }
 
 absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
-    const std::string& pin_dir, std::chrono::milliseconds patience) {
+    const std::string& pin_dir, std::chrono::milliseconds timeout) {
   if (pin_dir.empty()) {
     return absl::InvalidArgumentError("the pin directory is empty");
   }
@@ -373,19 +370,21 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   const std::string directory = CanonicalPath(pin_dir);
 
   std::string source = directory;
-  absl::StatusOr<SharedMapFds> fds = OpenPins(directory);
+  absl::StatusOr<SharedMapFds> fds = OpenSharedPins(directory);
   if (absl::IsNotFound(fds.status()) ||
       absl::IsPermissionDenied(fds.status()) ||
       absl::IsUnimplemented(fds.status())) {
     const std::string path = absl::StrCat(directory, ".sock");
-    absl::StatusOr<SharedMapFds> received = ReceiveDescriptors(path, patience);
+    absl::StatusOr<SharedMapFds> received = ReceiveDescriptors(path, timeout);
     if (received.ok()) source = path;
     if (!absl::IsNotFound(received.status())) fds = std::move(received);
   }
   if (!fds.ok()) return fds.status();
 
+  // `info` decides what the others must be. It is mapped and checked before any
+  // of them.
   const auto where = [&source](SharedMap map) {
-    return absl::StrCat(source, "/", kSharedMapNames[map]);
+    return absl::StrCat(source, "/", PinOf(map));
   };
   // Not make_shared: the constructor is private.
   std::shared_ptr<SharedMaps> maps(new SharedMaps());
@@ -396,22 +395,19 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   status = CheckInfo(*view.info, where(kInfo));
   if (!status.ok()) return status;
   // Read once: from here on the map's own sizes hold, whatever `info` says.
-  view.num_cpus = view.info->num_cpus;
+  view.cells_per_series = view.info->cells_per_series;
   view.max_series = view.info->max_series;
   view.max_names = view.info->max_names;
-  const struct {
-    SharedMap map;
-    size_t entries;
-  } others[] = {
-      {kCounters, size_t{view.num_cpus} * view.max_series},
-      {kNames, view.max_names},
-      {kStats, 1},
-      {kTcp, view.max_series},
-  };
-  for (const auto& other : others) {
-    if (other.map == kTcp && !(*fds)[kTcp].ok()) continue;
-    status = maps->Map(other.map, (*fds)[other.map].get(), other.entries,
-                       where(other.map));
+  TableSizes sizes;
+  sizes.cells_per_series = view.cells_per_series;
+  sizes.max_series = view.max_series;
+  sizes.max_names = view.max_names;
+  for (const SharedMap map : OpeningOrder()) {
+    if (map == kInfo) continue;
+    // Pinned before `info`, so that it was removed since: an unload is at work.
+    if (!(*fds)[map].ok()) return NoMeter(directory);
+    status = maps->Map(map, (*fds)[map].get(),
+                       CountEntries(EntriesOf(map), sizes), where(map));
     if (!status.ok()) return status;
   }
   view.counters =

@@ -1,9 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds, checks and maps what netmeter-loader pinned. Nothing below this file
-// can be out of bounds: every size was compared with the map's own.
+// Finds, checks and maps what netmeter-loader pinned.
 //
 //   auto maps = SharedMaps::Open("/run/netmeter");
 //   if (maps.ok()) SeriesReader reader((*maps)->view());
+//
+// A reader needs a descriptor of each shared map (lib/core/pins.h) once, to map
+// it; from then on it reads memory. There are two ways to a descriptor:
+//
+// 1. The pins, by bpf(BPF_OBJ_GET). The mode of the pin decides, and the kernel
+//    may refuse the system call as a whole: before 5.19 to every user without
+//    CAP_BPF where kernel.unprivileged_bpf_disabled is set, and a seccomp
+//    filter of a container to anybody.
+// 2. The socket <pin_dir>.sock: `netmeter-loader serve-fds` opens the pins with
+//    its own rights and sends the descriptors (SCM_RIGHTS of unix(7)). mmap(2)
+//    on a descriptor is not refused to anybody.
+//
+// Whatever the way, nothing is believed. Anybody may have pinned, or sent,
+// another map of another size, and an access behind the end of a mapping is a
+// SIGBUS. So the kernel is asked what each descriptor is, and the shape of the
+// map must be the one that `info` and the ABI demand. The numbers are then
+// copied into MapView: nothing that uses a view can leave the mappings,
+// whatever `info` says later.
+//
+// The maps are opened for writing and mapped read-only: of a descriptor without
+// write access do_mmap() takes VM_SHARED away, and bpf_map_mmap() takes shared
+// mappings alone (EINVAL). As the loader froze the maps (BPF_MAP_FREEZE),
+// nobody can make use of the right to write.
+//
+// A growth of the tables replaces the maps. It marks the old `info` as retired
+// when the new maps are pinned; retired() tells, and the caller opens again.
 //
 // Threads: any.
 
@@ -20,6 +45,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/core/pins.h"
 #include "lib/core/series_reader.h"
 #include "lib/core/unique_fd.h"
 #include "netmeter/abi.h"
@@ -27,13 +53,8 @@
 namespace netmeter {
 namespace internal {
 
-// The maps that readers need, in the order in which `netmeter-loader
-// serve-fds` sends them. kTcp may be missing: a loader of ABI 1.0 has none.
-enum SharedMap { kCounters, kNames, kInfo, kStats, kTcp, kSharedMaps };
+// Indexed by SharedMap.
 using SharedMapFds = std::array<UniqueFd, kSharedMaps>;
-
-// File names of the pins, indexed by SharedMap.
-extern const char* const kSharedMapNames[kSharedMaps];
 
 // The message of `netmeter-loader serve-fds`: this one byte of data, and the
 // descriptors as SCM_RIGHTS.
@@ -51,25 +72,28 @@ struct MapShape {
 // The shape in the text of a /proc/self/fdinfo file; all 0 for what is no map.
 MapShape ParseFdInfo(const std::string& text);
 
+// Opens the pins in pin_dir, in OpeningOrder(). Pins other than `info` may be
+// missing: which of them there are to be, `info` says. Errors as Meter::Open().
+absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir);
+
 // FailedPrecondition unless `info` is of a version that this library reads
 // and its sizes make sense. `where` is for the message.
 absl::Status CheckInfo(const nm_info& info, const std::string& where);
 
 // "netmeter-loader load", with --pin-dir unless that is the default.
-std::string LoaderCommand(absl::string_view command,
-                          absl::string_view pin_dir);
+std::string LoaderCommand(absl::string_view command, absl::string_view pin_dir);
 
 class SharedMaps {
  public:
   // How long Open() waits in all for an answer at the socket.
-  static constexpr std::chrono::milliseconds kPatience{2000};
+  static constexpr std::chrono::milliseconds kOpenTimeout{2000};
 
   // Opens the pins in pin_dir or, if these are missing or refused, asks at the
-  // socket <pin_dir>.sock, which takes up to `patience` when nobody answers:
+  // socket <pin_dir>.sock, which takes up to `timeout` when nobody answers:
   // Unavailable then. Holds no descriptor afterwards. Errors as Meter::Open().
   static absl::StatusOr<std::shared_ptr<const SharedMaps>> Open(
       const std::string& pin_dir,
-      std::chrono::milliseconds patience = kPatience);
+      std::chrono::milliseconds timeout = kOpenTimeout);
 
   ~SharedMaps();
   SharedMaps(const SharedMaps&) = delete;

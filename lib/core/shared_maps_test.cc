@@ -54,8 +54,8 @@ class SharedMapsTest : public testing::Test {
   void TearDown() override {
     if (server_.joinable()) server_.join();
     EXPECT_EQ(CountDescriptors(), descriptors_) << "a descriptor leaked";
-    for (const char* name : kSharedMapNames) {
-      unlink((pin_dir_ + "/" + name).c_str());
+    for (const SharedMap map : OpeningOrder()) {
+      unlink((pin_dir_ + "/" + PinOf(map)).c_str());
     }
     rmdir(pin_dir_.c_str());
     unlink(pin_dir_.c_str());
@@ -114,8 +114,8 @@ class SharedMapsTest : public testing::Test {
 TEST_F(SharedMapsTest, MissingDirectoryMeansNoMeter) {
   EXPECT_TRUE(absl::IsNotFound(OpenStatus())) << OpenStatus();
   EXPECT_EQ(MessageOf(OpenStatus()),
-            "no meter at " + pin_dir_ + " (run: netmeter-loader load --pin-dir " +
-                pin_dir_ + ")");
+            "no meter at " + pin_dir_ +
+                " (run: netmeter-loader load --pin-dir " + pin_dir_ + ")");
 }
 
 TEST_F(SharedMapsTest, EmptyDirectoryMeansNoMeter) {
@@ -125,8 +125,8 @@ TEST_F(SharedMapsTest, EmptyDirectoryMeansNoMeter) {
 
 TEST_F(SharedMapsTest, TrailingSlashesDoNotMatter) {
   EXPECT_EQ(MessageOf(SharedMaps::Open(pin_dir_ + "//").status()),
-            "no meter at " + pin_dir_ + " (run: netmeter-loader load --pin-dir " +
-                pin_dir_ + ")");
+            "no meter at " + pin_dir_ +
+                " (run: netmeter-loader load --pin-dir " + pin_dir_ + ")");
 }
 
 TEST_F(SharedMapsTest, EmptyNameOfTheDirectoryIsInvalid) {
@@ -135,8 +135,8 @@ TEST_F(SharedMapsTest, EmptyNameOfTheDirectoryIsInvalid) {
 
 TEST_F(SharedMapsTest, RegularFilesAreNoPins) {
   ASSERT_EQ(mkdir(pin_dir_.c_str(), 0755), 0);
-  for (const char* name : kSharedMapNames) {
-    std::ofstream(pin_dir_ + "/" + name) << "text";
+  for (const SharedMap map : OpeningOrder()) {
+    std::ofstream(pin_dir_ + "/" + PinOf(map)) << "text";
   }
   EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus())) << OpenStatus();
   EXPECT_EQ(MessageOf(OpenStatus()),
@@ -186,8 +186,16 @@ TEST_F(SharedMapsTest, ServerThatSendsTooFewDescriptorsIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus()));
 }
 
+// Before ABI 1.0 a server sent four, and a reader went on without connections.
+TEST_F(SharedMapsTest, ServerThatSendsNoConnectionsIsRefused) {
+  Serve([](int fd) { Send(fd, kDescriptorProtocol, kSharedMaps - 1); });
+  const absl::Status status = OpenStatus();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(MessageOf(status), HasSubstr("4 descriptors instead of 5"));
+}
+
 TEST_F(SharedMapsTest, ServerThatSendsTooManyDescriptorsIsRefused) {
-  Serve([](int fd) { Send(fd, kDescriptorProtocol, 5); });
+  Serve([](int fd) { Send(fd, kDescriptorProtocol, kSharedMaps + 1); });
   EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus()));
 }
 
@@ -284,7 +292,8 @@ nm_info GoodInfo() {
   info.cell_size = sizeof(nm_cell);
   info.name_size = sizeof(nm_name);
   info.stats_size = sizeof(nm_stats);
-  info.num_cpus = 2;
+  info.tcp_size = sizeof(nm_tcp);
+  info.cells_per_series = 2;
   info.max_series = 4096;
   info.max_names = 4096;
   return info;
@@ -314,6 +323,18 @@ TEST(CheckInfo, RefusesAnotherMajorVersionAndSaysWhatToInstall) {
   EXPECT_THAT(MessageOf(status), HasSubstr("newer netmeter-loader"));
 }
 
+// Loaders before ABI 1.0 pinned no map `tcp`. Readers went on without it, and
+// `serve-fds`, which wanted all maps, sent nothing and said nothing.
+TEST(CheckInfo, RefusesAMeterWithoutConnections) {
+  nm_info info = GoodInfo();
+  info.tcp_size = 0;
+  const absl::Status status = CheckInfo(info, "/run/netmeter/info");
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_EQ(MessageOf(status),
+            "/run/netmeter/info has no map `tcp` of ABI 1.0 (install a newer "
+            "netmeter-loader)");
+}
+
 TEST(CheckInfo, RefusesWhatCannotBe) {
   const std::vector<std::function<void(nm_info*)>> breaks = {
       [](nm_info* info) { info->magic = 0; },
@@ -321,7 +342,8 @@ TEST(CheckInfo, RefusesWhatCannotBe) {
       [](nm_info* info) { info->stats_size = 8; },
       [](nm_info* info) { info->cell_size = 72; },
       [](nm_info* info) { info->name_size = 64; },
-      [](nm_info* info) { info->num_cpus = 0; },
+      [](nm_info* info) { info->tcp_size = 8; },
+      [](nm_info* info) { info->cells_per_series = 0; },
       [](nm_info* info) { info->max_series = NM_SLOT_FIRST - 1; },
       [](nm_info* info) { info->max_names = 2; },
   };

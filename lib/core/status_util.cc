@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The codes are those that the public headers promise, so that a caller can act on
+// them: PermissionDenied is for who asks an administrator, NotFound for who runs
+// the loader, Unimplemented for who needs another kernel, Unavailable for who tries
+// again. What is in no such class is Internal.
 #include "lib/core/status_util.h"
 
 #include <errno.h>
@@ -12,7 +16,9 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// The C library has one of two strerror_r(): overloading takes either.
+// There are two functions called strerror_r(). POSIX has one that returns a number
+// and writes to the buffer; glibc has one that returns the text. Overloading takes
+// whichever is there.
 [[maybe_unused]] const char* TextOf(int result, const char* buffer) {
   return result == 0 ? buffer : "unknown error";
 }
@@ -23,6 +29,7 @@ namespace {
 
 }  // namespace
 
+// One switch, so that an errno is the same code wherever it came from.
 absl::StatusCode CodeOfErrno(int error) {
   if (error < 0) error = -error;
   switch (error) {

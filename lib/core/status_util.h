@@ -25,4 +25,12 @@ absl::Status ErrnoStatus(int error, absl::string_view what,
 }  // namespace internal
 }  // namespace netmeter
 
+// Returns from the function, which returns a Status or a StatusOr, if this
+// Status is an error. An argument with a comma in a template needs parentheses.
+#define NETMETER_RETURN_IF_ERROR(expression)           \
+  do {                                                 \
+    absl::Status netmeter_status = (expression);       \
+    if (!netmeter_status.ok()) return netmeter_status; \
+  } while (false)
+
 #endif  // NETMETER_LIB_CORE_STATUS_UTIL_H_

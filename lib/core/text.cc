@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// A name of a series may be chosen by any user of the host, and by peers: it came
+// out of a packet. It ends up in metrics, whose readers refuse what is no UTF-8,
+// and on the terminal of an administrator, which obeys escape sequences. So both
+// are made harmless here: character by character, a bad one becomes \xNN for each
+// of its bytes. Two different names may then look alike; families.cc sums series
+// whose labels are equal.
 #include "lib/core/text.h"
 
 #include <algorithm>
@@ -10,8 +16,9 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Length of the character that bytes start with and its code point; 0 where
-// this is no UTF-8 (RFC 3629: no overlong forms, surrogates, over 10FFFF).
+// Length of the character that `bytes` start with, and its code point. 0 where they
+// are no UTF-8 as RFC 3629 has it, which excludes forms that are longer than
+// needed, surrogates, and everything above 10FFFF.
 size_t DecodeCharacter(absl::string_view bytes, uint32_t* code) {
   const auto at = [&bytes](size_t i) {
     return static_cast<unsigned char>(bytes[i]);
@@ -46,6 +53,11 @@ size_t DecodeCharacter(absl::string_view bytes, uint32_t* code) {
   return length;
 }
 
+// Not safe are the control characters of ASCII and of Latin-1, and what changes how
+// the text around it is shown: soft hyphen, Arabic letter mark, Mongolian vowel
+// separator, byte order mark, spaces of no width, marks and overrides of the
+// direction, line and paragraph separators, invisible operators, annotations, and
+// the tags of language.
 bool IsSafeOnTerminal(uint32_t code) {
   if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
   return !(code == 0xad || code == 0x61c || code == 0x180e || code == 0xfeff ||
@@ -81,8 +93,9 @@ std::string Escape(absl::string_view bytes, bool for_terminal) {
   return out;
 }
 
-// How many characters must be changed, added, removed or swapped with the next
-// (optimal string alignment).
+// How many characters must be changed, added, removed or swapped with the next one
+// to make b of a (optimal string alignment). d[i][j] is the answer for the first i
+// characters of a and the first j of b.
 size_t DistanceOf(absl::string_view a, absl::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1,
                                      std::vector<size_t>(b.size() + 1));

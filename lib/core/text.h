@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names are any bytes, and anybody may choose one: what prints or publishes
-// them makes them safe here.
+// Names are any bytes, and anybody may choose one. Whatever prints or publishes
+// them makes them safe by these functions.
 //
 // Threads: any.
 
@@ -19,16 +19,16 @@ namespace internal {
 // Valid UTF-8: bytes that are not (RFC 3629) become \xNN.
 std::string ToUtf8(absl::string_view bytes);
 
-// ToUtf8() in which also everything that a terminal would obey becomes \xNN
-// for each of its bytes: control characters, line and paragraph separators,
-// and the characters that turn the direction of writing or have no width.
+// As ToUtf8(). Everything that a terminal would obey becomes \xNN for each of its
+// bytes, too: control characters, line and paragraph separators, and characters
+// that turn the direction of writing or have no width.
 std::string ToTerminal(absl::string_view bytes);
 
 // Characters of valid UTF-8.
 size_t CountCharacters(absl::string_view utf8);
 
-// " (did you mean max_series?)" for the one of `known` that `word` looks like a
-// misspelling of, or "".
+// " (did you mean max_series?)", with the one of `known` that `word` may be a
+// misspelling of; or "", if there is none.
 std::string DidYouMean(absl::string_view word,
                        const std::vector<std::string>& known);
 

@@ -13,7 +13,9 @@ namespace {
 
 constexpr char kOther[] = "other";
 
-// Without a port: "host:443", "[::1]:443".
+// An authority without its port (RFC 3986, section 3.2): the host of
+// "host:443", of "[::1]:443", and of what has no port. A colon alone does not
+// tell, since "fe80::1:443" is an address.
 absl::string_view HostOf(absl::string_view authority) {
   const size_t colon = authority.rfind(':');
   if (colon == absl::string_view::npos || colon == 0) return authority;
@@ -33,7 +35,10 @@ absl::string_view HostOf(absl::string_view authority) {
 }  // namespace
 
 bool DecodeHuffman(absl::string_view code, std::string* text) {
-  // nghttp2's own decoder is not public; a header field with this value is.
+  // nghttp2 decodes header blocks, and its decoder of strings is not public. So
+  // the code is put into a block of one field (RFC 7541, section 6.2.2), and
+  // the value of that field is the text. The kernel part never stores the
+  // beginning of a longer code, as that would be no code.
   if (code.empty() || code.size() > NM_NAME_BYTES) return false;
   std::string block("\0\1x", 3);  // literal, not indexed, named "x"
   block.push_back(static_cast<char>(0x80 | code.size()));
@@ -43,8 +48,10 @@ bool DecodeHuffman(absl::string_view code, std::string* text) {
   nghttp2_nv field = {};
   int flags = 0;
   const ssize_t used = nghttp2_hd_inflate_hd2(
-      inflater, &field, &flags,
-      reinterpret_cast<const uint8_t*>(block.data()), block.size(), 1);
+      inflater, &field, &flags, reinterpret_cast<const uint8_t*>(block.data()),
+      block.size(), 1);
+  // Padding that is none, or a code that ends within a character, is an error
+  // there (section 5.2), and a name that cannot be trusted.
   const bool decoded = used == static_cast<ssize_t>(block.size()) &&
                        (flags & NGHTTP2_HD_INFLATE_EMIT) != 0;
   if (decoded) {
@@ -59,13 +66,15 @@ std::string LabelOfWireName(absl::string_view bytes, bool huffman,
                             bool fold_unknown) {
   std::string text(bytes);
   if (huffman && !DecodeHuffman(bytes, &text)) return kOther;
+  // In what a client sends anything may stand. Labels are C strings elsewhere.
   if (text.find('\0') != std::string::npos) return kOther;
   absl::AsciiStrToLower(&text);
   absl::string_view host = HostOf(text);
+  // The dot of the root: the same host (RFC 1034, section 3.1).
   if (host.size() > 1 && host.back() == '.') host.remove_suffix(1);
   for (const std::string& suffix : suffixes) {
-    if (host.size() > suffix.size() &&
-        absl::EndsWithIgnoreCase(host, suffix)) {
+    // A host that is nothing but a suffix keeps it: no label is empty.
+    if (host.size() > suffix.size() && absl::EndsWithIgnoreCase(host, suffix)) {
       return std::string(host.substr(0, host.size() - suffix.size()));
     }
   }

@@ -2,6 +2,13 @@
 // From a name as it stood on the wire, "streamer-cloud.example:443" in
 // :authority or SNI, to the destination's label, "streamer".
 //
+// The kernel part copies the name and does nothing else with it
+// (bpf/wire_name.bpf.h): decoding and suffixes would cost each connection, and
+// a verifier. So each reader makes the label, of the same bytes, with the
+// suffixes that the loader published in `info`, and all readers come to the
+// same one. Several names may have one label ("a.local", "A.local:443"):
+// whoever publishes adds up series whose labels are equal.
+//
 // Threads: any.
 
 #ifndef NETMETER_LIB_CORE_WIRE_NAME_H_

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <set>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -25,6 +27,12 @@
 namespace netmeter {
 namespace internal {
 namespace {
+
+// A file is read into a tree of yaml-cpp, and each value of the tree is parsed
+// by a function that knows what it may be. What does not fit is a ConfigError,
+// which ParseConfig() turns into "FILE:LINE: KEY: what was expected, not what
+// is there". A key that is unknown is an error, too: a setting that is misspelt
+// would have no effect, and nobody would know.
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr size_t kMaxBinaries = 1024;
@@ -77,10 +85,9 @@ uint32_t Number(const YAML::Node& node, const char* key, uint32_t lowest,
   uint32_t value = 0;
   if (!absl::SimpleAtoi(Text(node, key), &value) || value < lowest ||
       value > highest) {
-    throw ConfigError(node,
-                      absl::StrCat(key, ": expected a number from ", lowest,
-                                   " to ", highest, ", not ",
-                                   Quote(node.Scalar())));
+    throw ConfigError(
+        node, absl::StrCat(key, ": expected a number from ", lowest, " to ",
+                           highest, ", not ", Quote(node.Scalar())));
   }
   return value;
 }
@@ -89,9 +96,13 @@ std::string Name(const YAML::Node& node, const char* key) {
   std::string name = Text(node, key);
   if (name.empty() || name.size() > NM_NAME_BYTES ||
       name.find('\0') != std::string::npos) {
-    throw ConfigError(node, absl::StrCat(key, ": ", Quote(name),
-                                         ": a name has 1 to ", NM_NAME_BYTES,
-                                         " bytes, no NUL"));
+    throw ConfigError(node,
+                      absl::StrCat(key, ": ", Quote(name), ": a name has 1 to ",
+                                   NM_NAME_BYTES, " bytes, no NUL"));
+  }
+  // YAML 1.2, 5.2. What is loaded is kept as YAML, too.
+  if (ToUtf8(name) != name) {
+    throw ConfigError(node, absl::StrCat(key, ": a name is no UTF-8"));
   }
   return name;
 }
@@ -103,6 +114,19 @@ std::string Executable(const YAML::Node& node, const char* key) {
     throw ConfigError(node, absl::StrCat(key, ": ", Quote(name),
                                          ": expected the name of an "
                                          "executable, without its path"));
+  }
+  // No pattern and no blank is ever found, and nobody would know.
+  if (name.find_first_of("*?[") != std::string::npos) {
+    throw ConfigError(
+        node, absl::StrCat(key, ": ", Quote(name),
+                           ": expected the name of an executable, not a "
+                           "pattern (what is not listed counts under its own "
+                           "name)"));
+  }
+  if (name == "." || name == ".." || absl::ascii_isspace(name.front()) ||
+      absl::ascii_isspace(name.back())) {
+    throw ConfigError(node, absl::StrCat(key, ": ", Quote(name),
+                                         ": no executable has this name"));
   }
   return name;
 }
@@ -134,6 +158,9 @@ void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
   rule->port_last = static_cast<uint16_t>(last);
 }
 
+// "10.0.0.0/8" or "fd00::/8". An IPv4 prefix becomes one of ::ffff:0:0/96, so
+// that the kernel part compares all addresses in one way: four words under a
+// mask.
 void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
   const std::string text = Text(node, "address");
   std::pair<std::string, std::string> parts =
@@ -153,17 +180,16 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
   length = longest;
   if (text.find('/') != std::string::npos &&
       (!absl::SimpleAtoi(parts.second, &length) || length > longest)) {
-    throw ConfigError(node, absl::StrCat("address: ", Quote(text),
-                                         ": expected a prefix length up to ",
-                                         longest));
+    throw ConfigError(
+        node, absl::StrCat("address: ", Quote(text),
+                           ": expected a prefix length up to ", longest));
   }
   const uint32_t masked = base + length;
   bool host_bits = false;
   for (uint32_t word = 0; word < 4; word++) {
-    const uint32_t bits =
-        masked >= 32 * (word + 1)
-            ? 32
-            : (masked > 32 * word ? masked - 32 * word : 0);
+    const uint32_t bits = masked >= 32 * (word + 1)
+                              ? 32
+                              : (masked > 32 * word ? masked - 32 * word : 0);
     rule->mask[word] = bits == 0 ? 0 : htonl(~uint32_t{0} << (32 - bits));
     rule->address[word] = v6.s6_addr32[word] & rule->mask[word];
     host_bits |= rule->address[word] != v6.s6_addr32[word];
@@ -174,24 +200,16 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
               base == 0 ? &rule->address[0] : &rule->address[3], network,
               sizeof(network));
     throw ConfigError(
-        node, absl::StrCat("address: ", Quote(text), ": expected ", network,
-                           "/", length, ", or ", parts.first,
-                           " for this host alone"));
+        node,
+        absl::StrCat("address: ", Quote(text), ": expected ", network, "/",
+                     length, ", or ", parts.first, " for this host alone"));
   }
 }
 
 void ParseProtocol(const YAML::Node& node, DestinationRule* rule) {
-  static const std::map<std::string, uint8_t> kProtocols = {
-      {"any", 0},
-      {"tcp", IPPROTO_TCP},
-      {"udp", IPPROTO_UDP},
-      {"sctp", IPPROTO_SCTP},
-      {"icmp", IPPROTO_ICMP},
-      {"icmpv6", IPPROTO_ICMPV6},
-  };
   const std::string text = Text(node, "protocol");
-  auto known = kProtocols.find(text);
-  if (known == kProtocols.end()) {
+  const auto known = Protocols().find(text);
+  if (known == Protocols().end()) {
     throw ConfigError(
         node, absl::StrCat("protocol: ", Quote(text),
                            ": expected tcp, udp, sctp, icmp, icmpv6 or any"));
@@ -207,8 +225,9 @@ ConfigError Twice(const YAML::Node& key, const char* where) {
 
 DestinationRule ParseRule(const YAML::Node& node) {
   if (!node.IsMap()) {
-    throw ConfigError(node, "destinations: expected a list of name, address, "
-                            "port and protocol");
+    throw ConfigError(node,
+                      "destinations: expected a list of name, address, "
+                      "port and protocol");
   }
   DestinationRule rule;
   YAML::Node port;
@@ -228,10 +247,9 @@ DestinationRule ParseRule(const YAML::Node& node) {
         ParseProtocol(item.second, &rule);
       } else {
         throw ConfigError(
-            item.first,
-            absl::StrCat("destinations: unknown key ", Quote(key),
-                         DidYouMean(key, {"name", "address", "port",
-                                          "protocol"})));
+            item.first, absl::StrCat("destinations: unknown key ", Quote(key),
+                                     DidYouMean(key, {"name", "address", "port",
+                                                      "protocol"})));
       }
     });
   }
@@ -245,6 +263,8 @@ DestinationRule ParseRule(const YAML::Node& node) {
   return rule;
 }
 
+// A key without a value is an empty list: "services:" with all lines below it
+// commented out.
 template <typename T, typename F>
 std::vector<T> List(const YAML::Node& node, const char* key, F parse) {
   std::vector<T> values;
@@ -269,6 +289,7 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     config->pin_dir = Text(value, "pin_dir");
   } else if (key == "group") {
     config->group = value.IsNull() ? "" : Text(value, "group");
+    config->group_required = !config->group.empty();
   } else if (key == "max_series") {
     config->max_series =
         Number(value, "max_series", NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT);
@@ -290,13 +311,14 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
           return static_cast<uint16_t>(Number(node, "sni_ports", 1, 65535));
         });
   } else if (key == "destination_suffixes") {
-    config->destination_suffixes = List<std::string>(
-        value, "destination_suffixes", Suffix);
+    config->destination_suffixes =
+        List<std::string>(value, "destination_suffixes", Suffix);
   } else if (key == "unknown_destinations") {
     const std::string text = Text(value, "unknown_destinations");
     if (text != "keep" && text != "other") {
-      throw ConfigError(value, absl::StrCat("unknown_destinations: ", Quote(text),
-                                            ": expected keep or other"));
+      throw ConfigError(value,
+                        absl::StrCat("unknown_destinations: ", Quote(text),
+                                     ": expected keep or other"));
     }
     config->fold_unknown_destinations = text == "other";
   } else if (key == "services") {
@@ -313,9 +335,8 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
       if (config->aliases.count(binary) != 0) {
         throw Twice(item.first, "aliases");
       }
-      AtKey(item.first, [&] {
-        config->aliases[binary] = Name(item.second, "aliases");
-      });
+      AtKey(item.first,
+            [&] { config->aliases[binary] = Name(item.second, "aliases"); });
     }
   } else if (key == "destinations") {
     config->destinations =
@@ -327,9 +348,9 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
             "unknown key ", Quote(key),
             DidYouMean(key, {"pin_dir", "cgroup", "group", "max_series",
                              "max_names", "max_processes", "max_sockets",
-                             "proxy_ports", "sni_ports",
-                             "destination_suffixes", "unknown_destinations",
-                             "services", "aliases", "destinations"})));
+                             "proxy_ports", "sni_ports", "destination_suffixes",
+                             "unknown_destinations", "services", "aliases",
+                             "destinations"})));
   }
 }
 
@@ -363,14 +384,22 @@ class DocumentStarts : public YAML::EventHandler {
   int line_ = 0;
 };
 
-// 0: there is one document, or none. Not YAML::LoadAll(), which never ends where
-// the parser does not get past what follows a document.
+// 0: there is one document, or none. Not YAML::LoadAll(), which never ends
+// where the parser does not get past what follows a document.
 int LineOfSecondDocument(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
   DocumentStarts starts;
   if (!parser.HandleNextDocument(starts)) return 0;
   return parser.HandleNextDocument(starts) ? starts.line() : 0;
+}
+
+// `line` counts from 0, as yaml-cpp does.
+bool LineIsIndentedByTab(absl::string_view yaml, int line) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(yaml, '\n');
+  if (line < 0 || static_cast<size_t>(line) >= lines.size()) return false;
+  const absl::string_view text = lines[static_cast<size_t>(line)];
+  return absl::StrContains(text.substr(0, text.find_first_not_of(" \t")), '\t');
 }
 
 // One line, whatever the file held.
@@ -382,6 +411,18 @@ std::string OneLine(std::string text) {
 }
 
 }  // namespace
+
+const std::map<std::string, uint8_t>& Protocols() {
+  static const auto* const protocols = new std::map<std::string, uint8_t>{
+      {"any", 0},
+      {"tcp", IPPROTO_TCP},
+      {"udp", IPPROTO_UDP},
+      {"sctp", IPPROTO_SCTP},
+      {"icmp", IPPROTO_ICMP},
+      {"icmpv6", IPPROTO_ICMPV6},
+  };
+  return *protocols;
+}
 
 absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
                                    absl::string_view file_name,
@@ -403,10 +444,10 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
         throw ConfigError(item.first, "expected key: value lines");
       }
       if (!seen.insert(item.first.Scalar()).second) {
-        throw ConfigError(item.first, absl::StrCat("key '",
-                                                   item.first.Scalar(),
+        throw ConfigError(item.first, absl::StrCat("key '", item.first.Scalar(),
                                                    "' is there twice"));
       }
+      // After each item, so that the message names the line that did it.
       AtKey(item.first, [&] {
         ParseItem(item.first, item.second, &config);
         const absl::Status status = CheckConfig(config);
@@ -418,11 +459,14 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
   } catch (const ConfigError& error) {
     const std::string line =
         error.line() == 0 ? "" : absl::StrCat(error.line(), ":");
-    return absl::InvalidArgumentError(OneLine(
-        absl::StrCat(file_name, ":", line, " ", error.what())));
+    return absl::InvalidArgumentError(
+        OneLine(absl::StrCat(file_name, ":", line, " ", error.what())));
   } catch (const YAML::Exception& error) {
+    // Its own words are of blocks and maps.
+    const bool tab = LineIsIndentedByTab(yaml, error.mark.line);
     return absl::InvalidArgumentError(OneLine(absl::StrCat(
-        file_name, ":", error.mark.line + 1, ": ", error.msg)));
+        file_name, ":", error.mark.line + 1, ": ",
+        tab ? "a tab indents this line: YAML takes blanks only" : error.msg)));
   }
   absl::Status status = CheckConfig(config);
   if (!status.ok()) {
@@ -440,14 +484,14 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
     return ErrnoStatus(errno, absl::StrCat("read ", path));
   }
   if (S_ISREG(about.st_mode)) {
-    UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    UniqueFd fd(
+        open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("read ", path));
     // One byte more, to see that there is more.
     std::string text(kMaxConfigBytes + 1, '\0');
     size_t length = 0;
     while (length < text.size()) {
-      const ssize_t count =
-          read(fd.get(), &text[length], text.size() - length);
+      const ssize_t count = read(fd.get(), &text[length], text.size() - length);
       if (count == 0) break;
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
@@ -461,7 +505,8 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
     return text;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      path, S_ISDIR(about.st_mode) ? ": is a directory" : ": is no regular file",
+      path,
+      S_ISDIR(about.st_mode) ? ": is a directory" : ": is no regular file",
       ", expected a YAML file"));
 }
 
@@ -480,6 +525,7 @@ absl::Status CheckConfig(const Config& config) {
     return bad(absl::StrCat("pin_dir: expected an absolute path, not '",
                             config.pin_dir, "'"));
   }
+  // <pin_dir>.sock is a path of unix(7), which has 108 bytes.
   if (config.pin_dir.size() > 96) {
     return bad(absl::StrCat("pin_dir: expected at most 96 bytes, not ",
                             config.pin_dir.size()));
@@ -497,9 +543,12 @@ absl::Status CheckConfig(const Config& config) {
   if (HasControlCharacters(config.group)) {
     return bad("group: expected a name without control characters");
   }
+  if (ToUtf8(config.group) != config.group) {
+    return bad("group: expected UTF-8");
+  }
   if (config.cgroup.size() >= NM_PATH_BYTES) {
-    return bad(absl::StrCat("cgroup: expected fewer than ", NM_PATH_BYTES,
-                            " bytes"));
+    return bad(
+        absl::StrCat("cgroup: expected fewer than ", NM_PATH_BYTES, " bytes"));
   }
   if (config.max_series <= NM_SLOT_FIRST ||
       config.max_series > NM_MAX_SERIES_LIMIT) {
@@ -523,6 +572,7 @@ absl::Status CheckConfig(const Config& config) {
   if (config.sni_ports.size() > NM_MAX_SNI_PORTS) {
     return bad(absl::StrCat("sni_ports: at most ", NM_MAX_SNI_PORTS));
   }
+  // They go into nm_info.suffixes, one a line.
   size_t suffixes = 0;
   for (const std::string& suffix : config.destination_suffixes) {
     suffixes += suffix.size() + 1;

@@ -28,10 +28,16 @@ struct DestinationRule {
   uint8_t protocol = 0;  // IPPROTO_*, 0: any
 };
 
+// The words for DestinationRule::protocol, "any" among them.
+const std::map<std::string, uint8_t>& Protocols();
+
 struct Config {
   std::string pin_dir = "/run/netmeter";
   std::string cgroup;  // empty: that of the loaded meter, else the root
   std::string group = "netmeter";  // may read; empty: root only
+  // Whether somebody asked for that group: one that does not exist is then an
+  // error, and otherwise a note.
+  bool group_required = false;
 
   // Table sizes. Memory: a series is 64 bytes a CPU and about 200 more, a
   // name 72 and about 100, a process about 130, a socket 64.
@@ -66,7 +72,8 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
                                    const Config& defaults);
 
 // The text of a regular file of at most 1 MiB. Never waits: what cannot be read
-// at once is an error. NotFound, PermissionDenied, InvalidArgument, Unavailable.
+// at once is an error. NotFound, PermissionDenied, InvalidArgument,
+// Unavailable.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
 
 // Both of the above.

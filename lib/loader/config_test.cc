@@ -80,8 +80,8 @@ destinations:
   EXPECT_EQ(cloud.port_first, 443);
   EXPECT_EQ(cloud.port_last, 443);
   EXPECT_EQ(cloud.protocol, IPPROTO_TCP);
-  EXPECT_THAT(cloud.address, ElementsAre(0u, 0u, htonl(0xffff),
-                                         htonl(0x0a000000)));
+  EXPECT_THAT(cloud.address,
+              ElementsAre(0u, 0u, htonl(0xffff), htonl(0x0a000000)));
   EXPECT_THAT(cloud.mask, ElementsAre(~0u, ~0u, ~0u, htonl(0xff000000)));
   const DestinationRule& rest = config->destinations[1];
   EXPECT_EQ(rest.port_first, 0);
@@ -117,7 +117,7 @@ TEST(ConfigTest, ErrorsNameFileLineAndKey) {
   EXPECT_EQ(Error("max_series: many"),
             "netmeter.yml:1: max_series: expected a number from 22 to 65535, "
             "not 'many'");
-  EXPECT_EQ(Error("\n\nmax_serie: 1"), 
+  EXPECT_EQ(Error("\n\nmax_serie: 1"),
             "netmeter.yml:3: unknown key 'max_serie' (did you mean "
             "max_series?)");
   EXPECT_THAT(Error("max_series: 5"), HasSubstr("from 22 to 65535"));
@@ -159,7 +159,8 @@ TEST(ConfigTest, WhatCannotBeMeantIsRefused) {
             "netmeter.yml:2: destination_suffixes: 'local': expected a suffix "
             "that begins with '.' or '-', such as .local");
   for (const char* protocol : {"icmp", "icmpv6"}) {
-    for (const char* rule : {"{name: x, port: 53, protocol: ", "{name: x, protocol: "}) {
+    for (const char* rule :
+         {"{name: x, port: 53, protocol: ", "{name: x, protocol: "}) {
       const bool bad = absl::StrContains(rule, "port: 53");
       EXPECT_EQ(Error(absl::StrCat("destinations:\n- ", rule, protocol, "}")),
                 bad ? "netmeter.yml:2: port: ICMP has no ports" : "accepted");
@@ -196,9 +197,9 @@ TEST(ConfigTest, WhatIsAmbiguousIsRefused) {
   EXPECT_EQ(Error("destinations:\n- name: a\n  name: b\n"),
             "netmeter.yml:3: destinations: key 'name' is there twice");
   for (const char* port : {"0", "0-80"}) {
-    EXPECT_THAT(Error(absl::StrCat("destinations: [{name: x, port: ", port,
-                                   "}]")),
-                HasSubstr("expected a port from 1 to 65535"));
+    EXPECT_THAT(
+        Error(absl::StrCat("destinations: [{name: x, port: ", port, "}]")),
+        HasSubstr("expected a port from 1 to 65535"));
   }
   EXPECT_EQ(Error("destinations: [{name: x, address: 10.0.0.1/8}]"),
             "netmeter.yml:1: address: '10.0.0.1/8': expected 10.0.0.0/8, or "
@@ -222,12 +223,20 @@ TEST(ConfigTest, ABlankValueIsInTheLineOfItsKey) {
 
 TEST(ConfigTest, GarbageIsAnError) {
   for (const std::string& yaml :
-       {std::string("just words"), std::string("[1, 2]"), std::string("a: ["),
-        std::string("a:\n\tb: 1"), std::string("{}: 1"), std::string("? [a]\n: b"),
-        std::string("&a [*a"), std::string("\xff\xfe\x00\x01", 4),
-        std::string("services: mme"), std::string("services: [[a]]"),
-        std::string("aliases: [a]"), std::string("aliases: {a: [b]}"),
-        std::string("proxy_ports: [0]"), std::string("proxy_ports: [65536]"),
+       {std::string("just words"),
+        std::string("[1, 2]"),
+        std::string("a: ["),
+        std::string("a:\n\tb: 1"),
+        std::string("{}: 1"),
+        std::string("? [a]\n: b"),
+        std::string("&a [*a"),
+        std::string("\xff\xfe\x00\x01", 4),
+        std::string("services: mme"),
+        std::string("services: [[a]]"),
+        std::string("aliases: [a]"),
+        std::string("aliases: {a: [b]}"),
+        std::string("proxy_ports: [0]"),
+        std::string("proxy_ports: [65536]"),
         std::string("proxy_ports: [1,2,3,4,5,6,7,8,9]"),
         std::string("destinations: [x]"),
         std::string("destinations: [{address: 10.0.0.0/8}]"),
@@ -238,7 +247,8 @@ TEST(ConfigTest, GarbageIsAnError) {
         std::string("destinations: [{name: x, port: 1-2-3}]"),
         std::string("destinations: [{name: x, protocol: ip}]"),
         std::string("destinations: [{name: x, colour: red}]"),
-        std::string("pin_dir: relative"), std::string("cgroup: relative"),
+        std::string("pin_dir: relative"),
+        std::string("cgroup: relative"),
         "services: [" + std::string(65, 'a') + "]",
         std::string("services: ['']"),
         std::string("services: [\"a\\0b\"]")}) {
@@ -248,7 +258,8 @@ TEST(ConfigTest, GarbageIsAnError) {
 
 // Found by fuzz_config: a key with a line break made an error of two lines.
 TEST(ConfigTest, ErrorsAreOneLineWhateverTheKey) {
-  EXPECT_EQ(Error("\"un\\nknown\": 1"), "netmeter.yml:1: unknown key 'un?known'");
+  EXPECT_EQ(Error("\"un\\nknown\": 1"),
+            "netmeter.yml:1: unknown key 'un?known'");
 }
 
 TEST(ConfigTest, NamesMayHave64Bytes) {
@@ -281,7 +292,8 @@ TEST(ConfigTest, AFileThatCannotBeReadAtOnceIsAnError) {
   auto error = [&](const std::string& name) {
     return std::string(ReadConfig(name, Config()).status().message());
   };
-  EXPECT_EQ(error(dir), std::string(dir) + ": is a directory, expected a YAML file");
+  EXPECT_EQ(error(dir),
+            std::string(dir) + ": is a directory, expected a YAML file");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   EXPECT_EQ(error(path), path + ": is no regular file, expected a YAML file");
   unlink(path.c_str());
@@ -296,6 +308,30 @@ TEST(ConfigTest, AFileThatCannotBeReadAtOnceIsAnError) {
             "/dev/zero: is no regular file, expected a YAML file");
   unlink(path.c_str());
   rmdir(dir);
+}
+
+// A list with a pattern in it was taken, and matched nothing.
+TEST(ConfigTest, WordsThatCanNeverMatchAreErrors) {
+  EXPECT_EQ(
+      Error("services: [\"*\"]"),
+      "netmeter.yml:1: services: '*': expected the name of an executable, "
+      "not a pattern (what is not listed counts under its own name)");
+  EXPECT_THAT(Error("services:\n  - sshd\n  - mme*"),
+              HasSubstr("netmeter.yml:3: services: 'mme*': expected the name"));
+  EXPECT_THAT(Error("aliases: {\"a?\": b}"), HasSubstr("not a pattern"));
+  EXPECT_EQ(Error("services: [\"mme \"]"),
+            "netmeter.yml:1: services: 'mme ': no executable has this name");
+  EXPECT_THAT(Error("services: [..]"), HasSubstr("no executable has this"));
+}
+
+// yaml-cpp said "illegal map value".
+TEST(ConfigTest, ATabThatIndentsIsCalledOne) {
+  const std::string tab = ": a tab indents this line: YAML takes blanks only";
+  EXPECT_EQ(Error("services:\n\t- a\n"), "netmeter.yml:2" + tab);
+  EXPECT_EQ(Error("\tgroup: x\n"), "netmeter.yml:1" + tab);
+  EXPECT_EQ(Error("aliases:\n  a: b\n\tc: d\n"), "netmeter.yml:3" + tab);
+  // Elsewhere it is white space.
+  EXPECT_TRUE(ParseConfig("max_series:\t100\n", "f", Config()).ok());
 }
 
 }  // namespace

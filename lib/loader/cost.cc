@@ -8,17 +8,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/core/pins.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/loader.h"
+#include "lib/loader/kernel_object.h"
 #include "nlohmann/json.hpp"
 
 namespace netmeter {
@@ -27,24 +27,13 @@ namespace {
 
 constexpr size_t kMostMaps = 64;  // of one program
 
-template <typename Info>
-absl::Status ReadInfo(int fd, const std::string& what, Info* info) {
-  uint32_t size = sizeof(*info);
-  if (bpf_obj_get_info_by_fd(fd, info, &size) == 0) return absl::OkStatus();
+absl::Status CannotLookAt(const std::string& what) {
   return ErrnoStatus(errno, absl::StrCat("look at ", what));
 }
 
-uint64_t MemoryOf(int map_fd) {
-  std::ifstream file(absl::StrCat("/proc/self/fdinfo/", map_fd));
-  std::string key, value;
-  while (file >> key >> value) {
-    if (key == "memlock:") return std::strtoull(value.c_str(), nullptr, 10);
-  }
-  return 0;
-}
-
 // Of what ran between two readings; a program that was replaced meanwhile
-// starts at 0.
+// starts at 0. The kernel adds to run_time_ns and run_cnt of each CPU at the
+// end of a run, without a lock: a reading may miss runs that end just now.
 std::vector<ProgramCost> Difference(const Cost& before, const Cost& after) {
   std::vector<ProgramCost> programs = after.programs;
   for (ProgramCost& program : programs) {
@@ -76,8 +65,7 @@ std::string ToJson(const std::vector<ProgramCost>& programs,
          {"run_ns", program.run_ns},
          {"ns_per_run", NsPerRun(program)},
          {"runs_per_second", static_cast<double>(program.runs) / seconds},
-         {"cpu_percent",
-          static_cast<double>(program.run_ns) / seconds / 1e7}});
+         {"cpu_percent", static_cast<double>(program.run_ns) / seconds / 1e7}});
   }
   json["maps"] = Json::array();
   for (const MapCost& map : maps) {
@@ -95,10 +83,9 @@ std::string ToText(const std::vector<ProgramCost>& programs,
   ProgramCost sum;
   sum.name = "all";
   const auto row = [&](const ProgramCost& program) {
-    absl::StrAppendFormat(&text, kRow, program.name,
-                          static_cast<double>(program.runs) / seconds,
-                          NsPerRun(program),
-                          static_cast<double>(program.run_ns) / seconds / 1e7);
+    absl::StrAppendFormat(
+        &text, kRow, program.name, static_cast<double>(program.runs) / seconds,
+        NsPerRun(program), static_cast<double>(program.run_ns) / seconds / 1e7);
   };
   for (const ProgramCost& program : programs) {
     row(program);
@@ -124,31 +111,33 @@ std::string ToText(const std::vector<ProgramCost>& programs,
 }  // namespace
 
 absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
+  // From the links to their programs, and from these to the maps that they use:
+  // that finds the maps that are not pinned, too, such as the constants.
   Cost cost;
   std::map<uint32_t, MapCost> maps;
-  for (const std::string& pin : LinkPins()) {
-    const std::string path = absl::StrCat(pin_dir, "/", pin);
+  for (const LinkPin& entry : LinkPins()) {
+    const std::string path = absl::StrCat(pin_dir, "/", entry.pin);
     const UniqueFd link(bpf_obj_get(path.c_str()));
     if (!link.ok()) {
       if (errno == ENOENT) continue;  // an optional part, or none at all
       return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
     }
     bpf_link_info about = {};
-    absl::Status status = ReadInfo(link.get(), path, &about);
-    if (!status.ok()) return status;
+    if (!GetInfo(link.get(), &about)) return CannotLookAt(path);
     const UniqueFd program(bpf_prog_get_fd_by_id(about.prog_id));
     if (!program.ok()) {
       return ErrnoStatus(errno, absl::StrCat("open the program of ", path),
                          "run as root");
     }
+    // The kernel writes as many ids as fit, and says how many there are.
     uint32_t ids[kMostMaps];
     bpf_prog_info info = {};
     info.map_ids = reinterpret_cast<uintptr_t>(ids);
     info.nr_map_ids = kMostMaps;
-    status = ReadInfo(program.get(), path, &info);
-    if (!status.ok()) return status;
+    if (!GetInfo(program.get(), &info)) return CannotLookAt(path);
     ProgramCost found;
-    found.name = std::string(info.name, strnlen(info.name, sizeof(info.name)));
+    // And not that of a variant: it is a label of a metric.
+    found.name = ObjectNameOf(entry.pin);
     found.id = info.id;
     found.run_ns = info.run_time_ns;
     found.runs = info.run_cnt;
@@ -158,26 +147,23 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
       if (maps.count(ids[i]) != 0) continue;
       const UniqueFd map(bpf_map_get_fd_by_id(ids[i]));
       bpf_map_info shape = {};
-      if (!map.ok() || !ReadInfo(map.get(), path, &shape).ok()) continue;
-      maps[ids[i]] = {std::string(shape.name,
-                                  strnlen(shape.name, sizeof(shape.name))),
-                      MemoryOf(map.get())};
+      if (!map.ok() || !GetInfo(map.get(), &shape)) continue;
+      maps[ids[i]] = {TextOf(shape.name), FdInfoNumber(map.get(), "memlock")};
     }
   }
   if (cost.programs.empty()) {
-    return absl::NotFoundError(absl::StrCat("no meter at ", pin_dir, " (run: ",
-                                            LoaderCommand("load", pin_dir),
-                                            ")"));
+    return absl::NotFoundError(
+        absl::StrCat("no meter at ", pin_dir,
+                     " (run: ", LoaderCommand("load", pin_dir), ")"));
   }
   for (auto& map : maps) cost.maps.push_back(std::move(map.second));
-  std::sort(
-      cost.maps.begin(), cost.maps.end(),
-      [](const MapCost& a, const MapCost& b) { return a.name < b.name; });
+  std::sort(cost.maps.begin(), cost.maps.end(),
+            [](const MapCost& a, const MapCost& b) { return a.name < b.name; });
   return cost;
 }
 
-absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir,
-                                        int seconds, CostFormat format) {
+absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
+                                        CostFormat format) {
   const UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
   if (!stats.ok()) {
     return ErrnoStatus(errno, "let the kernel measure run times",
@@ -197,9 +183,12 @@ absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir,
              : ToText(programs, after->maps, took.count());
 }
 
+// Totals since the load, as Prometheus computes rates itself. They stand still
+// unless sysctl kernel.bpf_stats_enabled is 1, and then cost some 20 ns a run.
 std::string CostMetrics(const Cost& cost) {
   std::string text =
-      "# HELP netmeter_bpf_run_seconds_total Time that the meter's BPF programs "
+      "# HELP netmeter_bpf_run_seconds_total Time that the meter's BPF "
+      "programs "
       "ran, while the kernel measured.\n"
       "# TYPE netmeter_bpf_run_seconds_total counter\n";
   for (const ProgramCost& program : cost.programs) {

@@ -39,10 +39,11 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir);
 
 enum class CostFormat { kText, kJson };
 
-// Lets the kernel measure for so long (BPF_ENABLE_STATS, Linux 5.8), which costs
-// every BPF program of the host some 20 ns a run, and says what was seen then.
-absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir,
-                                        int seconds, CostFormat format);
+// Lets the kernel measure for so long (BPF_ENABLE_STATS, Linux 5.8), which
+// costs every BPF program of the host some 20 ns a run, and says what was seen
+// then.
+absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
+                                        CostFormat format);
 
 // The totals as metrics in Prometheus' text format: for the textfile collector
 // of the node exporter.

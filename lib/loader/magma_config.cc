@@ -20,6 +20,11 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+// Magma reads its configuration from two directories: the files of the package,
+// and overrides that the cloud or the operator wrote, which replace whole keys
+// of the top level. What is read here is what its own services would see.
+
+// Thrown within this file only.
 class BadValue : public std::exception {
  public:
   explicit BadValue(std::string text) : text_(std::move(text)) {}
@@ -65,8 +70,8 @@ Merged LoadMerged(const std::string& directory, const std::string& overrides,
     merged.found = true;
     if (file.IsNull()) continue;
     if (!file.IsMap()) {
-      throw BadValue(absl::StrCat(path, ":", file.Mark().line + 1,
-                                  ": expected a map"));
+      throw BadValue(
+          absl::StrCat(path, ":", file.Mark().line + 1, ": expected a map"));
     }
     for (const auto& item : file) {
       merged.map[item.first.Scalar()] = item.second;
@@ -117,15 +122,17 @@ void ImportServices(const Merged& registry, Config* config) {
     for (const auto& service : services) {
       const std::string name = service.first.Scalar();
       if (name.empty() || name.size() > NM_NAME_BYTES) {
-        throw BadValue(absl::StrCat(
-            Place(registry, "services", service.first), ": services: '",
-            name.substr(0, 64), "': a name has 1 to ", NM_NAME_BYTES,
-            " bytes"));
+        throw BadValue(absl::StrCat(Place(registry, "services", service.first),
+                                    ": services: '", name.substr(0, 64),
+                                    "': a name has 1 to ", NM_NAME_BYTES,
+                                    " bytes"));
       }
       AddOnce(&config->services, name);
     }
   }
-  // The registry has no entry for the one, and parts of the other only.
+  // The MME is no Python service: its executable is oai_mme, or agw_of where it
+  // was built by Bazel. The registry has no entry for sctpd, and for parts of
+  // the MME only.
   for (const char* name : {"mme", "sctpd"}) {
     AddOnce(&config->services, std::string(name));
   }
@@ -142,6 +149,8 @@ void ImportProxy(const Merged& proxy, Config* config) {
       AddOnce(&config->sni_ports, port);
     }
   }
+  // A service calls "streamer-<cloud_address>". In front of the others, as the
+  // first suffix that fits is the one that is taken off.
   const std::string cloud = Text(proxy, "cloud_address");
   if (!cloud.empty()) {
     config->destination_suffixes.insert(config->destination_suffixes.begin(),
@@ -176,8 +185,7 @@ absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
   } catch (const BadValue& error) {
     return absl::InvalidArgumentError(error.what());
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(directory, ": ", error.msg));
+    return absl::InvalidArgumentError(absl::StrCat(directory, ": ", error.msg));
   }
   absl::Status status = CheckConfig(result);
   if (!status.ok()) {

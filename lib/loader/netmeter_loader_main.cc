@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -15,15 +16,20 @@
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
 #include "lib/core/command_line.h"
+#include "lib/core/parse_error.h"
 #include "lib/core/path.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
 #include "lib/loader/cost.h"
-#include "lib/loader/loader.h"
+#include "lib/loader/libbpf_log.h"
+#include "lib/loader/load.h"
 #include "lib/loader/magma_config.h"
 #include "lib/loader/serve.h"
 #include "lib/loader/status.h"
+#include "lib/loader/status_text.h"
+#include "lib/loader/step.h"
+#include "lib/loader/unload.h"
 
 namespace netmeter {
 namespace internal {
@@ -35,31 +41,40 @@ constexpr int kNotLoaded = 3;  // of `status`, as in the LSB
 constexpr int kDamaged = 4;
 
 constexpr char kDescription[] =
-    "Installs libnetmeter's kernel part: counts the bytes that each service of\n"
+    "Installs libnetmeter's kernel part: counts the bytes that each service "
+    "of\n"
     "this host sends and receives, by destination. One-shot: what it attaches\n"
     "stays until `unload` or a reboot.";
 
 constexpr char kExitStatus[] =
-    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;\n"
+    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong "
+    "usage;\n"
     "status and cost: 3 not loaded; status: 4 damaged.";
 
 constexpr char kEpilog[] =
     "Examples:\n"
-    "  netmeter-loader load                     the whole host, no configuration\n"
-    "  netmeter-loader load --config FILE       names services, ports, destinations\n"
+    "  netmeter-loader load                     the whole host, no "
+    "configuration\n"
+    "  netmeter-loader load --config FILE       names services, ports, "
+    "destinations\n"
     "  netmeter-loader load --magma-config /etc/magma\n"
-    "                                           names, ports and cloud of Magma\n"
+    "                                           names, ports and cloud of "
+    "Magma\n"
     "  netmeter-loader status --json            for programs\n"
     "  netmeter-loader unload                   takes everything away\n"
-    "  netmeter-loader load --help              options and configuration of load\n"
+    "  netmeter-loader load --help              options and configuration of "
+    "load\n"
     "\n"
-    "Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN), kernel 5.10\n"
+    "Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN), kernel "
+    "5.10\n"
     "or newer with BTF, and cgroup v2.\n"
     "\n";
 
 constexpr char kLoadEpilog[] =
-    "Every load sets the whole configuration anew, but for the cgroup: repeat the\n"
-    "options.\n"
+    "Options change what they name; all else stays as it is loaded (status\n"
+    "--config shows it). --config, --magma-config and --defaults replace it as "
+    "a\n"
+    "whole, but for the cgroup.\n"
     "\n"
     "Configuration (YAML, all keys optional, defaults shown):\n"
     "  pin_dir: /run/netmeter    cgroup: the root of cgroup v2\n"
@@ -78,7 +93,8 @@ constexpr char kLoadEpilog[] =
     "\n"
     "Examples:\n"
     "  netmeter-loader load\n"
-    "  netmeter-loader load --config /etc/netmeter.yml --max-series 8192\n"
+    "  netmeter-loader load --config /etc/netmeter.yml\n"
+    "  netmeter-loader load --max-series 8192    all else as it is\n"
     "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
     "                                           a second, independent meter\n"
     "\n"
@@ -88,27 +104,32 @@ constexpr char kLoadEpilog[] =
 constexpr char kUnloadEpilog[] =
     "Open readers are told. Nothing there is no error.\n"
     "\n"
-    "Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr says\n"
+    "Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr "
+    "says\n"
     "why; 2 wrong usage.";
 
 constexpr char kStatusEpilog[] =
-    "optional parts  what this kernel has and the configuration wants, or why not\n"
+    "optional parts  what this kernel has and the configuration wants, or why "
+    "not\n"
     "tables          how full they are, without what is reserved\n"
     "lost            what was counted, but not under its own name\n"
     "seen            events, none of them a loss\n"
     "\n"
-    "Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong usage;\n"
+    "Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong "
+    "usage;\n"
     "3 not loaded; 4 damaged: the next load repairs it.";
 
 constexpr char kCostEpilog[] =
-    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;\n"
+    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong "
+    "usage;\n"
     "3 not loaded.";
 
 constexpr char kServeEpilog[] =
     "Runs until SIGTERM or SIGINT. Needs root, unless socket-activated with\n"
     "access to the pins.\n"
     "\n"
-    "Exit status: 0 after a signal, or idle; 1 failed, one line on stderr says\n"
+    "Exit status: 0 after a signal, or idle; 1 failed, one line on stderr "
+    "says\n"
     "why; 2 wrong usage.";
 
 int Fail(const absl::Status& status, int exit_status = kFailed) {
@@ -121,7 +142,9 @@ int WrongUsage(const std::string& message) {
   return Fail(absl::InvalidArgumentError(message + " (see --help)"), kUsage);
 }
 
-// While this lives, a signal waits: a load is to come to its end.
+// While this lives, a signal waits: a load is to come to its end. A load that
+// is killed does no harm, but a meter that is half upgraded until the next load
+// is nothing that Ctrl-C should leave. SIGKILL remains.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -151,9 +174,10 @@ CLI::Validator Number(uint32_t lowest, uint32_t highest) {
       "");
 }
 
-int RunLoad(const Config& config, bool quiet) {
+int RunLoad(const std::string& pin_dir, const ConfigChange& change,
+            bool quiet) {
   SignalsBlocked blocked;
-  absl::StatusOr<LoadResult> result = Load(config);
+  absl::StatusOr<LoadResult> result = Load(pin_dir, change);
   if (!result.ok()) return Fail(result.status());
   if (quiet) return 0;
   const char* action = "loaded";
@@ -162,8 +186,8 @@ int RunLoad(const Config& config, bool quiet) {
   } else if (result->action == LoadResult::Action::kUnchanged) {
     action = "already loaded, nothing to do";
   }
-  std::printf("netmeter-loader: %s: %s, for cgroup %s\n",
-              config.pin_dir.c_str(), action, result->cgroup.c_str());
+  std::printf("netmeter-loader: %s: %s, for cgroup %s\n", pin_dir.c_str(),
+              action, result->cgroup.c_str());
   for (const std::string& note : result->notes) {
     std::printf("netmeter-loader: note: %s\n", note.c_str());
   }
@@ -182,15 +206,26 @@ int RunUnload(const std::string& pin_dir, bool quiet) {
   return 0;
 }
 
+int RunStatusConfig(const std::string& pin_dir) {
+  absl::StatusOr<std::string> yaml = LoadedConfig(pin_dir);
+  if (!yaml.ok()) {
+    return Fail(yaml.status(),
+                absl::IsNotFound(yaml.status()) ? kNotLoaded : kFailed);
+  }
+  return std::fputs(yaml->c_str(), stdout) >= 0 && std::fflush(stdout) == 0
+             ? 0
+             : kFailed;
+}
+
 int RunStatus(const std::string& pin_dir, bool json) {
-  absl::StatusOr<StatusReport> report = GetStatus(pin_dir);
-  if (!report.ok()) return Fail(report.status());
-  const std::string& out = json ? report->json : report->text;
+  absl::StatusOr<MeterStatus> status = GetStatus(pin_dir);
+  if (!status.ok()) return Fail(status.status());
+  const std::string out = json ? StatusAsJson(*status) : StatusAsText(*status);
   if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size() ||
       std::fflush(stdout) != 0) {
     return kFailed;
   }
-  switch (report->state) {
+  switch (status->state) {
     case MeterState::kLoaded:
       return 0;
     case MeterState::kNotLoaded:
@@ -226,6 +261,233 @@ int RunCost(const std::string& pin_dir, int seconds, bool json,
              : kFailed;
 }
 
+// --- Options -----------------------------------------------------------------
+
+// What the command line says. An option that was not given leaves the value of
+// the configuration files, or the default: WasGiven() asks the parser.
+struct Options {
+  std::string pin_dir;
+  bool verbose = false;
+  bool quiet = false;
+  bool json = false;
+  bool show_config = false;  // status
+  // load
+  bool defaults = false;
+  std::string config_file;
+  std::string magma_config;
+  std::string magma_overrides = "/var/opt/magma/configs";
+  std::string cgroup;
+  std::string group;
+  uint32_t max_series = 0;
+  uint32_t max_names = 0;
+  // cost
+  int cost_seconds = 5;
+  bool prometheus = false;
+  // serve-fds
+  ServeOptions serve;
+};
+
+bool WasGiven(const CLI::App* command, const char* name) {
+  const CLI::Option* option = command->get_option_no_throw(name);
+  return option != nullptr && !option->empty();
+}
+
+void AddPinDir(CLI::App* command, Options* options) {
+  command
+      ->add_option("--pin-dir", options->pin_dir,
+                   "Where the maps are pinned (default /run/netmeter)")
+      ->type_name("DIR");
+}
+
+CLI::App* AddLoad(CLI::App* app, Options* options) {
+  CLI::App* load = app->add_subcommand(
+      "load", "Load and attach, or upgrade what is loaded; counters are kept");
+  AddPinDir(load, options);
+  load->add_option(
+          "--cgroup", options->cgroup,
+          "Count this cgroup v2 directory and all below (default: that of\n"
+          "the meter that is loaded, else the root)")
+      ->type_name("DIR");
+  CLI::Option* config =
+      load->add_option("--config", options->config_file,
+                       "YAML file, see below; replaces what is loaded")
+          ->type_name("FILE");
+  load->add_flag("--defaults", options->defaults,
+                 "Start from the defaults, not from what is loaded")
+      ->excludes(config);
+  load->add_option("--magma-config", options->magma_config,
+                   "Directory with Magma's service_registry.yml and "
+                   "control_proxy.yml, such as /etc/magma")
+      ->type_name("DIR");
+  load->add_option("--magma-overrides", options->magma_overrides,
+                   "Where Magma looks for newer ones; with --magma-config "
+                   "(default /var/opt/magma/configs)")
+      ->type_name("DIR");
+  load->add_option(
+          "--group", options->group,
+          "Group that may read, name or id (default netmeter; '': none)")
+      ->type_name("GROUP");
+  load->add_option("--max-series", options->max_series,
+                   "Slots for series (default 4096)")
+      ->check(Number(NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT))
+      ->type_name("N");
+  load->add_option("--max-names", options->max_names,
+                   "Slots for names (default 4096)")
+      ->check(Number(NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT))
+      ->type_name("N");
+  CLI::Option* quiet =
+      load->add_flag("-q,--quiet", options->quiet, "Print errors only");
+  load->add_flag(
+          "-v,--verbose", options->verbose,
+          "Print each step, with its time, and libbpf's messages on stderr")
+      ->excludes(quiet);
+  load->footer(kLoadEpilog);
+  return load;
+}
+
+CLI::App* AddUnload(CLI::App* app, Options* options) {
+  CLI::App* unload = app->add_subcommand(
+      "unload", "Detach, unpin, unmount: counters are gone");
+  AddPinDir(unload, options);
+  CLI::Option* quiet =
+      unload->add_flag("-q,--quiet", options->quiet, "Print errors only");
+  unload
+      ->add_flag("-v,--verbose", options->verbose,
+                 "Print each step, with its time, on stderr")
+      ->excludes(quiet);
+  unload->footer(kUnloadEpilog);
+  return unload;
+}
+
+CLI::App* AddStatus(CLI::App* app, Options* options) {
+  CLI::App* status = app->add_subcommand(
+      "status", "What is loaded, which parts are active, what was lost");
+  AddPinDir(status, options);
+  CLI::Option* json =
+      status->add_flag("--json", options->json, "One JSON object");
+  status
+      ->add_flag("--config", options->show_config,
+                 "The loaded configuration, as a file for load --config\n"
+                 "(needs root)")
+      ->excludes(json);
+  status->footer(kStatusEpilog);
+  return status;
+}
+
+CLI::App* AddCost(CLI::App* app, Options* options) {
+  CLI::App* cost = app->add_subcommand(
+      "cost", "Run time of the meter's programs and memory of its maps");
+  AddPinDir(cost, options);
+  cost->add_option("--seconds", options->cost_seconds,
+                   "Measure for so long (default 5): meanwhile every BPF\n"
+                   "program of the host runs some 20 ns longer")
+      ->check(Number(1, 3600))
+      ->type_name("N");
+  CLI::Option* json =
+      cost->add_flag("--json", options->json, "One JSON object");
+  cost->add_flag("--prometheus", options->prometheus,
+                 "Totals at once, as metrics for a textfile collector; run\n"
+                 "times need sysctl kernel.bpf_stats_enabled=1")
+      ->excludes(json);
+  cost->footer(kCostEpilog);
+  return cost;
+}
+
+CLI::App* AddServeFds(CLI::App* app, Options* options) {
+  CLI::App* serve = app->add_subcommand(
+      "serve-fds",
+      "Hand descriptors of the counters to the group (kernels before 5.19)");
+  AddPinDir(serve, options);
+  serve
+      ->add_option("--socket", options->serve.socket,
+                   "Unix socket to listen on (default the pin directory's name "
+                   "with .sock; unused when socket-activated)")
+      ->type_name("FILE");
+  serve
+      ->add_option(
+          "--group", options->serve.group,
+          "Group that may connect (default: that of the meter's pins, or\n"
+          "netmeter if none is loaded)")
+      ->type_name("GROUP");
+  serve
+      ->add_option("--idle-seconds", options->serve.idle_seconds,
+                   "Exit after so long without a client (default: never)")
+      ->check(Number(0, 86400))
+      ->type_name("N");
+  serve->footer(kServeEpilog);
+  return serve;
+}
+
+// What is wrong with the options of this command beyond what the parser checks;
+// "" if nothing is.
+std::string FindWrongUse(const CLI::App* command, const Options& options) {
+  // An unset variable in quotes must not mean the default: the whole host.
+  for (const char* name : {"--pin-dir", "--cgroup", "--config",
+                           "--magma-config", "--magma-overrides", "--socket"}) {
+    if (WasGiven(command, name) &&
+        command->get_option(name)->as<std::string>().empty()) {
+      return std::string(name) + ": expected a path, not ''";
+    }
+  }
+  // Of load, '' means that no group may read.
+  if (command->get_name() == "serve-fds" && WasGiven(command, "--group") &&
+      options.serve.group.empty()) {
+    return "--group: expected the name of a group, not ''";
+  }
+  if (WasGiven(command, "--magma-overrides") &&
+      !WasGiven(command, "--magma-config")) {
+    return "--magma-overrides means nothing without --magma-config";
+  }
+  return "";
+}
+
+// Whether the configuration is replaced as a whole. Otherwise options change
+// what they name.
+bool ReplacesConfig(const Options& options) {
+  return options.defaults || !options.config_file.empty() ||
+         !options.magma_config.empty();
+}
+
+// Defaults, then --config, then --magma-config.
+absl::StatusOr<Config> ReadConfigFiles(const Options& options) {
+  Config config;
+  if (!options.config_file.empty()) {
+    absl::StatusOr<Config> read = ReadConfig(options.config_file, config);
+    if (!read.ok()) return read;
+    config = *read;
+  }
+  if (!options.magma_config.empty()) {
+    return ImportMagmaConfig(options.magma_config, options.magma_overrides,
+                             config);
+  }
+  return config;
+}
+
+void ApplyLoadOptions(const CLI::App* load, const Options& options,
+                      Config* config) {
+  if (WasGiven(load, "--cgroup")) {
+    config->cgroup = CanonicalPath(options.cgroup);
+  }
+  if (WasGiven(load, "--group")) {
+    config->group = options.group;
+    config->group_required = !options.group.empty();
+  }
+  if (WasGiven(load, "--max-series")) config->max_series = options.max_series;
+  if (WasGiven(load, "--max-names")) config->max_names = options.max_names;
+}
+
+// Each with the time since the program began to work, in milliseconds.
+void PrintSteps() {
+  PrintLibbpfMessages(true);
+  const auto begin = std::chrono::steady_clock::now();
+  SetStepObserver([begin](const std::string& step) {
+    const std::chrono::duration<double, std::milli> elapsed =
+        std::chrono::steady_clock::now() - begin;
+    std::fprintf(stderr, "netmeter-loader: %7.1f ms  %s\n", elapsed.count(),
+                 ToTerminal(step).c_str());
+  });
+}
+
 int Main(int argc, char** argv) {
   const std::string wrong =
       CheckCommand(argc, argv, "netmeter-loader",
@@ -234,185 +496,59 @@ int Main(int argc, char** argv) {
 
   CLI::App app(kDescription, "netmeter-loader");
   app.require_subcommand(1);
-  app.set_version_flag("--version",
-                       std::string("netmeter-loader ") + kVersion);
+  app.set_version_flag("--version", std::string("netmeter-loader ") + kVersion);
   app.get_formatter()->column_width(34);
-
-  Config flags;
-  std::string config_file, pin_dir, cgroup, group, magma_config;
-  std::string magma_overrides = "/var/opt/magma/configs";
-  uint32_t max_series = 0, max_names = 0;
-  bool verbose = false, quiet = false, json = false;
-  ServeOptions serve;
-
-  auto add_pin_dir = [&](CLI::App* command) {
-    command
-        ->add_option("--pin-dir", pin_dir,
-                     "Where the maps are pinned (default /run/netmeter)")
-        ->type_name("DIR");
-  };
-  CLI::App* load = app.add_subcommand(
-      "load", "Load and attach, or upgrade what is loaded; counters are kept");
-  add_pin_dir(load);
-  CLI::Option* cgroup_option = load->add_option(
-      "--cgroup", cgroup,
-      "Count this cgroup v2 directory and all below (default: that of\n"
-      "the meter that is loaded, else the root)");
-  cgroup_option->type_name("DIR");
-  load->add_option("--config", config_file, "YAML file, see below")
-      ->type_name("FILE");
-  CLI::Option* magma_option =
-      load->add_option("--magma-config", magma_config,
-                       "Directory with Magma's service_registry.yml and "
-                       "control_proxy.yml, such as /etc/magma");
-  magma_option->type_name("DIR");
-  CLI::Option* overrides_option =
-      load->add_option("--magma-overrides", magma_overrides,
-                       "Where Magma looks for newer ones; with --magma-config "
-                       "(default /var/opt/magma/configs)");
-  overrides_option->type_name("DIR");
-  CLI::Option* group_option = load->add_option(
-      "--group", group,
-      "Group that may read, name or id (default netmeter; '': none)");
-  group_option->type_name("GROUP");
-  CLI::Option* series_option = load->add_option(
-      "--max-series", max_series, "Slots for series (default 4096)");
-  series_option->check(Number(NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT))
-      ->type_name("N");
-  CLI::Option* names_option = load->add_option(
-      "--max-names", max_names, "Slots for names (default 4096)");
-  names_option->check(Number(NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT))
-      ->type_name("N");
-  CLI::Option* load_quiet =
-      load->add_flag("-q,--quiet", quiet, "Print errors only");
-  load->add_flag("-v,--verbose", verbose,
-                 "Print each step and libbpf's messages on stderr")
-      ->excludes(load_quiet);
-
-  CLI::App* unload = app.add_subcommand(
-      "unload", "Detach, unpin, unmount: counters are gone");
-  add_pin_dir(unload);
-  CLI::Option* unload_quiet =
-      unload->add_flag("-q,--quiet", quiet, "Print errors only");
-  unload->add_flag("-v,--verbose", verbose, "Print each step on stderr")
-      ->excludes(unload_quiet);
-
-  CLI::App* status = app.add_subcommand(
-      "status", "What is loaded, which parts are active, what was lost");
-  add_pin_dir(status);
-  status->add_flag("--json", json, "One JSON object");
-
-  CLI::App* cost = app.add_subcommand(
-      "cost", "Run time of the meter's programs and memory of its maps");
-  add_pin_dir(cost);
-  int cost_seconds = 5;
-  bool prometheus = false;
-  cost->add_option("--seconds", cost_seconds,
-                   "Measure for so long (default 5): meanwhile every BPF\n"
-                   "program of the host runs some 20 ns longer")
-      ->check(Number(1, 3600))
-      ->type_name("N");
-  CLI::Option* cost_json = cost->add_flag("--json", json, "One JSON object");
-  cost->add_flag("--prometheus", prometheus,
-                 "Totals at once, as metrics for a textfile collector; run\n"
-                 "times need sysctl kernel.bpf_stats_enabled=1")
-      ->excludes(cost_json);
-
-  CLI::App* serve_fds = app.add_subcommand(
-      "serve-fds",
-      "Hand descriptors of the counters to the group (kernels before 5.19)");
-  add_pin_dir(serve_fds);
-  serve_fds
-      ->add_option("--socket", serve.socket,
-                   "Unix socket to listen on (default the pin directory's name "
-                   "with .sock; unused when socket-activated)")
-      ->type_name("FILE");
-  CLI::Option* serve_group =
-      serve_fds->add_option(
-          "--group", serve.group,
-          "Group that may connect (default: that of the meter's pins, or\n"
-          "netmeter if none is loaded)");
-  serve_group->type_name("GROUP");
-  serve_fds
-      ->add_option("--idle-seconds", serve.idle_seconds,
-                   "Exit after so long without a client (default: never)")
-      ->check(Number(0, 86400))
-      ->type_name("N");
-
   app.footer(std::string(kEpilog) + kExitStatus);
-  load->footer(kLoadEpilog);
-  unload->footer(kUnloadEpilog);
-  status->footer(kStatusEpilog);
-  cost->footer(kCostEpilog);
-  serve_fds->footer(kServeEpilog);
-
+  Options options;
+  const CLI::App* const load = AddLoad(&app, &options);
+  const CLI::App* const unload = AddUnload(&app, &options);
+  const CLI::App* const status = AddStatus(&app, &options);
+  const CLI::App* const cost = AddCost(&app, &options);
+  AddServeFds(&app, &options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    return WrongUsage(error.what());
+    return WrongUsage(DescribeParseError(app, error));
   }
+  const CLI::App* const command = app.get_subcommands()[0];
+  const std::string misuse = FindWrongUse(command, options);
+  if (!misuse.empty()) return WrongUsage(misuse);
+  if (options.verbose) PrintSteps();
 
-  // An unset variable in quotes must not mean the default: the whole host.
-  for (CLI::App* command : app.get_subcommands()) {
-    for (const char* name : {"--pin-dir", "--cgroup", "--config",
-                             "--magma-config", "--magma-overrides",
-                             "--socket"}) {
-      const CLI::Option* option = command->get_option_no_throw(name);
-      if (option == nullptr || option->empty()) continue;
-      if (option->as<std::string>().empty()) {
-        return WrongUsage(std::string(name) + ": expected a path, not ''");
-      }
-    }
+  Config config, file;
+  if (command == load) {
+    absl::StatusOr<Config> read = ReadConfigFiles(options);
+    if (!read.ok()) return Fail(read.status());
+    config = file = *read;
+    ApplyLoadOptions(load, options, &config);
   }
-  if (!serve_group->empty() && serve.group.empty()) {
-    return WrongUsage("--group: expected the name of a group, not ''");
+  if (!options.pin_dir.empty()) {
+    config.pin_dir = CanonicalPath(options.pin_dir);
   }
-  if (!overrides_option->empty() && magma_option->empty()) {
-    return WrongUsage("--magma-overrides means nothing without --magma-config");
-  }
-
-  SetVerbose(verbose);
-  if (verbose) {
-    SetStepObserver([](const std::string& step) {
-      std::fprintf(stderr, "netmeter-loader: %s\n", ToTerminal(step).c_str());
-    });
-  }
-  if (load->parsed()) {
-    Config config;
-    if (!config_file.empty()) {
-      absl::StatusOr<Config> read = ReadConfig(config_file, config);
-      if (!read.ok()) return Fail(read.status());
-      config = *read;
-    }
-    if (!magma_config.empty()) {
-      absl::StatusOr<Config> read =
-          ImportMagmaConfig(magma_config, magma_overrides, config);
-      if (!read.ok()) return Fail(read.status());
-      config = *read;
-    }
-    if (!pin_dir.empty()) config.pin_dir = CanonicalPath(pin_dir);
-    if (!cgroup_option->empty()) config.cgroup = CanonicalPath(cgroup);
-    if (!group_option->empty()) config.group = group;
-    if (!series_option->empty()) config.max_series = max_series;
-    if (!names_option->empty()) config.max_names = max_names;
-    // The files' values were checked: these are the options'.
-    const absl::Status checked = CheckConfig(config);
-    if (!checked.ok()) return WrongUsage(std::string(checked.message()));
-    config.pin_dir = CanonicalPath(config.pin_dir);
-    return RunLoad(config, quiet);
-  }
-  Config config;
-  if (!pin_dir.empty()) config.pin_dir = CanonicalPath(pin_dir);
+  // The files' values were checked: these are the options'.
   const absl::Status checked = CheckConfig(config);
   if (!checked.ok()) return WrongUsage(std::string(checked.message()));
-  if (unload->parsed()) return RunUnload(config.pin_dir, quiet);
-  if (status->parsed()) return RunStatus(config.pin_dir, json);
-  if (cost->parsed()) {
-    return RunCost(config.pin_dir, cost_seconds, json, prometheus);
+  config.pin_dir = CanonicalPath(config.pin_dir);
+
+  if (command == load) {
+    const auto change = [&](Config* loaded) {
+      if (ReplacesConfig(options)) *loaded = file;
+      ApplyLoadOptions(load, options, loaded);
+    };
+    return RunLoad(config.pin_dir, change, options.quiet);
   }
-  serve.pin_dir = config.pin_dir;
-  absl::Status served = ServeDescriptors(serve);
+  if (command == unload) return RunUnload(config.pin_dir, options.quiet);
+  if (command == status && options.show_config) {
+    return RunStatusConfig(config.pin_dir);
+  }
+  if (command == status) return RunStatus(config.pin_dir, options.json);
+  if (command == cost) {
+    return RunCost(config.pin_dir, options.cost_seconds, options.json,
+                   options.prometheus);
+  }
+  options.serve.pin_dir = config.pin_dir;
+  const absl::Status served = ServeDescriptors(options.serve);
   return served.ok() ? 0 : Fail(served);
 }
 
@@ -420,6 +556,4 @@ int Main(int argc, char** argv) {
 }  // namespace internal
 }  // namespace netmeter
 
-int main(int argc, char** argv) {
-  return netmeter::internal::Main(argc, argv);
-}
+int main(int argc, char** argv) { return netmeter::internal::Main(argc, argv); }

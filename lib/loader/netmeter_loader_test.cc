@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The program `netmeter-loader` from outside, as far as it needs no root: wrong
-// usage, help and configuration. See loader_root_test.cc for the rest.
+// usage, help and configuration. See the *_root_test.cc for the rest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "lib/core/run_shell.h"
+#include "lib/testing/run_shell.h"
 
 namespace {
 
@@ -22,9 +22,10 @@ using Result = netmeter::internal::ShellResult;
 // Runs `netmeter-loader ` + arguments by the shell in /tmp, as a pin directory
 // has a short path; both outputs together.
 Result RunLoader(const std::string& arguments) {
-  return RunShell("program=$PWD/lib/loader/netmeter-loader; cd /tmp && "
-                  "exec \"$program\" " +
-                  arguments + " 2>&1");
+  return RunShell(
+      "program=$PWD/lib/loader/netmeter-loader; cd /tmp && "
+      "exec \"$program\" " +
+      arguments + " 2>&1");
 }
 
 // Each of these was accepted, failed with 1, or was told something else.
@@ -35,7 +36,8 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
   } cases[] = {
       {"", "expected a command: load, unload, status, cost, serve-fds"},
       {"laod", "unknown command 'laod' (did you mean load?)"},
-      {"--json status", "the command comes first: netmeter-loader status --json"},
+      {"--json status",
+       "the command comes first: netmeter-loader status --json"},
       {"load --nonsense", "--nonsense"},
       {"load --max-series 5",
        "--max-series: expected a number from 22 to 65535, not '5'"},
@@ -62,8 +64,8 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
 // The help of every command repeated that of all, configuration included, and
 // options took INT and TEXT.
 TEST(NetmeterLoader, HelpOfACommandIsAboutThatCommand) {
-  for (const char* command : {"", "load", "unload", "status", "cost",
-                              "serve-fds"}) {
+  for (const char* command :
+       {"", "load", "unload", "status", "cost", "serve-fds"}) {
     const Result result = RunLoader(std::string(command) + " --help");
     EXPECT_EQ(result.exit_status, 0) << command;
     EXPECT_THAT(result.output, HasSubstr("Exit status: 0")) << command;

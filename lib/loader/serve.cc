@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/serve.h"
 
-#include <bpf/bpf.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -31,16 +30,15 @@ namespace {
 
 constexpr int kLockSeconds = 10;
 
-// Sends the descriptors, or nothing where the meter is not loaded now. info is
-// opened first: a load pins it last, so that it never comes with older maps.
-void Answer(int client, const std::string& pin_dir) {
-  SharedMapFds maps;
+// Sends the descriptors, or nothing where the meter is not loaded now. They are
+// opened as a reader opens them, so that `info` never comes with older maps.
+void SendDescriptors(int client, const std::string& pin_dir) {
+  absl::StatusOr<SharedMapFds> maps = OpenSharedPins(pin_dir);
+  if (!maps.ok()) return;
   std::array<int, kSharedMaps> fds;
-  for (int i : {kInfo, kCounters, kNames, kStats, kTcp}) {
-    const std::string path = absl::StrCat(pin_dir, "/", kSharedMapNames[i]);
-    maps[i] = UniqueFd(bpf_obj_get(path.c_str()));
-    if (!maps[i].ok()) return;
-    fds[i] = maps[i].get();
+  for (size_t map = 0; map < kSharedMaps; map++) {
+    if (!(*maps)[map].ok()) return;
+    fds[map] = (*maps)[map].get();
   }
   unsigned char protocol = kDescriptorProtocol;
   iovec data = {&protocol, sizeof(protocol)};
@@ -59,10 +57,11 @@ void Answer(int client, const std::string& pin_dir) {
   if (sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
 }
 
-// Removes what a killed server left behind at `path`, and nothing else: of a
-// socket that somebody holds, whatever its type, connect(2) says anything but
-// ECONNREFUSED.
-absl::Status RemoveRest(const std::string& path, const sockaddr_un& address) {
+// Removes the socket that a killed server left behind at `path`, and nothing
+// else: of a socket that somebody holds, whatever its type, connect(2) says
+// anything but ECONNREFUSED.
+absl::Status RemoveStaleSocket(const std::string& path,
+                               const sockaddr_un& address) {
   struct stat about;
   if (lstat(path.c_str(), &about) != 0) {
     return errno == ENOENT ? absl::OkStatus()
@@ -73,7 +72,8 @@ absl::Status RemoveRest(const std::string& path, const sockaddr_un& address) {
         absl::StrCat(path, " is there and is no socket"));
   }
   // Non-blocking: a full queue is no reason to wait.
-  UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd probe(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe.ok()) return ErrnoStatus(errno, "socket");
   const int error =
       connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
@@ -153,11 +153,11 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
   if (!lock.ok()) return lock.status();
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return ErrnoStatus(errno, "socket");
-  absl::Status status = RemoveRest(path, address);
+  absl::Status status = RemoveStaleSocket(path, address);
   if (status.ok()) {
     const mode_t mask = umask(0177);  // nobody connects before the chmod below
-    const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address),
-                           sizeof(address));
+    const int bound =
+        bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
     const int error = errno;
     umask(mask);
     if (bound != 0) {
@@ -175,6 +175,9 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
 
 }  // namespace
 
+// One client at a time: an answer is one message of a few bytes, which fits
+// into any socket's buffer, so that no client can make another one wait. The
+// connection is closed at once, whether its client reads or not.
 absl::Status ServeDescriptors(const ServeOptions& options) {
   if (UnprivilegedBpfDisabled() == 0) {
     return absl::FailedPreconditionError(
@@ -208,6 +211,8 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
     listener = std::move(*made);
   }
 
+  // As a descriptor: a handler could run just before poll(2), which would then
+  // wait for the next client.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -218,9 +223,8 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
   absl::Status status;
   while (stop.ok()) {
     pollfd polled[] = {{listener.get(), POLLIN, 0}, {stop.get(), POLLIN, 0}};
-    const int ready =
-        poll(polled, 2,
-             options.idle_seconds > 0 ? options.idle_seconds * 1000 : -1);
+    const int ready = poll(
+        polled, 2, options.idle_seconds > 0 ? options.idle_seconds * 1000 : -1);
     if (ready == 0) break;
     if (ready < 0) {
       if (errno == EINTR) continue;
@@ -228,10 +232,9 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
       break;
     }
     if (polled[1].revents != 0) break;
-    UniqueFd client(
-        accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (client.ok()) {
-      Answer(client.get(), options.pin_dir);
+      SendDescriptors(client.get(), options.pin_dir);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
                errno == ENOMEM) {
       poll(nullptr, 0, 100);  // let it pass instead of spinning

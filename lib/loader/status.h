@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is loaded, by whom, how full it is and what was lost: the answer of
-// `netmeter-loader status`.
+// What is loaded, by whom, how full it is and what was lost: what
+// `netmeter-loader status` says, as data. lib/loader/status_text.h prints it.
+//
+// Threads: any.
 
 #ifndef NETMETER_LIB_LOADER_STATUS_H_
 #define NETMETER_LIB_LOADER_STATUS_H_
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {
@@ -18,15 +24,64 @@ enum class MeterState {
   kDamaged,  // a load or an unload was killed, or pins were removed
 };
 
-struct StatusReport {
+// An optional part.
+struct FeatureStatus {
+  const char* name;
+  bool active;
+  std::string reason;  // why not, or what is to be known of it
+};
+
+struct TableStatus {
+  const char* name;
+  uint64_t used;
+  uint64_t limit;
+  bool known;  // whether `used` could be read: that of some only by root
+};
+
+// Numbers of nm_stats.
+struct LossStatus {
+  const char* reason;
+  uint64_t count;
+  const char* unit;  // of what `count` is a number
+  const char* meaning;
+  const char* table = nullptr;  // the advice holds while this one is full
+  const char* advice = "";
+};
+
+struct EventStatus {
+  const char* name;
+  uint64_t count;
+  const char* meaning;
+};
+
+struct MeterStatus {
   MeterState state = MeterState::kNotLoaded;
-  std::string text;  // for people, some twenty lines
-  std::string json;  // for programs, one object
+  std::string pin_dir;
+  bool unfinished = false;  // a growth was killed
+
+  // Whether there is an info; without it, all below is empty but for this: why
+  // a load would be refused, if it would.
+  bool has_info = false;
+  absl::Status load_refusal;
+
+  nm_info info = {};
+  bool cgroup_gone = false;        // was removed, and its links with it
+  bool cgroup_was_remade = false;  // ... and another one has its path
+  std::vector<std::string> missing_links;
+  std::vector<FeatureStatus> features;
+  std::vector<TableStatus> tables;
+  std::vector<LossStatus> lost;
+  std::vector<EventStatus> seen;
 };
 
 // PermissionDenied where the pins cannot be read; FailedPrecondition where
 // they are of another ABI version. Needs the group for most, root for all.
-absl::StatusOr<StatusReport> GetStatus(const std::string& pin_dir);
+absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir);
+
+// The whole configuration of what is loaded, as YAML that ParseConfig() reads.
+// NotFound if nothing is loaded, or if it is not known what; PermissionDenied
+// for others than root.
+absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -4,8 +4,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/bpf.h>
 #include <limits.h>
+#include <linux/bpf.h>
 #include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -21,8 +21,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -41,6 +41,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+// The source of a mount is a free text for file systems without a device. It is
+// how a later loader knows a mount as ours.
 constexpr char kMountSource[] = "netmeter";
 constexpr size_t kMaxCmdline = 80 << 10;  // what the kernel part looks at, too
 
@@ -65,6 +67,10 @@ std::string Unescape(const std::string& text) {
   return out;
 }
 
+// /proc/self/mountinfo, proc(5): id, parent, device, root, mount point,
+// options, any number of optional fields, "-", type, source. Mounts of other
+// mount namespaces are not in it, which is right: their paths mean nothing
+// here.
 std::vector<Mount> ReadMounts() {
   std::vector<Mount> mounts;
   std::ifstream file("/proc/self/mountinfo");
@@ -100,8 +106,8 @@ std::string ReadSome(const std::string& path, size_t most) {
   std::string text;
   while (fd.ok() && text.size() < most) {
     char buffer[4096];
-    const ssize_t got = read(fd.get(), buffer,
-                             std::min(sizeof(buffer), most - text.size()));
+    const ssize_t got =
+        read(fd.get(), buffer, std::min(sizeof(buffer), most - text.size()));
     if (got <= 0) break;
     text.append(buffer, static_cast<size_t>(got));
   }
@@ -130,11 +136,10 @@ absl::Status MakeDirectories(const std::string& path, bool* made) {
       // Where no BPF file system is mounted, /sys/fs/bpf is of sysfs.
       const bool sysfs = statfs(parent.c_str(), &fs) == 0 &&
                          static_cast<unsigned long>(fs.f_type) == SYSFS_MAGIC;
-      return ErrnoStatus(
-          error, absl::StrCat("make ", missing),
-          sysfs ? absl::StrCat("mount -t bpf bpf ", parent,
-                               ", or choose another --pin-dir")
-                : std::string("choose another --pin-dir"));
+      return ErrnoStatus(error, absl::StrCat("make ", missing),
+                         sysfs ? absl::StrCat("mount -t bpf bpf ", parent,
+                                              ", or choose another --pin-dir")
+                               : std::string("choose another --pin-dir"));
     }
   }
   return absl::OkStatus();
@@ -142,6 +147,8 @@ absl::Status MakeDirectories(const std::string& path, bool* made) {
 
 }  // namespace
 
+// A hierarchy may be mounted several times, and a container may see only a part
+// of it. The mount whose root is "/" shows all that this process may see.
 absl::StatusOr<std::string> FindCgroupRoot() {
   bool inner = false;
   for (const Mount& mount : ReadMounts()) {
@@ -187,14 +194,16 @@ bool CgroupIsGone(uint64_t id) {
     UniqueFd root(
         open(mount.point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!root.ok()) continue;
-    return !UniqueFd(open_by_handle_at(root.get(), handle,
-                                       O_RDONLY | O_CLOEXEC))
+    return !UniqueFd(
+                open_by_handle_at(root.get(), handle, O_RDONLY | O_CLOEXEC))
                 .ok() &&
            errno == ESTALE;
   }
   return false;
 }
 
+// Of the directory that is there now: what is mounted on it counts, and not
+// what it is a directory of.
 bool IsBpffs(const std::string& path) {
   struct statfs fs;
   return statfs(path.c_str(), &fs) == 0 &&
@@ -242,11 +251,15 @@ absl::Status CheckContents(const std::string& path) {
   }
   closedir(dir);
   if (foreign.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      path, " is no BPF file system and holds foreign files (", foreign,
-      "): choose another --pin-dir"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is no BPF file system and holds foreign files (",
+                   foreign, "): choose another --pin-dir"));
 }
 
+// A mount of our own, and not a directory below /sys/fs/bpf: distributions
+// mount that one with mode 0700, so that no group could come to the pins. The
+// mode here is of the root directory; SetModes() gives it its group at the end
+// of a load.
 absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
                               bool* mounted) {
   *made_directory = *mounted = false;
@@ -261,7 +274,7 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
     int error = errno;
     if (*made_directory) rmdir(path.c_str());
     return ErrnoStatus(error, absl::StrCat("mount a BPF file system on ", path),
-                       error == ENODEV ? "the kernel lacks CONFIG_BPF_SYSCALL"
+                       error == ENODEV  ? "the kernel lacks CONFIG_BPF_SYSCALL"
                        : error == EPERM ? "needs CAP_SYS_ADMIN"
                                         : "");
   }
@@ -307,11 +320,13 @@ void RemoveDirectories(const std::vector<std::string>& made) {
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
   // Only root can open it: a lock on a directory anybody may take, and keep.
   const std::string file = LockFile(path);
+  // Tried again and again, as flock(2) has no time limit of its own, and an
+  // alarm is a thing of the whole process.
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   for (;;) {
-    UniqueFd fd(open(file.c_str(),
-                     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    UniqueFd fd(
+        open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.ok()) {
       return ErrnoStatus(
           errno, absl::StrCat("open ", file),
@@ -363,12 +378,8 @@ LoaderState ReadState(int lock_fd) {
       state.mounted = absl::SimpleAtoi(line, &state.device);
     } else if (absl::ConsumePrefix(&line, "made ")) {
       if (absl::CUnescape(line, &value)) state.made.push_back(value);
-    } else if (absl::ConsumePrefix(&line, "set ")) {
-      const std::pair<absl::string_view, absl::string_view> parts =
-          absl::StrSplit(line, absl::MaxSplits('=', 1));
-      if (absl::CUnescape(parts.second, &value)) {
-        state.settings.emplace_back(parts.first, value);
-      }
+    } else if (absl::ConsumePrefix(&line, "config ")) {
+      if (absl::CUnescape(line, &value)) state.config = value;
     }
   }
   return state;
@@ -380,9 +391,8 @@ absl::Status WriteState(int lock_fd, const LoaderState& state) {
     absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
   }
   if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
-  for (const auto& setting : state.settings) {
-    absl::StrAppend(&text, "set ", setting.first, "=",
-                    absl::CEscape(setting.second), "\n");
+  if (!state.config.empty()) {
+    absl::StrAppend(&text, "config ", absl::CEscape(state.config), "\n");
   }
   const ssize_t written = pwrite(lock_fd, text.data(), text.size(), 0);
   if (written < 0 || ftruncate(lock_fd, written) != 0) {
@@ -398,8 +408,8 @@ absl::StatusOr<gid_t> FindGroup(const std::string& name) {
   std::vector<char> buffer(4096);
   struct group entry, *found = nullptr;
   int error;
-  while ((error = getgrnam_r(name.c_str(), &entry, buffer.data(),
-                             buffer.size(), &found)) == ERANGE &&
+  while ((error = getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(),
+                             &found)) == ERANGE &&
          buffer.size() < (1 << 22)) {
     buffer.resize(buffer.size() * 2);
   }
@@ -408,9 +418,8 @@ absl::StatusOr<gid_t> FindGroup(const std::string& name) {
       std::all_of(name.begin(), name.end(), absl::ascii_isdigit)) {
     gid_t id;
     if (absl::SimpleAtoi(name, &id) && id != static_cast<gid_t>(-1)) return id;
-    return absl::NotFoundError(absl::StrCat("no group ", name,
-                                            " (ids are below ", UINT32_MAX,
-                                            ")"));
+    return absl::NotFoundError(
+        absl::StrCat("no group ", name, " (ids are below ", UINT32_MAX, ")"));
   }
   return absl::NotFoundError(
       absl::StrCat("no group ", name, " (groupadd --system ", name, ")"));
@@ -422,6 +431,11 @@ int UnprivilegedBpfDisabled() {
   return absl::SimpleAtoi(text, &value) ? value : 2;
 }
 
+// Until 5.18 kernel.unprivileged_bpf_disabled refuses every command of bpf(2)
+// to a process without CAP_BPF; from 5.19 on it refuses those that make an
+// object ("bpf: refine kernel.unprivileged_bpf_disabled behaviour").
+// Distributions move such changes to older kernels, so that a try says more
+// than the version. A child tries: who has given up root does not get it back.
 bool UnprivilegedUsersMayUseBpf() {
   const pid_t child = fork();
   if (child < 0) return false;
@@ -455,7 +469,9 @@ std::string NameOfRunning(const std::string& comm, const std::string& argument,
 
 namespace {
 
-// The processes of the machine; empty in a PID namespace of its own.
+// The processes of the machine; empty in a PID namespace of its own: the
+// numbers of /proc would be those of the namespace, and the kernel part counts
+// by those of the initial one.
 std::vector<uint32_t> RunningTgids() {
   std::vector<uint32_t> tgids;
   struct stat about;
@@ -484,6 +500,7 @@ std::vector<RunningProcess> RunningProcesses() {
     ssize_t length =
         readlink((base + "/exe").c_str(), exe, sizeof(exe));  // not a thread's
     if (length <= 0) continue;
+    // The file may have been replaced by an update since it was executed.
     std::string path(exe, static_cast<size_t>(length));
     path = std::string(absl::StripSuffix(path, " (deleted)"));
     std::string comm = ReadAll(base + "/comm");
@@ -502,7 +519,8 @@ std::vector<RunningProcess> RunningProcesses() {
 
 namespace {
 
-// Whether a process is in `cgroup` or below; "" is the root.
+// Whether a process is in `cgroup` or below; "" is the root. The line of cgroup
+// v2 begins with "0::", cgroups(7); the others are of hierarchies of v1.
 bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
   std::ifstream file(absl::StrCat("/proc/", tgid, "/cgroup"));
   std::string line;
@@ -533,8 +551,9 @@ void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
   std::sort(tgids.begin(), tgids.end(), std::greater<uint32_t>());
   for (const uint32_t tgid : tgids) {
     if (!IsInCgroup(tgid, below)) continue;
-    UniqueFd pidfd(
-        static_cast<int>(syscall(SYS_pidfd_open, tgid, 0)));
+    // A process that ends meanwhile takes its pidfd with it (ESRCH), so that
+    // its number is never taken for that of another one.
+    UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, tgid, 0)));
     const std::string base = absl::StrCat("/proc/", tgid, "/fd");
     DIR* dir = pidfd.ok() ? opendir(base.c_str()) : nullptr;
     if (dir == nullptr) continue;
@@ -546,6 +565,9 @@ void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
           memcmp(target, "socket:[", 8) != 0) {
         continue;
       }
+      // A duplicate, of which the other process knows nothing. Sockets of other
+      // families come this far, too: the link of /proc does not tell the
+      // family.
       OpenSocket found;
       found.tgid = tgid;
       found.fd = UniqueFd(

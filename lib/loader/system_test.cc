@@ -56,11 +56,11 @@ TEST(PinDirectoryTest, WhatIsInTheWayIsSaid) {
               HasSubstr("): choose another --pin-dir"));
   // As /sys/fs/bpf is where no BPF file system is mounted.
   bool made, mounted;
-  EXPECT_THAT(std::string(
-                  PrepareDirectory("/sys/fs/no-such/x", &made, &mounted)
-                      .message()),
-              HasSubstr("(mount -t bpf bpf /sys/fs, or choose another "
-                        "--pin-dir)"));
+  EXPECT_THAT(
+      std::string(
+          PrepareDirectory("/sys/fs/no-such/x", &made, &mounted).message()),
+      HasSubstr("(mount -t bpf bpf /sys/fs, or choose another "
+                "--pin-dir)"));
 }
 
 TEST(OpenCgroupTest, RefusesWhatIsNoCgroup) {

@@ -1,4 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Writes protobuf's wire format by hand, eight small messages. Generated code
+// would register io.prometheus.client a second time in a process that has it, and
+// protobuf aborts then.
+//
+// Folding keeps a reply below gRPC's limit of 4 MiB for a message, whatever the
+// meter holds. What does not fit is renamed: its samples become those of a series
+// called "overflow", and equal labels are summed later (families.cc). Nothing is
+// missing in a sum then, only names are.
+//
+// The difficulty is that no counter may go back. Prometheus takes a counter that
+// is smaller than before for one that began again, and adds all of it once more. A
+// series that is published under its name at one time and folded at another would
+// do just that. So a series must be by its name for good, or folded from its first
+// byte on:
+//  - The reader gives series in the order in which they appeared. Folding takes
+//    the first ones that fit, and never looks behind the first that does not. A
+//    series that appears later changes nothing for those before it.
+//  - What a series costs is what it can ever cost, not what it costs today: with
+//    connections, with a round-trip time, with the largest numbers. So the room
+//    that a series has is never needed by another.
+//  - Reserved series, such as "unattributed", have room of their own, as they may
+//    appear late but be first in the table.
+//  - Pending bytes are a gauge, which may go back. They have the room that is left
+//    when all counters have theirs.
 #include "lib/magma/container.h"
 
 #include <algorithm>
@@ -44,13 +68,13 @@ enum MetricType : int32_t {
   kTypeHistogram = 4,
 };
 
-MetricType TypeOf(Family::Type type) {
+MetricType TypeOf(FamilyType type) {
   switch (type) {
-    case Family::Type::kCounter:
+    case FamilyType::kCounter:
       return kTypeCounter;
-    case Family::Type::kGauge:
+    case FamilyType::kGauge:
       return kTypeGauge;
-    case Family::Type::kHistogram:
+    case FamilyType::kHistogram:
       return kTypeHistogram;
   }
   return kTypeGauge;
@@ -71,9 +95,9 @@ void AddHistogram(const Metric& metric, protozero::pbf_writer* out) {
   }
 }
 
-// protozero writes what it is told, zeros too, which is what proto2's readers
-// need for has_type() and has_value().
-void AddMetric(const Metric& metric, Family::Type type, int64_t timestamp_ms,
+// protozero writes what it is told, zeros too. proto2's readers need that for
+// has_type() and has_value(), and orc8r drops a whole upload where one is missing.
+void AddMetric(const Metric& metric, FamilyType type, int64_t timestamp_ms,
                protozero::pbf_writer* family) {
   protozero::pbf_writer out(*family, kFamilyMetric);
   for (const Label& label : metric.labels) {
@@ -81,47 +105,55 @@ void AddMetric(const Metric& metric, Family::Type type, int64_t timestamp_ms,
     pair.add_string(kLabelName, label.name);
     pair.add_string(kLabelValue, label.value);
   }
-  if (type == Family::Type::kHistogram) {
+  if (type == FamilyType::kHistogram) {
     AddHistogram(metric, &out);
   } else {
     protozero::pbf_writer value(
-        out, type == Family::Type::kGauge ? kMetricGauge : kMetricCounter);
+        out, type == FamilyType::kGauge ? kMetricGauge : kMetricCounter);
     value.add_double(kValue, static_cast<double>(metric.value));
   }
   if (timestamp_ms != 0) out.add_int64(kMetricTimestampMs, timestamp_ms);
 }
 
-// More than any series takes: twelve metrics, with two names of NM_NAME_BYTES of
-// which each byte became four, and all else that is in a metric; the buckets of
-// one histogram.
+// More than any series takes. A service's TCP series has most metrics: payload,
+// wire bytes and wire packets, each of them sent and received; retransmissions;
+// opened, accepted, closed and failed connections; the round-trip times. A new
+// family of series adds to the first number here. Each metric has two names of
+// NM_NAME_BYTES of which every byte became four (\xNN) and some 200 bytes of all
+// else; and there are the buckets of one histogram.
 constexpr size_t kMostBytesOfSeries = 12 * (2 * 4 * 64 + 200) + 10 * 24;
 
 // Any time: from 2004 to 2527 they all take as many bytes.
 constexpr int64_t kSomeTime = int64_t{1} << 40;
 
-// The most that the series may ever take, which never changes: TCP with all of
-// its connections and the largest numbers in its histogram, whether or not it
-// had a round trip yet. All other numbers are of one size.
-size_t BytesOf(Sample sample) {
+// The most bytes that the series may ever take. That never changes: a series of TCP
+// is taken with all of its connections and with the largest numbers in its
+// histogram, whether or not it had a round trip yet. All other numbers are doubles,
+// of one size.
+size_t BytesOf(Sample sample, const FamilySet& families) {
   if (sample.transport == Transport::kTcp && sample.kind != Kind::kPending) {
     sample.tcp.known = true;
     sample.tcp.rtt_us = 1;
     sample.tcp.rtt_buckets = {};  // they are published as their running sum
     sample.tcp.rtt_buckets[0] = std::numeric_limits<uint64_t>::max();
   }
-  return MetricBytes(FamiliesOfHost({sample}, Health()), kSomeTime) -
-         MetricBytes(FamiliesOfHost({}, Health()), kSomeTime);
+  PublishOptions host;
+  host.scope = Scope::kHost;
+  host.families = families;
+  return MetricBytes(FamiliesOf({sample}, Health(), host), kSomeTime) -
+         MetricBytes(FamiliesOf({}, Health(), host), kSomeTime);
 }
 
-// Of the reserved slots: they have their room in kReservedBytes. They come when
-// there is something to count, and are then last or, for whoever opens the
-// meter later, first.
+// Whether it is a series of the reserved slots, which have their room in
+// kReservedBytes. They appear when there is something to count: last, then, or
+// first for whoever opens the meter later.
 bool IsReserved(Kind kind) {
   return kind == Kind::kUnattributed || kind == Kind::kOverflow;
 }
 
-// Renames the samples that do not fit into `budget`, pending ones first.
-void FoldInto(size_t budget, std::vector<Sample>* samples) {
+// Renames the samples that do not fit into `budget`.
+void FoldInto(size_t budget, const FamilySet& families,
+              std::vector<Sample>* samples) {
   // Names of one length cost the same.
   std::map<std::tuple<Kind, Transport, Path, size_t, size_t>, size_t> known;
   size_t used = 0;
@@ -134,7 +166,7 @@ void FoldInto(size_t budget, std::vector<Sample>* samples) {
         size_t& bytes = known[std::make_tuple(
             sample.kind, sample.transport, sample.path,
             ToUtf8(sample.name).size(), ToUtf8(sample.destination).size())];
-        if (bytes == 0) bytes = BytesOf(sample);
+        if (bytes == 0) bytes = BytesOf(sample, families);
         full = bytes > budget - used;
         if (!full) used += bytes;
       }
@@ -182,12 +214,16 @@ size_t MetricBytes(const std::vector<Family>& families, int64_t timestamp_ms) {
 }
 
 std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
-                         bool leave_registered_out) {
-  if (leave_registered_out) MarkRegistered(&samples);
+                         const PublishOptions& options,
+                         size_t* omitted_services) {
+  const bool omit = options.scope == Scope::kUnregistered;
+  *omitted_services = omit ? MarkRegistered(&samples) : 0;
   const size_t budget = std::max(max_bytes, kLeastMaxBytes) - kReservedBytes;
-  if (samples.size() > budget / kMostBytesOfSeries) FoldInto(budget, &samples);
+  if (samples.size() > budget / kMostBytesOfSeries) {
+    FoldInto(budget, options.families, &samples);
+  }
   // Not Unregistered(): a service may be called "overflow", too.
-  if (leave_registered_out) RemoveRegistered(&samples);
+  if (omit) RemoveRegistered(&samples);
   return samples;
 }
 

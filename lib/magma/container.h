@@ -13,6 +13,7 @@
 
 #include "lib/metrics/families.h"
 #include "netmeter/meter.h"
+#include "netmeter/publish.h"
 
 namespace netmeter {
 namespace internal {
@@ -21,25 +22,28 @@ namespace internal {
 std::string ToContainer(const std::vector<Family>& families,
                         int64_t timestamp_ms);
 
-// How many bytes of ToContainer()'s result are metrics: all but the families'
-// own names, texts, types and lengths.
+// How many bytes of ToContainer()'s result are metrics. The others are the names,
+// texts, types and lengths of the families.
 size_t MetricBytes(const std::vector<Family>& families, int64_t timestamp_ms);
 
 // See MagmaOptions::max_bytes.
 constexpr size_t kLeastMaxBytes = 128 * 1024;
 
-// What of max_bytes is for everything but named series: families' heads,
-// health, the 20 reserved series, and the at most 30 that others are folded
-// into.
+// The part of max_bytes that is for everything but named series: the heads of the
+// families, the meter's health, the 20 reserved series, and the series that others
+// are folded into, of which there are at most 30.
 constexpr size_t kReservedBytes = 64 * 1024;
 
-// Renames the samples from the first one on that does not fit, so that the
-// result's container is not larger than max_bytes; pending ones where there is
-// no room beside all others. The most that FamiliesOfHost() can ever make of a
-// sample is the measure, for any scope, so that the same ones fit next time.
-// Takes out what of registered services did fit if leave_registered_out.
+// Renames the first sample that does not fit and all after it, so that the
+// container of the result is not larger than max_bytes. Pending samples come last:
+// they have the room that all others leave. A sample is measured by the most that
+// options.families can ever make of it, for any scope, so that the same samples
+// fit next time. In Scope::kUnregistered, takes out the samples of registered
+// services that fit, and sets *omitted_services to the number of these services.
+// container.cc explains why it has to be so.
 std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
-                         bool leave_registered_out);
+                         const PublishOptions& options,
+                         size_t* omitted_services);
 
 }  // namespace internal
 }  // namespace netmeter

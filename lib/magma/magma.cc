@@ -1,4 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// MagmaMetrics is a reading and a container. DeltaVisitor turns totals into
+// increments, for hosts whose counters can only be incremented.
+//
+// It keeps what it has delivered of each counter. The difference to the total of
+// now is due. The entry is updated after the callback has taken the delta, and
+// never before, so whatever fails in between is delivered again: nothing is lost
+// and nothing is delivered twice. All memory is allocated before the callback, as
+// a failure after it could not be told apart from a delta that was not taken.
+//
+// Totals belong to one meter. Its start time tells meters apart: an upgrade keeps
+// it, with the totals. Another start time means that counting began anew, so that
+// nothing of the new totals was delivered yet.
 #include "netmeter/magma.h"
 
 #include <chrono>
@@ -13,17 +25,11 @@ namespace netmeter {
 namespace {
 
 using internal::Family;
+using internal::FamilyType;
 using internal::Metric;
 
-absl::StatusOr<std::vector<Sample>> Read(const Meter& meter, MagmaScope scope) {
-  return scope == MagmaScope::kService ? meter.ReadService() : meter.ReadHost();
-}
-
-std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
-                               const Health& health, MagmaScope scope) {
-  return scope == MagmaScope::kService
-             ? internal::FamiliesOfService(samples)
-             : internal::FamiliesOfHost(samples, health);
+absl::StatusOr<std::vector<Sample>> Read(const Meter& meter, Scope scope) {
+  return scope == Scope::kService ? meter.ReadService() : meter.ReadHost();
 }
 
 std::vector<Family> CollectFolded(const Meter* meter,
@@ -33,9 +39,10 @@ std::vector<Family> CollectFolded(const Meter* meter,
   if (!samples.ok()) return internal::FamiliesOfError();
   const auto health = meter->ReadHealth();
   if (!health.ok()) return internal::FamiliesOfError();
-  return FamiliesOf(internal::Fold(*std::move(samples), options.max_bytes,
-                                   options.scope == MagmaScope::kUnregistered),
-                    *health, options.scope);
+  size_t omitted_services = 0;
+  *samples = internal::Fold(*std::move(samples), options.max_bytes, options,
+                            &omitted_services);
+  return internal::FamiliesOf(*samples, *health, options, omitted_services);
 }
 
 int64_t NowMs() {
@@ -44,7 +51,8 @@ int64_t NowMs() {
       .count();
 }
 
-// Neither names nor UTF-8 text made of names contain NUL.
+// What tells one counter from all others. Neither names nor UTF-8 text made of
+// names contain NUL.
 std::string KeyOf(const Family& family, const Metric& metric) {
   std::string key = family.name;
   for (const internal::Label& label : metric.labels) {
@@ -56,7 +64,7 @@ std::string KeyOf(const Family& family, const Metric& metric) {
 
 // Samples and the time at which their meter began to count: of one meter, also
 // if it is replaced while we read.
-absl::Status ReadConsistently(const Meter& meter, MagmaScope scope,
+absl::Status ReadConsistently(const Meter& meter, Scope scope,
                               std::vector<Sample>* samples, Health* health) {
   constexpr int kAttempts = 3;
   for (int i = 0; i < kAttempts; ++i) {
@@ -66,7 +74,7 @@ absl::Status ReadConsistently(const Meter& meter, MagmaScope scope,
     if (!read.ok()) return read.status();
     const auto after = meter.ReadHealth();
     if (!after.ok()) return after.status();
-    if (before->created_ns != after->created_ns) continue;
+    if (before->start_time_ns != after->start_time_ns) continue;
     *samples = *std::move(read);
     *health = *after;
     return absl::OkStatus();
@@ -95,7 +103,7 @@ std::string MagmaMetrics::Serialize() const {
 
 DeltaVisitor::DeltaVisitor(std::shared_ptr<const Meter> meter,
                            const MagmaOptions& options)
-    : meter_(std::move(meter)), scope_(options.scope) {}
+    : meter_(std::move(meter)), options_(options) {}
 
 absl::Status DeltaVisitor::Visit(const Callback& callback) {
   std::vector<Family> families;
@@ -106,27 +114,29 @@ absl::Status DeltaVisitor::Visit(const Callback& callback) {
     std::vector<Sample> samples;
     Health health;
     const absl::Status read =
-        ReadConsistently(*meter_, scope_, &samples, &health);
+        ReadConsistently(*meter_, options_.scope, &samples, &health);
     if (!read.ok()) return read;
-    if (health.created_ns != created_ns_) {
+    if (health.start_time_ns != start_time_ns_) {
       delivered_.clear();
-      created_ns_ = health.created_ns;
+      start_time_ns_ = health.start_time_ns;
     }
-    if (scope_ == MagmaScope::kUnregistered) {
-      samples = internal::Unregistered(std::move(samples));
+    size_t omitted_services = 0;
+    if (options_.scope == Scope::kUnregistered) {
+      samples = internal::Unregistered(std::move(samples), &omitted_services);
     }
-    families = FamiliesOf(samples, health, scope_);
+    families =
+        internal::FamiliesOf(samples, health, options_, omitted_services);
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
 
   for (const Family& family : families) {
-    if (family.type != Family::Type::kCounter) continue;
+    if (family.type != FamilyType::kCounter) continue;
     for (const Metric& metric : family.metrics) {
       auto place = delivered_.end();
       bool is_new = false, due = true;
       Delta delta;
-      // All that can fail comes before the callback.
+      // All that needs memory comes before the callback.
       status = internal::WithoutThrowing([&] {
         std::string key = KeyOf(family, metric);
         place = delivered_.find(key);

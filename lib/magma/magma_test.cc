@@ -38,7 +38,7 @@ TEST(MagmaMetrics, AreDownWhileNoMeterIsLoaded) {
   ExpectDown(MagmaMetrics(MeterWithoutLoader(), options), true);
   options.timestamps = false;
   ExpectDown(MagmaMetrics(MeterWithoutLoader(), options), false);
-  options.scope = MagmaScope::kHost;
+  options.scope = Scope::kHost;
   ExpectDown(MagmaMetrics(MeterWithoutLoader(), options), false);
 }
 
@@ -54,7 +54,7 @@ TEST(DeltaVisitor, SaysWhyThereIsNothingToVisit) {
   EXPECT_EQ(DeltaVisitor(nullptr).Visit(never).code(),
             absl::StatusCode::kFailedPrecondition);
   MagmaOptions options;
-  options.scope = MagmaScope::kHost;
+  options.scope = Scope::kHost;
   EXPECT_EQ(DeltaVisitor(MeterWithoutLoader(), options).Visit(never).code(),
             absl::StatusCode::kUnavailable);
   // Nothing is registered.

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Two text formats that differ in little: in OpenMetrics a counter's family has no
+// _total, though its samples have, and a line says where the text ends. Prometheus
+// asks for OpenMetrics first, and takes what the Content-Type says.
+//
+// Numbers are written as integers, with all digits. A double would begin to round
+// at 9 PB.
 #include "lib/metrics/exposition.h"
 
 #include <algorithm>
@@ -15,7 +21,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Of a label's value, in both formats.
+// The value of a label, in both formats. Everything else may stand as it is: it is
+// valid UTF-8.
 void AppendEscaped(absl::string_view value, std::string* out) {
   for (const char c : value) {
     if (c == '\\' || c == '"') {
@@ -29,6 +36,7 @@ void AppendEscaped(absl::string_view value, std::string* out) {
   }
 }
 
+// {a="x",b="y"}, with le="BOUND" last if `bound` is given; nothing without labels.
 void AppendLabels(const std::vector<Label>& labels, absl::string_view bound,
                   std::string* out) {
   char separator = '{';
@@ -44,7 +52,7 @@ void AppendLabels(const std::vector<Label>& labels, absl::string_view bound,
   if (separator == ',') out->push_back('}');
 }
 
-// Microseconds as seconds, exactly.
+// Microseconds as seconds, exactly: "1.2345".
 std::string Seconds(uint64_t us) {
   std::string text = absl::StrFormat("%d.%06d", us / 1000000, us % 1000000);
   while (text.back() == '0') text.pop_back();
@@ -52,15 +60,16 @@ std::string Seconds(uint64_t us) {
   return text;
 }
 
+// Buckets are cumulative: each holds those below it, and the last one all.
 void AppendHistogram(const char* name, const Metric& metric, std::string* out) {
   uint64_t count = 0;
   for (size_t i = 0; i < metric.buckets.size(); ++i) {
     count += metric.buckets[i];
     absl::StrAppend(out, name, "_bucket");
-    AppendLabels(metric.labels,
-                 i + 1 < metric.buckets.size() ? absl::StrCat(BucketBound(i))
-                                               : "+Inf",
-                 out);
+    AppendLabels(
+        metric.labels,
+        i + 1 < metric.buckets.size() ? absl::StrCat(BucketBound(i)) : "+Inf",
+        out);
     absl::StrAppend(out, " ", count, "\n");
   }
   absl::StrAppend(out, name, "_sum");
@@ -70,7 +79,7 @@ void AppendHistogram(const char* name, const Metric& metric, std::string* out) {
   absl::StrAppend(out, " ", count, "\n");
 }
 
-// RFC 9110, 12.4.2: the weight of one range of the header, 0 to 1.
+// The weight of one range of the header, 0 to 1 (RFC 9110, 12.4.2).
 double Weight(const std::vector<absl::string_view>& parameters) {
   for (absl::string_view parameter : parameters) {
     parameter = absl::StripAsciiWhitespace(parameter);
@@ -86,7 +95,8 @@ double Weight(const std::vector<absl::string_view>& parameters) {
   return 1;
 }
 
-// Whether we can answer with the version that the range asks for, if any.
+// Whether we have the version of the format that the range asks for. No version
+// means any.
 bool IsOurVersion(const std::vector<absl::string_view>& parameters) {
   for (absl::string_view parameter : parameters) {
     parameter = absl::StripAsciiWhitespace(parameter);
@@ -105,6 +115,7 @@ const char* ContentType(TextFormat format) {
 }
 
 TextFormat NegotiateFormat(absl::string_view accept) {
+  // The greatest weight that either format has in any range.
   double open_metrics = 0;
   double text = 0;
   for (const absl::string_view range : absl::StrSplit(accept, ',')) {
@@ -124,20 +135,22 @@ TextFormat NegotiateFormat(absl::string_view accept) {
                                                   : TextFormat::kPrometheus;
 }
 
+// One string of the whole page. With 4096 series that is some 10 MB, so nothing is
+// put together apart and copied then.
 std::string ToText(const std::vector<Family>& families, TextFormat format) {
   const bool open_metrics = format == TextFormat::kOpenMetrics;
   std::string out;
   for (const Family& family : families) {
     absl::string_view name = family.name;
-    const bool counter = family.type == Family::Type::kCounter;
+    const bool counter = family.type == FamilyType::kCounter;
     // In OpenMetrics a counter's samples have the suffix, its family has not.
     if (open_metrics && counter) name = absl::StripSuffix(name, "_total");
     absl::StrAppend(&out, "# HELP ", name, " ", family.help, "\n# TYPE ", name,
-                    counter                                        ? " counter\n"
-                    : family.type == Family::Type::kHistogram ? " histogram\n"
-                                                              : " gauge\n");
+                    counter                                 ? " counter\n"
+                    : family.type == FamilyType::kHistogram ? " histogram\n"
+                                                            : " gauge\n");
     for (const Metric& metric : family.metrics) {
-      if (family.type == Family::Type::kHistogram) {
+      if (family.type == FamilyType::kHistogram) {
         AppendHistogram(family.name, metric, &out);
         continue;
       }

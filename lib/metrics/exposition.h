@@ -25,9 +25,9 @@ enum class TextFormat {
 
 const char* ContentType(TextFormat format);
 
-// What to answer a request with this Accept header: OpenMetrics where it is
-// wanted at least as much as text, thus never without being asked for. What is
-// no valid header asks for nothing.
+// What to answer to a request with this Accept header. That is OpenMetrics where it
+// is wanted at least as much as text, so never unless it is asked for. A header
+// that is not valid asks for nothing.
 TextFormat NegotiateFormat(absl::string_view accept);
 
 // Values are written as integers, exactly.

@@ -15,7 +15,7 @@ std::vector<Family> TwoFamilies() {
   Family gauge;
   gauge.name = "netmeter_up";
   gauge.help = "Whether.";
-  gauge.type = Family::Type::kGauge;
+  gauge.type = FamilyType::kGauge;
   gauge.metrics = {{{}, 1}};
   Family counter;
   counter.name = "magma_bytes_sent_total";

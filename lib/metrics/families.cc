@@ -1,4 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// How samples become families.
+//
+// A sample is one series of the kernel, with some ten numbers. A family is one of
+// these numbers, of all series that have it. Most families have fewer labels than
+// a series has keys: magma_bytes_sent_total has neither transport nor path. So a
+// Builder collects the pairs of labels and value of one family, sorts them, and
+// adds up those with equal labels. Prometheus refuses a page on which equal labels
+// appear twice, and the order is the same on every page.
+//
+// What links carried (path direct) and what went through a proxy on this host
+// (path proxy) are in families of their own: bytes that a service sends through
+// the proxy leave the host as bytes of the proxy, so a sum over both would count
+// them twice.
 #include "lib/metrics/families.h"
 
 #include <algorithm>
@@ -26,19 +39,23 @@ int CompareValues(const Labels& a, const Labels& b) {
   return 0;
 }
 
-// Makes one family: sums what has equal labels, and puts it in order.
+// Makes one family: sums what has equal labels, and puts it in order. Makes
+// nothing of a family that is not chosen.
 class Builder {
  public:
-  Builder(const char* name, const char* help, Family::Type type) {
-    family_.name = name;
-    family_.help = help;
-    family_.type = type;
+  Builder(FamilyId id, const FamilySet& chosen)
+      : chosen_(FamilySetAccess::Has(chosen, id)) {
+    const FamilyInfo& info = InfoOf(id);
+    family_.name = info.name;
+    family_.help = info.help;
+    family_.type = info.type;
   }
 
-  void Add(Labels labels, uint64_t value,
+  void Add(const Labels& labels, uint64_t value,
            std::vector<uint64_t> buckets = {}) {
+    if (!chosen_) return;
     family_.metrics.emplace_back();
-    family_.metrics.back().labels = std::move(labels);
+    family_.metrics.back().labels = labels;
     family_.metrics.back().value = value;
     family_.metrics.back().buckets = std::move(buckets);
   }
@@ -50,6 +67,7 @@ class Builder {
               [](const Metric& a, const Metric& b) {
                 return CompareValues(a.labels, b.labels) < 0;
               });
+    // In place: [0, last] is done, and last takes what equals it.
     size_t last = 0;
     for (size_t i = 1; i < metrics.size(); ++i) {
       if (CompareValues(metrics[last].labels, metrics[i].labels) == 0) {
@@ -66,19 +84,35 @@ class Builder {
   }
 
  private:
+  const bool chosen_;
   Family family_;
 };
 
-void AddUp(uint64_t value, std::vector<Family>* families) {
-  Builder up("netmeter_up",
-             "Whether the maps can be read: 1, or 0 if not loaded or refused.",
-             Family::Type::kGauge);
-  up.Add({}, value);
-  up.MoveTo(families);
+// A family of one metric without labels.
+void AddNumber(FamilyId id, uint64_t value, const FamilySet& chosen,
+               std::vector<Family>* families) {
+  Builder family(id, chosen);
+  family.Add({}, value);
+  family.MoveTo(families);
 }
 
-// The payload of all samples that have labels, in both directions; `labels_of`
-// returns false for those that have none.
+// What kind of a meter this is, and since when it counts. Prometheus needs the
+// time of the start to tell a counter that began again from one that it sees for
+// the first time.
+void AddMeter(const Health& health, const FamilySet& chosen,
+              std::vector<Family>* families) {
+  Builder info(FamilyId::kBuildInfo, chosen);
+  info.Add({{"version", ToUtf8(health.version)},
+            {"abi", ToUtf8(health.abi)},
+            {"kernel", ToUtf8(health.kernel)}},
+           1);
+  info.MoveTo(families);
+  AddNumber(FamilyId::kStartTime, health.start_time_ns / 1000000000, chosen,
+            families);
+}
+
+// Two families, of the payload sent and received. `labels_of` sets the labels of a
+// sample, or returns false if the families are not about it.
 template <typename LabelsOf>
 void AddPayload(const std::vector<Sample>& samples, Builder sent,
                 Builder received, LabelsOf labels_of,
@@ -93,18 +127,13 @@ void AddPayload(const std::vector<Sample>& samples, Builder sent,
   received.MoveTo(families);
 }
 
-void AddServices(const std::vector<Sample>& samples,
+// kernsnoopd's family of services. Both paths: a service's payload is its own,
+// whether it goes through the proxy or not, and the proxy is no service.
+void AddServices(const std::vector<Sample>& samples, const FamilySet& chosen,
                  std::vector<Family>* families) {
   AddPayload(
-      samples,
-      Builder("magma_bytes_sent_total",
-              "Payload bytes that services sent, by destination service; TCP "
-              "retransmissions not included.",
-              Family::Type::kCounter),
-      Builder("magma_bytes_received_total",
-              "Payload bytes that services received, by destination service; "
-              "TCP retransmissions not included.",
-              Family::Type::kCounter),
+      samples, Builder(FamilyId::kMagmaSent, chosen),
+      Builder(FamilyId::kMagmaReceived, chosen),
       [](const Sample& sample, Labels* labels) {
         if (sample.kind != Kind::kService) return false;
         *labels = {{"service_name", ToUtf8(sample.name)},
@@ -114,18 +143,13 @@ void AddServices(const std::vector<Sample>& samples,
       families);
 }
 
-void AddBinaries(const std::vector<Sample>& samples,
+// kernsnoopd's family of other programs. Path direct only: one of them is the
+// proxy, which has what services sent in the services' family already.
+void AddBinaries(const std::vector<Sample>& samples, const FamilySet& chosen,
                  std::vector<Family>* families) {
   AddPayload(
-      samples,
-      Builder("linux_bytes_sent_total",
-              "Payload bytes that programs other than services sent, not over "
-              "loopback; TCP retransmissions not included.",
-              Family::Type::kCounter),
-      Builder("linux_bytes_received_total",
-              "Payload bytes that programs other than services received, not "
-              "over loopback; TCP retransmissions not included.",
-              Family::Type::kCounter),
+      samples, Builder(FamilyId::kLinuxSent, chosen),
+      Builder(FamilyId::kLinuxReceived, chosen),
       [](const Sample& sample, Labels* labels) {
         if (sample.kind != Kind::kBinary || sample.path != Path::kDirect) {
           return false;
@@ -136,128 +160,125 @@ void AddBinaries(const std::vector<Sample>& samples,
       families);
 }
 
-void AddWire(const std::vector<Sample>& samples,
-             std::vector<Family>* families) {
-  Builder bytes("netmeter_wire_bytes_total",
-                "Network-layer bytes as on the link: IP header, transport "
-                "header and payload, TCP retransmissions included, link header "
-                "not.",
-                Family::Type::kCounter);
-  Builder packets("netmeter_wire_packets_total",
-                  "Packets as on the link: segments of an offloaded packet "
-                  "count each.",
-                  Family::Type::kCounter);
-  Builder retransmitted("netmeter_tcp_retransmitted_bytes_total",
-                        "TCP payload bytes that were sent again.",
-                        Family::Type::kCounter);
-  Builder pending("netmeter_pending_bytes",
-                  "Network-layer bytes of connections that have not named "
-                  "their destination yet; they move to the totals when they "
-                  "have.",
-                  Family::Type::kGauge);
-  for (const Sample& sample : samples) {
+// The three families of one path. A pending sample has no destination yet, and its
+// numbers will shrink, so it cannot be in a counter.
+struct PathBuilders {
+  Builder bytes;
+  Builder packets;
+  Builder pending;
+
+  void Add(const Sample& sample) {
     if (sample.kind == Kind::kPending) {
-      Labels labels = {{"name", ToUtf8(sample.name)},
-                       {"path", PathName(sample.path)},
-                       {"direction", "tx"}};
+      Labels labels = {{"name", ToUtf8(sample.name)}, {"direction", "tx"}};
       pending.Add(labels, sample.tx_bytes);
       labels.back().value = "rx";
       pending.Add(labels, sample.rx_bytes);
-      continue;
+      return;
     }
-    const Labels series = {{"kind", KindName(sample.kind)},
-                           {"name", ToUtf8(sample.name)},
-                           {"destination", ToUtf8(sample.destination)}};
-    Labels labels = series;
-    labels.push_back({"transport", TransportName(sample.transport)});
-    labels.push_back({"path", PathName(sample.path)});
-    labels.push_back({"direction", "tx"});
+    Labels labels = {{"kind", KindName(sample.kind)},
+                     {"name", ToUtf8(sample.name)},
+                     {"destination", ToUtf8(sample.destination)},
+                     {"transport", TransportName(sample.transport)},
+                     {"direction", "tx"}};
     bytes.Add(labels, sample.tx_bytes);
     packets.Add(labels, sample.tx_packets);
     labels.back().value = "rx";
     bytes.Add(labels, sample.rx_bytes);
     packets.Add(labels, sample.rx_packets);
-    if (sample.transport == Transport::kTcp) {
-      retransmitted.Add(series, sample.tx_retransmit_bytes);
-    }
   }
-  bytes.MoveTo(families);
-  packets.MoveTo(families);
-  retransmitted.MoveTo(families);
-  pending.MoveTo(families);
+
+  void MoveTo(std::vector<Family>* families) {
+    bytes.MoveTo(families);
+    packets.MoveTo(families);
+    pending.MoveTo(families);
+  }
+};
+
+void AddWire(const std::vector<Sample>& samples, const FamilySet& chosen,
+             std::vector<Family>* families) {
+  PathBuilders direct = {Builder(FamilyId::kWireBytes, chosen),
+                         Builder(FamilyId::kWirePackets, chosen),
+                         Builder(FamilyId::kPendingBytes, chosen)};
+  PathBuilders proxy = {Builder(FamilyId::kProxyBytes, chosen),
+                        Builder(FamilyId::kProxyPackets, chosen),
+                        Builder(FamilyId::kProxyPendingBytes, chosen)};
+  for (const Sample& sample : samples) {
+    (sample.path == Path::kProxy ? proxy : direct).Add(sample);
+  }
+  direct.MoveTo(families);
+  proxy.MoveTo(families);
 }
 
-void AddTcp(const std::vector<Sample>& samples,
+// Retransmissions and connections, of both paths: they are no bytes of the
+// totals above, so nothing is counted twice.
+void AddTcp(const std::vector<Sample>& samples, const FamilySet& chosen,
             std::vector<Family>* families) {
-  Builder opened("netmeter_tcp_connections_opened_total",
-                 "TCP connections that were opened by this host, the handshake "
-                 "done.",
-                 Family::Type::kCounter);
-  Builder accepted("netmeter_tcp_connections_accepted_total",
-                   "TCP connections that were opened by a peer, the handshake "
-                   "done.",
-                   Family::Type::kCounter);
-  Builder closed("netmeter_tcp_connections_closed_total",
-                 "TCP connections, opened or accepted, that ended.",
-                 Family::Type::kCounter);
-  Builder failed("netmeter_tcp_connections_failed_total",
-                 "TCP connections that this host could not open: refused, timed "
-                 "out or given up.",
-                 Family::Type::kCounter);
-  Builder rtt("netmeter_tcp_rtt_seconds",
-              "Smoothed round-trip times of TCP connections, not over loopback: "
-              "one value for each round trip in which data was acknowledged, and "
-              "one at the end of the connection.",
-              Family::Type::kHistogram);
+  Builder retransmit(FamilyId::kRetransmitBytes, chosen);
+  Builder opened(FamilyId::kConnectionsOpened, chosen);
+  Builder accepted(FamilyId::kConnectionsAccepted, chosen);
+  Builder closed(FamilyId::kConnectionsClosed, chosen);
+  Builder failed(FamilyId::kConnectionsFailed, chosen);
+  Builder rtt(FamilyId::kRtt, chosen);
   for (const Sample& sample : samples) {
-    const TcpConnections& tcp = sample.tcp;
-    if (!tcp.known) continue;
+    if (sample.transport != Transport::kTcp || sample.kind == Kind::kPending) {
+      continue;
+    }
     const Labels labels = {{"kind", KindName(sample.kind)},
                            {"name", ToUtf8(sample.name)},
                            {"destination", ToUtf8(sample.destination)}};
+    retransmit.Add(labels, sample.tx_retransmit_bytes);
+    const TcpConnections& tcp = sample.tcp;
+    if (!tcp.known) continue;
     opened.Add(labels, tcp.opened);
     accepted.Add(labels, tcp.accepted);
     closed.Add(labels, tcp.closed);
     failed.Add(labels, tcp.failed);
-    // Of the path that costs: what never had a round trip is left out.
+    // The kernel takes round-trip times of path direct only. What never had one
+    // is left out.
     if (tcp.rtt_us == 0) continue;
     rtt.Add(labels, tcp.rtt_us,
             {tcp.rtt_buckets.begin(), tcp.rtt_buckets.end()});
   }
-  opened.MoveTo(families);
-  accepted.MoveTo(families);
-  closed.MoveTo(families);
-  failed.MoveTo(families);
-  rtt.MoveTo(families);
+  for (Builder* family :
+       {&retransmit, &opened, &accepted, &closed, &failed, &rtt}) {
+    family->MoveTo(families);
+  }
 }
 
-void AddHealth(const Health& health, std::vector<Family>* families) {
-  Builder series("netmeter_series",
-                 "Series in use, without the reserved ones; at most "
-                 "netmeter_series_limit.",
-                 Family::Type::kGauge);
-  series.Add({}, health.series);
-  series.MoveTo(families);
-  Builder limit("netmeter_series_limit",
-                "Series that the meter has room for, without the reserved ones, "
-                "as netmeter-loader status shows.",
-                Family::Type::kGauge);
-  limit.Add({}, std::max<uint32_t>(health.max_series, NM_SLOT_FIRST) -
-                    NM_SLOT_FIRST);
-  limit.MoveTo(families);
-  Builder lost("netmeter_lost_total",
-               "What was counted, but not under its own name, by reason: "
-               "packets, except names_full and names_capped (names) and "
-               "processes_full (processes).",
-               Family::Type::kCounter);
-  lost.Add({{"reason", "series_full"}}, health.series_full_packets);
-  lost.Add({{"reason", "names_full"}}, health.names_full);
-  lost.Add({{"reason", "names_capped"}}, health.names_capped);
-  lost.Add({{"reason", "series_capped"}}, health.series_capped_packets);
-  lost.Add({{"reason", "processes_full"}}, health.processes_full);
-  lost.Add({{"reason", "storage_failed"}}, health.storage_failed_packets);
-  lost.Add({{"reason", "header_error"}}, health.header_error_packets);
-  lost.MoveTo(families);
+// The fields lost_UNIT_REASON of Health. Packets, names, processes and sockets are
+// families of their own: a sum over different units would mean nothing.
+void AddLosses(const Health& health, const FamilySet& chosen,
+               std::vector<Family>* families) {
+  Builder packets(FamilyId::kLostPackets, chosen);
+  packets.Add({{"reason", "series_full"}}, health.lost_packets_series_full);
+  packets.Add({{"reason", "series_capped"}}, health.lost_packets_series_capped);
+  packets.Add({{"reason", "storage_failed"}},
+              health.lost_packets_storage_failed);
+  packets.Add({{"reason", "header_errors"}}, health.lost_packets_header_errors);
+  packets.MoveTo(families);
+  Builder names(FamilyId::kLostNames, chosen);
+  names.Add({{"reason", "full"}}, health.lost_names_full);
+  names.Add({{"reason", "capped"}}, health.lost_names_capped);
+  names.MoveTo(families);
+  Builder processes(FamilyId::kLostProcesses, chosen);
+  processes.Add({{"reason", "full"}}, health.lost_processes_full);
+  processes.MoveTo(families);
+  Builder sockets(FamilyId::kLostSockets, chosen);
+  sockets.Add({{"reason", "storage_failed"}},
+              health.lost_sockets_storage_failed);
+  sockets.MoveTo(families);
+}
+
+// How full the meter is. The slots of reserved series, which always exist, are no
+// part of either number.
+void AddHealth(const Health& health, const FamilySet& chosen,
+               std::vector<Family>* families) {
+  AddNumber(FamilyId::kSeries, health.series, chosen, families);
+  AddNumber(
+      FamilyId::kSeriesLimit,
+      std::max<uint32_t>(health.max_series, NM_SLOT_FIRST) - NM_SLOT_FIRST,
+      chosen, families);
+  AddLosses(health, chosen, families);
 }
 
 }  // namespace
@@ -270,32 +291,36 @@ double BucketBound(size_t bucket) {
 
 std::vector<Family> FamiliesOfError() {
   std::vector<Family> families;
-  AddUp(0, &families);
+  AddNumber(FamilyId::kUp, 0, FamilySet(), &families);
   return families;
 }
 
-std::vector<Family> FamiliesOfService(const std::vector<Sample>& samples) {
+std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
+                               const Health& health,
+                               const PublishOptions& options,
+                               size_t omitted_services) {
+  // A family without metrics is left out, also in Scope::kService: so what is not
+  // chosen and what has no series need no further care.
+  const FamilySet& chosen = options.families;
+  const bool host = options.scope != Scope::kService;
   std::vector<Family> families;
-  AddUp(1, &families);
-  AddServices(samples, &families);
-  AddWire(samples, &families);
-  AddTcp(samples, &families);
+  AddNumber(FamilyId::kUp, 1, chosen, &families);
+  AddMeter(health, chosen, &families);
+  if (options.scope == Scope::kUnregistered) {
+    AddNumber(FamilyId::kOmittedServices, omitted_services, chosen, &families);
+  }
+  AddServices(samples, chosen, &families);
+  if (host) AddBinaries(samples, chosen, &families);
+  AddWire(samples, chosen, &families);
+  AddTcp(samples, chosen, &families);
+  if (host) AddHealth(health, chosen, &families);
   return families;
 }
 
-std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
-                                   const Health& health) {
-  std::vector<Family> families;
-  AddUp(1, &families);
-  AddServices(samples, &families);
-  AddBinaries(samples, &families);
-  AddWire(samples, &families);
-  AddTcp(samples, &families);
-  AddHealth(health, &families);
-  return families;
-}
-
-void MarkRegistered(std::vector<Sample>* samples) {
+// The kernel marks a series with the first packet of a socket that was opened after
+// the registration. What the same service sent before has no mark, and a binary of
+// the same name is another thing.
+size_t MarkRegistered(std::vector<Sample>* samples) {
   const auto of_service = [](const Sample& sample) {
     return sample.kind == Kind::kService || sample.kind == Kind::kPending;
   };
@@ -303,12 +328,13 @@ void MarkRegistered(std::vector<Sample>* samples) {
   for (const Sample& sample : *samples) {
     if (sample.registered && of_service(sample)) names.insert(sample.name);
   }
-  if (names.empty()) return;
+  if (names.empty()) return 0;
   for (Sample& sample : *samples) {
     if (of_service(sample) && names.count(sample.name) != 0) {
       sample.registered = true;
     }
   }
+  return names.size();
 }
 
 void RemoveRegistered(std::vector<Sample>* samples) {
@@ -317,36 +343,37 @@ void RemoveRegistered(std::vector<Sample>* samples) {
                  samples->end());
 }
 
-std::vector<Sample> Unregistered(std::vector<Sample> samples) {
-  MarkRegistered(&samples);
+std::vector<Sample> Unregistered(std::vector<Sample> samples,
+                                 size_t* omitted_services) {
+  *omitted_services = MarkRegistered(&samples);
   RemoveRegistered(&samples);
   return samples;
 }
 
 namespace {
 
-std::vector<Family> CollectOrThrow(const Meter* meter, FamilyScope scope) {
+std::vector<Family> CollectOrThrow(const Meter* meter,
+                                   const PublishOptions& options) {
   if (meter == nullptr) return FamiliesOfError();
-  if (scope == FamilyScope::kService) {
-    const auto samples = meter->ReadService();
-    return samples.ok() ? FamiliesOfService(*samples) : FamiliesOfError();
-  }
-  auto samples = meter->ReadHost();
+  auto samples = options.scope == Scope::kService ? meter->ReadService()
+                                                  : meter->ReadHost();
   if (!samples.ok()) return FamiliesOfError();
   const auto health = meter->ReadHealth();
   if (!health.ok()) return FamiliesOfError();
-  if (scope == FamilyScope::kUnregistered) {
-    *samples = Unregistered(*std::move(samples));
+  size_t omitted_services = 0;
+  if (options.scope == Scope::kUnregistered) {
+    *samples = Unregistered(*std::move(samples), &omitted_services);
   }
-  return FamiliesOfHost(*samples, *health);
+  return FamiliesOf(*samples, *health, options, omitted_services);
 }
 
 }  // namespace
 
-std::vector<Family> Collect(const Meter* meter, FamilyScope scope) noexcept {
+std::vector<Family> Collect(const Meter* meter,
+                            const PublishOptions& options) noexcept {
   try {
-    return CollectOrThrow(meter, scope);
-  } catch (const std::exception&) {
+    return CollectOrThrow(meter, options);
+  } catch (const std::exception&) {  // no memory for all, but for an error?
   }
   try {
     return FamiliesOfError();

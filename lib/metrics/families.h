@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Samples as metric families, whatever carries them to the reader: the one
-// place with the names of metrics and of labels, and where series with equal
-// labels are summed. See netmeter/prometheus.h for the list.
+// Samples as metric families, whatever carries them to the reader. This is the one
+// place with the names of labels, and the one that sums series with equal labels.
+// netmeter/publish.h lists the families, and family_table.h has their texts.
 //
-//   for (const Family& family : Collect(meter.get(), FamilyScope::kHost)) ...
+//   PublishOptions options;
+//   options.scope = Scope::kHost;
+//   for (const Family& family : Collect(meter.get(), options)) ...
 //
 // Threads: any.
 
 #ifndef NETMETER_LIB_METRICS_FAMILIES_H_
 #define NETMETER_LIB_METRICS_FAMILIES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "lib/metrics/family_table.h"
 #include "netmeter/meter.h"
+#include "netmeter/publish.h"
 
 namespace netmeter {
 namespace internal {
@@ -26,25 +31,16 @@ struct Label {
 
 struct Metric {
   std::vector<Label> labels;  // the same names, in the same order, in a family
-  uint64_t value = 0;  // of a histogram: the sum, in microseconds
+  uint64_t value = 0;         // of a histogram: the sum, in microseconds
   // Of a histogram: the observations in each bucket of TcpConnections.
   std::vector<uint64_t> buckets = {};
 };
 
 struct Family {
-  enum class Type { kCounter, kGauge, kHistogram };
-
-  const char* name = "";  // of a counter: ends with _total
-  const char* help = "";  // one line of ASCII without quotes and backslashes
-  Type type = Type::kCounter;
+  const char* name = "";  // these three as in FamilyInfo
+  const char* help = "";
+  FamilyType type = FamilyType::kCounter;
   std::vector<Metric> metrics;  // never empty
-};
-
-enum class FamilyScope {
-  kService,       // the service that this Meter registered
-  kHost,          // everything
-  kUnregistered,  // what no registered service publishes, and the meter's
-                  // health
 };
 
 // The upper bound of a histogram's bucket, in seconds; of the last one it is
@@ -54,26 +50,33 @@ double BucketBound(size_t bucket);
 // netmeter_up, alone: 0.
 std::vector<Family> FamiliesOfError();
 
-std::vector<Family> FamiliesOfService(const std::vector<Sample>& samples);
+// What `options` choose of these samples and this health. In Scope::kService
+// the samples are those of one service; in Scope::kUnregistered, what
+// Unregistered() left, which left `omitted_services` out.
+std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
+                               const Health& health,
+                               const PublishOptions& options,
+                               size_t omitted_services = 0);
 
-std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
-                                   const Health& health);
-
-// Sets `registered` in all samples of the services that have it in any. The
-// meter sets it series by series, with the first packet of a socket that was
-// opened after Register(), but families are sums over series: to leave out one
-// of them is to make a counter go back.
-void MarkRegistered(std::vector<Sample>* samples);
+// Sets `registered` in all samples of the services that have it in any, and
+// returns how many such services there are. The meter sets it series by series,
+// with the first packet of a socket that was opened after Register(). But
+// families are sums over series: to leave out one of them is to make a counter
+// go back.
+size_t MarkRegistered(std::vector<Sample>* samples);
 
 // Takes out the samples that have `registered`.
 void RemoveRegistered(std::vector<Sample>* samples);
 
-// Takes out what registered services publish themselves: all their series.
-std::vector<Sample> Unregistered(std::vector<Sample> samples);
+// Takes out what registered services publish themselves: all their series. Sets
+// *omitted_services to how many services these are.
+std::vector<Sample> Unregistered(std::vector<Sample> samples,
+                                 size_t* omitted_services);
 
 // Reads the meter, which may be null; an error is FamiliesOfError(), or nothing
 // if there is no memory even for that.
-std::vector<Family> Collect(const Meter* meter, FamilyScope scope) noexcept;
+std::vector<Family> Collect(const Meter* meter,
+                            const PublishOptions& options) noexcept;
 
 }  // namespace internal
 }  // namespace netmeter

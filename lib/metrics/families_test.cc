@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "lib/metrics/exposition.h"
+#include "lib/testing/families.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -25,6 +27,15 @@ std::vector<std::string> Names(const std::vector<Family>& families) {
   std::vector<std::string> names;
   for (const auto& family : families) names.push_back(family.name);
   return names;
+}
+
+uint64_t Sum(const std::vector<Family>& families, const std::string& name) {
+  uint64_t sum = 0;
+  for (const Family& family : families) {
+    if (family.name != name) continue;
+    for (const Metric& metric : family.metrics) sum += metric.value;
+  }
+  return sum;
 }
 
 Sample MakeSample(Kind kind, const std::string& name,
@@ -64,12 +75,16 @@ std::vector<Sample> MixedSamples() {
 TEST(Families, OfHostAreExactlyTheseInThisOrder) {
   EXPECT_THAT(
       Names(FamiliesOfHost(MixedSamples(), Health())),
-      ElementsAre("netmeter_up", "magma_bytes_sent_total",
+      ElementsAre("netmeter_up", "netmeter_build_info",
+                  "netmeter_start_time_seconds", "magma_bytes_sent_total",
                   "magma_bytes_received_total", "linux_bytes_sent_total",
                   "linux_bytes_received_total", "netmeter_wire_bytes_total",
-                  "netmeter_wire_packets_total",
-                  "netmeter_tcp_retransmitted_bytes_total", "netmeter_series",
-                  "netmeter_series_limit", "netmeter_lost_total"));
+                  "netmeter_wire_packets_total", "netmeter_proxy_bytes_total",
+                  "netmeter_proxy_packets_total",
+                  "netmeter_tcp_retransmit_bytes_total", "netmeter_series",
+                  "netmeter_series_limit", "netmeter_lost_packets_total",
+                  "netmeter_lost_names_total", "netmeter_lost_processes_total",
+                  "netmeter_lost_sockets_total"));
 }
 
 TEST(Families, OfServiceAreExactlyTheseInThisOrder) {
@@ -77,14 +92,17 @@ TEST(Families, OfServiceAreExactlyTheseInThisOrder) {
       Kind::kService, "mme", "streamer", Transport::kTcp, Path::kDirect)};
   EXPECT_THAT(
       Names(FamiliesOfService(samples)),
-      ElementsAre("netmeter_up", "magma_bytes_sent_total",
+      ElementsAre("netmeter_up", "netmeter_build_info",
+                  "netmeter_start_time_seconds", "magma_bytes_sent_total",
                   "magma_bytes_received_total", "netmeter_wire_bytes_total",
                   "netmeter_wire_packets_total",
-                  "netmeter_tcp_retransmitted_bytes_total"));
+                  "netmeter_tcp_retransmit_bytes_total"));
 }
 
 TEST(Families, WithoutSeriesAreLeftOut) {
-  EXPECT_THAT(Names(FamiliesOfService({})), ElementsAre("netmeter_up"));
+  EXPECT_THAT(Names(FamiliesOfService({})),
+              ElementsAre("netmeter_up", "netmeter_build_info",
+                          "netmeter_start_time_seconds"));
 }
 
 TEST(Families, OfAnErrorAreUpAlone) {
@@ -116,33 +134,59 @@ TEST(Families, BinariesHaveTheDirectPathOnly) {
 
 TEST(Families, WireHasEverySeriesInBothDirections) {
   const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
-  EXPECT_THAT(text, HasSubstr("netmeter_wire_bytes_total{kind=\"service\","
+  EXPECT_THAT(text, HasSubstr("netmeter_proxy_bytes_total{kind=\"service\","
                               "name=\"mme\",destination=\"streamer\","
-                              "transport=\"udp\",path=\"proxy\","
-                              "direction=\"tx\"} 1000\n"));
+                              "transport=\"udp\",direction=\"tx\"} 1000\n"));
   EXPECT_THAT(text,
               HasSubstr("netmeter_wire_packets_total{kind=\"unattributed\","
                         "name=\"unattributed\",destination=\"\","
-                        "transport=\"icmp\",path=\"direct\","
-                        "direction=\"rx\"} 20\n"));
+                        "transport=\"icmp\",direction=\"rx\"} 20\n"));
+}
+
+// The sum was meaningless: what a service sent through the proxy was in it
+// again as the proxy's own traffic. A label told them apart, and who forgot it
+// paid twice.
+TEST(Families, WireIsWhatLinksCarriedAndNothingElse) {
+  std::vector<Sample> samples = MixedSamples();
+  samples.push_back(
+      MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kDirect));
+  samples.push_back(
+      MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kProxy));
+  uint64_t bytes[2] = {}, packets[2] = {}, pending[2] = {};  // by Path
+  for (const Sample& sample : samples) {
+    const int path = static_cast<int>(sample.path);
+    const bool is_pending = sample.kind == Kind::kPending;
+    (is_pending ? pending : bytes)[path] += sample.tx_bytes + sample.rx_bytes;
+    if (!is_pending) packets[path] += sample.tx_packets + sample.rx_packets;
+  }
+  const std::vector<Family> families = FamiliesOfHost(samples, Health());
+  EXPECT_EQ(Sum(families, "netmeter_wire_bytes_total"), bytes[0]);
+  EXPECT_EQ(Sum(families, "netmeter_wire_packets_total"), packets[0]);
+  EXPECT_EQ(Sum(families, "netmeter_pending_bytes"), pending[0]);
+  EXPECT_EQ(Sum(families, "netmeter_proxy_bytes_total"), bytes[1]);
+  EXPECT_EQ(Sum(families, "netmeter_proxy_packets_total"), packets[1]);
+  EXPECT_EQ(Sum(families, "netmeter_proxy_pending_bytes"), pending[1]);
+  for (const uint64_t sum : {bytes[0], bytes[1], pending[0], pending[1]}) {
+    EXPECT_GT(sum, 0u);
+  }
 }
 
 TEST(Families, RetransmissionsAreThoseOfTcp) {
   const std::string text = Text(FamiliesOfHost(MixedSamples(), Health()));
-  EXPECT_THAT(text, HasSubstr("netmeter_tcp_retransmitted_bytes_total{"
+  EXPECT_THAT(text, HasSubstr("netmeter_tcp_retransmit_bytes_total{"
                               "kind=\"service\",name=\"mme\","
                               "destination=\"streamer\"} 7\n"));
   // Both paths of curl have equal labels here.
-  EXPECT_THAT(text, HasSubstr("netmeter_tcp_retransmitted_bytes_total{"
+  EXPECT_THAT(text, HasSubstr("netmeter_tcp_retransmit_bytes_total{"
                               "kind=\"binary\",name=\"curl\","
                               "destination=\"\"} 14\n"));
-  EXPECT_THAT(text, Not(HasSubstr("netmeter_tcp_retransmitted_bytes_total{"
+  EXPECT_THAT(text, Not(HasSubstr("netmeter_tcp_retransmit_bytes_total{"
                                   "kind=\"unattributed\"")));
 }
 
 TEST(Families, ConnectionsAreSummedOverPathsAndRoundTripsAreAHistogram) {
-  Sample direct = MakeSample(Kind::kService, "mme", "streamer",
-                             Transport::kTcp, Path::kDirect);
+  Sample direct = MakeSample(Kind::kService, "mme", "streamer", Transport::kTcp,
+                             Path::kDirect);
   direct.tcp.known = true;
   direct.tcp.opened = 5;
   direct.tcp.accepted = 4;
@@ -159,15 +203,16 @@ TEST(Families, ConnectionsAreSummedOverPathsAndRoundTripsAreAHistogram) {
   const auto families = FamiliesOfService({direct, proxy, unknown});
   EXPECT_THAT(
       Names(families),
-      ElementsAre("netmeter_up", "magma_bytes_sent_total",
-                  "magma_bytes_received_total", "netmeter_wire_bytes_total",
-                  "netmeter_wire_packets_total",
-                  "netmeter_tcp_retransmitted_bytes_total",
-                  "netmeter_tcp_connections_opened_total",
-                  "netmeter_tcp_connections_accepted_total",
-                  "netmeter_tcp_connections_closed_total",
-                  "netmeter_tcp_connections_failed_total",
-                  "netmeter_tcp_rtt_seconds"));
+      ElementsAre(
+          "netmeter_up", "netmeter_build_info", "netmeter_start_time_seconds",
+          "magma_bytes_sent_total", "magma_bytes_received_total",
+          "netmeter_wire_bytes_total", "netmeter_wire_packets_total",
+          "netmeter_proxy_bytes_total", "netmeter_proxy_packets_total",
+          "netmeter_tcp_retransmit_bytes_total",
+          "netmeter_tcp_connections_opened_total",
+          "netmeter_tcp_connections_accepted_total",
+          "netmeter_tcp_connections_closed_total",
+          "netmeter_tcp_connections_failed_total", "netmeter_tcp_rtt_seconds"));
   const std::string text = Text(families);
   const std::string labels =
       "kind=\"service\",name=\"mme\",destination=\"streamer\"";
@@ -175,17 +220,22 @@ TEST(Families, ConnectionsAreSummedOverPathsAndRoundTripsAreAHistogram) {
   EXPECT_THAT(text, HasSubstr("accepted_total{" + labels + "} 8\n"));
   EXPECT_THAT(text, HasSubstr("closed_total{" + labels + "} 6\n"));
   EXPECT_THAT(text, HasSubstr("failed_total{" + labels + "} 4\n"));
-  EXPECT_THAT(
-      text,
-      HasSubstr("# TYPE netmeter_tcp_rtt_seconds histogram\n"
-                "netmeter_tcp_rtt_seconds_bucket{" + labels + ",le=\"0.001\"} 1\n"
-                "netmeter_tcp_rtt_seconds_bucket{" + labels + ",le=\"0.005\"} 1\n"));
-  EXPECT_THAT(
-      text,
-      HasSubstr("netmeter_tcp_rtt_seconds_bucket{" + labels + ",le=\"1.5\"} 1\n"
-                "netmeter_tcp_rtt_seconds_bucket{" + labels + ",le=\"+Inf\"} 3\n"
-                "netmeter_tcp_rtt_seconds_sum{" + labels + "} 1.2345\n"
-                "netmeter_tcp_rtt_seconds_count{" + labels + "} 3\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE netmeter_tcp_rtt_seconds histogram\n"
+                              "netmeter_tcp_rtt_seconds_bucket{" +
+                              labels +
+                              ",le=\"0.001\"} 1\n"
+                              "netmeter_tcp_rtt_seconds_bucket{" +
+                              labels + ",le=\"0.005\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("netmeter_tcp_rtt_seconds_bucket{" + labels +
+                              ",le=\"1.5\"} 1\n"
+                              "netmeter_tcp_rtt_seconds_bucket{" +
+                              labels +
+                              ",le=\"+Inf\"} 3\n"
+                              "netmeter_tcp_rtt_seconds_sum{" +
+                              labels +
+                              "} 1.2345\n"
+                              "netmeter_tcp_rtt_seconds_count{" +
+                              labels + "} 3\n"));
   EXPECT_THAT(text, Not(HasSubstr("opened_total{kind=\"service\",name=\"x\"")));
 }
 
@@ -201,32 +251,61 @@ TEST(Families, NeverHaveALabelCalledService) {
 
 TEST(Families, HealthIsWhatTheMeterSays) {
   Health health;
+  health.version = "1.2.3";
+  health.abi = "1.1";
+  health.kernel = "6.1.0-\xff";
+  health.start_time_ns = 1700000000999999999;
   health.series = 3;
   health.max_series = 4096;
-  health.series_full_packets = 11;
-  health.names_full = 12;
-  health.names_capped = 16;
-  health.series_capped_packets = 17;
-  health.processes_full = 13;
-  health.storage_failed_packets = 14;
-  health.header_error_packets = 15;
+  health.lost_packets_series_full = 11;
+  health.lost_packets_series_capped = 17;
+  health.lost_packets_storage_failed = 14;
+  health.lost_packets_header_errors = 15;
+  health.lost_names_full = 12;
+  health.lost_names_capped = 16;
+  health.lost_processes_full = 13;
+  health.lost_sockets_storage_failed = 18;
   const std::string text = Text(FamiliesOfHost({}, health));
-  EXPECT_THAT(text, HasSubstr("\nnetmeter_up 1\n"));
-  EXPECT_THAT(text, HasSubstr("\nnetmeter_series 3\n"));
-  EXPECT_THAT(text, HasSubstr("\nnetmeter_series_limit 4075\n"));
-  EXPECT_THAT(text,
-              HasSubstr("netmeter_lost_total{reason=\"series_full\"} 11"));
-  EXPECT_THAT(text, HasSubstr("netmeter_lost_total{reason=\"names_full\"} 12"));
-  EXPECT_THAT(text,
-              HasSubstr("netmeter_lost_total{reason=\"names_capped\"} 16"));
-  EXPECT_THAT(text,
-              HasSubstr("netmeter_lost_total{reason=\"series_capped\"} 17"));
-  EXPECT_THAT(text,
-              HasSubstr("netmeter_lost_total{reason=\"processes_full\"} 13"));
-  EXPECT_THAT(text,
-              HasSubstr("netmeter_lost_total{reason=\"storage_failed\"} 14"));
-  EXPECT_THAT(text,
-              HasSubstr("netmeter_lost_total{reason=\"header_error\"} 15"));
+  for (const char* line :
+       {"netmeter_up 1", "netmeter_series 3", "netmeter_series_limit 4075",
+        "netmeter_build_info{version=\"1.2.3\",abi=\"1.1\","
+        "kernel=\"6.1.0-\\\\xff\"} 1",
+        "netmeter_start_time_seconds 1700000000",
+        "netmeter_lost_packets_total{reason=\"series_full\"} 11",
+        "netmeter_lost_packets_total{reason=\"series_capped\"} 17",
+        "netmeter_lost_packets_total{reason=\"storage_failed\"} 14",
+        "netmeter_lost_packets_total{reason=\"header_errors\"} 15",
+        "netmeter_lost_names_total{reason=\"full\"} 12",
+        "netmeter_lost_names_total{reason=\"capped\"} 16",
+        "netmeter_lost_processes_total{reason=\"full\"} 13",
+        "netmeter_lost_sockets_total{reason=\"storage_failed\"} 18"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
+  }
+}
+
+TEST(Families, AreThoseThatWereChosen) {
+  std::vector<Sample> samples = MixedSamples();
+  samples[0].tcp.known = true;
+  samples[0].tcp.rtt_us = 5;
+  const auto names = [&samples](Scope scope, const char* families) {
+    return Names(FamiliesOf(samples, Health(), OptionsOf(scope, families)));
+  };
+  const char* const rtt = "netmeter_tcp_rtt_seconds";
+  EXPECT_THAT(names(Scope::kHost, "default"), Not(Contains(rtt)));
+  EXPECT_THAT(names(Scope::kHost, "all"), Contains(rtt));
+  EXPECT_EQ(names(Scope::kHost, "all").size(),
+            names(Scope::kHost, "default").size() + 1);
+  EXPECT_THAT(names(Scope::kHost, "kernsnoopd"),
+              ElementsAre("netmeter_up", "magma_bytes_sent_total",
+                          "linux_bytes_sent_total"));
+  EXPECT_THAT(names(Scope::kService, "kernsnoopd,netmeter_series"),
+              ElementsAre("netmeter_up", "magma_bytes_sent_total"));
+  EXPECT_THAT(names(Scope::kHost, "netmeter_series"),
+              ElementsAre("netmeter_up", "netmeter_series"));
+  // What is left out is said whatever was chosen.
+  EXPECT_THAT(names(Scope::kUnregistered, "netmeter_series"),
+              ElementsAre("netmeter_up", "netmeter_omitted_services",
+                          "netmeter_series"));
 }
 
 TEST(Families, LabelsAreValidUtf8AndEqualOnesAreSummed) {
@@ -247,7 +326,7 @@ TEST(Families, TextsNeedNoEscapingAndCountersAreCalledTotal) {
     const std::string name = family.name;
     const bool total =
         name.size() > 6 && name.compare(name.size() - 6, 6, "_total") == 0;
-    EXPECT_EQ(total, family.type == Family::Type::kCounter) << name;
+    EXPECT_EQ(total, family.type == FamilyType::kCounter) << name;
     for (const char* c = family.help; *c != 0; ++c) {
       EXPECT_TRUE(*c >= ' ' && *c < 0x7f && *c != '"' && *c != '\\') << name;
     }
@@ -258,9 +337,16 @@ TEST(Families, UnregisteredAreWhatNoServicePublishes) {
   std::vector<Sample> samples = MixedSamples();
   samples[0].registered = true;
   samples[1].registered = true;
-  samples = Unregistered(samples);
+  size_t omitted = 0;
+  samples = Unregistered(samples, &omitted);
   ASSERT_EQ(samples.size(), 4u);
   for (const Sample& sample : samples) EXPECT_NE(sample.name, "mme");
+  EXPECT_EQ(omitted, 1u);
+  EXPECT_THAT(Text(FamiliesOf(samples, Health(),
+                              OptionsOf(Scope::kUnregistered), omitted)),
+              HasSubstr("\nnetmeter_omitted_services 1\n"));
+  EXPECT_THAT(Text(FamiliesOf(samples, Health(), OptionsOf(Scope::kHost))),
+              Not(HasSubstr("netmeter_omitted_services")));
 }
 
 // A series is registered from the first packet of a socket that was opened
@@ -277,16 +363,19 @@ TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
       MakeSample(Kind::kService, "mme", "streamer", Transport::kTcp,
                  Path::kDirect),
   };
-  EXPECT_EQ(Unregistered(samples).size(), samples.size());
+  size_t omitted = 1;
+  EXPECT_EQ(Unregistered(samples, &omitted).size(), samples.size());
+  EXPECT_EQ(omitted, 0u);
   for (const size_t registered : {0, 1, 4}) {
     std::vector<Sample> left = samples;
     left[registered].registered = true;
-    left = Unregistered(left);
+    left = Unregistered(left, &omitted);
+    EXPECT_EQ(omitted, 1u);
     ASSERT_EQ(left.size(), 2u) << registered;
     EXPECT_EQ(left[0].kind, Kind::kBinary);
     EXPECT_EQ(left[1].name, "state");
     const std::string text = Text(FamiliesOfHost(left, Health()));
-    for (const char* label : {"service_name=\"mme\"", "pending_bytes"}) {
+    for (const char* label : {"service_name=\"mme\"", "pending_bytes{"}) {
       EXPECT_THAT(text, Not(HasSubstr(label)));
     }
     EXPECT_THAT(text, Not(HasSubstr("kind=\"service\",name=\"mme\"")));
@@ -295,7 +384,7 @@ TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
 }
 
 TEST(Families, OfNoMeterAreAnError) {
-  EXPECT_THAT(Names(Collect(nullptr, FamilyScope::kHost)),
+  EXPECT_THAT(Names(Collect(nullptr, OptionsOf(Scope::kHost))),
               ElementsAre("netmeter_up"));
 }
 

@@ -7,32 +7,18 @@
 #include "netmeter/prometheus.h"
 
 namespace netmeter {
-namespace {
-
-internal::FamilyScope ToFamilyScope(PrometheusCollectable::Scope scope) {
-  switch (scope) {
-    case PrometheusCollectable::Scope::kService:
-      return internal::FamilyScope::kService;
-    case PrometheusCollectable::Scope::kHost:
-      return internal::FamilyScope::kHost;
-    case PrometheusCollectable::Scope::kUnregistered:
-      return internal::FamilyScope::kUnregistered;
-  }
-  return internal::FamilyScope::kService;
-}
-
-}  // namespace
-
 PrometheusCollectable::PrometheusCollectable(std::shared_ptr<const Meter> meter,
-                                             Scope scope)
-    : meter_(std::move(meter)), scope_(scope) {}
+                                             const PublishOptions& options)
+    : meter_(std::move(meter)), options_(options) {}
 
 PrometheusCollectable::~PrometheusCollectable() = default;
 
 std::vector<prometheus::MetricFamily> PrometheusCollectable::Collect() const {
+  // prometheus-cpp calls this in a thread of its own that catches nothing. So
+  // what cannot be had becomes less: all, else that there is an error, else
+  // nothing.
   try {
-    return internal::ToPrometheus(
-        internal::Collect(meter_.get(), ToFamilyScope(scope_)));
+    return internal::ToPrometheus(internal::Collect(meter_.get(), options_));
   } catch (const std::exception&) {  // no memory for all, but for an error?
   }
   try {

@@ -4,16 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
-#include <sys/mount.h>
-#include <unistd.h>
 
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lib/core/failing_new.h"
-#include "lib/core/fake_meter.h"
+#include "lib/testing/bpffs_fixture.h"
+#include "lib/testing/failing_new.h"
+#include "lib/testing/fake_meter.h"
 #include "netmeter/meter.h"
 #include "netmeter/prometheus.h"
 
@@ -24,16 +23,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
-using Scope = PrometheusCollectable::Scope;
 
-class CollectableRootTest : public testing::Test {
+class CollectableRootTest : public BpffsTest {
  protected:
   // Service "mme", registered, and service "state", not.
   void SetUp() override {
-    char name[] = "/tmp/netmeter-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    pin_dir_ = name;
-    ASSERT_EQ(MountBpffs(pin_dir_), "");
+    ASSERT_NO_FATAL_FAILURE(BpffsTest::SetUp());
     fake_ = std::make_unique<FakeMeter>(FakeMeter::Options());
     ASSERT_EQ(fake_->error(), "");
     fake_->SetName(3, NM_KIND_SERVICE, "mme");
@@ -46,7 +41,7 @@ class CollectableRootTest : public testing::Test {
       cell->flags = i == 0 ? NM_FLAG_REGISTERED : 0;
       cell->tx_payload_bytes = 100 + i;
     }
-    fake_->stats()->slots_taken = 2;
+    fake_->stats()->slots_allocated = 2;
     fake_->stats()->series_used = 2;
     ASSERT_EQ(fake_->Pin(pin_dir_), "");
     MeterOptions options;
@@ -55,17 +50,14 @@ class CollectableRootTest : public testing::Test {
     ASSERT_TRUE(meter.ok()) << meter.status();
     meter_ = std::move(*meter);
   }
-  void TearDown() override {
-    EXPECT_EQ(umount2(pin_dir_.c_str(), MNT_DETACH), 0);
-    EXPECT_EQ(rmdir(pin_dir_.c_str()), 0);
-  }
 
   std::string Text(Scope scope) const {
+    PublishOptions options;
+    options.scope = scope;
     return prometheus::TextSerializer().Serialize(
-        PrometheusCollectable(meter_, scope).Collect());
+        PrometheusCollectable(meter_, options).Collect());
   }
 
-  std::string pin_dir_;
   std::unique_ptr<FakeMeter> fake_;
   std::shared_ptr<const Meter> meter_;
 };
@@ -77,12 +69,17 @@ TEST_F(CollectableRootTest, UnregisteredIsTheHostWithoutWhatServicesPublish) {
   EXPECT_THAT(Text(Scope::kUnregistered),
               HasSubstr("service_name=\"state\",dest_service=\"\"} 101\n"));
   EXPECT_THAT(Text(Scope::kUnregistered), HasSubstr("\nnetmeter_series 2\n"));
+  EXPECT_THAT(Text(Scope::kUnregistered),
+              HasSubstr("\nnetmeter_omitted_services 1\n"));
+  EXPECT_THAT(Text(Scope::kHost), Not(HasSubstr("netmeter_omitted_services")));
 }
 
 // std::bad_alloc came through, into prometheus-cpp's threads, which do not
 // catch it.
 TEST_F(CollectableRootTest, WithoutMemoryItIsDownAndThrowsNothing) {
-  const PrometheusCollectable collectable(meter_, Scope::kHost);
+  PublishOptions options;
+  options.scope = Scope::kHost;
+  const PrometheusCollectable collectable(meter_, options);
   const size_t families = collectable.Collect().size();
   for (const bool and_after : {false, true}) {
     int n = 0;

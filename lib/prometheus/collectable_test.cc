@@ -31,15 +31,17 @@ void ExpectDown(const PrometheusCollectable& collectable) {
 }
 
 TEST(PrometheusCollectable, IsDownWhileNoMeterIsLoaded) {
-  ExpectDown(PrometheusCollectable(MeterWithoutLoader(),
-                                   PrometheusCollectable::Scope::kHost));
-  ExpectDown(PrometheusCollectable(MeterWithoutLoader(),
-                                   PrometheusCollectable::Scope::kService));
+  PublishOptions options;
+  options.scope = Scope::kHost;
+  ExpectDown(PrometheusCollectable(MeterWithoutLoader(), options));
+  options.scope = Scope::kService;
+  ExpectDown(PrometheusCollectable(MeterWithoutLoader(), options));
 }
 
 TEST(PrometheusCollectable, IsDownWithoutAMeter) {
-  ExpectDown(
-      PrometheusCollectable(nullptr, PrometheusCollectable::Scope::kHost));
+  PublishOptions options;
+  options.scope = Scope::kHost;
+  ExpectDown(PrometheusCollectable(nullptr, options));
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// prometheus-cpp keeps a value of every type in each of its metrics, and looks at
+// the one that the family's type names. Its numbers are doubles: exact up to 2^53,
+// 9 PB.
 #include "lib/prometheus/families.h"
 
 #include <prometheus/client_metric.h>
@@ -11,13 +14,13 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-prometheus::MetricType ToPrometheus(Family::Type type) {
+prometheus::MetricType ToPrometheus(FamilyType type) {
   switch (type) {
-    case Family::Type::kCounter:
+    case FamilyType::kCounter:
       return prometheus::MetricType::Counter;
-    case Family::Type::kGauge:
+    case FamilyType::kGauge:
       return prometheus::MetricType::Gauge;
-    case Family::Type::kHistogram:
+    case FamilyType::kHistogram:
       return prometheus::MetricType::Histogram;
   }
   return prometheus::MetricType::Untyped;
@@ -42,13 +45,15 @@ std::vector<prometheus::MetricFamily> ToPrometheus(
       }
       const double value = static_cast<double>(metric.value);
       switch (family.type) {
-        case Family::Type::kCounter:
+        case FamilyType::kCounter:
           out.counter.value = value;
           break;
-        case Family::Type::kGauge:
+        case FamilyType::kGauge:
           out.gauge.value = value;
           break;
-        case Family::Type::kHistogram:
+        case FamilyType::kHistogram:
+          // Our buckets hold what fell into each, those of Prometheus also all
+          // that is smaller. Our sum is in microseconds.
           out.histogram.sample_sum = value / 1e6;
           for (size_t i = 0; i < metric.buckets.size(); ++i) {
             out.histogram.sample_count += metric.buckets[i];

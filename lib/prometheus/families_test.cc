@@ -27,7 +27,10 @@ std::vector<Family> HostFamilies() {
   sample.tcp.opened = 3;
   sample.tcp.rtt_us = 1234567;
   sample.tcp.rtt_buckets = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};
-  return FamiliesOfHost({sample}, Health());
+  PublishOptions options;
+  options.scope = Scope::kHost;
+  options.families = *FamilySet::Parse("all");
+  return FamiliesOf({sample}, Health(), options);
 }
 
 std::vector<std::string> SortedLines(const std::string& text) {
@@ -45,8 +48,10 @@ TEST(ToPrometheus, SerializesToTheSameTextAsOurOwnWriter) {
 
 TEST(ToPrometheus, LargeValuesAreExactUpTo53Bits) {
   std::vector<Family> families = HostFamilies();
-  families[1].metrics[0].value = (uint64_t{1} << 53) - 1;
-  EXPECT_EQ(ToPrometheus(families)[1].metric[0].counter.value,
+  const size_t i = static_cast<size_t>(FamilyId::kMagmaSent) - 1;
+  ASSERT_STREQ(families[i].name, "magma_bytes_sent_total");
+  families[i].metrics[0].value = (uint64_t{1} << 53) - 1;
+  EXPECT_EQ(ToPrometheus(families)[i].metric[0].counter.value,
             9007199254740991.0);
 }
 

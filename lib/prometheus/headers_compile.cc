@@ -3,7 +3,10 @@
 #include "netmeter/prometheus.h"
 
 size_t Families(std::shared_ptr<const netmeter::Meter> meter) {
-  const netmeter::PrometheusCollectable collectable(
-      meter, netmeter::PrometheusCollectable::Scope::kService);
+  netmeter::PublishOptions options;
+  options.scope = netmeter::Scope::kHost;
+  const auto families = netmeter::FamilySet::Parse("bytes");
+  if (families.ok()) options.families = *families;
+  const netmeter::PrometheusCollectable collectable(meter, options);
   return collectable.Collect().size();
 }

@@ -37,7 +37,7 @@ class ExporterProcess {
   // What it said on stderr so far.
   const std::string& output() const { return output_; }
 
-  // Connects and sends; reads wait for 30 seconds at most.
+  // Connects and sends; each step, and each read, waits 30 seconds at most.
   static UniqueFd Connect(int port, const std::string& send_this);
   // Reads until the peer closes; "(timeout)" at the end if it does not.
   static std::string ReadAll(const UniqueFd& fd);

@@ -25,19 +25,31 @@ uint64_t Traffic(const Sample& sample) {
   return sum < sample.tx_bytes ? std::numeric_limits<uint64_t>::max() : sum;
 }
 
-Row RowOf(const Sample& sample) {
+Row RowOf(const Sample& sample, ByteFormat format) {
+  const auto bytes = [format](uint64_t value) {
+    return format == ByteFormat::kExact ? absl::StrCat(value)
+                                        : HumanBytes(value);
+  };
   return {KindName(sample.kind),
           ToTerminal(sample.name),
           sample.destination.empty() ? "-" : ToTerminal(sample.destination),
           TransportName(sample.transport),
           PathName(sample.path),
-          HumanBytes(sample.tx_bytes),
-          HumanBytes(sample.rx_bytes),
+          bytes(sample.tx_bytes),
+          bytes(sample.rx_bytes),
           absl::StrCat(sample.tx_packets),
           absl::StrCat(sample.rx_packets),
-          HumanBytes(sample.tx_payload_bytes),
-          HumanBytes(sample.rx_payload_bytes),
-          HumanBytes(sample.tx_retransmit_bytes)};
+          bytes(sample.tx_payload_bytes),
+          bytes(sample.rx_payload_bytes),
+          bytes(sample.tx_retransmit_bytes)};
+}
+
+// The fields of TcpConnections; null where nothing of it is known.
+nlohmann::ordered_json ToJson(const TcpConnections& tcp) {
+  if (!tcp.known) return nullptr;
+  return {{"opened", tcp.opened}, {"accepted", tcp.accepted},
+          {"closed", tcp.closed}, {"failed", tcp.failed},
+          {"rtt_us", tcp.rtt_us}, {"rtt_buckets", tcp.rtt_buckets}};
 }
 
 }  // namespace
@@ -67,12 +79,14 @@ std::string HumanBytes(uint64_t bytes) {
   return absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
-std::string FormatTable(const std::vector<Sample>& samples,
+std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
                         const std::string& status_command) {
   std::vector<Row> rows = {{"KIND", "NAME", "DESTINATION", "TRANSPORT", "PATH",
                             "TX", "RX", "TX PKTS", "RX PKTS", "TX PAYLOAD",
                             "RX PAYLOAD", "RETRANSMIT"}};
-  for (const Sample& sample : samples) rows.push_back(RowOf(sample));
+  for (const Sample& sample : samples) {
+    rows.push_back(RowOf(sample, format));
+  }
   std::array<size_t, kColumns> widths = {};
   for (const Row& row : rows) {
     for (size_t i = 0; i < kColumns; ++i) {
@@ -100,18 +114,21 @@ std::string FormatTable(const std::vector<Sample>& samples,
 std::string FormatJson(const std::vector<Sample>& samples) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Sample& sample : samples) {
+    // The fields of Sample, under their names.
     array.push_back({{"kind", KindName(sample.kind)},
                      {"name", ToUtf8(sample.name)},
                      {"destination", ToUtf8(sample.destination)},
                      {"transport", TransportName(sample.transport)},
                      {"path", PathName(sample.path)},
+                     {"registered", sample.registered},
                      {"tx_bytes", sample.tx_bytes},
                      {"rx_bytes", sample.rx_bytes},
                      {"tx_packets", sample.tx_packets},
                      {"rx_packets", sample.rx_packets},
                      {"tx_payload_bytes", sample.tx_payload_bytes},
                      {"rx_payload_bytes", sample.rx_payload_bytes},
-                     {"tx_retransmit_bytes", sample.tx_retransmit_bytes}});
+                     {"tx_retransmit_bytes", sample.tx_retransmit_bytes},
+                     {"tcp", ToJson(sample.tcp)}});
   }
   return array.dump(2) + "\n";
 }

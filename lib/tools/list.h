@@ -21,10 +21,13 @@ void SortByTraffic(std::vector<Sample>* samples);
 // "0 B", "1023 B", "1.0 KiB", "16.0 EiB": powers of 1024.
 std::string HumanBytes(uint64_t bytes);
 
+// How a table shows bytes: rounded, by HumanBytes(), or exactly.
+enum class ByteFormat { kHuman, kExact };
+
 // An aligned table with a header; names cannot harm the terminal. Without
 // samples, the header and a line that says so, and names the command that says
 // why.
-std::string FormatTable(const std::vector<Sample>& samples,
+std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
                         const std::string& status_command);
 
 // One array of objects; names are valid UTF-8, numbers are exact.

@@ -55,7 +55,7 @@ TEST(SortByTraffic, PutsMostTrafficFirstAndThenGoesByName) {
 TEST(FormatTable, IsAligned) {
   EXPECT_EQ(
       FormatTable({MakeSample("caf\xc3\xa9", 2048, 1), MakeSample("a", 3, 4)},
-                  ""),
+                  ByteFormat::kHuman, ""),
       "KIND     NAME  DESTINATION  TRANSPORT  PATH         TX   RX  TX PKTS"
       "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
       "service  caf\xc3\xa9  -            tcp        direct  2.0 KiB  1 B"
@@ -64,8 +64,18 @@ TEST(FormatTable, IsAligned) {
       "        0        0         0 B         0 B         0 B\n");
 }
 
+TEST(FormatTable, ShowsExactBytesIfAsked) {
+  EXPECT_EQ(
+      FormatTable({MakeSample("a", 20971520, 1)}, ByteFormat::kExact, ""),
+      "KIND     NAME  DESTINATION  TRANSPORT  PATH          TX  RX  TX PKTS"
+      "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
+      "service  a     -            tcp        direct  20971520   1        0"
+      "        0           0           0           0\n");
+}
+
 TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
-  const std::string table = FormatTable({}, "netmeter-loader status");
+  const std::string table =
+      FormatTable({}, ByteFormat::kHuman, "netmeter-loader status");
   EXPECT_THAT(table, HasSubstr("KIND"));
   EXPECT_THAT(table, HasSubstr("(nothing counted yet: the meter is loaded, but "
                                "saw no packet; if there is traffic: "
@@ -73,8 +83,8 @@ TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
 }
 
 TEST(FormatTable, LetsNoNameReachTheTerminal) {
-  const std::string table =
-      FormatTable({MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)}, "");
+  const std::string table = FormatTable(
+      {MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)}, ByteFormat::kHuman, "");
   EXPECT_THAT(table, HasSubstr("\\x1b[2J\\x0a\\x9b\\xe2\\x80\\xae"));
   EXPECT_THAT(table, Not(HasSubstr("\x1b")));
 }
@@ -85,13 +95,28 @@ TEST(FormatJson, HasExactlyTheDocumentedKeys) {
   ASSERT_EQ(json.size(), 1u);
   std::vector<std::string> keys;
   for (const auto& item : json[0].items()) keys.push_back(item.key());
-  EXPECT_THAT(keys, ElementsAre("kind", "name", "destination", "transport",
-                                "path", "tx_bytes", "rx_bytes", "tx_packets",
-                                "rx_packets", "tx_payload_bytes",
-                                "rx_payload_bytes", "tx_retransmit_bytes"));
+  EXPECT_THAT(keys,
+              ElementsAre("kind", "name", "destination", "transport", "path",
+                          "registered", "tx_bytes", "rx_bytes", "tx_packets",
+                          "rx_packets", "tx_payload_bytes", "rx_payload_bytes",
+                          "tx_retransmit_bytes", "tcp"));
   EXPECT_EQ(json[0]["kind"], "service");
   EXPECT_EQ(json[0]["tx_bytes"].get<uint64_t>(),
             std::numeric_limits<uint64_t>::max());
+}
+
+TEST(FormatJson, HasConnectionsWhereTheyAreKnown) {
+  Sample sample = MakeSample("mme", 1, 2);
+  EXPECT_TRUE(nlohmann::json::parse(FormatJson({sample}))[0]["tcp"].is_null());
+  sample.registered = true;
+  sample.tcp.known = true;
+  sample.tcp.opened = 5;
+  sample.tcp.rtt_buckets[9] = 7;
+  const auto json = nlohmann::json::parse(FormatJson({sample}))[0];
+  EXPECT_EQ(json["registered"], true);
+  EXPECT_EQ(json["tcp"]["opened"], 5);
+  EXPECT_EQ(json["tcp"]["rtt_buckets"].size(), 10u);
+  EXPECT_EQ(json["tcp"]["rtt_buckets"][9], 7);
 }
 
 TEST(FormatJson, EscapesWhatIsNoUtf8) {

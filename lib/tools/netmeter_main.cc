@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/command_line.h"
+#include "lib/core/parse_error.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
@@ -41,7 +42,7 @@ Columns:
   TX/RX PKTS      packets on the link
   TX/RX PAYLOAD   bytes of the transport's payload, each TCP byte once
   RETRANSMIT      TCP payload bytes that were sent again
-Units are binary: 1 KiB is 1024 bytes. --json has exact numbers.
+Units are binary: 1 KiB is 1024 bytes. --bytes and --json have exact numbers.
 PATH is proxy for traffic over loopback to or from a proxy port, else direct.
 
 KIND:
@@ -70,6 +71,7 @@ Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage.
 
 Examples:
   netmeter list           a table
+  netmeter list --bytes   the same with exact numbers
   netmeter list --json    the same for programs
   netmeter list --help    what columns and kinds mean
 )";
@@ -99,7 +101,8 @@ int Print(const std::string& text) {
   return 0;
 }
 
-int List(const std::string& pin_dir, bool json) {
+int List(const std::string& pin_dir, bool json,
+         netmeter::internal::ByteFormat format) {
   netmeter::MeterOptions options;
   options.pin_dir = pin_dir;
   const auto meter = netmeter::Meter::Open(options);
@@ -111,10 +114,11 @@ int List(const std::string& pin_dir, bool json) {
     return Fail(std::string(samples.status().message()), kExitError);
   }
   netmeter::internal::SortByTraffic(&*samples);
-  return Print(json ? netmeter::internal::FormatJson(*samples)
-                    : netmeter::internal::FormatTable(
-                          *samples, netmeter::internal::LoaderCommand(
-                                        "status", pin_dir)));
+  return Print(json
+                   ? netmeter::internal::FormatJson(*samples)
+                   : netmeter::internal::FormatTable(
+                         *samples, format,
+                         netmeter::internal::LoaderCommand("status", pin_dir)));
 }
 
 }  // namespace
@@ -138,12 +142,16 @@ int main(int argc, char** argv) {
 
   std::string pin_dir = netmeter::MeterOptions().pin_dir;
   bool json = false;
+  bool exact = false;
   CLI::App* list = app.add_subcommand("list", kListDescription);
   list->add_option("--pin-dir", pin_dir,
                    "Where netmeter-loader pinned the meter's maps")
       ->type_name("DIR")
       ->capture_default_str();
-  list->add_flag("--json", json, "Print one JSON array of objects");
+  CLI::Option* as_json =
+      list->add_flag("--json", json, "Print one JSON array of objects");
+  list->add_flag("--bytes", exact, "Print exact bytes, not KiB or MiB")
+      ->excludes(as_json);
   list->footer(kListFooter);
 
   try {
@@ -152,7 +160,8 @@ int main(int argc, char** argv) {
     std::ostringstream out;
     std::ostringstream ignored;
     if (app.exit(error, out, ignored) == 0) return Print(out.str());
-    return Fail(absl::StrCat(error.what(), " (see: netmeter --help)"),
+    return Fail(absl::StrCat(netmeter::internal::DescribeParseError(app, error),
+                             " (see: netmeter --help)"),
                 kExitUsage);
   }
   // An unset variable in quotes must not mean the default.
@@ -160,5 +169,7 @@ int main(int argc, char** argv) {
     return Fail("--pin-dir: expected a path, not '' (see: netmeter --help)",
                 kExitUsage);
   }
-  return List(pin_dir, json);
+  return List(pin_dir, json,
+              exact ? netmeter::internal::ByteFormat::kExact
+                    : netmeter::internal::ByteFormat::kHuman);
 }

@@ -3,16 +3,14 @@
 // bpf(2), but neither loader nor programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "lib/core/fake_meter.h"
-#include "lib/core/run_shell.h"
+#include "lib/testing/bpffs_fixture.h"
+#include "lib/testing/fake_meter.h"
+#include "lib/testing/run_shell.h"
 
 namespace netmeter {
 namespace internal {
@@ -20,19 +18,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class NetmeterListTest : public testing::Test {
+class NetmeterListTest : public BpffsTest {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/netmeter-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    pin_dir_ = name;
-    ASSERT_EQ(MountBpffs(pin_dir_), "");
-  }
-  void TearDown() override {
-    EXPECT_EQ(umount2(pin_dir_.c_str(), MNT_DETACH), 0);
-    EXPECT_EQ(rmdir(pin_dir_.c_str()), 0);
-  }
-
   // Output of the shell's `netmeter list --pin-dir ... ` + rest.
   std::string List(const std::string& rest, int exit_status = 0) {
     const ShellResult result =
@@ -40,8 +27,6 @@ class NetmeterListTest : public testing::Test {
     EXPECT_EQ(result.exit_status, exit_status) << result.output;
     return result.output;
   }
-
-  std::string pin_dir_;
 };
 
 TEST_F(NetmeterListTest, PrintsTheSeriesByTrafficAsTableAndAsJson) {
@@ -56,7 +41,7 @@ TEST_F(NetmeterListTest, PrintsTheSeriesByTrafficAsTableAndAsJson) {
     cell->transport = NM_TRANSPORT_TCP;
     cell->tx_bytes = i == 0 ? 1536 : ~0ULL;
   }
-  meter.stats()->slots_taken = 2;
+  meter.stats()->slots_allocated = 2;
   ASSERT_EQ(meter.Freeze(), "");
   ASSERT_EQ(meter.Pin(pin_dir_), "");
 
@@ -71,7 +56,7 @@ TEST_F(NetmeterListTest, PrintsTheSeriesByTrafficAsTableAndAsJson) {
   EXPECT_EQ(json[0]["name"], "curl\\xff");
   EXPECT_EQ(json[0]["tx_bytes"].get<uint64_t>(), ~uint64_t{0});
   EXPECT_EQ(json[1]["name"], "mme\x1b[2J");
-  EXPECT_EQ(json[1].size(), 12u);
+  EXPECT_EQ(json[1].size(), 14u);
 
   EXPECT_EQ(List("2>&1 >/dev/full", 1),
             "netmeter: write to standard output: No space left on device\n");

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "lib/core/run_shell.h"
+#include "lib/testing/run_shell.h"
 
 namespace {
 
@@ -43,7 +43,7 @@ TEST(Netmeter, VersionIsOneLine) {
 TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
   for (const char* arguments :
        {"", "nonsense", "list --nonsense", "list extra", "list --pin-dir",
-        "list --pin-dir ''"}) {
+        "list --pin-dir ''", "list --bytes --json"}) {
     const Result result =
         RunNetmeter(std::string(arguments) + " 2>&1 >/dev/null");
     EXPECT_EQ(result.exit_status, 2) << arguments;

@@ -4,13 +4,16 @@
 
 bazel test //test/docs:docs_test, or, after a build, test/docs/docs_test.py.
 
-Comments in README.md tell what a block or a table is compared with:
+Comments in a document tell what a block or a table of it is compared with. PATH
+begins at the root of the tree, wherever the document stands:
 
   <!-- file: PATH -->       the next fence is the file, byte for byte
   <!-- excerpt: PATH -->    the next fence is part of the file's comment
   <!-- yaml keys: PATH -->  the next table lists the keys that PATH reads
   <!-- metrics: PATH -->    the next table lists the metrics that PATH names
   <!-- messages: PATH -->   every message of the next table is said below PATH
+  <!-- functions: . -->     the last cells of the next table say in which file a
+                            function is: [FILE](PATH): `function`, `function`
 """
 
 import functools
@@ -70,12 +73,15 @@ def without_fences(text):
     return re.sub(r"^```\w*\n.*?^```$", lambda m: "\n" * m.group(0).count("\n"), text, flags=re.M | re.S)
 
 
-def marked(text, kind):
-    """(path, what follows the comment) of each <!-- kind: path -->."""
-    return [
-        (match.group(1), text[match.end():])
-        for match in re.finditer(rf"^<!-- {kind}: (\S+) -->\n", text, re.M)
-    ]
+def marked(kind):
+    """(path, what follows the comment) of each <!-- kind: path --> of all documents."""
+    found = []
+    for document in documents():
+        text = read(document)
+        for match in re.finditer(rf"^<!-- {kind}: (\S+) -->\n", text, re.M):
+            found.append((match.group(1), text[match.end():]))
+    assert found, f"no document has a <!-- {kind}: -->"
+    return found
 
 
 def marked_fence(rest):
@@ -140,8 +146,8 @@ def slug(heading):
 
 
 class DocsTest(unittest.TestCase):
-    def test_readme_shows_files_byte_for_byte(self):
-        shown = marked(read("README.md"), "file")
+    def test_documents_show_files_byte_for_byte(self):
+        shown = marked("file")
         self.assertIn("examples/embed.cc", [path for path, _ in shown])
         for path, rest in shown:
             self.assertEqual(marked_fence(rest), read(path), path)
@@ -149,8 +155,8 @@ class DocsTest(unittest.TestCase):
     def test_embedding_takes_25_lines(self):
         self.assertLessEqual(read("examples/embed.cc").count("\n"), 25)
 
-    def test_readme_excerpts_are_in_their_files(self):
-        for path, rest in marked(read("README.md"), "excerpt"):
+    def test_excerpts_are_in_their_files(self):
+        for path, rest in marked("excerpt"):
             comment = "".join(
                 re.sub(r"^//( {3})?", "", line) + "\n" for line in read(path).split("\n") if line.startswith("//")
             )
@@ -188,16 +194,17 @@ class DocsTest(unittest.TestCase):
                 self.assertTrue(f"]({name})" in readme, f"{name} is not in README.md")
 
     def commands(self):
-        """(place, text) of each line of code in README.md that may be a command."""
-        readme = read("README.md")
-        for _, body, line in fences(readme):
-            for number, text in enumerate(body.split("\n"), line + 1):
-                yield f"README.md:{number}", text
-        for number, text in enumerate(without_fences(readme).split("\n"), 1):
-            for span in code(text):
-                yield f"README.md:{number}", span
+        """(place, text) of each line of code in a document that may be a command."""
+        for document in documents():
+            text = read(document)
+            for _, body, line in fences(text):
+                for number, command in enumerate(body.split("\n"), line + 1):
+                    yield f"{document}:{number}", command
+            for number, line in enumerate(without_fences(text).split("\n"), 1):
+                for span in code(line):
+                    yield f"{document}:{number}", span
 
-    def test_options_in_readme_exist(self):
+    def test_options_in_documents_exist(self):
         seen = 0
         for place, text in self.commands():
             found = OPTION.findall(text)
@@ -226,26 +233,34 @@ class DocsTest(unittest.TestCase):
                     self.assertEqual([o for o in found if o not in known], [], "in no --help")
         self.assertGreater(seen, 10)
 
-    def test_subcommands_of_the_loader_are_in_readme(self):
+    def test_subcommands_of_the_loader_are_documented(self):
+        handbook = "".join(read(name) for name in documents())
         for subcommand in subcommands("netmeter-loader"):
-            self.assertIn(f"netmeter-loader {subcommand}", read("README.md"))
+            self.assertTrue(f"netmeter-loader {subcommand}" in handbook, subcommand)
+
+    def test_readme_links_to_every_document(self):
+        readme = read("README.md")
+        for name in documents():
+            if name != "README.md":
+                self.assertTrue(f"]({name})" in readme, f"{name} is not in README.md")
 
     def test_yaml_keys_are_those_that_the_loader_reads(self):
-        tables = marked(read("README.md"), "yaml keys")
+        tables = marked("yaml keys")
         self.assertEqual(len(tables), 1)
         for path, rest in tables:
             known = re.findall(r'\bkey == "(\w+)"', read(path))
             self.assertEqual(sorted(code(row[0])[0] for row in marked_rows(rest)), sorted(known))
-            for language, body, line in fences(read("README.md")):
-                if language == "yaml":
-                    for key in re.findall(r"^(\w+):", body, re.M):
-                        self.assertIn(key, known, f"README.md:{line}")
-                    for rule in re.findall(r"^ *- *\{(.*)\}", body, re.M):
-                        for key in re.findall(r"(\w+): ", rule):
-                            self.assertIn(key, known, f"README.md:{line}")
+            for document in documents():
+                for language, body, line in fences(read(document)):
+                    if language == "yaml":
+                        for key in re.findall(r"^(\w+):", body, re.M):
+                            self.assertIn(key, known, f"{document}:{line}")
+                        for rule in re.findall(r"^ *- *\{(.*)\}", body, re.M):
+                            for key in re.findall(r"(\w+): ", rule):
+                                self.assertIn(key, known, f"{document}:{line}")
 
     def test_defaults_of_the_configuration_are_those_of_the_code(self):
-        ((path, rest),) = marked(read("README.md"), "yaml keys")
+        ((path, rest),) = marked("yaml keys")
         header = read(path.replace(".cc", ".h"))
         for row in marked_rows(rest):
             key, default = code(row[0])[0], row[1].strip("`")
@@ -255,15 +270,20 @@ class DocsTest(unittest.TestCase):
                 self.assertEqual(default, value, key)
 
     def test_metrics_are_those_of_the_header(self):
-        for path, rest in marked(read("README.md"), "metrics"):
+        for path, rest in marked("metrics"):
             names = {code(row[0])[0] for row in marked_rows(rest)}
             # "gauge: ..., without labels" stands between the first and the others.
             comment = "\n".join(line for line in read(path).split("\n") if line.startswith("//"))
             families = re.findall(r"^//   ((?:magma|linux|netmeter)_\w+)\b", comment, re.M)
             self.assertEqual(names, set(families))
+            # What is published, in its order, and what the Python package says.
+            published = re.findall(r'^    \{FamilyId::\w+,\s+"((?:magma|linux|netmeter)_\w+)"', read("lib/metrics/family_table.cc"), re.M)
+            self.assertEqual(families, published)
+            doc = read("bindings/python/netmeter/prometheus.py").split('"""')[1]
+            self.assertEqual(families, re.findall(r"^    ((?:magma|linux|netmeter)_\w+)\b", doc, re.M))
 
     def test_messages_are_said(self):
-        for folder, rest in marked(read("README.md"), "messages"):
+        for folder, rest in marked("messages"):
             source = ""
             for name in tree():
                 if name.startswith(folder + "/") and name.endswith((".cc", ".h")) and not name.endswith("_test.cc"):
@@ -297,6 +317,34 @@ class DocsTest(unittest.TestCase):
         programs, maps = re.search(r"One BPF object of (\w+) programs and (\w+) maps", text).groups()
         self.assertEqual(words[programs], len(table_after_heading(text, "Programs")))
         self.assertEqual(words[maps], len(table_after_heading(text, "Maps")))
+
+    def test_programs_and_maps_that_documents_name_exist(self):
+        source = "".join(read(name) for name in tree() if name.startswith(("bpf/", "include/")) and name.endswith((".h", ".c")))
+        known = set(re.findall(r"\bnm_\w+", source))
+        for document in documents() + [name for name in tree() if name.endswith(".svg")]:
+            unknown = sorted(set(re.findall(r"\bnm_\w+", read(document))) - known)
+            self.assertEqual(unknown, [], document)
+
+    def test_functions_are_in_the_files_that_stand_before_them(self):
+        for _, rest in marked("functions"):
+            for row in marked_rows(rest):
+                places = re.findall(r"\]\((?:\.\./)*([^)]+)\): ((?:`\w+`(?:, )?)+)", row[-1])
+                self.assertTrue(places, row)
+                for path, functions in places:
+                    for function in code(functions):
+                        with self.subTest(path=path, function=function):
+                            self.assertTrue(re.search(rf"\b{function}\(", read(path)))
+
+    def test_tests_that_documents_name_exist(self):
+        known = set()
+        for name in tree():
+            if name.endswith(".cc"):
+                known |= {".".join(pair) for pair in re.findall(r"\bTEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", read(name))}
+            elif name.endswith(".py"):
+                known |= set(re.findall(r"\bdef (test_\w+)\(", read(name)))
+        for document in documents():
+            for test in re.findall(r"`([A-Z]\w*\.[A-Z]\w+|test_\w+)`", without_fences(read(document))):
+                self.assertIn(test, known, document)
 
     def test_newest_version_is_that_of_the_library(self):
         newest = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.M).group(1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""README's "From your own repository" works as it stands there.
+"""docs/embedding.md's "From your own repository" works as it stands there.
 
 Once, bazel_rules() looked for rules_cc in the user's workspace, and without it
 Bazel wanted to download it: nobody could depend on @libnetmeter.
@@ -22,8 +22,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 
 def blocks():
     """name of the file -> text, of each fence that begins with "# NAME"."""
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
-        _, found, section = file.read().partition("\n### From your own repository\n")
+    with open(os.path.join(ROOT, "docs/embedding.md"), encoding="utf-8") as file:
+        _, found, section = file.read().partition("\n## From your own repository\n")
     assert found, "the section is gone"
     section = re.split(r"^##", section, flags=re.M)[0]
     return dict(re.findall(r"^```\w*\n# (\S+)\n(.*?)^```$", section, re.M | re.S))
@@ -34,7 +34,7 @@ class EmbeddingTest(unittest.TestCase):
         self.scratch = os.path.realpath(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
         self.own = os.path.join(self.scratch, "own")
         os.mkdir(self.own)
-        # README's path is "../libnetmeter".
+        # The document's path is "../libnetmeter".
         os.symlink(ROOT, os.path.join(self.scratch, "libnetmeter"))
         self.addCleanup(self.remove)
 
@@ -72,7 +72,7 @@ class EmbeddingTest(unittest.TestCase):
                 file.write(text)
         shutil.copy(os.path.join(ROOT, "examples", "embed.cc"), self.own)
         self.build()
-        # README: code of one's own may stay C++14.
+        # As the document says: code of one's own may stay C++14.
         os.unlink(os.path.join(self.own, ".bazelrc"))
         self.build("--cxxopt=-std=c++14", "--per_file_copt=external/libnetmeter/.*[.]cc@-std=c++17")
         # What needs tools of the system, down to the kernel part.

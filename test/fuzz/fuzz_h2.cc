@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The HTTP/2 half of bpf/naming.bpf.h. An input that begins with "P" is what a
+// The HTTP/2 half of bpf/wire_name.bpf.h. An input that begins with "P" is what a
 // connection sends. Any other is two bytes that say how to cut, and a header
 // block, which goes into a stream and to nghttp2's inflater.
 
@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "lib/core/wire_name.h"
-#include "test/fuzz/naming.h"
+#include "test/fuzz/wire_parser.h"
 
 namespace netmeter {
 namespace fuzz {
@@ -56,7 +56,7 @@ void CheckAgainstNghttp2(std::string_view block, const nm_naming& n,
       if (name != ":authority") continue;
       if (value.empty()) {
         // Indexed, from the static table: we read on. A literal: we don't.
-        if (n.result == NM_NAMING_NONE) break;
+        if (n.result == NM_NAMING_FAILED) break;
         continue;
       }
       if (expected.limit) break;
@@ -83,7 +83,7 @@ void ReadBlock(std::string_view input) {
 
   std::string whole = Preface();
   Frame(&whole, NM_H2_HEADERS, NM_H2_FLAG_END_HEADERS, block);
-  const nm_naming n = Read(NM_NAMING_H2, whole, whole.size());
+  const nm_naming n = Read(NM_WIRE_H2, whole, whole.size());
   const Expected expected = ReferenceHpack(block, true);
   CheckSame(n, expected);
   CheckAgainstNghttp2(block, n, expected);
@@ -106,7 +106,7 @@ void ReadBlock(std::string_view input) {
   Frame(&split, NM_H2_HEADERS, flags, first);
   Frame(&split, NM_H2_CONTINUATION, 0, "");
   Frame(&split, NM_H2_CONTINUATION, NM_H2_FLAG_END_HEADERS, block.substr(cut));
-  CheckSame(Read(NM_NAMING_H2, split, cut_bits % (split.size() + 1)), expected);
+  CheckSame(Read(NM_WIRE_H2, split, cut_bits % (split.size() + 1)), expected);
 }
 
 }  // namespace
@@ -118,7 +118,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   if (size == 0 || input[0] == 'P') {
     const size_t cut = size ? (data[size - 1] + 7 * size) % (size + 1) : 0;
-    CheckSame(Read(NM_NAMING_H2, input, cut), ReferenceH2(input));
+    CheckSame(Read(NM_WIRE_H2, input, cut), ReferenceH2(input));
   } else if (size >= 2) {
     ReadBlock(input);
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The TLS half of bpf/naming.bpf.h. An input that begins with 22 is what a
+// The TLS half of bpf/wire_name.bpf.h. An input that begins with 22 is what a
 // connection sends. Any other is two bytes that say how to cut, and the body
 // of a ClientHello, which goes into one record, and into two.
 
 #include <string>
 #include <string_view>
 
-#include "test/fuzz/naming.h"
+#include "test/fuzz/wire_parser.h"
 
 namespace netmeter {
 namespace fuzz {
@@ -37,8 +37,8 @@ void ReadHello(std::string_view input) {
   const Expected expected = ReferenceTls(whole);
   // Nothing is waited for behind the hello.
   FUZZ_CHECK(expected.result != NM_NAMING_MORE);
-  CheckSame(Read(NM_NAMING_TLS, whole, whole.size()), expected);
-  CheckSame(Read(NM_NAMING_TLS, split, cut), expected);
+  CheckSame(Read(NM_WIRE_TLS, whole, whole.size()), expected);
+  CheckSame(Read(NM_WIRE_TLS, split, cut), expected);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   if (size == 0 || input[0] == 22) {
     const size_t cut = size ? (data[size - 1] + 7 * size) % (size + 1) : 0;
-    CheckSame(Read(NM_NAMING_TLS, input, cut), ReferenceTls(input));
+    CheckSame(Read(NM_WIRE_TLS, input, cut), ReferenceTls(input));
   } else if (size >= 2) {
     ReadHello(input);
   }

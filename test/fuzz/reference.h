@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the parsers of bpf/ ought to say, written a second time: with the whole
-// input in memory, where those read byte by byte and keep nothing.
+// input in memory, where those read byte by byte and keep nothing. The two ways
+// of writing it have little in common, so a mistake in one of them shows as a
+// difference on some input, which the fuzzer looks for.
 //
 //   Expected e = ReferenceH2(bytes);
 //   e.result, e.name, e.huffman   as of struct nm_naming after these bytes
@@ -25,7 +27,7 @@ struct Expected {
   int result = NM_NAMING_MORE;
   std::string name;
   bool huffman = false;
-  bool limit = false;  // NONE by a limit of ours, not by what was read
+  bool limit = false;  // FAILED by a limit of ours, not by what was read
 };
 
 // Reads one thing after another; `out` once there were too few bytes.
@@ -55,7 +57,7 @@ class Cursor {
 
 inline Expected NotNamed(bool limit = false) {
   Expected expected;
-  expected.result = NM_NAMING_NONE;
+  expected.result = NM_NAMING_FAILED;
   expected.limit = limit;
   return expected;
 }
@@ -226,8 +228,8 @@ inline Expected ReferenceTls(std::string_view bytes) {
   }
 }
 
-// As enum nm_inferred and NM_INFER_ARGUMENTS of infer.bpf.h, which not every
-// includer of this wants.
+// As enum nm_inferred and NM_INFER_ARGUMENTS of command_line.bpf.h, which not
+// every includer of this wants.
 constexpr int kNothing = 0, kModule = 1, kScript = 2;
 constexpr size_t kArguments = 16;
 

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
-# ubsan. TARGET is h2, tls, infer, wire_name, frames or config; all if none is
-# given.
+# ubsan. TARGET is h2, tls, command_line, wire_name, grpc or config; all if
+# none is given.
 #
 #   --runs N      executions of each (default: as many as take a few seconds)
 #   --seconds N   as long as that each, instead
@@ -14,7 +14,7 @@
 # printed, and the input kept. The last line is "N passed, N failed", one per
 # target; exits with 0 if none failed. 10 million executions of each parser:
 #
-#   test/fuzz/run.sh --runs 10000000 h2 tls infer
+#   test/fuzz/run.sh --runs 10000000 h2 tls command_line
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 cd "$root" || exit 1
@@ -24,22 +24,20 @@ usage() { sed -n '3,18s/^# \{0,1\}//p' test/fuzz/run.sh; }
 declare -A sources=(
   [h2]=lib/core/wire_name.cc
   [tls]=''
-  [infer]=lib/loader/infer.cc
+  [command_line]=lib/loader/process_identity.cc
   [wire_name]=lib/core/wire_name.cc
-  [frames]=lib/tools/frame_limiter.cc
+  [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
   [config]='lib/loader/config.cc lib/core/status_util.cc lib/core/text.cc'
 )
 declare -A libraries=(
   [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]=''
-  [infer]='-labsl_strings -labsl_throw_delegate'
+  [command_line]='-labsl_strings -labsl_throw_delegate'
   [wire_name]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
-  [frames]=''
+  [grpc]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [infer]=100000 [wire_name]=100000 [frames]=100000 [config]=5000)
-declare -A longest=([h2]=512 [tls]=2048 [infer]=1024 [wire_name]=96 [frames]=4096 [config]=2048)
-# Other seeds than those in corpus/TARGET.
-declare -A seeds=([frames]=h2)
+declare -A default_runs=([h2]=100000 [tls]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=10000 [config]=5000)
+declare -A longest=([h2]=512 [tls]=2048 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048)
 
 runs='' seconds='' seed=1 keep='' targets=()
 while [ $# -gt 0 ]; do
@@ -54,7 +52,7 @@ while [ $# -gt 0 ]; do
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls infer wire_name frames config)
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls command_line wire_name grpc config)
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1
@@ -107,7 +105,7 @@ for target in "${targets[@]}"; do
     UBSAN_OPTIONS=print_stacktrace=1 \
     "$work/fuzz_$target" "$limit" "-seed=$seed" "-max_len=${longest[$target]}" -timeout=10 \
     -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 -reload=0 "-artifact_prefix=$work/$target-" \
-    "$work/$target" "test/fuzz/corpus/${seeds[$target]:-$target}"; then
+    "$work/$target" "test/fuzz/corpus/$target"; then
     done_runs=$(stat_of number_of_executed_units "$log")
     # A fuzzer that ended early, or had no seeds, has shown nothing.
     if [ -z "$seconds" ] && [ "${done_runs:-0}" -lt "${limit#-runs=}" ]; then

@@ -135,8 +135,10 @@ std::string CopyOfThisProgram(const std::string& name) {
   mkdir(directory.c_str(), 0700);
   const std::string path = directory + "/" + name;
   if (access(path.c_str(), X_OK) == 0) return path;
-  Fd from(Check(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "this program"));
-  Fd to(Check(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0700), path));
+  UniqueFd from(
+      Check(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "this program"));
+  UniqueFd to(
+      Check(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0700), path));
   struct stat info;
   Check(fstat(from.get(), &info), "this program");
   for (off_t left = info.st_size; left > 0;)

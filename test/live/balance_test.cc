@@ -409,7 +409,7 @@ TEST_P(BalanceTest, RawSocketOfAnotherProtocolBalances) {
 TEST_P(BalanceTest, SctpBalances) {
   Lab& lab = World::CleanLab();
   const Address server = Lab::Server(GetParam());
-  Fd probe(socket(server.family(), SOCK_STREAM, IPPROTO_SCTP));
+  UniqueFd probe(socket(server.family(), SOCK_STREAM, IPPROTO_SCTP));
   if (probe.get() < 0) {
     // Debian's cloud kernels have the module; `vmrun.sh -m sctp` loads it.
     std::printf("this kernel has no SCTP (%s): nothing to count\n",
@@ -417,7 +417,7 @@ TEST_P(BalanceTest, SctpBalances) {
     EXPECT_NE(access("/mod/sctp.ko", F_OK), 0) << "loaded, but no SCTP";
     return;
   }
-  probe.reset();
+  probe = UniqueFd();
   MeteredCgroup& meter = World::ClientMeter();
   Child listener(nullptr, lab.server, [&](Child::Parent& parent) {
     const int fd = OpenSocket(server.family(), SOCK_STREAM, IPPROTO_SCTP);

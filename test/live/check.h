@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every file of the live test needs: a descriptor that closes itself, and
-// an end of the whole process when something that cannot fail does. The
-// janitor (janitor.h) cleans up after every kind of end.
+// How the live test ends when something fails that the test itself needs: the
+// whole process ends, with a message. A test that goes on without its network
+// would measure nothing. Nothing stays behind after any end: the janitor of
+// child.h, a process of its own, then takes everything away.
 
 #ifndef NETMETER_TEST_LIVE_CHECK_H_
 #define NETMETER_TEST_LIVE_CHECK_H_
@@ -13,13 +14,15 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
-#include <utility>
+
+#include "lib/core/unique_fd.h"
 
 namespace netmeter {
 namespace internal {
 
-// How long anything may take, in milliseconds. An emulated guest is slow.
-constexpr int kPatienceMs = 30000;
+// How long any single step may take, in milliseconds. It is long because an
+// emulated guest is slow; no step waits for it where all is well.
+constexpr int kTimeoutMs = 30000;
 
 [[noreturn]] inline void Die(const std::string& what) {
   std::fprintf(stderr, "live_test[%d]: %s: %s\n", getpid(), what.c_str(),
@@ -34,36 +37,14 @@ T Check(T result, const std::string& what) {
   return result;
 }
 
-// Waits for events (poll(2)); false after kPatienceMs.
+// Waits for events (poll(2)); false after kTimeoutMs.
 inline bool WaitFor(int fd, short events) {
   pollfd ready = {fd, events, 0};
-  const int count = poll(&ready, 1, kPatienceMs);
+  const int count = poll(&ready, 1, kTimeoutMs);
   if (count > 0) return true;
   if (count == 0) errno = ETIMEDOUT;
   return false;
 }
-
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept {
-    reset(other.release());
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = fd;
-  }
-
- private:
-  int fd_ = -1;
-};
 
 }  // namespace internal
 }  // namespace netmeter

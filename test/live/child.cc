@@ -102,8 +102,8 @@ Cgroup::Cgroup(const std::string& name) {
 }
 
 void Cgroup::Join() const {
-  Fd fd(Check(open((path_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC),
-              path_));
+  UniqueFd fd(Check(
+      open((path_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC), path_));
   Check(write(fd.get(), "0", 1), "join " + path_);
 }
 
@@ -127,9 +127,9 @@ Child::Child(const Cgroup* cgroup, const NetNamespace& network,
   int ends[2];
   Check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends),
         "socketpair");
-  child_.fd_.reset(ends[0]);
+  child_.fd_ = UniqueFd(ends[0]);
   Parent parent;
-  parent.fd_.reset(ends[1]);
+  parent.fd_ = UniqueFd(ends[1]);
   std::fflush(stdout);
   pid_ = Check(fork(), "fork");
   if (pid_ != 0) return;
@@ -137,8 +137,8 @@ Child::Child(const Cgroup* cgroup, const NetNamespace& network,
   // No stray process, whatever becomes of the test.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   close(janitor_pipe);
-  child_.fd_.reset();
-  alarm(2 * kPatienceMs / 1000);
+  child_.fd_ = UniqueFd();
+  alarm(2 * kTimeoutMs / 1000);
   if (cgroup != nullptr) cgroup->Join();
   network.Enter();
   body(parent);
@@ -166,7 +166,7 @@ void Child::DieWithDescription() const {
 void Child::Join() {
   int status = 0;
   for (int i = 0; Check(waitpid(pid_, &status, WNOHANG), "waitpid") == 0; ++i) {
-    if (i == kPatienceMs) DieWithDescription();
+    if (i == kTimeoutMs) DieWithDescription();
     usleep(1000);
   }
   pid_ = -1;
@@ -177,20 +177,20 @@ void Child::Join() {
 int RunProgram(const std::vector<std::string>& arguments, std::string* output) {
   int ends[2];
   Check(pipe2(ends, O_CLOEXEC), "pipe");
-  Fd read_end(ends[0]), write_end(ends[1]);
+  UniqueFd read_end(ends[0]), write_end(ends[1]);
   std::vector<char*> argv;
   for (const std::string& argument : arguments)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t pid = Check(fork(), "fork");
   if (pid == 0) {
-    alarm(2 * kPatienceMs / 1000);
+    alarm(2 * kTimeoutMs / 1000);
     dup2(write_end.get(), 1);
     dup2(write_end.get(), 2);
     execvp(argv[0], argv.data());
     Die("run " + arguments[0]);
   }
-  write_end.reset();
+  write_end = UniqueFd();
   output->clear();
   char buffer[4096];
   for (;;) {

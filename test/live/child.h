@@ -69,7 +69,7 @@ class Child {
     bool WaitForMessage();
     void SendBytes(const void* data, size_t size);
     void ReceiveBytes(void* data, size_t size);
-    Fd fd_;
+    UniqueFd fd_;
   };
 
   // Runs body in a new process, in the cgroup (nullptr: the test's own) and

@@ -125,9 +125,9 @@ TEST_P(ConnectionsTest, AreOpenedAcceptedAndClosed) {
   plan.connections = 7;
   plan.upload = 30001;
   plan.download = 20003;
-  RunTcp(lab.Between(World::ClientMeter().cgroup(),
-                     World::ServerMeter().cgroup()),
-         plan);
+  RunTcp(
+      lab.Between(World::ClientMeter().cgroup(), World::ServerMeter().cgroup()),
+      plan);
   const TcpConnections ours = client.AfterClosed(7);
   EXPECT_EQ(ours.opened, 7u);
   EXPECT_EQ(ours.accepted, 0u);
@@ -187,18 +187,17 @@ TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
 TEST_P(ConnectionsTest, RefusedOnesHaveFailed) {
   Lab& lab = World::CleanLab();
   const Since meter(World::ClientMeter());
-  Child client(World::ClientMeter().cgroup(), lab.client,
-               [](Child::Parent&) {
-                 const Address to = Lab::Server(GetParam());
-                 const int fd = OpenSocket(to.family(), SOCK_STREAM);
-                 const sockaddr_storage where = to.WithPort(kServerPort + 1);
-                 for (int i = 0; i < 3; ++i) {  // the same socket again
-                   if (connect(fd, reinterpret_cast<const sockaddr*>(&where),
-                               Address::Length(where)) == 0) {
-                     _exit(1);
-                   }
-                 }
-               });
+  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
+    const Address to = Lab::Server(GetParam());
+    const int fd = OpenSocket(to.family(), SOCK_STREAM);
+    const sockaddr_storage where = to.WithPort(kServerPort + 1);
+    for (int i = 0; i < 3; ++i) {  // the same socket again
+      if (connect(fd, reinterpret_cast<const sockaddr*>(&where),
+                  Address::Length(where)) == 0) {
+        _exit(1);
+      }
+    }
+  });
   client.Join();
   const TcpConnections seen = meter.Now();
   EXPECT_EQ(seen.opened, 0u);
@@ -214,8 +213,7 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
   const std::string tag = "late-tag" + FamilyName(GetParam());
   Child server(World::ServerMeter().cgroup(), lab.server,
                [](Child::Parent& parent) {
-                 const int listener =
-                     Listen(Lab::Server(GetParam()), 443, 4);
+                 const int listener = Listen(Lab::Server(GetParam()), 443, 4);
                  parent.Send(0);
                  const int first = Accept(listener), second = Accept(listener);
                  ReceiveExactly(first, 1);
@@ -225,28 +223,28 @@ TEST_P(ConnectionsTest, AreCountedOnceUnderTheirDestination) {
                });
   server.Receive<int>();
   const Since meter(World::ClientMeter());
-  Child client(
-      World::ClientMeter().cgroup(), lab.client, [&tag](Child::Parent& parent) {
-        const Address to = Lab::Server(GetParam());
-        if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER,
-                    "connections") != 0) {
-          _exit(1);
-        }
-        const int tagged = OpenSocket(to.family(), SOCK_STREAM);
-        Connect(tagged, to, 443);
-        const int nameless = OpenSocket(to.family(), SOCK_STREAM);
-        Connect(nameless, to, 443);
-        parent.Send(0);
-        parent.Receive<int>();
-        if (Control(tagged, NM_TAG, tag) != 0) _exit(1);
-        SendAll(tagged, 1);
-        ReceiveUntilEnd(tagged);
-        ReceiveUntilEnd(nameless);
-        close(tagged);
-        close(nameless);
-      });
+  Child client(World::ClientMeter().cgroup(), lab.client,
+               [&tag](Child::Parent& parent) {
+                 const Address to = Lab::Server(GetParam());
+                 if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER,
+                             "connections") != 0) {
+                   _exit(1);
+                 }
+                 const int tagged = OpenSocket(to.family(), SOCK_STREAM);
+                 Connect(tagged, to, 443);
+                 const int nameless = OpenSocket(to.family(), SOCK_STREAM);
+                 Connect(nameless, to, 443);
+                 parent.Send(0);
+                 parent.Receive<int>();
+                 if (Control(tagged, NM_TAG, tag) != 0) _exit(1);
+                 SendAll(tagged, 1);
+                 ReceiveUntilEnd(tagged);
+                 ReceiveUntilEnd(nameless);
+                 close(tagged);
+                 close(nameless);
+               });
   client.Receive<int>();
-  EXPECT_EQ(meter.Now().opened, 0u);  // held, as their bytes are
+  EXPECT_EQ(meter.Now().opened, 0u);  // pending, as their bytes are
   client.Send(0);
   client.Join();
   server.Send(0);
@@ -274,26 +272,25 @@ TEST_P(ConnectionsTest, EndOnceWhateverIsTriedAfterwards) {
   const Since meter(World::ClientMeter());
   // All ports but one are taken away.
   lab.client.Sysctl("ipv4/ip_local_port_range", "40000 40000");
-  Child client(World::ClientMeter().cgroup(), lab.client,
-               [](Child::Parent&) {
-                 const Address to = Lab::Server(GetParam());
-                 const sockaddr_storage where = to.WithPort(kServerPort);
-                 const int first = OpenSocket(to.family(), SOCK_STREAM);
-                 Connect(first, to, kServerPort);
-                 sockaddr nobody = {};
-                 nobody.sa_family = AF_UNSPEC;
-                 if (connect(first, &nobody, sizeof(nobody)) != 0) _exit(1);
-                 const int second = OpenSocket(to.family(), SOCK_STREAM);
-                 Connect(second, to, kServerPort);  // has the port now
-                 for (int i = 0; i < 10; ++i) {
-                   if (connect(first, reinterpret_cast<const sockaddr*>(&where),
-                               Address::Length(where)) == 0 ||
-                       errno != EADDRNOTAVAIL) {
-                     _exit(2);
-                   }
-                 }
-                 Abort(second);
-               });
+  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
+    const Address to = Lab::Server(GetParam());
+    const sockaddr_storage where = to.WithPort(kServerPort);
+    const int first = OpenSocket(to.family(), SOCK_STREAM);
+    Connect(first, to, kServerPort);
+    sockaddr nobody = {};
+    nobody.sa_family = AF_UNSPEC;
+    if (connect(first, &nobody, sizeof(nobody)) != 0) _exit(1);
+    const int second = OpenSocket(to.family(), SOCK_STREAM);
+    Connect(second, to, kServerPort);  // has the port now
+    for (int i = 0; i < 10; ++i) {
+      if (connect(first, reinterpret_cast<const sockaddr*>(&where),
+                  Address::Length(where)) == 0 ||
+          errno != EADDRNOTAVAIL) {
+        _exit(2);
+      }
+    }
+    Abort(second);
+  });
   client.Join();
   lab.client.Sysctl("ipv4/ip_local_port_range", "32768 60999");
   server.Send(0);
@@ -310,13 +307,12 @@ TEST_P(ConnectionsTest, EndWhereTheyBegan) {
   Lab& lab = World::CleanLab();
   const std::string before = "before" + FamilyName(GetParam());
   const std::string after = "after" + FamilyName(GetParam());
-  Child server(World::ServerMeter().cgroup(), lab.server,
-               [](Child::Parent& parent) {
-                 const int listener =
-                     Listen(Lab::Server(GetParam()), kServerPort, 4);
-                 parent.Send(0);
-                 ReceiveUntilEnd(Accept(listener));
-               });
+  Child server(
+      World::ServerMeter().cgroup(), lab.server, [](Child::Parent& parent) {
+        const int listener = Listen(Lab::Server(GetParam()), kServerPort, 4);
+        parent.Send(0);
+        ReceiveUntilEnd(Accept(listener));
+      });
   server.Receive<int>();
   Child client(World::ClientMeter().cgroup(), lab.client, [&](Child::Parent&) {
     const Address to = Lab::Server(GetParam());
@@ -348,26 +344,24 @@ TEST_P(ConnectionsTest, EndWhereTheyBegan) {
 }
 
 // A socket that connects to itself: both ends connect at once. It counted as
-// accepted, and what it held for its name was never given back.
+// accepted, and what was pending for its name was never settled.
 TEST_P(ConnectionsTest, ToItselfIsOpenedAndHoldsNothingAtItsEnd) {
   Lab& lab = World::CleanLab();
   const Since meter(World::ClientMeter());
-  Child client(
-      World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
-        if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, "itself") !=
-            0) {
-          _exit(1);
-        }
-        const bool v4 = GetParam() == Family::kIpv4;
-        const Address self(v4 ? "127.0.0.1" : "::1");
-        const int fd = OpenSocket(self.family(), SOCK_STREAM);
-        SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // others were here
-        Bind(fd, self, 8443);  // a proxy port: counted
-        Connect(fd, self, 8443);
-        SendAll(fd, 1000);
-        ReceiveExactly(fd, 1000);
-        Abort(fd);
-      });
+  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
+    if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, "itself") != 0) {
+      _exit(1);
+    }
+    const bool v4 = GetParam() == Family::kIpv4;
+    const Address self(v4 ? "127.0.0.1" : "::1");
+    const int fd = OpenSocket(self.family(), SOCK_STREAM);
+    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // others were here
+    Bind(fd, self, 8443);                        // a proxy port: counted
+    Connect(fd, self, 8443);
+    SendAll(fd, 1000);
+    ReceiveExactly(fd, 1000);
+    Abort(fd);
+  });
   client.Join();
   const TcpConnections seen = meter.AfterClosed(1);
   EXPECT_EQ(seen.opened, 1u);

@@ -130,8 +130,8 @@ void Lab::Apply(const LinkSetup& setup) {
     end->SetGsoMaxSegments(link, offload || setup.super_packets ? 65535 : 1);
     end->SetFeatures(link, {"rx-gro"}, setup.gro);
   }
-  xdp_[0].reset();
-  xdp_[1].reset();
+  xdp_[0] = UniqueFd();
+  xdp_[1] = UniqueFd();
   for (const auto& end :
        {std::make_pair(&client, "c0"), std::make_pair(&router_a, "a0"),
         std::make_pair(&router_a, "a1"), std::make_pair(&router_b, "b0"),
@@ -191,7 +191,7 @@ void MeteredCgroup::Load(const std::string& config) {
   std::vector<std::string> command = {loader,          "load",      "--cgroup",
                                       cgroup_->path(), "--pin-dir", pin_dir_};
   if (!config.empty()) {
-    command.push_back("--config");
+    command.emplace_back("--config");
     command.push_back(file);
   }
   std::string output;
@@ -346,7 +346,7 @@ void Measurement::ExpectBalance() {
   ExpectReceivedBalance();
 }
 
-void Measurement::ExpectReceivedBalance() {
+void Measurement::ExpectReceivedBalance() const {
   EXPECT_EQ(seen_.rx_bytes, link_.rx_bytes);
   EXPECT_EQ(seen_.rx_packets, link_.rx_packets);
 }

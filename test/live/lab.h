@@ -6,10 +6,11 @@
 //
 // The link a1──b0 has no offloads at either end, so that each packet is real
 // there: what the client sends as one super-packet leaves a1 as its segments,
-// and what the server sends so leaves b0. Its counters are the reference in
-// both directions, and the offloads of the two ends are free to vary. A bad
-// wire is between the two: what the client sends passes a1 before it is lost,
-// what it receives after that; b0 likewise for the server.
+// and what the server sends as one leaves b0 as its segments. The counters of
+// this link are the reference in both directions, and a test may turn the
+// offloads of the two ends on and off. A bad wire is between a1 and b0. What
+// the client sends passes a1 before the wire loses it; what the client receives
+// passes a1 after that. b0 is the same for the server.
 
 #ifndef NETMETER_TEST_LIVE_LAB_H_
 #define NETMETER_TEST_LIVE_LAB_H_
@@ -74,8 +75,8 @@ class Lab {
   // The link of the client itself, real only without its offloads.
   Reference ClientLink() const { return {&router_a, "a0", false}; }
 
-  // Whether GRO can be on. Before 5.13 veth has none, unless an XDP program is
-  // attached, and that refuses large frames.
+  // Whether GRO can be on. Before 5.13 veth has GRO only while an XDP program
+  // is attached, and then it refuses large frames.
   static bool HasGro(uint32_t mtu) {
     return KernelAtLeast(5, 13) || mtu < 3000;
   }
@@ -88,7 +89,7 @@ class Lab {
   void Apply(const LinkSetup& setup);
 
   LinkSetup setup_;
-  Fd xdp_[2];  // at c0 and s0, for GRO before 5.13
+  UniqueFd xdp_[2];  // at c0 and s0, for GRO before 5.13
 };
 
 struct Totals {
@@ -105,7 +106,7 @@ class MeteredCgroup {
  public:
   explicit MeteredCgroup(const std::string& name,
                          const std::string& config = "");
-  // Of a cgroup that was there before, with sockets in it.
+  // For a cgroup that exists already and has sockets in it.
   MeteredCgroup(std::unique_ptr<Cgroup> cgroup, const std::string& name,
                 const std::string& config = "");
   MeteredCgroup(const MeteredCgroup&) = delete;
@@ -123,7 +124,8 @@ class MeteredCgroup {
 
   std::vector<Sample> Samples() const;
   Totals Total(Path path = Path::kDirect) const;
-  // Of one name; destination nullptr: all.
+  // The sum over the series of one name, to one destination or, with
+  // nullptr, to all.
   Totals TotalOf(Kind kind, const std::string& name,
                  const char* destination = nullptr) const;
   Totals TotalOf(Transport transport) const;
@@ -137,8 +139,8 @@ class MeteredCgroup {
   std::unique_ptr<Meter> meter_;
 };
 
-// What the link saw and a hook did not, of one packet (or, if negative, the
-// other way round). Without a name: nothing.
+// What of one packet the link saw and a hook did not. It is negative if a hook
+// saw what the link did not, and nothing if it has no name.
 struct Remainder {
   const char* name = nullptr;
   int64_t bytes = 0;
@@ -170,7 +172,7 @@ class Measurement {
   // Bytes and packets, each direction: seen by the meter == on the link, less
   // the link headers and the remainder.
   void ExpectBalance();
-  void ExpectReceivedBalance();  // the one direction
+  void ExpectReceivedBalance() const;  // the one direction
 
   // Payload to the byte, and the retransmissions that follow from it: TCP
   // payload on the link that is more than tcp_sent (default: sent).

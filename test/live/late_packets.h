@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Packets of a TCP connection that come after the measured socket ended, and
 // what the kernel answers: no hook sees either. On a fast machine there are
-// none; an emulated one sends a FIN or an acknowledgement twice now and then.
+// none. A slow, emulated machine sends a FIN or an acknowledgement twice now
+// and then.
 
 #ifndef NETMETER_TEST_LIVE_LATE_PACKETS_H_
 #define NETMETER_TEST_LIVE_LATE_PACKETS_H_

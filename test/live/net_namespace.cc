@@ -28,7 +28,7 @@ namespace internal {
 namespace {
 
 void WriteFile(const std::string& path, const std::string& value) {
-  Fd fd(Check(open(path.c_str(), O_WRONLY | O_CLOEXEC), path));
+  UniqueFd fd(Check(open(path.c_str(), O_WRONLY | O_CLOEXEC), path));
   Check(write(fd.get(), value.data(), value.size()), path);
 }
 
@@ -162,10 +162,10 @@ void NetNamespace::Do(const Request& request, const std::string& what) const {
 NetNamespace::NetNamespace() {
   std::thread([this] {
     Check(unshare(CLONE_NEWNET), "unshare network namespace");
-    namespace_.reset(
-        Check(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC),
-              "/proc/thread-self/ns/net"));
-    netlink_.reset(
+    namespace_ =
+        UniqueFd(Check(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC),
+                       "/proc/thread-self/ns/net"));
+    netlink_ = UniqueFd(
         Check(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE),
               "netlink socket"));
     for (const char* knob :
@@ -354,19 +354,19 @@ LinkCounters NetNamespace::Counters(const std::string& link) const {
   Die("counters of " + link);
 }
 
-Fd NetNamespace::AttachXdpPass(const std::string& link) const {
+UniqueFd NetNamespace::AttachXdpPass(const std::string& link) const {
   const bpf_insn program[] = {
       {BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, XDP_PASS},
       {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
   };
-  Fd attached;
+  UniqueFd attached;
   Run([&] {
-    const Fd fd = LoadProgram(BPF_PROG_TYPE_XDP, BPF_XDP, program, 2);
+    const UniqueFd fd = LoadProgram(BPF_PROG_TYPE_XDP, BPF_XDP, program, 2);
     bpf_attr attributes = {};
     attributes.link_create.prog_fd = fd.get();
     attributes.link_create.target_ifindex = Index(link);
     attributes.link_create.attach_type = BPF_XDP;
-    attached.reset(
+    attached = UniqueFd(
         Check(static_cast<int>(syscall(SYS_bpf, BPF_LINK_CREATE, &attributes,
                                        sizeof(attributes))),
               "attach XDP program to " + link));
@@ -374,8 +374,8 @@ Fd NetNamespace::AttachXdpPass(const std::string& link) const {
   return attached;
 }
 
-Fd LoadProgram(uint32_t type, uint32_t attach_type, const bpf_insn* program,
-               uint32_t count) {
+UniqueFd LoadProgram(uint32_t type, uint32_t attach_type,
+                     const bpf_insn* program, uint32_t count) {
   // Before 5.11 programs count as locked memory. What this process runs later
   // has to see to it itself.
   rlimit before;
@@ -388,9 +388,9 @@ Fd LoadProgram(uint32_t type, uint32_t attach_type, const bpf_insn* program,
   attributes.insns = reinterpret_cast<uint64_t>(program);
   attributes.insn_cnt = count;
   attributes.license = reinterpret_cast<uint64_t>("GPL");
-  Fd fd(Check(static_cast<int>(syscall(SYS_bpf, BPF_PROG_LOAD, &attributes,
-                                       sizeof(attributes))),
-              "load a BPF program"));
+  UniqueFd fd(Check(static_cast<int>(syscall(SYS_bpf, BPF_PROG_LOAD,
+                                             &attributes, sizeof(attributes))),
+                    "load a BPF program"));
   setrlimit(RLIMIT_MEMLOCK, &before);
   return fd;
 }
@@ -399,7 +399,7 @@ void NetNamespace::SetFeatures(const std::string& link,
                                const std::vector<std::string>& words,
                                bool on) const {
   Run([&] {
-    Fd fd(Check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
+    UniqueFd fd(Check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
     ifreq request = {};
     std::strncpy(request.ifr_name, link.c_str(), IFNAMSIZ - 1);
     const auto call = [&](void* data, const std::string& what) {

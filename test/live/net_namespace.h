@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A network namespace without a name: held by a descriptor, so nothing is left
 // when the process ends. Links, addresses and counters by netlink, offloads by
-// ethtool's ioctl: the guests of the kernel matrix have no tools to speak of.
+// ethtool's ioctl. Thus the test needs none of their tools in the guests of the
+// kernel matrix.
 //
 //   NetNamespace a, b;
 //   a.AddVeth({"a0", MacAddress(1)}, b, {"b0", MacAddress(2)});
@@ -67,7 +68,7 @@ struct LinkCounters {
 
 class NetNamespace {
  public:
-  // A new one: lo is up, and IPv6 makes no noise of its own.
+  // Makes a namespace. lo is up, and IPv6 sends nothing by itself.
   NetNamespace();
   NetNamespace(const NetNamespace&) = delete;
   NetNamespace& operator=(const NetNamespace&) = delete;
@@ -84,7 +85,7 @@ class NetNamespace {
   int Index(const std::string& link) const;
   void SetUp(const std::string& link);
   void SetMtu(const std::string& link, uint32_t mtu);
-  // TCP makes packets of no more segments than this.
+  // Limits the segments that TCP puts into one super-packet.
   void SetGsoMaxSegments(const std::string& link, uint32_t segments);
   void AddAddress(const std::string& link, const Address& address, int prefix);
   void AddRoute(const Address& network, int prefix, const Address& gateway);
@@ -102,10 +103,11 @@ class NetNamespace {
 
   // Attaches an XDP program that lets everything pass, until the result is
   // closed.
-  Fd AttachXdpPass(const std::string& link) const;
+  UniqueFd AttachXdpPass(const std::string& link) const;
 
-  // Turns on or off the device features whose name (of `ethtool -k`'s kind,
-  // but the kernel's: "rx-gro") contains one of the given words.
+  // Turns the features of a device on or off: those whose name contains one of
+  // the given words. The names are the kernel's ("rx-gro"), and not those that
+  // `ethtool -k` prints.
   void SetFeatures(const std::string& link,
                    const std::vector<std::string>& words, bool on) const;
 
@@ -116,13 +118,13 @@ class NetNamespace {
   int Transact(const Request& request, std::vector<char>* reply) const;
   void Do(const Request& request, const std::string& what) const;
 
-  Fd namespace_;
-  Fd netlink_;
+  UniqueFd namespace_;
+  UniqueFd netlink_;
 };
 
 // A small BPF program of the test's own.
-Fd LoadProgram(uint32_t type, uint32_t attach_type, const bpf_insn* program,
-               uint32_t count);
+UniqueFd LoadProgram(uint32_t type, uint32_t attach_type,
+                     const bpf_insn* program, uint32_t count);
 
 // True where this kernel's version is at least major.minor.
 bool KernelAtLeast(int major, int minor);

@@ -302,7 +302,7 @@ TEST_P(RemainderTest, DropsInTheSendersOwnQdiscLeaveThePayloadExact) {
 }
 
 // Drops one packet in eight, at random.
-Fd AttachDroppingProgram(const Cgroup& cgroup) {
+UniqueFd AttachDroppingProgram(const Cgroup& cgroup) {
   const bpf_insn program[] = {
       {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_get_prandom_u32},
       {BPF_ALU64 | BPF_AND | BPF_K, 0, 0, 0, 7},
@@ -310,16 +310,18 @@ Fd AttachDroppingProgram(const Cgroup& cgroup) {
       {BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
       {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
   };
-  const Fd fd = LoadProgram(BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS,
-                            program, sizeof(program) / sizeof(program[0]));
-  Fd directory(open(cgroup.path().c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd =
+      LoadProgram(BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS, program,
+                  sizeof(program) / sizeof(program[0]));
+  UniqueFd directory(open(cgroup.path().c_str(), O_RDONLY | O_CLOEXEC));
   bpf_attr attributes = {};
   attributes.link_create.prog_fd = fd.get();
   attributes.link_create.target_fd = directory.get();
   attributes.link_create.attach_type = BPF_CGROUP_INET_EGRESS;
-  return Fd(Check(static_cast<int>(syscall(SYS_bpf, BPF_LINK_CREATE,
-                                           &attributes, sizeof(attributes))),
-                  "attach the dropping program"));
+  return UniqueFd(
+      Check(static_cast<int>(syscall(SYS_bpf, BPF_LINK_CREATE, &attributes,
+                                     sizeof(attributes))),
+            "attach the dropping program"));
 }
 
 TEST_P(RemainderTest, DropsByAnotherCgroupProgramLeaveThePayloadExact) {
@@ -327,7 +329,7 @@ TEST_P(RemainderTest, DropsByAnotherCgroupProgramLeaveThePayloadExact) {
   setup.offload = false;  // many packets, so that some are dropped for sure
   lab().Configure(setup);
   // The link ends with its descriptor.
-  const Fd link = AttachDroppingProgram(*World::ClientMeter().cgroup());
+  const UniqueFd link = AttachDroppingProgram(*World::ClientMeter().cgroup());
   ExpectExactPayloadUnderLocalDrops();
 }
 

@@ -94,7 +94,7 @@ Sniffer::Sniffer(const NetNamespace& where, const std::string& link)
     : link_(link) {
   where.Run([&] {
     // Protocol 0: nothing is received before bind() names the interface.
-    socket_.reset(
+    socket_ = UniqueFd(
         Check(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0), "packet socket"));
   });
   const int bytes = 64 << 20;
@@ -123,7 +123,7 @@ const std::vector<Packet>& Sniffer::Stop() {
   socklen_t size = sizeof(stats);
   Check(getsockopt(socket_.get(), SOL_PACKET, PACKET_STATISTICS, &stats, &size),
         "PACKET_STATISTICS");
-  socket_.reset();
+  socket_ = UniqueFd();
   if (stats.tp_drops != 0) {
     errno = ENOBUFS;
     Die("the sniffer on " + link_ + " lost packets");

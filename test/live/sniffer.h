@@ -62,7 +62,7 @@ class Sniffer {
   void Loop();
   bool ReadOne();
 
-  Fd socket_;
+  UniqueFd socket_;
   std::string link_;
   std::atomic<bool> stop_{false};
   std::atomic<size_t> count_{0};

@@ -171,7 +171,7 @@ TEST_F(SinkTest, FullTableOfSeriesOverflowsAndLosesNothing) {
   EXPECT_EQ(overflow, 5);
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->series_full_packets, 5u);
+  EXPECT_EQ(health->lost_packets_series_full, 5u);
 }
 
 // A socket that found no room stayed in overflow for all its life, also when the
@@ -191,18 +191,18 @@ TEST_F(SinkTest, SocketsLeaveOverflowWhenTheTableHasGrown) {
     });
     server.Receive<int>();
     Measurement measurement(meter, World::CleanLab().ClientReference());
-    Child client(
-        meter.cgroup(), World::CleanLab().client, [tcp](Child::Parent& parent) {
-          const Address to = Lab::Server(Family::kIpv4);
-          const int fd =
-              OpenSocket(to.family(), tcp ? SOCK_STREAM : SOCK_DGRAM);
-          Connect(fd, to, tcp ? 8710 : 9000);
-          for (int round = 0; round < 2; ++round) {
-            for (int i = 0; i < 3; ++i) SendAll(fd, 100);
-            parent.Send(0);
-            parent.Receive<int>();
-          }
-        });
+    Child client(meter.cgroup(), World::CleanLab().client,
+                 [tcp](Child::Parent& parent) {
+                   const Address to = Lab::Server(Family::kIpv4);
+                   const int fd =
+                       OpenSocket(to.family(), tcp ? SOCK_STREAM : SOCK_DGRAM);
+                   Connect(fd, to, tcp ? 8710 : 9000);
+                   for (int round = 0; round < 2; ++round) {
+                     for (int i = 0; i < 3; ++i) SendAll(fd, 100);
+                     parent.Send(0);
+                     parent.Receive<int>();
+                   }
+                 });
     client.Receive<int>();
     EXPECT_EQ(meter.TotalOf(Kind::kOverflow, "overflow").tx_payload, 300);
     meter.Load("max_series: 64");
@@ -229,32 +229,32 @@ TEST_F(SinkTest, FullTableOfNamesOverflowsAndLosesNothing) {
   measurement.ExpectPayload(16 * 100, 0);
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_GT(health->names_full, 0u);
+  EXPECT_GT(health->lost_names_full, 0u);
 }
 
 // Names are handed out once and for all: no user may take them from the others.
 TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   MeteredCgroup meter("capped", "max_names: 256");  // 32 a user
   const auto register_names = [&meter](uid_t user, int count) {
-    Child child(meter.cgroup(), World::CleanLab().client,
-                [=](Child::Parent& parent) {
-                  const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
-                  if (user != 0 && setuid(user) != 0) _exit(1);
-                  int done = 0, error = 0;
-                  for (int i = 0; i < count; ++i) {
-                    const std::string name = "user" + std::to_string(user) +
-                                             "-" + std::to_string(i);
-                    error = Control(fd, i % 2 == 0 ? NM_REGISTER : NM_TAG, name);
-                    if (error == 0) ++done;
-                  }
-                  // What there is already costs nothing.
-                  if (Control(fd, NM_REGISTER,
-                              "user" + std::to_string(user) + "-0") != 0) {
-                    _exit(1);
-                  }
-                  parent.Send(done);
-                  parent.Send(error);
-                });
+    Child child(
+        meter.cgroup(), World::CleanLab().client, [=](Child::Parent& parent) {
+          const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+          if (user != 0 && setuid(user) != 0) _exit(1);
+          int done = 0, error = 0;
+          for (int i = 0; i < count; ++i) {
+            const std::string name =
+                "user" + std::to_string(user) + "-" + std::to_string(i);
+            error = Control(fd, i % 2 == 0 ? NM_REGISTER : NM_TAG, name);
+            if (error == 0) ++done;
+          }
+          // What there is already costs nothing.
+          if (Control(fd, NM_REGISTER, "user" + std::to_string(user) + "-0") !=
+              0) {
+            _exit(1);
+          }
+          parent.Send(done);
+          parent.Send(error);
+        });
     const int done = child.Receive<int>();
     const int error = child.Receive<int>();
     child.Join();
@@ -265,14 +265,14 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   EXPECT_EQ(register_names(0, 100), std::make_pair(100, 0));
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->names_capped, 68u);
-  EXPECT_EQ(health->names_full, 0u);
+  EXPECT_EQ(health->lost_names_capped, 68u);
+  EXPECT_EQ(health->lost_names_full, 0u);
   // Nor by what he executes: counted, but as overflow.
   Measurement measurement(meter, World::CleanLab().ClientReference());
   const auto execute = [&meter](const std::string& name,
                                 std::vector<std::string> script) {
     const std::string path = CopyOfThisProgram(name);
-    script.push_back("udp=10.77.3.2/9000/1/100");
+    script.emplace_back("udp=10.77.3.2/9000/1/100");
     Child child(meter.cgroup(), World::CleanLab().client,
                 [&](Child::Parent&) { ExecActor(path, script); });
     child.Join();
@@ -324,8 +324,8 @@ TEST_F(SinkTest, UsersMayNotTakeAllSeries) {
   measurement.ExpectPayload((9 * 64 + 20) * 100, 0);
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->series_capped_packets, 9u * 64 - all_users);
-  EXPECT_EQ(health->series_full_packets, 0u);
+  EXPECT_EQ(health->lost_packets_series_capped, 9u * 64 - all_users);
+  EXPECT_EQ(health->lost_packets_series_full, 0u);
 }
 
 // A meter sees the cgroups below its own, too, those with a meter included.

@@ -34,7 +34,7 @@ uint64_t ReceiveFromEach(const std::vector<int>& sockets, uint64_t bytes) {
     std::vector<pollfd> ready;
     for (size_t i = 0; i < sockets.size(); ++i)
       ready.push_back({left[i] > 0 ? sockets[i] : -1, POLLIN, 0});
-    if (poll(ready.data(), ready.size(), kPatienceMs) <= 0)
+    if (poll(ready.data(), ready.size(), kTimeoutMs) <= 0)
       Die("nothing to receive");
     for (size_t i = 0; i < sockets.size(); ++i) {
       if (ready[i].revents == 0) continue;
@@ -57,7 +57,7 @@ uint64_t ReceiveFromEach(const std::vector<int>& sockets, uint64_t bytes) {
 void Settle(const std::vector<int>& sockets, int milliseconds) {
   if (milliseconds < 0) return;
   for (int fd : sockets) {
-    for (int left = 1, i = 0; left > 0 && i < kPatienceMs; ++i) {
+    for (int left = 1, i = 0; left > 0 && i < kTimeoutMs; ++i) {
       Check(ioctl(fd, SIOCOUTQ, &left), "SIOCOUTQ");
       if (left > 0) usleep(1000);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Traffic of exactly known payload between two child processes. These
-// functions run in children: what fails ends the child.
+// Traffic with an exactly known payload, between two child processes. These
+// functions run in the children. One that fails ends its child.
 
 #ifndef NETMETER_TEST_LIVE_TRAFFIC_H_
 #define NETMETER_TEST_LIVE_TRAFFIC_H_
@@ -78,7 +78,7 @@ struct UdpPlan {
   bool connected = true;
   int protocol = 17;                        // of SOCK_RAW if not 17
   std::function<void(int socket)> prepare;  // the client's
-  // Sends one datagram of the client, if not by send(2).
+  // Sends one datagram of the client. Without it the client calls send(2).
   std::function<void(int socket, const std::string& datagram,
                      const sockaddr_storage& to)>
       send;
@@ -99,13 +99,13 @@ UdpResult RunUdp(const Ends& ends, const UdpPlan& plan);
 // Moves the calling process to the first CPU.
 void RunOnOneCpu();
 
-// Small parts, for children with plans of their own.
+// Parts of the above, for a child that does something else.
 int OpenSocket(int family, int type, int protocol = 0);
 void SetOption(int fd, int level, int name, int value);
 void SetOption(int fd, int level, int name, const std::string& value);
 int Bind(int fd, const Address& address, int port = 0);  // returns the port
 void Connect(int fd, const Address& address, int port);
-// As setsockopt(2) of the control channel (abi.h): 0 or an errno.
+// Sends a command through the control channel (abi.h). Returns 0 or an errno.
 int Control(int fd, int name, const std::string& value);
 void WaitReadable(int fd);
 int Accept(int listener);

@@ -14,10 +14,10 @@ namespace {
 #define PACKET_IGNORE_OUTGOING 23
 #endif
 
-Fd OpenEnd(const NetNamespace& where, const std::string& link) {
-  Fd fd;
+UniqueFd OpenEnd(const NetNamespace& where, const std::string& link) {
+  UniqueFd fd;
   where.Run([&] {
-    fd.reset(
+    fd = UniqueFd(
         Check(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0), "packet socket"));
   });
   const int one = 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A bad wire: a network namespace with two interfaces, and a thread that
 // carries the frames from one to the other, but drops, doubles or delays every
-// n-th frame with data. Deterministic, and needs no netem, which the kernels
-// under test do not have in common.
+// n-th frame with data. The same frames suffer in every run. It takes the place
+// of netem, which some of the kernels under test lack.
 
 #ifndef NETMETER_TEST_LIVE_WIRE_H_
 #define NETMETER_TEST_LIVE_WIRE_H_
@@ -20,8 +20,8 @@
 namespace netmeter {
 namespace internal {
 
-// Of one direction. Only frames with more than 200 bytes count: handshakes
-// and pure acknowledgements pass. 0: never.
+// What happens in one direction, to every n-th frame; 0 is never. Only frames
+// with more than 200 bytes count, so handshakes and pure acknowledgements pass.
 struct Impairment {
   uint32_t drop_every = 0;
   uint32_t duplicate_every = 0;
@@ -54,8 +54,8 @@ class Wire {
   void Carry(Direction* direction, const Frame& frame);
   void SendDelayed(Direction* direction);
 
-  Fd left_;
-  Fd right_;
+  UniqueFd left_;
+  UniqueFd right_;
   std::mutex mutex_;
   Direction directions_[2];
   std::atomic<uint64_t> impaired_{0};

@@ -47,7 +47,7 @@ void World::Close() {
   TheWorld().server.reset();
 }
 
-void LiveTest::SetUp() { alarm(5 * kPatienceMs / 1000); }
+void LiveTest::SetUp() { alarm(5 * kTimeoutMs / 1000); }
 
 void LiveTest::TearDown() {
   alarm(0);

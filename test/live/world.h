@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tests share, made when first used: loading takes seconds in an
-// emulated guest. Every test measures differences.
+// The laboratories and meters that all live tests share. Each is made when a
+// test first uses it and then kept, because a load takes seconds in an emulated
+// guest. A test therefore finds counters that are not zero, and measures
+// differences.
 
 #ifndef NETMETER_TEST_LIVE_WORLD_H_
 #define NETMETER_TEST_LIVE_WORLD_H_
@@ -20,7 +22,8 @@ class World {
   static MeteredCgroup& ServerMeter();
   static void Close();
 
-  // New laboratories from now on: nothing of a failed test disturbs the next.
+  // Takes the laboratories away, so that the next test makes new ones. Nothing
+  // that a failed test left in them then disturbs the next.
   static void ForgetLabs();
 };
 
@@ -31,10 +34,10 @@ class LiveTest : public testing::Test {
   void TearDown() override;
 };
 
-// For measurements at the server's side: before 6.12 no hook sees a SYN-ACK
-// on IPv6's egress. (ip6_xmit() is called with the listener, while the packet
-// belongs to the request socket, and a difference skipped the hook until
-// then; IPv4 hands on the packet's own socket.)
+// For measurements at the server's side. Before 6.12 no egress hook sees a
+// SYN-ACK over IPv6: the kernel calls ip6_xmit() with the listener while the
+// packet belongs to the request socket, and until then it skipped the hook where
+// the two differ. IPv4 passes the packet's own socket.
 Remainder SynAckSent(const Packet& packet);
 
 inline std::string FamilyName(Family family) {

@@ -4,12 +4,14 @@ that reads Service303 as magmad does. Needs Debian's python3-grpcio."""
 
 import contextlib
 import http.client
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
+import urllib.parse
 
 import lab
 
@@ -135,16 +137,6 @@ def await_line(process, word, stream=None):
     raise AssertionError("%s ended without %r" % (process.args, word))
 
 
-def await_true(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while True:
-        result = condition()
-        if result:
-            return result
-        assert time.monotonic() < end, "did not become true in %d seconds" % seconds
-        time.sleep(0.1)
-
-
 def end(process):
     """SIGTERM; the exit status."""
     process.terminate()
@@ -169,6 +161,39 @@ def start_exporter(pin_dir, *arguments, **options):
 
 HTTP = "127.0.0.1:9384"
 GRPC = "127.0.0.1:50084"
+PROMETHEUS = "127.0.0.1:9490"
+
+
+def start_prometheus(test, targets):
+    """A real Prometheus that scrapes {job: address} each second, until the test
+    class ends."""
+    jobs = [{"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in targets.items()]
+    directory = tempfile.mkdtemp(prefix="netmeter-prometheus.")
+    test.addClassCleanup(shutil.rmtree, directory, ignore_errors=True)
+    config = os.path.join(directory, "prometheus.yml")
+    with open(config, "w", encoding="utf-8") as file:
+        # JSON is YAML.
+        json.dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}, file)
+    prometheus = subprocess.Popen(
+        ["prometheus", "--config.file=" + config, "--storage.tsdb.path=" + directory + "/data"]
+        + ["--web.listen-address=" + PROMETHEUS, "--log.level=error"]
+    )
+    test.addClassCleanup(end, prometheus)
+
+    def ready():
+        try:
+            return get(PROMETHEUS, "/-/ready")
+        except (OSError, AssertionError):
+            return None  # 503, while it reads its storage
+
+    lab.wait_for(ready, seconds=60)
+
+
+def query(promql):
+    """{labels: value} of an instant query."""
+    reply = json.loads(get(PROMETHEUS, "/api/v1/query?" + urllib.parse.urlencode({"query": promql})))
+    assert reply["status"] == "success", reply
+    return {tuple(sorted(row["metric"].items())): float(row["value"][1]) for row in reply["data"]["result"]}
 
 
 def copy_for_all(program):

@@ -3,18 +3,13 @@
 API answers is what was sent, also over an upgrade of the loader."""
 
 import json
-import os
-import shutil
 import subprocess
-import tempfile
 import time
 import unittest
-import urllib.parse
 
 import lab
 import metrics_lab as m
 
-PROMETHEUS = "127.0.0.1:9490"
 GATEWAY = "127.0.0.1:9091"
 DATAGRAMS = 1234  # of 1000 bytes, which the cloud sends back
 
@@ -32,13 +27,6 @@ while True:
     n += 1
     time.sleep(max(0, start + n / %d - time.monotonic()))
 """ % (DATAGRAM, PER_SECOND)
-
-CONFIG = """
-global: {scrape_interval: 1s, scrape_timeout: 1s}
-scrape_configs:
-- {job_name: service, static_configs: [{targets: ['%s']}]}
-- {job_name: exporter, static_configs: [{targets: ['%s']}]}
-""" % (GATEWAY, m.HTTP)
 
 
 class PrometheusTest(unittest.TestCase):
@@ -60,50 +48,25 @@ class PrometheusTest(unittest.TestCase):
         m.await_line(service, "transfers done")
         sender = cls.meter.start([lab.PYTHON, "-c", SENDER, cls.cloud.THERE])
         cls.addClassCleanup(m.end, sender)
-        exporter = m.start_exporter(cls.meter.pin_dir, "--all")
+        exporter = m.start_exporter(cls.meter.pin_dir, "--families", "all")
         cls.addClassCleanup(m.end, exporter)
 
-        directory = tempfile.mkdtemp(prefix="netmeter-prometheus.")
-        cls.addClassCleanup(shutil.rmtree, directory, ignore_errors=True)
-        config = os.path.join(directory, "prometheus.yml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(CONFIG)
-        prometheus = subprocess.Popen(
-            ["prometheus", "--config.file=" + config, "--storage.tsdb.path=" + directory + "/data"]
-            + ["--web.listen-address=" + PROMETHEUS, "--log.level=error"]
-        )
-        cls.addClassCleanup(m.end, prometheus)
-
-        def ready():
-            try:
-                return m.get(PROMETHEUS, "/-/ready")
-            except (OSError, AssertionError):
-                return None  # 503, while it reads its storage
-
-        m.await_true(ready, 60)
+        m.start_prometheus(cls, {"service": GATEWAY, "exporter": m.HTTP})
 
     @classmethod
     def load(cls, max_series):
         cls.meter._load("load", "--quiet", "--group", "", "--cgroup", cls.meter.cgroup, "--max-series", str(max_series))
 
-    def query(self, promql):
-        """{labels: value} of an instant query."""
-        reply = json.loads(m.get(PROMETHEUS, "/api/v1/query?" + urllib.parse.urlencode({"query": promql})))
-        self.assertEqual(reply["status"], "success")
-        return {
-            tuple(sorted(row["metric"].items())): float(row["value"][1]) for row in reply["data"]["result"]
-        }
-
     def test_1_both_targets_are_up_and_agree_with_what_was_sent(self):
-        m.await_true(lambda: sum(self.query("up").values()) == 2)
-        m.await_true(lambda: sum(self.query("netmeter_up").values()) == 2)
+        lab.wait_for(lambda: sum(m.query("up").values()) == 2)
+        lab.wait_for(lambda: sum(m.query("netmeter_up").values()) == 2)
         labels = '{service_name="subscriberdb",dest_service="checkin"}'
         promql = "magma_bytes_sent_total" + labels
-        rows = m.await_true(lambda: len(self.query(promql)) == 2 and self.query(promql))
+        rows = lab.wait_for(lambda: len(m.query(promql)) == 2 and m.query(promql))
         self.assertEqual({dict(row)["job"] for row in rows}, {"service", "exporter"})
         expected = DATAGRAMS * 1000
         self.assertEqual(set(rows.values()), {expected})
-        received = self.query("magma_bytes_received_total" + labels)
+        received = m.query("magma_bytes_received_total" + labels)
         self.assertEqual(set(received.values()), {expected})
         print("sent, by PromQL:", int(expected))
 
@@ -127,21 +90,21 @@ class PrometheusTest(unittest.TestCase):
             self.load(size)
         time.sleep(4)
         series = 'netmeter_wire_bytes_total{job="exporter",kind="binary",transport="udp",direction="tx"}'
-        rates = self.query("rate(%s[15s])" % series)
-        resets = self.query("resets(%s[30s])" % series)
+        rates = m.query("rate(%s[15s])" % series)
+        resets = m.query("resets(%s[30s])" % series)
         print("rate(), of %d bytes a second sent:" % WIRE_RATE, list(rates.values()))
         self.assertEqual(len(rates), 1)
         self.assertLess(abs(list(rates.values())[0] - WIRE_RATE), WIRE_RATE * 0.1)
         self.assertEqual(set(resets.values()), {0})
-        self.assertEqual(set(self.query('netmeter_series_limit{job="exporter"}').values()), {512 - 21})
+        self.assertEqual(set(m.query('netmeter_series_limit{job="exporter"}').values()), {512 - 21})
         # Nothing else went back either, of any series.
-        names = json.loads(m.get(PROMETHEUS, "/api/v1/label/__name__/values"))["data"]
+        names = json.loads(m.get(m.PROMETHEUS, "/api/v1/label/__name__/values"))["data"]
         ours = ("magma_", "linux_", "netmeter_")
         counters = [name for name in names if name.endswith("_total") and name.startswith(ours)]
         self.assertGreater(len(counters), 5)
         for name in counters:
-            self.assertEqual(self.query('max(resets(%s{job="exporter"}[60s]))' % name), {(): 0}, name)
-        self.assertEqual(self.query("min(min_over_time(up[60s]))"), {(): 1})
+            self.assertEqual(m.query('max(resets(%s{job="exporter"}[60s]))' % name), {(): 0}, name)
+        self.assertEqual(m.query("min(min_over_time(up[60s]))"), {(): 1})
 
 
 if __name__ == "__main__":

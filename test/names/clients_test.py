@@ -8,9 +8,7 @@ Needs PyPI and the Go module proxy, once: what comes from there is kept in
 netmeter/ below $XDG_CACHE_HOME or ~/.cache."""
 
 import collections
-import contextlib
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -20,10 +18,10 @@ import tempfile
 import time
 import unittest
 
+import clients
 import lab
 import network
 
-CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 REFUSED_PORT, SINK_PORT, GREETING_PORT = 8444, 8445, 8446
 TLS_PORT, PIECES_PORT, TLS_REFUSED_PORT = 443, 7443, 9443
 NGHTTPX, GRPC, TLS = ("127.0.0.1", 18443), ("127.0.0.1", 50051), ("127.0.0.1", 10443)
@@ -33,7 +31,6 @@ GRPCIO = {"pygrpcold": "==1.49.1", "pygrpcnew": ""}
 # A curl that greets as Chrome does: with GREASE, extensions in any order and
 # X25519MLKEM768, whose share of the key alone has 1216 bytes.
 CURL_CFFI = "==0.16.3"
-DAY = 86400
 
 PROGRAMS = (
     "grpc-cpp",
@@ -121,68 +118,17 @@ if sys.argv[2] == "stay":
 """
 
 
-def cache(*path):
-    home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
-    path = os.path.join(root, "netmeter", *path)
-    os.makedirs(path, exist_ok=True)
-    return path
-
-
-def make_venv(package, version):
-    """The Python of a virtual environment with this version of a package."""
-    directory = cache(package + (version or "-newest"))
-    python, stamp = os.path.join(directory, "bin", "python3"), os.path.join(
-        directory, "done"
-    )
-    with contextlib.suppress(OSError):
-        if version or time.time() - os.stat(stamp).st_mtime < DAY:
-            os.stat(stamp)
-            return python
-    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
-    if os.path.exists(CERTIFICATES):
-        environment.setdefault("PIP_CERT", CERTIFICATES)
-    lab.run(lab.PYTHON, "-m", "venv", "--clear", directory)
-    pip = [python, "-m", "pip", "install", "-q", "--only-binary", ":all:"]
-    lab.run(*pip, package + version, env=environment)
-    open(stamp, "w").close()
-    return python
-
-
-def build_go_client(directory):
-    # The second is where Go's own packages go.
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if go is None:
-        raise RuntimeError("no go: install golang-go")
-    source, program = os.path.join(directory, "source"), os.path.join(
-        directory, "go_client"
-    )
-    # What Bazel hands to the test are links, which Go does not follow.
-    shutil.copytree(os.path.join(lab.HERE, "go_client"), source)
-    environment = dict(
-        os.environ,
-        GOPATH=cache("go"),
-        GOMODCACHE=cache("go", "mod"),
-        GOCACHE=cache("go", "build"),
-        GOTOOLCHAIN="local",
-        GOFLAGS="-mod=readonly -modcacherw -buildvcs=false -p=2",
-        CGO_ENABLED="0",
-    )
-    lab.run(go, "build", "-o", program, ".", cwd=source, env=environment)
-    return program, lab.run(go, "version", env=environment).decode().split()[2]
-
-
 class ClientsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.directory = lab.temporary_directory(cls)
         # What needs the network comes first.
         cls.pythons = {
-            service: make_venv("grpcio", GRPCIO[service]) for service in GRPCIO
+            service: clients.make_venv("grpcio", GRPCIO[service]) for service in GRPCIO
         }
-        chrome = make_venv("curl_cffi", CURL_CFFI)
+        chrome = clients.make_venv("curl_cffi", CURL_CFFI)
         cls.pythons.update((service, chrome) for service in cls.CHROMES.values())
-        cls.go, cls.go_version = build_go_client(cls.directory)
+        cls.go, cls.go_version = clients.build_go_client(lab.path("test/names/go_client"), cls.directory)
         lab.private_network()
         cls.cloud = lab.Cloud()
         cls.start_servers()
@@ -232,7 +178,7 @@ class ClientsTest(unittest.TestCase):
                 key,
             ),
         )
-        client = os.path.join(lab.HERE, "grpc_client")
+        client = lab.path("test/names/grpc_client")
         cls.start(client, "serve", "%s:%d" % GRPC)
         cls.start(
             *("nghttpx", "--conf=/dev/null", "--workers=1", "--no-ocsp"),
@@ -240,7 +186,7 @@ class ClientsTest(unittest.TestCase):
             "--backend=%s,%d;;proto=h2;no-tls" % GRPC,
         )
         for server in (NGHTTPX, GRPC):
-            network.wait_for(lambda: cls.answers(server), "%s:%d" % server)
+            lab.wait_for(lambda: cls.answers(server), "%s:%d" % server)
         cls.proxy = network.Relay(network.listen("127.0.0.1", lab.PROXY_PORT), NGHTTPX)
         cls.sink = network.Relay(network.listen("127.0.0.1", SINK_PORT), None)
         listener = network.listen("127.0.0.1", GREETING_PORT)
@@ -336,8 +282,8 @@ class ClientsTest(unittest.TestCase):
             arguments, env=self.environment(), cwd=self.directory, **options
         )
         wanted = first + len(destinations)
-        network.wait_for(lambda: len(relay.connections) >= wanted, "its connections")
-        network.wait_for(relay.quiet, "their ends")
+        lab.wait_for(lambda: len(relay.connections) >= wanted, "its connections")
+        lab.wait_for(relay.quiet, "their ends")
         connections = relay.connections[first:]
         self.assertEqual(len(connections), len(destinations), service)
         self.expect(service, path, list(zip(destinations, connections)), relay)
@@ -404,7 +350,7 @@ class ClientsTest(unittest.TestCase):
     TWO = ("streamer-cloud.example=3000", "metricsd-cloud.example=40000")
 
     def test_grpc_cpp(self):
-        client = self.program("grpc-cpp", os.path.join(lab.HERE, "grpc_client"))
+        client = self.program("grpc-cpp", lab.path("test/names/grpc_client"))
         arguments = [client, "127.0.0.1:8443", *self.TWO, "mobilityd.local=77"]
         names = ["streamer", "metricsd", "mobilityd"]
         self.run_client(arguments, self.proxy, "proxy", "grpc-cpp", names)
@@ -611,7 +557,7 @@ class ClientsTest(unittest.TestCase):
         )
         client.send_signal(signal.SIGKILL)
         client.wait()
-        network.wait_for(self.sink.quiet, "its end")
+        lab.wait_for(self.sink.quiet, "its end")
         self.expect("idle", "proxy", [("", self.sink.connections[first])], self.sink)
 
     def test_server_that_speaks_first_on_another_cpu_is_pending_too(self):
@@ -622,7 +568,7 @@ class ClientsTest(unittest.TestCase):
         first = len(self.greeting.connections)
         client, result = self.raw("greeted", "127.0.0.1:%d" % GREETING_PORT, "stay")
         self.assertEqual(result, 0)
-        network.wait_for(
+        lab.wait_for(
             lambda: self.greeting.connections[first:]
             and self.greeting.connections[first].sent,
             "the greeting",
@@ -637,7 +583,7 @@ class ClientsTest(unittest.TestCase):
         )
         client.kill()
         client.wait()
-        network.wait_for(self.greeting.quiet, "its end")
+        lab.wait_for(self.greeting.quiet, "its end")
         self.expect(
             "greeted", "proxy", [("", self.greeting.connections[first])], self.greeting
         )
@@ -661,7 +607,7 @@ class ClientsTest(unittest.TestCase):
         self.assertEqual(set(found), {("service", "unnamed", "", "tcp", "proxy")})
         client.kill()
         client.wait()
-        network.wait_for(self.sink.quiet, "its end")
+        lab.wait_for(self.sink.quiet, "its end")
         self.expect("unnamed", "proxy", [("", self.sink.connections[first])], self.sink)
 
 

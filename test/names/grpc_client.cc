@@ -71,7 +71,7 @@ bool Call(const std::string& target, const std::string& authority,
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::seconds(20));
     stub.UnaryCall(&context, "/test.Names/Echo", {}, &request, &response,
-                   [&](grpc::Status status) { done.set_value(status); });
+                   [&](const grpc::Status& status) { done.set_value(status); });
     const grpc::Status status = done.get_future().get();
     if (!status.ok() || response.Length() != bytes) {
       std::fprintf(stderr, "grpc_client: %s: %d %s, %zu bytes\n",

@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 
 
 def listen(address, port):
@@ -237,11 +236,3 @@ class Sniffer:
         if not reset:
             least["rx_payload_bytes"] = most["rx_payload_bytes"]
         return {key: (least[key], most[key]) for key in most}, reset
-
-
-def wait_for(condition, what, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(what)
-        time.sleep(0.02)

@@ -44,7 +44,7 @@ class NoTracingTest(unittest.TestCase):
     def program(self, name):
         path = os.path.join(self.directory, name)
         if not os.path.exists(path):
-            shutil.copy(os.path.join(lab.HERE, "sender"), path)
+            shutil.copy(lab.path("test/names/sender"), path)
         return path
 
     def act(self, path, *words):

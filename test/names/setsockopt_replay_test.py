@@ -35,7 +35,7 @@ class SetsockoptReplayTest(unittest.TestCase):
 
     def test_every_call_has_the_same_result(self):
         begin = time.monotonic()
-        replay = os.path.join(lab.HERE, "replay")
+        replay = lab.path("test/names/replay")
         without, again, with_meter = self.with_and_without(
             lambda: self.fresh(replay).decode().splitlines()
         )

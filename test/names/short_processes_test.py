@@ -28,11 +28,11 @@ class ShortProcessesTest(unittest.TestCase):
         meter.load(CONFIG)
         paths = [os.path.join(directory, name) for name in NAMES]
         for path in paths:
-            shutil.copy(os.path.join(lab.HERE, "datagram"), path)
+            shutil.copy(lab.path("test/names/datagram"), path)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
             sink.bind(("127.0.0.1", lab.PROXY_PORT))
             out = meter.run(
-                [os.path.join(lab.HERE, "launcher"), "short", str(COUNT), *paths]
+                [lab.path("test/names/launcher"), "short", str(COUNT), *paths]
             )
         *runs, times = out.decode().strip().split("\n")
         runs = [int(text) for text in runs]

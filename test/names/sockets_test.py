@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Whose bytes they are when the process that opened a socket is not the one that
-uses it, or is gone: the README's table of such sockets, row by row, with real
+uses it, or is gone: the table of such sockets in docs/names.md, row by row, with real
 processes under a loaded meter. A sniffer on the cable counts every packet: the
 names share all of them, so nothing is lost between two processes."""
 
@@ -89,6 +89,41 @@ def take(channel):
 # The cloud's port of a process that connects, and the gateway's of one that is
 # connected to.
 PORT = 9000
+
+
+# What has sockets before the load: the elder listens and is connected, and its
+# child, the heir, has a datagram socket of it. The stranger comes later.
+ELDER = """listener = listen(int(sys.argv[1]))
+say('listening')
+sock = listener.accept()[0]
+shared = udp(int(sys.argv[1]))
+if os.fork() == 0:
+    os.set_inheritable(shared.fileno(), True)
+    os.execv(sys.executable, [sys.executable, '-m', 'magma.heir.main', str(shared.fileno())])
+heard('loaded')
+sock.sendall(bytes(1))
+assert len(sock.recv(5000, socket.MSG_WAITALL)) == 5000
+sock.sendall(bytes(3000))
+say('first')
+second = listener.accept()[0]
+assert len(second.recv(50, socket.MSG_WAITALL)) == 50
+second.sendall(bytes(30))
+say('second')
+time.sleep(60)
+"""
+HEIR = """shared = socket.socket(fileno=int(sys.argv[1]))
+say('heir')
+data, peer = shared.recvfrom(2000)
+shared.sendto(bytes(200), peer)
+shared.close()
+say('sent')
+time.sleep(60)
+"""
+STRANGER = """sock = connect(int(sys.argv[1]))
+sock.sendall(bytes(700))
+sock.shutdown(socket.SHUT_WR)
+assert not sock.recv(1)
+"""
 
 
 class SocketsTest(unittest.TestCase):
@@ -297,7 +332,7 @@ sock.recvfrom(2000)
             with open("/proc/net/tcp", encoding="utf-8") as file:
                 return any(":%04X 00000000:0000 0A" % self.port in line for line in file)
 
-        network.wait_for(listening, "the listener")
+        lab.wait_for(listening, "the listener")
         self.talk(connected(), size, answer)
 
     # --- SCM_RIGHTS -------------------------------------------------------------------
@@ -454,7 +489,7 @@ heard('end')
         self.assertEqual((key[1], row["tx_payload_bytes"]), ("leaver", 1000))
         packets = len(self.sniffer.packets)
         sock.sendall(bytes(500))
-        network.wait_for(lambda: len(self.sniffer.packets) >= packets + 2, "the reset")
+        lab.wait_for(lambda: len(self.sniffer.packets) >= packets + 2, "the reset")
         self.assertEqual(self.settled(), found)
         late = self.sniffer.packets[packets:]
         self.assertEqual([packet.rst for packet in late], [False, True])
@@ -475,41 +510,10 @@ heard('end')
     # --- Sockets that were open before the load ---------------------------------------
 
     def test_adopted_sockets_and_the_next_process_with_their_process_id(self):
-        elder = """listener = listen(int(sys.argv[1]))
-say('listening')
-sock = listener.accept()[0]
-shared = udp(int(sys.argv[1]))
-if os.fork() == 0:
-    os.set_inheritable(shared.fileno(), True)
-    os.execv(sys.executable, [sys.executable, '-m', 'magma.heir.main', str(shared.fileno())])
-heard('loaded')
-sock.sendall(bytes(1))
-assert len(sock.recv(5000, socket.MSG_WAITALL)) == 5000
-sock.sendall(bytes(3000))
-say('first')
-second = listener.accept()[0]
-assert len(second.recv(50, socket.MSG_WAITALL)) == 50
-second.sendall(bytes(30))
-say('second')
-time.sleep(60)
-"""
-        heir = """shared = socket.socket(fileno=int(sys.argv[1]))
-say('heir')
-data, peer = shared.recvfrom(2000)
-shared.sendto(bytes(200), peer)
-shared.close()
-say('sent')
-time.sleep(60)
-"""
-        stranger = """sock = connect(int(sys.argv[1]))
-sock.sendall(bytes(700))
-sock.shutdown(socket.SHUT_WR)
-assert not sock.recv(1)
-"""
         type(self).meter, usual = lab.Meter("adoption"), self.meter
         try:
-            self.package("heir", heir)
-            process = self.start("elder", elder)
+            self.package("heir", HEIR)
+            process = self.start("elder", ELDER)
             self.hear(process, "listening")
             first = self.in_cloud()
             first.connect((lab.Cloud.HERE, self.port))
@@ -540,7 +544,7 @@ assert not sock.recv(1)
             for _ in range(200):
                 with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
                     file.write(str(process.pid - 1))
-                reuser = self.start("stranger", stranger)
+                reuser = self.start("stranger", STRANGER)
                 sock = self.accept(server)
                 if reuser.pid == process.pid:
                     break

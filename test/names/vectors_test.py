@@ -88,7 +88,7 @@ class VectorsTest(unittest.TestCase):
         path = os.path.join(os.fsencode(self.directory), os.fsencode(path))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if not os.path.exists(path):
-            shutil.copy(os.path.join(lab.HERE, source), path)
+            shutil.copy(lab.path("test/names/" + source), path)
         return path
 
     def script(self, path, interpreter=lab.PYTHON):
@@ -373,7 +373,7 @@ class VectorsTest(unittest.TestCase):
         self.check_program("sessiond", BINARY, "other", do="threadexec=" + other)
 
     def test_27_one_millisecond(self):
-        launcher, path = os.path.join(lab.HERE, "launcher"), self.program(
+        launcher, path = lab.path("test/names/launcher"), self.program(
             "one-ms", "datagram"
         )
         out = self.meter.run([launcher, "short", "50", path]).decode().split("\n")

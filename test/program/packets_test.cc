@@ -629,7 +629,8 @@ TEST(Garbage, IsNeverDroppedAndEveryByteIsCountedOnce) {
     EXPECT_EQ(egress ? sum.rx_bytes : sum.tx_bytes, 0u);
   }
   const nm_stats stats = programs->ReadStats();
-  EXPECT_EQ(stats.storage_failed, 0u);
+  EXPECT_EQ(stats.storage_failed_packets, 0u);
+  EXPECT_EQ(stats.storage_failed_sockets, 0u);
   EXPECT_EQ(stats.series_full, 0u);
   EXPECT_GT(stats.header_errors, 0u);
 }

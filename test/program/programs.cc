@@ -10,6 +10,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "lib/core/pins.h"
+#include "lib/loader/libbpf_log.h"
 
 namespace netmeter {
 namespace internal {
@@ -38,71 +43,28 @@ Value Lookup(bpf_map* map, uint32_t key) {
 
 }  // namespace
 
-Programs::Programs(const ProgramOptions& options)
-    : options_(options), skeleton_(nullptr, netmeter_bpf__destroy) {}
+Programs::Programs(const ProgramOptions& options) : options_(options) {}
 
-Programs::~Programs() {
+Programs::~Programs() { Detach(); }
+
+void Programs::Detach() {
   for (bpf_link* link : links_) bpf_link__destroy(link);
+  links_.clear();
 }
+
+netmeter_bpf* Programs::skeleton() const { return object_->skeleton(); }
 
 std::unique_ptr<Programs> Programs::Load(const ProgramOptions& options,
                                          std::string* error) {
   std::unique_ptr<Programs> self(new Programs(options));
-  self->num_cpus_ = static_cast<uint32_t>(libbpf_num_possible_cpus());
+  const absl::Status status = self->LoadObject();
+  if (!status.ok()) {
+    *error = std::string(status.message());
+    return nullptr;
+  }
   self->ethernet_ifindex_ = FindEthernet();
-  self->skeleton_.reset(netmeter_bpf__open());
-  netmeter_bpf* skeleton = self->skeleton_.get();
-  if (skeleton == nullptr) {
-    *error = "open the BPF object";
-    return nullptr;
-  }
 
-  auto& progs = skeleton->progs;
-  for (bpf_program* program : {progs.nm_exec, progs.nm_fork, progs.nm_exit}) {
-    bpf_program__set_autoload(program, options.tracing);
-  }
-  for (bpf_program* program : {progs.nm_sock_create, progs.nm_sock_release,
-                               progs.nm_sockops, progs.nm_setsockopt}) {
-    bpf_program__set_autoload(program, options.socket_hooks);
-  }
-  auto& maps = skeleton->maps;
-  bpf_map__set_max_entries(maps.nm_counters,
-                           options.max_series * self->num_cpus_);
-  for (bpf_map* map : {maps.nm_old_counters, maps.nm_merged}) {
-    bpf_map__set_max_entries(map, bpf_map__max_entries(maps.nm_counters));
-  }
-  bpf_map__set_max_entries(maps.nm_series, options.max_series);
-  bpf_map__set_max_entries(maps.nm_free_slots, options.max_series);
-  bpf_map__set_max_entries(maps.nm_names, options.max_names);
-  bpf_map__set_max_entries(maps.nm_name_ids, options.max_names);
-  bpf_map__set_max_entries(maps.nm_free_names, options.max_names);
-  bpf_map__set_max_entries(maps.nm_wire_names, options.max_names);
-  bpf_map__set_max_entries(maps.nm_processes, options.max_processes);
-  bpf_map__set_max_entries(maps.nm_sockets, options.max_sockets);
-
-  auto& settings = const_cast<nm_config&>(skeleton->rodata->nm_config);
-  settings.num_cpus = self->num_cpus_;
-  settings.max_series = options.max_series;
-  settings.socket_mask = options.max_sockets - 1;
-  settings.tgid_helper =
-      libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCKOPT,
-                              BPF_FUNC_get_current_pid_tgid, nullptr) == 1;
-  settings.task_access =
-      libbpf_probe_bpf_helper(BPF_PROG_TYPE_CGROUP_SOCK,
-                              BPF_FUNC_get_current_task_btf, nullptr) == 1
-          ? NM_TASK_BTF
-          : NM_TASK_PROBE;
-  settings.proxy_ports_count =
-      static_cast<uint32_t>(options.proxy_ports.size());
-  std::copy(options.proxy_ports.begin(), options.proxy_ports.end(),
-            settings.proxy_ports);
-
-  if (int code = netmeter_bpf__load(skeleton)) {
-    *error = std::string("load the BPF programs: ") + std::strerror(-code);
-    return nullptr;
-  }
-  if (!self->Fill(error)) return nullptr;
-
+  netmeter_bpf* const skeleton = self->skeleton();
   const btf* types = bpf_object__btf(skeleton->obj);
   const int id = btf__find_by_name_kind(types, "nm_entry", BTF_KIND_STRUCT);
   const btf_type* entry = id < 0 ? nullptr : btf__type_by_id(types, id);
@@ -120,44 +82,45 @@ std::unique_ptr<Programs> Programs::Load(const ProgramOptions& options,
   return self;
 }
 
-// As the loader does: the reserved names and the queues of free ids.
-bool Programs::Fill(std::string* error) {
-  auto& maps = skeleton_->maps;
-  auto update = [&](bpf_map* map, const void* key, const void* value) {
-    if (bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY) == 0) {
-      return true;
-    }
-    *error = std::string("fill ") + bpf_map__name(map);
-    return false;
-  };
-  const struct {
-    uint32_t id;
-    uint8_t kind;
-    const char* text;
-  } reserved[] = {
-      {NM_NAME_UNATTRIBUTED, NM_KIND_UNATTRIBUTED, "unattributed"},
-      {NM_NAME_OVERFLOW, NM_KIND_OVERFLOW, "overflow"},
-  };
-  for (const auto& name : reserved) {
-    nm_name value = {};
-    value.length = static_cast<uint16_t>(std::strlen(name.text));
-    value.kind = name.kind;
-    std::memcpy(value.bytes, name.text, value.length);
-    if (!update(maps.nm_names, &name.id, &value)) return false;
+// As the loader does, but for the programs that the case does not need.
+absl::Status Programs::LoadObject() {
+  PrintLibbpfMessages(true);  // why the verifier refuses a program
+  cells_per_series_ = static_cast<uint32_t>(libbpf_num_possible_cpus()) + 1;
+  MeterObjectOptions options;
+  options.adds =
+      options_.adds != nullptr ? *options_.adds : ChooseAdds(ReadPreemption());
+  options.sizes.cells_per_series = cells_per_series_;
+  options.elf = options_.elf;
+  options.old_cells_per_series = options_.old_cells_per_series;
+  options.sizes.max_series = options_.max_series;
+  options.sizes.max_names = options_.max_names;
+  options.sizes.max_processes = options_.max_processes;
+  options.sizes.max_sockets = options_.max_sockets;
+  options.proxy_ports = options_.proxy_ports;
+  absl::StatusOr<std::unique_ptr<MeterObject>> object =
+      MeterObject::Open(options);
+  if (!object.ok()) return object.status();
+  object_ = std::move(*object);
+
+  for (const LinkPin& link : LinkPins()) {
+    bool wanted = true;
+    if (link.stage == LinkStage::kProcess) wanted = options_.tracing;
+    if (link.stage == LinkStage::kSocket) wanted = options_.socket_hooks;
+    bpf_program__set_autoload(object_->program(link.pin), wanted);
   }
-  for (uint32_t slot = NM_SLOT_FIRST; slot < options_.max_series; ++slot) {
-    if (!update(maps.nm_free_slots, nullptr, &slot)) return false;
+  // Room for a merge, which only a growth has otherwise.
+  auto& maps = skeleton()->maps;
+  for (bpf_map* map : {maps.nm_old_counters, maps.nm_merged}) {
+    bpf_map__set_max_entries(map, bpf_map__max_entries(maps.nm_counters));
   }
-  for (uint32_t name = NM_NAME_FIRST; name < options_.max_names; ++name) {
-    if (!update(maps.nm_free_names, nullptr, &name)) return false;
-  }
-  return true;
+  const_cast<nm_config&>(skeleton()->rodata->nm_config).ways = options_.ways;
+  const absl::Status status = object_->Load();
+  return status.ok() ? object_->FillReserved() : status;
 }
 
 int Programs::ProgramFd(Direction direction) const {
-  return bpf_program__fd(direction == Direction::kEgress
-                             ? skeleton_->progs.nm_egress
-                             : skeleton_->progs.nm_ingress);
+  return bpf_program__fd(object_->program(
+      direction == Direction::kEgress ? "link_egress" : "link_ingress"));
 }
 
 RunResult Programs::Run(Direction direction, const Packet& packet,
@@ -180,15 +143,16 @@ RunResult Programs::Run(Direction direction, const Packet& packet,
 }
 
 bool Programs::AttachSocketHooks(int cgroup_fd, std::string* error) {
-  auto& progs = skeleton_->progs;
+  auto& progs = skeleton()->progs;
   return Attach({progs.nm_setsockopt, progs.nm_sock_create,
                  progs.nm_sock_release, progs.nm_sockops},
                 cgroup_fd, error);
 }
 
 bool Programs::AttachPacketHooks(int cgroup_fd, std::string* error) {
-  return Attach({skeleton_->progs.nm_ingress, skeleton_->progs.nm_egress},
-                cgroup_fd, error);
+  return Attach(
+      {object_->program("link_ingress"), object_->program("link_egress")},
+      cgroup_fd, error);
 }
 
 bool Programs::Attach(const std::vector<bpf_program*>& programs, int cgroup_fd,
@@ -209,9 +173,9 @@ Counters Programs::ReadCounters() const {
   Counters counters;
   for (uint32_t slot = 0; slot < options_.max_series; ++slot) {
     nm_cell sum = {};
-    for (uint32_t cpu = 0; cpu < num_cpus_; ++cpu) {
-      const nm_cell cell =
-          Lookup<nm_cell>(skeleton_->maps.nm_counters, slot * num_cpus_ + cpu);
+    for (uint32_t cpu = 0; cpu < cells_per_series_; ++cpu) {
+      const nm_cell cell = Lookup<nm_cell>(skeleton()->maps.nm_counters,
+                                           slot * cells_per_series_ + cpu);
       if (cell.service == 0 && cell.tx_packets == 0 && cell.rx_packets == 0) {
         continue;
       }
@@ -235,18 +199,18 @@ Counters Programs::ReadCounters() const {
 }
 
 nm_stats Programs::ReadStats() const {
-  return Lookup<nm_stats>(skeleton_->maps.nm_stats, 0);
+  return Lookup<nm_stats>(skeleton()->maps.nm_stats, 0);
 }
 
 nm_info Programs::ReadInfo() const {
-  return Lookup<nm_info>(skeleton_->maps.nm_info, 0);
+  return Lookup<nm_info>(skeleton()->maps.nm_info, 0);
 }
 
-RunResult Programs::Command(uint16_t command, const void* payload,
+RunResult Programs::Command(uint16_t code, const void* payload,
                             size_t size) const {
-  std::vector<uint8_t> packet(sizeof(nm_control) + size);
-  nm_control header = {};
-  header.command = command;
+  std::vector<uint8_t> packet(sizeof(nm_command) + size);
+  nm_command header = {};
+  header.code = code;
   std::memcpy(packet.data(), &header, sizeof(header));
   if (size != 0) std::memcpy(packet.data() + sizeof(header), payload, size);
   LIBBPF_OPTS(bpf_test_run_opts, run);
@@ -254,15 +218,15 @@ RunResult Programs::Command(uint16_t command, const void* payload,
   run.data_size_in = static_cast<uint32_t>(packet.size());
   RunResult result;
   result.error = bpf_prog_test_run_opts(
-      bpf_program__fd(skeleton_->progs.nm_control), &run);
+      bpf_program__fd(skeleton()->progs.nm_command), &run);
   result.retval = run.retval;
   return result;
 }
 
 nm_socket Programs::ReadSocket(uint32_t index) const {
-  std::vector<uint8_t> entry(bpf_map__value_size(skeleton_->maps.nm_sockets));
+  std::vector<uint8_t> entry(bpf_map__value_size(skeleton()->maps.nm_sockets));
   nm_socket socket = {};
-  if (bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.nm_sockets), &index,
+  if (bpf_map_lookup_elem(bpf_map__fd(skeleton()->maps.nm_sockets), &index,
                           entry.data()) == 0) {
     std::memcpy(&socket, entry.data() + socket_offset_, sizeof(socket));
   }
@@ -270,9 +234,9 @@ nm_socket Programs::ReadSocket(uint32_t index) const {
 }
 
 bool Programs::WriteSocket(uint32_t index, const nm_socket& socket) const {
-  std::vector<uint8_t> entry(bpf_map__value_size(skeleton_->maps.nm_sockets));
+  std::vector<uint8_t> entry(bpf_map__value_size(skeleton()->maps.nm_sockets));
   std::memcpy(entry.data() + socket_offset_, &socket, sizeof(socket));
-  return bpf_map_update_elem(bpf_map__fd(skeleton_->maps.nm_sockets), &index,
+  return bpf_map_update_elem(bpf_map__fd(skeleton()->maps.nm_sockets), &index,
                              entry.data(), BPF_ANY) == 0;
 }
 

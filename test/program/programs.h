@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The BPF programs of one meter, loaded as the loader loads them, but neither
-// pinned nor attached to anything: for the program tests and the benchmark.
-// Beside the loader the only user of the skeleton.
+// The BPF programs of one meter, loaded as the loader loads them
+// (lib/loader/meter_object.h), but neither pinned nor attached to anything: for
+// the program tests and the benchmark.
 //
 //   std::string error;
 //   auto programs = Programs::Load(ProgramOptions(), &error);
@@ -21,8 +21,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "bpf/internal.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/adds.h"
+#include "lib/loader/meter_object.h"
 // After the types that it names.
 #include "netmeter.skel.h"
 #include "test/program/packet.h"
@@ -42,6 +46,11 @@ struct ProgramOptions {
   // BPF_PROG_TEST_RUN can run.
   bool tracing = false;
   bool socket_hooks = false;
+  nm_ways ways = NM_WAYS_BOTH;
+  absl::string_view elf;  // another build of the object
+  // Of the tables to merge from; 0: as the new ones.
+  uint32_t old_cells_per_series = 0;
+  const Adds* adds = nullptr;  // null: as the loader would on this kernel
 };
 
 // What BPF_PROG_TEST_RUN may set of a socket buffer. Every call has a socket
@@ -70,26 +79,27 @@ class Programs {
   static std::unique_ptr<Programs> Load(const ProgramOptions& options,
                                         std::string* error);
 
-  netmeter_bpf* skeleton() const { return skeleton_.get(); }
+  netmeter_bpf* skeleton() const;
   const ProgramOptions& options() const { return options_; }
-  uint32_t num_cpus() const { return num_cpus_; }
+  uint32_t cells_per_series() const { return cells_per_series_; }
   uint32_t ethernet_ifindex() const { return ethernet_ifindex_; }
 
   int ProgramFd(Direction direction) const;
   RunResult Run(Direction direction, const Packet& packet,
                 const RunOptions& options = RunOptions()) const;
 
-  // Attach to a cgroup, until the object goes away: what knows of sockets
-  // (needs the option socket_hooks), and what counts packets. False: *error
-  // says why.
+  // Attach to a cgroup, until Detach() or the object's end: what knows of
+  // sockets (needs the option socket_hooks), and what counts packets. False:
+  // *error says why.
   bool AttachSocketHooks(int cgroup_fd, std::string* error);
   bool AttachPacketHooks(int cgroup_fd, std::string* error);
+  void Detach();
 
   Counters ReadCounters() const;
   nm_stats ReadStats() const;
   nm_info ReadInfo() const;
-  // What nm_control returns for a command with this payload.
-  RunResult Command(uint16_t command, const void* payload, size_t size) const;
+  // What nm_command returns for a command with this payload.
+  RunResult Command(uint16_t code, const void* payload, size_t size) const;
 
   // The socket table. Its entries begin with a lock that is BPF's alone, so
   // that where the socket stands is taken from the object's BTF.
@@ -100,15 +110,15 @@ class Programs {
 
  private:
   explicit Programs(const ProgramOptions& options);
-  bool Fill(std::string* error);
+  absl::Status LoadObject();
   bool Attach(const std::vector<bpf_program*>& programs, int cgroup_fd,
               std::string* error);
 
   const ProgramOptions options_;
-  uint32_t num_cpus_ = 0;
+  uint32_t cells_per_series_ = 0;
   uint32_t ethernet_ifindex_ = 0;
   uint32_t socket_offset_ = 0;
-  std::unique_ptr<netmeter_bpf, void (*)(netmeter_bpf*)> skeleton_;
+  std::unique_ptr<MeterObject> object_;
   std::vector<bpf_link*> links_;
 };
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The socket table, packet by packet. Every test run has a new socket, so a
-// connection over several calls takes a trick: the cookie of the next socket
-// can be told in advance, and the entry of the table is handed on from one to
-// the next. To the programs that is one socket.
+// The socket table, packet by packet: what is new and what was sent again, what
+// is acknowledged, and who has an entry. Each case runs twice, as packets do,
+// and with all of them sent the long way.
 #include <bpf/bpf.h>
-#include <sched.h>
 
 #include <cstdint>
-#include <vector>
 
-#include "test/program/fixture.h"
+#include "test/program/one_socket.h"
 
 namespace netmeter {
 namespace internal {
@@ -21,71 +18,26 @@ constexpr uint32_t kSlot = NM_SLOT_FIRST;  // of a service's TCP series
 constexpr uint32_t kUdpSlot = NM_SLOT_FIRST + 1;
 constexpr uint16_t kService = NM_NAME_FIRST;
 
-class Sequence : public testing::Test {
+class Sequence : public testing::TestWithParam<nm_ways> {
  protected:
   void SetUp() override {
-    const std::vector<int> cpus = AllowedCpus();
-    ASSERT_FALSE(cpus.empty());
-    cpus_ = cpus;
-    ASSERT_TRUE(PinToCpu(cpus.front()));
-    programs_ = LoadOrFail(ProgramOptions());
+    Load(ProgramOptions());
     ASSERT_NE(programs_, nullptr);
-    // Two series as slot_of_series() would leave them.
-    WriteHead(kSlot, NM_TRANSPORT_TCP);
-    WriteHead(kUdpSlot, NM_TRANSPORT_UDP);
+    WriteHead(*programs_, kSlot, kService, NM_KIND_SERVICE, NM_TRANSPORT_TCP);
+    WriteHead(*programs_, kUdpSlot, kService, NM_KIND_SERVICE,
+              NM_TRANSPORT_UDP);
     socket_.word = kSlot;
   }
 
-  void TearDown() override {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (int cpu : cpus_) CPU_SET(cpu, &set);
-    sched_setaffinity(0, sizeof(set), &set);
-  }
-
-  void WriteHead(uint32_t slot, nm_transport transport) {
-    for (uint32_t cpu = 0; cpu < programs_->num_cpus(); ++cpu) {
-      const uint32_t index = slot * programs_->num_cpus() + cpu;
-      nm_cell cell = {};
-      cell.service = kService;
-      cell.kind = NM_KIND_SERVICE;
-      cell.transport = transport;
-      ASSERT_EQ(
-          bpf_map__update_elem(programs_->skeleton()->maps.nm_counters, &index,
-                               sizeof(index), &cell, sizeof(cell), BPF_ANY),
-          0);
-    }
+  void Load(ProgramOptions options) {
+    options.ways = GetParam();
+    programs_ = LoadOrFail(options);
   }
 
   // Runs a packet on the socket; what it counted, by slot.
   Counters Pass(Direction direction, const Packet& packet,
                 const RunOptions& options = RunOptions()) {
-    const uint32_t mask = programs_->options().max_sockets - 1;
-    for (int attempt = 0; attempt < 50; ++attempt) {
-      const Counters before = programs_->ReadCounters();
-      const uint64_t unowned = programs_->ReadStats().unowned_sockets;
-      const uint64_t cookie = NextCookie();
-      const uint32_t index = static_cast<uint32_t>(cookie) & mask;
-      nm_socket entry = socket_;
-      entry.word = NM_COOKIE(cookie) | NM_WORD_SLOT(socket_.word);
-      EXPECT_TRUE(programs_->WriteSocket(index, entry));
-      const uint64_t word = entry.word;
-      const RunResult result = programs_->Run(direction, packet, options);
-      EXPECT_EQ(result.error, 0);
-      EXPECT_EQ(result.retval, 1u);
-      entry = programs_->ReadSocket(index);
-      EXPECT_TRUE(programs_->WriteSocket(index, nm_socket()));
-      // A hit asks for no owner, or else it is to find another slot.
-      if (programs_->ReadStats().unowned_sockets != unowned &&
-          entry.word == word) {
-        continue;
-      }
-      EXPECT_EQ(NM_WORD_COOKIE(entry.word), NM_COOKIE(cookie));
-      socket_ = entry;
-      return Difference(before, programs_->ReadCounters());
-    }
-    ADD_FAILURE() << "50 times another socket was faster";
-    return Counters();
+    return PassOn(*programs_, &socket_, direction, packet, options);
   }
 
   nm_cell Only(const Counters& counters, uint32_t slot) {
@@ -97,13 +49,13 @@ class Sequence : public testing::Test {
 
   // The payload that sending a packet counted as new, sent again, and
   // received by what it acknowledges.
-  void Send(const Packet& packet, uint64_t fresh, uint64_t again,
+  void Send(const Packet& packet, uint64_t new_bytes, uint64_t again,
             uint64_t received) {
     const nm_cell cell = Only(Pass(Direction::kEgress, packet), kSlot);
     EXPECT_EQ(cell.tx_bytes, packet.size());
     EXPECT_EQ(cell.tx_packets, 1u);
     EXPECT_EQ(cell.rx_packets, 0u);
-    EXPECT_EQ(cell.tx_payload_bytes, fresh);
+    EXPECT_EQ(cell.tx_payload_bytes, new_bytes);
     EXPECT_EQ(cell.tx_retransmit_bytes, again);
     EXPECT_EQ(cell.rx_payload_bytes, received);
   }
@@ -128,18 +80,18 @@ class Sequence : public testing::Test {
   }
 
   std::unique_ptr<Programs> programs_;
-  std::vector<int> cpus_;
+  const OnOneCpu on_one_cpu_;
   nm_socket socket_ = {};
 };
 
-TEST_F(Sequence, DataInOrderIsNew) {
+TEST_P(Sequence, DataInOrderIsNew) {
   Send(Segment(1000, 1, 100), 100, 0, 0);
   Send(Segment(1100, 1, 200), 200, 0, 0);
   Send(Segment(1300, 1, 0), 0, 0, 0);
   Send(Segment(1300, 1, 1), 1, 0, 0);
 }
 
-TEST_F(Sequence, DataBelowTheMarkIsSentAgain) {
+TEST_P(Sequence, DataBelowTheMarkIsSentAgain) {
   Send(Segment(1000, 1, 1000), 1000, 0, 0);
   Send(Segment(1000, 1, 1000), 0, 1000, 0);
   Send(Segment(1400, 1, 100), 0, 100, 0);
@@ -147,20 +99,20 @@ TEST_F(Sequence, DataBelowTheMarkIsSentAgain) {
   Send(Segment(2000, 1, 1), 1, 0, 0);
 }
 
-TEST_F(Sequence, SegmentAcrossTheMarkIsSplit) {
+TEST_P(Sequence, SegmentAcrossTheMarkIsSplit) {
   Send(Segment(1000, 1, 1000), 1000, 0, 0);
   Send(Segment(1500, 1, 1000), 500, 500, 0);
   Send(Segment(1000, 1, 1501), 1, 1500, 0);
 }
 
-TEST_F(Sequence, KeepaliveAndZeroWindowProbeAreNoPayload) {
+TEST_P(Sequence, KeepaliveAndZeroWindowProbeAreNoPayload) {
   Send(Segment(1000, 1, 1000), 1000, 0, 0);
   Send(Segment(1999, 1, 0), 0, 0, 0);
   Send(Segment(1999, 1, 1), 0, 1, 0);  // a probe of one old byte
   Send(Segment(2000, 1, 10), 10, 0, 0);
 }
 
-TEST_F(Sequence, SynAndFinTakeANumberButAreNoPayload) {
+TEST_P(Sequence, SynAndFinTakeANumberButAreNoPayload) {
   Send(P::Ipv4().Tcp(1, 2, 20).Seq(999).Flags(P::kSyn), 0, 0, 0);
   Send(P::Ipv4().Tcp(1, 2, 20).Seq(999).Flags(P::kSyn), 0, 0, 0);
   Send(Segment(1000, 1, 100), 100, 0, 0);
@@ -170,19 +122,19 @@ TEST_F(Sequence, SynAndFinTakeANumberButAreNoPayload) {
   Send(Segment(1151, 1, 0), 0, 0, 0);
 }
 
-TEST_F(Sequence, FinAfterDataThatWasSentWithoutIt) {
+TEST_P(Sequence, FinAfterDataThatWasSentWithoutIt) {
   Send(Segment(1000, 1, 100), 100, 0, 0);
   Send(Segment(1000, 1, 100, P::kFin), 0, 100, 0);
   Send(Segment(1000, 1, 100, P::kFin), 0, 100, 0);
 }
 
-TEST_F(Sequence, FastOpenDataIsSentAgainWithoutTheSyn) {
+TEST_P(Sequence, FastOpenDataIsSentAgainWithoutTheSyn) {
   Send(P::Ipv4().Tcp(1, 2, 20).Seq(999).Flags(P::kSyn).Payload(300), 300, 0, 0);
   Send(Segment(1000, 1, 300), 0, 300, 0);
   Send(Segment(1300, 1, 5), 5, 0, 0);
 }
 
-TEST_F(Sequence, SequenceNumbersWrap) {
+TEST_P(Sequence, SequenceNumbersWrap) {
   Send(Segment(0xfffffff0, 0xffffff00, 10), 10, 0, 0);
   Send(Segment(0xfffffffa, 0xfffffff0, 20), 20, 0, 0xf0);
   Send(Segment(0xfffffff0, 0x10, 20), 0, 20, 0x20);
@@ -190,7 +142,7 @@ TEST_F(Sequence, SequenceNumbersWrap) {
   Send(Segment(0xfffffff0, 0x10, 130), 0, 130, 0);
 }
 
-TEST_F(Sequence, FourGigabytesAreCountedOnce) {
+TEST_P(Sequence, FourGigabytesAreCountedOnce) {
   uint32_t seq = 7;
   for (int i = 0; i < 80; ++i) {
     // A jump of 60 MB stands for what was sent in between.
@@ -199,7 +151,7 @@ TEST_F(Sequence, FourGigabytesAreCountedOnce) {
   }
 }
 
-TEST_F(Sequence, ReceivedIsWhatTheAcknowledgementAdvances) {
+TEST_P(Sequence, ReceivedIsWhatTheAcknowledgementAdvances) {
   Send(Segment(1000, 5000, 0), 0, 0, 0);
   Receive(Segment(5000, 1000, 500));
   Send(Segment(1000, 5500, 0), 0, 0, 500);
@@ -211,13 +163,13 @@ TEST_F(Sequence, ReceivedIsWhatTheAcknowledgementAdvances) {
   Send(Segment(1000, 6000, 10), 0, 10, 0);  // an old acknowledgement
 }
 
-TEST_F(Sequence, SegmentWithoutTheAckFlagAcknowledgesNothing) {
+TEST_P(Sequence, SegmentWithoutTheAckFlagAcknowledgesNothing) {
   Send(Segment(1000, 5000, 0), 0, 0, 0);
   Send(P::Ipv4().Tcp(1, 2).Seq(1000).Flags(P::kRst), 0, 0, 0);
   Send(Segment(1000, 5001, 0), 0, 0, 1);
 }
 
-TEST_F(Sequence, FinOfThePeerIsNotReceivedPayload) {
+TEST_P(Sequence, FinOfThePeerIsNotReceivedPayload) {
   Send(Segment(1000, 5000, 0), 0, 0, 0);
   Receive(Segment(5000, 1000, 300, P::kFin));
   Send(Segment(1000, 5301, 0), 0, 0, 300);
@@ -225,7 +177,7 @@ TEST_F(Sequence, FinOfThePeerIsNotReceivedPayload) {
   Send(Segment(1000, 5301, 0), 0, 0, 0);
 }
 
-TEST_F(Sequence, FinBehindAHoleIsTakenOffOnce) {
+TEST_P(Sequence, FinBehindAHoleIsTakenOffOnce) {
   Send(Segment(1000, 5000, 0), 0, 0, 0);
   Receive(Segment(5300, 1000, 100, P::kFin));
   Send(Segment(1000, 5000, 0), 0, 0, 0);
@@ -235,7 +187,7 @@ TEST_F(Sequence, FinBehindAHoleIsTakenOffOnce) {
   Send(Segment(1000, 5401, 0), 0, 0, 300);
 }
 
-TEST_F(Sequence, SuperPacketIsSplitLikeASegment) {
+TEST_P(Sequence, SuperPacketIsSplitLikeASegment) {
   Send(Segment(1000, 1, 1000), 1000, 0, 0);
   RunOptions gso;
   gso.gso_segs = 2;
@@ -248,7 +200,7 @@ TEST_F(Sequence, SuperPacketIsSplitLikeASegment) {
   EXPECT_EQ(cell.tx_retransmit_bytes, 1000u);
 }
 
-TEST_F(Sequence, HitCountsUdpInBothDirections) {
+TEST_P(Sequence, HitCountsUdpInBothDirections) {
   socket_.word = kUdpSlot;
   const Packet packet = P::Ipv4().Udp(1000, 53).Payload(100);
   nm_cell cell = Only(Pass(Direction::kEgress, packet), kUdpSlot);
@@ -260,18 +212,18 @@ TEST_F(Sequence, HitCountsUdpInBothDirections) {
   EXPECT_EQ(cell.rx_payload_bytes, 100u);
 }
 
-TEST_F(Sequence, HitWritesNothingButTheSequence) {
+TEST_P(Sequence, HitWritesNothingButTheSequence) {
   const nm_stats before = programs_->ReadStats();
   Send(Segment(1000, 1, 100), 100, 0, 0);
   const nm_stats after = programs_->ReadStats();
   EXPECT_EQ(after.sockets_claimed, before.sockets_claimed);
-  EXPECT_EQ(after.sockets_taken, before.sockets_taken);
+  EXPECT_EQ(after.socket_collisions, before.socket_collisions);
   EXPECT_EQ(NM_WORD_SLOT(socket_.word), kSlot);
   EXPECT_EQ(socket_.tx_end, 1100u);
 }
 
 // A tag empties the slot of an entry: the next packet finds the new series.
-TEST_F(Sequence, EntryWithoutASlotIsResolvedAndKeepsItsSequence) {
+TEST_P(Sequence, EntryWithoutASlotIsResolvedAndKeepsItsSequence) {
   Send(Segment(1000, 1, 100), 100, 0, 0);
   socket_.word = NM_WORD_COOKIE(socket_.word);
   const uint32_t slot =
@@ -284,7 +236,7 @@ TEST_F(Sequence, EntryWithoutASlotIsResolvedAndKeepsItsSequence) {
 }
 
 // ICMP errors and later fragments come to a UDP socket, too.
-TEST_F(Sequence, PacketOfAnotherTransportGoesToItsOwnSeries) {
+TEST_P(Sequence, PacketOfAnotherTransportGoesToItsOwnSeries) {
   socket_.word = kUdpSlot;
   const nm_cell cell =
       Only(Pass(Direction::kIngress, P::Ipv4().Icmp().Payload(56)),
@@ -294,10 +246,10 @@ TEST_F(Sequence, PacketOfAnotherTransportGoesToItsOwnSeries) {
 }
 
 // A late packet, or one whose entry another socket has: the cookie differs.
-TEST_F(Sequence, EntryOfAnotherSocketIsLeftAlone) {
+TEST_P(Sequence, EntryOfAnotherSocketIsLeftAlone) {
   ProgramOptions options;
   options.max_sockets = 1;
-  programs_ = LoadOrFail(options);
+  Load(options);
   ASSERT_NE(programs_, nullptr);
   nm_socket other = {};
   other.word = NM_COOKIE(uint64_t{0x123456789}) | kSlot;
@@ -325,10 +277,10 @@ TEST_F(Sequence, EntryOfAnotherSocketIsLeftAlone) {
 }
 
 // Of a socket whose end no hook would tell, no entry is left behind.
-TEST_F(Sequence, SocketThatNobodyOwnsClaimsNoEntry) {
+TEST_P(Sequence, SocketThatNobodyOwnsClaimsNoEntry) {
   ProgramOptions options;
   options.max_sockets = 2;
-  programs_ = LoadOrFail(options);
+  Load(options);
   ASSERT_NE(programs_, nullptr);
   for (int i = 0; i < 20; ++i) {
     programs_->Run(Direction::kEgress, P::Ipv4().Udp(1, 2).Payload(1));
@@ -339,8 +291,15 @@ TEST_F(Sequence, SocketThatNobodyOwnsClaimsNoEntry) {
   const nm_stats stats = programs_->ReadStats();
   EXPECT_EQ(stats.sockets_claimed, 0u);
   EXPECT_EQ(stats.unowned_sockets, 40u);
-  EXPECT_EQ(stats.storage_failed, 0u);
+  EXPECT_EQ(stats.storage_failed_packets, 0u);
+  EXPECT_EQ(stats.storage_failed_sockets, 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, Sequence,
+                         testing::Values(NM_WAYS_BOTH, NM_WAYS_LONG),
+                         [](const testing::TestParamInfo<nm_ways>& way) {
+                           return way.param == NM_WAYS_BOTH ? "Both" : "Long";
+                         });
 
 }  // namespace
 }  // namespace internal

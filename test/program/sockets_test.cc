@@ -168,7 +168,7 @@ TEST_F(Sockets, AllCollideInATableOfOne) {
   ExpectAllUdpCounted();
   nm_stats stats = programs_->ReadStats();
   EXPECT_EQ(stats.sockets_claimed, 1u);
-  EXPECT_EQ(stats.sockets_taken, 7u);
+  EXPECT_EQ(stats.socket_collisions, 7u);
   EXPECT_EQ(stats.unowned_sockets, 0u);
   // All of one process: one series.
   EXPECT_EQ(programs_->ReadCounters().size(), 1u);
@@ -184,7 +184,7 @@ TEST_F(Sockets, AllCollideInATableOfOne) {
   ExpectAllUdpCounted();
   stats = programs_->ReadStats();
   EXPECT_EQ(stats.sockets_claimed, 2u);
-  EXPECT_EQ(stats.sockets_taken, 7u);
+  EXPECT_EQ(stats.socket_collisions, 7u);
 }
 
 TEST_F(Sockets, EntriesAreGivenBackAndUsedAgain) {
@@ -200,7 +200,7 @@ TEST_F(Sockets, EntriesAreGivenBackAndUsedAgain) {
   const nm_stats stats = programs_->ReadStats();
   EXPECT_EQ(stats.sockets_claimed, 200u);
   EXPECT_EQ(stats.sockets_freed, 200u);
-  EXPECT_EQ(stats.sockets_taken, 0u);
+  EXPECT_EQ(stats.socket_collisions, 0u);
   EXPECT_EQ(programs_->ReadSocket(0).word, 0u);
   EXPECT_EQ(programs_->ReadSocket(1).word, 0u);
 }
@@ -226,13 +226,14 @@ TEST_F(Sockets, ConnectionCountsThePayloadExactlyInTableAndStorage) {
   }
 }
 
-// A service's connection to a proxy is held until it has named its destination.
-// One that never does is released all the same, in table and in storage.
+// A service's connection to a proxy is pending until it has named its
+// destination. One that never does is settled all the same, in table and in
+// storage.
 //
 // A bug was found here. The head of a cell is written by the CPU that uses it
 // first. A packet received on a CPU that had not seen the pending series found
 // the service's own instead, and led the rest of the connection there, which
-// was held, and so in the end moved there a second time: the service had too
+// was pending, and so in the end moved there a second time: the service had too
 // much, and pending was below zero.
 TEST_F(Sockets, ConnectionWithoutANameLeavesNothingPending) {
   ProgramOptions options;
@@ -276,7 +277,7 @@ TEST_F(Sockets, FullTableOfSeriesIsOverflow) {
   EXPECT_EQ(BytesOfKind(NM_KIND_SERVICE), 2 * (100 + kUdpHeaders));
   EXPECT_EQ(BytesOfKind(NM_KIND_OVERFLOW), 5 * (200 + kUdpHeaders));
   const nm_stats stats = programs_->ReadStats();
-  EXPECT_EQ(stats.slots_taken, 1u);
+  EXPECT_EQ(stats.slots_allocated, 1u);
   EXPECT_EQ(stats.series_used, 1u);
   EXPECT_GE(stats.series_full, 1u);
   const Counters counters = programs_->ReadCounters();
@@ -343,6 +344,40 @@ TEST_F(Sockets, FullTableOfProcessesStillNamesThem) {
   ExpectAllUdpCounted();
   EXPECT_EQ(BytesOfKind(NM_KIND_BINARY), bytes_);
   EXPECT_GE(programs_->ReadStats().processes_full, 1u);
+}
+
+// The second meter on a cgroup sees a call that the first one took: its length is
+// -1 then, and the name ends with its NUL. What stands behind that in the kernel's
+// buffer, the end of a longer name here, became part of the key.
+TEST_F(Sockets, ANameThatAnotherMeterTookIsTheSame) {
+  Start({});
+  ProgramOptions options;
+  options.socket_hooks = true;
+  const std::unique_ptr<Programs> other = LoadOrFail(options);
+  ASSERT_NE(other, nullptr);
+  std::string error;
+  ASSERT_TRUE(other->AttachSocketHooks(cgroup_->fd(), &error)) << error;
+  const std::string names[] = {"a",  std::string(31, 'b'), "c",
+                               "dd", std::string(64, 'e'), "f"};
+  for (const std::string& name : names) {
+    ASSERT_TRUE(Register(name));
+  }
+  for (const Programs* programs : {programs_.get(), other.get()}) {
+    const nm_stats stats = programs->ReadStats();
+    EXPECT_EQ(stats.registrations, std::size(names));
+    EXPECT_EQ(stats.refused_controls, 0u);
+    for (const std::string& name : names) {
+      nm_name_key key = {};
+      key.kind = NM_KIND_SERVICE;
+      key.length = static_cast<uint16_t>(name.size());
+      std::memcpy(key.bytes, name.data(), name.size());
+      uint32_t id = 0;
+      EXPECT_EQ(bpf_map__lookup_elem(programs->skeleton()->maps.nm_name_ids,
+                                     &key, sizeof(key), &id, sizeof(id), 0),
+                0)
+          << name;
+    }
+  }
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ def _error(code: str, message: str) -> Error:
 
 
 class Kind(enum.Enum):
-    """What a series belongs to. The values are the words of the metrics."""
+    """What a series belongs to. The values are those of the label ``kind``."""
 
     SERVICE = "service"
     """A process that registered itself, or that the configuration names."""
@@ -134,7 +134,7 @@ class Kind(enum.Enum):
 
 
 class Transport(enum.Enum):
-    """The values are the words of the metrics."""
+    """The values are those of the label ``transport``."""
 
     OTHER = "other"
     TCP = "tcp"
@@ -145,10 +145,11 @@ class Transport(enum.Enum):
 
 
 class Path(enum.Enum):
-    """Where packets went. The values are the words of the metrics.
+    """Where packets went.
 
-    From service to proxy and from proxy to cloud, the same bytes are seen
-    twice: do not add PROXY to DIRECT.
+    What a service sends through a proxy on this host is counted on both paths:
+    as the service's, on PROXY, and as the proxy's, on DIRECT. So the sum over
+    DIRECT alone is what the links carried.
     """
 
     DIRECT = "direct"
@@ -201,10 +202,10 @@ class Sample:
     transport: Transport = Transport.OTHER
     path: Path = Path.DIRECT
     registered: bool = False
-    """The service registered itself: it publishes its own series."""
+    """The service registered itself: it promises to publish; nothing checks."""
 
     tx_bytes: int = 0
-    """Network-layer bytes as on the link: IP header, transport header and
+    """Wire bytes, as on the link: IP header, transport header and
     payload; each segment of a GSO packet with its own headers, retransmissions
     included. Without link headers: add 14 bytes a packet for Ethernet."""
     rx_bytes: int = 0
@@ -228,17 +229,22 @@ class Sample:
 class Health:
     """The meter's own state.
 
-    The last seven count what was not attributed as it should have been, by
-    reason. Nothing of it is missing in the sum over all series.
+    The fields lost_UNIT_REASON count what was not counted under its own name,
+    and why. Nothing of it is missing in the sum over all series. They are
+    netmeter_lost_UNIT_total{reason="REASON"} in the metrics.
     """
 
     version: str = ""
     """Of the loader that loaded the programs."""
+    abi: str = ""
+    """Of the maps: "1.0"."""
+    kernel: str = ""
+    """On which it was loaded, as uname -r prints it."""
     cgroup: str = ""
     """The directory of the cgroup whose traffic is counted."""
-    created_ns: int = 0
+    start_time_ns: int = 0
     """When counting began, in nanoseconds since 1970."""
-    loaded_ns: int = 0
+    load_time_ns: int = 0
     """When it was loaded or upgraded last, in nanoseconds since 1970."""
     series: int = 0
     """In use, without the 21 reserved slots."""
@@ -248,20 +254,23 @@ class Health:
     """In use, without the 3 reserved ones."""
     max_names: int = 0
     """The reserved ones included."""
-    series_full_packets: int = 0
-    """Packets that went to overflow: no room for another series."""
-    names_full: int = 0
-    """Names that became overflow: no room for another name."""
-    processes_full: int = 0
-    """Processes that were named late, or not at all: table full."""
-    storage_failed_packets: int = 0
-    """Packets that are unattributed: no memory for socket storage."""
-    header_error_packets: int = 0
-    """Packets that count as Transport.OTHER: unreadable header."""
-    names_capped: int = 0
-    """Names that were refused: one user, not root, has too many."""
-    series_capped_packets: int = 0
-    """Packets that went to overflow for the same reason."""
+    lost_packets_series_full: int = 0
+    """Packets in overflow: no slot was free for another series."""
+    lost_packets_series_capped: int = 0
+    """Packets in overflow: one user, not root, has too many series."""
+    lost_packets_storage_failed: int = 0
+    """Packets in unattributed: the kernel had no memory for socket storage."""
+    lost_packets_header_errors: int = 0
+    """Packets with a header that is cut short: of Transport.OTHER if it is
+    IP's, else of the transport that IP names."""
+    lost_names_full: int = 0
+    """Names that became overflow or were refused: no room for another one."""
+    lost_names_capped: int = 0
+    """The same, as one user, not root, has too many."""
+    lost_processes_full: int = 0
+    """Processes that got their name late, or none: the table was full."""
+    lost_sockets_storage_failed: int = 0
+    """Sockets without an owner: the kernel had no memory when they were made."""
 
 
 _KINDS = {kind.value: kind for kind in Kind}
@@ -416,9 +425,11 @@ class Meter:
         """The meter's own state. Raises as read_host()."""
         return Health(*self._open_meter().read_health())
 
-    def _families(self, scope: str) -> "List[_netmeter._Family]":
+    def _families(
+        self, scope: str, families: str = "default"
+    ) -> "List[_netmeter._Family]":
         """For netmeter.prometheus."""
-        return self._open_meter().families(scope)
+        return self._open_meter().families(scope, families)
 
     def close(self) -> None:
         """Gives the memory back; a second call does nothing.

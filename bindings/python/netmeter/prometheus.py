@@ -11,31 +11,43 @@ Families, in this order; one that has no series yet is left out:
 
     netmeter_up                      gauge: 1, or 0 if the meter cannot be
                                      read; then it is the only family
+    netmeter_build_info              gauge {version, abi, kernel}: 1
+    netmeter_start_time_seconds      gauge: when counting began, Unix time
+    netmeter_omitted_services        gauge, in Scope.UNREGISTERED only: how
+                                     many services this scope leaves out
     magma_bytes_sent_total           {service_name, dest_service}: payload
     magma_bytes_received_total       bytes of services, both paths
     linux_bytes_sent_total           {binary_name}: payload bytes of plain
-    linux_bytes_received_total       binaries, direct path only
+    linux_bytes_received_total       binaries, path direct only
     netmeter_wire_bytes_total        {kind, name, destination, transport,
-    netmeter_wire_packets_total      path, direction="tx" or "rx"}
-    netmeter_tcp_retransmitted_bytes_total  {kind, name, destination}
-    netmeter_pending_bytes           gauge {name, path, direction}: not yet in
-                                     the totals above
-    netmeter_tcp_connections_opened_total   {kind, name, destination}: those
-    netmeter_tcp_connections_accepted_total that were open before the load
-    netmeter_tcp_connections_closed_total   are not among them
+    netmeter_wire_packets_total      direction="tx" or "rx"}, path direct only
+    netmeter_pending_bytes           gauge {name, direction}, path direct only:
+                                     not yet in netmeter_wire_bytes_total
+    netmeter_proxy_bytes_total       the same three of the path proxy: traffic
+    netmeter_proxy_packets_total     over loopback, to or from a proxy on this
+    netmeter_proxy_pending_bytes     host, which is on no link
+    netmeter_tcp_retransmit_bytes_total     {kind, name, destination}, both
+                                            paths
+    netmeter_tcp_connections_opened_total   the same: those that were open
+    netmeter_tcp_connections_accepted_total before the load are not among them
+    netmeter_tcp_connections_closed_total
     netmeter_tcp_connections_failed_total
-    netmeter_tcp_rtt_seconds         the same, a histogram: smoothed
-                                     round-trip times, direct path only
+    netmeter_tcp_rtt_seconds         the same labels, a histogram: smoothed
+                                     round-trip times, path direct only
     netmeter_series                  gauges, without labels
     netmeter_series_limit
-    netmeter_lost_total              {reason}
+    netmeter_lost_packets_total      {reason}, as netmeter.Health: what was
+    netmeter_lost_names_total        counted in the totals above, but not under
+    netmeter_lost_processes_total    its own name
+    netmeter_lost_sockets_total
 
-The linux_* families and the last three are not in Scope.SERVICE. They are the
-families of the C++ library (netmeter/prometheus.h), by the same code. Bytes of
-a name that are no UTF-8 appear as \\xNN. Series whose labels are equal are
-summed. Values are the kernel's totals: every process that publishes the same
-service publishes the same values, so aggregate with max, not with sum. They
-are floats, as all values of Prometheus: exact up to 2**53.
+Not in Scope.SERVICE are linux_*, netmeter_series, netmeter_series_limit and
+netmeter_lost_*. The C++ library publishes the same families
+(netmeter/publish.h), by the same code. Bytes of a name that are not UTF-8
+appear as \\xNN. Series whose labels are equal are summed. Values are the
+kernel's totals: every process that publishes the same service publishes the
+same values, so aggregate with max, not with sum. They are floats, as all values
+of Prometheus: exact up to 2**53.
 
 The names by version of prometheus_client: samples, and thus all that is
 scraped over HTTP, have the names above in each. What differs is the ``name``
@@ -74,17 +86,33 @@ _Family = Union[CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily]
 
 
 class Scope(enum.Enum):
+    """Whose series are published."""
+
     SERVICE = "service"
     """What Meter.read_service() reads: the service of this process."""
     HOST = "host"
     """What Meter.read_host() reads, and the meter's own health."""
     UNREGISTERED = "unregistered"
     """HOST without what registered services publish themselves: all series of a
-    service of which any is registered."""
+    service of which any is registered. For a Prometheus that also scrapes these
+    services."""
 
 
 class Collector(_Base):
     """A collector for prometheus_client's registries.
+
+    families: a list of names, with commas between them, such as
+    "bytes,netmeter_series": of families, as above, or of sets:
+
+        default     all but the histogram netmeter_tcp_rtt_seconds, which is a
+                    third of all samples
+        all         all
+        bytes       all that count bytes: those with _bytes in their names
+        kernsnoopd  what Magma's kernsnoopd published: magma_bytes_sent_total
+                    and linux_bytes_sent_total
+
+    netmeter_up and, in Scope.UNREGISTERED, netmeter_omitted_services are in each
+    choice. A name that is unknown is a netmeter.InvalidArgumentError.
 
     Each scrape reads the kernel's totals; nothing is kept in between. Register
     one per process and registry: two would repeat netmeter_up.
@@ -92,9 +120,16 @@ class Collector(_Base):
     Threads: collect() may be called from any thread at any time.
     """
 
-    def __init__(self, meter: netmeter.Meter, scope: Scope = Scope.SERVICE) -> None:
+    def __init__(
+        self,
+        meter: netmeter.Meter,
+        scope: Scope = Scope.SERVICE,
+        families: str = "default",
+    ) -> None:
+        _netmeter.check_families(families)
         self._meter = meter
         self._scope: str = Scope(scope).value
+        self._chosen = families
 
     def describe(self) -> Iterable[_Family]:
         """Nothing: so that register() reads no meter, and finds no clash.
@@ -110,7 +145,7 @@ class Collector(_Base):
         0.1 s for 4096 UDP series, of six samples each.
         """
         try:
-            rows = self._meter._families(self._scope)
+            rows = self._meter._families(self._scope, self._chosen)
             return [_to_family(row) for row in rows]
         except Exception:  # prometheus_client would answer with status 500
             return [_to_family(row) for row in _netmeter.families_of_error()]

@@ -13,8 +13,9 @@ import threading
 import time
 import unittest
 
+import lab
 import netmeter
-from bindings.python.tests import lab
+from bindings.python.tests import proxy_cloud
 
 WITH_FAKE_METER = os.path.join("bindings", "python", "tests", "with_fake_meter")
 FILLERS = 4096
@@ -56,7 +57,7 @@ def wait_until(function, seconds=10):
 
 class RealMeterTest(unittest.TestCase):
     def setUp(self):
-        self.lab = lab.Lab("test")
+        self.lab = lab.Meter("python")
         self.addCleanup(self.lab.close)
         self.lab.load()
 
@@ -105,8 +106,8 @@ class RealMeterTest(unittest.TestCase):
             self.assertEqual(health.cgroup, self.lab.cgroup)
             self.assertEqual(health.version, netmeter.__version__)
             self.assertGreaterEqual(health.series, 3)
-            self.assertLess(abs(health.created_ns - time.time_ns()), 600 * 10**9)
-            self.assertEqual(health.series_full_packets, 0)
+            self.assertLess(abs(health.start_time_ns - time.time_ns()), 600 * 10**9)
+            self.assertEqual(health.lost_packets_series_full, 0)
 
     def test_names_of_any_bytes_survive_the_round_trip(self):
         service, destination = "caf\u00e9\udcff", "\udc80\U0001f600"
@@ -333,8 +334,37 @@ class RealMeterTest(unittest.TestCase):
         self.assertEqual(self.lab.inside(inside), [])
 
     def run(self, result=None):
-        with lab.cloud():
+        with proxy_cloud.cloud():
             return super().run(result)
+
+
+def read_many_series(test, meter):
+    started = time.perf_counter()
+    samples = meter.read_host()
+    first = time.perf_counter() - started
+    started = time.perf_counter()
+    samples = meter.read_host()
+    again = time.perf_counter() - started
+    test.assertEqual(len(samples), 5 + FILLERS)
+    kinds = {s.kind for s in samples}
+    test.assertIn(netmeter.Kind.UNATTRIBUTED, kinds)
+    filler = [s for s in samples if s.name.startswith("service-")]
+    test.assertEqual({len(s.name) for s in filler}, {64})
+    test.assertEqual({len(s.destination) for s in filler}, {64})
+    print(
+        "read_host of %d series with 64-byte names: first %.1f ms, then %.1f ms"
+        % (len(samples), first * 1e3, again * 1e3)
+    )
+
+
+def interrupt_reads(test, meter):
+    """Ctrl-C in the middle of reads."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with test.assertRaises(KeyboardInterrupt):
+        while True:
+            meter.read_host()
 
 
 def read_fake_meter(pin_dir):
@@ -379,45 +409,27 @@ def read_fake_meter(pin_dir):
             meter.read_health(),
             netmeter.Health(
                 version="1.2.3",
+                abi="1.0",
+                kernel="6.1.0-test",
                 cgroup="/caf\u00e9/\udcff",
-                created_ns=1600000000000000001,
-                loaded_ns=1700000000000000001,
+                start_time_ns=1600000000000000001,
+                load_time_ns=1700000000000000001,
                 series=5 + FILLERS,
                 max_series=64 + FILLERS,
                 names=5,
                 max_names=64 + 2 * FILLERS,
-                series_full_packets=11,
-                names_full=12,
-                processes_full=13,
-                storage_failed_packets=14,
-                header_error_packets=15,
-                names_capped=16,
-                series_capped_packets=17,
+                lost_packets_series_full=11,
+                lost_packets_series_capped=17,
+                lost_packets_storage_failed=14,
+                lost_packets_header_errors=15,
+                lost_names_full=12,
+                lost_names_capped=16,
+                lost_processes_full=13,
+                lost_sockets_storage_failed=18,
             ),
         )
-        started = time.perf_counter()
-        samples = meter.read_host()
-        first = time.perf_counter() - started
-        started = time.perf_counter()
-        samples = meter.read_host()
-        again = time.perf_counter() - started
-        test.assertEqual(len(samples), 5 + FILLERS)
-        kinds = {s.kind for s in samples}
-        test.assertIn(netmeter.Kind.UNATTRIBUTED, kinds)
-        filler = [s for s in samples if s.name.startswith("service-")]
-        test.assertEqual({len(s.name) for s in filler}, {64})
-        test.assertEqual({len(s.destination) for s in filler}, {64})
-        print(
-            "read_host of %d series with 64-byte names: first %.1f ms, then %.1f ms"
-            % (len(samples), first * 1e3, again * 1e3)
-        )
-        # Ctrl-C in the middle of reads.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with test.assertRaises(KeyboardInterrupt):
-            while True:
-                meter.read_host()
+        read_many_series(test, meter)
+        interrupt_reads(test, meter)
 
 
 class FakeMeterTest(unittest.TestCase):

@@ -294,10 +294,15 @@ class TypesTest(unittest.TestCase):
         self.assertTrue(help_text)
         self.assertEqual(metrics, [((), 0)])
         with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
-            for scope in ("service", "host", "unregistered"):
+            self.assertEqual(_netmeter.SCOPES, ("service", "host", "unregistered"))
+            for scope in _netmeter.SCOPES:
                 self.assertEqual(meter._families(scope), _netmeter.families_of_error())
             with self.assertRaises(ValueError):
                 meter._families("all")
+            with self.assertRaises(netmeter.InvalidArgumentError) as caught:
+                meter._families("host", "byte")
+            self.assertIn("did you mean bytes?", str(caught.exception))
+            self.assertIn("default, all, bytes and kernsnoopd", str(caught.exception))
 
 
 class BlockingTest(unittest.TestCase):

@@ -68,17 +68,20 @@ class Counting:
     def __init__(self, meter, error=None):
         self.meter, self.error, self.reads = meter, error, 0
 
-    def _families(self, scope):
+    def _families(self, scope, families):
         self.reads += 1
         if self.error is not None:
             raise self.error
-        return self.meter._families(scope)
+        return self.meter._families(scope, families)
 
 
 def main(pin_dir):
     # Nobody is there to register with; the name is kept, however.
     meter = netmeter.Meter.open(pin_dir, service="mme", wait_for_loader=True)
-    host, service = Collector(meter, Scope.HOST), Collector(meter)
+    host, service = Collector(meter, Scope.HOST, "all"), Collector(meter)
+    check.assertEqual([scope.value for scope in Scope], list(netmeter._netmeter.SCOPES))
+    with check.assertRaises(netmeter.InvalidArgumentError):
+        Collector(meter, families="nonsense")
 
     # The default registry collects when something is registered, unless the
     # collector describes itself.
@@ -140,7 +143,9 @@ def main(pin_dir):
         {
             "service": text_of(service),
             "host": text,
-            "unregistered": text_of(Collector(meter, Scope.UNREGISTERED)),
+            "unregistered": text_of(Collector(meter, Scope.UNREGISTERED, "all")),
+            "kernsnoopd": text_of(Collector(meter, Scope.HOST, "kernsnoopd")),
+            "default": text_of(Collector(meter, Scope.HOST)),
             "openmetrics": openmetrics_of(host),
             "magma": magma_get_metrics(registry),
         },

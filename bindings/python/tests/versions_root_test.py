@@ -16,7 +16,8 @@ import time
 import unittest
 import urllib.request
 
-from bindings.python.tests import lab
+import lab
+from bindings.python.tests import proxy_cloud
 
 HERE = os.path.join("bindings", "python", "tests")
 FILLERS = 4096
@@ -24,23 +25,31 @@ NEWEST = "newest"
 VERSIONS = ("0.3.1", "0.7.1", NEWEST)
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
-COUNTERS = (
+OF_SERVICES = (
     "magma_bytes_sent_total",
     "magma_bytes_received_total",
-    "linux_bytes_sent_total",
-    "linux_bytes_received_total",
     "netmeter_wire_bytes_total",
     "netmeter_wire_packets_total",
-    "netmeter_tcp_retransmitted_bytes_total",
+    "netmeter_proxy_bytes_total",
+    "netmeter_proxy_packets_total",
+    "netmeter_tcp_retransmit_bytes_total",
     "netmeter_tcp_connections_opened_total",
     "netmeter_tcp_connections_accepted_total",
     "netmeter_tcp_connections_closed_total",
     "netmeter_tcp_connections_failed_total",
-    "netmeter_lost_total",
+)
+COUNTERS = OF_SERVICES + (
+    "linux_bytes_sent_total",
+    "linux_bytes_received_total",
+    "netmeter_lost_packets_total",
+    "netmeter_lost_names_total",
+    "netmeter_lost_processes_total",
+    "netmeter_lost_sockets_total",
 )
 HISTOGRAM = "netmeter_tcp_rtt_seconds"
 HISTOGRAMS = tuple(HISTOGRAM + end for end in ("_bucket", "_sum", "_count"))
-GAUGES = ("netmeter_up", "netmeter_series", "netmeter_series_limit")
+OF_METER = ("netmeter_up", "netmeter_build_info", "netmeter_start_time_seconds")
+GAUGES = OF_METER + ("netmeter_series", "netmeter_series_limit")
 
 
 def environment():
@@ -136,7 +145,20 @@ class VersionsTest(unittest.TestCase):
             )
             self.assertEqual(
                 {key[0] for key in values_of(self.answers[version]["service"])},
-                {"netmeter_up", *COUNTERS[:2], *COUNTERS[4:11], *HISTOGRAMS},
+                {*OF_METER, *OF_SERVICES},
+            )
+
+    def test_families_are_those_that_were_chosen(self):
+        for version in VERSIONS:
+            host = values_of(self.answers[version]["host"])
+            default = values_of(self.answers[version]["default"])
+            self.assertEqual(
+                default, {k: host[k] for k in host if k[0] not in HISTOGRAMS}
+            )
+            names = ("netmeter_up", "magma_bytes_sent_total", "linux_bytes_sent_total")
+            self.assertEqual(
+                values_of(self.answers[version]["kernsnoopd"]),
+                {k: host[k] for k in host if k[0] in names},
             )
 
     def test_values_and_labels_are_right(self):
@@ -151,9 +173,13 @@ class VersionsTest(unittest.TestCase):
             broken = (("dest_service", ""), ("service_name", "a\\\\xff"))
             self.assertEqual(values["magma_bytes_sent_total", broken], 2.0**64)
             wire = dict(kind="service", name="mme", destination="streamer")
-            wire.update(transport="udp", path="proxy", direction="tx")
+            wire.update(transport="udp", direction="tx")
             wire = tuple(sorted(wire.items()))
-            self.assertEqual(values["netmeter_wire_packets_total", wire], 1)
+            self.assertEqual(values["netmeter_proxy_packets_total", wire], 1)
+            self.assertNotIn(("netmeter_wire_packets_total", wire), values)
+            info = (("abi", "1.0"), ("kernel", "6.1.0-test"), ("version", "1.2.3"))
+            self.assertEqual(values["netmeter_build_info", info], 1)
+            self.assertEqual(values["netmeter_start_time_seconds", ()], 1600000000)
             self.assertEqual(values["netmeter_series_limit", ()], FILLERS + 64 - 21)
             mme = (("destination", "streamer"), ("kind", "service"), ("name", "mme"))
             opened = "netmeter_tcp_connections_opened_total"
@@ -163,17 +189,21 @@ class VersionsTest(unittest.TestCase):
             bucket = tuple(sorted([*mme, ("le", "0.02")]))
             self.assertEqual(values[HISTOGRAM + "_bucket", bucket], 3)
             full = (("reason", "series_full"),)
-            self.assertEqual(values["netmeter_lost_total", full], 11)
+            self.assertEqual(values["netmeter_lost_packets_total", full], 11)
+            full = (("reason", "full"),)
+            self.assertEqual(values["netmeter_lost_names_total", full], 12)
             self.assertEqual(values["netmeter_up", ()], 1)
             names = collections.Counter(key[0] for key in values)
             self.assertEqual(names["magma_bytes_sent_total"], FILLERS + 2)
-            self.assertEqual(names["netmeter_wire_bytes_total"], 2 * (FILLERS + 5))
+            self.assertEqual(names["netmeter_wire_bytes_total"], 2 * (FILLERS + 4))
+            self.assertEqual(names["netmeter_proxy_bytes_total"], 2)
 
     def test_unregistered_is_the_host_without_what_services_publish(self):
         for version in VERSIONS:
             host = values_of(self.answers[version]["host"])
             rest = values_of(self.answers[version]["unregistered"])
             # Of mme, tcp is registered and udp is not: all of it is left out.
+            self.assertEqual(rest.pop(("netmeter_omitted_services", ())), 1)
             self.assertEqual(
                 rest,
                 {k: host[k] for k in host if "mme" not in dict(k[1]).values()},
@@ -203,11 +233,11 @@ class VersionsTest(unittest.TestCase):
             )
 
     def test_the_example_publishes_what_it_sent(self):
-        test_lab = lab.Lab("example")
+        test_lab = lab.Meter("example")
         self.addCleanup(test_lab.close)
         test_lab.load()
         for version in VERSIONS:
-            with self.subTest(version=version), lab.cloud():
+            with self.subTest(version=version), proxy_cloud.cloud():
                 self.run_example(test_lab, version)
 
     def run_example(self, test_lab, version):

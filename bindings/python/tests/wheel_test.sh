@@ -81,7 +81,7 @@ for python; do
   wheel=$(ls "$work"/wheels/netmeter-*.whl)
 
   "$python" -m venv "$work/clean"
-  "$work/clean/bin/pip" install -q "$wheel[prometheus]"
+  "$work/clean/bin/pip" install -q "${wheel}[prometheus]"
   cd /
   [ "$("$work/clean/bin/python" "$work/user.py")" = NOT_FOUND ]
   "$work/clean/bin/python" "$here/netmeter_test.py"

@@ -18,7 +18,7 @@
 
 #include <string>
 
-#include "lib/core/fake_meter.h"
+#include "lib/testing/fake_meter.h"
 #include "netmeter/abi.h"
 
 namespace {
@@ -53,7 +53,7 @@ class Filler {
     cell->tx_payload_bytes = 5;
     cell->rx_payload_bytes = 6;
     cell->tx_retransmit_bytes = 7;
-    meter_->stats()->slots_taken++;
+    meter_->stats()->slots_allocated++;
     meter_->stats()->series_used++;
     return cell;
   }
@@ -90,6 +90,7 @@ int main(int argc, char** argv) {
   FakeMeter meter(options);
   if (!meter.error().empty()) return Fail(meter.error());
   strcpy(meter.info()->version, "1.2.3");
+  strcpy(meter.info()->kernel, "6.1.0-test");
   strcpy(meter.info()->cgroup, "/caf\xc3\xa9/\xff");
   meter.info()->created_ns = 1600000000000000001;
   meter.info()->loaded_ns = 1700000000000000001;
@@ -97,7 +98,8 @@ int main(int argc, char** argv) {
   meter.stats()->series_full = 11;
   meter.stats()->names_full = 12;
   meter.stats()->processes_full = 13;
-  meter.stats()->storage_failed = 14;
+  meter.stats()->storage_failed_packets = 14;
+  meter.stats()->storage_failed_sockets = 18;
   meter.stats()->header_errors = 15;
   meter.stats()->names_capped = 16;
   meter.stats()->series_capped = 17;

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Which service a process is, from its command line: in the kernel at exec,
+ * and on the host for the processes that run when the meter is loaded, and
+ * under the fuzzer. So there is one opinion, whichever came first, the meter or
+ * the process.
+ *
+ *   python3 [flags] -m magma.<service>.main     any service
+ *   [python3 [flags]] <dir>/<service>/main.py   services of the configuration
+ *
+ * Whoever includes this defines, before:
+ *
+ *   long nm_read_string(void *to, __u32 size, __u64 address)
+ *       copies a string with its NUL, or size - 1 bytes of it and a NUL;
+ *       returns the number of bytes with the NUL, or a negative number. It is
+ *       bpf_probe_read_user_str() in the kernel.
+ *   NM_GLOBAL
+ *       how a function is declared that the verifier is to walk only once:
+ *       kernel.bpf.h; on the host "static inline".
+ */
+#ifndef NETMETER_BPF_COMMAND_LINE_BPF_H_
+#define NETMETER_BPF_COMMAND_LINE_BPF_H_
+
+#include "bpf/internal.h"
+
+#define NM_INFER_ARGUMENTS 16 /* of the interpreter; more are not looked at */
+
+enum nm_inferred {
+  NM_INFER_NOTHING = 0,
+  NM_INFER_MODULE = 1, /* magma.<service>.main */
+  NM_INFER_SCRIPT = 2, /* <service>/main.py: only if it is configured */
+};
+
+#ifndef barrier_var /* on the host */
+#define barrier_var(var) asm volatile("" : "+r"(var))
+#endif
+
+/* All bits set where a byte is not 0, else none. Bytes are masked rather than
+ * compared where many of them are looked at: at each branch on a byte the
+ * verifier would go on twice. */
+static __always_inline nm_u32 nm_mask_of_byte(nm_u8 byte) {
+  return -((byte + 255u) >> 8);
+}
+
+/* Length of a string, or -1 if it cannot be read or has more than 5 KB. */
+NM_GLOBAL long nm_string_length(nm_u64 address) {
+  nm_u8 chunk[128];
+  long length = 0;
+
+  for (int i = 0; i < 40; i++) {
+    long got = nm_read_string(chunk, sizeof(chunk), address + length);
+
+    if (got <= 0) return -1;
+    length += got - 1;
+    if (got < (long)sizeof(chunk)) return length;
+  }
+  return -1;
+}
+
+/* Where the name of a service stands, as one number: a choice that the verifier
+ * would follow to the end of the program it does not follow in here. The
+ * address, above 8 bits; NM_FOUND_SCRIPT, if the service has to be configured;
+ * how many bytes the name has. 0: there is none. */
+#define NM_FOUND_SCRIPT 0x80
+#define NM_FOUND_LENGTH 0x7f
+
+static __always_inline nm_u64 nm_found(nm_u64 address, nm_u32 length) {
+  return length && length <= NM_NAME_BYTES ? address << 8 | length : 0;
+}
+
+/* The name that was found, with zeros behind; name[NM_NAME_BYTES + 1] holds
+ * zeros before. */
+static __always_inline int nm_read_found(nm_u64 found, nm_u8 *name) {
+  nm_u32 length = found & NM_FOUND_LENGTH;
+
+  if (!length || length > NM_NAME_BYTES ||
+      nm_read_string(name, length + 1, found >> 8) <= 0)
+    return NM_INFER_NOTHING;
+  return found & NM_FOUND_SCRIPT ? NM_INFER_SCRIPT : NM_INFER_MODULE;
+}
+
+/* magma.<service>.main */
+NM_GLOBAL nm_u64 nm_find_in_module(nm_u64 address) {
+  nm_u8 text[80] = {};
+  nm_u32 length = 0, in_name = 1;
+
+  if (nm_read_string(text, sizeof(text), address) <= 0 || text[0] != 'm' ||
+      text[1] != 'a' || text[2] != 'g' || text[3] != 'm' || text[4] != 'a' ||
+      text[5] != '.')
+    return 0;
+  address += 6;
+  for (int i = 0; i <= NM_NAME_BYTES; i++) {
+    nm_u8 c = text[6 + i];
+
+    in_name &= nm_mask_of_byte(c) & nm_mask_of_byte(c ^ '.');
+    length += in_name;
+  }
+  if (nm_read_string(text, 16, address + length) != 6 || text[0] != '.' ||
+      text[1] != 'm' || text[2] != 'a' || text[3] != 'i' || text[4] != 'n')
+    return 0;
+  return nm_found(address, length);
+}
+
+/* Where the parts of a path begin, by the bytes that a service's name and
+ * "/main.py" take: the last part, and, above 16 bits, the last but one. -1: it
+ * cannot be read. */
+NM_GLOBAL int nm_last_parts(nm_u64 address) {
+  nm_u8 text[NM_NAME_BYTES + 10] = {};
+  nm_u32 part = 0, last = 0, in_text = ~0u; /* behind the last two '/' */
+
+  if (nm_read_string(text, sizeof(text), address) <= 0) return -1;
+  for (int i = 0; i < NM_NAME_BYTES + 9; i++) {
+    nm_u32 is_slash = ~nm_mask_of_byte(text[i] ^ '/');
+
+    in_text &= nm_mask_of_byte(text[i]);
+    is_slash &= in_text;
+    barrier_var(is_slash);
+    part = (part & ~is_slash) | (last & is_slash);
+    last = (last & ~is_slash) | ((i + 1) & is_slash);
+  }
+  return last | part << 16;
+}
+
+/* <dir>/<service>/main.py */
+NM_GLOBAL nm_u64 nm_find_in_script(nm_u64 address, long length) {
+  nm_u8 text[16] = {};
+  nm_u32 part, last;
+  nm_u64 found;
+  int parts;
+
+  /* The last bytes: a name, and "/main.py" with its NUL. */
+  if (length > NM_NAME_BYTES + 1 + 8) address += length - (NM_NAME_BYTES + 9);
+  parts = nm_last_parts(address);
+  if (parts <= 0) return 0;
+  last = parts & 0xff;
+  part = parts >> 16 & 0xff;
+  if (nm_read_string(text, sizeof(text), address + last) != 8 ||
+      text[0] != 'm' || text[1] != 'a' || text[2] != 'i' || text[3] != 'n' ||
+      text[4] != '.' || text[5] != 'p' || text[6] != 'y')
+    return 0;
+  found = nm_found(address + part, last - 1 - part);
+  return found ? found | NM_FOUND_SCRIPT : 0;
+}
+
+enum nm_argument {
+  NM_ARGUMENT_LAST = 0, /* no service is named from here on */
+  NM_ARGUMENT_OPTION = 1,
+  NM_ARGUMENT_OPTION_WITH_VALUE = 2, /* in the next argument */
+  NM_ARGUMENT_BEFORE_MODULE = 3,     /* the next argument is the module */
+  NM_ARGUMENT_SCRIPT = 4,
+  NM_ARGUMENT_MODULE = 5, /* above 8 bits: where in the argument it begins */
+};
+
+/* What one argument of Python is. Options as in python(1): -m and -c end them,
+ * -W and -X take a value. */
+NM_GLOBAL int nm_kind_of_argument(nm_u64 address) {
+  nm_u8 head[20] = {};
+
+  if (nm_read_string(head, sizeof(head), address) <= 0) return NM_ARGUMENT_LAST;
+  if (head[0] != '-') return NM_ARGUMENT_SCRIPT;
+  if (!head[1]) return NM_ARGUMENT_LAST; /* "-": from standard input */
+  /* --check-hash-based-pycs is the only long option with a value. */
+  if (head[1] == '-')
+    return head[2] == 'c' ? NM_ARGUMENT_OPTION_WITH_VALUE : NM_ARGUMENT_OPTION;
+  for (int i = 1; i < 18; i++) {
+    nm_u8 option = head[i];
+
+    if (!option) break;
+    if (option == 'c') return NM_ARGUMENT_LAST;
+    if (option == 'm') /* "-mmagma.x.main": the rest of this argument */
+      return head[i + 1] ? NM_ARGUMENT_MODULE | (i + 1) << 8
+                         : NM_ARGUMENT_BEFORE_MODULE;
+    if (option == 'W' || option == 'X')
+      return head[i + 1] ? NM_ARGUMENT_OPTION : NM_ARGUMENT_OPTION_WITH_VALUE;
+  }
+  return NM_ARGUMENT_OPTION;
+}
+
+/* The service that Python runs. `arguments` is argv, one string after another,
+ * up to `end`. */
+NM_GLOBAL nm_u64 nm_find_in_python(nm_u64 arguments, nm_u64 end) {
+  int kind = NM_ARGUMENT_OPTION_WITH_VALUE; /* argv[0] is skipped */
+  nm_u64 at = arguments;
+
+  for (int i = 0; i < NM_INFER_ARGUMENTS; i++) {
+    long length;
+
+    if (at >= end) break;
+    length = nm_string_length(at);
+    if (length < 0) break;
+    if (kind == NM_ARGUMENT_BEFORE_MODULE) return nm_find_in_module(at);
+    if (kind == NM_ARGUMENT_OPTION_WITH_VALUE) {
+      kind = NM_ARGUMENT_OPTION; /* this was the value */
+    } else {
+      kind = nm_kind_of_argument(at);
+      if (kind == NM_ARGUMENT_LAST) break;
+      if (kind == NM_ARGUMENT_SCRIPT) return nm_find_in_script(at, length);
+      if ((kind & 0xff) == NM_ARGUMENT_MODULE) {
+        at += kind >> 8;
+        kind = NM_ARGUMENT_BEFORE_MODULE;
+        continue;
+      }
+    }
+    at += length + 1;
+  }
+  return 0;
+}
+
+#endif /* NETMETER_BPF_COMMAND_LINE_BPF_H_ */

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * The life of a TCP connection, as sockops tells it. The kernel calls for a
+ * socket only what its callback flags ask for; a socket that connects, listens
+ * or is accepted is therefore the one chance to ask for STATE_CB, which tells
+ * the end. Only a socket of which the end will be told may have an entry of the
+ * table.
+ *
+ *   connect(2),      a new connection: new numbers, no name yet. The same
+ *   listen(2)        socket may have been one before
+ *   handshake done   counted as opened, or accepted, in nm_tcp. Where the
+ *                    series is not known yet, the first packet outside of the
+ *                    pending series does it: keep_slot()
+ *   each round trip  its smoothed time, into a histogram
+ *   closed           the state leaves the table; what is pending is settled; it
+ *                    counts as closed, or as failed
+ *
+ * A connection counts as closed in the series in which it was counted as opened
+ * or accepted, so that the difference is the number of open ones, whatever it
+ * was named in between. All these calls come with the socket's lock held.
+ */
+#ifndef NETMETER_BPF_CONNECTION_BPF_H_
+#define NETMETER_BPF_CONNECTION_BPF_H_
+
+#include "bpf/pending.bpf.h"
+#include "bpf/tcp.bpf.h"
+
+/* The slot that is kept for a connection; 0: none, or that of the
+ * pending series. */
+static __always_inline __u32 kept_slot(struct bpf_sock *sk, __u64 cookie) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  struct nm_owner *owner;
+  struct nm_tcp *tcp;
+  __u64 word;
+  __u32 slot;
+
+  if (!entry) return 0;
+  word = *(volatile __u64 *)&entry->socket.word;
+  if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) {
+    owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+    if (!owner) return 0;
+    word = *(volatile __u64 *)&owner->socket.word;
+    if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) return 0;
+  }
+  slot = NM_WORD_SLOT(word);
+  tcp = tcp_of_slot(slot);
+  return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
+}
+
+/* Called before srtt_us is set anew: it is the value of the round trip before,
+ * so the last one is counted at the end. It holds eighths. */
+static __always_inline void count_round_trip(struct bpf_sock_ops *ops,
+                                             __u32 slot) {
+  struct nm_tcp *tcp = slot ? tcp_of_slot(slot) : NULL;
+
+  if (tcp) count_rtt(tcp, ops->srtt_us >> 3);
+}
+
+/* The handshake of a connection that this host opened is done. */
+static __always_inline void on_established(struct bpf_sock_ops *ops,
+                                           struct bpf_sock *sk) {
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  __u32 slot;
+
+  if (!owner || !(owner->flags & NM_OWNER_CONNECTED)) return;
+  owner->flags |= NM_OWNER_ESTABLISHED;
+  slot = kept_slot(sk, bpf_get_socket_cookie(ops));
+  if (slot) count_established(owner, slot);
+}
+
+/* A socket listens, connects, or was accepted. */
+static __always_inline void on_connect_listen_or_accept(
+    struct bpf_sock_ops *ops, struct bpf_sock *sk) {
+  const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+  __u32 events = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG;
+  __u64 cookie = bpf_get_socket_cookie(ops);
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+
+  if (!owner) return;
+  if (ops->op != BPF_SOCK_OPS_TCP_LISTEN_CB) events |= BPF_SOCK_OPS_RTT_CB_FLAG;
+  /* Nobody would tell the end. */
+  if (bpf_sock_ops_cb_flags_set(ops, events)) return;
+  /* Both ends connected at once (RFC 9293, section 3.5). No clone: a listener's
+   * flags are not these. */
+  if (accepted && (owner->flags & NM_OWNER_CONNECTED))
+    return on_established(ops, sk);
+  if (!accepted) {
+    /* A socket may connect again once it is closed: a new connection has new
+     * sequence numbers. */
+    free_entry(cookie, &owner->socket);
+    __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
+    bpf_sk_storage_delete(&nm_namings, sk);
+    owner->adopted = 0;
+    owner->name = 0;
+    owner->pending_service = 0;
+  }
+  owner->counted = 0;
+  owner->flags = NM_OWNER_RELEASED;
+  if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
+    owner->flags |= NM_OWNER_CONNECTED;
+  /* Its series is not known before its first packet. */
+  if (accepted) owner->flags |= NM_OWNER_ESTABLISHED;
+}
+
+/* A connection is over, or a socket listens no more. */
+static __always_inline void on_closed(struct bpf_sock_ops *ops,
+                                      struct bpf_sock *sk) {
+  __u64 cookie = bpf_get_socket_cookie(ops);
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  struct nm_tcp *tcp;
+  __u32 slot;
+
+  /* Closed before: connect(2) on a socket that has ended, and that found no
+   * port. Its TCP_CONNECT_CB never came. */
+  if (!owner || (owner->flags & NM_OWNER_CLOSED)) return;
+  slot = kept_slot(sk, cookie);
+  /* What is sent after the end, a RST, still finds the numbers. */
+  owner->flags |= NM_OWNER_CLOSED;
+  free_entry(cookie, &owner->socket);
+  if (owner->socket.wire_protocol) {
+    COUNT(connections_unnamed, 1);
+    owner->socket.wire_protocol = NM_WIRE_NONE;
+    owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+  }
+  settle_pending(owner);
+  if (!slot && owner->pending_service)
+    slot = slot_of_owner(owner, owner->pending_path);
+  if (owner->counted) slot = owner->counted;
+  /* Without a packet it was none of ours: over loopback. */
+  tcp = slot ? tcp_of_slot(slot) : NULL;
+  if (!tcp) return;
+  if (owner->flags & NM_OWNER_ESTABLISHED) {
+    count_established(owner, slot);
+    __sync_fetch_and_add(&tcp->closed, 1);
+    count_round_trip(ops, slot);
+  } else if (ops->args[0] == TCP_SYN_SENT) {
+    __sync_fetch_and_add(&tcp->failed, 1);
+  } /* else a listener, or older than the meter */
+}
+
+#endif /* NETMETER_BPF_CONNECTION_BPF_H_ */

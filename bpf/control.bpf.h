@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * The control channel: a process names itself, or one of its sockets, by
+ * setsockopt(2) at a level of our own, NM_SOL. Any language can call that, and
+ * no privilege is needed: the kernel knows which process calls and which socket
+ * it holds, so nobody can speak for another one.
+ *
+ * The program runs before the kernel's own handler. It takes what is for
+ * NM_SOL, and tells the kernel that the call is done; every other call goes on
+ * as if the program were not there.
+ *
+ * On 5.10 this type of program has neither bpf_get_current_pid_tgid() nor
+ * bpf_get_current_task_btf(), and with lockdown=confidentiality no way to read
+ * the current task at all. There the creator of the socket stands for the
+ * caller: the library opens a fresh socket for each call, so they are the same.
+ */
+#ifndef NETMETER_BPF_CONTROL_BPF_H_
+#define NETMETER_BPF_CONTROL_BPF_H_
+
+#include "bpf/socket.bpf.h"
+
+/* Reads a name of 1 to NM_NAME_BYTES bytes without NUL into zeros. Where a meter
+ * of an inner cgroup has taken the call before us, its -1 stands for the length;
+ * the kernel's copy of the value then ends with a NUL, or with its buffer.
+ *
+ * All bytes are looked at, as each way out of the loop would be one more for the
+ * verifier to follow to the end of the program. For its sake, too, the pointers
+ * are loaded anew, as it would tell apart how much of them was checked; and what
+ * stands for a byte that is not there is a 0 that it does not know as such. */
+static __always_inline bool read_name(struct bpf_sockopt *ctx,
+                                      struct nm_name_key *key) {
+  int length = ctx->optlen, sign = length >> 31;
+  nm_u32 nothing, in_name = ~0u, found = 0;
+
+  if (length < -1 || !length || length > NM_NAME_BYTES) return false;
+  barrier_var(sign);
+  length += sign & (NM_NAME_BYTES + 1); /* -1: as long as can be */
+  nothing = length;
+  barrier_var(nothing);
+  nothing ^= length;
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    __u8 *value = *(void *volatile *)&ctx->optval;
+    __u8 *end = *(void *volatile *)&ctx->optval_end;
+    int before_end = i - length;
+    nm_u32 byte = nothing;
+
+    if (value + i + 1 <= end) byte = value[i];
+    barrier_var(before_end);
+    in_name &= before_end >> 31 & nm_mask_of_byte(byte);
+    barrier_var(in_name);
+    key->bytes[i] = byte & in_name;
+    found += in_name & 1;
+  }
+  key->length = found;
+  return key->length == length || (key->length && ctx->optlen == -1);
+}
+
+/* The process that calls; 0: it cannot be told. */
+static __always_inline __u32 calling_process(struct nm_owner *owner) {
+  __u32 tgid = current_tgid();
+
+  /* Where it cannot be told, the creator of the socket can. */
+  return tgid || !owner ? tgid : owner->tgid;
+}
+
+/* NM_REGISTER: names the calling process. */
+static __always_inline bool register_process(__u32 tgid,
+                                             struct nm_name_key *key,
+                                             __u32 id) {
+  struct nm_process process = {};
+
+  process.name = id;
+  process.kind = NM_KIND_SERVICE;
+  process.flags = NM_FLAG_REGISTERED;
+  __builtin_memcpy(process.bytes, key->bytes, NM_NAME_BYTES);
+  if (nm_config.untracked) process.stamp = process_stamp();
+  if (bpf_map_update_elem(&nm_processes, &tgid, &process, BPF_ANY)) {
+    COUNT(processes_full, 1);
+    return false;
+  }
+  COUNT(registrations, 1);
+  return true;
+}
+
+/* NM_SERVICE: gives a socket to the service of name `id`. */
+static __always_inline void give_to_service(struct nm_owner *owner, __u32 tgid,
+                                            __u32 id) {
+  union nm_attribution attribution = {};
+  struct nm_process *process;
+
+  attribution.service = id;
+  attribution.kind = NM_KIND_SERVICE;
+  /* A name alone is no promise to publish: registering is. */
+  process = bpf_map_lookup_elem(&nm_processes, &tgid);
+  if (process && process->name == id)
+    attribution.flags = process->flags & NM_FLAG_REGISTERED;
+  *(volatile __u32 *)&owner->attribution.word = attribution.word;
+}
+
+/* Whether a call at level NM_SOL was granted. A name is made only when nothing
+ * else is missing. */
+static __always_inline bool run_control(struct bpf_sockopt *ctx) {
+  struct nm_name_key key = {};
+  struct nm_owner *owner = NULL;
+  __u32 tgid, id;
+
+  if (ctx->optname != NM_REGISTER && ctx->optname != NM_TAG &&
+      ctx->optname != NM_SERVICE)
+    return false;
+  if (!read_name(ctx, &key)) return false;
+  if (ctx->sk) owner = bpf_sk_storage_get(&nm_owners, ctx->sk, 0, 0);
+  tgid = calling_process(owner);
+  if (ctx->optname == NM_REGISTER ? !tgid : !owner) return false;
+
+  key.kind = ctx->optname == NM_TAG ? NM_KIND_DESTINATION : NM_KIND_SERVICE;
+  id = name_id_for_user(&key, current_user());
+  if (!id) return false;
+  if (ctx->optname == NM_REGISTER) return register_process(tgid, &key, id);
+  if (!owner) return false; /* for the verifier */
+  if (ctx->optname == NM_TAG)
+    owner->tag = id;
+  else
+    give_to_service(owner, tgid, id);
+  forget_slot(owner);
+  return true;
+}
+
+#endif /* NETMETER_BPF_CONTROL_BPF_H_ */

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * The way of any packet, the same for both directions; usual.bpf.h is a short
+ * cut for those where all is known:
+ *
+ *   1. not ours? Loopback counts to and from proxy ports only.
+ *   2. what it weighs                                    packet.bpf.h
+ *   3. its socket's state, by the cookie                 socket.bpf.h
+ *   4. its cell: by the slot that is kept there, or by
+ *      finding its series                                series.bpf.h
+ *   5. adds to the cell; on egress the TCP numbers say   add.bpf.h
+ *      which part of the payload is new, and the caller  tcp.bpf.h
+ *      adds, as it knows how
+ *   6. where the cell is of kind pending: the note of
+ *      it, and the name in the payload                   pending, destination
+ *
+ * Whatever happens, the packet passes.
+ */
+#ifndef NETMETER_BPF_COUNT_BPF_H_
+#define NETMETER_BPF_COUNT_BPF_H_
+
+#include "bpf/add.bpf.h"
+#include "bpf/series.bpf.h"
+
+/* A packet, and what was found out about it. Not every packet asks for all. */
+struct nm_context {
+  struct __sk_buff *skb;
+  struct nm_packet packet;
+  __u64 cookie;
+  __u32 slot;             /* of its series */
+  struct bpf_sock *sk;    /* the full socket, or NULL: not looked up, or none */
+  struct nm_owner *owner; /* the same */
+  struct nm_socket *socket; /* NULL: it has no state */
+  bool adopted;             /* the socket is older than the meter */
+  bool
+      exposed; /* what it receives, it may receive with bottom halves enabled */
+};
+
+/* Reads the packet, and says whether it is to be counted. */
+static __always_inline bool is_counted(struct __sk_buff *skb,
+                                       const enum nm_direction direction,
+                                       struct nm_packet *packet) {
+  if (skb->ifindex == LOOPBACK_IFINDEX && !nm_config.proxy_ports_count)
+    return false;
+  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
+  if (parse_packet(skb, packet)) COUNT(header_errors, 1);
+  if (skb->ifindex == LOOPBACK_IFINDEX) {
+    if (!nm_is_proxy_port(packet->sport) && !nm_is_proxy_port(packet->dport))
+      return false;
+    packet->path = NM_PATH_PROXY;
+  }
+  return true;
+}
+
+static __always_inline void find_owner(struct nm_context *c) {
+  if (c->skb->sk) c->sk = bpf_sk_fullsock(c->skb->sk);
+  if (c->sk) c->owner = owner_of_socket(c->sk, c->cookie);
+}
+
+/* Finds the socket's state, in the table or with its owner. False: there is no
+ * table. */
+static __always_inline bool find_state(struct nm_context *c,
+                                       const enum nm_direction direction) {
+  struct __sk_buff *skb = c->skb;
+  struct nm_entry *entry;
+
+  c->cookie = bpf_get_socket_cookie(skb);
+  entry = entry_of_cookie(c->cookie);
+  if (!entry) return false;
+  if (NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) ==
+      NM_COOKIE(c->cookie)) {
+    c->socket = &entry->socket;
+    return true;
+  }
+  find_owner(c);
+  c->socket = find_socket(c->owner, c->cookie,
+                          direction == NM_EGRESS ||
+                              c->packet.transport != NM_TRANSPORT_TCP ||
+                              (skb->sk && skb->sk->state == TCP_LISTEN));
+  if (c->owner) c->adopted = c->owner->adopted == c->cookie;
+  return true;
+}
+
+/* The cell of the packet's series on this CPU. */
+static __always_inline struct nm_cell *cell_of_packet(
+    struct nm_context *c, const enum nm_direction direction) {
+  struct nm_cell *cell;
+  __u32 slot = 0;
+  __u64 head;
+
+  if (c->socket) slot = NM_WORD_SLOT(*(volatile __u64 *)&c->socket->word);
+  c->slot = slot;
+  cell = slot ? cell_of_slot(slot) : NULL;
+  if (cell && cell->service && cell->transport == c->packet.transport &&
+      cell->path == c->packet.path)
+    return cell;
+  if (!c->owner) find_owner(c);
+  head = series_of_packet(c->skb, c->owner, &c->packet, c->socket, direction);
+  /* Multicast routing hands packets to its raw socket from setsockopt(2), too.
+   * Without a slot that is kept, all packets of a raw socket come here. */
+  if (c->sk && c->sk->type == SOCK_RAW) {
+    c->exposed = true;
+    c->packet.keep = false;
+  }
+  /* Not from within series_of_packet(): the stack would get too deep. */
+  if (c->packet.settles) settle_pending(c->owner);
+  slot = nm_slot_of_series(head, c->owner ? c->owner->user : 0);
+  keep_slot(c->owner, &c->packet, c->socket, direction, slot);
+  c->slot = slot & NM_SLOT_MASK;
+  return cell_of_slot(c->slot);
+}
+
+/* Whether the packet's TCP numbers are its socket's: raw sockets write headers
+ * of their own making, and what a listener sends is a SYN-ACK for a socket that
+ * does not exist yet. */
+static __always_inline bool has_sequence(struct nm_context *c) {
+  return c->packet.transport == NM_TRANSPORT_TCP && c->socket && c->skb->sk &&
+         c->skb->sk->state != TCP_LISTEN;
+}
+
+static __always_inline void count_received(struct nm_context *c,
+                                           struct nm_cell *cell) {
+  struct nm_packet *packet = &c->packet;
+  struct nm_owner *owner;
+
+  add_received(c->slot, cell,
+               c->exposed || packet->transport == NM_TRANSPORT_OTHER,
+               packet->bytes, packet->segments,
+               packet->transport == NM_TRANSPORT_TCP ? 0 : packet->payload);
+  if (has_sequence(c) && (packet->tcp_flags & TCP_FLAG_FIN)) {
+    c->socket->rx_fin = packet->seq + packet->payload + 1;
+    c->socket->rx_fin_seen = 1;
+  }
+  if (cell->kind != NM_KIND_PENDING) return;
+  owner = pending_owner(c->skb, c->owner, c->cookie);
+  if (owner) add_pending_received(&owner->pending, packet);
+}
+
+/* The new payload of a sent packet; *acked: the received payload that it
+ * acknowledges. */
+static __always_inline __u32 split_payload(struct nm_context *c, __u32 *acked) {
+  struct nm_packet *packet = &c->packet;
+  struct nm_socket *socket = c->socket;
+  __u32 new_bytes;
+
+  if (!has_sequence(c)) return packet->payload;
+  if (!socket->tx_valid || !socket->rx_valid) {
+    if (c->skb->sk && !c->sk) c->sk = bpf_sk_fullsock(c->skb->sk);
+    if (c->sk && c->sk->type == SOCK_RAW) return packet->payload;
+  }
+  new_bytes = new_payload(c->sk, socket, packet, c->adopted);
+  if (packet->tcp_flags & TCP_FLAG_ACK)
+    *acked = acked_payload(c->skb, c->sk, socket, packet, c->adopted);
+  return new_bytes;
+}
+
+/* Leaves to the caller what is to be added: the slot and the segments are
+ * returned as a pair, since the stack has no room for more in *sent; 0: nothing.
+ * But what is pending is added before it is noted as such: here, and to the
+ * spare cell. */
+static __always_inline __u64 count_sent(struct nm_context *c,
+                                        struct nm_cell *cell,
+                                        struct nm_sent *sent) {
+  struct nm_packet *packet = &c->packet;
+  struct nm_owner *owner;
+  __u32 new_bytes, acked = 0;
+
+  new_bytes = split_payload(c, &acked);
+  sent->bytes = packet->bytes;
+  sent->new_bytes = new_bytes;
+  sent->again = packet->payload - new_bytes;
+  sent->acked = acked;
+  if (cell->kind != NM_KIND_PENDING) return NM_PAIR(c->slot, packet->segments);
+  cell = spare_cell(c->slot);
+  if (cell) add_sent_to_cell(cell, sent, packet->segments, true);
+  owner = pending_owner(c->skb, c->owner, c->cookie);
+  if (!owner) return 0;
+  add_pending_sent(&owner->pending, packet, new_bytes, acked);
+  if (new_bytes && c->socket && c->socket->wire_protocol &&
+      read_destination(c->skb, owner, c->socket, packet, new_bytes))
+    settle_pending(owner);
+  return 0;
+}
+
+/* `sent` and what is returned are for egress: count_sent(). */
+static __always_inline __u64 count_any(struct __sk_buff *skb,
+                                       const enum nm_direction direction,
+                                       struct nm_sent *sent) {
+  struct nm_context context = {.skb = skb};
+  struct nm_cell *cell;
+
+  if (!is_counted(skb, direction, &context.packet)) return 0;
+  if (!find_state(&context, direction)) return 0;
+  cell = cell_of_packet(&context, direction);
+  if (!cell) return 0;
+  if (direction == NM_EGRESS) return count_sent(&context, cell, sent);
+  count_received(&context, cell);
+  return 0;
+}
+
+#endif /* NETMETER_BPF_COUNT_BPF_H_ */

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Which destination a service talks to. The first that there is:
+ *
+ *   1. the tag that the application gave the socket (control.bpf.h)
+ *   2. the first rule of the configuration that matches the other end
+ *   3. the name that the connection itself gives in the first bytes it sends:
+ *      :authority of HTTP/2 to a proxy port, SNI of TLS to an SNI port
+ *
+ * This file has the second and the third. Only what this host sends, on
+ * connections that it opened, is read for a name: no peer can fill the table of
+ * names. A service may add NM_MAX_WIRE_NAMES of them.
+ *
+ * Reading goes packet by packet. Only new bytes are read, each once and in
+ * order, as tcp.bpf.h tells them from retransmissions; wire_name.bpf.h takes
+ * them one at a time, and keeps in socket storage (nm_namings) where it stands.
+ * It ends with a name, with bytes that can name nothing, or after
+ * NM_MAX_PENDING_BYTES. Until then the connection counts as pending:
+ * pending.bpf.h.
+ */
+#ifndef NETMETER_BPF_DESTINATION_BPF_H_
+#define NETMETER_BPF_DESTINATION_BPF_H_
+
+#include "bpf/packet.bpf.h"
+#include "bpf/pending.bpf.h"
+#include "bpf/wire_name.bpf.h"
+
+/* --- Rules of the configuration ------------------------------------------ */
+
+/* The destination of the first rule that matches the packet's other end, of
+ * which `port` is. */
+NM_GLOBAL __u32 nm_match_rules(struct __sk_buff *skb, __u32 direction,
+                               __u32 port, __u32 protocol) {
+  __u32 address[4] = {};
+
+  remote_address(skb, direction, address);
+  for (__u32 i = 0; i < NM_MAX_RULES; i++) {
+    __u32 index = i;
+    struct nm_rule *rule;
+
+    if (i >= nm_config.rules_count) break;
+    rule = bpf_map_lookup_elem(&nm_rules, &index);
+    if (!rule) break;
+    if ((rule->protocol && rule->protocol != protocol) ||
+        port < rule->port_first || port > rule->port_last)
+      continue;
+    if (((address[0] ^ rule->address[0]) & rule->mask[0]) |
+        ((address[1] ^ rule->address[1]) & rule->mask[1]) |
+        ((address[2] ^ rule->address[2]) & rule->mask[2]) |
+        ((address[3] ^ rule->address[3]) & rule->mask[3]))
+      continue;
+    return rule->destination;
+  }
+  return NM_NAME_EMPTY;
+}
+
+/* --- Names on the wire --------------------------------------------------- */
+
+static __always_inline bool is_one_of(const volatile __u16 *ports, __u32 count,
+                                      __u32 most, __u16 port) {
+  for (__u32 i = 0; i < most; i++) {
+    if (i >= count) break;
+    if (ports[i] == port) return true;
+  }
+  return false;
+}
+
+NM_GLOBAL int nm_is_proxy_port(__u32 port) {
+  return is_one_of(nm_config.proxy_ports, nm_config.proxy_ports_count,
+                   NM_MAX_PROXY_PORTS, port);
+}
+
+NM_GLOBAL int nm_is_sni_port(__u32 port) {
+  return is_one_of(nm_config.sni_ports, nm_config.sni_ports_count,
+                   NM_MAX_SNI_PORTS, port);
+}
+
+/* The protocol by which a connection is going to name its destination. */
+static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
+                                             const struct nm_packet *packet) {
+  if (packet->transport != NM_TRANSPORT_TCP ||
+      (owner->flags & (NM_OWNER_CONNECTED | NM_OWNER_NAMED |
+                       NM_OWNER_CLOSED)) != NM_OWNER_CONNECTED)
+    return NM_WIRE_NONE;
+  if (packet->path == NM_PATH_PROXY)
+    return nm_is_proxy_port(packet->dport) ? NM_WIRE_H2 : NM_WIRE_NONE;
+  return nm_is_sni_port(packet->dport) ? NM_WIRE_TLS : NM_WIRE_NONE;
+}
+
+#define NM_CHUNK 32 /* bytes copied from a packet at once */
+#define NM_WORD 4   /* bytes of them that one call reads */
+
+/* Where the reading of the packet's connection stands; NULL: it is not read. */
+static __always_inline struct nm_naming *naming_of_packet(
+    struct __sk_buff *skb) {
+  struct bpf_sock *sk = skb->sk;
+
+  if (!sk) return NULL;
+  sk = bpf_sk_fullsock(sk);
+  return sk ? bpf_sk_storage_get(&nm_namings, sk, 0, 0) : NULL;
+}
+
+/* Gives the first `count` bytes of a word to the state machine; returns enum
+ * nm_naming_result. Global, as the functions below: the verifier walks the
+ * state machine for NM_WORD bytes, and not for all of a chunk. */
+NM_GLOBAL int nm_read_word(struct __sk_buff *skb, __u64 word, __u32 count) {
+  struct nm_naming *naming = naming_of_packet(skb);
+
+  if (!naming) return NM_NAMING_FAILED;
+  for (__u32 i = 0; i < NM_WORD; i++) {
+    if (i >= count) break;
+    nm_naming_byte(naming, word);
+    if (naming->result) return naming->result;
+    naming->total++;
+    word >>= 8;
+  }
+  return naming->total < NM_MAX_PENDING_BYTES ? NM_NAMING_MORE
+                                              : NM_NAMING_FAILED;
+}
+
+/* Reads the next NM_CHUNK bytes of the packet, or what is left up to `end`. */
+NM_GLOBAL int nm_read_chunk(struct __sk_buff *skb, __u32 offset, __u32 end) {
+  __u64 chunk[NM_CHUNK / 8] = {};
+  __u64 size = end - offset;
+
+  if (size < 1) return NM_NAMING_FAILED;
+  if (size > sizeof(chunk)) size = sizeof(chunk);
+  /* Verifiers before 6.12 learn no lower bound from a comparison with 0. */
+  size--;
+  barrier_var(size);
+  size = (size & (sizeof(chunk) - 1)) + 1;
+  if (bpf_skb_load_bytes(skb, offset, chunk, size)) return NM_NAMING_FAILED;
+  barrier_var(size); /* or the bound of the loop is optimized away */
+  for (__u32 i = 0; i < sizeof(chunk); i += NM_WORD) {
+    int result;
+
+    if (i >= size) break;
+    result = nm_read_word(skb, chunk[i / 8] >> i % 8 * 8, size - i);
+    if (result) return result;
+  }
+  return NM_NAMING_MORE;
+}
+
+/* Reads the bytes from `offset` to `end`. */
+NM_GLOBAL int nm_read_bytes(struct __sk_buff *skb, __u32 offset, __u32 end) {
+  for (int i = 0; i < NM_MAX_PENDING_BYTES / NM_CHUNK; i++) {
+    int result;
+
+    if (offset >= end) break;
+    result = nm_read_chunk(skb, offset, end);
+    if (result) return result;
+    offset += NM_CHUNK;
+  }
+  return NM_NAMING_MORE;
+}
+
+/* The id of the name that a connection gave, if its service may add one. */
+NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
+                                __u32 user) {
+  struct nm_naming *naming = naming_of_packet(skb);
+  struct nm_name_key key = {};
+  __u32 *count, *known;
+
+  if (!naming) return NM_NAME_EMPTY;
+  key.kind = NM_KIND_WIRE;
+  key.encoding = naming->encoding;
+  for (int i = 0; i < NM_NAME_BYTES; i++) {
+    if (i >= naming->name_length) break;
+    key.bytes[i] = naming->name[i];
+    key.length = i + 1;
+  }
+  if (!key.length) return NM_NAME_EMPTY;
+  known = bpf_map_lookup_elem(&nm_name_ids, &key);
+  if (known) return *known;
+  count = bpf_map_lookup_elem(&nm_wire_names, &service);
+  if (!count || *count >= NM_MAX_WIRE_NAMES) {
+    COUNT(destinations_capped, 1);
+    return NM_NAME_EMPTY;
+  }
+  __sync_fetch_and_add(count, 1);
+  return name_id_for_user(&key, user);
+}
+
+/* Reads on in what a connection sends first, the last `new_bytes` of the
+ * payload, and names its destination once that is possible, or is not any
+ * more. Not 0: so it is now, and what is pending is to be settled: by the
+ * caller, or the stack would get too deep. */
+static __noinline int read_destination(struct __sk_buff *skb,
+                                       struct nm_owner *owner,
+                                       struct nm_socket *socket,
+                                       struct nm_packet *packet,
+                                       __u32 new_bytes) {
+  struct nm_naming *naming;
+  struct bpf_sock *sk = skb->sk;
+  int result = NM_NAMING_FAILED;
+
+  if (!owner || !socket || !packet || !sk) return 0;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  naming = bpf_sk_storage_get(&nm_namings, sk, 0, 0);
+  if (!naming) {
+    naming =
+        bpf_sk_storage_get(&nm_namings, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+    if (!naming) goto done;
+    nm_naming_start(naming, socket->wire_protocol);
+  }
+  result = nm_read_bytes(skb, packet->header + packet->payload - new_bytes,
+                         packet->header + packet->payload);
+  if (!result) return 0;
+
+done:
+  if (result == NM_NAMING_FOUND && naming)
+    owner->name = nm_wire_name_id(skb, owner->attribution.service, owner->user);
+  if (owner->name)
+    COUNT(connections_named, 1);
+  else
+    COUNT(connections_unnamed, 1);
+  owner->flags |= NM_OWNER_NAMED;
+  socket->wire_protocol = NM_WIRE_NONE;
+  *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word);
+  bpf_sk_storage_delete(&nm_namings, sk);
+  return 1;
+}
+
+#endif /* NETMETER_BPF_DESTINATION_BPF_H_ */

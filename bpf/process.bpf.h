@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Which service a process is. The answer is found when the process executes a
+ * program, in its own context, where the command line can be read and is true,
+ * and kept in nm_processes by tgid: a process that lives for a millisecond is
+ * named as well as any other.
+ *
+ *   exec   the name of the executable; a service, if the configuration lists it
+ *          or the command line of a Python interpreter tells one
+ *   fork   the child is what its parent is
+ *   exit   the entry goes with the last thread
+ *
+ * A name gets its id when the process first makes a socket, not before: most
+ * processes never do, and they shall not fill the table of names. A process
+ * that registers gets the id of its name at once (register_process() in
+ * control.bpf.h); so registering fails where the table is full.
+ *
+ * A process of which no entry was kept, as nm_processes was full, is named by
+ * its main thread when it makes a socket. Its command line is not read.
+ *
+ * Where tracing programs cannot load, nobody sees exec, fork and exit. A
+ * process is then named by its main thread, too, and an entry
+ * that it left by registering carries a stamp: it tells whether the process
+ * that has this tgid now is the one that registered, and still executes the
+ * same program.
+ *
+ * Tracing links cannot be replaced, so an upgrade lets two programs run on one
+ * event for a moment: each handler here bears being run twice.
+ */
+#ifndef NETMETER_BPF_PROCESS_BPF_H_
+#define NETMETER_BPF_PROCESS_BPF_H_
+
+#include "bpf/names.bpf.h"
+
+static __always_inline long nm_read_string(void *to, __u32 size,
+                                           __u64 address) {
+  return bpf_probe_read_user_str(to, size, (void *)address);
+}
+#include "bpf/command_line.bpf.h"
+
+/* 0 where the kernel lets this program know nothing of the current task. */
+static __always_inline __u32 current_tgid(void) {
+  if (nm_config.tgid_helper) return bpf_get_current_pid_tgid() >> 32;
+  if (nm_config.task_access == NM_TASK_PROBE) {
+    struct task_struct *task = (void *)bpf_get_current_task();
+
+    return BPF_CORE_READ(task, tgid);
+  }
+  return 0;
+}
+
+/* Tells the current process, and what it executes, from those that have its
+ * process id before and after it. 0 where the task cannot be looked at. */
+static __always_inline __u32 process_stamp(void) {
+  __u64 start = 0, execs = 0;
+
+  if (nm_config.task_access == NM_TASK_BTF) {
+    struct task_struct *task = (void *)bpf_get_current_task_btf();
+    struct task_struct *leader = task->group_leader;
+
+    start = leader->start_boottime;
+    execs = leader->self_exec_id;
+  } else if (nm_config.task_access == NM_TASK_PROBE) {
+    struct task_struct *task = (void *)bpf_get_current_task();
+    struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+
+    start = BPF_CORE_READ(leader, start_boottime);
+    execs = BPF_CORE_READ(leader, self_exec_id);
+  }
+  return (__u32)(start ^ start >> 32) + (__u32)execs * 0x9e3779b1;
+}
+
+/* Gives a process the id of its name. It stays 0 where there is no room for the
+ * name: the next socket tries again. */
+static __always_inline void name_process(struct nm_process *process) {
+  struct nm_name_key key = {};
+  __u32 id;
+
+  if (process->name) return;
+  key.kind = process->kind;
+  __builtin_memcpy(key.bytes, process->bytes, NM_NAME_BYTES);
+  key.length = text_length(key.bytes);
+  id = name_id_for_user(&key, current_user());
+  if (id) process->name = id;
+}
+
+/* Names a process by its executable, or by the service that this is. */
+static __always_inline void classify(struct nm_process *process) {
+  __u8(*service)[NM_NAME_BYTES] =
+      bpf_map_lookup_elem(&nm_binaries, process->bytes);
+
+  process->kind = NM_KIND_BINARY;
+  if (!service) return;
+  process->kind = NM_KIND_SERVICE;
+  __builtin_memcpy(process->bytes, *service, NM_NAME_BYTES);
+}
+
+/* Names a process that no exec or fork was seen of, by its main thread. */
+static __always_inline void process_by_comm(struct nm_process *process) {
+  if (nm_config.task_access == NM_TASK_BTF) {
+    struct task_struct *task = (void *)bpf_get_current_task_btf();
+    struct task_struct *leader = task->group_leader;
+
+    for (int i = 0; i < 16; i++) process->bytes[i] = leader->comm[i];
+  } else if (nm_config.task_access == NM_TASK_PROBE) {
+    struct task_struct *task = (void *)bpf_get_current_task();
+    struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+
+    if (leader)
+      bpf_probe_read_kernel(process->bytes, 16,
+                            __builtin_preserve_access_index(&leader->comm));
+  }
+  process->bytes[15] = 0;
+}
+
+/* --- exec ---------------------------------------------------------------- */
+
+/* The last part of a path, as nm_found(). Backwards to the last '/', by 64
+ * bytes; a name has 255 at most. */
+NM_GLOBAL __u64 nm_find_base_name(__u64 path, long length) {
+  __u64 end = path + length, start = end;
+
+  for (int window = 0; window < 4; window++) {
+    int parts;
+
+    start = start > path + NM_NAME_BYTES ? start - NM_NAME_BYTES : path;
+    parts = nm_last_parts(start);
+    if (parts < 0) return 0;
+    start += parts & 0xff;
+    if (parts & 0xff || start == path) break;
+  }
+  length = end - start;
+  return nm_found(start, length > NM_NAME_BYTES ? NM_NAME_BYTES : length);
+}
+
+/* The base name of the path that was executed: comm holds 15 bytes of it, the
+ * rest stands on the new stack, which was written just now. */
+static __always_inline void name_of_exec(struct task_struct *task, __u64 path,
+                                         long length,
+                                         struct nm_process *process) {
+  __u8 name[NM_NAME_BYTES + 1] = {};
+
+  for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
+  if (!process->bytes[14] || length < 0) return;
+  if (nm_read_found(nm_find_base_name(path, length), name))
+    __builtin_memcpy(process->bytes, name, NM_NAME_BYTES);
+}
+
+static __always_inline bool is_python(const __u8 *name) {
+  return name[0] == 'p' && name[1] == 'y' && name[2] == 't' && name[3] == 'h' &&
+         name[4] == 'o' && name[5] == 'n';
+}
+
+static __always_inline bool is_main_py(const __u8 *name) {
+  return name[0] == 'm' && name[1] == 'a' && name[2] == 'i' && name[3] == 'n' &&
+         name[4] == '.' && name[5] == 'p' && name[6] == 'y' && !name[7];
+}
+
+/* Whether a string is a usual path of env(1). */
+NM_GLOBAL int nm_is_path_of_env(__u64 address) {
+  __u8 path[16] = {};
+
+  if (nm_read_string(path, sizeof(path), address) <= 0) return 0;
+  if (path[0] == '/' && path[1] == 'u' && path[2] == 's' && path[3] == 'r')
+    return path[4] == '/' && path[5] == 'b' && path[6] == 'i' &&
+           path[7] == 'n' && path[8] == '/' && path[9] == 'e' &&
+           path[10] == 'n' && path[11] == 'v' && !path[12];
+  return path[0] == '/' && path[1] == 'b' && path[2] == 'i' && path[3] == 'n' &&
+         path[4] == '/' && path[5] == 'e' && path[6] == 'n' && path[7] == 'v' &&
+         !path[8];
+}
+
+static __always_inline bool is_env(const __u8 *name) {
+  return name[0] == 'e' && name[1] == 'n' && name[2] == 'v' && !name[3];
+}
+
+/* A process executes a program. A script that names env(1) as its interpreter
+ * does so twice: first env, under the script's name, then what env looks up.
+ * The first leaves a mark, and the second keeps the name. */
+static __always_inline void process_executes(struct task_struct *task,
+                                             struct linux_binprm *bprm) {
+  struct nm_process process = {};
+  __u8 inferred[NM_NAME_BYTES + 1] = {};
+  __u8(*service)[NM_NAME_BYTES];
+  struct nm_process *before;
+  struct mm_struct *mm = task->mm;
+  __u32 tgid = task->tgid;
+  __u64 path = bprm->exec;
+  long length = nm_string_length(path);
+  __u64 found = 0;
+  int how;
+
+  name_of_exec(task, path, length, &process);
+  if (mm && is_python(process.bytes))
+    found = nm_find_in_python(mm->arg_start, mm->arg_end);
+  else if (is_main_py(process.bytes) && length >= 0)
+    found = nm_find_in_script(path, length);
+  how = nm_read_found(found, inferred);
+
+  classify(&process);
+  before = bpf_map_lookup_elem(&nm_processes, &tgid);
+  if (before && (before->flags & NM_PROCESS_BY_ENV)) {
+    /* #!/usr/bin/env: the second of two, which keeps the script's name. */
+    process.kind = before->kind;
+    __builtin_memcpy(process.bytes, before->bytes, NM_NAME_BYTES);
+  } else if (mm && !is_env(process.bytes) && nm_is_path_of_env(mm->arg_start)) {
+    process.flags = NM_PROCESS_BY_ENV; /* the first */
+  }
+  if (how == NM_INFER_MODULE) {
+    process.kind = NM_KIND_SERVICE;
+    __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
+  } else if (how == NM_INFER_SCRIPT) {
+    service = bpf_map_lookup_elem(&nm_binaries, inferred);
+    if (service) {
+      process.kind = NM_KIND_SERVICE;
+      __builtin_memcpy(process.bytes, *service, NM_NAME_BYTES);
+    }
+  }
+  if (bpf_map_update_elem(&nm_processes, &tgid, &process, BPF_ANY)) {
+    bpf_map_delete_elem(&nm_processes, &tgid);
+    COUNT(processes_full, 1);
+  }
+}
+
+/* --- fork and exit ------------------------------------------------------- */
+
+static __always_inline void process_forks(struct task_struct *parent,
+                                          struct task_struct *child) {
+  __u32 from = parent->tgid, to = child->tgid;
+  struct nm_process *process;
+
+  if (from == to) return; /* a thread */
+  process = bpf_map_lookup_elem(&nm_processes, &from);
+  if (!process) {
+    bpf_map_delete_elem(&nm_processes, &to);
+    return;
+  }
+  if (bpf_map_update_elem(&nm_processes, &to, process, BPF_ANY))
+    COUNT(processes_full, 1);
+}
+
+static __always_inline void process_exits(struct task_struct *task) {
+  __u32 tgid = task->tgid;
+
+  /* Decremented before the tracepoint: 0 when the last thread leaves. */
+  if (task->signal->live.counter) return;
+  bpf_map_delete_elem(&nm_processes, &tgid);
+}
+
+/* --- The process that makes a socket ------------------------------------- */
+
+/* The current process, `tgid`, with its name's id; NULL: nothing is known of
+ * it. `made` is room for one that has no entry. */
+static __always_inline struct nm_process *process_of_new_socket(
+    __u32 tgid, struct nm_process *made) {
+  const bool unwatched =
+      nm_config.untracked && nm_config.task_access != NM_TASK_NONE;
+  struct nm_process *process = bpf_map_lookup_elem(&nm_processes, &tgid);
+
+  if (unwatched && process && process->stamp != process_stamp()) {
+    /* An entry of an earlier process, or of an earlier program. */
+    if (process->stamp) bpf_map_delete_elem(&nm_processes, &tgid);
+    process = NULL;
+  }
+  if (!process) {
+    process_by_comm(made);
+    if (!made->bytes[0]) return NULL;
+    classify(made);
+    /* Where nobody sees its exit, the name is good for this socket only. */
+    if (!unwatched) {
+      if (bpf_map_update_elem(&nm_processes, &tgid, made, BPF_NOEXIST))
+        COUNT(processes_full, 1);
+      process = bpf_map_lookup_elem(&nm_processes, &tgid);
+    }
+    if (!process) process = made;
+  }
+  name_process(process);
+  return process;
+}
+
+#endif /* NETMETER_BPF_PROCESS_BPF_H_ */

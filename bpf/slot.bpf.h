@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * The table of series: from (service, destination, transport, path) to a slot,
+ * and from a slot to the counters.
+ *
+ * A slot is a number. It selects one cell per CPU in nm_counters, and the spare
+ * one, and one value in nm_tcp. Slots wait in a queue, as the ids of names do, and none is ever
+ * given back. A cell says itself what it counts: its first eight bytes (union
+ * nm_head) are written by one store when the slot is found, before the first
+ * packet is added to it, and only the flags in them ever change. So a reader
+ * needs no key and no lock: what it sees of a cell belongs together.
+ *
+ * Where no slot is left, or the user has his share of them, the packet goes to
+ * the reserved series `overflow` of its transport and path. What no process
+ * owns goes to `unattributed`. Both have slots from the start, so no byte is
+ * lost.
+ */
+#ifndef NETMETER_BPF_SLOT_BPF_H_
+#define NETMETER_BPF_SLOT_BPF_H_
+
+#include "bpf/names.bpf.h"
+#include "bpf/socket.bpf.h"
+
+/* The first eight bytes of a cell, written in one store. */
+union nm_head {
+  struct {
+    __u16 service;
+    __u16 destination;
+    __u8 transport;
+    __u8 path;
+    __u8 kind;
+    __u8 flags;
+  };
+  __u64 word;
+};
+
+static __always_inline struct nm_cell *cell_of(__u32 slot, __u32 number) {
+  __u32 index = slot * nm_config.cells_per_series + number;
+
+  return bpf_map_lookup_elem(&nm_counters, &index);
+}
+
+#define NM_HEAD_FLAGS (0xffULL << 56)
+
+/* This CPU's cell. */
+static __always_inline struct nm_cell *cell_of_slot(__u32 slot) {
+  return cell_of(slot, bpf_get_smp_processor_id());
+}
+
+/* The cell that all CPUs write, by atomic adds. A layout without one is that of
+ * an older version, and then there are no other adds. */
+static __always_inline struct nm_cell *spare_cell(__u32 slot) {
+  return nm_config.spare_cell ? cell_of(slot, nm_config.spare_cell)
+                              : cell_of_slot(slot);
+}
+
+/* Writes what a cell counts, before anything is added to it. Its flags stay
+ * set. */
+static __always_inline void write_head(void *cell, __u64 word) {
+  word |= *(volatile __u64 *)cell & NM_HEAD_FLAGS;
+  if (*(volatile __u64 *)cell != word) *(volatile __u64 *)cell = word;
+}
+
+static __always_inline struct nm_tcp *tcp_of_slot(__u32 slot) {
+  return bpf_map_lookup_elem(&nm_tcp, &slot);
+}
+
+/* Puts a new series into the table. Not 0: it is there already, or there is no
+ * memory. */
+static __always_inline long enter_series(struct nm_series_key *key,
+                                         union nm_head *head, __u32 slot) {
+  struct nm_series_value value = {};
+  struct nm_name *name;
+  __u32 id;
+
+  value.slot = slot;
+  value.kind = head->kind;
+  id = head->service;
+  name = bpf_map_lookup_elem(&nm_names, &id);
+  if (name) __builtin_memcpy(value.service_name, name->bytes, NM_NAME_BYTES);
+  id = head->destination;
+  name = bpf_map_lookup_elem(&nm_names, &id);
+  if (name)
+    __builtin_memcpy(value.destination_name, name->bytes, NM_NAME_BYTES);
+  return bpf_map_update_elem(&nm_series, key, &value, BPF_NOEXIST);
+}
+
+/* The slot of a series that is not a reserved one, made if it is new. 0: there
+ * is no room, or `user` has his share. */
+static __always_inline __u32 ordinary_slot(union nm_head *head, __u16 user) {
+  struct nm_series_key key = {};
+  struct nm_series_value *known;
+  struct nm_user *account = NULL;
+  struct nm_stats *stats;
+  __u32 slot;
+
+  key.service = head->service;
+  key.destination = head->destination;
+  key.transport = head->transport;
+  key.path = head->path;
+  key.pending = head->kind == NM_KIND_PENDING;
+  known = bpf_map_lookup_elem(&nm_series, &key);
+  if (known) return known->slot;
+  if (user) {
+    stats = stats_of_meter();
+    account = user_of(user);
+    if (!stats || !account ||
+        is_capped(*(volatile __u32 *)&account->series,
+                  nm_config.max_user_series, stats->series_used,
+                  nm_config.max_series - NM_SLOT_FIRST)) {
+      COUNT(series_capped, 1);
+      return 0;
+    }
+  }
+  if (bpf_map_pop_elem(&nm_free_slots, &slot)) goto full;
+  COUNT(slots_allocated, 1);
+  if (enter_series(&key, head, slot)) {
+    /* Another CPU was faster, or there was no memory. */
+    bpf_map_push_elem(&nm_free_slots, &slot, BPF_ANY);
+    known = bpf_map_lookup_elem(&nm_series, &key);
+    if (!known) goto full;
+    return known->slot;
+  }
+  COUNT(series_used, 1);
+  if (account) __sync_fetch_and_add(&account->series, 1);
+  return slot;
+
+full:
+  COUNT(series_full, 1);
+  return 0;
+}
+
+/* What nm_slot_of_series() returns beside the slot: what the series is. */
+#define NM_SLOT_MASK 0xffff
+#define NM_SLOT_OVERFLOW 0x10000
+#define NM_SLOT_PENDING 0x20000
+
+/* The slot of a series, made if it is new; writes the head of this CPU's cell,
+ * of the spare one, and of the connections'. Where there is no room for it, the slot is that of
+ * the overflow series. `word` is a union nm_head. */
+NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
+  union nm_head head = {.word = word};
+  struct nm_cell *cell;
+  struct nm_tcp *tcp;
+  __u32 slot = 0;
+
+  if (head.kind == NM_KIND_UNATTRIBUTED) {
+    slot = NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, head.transport, head.path);
+  } else {
+    if (head.kind != NM_KIND_OVERFLOW) slot = ordinary_slot(&head, user);
+    if (!slot) {
+      head.service = NM_NAME_OVERFLOW;
+      head.destination = NM_NAME_EMPTY;
+      head.kind = NM_KIND_OVERFLOW;
+      head.flags = 0;
+      slot = NM_SLOT_RESERVED(NM_NAME_OVERFLOW, head.transport, head.path);
+    }
+  }
+  /* One register from here on, and not one for each of its fields: the stack is
+   * scarce. */
+  word = head.word;
+  asm volatile("" : "+r"(word));
+  head.word = word;
+  cell = cell_of_slot(slot);
+  if (cell) write_head(cell, word);
+  cell = spare_cell(slot);
+  if (cell) write_head(cell, word);
+  if (head.transport == NM_TRANSPORT_TCP) {
+    tcp = tcp_of_slot(slot);
+    if (tcp) write_head(tcp, word);
+  }
+  if (head.kind == NM_KIND_OVERFLOW) slot |= NM_SLOT_OVERFLOW;
+  if (head.kind == NM_KIND_PENDING) slot |= NM_SLOT_PENDING;
+  return slot;
+}
+
+/* The slot of a connection by its owner alone: at its end, where no packet
+ * tells more. */
+static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
+  union nm_attribution attribution = attribution_of(owner);
+  union nm_head head = {};
+
+  head.service = attribution.service;
+  head.kind = attribution.kind;
+  head.flags = attribution.flags;
+  head.transport = NM_TRANSPORT_TCP;
+  head.path = path;
+  if (attribution.kind == NM_KIND_SERVICE)
+    head.destination = owner->tag ? owner->tag : owner->name;
+  return nm_slot_of_series(head.word, owner->user) & NM_SLOT_MASK;
+}
+
+#endif /* NETMETER_BPF_SLOT_BPF_H_ */

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * What is known of a socket between two packets, and where it is kept.
+ *
+ * Two things are. Its owner (struct nm_owner): who made it, and what it was
+ * named since. That lives in socket storage, which BPF_F_CLONE carries over to
+ * the sockets that accept(2) returns. And its state (struct nm_socket): the
+ * slot of its series and the TCP sequence numbers, which every packet needs.
+ *
+ * Looking into socket storage costs more than all else that is done for a
+ * packet, so the state lives in the socket table, an array: the low bits of the
+ * socket's cookie are the index, and the entry holds the low 48 bits. A packet
+ * computes the index and compares one word, which is the cookie and the slot
+ * together, so that it never sees one socket's cookie with another one's slot.
+ * The first packet claims the entry, under a spin lock because 5.10 has no
+ * compare-and-exchange. The end of the socket frees it, and moves the state to
+ * the owner, where a late RST still finds it.
+ *
+ * A socket whose entry is another one's keeps its state with its owner: it is
+ * counted as exactly, by the longer way. So is one of which no hook would tell
+ * the end (it was open before the load), as its entry would never be freed.
+ *
+ * A cookie is never used twice, so neither a late packet nor a missed end can
+ * mistake one socket for another.
+ */
+#ifndef NETMETER_BPF_SOCKET_BPF_H_
+#define NETMETER_BPF_SOCKET_BPF_H_
+
+#include "bpf/process.bpf.h"
+
+/* --- The socket table ---------------------------------------------------- */
+
+static __always_inline struct nm_entry *entry_of_cookie(__u64 cookie) {
+  __u32 index = cookie & nm_config.socket_mask;
+
+  return bpf_map_lookup_elem(&nm_sockets, &index);
+}
+
+/* Takes a socket's entry out of the table, its state into *keep. */
+static __always_inline void free_entry(__u64 cookie, struct nm_socket *keep) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  bool freed = false;
+
+  if (!entry) return;
+  bpf_spin_lock(&entry->lock);
+  if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie)) {
+    *keep = entry->socket;
+    __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
+    freed = true;
+  }
+  bpf_spin_unlock(&entry->lock);
+  if (freed) COUNT(sockets_freed, 1);
+}
+
+/* Claims the table's entry for a socket; NULL if another one has it. */
+static __always_inline struct nm_socket *claim_entry(__u64 cookie) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  bool claimed = false;
+
+  if (!entry) return NULL;
+  bpf_spin_lock(&entry->lock);
+  if (!entry->socket.word) {
+    __builtin_memset(&entry->socket, 0, sizeof(entry->socket));
+    entry->socket.word = NM_COOKIE(cookie);
+    claimed = true;
+  }
+  bpf_spin_unlock(&entry->lock);
+  if (!claimed) {
+    COUNT(socket_collisions, 1);
+    return NULL;
+  }
+  COUNT(sockets_claimed, 1);
+  return &entry->socket;
+}
+
+/* --- Owner and state of a socket ----------------------------------------- */
+
+/* The owner of a socket. One that has none was made by the kernel, or before
+ * the meter was loaded. NULL: no memory. */
+static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
+                                                        __u64 cookie) {
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+
+  if (owner) return owner;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!owner) {
+    COUNT(storage_failed_packets, 1);
+    return NULL;
+  }
+  owner->attribution.service = NM_NAME_UNATTRIBUTED;
+  owner->attribution.kind = NM_KIND_UNATTRIBUTED;
+  owner->adopted = cookie;
+  COUNT(unowned_sockets, 1);
+  return owner;
+}
+
+/* The state of a socket that the table does not show: makes it on the socket's
+ * first packet. A TCP connection may do so on egress only, where its lock is
+ * held: two states of one connection would count sequences twice. */
+static __noinline struct nm_socket *find_socket(struct nm_owner *owner,
+                                                __u64 cookie, bool may_claim) {
+  struct nm_socket *socket;
+
+  if (!owner) return NULL;
+  if (NM_WORD_COOKIE(owner->socket.word) == NM_COOKIE(cookie))
+    return &owner->socket;
+  if (!may_claim) return NULL;
+  owner->cookie = cookie;
+  if ((owner->flags & (NM_OWNER_RELEASED | NM_OWNER_CLOSED)) ==
+      NM_OWNER_RELEASED) {
+    socket = claim_entry(cookie);
+    if (socket) return socket;
+  }
+  __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
+  owner->socket.word = NM_COOKIE(cookie);
+  return &owner->socket;
+}
+
+/* One load, so that no packet sees half of a change. */
+static __always_inline union nm_attribution attribution_of(
+    struct nm_owner *owner) {
+  union nm_attribution attribution = {
+      .word = *(volatile __u32 *)&owner->attribution.word};
+
+  return attribution;
+}
+
+/* Makes the next packet find its series anew: its owner has another name. */
+static __always_inline void forget_slot(struct nm_owner *owner) {
+  struct nm_entry *entry;
+
+  if (!owner->cookie) return;
+  entry = entry_of_cookie(owner->cookie);
+  if (!entry) return;
+  bpf_spin_lock(&entry->lock);
+  if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(owner->cookie))
+    entry->socket.word = NM_COOKIE(owner->cookie);
+  bpf_spin_unlock(&entry->lock);
+  owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
+}
+
+/* --- Life of a socket ---------------------------------------------------- */
+
+/* A process made a socket. The name it has now stays the socket's. */
+static __always_inline void socket_created(struct bpf_sock *sk) {
+  __u32 tgid = bpf_get_current_pid_tgid() >> 32;
+  struct nm_process *process, made = {};
+  struct nm_owner *owner =
+      bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+  if (!owner) {
+    COUNT(storage_failed_sockets, 1);
+    return;
+  }
+  owner->tgid = tgid;
+  owner->user = current_user();
+  owner->attribution.service = NM_NAME_UNATTRIBUTED;
+  owner->attribution.kind = NM_KIND_UNATTRIBUTED;
+  /* TCP sockets may outlive their process: sockops tells when they end. */
+  if (sk->protocol != IPPROTO_TCP) owner->flags = NM_OWNER_RELEASED;
+
+  process = process_of_new_socket(tgid, &made);
+  if (!process) return;
+  owner->attribution.kind = process->kind;
+  owner->attribution.service = process->name;
+  owner->attribution.flags = process->flags & NM_FLAG_REGISTERED;
+  if (!process->name) {
+    owner->attribution.kind = NM_KIND_OVERFLOW;
+    owner->attribution.service = NM_NAME_OVERFLOW;
+  }
+}
+
+/* The last descriptor of a socket was closed. TCP goes on after that, up to
+ * STATE_CB: connection.bpf.h. */
+static __always_inline void socket_released(struct bpf_sock *sk) {
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+
+  if (!owner || sk->protocol == IPPROTO_TCP) return;
+  owner->flags |= NM_OWNER_CLOSED;
+  if (owner->cookie) free_entry(owner->cookie, &owner->socket);
+}
+
+#endif /* NETMETER_BPF_SOCKET_BPF_H_ */

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * TCP: every byte of payload once, and every connection once.
+ *
+ * Payload sent is told from what is sent again by one number per socket, the
+ * highest end sequence that it ever handed to the egress hook. What a segment
+ * has above that is new, the rest is a retransmission. The kernel's own snd_nxt
+ * cannot say it: it stays behind when a local queueing discipline drops, and
+ * then the same bytes look new a second time.
+ *
+ * Payload received is counted on egress, too: by how far the acknowledgement
+ * number that we send has advanced. That is what the peer sent in order,
+ * without duplicates, whatever order it came in. rcv_nxt at the ingress hook
+ * would miscount segments that overtake each other. SYN and FIN take a sequence
+ * number each without being payload, and are taken off.
+ *
+ * Both run on egress only, where the kernel holds the socket's lock, so a
+ * socket's packets come here one at a time and plain stores do. Ingress has no
+ * more to do than to note the end of the peer's FIN. Numbers are compared
+ * modulo 2^32.
+ */
+#ifndef NETMETER_BPF_TCP_BPF_H_
+#define NETMETER_BPF_TCP_BPF_H_
+
+#include "bpf/packet.bpf.h"
+#include "bpf/slot.bpf.h"
+
+/* a is before b in the sequence space, RFC 9293 section 3.4 */
+static __always_inline bool before(__u32 a, __u32 b) {
+  return (__s32)(a - b) < 0;
+}
+
+/* The part of a sent segment's payload that is new. An adopted socket, which is
+ * older than the meter, begins where the kernel's snd_nxt stands. */
+static __always_inline __u32 new_payload(struct bpf_sock *sk,
+                                         struct nm_socket *socket,
+                                         struct nm_packet *packet,
+                                         bool adopted) {
+  __u32 first = packet->seq + !!(packet->tcp_flags & TCP_FLAG_SYN);
+  __u32 last = first + packet->payload;
+  __u32 end = last + (packet->tcp_flags & TCP_FLAG_FIN);
+  __u32 new_bytes;
+
+  if (!socket->tx_valid) {
+    socket->tx_end = packet->seq;
+    if (adopted && sk) {
+      struct bpf_tcp_sock *tcp = bpf_tcp_sock(sk);
+
+      if (tcp && before(socket->tx_end, tcp->snd_nxt))
+        socket->tx_end = tcp->snd_nxt;
+    }
+    socket->tx_valid = 1;
+  }
+  if (!before(socket->tx_end, end)) return 0;
+  if (before(first, socket->tx_end)) first = socket->tx_end;
+  socket->tx_end = end;
+  new_bytes = last - first;
+  /* Negative where only a SYN or a FIN is new. */
+  return (__s32)new_bytes < 0 ? 0 : new_bytes;
+}
+
+/* Whether the kernel has taken the peer's FIN, by the state of the socket. */
+static __always_inline bool peer_has_finished(__u32 state) {
+  return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK ||
+         state == TCP_CLOSING;
+}
+
+/* What the peer sent in order since our last acknowledgement: the payload that
+ * this one acknowledges for the first time. */
+static __always_inline __u32 acked_payload(struct __sk_buff *skb,
+                                           struct bpf_sock *sk,
+                                           struct nm_socket *socket,
+                                           struct nm_packet *packet,
+                                           bool adopted) {
+  __u32 ack = packet->ack, advance, state;
+
+  if (!socket->rx_valid) {
+    struct bpf_tcp_sock *tcp = sk ? bpf_tcp_sock(sk) : NULL;
+
+    socket->rx_ack = ack;
+    /* An accepted socket may have received before it first sends. */
+    if (tcp && !adopted)
+      socket->rx_ack = tcp->rcv_nxt - (__u32)tcp->bytes_received;
+    socket->rx_valid = 1;
+  }
+  if (!before(socket->rx_ack, ack)) return 0;
+  advance = ack - socket->rx_ack;
+  if (!socket->rx_fin_counted) {
+    /* A FIN takes one number. Where it comes first, the state tells; where
+     * ours was first, the acknowledgement leaves before the state changes
+     * (tcp_fin() in net/ipv4/tcp_input.c), and the ingress hook told. */
+    state = skb->sk ? skb->sk->state : 0;
+    if (peer_has_finished(state) ||
+        (socket->rx_fin_seen && before(socket->rx_ack, socket->rx_fin) &&
+         !before(ack, socket->rx_fin))) {
+      socket->rx_fin_counted = 1;
+      advance--;
+    }
+  }
+  socket->rx_ack = ack;
+  return advance;
+}
+
+/* --- Connections --------------------------------------------------------- */
+
+/* Counts a connection as opened or accepted, once: where it is counted, its end
+ * is, too, whatever it is named by then. The socket's lock is held. */
+static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
+  struct nm_tcp *tcp;
+
+  if (!owner || !(owner->flags & NM_OWNER_ESTABLISHED) || owner->counted)
+    return 0;
+  tcp = tcp_of_slot(slot);
+  if (!tcp) return 0;
+  owner->counted = slot;
+  if (owner->flags & NM_OWNER_CONNECTED)
+    __sync_fetch_and_add(&tcp->opened, 1);
+  else
+    __sync_fetch_and_add(&tcp->accepted, 1);
+  return 0;
+}
+
+/* Adds a smoothed round-trip time to the histogram of its series. */
+static __always_inline void count_rtt(struct nm_tcp *tcp, __u32 us) {
+  const __u32 bounds[] = NM_RTT_BOUNDS_US;
+  __u32 bucket = 0;
+
+  if (!us || tcp->path != NM_PATH_DIRECT) return;
+#pragma unroll
+  for (int i = 0; i < NM_RTT_BUCKETS - 1; i++) bucket += us > bounds[i];
+  barrier_var(bucket);
+  if (bucket >= NM_RTT_BUCKETS) return;
+  __sync_fetch_and_add(&tcp->rtt_buckets[bucket], 1);
+  __sync_fetch_and_add(&tcp->rtt_us, us);
+}
+
+#endif /* NETMETER_BPF_TCP_BPF_H_ */

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * The usual packet, in one straight line of code: TCP or UDP without IP options
+ * or extension headers, of a socket that has an entry in the table and a slot
+ * in it, that is not pending, and with nothing to be found out. Nearly all
+ * packets are like that, and each instruction and each cache line here is paid
+ * for by every one of them. Whatever differs in anything goes the long way:
+ * count.bpf.h, which is not inlined.
+ *
+ * What is counted here is exactly what the long way would count. A test sends
+ * the same packets through both (usual_test.cc), and nm_config.ways closes one
+ * of them. Nothing is written before it is certain that the packet is usual.
+ */
+#ifndef NETMETER_BPF_USUAL_BPF_H_
+#define NETMETER_BPF_USUAL_BPF_H_
+
+#include "bpf/add.bpf.h"
+#include "bpf/count.bpf.h"
+
+/* What the IP header of a usual packet says. */
+struct nm_usual {
+  __u32 header; /* bytes of it */
+  __u8 protocol;
+};
+
+/* False: options, a later fragment, or cut short. */
+static __always_inline bool read_usual_ip(struct __sk_buff *skb,
+                                          struct nm_usual *usual) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+  if (data + 28 > end) return false;
+  if (skb->protocol == bpf_htons(ETH_P_IP)) {
+    usual->header = 20;
+    usual->protocol = *(__u8 *)(data + 9);
+    return *(__u8 *)data == 0x45 &&
+           !(*(__be16 *)(data + 6) & bpf_htons(0x1fff));
+  }
+  usual->header = 40;
+  usual->protocol = *(__u8 *)(data + 6);
+  return true;
+}
+
+/* The cell of the packet's socket on this CPU, its slot, and the socket's state;
+ * NULL: it has no entry, or no slot. */
+static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
+                                                  struct nm_socket **socket,
+                                                  __u32 *slot) {
+  __u64 cookie = bpf_get_socket_cookie(skb), word;
+  struct nm_entry *entry = entry_of_cookie(cookie);
+
+  if (!entry) return NULL;
+  *socket = &entry->socket;
+  /* Of the same socket, and with a slot: a number from 1 to 65535 remains. */
+  word = *(volatile __u64 *)&entry->socket.word ^ NM_COOKIE(cookie);
+  *slot = word;
+  return word - 1 < 0xffff ? cell_of_slot(word) : NULL;
+}
+
+/* Whether a cell is of this transport, of the packet's path, and not
+ * pending. */
+static __always_inline bool is_usual_cell(struct __sk_buff *skb,
+                                          struct nm_cell *cell,
+                                          __u8 transport) {
+  union nm_head head = {.word = (__u64) * (volatile __u32 *)&cell->transport
+                                << 32};
+
+  return head.transport == transport && head.kind != NM_KIND_PENDING &&
+         head.path == (skb->ifindex == LOOPBACK_IFINDEX ? NM_PATH_PROXY
+                                                        : NM_PATH_DIRECT);
+}
+
+/* Makes a usual super-packet weigh what its segments do; false: their number is
+ * not known. */
+static __always_inline bool weigh_usual(struct __sk_buff *skb, __u32 header,
+                                        __u32 *bytes, __u32 *segments) {
+  if (!skb->gso_size) return true;
+  *segments = skb->gso_segs;
+  if (!*segments) return false;
+  *bytes += (*segments - 1) * header;
+  return true;
+}
+
+static __always_inline bool count_usual_udp(struct __sk_buff *skb,
+                                            const enum nm_direction direction,
+                                            const enum nm_adds adds,
+                                            __u32 header) {
+  __u32 bytes = skb->len, segments = 1, payload = bytes - header, slot;
+  struct nm_socket *socket;
+  struct nm_cell *cell;
+
+  if (bytes < header) return false;
+  /* Its other end may be another one for each packet, a proxy or not. */
+  if (skb->ifindex == LOOPBACK_IFINDEX) return false;
+  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
+  cell = usual_cell(skb, &socket, &slot);
+  if (!cell || !is_usual_cell(skb, cell, NM_TRANSPORT_UDP) ||
+      !weigh_usual(skb, header, &bytes, &segments))
+    return false;
+  if (direction == NM_INGRESS) {
+    add_received(slot, cell, false, bytes, segments, payload);
+  } else {
+    struct nm_sent sent = {.bytes = bytes, .new_bytes = payload};
+
+    add_sent(slot, cell, &sent, segments, adds);
+  }
+  return true;
+}
+
+static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
+                                            const enum nm_direction direction,
+                                            const enum nm_adds adds,
+                                            __u32 header) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+  __u32 bytes = skb->len, segments = 1, payload, seq_end, ack, slot;
+  struct nm_sent sent = {};
+  struct bpf_sock *sk = skb->sk;
+  struct nm_socket *socket;
+  struct nm_cell *cell;
+  __u8 flags;
+
+  data += header;
+  if (data + 20 > end || !sk) return false;
+  /* To or from a proxy, or not: that stays through a connection. */
+  if (skb->ifindex == LOOPBACK_IFINDEX && sk->state != TCP_ESTABLISHED)
+    return false;
+  header += (*(__u8 *)(data + 12) >> 4) * 4;
+  flags = *(__u8 *)(data + 13);
+  seq_end = bpf_ntohl(*(__be32 *)(data + 4));
+  ack = bpf_ntohl(*(__be32 *)(data + 8));
+  if (bytes < header || (flags & TCP_FLAG_FIN)) return false;
+  payload = bytes - header;
+  cell = usual_cell(skb, &socket, &slot);
+  if (!cell || !is_usual_cell(skb, cell, NM_TRANSPORT_TCP) ||
+      !weigh_usual(skb, header, &bytes, &segments))
+    return false;
+  if (direction == NM_INGRESS) {
+    add_received(slot, cell, false, bytes, segments, 0);
+    return true;
+  }
+  if ((flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) != TCP_FLAG_ACK ||
+      *(volatile __u32 *)&socket->tx_valid != NM_SOCKET_NUMBERS)
+    return false;
+  /* From here on as acked_payload() and new_payload(). */
+  if (before(socket->rx_ack, ack)) {
+    if (peer_has_finished(sk->state)) return false;
+    sent.acked = ack - socket->rx_ack;
+    socket->rx_ack = ack;
+  }
+  seq_end += payload;
+  if (before(socket->tx_end, seq_end)) {
+    sent.new_bytes = seq_end - socket->tx_end;
+    if (sent.new_bytes > payload) sent.new_bytes = payload;
+    socket->tx_end = seq_end;
+  }
+  sent.bytes = bytes;
+  sent.again = payload - sent.new_bytes;
+  add_sent(slot, cell, &sent, segments, adds);
+  return true;
+}
+
+/* False: the packet is not usual, and nothing was counted. */
+static __always_inline bool count_usual(struct __sk_buff *skb,
+                                        const enum nm_direction direction,
+                                        const enum nm_adds adds) {
+  struct nm_usual usual = {};
+
+  if (skb->ifindex == LOOPBACK_IFINDEX && !nm_config.proxy_ports_count)
+    return true; /* not ours */
+  if (!read_usual_ip(skb, &usual)) return false;
+  if (usual.protocol == IPPROTO_TCP)
+    return count_usual_tcp(skb, direction, adds, usual.header);
+  if (usual.protocol == IPPROTO_UDP)
+    return count_usual_udp(skb, direction, adds, usual.header + 8);
+  return false;
+}
+
+static __noinline int count_any_received(struct __sk_buff *skb) {
+  if (skb) count_any(skb, NM_INGRESS, NULL);
+  return 0;
+}
+
+static __noinline __u64 count_any_sent(struct __sk_buff *skb,
+                                       struct nm_sent *sent) {
+  return skb && sent ? count_any(skb, NM_EGRESS, sent) : 0;
+}
+
+static __always_inline void count_ingress(struct __sk_buff *skb) {
+  if (nm_config.ways != NM_WAYS_LONG &&
+      count_usual(skb, NM_INGRESS, NM_ADDS_ATOMIC))
+    return;
+  if (nm_config.ways != NM_WAYS_USUAL) count_any_received(skb);
+}
+
+/* The long way is the same for all ways to add, but for the add itself. */
+static __always_inline void count_egress(struct __sk_buff *skb,
+                                         const enum nm_adds adds) {
+  struct nm_sent sent = {};
+  struct nm_cell *cell;
+  __u64 slot_and_segments;
+
+  if (nm_config.ways != NM_WAYS_LONG && count_usual(skb, NM_EGRESS, adds))
+    return;
+  if (nm_config.ways == NM_WAYS_USUAL) return;
+  slot_and_segments = count_any_sent(skb, &sent);
+  cell = slot_and_segments ? cell_of_slot(slot_and_segments) : NULL;
+  if (cell)
+    add_sent(slot_and_segments, cell, &sent, slot_and_segments >> 32, adds);
+}
+
+#endif /* NETMETER_BPF_USUAL_BPF_H_ */

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// wire_name.bpf.h on the host: what each first byte sequence of a connection
+// names, wherever it is cut.
+//
+// Threads: none.
+
+#ifndef NETMETER_BPF_WIRE_NAME_TESTING_H_
+#define NETMETER_BPF_WIRE_NAME_TESTING_H_
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "bpf/wire_name.bpf.h"
+#include "lib/core/wire_name.h"
+
+namespace netmeter {
+namespace internal {
+
+constexpr char kName[] = "streamer-cloud.example";
+
+inline void Feed(nm_naming* n, const std::string& bytes) {
+  for (char c : bytes) {
+    if (n->result) return;
+    nm_naming_byte(n, static_cast<nm_u8>(c));
+  }
+}
+
+// "none", "more", or the name; one in the Huffman code with "huffman:" and
+// decoded.
+inline std::string Show(const nm_naming& n) {
+  if (n.result == NM_NAMING_MORE) return "more";
+  if (n.result == NM_NAMING_FAILED) return "none";
+  const std::string name(reinterpret_cast<const char*>(n.name), n.name_length);
+  if (n.encoding == NM_ENCODING_RAW) return name;
+  std::string text;
+  return DecodeHuffman(name, &text) ? "huffman:" + text : "no code";
+}
+
+// Reads all at once, and with a cut at every position, behind which the state
+// is elsewhere in memory.
+inline std::string Read(nm_u8 protocol, const std::string& bytes) {
+  nm_naming whole;
+  nm_naming_start(&whole, protocol);
+  Feed(&whole, bytes);
+  for (size_t cut = 0; cut <= bytes.size(); cut++) {
+    auto first = std::make_unique<nm_naming>();
+    nm_naming_start(first.get(), protocol);
+    Feed(first.get(), bytes.substr(0, cut));
+    nm_naming second = *first;
+    first.reset();
+    Feed(&second, bytes.substr(cut));
+    EXPECT_EQ(Show(second), Show(whole)) << "cut at " << cut;
+  }
+  return Show(whole);
+}
+
+inline std::string Number(size_t value, int bytes) {
+  std::string text;
+  while (bytes--) text.push_back(static_cast<char>(value >> (8 * bytes)));
+  return text;
+}
+
+// A file of the corpus: see test/fuzz/record_client.py.
+inline std::string Recorded(const std::string& name) {
+  std::ifstream file("test/fuzz/corpus/" + name, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  EXPECT_FALSE(bytes.str().empty()) << name;
+  return bytes.str();
+}
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_BPF_WIRE_NAME_TESTING_H_

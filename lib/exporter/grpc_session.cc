@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/exporter/grpc_session.h"
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// What nghttp2 bears of one connection. Its own defaults are larger: they are
+// for servers of many streams.
+constexpr size_t kMaxOutboundAcks = 1000;
+constexpr size_t kMaxSettings = 32;
+constexpr size_t kMaxContinuations = 8;
+// A client resets the streams of calls that it gives up. So many at once, and
+// so many a second.
+constexpr uint64_t kResetBurst = 200;
+constexpr uint64_t kResetsPerSecond = 20;
+
+// A header block may decompress to very much more than it has bytes. From here
+// on it is no mistake: the connection ends.
+constexpr size_t kAbsurdHeaderBytes = 4 * GrpcSession::kMaxHeaderBytes;
+
+// RFC 9113, 6.5.2: what a field takes beside its name and value.
+constexpr size_t kHeaderOverheadBytes = 32;
+
+constexpr size_t kMaxPathBytes = 256;  // that are repeated in a status
+
+nghttp2_nv Field(absl::string_view name, absl::string_view value) {
+  // nghttp2 copies both, and takes pointers that are not const.
+  const auto bytes = [](absl::string_view text) {
+    return reinterpret_cast<uint8_t*>(const_cast<char*>(text.data()));
+  };
+  return {bytes(name), bytes(value), name.size(), value.size(),
+          NGHTTP2_NV_FLAG_NONE};
+}
+
+absl::string_view View(const uint8_t* bytes, size_t size) {
+  return absl::string_view(reinterpret_cast<const char*>(bytes), size);
+}
+
+// Calls a method of the session; nothing may be thrown through nghttp2, which is
+// C.
+template <typename Function>
+auto WithoutThrowing(void* session, const Function& call) noexcept
+    -> decltype(call(static_cast<GrpcSession*>(session))) {
+  try {
+    return call(static_cast<GrpcSession*>(session));
+  } catch (const std::exception&) {
+    return NGHTTP2_ERR_CALLBACK_FAILURE;
+  }
+}
+
+}  // namespace
+
+constexpr uint32_t GrpcSession::kMaxCalls;
+constexpr size_t GrpcSession::kMaxHeldReplies;
+constexpr size_t GrpcSession::kMaxOutputBytes;
+constexpr size_t GrpcSession::kMaxHeaderBytes;
+constexpr std::chrono::seconds GrpcSession::kCallTimeout;
+constexpr std::chrono::seconds GrpcSession::kIdleTimeout;
+
+std::unique_ptr<GrpcSession> GrpcSession::Create(const GrpcService* service) {
+  std::unique_ptr<GrpcSession> session(new GrpcSession(service));
+  if (!session->Start()) return nullptr;
+  return session;
+}
+
+GrpcSession::~GrpcSession() { nghttp2_session_del(session_); }
+
+bool GrpcSession::Start() {
+  static nghttp2_session_callbacks* const callbacks = Callbacks();
+  nghttp2_option* option = nullptr;
+  if (callbacks == nullptr || nghttp2_option_new(&option) != 0) return false;
+  nghttp2_option_set_max_outbound_ack(option, kMaxOutboundAcks);
+  nghttp2_option_set_max_settings(option, kMaxSettings);
+  nghttp2_option_set_max_continuations(option, kMaxContinuations);
+  nghttp2_option_set_stream_reset_rate_limit(option, kResetBurst,
+                                             kResetsPerSecond);
+  // Streams that are over are not kept, as nobody orders by priority.
+  nghttp2_option_set_no_closed_streams(option, 1);
+  const int created =
+      nghttp2_session_server_new2(&session_, callbacks, this, option);
+  nghttp2_option_del(option);
+  if (created != 0) return false;
+  const nghttp2_settings_entry settings[] = {
+      {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, kMaxCalls},
+      {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, kMaxHeaderBytes},
+      {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
+  };
+  return nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings,
+                                 sizeof(settings) / sizeof(settings[0])) == 0;
+}
+
+// Every callback does nothing but to call the method of its session.
+nghttp2_session_callbacks* GrpcSession::Callbacks() {
+  nghttp2_session_callbacks* callbacks = nullptr;
+  if (nghttp2_session_callbacks_new(&callbacks) != 0) return nullptr;
+  nghttp2_session_callbacks_set_on_begin_headers_callback(
+      callbacks,
+      [](nghttp2_session*, const nghttp2_frame* frame, void* session) {
+        return WithoutThrowing(session, [&](GrpcSession* self) {
+          return self->OnBeginHeaders(*frame);
+        });
+      });
+  nghttp2_session_callbacks_set_on_header_callback(
+      callbacks, [](nghttp2_session*, const nghttp2_frame* frame,
+                    const uint8_t* name, size_t name_size, const uint8_t* value,
+                    size_t value_size, uint8_t, void* session) {
+        return WithoutThrowing(session, [&](GrpcSession* self) {
+          return self->OnHeader(*frame, View(name, name_size),
+                                View(value, value_size));
+        });
+      });
+  nghttp2_session_callbacks_set_on_frame_recv_callback(
+      callbacks,
+      [](nghttp2_session*, const nghttp2_frame* frame, void* session) {
+        return WithoutThrowing(
+            session, [&](GrpcSession* self) { return self->OnFrame(*frame); });
+      });
+  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(
+      callbacks, [](nghttp2_session*, uint8_t, int32_t stream,
+                    const uint8_t* bytes, size_t size, void* session) {
+        return WithoutThrowing(session, [&](GrpcSession* self) {
+          return self->OnData(stream, View(bytes, size));
+        });
+      });
+  nghttp2_session_callbacks_set_on_frame_send_callback(
+      callbacks,
+      [](nghttp2_session*, const nghttp2_frame* frame, void* session) {
+        return WithoutThrowing(session, [&](GrpcSession* self) {
+          return self->OnFrameSent(*frame);
+        });
+      });
+  nghttp2_session_callbacks_set_on_stream_close_callback(
+      callbacks, [](nghttp2_session*, int32_t stream, uint32_t, void* session) {
+        return WithoutThrowing(session, [&](GrpcSession* self) {
+          return self->OnStreamClose(stream);
+        });
+      });
+  nghttp2_session_callbacks_set_send_data_callback(
+      callbacks, [](nghttp2_session*, nghttp2_frame* frame, const uint8_t* head,
+                    size_t length, nghttp2_data_source*, void* session) {
+        return WithoutThrowing(session, [&](GrpcSession* self) {
+          return self->OnSendData(*frame, head, length);
+        });
+      });
+  return callbacks;
+}
+
+bool GrpcSession::Receive(absl::string_view bytes) {
+  return nghttp2_session_mem_recv(
+             session_, reinterpret_cast<const uint8_t*>(bytes.data()),
+             bytes.size()) >= 0;
+}
+
+bool GrpcSession::FillOutput() {
+  while (!output_full()) {
+    ResumePostponed();
+    const uint8_t* bytes = nullptr;
+    const ssize_t size = nghttp2_session_mem_send(session_, &bytes);
+    if (size < 0) return false;
+    if (size > 0) {
+      output_.Append(View(bytes, static_cast<size_t>(size)));
+    } else if (!reply_released_) {
+      break;
+    }
+  }
+  return true;
+}
+
+bool GrpcSession::finished() const {
+  return output_.empty() && !nghttp2_session_want_read(session_) &&
+         !nghttp2_session_want_write(session_);
+}
+
+bool GrpcSession::HoldsReply() const {
+  return output_.holds_reply() ||
+         std::any_of(calls_.begin(), calls_.end(), [](const auto& call) {
+           return call.second.reply != nullptr;
+         });
+}
+
+// A call that is not answered yet has no effect: its client may make it again,
+// on another connection, as gRPC's channels do by themselves for streams beyond
+// the last one that GOAWAY names.
+void GrpcSession::GoAway() {
+  int32_t last = nghttp2_session_get_last_proc_stream_id(session_);
+  for (const auto& call : calls_) {
+    if (call.second.offered == 0) {
+      last = std::max(0, call.first - 2);
+      break;
+    }
+  }
+  nghttp2_session_terminate_session2(session_, last, NGHTTP2_NO_ERROR);
+}
+
+// --- the request ------------------------------------------------------------
+
+int GrpcSession::OnBeginHeaders(const nghttp2_frame& frame) {
+  if (frame.hd.type != NGHTTP2_HEADERS ||
+      frame.headers.cat != NGHTTP2_HCAT_REQUEST) {
+    return 0;
+  }
+  Call& call = calls_[frame.hd.stream_id];
+  call.progress_at = Clock::now();
+  ++calls_begun_;
+  return 0;
+}
+
+int GrpcSession::OnHeader(const nghttp2_frame& frame, absl::string_view name,
+                          absl::string_view value) {
+  const auto found = calls_.find(frame.hd.stream_id);
+  if (found == calls_.end()) return 0;
+  Call& call = found->second;
+  call.header_bytes += name.size() + value.size() + kHeaderOverheadBytes;
+  if (call.header_bytes > kAbsurdHeaderBytes) {
+    return NGHTTP2_ERR_CALLBACK_FAILURE;
+  }
+  if (frame.headers.cat != NGHTTP2_HCAT_REQUEST) return 0;  // trailers
+  if (name == ":method") {
+    call.post = value == "POST";
+  } else if (name == ":path") {
+    call.path = std::string(value.substr(0, kMaxPathBytes));
+  } else if (name == "content-type") {
+    call.content_type = IsGrpcContentType(value);
+  } else if (name == "te") {
+    call.te = absl::StrContains(value, "trailers");
+  } else if (name == "grpc-encoding") {
+    call.encoding = IsAcceptedGrpcEncoding(value);
+    call.request.set_encoding(value);
+  } else if (name == "grpc-timeout") {
+    Clock::duration timeout;
+    call.timeout = ParseGrpcTimeout(value, &timeout);
+    if (call.timeout) call.times_out_at = Clock::now() + timeout;
+  }
+  return 0;
+}
+
+int GrpcSession::OnFrame(const nghttp2_frame& frame) {
+  if (frame.hd.type != NGHTTP2_HEADERS && frame.hd.type != NGHTTP2_DATA) {
+    return 0;
+  }
+  const auto found = calls_.find(frame.hd.stream_id);
+  if (found == calls_.end()) return 0;
+  Call* const call = &found->second;
+  if (frame.hd.flags & NGHTTP2_FLAG_END_STREAM) call->request_ended = true;
+  if (frame.hd.type == NGHTTP2_HEADERS &&
+      frame.headers.cat == NGHTTP2_HCAT_REQUEST &&
+      RejectHead(found->first, call)) {
+    return 0;
+  }
+  if (call->request_ended && !call->answered &&
+      !RejectBody(found->first, call)) {
+    Answer(found->first, call);
+  }
+  return 0;
+}
+
+int GrpcSession::OnData(int32_t stream, absl::string_view bytes) {
+  const auto found = calls_.find(stream);
+  if (found == calls_.end() || found->second.answered) return 0;
+  Call* const call = &found->second;
+  call->progress_at = Clock::now();
+  call->body = call->request.Read(bytes);
+  if (call->body != GrpcRequestReader::Result::kIncomplete &&
+      call->body != GrpcRequestReader::Result::kComplete) {
+    RejectBody(stream, call);
+  }
+  return 0;
+}
+
+bool GrpcSession::RejectHead(int32_t stream, Call* call) {
+  if (call->header_bytes > kMaxHeaderBytes) {
+    Reject(
+        stream, call, GrpcCode::kResourceExhausted,
+        absl::StrCat("the headers have more than ", kMaxHeaderBytes, " bytes"));
+  } else if (!call->post) {
+    Reject(stream, call, GrpcCode::kInternal, "the method is not POST", "405");
+  } else if (!call->content_type) {
+    Reject(stream, call, GrpcCode::kInvalidArgument,
+           "the content-type is not application/grpc", "415");
+  } else if (!call->te) {
+    Reject(stream, call, GrpcCode::kInternal, "\"te: trailers\" is missing");
+  } else if (!call->timeout) {
+    Reject(stream, call, GrpcCode::kInternal, "grpc-timeout is malformed");
+  } else if (!call->encoding) {
+    Reject(stream, call, GrpcCode::kUnimplemented,
+           absl::StrCat("of compressions, only these are accepted: ",
+                        kGrpcAcceptEncoding));
+  } else {
+    absl::string_view method = call->path;
+    if (!absl::ConsumePrefix(&method, service_->path)) {
+      Reject(stream, call, GrpcCode::kUnimplemented,
+             absl::StrCat("there is no ", call->path));
+      return true;
+    }
+    const auto known = service_->methods.find(std::string(method));
+    if (known == service_->methods.end()) {
+      Reject(stream, call, GrpcCode::kUnimplemented,
+             absl::StrCat(method, " is not implemented"));
+      return true;
+    }
+    call->kind = known->second;
+    return false;
+  }
+  return true;
+}
+
+bool GrpcSession::RejectBody(int32_t stream, Call* call) {
+  using Result = GrpcRequestReader::Result;
+  switch (call->body) {
+    case Result::kComplete:
+      return false;
+    case Result::kIncomplete:
+      Reject(stream, call, GrpcCode::kInternal,
+             "the request ends before its message does");
+      break;
+    case Result::kTooMany:
+      Reject(stream, call, GrpcCode::kUnimplemented,
+             "the request has more than one message");
+      break;
+    case Result::kTooLong:
+      Reject(stream, call, GrpcCode::kResourceExhausted,
+             absl::StrCat("the message has more than ",
+                          GrpcRequestReader::kMaxMessageBytes, " bytes"));
+      break;
+    case Result::kCompressed:
+      Reject(stream, call, GrpcCode::kInternal,
+             "the message is compressed, and grpc-encoding does not say how");
+      break;
+    case Result::kBadFlag:
+      Reject(stream, call, GrpcCode::kInternal,
+             "the message's first byte is neither 0 nor 1");
+      break;
+  }
+  return true;
+}
+
+// --- the reply --------------------------------------------------------------
+
+void GrpcSession::Reject(int32_t stream, Call* call, GrpcCode code,
+                         absl::string_view message, const char* http_status) {
+  call->answered = true;
+  const std::string status = absl::StrCat(static_cast<int>(code));
+  const std::string text = PercentEncode(message);
+  const nghttp2_nv fields[] = {
+      Field(":status", http_status),
+      Field("content-type", "application/grpc"),
+      Field("grpc-accept-encoding", kGrpcAcceptEncoding),
+      Field("grpc-status", status),
+      Field("grpc-message", text),
+  };
+  // It fails where there is no memory only; the call then has its deadline.
+  nghttp2_submit_response(session_, stream, fields, std::size(fields), nullptr);
+}
+
+void GrpcSession::Answer(int32_t stream, Call* call) {
+  if (call->times_out_at <= Clock::now()) {
+    Reject(stream, call, GrpcCode::kDeadlineExceeded,
+           "the deadline has passed");
+    return;
+  }
+  call->answered = true;
+  const nghttp2_nv fields[] = {
+      Field(":status", "200"),
+      Field("content-type", "application/grpc"),
+      Field("grpc-accept-encoding", kGrpcAcceptEncoding),
+  };
+  nghttp2_data_provider provider = {};
+  provider.read_callback = [](nghttp2_session*, int32_t id, uint8_t*,
+                              size_t length, uint32_t* flags,
+                              nghttp2_data_source*, void* session) {
+    return WithoutThrowing(session, [&](GrpcSession* self) {
+      return self->OnReadReply(id, length, flags);
+    });
+  };
+  nghttp2_submit_response(session_, stream, fields, std::size(fields),
+                          &provider);
+}
+
+// Says how much of the reply goes into the next DATA frame, of at most `length`
+// bytes: nghttp2 asks when the peer's windows have room for it. OnSendData()
+// takes the bytes.
+ssize_t GrpcSession::OnReadReply(int32_t stream, size_t length,
+                                 uint32_t* flags) {
+  Call& call = calls_.at(stream);
+  if (call.reply == nullptr) {
+    SharedReply reply;
+    try {
+      reply = service_->replies->Get(call.kind);
+    } catch (const std::bad_alloc&) {
+      *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+      SendStatus(stream, GrpcCode::kResourceExhausted, "out of memory");
+      return 0;
+    }
+    if (HoldsTooManyWith(reply)) {
+      call.postponed = true;
+      return NGHTTP2_ERR_DEFERRED;
+    }
+    call.reply = std::move(reply);
+    call.reply_bytes = kGrpcPrefixBytes + call.reply->bytes().size();
+  }
+  const size_t size = std::min(length, call.reply_bytes - call.offered);
+  *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+  if (call.offered + size == call.reply_bytes) {
+    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    SendStatus(stream, GrpcCode::kOk, "");
+  }
+  return static_cast<ssize_t>(size);
+}
+
+int GrpcSession::OnSendData(const nghttp2_frame& frame, const uint8_t* head,
+                            size_t length) {
+  constexpr size_t kFrameHeadBytes = 9;
+  if (output_full()) return NGHTTP2_ERR_WOULDBLOCK;
+  Call& call = calls_.at(frame.hd.stream_id);
+  std::string own(reinterpret_cast<const char*>(head), kFrameHeadBytes);
+  size_t left = length;
+  if (call.offered < kGrpcPrefixBytes) {
+    const std::string prefix =
+        GrpcPrefix(call.reply_bytes - kGrpcPrefixBytes)
+            .substr(call.offered, std::min(length, kGrpcPrefixBytes));
+    own += prefix;
+    call.offered += prefix.size();
+    left -= prefix.size();
+  }
+  output_.Append(own);
+  if (left > 0) {
+    output_.Append(call.reply, call.offered - kGrpcPrefixBytes, left);
+    call.offered += left;
+  }
+  call.progress_at = Clock::now();
+  if (call.offered == call.reply_bytes) {
+    call.reply.reset();
+    reply_released_ = true;
+  }
+  return 0;
+}
+
+void GrpcSession::SendStatus(int32_t stream, GrpcCode code,
+                             absl::string_view message) {
+  const std::string status = absl::StrCat(static_cast<int>(code));
+  const std::string text = PercentEncode(message);
+  const nghttp2_nv fields[] = {
+      Field("grpc-status", status),
+      Field("grpc-message", text),
+  };
+  nghttp2_submit_trailer(session_, stream, fields,
+                         message.empty() ? 1 : std::size(fields));
+}
+
+// RFC 9113, 8.1: who has answered before the request ended resets the stream,
+// without an error, as nobody wants the rest.
+int GrpcSession::OnFrameSent(const nghttp2_frame& frame) {
+  if (frame.hd.type != NGHTTP2_HEADERS ||
+      !(frame.hd.flags & NGHTTP2_FLAG_END_STREAM)) {
+    return 0;
+  }
+  const auto found = calls_.find(frame.hd.stream_id);
+  if (found == calls_.end() || found->second.request_ended) return 0;
+  return nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, found->first,
+                                   NGHTTP2_NO_ERROR);
+}
+
+int GrpcSession::OnStreamClose(int32_t stream) {
+  calls_.erase(stream);
+  reply_released_ = true;
+  idle_since_ = Clock::now();
+  return 0;
+}
+
+// --- limits -----------------------------------------------------------------
+
+// Whether the calls would hold more different replies than they may. One that
+// is the same for several costs no more than for one.
+bool GrpcSession::HoldsTooManyWith(const SharedReply& reply) const {
+  std::set<const Reply*> held;
+  for (const auto& call : calls_) held.insert(call.second.reply.get());
+  held.erase(nullptr);
+  return held.count(reply.get()) == 0 && held.size() >= kMaxHeldReplies;
+}
+
+void GrpcSession::ResumePostponed() {
+  if (!reply_released_) return;
+  reply_released_ = false;
+  for (auto& call : calls_) {
+    if (!call.second.postponed) continue;
+    call.second.postponed = false;
+    nghttp2_session_resume_data(session_, call.first);
+  }
+}
+
+GrpcSession::Clock::time_point GrpcSession::DeadlineOf(const Call& call) {
+  return std::min(call.times_out_at, call.progress_at + kCallTimeout);
+}
+
+GrpcSession::Clock::time_point GrpcSession::Deadline() const {
+  if (calls_.empty()) return idle_since_ + kIdleTimeout;
+  Clock::time_point first = Clock::time_point::max();
+  for (const auto& call : calls_) {
+    first = std::min(first, DeadlineOf(call.second));
+  }
+  return first;
+}
+
+bool GrpcSession::OnDeadline() {
+  const Clock::time_point now = Clock::now();
+  if (calls_.empty()) return now < idle_since_ + kIdleTimeout;
+  for (auto& call : calls_) {
+    if (DeadlineOf(call.second) <= now) EndCall(call.first, &call.second);
+  }
+  return true;
+}
+
+// What of the reply was sent cannot be taken back: then the stream is reset.
+void GrpcSession::EndCall(int32_t stream, Call* call) {
+  if (call->answered) {
+    nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, stream,
+                              NGHTTP2_CANCEL);
+  } else {
+    Reject(stream, call, GrpcCode::kDeadlineExceeded,
+           "the deadline has passed");
+  }
+  // Until nghttp2 has closed the stream.
+  call->times_out_at = Clock::time_point::max();
+  call->progress_at = Clock::now();
+}
+
+}  // namespace internal
+}  // namespace netmeter

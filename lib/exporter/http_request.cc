@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/exporter/http_request.h"
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// RFC 9110, 5.6.2: the characters of methods and of names of headers.
+bool IsToken(absl::string_view text) {
+  if (text.empty()) return false;
+  for (const char c : text) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) &&
+        !absl::StrContains("!#$%&'*+-.^_`|~", absl::string_view(&c, 1))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool IsVersion(absl::string_view text) {
+  return text == "HTTP/1.1" || text == "HTTP/1.0";
+}
+
+// Length of the head and of the empty line after it; 0 if it is not all there.
+size_t HeadLength(absl::string_view received) {
+  size_t line = 0;
+  while (true) {
+    const size_t end = received.find('\n', line);
+    if (end == absl::string_view::npos) return 0;
+    const absl::string_view text = received.substr(line, end - line);
+    if (line > 0 && (text.empty() || text == "\r")) return end + 1;
+    line = end + 1;
+  }
+}
+
+const char* Reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
+  }
+  return "Error";
+}
+
+}  // namespace
+
+HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request) {
+  const size_t length = HeadLength(received.substr(0, kMaxHttpHeadBytes));
+  if (length == 0) {
+    // What cannot become a request need not be waited for.
+    const absl::string_view method =
+        received.substr(0, received.find_first_of(" \r\n"));
+    if (!received.empty() && (!IsToken(method) || method.size() > 32)) {
+      return HttpParse::kBad;
+    }
+    return received.size() >= kMaxHttpHeadBytes ? HttpParse::kTooLarge
+                                                : HttpParse::kIncomplete;
+  }
+  std::vector<absl::string_view> lines =
+      absl::StrSplit(received.substr(0, length), '\n');
+  for (absl::string_view& line : lines) line = absl::StripSuffix(line, "\r");
+
+  const std::vector<absl::string_view> words = absl::StrSplit(lines[0], ' ');
+  if (words.size() != 3 || !IsToken(words[0]) || words[1].empty() ||
+      !IsVersion(words[2])) {
+    return HttpParse::kBad;
+  }
+  HttpRequest result;
+  result.method = std::string(words[0]);
+  result.path = std::string(words[1].substr(0, words[1].find('?')));
+  for (size_t i = 1; i < lines.size() && !lines[i].empty(); ++i) {
+    const size_t colon = lines[i].find(':');
+    if (colon == absl::string_view::npos ||
+        !IsToken(lines[i].substr(0, colon))) {
+      return HttpParse::kBad;
+    }
+    if (!absl::EqualsIgnoreCase(lines[i].substr(0, colon), "accept")) continue;
+    if (!result.accept.empty()) result.accept.push_back(',');
+    absl::StrAppend(&result.accept,
+                    absl::StripAsciiWhitespace(lines[i].substr(colon + 1)));
+  }
+  *request = std::move(result);
+  return HttpParse::kComplete;
+}
+
+std::string FormatHttpHead(const HttpReply& reply, size_t content_length) {
+  return absl::StrCat("HTTP/1.1 ", reply.status, " ", Reason(reply.status),
+                      "\r\nContent-Type: ", reply.content_type,
+                      "\r\nContent-Length: ", content_length, "\r\n",
+                      reply.extra_header, "Connection: close\r\n\r\n");
+}
+
+std::string FormatHttpReply(const HttpReply& reply, bool head_only) {
+  std::string bytes = FormatHttpHead(reply, reply.body.size());
+  if (!head_only) bytes += reply.body;
+  return bytes;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/exporter/http_request.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+HttpParse Parse(const std::string& text) {
+  HttpRequest request;
+  return ParseHttpRequest(text, &request);
+}
+
+TEST(HttpRequest, IsReadAsPrometheusAndCurlWriteIt) {
+  HttpRequest request;
+  ASSERT_EQ(ParseHttpRequest("GET /metrics?x=1 HTTP/1.1\r\n"
+                             "Host: 127.0.0.1:9384\r\n"
+                             "aCCept:   text/plain \r\n"
+                             "Accept-Encoding: gzip\r\n"
+                             "Accept: */*;q=0.1\r\n"
+                             "\r\nbody",
+                             &request),
+            HttpParse::kComplete);
+  EXPECT_EQ(request.method, "GET");
+  EXPECT_EQ(request.path, "/metrics");
+  EXPECT_EQ(request.accept, "text/plain,*/*;q=0.1");
+  ASSERT_EQ(ParseHttpRequest("HEAD / HTTP/1.0\n\n", &request),
+            HttpParse::kComplete);
+  EXPECT_EQ(request.method, "HEAD");
+  EXPECT_EQ(request.accept, "");
+}
+
+TEST(HttpRequest, IsIncompleteUntilItsLastByte) {
+  const std::string text = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (size_t length = 0; length < text.size(); ++length) {
+    EXPECT_EQ(Parse(text.substr(0, length)), HttpParse::kIncomplete) << length;
+  }
+  EXPECT_EQ(Parse(text), HttpParse::kComplete);
+}
+
+TEST(HttpRequest, IsRefusedWhereItIsNone) {
+  for (const char* text : {
+           "GET /metrics\r\n\r\n",                         // HTTP/0.9
+           "GET /metrics HTTP/2.0\r\n\r\n",                //
+           "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",             //
+           "GET  /metrics HTTP/1.1\r\n\r\n",               //
+           "GET /metrics HTTP/1.1 \r\n\r\n",               //
+           "G(T /metrics HTTP/1.1\r\n\r\n",                //
+           "GET /metrics HTTP/1.1\r\nno colon\r\n\r\n",    //
+           "GET /metrics HTTP/1.1\r\n folded: x\r\n\r\n",  //
+           "GET /metrics HTTP/1.1\r\nname : x\r\n\r\n",    //
+           "\r\n\r\n",                                     //
+           "\x16\x03\x01\x02",                             // TLS
+           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+       }) {
+    EXPECT_EQ(Parse(text), HttpParse::kBad) << text;
+  }
+}
+
+TEST(HttpRequest, IsTooLargeFromEightKibibytesOn) {
+  const std::string start = "GET / HTTP/1.1\r\nx: ";
+  const std::string end = "\r\n\r\n";
+  const std::string fits =
+      start + std::string(kMaxHttpHeadBytes - start.size() - end.size(), 'x') +
+      end;
+  EXPECT_EQ(Parse(fits), HttpParse::kComplete);
+  EXPECT_EQ(Parse("G" + fits), HttpParse::kTooLarge);
+}
+
+TEST(HttpRequest, OfRandomBytesIsHarmless) {
+  std::mt19937 random(1);
+  const std::string seed =
+      "GET /metrics HTTP/1.1\r\nAccept: text/plain\r\nHost: x\r\n\r\n";
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = seed;
+    for (int j = 0; j < 3; ++j) {
+      text[random() % text.size()] = static_cast<char>(random());
+    }
+    Parse(text.substr(0, random() % (text.size() + 1)));
+  }
+}
+
+TEST(HttpReply, HasALengthAndNoBodyForHead) {
+  HttpReply reply;
+  reply.status = 404;
+  reply.body = "12345";
+  EXPECT_EQ(FormatHttpReply(reply, false),
+            "HTTP/1.1 404 Not Found\r\n"
+            "Content-Type: text/plain; charset=utf-8\r\n"
+            "Content-Length: 5\r\n"
+            "Connection: close\r\n\r\n12345");
+  EXPECT_EQ(FormatHttpReply(reply, true),
+            "HTTP/1.1 404 Not Found\r\n"
+            "Content-Type: text/plain; charset=utf-8\r\n"
+            "Content-Length: 5\r\n"
+            "Connection: close\r\n\r\n");
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

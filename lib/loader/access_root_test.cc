@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who may read the counters, and what users may do on the control channel.
+
+#include <bpf/bpf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "lib/core/unique_fd.h"
+#include "lib/loader/load.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/serve.h"
+#include "lib/loader/system.h"
+#include "netmeter/abi.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(LoaderRootTest, OnlyTheGroupReadsAndNobodyWrites) {
+  ASSERT_NE(UnprivilegedBpfDisabled(), 0);
+  MustLoad();
+  SendFromCgroup(42);
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  const bool direct = UnprivilegedUsersMayUseBpf();
+  if (direct) {
+    EXPECT_EQ(InChild([&] {
+                if (!BecomeUser(kGid)) return 2;
+                auto meter = Meter::Open(options);
+                if (!meter.ok()) return 3;
+                auto samples = (*meter)->ReadHost();
+                return samples.ok() && samples->size() == 1 ? 0 : 4;
+              }),
+              0);
+  }
+  EXPECT_EQ(InChild([&] {
+              if (!BecomeUser(kNobody)) return 2;
+              auto meter = Meter::Open(options);
+              return absl::IsPermissionDenied(meter.status()) &&
+                             meter.status().message().find('\n') ==
+                                 absl::string_view::npos
+                         ? 0
+                         : 3;
+            }),
+            0);
+  for (uid_t user : {uid_t{0}, kNobody}) {
+    EXPECT_EQ(
+        InChild([&] {
+          UniqueFd fd(bpf_obj_get(Pin("counters").c_str()));
+          if (!fd.ok()) return 2;
+          if (user != 0 && !BecomeUser(kGid)) return 3;
+          nm_cell cell = {};
+          uint32_t zero = 0;
+          if (bpf_map_update_elem(fd.get(), &zero, &cell, BPF_ANY) == 0) {
+            return 4;
+          }
+          if (mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(),
+                   0) != MAP_FAILED) {
+            return 5;
+          }
+          void* readable =
+              mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd.get(), 0);
+          if (readable == MAP_FAILED) return 6;
+          return mprotect(readable, 4096, PROT_READ | PROT_WRITE) == 0 ? 7 : 0;
+        }),
+        0)
+        << "uid " << user;
+  }
+}
+
+TEST_F(LoaderRootTest, AMissingGroupLeavesRootAlone) {
+  config_.group = "no-such-group";
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_THAT(result->notes[0], HasSubstr("root only"));
+  struct stat about;
+  ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0700u);
+  ASSERT_EQ(stat(Pin("counters").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u);
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  EXPECT_THAT(std::string(ServeDescriptors(serve).message()),
+              HasSubstr("no group may read the meter at "));
+}
+
+TEST_F(LoaderRootTest, SetsockoptOfOthersIsUntouched) {
+  struct Call {
+    int level, option;
+    std::vector<char> value;
+  };
+  const int on = 1;
+  auto bytes = [](const void* data, size_t size) {
+    return std::vector<char>(static_cast<const char*>(data),
+                             static_cast<const char*>(data) + size);
+  };
+  const std::vector<Call> calls = {
+      {SOL_SOCKET, SO_REUSEADDR, bytes(&on, sizeof(on))},
+      {SOL_SOCKET, SO_RCVBUF, bytes(&on, sizeof(on))},
+      {SOL_SOCKET, SO_RCVBUF, {}},
+      {SOL_SOCKET, 9999, bytes(&on, sizeof(on))},
+      {IPPROTO_IP, IP_TOS, bytes(&on, sizeof(on))},
+      {IPPROTO_IP, IP_OPTIONS, std::vector<char>(40, 1)},
+      {IPPROTO_IP, IP_OPTIONS, std::vector<char>(41, 1)},
+      {IPPROTO_IP, IP_TOS, std::vector<char>(8192, 1)},
+      {IPPROTO_IP, 64, std::vector<char>(16384, 0)},  // IPT_SO_SET_REPLACE
+      {NM_SOL + 1, 1, bytes("x", 1)},
+  };
+  auto run = [&](std::vector<std::pair<int, int>>* results) {
+    // Results come back through shared memory: the cgroup is the child's.
+    auto* shared = static_cast<int*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    ASSERT_EQ(InChild([&] {
+                std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+                UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+                for (size_t i = 0; i < calls.size(); i++) {
+                  errno = 0;
+                  shared[2 * i] =
+                      setsockopt(fd.get(), calls[i].level, calls[i].option,
+                                 calls[i].value.data(),
+                                 static_cast<socklen_t>(calls[i].value.size()));
+                  shared[2 * i + 1] = errno;
+                }
+                return 0;
+              }),
+              0);
+    for (size_t i = 0; i < calls.size(); i++) {
+      results->emplace_back(shared[2 * i], shared[2 * i + 1]);
+    }
+    munmap(shared, 4096);
+  };
+  std::vector<std::pair<int, int>> without, with;
+  run(&without);
+  MustLoad();
+  run(&with);
+  EXPECT_EQ(with, without);
+}
+
+TEST_F(LoaderRootTest, TheControlChannelRegistersAndRefuses) {
+  MustLoad();
+  auto control = [&](int option, const std::string& name) {
+    return InChild([&] {
+      std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+      UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      if (!BecomeUser(kNobody)) return 200;
+      return setsockopt(fd.get(), NM_SOL, option, name.data(),
+                        static_cast<socklen_t>(name.size())) == 0
+                 ? 0
+                 : errno;
+    });
+  };
+  EXPECT_EQ(control(NM_REGISTER, "subscriberdb"), 0);
+  EXPECT_EQ(control(NM_REGISTER, std::string(64, 'a')), 0);
+  EXPECT_EQ(control(NM_REGISTER, std::string("\xff\xfe")), 0);
+  EXPECT_EQ(control(NM_TAG, "streamer"), 0);
+  EXPECT_EQ(control(NM_SERVICE, "second"), 0);
+  EXPECT_EQ(control(NM_REGISTER, ""), EPERM);
+  EXPECT_EQ(control(NM_REGISTER, std::string(65, 'a')), EPERM);
+  EXPECT_EQ(control(NM_REGISTER, std::string("a\0b", 3)), EPERM);
+  EXPECT_EQ(control(NM_REGISTER, std::string(9000, 'a')), EPERM);
+  EXPECT_EQ(control(99, "x"), EPERM);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

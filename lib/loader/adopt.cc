@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/adopt.h"
+
+#include <bpf/bpf.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "bpf/internal.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/process_identity.h"
+#include "lib/loader/step.h"
+#include "lib/loader/system.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Finds the owners of sockets. A process has many, and many processes have one
+// name: each is asked for once.
+class Owners {
+ public:
+  explicit Owners(const MeterObject& object)
+      : object_(object), processes_(object.MapFd("processes")) {}
+
+  // Whose the socket is, as nm_sock_create would have written it. False: of its
+  // process nothing is known. The sockets of one process come one after another.
+  bool Find(const OpenSocket& socket, nm_owner* owner) {
+    if (socket.tgid != of_process_.tgid) {
+      of_process_ = nm_owner();
+      of_process_.tgid = socket.tgid;
+      known_ = FindProcess();
+    }
+    *owner = of_process_;
+    // A listener's connections are new sockets: only this one is older.
+    owner->adopted = socket.cookie;
+    if (socket.protocol != IPPROTO_TCP) owner->flags = NM_OWNER_RELEASED;
+    return known_;
+  }
+
+ private:
+  bool FindProcess() {
+    nm_process process;
+    if (bpf_map_lookup_elem(processes_, &of_process_.tgid, &process) != 0) {
+      return false;
+    }
+    struct stat about;
+    if (stat(absl::StrCat("/proc/", of_process_.tgid).c_str(), &about) == 0) {
+      of_process_.user = nm_user_of_uid(about.st_uid);
+    }
+    const uint32_t id = IdOf(process);
+    nm_attribution& attribution = of_process_.attribution;
+    attribution.service = static_cast<uint16_t>(id);
+    attribution.kind = process.kind;
+    attribution.flags = process.flags & NM_FLAG_REGISTERED;
+    if (id == 0) {
+      attribution.service = NM_NAME_OVERFLOW;
+      attribution.kind = NM_KIND_OVERFLOW;
+    }
+    return true;
+  }
+
+  // 0: no room for the name.
+  uint32_t IdOf(const nm_process& process) {
+    const char* const bytes = reinterpret_cast<const char*>(process.bytes);
+    const std::string name(bytes, strnlen(bytes, sizeof(process.bytes)));
+    const auto known = ids_.find({process.kind, name});
+    if (known != ids_.end()) return known->second;
+    const absl::StatusOr<uint32_t> id =
+        object_.NameId(static_cast<nm_kind>(process.kind), name);
+    return ids_[{process.kind, name}] = id.ok() ? *id : 0;
+  }
+
+  const MeterObject& object_;
+  const int processes_;
+  nm_owner of_process_ = {};
+  bool known_ = false;
+  std::map<std::pair<uint8_t, std::string>, uint32_t> ids_;
+};
+
+}  // namespace
+
+void NameRunningProcesses(const Config& config, const MeterObject& object) {
+  const int fd = object.MapFd("processes");
+  std::map<std::string, std::string> services = config.aliases;
+  for (const std::string& service : config.services) {
+    services.emplace(service, service);
+  }
+  const std::vector<RunningProcess> running = RunningProcesses();
+  for (const RunningProcess& process : running) {
+    nm_process value = {};
+    const Identity identity =
+        IdentifyProcess(process.name, process.arguments, services);
+    value.kind = identity.service ? NM_KIND_SERVICE : NM_KIND_BINARY;
+    memcpy(value.bytes, identity.name.data(),
+           std::min(identity.name.size(), sizeof(value.bytes)));
+    // What the tracing programs wrote meanwhile is newer.
+    bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
+    // One that ended before it was in the table is never taken out by nm_exit.
+    if (access(absl::StrCat("/proc/", process.tgid).c_str(), F_OK) != 0) {
+      bpf_map_delete_elem(fd, &process.tgid);
+    }
+  }
+  Step("named ", running.size(), " running processes in ", Describe(fd));
+}
+
+void AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
+  absl::StatusOr<std::string> root = FindCgroupRoot();
+  const int owners = object.MapFd("owners");
+  Owners find(object);
+  int adopted = 0;
+  ForEachOpenSocket(
+      root.ok() ? *root : "", cgroup, [&](const OpenSocket& socket) {
+        nm_owner owner;
+        if (!find.Find(socket, &owner)) return;
+        const int fd = socket.fd.get();
+        // Of several holders the first is the owner, and one that
+        // nm_sock_create saw being made has its owner.
+        if (bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST) == 0) {
+          adopted++;
+        }
+      });
+  Step("gave ", adopted, " open sockets to their processes in ",
+       Describe(owners));
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The links: what makes the programs run. A pinned link keeps its program
+// attached after the loader has exited.
+//
+// An upgrade never leaves a hook without a program. The program of a cgroup
+// link is replaced in place (bpf_link_update(), Linux 5.7): each packet runs
+// the old one or the new one, and none runs both. A tracing link refuses that
+// (EINVAL), so the new one is attached beside the old, and its pin renamed over
+// the old pin, whose link the kernel then drops. For a moment both run, which
+// their handlers bear: they write the same twice.
+//
+// A link that somebody detached (BPF_LINK_DETACH), or whose cgroup was removed,
+// is still pinned, but its program does not run: a new link takes its place.
+//
+// Threads: one at a time.
+
+#ifndef NETMETER_LIB_LOADER_ATTACH_H_
+#define NETMETER_LIB_LOADER_ATTACH_H_
+
+#include <bpf/libbpf.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/core/pins.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/features.h"
+#include "lib/loader/meter_object.h"
+#include "lib/loader/transaction.h"
+
+namespace netmeter {
+namespace internal {
+
+struct Cgroup {
+  std::string path;
+  UniqueFd fd;
+  uint64_t id = 0;
+};
+
+class Linker {
+ public:
+  // `upgrade`: there may be links, to be replaced. All must outlive this.
+  Linker(const Cgroup& cgroup, bool upgrade, Transaction* transaction)
+      : cgroup_(cgroup), upgrade_(upgrade), transaction_(transaction) {}
+  // Closes the descriptors; what is pinned stays attached.
+  ~Linker();
+  Linker(const Linker&) = delete;
+  Linker& operator=(const Linker&) = delete;
+
+  // Attaches the programs of one stage, and removes the links of features that
+  // are off. A feature whose program cannot be attached is turned off.
+  absl::Status Attach(LinkStage stage, const MeterObject& object,
+                      FeatureSet* features);
+
+  // The pins that had no link, of those that were attached.
+  const std::vector<const LinkPin*>& attached_anew() const {
+    return attached_anew_;
+  }
+
+ private:
+  absl::Status AttachOne(const LinkPin& pin, bpf_program* program);
+  absl::Status AttachNew(const LinkPin& pin, bpf_program* program,
+                         bool replaces);
+
+  const Cgroup& cgroup_;
+  const bool upgrade_;
+  Transaction* const transaction_;
+  std::vector<bpf_link*> links_;
+  std::vector<const LinkPin*> attached_anew_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_ATTACH_H_

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a load does to the configuration that is loaded.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "lib/core/unique_fd.h"
+#include "lib/loader/load.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/status.h"
+#include "lib/loader/system.h"
+#include "lib/loader/unload.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class ConfigRootTest : public LoaderRootTest {
+ protected:
+  LoadResult MustChange(const ConfigChange& change) {
+    absl::StatusOr<LoadResult> result = Load(config_.pin_dir, change);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *result : LoadResult();
+  }
+
+  std::string Loaded() {
+    absl::StatusOr<std::string> yaml = LoadedConfig(config_.pin_dir);
+    EXPECT_TRUE(yaml.ok()) << yaml.status();
+    return yaml.ok() ? *yaml : "";
+  }
+};
+
+void ChangeNothing(Config*) {}
+
+// `load --max-series 8192`, which the documentation recommends, dropped the
+// services, aliases and destinations that were loaded, without a word.
+TEST_F(ConfigRootTest, ALoadKeepsWhatItIsNotToldToChange) {
+  config_.services = {"mme"};
+  config_.aliases = {{"python3", "state"}};
+  config_.max_series = 100;
+  ASSERT_EQ(MustLoad(), Action::kLoaded);
+  const std::string before = Loaded();
+  EXPECT_THAT(before, AllOf(HasSubstr("pin_dir: \"" + config_.pin_dir + "\""),
+                            HasSubstr("cgroup: \"" + cgroup_ + "\""),
+                            HasSubstr("max_series: 100\n"),
+                            HasSubstr("services: [\"mme\"]\n"),
+                            HasSubstr("\"python3\": \"state\"\n")));
+
+  LoadResult result =
+      MustChange([](Config* config) { config->max_series = 200; });
+  EXPECT_EQ(result.action, Action::kUpgraded);
+  EXPECT_THAT(result.notes,
+              ElementsAre("the configuration changed: max_series 100 to 200"));
+  EXPECT_THAT(Loaded(), AllOf(HasSubstr("max_series: 200\n"),
+                              HasSubstr("services: [\"mme\"]\n"),
+                              HasSubstr("\"python3\": \"state\"\n")));
+  result = MustChange(ChangeNothing);
+  EXPECT_EQ(result.action, Action::kUnchanged);
+  EXPECT_THAT(result.notes, IsEmpty());
+
+  // What `status --config` prints is a file for `load --config`.
+  const absl::StatusOr<Config> file = ParseConfig(Loaded(), "f", Config());
+  ASSERT_TRUE(file.ok()) << file.status();
+  absl::StatusOr<LoadResult> again = Load(*file);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->action, Action::kUnchanged);
+
+  // A whole configuration replaces it.
+  config_.services = {"sessiond"};
+  config_.aliases.clear();
+  config_.max_series = 200;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_THAT(Loaded(), AllOf(HasSubstr("services: [\"sessiond\"]\n"),
+                              Not(HasSubstr("python3"))));
+
+  // An unload ends it.
+  bool was_loaded;
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_EQ(LoadedConfig(config_.pin_dir).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+// Both started from what was loaded before the other one.
+TEST_F(ConfigRootTest, TwoLoadsAtOnceDoNotUndoEachOther) {
+  config_.max_series = 100;
+  ASSERT_EQ(MustLoad(), Action::kLoaded);
+  const ConfigChange changes[] = {
+      [](Config* config) { config->services.push_back("one"); },
+      [](Config* config) { config->services.push_back("two"); },
+      [](Config* config) { config->max_series = 101; },
+  };
+  std::vector<pid_t> children;
+  for (const ConfigChange& change : changes) {
+    const pid_t child = fork();
+    if (child == 0) _exit(Load(config_.pin_dir, change).ok() ? 0 : 1);
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_THAT(Loaded(), AllOf(HasSubstr("\"one\""), HasSubstr("\"two\""),
+                              HasSubstr("max_series: 101\n")));
+}
+
+TEST_F(ConfigRootTest, AKilledLoadLeavesTheOldConfigurationOrTheNewOne) {
+  config_.services = {"old"};
+  ASSERT_EQ(MustLoad(), Action::kLoaded);
+  config_.services = {"new"};
+  ASSERT_TRUE(LoadKilledAt("opened the BPF object"));
+  EXPECT_THAT(Loaded(), HasSubstr("services: [\"old\"]"));
+  EXPECT_EQ(MustChange(ChangeNothing).action, Action::kUnchanged);
+  EXPECT_THAT(Loaded(), HasSubstr("services: [\"old\"]"));
+
+  ASSERT_TRUE(LoadKilledAt("froze "));
+  EXPECT_EQ(MustChange(ChangeNothing).action, Action::kUpgraded);
+  EXPECT_THAT(Loaded(), HasSubstr("services: [\"new\"]"));
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// What is not known is said.
+TEST_F(ConfigRootTest, WithoutTheLockFileALoadStartsFromTheDefaults) {
+  config_.services = {"mme"};
+  ASSERT_EQ(MustLoad(), Action::kLoaded);
+  // Not removed: the directory's mount is known by it on 5.10.
+  absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  LoaderState state = ReadState(lock->get());
+  state.config = "services: {";
+  ASSERT_TRUE(WriteState(lock->get(), state).ok());
+  *lock = UniqueFd();
+  EXPECT_FALSE(LoadedConfig(config_.pin_dir).ok());
+  const LoadResult result =
+      MustChange([](Config* config) { config->group = kGroup; });
+  EXPECT_EQ(result.action, Action::kUpgraded);
+  EXPECT_THAT(result.notes,
+              ElementsAre("the loaded configuration is not known: "
+                          "started from the defaults"));
+  EXPECT_THAT(Loaded(), HasSubstr("services: []"));
+}
+
+TEST_F(ConfigRootTest, AGroupThatWasAskedForMustExist) {
+  config_.group = "no-such-group";
+  config_.group_required = true;
+  EXPECT_THAT(LoadError(), HasSubstr("no group no-such-group"));
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  config_.group = kGroup;
+  ASSERT_EQ(MustLoad(), Action::kLoaded);
+  absl::StatusOr<LoadResult> result =
+      Load(config_.pin_dir, [](Config* config) { config->group = "nobody-s"; });
+  ASSERT_FALSE(result.ok());
+  EXPECT_THAT(std::string(result.status().message()),
+              HasSubstr("no group nobody-s"));
+  EXPECT_THAT(Loaded(), HasSubstr(std::string("group: \"") + kGroup));
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

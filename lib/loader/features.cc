@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/features.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
+#include "lib/core/status_util.h"
+#include "lib/loader/step.h"
+#include "lib/loader/system.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+const char* NameOf(uint64_t bit) {
+  for (const Feature& feature : Features()) {
+    if (feature.bit == bit) return feature.name;
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+const std::vector<Feature>& Features() {
+  static const auto* const features = new std::vector<Feature>{
+      {"process_tracking", NM_FEATURE_PROCESS_TRACKING},
+      {"socket_table", NM_FEATURE_SOCKET_TABLE},
+      {"control_channel", NM_FEATURE_CONTROL},
+      {"group_access", NM_FEATURE_GROUP_ACCESS},
+  };
+  return *features;
+}
+
+// What info has no room for is cut off there (NM_REASONS_BYTES), not here.
+void FeatureSet::TurnOff(uint64_t bit, absl::string_view reason) {
+  bits_ &= ~bit;
+  absl::StrAppend(&reasons_, NameOf(bit), ": ", reason, "\n");
+  notes_.push_back(absl::StrCat(NameOf(bit), " is off: ", reason));
+}
+
+void FeatureSet::Remark(uint64_t bit, absl::string_view remark) {
+  const std::string line = absl::StrCat(NameOf(bit), ": ", remark);
+  absl::StrAppend(&reasons_, line, "\n");
+  notes_.push_back(line);
+}
+
+absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
+                                        FeatureSet* features) {
+  ReadAccess access;
+  auto root_only = [&](absl::string_view reason) {
+    features->TurnOff(NM_FEATURE_GROUP_ACCESS, reason);
+    return access;
+  };
+  if (config.group.empty()) {
+    return root_only("no group is configured: root only");
+  }
+  absl::StatusOr<gid_t> group = FindGroup(config.group);
+  if (!group.ok()) {
+    if (config.group_required) return group.status();
+    return root_only(absl::StrCat(group.status().message(), ": root only"));
+  }
+  access.gid = *group;
+  if (UnprivilegedBpfDisabled() == 0) {
+    // Freezing stops bpf(2) and mmap(2), but no program: a socket filter, which
+    // any user may then load, could write any map that its owner can open.
+    return root_only(
+        "kernel.unprivileged_bpf_disabled is 0, so that readers could write: "
+        "root only (sysctl kernel.unprivileged_bpf_disabled=2)");
+  }
+  access.group = true;
+  // The pins get the group all the same: the kernel may be another one
+  // tomorrow, and serve-fds takes its group from them.
+  if (!UnprivilegedUsersMayUseBpf()) {
+    features->Remark(NM_FEATURE_GROUP_ACCESS,
+                     "this kernel refuses bpf(2) to users: they read through "
+                     "netmeter-loader serve-fds");
+  }
+  return access;
+}
+
+absl::Status SetModes(const PinDir& pins, bool successors,
+                      const ReadAccess& access, bool own_directory) {
+  const gid_t gid = access.group ? access.gid : 0;
+  for (const MapPin& map : MapPins()) {
+    const std::string path =
+        pins.PathOf(successors ? NewPin(map.pin) : std::string(map.pin));
+    if (successors && ::access(path.c_str(), F_OK) != 0) continue;
+    const bool shared = map.shared() && access.group;
+    // 0660: a map that is opened for reading only cannot be mapped.
+    if (chown(path.c_str(), 0, shared ? gid : 0) != 0 ||
+        chmod(path.c_str(), shared ? 0660 : 0600) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
+    }
+  }
+  // A directory in somebody else's BPF file system is his.
+  if (!own_directory) return absl::OkStatus();
+  const std::string& dir = pins.path();
+  if (chown(dir.c_str(), 0, gid) != 0 ||
+      chmod(dir.c_str(), access.group ? 0750 : 0700) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("set the mode of ", dir));
+  }
+  Step("set the modes below ", dir, ": ",
+       access.group ? absl::StrCat("group ", gid, " may read") : "root only");
+  return absl::OkStatus();
+}
+
+}  // namespace internal
+}  // namespace netmeter

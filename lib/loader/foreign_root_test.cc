@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is not ours is left alone, and what the loader cannot do it explains.
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/load.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/status.h"
+#include "lib/loader/system.h"
+#include "lib/loader/unload.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(LoaderRootTest, AnotherCgroupAtTheSamePinsIsRefused) {
+  MustLoad();
+  const std::string other = absl::StrCat(cgroup_, "/inner");
+  ASSERT_EQ(mkdir(other.c_str(), 0755), 0);
+  config_.cgroup = other;
+  EXPECT_THAT(LoadError(), HasSubstr("choose another --pin-dir"));
+  rmdir(other.c_str());
+  config_.cgroup = cgroup_;
+}
+
+TEST_F(LoaderRootTest, ForeignFilesAreLeftAlone) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  const std::string file = Pin("precious");
+  std::ofstream(file) << "data";
+  EXPECT_THAT(LoadError(), HasSubstr("foreign files (precious)"));
+  EXPECT_EQ(access(file.c_str(), F_OK), 0);
+  unlink(file.c_str());
+  rmdir(config_.pin_dir.c_str());
+}
+
+TEST_F(LoaderRootTest, ForeignPinsAreLeftAlone) {
+  bool made, mounted;
+  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
+  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "foreign", 4, 4, 1, nullptr));
+  ASSERT_TRUE(map.ok());
+  ASSERT_EQ(bpf_obj_pin(map.get(), Pin("foreign").c_str()), 0);
+  EXPECT_THAT(LoadError(), HasSubstr("foreign file"));
+  EXPECT_EQ(access(Pin("foreign").c_str(), F_OK), 0);
+  // It was left in /run by each load and unload that was refused.
+  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+  unlink(Pin("foreign").c_str());
+}
+
+// In a BPF file system that others use, too, unload removed whatever had the
+// name of a pin of ours, and load replaced the program of a foreign link.
+TEST_F(LoaderRootTest, PinsOfOthersWithOurNamesAreLeftAlone) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
+  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "theirs", 4, 4, 1, nullptr));
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_INET_EGRESS;
+  UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "theirs", "GPL",
+                                 pass, 2, &options));
+  UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd link(bpf_link_create(program.get(), cgroup.get(),
+                                BPF_CGROUP_INET_EGRESS, nullptr));
+  ASSERT_TRUE(map.ok() && program.ok() && link.ok()) << strerror(errno);
+  const struct {
+    const char* pin;
+    int fd;
+    const char* what;
+  } pins[] = {
+      {"counters", map.get(), "map theirs"},
+      {"names_new", map.get(), "map theirs"},
+      {"info_old", map.get(), "map theirs"},
+      {"stats", program.get(), "program theirs"},
+      {"link_egress", link.get(), "of program theirs"},
+      {"link_exit_new", map.get(), "map theirs"},
+  };
+  for (const bool loaded : {false, true}) {
+    for (const auto& pin : pins) {
+      SCOPED_TRACE(pin.pin);
+      if (loaded && pin.fd == map.get()) continue;  // as above, and slower
+      if (loaded) {
+        MustLoad();
+        unlink(Pin(pin.pin).c_str());
+        config_.services = {"changed"};
+      }
+      ASSERT_EQ(bpf_obj_pin(pin.fd, Pin(pin.pin).c_str()), 0);
+      for (const std::string& error :
+           {LoadError(), [&] {
+              bool was_loaded;
+              return std::string(
+                  Unload(config_.pin_dir, &was_loaded).message());
+            }()}) {
+        EXPECT_THAT(error,
+                    HasSubstr(absl::StrCat(Pin(pin.pin), " is not ours")));
+        EXPECT_THAT(error, HasSubstr(pin.what));
+      }
+      UniqueFd still(bpf_obj_get(Pin(pin.pin).c_str()));
+      EXPECT_TRUE(still.ok());
+      EXPECT_EQ(access(LockFile(config_.pin_dir).c_str(), F_OK) == 0, loaded);
+      // Nothing else was touched, either.
+      EXPECT_EQ(access(Pin("link_ingress").c_str(), F_OK) == 0, loaded);
+      ASSERT_EQ(unlink(Pin(pin.pin).c_str()), 0);
+      bool was_loaded;
+      EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    }
+  }
+  bpf_link_info about = {};
+  uint32_t size = sizeof(about);
+  ASSERT_EQ(bpf_obj_get_info_by_fd(link.get(), &about, &size), 0);
+  bpf_prog_info theirs = {};
+  size = sizeof(theirs);
+  ASSERT_EQ(bpf_obj_get_info_by_fd(program.get(), &theirs, &size), 0);
+  EXPECT_EQ(about.prog_id, theirs.id);
+  // What a killed load of ours left there is taken away.
+  ASSERT_TRUE(LoadKilledAt("link_sock_create"));
+  ASSERT_EQ(access(Pin("link_sock_create").c_str(), F_OK), 0);
+  bool was_loaded;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_NE(access(Pin("link_sock_create").c_str(), F_OK), 0);
+  EXPECT_EQ(umount2(config_.pin_dir.c_str(), 0), 0);
+  EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
+}
+
+// A map called nm_names, pinned as `names` by another program, was taken for
+// the rest of a meter and removed.
+TEST_F(LoaderRootTest, TheNameOfAMapAloneDoesNotMakeItOurs) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
+  UniqueFd names(
+      bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_names", 4, 4, 1, nullptr));
+  UniqueFd info(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", 4,
+                               sizeof(nm_info), 1, nullptr));
+  ASSERT_TRUE(names.ok() && info.ok()) << strerror(errno);
+  ASSERT_EQ(bpf_obj_pin(names.get(), Pin("names").c_str()), 0);
+  bool was_loaded;
+  for (const bool with_info : {false, true}) {
+    if (with_info) {
+      ASSERT_EQ(bpf_obj_pin(info.get(), Pin("info").c_str()), 0);
+    }
+    const std::string unload(Unload(config_.pin_dir, &was_loaded).message());
+    for (const std::string& error : {unload, LoadError()}) {
+      EXPECT_THAT(error, HasSubstr("names is not ours (map nm_names (id "));
+      EXPECT_THAT(error, HasSubstr("without a meter's info beside it"));
+    }
+    EXPECT_TRUE(UniqueFd(bpf_obj_get(Pin("names").c_str())).ok());
+    EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+  }
+  unlink(Pin("info").c_str());
+  unlink(Pin("names").c_str());
+  // What a killed unload of ours leaves: its info is the last to go.
+  MustLoad();
+  for (const LinkPin& link : LinkPins()) unlink(Pin(link.pin).c_str());
+  for (const MapPin& map : MapPins()) {
+    const std::string pin = map.pin;
+    if (pin != "names" && pin != "info") unlink(Pin(pin).c_str());
+  }
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_NE(access(Pin("names").c_str(), F_OK), 0);
+  EXPECT_EQ(umount2(config_.pin_dir.c_str(), 0), 0);
+  EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
+}
+
+// Where /run was full it said "No space left on device (run as root)", to root.
+TEST_F(LoaderRootTest, AFullRunIsNoLackOfPrivilege) {
+  EXPECT_EQ(InChild([] {
+              if (unshare(CLONE_NEWNS) != 0 ||
+                  mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                  mount("full", "/run", "tmpfs", 0, "nr_inodes=1") != 0) {
+                return 2;
+              }
+              const auto lock = LockDirectory("/run/x", 1);
+              return absl::IsResourceExhausted(lock.status()) &&
+                             absl::EndsWith(lock.status().message(),
+                                            ": No space left on device")
+                         ? 0
+                         : 1;
+            }),
+            0);
+  EXPECT_EQ(
+      InChild([] {
+        if (unshare(CLONE_NEWNS) != 0 ||
+            mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            mount("roots", "/run", "tmpfs", 0, "mode=0755") != 0 ||
+            !BecomeUser(kNobody)) {
+          return 2;
+        }
+        const auto lock = LockDirectory("/run/x", 1);
+        return absl::EndsWith(lock.status().message(), "(run as root)") ? 0 : 1;
+      }),
+      0);
+}
+
+// Linux 5.10 forgets the source of a BPF file system, by which the loader knew
+// its own mount: unload left it there. Mounted here as it looks there.
+TEST_F(LoaderRootTest, AMountWithoutItsSourceIsKnownByItsDevice) {
+  for (const int shift : {0, 1}) {
+    ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+    ASSERT_EQ(mount("none", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
+    struct stat about;
+    ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+    {
+      absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+      ASSERT_TRUE(lock.ok()) << lock.status();
+      LoaderState state;
+      state.mounted = true;
+      state.device = about.st_dev + static_cast<uint64_t>(shift);
+      ASSERT_TRUE(WriteState(lock->get(), state).ok());
+    }
+    EXPECT_EQ(MustLoad(), Action::kLoaded);
+    ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+    EXPECT_EQ(about.st_gid, shift == 0 ? kGid : 0u);
+    bool was_loaded;
+    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    EXPECT_TRUE(was_loaded);
+    // That of others stays.
+    EXPECT_EQ(access(config_.pin_dir.c_str(), F_OK) == 0, shift != 0);
+    if (shift != 0) {
+      EXPECT_EQ(umount2(config_.pin_dir.c_str(), 0), 0);
+      EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
+    }
+  }
+}
+
+TEST_F(LoaderRootTest, AMapOfAnotherKindAtInfoIsRefused) {
+  bool made, mounted;
+  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
+  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", 4, 8, 1, nullptr));
+  ASSERT_TRUE(map.ok());
+  ASSERT_EQ(bpf_obj_pin(map.get(), Pin("info").c_str()), 0);
+  EXPECT_THAT(LoadError(), HasSubstr("ABI"));
+  unlink(Pin("info").c_str());
+}
+
+// unload said "open ...: Permission denied (run as root)" to root, and left a
+// lock file.
+TEST_F(LoaderRootTest, AFileAsPinDirectoryIsAClearError) {
+  std::ofstream(config_.pin_dir) << "x";
+  const std::string error = absl::StrCat("pin directory ", config_.pin_dir,
+                                         " is a file, expected a directory");
+  bool was_loaded;
+  EXPECT_EQ(LoadError(), error);
+  EXPECT_EQ(Unload(config_.pin_dir, &was_loaded).message(), error);
+  EXPECT_EQ(GetStatus(config_.pin_dir).status().message(), error);
+  EXPECT_THAT(
+      std::string(Unload(config_.pin_dir + "/x", &was_loaded).message()),
+      HasSubstr(" is a file, expected a directory"));
+  for (const char* below : {"", "/x"}) {
+    EXPECT_NE(access(LockFile(config_.pin_dir + below).c_str(), F_OK), 0);
+  }
+  unlink(config_.pin_dir.c_str());
+}
+
+TEST_F(LoaderRootTest, ADirectoryThatIsNoCgroupIsRefused) {
+  config_.cgroup = "/tmp";
+  EXPECT_THAT(LoadError(), HasSubstr("not a cgroup v2 directory"));
+  config_.cgroup = "/sys/fs/no-such-cgroup";
+  EXPECT_THAT(LoadError(), HasSubstr("No such file or directory"));
+}
+
+TEST_F(LoaderRootTest, WithoutPrivilegeItSaysWhatIsMissing) {
+  EXPECT_EQ(InChild([&] {
+              if (!BecomeUser(kNobody)) return 2;
+              absl::StatusOr<LoadResult> result = Load(config_);
+              return !result.ok() &&
+                             absl::IsPermissionDenied(result.status()) &&
+                             result.status().message().find("CAP_BPF") !=
+                                 absl::string_view::npos
+                         ? 0
+                         : 1;
+            }),
+            0);
+}
+
+TEST_F(LoaderRootTest, AForeignExclusiveProgramIsExplained) {
+  // attach without the multi flag, as old tools do
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_INET_EGRESS;
+  UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "foreign", "GPL",
+                                 pass, 2, &options));
+  ASSERT_TRUE(program.ok()) << strerror(errno);
+  UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(
+      bpf_prog_attach(program.get(), cgroup.get(), BPF_CGROUP_INET_EGRESS, 0),
+      0);
+  EXPECT_THAT(LoadError(), HasSubstr("without the multi flag"));
+  // Nothing is half attached: ours are gone, the foreign one is there.
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  EXPECT_EQ(
+      bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_INET_EGRESS), 0);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

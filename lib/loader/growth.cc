@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/growth.h"
+
+#include <bpf/bpf.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/step.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+absl::Status DrainQueues(const PinDir& pins) {
+  for (const char* pin : {"free_slots", "free_names"}) {
+    absl::StatusOr<UniqueFd> queue = pins.Open(pin);
+    if (!queue.ok()) return queue.status();
+    uint32_t id;
+    while (bpf_map_lookup_and_delete_elem(queue->get(), nullptr, &id) == 0) {
+    }
+    Step("drained ", pin, ": ", Describe(queue->get()));
+  }
+  // A program that took the last id is still on its way to use it.
+  WaitForRunningPrograms();
+  return absl::OkStatus();
+}
+
+// Whether the queue has at least one element.
+bool HasFreeIds(int queue) {
+  uint32_t id;
+  return bpf_map_lookup_elem(queue, nullptr, &id) == 0;
+}
+
+}  // namespace
+
+Growth::~Growth() {
+  // As if nothing had been tried.
+  if (drained_ && !pins_.Has(NewPin("info"))) {
+    RefillDrainedQueues(pins_, existing_).IgnoreError();
+  }
+}
+
+absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
+                          std::vector<std::string>* notes) {
+  nm_info sizes = existing_;
+  if (pins_.Has(NewPin("info"))) {
+    absl::StatusOr<UniqueFd> info = pins_.Open(NewPin("info"));
+    if (!info.ok()) return info.status();
+    uint32_t zero = 0;
+    if (int error = bpf_map_lookup_elem(info->get(), &zero, &sizes)) {
+      return ErrnoStatus(error, "read info_new");
+    }
+    stage_ = Stage::kFinish;
+  }
+  // Smaller tables would take slots and names from those who have them.
+  auto keep = [&](const char* name, uint32_t loaded, bool may_grow,
+                  uint32_t* wanted) {
+    if (*wanted == loaded) return;
+    if (may_grow && stage_ != Stage::kFinish && *wanted > loaded) {
+      stage_ = Stage::kStart;
+      return;
+    }
+    notes->push_back(
+        absl::StrCat(name, " stays ", loaded, " until unload, not ", *wanted));
+    *wanted = loaded;
+  };
+  config->max_sockets = RoundUpToPowerOfTwo(config->max_sockets);
+  keep("max_series", sizes.max_series, true, &config->max_series);
+  keep("max_names", sizes.max_names, true, &config->max_names);
+  keep("max_processes", sizes.max_processes, false, &config->max_processes);
+  keep("max_sockets", sizes.max_sockets, false, &config->max_sockets);
+  if (stage_ == Stage::kFinish) {
+    *cells_per_series = sizes.cells_per_series;
+  } else if (*cells_per_series != sizes.cells_per_series) {
+    stage_ = Stage::kStart;
+  }
+  if (stage_ != Stage::kFinish) {
+    for (const MapPin& map : MapPins()) pins_.Remove(NewPin(map.pin));
+    pins_.Remove(kMergedPin);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Growth::ReuseMaps(MeterObject* object) const {
+  for (const MapPin& map : MapPins()) {
+    if (!map.kept) continue;
+    std::string pin = map.pin;
+    if (any() && map.grows) {
+      if (from_the_start()) continue;  // made anew
+      // What was renamed already is the new one.
+      if (pins_.Has(NewPin(pin))) pin = NewPin(pin);
+    }
+    absl::StatusOr<UniqueFd> fd = pins_.Open(pin);
+    if (!fd.ok()) return fd.status();
+    NETMETER_RETURN_IF_ERROR(
+        object->Reuse(map.pin, fd->get(), pins_.PathOf(pin)));
+  }
+  return any() ? ReuseOldCounters(object) : absl::OkStatus();
+}
+
+absl::Status Growth::ReuseOldCounters(MeterObject* object) const {
+  // Where the totals come from. Once counters is renamed, all are merged.
+  if (!from_the_start() && !pins_.Has(NewPin("counters"))) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<UniqueFd> counters = pins_.Open("counters");
+  if (!counters.ok()) return counters.status();
+  absl::StatusOr<UniqueFd> tcp = pins_.Open("tcp");
+  if (!tcp.ok()) return tcp.status();
+  absl::StatusOr<UniqueFd> merged = UniqueFd();
+  if (!from_the_start()) merged = pins_.Open(kMergedPin);
+  if (!merged.ok()) return merged.status();
+  return object->ReuseOldCounters(
+      counters->get(), tcp->get(), merged->get(),
+      existing_.max_series * existing_.cells_per_series);
+}
+
+// --- Parts 1 and 2 -----------------------------------------------------------
+
+absl::Status Growth::DrainAndCopy(MeterObject* object) {
+  // Not earlier: the verifier has taken its time, and while the queues are
+  // empty a new series is overflow and a registration is refused.
+  drained_ = true;
+  NETMETER_RETURN_IF_ERROR(DrainQueues(pins_));
+  return CopyTables(object);
+}
+
+absl::Status Growth::CopyTables(MeterObject* object) const {
+  absl::StatusOr<UniqueFd> names = pins_.Open("names"),
+                           series = pins_.Open("series"),
+                           name_ids = pins_.Open("name_ids");
+  for (const auto* fd : {&names, &series, &name_ids}) {
+    if (!fd->ok()) return fd->status();
+  }
+  auto update = [&](const char* pin, const void* key, const void* value) {
+    return ErrnoStatus(
+        bpf_map_update_elem(object->MapFd(pin), key, value, BPF_ANY),
+        absl::StrCat("fill ", ObjectNameOf(pin)));
+  };
+  // Names before their ids, and ids before series, each of which points to the
+  // one before; the queues last, of what is free then.
+  for (uint32_t id = 0; id < existing_.max_names; id++) {
+    nm_name name;
+    if (int error = bpf_map_lookup_elem(names->get(), &id, &name)) {
+      return ErrnoStatus(error, "copy names");
+    }
+    if (name.length == 0) continue;
+    NETMETER_RETURN_IF_ERROR(update("names", &id, &name));
+  }
+  NETMETER_RETURN_IF_ERROR((ForEachElement<nm_name_key, uint32_t>(
+      name_ids->get(), [&](const nm_name_key& key, uint32_t id) {
+        return update("name_ids", &key, &id);
+      })));
+  NETMETER_RETURN_IF_ERROR((ForEachElement<nm_series_key, nm_series_value>(
+      series->get(),
+      [&](const nm_series_key& key, const nm_series_value& value) {
+        return update("series", &key, &value);
+      })));
+  return object->FillQueues();
+}
+
+// The order is that of the table, with `info` last: it is what tells the next
+// load that all others are there.
+absl::Status Growth::PinSuccessors(const MeterObject& object) const {
+  NETMETER_RETURN_IF_ERROR(pins_.Pin(object.MergedFd(), kMergedPin));
+  for (const MapPin& map : MapPins()) {
+    if (!map.grows) continue;
+    NETMETER_RETURN_IF_ERROR(pins_.Pin(object.MapFd(map.pin), NewPin(map.pin)));
+  }
+  return absl::OkStatus();
+}
+
+// --- Parts 4 and 5 -----------------------------------------------------------
+
+absl::Status Growth::MergeAndRename(const MeterObject& object,
+                                    const ReadAccess& access,
+                                    bool own_directory) {
+  NETMETER_RETURN_IF_ERROR(MergeCounters(object));
+  // Whoever reads the old maps opens the new ones, once they are in place;
+  // until then he sees the old totals.
+  NETMETER_RETURN_IF_ERROR(
+      SetModes(pins_, /*successors=*/true, access, own_directory));
+  if (pins_.Has(NewPin("info"))) {
+    // A second name, so that a load that is killed between the two steps
+    // leaves it for the next one to retire.
+    const std::string old_info = pins_.PathOf(kOldInfoPin);
+    unlink(old_info.c_str());
+    if (link(pins_.PathOf("info").c_str(), old_info.c_str()) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("link ", old_info));
+    }
+    Step("linked ", old_info);
+    NETMETER_RETURN_IF_ERROR(RenameSuccessors());
+  }
+  return RetireOldInfo(pins_);
+}
+
+// The old programs have been replaced at all hooks. Those that were running
+// then may still add to old cells, so that their end is waited for first.
+absl::Status Growth::MergeCounters(const MeterObject& object) const {
+  WaitForRunningPrograms();
+  // In portions: the verifier bounds how long the loop of a program may be.
+  const uint32_t cells = existing_.max_series * existing_.cells_per_series;
+  for (uint32_t first = 0; first < cells; first += NM_MERGE_CELLS) {
+    const nm_merge merge = {first,
+                            std::min<uint32_t>(NM_MERGE_CELLS, cells - first)};
+    absl::StatusOr<uint32_t> done =
+        object.RunCommand(NM_COMMAND_MERGE, &merge, sizeof(merge));
+    if (!done.ok()) return done.status();
+    if (first == 0 || first + merge.count == cells) {
+      Step("added the totals of ", first + merge.count, " of ", cells,
+           " cells");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Growth::RenameSuccessors() const {
+  for (const MapPin& map : MapPins()) {
+    if (!map.grows) continue;
+    const std::string path = pins_.PathOf(map.pin);
+    const std::string next = pins_.PathOf(NewPin(map.pin));
+    // ENOENT: renamed by the load that was killed.
+    if (rename(next.c_str(), path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("rename ", next));
+    }
+    Step("renamed ", next, " to ", path);
+  }
+  pins_.Remove(kMergedPin);
+  Step("unpinned ", pins_.PathOf(kMergedPin));
+  return absl::OkStatus();
+}
+
+// --- What a killed growth leaves behind --------------------------------------
+
+absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing) {
+  absl::StatusOr<UniqueFd> series = pins.Open("series"),
+                           name_ids = pins.Open("name_ids"),
+                           free_slots = pins.Open("free_slots"),
+                           free_names = pins.Open("free_names");
+  for (const auto* fd : {&series, &name_ids, &free_slots, &free_names}) {
+    if (!fd->ok()) return fd->status();
+  }
+  // A queue that is empty because all is in use is filled with nothing.
+  if (HasFreeIds(free_slots->get()) && HasFreeIds(free_names->get())) {
+    return absl::OkStatus();
+  }
+  // Both, or one would be filled twice.
+  NETMETER_RETURN_IF_ERROR(DrainQueues(pins));
+  NETMETER_RETURN_IF_ERROR(FillQueuesOfFreeIds(
+      {series->get(), name_ids->get(), free_slots->get(), free_names->get()},
+      existing.max_series, existing.max_names));
+  Step("filled free_slots and free_names again");
+  return absl::OkStatus();
+}
+
+absl::Status RetireOldInfo(const PinDir& pins) {
+  if (!pins.Has(kOldInfoPin)) return absl::OkStatus();
+  absl::StatusOr<UniqueFd> info = pins.Open(kOldInfoPin);
+  if (!info.ok()) return info.status();
+  absl::StatusOr<UniqueFd> current = pins.Open("info");
+  bpf_map_info about = {}, other = {};
+  if (!current.ok() || !GetInfo(info->get(), &about) ||
+      !GetInfo(current->get(), &other)) {
+    return absl::InternalError("read info_old");
+  }
+  // Killed before the rename, it is still the one that is in use.
+  if (about.id != other.id) {
+    NETMETER_RETURN_IF_ERROR(RetireInfo(info->get()));
+    Step("retired ", Describe(info->get()));
+  }
+  pins.Remove(kOldInfoPin);
+  Step("unpinned ", pins.PathOf(kOldInfoPin));
+  return absl::OkStatus();
+}
+
+bool IsUnfinished(const std::string& pin_dir) {
+  const PinDir pins(pin_dir);
+  if (pins.Has(kMergedPin) || pins.Has(kOldInfoPin)) return true;
+  for (const MapPin& map : MapPins()) {
+    if (pins.Has(NewPin(map.pin))) return true;
+  }
+  // Drained: no free slot, although not all are in use.
+  absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),
+                           stats = pins.Open("stats"), info = pins.Open("info");
+  nm_stats used = {};
+  nm_info limits = {};
+  uint32_t zero = 0;
+  return slots.ok() && stats.ok() && info.ok() &&
+         bpf_map_lookup_elem(stats->get(), &zero, &used) == 0 &&
+         bpf_map_lookup_elem(info->get(), &zero, &limits) == 0 &&
+         NM_SLOT_FIRST + used.series_used < limits.max_series &&
+         !HasFreeIds(slots->get());
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Larger tables under traffic: no byte is lost and no name is refused for good,
+// wherever a growth is killed.
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/load.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/status.h"
+#include "lib/loader/step.h"
+#include "lib/loader/unload.h"
+#include "netmeter/abi.h"
+#include "netmeter/meter.h"
+#include "nlohmann/json.hpp"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(LoaderRootTest, TablesGrowWithoutLosingAByte) {
+  config_.max_series = 22;  // one slot that is not reserved
+  config_.max_names = 5;
+  MustLoad();
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  options.wait_for_loader = true;
+  auto reader = Meter::Open(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  SendFromCgroup(100);
+  EXPECT_EQ(InChild([&] {
+              std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+              UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+              for (const char* name : {"a", "b"}) {
+                setsockopt(fd.get(), NM_SOL, NM_TAG, name, 1);
+              }
+              return 0;
+            }),
+            0);
+  EXPECT_THAT(MustStatus().text,
+              HasSubstr("refused, or counted as overflow: raise "
+                        "max_names\n"));
+  config_.max_series = 100;
+  config_.max_names = 200;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_THAT(MustStatus().text,
+              HasSubstr("refused, or counted as overflow: earlier, now "
+                        "there is room\n"));
+  EXPECT_EQ(PayloadSent(), 100u);
+  SendFromCgroup(1);
+  EXPECT_EQ(PayloadSent(), 101u);
+  sleep(2);  // who waits for the loader looks once a second
+  auto health = (*reader)->ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->max_series, 100u);
+  // Smaller tables are not made: what is loaded stays.
+  config_.max_series = 50;
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_THAT(result->notes[0], HasSubstr("stays 100"));
+  EXPECT_EQ(PayloadSent(), 101u);
+}
+
+// While the new tables took over, for some 30 ms, the kernel refused names that
+// it did not know: a service that started then did not get its name. And
+// whoever opened the meter between two renames found counters and sizes of two
+// meters.
+TEST_F(LoaderRootTest, ServicesThatStartWhileTablesGrowGetTheirNames) {
+  config_.max_names = 30000;  // a longer window
+  MustLoad();
+  struct Result {
+    int stop, opened, longest_ms;
+    char error[200];
+  };
+  auto* result =
+      static_cast<Result*>(mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(result, MAP_FAILED);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+    while (!__atomic_load_n(&result->stop, __ATOMIC_RELAXED)) {
+      MeterOptions options;
+      options.pin_dir = config_.pin_dir;
+      options.service = absl::StrCat("service-", result->opened);
+      const auto begin = std::chrono::steady_clock::now();
+      const auto meter = Meter::Open(options);
+      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::chrono::steady_clock::now() - begin);
+      result->longest_ms =
+          std::max(result->longest_ms, static_cast<int>(took.count()));
+      if (!meter.ok()) {
+        snprintf(result->error, sizeof(result->error), "%s",
+                 meter.status().ToString().c_str());
+        _exit(1);
+      }
+      result->opened++;
+      usleep(1000);
+    }
+    _exit(0);
+  }
+  for (int i = 0; i < 8; ++i) {
+    config_.max_series += 64;
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  }
+  __atomic_store_n(&result->stop, 1, __ATOMIC_RELAXED);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << result->error;
+  EXPECT_GT(result->opened, 100);
+  printf("%d services in 8 growths; the longest start took %d ms\n",
+         result->opened, result->longest_ms);
+  munmap(result, sizeof(Result));
+}
+
+TEST_F(LoaderRootTest, AKilledGrowthIsFinishedByTheNextLoad) {
+  config_.max_series = 1000;
+  config_.max_names = 1000;
+  MustLoad();
+  SendFromCgroup(1000);
+  uint64_t expected = 1000;
+  int killed = 0;
+  for (int i = 0; i < 30; i++) {
+    config_.max_series += 100;
+    config_.max_names += 10;
+    const pid_t child = fork();
+    if (child == 0) _exit(Load(config_).ok() ? 0 : 1);
+    usleep(static_cast<useconds_t>(1000 + 5000 * i));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    killed += WIFSIGNALED(status);
+    SendFromCgroup(1);
+    expected++;
+    if (i % 3 == 2) {
+      MustLoad();
+      EXPECT_EQ(PayloadSent(), expected) << "after kill " << i;
+    }
+  }
+  EXPECT_GT(killed, 10);
+  MustLoad();
+  EXPECT_EQ(PayloadSent(), expected);
+  absl::StatusOr<Report> report = TryStatus();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->state, MeterState::kLoaded);
+  const nlohmann::json json = nlohmann::json::parse(report->json);
+  EXPECT_EQ(json["tables"]["series"]["limit"],
+            config_.max_series - NM_SLOT_FIRST);
+}
+
+// The kills above come at any moment. These come between any two steps of a
+// growth, among them those at which the old info is linked, renamed over and
+// retired: a reader that holds the old maps was never told, and stood still.
+TEST_F(LoaderRootTest, AGrowthMayBeKilledBetweenAnyTwoSteps) {
+  config_.max_series = 30;
+  config_.max_names = 30;
+  MustLoad();
+  SendFromCgroup(1000);
+  uint64_t expected = 1000;
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto reader = Meter::Open(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  bool unfinished = false, pending = false;
+  // Every fifth step until the new maps are renamed over the old, then every.
+  std::string from = "drained free_slots";
+  int steps = 0, stride = 5;
+  for (std::string last = "x"; !last.empty(); steps += stride) {
+    config_.max_series += 3;
+    config_.max_names += 3;
+    last = LoadKilledAfter(from, steps);
+    if (stride > 1 && absl::StrContains(last, "_new to ")) {
+      from = "linked ";
+      stride = 1;
+      steps = -1;
+    }
+    SCOPED_TRACE(absl::StrCat("killed after step ", steps, ": ", last));
+    SendFromCgroup(1);
+    expected++;
+    const Report report = MustStatus();
+    if (access(Pin("info_new").c_str(), F_OK) == 0) {
+      unfinished = true;
+      EXPECT_EQ(report.state, MeterState::kDamaged);
+      EXPECT_THAT(report.text, HasSubstr("to grow the tables was killed"));
+      EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
+    }
+    pending |= access(Pin("info_old").c_str(), F_OK) == 0;
+    MustLoad();
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    EXPECT_NE(access(Pin("info_old").c_str(), F_OK), 0);
+    EXPECT_NE(access(Pin("merged").c_str(), F_OK), 0);
+    EXPECT_EQ(PayloadSent(), expected);
+    ExpectModes();
+    // Who has had the maps open all the time is told.
+    auto samples = (*reader)->ReadHost();
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    uint64_t sum = 0;
+    for (const Sample& sample : *samples) sum += sample.tx_payload_bytes;
+    ASSERT_EQ(sum, expected);
+    ASSERT_EQ((*reader)->ReadHealth()->lost_packets_series_full, 0u);
+  }
+  EXPECT_TRUE(unfinished);
+  EXPECT_TRUE(pending);
+  EXPECT_EQ(stride, 1);
+  EXPECT_GT(steps, 10);
+}
+
+// A growth drains the old queues of free ids. One that fails then has to fill
+// them again, or no new series would be counted by name until the next load.
+TEST_F(LoaderRootTest, AFailedGrowthFillsTheQueuesAgain) {
+  config_.max_series = 100;
+  MustLoad();
+  config_.max_series = 200;
+  const uint32_t zero = 0;
+  uint32_t id = 0;
+  bool blocked = false;
+  SetStepObserver([&](const std::string& done) {
+    if (blocked || !absl::StartsWith(done, "drained free_names")) return;
+    blocked = true;
+    UniqueFd slots(bpf_obj_get(Pin("free_slots").c_str()));
+    EXPECT_NE(bpf_map_lookup_elem(slots.get(), nullptr, &id), 0);
+    // In the way of the next step.
+    UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "x", 4, 4, 1, nullptr));
+    EXPECT_EQ(bpf_obj_pin(map.get(), Pin("merged").c_str()), 0);
+    EXPECT_EQ(bpf_map_update_elem(map.get(), &zero, &zero, BPF_ANY), 0);
+  });
+  EXPECT_THAT(LoadError(), HasSubstr("File exists"));
+  SetStepObserver(nullptr);
+  ASSERT_EQ(unlink(Pin("merged").c_str()), 0);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  SendFromCgroup(5);
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  auto samples = (*meter)->ReadHost();
+  ASSERT_TRUE(samples.ok() && samples->size() == 1);
+  EXPECT_EQ((*samples)[0].name, "loader_root_test");
+  // Ascending, as readers rely on it, and each once.
+  UniqueFd slots(bpf_obj_get(Pin("free_slots").c_str()));
+  for (uint32_t expected = NM_SLOT_FIRST + 1; expected < 100; expected++) {
+    ASSERT_EQ(bpf_map_lookup_and_delete_elem(slots.get(), nullptr, &id), 0);
+    EXPECT_EQ(id, expected);
+  }
+  EXPECT_NE(bpf_map_lookup_and_delete_elem(slots.get(), nullptr, &id), 0);
+}
+
+// Older versions had no spare cells, and added atomically to each CPU's own. A
+// load moves their totals to tables that have them, as a growth does: no byte
+// is lost, and who reads meanwhile sees no counter go back.
+TEST_F(LoaderRootTest, TablesWithoutSpareCellsAreReplacedUnderTraffic) {
+  ASSERT_TRUE(LoadWithoutSpareCells(config_).ok());
+  struct Shared {
+    int stop;
+    uint64_t sent;
+  };
+  auto* shared =
+      static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(shared, MAP_FAILED);
+  std::vector<pid_t> senders;
+  for (int i = 0; i < 2; ++i) {
+    senders.push_back(fork());
+    if (senders.back() == 0) {
+      alarm(60);
+      std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+      const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      sockaddr_in to = {};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(8443);
+      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      const auto* address = reinterpret_cast<sockaddr*>(&to);
+      while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
+        if (sendto(fd.get(), "1234567", 7, 0, address, sizeof(to)) != 7) {
+          _exit(1);
+        }
+        __atomic_fetch_add(&shared->sent, 7, __ATOMIC_RELAXED);
+      }
+      _exit(0);
+    }
+  }
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  std::atomic<bool> done{false};
+  uint64_t reads = 0, last = 0;
+  int backwards = 0;
+  std::thread reader([&] {
+    while (!done) {
+      auto samples = (*meter)->ReadHost();
+      uint64_t sum = 0;
+      if (!samples.ok()) continue;  // between two renames
+      for (const Sample& sample : *samples) sum += sample.tx_payload_bytes;
+      backwards += sum < last;
+      last = sum;
+      ++reads;
+    }
+  });
+  usleep(100000);
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  usleep(100000);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  config_.max_series += 10;  // the same once more, with spare cells in both
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  usleep(100000);
+  __atomic_store_n(&shared->stop, 1, __ATOMIC_RELAXED);
+  for (pid_t sender : senders) {
+    int status = 0;
+    EXPECT_EQ(waitpid(sender, &status, 0), sender);
+    EXPECT_EQ(status, 0);
+  }
+  done = true;
+  reader.join();
+  EXPECT_EQ(PayloadSent(), shared->sent);
+  EXPECT_GT(shared->sent, 1000u);
+  EXPECT_EQ(backwards, 0);
+  printf("%llu bytes sent through two upgrades, %llu reads\n",
+         static_cast<unsigned long long>(shared->sent),
+         static_cast<unsigned long long>(reads));
+  munmap(shared, sizeof(Shared));
+}
+
+// An older version's growth that was killed has made tables of its own layout:
+// they are filled first, and replaced then.
+TEST_F(LoaderRootTest, AnOlderVersionsGrowthIsFinishedAndItsTablesReplaced) {
+  ASSERT_TRUE(LoadWithoutSpareCells(config_).ok());
+  SendFromCgroup(100);
+  for (const char* step :
+       {"_new: map nm_info", "added the totals", "linked "}) {
+    SCOPED_TRACE(step);
+    config_.max_series += 50;
+    const pid_t child = fork();
+    if (child == 0) {
+      SetStepObserver([&](const std::string& done) {
+        if (absl::StrContains(done, step)) raise(SIGKILL);
+      });
+      _exit(LoadWithoutSpareCells(config_).ok() ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << status;
+    SendFromCgroup(10);
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_EQ(MustLoad(), Action::kUnchanged);
+    SendFromCgroup(1);
+    EXPECT_EQ(PayloadSent(), 111u);
+    nm_info info = {};
+    const uint32_t zero = 0;
+    const UniqueFd fd(bpf_obj_get(Pin("info").c_str()));
+    ASSERT_EQ(bpf_map_lookup_elem(fd.get(), &zero, &info), 0);
+    EXPECT_EQ(info.cells_per_series,
+              static_cast<uint32_t>(libbpf_num_possible_cpus()) + 1);
+    // Once more from the beginning.
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    ASSERT_TRUE(LoadWithoutSpareCells(config_).ok());
+    SendFromCgroup(100);
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

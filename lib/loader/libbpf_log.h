@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What libbpf says while it works. libbpf prints through one function of the
+// process; we keep its warnings, since they name the program that the verifier
+// refused, and pass on to stderr only what was asked for.
+//
+// Threads: one at a time, as the loader itself.
+
+#ifndef NETMETER_LIB_LOADER_LIBBPF_LOG_H_
+#define NETMETER_LIB_LOADER_LIBBPF_LOG_H_
+
+#include <string>
+
+namespace netmeter {
+namespace internal {
+
+// From now on libbpf's messages come here; those so far are forgotten.
+void CaptureLibbpfMessages();
+
+// With true, the messages go to stderr as well, verifier logs included.
+void PrintLibbpfMessages(bool print);
+
+// The program that could not be loaded, by the first message since
+// CaptureLibbpfMessages() that names one; "" if none does.
+std::string ProgramThatLibbpfRefused();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_LIBBPF_LOG_H_

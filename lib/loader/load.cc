@@ -1,0 +1,683 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/load.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <dirent.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "bpf/internal.h"
+#include "lib/core/path.h"
+#include "lib/core/pins.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/core/version.h"
+#include "lib/loader/adds.h"
+#include "lib/loader/adopt.h"
+#include "lib/loader/attach.h"
+#include "lib/loader/features.h"
+#include "lib/loader/growth.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/libbpf_log.h"
+#include "lib/loader/meter_object.h"
+#include "lib/loader/pin_dir.h"
+#include "lib/loader/settings.h"
+#include "lib/loader/step.h"
+#include "lib/loader/system.h"
+#include "lib/loader/transaction.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// What is pinned already.
+struct ExistingMeter {
+  bool found = false;
+  bool moved = false;  // its cgroup was removed and made again
+  nm_info info = {};
+
+  bool has(uint64_t feature) const { return (info.features & feature) != 0; }
+};
+
+// What is to be loaded, as it comes to be known.
+struct Plan {
+  Config config;  // sizes as they will be
+  uint32_t num_cpus = 0;
+  uint32_t cells_per_series = 0;
+  Cgroup cgroup;
+  ExistingMeter existing;
+  ReadAccess access;
+  FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |
+                      NM_FEATURE_PROCESS_TRACKING | NM_FEATURE_GROUP_ACCESS};
+  uint64_t build_id = 0;
+  uint64_t config_id = 0;
+  SettingList loaded;  // before this load; empty if not known
+  std::vector<std::string> notes;
+};
+
+// --- What the host has -------------------------------------------------------
+
+// Refuses early, with the reason, where the load would fail later with another
+// message. A try says more than the list of capabilities: a container's seccomp
+// filter, a security module or lockdown may refuse what they allow.
+absl::Status CheckHost() {
+  // A map is the first thing that any load makes.
+  LIBBPF_OPTS(bpf_map_create_opts, options);
+  UniqueFd fd(
+      bpf_map_create(BPF_MAP_TYPE_QUEUE, "nm_probe", 0, 4, 1, &options));
+  if (!fd.ok() && errno == ENOSYS) {
+    return absl::UnimplementedError("the kernel has no bpf(2)");
+  }
+  if (!fd.ok()) {
+    return ErrnoStatus(errno, "make a BPF map",
+                       errno == EPERM ? "run as root: needs CAP_BPF, "
+                                        "CAP_NET_ADMIN, CAP_PERFMON and "
+                                        "CAP_SYS_ADMIN"
+                                      : "");
+  }
+  return absl::OkStatus();
+}
+
+// The programs are built for no kernel in particular: libbpf puts in where a
+// field is and what id a tracepoint's type has, by the types of the kernel that
+// runs.
+absl::Status CheckKernelTypes() {
+  if (access("/sys/kernel/btf/vmlinux", R_OK) == 0) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): /sys/kernel/btf/vmlinux "
+      "is missing");
+}
+
+absl::Status CountCells(bool want_spare_cells, Plan* plan) {
+  // Possible, and not online: a CPU that is plugged in later has its cells.
+  const int cpus = libbpf_num_possible_cpus();
+  if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
+  plan->num_cpus = static_cast<uint32_t>(cpus);
+  plan->cells_per_series = plan->num_cpus + (want_spare_cells ? 1 : 0);
+  return absl::OkStatus();
+}
+
+absl::Status OpenPlannedCgroup(const std::string& path, Cgroup* cgroup) {
+  cgroup->path = path;
+  absl::StatusOr<UniqueFd> fd = OpenCgroup(path, &cgroup->id);
+  if (!fd.ok()) return fd.status();
+  cgroup->fd = std::move(*fd);
+  return absl::OkStatus();
+}
+
+// --- What is pinned already --------------------------------------------------
+
+// Reads the info of a meter that may be upgraded, or finds that there is none.
+absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
+  UniqueFd info(bpf_obj_get(pins.PathOf("info").c_str()));
+  if (!info.ok()) {
+    return errno == ENOENT
+               ? absl::OkStatus()
+               : ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf("info")));
+  }
+  nm_info read = {};
+  bpf_map_info about = {};
+  const uint32_t zero = 0;
+  if (!GetInfo(info.get(), &about) || about.type != BPF_MAP_TYPE_ARRAY ||
+      about.value_size != sizeof(read) ||
+      bpf_map_lookup_elem(info.get(), &zero, &read) != 0 ||
+      read.magic != NM_MAGIC || read.abi_major != NM_ABI_MAJOR ||
+      read.tcp_size != sizeof(nm_tcp)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(pins.PathOf("info"),
+                     " is not of this version's ABI (run the "
+                     "loader that made it: netmeter-loader unload)"));
+  }
+  if (read.retired) return absl::OkStatus();  // an unload was killed
+  existing->info = read;
+  existing->found = true;
+  Step("found a meter of version ", TextOf(read.version), ": ",
+       Describe(info.get()));
+  return absl::OkStatus();
+}
+
+// FailedPrecondition if there is a file other than these pins.
+absl::Status CheckForForeignFiles(const PinDir& pins,
+                                  const std::vector<std::string>& ours) {
+  DIR* handle = opendir(pins.path().c_str());
+  if (handle == nullptr) {
+    return ErrnoStatus(errno, absl::StrCat("open ", pins.path()));
+  }
+  std::string foreign;
+  while (dirent* entry = readdir(handle)) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    // The kernel's own, in every BPF file system (kernel/bpf/preload).
+    if (name == "maps.debug" || name == "progs.debug") continue;
+    if (std::find(ours.begin(), ours.end(), name) == ours.end()) {
+      foreign = name;
+    }
+  }
+  closedir(handle);
+  if (foreign.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "foreign file ", pins.PathOf(foreign), ": choose another --pin-dir"));
+}
+
+// Finds a complete meter, which is to be upgraded, or clears away the rest of a
+// load or an unload that was killed.
+absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing) {
+  const PinDir& pins = transaction->pins();
+  absl::StatusOr<std::vector<std::string>> ours =
+      pins.FindOurs(transaction->state());
+  if (!ours.ok()) return ours.status();
+  NETMETER_RETURN_IF_ERROR(ReadExistingInfo(pins, existing));
+  if (existing->found) {
+    transaction->KeepOnFailure();
+    return absl::OkStatus();
+  }
+  NETMETER_RETURN_IF_ERROR(CheckForForeignFiles(pins, *ours));
+  // Links first, so that no program counts into maps that nobody sees.
+  for (const std::string& pin : *ours) {
+    const std::string path = pins.PathOf(pin);
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("unpin ", path));
+    }
+    Step("removed ", path, ", the rest of a load or an unload that was killed");
+  }
+  transaction->FoundNothing();
+  return absl::OkStatus();
+}
+
+// Where the configuration names no cgroup, a meter keeps the one that it has,
+// and a new one counts for the whole host.
+absl::Status OpenDefaultCgroup(Plan* plan) {
+  if (!plan->config.cgroup.empty()) return absl::OkStatus();
+  absl::StatusOr<std::string> path = plan->existing.found
+                                         ? TextOf(plan->existing.info.cgroup)
+                                         : FindCgroupRoot();
+  if (!path.ok()) return path.status();
+  return OpenPlannedCgroup(*path, &plan->cgroup);
+}
+
+// A meter counts for one cgroup. If that was removed and made again, the
+// programs went with it, and are attached to the new one.
+absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
+  ExistingMeter* const existing = &plan->existing;
+  if (existing->info.cgroup_id == plan->cgroup.id) return absl::OkStatus();
+  const std::string counted = TextOf(existing->info.cgroup);
+  if (counted == plan->cgroup.path && CgroupIsGone(existing->info.cgroup_id)) {
+    existing->moved = true;
+    plan->notes.push_back(absl::StrCat(
+        counted, " was removed and made again: attached anew, counters kept"));
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      pins.path(), " counts for cgroup ", counted, ", not ", plan->cgroup.path,
+      " (unload first, or choose another --pin-dir)"));
+}
+
+// Brings what is loaded into a state from which an upgrade can go on, and plans
+// it.
+absl::Status PlanUpgrade(const PinDir& pins, Plan* plan, Growth* growth) {
+  const nm_info& info = plan->existing.info;
+  NETMETER_RETURN_IF_ERROR(RetireOldInfo(pins));
+  NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
+  // An older version made no spare cells: so many are either layout's.
+  if (info.cells_per_series != plan->num_cpus + 1 &&
+      info.cells_per_series != plan->num_cpus) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(pins.path(), " was loaded for ", info.cells_per_series - 1,
+                     " possible CPUs, now there are ", plan->num_cpus,
+                     " (netmeter-loader unload first: counters start again)"));
+  }
+  NETMETER_RETURN_IF_ERROR(
+      growth->Plan(&plan->config, &plan->cells_per_series, &plan->notes));
+  // One that is to be finished has queues that are new and full.
+  if (growth->any() && !growth->from_the_start()) return absl::OkStatus();
+  return RefillDrainedQueues(pins, info);
+}
+
+// The configuration, before any of it is looked at again under the lock.
+absl::Status CheckWhatIsAsked(Plan* plan) {
+  NETMETER_RETURN_IF_ERROR(CheckConfig(plan->config));
+  NETMETER_RETURN_IF_ERROR(CheckHost());
+  if (plan->config.cgroup.empty()) return absl::OkStatus();
+  // What stands in /proc/PID/cgroup is compared with it.
+  return OpenPlannedCgroup(CanonicalPath(plan->config.cgroup), &plan->cgroup);
+}
+
+// Who may read, and by which ids a later load knows that nothing has changed.
+absl::Status DecideIdentity(Plan* plan) {
+  absl::StatusOr<ReadAccess> access =
+      DecideAccess(plan->config, &plan->features);
+  if (!access.ok()) return access.status();
+  plan->access = *access;
+  NETMETER_RETURN_IF_ERROR(CheckKernelTypes());
+  plan->build_id = BuildId();
+  plan->config_id =
+      ConfigIdOf(plan->config, plan->cgroup.id,
+                 plan->features.bits() | uint64_t{plan->access.gid} << 8);
+  return absl::OkStatus();
+}
+
+// Whether a load would change nothing.
+bool IsUpToDate(const PinDir& pins, const Plan& plan) {
+  const nm_info& info = plan.existing.info;
+  if (!plan.existing.found || info.build_id != plan.build_id ||
+      info.config_id != plan.config_id || TextOf(info.version) != kVersion) {
+    return false;
+  }
+  for (const LinkPin& link : LinkPins()) {
+    const bool wanted = link.feature == 0 || plan.existing.has(link.feature);
+    if (wanted && !IsAttached(pins.PathOf(link.pin), plan.cgroup.id)) {
+      return false;
+    }
+  }
+  for (const MapPin& map : MapPins()) {
+    if (!pins.Has(map.pin)) return false;
+  }
+  return true;
+}
+
+// --- The object --------------------------------------------------------------
+
+// How much the verifier had to walk: most of the time of a load is spent there.
+// 0 before 5.16, which does not say.
+uint32_t VerifiedInstructions(int program) {
+  bpf_prog_info info = {};
+  return GetInfo(program, &info) ? info.verified_insns : 0;
+}
+
+void ReportObject(const MeterObject& object, bool upgrade) {
+  if (!StepsAreObserved()) return;
+  bpf_object* const all = object.bpf();
+  bpf_program* program;
+  bpf_object__for_each_program(program, all) {
+    const int fd = bpf_program__fd(program);
+    if (fd < 0) continue;
+    const uint32_t verified = VerifiedInstructions(fd);
+    Step("loaded ", Describe(fd),
+         verified == 0
+             ? ""
+             : absl::StrCat(", ", verified, " instructions verified"));
+  }
+  bpf_map* map;
+  bpf_object__for_each_map(map, all) {
+    if (bpf_map__fd(map) >= 0) {
+      Step(upgrade ? "has " : "made ", Describe(bpf_map__fd(map)), ", ",
+           bpf_map__max_entries(map), " entries");
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
+    const Plan& plan, const Growth& growth, const Adds& adds, bool tracing) {
+  MeterObjectOptions options;
+  options.sizes.cells_per_series = plan.cells_per_series;
+  options.has_spare_cell = plan.cells_per_series > plan.num_cpus;
+  options.adds = adds;
+  if (plan.existing.found) {
+    options.old_cells_per_series = plan.existing.info.cells_per_series;
+  }
+  options.sizes.max_series = plan.config.max_series;
+  options.sizes.max_names = plan.config.max_names;
+  options.sizes.max_processes = plan.config.max_processes;
+  options.sizes.max_sockets = RoundUpToPowerOfTwo(plan.config.max_sockets);
+  options.tracing = tracing;
+  options.rules_count = static_cast<uint32_t>(plan.config.destinations.size());
+  options.proxy_ports = plan.config.proxy_ports;
+  options.sni_ports = plan.config.sni_ports;
+  absl::StatusOr<std::unique_ptr<MeterObject>> object =
+      MeterObject::Open(options);
+  if (!object.ok()) return object.status();
+  Step("opened the BPF object", tracing ? "" : ", without tracing programs");
+  if (plan.existing.found) {
+    NETMETER_RETURN_IF_ERROR(growth.ReuseMaps(object->get()));
+  }
+  NETMETER_RETURN_IF_ERROR((*object)->Load());
+  ReportObject(**object, plan.existing.found);
+  return object;
+}
+
+// Into the kernel. Where that fails, once more without the tracing programs:
+// they need what not every kernel allows (lockdown, CAP_PERFMON).
+absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(const Plan& plan,
+                                                        const Growth& growth,
+                                                        FeatureSet* features) {
+  const Adds adds = ChooseAdds(ReadPreemption());
+  Step("adds: received ", NameOf(adds.ingress), ", sent ", NameOf(adds.egress));
+  absl::StatusOr<std::unique_ptr<MeterObject>> object =
+      LoadObjectWith(plan, growth, adds, /*tracing=*/true);
+  if (object.ok()) return object;
+  absl::StatusOr<std::unique_ptr<MeterObject>> without =
+      LoadObjectWith(plan, growth, adds, /*tracing=*/false);
+  if (!without.ok()) return object;  // that was not it
+  features->TurnOff(
+      NM_FEATURE_PROCESS_TRACKING,
+      absl::StrCat(object.status().message(),
+                   ": processes are named when they open a socket"));
+  return without;
+}
+
+// What the configuration says, into the maps of these programs alone: the old
+// programs go on by the old rules until they are replaced. The order of the
+// rules is that of the file, as the first one that matches names the
+// destination.
+absl::Status FillRules(const Config& config, const MeterObject& object) {
+  const int binaries = object.MapFd("binaries"), rules = object.MapFd("rules");
+  auto add_binary = [&](const std::string& binary, const std::string& service) {
+    uint8_t key[NM_NAME_BYTES] = {}, value[NM_NAME_BYTES] = {};
+    memcpy(key, binary.data(), std::min(binary.size(), sizeof(key)));
+    memcpy(value, service.data(), std::min(service.size(), sizeof(value)));
+    return ErrnoStatus(bpf_map_update_elem(binaries, key, value, BPF_ANY),
+                       "fill binaries");
+  };
+  for (const std::string& service : config.services) {
+    NETMETER_RETURN_IF_ERROR(add_binary(service, service));
+  }
+  for (const auto& alias : config.aliases) {
+    NETMETER_RETURN_IF_ERROR(add_binary(alias.first, alias.second));
+  }
+  uint32_t index = 0;
+  for (const DestinationRule& rule : config.destinations) {
+    absl::StatusOr<uint32_t> id = object.NameId(NM_KIND_DESTINATION, rule.name);
+    if (!id.ok()) return id.status();
+    nm_rule value = {};
+    memcpy(value.address, rule.address, sizeof(value.address));
+    memcpy(value.mask, rule.mask, sizeof(value.mask));
+    value.port_first = rule.port_first;
+    value.port_last = rule.port_last;
+    value.protocol = rule.protocol;
+    value.destination = static_cast<uint16_t>(*id);
+    if (int error = bpf_map_update_elem(rules, &index, &value, BPF_ANY)) {
+      return ErrnoStatus(error, "fill rules");
+    }
+    index++;
+  }
+  return absl::OkStatus();
+}
+
+// What new maps start with. Those that an upgrade keeps have it.
+absl::Status FillMaps(const Plan& plan, Growth* growth, MeterObject* object) {
+  if (!plan.existing.found) {
+    NETMETER_RETURN_IF_ERROR(object->FillReserved());
+  }
+  if (growth->from_the_start()) {
+    NETMETER_RETURN_IF_ERROR(growth->DrainAndCopy(object));
+  }
+  return FillRules(plan.config, *object);
+}
+
+// From here on only BPF programs can write them. Of a map that an upgrade
+// keeps, and that is frozen already, the kernel would answer EPERM, as it
+// answers one who may not freeze it.
+absl::Status FreezeSharedMaps(const MeterObject& object) {
+  for (const MapPin& map : MapPins()) {
+    if (!map.shared()) continue;
+    const int fd = object.MapFd(map.pin);
+    if (FdInfoNumber(fd, "frozen") == 0) {
+      if (int error = bpf_map_freeze(fd)) {
+        return ErrnoStatus(error, absl::StrCat("freeze ", map.pin));
+      }
+    }
+    Step("froze ", Describe(fd));
+  }
+  return absl::OkStatus();
+}
+
+// --- In place ----------------------------------------------------------------
+
+template <size_t N>
+void CopyText(absl::string_view text, char (&field)[N]) {
+  memset(field, 0, N);
+  memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(now.tv_nsec);
+}
+
+// The sizes come first, so that a reader of another version sees what it may
+// read (CheckInfo() in lib/core/shared_maps.h). `retired` is nm_command's to
+// set.
+nm_info MakeInfo(const Plan& plan) {
+  const Config& config = plan.config;
+  nm_info info = {};
+  info.magic = NM_MAGIC;
+  info.abi_major = NM_ABI_MAJOR;
+  info.abi_minor = NM_ABI_MINOR;
+  info.info_size = sizeof(nm_info);
+  info.cell_size = sizeof(nm_cell);
+  info.name_size = sizeof(nm_name);
+  info.stats_size = sizeof(nm_stats);
+  info.tcp_size = sizeof(nm_tcp);
+  info.cells_per_series = plan.cells_per_series;
+  info.max_series = config.max_series;
+  info.max_names = config.max_names;
+  info.max_processes = config.max_processes;
+  info.max_sockets = RoundUpToPowerOfTwo(config.max_sockets);
+  info.loaded_ns = NowNs();
+  info.created_ns =
+      plan.existing.found ? plan.existing.info.created_ns : info.loaded_ns;
+  info.features = plan.features.bits();
+  info.build_id = plan.build_id;
+  info.config_id = plan.config_id;
+  info.cgroup_id = plan.cgroup.id;
+  CopyText(kVersion, info.version);
+  CopyText(KernelRelease(), info.kernel);
+  CopyText(plan.cgroup.path, info.cgroup);
+  CopyText(plan.features.reasons(), info.reasons);
+  CopyText(absl::StrJoin(config.destination_suffixes, "\n"), info.suffixes);
+  info.fold_unknown = config.fold_unknown_destinations ? 1 : 0;
+  return info;
+}
+
+// Who a process is must be known before the owner of a socket is asked for, and
+// both before packets are counted: what runs already is named in between.
+absl::Status AttachPrograms(const MeterObject& object, Transaction* transaction,
+                            Plan* plan) {
+  const ExistingMeter& existing = plan->existing;
+  Linker linker(plan->cgroup, existing.found, transaction);
+  NETMETER_RETURN_IF_ERROR(
+      linker.Attach(LinkStage::kProcess, object, &plan->features));
+  NameRunningProcesses(plan->config, object);
+  NETMETER_RETURN_IF_ERROR(
+      linker.Attach(LinkStage::kSocket, object, &plan->features));
+  // An upgrade keeps the owners of sockets.
+  if (!existing.found || existing.moved) {
+    AdoptOpenSockets(plan->cgroup.path, object);
+  }
+  NETMETER_RETURN_IF_ERROR(
+      linker.Attach(LinkStage::kPacket, object, &plan->features));
+  if (!existing.found || existing.moved) return absl::OkStatus();
+  for (const LinkPin* link : linker.attached_anew()) {
+    if (link->feature != 0 && !existing.has(link->feature)) continue;
+    plan->notes.push_back(
+        absl::StrCat(link->pin, " was missing: attached anew"));
+  }
+  return absl::OkStatus();
+}
+
+// Writes the info and pins the maps that are not pinned yet, `info` last: with
+// it the meter is complete.
+absl::Status Publish(const MeterObject& object, const Plan& plan,
+                     Transaction* transaction) {
+  const PinDir& pins = transaction->pins();
+  NETMETER_RETURN_IF_ERROR(object.WriteInfo(MakeInfo(plan)));
+  Step("wrote ", Describe(object.MapFd("info")));
+  for (const MapPin& map : MapPins()) {
+    const int fd = object.MapFd(map.pin);
+    if (!plan.existing.found) {
+      NETMETER_RETURN_IF_ERROR(transaction->Pin(fd, map.pin));
+    } else if (!map.kept || !pins.Has(map.pin)) {
+      NETMETER_RETURN_IF_ERROR(pins.Replace(fd, map.pin));
+    }
+  }
+  return SetModes(pins, /*successors=*/false, plan.access,
+                  transaction->OwnsDirectory());
+}
+
+// Starts from the loaded configuration; the cgroup is in nm_info.
+absl::Status ChangeConfig(const Transaction& transaction,
+                          const ConfigChange& change, Plan* plan) {
+  Config config;
+  if (plan->existing.found) {
+    const std::string& kept = transaction.state().config;
+    absl::StatusOr<Config> loaded =
+        ParseConfig(kept, "the loaded configuration", Config());
+    if (loaded.ok() && !kept.empty()) {
+      config = *loaded;
+      plan->loaded = SettingsOf(config);
+    } else {
+      plan->notes.push_back(
+          "the loaded configuration is not known: started from the defaults");
+    }
+  }
+  change(&config);
+  config.pin_dir = transaction.pins().path();
+  plan->config = config;
+  return CheckConfig(config);
+}
+
+// What cannot be written down the next load cannot start from; all else is as
+// it should be.
+void KeepConfig(Transaction* transaction, Plan* plan) {
+  const absl::Status status = transaction->KeepConfig(
+      absl::StrCat("# netmeter-loader ", kVersion, "\n",
+                   ConfigAsYaml(plan->config, Keys::kChanged)));
+  if (status.ok()) return;
+  plan->notes.push_back(absl::StrCat(
+      "the next load will start from the defaults: ", status.message()));
+}
+
+void NoteChanges(Plan* plan) {
+  const std::string changes =
+      DescribeChanges(plan->loaded, SettingsOf(plan->config));
+  if (changes.empty()) return;
+  plan->notes.push_back(absl::StrCat("the configuration changed: ", changes));
+}
+
+LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
+  LoadResult result;
+  result.action = action;
+  result.cgroup = plan.cgroup.path;
+  result.notes = plan.features.notes();
+  result.notes.insert(result.notes.begin(), plan.notes.begin(),
+                      plan.notes.end());
+  return result;
+}
+
+// *lacks_spare_cells: it has finished an older version's growth, to tables
+// without them.
+absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
+                                    const ConfigChange& change,
+                                    bool want_spare_cells,
+                                    bool* lacks_spare_cells) {
+  CaptureLibbpfMessages();
+  Plan plan;
+  change(&plan.config);
+  plan.config.pin_dir = pin_dir;
+
+  // 1. What the host has, before anything is changed.
+  NETMETER_RETURN_IF_ERROR(CheckWhatIsAsked(&plan));
+  NETMETER_RETURN_IF_ERROR(CountCells(want_spare_cells, &plan));
+
+  // 2. The lock and the directory. From here on a return undoes what was done.
+  //    Killed: a directory or a mount, which the lock file names.
+  absl::StatusOr<std::unique_ptr<Transaction>> begun =
+      Transaction::Begin(pin_dir);
+  if (!begun.ok()) return begun.status();
+  Transaction* const transaction = begun->get();
+  const PinDir& pins = transaction->pins();
+
+  // 3. What is there: a meter to be upgraded, or nothing. The rest of a load
+  //    that was killed is cleared away, or finished below.
+  NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan.existing));
+  const bool upgrade = plan.existing.found;
+  NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, &plan));
+  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(&plan));
+  Growth growth(pins, plan.existing.info);
+  if (upgrade) NETMETER_RETURN_IF_ERROR(PlanUpgrade(pins, &plan, &growth));
+
+  // 4. Is there anything to do?
+  NETMETER_RETURN_IF_ERROR(DecideIdentity(&plan));
+  if (!growth.any() && IsUpToDate(pins, plan)) {
+    // A load that was killed may not have come to the modes.
+    NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan.access,
+                                      transaction->OwnsDirectory()));
+    KeepConfig(transaction, &plan);
+    return MakeResult(LoadResult::Action::kUnchanged, plan);
+  }
+
+  // 5. Programs and maps, which nobody sees yet. Killed: the kernel frees what
+  //    no descriptor holds. A growth is forgotten, or, with info_new, finished.
+  absl::StatusOr<std::unique_ptr<MeterObject>> loaded =
+      LoadObject(plan, growth, &plan.features);
+  if (!loaded.ok()) return loaded.status();
+  MeterObject* const object = loaded->get();
+  // What is killed after this the next load takes to its end.
+  if (upgrade) KeepConfig(transaction, &plan);
+  NETMETER_RETURN_IF_ERROR(FillMaps(plan, &growth, object));
+  NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
+  if (growth.from_the_start()) {
+    NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(plan)));
+    NETMETER_RETURN_IF_ERROR(growth.PinSuccessors(*object));
+  }
+
+  // 6. Counting begins, or goes on with the new programs. Killed: links without
+  //    an info are removed by the next load; of an upgrade some programs are
+  //    new and some are old, which count into the same maps, and the next load
+  //    sees by the build_id of the info that it is not done.
+  NETMETER_RETURN_IF_ERROR(AttachPrograms(*object, transaction, &plan));
+  if (growth.any()) {
+    NETMETER_RETURN_IF_ERROR(growth.MergeAndRename(
+        *object, plan.access, transaction->OwnsDirectory()));
+  }
+  NETMETER_RETURN_IF_ERROR(Publish(*object, plan, transaction));
+
+  // 7. Done.
+  if (upgrade) {
+    NoteChanges(&plan);
+  } else {
+    KeepConfig(transaction, &plan);
+  }
+  transaction->KeepOnFailure();
+  *lacks_spare_cells = plan.cells_per_series == plan.num_cpus;
+  return MakeResult(
+      upgrade ? LoadResult::Action::kUpgraded : LoadResult::Action::kLoaded,
+      plan);
+}
+
+}  // namespace
+
+absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
+                                const ConfigChange& change) {
+  bool again = false;
+  absl::StatusOr<LoadResult> result = LoadOnce(pin_dir, change, true, &again);
+  if (result.ok() && again) result = LoadOnce(pin_dir, change, true, &again);
+  return result;
+}
+
+absl::StatusOr<LoadResult> Load(const Config& config) {
+  return Load(config.pin_dir, [&config](Config* all) { *all = config; });
+}
+
+absl::StatusOr<LoadResult> LoadWithoutSpareCells(const Config& config) {
+  bool lacks = false;
+  return LoadOnce(
+      config.pin_dir, [&config](Config* all) { *all = config; }, false, &lacks);
+}
+
+}  // namespace internal
+}  // namespace netmeter

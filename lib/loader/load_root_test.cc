@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Load, upgrade and unload on the real kernel: what they leave, what a kill or
+// a signal in between does, and what `status` and `cost` say of it.
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/cost.h"
+#include "lib/loader/load.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/status.h"
+#include "lib/loader/step.h"
+#include "lib/loader/system.h"
+#include "lib/loader/unload.h"
+#include "netmeter/abi.h"
+#include "netmeter/meter.h"
+#include "nlohmann/json.hpp"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(LoaderRootTest, LoadCountsAndUnloadLeavesNothing) {
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+  SendFromCgroup(100);
+  EXPECT_EQ(PayloadSent(), 100u);
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_FALSE(was_loaded);
+}
+
+TEST_F(LoaderRootTest, SocketsThatWereOpenBeforeAreAdopted) {
+  // A child in the cgroup opens sockets, then waits for the load.
+  int ready[2], go[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+    UniqueFd udp(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in here = {};
+    here.sin_family = AF_INET;
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(here);
+    auto* address = reinterpret_cast<sockaddr*>(&here);
+    if (bind(listener.get(), address, sizeof(here)) != 0 ||
+        listen(listener.get(), 5) != 0 ||
+        getsockname(listener.get(), address, &size) != 0 ||
+        write(ready[1], &here.sin_port, 2) != 2) {
+      _exit(1);
+    }
+    char byte;
+    if (read(go[0], &byte, 1) != 1) _exit(2);
+    here.sin_port = htons(8443);
+    if (sendto(udp.get(), "12345", 5, 0, address, sizeof(here)) != 5) _exit(3);
+    UniqueFd accepted(accept(listener.get(), nullptr, nullptr));
+    if (write(accepted.get(), "1234567", 7) != 7) _exit(4);
+    if (read(accepted.get(), &byte, 1) != 0) _exit(5);
+    _exit(0);
+  }
+  uint16_t port = 0;
+  ASSERT_EQ(read(ready[0], &port, 2), 2);
+  config_.proxy_ports = {8443, ntohs(port)};
+  MustLoad();
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  {
+    // The other end is outside of the cgroup.
+    UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = port;
+    ASSERT_EQ(
+        connect(client.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    char text[16];
+    EXPECT_EQ(read(client.get(), text, sizeof(text)), 7);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  auto samples = (*meter)->ReadHost();
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  uint64_t payload = 0;
+  for (const Sample& sample : *samples) {
+    EXPECT_EQ(sample.kind, Kind::kBinary) << sample.name;
+    EXPECT_EQ(sample.name, "loader_root_test");
+    payload += sample.tx_payload_bytes;
+  }
+  EXPECT_EQ(payload, 12u);
+  for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
+}
+
+TEST_F(LoaderRootTest, StepsSayHowMuchTheVerifierWalked) {
+  std::vector<std::string> steps;
+  SetStepObserver([&](const std::string& step) { steps.push_back(step); });
+  MustLoad();
+  SetStepObserver(nullptr);
+  EXPECT_THAT(steps, ::testing::Contains("opened the BPF object"));
+  size_t programs = 0;
+  for (const std::string& step : steps) {
+    if (step.compare(0, 15, "loaded program ") != 0) continue;
+    programs++;
+    EXPECT_THAT(step, HasSubstr(" instructions verified"));
+  }
+  // All that are linked, and nm_command.
+  EXPECT_EQ(programs, LinkPins().size() + 1);
+}
+
+TEST_F(LoaderRootTest, ASecondLoadChangesNothing) {
+  MustLoad();
+  uint32_t program = 0, again = 0;
+  const uint32_t link = LinkId("link_egress", &program);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  EXPECT_EQ(LinkId("link_egress", &again), link);
+  EXPECT_EQ(again, program);
+}
+
+TEST_F(LoaderRootTest, AnUpgradeReplacesProgramsAndKeepsCounters) {
+  MustLoad();
+  SendFromCgroup(100);
+  uint32_t program = 0, again = 0;
+  const uint32_t link = LinkId("link_egress", &program);
+  const uint32_t tracing = LinkId("link_exec");
+  config_.services = {"mme"};
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(LinkId("link_egress", &again), link) << "attached a second time";
+  EXPECT_NE(again, program);
+  EXPECT_NE(LinkId("link_exec"), tracing);
+  EXPECT_EQ(PayloadSent(), 100u);
+  SendFromCgroup(11);
+  EXPECT_EQ(PayloadSent(), 111u) << "counted by both, or by none";
+}
+
+TEST_F(LoaderRootTest, CostIsThatOfOurProgramsAndMaps) {
+  EXPECT_TRUE(absl::IsNotFound(ReadCost(config_.pin_dir).status()));
+  EXPECT_TRUE(absl::IsNotFound(
+      MeasureCost(config_.pin_dir, 1, CostFormat::kText).status()));
+  MustLoad();
+  std::atomic<bool> stop{false};
+  std::thread traffic([&] {
+    while (!stop) {
+      SendFromCgroup(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  const absl::StatusOr<std::string> text =
+      MeasureCost(config_.pin_dir, 1, CostFormat::kJson);
+  stop = true;
+  traffic.join();
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto json = nlohmann::json::parse(*text);
+  EXPECT_GE(json["seconds"], 1.0);
+  std::map<std::string, uint64_t> runs, bytes;
+  for (const auto& program : json["programs"]) {
+    runs[program["name"]] = program["runs"];
+    if (program["runs"] != 0) {
+      EXPECT_GT(program["run_ns"], 0) << program["name"];
+      EXPECT_GT(program["ns_per_run"], 0) << program["name"];
+    }
+  }
+  EXPECT_EQ(runs.size(), LinkPins().size());
+  EXPECT_GT(runs["nm_egress"], 0u);
+  EXPECT_GT(runs["nm_sock_create"], 0u);
+  for (const auto& map : json["maps"]) bytes[map["name"]] = map["bytes"];
+  const uint64_t cells = uint64_t{config_.max_series} *
+                         static_cast<uint64_t>(libbpf_num_possible_cpus());
+  EXPECT_GE(bytes["nm_counters"], cells * sizeof(nm_cell));
+  EXPECT_GE(bytes["nm_tcp"], config_.max_series * sizeof(nm_tcp));
+  EXPECT_GE(bytes["nm_sockets"], config_.max_sockets * 64);
+}
+
+TEST_F(LoaderRootTest, CostAsMetricsHasTheNamesOfTheDesign) {
+  MustLoad();
+  const absl::StatusOr<Cost> cost = ReadCost(config_.pin_dir);
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  const std::string text = CostMetrics(*cost);
+  EXPECT_THAT(
+      text, HasSubstr("# TYPE netmeter_bpf_run_seconds_total counter\n"
+                      "netmeter_bpf_run_seconds_total{program=\"nm_exit\"} "));
+  EXPECT_THAT(text,
+              HasSubstr("\nnetmeter_bpf_runs_total{program=\"nm_egress\"} "));
+  EXPECT_THAT(text,
+              HasSubstr("\nnetmeter_bpf_map_bytes{map=\"nm_counters\"} "));
+}
+
+TEST_F(LoaderRootTest, ALinkThatWasRemovedIsAttachedAgain) {
+  MustLoad();
+  ASSERT_EQ(unlink(Pin("link_egress").c_str()), 0);
+  absl::StatusOr<Report> status = TryStatus();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->state, MeterState::kDamaged);
+  EXPECT_THAT(status->text, HasSubstr("link_egress"));
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kUpgraded);
+  EXPECT_THAT(result->notes,
+              ::testing::Contains("link_egress was missing: attached anew"));
+  SendFromCgroup(7);
+  EXPECT_EQ(PayloadSent(), 7u);
+}
+
+// Pinned is not attached: BPF_LINK_DETACH left a meter that counted nothing,
+// was reported as loaded and could not be repaired.
+TEST_F(LoaderRootTest, ALinkThatWasDetachedIsSeenAndAttachedAgain) {
+  MustLoad();
+  {
+    UniqueFd link(bpf_obj_get(Pin("link_egress").c_str()));
+    ASSERT_EQ(bpf_link_detach(link.get()), 0);
+  }
+  absl::StatusOr<Report> status = TryStatus();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->state, MeterState::kDamaged);
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  SendFromCgroup(9);
+  EXPECT_EQ(PayloadSent(), 9u);
+}
+
+// Anybody may flock(2) a directory that he can read: the lock on /run let every
+// user block the loader.
+TEST_F(LoaderRootTest, AUserCannotHoldTheLock) {
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    UniqueFd run(open("/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const bool locked =
+        BecomeUser(kNobody) && flock(run.get(), LOCK_EX | LOCK_NB) == 0;
+    if (write(ready[1], locked ? "y" : "n", 1) != 1) _exit(1);
+    pause();
+  }
+  char locked = 0;
+  ASSERT_EQ(read(ready[0], &locked, 1), 1);
+  EXPECT_EQ(locked, 'y');
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  for (int fd : ready) close(fd);
+}
+
+// An ordinary directory was deleted, and unload said "nothing to do".
+TEST_F(LoaderRootTest, UnloadLeavesADirectoryThatIsNotOurs) {
+  ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+  bool was_loaded = true;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_FALSE(was_loaded);
+  EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
+}
+
+TEST_F(LoaderRootTest, AKilledLoadIsFinishedByTheNextOne) {
+  // SIGKILL at ever later moments, until a load gets through.
+  int killed = 0;
+  for (int delay_us = 500; delay_us < 3000000; delay_us += delay_us / 4) {
+    const pid_t child = fork();
+    if (child == 0) _exit(Load(config_).ok() ? 0 : 1);
+    usleep(static_cast<useconds_t>(delay_us));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      break;
+    }
+    killed++;
+    absl::StatusOr<Report> report = TryStatus();
+    EXPECT_TRUE(report.ok()) << report.status();
+    // Half of the time an unload comes next, else another load.
+    if (killed % 2 == 0) {
+      bool was_loaded;
+      ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    }
+  }
+  EXPECT_GT(killed, 5);
+  MustLoad();
+  SendFromCgroup(100);
+  EXPECT_EQ(PayloadSent(), 100u);
+}
+
+TEST_F(LoaderRootTest, AKilledUpgradeIsFinishedByTheNextOne) {
+  MustLoad();
+  SendFromCgroup(100);
+  for (int i = 0; i < 12; i++) {
+    config_.services = {absl::StrCat("service", i)};
+    const pid_t child = fork();
+    if (child == 0) _exit(Load(config_).ok() ? 0 : 1);
+    usleep(static_cast<useconds_t>(2000 + 9000 * i));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    SendFromCgroup(1);  // counted once, by whichever program is there
+  }
+  MustLoad();
+  EXPECT_EQ(PayloadSent(), 112u);
+}
+
+TEST_F(LoaderRootTest, AFirstLoadMayBeKilledBetweenAnyTwoSteps) {
+  int steps = 0;
+  for (std::string last = "x"; !last.empty(); steps += 2) {
+    last = LoadKilledAfter("froze map nm_info", steps);
+    SCOPED_TRACE(absl::StrCat("killed after step ", steps, ": ", last));
+    absl::StatusOr<Report> report = TryStatus();
+    EXPECT_TRUE(report.ok()) << report.status();
+    if (steps % 8 == 0) {
+      MustLoad();
+      ExpectModes();
+      SendFromCgroup(3);
+      EXPECT_EQ(PayloadSent(), 3u);
+    }
+    bool was_loaded;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    ASSERT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+    ASSERT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+  }
+  EXPECT_GT(steps, 20);
+}
+
+// A load that was killed before it had set the modes was "already loaded,
+// nothing to do" for the next one: the group could not read for ever.
+TEST_F(LoaderRootTest, ModesAreSetAfterAKill) {
+  ASSERT_TRUE(LoadKilledAt("/info: map nm_info"));
+  struct stat about;
+  ASSERT_EQ(stat(Pin("info").c_str(), &about), 0);
+  ASSERT_NE(about.st_gid, kGid);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  ExpectModes();
+}
+
+// Ctrl-C in the middle left a half-attached meter.
+TEST_F(LoaderRootTest, ASignalWaitsUntilTheLoadIsDone) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("lib/loader/netmeter-loader", "netmeter-loader", "load", "--quiet",
+            "--cgroup", cgroup_.c_str(), "--pin-dir", config_.pin_dir.c_str(),
+            "--group", kGroup, nullptr);
+      _exit(127);
+    }
+    // It has mounted: now it is at work.
+    for (int i = 0; i < 10000 && !IsOwnMount(config_.pin_dir); i++) usleep(500);
+    kill(child, signal);
+    int status = 0;
+    waitpid(child, &status, 0);
+    // At the end, or it was done already.
+    EXPECT_TRUE((WIFSIGNALED(status) && WTERMSIG(status) == signal) ||
+                (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        << status;
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    bool was_loaded;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  }
+}
+
+// Both found nothing, and both made the directories and mounted.
+TEST_F(LoaderRootTest, TwoLoadsAtOnceMakeOneMeter) {
+  const std::string top = config_.pin_dir;
+  config_.pin_dir = top + "/nested/pins";
+  std::vector<pid_t> children;
+  for (int i = 0; i < 2; i++) {
+    children.push_back(fork());
+    if (children.back() == 0) {
+      alarm(60);
+      absl::StatusOr<LoadResult> result = Load(config_);
+      _exit(!result.ok() ? 1 : static_cast<int>(result->action) + 10);
+    }
+  }
+  std::vector<int> answers;
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    answers.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : status);
+  }
+  EXPECT_THAT(answers, ::testing::UnorderedElementsAre(
+                           10 + static_cast<int>(Action::kLoaded),
+                           10 + static_cast<int>(Action::kUnchanged)));
+  SendFromCgroup(8);
+  EXPECT_EQ(PayloadSent(), 8u);
+  // unload left the directories above the pins.
+  bool was_loaded;
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_NE(access(top.c_str(), F_OK), 0);
+  // Those that load did not make, or that others use, stay.
+  ASSERT_EQ(mkdir(top.c_str(), 0755), 0);
+  MustLoad();
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_NE(access((top + "/nested").c_str(), F_OK), 0);
+  EXPECT_EQ(access(top.c_str(), F_OK), 0);
+  MustLoad();
+  std::ofstream(top + "/nested/precious") << "x";
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_EQ(unlink((top + "/nested/precious").c_str()), 0);
+  EXPECT_EQ(rmdir((top + "/nested").c_str()), 0);
+  EXPECT_EQ(rmdir(top.c_str()), 0);
+}
+
+// With a removed cgroup its programs go, and the meter counted nothing. status
+// said that nine links were missing, and load asked for an unload.
+TEST_F(LoaderRootTest, ACgroupThatWasMadeAgainIsCountedAgain) {
+  MustLoad();
+  SendFromCgroup(100);
+  ASSERT_EQ(rmdir(cgroup_.c_str()), 0);
+  Report report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kDamaged);
+  EXPECT_THAT(report.text, HasSubstr("the cgroup was removed: nothing is "
+                                     "counted (make it again, then run: "
+                                     "netmeter-loader load --pin-dir "));
+  EXPECT_THAT(report.text, ::testing::Not(HasSubstr("MISSING")));
+  EXPECT_TRUE(nlohmann::json::parse(report.json)["cgroup_gone"]);
+  EXPECT_THAT(LoadError(), HasSubstr("No such file or directory"));
+  ASSERT_EQ(mkdir(cgroup_.c_str(), 0755), 0);
+  report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kDamaged);
+  EXPECT_THAT(report.text, HasSubstr("was removed and made again"));
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kUpgraded);
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_THAT(result->notes[0], HasSubstr("removed and made again"));
+  report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kLoaded);
+  EXPECT_FALSE(nlohmann::json::parse(report.json)["cgroup_gone"]);
+  EXPECT_EQ(PayloadSent(), 100u);
+  SendFromCgroup(11);
+  EXPECT_EQ(PayloadSent(), 111u);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// An upgrade without an option that the first load had took that option's
+// effect away, and nobody was told.
+TEST_F(LoaderRootTest, AnUpgradeSaysWhatItChanges) {
+  config_.services = {"mme"};
+  MustLoad();
+  config_.services.clear();
+  config_.max_series = 5000;
+  config_.destinations.emplace_back();
+  config_.destinations.back().name = "cloud";
+  absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_EQ(result->notes[0],
+            "the configuration changed: max_series 4096 to 5000, services mme "
+            "to none, destinations");
+  result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->notes.empty());
+}
+
+// A process may show a command line of megabytes; a hundred of them made the
+// loader use as much.
+TEST_F(LoaderRootTest, OfACommandLineOnlyTheBeginningIsRead) {
+  char dir[] = "/tmp/netmeter-cmdline-XXXXXX";
+  ASSERT_NE(mkdtemp(dir), nullptr);
+  const std::string program = std::string(dir) + "/main.py";
+  {
+    std::ifstream from("/bin/sh", std::ios::binary);
+    std::ofstream(program, std::ios::binary) << from.rdbuf();
+  }
+  ASSERT_EQ(chmod(program.c_str(), 0755), 0);
+  int fds[2];
+  ASSERT_EQ(pipe2(fds, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    const std::string longest(100000, 'x');
+    std::vector<char*> arguments = {const_cast<char*>(program.c_str()),
+                                    const_cast<char*>("-c"),
+                                    const_cast<char*>("read line; exit 0")};
+    for (int i = 0; i < 15; i++) {
+      arguments.push_back(const_cast<char*>(longest.c_str()));
+    }
+    arguments.push_back(nullptr);
+    dup2(fds[0], 0);
+    execv(program.c_str(), arguments.data());
+    _exit(127);
+  }
+  size_t length = 0;
+  for (int i = 0; i < 1000 && length < 1000; i++) {
+    usleep(10000);
+    for (const RunningProcess& process : RunningProcesses()) {
+      if (process.tgid != static_cast<uint32_t>(child)) continue;
+      length = process.arguments.size();
+    }
+  }
+  EXPECT_EQ(length, size_t{80} << 10);
+  close(fds[0]);
+  close(fds[1]);
+  waitpid(child, nullptr, 0);
+  unlink(program.c_str());
+  rmdir(dir);
+}
+
+// The command that `status` prints names no cgroup, and was refused.
+TEST_F(LoaderRootTest, WithoutACgroupTheLoadedMeterKeepsItsOwn) {
+  MustLoad();
+  Config config = config_;
+  config.cgroup.clear();
+  absl::StatusOr<LoadResult> result = Load(config);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kUnchanged);
+  EXPECT_EQ(result->cgroup, cgroup_);
+  config.max_series++;
+  result = Load(config);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kUpgraded);
+  SendFromCgroup(12);
+  EXPECT_EQ(PayloadSent(), 12u);
+}
+
+TEST_F(LoaderRootTest, TwoMetersAreIndependent) {
+  MustLoad();
+  Config second = config_;
+  second.pin_dir += "-2";
+  ASSERT_TRUE(Load(second).ok());
+  SendFromCgroup(50);
+  EXPECT_EQ(PayloadSent(), 50u);
+  bool was_loaded;
+  EXPECT_TRUE(Unload(second.pin_dir, &was_loaded).ok());
+  SendFromCgroup(50);
+  EXPECT_EQ(PayloadSent(), 100u);
+}
+
+TEST_F(LoaderRootTest, StatusSaysWhatIsTrue) {
+  absl::StatusOr<Report> report = TryStatus();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->state, MeterState::kNotLoaded);
+  EXPECT_FALSE(nlohmann::json::parse(report->json)["loaded"]);
+  MustLoad();
+  SendFromCgroup(1);
+  report = TryStatus();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->state, MeterState::kLoaded);
+  const nlohmann::json json = nlohmann::json::parse(report->json);
+  EXPECT_TRUE(json["loaded"]);
+  EXPECT_EQ(json["cgroup"], cgroup_);
+  EXPECT_EQ(json["kernel"], KernelRelease());
+  EXPECT_EQ(json["tables"]["series"]["used"], 1);
+  EXPECT_TRUE(json["features"]["process_tracking"]["active"]);
+  EXPECT_TRUE(json["features"]["socket_table"]["active"]);
+  EXPECT_TRUE(json["features"]["control_channel"]["active"]);
+  EXPECT_EQ(json["lost"]["packets"]["series_full"], 0);
+  for (const char* name :
+       {"connections_named", "connections_unnamed", "destinations_capped"}) {
+    EXPECT_EQ(json["seen"][name], 0) << name;
+    EXPECT_THAT(report->text, HasSubstr(name));
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

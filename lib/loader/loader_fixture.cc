@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/loader_fixture.h"
+
+#include <bpf/bpf.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/status_text.h"
+#include "lib/loader/step.h"
+#include "lib/loader/system.h"
+#include "lib/loader/unload.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+
+std::string CgroupRoot() {
+  absl::StatusOr<std::string> root = FindCgroupRoot();
+  if (root.ok()) return *root;
+  ADD_FAILURE() << root.status();
+  return "/nonexistent";
+}
+
+int InChild(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    _exit(body());
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+bool BecomeUser(gid_t gid) {
+  return setgroups(0, nullptr) == 0 && setresgid(gid, gid, gid) == 0 &&
+         setresuid(kNobody, kNobody, kNobody) == 0;
+}
+
+void LoaderRootTest::SetUp() {
+  ASSERT_EQ(geteuid(), 0u) << "needs root";
+  cgroup_ = absl::StrCat(CgroupRoot(), "/netmeter-loader-test-", getpid());
+  ASSERT_EQ(mkdir(cgroup_.c_str(), 0755), 0) << strerror(errno);
+  config_.cgroup = cgroup_;
+  config_.pin_dir = absl::StrCat("/run/netmeter-loader-test-", getpid());
+  config_.group = kGroup;
+}
+
+void LoaderRootTest::TearDown() {
+  const std::vector<uint32_t> programs = LinkedPrograms();
+  bool was_loaded;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  EXPECT_FALSE(IsOwnMount(config_.pin_dir));
+  EXPECT_EQ(rmdir(cgroup_.c_str()), 0) << strerror(errno);
+  for (uint32_t id : programs) {
+    EXPECT_FALSE(UniqueFd(bpf_prog_get_fd_by_id(id)).ok())
+        << "program " << id << " is left";
+  }
+}
+
+Action LoaderRootTest::MustLoad() {
+  absl::StatusOr<LoadResult> result = Load(config_);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? result->action : Action::kUnchanged;
+}
+
+std::string LoaderRootTest::LoadError() {
+  absl::StatusOr<LoadResult> result = Load(config_);
+  if (result.ok()) return "loaded";
+  const std::string message(result.status().message());
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return message;
+}
+
+bool LoaderRootTest::LoadKilledAt(const std::string& step) {
+  const pid_t child = fork();
+  if (child == 0) {
+    SetStepObserver([&](const std::string& done) {
+      if (done.find(step) != std::string::npos) raise(SIGKILL);
+    });
+    _exit(Load(config_).ok() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+std::string LoaderRootTest::LoadKilledAfter(const std::string& from,
+                                            int steps) {
+  int fds[2];
+  EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    int count = -1;
+    SetStepObserver([&](const std::string& done) {
+      if (count < 0 && done.find(from) == std::string::npos) return;
+      if (++count < steps) return;
+      if (write(fds[1], done.data(), done.size()) < 0) _exit(3);
+      raise(SIGKILL);
+    });
+    _exit(Load(config_).ok() ? 0 : 1);
+  }
+  close(fds[1]);
+  char text[512];
+  const ssize_t length = read(fds[0], text, sizeof(text));
+  close(fds[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(length > 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+      << status;
+  return std::string(text, length > 0 ? static_cast<size_t>(length) : 0);
+}
+
+void LoaderRootTest::ExpectModes() {
+  struct stat about;
+  ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0750u);
+  EXPECT_EQ(about.st_gid, kGid);
+  for (const char* pin : {"counters", "names", "info", "stats"}) {
+    ASSERT_EQ(stat(Pin(pin).c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 0777, 0660u) << pin;
+    EXPECT_EQ(about.st_gid, kGid) << pin;
+  }
+  ASSERT_EQ(stat(Pin("series").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u);
+}
+
+absl::StatusOr<LoaderRootTest::Report> LoaderRootTest::TryStatus() {
+  absl::StatusOr<MeterStatus> status = GetStatus(config_.pin_dir);
+  if (!status.ok()) return status.status();
+  return Report{status->state, StatusAsText(*status), StatusAsJson(*status)};
+}
+
+LoaderRootTest::Report LoaderRootTest::MustStatus() {
+  absl::StatusOr<Report> report = TryStatus();
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *report : Report();
+}
+
+std::string LoaderRootTest::Pin(const std::string& name) {
+  return absl::StrCat(config_.pin_dir, "/", name);
+}
+
+uint32_t LoaderRootTest::LinkId(const std::string& pin, uint32_t* program) {
+  UniqueFd fd(bpf_obj_get(Pin(pin).c_str()));
+  bpf_link_info about = {};
+  uint32_t size = sizeof(about);
+  EXPECT_TRUE(fd.ok()) << pin;
+  EXPECT_EQ(bpf_obj_get_info_by_fd(fd.get(), &about, &size), 0);
+  if (program != nullptr) *program = about.prog_id;
+  return about.id;
+}
+
+std::vector<uint32_t> LoaderRootTest::LinkedPrograms() {
+  std::vector<uint32_t> ids;
+  for (const LinkPin& link : LinkPins()) {
+    if (access(Pin(link.pin).c_str(), F_OK) != 0) continue;
+    ids.push_back(0);
+    LinkId(link.pin, &ids.back());
+  }
+  return ids;
+}
+
+void LoaderRootTest::SendFromCgroup(size_t bytes) {
+  EXPECT_EQ(InChild([&] {
+              std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+              UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+              sockaddr_in to = {};
+              to.sin_family = AF_INET;
+              to.sin_port = htons(8443);
+              to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+              const std::string data(bytes, 'x');
+              return sendto(fd.get(), data.data(), data.size(), 0,
+                            reinterpret_cast<sockaddr*>(&to),
+                            sizeof(to)) == static_cast<ssize_t>(bytes)
+                         ? 0
+                         : 1;
+            }),
+            0);
+}
+
+uint64_t LoaderRootTest::PayloadSent() {
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  EXPECT_TRUE(meter.ok()) << meter.status();
+  if (!meter.ok()) return 0;
+  auto samples = (*meter)->ReadHost();
+  EXPECT_TRUE(samples.ok()) << samples.status();
+  uint64_t sum = 0;
+  if (samples.ok()) {
+    for (const Sample& sample : *samples) sum += sample.tx_payload_bytes;
+  }
+  return sum;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/meter_object.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/libbpf_log.h"
+#include "lib/loader/settings.h"
+// After the types that it names.
+#include "netmeter.skel.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// --- lockdown=confidentiality ------------------------------------------------
+
+// Tries bpf_probe_read_kernel(): libbpf_probe_bpf_helper() of libbpf 1.1 does
+// not know the words by which newer kernels refuse a helper.
+bool MayReadKernelMemory() {
+  const bpf_insn code[] = {
+      {BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_1, BPF_REG_10, 0, 0},
+      {BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_1, 0, 0, -8},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_2, 0, 0, 8},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_3, 0, 0, 0},
+      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_probe_read_kernel},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+  };
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_INET_SOCK_CREATE;
+  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SOCK, "nm_probe", "GPL",
+                                code, sizeof(code) / sizeof(code[0]), &options))
+      .ok();
+}
+
+// Where bpf_probe_read_kernel() is refused, libbpf takes the kernel for one
+// that is older than bpf_probe_read_user(), and puts the older helper, which is
+// refused as well, in its place (bpf_object__sanitize_prog()). The tracing
+// programs read user memory only, so the right helper is put back.
+int RestoreUserReads(bpf_program* program, bpf_prog_load_opts*, long) {
+  std::vector<bpf_insn> code(
+      bpf_program__insns(program),
+      bpf_program__insns(program) + bpf_program__insn_cnt(program));
+  for (bpf_insn& insn : code) {
+    if (insn.code != (BPF_JMP | BPF_CALL) || insn.src_reg != 0) continue;
+    if (insn.imm == BPF_FUNC_probe_read) insn.imm = BPF_FUNC_probe_read_user;
+    if (insn.imm == BPF_FUNC_probe_read_str) {
+      insn.imm = BPF_FUNC_probe_read_user_str;
+    }
+  }
+  return bpf_program__set_insns(program, code.data(), code.size());
+}
+
+int AttachTracing(const bpf_program* program, long, bpf_link** link) {
+  *link = bpf_program__attach_trace(program);
+  return *link == nullptr ? -errno : 0;
+}
+
+// Makes the tracing programs of objects that are opened from now on load under
+// lockdown=confidentiality. libbpf calls the handler of a section between its
+// own changes and the load, which is where the helper can be put back.
+void HandleConfidentiality() {
+  static const int handler = [] {
+    LIBBPF_OPTS(libbpf_prog_handler_opts, options);
+    options.prog_prepare_load_fn = RestoreUserReads;
+    options.prog_attach_fn = AttachTracing;
+    return libbpf_register_prog_handler("tp_btf+", BPF_PROG_TYPE_TRACING,
+                                        BPF_TRACE_RAW_TP, &options);
+  }();
+  (void)handler;  // where it failed, the programs do not load: see status
+}
+
+// A handler of ours takes the place of libbpf's, which would have found the
+// tracepoints by the names of the sections.
+absl::Status FindTracepoints(netmeter_bpf* skeleton) {
+  const struct {
+    bpf_program* program;
+    const char* tracepoint;
+  } targets[] = {
+      {skeleton->progs.nm_exec, "sched_process_exec"},
+      {skeleton->progs.nm_fork, "sched_process_fork"},
+      {skeleton->progs.nm_exit, "sched_process_exit"},
+  };
+  for (const auto& target : targets) {
+    if (int error = bpf_program__set_attach_target(target.program, 0,
+                                                   target.tracepoint)) {
+      return ErrnoStatus(error, "find the tracepoints");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Of the object that this program carries, unless there is another one.
+netmeter_bpf* OpenSkeleton(absl::string_view elf) {
+  if (elf.empty()) return netmeter_bpf__open();
+  auto* const skeleton =
+      static_cast<netmeter_bpf*>(calloc(1, sizeof(netmeter_bpf)));
+  if (skeleton == nullptr) return nullptr;
+  int error = netmeter_bpf__create_skeleton(skeleton);
+  if (error == 0) {
+    skeleton->skeleton->data = const_cast<char*>(elf.data());
+    skeleton->skeleton->data_sz = elf.size();
+    error = bpf_object__open_skeleton(skeleton->skeleton, nullptr);
+  }
+  if (error == 0) return skeleton;
+  netmeter_bpf__destroy(skeleton);
+  errno = -error;
+  return nullptr;
+}
+
+// --- Maps --------------------------------------------------------------------
+
+absl::Status Update(const bpf_map* map, const void* key, const void* value) {
+  return ErrnoStatus(bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY),
+                     absl::StrCat("fill ", bpf_map__name(map)));
+}
+
+bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
+  return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
+}
+
+// nm_command is a program of traffic control, which BPF_PROG_TEST_RUN gives a
+// packet of our choice. The packet is the command, and the return value of the
+// program, which would be a verdict, its answer. It runs to its end, whatever
+// happens to this process.
+absl::StatusOr<uint32_t> RunProgram(const bpf_program* program,
+                                    nm_command_code code, const void* payload,
+                                    size_t size) {
+  std::vector<char> packet(sizeof(nm_command) + size);
+  nm_command header = {};
+  header.code = static_cast<nm_u16>(code);
+  memcpy(packet.data(), &header, sizeof(header));
+  if (size != 0) memcpy(packet.data() + sizeof(header), payload, size);
+  LIBBPF_OPTS(bpf_test_run_opts, options);
+  options.data_in = packet.data();
+  options.data_size_in = static_cast<uint32_t>(packet.size());
+  if (int error = bpf_prog_test_run_opts(bpf_program__fd(program), &options)) {
+    return ErrnoStatus(error, "run nm_command");
+  }
+  if (options.retval == UINT32_MAX) {
+    return absl::InternalError("nm_command refused a command");
+  }
+  return options.retval;
+}
+
+}  // namespace
+
+// The bytes are the same from every build of one source (test/program), so that
+// equal ids mean equal programs.
+uint64_t BuildId() {
+  size_t size = 0;
+  const void* bytes = netmeter_bpf__elf_bytes(&size);
+  return HashOf(absl::string_view(static_cast<const char*>(bytes), size));
+}
+
+uint32_t RoundUpToPowerOfTwo(uint32_t value) {
+  uint32_t power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+
+// The object is part of this program, as bytes of an ELF file. To open it costs
+// some milliseconds; the verifier and the kernel's types come with Load().
+absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
+    const MeterObjectOptions& options) {
+  const bool confidential = !MayReadKernelMemory();
+  if (options.tracing && confidential) HandleConfidentiality();
+  netmeter_bpf* const skeleton = OpenSkeleton(options.elf);
+  if (skeleton == nullptr) return ErrnoStatus(errno, "open the BPF object");
+  std::unique_ptr<MeterObject> self(new MeterObject(skeleton));
+  const Adds adds = options.has_spare_cell ? options.adds : Adds();
+  self->egress_ = EgressProgramOf(adds.egress);
+  if (options.tracing && confidential) {
+    NETMETER_RETURN_IF_ERROR(FindTracepoints(skeleton));
+  }
+  if (!options.tracing) {
+    for (const LinkPin& link : LinkPins()) {
+      if (link.tracing()) {
+        bpf_program__set_autoload(self->program(link.pin), false);
+      }
+    }
+  }
+  for (const nm_adds adds : {NM_ADDS_PLAIN, NM_ADDS_FENCED, NM_ADDS_CLAIMED}) {
+    const char* const name = EgressProgramOf(adds);
+    bpf_program__set_autoload(
+        bpf_object__find_program_by_name(skeleton->obj, name),
+        name == absl::string_view(self->egress_));
+  }
+  self->Configure(options, confidential);
+  NETMETER_RETURN_IF_ERROR(self->SizeMaps(options.sizes));
+  return self;
+}
+
+MeterObject::MeterObject(netmeter_bpf* skeleton) : skeleton_(skeleton) {
+  for (size_t i = 0; i < kMapPins; i++) {
+    maps_[i] = bpf_object__find_map_by_name(
+        skeleton_->obj, ObjectNameOf(MapPins()[i].pin).c_str());
+  }
+}
+
+MeterObject::~MeterObject() { netmeter_bpf__destroy(skeleton_); }
+
+void MeterObject::Configure(const MeterObjectOptions& options,
+                            bool confidential) {
+  const TableSizes& sizes = options.sizes;
+  // The skeleton shows the section as the programs see it, which is constant;
+  // until the load it is plain memory.
+  nm_config& config = const_cast<nm_config&>(skeleton_->rodata->nm_config);
+  // No user can fill the tables for the others (bpf/internal.h).
+  const auto share = [](uint32_t size) {
+    return std::max<uint32_t>(size / NM_USER_PART, NM_USER_LEAST);
+  };
+  config.cells_per_series = sizes.cells_per_series;
+  config.spare_cell = options.has_spare_cell ? sizes.cells_per_series - 1 : 0;
+  config.old_cells_per_series = options.old_cells_per_series != 0
+                                    ? options.old_cells_per_series
+                                    : sizes.cells_per_series;
+  config.ingress_adds =
+      options.has_spare_cell ? options.adds.ingress : NM_ADDS_ATOMIC;
+  config.egress_adds =
+      options.has_spare_cell ? options.adds.egress : NM_ADDS_ATOMIC;
+  config.max_series = sizes.max_series;
+  config.max_names = sizes.max_names;
+  config.max_user_names = share(sizes.max_names);
+  config.max_user_series = share(sizes.max_series);
+  config.socket_mask = sizes.max_sockets - 1;
+  config.rules_count = options.rules_count;
+  // What of this the kernel has cannot be told from its version: distributions
+  // add and remove. libbpf loads a program of two instructions to find out.
+  config.tgid_helper =
+      HelperExists(BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_FUNC_get_current_pid_tgid);
+  config.untracked = !options.tracing;
+  config.task_access =
+      HelperExists(BPF_PROG_TYPE_CGROUP_SOCK, BPF_FUNC_get_current_task_btf)
+          ? NM_TASK_BTF
+      : confidential ? NM_TASK_NONE
+                     : NM_TASK_PROBE;
+  config.proxy_ports_count = static_cast<uint32_t>(options.proxy_ports.size());
+  std::copy(options.proxy_ports.begin(), options.proxy_ports.end(),
+            config.proxy_ports);
+  config.sni_ports_count = static_cast<uint32_t>(options.sni_ports.size());
+  std::copy(options.sni_ports.begin(), options.sni_ports.end(),
+            config.sni_ports);
+}
+
+absl::Status MeterObject::SizeMaps(const TableSizes& sizes) {
+  auto resize = [&](const std::string& name, Entries entries) {
+    if (entries == Entries::kAsDeclared) return absl::OkStatus();
+    const uint64_t count = CountEntries(entries, sizes);
+    bpf_map* map = bpf_object__find_map_by_name(skeleton_->obj, name.c_str());
+    if (count > UINT32_MAX ||
+        bpf_map__set_max_entries(map, static_cast<uint32_t>(count)) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": too many entries: ", count));
+    }
+    return absl::OkStatus();
+  };
+  for (const MapPin& map : MapPins()) {
+    NETMETER_RETURN_IF_ERROR(resize(ObjectNameOf(map.pin), map.entries));
+  }
+  for (const UnpinnedMap& map : UnpinnedMaps()) {
+    NETMETER_RETURN_IF_ERROR(resize(map.name, map.entries));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
+                                const std::string& where) {
+  bpf_map* const ours = map(pin);
+  bpf_map_info about = {};
+  if (!GetInfo(fd, &about))
+    return ErrnoStatus(errno, absl::StrCat("read ", pin));
+  if (about.type != bpf_map__type(ours) ||
+      about.key_size != bpf_map__key_size(ours) ||
+      about.value_size != bpf_map__value_size(ours)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        where,
+        " has another layout than this version's (netmeter-loader unload "
+        "first: counters start again)"));
+  }
+  // libbpf takes the number of entries from the map.
+  if (int error = bpf_map__reuse_fd(ours, fd)) {
+    return ErrnoStatus(error, absl::StrCat("reuse ", pin));
+  }
+  return absl::OkStatus();
+}
+
+// nm_old_counters and nm_old_tcp have the same layout as the maps that they
+// stand for: Reuse() has compared these.
+absl::Status MeterObject::ReuseOldCounters(int counters, int tcp, int merged,
+                                           uint32_t cells) {
+  auto& maps = skeleton_->maps;
+  int error = bpf_map__reuse_fd(maps.nm_old_counters, counters);
+  if (error == 0) error = bpf_map__reuse_fd(maps.nm_old_tcp, tcp);
+  if (error == 0) {
+    error = merged >= 0 ? bpf_map__reuse_fd(maps.nm_merged, merged)
+                        : bpf_map__set_max_entries(maps.nm_merged, cells);
+  }
+  return ErrnoStatus(error, "take over");
+}
+
+absl::Status MeterObject::Load() {
+  CaptureLibbpfMessages();
+  const int error = netmeter_bpf__load(skeleton_);
+  if (error == 0) return absl::OkStatus();
+  // libbpf says which program, and the verifier why.
+  const std::string program = ProgramThatLibbpfRefused();
+  return ErrnoStatus(error,
+                     absl::StrCat("load the BPF programs",
+                                  program.empty() ? "" : ": ", program),
+                     error == -EPERM ? "needs CAP_BPF, CAP_NET_ADMIN and "
+                                       "CAP_PERFMON, or lockdown refuses it"
+                     : error == -ENOMEM || error == -E2BIG
+                         ? "not enough memory: smaller tables"
+                         : "see --verbose");
+}
+
+bpf_map* MeterObject::map(absl::string_view pin) const {
+  for (size_t i = 0; i < kMapPins; i++) {
+    if (MapPins()[i].pin == pin) return maps_[i];
+  }
+  return nullptr;
+}
+
+int MeterObject::MapFd(absl::string_view pin) const {
+  return bpf_map__fd(map(pin));
+}
+
+bpf_program* MeterObject::program(absl::string_view link_pin) const {
+  const std::string name = ObjectNameOf(link_pin);
+  return bpf_object__find_program_by_name(
+      skeleton_->obj, name == "nm_egress" ? egress_ : name.c_str());
+}
+
+bpf_object* MeterObject::bpf() const { return skeleton_->obj; }
+
+int MeterObject::MergedFd() const {
+  return bpf_map__fd(skeleton_->maps.nm_merged);
+}
+
+absl::StatusOr<uint32_t> MeterObject::RunCommand(nm_command_code code,
+                                                 const void* payload,
+                                                 size_t size) const {
+  return RunProgram(skeleton_->progs.nm_command, code, payload, size);
+}
+
+absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,
+                                             absl::string_view name) const {
+  nm_name_key key = {};
+  key.kind = static_cast<uint8_t>(kind);
+  key.length = static_cast<uint16_t>(std::min(name.size(), sizeof(key.bytes)));
+  memcpy(key.bytes, name.data(), key.length);
+  absl::StatusOr<uint32_t> id = RunCommand(NM_COMMAND_NAME, &key, sizeof(key));
+  if (id.ok() && *id == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no room for the name ", name, " (raise max_names)"));
+  }
+  return id;
+}
+
+absl::Status MeterObject::WriteInfo(const nm_info& info) const {
+  return RunCommand(NM_COMMAND_INFO, &info, sizeof(info)).status();
+}
+
+// What has no owner, and what has no room, is counted under names that are
+// always there. Their series have fixed slots (NM_SLOT_RESERVED in
+// netmeter/abi.h), so that the programs need no lookup for them, and cannot
+// fail to find them.
+absl::Status MeterObject::FillReserved() {
+  auto& maps = skeleton_->maps;
+  const struct {
+    uint32_t id;
+    nm_kind kind;
+    absl::string_view text;
+  } reserved[] = {
+      {NM_NAME_UNATTRIBUTED, NM_KIND_UNATTRIBUTED, "unattributed"},
+      {NM_NAME_OVERFLOW, NM_KIND_OVERFLOW, "overflow"},
+  };
+  for (const auto& name : reserved) {
+    nm_name value = {};
+    value.length = static_cast<uint16_t>(name.text.size());
+    value.kind = static_cast<uint8_t>(name.kind);
+    memcpy(value.bytes, name.text.data(), name.text.size());
+    NETMETER_RETURN_IF_ERROR(Update(maps.nm_names, &name.id, &value));
+    for (int transport = 0; transport < NM_TRANSPORT_COUNT; transport++) {
+      for (int path = 0; path < NM_PATH_COUNT; path++) {
+        nm_series_key key = {};
+        key.service = static_cast<uint16_t>(name.id);
+        key.transport = static_cast<uint8_t>(transport);
+        key.path = static_cast<uint8_t>(path);
+        nm_series_value series = {};
+        series.slot = NM_SLOT_RESERVED(name.id, transport, path);
+        series.kind = name.kind;
+        memcpy(series.service_name, name.text.data(), name.text.size());
+        NETMETER_RETURN_IF_ERROR(Update(maps.nm_series, &key, &series));
+      }
+    }
+  }
+  return FillQueues();
+}
+
+absl::Status MeterObject::FillQueues() {
+  // By the configuration, as a queue of an upgrade may be a larger one's.
+  const nm_config& config = skeleton_->rodata->nm_config;
+  return FillQueuesOfFreeIds({MapFd("series"), MapFd("name_ids"),
+                              MapFd("free_slots"), MapFd("free_names")},
+                             config.max_series, config.max_names);
+}
+
+absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
+                                 uint32_t max_names) {
+  std::vector<bool> slots(max_series), names(max_names);
+  NETMETER_RETURN_IF_ERROR((ForEachElement<nm_series_key, nm_series_value>(
+      maps.series, [&](const nm_series_key&, const nm_series_value& value) {
+        if (value.slot < slots.size()) slots[value.slot] = true;
+        return absl::OkStatus();
+      })));
+  NETMETER_RETURN_IF_ERROR((ForEachElement<nm_name_key, uint32_t>(
+      maps.name_ids, [&](const nm_name_key&, uint32_t id) {
+        if (id < names.size()) names[id] = true;
+        return absl::OkStatus();
+      })));
+  // One system call each: a queue has no BPF_MAP_UPDATE_BATCH.
+  auto push = [](int fd, const std::vector<bool>& used, uint32_t first) {
+    for (uint32_t id = first; id < used.size(); id++) {
+      if (used[id]) continue;
+      if (int error = bpf_map_update_elem(fd, nullptr, &id, BPF_ANY)) {
+        return ErrnoStatus(error, "fill the queue of free ids");
+      }
+    }
+    return absl::OkStatus();
+  };
+  NETMETER_RETURN_IF_ERROR(push(maps.free_slots, slots, NM_SLOT_FIRST));
+  return push(maps.free_names, names, NM_NAME_FIRST);
+}
+
+absl::Status RetireInfo(int info_fd) {
+  // An object of its own, of which only nm_command is loaded, with this info
+  // for its own: all other maps are new and small, and go with it.
+  std::unique_ptr<netmeter_bpf, void (*)(netmeter_bpf*)> skeleton(
+      netmeter_bpf__open(), netmeter_bpf__destroy);
+  if (!skeleton) return ErrnoStatus(errno, "open the BPF object");
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton->obj) {
+    bpf_program__set_autoload(program, program == skeleton->progs.nm_command);
+  }
+  if (int error = bpf_map__reuse_fd(skeleton->maps.nm_info, info_fd)) {
+    return ErrnoStatus(error, "reuse info");
+  }
+  if (int error = netmeter_bpf__load(skeleton.get())) {
+    return ErrnoStatus(error, "load nm_command");
+  }
+  return RunProgram(skeleton->progs.nm_command, NM_COMMAND_RETIRE, nullptr, 0)
+      .status();
+}
+
+}  // namespace internal
+}  // namespace netmeter

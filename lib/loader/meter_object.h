@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The BPF object: the only place that knows the skeleton. Opens it, sizes its
+// maps, sets its configuration, loads it into the kernel and fills what must
+// not be empty. Pins nothing and attaches nothing: the loader does, and the
+// program tests do without.
+//
+//   auto object = MeterObject::Open(options);
+//   (*object)->Reuse("stats", fd, path);   // an upgrade keeps its maps
+//   (*object)->Load();
+//   (*object)->FillReserved();
+//
+// Between open and load libbpf has the programs and maps in memory only. What
+// is set there the verifier takes as constant: it follows no branch that this
+// kernel or this configuration does not need (nm_config in bpf/internal.h).
+//
+// After the load the shared maps are frozen, and not even root can write them.
+// The program nm_command can. It is attached nowhere: the loader runs it with
+// BPF_PROG_TEST_RUN, the command as the packet, and takes its return value as
+// the answer.
+//
+// Threads: one at a time.
+
+#ifndef NETMETER_LIB_LOADER_METER_OBJECT_H_
+#define NETMETER_LIB_LOADER_METER_OBJECT_H_
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "bpf/internal.h"
+#include "lib/core/pins.h"
+#include "lib/loader/adds.h"
+
+struct netmeter_bpf;
+
+namespace netmeter {
+namespace internal {
+
+struct MeterObjectOptions {
+  // For tests: another build of the object.
+  absl::string_view elf;
+  TableSizes sizes;
+  // Whether the last cell of a series is the spare one: not in tables of an
+  // older version, whose growth this load finishes. Adds are atomic then.
+  bool has_spare_cell = true;
+  Adds adds;
+  // Of the tables that a growth takes the totals from; 0: there is none.
+  uint32_t old_cells_per_series = 0;
+  // Without the tracing programs, where they cannot be loaded, a process is
+  // looked at when it opens a socket.
+  bool tracing = true;
+  uint32_t rules_count = 0;
+  std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS
+  std::vector<uint16_t> sni_ports;    // up to NM_MAX_SNI_PORTS
+};
+
+// Of the object that this program carries.
+uint64_t BuildId();
+
+// 1 for 0.
+uint32_t RoundUpToPowerOfTwo(uint32_t value);
+
+class MeterObject {
+ public:
+  static absl::StatusOr<std::unique_ptr<MeterObject>> Open(
+      const MeterObjectOptions& options);
+  ~MeterObject();
+  MeterObject(const MeterObject&) = delete;
+  MeterObject& operator=(const MeterObject&) = delete;
+
+  // For tests: what they set between Open() and Load(), and what they look at.
+  netmeter_bpf* skeleton() const { return skeleton_; }
+  bpf_object* bpf() const;
+
+  // --- Between Open() and Load() ---------------------------------------------
+
+  // Takes this map instead of making one. FailedPrecondition if its layout is
+  // another one; `where` is for the message. `fd` stays the caller's.
+  absl::Status Reuse(absl::string_view pin, int fd, const std::string& where);
+
+  // For a growth: what the new counters start from (lib/loader/growth.h). Of
+  // `merged` one that is pinned, or -1 for a new one of this size.
+  absl::Status ReuseOldCounters(int counters, int tcp, int merged,
+                                uint32_t cells);
+
+  // Into the kernel, through the verifier. The message of an error says which
+  // program was refused.
+  absl::Status Load();
+
+  // --- After Load() ----------------------------------------------------------
+
+  bpf_map* map(absl::string_view pin) const;
+  int MapFd(absl::string_view pin) const;
+  // Of `link_egress` the variant that is loaded.
+  bpf_program* program(absl::string_view link_pin) const;
+
+  // The map that tells which cells a growth has merged.
+  int MergedFd() const;
+
+  // The names and series that always exist, and the queues of free ones.
+  absl::Status FillReserved();
+  // The queues alone, by what `series` and `name_ids` hold.
+  absl::Status FillQueues();
+
+  absl::StatusOr<uint32_t> RunCommand(nm_command_code code, const void* payload,
+                                      size_t size) const;
+
+  // The id of a name, which is made if it is new. ResourceExhausted.
+  absl::StatusOr<uint32_t> NameId(nm_kind kind, absl::string_view name) const;
+
+  absl::Status WriteInfo(const nm_info& info) const;
+
+ private:
+  explicit MeterObject(netmeter_bpf* skeleton);
+  absl::Status SizeMaps(const TableSizes& sizes);
+  void Configure(const MeterObjectOptions& options, bool confidential);
+
+  netmeter_bpf* const skeleton_;
+  const char* egress_ = "";  // the name of that variant
+  // In the order of MapPins(). Found before any is replaced:
+  // bpf_map__reuse_fd() gives a map the name of the one that it takes, so that
+  // nm_old_counters is a second nm_counters from then on.
+  std::array<bpf_map*, kMapPins> maps_;
+};
+
+// Descriptors of the maps that ids come from.
+struct IdMaps {
+  int series;
+  int name_ids;
+  int free_slots;
+  int free_names;
+};
+
+// Fills the empty queues with every slot and name that is not in use, in
+// ascending order: readers rely on it (nm_stats.slots_allocated).
+absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
+                                 uint32_t max_names);
+
+// Marks an info as retired, so that readers that hold it open again. It may be
+// of a meter that another version loaded: its programs have to do nothing.
+absl::Status RetireInfo(int info_fd);
+
+// Calls body(key, value) for every element of a hash map, until one fails.
+// Elements that come or go meanwhile may be seen or not.
+template <typename Key, typename Value, typename Body>
+absl::Status ForEachElement(int fd, Body body) {
+  Key key = {}, next = {};
+  const Key* from = nullptr;
+  while (bpf_map_get_next_key(fd, from, &next) == 0) {
+    key = next;
+    from = &key;
+    Value value = {};
+    if (bpf_map_lookup_elem(fd, &key, &value) != 0) continue;
+    absl::Status status = body(key, value);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_METER_OBJECT_H_

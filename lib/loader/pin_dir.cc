@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/pin_dir.h"
+
+#include <bpf/bpf.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "lib/core/pins.h"
+#include "lib/core/status_util.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/step.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kNewSuffix[] = "_new";
+constexpr size_t kKernelNameBytes = 15;  // BPF_OBJ_NAME_LEN less the NUL
+constexpr uint32_t kMostInfoBytes = 1 << 20;
+
+// Whether a map is the info of a meter, of whatever version.
+bool IsInfo(int fd) {
+  bpf_map_info about = {};
+  if (!GetInfo(fd, &about) || about.type != BPF_MAP_TYPE_ARRAY ||
+      about.value_size > kMostInfoBytes) {
+    return false;
+  }
+  // The kernel writes a whole value, whatever its version's size is.
+  std::vector<char> value(std::max<size_t>(about.value_size, sizeof(nm_info)));
+  const uint32_t zero = 0;
+  if (bpf_map_lookup_elem(fd, &zero, value.data()) != 0) return false;
+  nm_info info;
+  memcpy(&info, value.data(), sizeof(info));
+  return info.magic == NM_MAGIC;
+}
+
+// The program of a link may be a variant: nm_egress_fence at link_egress.
+bool IsNameOf(const std::string& name, absl::string_view pin) {
+  const std::string ours = ObjectNameOf(pin).substr(0, kKernelNameBytes);
+  return name == ours || (absl::StartsWith(pin, "link_") &&
+                          absl::StartsWith(name, absl::StrCat(ours, "_")));
+}
+
+}  // namespace
+
+std::string NewPin(absl::string_view pin) {
+  return absl::StrCat(pin, kNewSuffix);
+}
+
+// A kill while these are removed in this order leaves either a link, by which
+// the rest is known as ours, or maps of which `info` is still there.
+std::vector<std::string> EveryPin() {
+  std::vector<std::string> pins;
+  auto append = [&](const char* pin) {
+    pins.push_back(pin);
+    pins.push_back(NewPin(pin));
+  };
+  for (const LinkPin& link : LinkPins()) append(link.pin);
+  pins.push_back(kMergedPin);
+  pins.push_back(kOldInfoPin);
+  for (const MapPin& map : MapPins()) append(map.pin);
+  return pins;
+}
+
+std::string PinDir::PathOf(absl::string_view pin) const {
+  return absl::StrCat(path_, "/", pin);
+}
+
+// Without opening it: also for those who may not.
+bool PinDir::Has(absl::string_view pin) const {
+  return access(PathOf(pin).c_str(), F_OK) == 0;
+}
+
+absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
+  const std::string path = PathOf(pin);
+  UniqueFd fd(bpf_obj_get(path.c_str()));
+  if (fd.ok()) return fd;
+  return ErrnoStatus(errno, absl::StrCat("open ", path),
+                     "the meter is damaged: netmeter-loader unload");
+}
+
+absl::Status PinDir::Pin(int fd, absl::string_view pin) const {
+  const std::string path = PathOf(pin);
+  if (int error = bpf_obj_pin(fd, path.c_str())) {
+    return ErrnoStatus(error, absl::StrCat("pin ", path));
+  }
+  Step("pinned ", path, ": ", Describe(fd));
+  return absl::OkStatus();
+}
+
+// bpffs renames as any file system: whoever opens the path gets the one or the
+// other, and the old object lives on for those who have it.
+absl::Status PinDir::Replace(int fd, absl::string_view pin) const {
+  const std::string path = PathOf(pin), next = PathOf(NewPin(pin));
+  unlink(next.c_str());
+  if (int error = bpf_obj_pin(fd, next.c_str())) {
+    return ErrnoStatus(error, absl::StrCat("pin ", next));
+  }
+  if (rename(next.c_str(), path.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("rename ", next));
+  }
+  Step("pinned ", path, ": ", Describe(fd));
+  return absl::OkStatus();
+}
+
+void PinDir::Remove(absl::string_view pin) const {
+  unlink(PathOf(pin).c_str());
+}
+
+absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
+    const LoaderState& state) const {
+  std::vector<std::string> found;
+  bool ours = false;
+  for (const std::string& pin : EveryPin()) {
+    const std::string path = PathOf(pin);
+    struct stat about;
+    if (lstat(path.c_str(), &about) != 0) continue;
+    // A file of another file system is ours in no case: bpf(2) says EACCES.
+    UniqueFd fd(bpf_obj_get(path.c_str()));
+    if (!fd.ok() && errno == ENOENT) continue;
+    if (!fd.ok() && (errno == EPERM || errno == EACCES) && geteuid() != 0) {
+      return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
+    }
+    const std::string current = pin == kOldInfoPin ? "info" : pin;
+    const absl::string_view expected = absl::StripSuffix(current, kNewSuffix);
+    const bool link = absl::StartsWith(expected, "link_");
+    const KernelObject object = fd.ok() && S_ISREG(about.st_mode)
+                                    ? IdentifyObject(fd.get())
+                                    : KernelObject();
+    if (object.kind != (link ? KernelObject::kLink : KernelObject::kMap) ||
+        !IsNameOf(object.name, expected)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " is not ours (",
+          fd.ok() ? Describe(fd.get()) : std::string("no object of BPF"),
+          "): choose another --pin-dir"));
+    }
+    if (link || (expected == "info" && IsInfo(fd.get()))) ours = true;
+    found.push_back(pin);
+  }
+  // Maps of the right names, and nothing that tells whose they are.
+  if (!found.empty() && !ours && !IsOwnMount(path_, state)) {
+    const std::string path = PathOf(found[0]);
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is not ours (",
+        Describe(UniqueFd(bpf_obj_get(path.c_str())).get()),
+        ", without a meter's info beside it): choose another --pin-dir"));
+  }
+  return found;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The pins below one pin directory: their paths, what may be there, and whether
+// what is there is ours.
+//
+// Beside the pins of the table (lib/core/pins.h) there are some that exist only
+// while a load is at work, and whose presence tells the next load how far a
+// killed one had come:
+//
+//   NAME_new   the successor of NAME, before it is renamed over it
+//   merged     which old cells were added to the new ones (lib/loader/growth.h)
+//   info_old   the `info` that readers still have, until it is retired
+//
+// bpffs reserves names with a dot for itself, hence the underscores.
+//
+// Nothing that is not ours is ever removed or replaced. A directory of a BPF
+// file system may be shared with other tools, and the name of a map proves
+// nothing: the kernel lets anybody call his map nm_names. So the pins count as
+// ours only together: each one must be an object of the right kind and name,
+// and there must be a link with a program of ours, an `info` with our magic, or
+// a mount of our own. Whoever removes pins keeps to the order of EveryPin(), so
+// that what a kill leaves behind is still known as ours.
+//
+// Threads: any; the lock of lib/loader/transaction.h keeps loaders apart.
+
+#ifndef NETMETER_LIB_LOADER_PIN_DIR_H_
+#define NETMETER_LIB_LOADER_PIN_DIR_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/system.h"
+
+namespace netmeter {
+namespace internal {
+
+constexpr char kMergedPin[] = "merged";
+constexpr char kOldInfoPin[] = "info_old";
+
+// The name of a pin's successor.
+std::string NewPin(absl::string_view pin);
+
+// Every pin that a load may leave, links first, `info` last.
+std::vector<std::string> EveryPin();
+
+class PinDir {
+ public:
+  explicit PinDir(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  std::string PathOf(absl::string_view pin) const;
+
+  bool Has(absl::string_view pin) const;
+
+  // An error says that the meter is damaged: use it for what must be there.
+  absl::StatusOr<UniqueFd> Open(absl::string_view pin) const;
+
+  // Each reports a step when it is done.
+  absl::Status Pin(int fd, absl::string_view pin) const;
+  // Replaces what is pinned there in one step, by way of NewPin(pin).
+  absl::Status Replace(int fd, absl::string_view pin) const;
+
+  // Nothing there is no error.
+  void Remove(absl::string_view pin) const;
+
+  // The pins of EveryPin() that are there. FailedPrecondition if one holds
+  // something else than ours.
+  absl::StatusOr<std::vector<std::string>> FindOurs(
+      const LoaderState& state) const;
+
+ private:
+  const std::string path_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_PIN_DIR_H_

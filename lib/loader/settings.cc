@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/settings.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <yaml-cpp/yaml.h>
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/core/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kMostShown = 60;  // bytes of both values in a message
+
+// One text for all rules: their order matters, and a message that compares them
+// one by one would be longer than the file.
+std::string RulesAsText(const Config& config) {
+  std::string text;
+  for (const DestinationRule& rule : config.destinations) {
+    absl::StrAppend(&text, rule.name, ",", rule.port_first, ",", rule.port_last,
+                    ",", rule.protocol);
+    for (int i = 0; i < 4; i++) {
+      absl::StrAppend(&text, ",", rule.address[i], "/", rule.mask[i]);
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+// As ParseAddress() of config.cc reads it.
+std::string PrefixOf(const DestinationRule& rule) {
+  uint32_t length = 0;
+  for (const uint32_t word : rule.mask) {
+    length += static_cast<uint32_t>(__builtin_popcount(word));
+  }
+  in6_addr address;
+  memcpy(&address, rule.address, sizeof(address));
+  char text[INET6_ADDRSTRLEN] = "";
+  if (length >= 96 && IN6_IS_ADDR_V4MAPPED(&address)) {
+    inet_ntop(AF_INET, &rule.address[3], text, sizeof(text));
+    return absl::StrCat(text, "/", length - 96);
+  }
+  inet_ntop(AF_INET6, &address, text, sizeof(text));
+  return absl::StrCat(text, "/", length);
+}
+
+std::string ProtocolName(uint8_t protocol) {
+  for (const auto& known : Protocols()) {
+    if (known.second == protocol) return known.first;
+  }
+  return "";  // not reached: ParseConfig() knows no others
+}
+
+void EmitRule(const DestinationRule& rule, YAML::Emitter* out) {
+  *out << YAML::Flow << YAML::BeginMap << YAML::Key << "name" << YAML::Value
+       << YAML::DoubleQuoted << rule.name;
+  if ((rule.mask[0] | rule.mask[1] | rule.mask[2] | rule.mask[3]) != 0) {
+    *out << YAML::Key << "address" << YAML::Value << YAML::DoubleQuoted
+         << PrefixOf(rule);
+  }
+  if (rule.port_first != 0 || rule.port_last != 65535) {
+    *out << YAML::Key << "port" << YAML::Value
+         << (rule.port_first == rule.port_last
+                 ? absl::StrCat(rule.port_first)
+                 : absl::StrCat(rule.port_first, "-", rule.port_last));
+  }
+  if (rule.protocol != 0) {
+    *out << YAML::Key << "protocol" << YAML::Value
+         << ProtocolName(rule.protocol);
+  }
+  *out << YAML::EndMap;
+}
+
+// Names are quoted: one may be called "null" or "- ".
+void EmitNames(const std::vector<std::string>& names, YAML::Emitter* out) {
+  *out << YAML::Flow << YAML::BeginSeq;
+  for (const std::string& name : names) *out << YAML::DoubleQuoted << name;
+  *out << YAML::EndSeq;
+}
+
+void EmitPorts(const std::vector<uint16_t>& ports, YAML::Emitter* out) {
+  *out << YAML::Flow << YAML::BeginSeq;
+  for (const uint16_t port : ports) *out << port;
+  *out << YAML::EndSeq;
+}
+
+void EmitValue(const Config& config, const std::string& key,
+               YAML::Emitter* out) {
+  if (key == "group") {
+    *out << YAML::DoubleQuoted << config.group;
+  } else if (key == "max_series") {
+    *out << config.max_series;
+  } else if (key == "max_names") {
+    *out << config.max_names;
+  } else if (key == "max_processes") {
+    *out << config.max_processes;
+  } else if (key == "max_sockets") {
+    *out << config.max_sockets;
+  } else if (key == "proxy_ports") {
+    EmitPorts(config.proxy_ports, out);
+  } else if (key == "sni_ports") {
+    EmitPorts(config.sni_ports, out);
+  } else if (key == "destination_suffixes") {
+    EmitNames(config.destination_suffixes, out);
+  } else if (key == "unknown_destinations") {
+    *out << (config.fold_unknown_destinations ? "other" : "keep");
+  } else if (key == "services") {
+    EmitNames(config.services, out);
+  } else if (key == "aliases") {
+    *out << YAML::BeginMap;
+    for (const auto& alias : config.aliases) {
+      *out << YAML::Key << YAML::DoubleQuoted << alias.first << YAML::Value
+           << YAML::DoubleQuoted << alias.second;
+    }
+    *out << YAML::EndMap;
+  } else if (key == "destinations") {
+    *out << YAML::BeginSeq;
+    for (const DestinationRule& rule : config.destinations) {
+      EmitRule(rule, out);
+    }
+    *out << YAML::EndSeq;
+  }
+}
+
+bool IsShort(const std::string& key, const std::string& before,
+             const std::string& after) {
+  return before.size() + after.size() <= kMostShown && key != "destinations" &&
+         before.find('\n') == std::string::npos &&
+         after.find('\n') == std::string::npos;
+}
+
+}  // namespace
+
+// The keys are those of the file, so that a message names what the user wrote.
+SettingList SettingsOf(const Config& config) {
+  return {
+      {"group", config.group},
+      {"max_series", absl::StrCat(config.max_series)},
+      {"max_names", absl::StrCat(config.max_names)},
+      {"max_processes", absl::StrCat(config.max_processes)},
+      {"max_sockets", absl::StrCat(config.max_sockets)},
+      {"proxy_ports", absl::StrJoin(config.proxy_ports, ",")},
+      {"sni_ports", absl::StrJoin(config.sni_ports, ",")},
+      {"destination_suffixes",
+       absl::StrJoin(config.destination_suffixes, "\n")},
+      {"unknown_destinations",
+       config.fold_unknown_destinations ? "other" : "keep"},
+      {"services", absl::StrJoin(config.services, "\n")},
+      {"aliases",
+       absl::StrJoin(config.aliases, "\n", absl::PairFormatter("="))},
+      {"destinations", RulesAsText(config)},
+  };
+}
+
+std::string ConfigAsYaml(const Config& config, Keys keys) {
+  const Config defaults;
+  const SettingList usual = SettingsOf(defaults), settings = SettingsOf(config);
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  if (keys == Keys::kAll) {
+    out << YAML::Key << "pin_dir" << YAML::Value << YAML::DoubleQuoted
+        << config.pin_dir;
+  }
+  if (keys == Keys::kAll && !config.cgroup.empty()) {
+    out << YAML::Key << "cgroup" << YAML::Value << YAML::DoubleQuoted
+        << config.cgroup;
+  }
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const std::string& key = settings[i].first;
+    // The group of the defaults is no error where it does not exist.
+    const bool is_default =
+        settings[i] == usual[i] && (key != "group" || !config.group_required);
+    if (is_default && (keys == Keys::kChanged || key == "group")) continue;
+    out << YAML::Key << key << YAML::Value;
+    EmitValue(config, key, &out);
+  }
+  out << YAML::EndMap;
+  return absl::StrCat(out.c_str(), "\n");
+}
+
+std::string DescribeChanges(const SettingList& before,
+                            const SettingList& after) {
+  const std::map<std::string, std::string> old(before.begin(), before.end());
+  auto shown = [](const std::string& value) {
+    return value.empty() ? std::string("none") : ToTerminal(value);
+  };
+  std::vector<std::string> changes;
+  for (const auto& setting : after) {
+    const auto was = old.find(setting.first);
+    if (was == old.end() || was->second == setting.second) continue;
+    changes.push_back(IsShort(setting.first, was->second, setting.second)
+                          ? absl::StrCat(setting.first, " ", shown(was->second),
+                                         " to ", shown(setting.second))
+                          : setting.first);
+  }
+  return absl::StrJoin(changes, ", ");
+}
+
+uint64_t HashOf(absl::string_view bytes) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (char c : bytes) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+uint64_t ConfigIdOf(const Config& config, uint64_t cgroup_id,
+                    uint64_t host_bits) {
+  return HashOf(absl::StrCat(
+      cgroup_id, "|", host_bits, "|",
+      absl::StrJoin(SettingsOf(config), "|", absl::PairFormatter("="))));
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+TEST(DescribeChanges, SaysOldAndNewOfWhatIsShort) {
+  Config before, after;
+  after.max_series = before.max_series + 1;
+  after.services = {"a", "b"};
+  after.group = "";
+  EXPECT_EQ(DescribeChanges(SettingsOf(before), SettingsOf(after)),
+            "group netmeter to none, max_series 4096 to 4097, services");
+}
+
+TEST(DescribeChanges, LeavesOutWhatAnOlderLoaderDidNotWrite) {
+  Config config;
+  SettingList before = SettingsOf(config);
+  before.erase(before.begin());
+  config.group = "other";
+  EXPECT_EQ(DescribeChanges(before, SettingsOf(config)), "");
+}
+
+Config EverythingSet() {
+  Config config;
+  config.group = "staff";
+  config.group_required = true;
+  config.max_series = 100;
+  config.max_names = 200;
+  config.max_processes = 300;
+  config.max_sockets = 400;
+  config.proxy_ports = {1, 65535};
+  config.sni_ports = {};
+  config.destination_suffixes = {".a", "-b.c: d"};
+  config.fold_unknown_destinations = true;
+  // What YAML reads as something else, where it is not quoted.
+  config.services = {"null",
+                     "~",
+                     "true",
+                     "1",
+                     "- a",
+                     "a: b",
+                     "#",
+                     "'",
+                     "\"",
+                     "\\",
+                     "a\nb\tc",
+                     "\x01\x7f",
+                     "gr\xc3\xbc\xc3\x9f",
+                     "\xe2\x80\xa8"};
+  config.aliases = {{"a", "b"}, {"null", "~"}};
+  const std::vector<std::string> rules = {
+      "{name: a}",
+      "{name: \"null\", address: 0.0.0.0/0}",
+      "{name: b, address: 10.1.2.3, port: 443}",
+      "{name: c, address: 10.0.0.0/9, port: 1-65535, protocol: tcp}",
+      "{name: d, address: \"fd00::/8\", protocol: udp}",
+      "{name: e, address: \"::/0\", port: 5-6, protocol: sctp}",
+      "{name: f, address: \"::1\", protocol: icmpv6}",
+      "{name: g, protocol: icmp}"};
+  std::string yaml = "destinations:\n";
+  for (const std::string& rule : rules) yaml += "  - " + rule + "\n";
+  const absl::StatusOr<Config> parsed = ParseConfig(yaml, "rules", Config());
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  if (parsed.ok()) config.destinations = parsed->destinations;
+  return config;
+}
+
+TEST(ConfigAsYaml, IsReadAsTheSame) {
+  for (const Config& config : {Config(), EverythingSet()}) {
+    for (const Keys keys : {Keys::kAll, Keys::kChanged}) {
+      const std::string yaml = ConfigAsYaml(config, keys);
+      const absl::StatusOr<Config> read = ParseConfig(yaml, "y", Config());
+      ASSERT_TRUE(read.ok()) << read.status() << "\n" << yaml;
+      EXPECT_EQ(SettingsOf(*read), SettingsOf(config)) << yaml;
+      EXPECT_EQ(read->group_required, config.group_required) << yaml;
+    }
+  }
+}
+
+TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
+  Config config;
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "{}\n");
+  config.cgroup = "/c";
+  config.services = {"mme"};
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "services: [\"mme\"]\n");
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kAll),
+            "pin_dir: \"/run/netmeter\"\n"
+            "cgroup: \"/c\"\n"
+            "max_series: 4096\n"
+            "max_names: 4096\n"
+            "max_processes: 16384\n"
+            "max_sockets: 16384\n"
+            "proxy_ports: [8443]\n"
+            "sni_ports: [443, 7443, 7444, 9443, 9444]\n"
+            "destination_suffixes: [\".local\"]\n"
+            "unknown_destinations: keep\n"
+            "services: [\"mme\"]\n"
+            "aliases:\n"
+            "  {}\n"
+            "destinations:\n"
+            "  []\n");
+}
+
+// A group that is asked for must exist: that of the defaults is not, unless
+// somebody names it.
+TEST(ConfigAsYaml, TellsWhetherAGroupIsRequired) {
+  Config config;
+  config.group_required = true;
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "group: \"netmeter\"\n");
+  config.group = "";
+  config.group_required = false;
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "group: \"\"\n");
+}
+
+TEST(ConfigId, IsAnotherOneForEverySetting) {
+  Config config;
+  const uint64_t id = ConfigIdOf(config, 1, 2);
+  EXPECT_EQ(ConfigIdOf(config, 1, 2), id);
+  EXPECT_NE(ConfigIdOf(config, 2, 2), id);
+  EXPECT_NE(ConfigIdOf(config, 1, 3), id);
+  config.sni_ports.push_back(1);
+  EXPECT_NE(ConfigIdOf(config, 1, 2), id);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

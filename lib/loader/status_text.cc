@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/status_text.h"
+
+#include <bpf/libbpf.h>
+#include <string.h>
+#include <time.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/core/shared_maps.h"
+#include "lib/loader/kernel_object.h"
+#include "nlohmann/json.hpp"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A load sets the configuration anew.
+constexpr char kOtherOptions[] =
+    ", with the other options that it had, such as --config";
+
+// UTC, as RFC 3339 writes it: times of hosts in several zones are compared.
+std::string TimeOf(uint64_t ns) {
+  const time_t seconds = static_cast<time_t>(ns / 1000000000);
+  tm parts;
+  char text[32];
+  if (gmtime_r(&seconds, &parts) == nullptr ||
+      strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) {
+    return "unknown";
+  }
+  return text;
+}
+
+// What was lost stays counted; what to do is said while there is need to.
+std::string MeaningOf(const LossStatus& loss,
+                      const std::vector<TableStatus>& tables) {
+  for (const TableStatus& table : tables) {
+    if (loss.table == nullptr || strcmp(table.name, loss.table) != 0) continue;
+    if (!table.known) return loss.meaning;
+    return absl::StrCat(
+        loss.meaning, ": ",
+        table.used >= table.limit ? loss.advice : "earlier, now there is room");
+  }
+  return loss.meaning;
+}
+
+// Without an info there is little to be said.
+std::string TextWithoutInfo(const MeterStatus& status) {
+  const std::string load = LoaderCommand("load", status.pin_dir);
+  if (status.state == MeterState::kNotLoaded) {
+    return absl::IsFailedPrecondition(status.load_refusal)
+               ? absl::StrCat("not loaded: ", status.load_refusal.message(),
+                              "\n")
+               : absl::StrCat("not loaded: no meter at ", status.pin_dir,
+                              " (run: ", load, ")\n");
+  }
+  return absl::StrCat(
+      "damaged: ", status.pin_dir,
+      status.unfinished
+          ? ": a load that was to grow the tables was killed (run: "
+          : " holds the rest of a load or an unload that was killed (run: ",
+      load, kOtherOptions, status.unfinished ? ")\n" : "; or unload)\n");
+}
+
+// A line for each thing that is wrong, with the command that repairs it.
+std::string DamageOf(const MeterStatus& status) {
+  const std::string load = LoaderCommand("load", status.pin_dir);
+  const std::string run_load =
+      absl::StrCat("(run: ", load, kOtherOptions, ")\n");
+  std::string text;
+  if (status.cgroup_gone) {
+    absl::StrAppend(&text, "  GONE            the cgroup was removed",
+                    status.cgroup_was_remade ? " and made again" : "",
+                    ": nothing is counted ",
+                    status.cgroup_was_remade
+                        ? run_load
+                        : absl::StrCat("(make it again, then run: ", load,
+                                       kOtherOptions, "; or unload)\n"));
+  } else {
+    for (const std::string& pin : status.missing_links) {
+      absl::StrAppend(&text, "  MISSING         ", pin,
+                      ": its program is not attached ", run_load);
+    }
+  }
+  if (status.unfinished) {
+    absl::StrAppend(&text,
+                    "  UNFINISHED      a load that was to grow the tables was "
+                    "killed ",
+                    run_load);
+  }
+  return text;
+}
+
+// Without the reserved series and names, which no user can fill or free.
+std::string TableAsText(const TableStatus& table) {
+  if (!table.known) {
+    return absl::StrFormat("  %-10s  ? of %d (root only)\n", table.name,
+                           table.limit);
+  }
+  return absl::StrFormat(
+      "  %-10s  %d of %d (%.0f%%)\n", table.name, table.used, table.limit,
+      100.0 * static_cast<double>(table.used) /
+          static_cast<double>(table.limit == 0 ? 1 : table.limit));
+}
+
+}  // namespace
+
+std::string StatusAsText(const MeterStatus& status) {
+  if (!status.has_info) return TextWithoutInfo(status);
+  const nm_info& info = status.info;
+  std::string text = absl::StrFormat(
+      "%s: libnetmeter %s, ABI %d.%d\n"
+      "  pins            %s\n"
+      "  cgroup          %s\n"
+      "  kernel          %s, %d possible CPUs\n"
+      "  counting since  %s\n"
+      "  loaded at       %s\n",
+      status.state == MeterState::kLoaded ? "loaded" : "damaged",
+      TextOf(info.version), info.abi_major, info.abi_minor, status.pin_dir,
+      TextOf(info.cgroup), TextOf(info.kernel), libbpf_num_possible_cpus(),
+      TimeOf(info.created_ns), TimeOf(info.loaded_ns));
+  text += DamageOf(status);
+  text += "optional parts:\n";
+  for (const FeatureStatus& feature : status.features) {
+    absl::StrAppendFormat(&text, "  %-16s  %-3s  %s\n", feature.name,
+                          feature.active ? "on" : "off", feature.reason);
+  }
+  text += "tables:\n";
+  for (const TableStatus& table : status.tables) text += TableAsText(table);
+  text += "lost:\n";
+  for (const LossStatus& loss : status.lost) {
+    absl::StrAppendFormat(
+        &text, "  %-9s  %-14s  %d%s%s\n", loss.unit, loss.reason, loss.count,
+        loss.count == 0 ? "" : "  ",
+        loss.count == 0 ? "" : MeaningOf(loss, status.tables));
+  }
+  text += "seen:\n";
+  for (const EventStatus& event : status.seen) {
+    absl::StrAppendFormat(&text, "  %-22s  %d  %s\n", event.name, event.count,
+                          event.meaning);
+  }
+  return text;
+}
+
+// Keys are only added, as programs read this. A number that could not be read
+// is null, and never 0. Bytes of a name that are no UTF-8 are replaced: JSON
+// has none.
+std::string StatusAsJson(const MeterStatus& status) {
+  Json json;
+  json["loaded"] = status.has_info;
+  json["pin_dir"] = status.pin_dir;
+  json["damaged"] = status.state == MeterState::kDamaged;
+  if (!status.has_info) {
+    json["unfinished"] = status.unfinished;
+  } else {
+    const nm_info& info = status.info;
+    json["version"] = TextOf(info.version);
+    json["abi"] = absl::StrCat(info.abi_major, ".", info.abi_minor);
+    json["build_id"] = absl::StrFormat("%016x", info.build_id);
+    json["kernel"] = TextOf(info.kernel);
+    json["cgroup"] = TextOf(info.cgroup);
+    json["cgroup_id"] = info.cgroup_id;
+    json["cpus"] = libbpf_num_possible_cpus();
+    json["start_time"] = TimeOf(info.created_ns);
+    json["load_time"] = TimeOf(info.loaded_ns);
+    json["cgroup_gone"] = status.cgroup_gone;
+    json["missing_links"] = status.missing_links;
+    json["unfinished"] = status.unfinished;
+    for (const FeatureStatus& feature : status.features) {
+      json["features"][feature.name] = {{"active", feature.active},
+                                        {"reason", feature.reason}};
+    }
+    for (const TableStatus& table : status.tables) {
+      json["tables"][table.name] = {
+          {"used", table.known ? Json(table.used) : Json(nullptr)},
+          {"limit", table.limit}};
+    }
+    for (const LossStatus& loss : status.lost) {
+      json["lost"][loss.unit][loss.reason] = loss.count;
+    }
+    for (const EventStatus& event : status.seen) {
+      json["seen"][event.name] = event.count;
+    }
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/transaction.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/core/status_util.h"
+#include "lib/loader/step.h"
+
+namespace netmeter {
+namespace internal {
+
+bool IsEmpty(const LoaderState& state) {
+  return state.made.empty() && !state.mounted && state.config.empty();
+}
+
+absl::StatusOr<std::unique_ptr<Transaction>> Transaction::Begin(
+    const std::string& pin_dir) {
+  // Not make_unique: the constructor is private.
+  std::unique_ptr<Transaction> self(new Transaction(pin_dir));
+  absl::Status status = self->Prepare();
+  if (!status.ok()) return status;
+  return self;
+}
+
+absl::Status Transaction::Prepare() {
+  const std::string& dir = pins_.path();
+  // Before the lock: a load that is refused leaves no lock file.
+  NETMETER_RETURN_IF_ERROR(CheckDirectory(dir));
+  NETMETER_RETURN_IF_ERROR(CheckContents(dir));
+  absl::StatusOr<UniqueFd> lock = LockDirectory(dir, kLockSeconds);
+  if (!lock.ok()) return lock.status();
+  lock_ = std::move(*lock);
+  Step("locked ", LockFile(dir));
+  state_ = ReadState(lock_.get());
+  was_unknown_ = IsEmpty(state_);
+
+  // Written down before they are made, so that they are removed whatever
+  // happens. The device of a mount is known only afterwards.
+  for (const std::string& path : MissingDirectories(dir)) {
+    state_.made.push_back(path);
+  }
+  if (!IsBpffs(dir)) {
+    // Of a mount whose device is 0 the next loader knows that it was about to
+    // be made, and takes what is mounted there for it.
+    state_.mounted = true;
+    state_.device = 0;
+  }
+  NETMETER_RETURN_IF_ERROR(WriteState(lock_.get(), state_));
+  NETMETER_RETURN_IF_ERROR(PrepareDirectory(dir, &made_directory_, &mounted_));
+  struct stat about;
+  if (mounted_ && stat(dir.c_str(), &about) == 0) {
+    state_.device = about.st_dev;
+    NETMETER_RETURN_IF_ERROR(WriteState(lock_.get(), state_));
+  }
+  Step(mounted_ ? "mounted a BPF file system on "
+                : "uses the BPF file system at ",
+       dir);
+  return absl::OkStatus();
+}
+
+// In the reverse order of a load, the lock last: lock_ is closed after this.
+Transaction::~Transaction() {
+  if (keep_ || !lock_.ok()) return;
+  // Maps first: by a link the next loader knows them, if this one is killed.
+  for (auto path = pinned_.rbegin(); path != pinned_.rend(); ++path) {
+    unlink(path->c_str());
+  }
+  if (mounted_ || made_directory_) {
+    RemoveDirectory(pins_.path(), state_).IgnoreError();
+  }
+  RemoveDirectories(state_.made);
+  // Whoever removes the file has the lock on it (LockDirectory()). It stays if
+  // it knows of a meter that this load has not touched.
+  if (found_nothing_ || was_unknown_ || !IsBpffs(pins_.path())) {
+    unlink(LockFile(pins_.path()).c_str());
+  }
+}
+
+bool Transaction::OwnsDirectory() const {
+  return made_directory_ || IsOwnMount(pins_.path(), state_);
+}
+
+absl::Status Transaction::Pin(int fd, absl::string_view pin) {
+  NETMETER_RETURN_IF_ERROR(pins_.Pin(fd, pin));
+  UnpinOnFailure(pins_.PathOf(pin));
+  return absl::OkStatus();
+}
+
+absl::Status Transaction::KeepConfig(const std::string& yaml) {
+  if (state_.config == yaml) return absl::OkStatus();
+  state_.config = yaml;
+  return WriteState(lock_.get(), state_);
+}
+
+}  // namespace internal
+}  // namespace netmeter

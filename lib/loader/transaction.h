@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The part of a load that leaves traces outside of BPF, and that is undone if
+// the load fails: the lock, the directories, the mount and the first pins.
+//
+//   auto transaction = Transaction::Begin("/run/netmeter");
+//   ...                                   // a return here undoes all of it
+//   (*transaction)->KeepOnFailure();
+//
+// The lock file tells the next loader what this one made: it is written before
+// anything is made, so that a load that is killed leaves nothing unknown. It
+// stays while there is something to be known of a meter.
+//
+// An upgrade undoes nothing: every step of it leaves a meter that counts, and
+// that the next load takes to its end.
+//
+// Threads: one at a time. Two loaders on one directory wait for each other.
+
+#ifndef NETMETER_LIB_LOADER_TRANSACTION_H_
+#define NETMETER_LIB_LOADER_TRANSACTION_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/pin_dir.h"
+#include "lib/loader/system.h"
+
+namespace netmeter {
+namespace internal {
+
+// Another loader at work is waited for so long.
+constexpr int kLockSeconds = 30;
+
+// Whether the lock file knew nothing of a meter.
+bool IsEmpty(const LoaderState& state);
+
+class Transaction {
+ public:
+  // Takes the lock, makes the directory and mounts a BPF file system there if
+  // it is on none.
+  static absl::StatusOr<std::unique_ptr<Transaction>> Begin(
+      const std::string& pin_dir);
+
+  // Undoes what was done, unless Commit() or KeepOnFailure() was called.
+  ~Transaction();
+
+  const PinDir& pins() const { return pins_; }
+  const LoaderState& state() const { return state_; }
+
+  // Whether the directory is ours: made by us, now or earlier.
+  bool OwnsDirectory() const;
+
+  // There is no meter here: the lock file goes if this load fails.
+  void FoundNothing() { found_nothing_ = true; }
+  // There is a meter here, which works whatever happens to this load, or this
+  // load is done.
+  void KeepOnFailure() { keep_ = true; }
+
+  // Pins the object, and unpins it again if this load fails.
+  absl::Status Pin(int fd, absl::string_view pin);
+  void UnpinOnFailure(const std::string& path) { pinned_.push_back(path); }
+
+  // Writes down what is being loaded, for the next load to start from.
+  absl::Status KeepConfig(const std::string& yaml);
+
+ private:
+  explicit Transaction(const std::string& pin_dir) : pins_(pin_dir) {}
+  absl::Status Prepare();
+
+  const PinDir pins_;
+  UniqueFd lock_;  // until all else is undone
+  LoaderState state_;
+  std::vector<std::string> pinned_;  // paths, by this load
+  bool made_directory_ = false;
+  bool mounted_ = false;
+  bool was_unknown_ = false;  // to the lock file
+  bool found_nothing_ = false;
+  bool keep_ = false;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_TRANSACTION_H_

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/unload.h"
+
+#include <bpf/bpf.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/libbpf_log.h"
+#include "lib/loader/meter_object.h"
+#include "lib/loader/pin_dir.h"
+#include "lib/loader/step.h"
+#include "lib/loader/system.h"
+#include "lib/loader/transaction.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Links first and in the reverse order of attaching, so that packets are the
+// first that are no longer counted; then the others as they are.
+std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins) {
+  std::vector<std::string> order;
+  for (auto link = LinkPins().rbegin(); link != LinkPins().rend(); ++link) {
+    order.push_back(link->pin);
+    order.push_back(NewPin(link->pin));
+  }
+  for (const std::string& pin : pins) {
+    if (!absl::StartsWith(pin, "link_")) order.push_back(pin);
+  }
+  return order;
+}
+
+// Readers of another version's meter keep what they have, if this version's
+// program cannot be run over its info.
+absl::Status TellReaders(const PinDir& pins) {
+  for (const char* pin : {"info", kOldInfoPin}) {
+    UniqueFd info(bpf_obj_get(pins.PathOf(pin).c_str()));
+    if (!info.ok()) continue;
+    absl::Status status = RetireInfo(info.get());
+    if (absl::IsPermissionDenied(status)) return status;
+    if (status.ok()) Step("retired ", Describe(info.get()));
+  }
+  return absl::OkStatus();
+}
+
+// Under the lock: removes pins, mount and directories of a meter, or of what a
+// killed load or unload left of it.
+absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
+                         bool* was_loaded) {
+  if (!IsBpffs(pin_dir)) {
+    if (access(pin_dir.c_str(), R_OK | X_OK) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
+    }
+    return absl::OkStatus();  // somebody's directory
+  }
+  const PinDir pins(pin_dir);
+  absl::StatusOr<std::vector<std::string>> found = pins.FindOurs(state);
+  if (!found.ok()) return found.status();
+  NETMETER_RETURN_IF_ERROR(TellReaders(pins));
+
+  std::vector<uint32_t> programs;
+  for (const std::string& pin : OrderOfRemoval(*found)) {
+    const std::string path = pins.PathOf(pin);
+    UniqueFd fd(bpf_obj_get(path.c_str()));
+    if (!fd.ok()) continue;
+    *was_loaded = true;
+    const std::string what = Describe(fd.get());
+    const KernelObject object = IdentifyObject(fd.get());
+    if (object.kind == KernelObject::kLink) {
+      programs.push_back(object.program);
+      // At once, whoever else holds the link. A tracing link cannot be detached
+      // (ENOTSUPP): it ends with its last descriptor and pin.
+      bpf_link_detach(fd.get());
+    }
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("unpin ", path), "run as root");
+    }
+    Step("unpinned ", path, ": ", what);
+  }
+  WaitUntilProgramsAreFreed(programs);
+  if (IsOwnMount(pin_dir, state)) {
+    NETMETER_RETURN_IF_ERROR(RemoveDirectory(pin_dir, state));
+    Step("unmounted ", pin_dir);
+  }
+  RemoveDirectories(state.made);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
+  *was_loaded = false;
+  NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
+  if (access(pin_dir.c_str(), F_OK) != 0 && errno == ENOENT &&
+      access(LockFile(pin_dir).c_str(), F_OK) != 0) {
+    return absl::OkStatus();
+  }
+  CaptureLibbpfMessages();
+  absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
+  if (!lock.ok()) return lock.status();
+  const LoaderState state = ReadState(lock->get());
+  absl::Status status;
+  if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
+    status = RemoveMeter(pin_dir, state, was_loaded);
+  } else {
+    RemoveDirectories(state.made);
+  }
+  // It stays while there is something to be known of a meter.
+  if (status.ok() || IsEmpty(state)) {
+    unlink(LockFile(pin_dir).c_str());
+  }
+  return status;
+}
+
+}  // namespace internal
+}  // namespace netmeter

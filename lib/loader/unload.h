@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Takes a meter away: detaches, unpins, unmounts.
+//
+// Readers are told first (nm_info.retired), so that none takes counters that
+// stand still for a quiet network. Then the links go, those of packets first,
+// and the maps last, `info` at the end: whatever is left when an unload is
+// killed is known as ours, and the next load or unload clears it away.
+//
+// Threads: one at a time; libbpf's log callback is set for the process.
+
+#ifndef NETMETER_LIB_LOADER_UNLOAD_H_
+#define NETMETER_LIB_LOADER_UNLOAD_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace netmeter {
+namespace internal {
+
+// Detaches, unpins, unmounts, and removes the directories that load made, if
+// they are empty. *was_loaded: whether anything was there. It may be a meter
+// that another version loaded.
+absl::Status Unload(const std::string& pin_dir, bool* was_loaded);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_UNLOAD_H_

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A FamilySet is one word, with a bit for each row of the table below. The names of
+// sets are no rows. Each is a rule about rows, so that a new family is at once in
+// the sets that it belongs to: to add a metric is to add an id and a row here, a
+// line to netmeter/publish.h, and the values in families.cc. Tests compare the
+// table with the header, with the Python package and with docs/metrics.md.
+#include "lib/metrics/family_table.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lib/core/no_throw.h"
+#include "lib/core/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kFamilies = static_cast<int>(FamilyId::kCount);
+static_assert(kFamilies <= 64, "a FamilySet has a bit for each family");
+
+// The texts are for whoever meets the metric in a user interface of Prometheus:
+// each says what a value means without this documentation.
+constexpr FamilyInfo kTable[] = {
+    {FamilyId::kUp, "netmeter_up",
+     "Whether the maps can be read: 1, or 0 if not loaded or refused.",
+     FamilyType::kGauge},
+    {FamilyId::kBuildInfo, "netmeter_build_info",
+     "Always 1. Version of the loader, ABI of the maps, and kernel on which "
+     "they were loaded.",
+     FamilyType::kGauge},
+    {FamilyId::kStartTime, "netmeter_start_time_seconds",
+     "When counting began, in seconds since 1970.", FamilyType::kGauge},
+    {FamilyId::kOmittedServices, "netmeter_omitted_services",
+     "Registered services that are left out here, as they publish their own "
+     "series.",
+     FamilyType::kGauge},
+    {FamilyId::kMagmaSent, "magma_bytes_sent_total",
+     "Payload bytes that services sent, by destination service; TCP "
+     "retransmissions not included.",
+     FamilyType::kCounter},
+    {FamilyId::kMagmaReceived, "magma_bytes_received_total",
+     "Payload bytes that services received, by destination service; TCP "
+     "retransmissions not included.",
+     FamilyType::kCounter},
+    {FamilyId::kLinuxSent, "linux_bytes_sent_total",
+     "Payload bytes that programs other than services sent, not over loopback; "
+     "TCP retransmissions not included.",
+     FamilyType::kCounter},
+    {FamilyId::kLinuxReceived, "linux_bytes_received_total",
+     "Payload bytes that programs other than services received, not over "
+     "loopback; TCP retransmissions not included.",
+     FamilyType::kCounter},
+    {FamilyId::kWireBytes, "netmeter_wire_bytes_total",
+     "Network-layer bytes as on the link: IP header, transport header and "
+     "payload, TCP retransmissions included, link header not. With the host's "
+     "series all published, the sum, plus that of netmeter_pending_bytes, is "
+     "what the interfaces counted less link headers.",
+     FamilyType::kCounter},
+    {FamilyId::kWirePackets, "netmeter_wire_packets_total",
+     "Packets as on the link: segments of an offloaded packet count each.",
+     FamilyType::kCounter},
+    {FamilyId::kPendingBytes, "netmeter_pending_bytes",
+     "Network-layer bytes of connections that have not named their destination "
+     "yet; they move to netmeter_wire_bytes_total when they have.",
+     FamilyType::kGauge},
+    {FamilyId::kProxyBytes, "netmeter_proxy_bytes_total",
+     "Network-layer bytes over loopback, from or to a proxy on this host: on "
+     "no "
+     "link, so on no invoice. The proxy's own traffic to the cloud is in "
+     "netmeter_wire_bytes_total.",
+     FamilyType::kCounter},
+    {FamilyId::kProxyPackets, "netmeter_proxy_packets_total",
+     "Packets over loopback, from or to a proxy on this host.",
+     FamilyType::kCounter},
+    {FamilyId::kProxyPendingBytes, "netmeter_proxy_pending_bytes",
+     "Network-layer bytes over loopback of connections that have not named "
+     "their destination yet; they move to netmeter_proxy_bytes_total when they "
+     "have.",
+     FamilyType::kGauge},
+    {FamilyId::kRetransmitBytes, "netmeter_tcp_retransmit_bytes_total",
+     "TCP payload bytes that were sent again.", FamilyType::kCounter},
+    {FamilyId::kConnectionsOpened, "netmeter_tcp_connections_opened_total",
+     "TCP connections that were opened by this host, the handshake done.",
+     FamilyType::kCounter},
+    {FamilyId::kConnectionsAccepted, "netmeter_tcp_connections_accepted_total",
+     "TCP connections that were opened by a peer, the handshake done.",
+     FamilyType::kCounter},
+    {FamilyId::kConnectionsClosed, "netmeter_tcp_connections_closed_total",
+     "TCP connections, opened or accepted, that ended.", FamilyType::kCounter},
+    {FamilyId::kConnectionsFailed, "netmeter_tcp_connections_failed_total",
+     "TCP connections that this host could not open: refused, timed out or "
+     "given up.",
+     FamilyType::kCounter},
+    {FamilyId::kRtt, "netmeter_tcp_rtt_seconds",
+     "Smoothed round-trip times of TCP connections, not over loopback: one "
+     "value for each round trip in which data was acknowledged, and one at the "
+     "end of the connection.",
+     FamilyType::kHistogram},
+    {FamilyId::kSeries, "netmeter_series",
+     "Series in use, without the reserved ones; at most netmeter_series_limit.",
+     FamilyType::kGauge},
+    {FamilyId::kSeriesLimit, "netmeter_series_limit",
+     "Series that the meter has room for, without the reserved ones, as "
+     "netmeter-loader status shows.",
+     FamilyType::kGauge},
+    {FamilyId::kLostPackets, "netmeter_lost_packets_total",
+     "Packets that are counted, but not under their own name: no room for "
+     "another series, no memory in the kernel, or a header that is cut short. "
+     "The totals have them.",
+     FamilyType::kCounter},
+    {FamilyId::kLostNames, "netmeter_lost_names_total",
+     "Names that found no room: their traffic is counted as overflow, or the "
+     "registration or tag was refused.",
+     FamilyType::kCounter},
+    {FamilyId::kLostProcesses, "netmeter_lost_processes_total",
+     "Processes that found no room: named when they open a socket, not when "
+     "they start.",
+     FamilyType::kCounter},
+    {FamilyId::kLostSockets, "netmeter_lost_sockets_total",
+     "Sockets for which the kernel had no memory: their traffic is counted, "
+     "but as unattributed.",
+     FamilyType::kCounter},
+};
+static_assert(sizeof(kTable) / sizeof(kTable[0]) == kFamilies,
+              "a row for each FamilyId");
+
+constexpr bool RowsAreInOrder() {
+  for (int i = 0; i < kFamilies; ++i) {
+    if (kTable[i].id != static_cast<FamilyId>(i)) return false;
+  }
+  return true;
+}
+static_assert(RowsAreInOrder(), "InfoOf() takes an id for the row's number");
+
+constexpr uint64_t Bit(FamilyId id) {
+  return uint64_t{1} << static_cast<int>(id);
+}
+
+constexpr uint64_t kAll = (uint64_t{1} << kFamilies) - 1;
+constexpr uint64_t kDefault = kAll & ~Bit(FamilyId::kRtt);
+
+// Without these nobody could tell nothing counted from nothing read, or from
+// something left out.
+constexpr uint64_t kAlways =
+    Bit(FamilyId::kUp) | Bit(FamilyId::kOmittedServices);
+
+// The rule of the set `bytes`. Prometheus wants the unit in the name.
+uint64_t FamiliesThatCountBytes() {
+  uint64_t families = 0;
+  for (int i = 0; i < kFamilies; ++i) {
+    if (absl::StrContains(kTable[i].name, "_bytes")) {
+      families |= uint64_t{1} << i;
+    }
+  }
+  return families;
+}
+
+// What a name of a list stands for; 0 if nothing is called so.
+uint64_t FamiliesCalled(absl::string_view name) {
+  if (name == "default") return kDefault;
+  if (name == "all") return kAll;
+  if (name == "bytes") return FamiliesThatCountBytes();
+  if (name == "kernsnoopd") {
+    return Bit(FamilyId::kMagmaSent) | Bit(FamilyId::kLinuxSent);
+  }
+  for (int i = 0; i < kFamilies; ++i) {
+    if (name == kTable[i].name) return uint64_t{1} << i;
+  }
+  return 0;
+}
+
+// The name may come from a command line, and what it says may go to a terminal.
+absl::Status UnknownName(absl::string_view name) {
+  std::vector<std::string> known = {"default", "all", "bytes", "kernsnoopd"};
+  for (const FamilyInfo& info : kTable) known.emplace_back(info.name);
+  return absl::InvalidArgumentError(
+      absl::StrCat("families: no family and no set is called '",
+                   ToTerminal(name), "'", DidYouMean(name, known),
+                   ": the sets are default, all, bytes and kernsnoopd"));
+}
+
+}  // namespace
+
+const FamilyInfo& InfoOf(FamilyId id) { return kTable[static_cast<int>(id)]; }
+
+}  // namespace internal
+
+FamilySet::FamilySet() : families_(internal::kDefault) {}
+
+absl::StatusOr<FamilySet> FamilySet::Parse(absl::string_view list) {
+  uint64_t families = internal::kAlways;
+  const absl::Status status = internal::WithoutThrowing([&] {
+    for (absl::string_view name : absl::StrSplit(list, ',')) {
+      name = absl::StripAsciiWhitespace(name);
+      const uint64_t called = internal::FamiliesCalled(name);
+      if (called == 0) return internal::UnknownName(name);
+      families |= called;
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return internal::FamilySetAccess::Of(families);
+}
+
+bool FamilySet::Contains(absl::string_view family) const {
+  for (int i = 0; i < internal::kFamilies; ++i) {
+    if (family == internal::kTable[i].name) {
+      return (families_ >> i & 1) != 0;
+    }
+  }
+  return false;
+}
+
+const char* ScopeName(Scope scope) {
+  switch (scope) {
+    case Scope::kService:
+      return "service";
+    case Scope::kHost:
+      return "host";
+    case Scope::kUnregistered:
+      return "unregistered";
+  }
+  return "unknown";
+}
+
+}  // namespace netmeter

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The metric families that netmeter/publish.h lists: the one place with their
+// names, their texts and their types.
+//
+//   if (FamilySetAccess::Has(options.families, FamilyId::kUp))
+//     std::puts(InfoOf(FamilyId::kUp).help);
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_METRICS_FAMILY_TABLE_H_
+#define NETMETER_LIB_METRICS_FAMILY_TABLE_H_
+
+#include "netmeter/publish.h"
+
+namespace netmeter {
+namespace internal {
+
+// In the order of netmeter/publish.h.
+enum class FamilyId {
+  kUp,
+  kBuildInfo,
+  kStartTime,
+  kOmittedServices,
+  kMagmaSent,
+  kMagmaReceived,
+  kLinuxSent,
+  kLinuxReceived,
+  kWireBytes,
+  kWirePackets,
+  kPendingBytes,
+  kProxyBytes,
+  kProxyPackets,
+  kProxyPendingBytes,
+  kRetransmitBytes,
+  kConnectionsOpened,
+  kConnectionsAccepted,
+  kConnectionsClosed,
+  kConnectionsFailed,
+  kRtt,
+  kSeries,
+  kSeriesLimit,
+  kLostPackets,
+  kLostNames,
+  kLostProcesses,
+  kLostSockets,
+  kCount,
+};
+
+enum class FamilyType { kCounter, kGauge, kHistogram };
+
+struct FamilyInfo {
+  FamilyId id;
+  const char* name;  // of a counter: ends with _total
+  const char* help;  // one line of ASCII without quotes and backslashes
+  FamilyType type;
+};
+
+const FamilyInfo& InfoOf(FamilyId id);
+
+// The inside of a FamilySet.
+class FamilySetAccess {
+ public:
+  static bool Has(const FamilySet& set, FamilyId id) {
+    return (set.families_ >> static_cast<int>(id) & 1) != 0;
+  }
+  static FamilySet Of(uint64_t families) {
+    FamilySet set;
+    set.families_ = families;
+    return set;
+  }
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_METRICS_FAMILY_TABLE_H_

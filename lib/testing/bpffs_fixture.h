@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A test with a BPF file system of its own, in which it pins a meter. No process
+// of the machine but the test and its children sees the file system.
+//
+//   class ListTest : public BpffsTest {};
+//   TEST_F(ListTest, ShowsASeries) {
+//     FakeMeter meter((FakeMeter::Options()));
+//     ASSERT_EQ(meter.Pin(pin_dir_), "");
+//   }
+//
+// Needs root.
+
+#ifndef NETMETER_LIB_TESTING_BPFFS_FIXTURE_H_
+#define NETMETER_LIB_TESTING_BPFFS_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace netmeter {
+namespace internal {
+
+class BpffsTest : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  std::string pin_dir_;  // empty
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TESTING_BPFFS_FIXTURE_H_

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All families of a host or of a service, for the tests of what is made of them.
+//
+// Threads: all functions are pure.
+
+#ifndef NETMETER_LIB_TESTING_FAMILIES_H_
+#define NETMETER_LIB_TESTING_FAMILIES_H_
+
+#include <vector>
+
+#include "lib/metrics/families.h"
+#include "netmeter/publish.h"
+
+namespace netmeter {
+namespace internal {
+
+// `families` as FamilySet::Parse() takes them.
+inline PublishOptions OptionsOf(Scope scope, const char* families = "default") {
+  PublishOptions options;
+  options.scope = scope;
+  options.families = *FamilySet::Parse(families);
+  return options;
+}
+
+inline std::vector<Family> FamiliesOfHost(const std::vector<Sample>& samples,
+                                          const Health& health) {
+  return FamiliesOf(samples, health, OptionsOf(Scope::kHost, "all"));
+}
+
+inline std::vector<Family> FamiliesOfService(
+    const std::vector<Sample>& samples) {
+  return FamiliesOf(samples, Health(), OptionsOf(Scope::kService, "all"));
+}
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TESTING_FAMILIES_H_

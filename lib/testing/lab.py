@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the root tests in Python share: a meter of the test's own (the real
+loader, on its own cgroup and pin directory), network namespaces, and what the
+meter saw as `netmeter list --json` prints it. Needs root.
+
+    lab.private_network()
+    meter = lab.Meter("example")
+    meter.load({"proxy_ports": [lab.PROXY_PORT]})
+    meter.run(["curl", "-s", "http://127.0.0.1:8443/"])
+    print(meter.series())
+    meter.close()
+
+What runs in the cgroup is counted. The test itself is outside."""
+
+import contextlib
+import ctypes
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+
+def path(name):
+    """A file that belongs to the test, by its path in the tree: the programs
+    that a test starts have other working directories."""
+    return os.path.abspath(name)
+
+
+LOADER = path("lib/loader/netmeter-loader")
+LIST = path("lib/tools/netmeter")
+BINDING = path("bindings/python")
+PYTHON = "/usr/bin/python3"
+PROXY_PORT = 8443
+
+CLONE_NEWNET = 0x40000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+COUNTERS = (
+    "tx_bytes",
+    "rx_bytes",
+    "tx_packets",
+    "rx_packets",
+    "tx_payload_bytes",
+    "rx_payload_bytes",
+)
+
+
+def _check(result, what):
+    if result != 0:
+        raise OSError(ctypes.get_errno(), what)
+
+
+def run(*arguments, **options):
+    """A command that must succeed; its output is shown when it does not."""
+    done = subprocess.run(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+    )
+    if done.returncode != 0:
+        text = done.stdout.decode(errors="backslashreplace")
+        raise RuntimeError("%s: status %d\n%s" % (arguments, done.returncode, text))
+    return done.stdout
+
+
+def private_network():
+    """Once per process, before it has threads."""
+    _check(_LIBC.unshare(CLONE_NEWNET), "unshare (root is needed)")
+    run("ip", "link", "set", "lo", "up")
+
+
+class Cloud:
+    """A second network namespace, joined to this one by a cable without
+    offloads: each packet on it is real."""
+
+    HERE, THERE = "10.88.0.1", "10.88.0.2"
+
+    def __init__(self):
+        own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        _check(_LIBC.unshare(CLONE_NEWNET), "unshare")
+        self.network = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        run("ip", "link", "set", "lo", "up")
+        _check(_LIBC.setns(own, CLONE_NEWNET), "setns")
+        self.own = own
+        cloud = "/proc/%d/fd/%d" % (os.getpid(), self.network)
+        run("ip", "link", "add", "gate", "type", "veth", "peer", "name", "cloud")
+        run("ip", "link", "set", "cloud", "netns", cloud)
+        self._up("gate", self.HERE)
+        with self.inside():
+            self._up("cloud", self.THERE)
+
+    def _up(self, link, address):
+        # No IPv6: its neighbours would talk when they like.
+        with open("/proc/sys/net/ipv6/conf/%s/disable_ipv6" % link, "w") as file:
+            file.write("1")
+        run("ethtool", "-K", link, "tso", "off", "gso", "off", "gro", "off")
+        run("ip", "address", "add", address + "/24", "dev", link)
+        run("ip", "link", "set", link, "up")
+
+    @contextlib.contextmanager
+    def inside(self):
+        """What the calling thread opens here, it opens there."""
+        _check(_LIBC.setns(self.network, CLONE_NEWNET), "setns")
+        try:
+            yield
+        finally:
+            _check(_LIBC.setns(self.own, CLONE_NEWNET), "setns")
+
+
+def _cgroup_root():
+    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+        for line in mounts:
+            left, right = line.split(" - ")
+            if right.split()[0] == "cgroup2":
+                return left.split()[4]
+    raise OSError("cgroup v2 is not mounted")
+
+
+class Meter:
+    """A cgroup, with a meter on it once load() was called."""
+
+    def __init__(self, name):
+        name = "netmeter-test-%s-%d" % (name, os.getpid())
+        self.pin_dir = os.path.join("/run", name)
+        self.cgroup = os.path.join(_cgroup_root(), name)
+        os.mkdir(self.cgroup)
+        self._start_janitor()
+
+    def _start_janitor(self):
+        """A process that takes everything away, however this one ends."""
+        readable, self._alive = os.pipe()
+        self._janitor = os.fork()
+        if self._janitor == 0:
+            try:
+                os.setsid()
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                signal.alarm(0)
+                os.close(self._alive)
+                os.read(readable, 1)
+                if os.path.exists(self.cgroup):
+                    self._clean()
+                for directory in _DIRECTORIES:
+                    shutil.rmtree(directory, ignore_errors=True)
+            finally:
+                os._exit(0)
+        os.close(readable)
+
+    def load(self, config=None):
+        """config: what would be in the file; None: as without a file."""
+        options = ["--quiet", "--group", "", "--cgroup", self.cgroup]
+        if config is None:
+            self._load("load", *options)
+            return
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+            # JSON is YAML.
+            json.dump(config, file)
+            file.flush()
+            self._load("load", *options, "--config", file.name)
+
+    def unload(self):
+        self._load("unload", "--quiet")
+
+    def _load(self, command, *arguments):
+        run(LOADER, command, "--pin-dir", self.pin_dir, *arguments)
+
+    def close(self):
+        self._clean()
+        os.close(self._alive)
+        os.waitpid(self._janitor, 0)
+
+    def _clean(self):
+        try:
+            self.kill()
+        finally:
+            self.unload()
+            os.rmdir(self.cgroup)
+
+    def kill(self):
+        """Ends what still runs in the cgroup, which is the test's own."""
+        for _ in range(500):
+            with open(os.path.join(self.cgroup, "cgroup.procs")) as procs:
+                left = [int(pid) for pid in procs]
+            if not left:
+                return
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        raise RuntimeError("processes are left in " + self.cgroup)
+
+    def enter(self):
+        """Moves the calling process into the cgroup."""
+        # Nothing that takes a lock: this may be a child of several threads.
+        procs = os.open(self.cgroup + "/cgroup.procs", os.O_WRONLY)
+        os.write(procs, b"0")
+        os.close(procs)
+
+    def inside(self, function, *arguments):
+        """Calls function in a forked child in the cgroup; its result."""
+        return in_child(lambda: (self.enter(), function(*arguments))[1])
+
+    def start(self, arguments, **options):
+        """Popen in the cgroup."""
+        return subprocess.Popen(arguments, preexec_fn=self.enter, **options)
+
+    def run(self, arguments, timeout=60, status=0, **options):
+        """Runs a program in the cgroup; its output. status None: any."""
+        done = subprocess.run(
+            arguments,
+            preexec_fn=self.enter,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            **options,
+        )
+        if status is not None and done.returncode != status:
+            text = done.stdout.decode(errors="backslashreplace")
+            raise RuntimeError("%s: status %d\n%s" % (arguments, done.returncode, text))
+        return done.stdout
+
+    def series(self):
+        """{(kind, name, destination, transport, path): {counter: value}} of
+        the series that are not zero."""
+        found = {}
+        for row in json.loads(run(LIST, "list", "--json", "--pin-dir", self.pin_dir)):
+            key = tuple(
+                row[k] for k in ("kind", "name", "destination", "transport", "path")
+            )
+            if any(row[counter] for counter in COUNTERS):
+                assert key not in found, key
+                found[key] = row
+        return found
+
+
+def in_child(function):
+    """Calls function in a forked child; returns or raises what it does."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            result = (True, function())
+        except BaseException as error:  # all of it goes to the parent
+            result = (False, error)
+        with os.fdopen(writable, "wb") as pipe:
+            pickle.dump(result, pipe)
+        os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable, "rb") as pipe:
+        answer = pipe.read()
+    status = os.waitpid(child, 0)[1]
+    if not answer:
+        raise RuntimeError("the child ended with status %#x" % status)
+    good, result = pickle.loads(answer)
+    if not good:
+        raise result
+    return result
+
+
+def wait_for(condition, what="it", seconds=20):
+    """Until condition() is true; its value."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError("%s: not in %d seconds" % (what, seconds))
+        time.sleep(0.02)
+    return value
+
+
+def make_package(directory, service, source):
+    """magma.<service>.main below directory."""
+    package = os.path.join(directory, "magma", service)
+    os.makedirs(package, exist_ok=True)
+    for init in (os.path.join(directory, "magma"), package):
+        open(os.path.join(init, "__init__.py"), "w").close()
+    with open(os.path.join(package, "main.py"), "w") as file:
+        file.write(source)
+
+
+def start_service(test, name, source, *arguments, **options):
+    """Runs source as the service of this name, told by its command line, in
+    test.meter and test.directory, until the test ends. It can import netmeter,
+    and talks with the test by its standard input and output."""
+    make_package(test.directory, name, source)
+    process = test.meter.start(
+        [PYTHON, "-m", "magma.%s.main" % name, *arguments],
+        cwd=test.directory,
+        env=dict(
+            os.environ,
+            PYTHONPATH=test.directory + ":" + BINDING,
+            PYTHONDONTWRITEBYTECODE="1",
+            PIN_DIR=test.meter.pin_dir,
+        ),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+    test.addCleanup(process.stdout.close)
+    test.addCleanup(process.stdin.close)
+    test.addCleanup(process.wait)
+    test.addCleanup(process.kill)
+    return process
+
+
+_DIRECTORIES = []
+
+
+def temporary_directory(test):
+    """Before the meter is made, whose janitor removes it, too."""
+    directory = tempfile.mkdtemp(prefix="netmeter-test.")
+    _DIRECTORIES.append(directory)
+    test.addClassCleanup(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def die_with_parent():
+    """For preexec_fn of what is not in the cgroup."""
+    pr_set_pdeathsig = 1
+    _LIBC.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def print_table(title, header, rows):
+    rows = [tuple(header)] + [tuple(str(cell) for cell in row) for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    print("\n" + title)
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    sys.stdout.flush()
+
+
+def main(seconds):
+    """unittest.main() that never takes longer."""
+    signal.signal(signal.SIGTERM, _ended)
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(seconds)
+    unittest.main(verbosity=2)
+
+
+def _ended(_signal, _frame):
+    raise KeyboardInterrupt("ended by a signal")
+
+
+def _too_long(_signal, _frame):
+    # unittest goes on with the next test, which gets some more seconds.
+    signal.alarm(10)
+    raise TimeoutError("the test took too long")

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/exporter_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "lib/core/parse_error.h"
+#include "lib/core/text.h"
+#include "lib/core/version.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kDescription[] =
+    "Publishes the bytes that the processes of this host sent and received.\n"
+    "Runs until SIGTERM; waits for netmeter-loader and follows its reloads.";
+
+constexpr char kEpilog[] =
+    "Prometheus scrapes /metrics (text or OpenMetrics, as it asks). magmad "
+    "polls\n"
+    "Service303 in place of kernsnoopd, under the same names of metrics; what "
+    "of a\n"
+    "reply is over 4 MB is summed under the name \"overflow\".\n"
+    "\n"
+    "--families takes names of metrics, or of sets of them, with commas "
+    "between\n"
+    "them: default (all but the histogram of round-trip times), all, bytes,\n"
+    "kernsnoopd.\n"
+    "\n"
+    "A service that registers may publish itself. Where Prometheus scrapes it, "
+    "too,\n"
+    "--omit-registered leaves it out here, so that no sum has it twice. The "
+    "metric\n"
+    "netmeter_omitted_services then says how many services are left out.\n"
+    "\n"
+    "Needs no root: membership in the group of the meter's pins, usually "
+    "netmeter.\n"
+    "There is no authentication: who reaches the ports reads the metrics. "
+    "Only\n"
+    "addresses of loopback are accepted unless --allow-public is given.\n"
+    "\n"
+    "Examples:\n"
+    "  netmeter-exporter\n"
+    "  netmeter-exporter --omit-registered --service303 off\n"
+    "  netmeter-exporter --families kernsnoopd,netmeter_wire_bytes_total\n"
+    "  curl http://127.0.0.1:9384/metrics\n"
+    "\n"
+    "One line on stderr says where it serves, with the true ports; a second "
+    "one "
+    "that\n"
+    "it waits for the meter, if so.\n"
+    "\n"
+    "Exit status: 0 after SIGTERM or SIGINT; 1 failed, one line on stderr "
+    "says\n"
+    "why; 2 wrong usage.";
+
+}  // namespace
+
+bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
+                        int* exit_status) {
+  CLI::App app(kDescription, "netmeter-exporter");
+  app.footer(kEpilog);
+  app.set_version_flag("--version",
+                       std::string("netmeter-exporter ") + kVersion);
+  app.get_formatter()->column_width(34);
+  app.add_option("--listen", flags->listen,
+                 "Address of /metrics, or off; port 0: any")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  app.add_option("--service303", flags->service303,
+                 "Address of magma.orc8r.Service303, or off")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  app.add_option("--service-name", flags->service_name,
+                 "What GetServiceInfo answers")
+      ->type_name("NAME")
+      ->capture_default_str();
+  std::string families = "default";
+  app.add_option("--families", families,
+                 "Which metrics: names of them or of sets")
+      ->type_name("LIST")
+      ->capture_default_str();
+  bool omit_registered = false;
+  app.add_flag("--omit-registered", omit_registered,
+               "Leave out services that registered themselves");
+  app.add_flag("--allow-public", flags->allow_public,
+               "Accept addresses that other hosts can reach");
+  app.add_option("--pin-dir", flags->pin_dir,
+                 "Where netmeter-loader pinned the maps")
+      ->type_name("DIR")
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // --help
+      *exit_status = app.exit(error);
+      return false;
+    }
+    std::fprintf(stderr, "netmeter-exporter: %s (see --help)\n",
+                 ToTerminal(DescribeParseError(app, error)).c_str());
+    *exit_status = kExporterUsage;
+    return false;
+  }
+  flags->publish.scope = omit_registered ? Scope::kUnregistered : Scope::kHost;
+  const auto chosen = FamilySet::Parse(families);
+  if (!chosen.ok()) {
+    std::fprintf(stderr, "netmeter-exporter: --%s\n",
+                 ToTerminal(std::string(chosen.status().message())).c_str());
+    *exit_status = kExporterUsage;
+    return false;
+  }
+  flags->publish.families = *chosen;
+  // An unset variable in quotes must not mean the default.
+  if (flags->pin_dir.empty()) {
+    std::fprintf(stderr,
+                 "netmeter-exporter: --pin-dir: expected a path, not '' (see "
+                 "--help)\n");
+    *exit_status = kExporterUsage;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The command line of netmeter-exporter: options, their defaults, --help.
+//
+//   ExporterFlags flags;
+//   int exit_status;
+//   if (!ParseExporterFlags(argc, argv, &flags, &exit_status)) {
+//     return exit_status;
+//   }
+//
+// Threads: one.
+
+#ifndef NETMETER_LIB_TOOLS_EXPORTER_FLAGS_H_
+#define NETMETER_LIB_TOOLS_EXPORTER_FLAGS_H_
+
+#include <string>
+
+#include "netmeter/meter.h"
+#include "netmeter/publish.h"
+
+namespace netmeter {
+namespace internal {
+
+// The exit status after wrong usage.
+constexpr int kExporterUsage = 2;
+
+// As a value of --listen and --service303: do not serve that.
+constexpr char kOff[] = "off";
+
+struct ExporterFlags {
+  std::string listen = "127.0.0.1:9384";
+  std::string service303 = "127.0.0.1:50084";
+  std::string service_name = "kernsnoopd";
+  std::string pin_dir = MeterOptions().pin_dir;
+  PublishOptions publish;  // of --families and --omit-registered
+  bool allow_public = false;
+};
+
+// Returns false, with the program's exit status, after --help and --version,
+// and after a command line that is wrong, with one line on stderr that says so.
+bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
+                        int* exit_status);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_EXPORTER_FLAGS_H_

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every benchmark, in short: they run, their file has what summary.py says, the
+targets find their figures in it, and the page can be made of it. No figure is
+looked at but what is exact: the counts."""
+
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import benchmark
+import report
+import summary
+import targets
+
+# What cannot be had on every machine, by subject: packages that need not be
+# installed, and hooks that the kernel need not have.
+OPTIONAL = {"nethogs", "tcpdump", "kernsnoopd", "netobserv"}
+
+
+class SignalTest(unittest.TestCase):
+    def test_a_signal_ends_all_of_it(self):
+        # Its handler once waited for the process that the main program was
+        # waiting for, and both waited for good.
+        command = [sys.executable, "test/benchmark/benchmark.py", "throughput", "--rounds", "1000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            try:
+                end = time.monotonic() + 60
+                while not self.cgroups():
+                    self.assertIsNone(process.poll())
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.1)
+                time.sleep(1)
+                process.terminate()
+                process.communicate(timeout=30)  # nobody keeps the pipe open
+                self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+            finally:
+                process.kill()
+        self.assertEqual(self.cgroups(), [])
+        self.assertEqual(glob.glob("/tmp/nm-bench-*"), [])
+
+    @staticmethod
+    def cgroups():
+        with open("/proc/mounts", encoding="utf-8") as mounts:
+            roots = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
+        return glob.glob(roots[0] + "/nm-bench-throughput-*")
+
+
+class BenchmarkTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "all.json")
+            command = [sys.executable, "test/benchmark/benchmark.py", "all", "--smoke", "--json", path]
+            subprocess.run(command, check=True, timeout=150)
+            with open(path, encoding="utf-8") as file:
+                cls.data = json.load(file)
+        cls.results = summary.Results(cls.data)
+
+    def test_every_benchmark_has_samples_or_facts(self):
+        self.assertEqual(list(self.data["benchmarks"]), list(benchmark.BENCHMARKS))
+        self.assertTrue(self.data["smoke"])
+        for name, part in self.data["benchmarks"].items():
+            self.assertTrue(part["series"], name)
+            for series in part["series"]:
+                self.assertTrue(series["samples"], (name, series["case"], series["subject"]))
+                self.assertLessEqual(series["low"], series["median"])
+                self.assertLessEqual(series["median"], series["high"])
+                self.assertIn(series["better"], ("less", "more"))
+
+    def test_the_samples_of_a_case_are_pairs(self):
+        for name, part in self.data["benchmarks"].items():
+            counts = {}
+            for series in part["series"]:
+                counts.setdefault((series["case"], series["unit"]), set()).add(len(series["samples"]))
+            for key, found in counts.items():
+                self.assertEqual(len(found), 1, (name, key, found))
+
+    def test_only_what_is_optional_is_skipped(self):
+        several = os.sysconf("SC_NPROCESSORS_ONLN") > 1
+        for name, part in self.data["benchmarks"].items():
+            for skipped in part["skipped"]:
+                if several or skipped["why"] != "only one CPU":
+                    self.assertIn(skipped["subject"], OPTIONAL, (name, skipped))
+
+    def test_the_machine_is_named(self):
+        machine = self.data["machine"]
+        for key in ("cpu", "kernel", "preemption"):
+            self.assertTrue(machine[key], key)
+        self.assertGreater(machine["cpus"], 0)
+        self.assertGreater(machine["memory_bytes"], 0)
+
+    def test_what_is_counted_is_exact(self):
+        for name in ("IPv4", "IPv6"):
+            self.assertEqual(self.results.fact("forwarding", name + ": runs for forwarded packets"), 0)
+        for value in self.results.facts_ending("sockets", "missing in the counters").values():
+            self.assertEqual(value, 0)
+        for value in self.results.facts_ending("read", ": system calls").values():
+            self.assertEqual(value, 0)
+
+    def test_every_target_finds_its_figure(self):
+        verdicts = targets.judge(self.results)
+        self.assertEqual(len(verdicts), len(targets.TARGETS))
+        missing = {v["what"]: v["missing"] for v in verdicts if v["verdict"] == "not run"}
+        # A smoke run has fewer processes than this target asks for.
+        self.assertEqual(missing.pop("load, cold, with adoption of 200 processes"), "load: fewer than 200 processes")
+        self.assertEqual(missing, {})
+        absent = {name for v in verdicts for name in v["absent"]}
+        self.assertEqual(absent, self.results.skipped("throughput"))
+
+    def test_the_page_has_every_target_and_every_benchmark(self):
+        page = report.page([self.data, self.data])
+        for what, _, _ in targets.TARGETS:
+            self.assertIn("| " + what, page)
+        for title, _, _ in report.SECTIONS.values():
+            self.assertIn("\n## %s\n" % title, page)
+        self.assertNotIn("DO NOT AGREE", page)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/benchmark/network.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "test/benchmark/harness.h"
+#include "test/benchmark/namespaces.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Clients that come and go need many ports, and those of connections that
+// ended a second ago.
+void AllowManyClients() {
+  Shell(
+      "sysctl -q -w net.ipv4.ip_local_port_range='1024 65000' "
+      "net.ipv4.tcp_tw_reuse=1");
+}
+
+}  // namespace
+
+Network::Network(OwnCgroup* cgroup)
+    : cgroup_(cgroup),
+      loopback_{"loopback", "lo", "127.0.0.1", "127.0.0.1", false},
+      veth_{"veth", "nm0", "10.77.0.1", "10.77.0.2", true} {
+  here_ = ThisNetwork();
+  AllowManyClients();
+  there_ = NewNetwork();
+  EnterNetwork(here_);
+  Shell("ip link set nm1 netns " + PathOf(there_));
+  Shell("ip addr add 10.77.0.1/24 dev nm0");
+  Shell("ip link set nm0 up");
+  EnterNetwork(there_);
+  Shell("ip addr add 10.77.0.2/24 dev nm1");
+  Shell("ip link set nm1 up");
+  EnterNetwork(here_);
+  std::string error;
+  if (!cgroup_->Enter(&error)) Die(error);
+}
+
+void Network::AsServer(const Place& place, const std::function<void()>& work) {
+  if (!place.server_elsewhere) {
+    work();
+    return;
+  }
+  if (!cgroup_->Leave()) Die("cannot leave the cgroup");
+  EnterNetwork(there_);
+  work();
+  EnterNetwork(here_);
+  std::string error;
+  if (!cgroup_->Enter(&error)) Die(error);
+}
+
+UniqueFd Network::Listen(const Place& place, uint16_t port) {
+  UniqueFd fd;
+  AsServer(place, [&] {
+    fd = UniqueFd(
+        Check(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
+    SetOn(fd, SOL_SOCKET, SO_REUSEADDR);
+    Bind(fd, At(place.server, port));
+    Check(listen(fd.get(), 1024), "listen");
+  });
+  return fd;
+}
+
+UniqueFd Network::BindUdp(const Place& place, uint16_t port,
+                          uint16_t peer_port) {
+  UniqueFd fd;
+  AsServer(place, [&] {
+    fd = UniqueFd(
+        Check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket"));
+    Bind(fd, At(place.server, port));
+    internal::Connect(fd, At(place.client, peer_port));
+  });
+  return fd;
+}
+
+UniqueFd Network::Connect(const Place& place, int type, uint16_t port,
+                          uint16_t own_port) {
+  UniqueFd fd(Check(socket(AF_INET, type | SOCK_CLOEXEC, 0), "socket"));
+  if (type == SOCK_STREAM) SetOn(fd, IPPROTO_TCP, TCP_NODELAY);
+  if (own_port != 0) Bind(fd, At(place.client, own_port));
+  internal::Connect(fd, At(place.server, port));
+  return fd;
+}
+
+UniqueFd Accept(const UniqueFd& listener) {
+  UniqueFd fd(
+      Check(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC), "accept"));
+  SetOn(fd, IPPROTO_TCP, TCP_NODELAY);
+  return fd;
+}
+
+}  // namespace internal
+}  // namespace netmeter

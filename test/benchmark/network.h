@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where the packets of a benchmark go: loopback, or a veth pair with the host
+// under test at one end and somebody else at the other.
+//
+// On loopback both ends of a connection are on the host under test, thus in the
+// cgroup. Over veth the server stands in for the rest of the network: its
+// sockets are in another network namespace and in no cgroup that is looked at.
+//
+//   EnterOwnNetwork(&error);
+//   Network network(cgroup);
+//   UniqueFd listener = network.Listen(network.veth(), 4001);
+//   UniqueFd client = network.Connect(network.veth(), SOCK_STREAM, 4001);
+//
+// Threads: one, which has to be the one that entered the network.
+
+#ifndef NETMETER_TEST_BENCHMARK_NETWORK_H_
+#define NETMETER_TEST_BENCHMARK_NETWORK_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "lib/core/unique_fd.h"
+#include "test/program/sandbox.h"
+
+namespace netmeter {
+namespace internal {
+
+struct Place {
+  std::string name;
+  std::string interface;  // that of the host under test
+  std::string client, server;
+  bool server_elsewhere;
+};
+
+class Network {
+ public:
+  // Enters the cgroup, and stays in it but for sockets of the other side.
+  explicit Network(OwnCgroup* cgroup);
+
+  const Place& loopback() const { return loopback_; }
+  const Place& veth() const { return veth_; }
+
+  // Sockets of the server.
+  UniqueFd Listen(const Place& place, uint16_t port);
+  UniqueFd BindUdp(const Place& place, uint16_t port, uint16_t peer_port);
+  // A connected socket of the client; `port` is the server's.
+  UniqueFd Connect(const Place& place, int type, uint16_t port,
+                   uint16_t own_port = 0);
+
+  // Runs it on the server's side: other network, other cgroup.
+  void AsServer(const Place& place, const std::function<void()>& work);
+
+ private:
+  OwnCgroup* const cgroup_;
+  const Place loopback_, veth_;
+  UniqueFd here_, there_;
+};
+
+// accept(2), without delays by Nagle's algorithm.
+UniqueFd Accept(const UniqueFd& listener);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_BENCHMARK_NETWORK_H_

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/benchmark/observer.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "comparison.skel.h"
+#include "peers.skel.h"
+#include "test/benchmark/harness.h"
+#include "test/program/programs.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Programs of others, loaded once, shared by those who attach them.
+using Comparison = std::shared_ptr<comparison_bpf>;
+using Peers = std::shared_ptr<peers_bpf>;
+
+std::string Errno(const std::string& what) {
+  return what + ": " + std::strerror(errno);
+}
+
+std::vector<pid_t> FindSoftirqThreads() {
+  std::vector<pid_t> found;
+  DIR* proc = opendir("/proc");
+  if (proc == nullptr) return found;
+  while (const dirent* entry = readdir(proc)) {
+    const int pid = std::atoi(entry->d_name);
+    if (pid <= 0) continue;
+    std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    std::getline(file, name);
+    if (name.compare(0, 10, "ksoftirqd/") == 0) found.push_back(pid);
+  }
+  closedir(proc);
+  return found;
+}
+
+class Off : public Observer {
+ public:
+  Off() : Observer("off") {}
+  std::string Start(int, const Place&) override { return ""; }
+  void Stop() override {}
+};
+
+// A program at each of the two hooks of a cgroup.
+class CgroupPair : public Observer {
+ public:
+  CgroupPair(std::string name, std::shared_ptr<void> owner, bpf_program* egress,
+             bpf_program* ingress)
+      : Observer(std::move(name)),
+        owner_(std::move(owner)),
+        egress_(bpf_program__fd(egress)),
+        ingress_(bpf_program__fd(ingress)) {}
+
+  std::string Start(int cgroup_fd, const Place&) override {
+    egress_link_ = UniqueFd(
+        bpf_link_create(egress_, cgroup_fd, BPF_CGROUP_INET_EGRESS, nullptr));
+    ingress_link_ = UniqueFd(
+        bpf_link_create(ingress_, cgroup_fd, BPF_CGROUP_INET_INGRESS, nullptr));
+    return egress_link_.ok() && ingress_link_.ok() ? "" : Errno("attach");
+  }
+  void Stop() override {
+    egress_link_ = UniqueFd();
+    ingress_link_ = UniqueFd();
+  }
+
+ private:
+  const std::shared_ptr<void> owner_;
+  const int egress_, ingress_;
+  UniqueFd egress_link_, ingress_link_;
+};
+
+class Netmeter : public Observer {
+ public:
+  Netmeter() : Observer("netmeter") {
+    // As netmeter-loader has them by default.
+    ProgramOptions options;
+    options.max_series = 4096;
+    options.max_names = 4096;
+    options.max_processes = 16384;
+    options.max_sockets = 16384;
+    options.socket_hooks = true;
+    std::string error;
+    programs_ = Programs::Load(options, &error);
+    if (programs_ == nullptr) Die(error);
+  }
+  std::string Start(int cgroup_fd, const Place&) override {
+    std::string error;
+    return programs_->AttachSocketHooks(cgroup_fd, &error) &&
+                   programs_->AttachPacketHooks(cgroup_fd, &error)
+               ? ""
+               : error;
+  }
+  void Stop() override { programs_->Detach(); }
+
+ private:
+  std::unique_ptr<Programs> programs_;
+};
+
+class Kernsnoopd : public Observer {
+ public:
+  explicit Kernsnoopd(const Peers& peers)
+      : Observer("kernsnoopd"), peers_(peers) {}
+  std::string Start(int, const Place&) override {
+    for (bpf_program* program :
+         {peers_->progs.bm_snoop_call, peers_->progs.bm_snoop_point}) {
+      if (bpf_program__fd(program) < 0) continue;
+      link_ = bpf_program__attach(program);
+      if (link_ != nullptr) return "";
+    }
+    return "neither fentry nor the tracepoint sock_send_length";
+  }
+  void Stop() override { bpf_link__destroy(std::exchange(link_, nullptr)); }
+
+ private:
+  const Peers peers_;
+  bpf_link* link_ = nullptr;
+};
+
+class Skydive : public Observer {
+ public:
+  explicit Skydive(Peers peers)
+      : Observer("Skydive"), peers_(std::move(peers)) {}
+  std::string Start(int, const Place& place) override {
+    socket_ =
+        UniqueFd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL)));
+    sockaddr_ll address = {};
+    address.sll_family = AF_PACKET;
+    address.sll_protocol = htons(ETH_P_ALL);
+    address.sll_ifindex =
+        static_cast<int>(if_nametoindex(place.interface.c_str()));
+    const int filter = bpf_program__fd(peers_->progs.bm_skydive_filter);
+    if (!socket_.ok() ||
+        setsockopt(socket_.get(), SOL_SOCKET, SO_ATTACH_BPF, &filter,
+                   sizeof(filter)) != 0 ||
+        bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address),
+             sizeof(address)) != 0) {
+      return Errno("packet socket");
+    }
+    return "";
+  }
+  void Stop() override { socket_ = UniqueFd(); }
+
+ private:
+  const Peers peers_;
+  UniqueFd socket_;
+};
+
+class Netobserv : public Observer {
+ public:
+  explicit Netobserv(Peers peers)
+      : Observer("netobserv"), peers_(std::move(peers)) {}
+  std::string Start(int, const Place& place) override {
+    hook_.sz = sizeof(hook_);
+    hook_.ifindex = static_cast<int>(if_nametoindex(place.interface.c_str()));
+    hook_.attach_point =
+        static_cast<bpf_tc_attach_point>(BPF_TC_INGRESS | BPF_TC_EGRESS);
+    if (int error = bpf_tc_hook_create(&hook_)) {
+      errno = -error;
+      return Errno("traffic control");
+    }
+    created_ = true;
+    if (!Attach(BPF_TC_EGRESS, peers_->progs.bm_observe_tx) ||
+        !Attach(BPF_TC_INGRESS, peers_->progs.bm_observe_rx)) {
+      return Errno("attach to traffic control");
+    }
+    return "";
+  }
+  void Stop() override {
+    if (!std::exchange(created_, false)) return;
+    hook_.attach_point =
+        static_cast<bpf_tc_attach_point>(BPF_TC_INGRESS | BPF_TC_EGRESS);
+    bpf_tc_hook_destroy(&hook_);
+  }
+
+ private:
+  bool Attach(bpf_tc_attach_point point, bpf_program* program) {
+    hook_.attach_point = point;
+    LIBBPF_OPTS(bpf_tc_opts, options);
+    options.prog_fd = bpf_program__fd(program);
+    const int error = bpf_tc_attach(&hook_, &options);
+    errno = -error;
+    return error == 0;
+  }
+
+  const Peers peers_;
+  bpf_tc_hook hook_ = {};
+  bool created_ = false;
+};
+
+// A program that reads packets by itself.
+class Process : public Observer {
+ public:
+  // `ready`: what it says on stderr when it is; "": a third of a second.
+  Process(const std::string& name, std::vector<std::string> command,
+          std::string ready)
+      : Observer(name),
+        command_(std::move(command)),
+        ready_(std::move(ready)) {}
+  ~Process() override { Stop(); }
+
+  std::string Start(int, const Place& place) override {
+    int pipe_fds[2];
+    Check(pipe2(pipe_fds, O_CLOEXEC), "pipe");
+    UniqueFd from(pipe_fds[0]);
+    {
+      const UniqueFd to(pipe_fds[1]);
+      pid_ = Check(fork(), "fork");
+      if (pid_ == 0) Exec(place, to.get());
+    }
+    const double deadline = NowNs() + (ready_.empty() ? 0.33e9 : 10e9);
+    std::string said;
+    while (true) {
+      const int left = static_cast<int>((deadline - NowNs()) / 1e6);
+      pollfd poll_fd = {from.get(), POLLIN, 0};
+      if (left <= 0 || poll(&poll_fd, 1, left) <= 0) break;
+      char buffer[512];
+      const ssize_t got = read(from.get(), buffer, sizeof(buffer));
+      if (got <= 0) {  // it has ended
+        Stop();
+        return said.empty() ? "is not installed" : said;
+      }
+      said.append(buffer, static_cast<size_t>(got));
+      if (!ready_.empty() && said.find(ready_) != std::string::npos) break;
+    }
+    stderr_ = std::move(from);
+    start_ns_ = CpuNsOf(pid_);
+    return "";
+  }
+
+  void Stop() override {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGTERM);
+    for (int i = 0; i < 200 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i) {
+      usleep(5000);
+      if (i == 150) kill(pid_, SIGKILL);
+    }
+    pid_ = -1;
+    stderr_ = UniqueFd();
+  }
+
+  double CpuNs() const override { return CpuNsOf(pid_) - start_ns_; }
+
+ private:
+  [[noreturn]] void Exec(const Place& place, int error_fd) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(error_fd, STDERR_FILENO);
+    command_.push_back(place.interface);
+    std::vector<char*> arguments;
+    for (std::string& word : command_) arguments.push_back(&word[0]);
+    arguments.push_back(nullptr);
+    execvp(arguments[0], arguments.data());
+    _exit(127);
+  }
+
+  std::vector<std::string> command_;
+  const std::string ready_;
+  pid_t pid_ = -1;
+  UniqueFd stderr_;
+  double start_ns_ = 0;
+};
+
+// With the best of the hooks that the kernel lets kernsnoopd have. Which one is
+// only known by trying.
+Peers LoadPeers() {
+  const libbpf_print_fn_t print = libbpf_set_print(nullptr);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Peers peers(peers_bpf__open(), peers_bpf__destroy);
+    if (peers == nullptr) DieWithErrno("open the programs of others");
+    bpf_program__set_autoload(peers->progs.bm_snoop_call, attempt == 0);
+    bpf_program__set_autoload(peers->progs.bm_snoop_point, attempt == 1);
+    if (attempt == 2) libbpf_set_print(print);
+    if (peers_bpf__load(peers.get()) == 0) {
+      libbpf_set_print(print);
+      return peers;
+    }
+  }
+  DieWithErrno("load the programs of others");
+}
+
+}  // namespace
+
+double OwnCpuNs() {
+  static const std::vector<pid_t> threads = FindSoftirqThreads();
+  double ns = NowNs(CLOCK_PROCESS_CPUTIME_ID);
+  for (pid_t thread : threads) ns += CpuNsOf(thread);
+  return ns;
+}
+
+std::vector<std::unique_ptr<Observer>> MakeObservers() {
+  const Comparison comparison(comparison_bpf__open_and_load(),
+                              comparison_bpf__destroy);
+  if (comparison == nullptr) DieWithErrno("load the programs to compare with");
+  const Peers peers = LoadPeers();
+  std::vector<std::unique_ptr<Observer>> all;
+  all.push_back(std::make_unique<Off>());
+  all.push_back(std::make_unique<CgroupPair>("empty", comparison,
+                                             comparison->progs.bm_empty_tx,
+                                             comparison->progs.bm_empty_rx));
+  all.push_back(std::make_unique<Netmeter>());
+  all.push_back(std::make_unique<CgroupPair>("shared hash", comparison,
+                                             comparison->progs.bm_hash_tx,
+                                             comparison->progs.bm_hash_rx));
+  all.push_back(std::make_unique<Kernsnoopd>(peers));
+  all.push_back(std::make_unique<CgroupPair>("systemd", peers,
+                                             peers->progs.bm_systemd_tx,
+                                             peers->progs.bm_systemd_rx));
+  all.push_back(std::make_unique<Skydive>(peers));
+  all.push_back(std::make_unique<Netobserv>(peers));
+  all.push_back(std::make_unique<Process>(
+      "tcpdump",
+      std::vector<std::string>{"tcpdump", "-Z", "root", "-n", "-w", "/dev/null",
+                               "-i"},
+      "listening on"));
+  all.push_back(std::make_unique<Process>(
+      "nethogs", std::vector<std::string>{"nethogs", "-a", "-t"}, ""));
+  return all;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What may watch the traffic of a benchmark: netmeter, nothing at all, and
+// others, each put in place and taken away again for every phase.
+//
+//   off            nothing
+//   empty          programs that do nothing, at the hooks of netmeter's
+//   netmeter       all programs of a meter
+//   shared hash    the proposal of Magma p018 at the same hooks
+//   kernsnoopd     each call of tcp_sendmsg(), for the whole machine
+//   systemd        IPAccounting of the cgroup
+//   Skydive        a socket filter on the interface
+//   netobserv      traffic control of the interface
+//   tcpdump        -w /dev/null on the interface
+//   nethogs        on the interface
+
+#ifndef NETMETER_TEST_BENCHMARK_OBSERVER_H_
+#define NETMETER_TEST_BENCHMARK_OBSERVER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/benchmark/network.h"
+
+namespace netmeter {
+namespace internal {
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  // Returns why it cannot be had here, or "".
+  virtual std::string Start(int cgroup_fd, const Place& place) = 0;
+  virtual void Stop() = 0;
+  // The CPU time of processes of its own, since Start().
+  virtual double CpuNs() const { return 0; }
+
+  const std::string& name() const { return name_; }
+
+ protected:
+  explicit Observer(std::string name) : name_(std::move(name)) {}
+
+ private:
+  const std::string name_;
+};
+
+// All of them, in the order above. Loads the programs; dies where that fails.
+std::vector<std::unique_ptr<Observer>> MakeObservers();
+
+// The CPU time of this process and of the kernel's softirq threads.
+double OwnCpuNs();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_BENCHMARK_OBSERVER_H_

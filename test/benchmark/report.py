@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes docs/performance.md and its chart from files of benchmark.py.
+
+  test/benchmark.sh report FILE... [--out DIR]
+
+The tables and the chart are of the first file; the verdicts are of all of them,
+so that one sees whether they agree. Nothing in the page is written by hand. A
+smoke run makes no page in docs/: its figures mean nothing.
+"""
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+
+import summary
+import targets
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+# What each benchmark measures, for the reader of the page. benchmark -> (title,
+# sentences, units that make a table each).
+SECTIONS = {
+    "datapath": (
+        "What one packet costs",
+        "Nanoseconds of one run of a program, over an empty program at the same hook.",
+        ["ns"],
+    ),
+    "structures": (
+        "Data structures",
+        "Nanoseconds to count a packet's bytes for its flow, over a program that only chooses the flow. "
+        "Who reads the events of the buffers pays again, and what finds no room is lost.",
+        ["ns", "reader ns", "share lost"],
+    ),
+    "throughput": (
+        "Traffic",
+        "The share of the operations a second that is lost, against nothing in place, and the CPU time of an "
+        "operation. A gain is noise, and shows how much of it there is.",
+        ["bytes/s", "trips/s", "packets/s", "CPU ns per operation"],
+    ),
+    "churn": (
+        "Short connections",
+        "Connect, one request, close: the same for connections.",
+        ["connections/s", "CPU ns per operation"],
+    ),
+    "forwarding": (
+        "Forwarded packets",
+        "Packets a second through a router that runs each of them. netmeter's programs do not run for what is "
+        "forwarded, which is counted below.",
+        ["packets/s"],
+    ),
+    "read": ("Reading", "Nanoseconds of a read by the library.", ["ns"]),
+    "scrape": ("A scrape", "How long a client waits, and the CPU time of netmeter-exporter.", ["ms", "CPU ms"]),
+    "load": (
+        "Loading",
+        "netmeter-loader: cold, where no meter is loaded; warm, where one is.",
+        ["ms", "CPU ms", "KiB"],
+    ),
+    "sockets": (
+        "Many sockets",
+        "All open, all sending. A run of the program over an empty one by the kernel's clock, and a send by the "
+        "sender's; kernel memory of a socket, without the socket table.",
+        ["ns per run", "ns per send", "ns of the first send", "bytes per socket"],
+    ),
+}
+
+
+def number(value):
+    """Three digits that mean something."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return "{:,.0f}".format(value)
+    return "%.3g" % value
+
+
+def cell(series):
+    """The median and the quartiles; against the reference where there is one."""
+    against = series.get("against")
+    if against and against["how"] == "loss" and series["better"] == "more":
+        return "%.1f %% (%.1f to %.1f)" % tuple(100 * against[key] for key in ("median", "low", "high"))
+    if against and against["how"] == "difference":
+        return "%+.1f (%.1f to %.1f)" % tuple(against[key] for key in ("median", "low", "high"))
+    return "%s (%s to %s)" % tuple(number(series[key]) for key in ("median", "low", "high"))
+
+
+def table(head, rows):
+    """Markdown, in columns that can be read as they are."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row):
+        return "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths)) + " |"
+
+    return [line(head), "|" + "|".join("-" * (width + 2) for width in widths) + "|", *map(line, rows)]
+
+
+def unit_table(results, name, unit):
+    """A row per case, a column per subject; nothing where nothing has the unit."""
+    cases = results.cases(name, unit)
+    subjects = list(dict.fromkeys(s for case in cases for s in results.subjects(name, case, unit)))
+    rows = []
+    for case in cases:
+        row = [case]
+        for subject in subjects:
+            try:
+                row.append(cell(results.series(name, case, subject, unit)))
+            except summary.Missing:
+                row.append("-")
+        rows.append(row)
+    return table([unit, *subjects], rows) if rows else []
+
+
+def fact_lines(results, name):
+    facts, tables = [], []
+    for key, value in results.data["benchmarks"][name]["facts"].items():
+        if isinstance(value, dict):
+            columns = list(next(iter(value.values()), {}))
+            rows = [[one, *("{:,}".format(value[one][c]) for c in columns)] for one in value]
+            tables += ["", *table([key, *columns], rows)]
+        else:
+            facts.append("- %s: %s" % (key, "{:,.0f}".format(value) if isinstance(value, (int, float)) else value))
+    return facts + tables
+
+
+def table_lines(results, name):
+    """All of one benchmark."""
+    title, text, units = SECTIONS[name]
+    lines = ["## " + title, "", text]
+    for unit in units:
+        made = unit_table(results, name, unit)
+        if made:
+            lines += ["", *made]
+    part = results.data["benchmarks"][name]
+    facts = fact_lines(results, name)
+    if facts:
+        lines += ["", *facts]
+    skipped = ["- not here: %s" % ", ".join(filter(None, s.values())) for s in part["skipped"]]
+    return lines + (["", *skipped] if skipped else [])
+
+
+def verdict_text(verdict):
+    if verdict["verdict"] == "not run":
+        return "not run"
+    text = verdict["verdict"]
+    if verdict["missed"]:
+        text += " (%s)" % ", ".join(verdict["missed"])
+    if not verdict["clear"]:
+        text += ", but within the spread"
+    if verdict["absent"]:
+        text += ", without %s" % ", ".join(verdict["absent"])
+    return text
+
+
+def target_lines(files, only_run=False):
+    """Each target beside its figure; every verdict anew, by the table as it is."""
+    judged = [targets.judge(summary.Results(data)) for data in files]
+    rows = []
+    for verdicts in zip(*judged):
+        if only_run and verdicts[0]["verdict"] == "not run":
+            continue
+        texts = [verdict_text(verdict) for verdict in verdicts]
+        if len(set(v["verdict"] for v in verdicts)) > 1:
+            texts.append("THEY DO NOT AGREE")
+        figure = verdicts[0]["figure"].replace("; ", "<br>") or "-"
+        rows.append([verdicts[0]["what"], verdicts[0]["limit"], figure, "<br>".join(dict.fromkeys(texts))])
+    return ["## Targets", "", *table(["what", "at most", "figure", "verdict"], rows)]
+
+
+def conditions(data):
+    machine, source = data["machine"], data["source"]
+    return (
+        "Measured on %s (UTC) on %d x %s%s, %.1f GiB of memory, Linux %s, preemption: %s, JIT %s; commit %s%s."
+        % (
+            data["started"],
+            machine["cpus"],
+            machine["cpu"],
+            " (a virtual machine)" if machine["virtual"] else "",
+            machine["memory_bytes"] / (1 << 30),
+            machine["kernel"],
+            machine["preemption"],
+            "on" if machine["jit"] else "off",
+            source["commit"][:12],
+            " with changes" if source["changed"] else "",
+        )
+    )
+
+
+def page(files):
+    results = summary.Results(files[0])
+    lines = [
+        "<!-- Made by test/benchmark.sh report: do not edit. -->",
+        "# Performance",
+        "",
+        "What counting costs, beside others that count. `test/benchmark.sh all --json FILE` measures it on your "
+        "machine, and `test/benchmark.sh report FILE` makes this page.",
+        "",
+        conditions(files[0]),
+        "",
+        "Each figure is a median; in brackets are the quartiles, between which half of the samples lie. What is "
+        "compared ran in turn, and the comparison is of pairs. The tables of others (kernsnoopd, systemd, Skydive, "
+        "netobserv) are written anew from what their projects say, and count what theirs count; tcpdump and nethogs "
+        "are Debian's.",
+        "",
+        "![What counting costs](performance.svg)",
+        "",
+        *target_lines(files),
+    ]
+    if len(files) > 1:
+        lines += ["", "The verdicts are of %d runs; the figures are of the first." % len(files)]
+    for name in SECTIONS:
+        if name in results.data["benchmarks"]:
+            lines += ["", *table_lines(results, name)]
+    return "\n".join(lines) + "\n"
+
+
+# --- The chart -----------------------------------------------------------------
+
+
+def against_bars(results, name, case, unit, scale=1.0):
+    """(subject, median, low, high) of what has a pair to be compared with."""
+    bars = []
+    for subject in results.subjects(name, case, unit):
+        against = results.series(name, case, subject, unit).get("against")
+        if against:
+            bars.append((subject, *(scale * against[key] for key in ("median", "low", "high"))))
+    return bars
+
+
+def panels(results):
+    """(title, bars) of what was measured."""
+    wanted = (
+        ("structures", "one CPU/1 flow", "ns", 1, "One flow: ns per packet, one CPU"),
+        ("structures", "one CPU/10000 flows", "ns", 1, "10,000 flows: ns per packet, one CPU"),
+        ("datapath", "test run, one CPU/TCP tx", "ns", 1, "All counters, TCP sent: ns per packet"),
+        ("throughput", "veth/tcp_rr", "trips/s", 100, "Requests over veth: % lost"),
+        ("throughput", "veth/udp_40", "packets/s", 100, "Small UDP, 40 flows over veth: % lost"),
+        ("churn", "veth/churn", "connections/s", 100, "Short connections over veth: % lost"),
+    )
+    for name, case, unit, scale, title in wanted:
+        bars = against_bars(results, name, case, unit, scale)
+        if bars:
+            yield title, bars
+
+
+def is_ours(subject):
+    return subject.startswith(("netmeter", "socket "))
+
+
+def draw(data, stem):
+    """stem.svg and stem.png. Needs matplotlib."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "netmeter"  # the same file each time
+    from matplotlib import pyplot
+
+    found = list(panels(summary.Results(data)))
+    if not found:
+        sys.exit("report: nothing to draw")
+    rows = (len(found) + 1) // 2
+    figure, axes = pyplot.subplots(rows, 2, figsize=(13, 4 * rows), squeeze=False)
+    for axis in axes.flat[len(found):]:
+        axis.axis("off")
+    for axis, (title, bars) in zip(axes.flat, found):
+        names, values, lows, highs = zip(*reversed(bars))
+        errors = [[max(0, v - low) for v, low in zip(values, lows)], [max(0, h - v) for v, h in zip(values, highs)]]
+        colors = ["#1b6ca8" if is_ours(name) else "#b0b0b0" for name in names]
+        axis.barh(names, values, xerr=errors, color=colors, ecolor="#404040", capsize=2)
+        # One that is far beyond the others must not hide them.
+        limit = 4 * sorted(values)[len(values) // 2]
+        if max(values) > limit > 0:
+            axis.set_xlim(right=limit)
+            for place, value in enumerate(values):
+                if value > limit:
+                    axis.text(limit, place, number(value) + " ", ha="right", va="center", fontsize=8)
+        axis.set_title(title, fontsize=10)
+        axis.tick_params(labelsize=8)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    note = "Medians and quartiles of pairs. " + conditions(data)
+    if data["smoke"]:
+        note = "SMOKE RUN: THE FIGURES MEAN NOTHING. " + note
+    figure.text(0.01, 0.005, textwrap.fill(note, 210), fontsize=7)
+    figure.tight_layout(rect=(0, 0.02, 1, 1))
+    figure.savefig(stem + ".svg", metadata={"Date": None})
+    figure.savefig(stem + ".png", dpi=110)
+    pyplot.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="results, of the runs that are to agree")
+    parser.add_argument("--out", metavar="DIR", default=os.path.join(ROOT, "docs"), help="where to (docs)")
+    options = parser.parse_args()
+    files = []
+    for path in options.files:
+        with open(path, encoding="utf-8") as file:
+            files.append(json.load(file))
+    docs = os.path.realpath(options.out) == os.path.realpath(os.path.join(ROOT, "docs"))
+    if docs and any(data["smoke"] for data in files):
+        sys.exit("report: a smoke run makes no page in docs/ (--out DIR shows what it would look like)")
+    try:
+        draw(files[0], os.path.join(options.out, "performance"))
+    except ImportError as error:
+        sys.exit("report: no matplotlib (%s): apt-get install python3-matplotlib" % error)
+    text = page(files)
+    if any(data["smoke"] for data in files):
+        text = text.replace("# Performance\n", "# Performance: A SMOKE RUN, THE FIGURES MEAN NOTHING\n", 1)
+    with open(os.path.join(options.out, "performance.md"), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()

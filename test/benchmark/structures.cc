@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What it costs to count the bytes of a packet for its flow, by data
+// structure (study.bpf.c has the programs). Each sample is the CPU time
+// of one BPF_PROG_TEST_RUN by its number of runs. A base program chooses the
+// flow and does nothing else; it runs in every round, so that what a structure
+// takes is the difference of a pair.
+//
+// Events have to be read by somebody: a thread does it meanwhile, and its own
+// time for each event, and the share of the events that found no room, are
+// results, too. With one CPU under test the thread has another one if there is
+// one; with all of them it takes part in the crowd.
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/perf_event.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "study.skel.h"
+#include "test/benchmark/harness.h"
+#include "test/program/packet.h"
+#include "test/program/programs.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+struct Settings {
+  int rounds = 21;
+  int repeat = 500000;
+};
+
+constexpr uint32_t kManyFlows = 10000;
+constexpr size_t kRingBytes = 16 * 1024 * 1024;
+
+using Skeleton = std::unique_ptr<study_bpf, void (*)(study_bpf*)>;
+
+// Reads what one kind of event programs send, until it is destroyed.
+class Consumer {
+ public:
+  virtual ~Consumer() = default;
+
+  void Start(int cpu) {  // -1: any
+    stop_ = false;
+    events_ = 0;
+    thread_ = std::thread([this, cpu] {
+      if (cpu >= 0 && !PinToCpu(cpu)) DieWithErrno("pin to a CPU");
+      const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
+      while (!stop_.load()) Poll(10);
+      Poll(0);
+      ns_ = NowNs(CLOCK_THREAD_CPUTIME_ID) - start;
+    });
+  }
+  // The CPU time that an event took.
+  double StopAndGetNsPerEvent() {
+    stop_ = true;
+    thread_.join();
+    return events_ == 0 ? 0 : ns_ / static_cast<double>(events_);
+  }
+
+ protected:
+  virtual void Poll(int timeout_ms) = 0;
+
+  static int OnEvent(void* self, void* data, size_t size) {
+    OnSample(self, 0, data, static_cast<uint32_t>(size));
+    return 0;
+  }
+  static void OnSample(void* self, int, void* data, uint32_t size) {
+    auto* consumer = static_cast<Consumer*>(self);
+    // As a meter would: it looks at the event, and adds.
+    uint64_t bytes = 0;
+    if (size >= 24) std::memcpy(&bytes, static_cast<char*>(data) + 16, 8);
+    consumer->bytes_ += bytes;
+    consumer->events_ += 1;
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+  uint64_t events_ = 0, bytes_ = 0;
+  double ns_ = 0;
+};
+
+class RingConsumer : public Consumer {
+ public:
+  explicit RingConsumer(const std::vector<int>& maps) {
+    for (int map : maps) {
+      if (ring_ == nullptr) {
+        ring_ = ring_buffer__new(map, OnEvent, this, nullptr);
+        if (ring_ == nullptr) DieWithErrno("open a ring buffer");
+      } else if (ring_buffer__add(ring_, map, OnEvent, this) != 0) {
+        DieWithErrno("open a ring buffer");
+      }
+    }
+  }
+  ~RingConsumer() override { ring_buffer__free(ring_); }
+
+ protected:
+  void Poll(int timeout_ms) override { ring_buffer__poll(ring_, timeout_ms); }
+
+ private:
+  ring_buffer* ring_ = nullptr;
+};
+
+class PerfConsumer : public Consumer {
+ public:
+  explicit PerfConsumer(int map) {
+    const size_t pages = kRingBytes / static_cast<size_t>(getpagesize());
+    buffer_ = perf_buffer__new(map, pages, OnSample, nullptr, this, nullptr);
+    if (buffer_ == nullptr) DieWithErrno("open a perf buffer");
+  }
+  ~PerfConsumer() override { perf_buffer__free(buffer_); }
+
+ protected:
+  void Poll(int timeout_ms) override { perf_buffer__poll(buffer_, timeout_ms); }
+
+ private:
+  perf_buffer* buffer_ = nullptr;
+};
+
+struct Subject {
+  std::string name;
+  int program;
+  Consumer* consumer;
+  int repeat;  // runs of one sample
+};
+
+class Study {
+ public:
+  Study(const Settings& settings, Results* results)
+      : settings_(settings),
+        results_(results),
+        skeleton_(study_bpf__open(), study_bpf__destroy),
+        frame_(Packet::Ipv4().Udp(40000, 443).Payload(100).Frame()) {
+    if (skeleton_ == nullptr) DieWithErrno("open the programs");
+    const int cpus = libbpf_num_possible_cpus();
+    skeleton_->rodata->bm_num_cpus = static_cast<uint32_t>(cpus);
+    bpf_map__set_max_entries(skeleton_->maps.bm_cells, 65536u * cpus);
+    if (study_bpf__load(skeleton_.get()) != 0) {
+      DieWithErrno("load the programs");
+    }
+    FillSocketTable();
+    OpenRings(cpus);
+    MakeSubjects();
+  }
+  ~Study() {
+    for (int fd : rings_) close(fd);
+  }
+
+  // Every structure with so many flows, on these CPUs at once.
+  void Run(const std::string& name, uint32_t flows,
+           const std::vector<int>& cpus, const std::vector<int>& all) {
+    skeleton_->data->bm_flow_count = flows;
+    const int spare = cpus.size() == 1 && all.size() > 1 ? all[1] : -1;
+    // Tables fill, caches warm up.
+    for (const Subject& subject : subjects_) Measure(subject, cpus, spare);
+    ForEachRound(
+        settings_.rounds, static_cast<int>(subjects_.size()), [&](int i) {
+          const Subject& subject = subjects_[i];
+          const Sample sample = Measure(subject, cpus, spare);
+          results_->Add(name, subject.name, "ns", Better::kLess, sample.ns);
+          if (subject.consumer == nullptr) return;
+          results_->Add(name, subject.name, "reader ns", Better::kLess,
+                        sample.reader_ns);
+          results_->Add(name, subject.name, "share lost", Better::kLess,
+                        sample.lost);
+        });
+  }
+
+ private:
+  struct Sample {
+    double ns = 0, reader_ns = 0, lost = 0;
+  };
+
+  void FillSocketTable() {
+    struct {
+      uint64_t cookie;
+      uint32_t slot, pad;
+      uint64_t fill[6];
+    } entry = {};
+    const int map = bpf_map__fd(skeleton_->maps.bm_sockets);
+    for (uint32_t i = 0; i < 65536; ++i) {
+      entry.cookie = entry.slot = i;
+      Check(bpf_map_update_elem(map, &i, &entry, BPF_ANY), "fill a table");
+    }
+  }
+
+  void OpenRings(int cpus) {
+    for (uint32_t cpu = 0; cpu < static_cast<uint32_t>(cpus); ++cpu) {
+      const int ring = Check(bpf_map_create(BPF_MAP_TYPE_RINGBUF, "bm_ring_cpu",
+                                            0, 0, kRingBytes, nullptr),
+                             "make a ring buffer");
+      rings_.push_back(ring);
+      Check(bpf_map_update_elem(bpf_map__fd(skeleton_->maps.bm_rings), &cpu,
+                                &ring, BPF_ANY),
+            "set a ring buffer");
+    }
+    ring_ = std::make_unique<RingConsumer>(
+        std::vector<int>{bpf_map__fd(skeleton_->maps.bm_ring)});
+    percpu_ring_ = std::make_unique<RingConsumer>(rings_);
+    perf_ =
+        std::make_unique<PerfConsumer>(bpf_map__fd(skeleton_->maps.bm_perf));
+  }
+
+  void MakeSubjects() {
+    auto& progs = skeleton_->progs;
+    const struct {
+      const char* name;
+      bpf_program* program;
+      Consumer* consumer;
+    } all[] = {
+        {"base", progs.bm_base, nullptr},
+        {"ring buffer", progs.bm_ringbuf, ring_.get()},
+        {"per-CPU ring buffers", progs.bm_percpu_ring, percpu_ring_.get()},
+        {"perf buffer", progs.bm_perf_buffer, perf_.get()},
+        {"hash", progs.bm_hash, nullptr},
+        {"per-CPU hash", progs.bm_percpu_hash, nullptr},
+        {"LRU hash", progs.bm_lru_hash, nullptr},
+        {"array", progs.bm_array, nullptr},
+        {"per-CPU array", progs.bm_percpu_array, nullptr},
+        {"kernsnoopd, 40-byte key", progs.bm_kernsnoopd, nullptr},
+        {"Skydive, 500000 flows", progs.bm_skydive, nullptr},
+        {"netobserv, 500000 flows", progs.bm_netobserv, nullptr},
+        {"netmeter, atomic adds", progs.bm_ours_atomic, nullptr},
+        {"netmeter, plain adds", progs.bm_ours_plain, nullptr},
+    };
+    for (const auto& one : all) {
+      // Events have to fill their buffer more than once, or none could be lost.
+      // A perf buffer wakes its reader by each of them, which takes so long
+      // that it never fills.
+      int repeat = settings_.repeat;
+      if (one.consumer == perf_.get()) {
+        repeat = std::max(1, repeat / 10);
+      } else if (one.consumer != nullptr) {
+        repeat *= 2;
+      }
+      subjects_.push_back(
+          {one.name, bpf_program__fd(one.program), one.consumer, repeat});
+    }
+  }
+
+  uint64_t Lost() const {
+    uint64_t lost = 0;
+    for (const auto& cpu : skeleton_->bss->bm_cpu) lost += cpu.lost;
+    return lost;
+  }
+
+  Sample Measure(const Subject& subject, const std::vector<int>& cpus,
+                 int spare) {
+    const uint64_t lost = Lost();
+    if (subject.consumer != nullptr) subject.consumer->Start(spare);
+    std::atomic<size_t> ready{0};
+    std::vector<double> ns(cpus.size());
+    std::vector<std::thread> workers;
+    for (size_t i = 0; i < cpus.size(); ++i) {
+      workers.emplace_back([&, i] {
+        if (!PinToCpu(cpus[i])) DieWithErrno("pin to a CPU");
+        ready.fetch_add(1);
+        while (ready.load() < cpus.size()) {
+        }
+        ns[i] = RunOnce(subject);
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    Sample sample;
+    for (double one : ns) sample.ns += one / static_cast<double>(ns.size());
+    if (subject.consumer != nullptr) {
+      sample.reader_ns = subject.consumer->StopAndGetNsPerEvent();
+      sample.lost = static_cast<double>(Lost() - lost) / subject.repeat /
+                    static_cast<double>(cpus.size());
+    }
+    return sample;
+  }
+
+  // The CPU time of one run.
+  double RunOnce(const Subject& subject) const {
+    LIBBPF_OPTS(bpf_test_run_opts, run);
+    run.data_in = frame_.data();
+    run.data_size_in = static_cast<uint32_t>(frame_.size());
+    run.repeat = subject.repeat;
+    const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
+    Check(bpf_prog_test_run_opts(subject.program, &run), "test run");
+    return (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / subject.repeat;
+  }
+
+  const Settings& settings_;
+  Results* const results_;
+  const Skeleton skeleton_;
+  const std::vector<uint8_t> frame_;
+  std::vector<int> rings_;
+  std::unique_ptr<Consumer> ring_, percpu_ring_, perf_;
+  std::vector<Subject> subjects_;
+};
+
+void Measure(const Settings& settings, Run* run) {
+  std::string error;
+  if (!EnterOwnNetwork(&error)) Die(error);
+  const std::vector<int> cpus = AllowedCpus();
+  if (cpus.empty()) Die("no CPU to run on");
+  Results* results = run->results();
+  results->Fact("runs per sample", settings.repeat);
+  Study study(settings, results);
+  study.Run("one CPU/1 flow", 1, {cpus[0]}, cpus);
+  study.Run("one CPU/10000 flows", kManyFlows, {cpus[0]}, cpus);
+  if (cpus.size() == 1) {
+    results->Skip("all CPUs/1 flow", "", "only one CPU");
+    results->Skip("all CPUs/10000 flows", "", "only one CPU");
+    return;
+  }
+  study.Run("all CPUs/1 flow", 1, cpus, cpus);
+  study.Run("all CPUs/10000 flows", kManyFlows, cpus, cpus);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
+
+int main(int argc, char** argv) {
+  using namespace netmeter::internal;
+  Settings settings;
+  Benchmark benchmark("structures",
+                      "ns to count a packet's bytes for its flow, by data "
+                      "structure");
+  benchmark.Number("rounds", &settings.rounds, 1,
+                   "rounds of every measurement");
+  benchmark.Number("repeat", &settings.repeat, 20000,
+                   "runs of a packet in one sample");
+  return benchmark.Main(argc, argv, [&](Run* run) { Measure(settings, run); });
+}

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the benchmarks are to show, in one table, and whether they do.
+
+A target has parts: one figure and its limit each, such as the four columns of
+the datapath. It is met if each part is, by its median. It is clear if the whole
+spread of every part, the middle half of its samples, lies on one side of the
+limit: else another run may well say something else. What was not measured is
+"not run", which is not "met"; of others to compare with, those who cannot be had
+on this machine are named with the verdict.
+"""
+
+from summary import Missing, Spread
+
+COLUMNS = ("UDP tx", "UDP rx", "TCP tx", "TCP rx")
+PLACES = ("loopback", "veth")
+STREAMS = ("tcp_stream_1", "tcp_stream_8")
+SMALL = {"tcp_rr": "trips/s", "udp_1": "packets/s", "udp_40": "packets/s"}
+OTHERS = ("shared hash", "kernsnoopd", "systemd", "Skydive", "netobserv", "tcpdump", "nethogs")
+
+
+class Part:
+    """A figure that shall be at most its limit. `distance` has, by round, how far
+    above the limit it was: below zero is good."""
+
+    def __init__(self, label, figure, distance):
+        self.label, self.figure = label, figure
+        spread = Spread(distance)
+        self.met = spread.median <= 0
+        self.clear = spread.high <= 0 or spread.low > 0
+
+
+class Absent:
+    """Somebody to compare with who is not here: said with the verdict."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+def below(label, spread, limit, form):
+    """A measured figure and a number."""
+    figure = "%s (%s to %s)" % tuple(form % value for value in (spread.median, spread.low, spread.high))
+    return Part(label, figure, [value - limit for value in spread.samples])
+
+
+def datapath(results, way, column, subject="socket table"):
+    return results.against("datapath", "%s/%s" % (way, column), subject, "ns")
+
+
+def atomic_adds(results):
+    add = results.spread("datapath", "atomic add/one CPU", "machine", "ns").median
+    for column in COLUMNS:
+        times = 3 if column == "TCP tx" else 2
+        ours = Spread(datapath(results, "test run, one CPU", column))
+        yield below("%s, limit %.1f" % (column, times * add), ours, times * add, "%.1f ns")
+
+
+def share_of_hash(way, share):
+    def parts(results):
+        for column in COLUMNS:
+            ours, other = (datapath(results, way, column, s) for s in ("socket table", "shared hash"))
+            figure = "%.1f of %.1f ns" % (Spread(ours).median, Spread(other).median)
+            yield Part(column, figure, [a - share * b for a, b in zip(ours, other)])
+
+    return parts
+
+
+def two_cpus(results):
+    for column in COLUMNS:
+        one = Spread(datapath(results, "test run, one CPU", column)).median
+        both = Spread(datapath(results, "test run, two CPUs", column))
+        yield below("%s, limit %.1f" % (column, 1.2 * one), both, 1.2 * one, "%.1f ns")
+
+
+def round_trips(results):
+    for column in ("UDP", "TCP"):
+        ours, other = (datapath(results, "round trip", column, s) for s in ("socket table", "shared hash"))
+        figure = "%.1f of %.1f ns" % (Spread(ours).median, Spread(other).median)
+        yield Part(column, figure, [a - b for a, b in zip(ours, other)])
+
+
+def losses(results, workload, unit, benchmark="throughput"):
+    """For each place: (case, loss by netmeter, loss by empty programs)."""
+    for place in PLACES:
+        case = "%s/%s" % (place, workload)
+        yield case, *(results.against(benchmark, case, s, unit) for s in ("netmeter", "empty"))
+
+
+def percent(samples):
+    return "%.1f %%" % (100 * Spread(samples).median)
+
+
+def stream_loss(results):
+    for workload in STREAMS:
+        for case, ours, _ in losses(results, workload, "bytes/s"):
+            yield below(case, Spread([100 * loss for loss in ours]), 1, "%.1f %%")
+
+
+def against_empty(units):
+    def parts(results):
+        for workload, unit in units.items():
+            for case, ours, empty in losses(results, workload, unit):
+                # A gain is noise: then the same is allowed, and no less.
+                distance = [a - max(1.2 * b, b) for a, b in zip(ours, empty)]
+                yield Part(case, "%s, empty %s" % (percent(ours), percent(empty)), distance)
+
+    return parts
+
+
+def below_others(results):
+    skipped = results.skipped("throughput")
+    yield from (Absent(other) for other in OTHERS if other in skipped)
+    for workload, unit in SMALL.items():
+        for case, ours, _ in losses(results, workload, unit):
+            for other in OTHERS:
+                # kernsnoopd sees TCP only, and only what is sent.
+                if other in skipped or (other == "kernsnoopd" and workload != "tcp_rr"):
+                    continue
+                theirs = results.against("throughput", case, other, unit)
+                figure = "%s of %s" % (percent(ours), percent(theirs))
+                yield Part("%s, %s" % (case, other), figure, [a - b for a, b in zip(ours, theirs)])
+
+
+def measured(benchmark, case, subject, unit, limit, form="%.1f"):
+    def parts(results):
+        yield below(case, results.spread(benchmark, case, subject, unit), limit, form + " " + unit)
+
+    return parts
+
+
+def counted(benchmark, end, limit):
+    """Every fact whose name ends so is at most this, and not below zero."""
+
+    def parts(results):
+        for name, value in results.facts_ending(benchmark, end).items():
+            yield Part(name, "%d" % value, [abs(value) - limit])
+
+    return parts
+
+
+def cold_load(results):
+    if results.fact("load", "processes") < 200:
+        raise Missing("load: fewer than 200 processes")
+    case = "cold, with adoption"
+    yield below(case, results.spread("load", case, "netmeter-loader", "ms"), 150, "%.0f ms")
+
+
+def flat(results):
+    cases = results.cases("sockets", "ns per run")
+    if len(cases) < 2:
+        raise Missing("sockets: one number of sockets only")
+    first = Spread(results.against("sockets", cases[0], "netmeter", "ns per run")).median
+    for case in cases[1:]:
+        cost = Spread(results.against("sockets", case, "netmeter", "ns per run"))
+        yield below("%s, limit %.1f" % (case, 1.2 * first), cost, 1.2 * first, "%.1f ns")
+
+
+# (what, limit, parts)
+TARGETS = (
+    (
+        "datapath, one CPU, over an empty program",
+        "3 atomic adds for TCP tx, 2 for the others",
+        atomic_adds,
+    ),
+    ("datapath, one CPU, against the shared hash", "half of it", share_of_hash("test run, one CPU", 0.5)),
+    ("two CPUs, one hot series", "the figure of one CPU + 20 %", two_cpus),
+    ("two CPUs, against the shared hash", "a sixth of it", share_of_hash("test run, two CPUs", 1 / 6)),
+    ("round trip with real packets", "below the shared hash", round_trips),
+    ("TCP stream", "1 % lost", stream_loss),
+    ("TCP stream, against empty programs", "1.2 times their loss", against_empty(dict.fromkeys(STREAMS, "bytes/s"))),
+    ("requests and small UDP, against empty programs", "1.2 times their loss", against_empty(SMALL)),
+    ("requests and small UDP, against others", "below the loss of each", below_others),
+    ("forwarded packets", "0 runs", counted("forwarding", ": runs for forwarded packets", 0)),
+    ("read, 16 series of a service", "1 µs", measured("read", "own series", "netmeter", "ns", 1000, "%.0f")),
+    ("read, 4,096 series", "100 µs", measured("read", "all series", "netmeter", "ns", 100000, "%.0f")),
+    ("read, system calls", "0", counted("read", ": system calls", 0)),
+    ("read into the same vector, allocations", "0", counted("read", ": allocations", 0)),
+    ("/metrics of 4,096 series", "30 ms", measured("scrape", "/metrics", "netmeter-exporter", "ms", 30)),
+    ("GetMetrics of 4,096 series", "20 ms", measured("scrape", "GetMetrics", "netmeter-exporter", "ms", 20)),
+    ("many sockets, packets and bytes missing", "0", counted("sockets", "missing in the counters", 0)),
+    ("many sockets, cost of a packet", "that with 1,000 sockets + 20 %", flat),
+    ("load, cold, with adoption of 200 processes", "150 ms", cold_load),
+    ("loader and object on disk", "1 MiB", counted("load", "loader, stripped: bytes", 1 << 20)),
+)
+
+
+def judge(results):
+    """The verdicts, in the order of the table."""
+    verdicts = []
+    for what, limit, make_parts in TARGETS:
+        verdict = {"what": what, "limit": limit}
+        try:
+            found = list(make_parts(results))
+            parts = [part for part in found if isinstance(part, Part)]
+            verdict["absent"] = [part.name for part in found if isinstance(part, Absent)]
+            verdict["verdict"] = "met" if all(part.met for part in parts) else "not met"
+            verdict["clear"] = all(part.clear for part in parts)
+            verdict["figure"] = "; ".join("%s: %s" % (part.label, part.figure) for part in parts)
+            verdict["missed"] = [part.label for part in parts if not part.met]
+        except Missing as missing:
+            verdict.update(verdict="not run", clear=False, figure="", missed=[], absent=[], missing=str(missing))
+        verdicts.append(verdict)
+    return verdicts

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What traffic loses when somebody counts it: operations a second and CPU time
+// by operation, with nothing in place, with netmeter, and with others. Each
+// phase puts one of them in place, opens the connections, sends for a while and
+// takes all away again, so that "off" is off. The phases of a round are in
+// turn; what is compared are phases of one round.
+//
+// The CPU time is that of this process, of the one that watches if there is
+// one, and of the kernel's softirq threads: what the kernel does for a packet
+// is done in the time of who sends it, nearly always.
+#include <string>
+#include <vector>
+
+#include "test/benchmark/harness.h"
+#include "test/benchmark/network.h"
+#include "test/benchmark/observer.h"
+#include "test/benchmark/workload.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+struct Settings {
+  int rounds = 9;
+  int milliseconds = 300;
+  std::string workloads = "throughput";
+};
+
+class Phases {
+ public:
+  Phases(const Settings& settings, Run* run)
+      : settings_(settings),
+        results_(run->results()),
+        cgroup_(run->cgroup()),
+        network_(cgroup_),
+        observers_(MakeObservers()),
+        missing_(observers_.size()) {}
+
+  void Measure(const Place& place, Workload* workload) {
+    ForEachRound(settings_.rounds, static_cast<int>(observers_.size()),
+                 [&](int i) {
+                   const auto index = static_cast<size_t>(i);
+                   if (!missing_[index]) Phase(index, place, workload);
+                 });
+  }
+
+  const Network& network() const { return network_; }
+
+ private:
+  void Phase(size_t index, const Place& place, Workload* workload) {
+    Observer* observer = observers_[index].get();
+    const std::string missing = observer->Start(cgroup_->fd(), place);
+    if (!missing.empty()) {
+      observer->Stop();
+      missing_[index] = true;
+      results_->Skip("", observer->name(), missing);
+      return;
+    }
+    const double seconds = settings_.milliseconds / 1000.0;
+    workload->Open(&network_, place);
+    workload->Run(seconds / 10);
+    const double own = OwnCpuNs(), others = observer->CpuNs();
+    const double start = NowNs();
+    const double rate = workload->Run(seconds);
+    const double took = (NowNs() - start) / 1e9;
+    const double cpu = OwnCpuNs() - own + observer->CpuNs() - others;
+    workload->Close();
+    observer->Stop();
+    const std::string test_case = place.name + "/" + workload->name();
+    results_->Add(test_case, observer->name(), workload->unit(), Better::kMore,
+                  rate);
+    if (rate > 0) {
+      results_->Add(test_case, observer->name(), "CPU ns per operation",
+                    Better::kLess, cpu / (rate * took));
+    }
+  }
+
+  const Settings& settings_;
+  Results* const results_;
+  OwnCgroup* const cgroup_;
+  Network network_;
+  const std::vector<std::unique_ptr<Observer>> observers_;
+  std::vector<bool> missing_;
+};
+
+std::vector<std::unique_ptr<Workload>> MakeWorkloads(const std::string& which) {
+  std::vector<std::unique_ptr<Workload>> all;
+  if (which == "churn") {
+    all.push_back(MakeChurn());
+    return all;
+  }
+  all.push_back(MakeTcpStream(1));
+  all.push_back(MakeTcpStream(8));
+  all.push_back(MakeTcpRequests());
+  all.push_back(MakeSmallUdp(1));
+  all.push_back(MakeSmallUdp(40));
+  return all;
+}
+
+void Measure(const Settings& settings, Run* run) {
+  std::string error;
+  if (!EnterOwnNetwork(&error)) Die(error);
+  run->results()->Fact("ms per phase", settings.milliseconds);
+  Phases phases(settings, run);
+  for (const auto& workload : MakeWorkloads(settings.workloads)) {
+    phases.Measure(phases.network().loopback(), workload.get());
+    phases.Measure(phases.network().veth(), workload.get());
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
+
+int main(int argc, char** argv) {
+  using namespace netmeter::internal;
+  Settings settings;
+  Benchmark benchmark("throughput",
+                      "operations a second and CPU time of traffic that "
+                      "somebody counts");
+  benchmark.Number("rounds", &settings.rounds, 1,
+                   "rounds of every measurement");
+  benchmark.Number("milliseconds", &settings.milliseconds, 20,
+                   "time of one phase");
+  benchmark.Text("workloads", &settings.workloads, "throughput or churn");
+  return benchmark.Main(argc, argv, [&](Run* run) { Measure(settings, run); });
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/benchmark/workload.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+#include "test/benchmark/harness.h"
+#include "test/program/programs.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr uint16_t kPort = 4000;
+constexpr size_t kMessage = 64;
+constexpr size_t kChunk = 64 * 1024;
+
+// The clock is looked at once in so many operations.
+constexpr int kBatch = 16;
+
+void SendMessage(const UniqueFd& fd) {
+  static const char message[kMessage] = {};
+  if (send(fd.get(), message, kMessage, MSG_NOSIGNAL) != kMessage) {
+    DieWithErrno("send");
+  }
+}
+
+void ReceiveMessage(const UniqueFd& fd) {
+  char message[kMessage];
+  if (recv(fd.get(), message, kMessage, MSG_WAITALL) != kMessage) {
+    DieWithErrno("receive");
+  }
+}
+
+class TcpStream : public Workload {
+ public:
+  explicit TcpStream(int connections)
+      : Workload("tcp_stream_" + std::to_string(connections), "bytes/s"),
+        connections_(connections) {}
+
+  void Open(Network* network, const Place& place) override {
+    const UniqueFd listener = network->Listen(place, kPort);
+    epoll_ = UniqueFd(Check(epoll_create1(EPOLL_CLOEXEC), "epoll"));
+    for (int i = 0; i < connections_; ++i) {
+      senders_.push_back(network->Connect(place, SOCK_STREAM, kPort));
+      receivers_.push_back(Accept(listener));
+      epoll_event event = {};
+      event.events = EPOLLIN;
+      event.data.fd = receivers_.back().get();
+      Check(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, event.data.fd, &event),
+            "epoll");
+    }
+  }
+  void Close() override {
+    senders_.clear();
+    receivers_.clear();
+    epoll_ = UniqueFd();
+  }
+
+  double Run(double seconds) override {
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> received{0};
+    const std::vector<int> cpus = AllowedCpus();
+    std::thread reader([&] {
+      PinToCpu(cpus.back());
+      std::vector<char> buffer(4 * kChunk);
+      while (true) {
+        epoll_event events[16];
+        const int ready = epoll_wait(epoll_.get(), events, 16, 50);
+        // Nothing for a while, and nobody writes: all of it is here.
+        if (ready <= 0 && stop.load()) return;
+        for (int i = 0; i < ready; ++i) {
+          const ssize_t got = recv(events[i].data.fd, buffer.data(),
+                                   buffer.size(), MSG_DONTWAIT);
+          if (got > 0) received.fetch_add(static_cast<uint64_t>(got));
+        }
+      }
+    });
+    double result = 0;
+    std::thread writer([&] {
+      PinToCpu(cpus.front());
+      const std::vector<char> buffer(kChunk);
+      const double start = NowNs();
+      double now = start;
+      while (now - start < seconds * 1e9) {
+        for (const UniqueFd& fd : senders_) {
+          if (send(fd.get(), buffer.data(), kChunk, MSG_NOSIGNAL) < 0) {
+            DieWithErrno("send");
+          }
+        }
+        now = NowNs();
+      }
+      result = static_cast<double>(received.load()) / (now - start) * 1e9;
+    });
+    writer.join();
+    stop = true;
+    reader.join();
+    return result;
+  }
+
+ private:
+  const int connections_;
+  std::vector<UniqueFd> senders_, receivers_;
+  UniqueFd epoll_;
+};
+
+// What is done in batches by one thread.
+class Batches : public Workload {
+ public:
+  using Workload::Workload;
+
+  double Run(double seconds) override {
+    double result = 0;
+    // A thread of its own: only that is pinned, and not what comes after.
+    std::thread worker([&] {
+      PinToCpu(AllowedCpus().front());
+      const double start = NowNs();
+      double now = start;
+      uint64_t operations = 0;
+      while (now - start < seconds * 1e9) {
+        operations += static_cast<uint64_t>(RunBatch());
+        now = NowNs();
+      }
+      result = static_cast<double>(operations) / (now - start) * 1e9;
+    });
+    worker.join();
+    return result;
+  }
+
+ private:
+  virtual int RunBatch() = 0;
+};
+
+class TcpRequests : public Batches {
+ public:
+  TcpRequests() : Batches("tcp_rr", "trips/s") {}
+
+  void Open(Network* network, const Place& place) override {
+    const UniqueFd listener = network->Listen(place, kPort);
+    client_ = network->Connect(place, SOCK_STREAM, kPort);
+    server_ = Accept(listener);
+  }
+  void Close() override {
+    client_ = UniqueFd();
+    server_ = UniqueFd();
+  }
+
+ private:
+  int RunBatch() override {
+    for (int i = 0; i < kBatch; ++i) {
+      SendMessage(client_);
+      ReceiveMessage(server_);
+      SendMessage(server_);
+      ReceiveMessage(client_);
+    }
+    return kBatch;
+  }
+
+  UniqueFd client_, server_;
+};
+
+class SmallUdp : public Batches {
+ public:
+  explicit SmallUdp(int flows)
+      : Batches("udp_" + std::to_string(flows), "packets/s"), flows_(flows) {}
+
+  void Open(Network* network, const Place& place) override {
+    for (int i = 0; i < flows_; ++i) {
+      const auto own = static_cast<uint16_t>(kPort + 1000 + i);
+      const auto port = static_cast<uint16_t>(kPort + i);
+      receivers_.push_back(network->BindUdp(place, port, own));
+      senders_.push_back(network->Connect(place, SOCK_DGRAM, port, own));
+    }
+  }
+  void Close() override {
+    senders_.clear();
+    receivers_.clear();
+    next_ = 0;
+  }
+
+ private:
+  int RunBatch() override {
+    const size_t first = next_;
+    for (int i = 0; i < kBatch; ++i) {
+      SendMessage(senders_[(first + i) % senders_.size()]);
+    }
+    for (int i = 0; i < kBatch; ++i) {
+      ReceiveMessage(receivers_[(first + i) % receivers_.size()]);
+    }
+    next_ = (first + kBatch) % senders_.size();
+    return kBatch;
+  }
+
+  const int flows_;
+  std::vector<UniqueFd> senders_, receivers_;
+  size_t next_ = 0;
+};
+
+class Churn : public Batches {
+ public:
+  Churn() : Batches("churn", "connections/s") {}
+
+  void Open(Network* network, const Place& place) override {
+    network_ = network;
+    place_ = &place;
+    for (int i = 0; i < kListeners; ++i) {
+      listeners_.push_back(
+          network->Listen(place, static_cast<uint16_t>(kPort + i)));
+    }
+  }
+  void Close() override { listeners_.clear(); }
+
+ private:
+  // More than one, so that a client's port is free again when it is due.
+  static constexpr int kListeners = 8;
+
+  int RunBatch() override {
+    for (int i = 0; i < kListeners; ++i) {
+      UniqueFd client = network_->Connect(*place_, SOCK_STREAM,
+                                          static_cast<uint16_t>(kPort + i));
+      const UniqueFd server = Accept(listeners_[static_cast<size_t>(i)]);
+      SendMessage(client);
+      ReceiveMessage(server);
+      SendMessage(server);
+      ReceiveMessage(client);
+    }
+    return kListeners;
+  }
+
+  Network* network_ = nullptr;
+  const Place* place_ = nullptr;
+  std::vector<UniqueFd> listeners_;
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> MakeTcpStream(int connections) {
+  return std::make_unique<TcpStream>(connections);
+}
+std::unique_ptr<Workload> MakeTcpRequests() {
+  return std::make_unique<TcpRequests>();
+}
+std::unique_ptr<Workload> MakeSmallUdp(int flows) {
+  return std::make_unique<SmallUdp>(flows);
+}
+std::unique_ptr<Workload> MakeChurn() { return std::make_unique<Churn>(); }
+
+}  // namespace internal
+}  // namespace netmeter

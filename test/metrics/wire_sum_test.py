@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""sum(netmeter_wire_bytes_total) is what the interface counted, less link
+headers: to the byte, on a host where services reach the cloud through a proxy.
+
+Two services and a proxy run in the meter's cgroup. The first service talks to the
+cloud through the proxy, the second directly. A Prometheus server scrapes the
+exporter, and its sum() is compared with the interface's own counters. No
+connection is closed before that: what follows a close (TIME_WAIT) reaches no
+socket of this host, and is a remainder with tests of its own."""
+
+import json
+import subprocess
+import time
+import unittest
+
+import lab
+import metrics_lab as m
+
+LINK_HEADER = 14  # bytes of Ethernet
+CLOUD_PORT, TLS_PORT = 9000, 443
+
+# In the cloud: answers each byte with two.
+ANSWERER = """
+import socket, sys, threading
+def answer(connection):
+    while True:
+        data = connection.recv(65536)
+        if not data:
+            return
+        connection.sendall(2 * data)
+for port in map(int, sys.argv[1:]):
+    server = socket.create_server(("0.0.0.0", port))
+    def accept(server=server):
+        while True:
+            threading.Thread(target=answer, args=(server.accept()[0],)).start()
+    threading.Thread(target=accept).start()
+print("ready", flush=True)
+"""
+
+# On the gateway: what reaches the proxy port goes to the cloud, and back.
+PROXY = """
+import socket, sys, threading
+def copy(source, target):
+    while True:
+        data = source.recv(65536)
+        if not data:
+            return
+        target.sendall(data)
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("ready", flush=True)
+while True:
+    service = server.accept()[0]
+    cloud = socket.create_connection((sys.argv[2], int(sys.argv[3])))
+    threading.Thread(target=copy, args=(service, cloud)).start()
+    threading.Thread(target=copy, args=(cloud, service)).start()
+"""
+
+# A service: connects, and for each number that it reads sends so many bytes and
+# waits for the answer.
+SERVICE = """
+import socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+print("connected", flush=True)
+for line in sys.stdin:
+    connection.sendall(bytes(int(line)))
+    left = 2 * int(line)
+    while left > 0:
+        left -= len(connection.recv(65536))
+    print("answered", flush=True)
+"""
+
+
+def interface():
+    """{counter: value} of the link to the cloud."""
+    (link,) = json.loads(lab.run("ip", "-json", "-statistics", "link", "show", "gate"))
+    counters = link["stats64"]
+    return {
+        "%s_%s" % (direction, unit): counters[direction][unit] for direction in ("tx", "rx") for unit in ("bytes", "packets")
+    }
+
+
+class WireSumTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cloud = lab.Cloud()
+        cls.forget_arp()
+        cls.directory = lab.temporary_directory(cls)
+        cls.meter = lab.Meter("wiresum")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter.load({"proxy_ports": [lab.PROXY_PORT], "destination_suffixes": [".local"]})
+        answerer = m.start_in_cloud(cls.cloud, "-c", ANSWERER, str(CLOUD_PORT), str(TLS_PORT))
+        cls.addClassCleanup(m.end, answerer)
+        m.await_line(answerer, "ready")
+        proxy = cls.meter.start(
+            [lab.PYTHON, "-c", PROXY, str(lab.PROXY_PORT), cls.cloud.THERE, str(CLOUD_PORT)], stdout=subprocess.PIPE
+        )
+        cls.addClassCleanup(m.end, proxy)
+        m.await_line(proxy, "ready")
+        exporter = m.start_exporter(cls.meter.pin_dir)
+        cls.addClassCleanup(m.end, exporter)
+        m.start_prometheus(cls, {"netmeter": m.HTTP})
+
+    @classmethod
+    def forget_arp(cls):
+        """ARP is on the interface, and of no socket: both ends know each other."""
+        here = cls.mac_of("gate")
+        with cls.cloud.inside():
+            there = cls.mac_of("cloud")
+            lab.run("ip", "neigh", "replace", cls.cloud.HERE, "lladdr", here, "dev", "cloud", "nud", "permanent")
+        lab.run("ip", "neigh", "replace", cls.cloud.THERE, "lladdr", there, "dev", "gate", "nud", "permanent")
+
+    @staticmethod
+    def mac_of(link):
+        return lab.run("ip", "-brief", "link", "show", link).decode().split()[2]
+
+    def start(self, name, address, port):
+        service = lab.start_service(self, name, SERVICE, address, str(port))
+        self.assertEqual(service.stdout.readline(), "connected\n")
+        return service
+
+    def transfer(self, service, size):
+        service.stdin.write("%d\n" % size)
+        service.stdin.flush()
+        self.assertEqual(service.stdout.readline(), "answered\n")
+
+    def sums(self):
+        """What the interface counted less link headers, once it stands still."""
+        before = None
+        while before != (before := interface()):
+            time.sleep(0.5)  # the last delayed acknowledgement
+        return {
+            direction: before[direction + "_bytes"] - LINK_HEADER * before[direction + "_packets"]
+            for direction in ("tx", "rx")
+        }
+
+    def by_direction(self, promql):
+        return {dict(labels).get("direction"): value for labels, value in m.query(promql).items()}
+
+    def await_sums(self, promql):
+        """Until a scrape has seen it: PromQL's answer is the interface's."""
+        expected = self.sums()
+
+        def equal():
+            self.found = self.by_direction(promql)
+            return self.found == expected
+
+        try:
+            lab.wait_for(equal, seconds=15)
+        except AssertionError:
+            pass
+        print("%s: %s; the interface: %s" % (promql, self.found, expected), flush=True)
+        self.assertEqual(self.found, expected)
+
+    def test_sum_is_the_interface(self):
+        wire = "sum by (direction) (netmeter_wire_bytes_total)"
+        pending = "sum by (direction) (netmeter_pending_bytes)"
+        behind_proxy = self.start("behind", "127.0.0.1", lab.PROXY_PORT)
+        self.transfer(behind_proxy, 3000000)
+        direct = self.start("direct", self.cloud.THERE, TLS_PORT)
+        # It has said nothing yet, so nobody knows its destination: the handshake
+        # is pending.
+        self.await_sums("%s + %s" % (wire, pending))
+        self.assertGreater(m.query("sum(netmeter_pending_bytes)")[()], 0)
+
+        # Enough to know that no name will come.
+        self.transfer(direct, 500000)
+        self.transfer(behind_proxy, 1000000)
+        self.await_sums(wire)
+        self.assertEqual(m.query("sum(netmeter_pending_bytes) or vector(0)"), {(): 0})
+
+        # What went through the proxy is known by service, too, and in the sum once.
+        proxy = self.by_direction('sum by (direction) (netmeter_proxy_bytes_total{name="behind"})')
+        self.assertGreater(proxy["tx"], 4000000)
+        self.assertGreater(proxy["rx"], 8000000)
+        sent = self.by_direction(wire)["tx"]
+        self.assertLess(sent, 4500000 * 1.1)
+        self.assertEqual(m.query('netmeter_wire_bytes_total{name="behind"}'), {})
+        m.promtool(m.get(m.HTTP))
+
+
+if __name__ == "__main__":
+    lab.private_network()
+    lab.main(120)

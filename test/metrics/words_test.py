@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One word for one thing: the fields of Sample and Health, the keys of `netmeter
+list --json` and `netmeter-loader status --json`, and the names and labels of
+metrics are the same words, with the same values."""
+
+import calendar
+import dataclasses
+import json
+import os
+import time
+import unittest
+
+import lab
+import metrics_lab as m
+import netmeter
+
+SENDER = """
+import socket, sys, netmeter
+meter = netmeter.Meter.open(sys.argv[2], service="words")
+for address in ((sys.argv[1], 9), ("127.0.0.1", %d)):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    netmeter.tag_socket(s, "streamer")
+    for _ in range(10):
+        s.sendto(bytes(100), address)
+s = socket.socket()
+s.settimeout(5)
+try:
+    s.connect((sys.argv[1], 9))
+except OSError:
+    pass
+""" % lab.PROXY_PORT
+
+
+def fields(cls):
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+class WordsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cloud = lab.Cloud()
+        meter = lab.Meter("words")
+        cls.addClassCleanup(meter.close)
+        meter.load({"proxy_ports": [lab.PROXY_PORT]})
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(m.sys.path)}
+        meter.run([lab.PYTHON, "-c", SENDER, cls.cloud.THERE, meter.pin_dir], env=env)
+        exporter = m.start_exporter(meter.pin_dir, "--families", "all")
+        cls.addClassCleanup(m.end, exporter)
+        cls.metrics = m.text_values(m.get(m.HTTP))
+        cls.rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", meter.pin_dir))
+        cls.status = json.loads(lab.run(lab.LOADER, "status", "--json", "--pin-dir", meter.pin_dir))
+        with netmeter.Meter.open(meter.pin_dir) as reader:
+            cls.samples = reader.read_host()
+            cls.health = reader.read_health()
+
+    def test_list_has_the_fields_of_sample(self):
+        self.assertTrue(self.rows)
+        for row in self.rows:
+            self.assertEqual(list(row), fields(netmeter.Sample))
+            if row["tcp"] is not None:
+                self.assertEqual(sorted(row["tcp"]), sorted(fields(netmeter.TcpConnections)))
+        self.assertTrue([row for row in self.rows if row["tcp"] is not None])
+
+    def test_list_has_the_values_of_sample(self):
+        def plain(sample):
+            row = dataclasses.asdict(sample)
+            for key in ("kind", "transport", "path"):
+                row[key] = row[key].value
+            if row["tcp"] is not None:
+                row["tcp"]["rtt_buckets"] = list(row["tcp"]["rtt_buckets"])
+            return row
+
+        order = [key for key in fields(netmeter.Sample) if key != "tcp"]
+        ordered = lambda rows: sorted(rows, key=lambda row: [str(row[key]) for key in order])
+        self.assertEqual(ordered(map(plain, self.samples)), ordered(self.rows))
+
+    def test_labels_are_the_keys_of_a_series(self):
+        keys = ("kind", "name", "destination", "transport")
+        expected = {}
+        for row in self.rows:
+            family = {"direct": "wire", "proxy": "proxy"}[row["path"]]
+            for direction in ("tx", "rx"):
+                labels = tuple((key, row[key]) for key in keys) + (("direction", direction),)
+                for unit in ("bytes", "packets"):
+                    name = "netmeter_%s_%s_total" % (family, unit)
+                    expected[(name, *labels)] = row["%s_%s" % (direction, unit)]
+        self.assertEqual({row["path"] for row in self.rows}, {"direct", "proxy"})
+        found = {key: value for key, value in self.metrics.items() if key in expected}
+        self.assertEqual(found, expected)
+        counted = ("netmeter_wire_", "netmeter_proxy_")
+        self.assertEqual([key for key in self.metrics if key[0].startswith(counted) and key not in expected], [])
+
+    def test_losses(self):
+        losses = {
+            (unit, reason): count
+            for unit, reasons in self.status["lost"].items()
+            for reason, count in reasons.items()
+        }
+        in_metrics = {
+            (key[0].split("_")[2], dict(key[1:])["reason"]): value
+            for key, value in self.metrics.items()
+            if key[0].startswith("netmeter_lost_")
+        }
+        in_health = {
+            tuple(name.split("_", 2)[1:]): getattr(self.health, name)
+            for name in fields(netmeter.Health)
+            if name.startswith("lost_")
+        }
+        self.assertEqual(in_metrics, losses)
+        self.assertEqual(in_health, losses)
+        self.assertGreater(len(losses), 5)
+
+    def test_the_meter_itself(self):
+        ((_, *labels),) = [key for key in self.metrics if key[0] == "netmeter_build_info"]
+        for name, value in labels:
+            self.assertEqual(value, self.status[name], name)
+            self.assertEqual(value, getattr(self.health, name), name)
+        self.assertEqual([name for name, _ in labels], ["version", "abi", "kernel"])
+        self.assertEqual(self.status["cgroup"], self.health.cgroup)
+
+        def seconds(key):
+            return calendar.timegm(time.strptime(self.status[key], "%Y-%m-%dT%H:%M:%SZ"))
+
+        self.assertEqual(self.metrics[("netmeter_start_time_seconds",)], seconds("start_time"))
+        self.assertEqual(self.health.start_time_ns // 10**9, seconds("start_time"))
+        self.assertEqual(self.health.load_time_ns // 10**9, seconds("load_time"))
+        self.assertEqual(self.metrics[("netmeter_series",)], self.status["tables"]["series"]["used"])
+        self.assertEqual(self.metrics[("netmeter_series_limit",)], self.status["tables"]["series"]["limit"])
+        self.assertEqual(self.health.series, self.status["tables"]["series"]["used"])
+
+
+if __name__ == "__main__":
+    lab.private_network()
+    lab.main(60)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clients that Debian does not have: Python packages of PyPI, and Go programs with
+modules of the Go module proxy. What comes from there is kept in netmeter/ below
+$XDG_CACHE_HOME or ~/.cache."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import time
+
+import lab
+
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+DAY = 86400
+
+
+def cache(*path):
+    home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    path = os.path.join(root, "netmeter", *path)
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def make_venv(package, version):
+    """The Python of a virtual environment with this version of a package."""
+    directory = cache(package + (version or "-newest"))
+    python, stamp = os.path.join(directory, "bin", "python3"), os.path.join(
+        directory, "done"
+    )
+    with contextlib.suppress(OSError):
+        if version or time.time() - os.stat(stamp).st_mtime < DAY:
+            os.stat(stamp)
+            return python
+    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    if os.path.exists(CERTIFICATES):
+        environment.setdefault("PIP_CERT", CERTIFICATES)
+    lab.run(lab.PYTHON, "-m", "venv", "--clear", directory)
+    pip = [python, "-m", "pip", "install", "-q", "--only-binary", ":all:"]
+    lab.run(*pip, package + version, env=environment)
+    open(stamp, "w").close()
+    return python
+
+
+def build_go_client(source_directory, directory):
+    """The program of a Go package, built in a directory, and Go's version."""
+    # The second is where Go's own packages go.
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        raise RuntimeError("no go: install golang-go")
+    source, program = os.path.join(directory, "source"), os.path.join(
+        directory, "go_client"
+    )
+    # What Bazel hands to the test are links, which Go does not follow.
+    shutil.copytree(source_directory, source)
+    environment = dict(
+        os.environ,
+        GOPATH=cache("go"),
+        GOMODCACHE=cache("go", "mod"),
+        GOCACHE=cache("go", "build"),
+        GOTOOLCHAIN="local",
+        GOFLAGS="-mod=readonly -modcacherw -buildvcs=false -p=2",
+        CGO_ENABLED="0",
+    )
+    lab.run(go, "build", "-o", program, ".", cwd=source, env=environment)
+    return program, lab.run(go, "version", env=environment).decode().split()[2]

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// nm_command, the loader's way to write frozen maps.
+#include <bpf/bpf.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "test/program/fixture.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr uint32_t kRefused = UINT32_MAX;
+
+nm_name_key Key(nm_kind kind, const std::string& name) {
+  nm_name_key key = {};
+  key.kind = static_cast<uint8_t>(kind);
+  key.length = static_cast<uint16_t>(std::min(name.size(), sizeof(key.bytes)));
+  std::memcpy(key.bytes, name.data(), key.length);
+  return key;
+}
+
+nm_info SomeInfo() {
+  nm_info info = {};
+  info.magic = NM_MAGIC;
+  info.abi_major = NM_ABI_MAJOR;
+  info.max_series = 64;
+  std::memset(info.reserved, 0x5a, sizeof(info.reserved));
+  return info;
+}
+
+class Commands : public testing::Test {
+ protected:
+  void Load(const ProgramOptions& options = ProgramOptions()) {
+    programs_ = LoadOrFail(options);
+    ASSERT_NE(programs_, nullptr);
+  }
+
+  uint32_t Do(uint16_t code, const void* payload, size_t size) {
+    const RunResult result = programs_->Command(code, payload, size);
+    EXPECT_EQ(result.error, 0);
+    return result.retval;
+  }
+  uint32_t Name(nm_kind kind, const std::string& name) {
+    const nm_name_key key = Key(kind, name);
+    return Do(NM_COMMAND_NAME, &key, sizeof(key));
+  }
+  nm_name ReadName(uint32_t id) {
+    nm_name name = {};
+    EXPECT_EQ(bpf_map__lookup_elem(programs_->skeleton()->maps.nm_names, &id,
+                                   sizeof(id), &name, sizeof(name), 0),
+              0);
+    return name;
+  }
+
+  std::unique_ptr<Programs> programs_;
+};
+
+TEST_F(Commands, NameHasOneIdHoweverOftenItIsAskedFor) {
+  Load();
+  const uint32_t metricsd = Name(NM_KIND_DESTINATION, "metricsd");
+  const uint32_t streamer = Name(NM_KIND_DESTINATION, "streamer");
+  EXPECT_GE(metricsd, static_cast<uint32_t>(NM_NAME_FIRST));
+  EXPECT_NE(metricsd, streamer);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(Name(NM_KIND_DESTINATION, "metricsd"), metricsd);
+    EXPECT_EQ(Name(NM_KIND_DESTINATION, "streamer"), streamer);
+  }
+  EXPECT_EQ(programs_->ReadStats().names_used, 2u);
+}
+
+TEST_F(Commands, NameIsWrittenAsGiven) {
+  Load();
+  const std::string longest(NM_NAME_BYTES, 'n');
+  for (const std::string& text :
+       {std::string("a"), std::string("two words"), longest}) {
+    const nm_name name = ReadName(Name(NM_KIND_SERVICE, text));
+    EXPECT_EQ(name.length, text.size());
+    EXPECT_EQ(name.kind, NM_KIND_SERVICE);
+    EXPECT_EQ(name.encoding, NM_ENCODING_RAW);
+    EXPECT_EQ(
+        std::string(reinterpret_cast<const char*>(name.bytes), name.length),
+        text);
+  }
+}
+
+TEST_F(Commands, SameBytesOfAnotherKindAreAnotherName) {
+  Load();
+  const std::set<uint32_t> ids = {Name(NM_KIND_SERVICE, "mme"),
+                                  Name(NM_KIND_BINARY, "mme"),
+                                  Name(NM_KIND_DESTINATION, "mme")};
+  EXPECT_EQ(ids.size(), 3u);
+}
+
+TEST_F(Commands, FullTableReturnsZeroAndKeepsWhatItHas) {
+  ProgramOptions options;
+  options.max_names = NM_NAME_FIRST + 2;
+  Load(options);
+  const uint32_t first = Name(NM_KIND_SERVICE, "first");
+  const uint32_t second = Name(NM_KIND_SERVICE, "second");
+  EXPECT_EQ((std::set<uint32_t>{first, second}),
+            (std::set<uint32_t>{NM_NAME_FIRST, NM_NAME_FIRST + 1}));
+  EXPECT_EQ(Name(NM_KIND_SERVICE, "third"), 0u);
+  EXPECT_EQ(Name(NM_KIND_SERVICE, "third"), 0u);
+  EXPECT_EQ(Name(NM_KIND_SERVICE, "first"), first);
+  EXPECT_EQ(Name(NM_KIND_SERVICE, "second"), second);
+  const nm_stats stats = programs_->ReadStats();
+  EXPECT_EQ(stats.names_used, 2u);
+  EXPECT_EQ(stats.names_full, 2u);
+}
+
+TEST_F(Commands, InfoIsReplacedButForRetired) {
+  Load();
+  nm_info info = SomeInfo();
+  EXPECT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info)), 0u);
+  nm_info read = programs_->ReadInfo();
+  EXPECT_EQ(std::memcmp(&read, &info, sizeof(info)), 0);
+
+  EXPECT_EQ(Do(NM_COMMAND_RETIRE, nullptr, 0), 0u);
+  EXPECT_EQ(programs_->ReadInfo().retired, 1u);
+  EXPECT_EQ(Do(NM_COMMAND_RETIRE, nullptr, 0), 0u);
+
+  info.max_series = 128;
+  EXPECT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info)), 0u);
+  EXPECT_EQ(programs_->ReadInfo().max_series, 128u);
+  EXPECT_EQ(programs_->ReadInfo().retired, 1u);
+}
+
+TEST_F(Commands, WorksOnMapsThatAreFrozen) {
+  Load();
+  auto& maps = programs_->skeleton()->maps;
+  for (bpf_map* map :
+       {maps.nm_info, maps.nm_names, maps.nm_stats, maps.nm_counters}) {
+    ASSERT_EQ(bpf_map_freeze(bpf_map__fd(map)), 0);
+  }
+  const nm_info info = SomeInfo();
+  const uint32_t zero = 0;
+  EXPECT_EQ(bpf_map__update_elem(maps.nm_info, &zero, sizeof(zero), &info,
+                                 sizeof(info), BPF_ANY),
+            -EPERM);
+  EXPECT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info)), 0u);
+  EXPECT_EQ(programs_->ReadInfo().magic, info.magic);
+  EXPECT_NE(Name(NM_KIND_SERVICE, "frozen"), 0u);
+  programs_->Run(Direction::kEgress, Packet::Ipv4().Udp(1, 2).Payload(1));
+  EXPECT_EQ(programs_->ReadCounters().size(), 1u);
+}
+
+TEST_F(Commands, UnknownAndShortCommandsAreRefused) {
+  Load();
+  const nm_info info = SomeInfo();
+  const nm_name_key key = Key(NM_KIND_SERVICE, "short");
+  EXPECT_EQ(Do(0, nullptr, 0), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_MERGE + 1, &info, sizeof(info)), kRefused);
+  EXPECT_EQ(Do(UINT16_MAX, &info, sizeof(info)), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_NAME, nullptr, 0), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_MERGE, nullptr, 0), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_MERGE, &info, sizeof(nm_merge) - 1), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_NAME, &key, sizeof(key) - 1), kRefused);
+  EXPECT_EQ(programs_->ReadStats().names_used, 0u);
+
+  // Shorter than the command's own header.
+  uint8_t bytes[sizeof(nm_command) - 1] = {};
+  bytes[offsetof(nm_command, code)] = NM_COMMAND_RETIRE;
+  LIBBPF_OPTS(bpf_test_run_opts, run);
+  run.data_in = bytes;
+  run.data_size_in = sizeof(bytes);
+  ASSERT_EQ(bpf_prog_test_run_opts(
+                bpf_program__fd(programs_->skeleton()->progs.nm_command), &run),
+            0);
+  EXPECT_EQ(run.retval, kRefused);
+  EXPECT_EQ(programs_->ReadInfo().retired, 0u);
+}
+
+// bpf_skb_load_bytes() clears its buffer where it fails, and the buffer is the
+// map that every reader has open.
+TEST_F(Commands, ShortInfoLeavesInfoAsItWas) {
+  Load();
+  const nm_info info = SomeInfo();
+  ASSERT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info)), 0u);
+  ASSERT_EQ(Do(NM_COMMAND_RETIRE, nullptr, 0), 0u);
+  EXPECT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info) - 1), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_INFO, nullptr, 0), kRefused);
+  EXPECT_EQ(programs_->ReadInfo().magic, NM_MAGIC);
+  EXPECT_EQ(programs_->ReadInfo().retired, 1u);
+}
+
+class Merge : public Commands {
+ protected:
+  static constexpr uint32_t kCells = NM_MERGE_CELLS + 10;
+
+  // kCells old cells, and new ones in which something was counted since.
+  void LoadWithOldCells(uint32_t old_cells_per_series) {
+    ProgramOptions options;
+    options.old_cells_per_series = old_cells_per_series;
+    Load(options);
+    auto& maps = programs_->skeleton()->maps;
+    for (uint32_t i = 0; i < kCells; ++i) {
+      nm_cell old = {};
+      old.service = NM_NAME_FIRST;
+      old.kind = NM_KIND_SERVICE;
+      if (i % old_cells_per_series == 0) old.flags = NM_FLAG_REGISTERED;
+      old.tx_bytes = 1000 + i;
+      old.rx_bytes = 2000 + i;
+      old.tx_packets = 3000 + i;
+      old.rx_packets = 4000 + i;
+      old.tx_payload_bytes = 5000 + i;
+      old.rx_payload_bytes = 6000 + i;
+      old.tx_retransmit_bytes = 7000 + i;
+      ASSERT_EQ(bpf_map__update_elem(maps.nm_old_counters, &i, sizeof(i), &old,
+                                     sizeof(old), BPF_ANY),
+                0);
+      nm_cell now = {};
+      now.service = NM_NAME_FIRST;
+      now.kind = NM_KIND_SERVICE;
+      now.tx_bytes = 1;
+      ASSERT_EQ(bpf_map__update_elem(maps.nm_counters, &i, sizeof(i), &now,
+                                     sizeof(now), BPF_ANY),
+                0);
+    }
+  }
+
+  nm_cell Cell(uint32_t slot, uint32_t number) {
+    const uint32_t index = slot * programs_->cells_per_series() + number;
+    nm_cell value = {};
+    bpf_map__lookup_elem(programs_->skeleton()->maps.nm_counters, &index,
+                         sizeof(index), &value, sizeof(value), 0);
+    return value;
+  }
+  nm_cell Spare(uint32_t slot) {
+    return Cell(slot, programs_->cells_per_series() - 1);
+  }
+
+  // Merges in portions, again and again, and looks at the totals.
+  void MergeAndCompare(uint32_t old_cells_per_series) {
+    // Never more than NM_MERGE_CELLS at a time, whatever is asked for.
+    nm_merge merge = {0, UINT32_MAX};
+    EXPECT_EQ(Do(NM_COMMAND_MERGE, &merge, sizeof(merge)), 0u);
+    EXPECT_GT(Spare(0).tx_bytes, 1000u);
+    EXPECT_LE(Spare((NM_MERGE_CELLS - 1) / old_cells_per_series + 1).tx_bytes,
+              1u);
+    merge = {NM_MERGE_CELLS - 5, NM_MERGE_CELLS};
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(Do(NM_COMMAND_MERGE, &merge, sizeof(merge)), 0u);
+    }
+    const uint32_t cells = programs_->cells_per_series();
+    for (uint32_t slot = 0; slot < kCells / cells; ++slot) {
+      SCOPED_TRACE(slot);
+      nm_cell expected = {};
+      expected.tx_bytes = 1;  // counted since
+      for (uint32_t i = slot * old_cells_per_series;
+           i < std::min((slot + 1) * old_cells_per_series, kCells); ++i) {
+        expected.tx_bytes += 1000 + i;
+        expected.rx_bytes += 2000 + i;
+        expected.tx_packets += 3000 + i;
+        expected.rx_packets += 4000 + i;
+        expected.tx_payload_bytes += 5000 + i;
+        expected.rx_payload_bytes += 6000 + i;
+        expected.tx_retransmit_bytes += 7000 + i;
+      }
+      const nm_cell spare = Spare(slot);
+      EXPECT_EQ(spare.service, NM_NAME_FIRST);
+      EXPECT_EQ(spare.kind, NM_KIND_SERVICE);
+      EXPECT_EQ(spare.flags, NM_FLAG_REGISTERED);
+      EXPECT_EQ(spare.tx_bytes, expected.tx_bytes);
+      EXPECT_EQ(spare.rx_bytes, expected.rx_bytes);
+      EXPECT_EQ(spare.tx_packets, expected.tx_packets);
+      EXPECT_EQ(spare.rx_packets, expected.rx_packets);
+      EXPECT_EQ(spare.tx_payload_bytes, expected.tx_payload_bytes);
+      EXPECT_EQ(spare.rx_payload_bytes, expected.rx_payload_bytes);
+      EXPECT_EQ(spare.tx_retransmit_bytes, expected.tx_retransmit_bytes);
+      // To its own cell a CPU adds without a lock.
+      for (uint32_t cpu = 0; cpu + 1 < cells; ++cpu) {
+        EXPECT_EQ(Cell(slot, cpu).tx_bytes, 1u);
+        EXPECT_EQ(Cell(slot, cpu).rx_bytes, 0u);
+      }
+    }
+    // Beyond the end of the tables there is nothing.
+    merge = {UINT32_MAX - 3, NM_MERGE_CELLS};
+    EXPECT_EQ(Do(NM_COMMAND_MERGE, &merge, sizeof(merge)), 0u);
+  }
+};
+
+// An upgrade that changes the sizes: the old totals are added once, however
+// often the loader is killed and starts again.
+TEST_F(Merge, OldCellsAreMergedOnce) {
+  const uint32_t cells = static_cast<uint32_t>(libbpf_num_possible_cpus()) + 1;
+  LoadWithOldCells(cells);
+  MergeAndCompare(cells);
+}
+
+// An older version had no spare cells: all its series stand elsewhere.
+TEST_F(Merge, CellsOfALayoutWithoutSpareCellsAreMergedOnce) {
+  const uint32_t cpus = static_cast<uint32_t>(libbpf_num_possible_cpus());
+  LoadWithOldCells(cpus);
+  MergeAndCompare(cpus);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,7 +1,0 @@
-"""Compiler options of the project's own code."""
-
-NETMETER_COPTS = [
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-]

@@ -1,0 +1,138 @@
+"""The kinds of targets that this tree is made of.
+
+Each macro is the rule of that name with what all targets of its kind share:
+compiler options, GoogleTest, the tags of a test that needs root, and files that
+have the name of the target. The macro passes all other attributes on.
+"""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
+_COPTS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+]
+
+# A root test loads BPF programs, which attach to the machine and not to a
+# sandbox: it runs outside of the sandbox.
+_ROOT_TAGS = [
+    "local",
+    "requires-root",
+]
+
+# For Python tests that load our library. The interpreter lacks the runtime that a
+# library built with asan or tsan needs. UBSan needs none.
+NO_SANITIZERS = [
+    "no-asan",
+    "no-tsan",
+]
+
+def netmeter_cc_library(name, srcs = None, hdrs = None, copts = [], **kwargs):
+    """A cc_library: name + ".cc" with name + ".h", unless it names its files.
+
+    Args:
+      name: the library.
+      srcs: the sources, if they are others; none if only hdrs is given.
+      hdrs: the headers, if they are others; none if only srcs is given.
+      copts: more compiler options.
+      **kwargs: passed on to cc_library.
+    """
+    if srcs == None and hdrs == None:
+        srcs = [name + ".cc"]
+        hdrs = [name + ".h"]
+    cc_library(
+        name = name,
+        srcs = srcs or [],
+        hdrs = hdrs or [],
+        copts = _COPTS + copts,
+        **kwargs
+    )
+
+def netmeter_cc_binary(copts = [], **kwargs):
+    """A cc_binary with the compiler options of this tree."""
+    cc_binary(copts = _COPTS + copts, **kwargs)
+
+def netmeter_cc_test(name, deps, srcs = None, size = "small", copts = [], gtest = "//third_party:gtest_main", **kwargs):
+    """A unit test with GoogleTest: no root, no kernel.
+
+    Args:
+      name: the test; its source is name + ".cc" unless srcs says otherwise.
+      deps: what it needs beside GoogleTest and its main().
+      srcs: the sources, if there is more than one.
+      size: of cc_test.
+      copts: more compiler options.
+      gtest: "//third_party:gtest" if srcs has a main() of its own.
+      **kwargs: passed on to cc_test.
+    """
+    cc_test(
+        name = name,
+        size = size,
+        srcs = srcs or [name + ".cc"],
+        copts = _COPTS + copts,
+        deps = deps + [gtest],
+        **kwargs
+    )
+
+def _root_tags(parallel):
+    return _ROOT_TAGS + ([] if parallel else ["exclusive"])
+
+def netmeter_cc_root_test(name, parallel = False, tags = [], **kwargs):
+    """netmeter_cc_test() that needs root; "bazel test --config=root" runs it.
+
+    Args:
+      name: the test.
+      parallel: whether another test may run at the same time. Not for a test
+        that measures time or memory, or that needs a quiet machine.
+      tags: more tags.
+      **kwargs: passed on to netmeter_cc_test.
+    """
+    netmeter_cc_test(name = name, tags = _root_tags(parallel) + tags, **kwargs)
+
+def netmeter_py_root_test(name, srcs = None, size = "medium", parallel = False, tags = [], **kwargs):
+    """A py_test that needs root.
+
+    Args:
+      name: the test; its source is name + ".py" unless srcs says otherwise.
+      srcs: the sources, if there is more than one.
+      size: of py_test.
+      parallel: as for netmeter_cc_root_test.
+      tags: more tags.
+      **kwargs: passed on to py_test.
+    """
+    native.py_test(
+        name = name,
+        size = size,
+        srcs = srcs or [name + ".py"],
+        main = name + ".py",
+        tags = _root_tags(parallel) + NO_SANITIZERS + tags,
+        **kwargs
+    )
+
+def netmeter_sh_root_test(name, parallel = False, tags = [], **kwargs):
+    """A sh_test that needs root.
+
+    Args:
+      name: the test.
+      parallel: as for netmeter_cc_root_test.
+      tags: more tags.
+      **kwargs: passed on to sh_test.
+    """
+    native.sh_test(name = name, tags = _root_tags(parallel) + NO_SANITIZERS + tags, **kwargs)
+
+def netmeter_headers_compile(deps, copts = ["-pedantic-errors"]):
+    """Compiles headers_compile.cc as C++14, C++17 and C++20.
+
+    The file includes the public headers of the package one by one, with nothing
+    before them.
+
+    Args:
+      deps: the headers' libraries.
+      copts: how strict the compiler is.
+    """
+    for standard in ["14", "17", "20"]:
+        netmeter_cc_library(
+            name = "headers_as_cpp" + standard,
+            srcs = ["headers_compile.cc"],
+            copts = copts + ["-std=c++" + standard],
+            deps = deps,
+        )
