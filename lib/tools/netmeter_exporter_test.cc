@@ -39,9 +39,14 @@ using magma::orc8r::Void;
 
 using Result = ShellResult;
 
-// Runs `netmeter-exporter ` + arguments by the shell.
+// Runs `netmeter-exporter ` + arguments by the shell. Without --foreground,
+// timeout(1) sends SIGCONT after a signal. Where that came while the leak
+// sanitizer, at the end of the exporter, stopped its threads by ptrace(2), it
+// took the stop away, and the sanitizer waited for ever.
 Result RunExporter(const std::string& arguments) {
-  return RunShell("timeout 10 lib/tools/netmeter-exporter " + arguments);
+  return RunShell(
+      "timeout --foreground --kill-after=10 10 lib/tools/netmeter-exporter " +
+      arguments);
 }
 
 const std::vector<std::string> kNoMeter = {"--pin-dir", "/nonexistent"};
