@@ -28,10 +28,6 @@
 
 #include "bpf/slot.bpf.h"
 
-/* Linux 6.11. Weak: the program that calls them is not loaded elsewhere. */
-extern void bpf_preempt_disable(void) __ksym __weak;
-extern void bpf_preempt_enable(void) __ksym __weak;
-
 /* What a sent packet adds, beside its segments. */
 struct nm_sent {
   __u32 bytes;
@@ -154,13 +150,11 @@ static __always_inline void add_sent(__u32 slot, struct nm_cell *cell,
   }
   busy = busy_of_cpu();
   if (!busy) return; /* not reached: each CPU has one */
-  if (adds == NM_ADDS_FENCED && !NM_STRESS_UNGUARDED) bpf_preempt_disable();
   alone = take_cpu(busy, adds);
   if (alone) {
     add_sent_to_cell(cell, sent, segments, false);
     *(volatile __u64 *)busy = 0;
   }
-  if (adds == NM_ADDS_FENCED && !NM_STRESS_UNGUARDED) bpf_preempt_enable();
   if (!alone)
     nm_add_sent(NM_PAIR(slot, sent->bytes), NM_PAIR(segments, sent->acked),
                 NM_PAIR(sent->new_bytes, sent->again));

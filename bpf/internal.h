@@ -44,11 +44,9 @@ enum nm_adds {
   /* Plainly, where no task preempts another one in a program: kernels without
    * preemption, and those in which migrate_disable() disables it (to 5.14). */
   NM_ADDS_PLAIN = 1,
-  /* Plainly, within bpf_preempt_disable(): 6.11 and newer. */
-  NM_ADDS_FENCED = 2,
   /* Plainly, once an exchange (5.12 and newer) has shown that no other run is
    * adding: one atomic operation in place of three to five. */
-  NM_ADDS_CLAIMED = 3,
+  NM_ADDS_CLAIMED = 2,
 };
 
 /* Which ways a packet may go, of the two of count.bpf.h. */

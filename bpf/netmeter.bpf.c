@@ -5,7 +5,7 @@
  * hooks. No program here ever drops a packet, or fails a system call that is
  * not addressed to it.
  *
- * This file says when something is done: it has the twelve programs and nothing
+ * This file says when something is done: it has the eleven programs and nothing
  * else. What is done stands in files of its own, in the order of the story:
  *
  *   process      process.bpf.h      which service a process is
@@ -97,17 +97,11 @@ int nm_ingress(struct __sk_buff *skb) {
   return PASS;
 }
 
-/* One of these three is loaded: enum nm_adds. They differ in what they need of
+/* One of these two is loaded: enum nm_adds. They differ in what they need of
  * the kernel: a verifier refuses to load what it does not know. */
 SEC("cgroup_skb/egress")
 int nm_egress(struct __sk_buff *skb) {
   count_egress(skb, NM_ADDS_PLAIN);
-  return PASS;
-}
-
-SEC("cgroup_skb/egress")
-int nm_egress_fence(struct __sk_buff *skb) {
-  count_egress(skb, NM_ADDS_FENCED);
   return PASS;
 }
 

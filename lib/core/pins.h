@@ -6,7 +6,7 @@
 //
 // A pin's file name tells the name of its object: the map pinned as `counters`
 // is nm_counters, the link pinned as `link_egress` holds the program nm_egress,
-// or a variant of it for another kernel, such as nm_egress_fence.
+// or a variant of it for another kernel, such as nm_egress_claim.
 //
 //   for (const MapPin& map : MapPins()) Open(pin_dir + "/" + map.pin);
 //

@@ -13,9 +13,6 @@
 #ifndef NETMETER_LIB_LOADER_ADDS_H_
 #define NETMETER_LIB_LOADER_ADDS_H_
 
-#include <cstdint>
-#include <string>
-
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
 
@@ -30,8 +27,6 @@ struct Preemption {
   bool in_kernel = true;
   // ... also within a BPF program: migrate_disable() does not keep it away.
   bool in_programs = true;
-  // A program may call bpf_preempt_disable().
-  bool may_disable = false;
   // A program may exchange a word of memory.
   bool has_exchange = false;
 };
@@ -50,10 +45,7 @@ Preemption ReadPreemption();
 // /sys/kernel/btf/vmlinux, and `uname -v`.
 Preemption PreemptionOf(absl::string_view btf, absl::string_view version);
 
-// The id of a function in the types of a kernel; 0: there is none.
-uint32_t FindFunction(absl::string_view btf, const std::string& name);
-
-// "atomic", "plain", "fenced", "claimed".
+// "atomic", "plain", "claimed".
 const char* NameOf(nm_adds adds);
 
 // The program at the egress hook: "nm_egress" or a variant of it.

@@ -188,7 +188,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
       }
     }
   }
-  for (const nm_adds adds : {NM_ADDS_PLAIN, NM_ADDS_FENCED, NM_ADDS_CLAIMED}) {
+  for (const nm_adds adds : {NM_ADDS_PLAIN, NM_ADDS_CLAIMED}) {
     const char* const name = EgressProgramOf(adds);
     bpf_program__set_autoload(
         bpf_object__find_program_by_name(skeleton->obj, name),

@@ -56,10 +56,8 @@ TEST_F(MeterObjectTest, EveryMapIsInTheTableOrSaidToBeUnpinned) {
 
 TEST_F(MeterObjectTest, EveryProgramIsLinkedOrSaidToBeUnattached) {
   Names expected = kUnattachedPrograms;
-  // nm_egress, which is the link's, and its variants.
-  for (nm_adds adds : {NM_ADDS_FENCED, NM_ADDS_CLAIMED}) {
-    EXPECT_TRUE(expected.insert(EgressProgramOf(adds)).second);
-  }
+  // nm_egress, which is the link's, and its variant.
+  EXPECT_TRUE(expected.insert(EgressProgramOf(NM_ADDS_CLAIMED)).second);
   for (const LinkPin& pin : LinkPins()) {
     EXPECT_TRUE(expected.insert(ObjectNameOf(pin.pin)).second) << pin.pin;
   }

@@ -44,7 +44,7 @@ bool IsInfo(int fd) {
   return info.magic == NM_MAGIC;
 }
 
-// The program of a link may be a variant: nm_egress_fence at link_egress.
+// The program of a link may be a variant: nm_egress_claim at link_egress.
 bool IsNameOf(const std::string& name, absl::string_view pin) {
   const std::string ours = ObjectNameOf(pin).substr(0, kKernelNameBytes);
   return name == ours || (absl::StartsWith(pin, "link_") &&

@@ -176,8 +176,6 @@ TEST_F(Object, ProgramsAreTheseAndNoOthers) {
         BPF_CGROUP_INET_INGRESS}},
       {"nm_egress",
        {"cgroup_skb/egress", BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS}},
-      {"nm_egress_fence",
-       {"cgroup_skb/egress", BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS}},
       {"nm_egress_claim",
        {"cgroup_skb/egress", BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS}},
       {"nm_sock_create",
@@ -322,9 +320,7 @@ TEST_F(Object, EveryProgramLoadsOnThisKernel) {
 // Here, and on any other kernel that has what they need.
 TEST_F(Object, EveryVariantOfEgressLoads) {
   const Preemption preemption = ReadPreemption();
-  for (nm_adds adds :
-       {NM_ADDS_ATOMIC, NM_ADDS_PLAIN, NM_ADDS_FENCED, NM_ADDS_CLAIMED}) {
-    if (adds == NM_ADDS_FENCED && !preemption.may_disable) continue;
+  for (nm_adds adds : {NM_ADDS_ATOMIC, NM_ADDS_PLAIN, NM_ADDS_CLAIMED}) {
     if (adds == NM_ADDS_CLAIMED && !preemption.has_exchange) continue;
     SCOPED_TRACE(NameOf(adds));
     const Adds chosen = {adds == NM_ADDS_ATOMIC ? adds : NM_ADDS_PLAIN, adds};
@@ -359,7 +355,6 @@ TEST_F(Object, TheVerifierWalksNotMuchMoreThanItDid) {
       {"nm_egress", 33482},
       {"nm_sockops", 2768},
       {"nm_command", 963},
-      {"nm_egress_fence", 33482},
       {"nm_egress_claim", 33482},
   };
   ProgramOptions options;

@@ -267,7 +267,6 @@ class Stress : public testing::Test {
     if (ChooseAdds(preemption).egress == NM_ADDS_PLAIN) {
       ways.push_back(NM_ADDS_PLAIN);
     }
-    if (preemption.may_disable) ways.push_back(NM_ADDS_FENCED);
     if (preemption.has_exchange) ways.push_back(NM_ADDS_CLAIMED);
     return ways;
   }
