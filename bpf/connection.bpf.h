@@ -22,6 +22,7 @@
 #ifndef NETMETER_BPF_CONNECTION_BPF_H_
 #define NETMETER_BPF_CONNECTION_BPF_H_
 
+#include "bpf/mptcp.bpf.h"
 #include "bpf/pending.bpf.h"
 #include "bpf/tcp.bpf.h"
 
@@ -74,7 +75,7 @@ static __always_inline void on_connect_listen_or_accept(
   const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
   __u32 events = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG;
   __u64 cookie = bpf_get_socket_cookie(ops);
-  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  struct nm_owner *whole, *owner = owner_of_connection(sk, &whole);
 
   if (!owner) return;
   if (ops->op != BPF_SOCK_OPS_TCP_LISTEN_CB) events |= BPF_SOCK_OPS_RTT_CB_FLAG;
@@ -100,6 +101,7 @@ static __always_inline void on_connect_listen_or_accept(
     owner->flags |= NM_OWNER_CONNECTED;
   /* Its series is not known before its first packet. */
   if (accepted) owner->flags |= NM_OWNER_ESTABLISHED;
+  if (whole) follow(owner, whole);
 }
 
 /* A connection is over, or a socket listens no more. */

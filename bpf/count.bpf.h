@@ -20,6 +20,7 @@
 #define NETMETER_BPF_COUNT_BPF_H_
 
 #include "bpf/add.bpf.h"
+#include "bpf/mptcp.bpf.h"
 #include "bpf/series.bpf.h"
 
 /* A packet, and what was found out about it. Not every packet asks for all. */
@@ -52,9 +53,17 @@ static __always_inline bool is_counted(struct __sk_buff *skb,
   return true;
 }
 
-static __always_inline void find_owner(struct nm_context *c) {
+/* A subflow of MPTCP whose owner was not found yet looks like what has none. */
+static __always_inline void find_owner(struct nm_context *c,
+                                       const enum nm_direction direction) {
   if (c->skb->sk) c->sk = bpf_sk_fullsock(c->skb->sk);
-  if (c->sk) c->owner = owner_of_socket(c->sk, c->cookie);
+  if (!c->sk) return;
+  c->owner = owner_of_socket(c->sk, c->cookie);
+  if (nm_config.mptcp && c->owner && c->packet.transport == NM_TRANSPORT_TCP &&
+      ((c->owner->flags & NM_OWNER_SUBFLOW) ||
+       c->owner->attribution.kind == NM_KIND_UNATTRIBUTED) &&
+      (direction == NM_EGRESS || c->sk->state == TCP_LISTEN))
+    follow_mptcp(c->sk, c->owner);
 }
 
 /* Finds the socket's state, in the table or with its owner. False: there is no
@@ -72,7 +81,7 @@ static __always_inline bool find_state(struct nm_context *c,
     c->socket = &entry->socket;
     return true;
   }
-  find_owner(c);
+  find_owner(c, direction);
   c->socket = find_socket(c->owner, c->cookie,
                           direction == NM_EGRESS ||
                               c->packet.transport != NM_TRANSPORT_TCP ||
@@ -94,7 +103,7 @@ static __always_inline struct nm_cell *cell_of_packet(
   if (cell && cell->service && cell->transport == c->packet.transport &&
       cell->path == c->packet.path)
     return cell;
-  if (!c->owner) find_owner(c);
+  if (!c->owner) find_owner(c, direction);
   head = series_of_packet(c->skb, c->owner, &c->packet, c->socket, direction);
   /* Multicast routing hands packets to its raw socket from setsockopt(2), too.
    * Without a slot that is kept, all packets of a raw socket come here. */

@@ -72,6 +72,7 @@ struct nm_config {
   nm_u32 task_access; /* enum nm_task_access */
   nm_u32 tgid_helper; /* bpf_get_current_pid_tgid() works in setsockopt */
   nm_u32 untracked;   /* nobody sees exec, fork and exit */
+  nm_u32 mptcp;       /* bpf_skc_to_mptcp_sock() exists */
   nm_u32 ways;        /* enum nm_ways */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
@@ -195,6 +196,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_pending) == 7 * 8);
 #define NM_OWNER_CONNECTED 4    /* a TCP connection that this host opened */
 #define NM_OWNER_NAMED 8        /* its destination is as known as it will be */
 #define NM_OWNER_ESTABLISHED 16 /* a TCP connection whose handshake is done */
+#define NM_OWNER_SUBFLOW 32     /* of a process's MPTCP socket */
 
 /* Whose a socket is: written and read as one word, so that no packet sees half
  * of a change. */

@@ -40,6 +40,7 @@
 #define LOOPBACK_IFINDEX 1 /* in every network namespace */
 #define PACKET_LOOPBACK 5  /* skb->pkt_type of a multicast copy to ourselves */
 
+#define SOCK_STREAM 1
 #define SOCK_RAW 3
 
 /* bpf_sock.state */

@@ -11,6 +11,7 @@
  *   process      process.bpf.h      which service a process is
  *                command_line.bpf.h ... by its command line
  *   socket       socket.bpf.h       whose it is, and what is known of it
+ *                mptcp.bpf.h        ... of a subflow
  *                control.bpf.h      names that come by setsockopt(2)
  *   series       slot.bpf.h         a series, its slot, and its cells
  *                destination.bpf.h  which destination a socket talks to

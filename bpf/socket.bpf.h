@@ -106,8 +106,8 @@ static __noinline struct nm_socket *find_socket(struct nm_owner *owner,
     return &owner->socket;
   if (!may_claim) return NULL;
   owner->cookie = cookie;
-  if ((owner->flags & (NM_OWNER_RELEASED | NM_OWNER_CLOSED)) ==
-      NM_OWNER_RELEASED) {
+  if ((owner->flags & (NM_OWNER_RELEASED | NM_OWNER_CLOSED |
+                       NM_OWNER_SUBFLOW)) == NM_OWNER_RELEASED) {
     socket = claim_entry(cookie);
     if (socket) return socket;
   }

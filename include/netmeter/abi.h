@@ -220,6 +220,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_stats) == 20 * 8 + 12 * 8);
 #define NM_FEATURE_SOCKET_TABLE (1ULL << 1)     /* sockops: hot path */
 #define NM_FEATURE_CONTROL (1ULL << 2)          /* setsockopt channel */
 #define NM_FEATURE_GROUP_ACCESS (1ULL << 3)     /* pins readable by group */
+#define NM_FEATURE_MPTCP (1ULL << 4)            /* subflows have owners */
 
 #define NM_VERSION_BYTES 32
 #define NM_KERNEL_BYTES 64

@@ -32,6 +32,7 @@ const std::vector<Feature>& Features() {
       {"socket_table", NM_FEATURE_SOCKET_TABLE},
       {"control_channel", NM_FEATURE_CONTROL},
       {"group_access", NM_FEATURE_GROUP_ACCESS},
+      {"mptcp", NM_FEATURE_MPTCP},
   };
   return *features;
 }

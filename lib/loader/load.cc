@@ -60,7 +60,8 @@ struct Plan {
   ExistingMeter existing;
   ReadAccess access;
   FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |
-                      NM_FEATURE_PROCESS_TRACKING | NM_FEATURE_GROUP_ACCESS};
+                      NM_FEATURE_PROCESS_TRACKING | NM_FEATURE_GROUP_ACCESS |
+                      NM_FEATURE_MPTCP};
   uint64_t build_id = 0;
   uint64_t config_id = 0;
   SettingList loaded;  // before this load; empty if not known
@@ -347,6 +348,13 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   return object;
 }
 
+void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
+  if (object.follows_mptcp()) return;
+  features->TurnOff(NM_FEATURE_MPTCP,
+                    "the kernel has no MPTCP, or does not tell whose a subflow "
+                    "is (Linux 5.19 does): unattributed");
+}
+
 // Into the kernel. Where that fails, once more without the tracing programs:
 // they need what not every kernel allows (lockdown, CAP_PERFMON).
 absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(const Plan& plan,
@@ -356,7 +364,10 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(const Plan& plan,
   Step("adds: received ", NameOf(adds.ingress), ", sent ", NameOf(adds.egress));
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       LoadObjectWith(plan, growth, adds, /*tracing=*/true);
-  if (object.ok()) return object;
+  if (object.ok()) {
+    TurnOffWhatItLacks(**object, features);
+    return object;
+  }
   absl::StatusOr<std::unique_ptr<MeterObject>> without =
       LoadObjectWith(plan, growth, adds, /*tracing=*/false);
   if (!without.ok()) return object;  // that was not it
@@ -364,6 +375,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(const Plan& plan,
       NM_FEATURE_PROCESS_TRACKING,
       absl::StrCat(object.status().message(),
                    ": processes are named when they open a socket"));
+  TurnOffWhatItLacks(**without, features);
   return without;
 }
 

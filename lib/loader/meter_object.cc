@@ -127,6 +127,22 @@ bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
   return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
 }
 
+// Tries bpf_skc_to_mptcp_sock(), which is there without MPTCP, too, and then
+// fails only when a program calls it with a socket.
+bool MayFollowMptcp() {
+  const bpf_insn code[] = {
+      {BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
+       offsetof(bpf_sock_ops, sk), 0},
+      {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_1, 0, 1, 0},
+      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skc_to_mptcp_sock},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+  };
+  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_SOCK_OPS, "nm_probe", "GPL", code,
+                                sizeof(code) / sizeof(code[0]), nullptr))
+      .ok();
+}
+
 // nm_command is a program of traffic control, which BPF_PROG_TEST_RUN gives a
 // packet of our choice. The packet is the command, and the return value of the
 // program, which would be a verdict, its answer. It runs to its end, whatever
@@ -238,6 +254,7 @@ void MeterObject::Configure(const MeterObjectOptions& options,
   config.tgid_helper =
       HelperExists(BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_FUNC_get_current_pid_tgid);
   config.untracked = !options.tracing;
+  config.mptcp = MayFollowMptcp();
   config.task_access =
       HelperExists(BPF_PROG_TYPE_CGROUP_SOCK, BPF_FUNC_get_current_task_btf)
           ? NM_TASK_BTF
@@ -341,6 +358,10 @@ bpf_program* MeterObject::program(absl::string_view link_pin) const {
 }
 
 bpf_object* MeterObject::bpf() const { return skeleton_->obj; }
+
+bool MeterObject::follows_mptcp() const {
+  return skeleton_->rodata->nm_config.mptcp != 0;
+}
 
 int MeterObject::MergedFd() const {
   return bpf_map__fd(skeleton_->maps.nm_merged);

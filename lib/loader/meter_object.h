@@ -80,6 +80,9 @@ class MeterObject {
   netmeter_bpf* skeleton() const { return skeleton_; }
   bpf_object* bpf() const;
 
+  // Whether subflows of MPTCP get their owner: not on every kernel.
+  bool follows_mptcp() const;
+
   // --- Between Open() and Load() ---------------------------------------------
 
   // Takes this map instead of making one. FailedPrecondition if its layout is

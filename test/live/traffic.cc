@@ -69,7 +69,8 @@ void TcpServer(const TcpPlan& plan, Child::Parent& parent) {
   if (plan.one_cpu) RunOnOneCpu();
   const Address& address =
       plan.listen.family() != AF_UNSPEC ? plan.listen : plan.server;
-  const int listener = OpenSocket(address.family(), SOCK_STREAM);
+  const int listener =
+      OpenSocket(address.family(), SOCK_STREAM, plan.server_protocol);
   SetOption(listener, SOL_SOCKET, SO_RCVBUF, kWindowBytes);
   SetOption(listener, SOL_SOCKET, SO_SNDBUF, kWindowBytes);
   if (plan.prepare) plan.prepare(listener);
@@ -104,7 +105,8 @@ void TcpClient(const TcpPlan& plan, int port, Child::Parent& parent) {
   if (plan.one_cpu) RunOnOneCpu();
   std::vector<int> sockets;
   for (int i = 0; i < plan.connections; ++i) {
-    const int fd = OpenSocket(plan.server.family(), SOCK_STREAM);
+    const int fd =
+        OpenSocket(plan.server.family(), SOCK_STREAM, plan.client_protocol);
     SetOption(fd, SOL_SOCKET, SO_RCVBUF, kWindowBytes);
     SetOption(fd, SOL_SOCKET, SO_SNDBUF, kWindowBytes);
     if (plan.prepare) plan.prepare(fd);

@@ -48,6 +48,8 @@ struct TcpPlan {
   // transfers set it to false.
   bool one_cpu = true;
   std::function<void(int socket)> prepare;  // of both ends, before connect()
+  int client_protocol = 0;                  // of socket(2): IPPROTO_MPTCP, say
+  int server_protocol = 0;
 };
 
 // Where the two ends run.

@@ -351,11 +351,11 @@ TEST_F(Object, TheVerifierWalksNotMuchMoreThanItDid) {
       {"nm_sock_create", 4349},
       {"nm_sock_release", 68},
       {"nm_setsockopt", 9081},
-      {"nm_ingress", 9304},
-      {"nm_egress", 33482},
-      {"nm_sockops", 2768},
+      {"nm_ingress", 9791},
+      {"nm_egress", 33854},
+      {"nm_sockops", 3795},
       {"nm_command", 963},
-      {"nm_egress_claim", 33482},
+      {"nm_egress_claim", 33854},
   };
   ProgramOptions options;
   options.tracing = true;

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPTCP: what a process opens is not what sends the packets. The bytes of all
+// subflows are those of the process, from the first SYN on.
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "netmeter/abi.h"
+#include "test/live/world.h"
+
+#ifndef IPPROTO_MPTCP
+#define IPPROTO_MPTCP 262
+#endif
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr uint64_t kUpload = 3000000, kDownload = 2000000;
+
+// Whether the kernel has MPTCP at all.
+bool HasMptcp() {
+  const int fd = socket(AF_INET, SOCK_STREAM, IPPROTO_MPTCP);
+  if (fd < 0) return false;
+  close(fd);
+  return true;
+}
+
+bool IsActive(const MeteredCgroup& meter, const std::string& feature) {
+  std::string json;
+  EXPECT_EQ(RunProgram({MeteredCgroup::loader, "status", "--json", "--pin-dir",
+                        meter.pin_dir()},
+                       &json),
+            0);
+  const size_t at = json.find("\"" + feature + "\": {");
+  EXPECT_NE(at, std::string::npos) << json;
+  return json.compare(json.find("active", at), 13, "active\": true") == 0;
+}
+
+// Gives a socket to a service, and then leaves it alone.
+std::function<void(int)> GivenTo(const std::string& service) {
+  return [service](int fd) {
+    if (const int error = Control(fd, NM_SERVICE, service)) {
+      errno = error;
+      Die("NM_SERVICE");
+    }
+  };
+}
+
+class MptcpTest : public FamilyTest {
+ protected:
+  void SetUp() override {
+    FamilyTest::SetUp();
+    World::CleanLab().Configure(LinkSetup());
+  }
+
+  static TcpPlan Plan(int client_protocol, int server_protocol) {
+    TcpPlan plan;
+    plan.server = Lab::Server(GetParam());
+    plan.upload = kUpload;
+    plan.download = kDownload;
+    plan.client_protocol = client_protocol;
+    plan.server_protocol = server_protocol;
+    return plan;
+  }
+
+  static internal::Ends BothMeters() {
+    return World::CleanLab().Between(World::ClientMeter().cgroup(),
+                                     World::ServerMeter().cgroup());
+  }
+
+  // Of the first subflow.
+  static int64_t NewBytes(const TcpReport& report) {
+    return static_cast<int64_t>(report.tcp_bytes_sent -
+                                report.tcp_bytes_retrans);
+  }
+
+  static Totals Unattributed(const MeteredCgroup& meter) {
+    return meter.TotalOf(Kind::kUnattributed, "unattributed");
+  }
+
+  // Both ends in the meters' cgroups, and given to services of this test's
+  // own. Everything that a link has is theirs.
+  static void ExpectAllOfIt(int client_protocol, int server_protocol,
+                            const std::string& name) {
+    Lab& lab = World::CleanLab();
+    const std::string service = name + FamilyName(GetParam());
+    TcpPlan plan = Plan(client_protocol, server_protocol);
+    plan.prepare = GivenTo(service);
+    const Totals clients = Unattributed(World::ClientMeter());
+    const Totals servers = Unattributed(World::ServerMeter());
+    Measurement client(World::ClientMeter(), lab.ClientReference());
+    Measurement server(World::ServerMeter(), lab.ServerReference());
+    const TcpResult result = RunTcp(BothMeters(), plan);
+    client.Finish();
+    server.Finish(SynAckSent);
+    client.ExpectBalance();
+    server.ExpectBalance();
+    // What MPTCP itself sends a second time is new to the subflow: as TCP says.
+    const int64_t up = NewBytes(result.client), down = NewBytes(result.server);
+    EXPECT_GE(up, static_cast<int64_t>(kUpload));
+    EXPECT_GE(down, static_cast<int64_t>(kDownload));
+    client.ExpectPayloadOnly(up, down);
+    server.ExpectPayloadOnly(down, up);
+    const Totals ours = World::ClientMeter().TotalOf(Kind::kService, service);
+    const Totals theirs = World::ServerMeter().TotalOf(Kind::kService, service);
+    EXPECT_EQ(ours.tx_bytes, client.link().tx_bytes);
+    EXPECT_EQ(ours.rx_bytes, client.link().rx_bytes);
+    EXPECT_EQ(theirs.tx_bytes, server.link().tx_bytes);
+    EXPECT_EQ(theirs.rx_bytes, server.link().rx_bytes);
+    EXPECT_EQ(Unattributed(World::ClientMeter()).tx_bytes, clients.tx_bytes);
+    EXPECT_EQ(Unattributed(World::ServerMeter()).rx_bytes, servers.rx_bytes);
+  }
+};
+NM_FOR_BOTH_FAMILIES(MptcpTest);
+
+// A kernel that has MPTCP and no helper is not among those that are tested.
+TEST_P(MptcpTest, StatusSaysWhetherSubflowsHaveOwners) {
+  EXPECT_EQ(IsActive(World::ClientMeter(), "mptcp"), HasMptcp());
+}
+
+// What a stock server written in Go does. All of it was unattributed.
+TEST_P(MptcpTest, PlainClientsOfAListener) {
+  ExpectAllOfIt(0, HasMptcp() ? IPPROTO_MPTCP : 0, "mptcp-listener");
+}
+
+TEST_P(MptcpTest, BothEnds) {
+  const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
+  ExpectAllOfIt(protocol, protocol, "mptcp-both");
+}
+
+TEST_P(MptcpTest, ServerWithoutIt) {
+  ExpectAllOfIt(HasMptcp() ? IPPROTO_MPTCP : 0, 0, "mptcp-fallback");
+}
+
+// A subflow that joins is made by a worker of the kernel, in no process.
+TEST_P(MptcpTest, SubflowsThatJoin) {
+  Lab& lab = World::CleanLab();
+  const bool v4 = GetParam() == Family::kIpv4;
+  const std::string service = "mptcp-joins" + FamilyName(GetParam());
+  const auto ip = [](const NetNamespace& where,
+                     const std::vector<std::string>& arguments) {
+    where.Run([&] {
+      std::vector<std::string> command = {"ip", "mptcp"};
+      command.insert(command.end(), arguments.begin(), arguments.end());
+      std::string output;
+      if (RunProgram(command, &output) != 0) Die("ip mptcp: " + output);
+    });
+  };
+  const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
+  if (protocol != 0) {
+    for (const NetNamespace* end : {&lab.client, &lab.server}) {
+      ip(*end, {"limits", "set", "subflows", "4", "add_addr_accepted", "4"});
+    }
+    ip(lab.server,
+       {"endpoint", "add", v4 ? "10.77.3.3" : "fd77:3::3", "signal"});
+  }
+  TcpPlan plan = Plan(protocol, protocol);
+  plan.settle_ms = 200;
+  plan.prepare = GivenTo(service);
+  const Totals before = World::ServerMeter().Total();
+  Measurement client(World::ClientMeter(), lab.ClientReference());
+  RunTcp(BothMeters(), plan);
+  int subflows = 0;
+  client.Finish([&](const Packet& packet) -> Remainder {
+    if (packet.outgoing && packet.syn() && !packet.ack()) ++subflows;
+    return {};
+  });
+  if (protocol != 0) ip(lab.server, {"endpoint", "flush"});
+  EXPECT_EQ(subflows, HasMptcp() ? 2 : 1);
+  client.ExpectBalance();
+  const Totals ours = World::ClientMeter().TotalOf(Kind::kService, service);
+  EXPECT_EQ(ours.tx_bytes, client.link().tx_bytes);
+  EXPECT_EQ(ours.rx_bytes, client.link().rx_bytes);
+  // No balance here: subflows end while data is acknowledged on others, and the
+  // answer to what comes later is a RST without a socket.
+  const Totals after = World::ServerMeter().Total();
+  const Totals theirs = World::ServerMeter().TotalOf(Kind::kService, service);
+  EXPECT_EQ(theirs.tx_bytes, after.tx_bytes - before.tx_bytes);
+  EXPECT_EQ(theirs.rx_bytes, after.rx_bytes - before.rx_bytes);
+}
+
+// Both calls answered 0, and changed nothing.
+TEST_P(MptcpTest, NamesGivenLaterHoldFromThenOn) {
+  const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
+  const std::string name = "mptcp-later" + FamilyName(GetParam());
+  const Address address = Lab::Server(GetParam());
+  Child server(World::ServerMeter().cgroup(), World::CleanLab().server,
+               [&](Child::Parent& parent) {
+                 const int listener =
+                     OpenSocket(address.family(), SOCK_STREAM, protocol);
+                 const int port = Bind(listener, address);
+                 Check(listen(listener, 8), "listen");
+                 parent.Send(port);
+                 for (int i = 0; i < 2; ++i) {
+                   // Since listen(2) the subflow is there.
+                   GivenTo(name + std::to_string(i))(listener);
+                   for (int j = 0; j < 2; ++j) {
+                     parent.Send(i);
+                     const int fd = Accept(listener);
+                     ReceiveUntilEnd(fd);
+                     close(fd);
+                   }
+                 }
+               });
+  const int port = server.Receive<int>();
+  Child client(World::ClientMeter().cgroup(), World::CleanLab().client,
+               [&](Child::Parent&) {
+                 for (int i = 0; i < 2; ++i) {
+                   for (int of : {0, protocol}) {
+                     server.Receive<int>();
+                     const int fd =
+                         OpenSocket(address.family(), SOCK_STREAM, of);
+                     GivenTo(name)(fd);
+                     Connect(fd, address, port);
+                     usleep(100000);  // as TcpClient()
+                     SendAll(fd, 1000);
+                     usleep(100000);
+                     if (Control(fd, NM_TAG, "tagged") != 0) Die("NM_TAG");
+                     SendAll(fd, 200);
+                     usleep(100000);
+                     close(fd);
+                   }
+                 }
+               });
+  client.Join();
+  server.Join();
+  const auto sent = [&](const char* destination) {
+    return World::ClientMeter()
+        .TotalOf(Kind::kService, name, destination)
+        .tx_payload;
+  };
+  EXPECT_EQ(sent(""), 4000);
+  EXPECT_EQ(sent("tagged"), 800);
+  for (const char* i : {"0", "1"}) {
+    EXPECT_EQ(World::ServerMeter().TotalOf(Kind::kService, name + i).rx_payload,
+              2400)
+        << i;
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
