@@ -6,6 +6,7 @@
  *   1. not ours? Loopback counts to and from proxy ports only.
  *   2. what it weighs                                    packet.bpf.h
  *   3. its socket's state, by the cookie                 socket.bpf.h
+ *      received: not a copy of what counts elsewhere     copies.bpf.h
  *   4. its cell: by the slot that is kept there, or by
  *      finding its series                                series.bpf.h
  *   5. adds to the cell; on egress the TCP numbers say   add.bpf.h
@@ -20,6 +21,7 @@
 #define NETMETER_BPF_COUNT_BPF_H_
 
 #include "bpf/add.bpf.h"
+#include "bpf/copies.bpf.h"
 #include "bpf/mptcp.bpf.h"
 #include "bpf/series.bpf.h"
 
@@ -127,6 +129,35 @@ static __always_inline bool has_sequence(struct nm_context *c) {
          c->skb->sk->state != TCP_LISTEN;
 }
 
+/* Whether a received packet counts for another socket than this one, or for
+ * none of ours. What has a slot is one that is TCP's, or UDP's: raw sockets keep
+ * none. */
+static __always_inline bool is_copy(struct nm_context *c) {
+  const struct nm_packet *packet = &c->packet;
+  const bool transport = packet->transport == NM_TRANSPORT_TCP ||
+                         packet->transport == NM_TRANSPORT_UDP ||
+                         packet->transport == NM_TRANSPORT_SCTP;
+  const bool many =
+      packet->transport != NM_TRANSPORT_TCP && is_for_many(c->skb);
+
+  if (transport && !many && c->socket &&
+      NM_WORD_SLOT(*(volatile __u64 *)&c->socket->word))
+    return false;
+  if (!c->owner) find_owner(c, NM_INGRESS);
+  if (transport) {
+    if (c->sk && c->sk->type == SOCK_RAW) {
+      if (packet->transport == NM_TRANSPORT_SCTP ||
+          nm_has_receiver(c->skb, packet->protocol, packet->sport,
+                          packet->dport))
+        return true;
+    } else if (!many) {
+      return false;
+    }
+  }
+  return nm_is_counted_copy(c->skb, c->cookie,
+                            c->owner ? c->owner->network : 0);
+}
+
 static __always_inline void count_received(struct nm_context *c,
                                            struct nm_cell *cell) {
   struct nm_packet *packet = &c->packet;
@@ -200,6 +231,7 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
 
   if (!is_counted(skb, direction, &context.packet)) return 0;
   if (!find_state(&context, direction)) return 0;
+  if (direction == NM_INGRESS && is_copy(&context)) return 0;
   cell = cell_of_packet(&context, direction);
   if (!cell) return 0;
   if (direction == NM_EGRESS) return count_sent(&context, cell, sent);

@@ -221,9 +221,9 @@ struct nm_owner {
   nm_u16 name;            /* destination, as the connection named it; 0: none */
   nm_u16 user;            /* of the creator: nm_user_of_uid() */
   nm_u16 counted;         /* slot in which the connection is counted; 0: none */
-  nm_u32 pad;
-  nm_u64 cookie;           /* of the socket that wrote this; a clone differs */
-  nm_u64 adopted;          /* cookie of the socket, if older than the meter */
+  nm_u32 network;         /* low bits of its namespace's cookie; 0: unknown */
+  nm_u64 cookie;          /* of the socket that wrote this; a clone differs */
+  nm_u64 adopted;         /* cookie of the socket, if older than the meter */
   struct nm_socket socket; /* in use where the table's entry is not */
   struct nm_pending pending;
 };

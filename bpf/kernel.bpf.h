@@ -38,7 +38,10 @@
 #define PASS 1 /* of cgroup programs: let the packet or the call go on */
 
 #define LOOPBACK_IFINDEX 1 /* in every network namespace */
-#define PACKET_LOOPBACK 5  /* skb->pkt_type of a multicast copy to ourselves */
+/* skb->pkt_type */
+#define PACKET_HOST 0
+#define PACKET_OTHERHOST 3 /* of BPF_PROG_TEST_RUN only */
+#define PACKET_LOOPBACK 5  /* a multicast's copy to ourselves */
 
 #define SOCK_STREAM 1
 #define SOCK_RAW 3

@@ -181,6 +181,34 @@ struct {
   __type(value, struct nm_user);
 } nm_users SEC(".maps");
 
+/* A packet that several sockets may receive, and those that did:
+ * copies.bpf.h. */
+#define NM_RECEIVERS 5
+#define NM_COPIES_SETS 128 /* a power of two */
+#define NM_COPIES_WAYS 4
+struct nm_receiver {
+  __u32 cookie; /* low bits; 0: none */
+  __u32 times;  /* that it received these bytes */
+};
+struct nm_copies {
+  __u64 identity; /* of its bytes */
+  __u32 seen_ms;  /* when its last copy came */
+  __u32 counted;  /* times that these bytes were counted */
+  __u32 network;  /* namespace; 0: not known */
+  __u32 pad;
+  struct nm_receiver receivers[NM_RECEIVERS];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_copies) == 64);
+
+/* low bits of a packet's identity, and a way -> what this CPU remembers of it.
+ * Full: the oldest of the ways is forgotten. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, NM_COPIES_SETS *NM_COPIES_WAYS);
+  __type(key, __u32);
+  __type(value, struct nm_copies);
+} nm_copies SEC(".maps");
+
 /* The counters of a meter with other table sizes, while an upgrade takes over
  * from it; else one cell that nobody uses. Read by nm_command. */
 struct {

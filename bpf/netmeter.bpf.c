@@ -19,6 +19,7 @@
  *                pending.bpf.h      what counts before that is known
  *                series.bpf.h       which series a packet belongs to
  *   packet       packet.bpf.h       what it weighs
+ *                copies.bpf.h       whether it counts elsewhere
  *                tcp.bpf.h          which of its bytes are new
  *                add.bpf.h          adding it to a cell
  *                count.bpf.h        all of it together

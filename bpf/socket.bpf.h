@@ -154,6 +154,7 @@ static __always_inline void socket_created(struct bpf_sock *sk) {
   }
   owner->tgid = tgid;
   owner->user = current_user();
+  owner->network = bpf_get_netns_cookie(sk);
   owner->attribution.service = NM_NAME_UNATTRIBUTED;
   owner->attribution.kind = NM_KIND_UNATTRIBUTED;
   /* TCP sockets may outlive their process: sockops tells when they end. */

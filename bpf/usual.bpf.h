@@ -80,6 +80,16 @@ static __always_inline bool weigh_usual(struct __sk_buff *skb, __u32 header,
   return true;
 }
 
+/* As is_for_many(), of a packet whose IP header has 20 bytes or is IPv6's. */
+static __always_inline bool may_have_copies(struct __sk_buff *skb, bool ipv4) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+  if (data + 28 > end) return true; /* not reached: read_usual_ip() */
+  if (skb->pkt_type != PACKET_HOST && skb->pkt_type != PACKET_OTHERHOST)
+    return true;
+  return is_group_address(*(__u8 *)(data + (ipv4 ? 16 : 24)), ipv4);
+}
+
 static __always_inline bool count_usual_udp(struct __sk_buff *skb,
                                             const enum nm_direction direction,
                                             const enum nm_adds adds,
@@ -91,7 +101,8 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
   if (bytes < header) return false;
   /* Its other end may be another one for each packet, a proxy or not. */
   if (skb->ifindex == LOOPBACK_IFINDEX) return false;
-  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
+  if (direction == NM_INGRESS && may_have_copies(skb, header == 28))
+    return false;
   cell = usual_cell(skb, &socket, &slot);
   if (!cell || !is_usual_cell(skb, cell, NM_TRANSPORT_UDP) ||
       !weigh_usual(skb, header, &bytes, &segments))

@@ -41,11 +41,12 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
     {"link_egress", 0, LinkStage::kPacket},
 }};
 
-// The first is as long as the names. The others belong to a growth: one entry
-// each, unless there is one (lib/loader/growth.h).
-constexpr std::array<UnpinnedMap, 5> kUnpinned = {{
+// The first is as long as the names. The last three belong to a growth: one
+// entry each, unless there is one (lib/loader/growth.h).
+constexpr std::array<UnpinnedMap, 6> kUnpinned = {{
     {"nm_wire_names", Entries::kPerName},
     {"nm_users", Entries::kAsDeclared},
+    {"nm_copies", Entries::kAsDeclared},
     {"nm_old_counters", Entries::kAsDeclared},
     {"nm_old_tcp", Entries::kAsDeclared},
     {"nm_merged", Entries::kAsDeclared},
@@ -89,7 +90,7 @@ const std::array<MapPin, kMapPins>& MapPins() { return kMaps; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 5>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 6>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

@@ -154,52 +154,6 @@ TEST_P(RemainderTest, FragmentsRepeatTheIpHeader) {
   EXPECT_EQ(measurement.RemainderPackets("fragments"), 20 * 2 + 10 * 4);
 }
 
-TEST_P(RemainderTest, OneMulticastIsSeenOnceForEachSocket) {
-  MeteredCgroup& meter = World::ClientMeter();
-  const Address group(v4() ? "239.77.0.1" : "ff05::77");
-  Child receiver(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
-    int sockets[2];
-    int port = 0;
-    for (int& fd : sockets) {
-      fd = OpenSocket(group.family(), SOCK_DGRAM);
-      SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-      port = Bind(fd, Address(v4() ? "0.0.0.0" : "::"), port);
-      group_req request = {};
-      request.gr_interface = if_nametoindex("c0");
-      request.gr_group = group.WithPort(0);
-      Check(setsockopt(fd, v4() ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
-                       MCAST_JOIN_GROUP, &request, sizeof(request)),
-            "MCAST_JOIN_GROUP");
-    }
-    parent.Send(port);
-    for (int fd : sockets) ReceiveExactly(fd, 10 * 300);
-    parent.Send(0);
-    parent.Receive<int>();
-  });
-  const int port = receiver.Receive<int>();
-  Measurement measurement(meter, lab().ClientLink());
-  Child sender(nullptr, lab().router_a, [&](Child::Parent&) {
-    const int fd = OpenSocket(group.family(), SOCK_DGRAM);
-    ip_mreqn by = {};
-    by.imr_ifindex = if_nametoindex("a0");
-    if (v4())
-      Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
-            "IP_MULTICAST_IF");
-    else
-      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
-    for (int i = 0; i < 10; ++i) SendTo(fd, std::string(300, 'x'), group, port);
-  });
-  sender.Join();
-  receiver.Receive<int>();
-  measurement.Finish([](const Packet& packet) -> Remainder {
-    if (packet.protocol != 17) return {};
-    return {"second-copy", -int64_t{packet.bytes}, -1};
-  });
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(0, 2 * 10 * 300);
-  EXPECT_EQ(measurement.seen().rx_packets, 20);
-}
-
 TEST_P(RemainderTest, SynAcksWithCookiesAreSeenByTheLinkOnly) {
   // They are sent without a socket (tcp_make_synack(), TCP_SYNACK_COOKIE).
   MeteredCgroup& meter = World::ServerMeter();

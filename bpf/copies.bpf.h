@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Every packet once, whatever receives a copy of it.
+ *
+ * The ingress hook runs for each socket that a packet is delivered to. That is
+ * one, with two exceptions:
+ *
+ *   raw sockets            each gets a copy, before the transport protocol does
+ *   multicast, broadcast   each UDP socket that has the port gets one
+ *
+ * The kernel makes all copies of a packet one after the other, within one call
+ * of a softirq, so on one CPU. Three rules follow:
+ *
+ *   1. TCP and UDP have a handler of their own. A raw copy counts only where no
+ *      socket of that protocol waits for the packet: for user space that speaks
+ *      the protocol itself. The kernel's own lookup says so.
+ *   2. SCTP has one, too, but no lookup: a raw copy never counts.
+ *   3. All others (ICMP, other protocols, multicast, broadcast) count for the
+ *      first socket. Each CPU remembers the last packets by their first bytes,
+ *      with the sockets that received them.
+ *
+ * Two packets may have the same bytes: a sender repeats itself, and IPv6 has no
+ * number in its header. So the bytes alone do not tell a copy from a repetition,
+ * but the sockets do: none receives the same packet twice. How often a packet
+ * was there is how often the socket received it that received it most often.
+ * (Not told apart: segments of one super-packet that all have the same bytes.
+ * A socket takes all of them before the next socket takes the first.)
+ *
+ * Usual packets do not come here (usual.bpf.h).
+ */
+#ifndef NETMETER_BPF_COPIES_BPF_H_
+#define NETMETER_BPF_COPIES_BPF_H_
+
+#include "bpf/maps.bpf.h"
+#include "bpf/packet.bpf.h"
+
+/* Bytes of a packet that tell it from others: headers, with their checksums and
+ * numbers. */
+#define NM_IDENTITY_BYTES 64
+
+/* Copies of one packet are not further apart. What is older is another packet,
+ * and the sockets that had it may have ended. */
+#define NM_COPIES_MS 100
+
+/* Whether the kernel may deliver a packet with this address to several sockets.
+ * Devices without link addresses (tun) do not tell it by pkt_type. */
+static __always_inline bool is_group_address(__u8 first, bool ipv4) {
+  return ipv4 ? (first & 0xf0) == 0xe0 : first == 0xff;
+}
+
+static __always_inline bool is_for_many(struct __sk_buff *skb) {
+  const bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
+  __u8 first = 0;
+
+  if (skb->pkt_type != PACKET_HOST && skb->pkt_type != PACKET_OTHERHOST)
+    return true;
+  bpf_skb_load_bytes(skb, ipv4 ? 16 : 24, &first, 1);
+  return is_group_address(first, ipv4);
+}
+
+/* Whether a socket of the packet's own protocol receives it, TCP or UDP. Both
+ * ports are in host byte order. */
+NM_GLOBAL int nm_has_receiver(struct __sk_buff *skb, __u32 protocol,
+                              __u32 sport, __u32 dport) {
+  struct bpf_sock_tuple tuple = {};
+  __u32 size = sizeof(tuple.ipv4);
+  struct bpf_sock *sk;
+  int failed;
+
+  if (skb->protocol == bpf_htons(ETH_P_IP)) {
+    failed = bpf_skb_load_bytes(skb, 12, &tuple.ipv4.saddr, 8);
+    tuple.ipv4.sport = bpf_htons(sport);
+    tuple.ipv4.dport = bpf_htons(dport);
+  } else {
+    size = sizeof(tuple.ipv6);
+    failed = bpf_skb_load_bytes(skb, 8, &tuple.ipv6.saddr, 32);
+    tuple.ipv6.sport = bpf_htons(sport);
+    tuple.ipv6.dport = bpf_htons(dport);
+  }
+  if (failed) return 0;
+  if (protocol == IPPROTO_TCP)
+    sk = bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+  else
+    sk = bpf_sk_lookup_udp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+  if (!sk) return 0;
+  bpf_sk_release(sk);
+  return 1;
+}
+
+/* A number for the packet's first bytes, its length and its device. */
+static __always_inline __u64 identity_of(struct __sk_buff *skb) {
+  __u64 identity = (__u64)skb->ifindex << 32 | skb->len, word;
+
+  for (__u32 i = 0; i < NM_IDENTITY_BYTES; i += sizeof(word)) {
+    if (bpf_skb_load_bytes(skb, i, &word, sizeof(word))) break;
+    identity = (identity ^ word) * 0x9e3779b97f4a7c15ULL;
+    identity ^= identity >> 32;
+  }
+  return identity;
+}
+
+/* What this CPU remembers of a packet, or room for it. `network` is the network
+ * namespace, 0: not known. A bridge hands the same bytes to many namespaces, and
+ * each is a link of its own. */
+static __always_inline struct nm_copies *copies_of(__u64 identity, __u32 now_ms,
+                                                   __u32 network) {
+  const __u32 first = (identity % NM_COPIES_SETS) * NM_COPIES_WAYS;
+  __u32 oldest = first, most = 0, index, age;
+  struct nm_copies *copies;
+
+  for (__u32 i = 0; i < NM_COPIES_WAYS; i++) {
+    index = first + i;
+    copies = bpf_map_lookup_elem(&nm_copies, &index);
+    if (!copies) return NULL;
+    age = copies->identity ? now_ms - copies->seen_ms : ~0;
+    if (copies->identity == identity && age <= NM_COPIES_MS &&
+        (copies->network == network || !copies->network || !network))
+      return copies;
+    if (age > most) {
+      most = age;
+      oldest = index;
+    }
+  }
+  copies = bpf_map_lookup_elem(&nm_copies, &oldest);
+  if (!copies) return NULL;
+  __builtin_memset(copies, 0, sizeof(*copies));
+  copies->identity = identity;
+  return copies;
+}
+
+/* Whether another socket was counted for this packet. `cookie` is that of the
+ * socket that receives it now. */
+NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
+                                 __u32 network) {
+  __u32 now_ms = bpf_ktime_get_ns() / 1000000;
+  struct nm_copies *copies = copies_of(identity_of(skb), now_ms, network);
+  struct nm_receiver *receiver;
+
+  if (!copies) return 0;
+  copies->seen_ms = now_ms;
+  if (network) copies->network = network;
+  for (int i = 0; i < NM_RECEIVERS; i++) {
+    receiver = &copies->receivers[i];
+    if (!receiver->cookie) {
+      receiver->cookie = cookie;
+      /* It came later, and missed what was counted before this one. */
+      receiver->times = copies->counted ? copies->counted - 1 : 0;
+    }
+    if (receiver->cookie != cookie) continue;
+    if (++receiver->times <= copies->counted) return 1;
+    copies->counted = receiver->times;
+    return 0;
+  }
+  return 1; /* the first receivers tell the packets apart */
+}
+
+#endif /* NETMETER_BPF_COPIES_BPF_H_ */

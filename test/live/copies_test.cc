@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A packet that several sockets receive counts once: raw sockets, multicast,
+// broadcast. Each test runs with one, two and three receivers, which belong to
+// services of their own.
+
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "netmeter/abi.h"
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kCount = 10;     // packets
+constexpr int kBytes = 300;    // payload of each
+constexpr int kSegments = 20;  // of a super-packet
+constexpr int kNobody = 253;   // a protocol for experiments, RFC 3692
+
+// A process with one socket, in the client's network and its cgroup. It reads
+// whatever comes, or nothing at all.
+class Receiver {
+ public:
+  Receiver(const NetNamespace& network, const std::string& service, bool reads,
+           const std::function<int()>& open)
+      : child_(World::ClientMeter().cgroup(), network,
+               [&](Child::Parent& parent) {
+                 Loop(parent, service, reads, open);
+               }) {
+    port_ = child_.Receive<int>();
+  }
+
+  int port() const { return port_; }
+
+  // Ends it; returns how much its socket received.
+  int64_t Finish() {
+    child_.Send(0);
+    const auto bytes = child_.Receive<int64_t>();
+    child_.Join();
+    return bytes;
+  }
+
+ private:
+  static void Loop(Child::Parent& parent, const std::string& service,
+                   bool reads, const std::function<int()>& open) {
+    errno = Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, service);
+    if (errno != 0) Die("NM_REGISTER");
+    const int fd = open();
+    sockaddr_storage here = {};
+    socklen_t size = sizeof(here);
+    Check(getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size),
+          "getsockname");
+    parent.Send<int>(
+        __builtin_bswap16(reinterpret_cast<sockaddr_in&>(here).sin_port));
+    int64_t bytes = 0;
+    std::vector<char> buffer(1 << 16);
+    for (bool done = false; !done;) {
+      pollfd ready[] = {{parent.fd(), POLLIN, 0}, {reads ? fd : -1, POLLIN, 0}};
+      Check(poll(ready, 2, -1), "poll");
+      done = ready[0].revents != 0;
+      for (ssize_t got = 1; got > 0; bytes += std::max<ssize_t>(got, 0))
+        got = reads || done ? recv(fd, buffer.data(), buffer.size(),
+                                   MSG_DONTWAIT | MSG_TRUNC)
+                            : 0;
+    }
+    parent.Receive<int>();
+    parent.Send(bytes);
+  }
+
+  Child child_;
+  int port_;
+};
+
+class CopiesTest : public LiveTest,
+                   public testing::WithParamInterface<std::tuple<Family, int>> {
+ protected:
+  void SetUp() override {
+    LiveTest::SetUp();
+    World::CleanLab().Configure(LinkSetup());
+  }
+
+  static Lab& lab() { return World::CleanLab(); }
+  static Family family() { return std::get<0>(GetParam()); }
+  static int count() { return std::get<1>(GetParam()); }
+  static bool v4() { return family() == Family::kIpv4; }
+  static int af() { return v4() ? AF_INET : AF_INET6; }
+
+  // Receivers of services "copies-0" and so on.
+  void Open(const std::function<int()>& open, bool reads = true) {
+    for (int i = 0; i < count(); ++i)
+      receivers_.push_back(std::make_unique<Receiver>(
+          lab().client, "copies-" + std::to_string(receivers_.size()), reads,
+          open));
+  }
+  void OpenRaw(int protocol, bool reads = true) {
+    Open([=] { return OpenSocket(af(), SOCK_RAW, protocol); }, reads);
+  }
+
+  // Every receiver had all of it, so that there were copies; and it counts for
+  // one of them.
+  void ExpectCopiesOf(int64_t bytes, const Measurement& measurement) {
+    for (const auto& receiver : receivers_)
+      EXPECT_GE(receiver->Finish(), bytes);
+    int owners = 0;
+    int64_t sum = 0;
+    for (size_t i = 0; i < receivers_.size(); ++i) {
+      const int64_t mine =
+          World::ClientMeter()
+              .TotalOf(Kind::kService, "copies-" + std::to_string(i))
+              .rx_bytes -
+          before_[i];
+      owners += mine != 0;
+      sum += mine;
+    }
+    EXPECT_EQ(owners, 1);
+    EXPECT_EQ(sum, measurement.seen().rx_bytes);
+  }
+
+  // What the services have so far.
+  void Begin() {
+    before_.clear();
+    for (size_t i = 0; i < receivers_.size(); ++i)
+      before_.push_back(
+          World::ClientMeter()
+              .TotalOf(Kind::kService, "copies-" + std::to_string(i))
+              .rx_bytes);
+  }
+
+  void FinishReceivers() {
+    for (const auto& receiver : receivers_) EXPECT_GT(receiver->Finish(), 0);
+  }
+
+  // A datagram socket that is a member of `group` on the client's link.
+  static int OpenMember(const Address& group, int port) {
+    const int fd = OpenSocket(group.family(), SOCK_DGRAM);
+    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    SetOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, 4 << 20);
+    Bind(fd, Address(v4() ? "0.0.0.0" : "::"), port);
+    group_req request = {};
+    request.gr_interface = if_nametoindex("c0");
+    request.gr_group = group.WithPort(0);
+    Check(setsockopt(fd, v4() ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
+                     MCAST_JOIN_GROUP, &request, sizeof(request)),
+          "MCAST_JOIN_GROUP");
+    return fd;
+  }
+
+  // Router A sends datagrams by the link to the client. All of them have the
+  // same bytes, but for the number of a segment.
+  static void SendFromRouter(const Address& to, int port, int segments = 1) {
+    Child sender(nullptr, lab().router_a, [&](Child::Parent&) {
+      const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+      SetOption(fd, SOL_SOCKET, SO_BROADCAST, 1);
+      ip_mreqn by = {};
+      by.imr_ifindex = if_nametoindex("a0");
+      if (v4())
+        Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
+              "IP_MULTICAST_IF");
+      else
+        SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
+      if (segments > 1) SetOption(fd, IPPROTO_UDP, UDP_SEGMENT, kBytes);
+      std::string data(segments * kBytes, 'x');
+      for (int i = 0; i < segments; ++i)
+        data[i * kBytes] = static_cast<char>('0' + i);
+      for (int i = 0; i < kCount; ++i) SendTo(fd, data, to, port);
+    });
+    sender.Join();
+  }
+
+  std::vector<std::unique_ptr<Receiver>> receivers_;
+  std::vector<int64_t> before_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Over, CopiesTest,
+                         testing::Combine(testing::Values(Family::kIpv4,
+                                                          Family::kIpv6),
+                                          testing::Values(1, 2, 3)),
+                         [](const auto& info) {
+                           return FamilyName(std::get<0>(info.param)) + "For" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+// The bug: a raw socket of protocol TCP counted every segment once more.
+TEST_P(CopiesTest, RawSocketsAddNothingToTcp) {
+  MeteredCgroup& meter = World::ClientMeter();
+  TcpPlan plan;
+  plan.server = Lab::Server(family());
+  plan.upload = 50000;
+  plan.download = 400000;
+  OpenRaw(IPPROTO_TCP);
+  Measurement measurement(meter, lab().ClientReference());
+  RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(plan.upload, plan.download);
+  FinishReceivers();
+}
+
+// Its buffer fills up, and the kernel drops its copies before or behind the
+// hook.
+TEST_P(CopiesTest, RawSocketsThatNobodyReadsAddNothingToTcp) {
+  MeteredCgroup& meter = World::ClientMeter();
+  TcpPlan plan;
+  plan.server = Lab::Server(family());
+  plan.upload = 50000;
+  plan.download = 1000000;
+  OpenRaw(IPPROTO_TCP, false);
+  Measurement measurement(meter, lab().ClientReference());
+  RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(plan.upload, plan.download);
+  FinishReceivers();
+}
+
+TEST_P(CopiesTest, RawSocketsAddNothingToUdp) {
+  MeteredCgroup& meter = World::ClientMeter();
+  UdpPlan plan;
+  plan.server = Lab::Server(family());
+  plan.upload_count = 20;
+  plan.upload_size = 500;
+  plan.download_count = 50;
+  plan.download_size = 1000;
+  OpenRaw(IPPROTO_UDP);
+  Measurement measurement(meter, lab().ClientReference());
+  RunUdp(lab().Between(meter.cgroup(), nullptr), plan);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(20 * 500, 50 * 1000);
+  FinishReceivers();
+}
+
+// User space that speaks UDP itself: no socket of the kernel's waits for these.
+TEST_P(CopiesTest, RawSocketsAloneCountUdpOnce) {
+  OpenRaw(IPPROTO_UDP);
+  Begin();
+  Measurement measurement(World::ClientMeter(), lab().ClientLink());
+  SendFromRouter(Lab::Client(family()), 9);
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    return packet.protocol == 17 ? Remainder() : Whole("icmp-error", packet);
+  });
+  measurement.ExpectBalance();
+  EXPECT_EQ(measurement.seen().rx_packets, kCount);
+  ExpectCopiesOf(kCount * kBytes, measurement);
+}
+
+// The same for TCP: SYNs to a port where nobody listens. The kernel answers
+// each with a RST of its own.
+TEST_P(CopiesTest, RawSocketsAloneCountTcpOnce) {
+  OpenRaw(IPPROTO_TCP);
+  Begin();
+  Measurement measurement(World::ClientMeter(), lab().ClientLink());
+  Child client(nullptr, lab().router_a, [&](Child::Parent&) {
+    for (int i = 0; i < kCount; ++i) {
+      sockaddr_storage to = Lab::Client(family()).WithPort(9);
+      if (connect(OpenSocket(af(), SOCK_STREAM),
+                  reinterpret_cast<sockaddr*>(&to), Address::Length(to)) == 0 ||
+          errno != ECONNREFUSED)
+        Die("connect");
+    }
+  });
+  client.Join();
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    return packet.rst() ? Whole("reset", packet) : Remainder();
+  });
+  measurement.ExpectBalance();
+  EXPECT_EQ(measurement.seen().rx_packets, kCount);
+  EXPECT_EQ(measurement.RemainderPackets("reset"), kCount);
+  ExpectCopiesOf(kCount * 20, measurement);
+}
+
+// The bug: three ping programs counted each echo reply three times.
+TEST_P(CopiesTest, EchoRepliesCountOnce) {
+  MeteredCgroup& meter = World::ClientMeter();
+  const int icmp = v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
+  OpenRaw(icmp);
+  Measurement measurement(meter, lab().ClientReference());
+  Child pinger(meter.cgroup(), lab().client, [&](Child::Parent&) {
+    const int fd = OpenSocket(af(), SOCK_DGRAM, icmp);
+    Connect(fd, Lab::Server(family()), 0);
+    std::string request(8 + 200, '\0');
+    request[0] = static_cast<char>(v4() ? 8 : 128);
+    for (int i = 0; i < kCount; ++i) {
+      request[7] = static_cast<char>(i / 2);  // some are the same
+      Check(send(fd, request.data(), request.size(), 0), "send");
+      WaitReadable(fd);
+      char reply[512];
+      Check(recv(fd, reply, sizeof(reply), 0), "recv");
+    }
+  });
+  pinger.Join();
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(kCount * 200, kCount * 200);
+  FinishReceivers();
+}
+
+TEST_P(CopiesTest, OtherProtocolsCountOnce) {
+  OpenRaw(kNobody);
+  Begin();
+  Measurement measurement(World::ClientMeter(), lab().ClientReference());
+  Child sender(nullptr, lab().server, [&](Child::Parent&) {
+    const int fd = OpenSocket(af(), SOCK_RAW, kNobody);
+    for (int i = 0; i < kCount; ++i)
+      SendTo(fd, std::string(kBytes, 'x'), Lab::Client(family()), 0);
+  });
+  sender.Join();
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, kCount * kBytes);
+  ExpectCopiesOf(kCount * kBytes, measurement);
+}
+
+// The bug: a multicast counted once for each of its receivers.
+TEST_P(CopiesTest, MulticastCountsOnce) {
+  const Address group(v4() ? "239.77.0.3" : "ff05::79");
+  Open([=] { return OpenMember(group, 5353); });
+  OpenRaw(IPPROTO_UDP);  // adds nothing
+  Begin();
+  Measurement measurement(World::ClientMeter(), lab().ClientLink());
+  SendFromRouter(group, 5353);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, kCount * kBytes);
+  ExpectCopiesOf(kCount * kBytes, measurement);
+}
+
+// A super-packet: each receiver gets all its segments before the next does.
+TEST_P(CopiesTest, SegmentsOfOneMulticastCountOnce) {
+  const Address group(v4() ? "239.77.0.4" : "ff05::7a");
+  Open([=] { return OpenMember(group, 5354); });
+  LinkSetup setup;
+  setup.offload = false;
+  lab().Configure(setup);
+  lab().router_a.SetFeatures(
+      "a0", {"segmentation", "tx-gso", "tx-checksum", "tx-udp"}, true);
+  const Totals before = World::ClientMeter().Total();
+  SendFromRouter(group, 5354, kSegments);
+  for (const auto& receiver : receivers_)
+    EXPECT_EQ(receiver->Finish(), kSegments * kCount * kBytes);
+  lab().router_a.SetFeatures(
+      "a0", {"segmentation", "tx-gso", "tx-checksum", "tx-udp"}, false);
+  const Totals after = World::ClientMeter().Total();
+  EXPECT_EQ(after.rx_packets - before.rx_packets, kSegments * kCount);
+  EXPECT_EQ(after.rx_payload - before.rx_payload, kSegments * kCount * kBytes);
+}
+
+// A socket that comes or goes between two packets, which have the same bytes.
+TEST_P(CopiesTest, ReceiversComeAndGoBetweenMulticasts) {
+  const Address group(v4() ? "239.77.0.5" : "ff05::7b");
+  const auto open = [=] { return OpenMember(group, 5355); };
+  const auto start = [&](const std::string& name) {
+    return std::make_unique<Receiver>(lab().client, name, true, open);
+  };
+  auto first = start("copies-first");
+  Measurement measurement(World::ClientMeter(), lab().ClientLink());
+  SendFromRouter(group, 5355);
+  for (int i = 0; i < count(); ++i) {
+    auto next = start("copies-next");
+    SendFromRouter(group, 5355);
+    EXPECT_GT(first->Finish(), 0);
+    SendFromRouter(group, 5355);
+    first = std::move(next);
+  }
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, (1 + 2 * count()) * kCount * kBytes);
+  EXPECT_GT(first->Finish(), 0);
+}
+
+// IPv6 has none.
+class Ipv4CopiesTest : public CopiesTest {};
+INSTANTIATE_TEST_SUITE_P(Over, Ipv4CopiesTest,
+                         testing::Combine(testing::Values(Family::kIpv4),
+                                          testing::Values(1, 2, 3)),
+                         [](const auto& info) {
+                           return "IPv4For" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(Ipv4CopiesTest, BroadcastCountsOnce) {
+  Open([] {
+    const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    Bind(fd, Address("0.0.0.0"), 5356);
+    return fd;
+  });
+  Begin();
+  Measurement measurement(World::ClientMeter(), lab().ClientLink());
+  SendFromRouter(Address("10.77.1.255"), 5356);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, kCount * kBytes);
+  ExpectCopiesOf(kCount * kBytes, measurement);
+}
+
+// A router or a bridge hands the same bytes to several network namespaces, whose
+// links have the same number: as many packets, on as many links.
+TEST_P(CopiesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
+  const Address group(v4() ? "239.77.0.6" : "ff05::7c");
+  const Address from(v4() ? "10.78.0.1" : "fd78::1");
+  NetNamespace outer, inner[2];
+  const std::string links[] = {"o0", "o1"};
+  std::vector<std::unique_ptr<Receiver>> receivers;
+  for (int i = 0; i < 2; ++i) {
+    inner[i].AddVeth({"c0", MacAddress(31 + i)}, outer,
+                     {links[i], MacAddress(33 + i)});
+    inner[i].SetUp("c0");
+    outer.SetUp(links[i]);
+    outer.AddAddress(links[i], from, v4() ? 24 : 64);
+    inner[i].AddAddress("c0", Address(v4() ? "10.78.0.2" : "fd78::2"),
+                        v4() ? 24 : 64);
+    for (int j = 0; j < count(); ++j)
+      receivers.push_back(std::make_unique<Receiver>(
+          inner[i], "copies-" + std::to_string(i), true,
+          [=] { return OpenMember(group, 5357); }));
+  }
+  const Totals before = World::ClientMeter().Total();
+  Child sender(nullptr, outer, [&](Child::Parent&) {
+    RunOnOneCpu();
+    const int fd = OpenSocket(af(), SOCK_DGRAM);
+    for (int i = 0; i < kCount; ++i) {
+      ip_mreqn by = {};
+      by.imr_ifindex = if_nametoindex(links[i % 2].c_str());
+      if (v4())
+        Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
+              "IP_MULTICAST_IF");
+      else
+        SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
+      SendTo(fd, std::string(kBytes, 'x'), group, 5357);
+    }
+  });
+  sender.Join();
+  for (const auto& receiver : receivers)
+    EXPECT_EQ(receiver->Finish(), kCount / 2 * kBytes);
+  const Totals after = World::ClientMeter().Total();
+  EXPECT_EQ(after.rx_packets - before.rx_packets, kCount);
+  EXPECT_EQ(after.rx_payload - before.rx_payload, kCount * kBytes);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A packet that several sockets receive counts once (copies.bpf.h). Each call
+// of Programs::Run() is another socket, which receives the packet as often as
+// `repeat` says. What raw sockets receive is in test/live/copies_test.cc.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "test/program/fixture.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr uint8_t kOspf = 89;
+
+Packet Multicast4() {
+  return Packet::Ipv4().Udp(5353, 5353).Payload(40).Byte(16, 239);
+}
+Packet Multicast6() {
+  return Packet::Ipv6().Udp(5353, 5353).Payload(40).Byte(24, 0xff);
+}
+
+class Copies : public testing::Test {
+ protected:
+  void SetUp() override {
+    programs_ = LoadOrFail(ProgramOptions());
+    ASSERT_NE(programs_, nullptr);
+    ASSERT_TRUE(PinToCpu(AllowedCpus().front()));
+  }
+
+  // Delivers the packet to one socket; returns how often it counted.
+  uint64_t Receive(const Packet& packet, uint32_t repeat = 1) {
+    const uint64_t before = Received();
+    RunOptions options;
+    options.repeat = repeat;
+    EXPECT_EQ(programs_->Run(Direction::kIngress, packet, options).error, 0);
+    return Received() - before;
+  }
+
+ private:
+  uint64_t Received() const {
+    uint64_t packets = 0;
+    for (const auto& entry : programs_->ReadCounters())
+      packets += entry.second.rx_packets;
+    return packets;
+  }
+
+  std::unique_ptr<Programs> programs_;
+};
+
+TEST_F(Copies, CountForTheFirstSocket) {
+  for (const Packet& packet :
+       {Packet::Ipv4().Icmp().Payload(56), Packet::Ipv6().Icmpv6().Payload(56),
+        Packet::Ipv4().Protocol(kOspf).Payload(44),
+        Packet::Ipv6().Protocol(kOspf).Payload(44), Multicast4(),
+        Multicast6()}) {
+    EXPECT_EQ(Receive(packet), 1u);
+    EXPECT_EQ(Receive(packet), 0u);
+    EXPECT_EQ(Receive(packet), 0u);
+  }
+}
+
+TEST_F(Copies, OfUnicastTcpUdpAndSctpThereAreNone) {
+  for (const Packet& packet :
+       {Packet::Ipv4().Udp(1, 2).Payload(40), Packet::Ipv6().Udp(1, 2),
+        Packet::Ipv4().Tcp(1, 2).Payload(40), Packet::Ipv6().Tcp(1, 2),
+        Packet::Ipv4().Sctp(1, 2).Payload(40)}) {
+    EXPECT_EQ(Receive(packet), 1u);
+    EXPECT_EQ(Receive(packet), 1u);
+  }
+}
+
+// A sender that repeats itself: the socket that has the bytes already has
+// another packet.
+TEST_F(Copies, AreNotRepetitionsOfTheSameBytes) {
+  EXPECT_EQ(Receive(Multicast4(), 5), 5u);
+  EXPECT_EQ(Receive(Packet::Ipv6().Icmpv6().Payload(8), 7), 7u);
+}
+
+// The other socket missed the packets before the last one.
+TEST_F(Copies, AreNotWhatTheOthersMissed) {
+  EXPECT_EQ(Receive(Multicast6(), 5), 5u);
+  EXPECT_EQ(Receive(Multicast6(), 4), 3u);
+}
+
+TEST_F(Copies, AreToldByMoreSocketsThanAreRemembered) {
+  EXPECT_EQ(Receive(Multicast4()), 1u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(Multicast4()), 0u) << i;
+}
+
+TEST_F(Copies, AreNotPacketsThatDifferInOneByte) {
+  for (uint8_t i = 0; i < 50; ++i)
+    EXPECT_EQ(Receive(Multicast4().Byte(5, i)), 1u) << int{i};
+}
+
+// The bug that this prevents: a routing daemon that starts again, and receives
+// the same hello as the one before it.
+TEST_F(Copies, AreForgottenAfterATenthOfASecond) {
+  const Packet hello = Packet::Ipv4().Protocol(kOspf).Payload(44);
+  EXPECT_EQ(Receive(hello), 1u);
+  usleep(120000);
+  EXPECT_EQ(Receive(hello), 1u);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
