@@ -66,6 +66,7 @@ constexpr size_t GrpcSession::kMaxHeldReplies;
 constexpr size_t GrpcSession::kMaxOutputBytes;
 constexpr size_t GrpcSession::kMaxHeaderBytes;
 constexpr std::chrono::seconds GrpcSession::kCallTimeout;
+constexpr std::chrono::seconds GrpcSession::kDeadlineGrace;
 constexpr std::chrono::seconds GrpcSession::kIdleTimeout;
 
 std::unique_ptr<GrpcSession> GrpcSession::Create(const GrpcService* service) {
@@ -499,8 +500,15 @@ void GrpcSession::ResumePostponed() {
   }
 }
 
+// A reply that is under way can end with a reset only, which a client takes for
+// a cancelled call. Clients keep their deadlines themselves: this is for those
+// that don't.
 GrpcSession::Clock::time_point GrpcSession::DeadlineOf(const Call& call) {
-  return std::min(call.times_out_at, call.progress_at + kCallTimeout);
+  Clock::time_point deadline = call.times_out_at;
+  if (call.answered && deadline < Clock::time_point::max() - kDeadlineGrace) {
+    deadline += kDeadlineGrace;
+  }
+  return std::min(deadline, call.progress_at + kCallTimeout);
 }
 
 GrpcSession::Clock::time_point GrpcSession::Deadline() const {

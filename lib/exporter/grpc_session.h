@@ -61,6 +61,8 @@ class GrpcSession {
   static constexpr size_t kMaxOutputBytes = 64 * 1024;
   static constexpr size_t kMaxHeaderBytes = 16 * 1024;
   static constexpr std::chrono::seconds kCallTimeout{30};
+  // How long after its deadline a reply that is under way may still go on.
+  static constexpr std::chrono::seconds kDeadlineGrace{1};
   static constexpr std::chrono::seconds kIdleTimeout{600};
 
   // Null without memory. `service` must outlive the session.

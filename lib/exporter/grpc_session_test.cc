@@ -435,6 +435,33 @@ TEST_F(GrpcSessionTest, ACallWhoseDeadlinePassesEnds) {
   EXPECT_TRUE(client[id].closed);
 }
 
+// The session reset the stream at once, before grpcio had noticed that the
+// deadline had passed: it said "cancelled" (1), where others say
+// DEADLINE_EXCEEDED (4).
+TEST_F(GrpcSessionTest, AReplyUnderWayLeavesTheDeadlineToItsClient) {
+  reply_ = std::string(200000, 'x');
+  Client client(false);
+  Fields fields = Client::Request("/s/Reply");
+  fields.emplace_back("grpc-timeout", "20m");
+  const auto begin = GrpcSession::Clock::now();
+  const int32_t id = client.Call(fields, std::string(5, '\0'));
+  ASSERT_TRUE(client.Exchange(session_.get()));
+  EXPECT_EQ(client[id].body.size(), 65535u);
+  const auto deadline = begin + std::chrono::milliseconds(20);
+  EXPECT_GE(session_->Deadline(), deadline + GrpcSession::kDeadlineGrace);
+  while (GrpcSession::Clock::now() <= deadline) {
+  }
+  EXPECT_TRUE(session_->OnDeadline());
+  ASSERT_TRUE(client.Exchange(session_.get()));
+  EXPECT_FALSE(client[id].closed);
+  while (GrpcSession::Clock::now() < session_->Deadline()) {
+  }
+  EXPECT_TRUE(session_->OnDeadline());
+  ASSERT_TRUE(client.Exchange(session_.get()));
+  EXPECT_TRUE(client[id].closed);
+  EXPECT_EQ(client[id].error, static_cast<uint32_t>(NGHTTP2_CANCEL));
+}
+
 TEST_F(GrpcSessionTest, RepliesAreSentAsTheWindowsAllow) {
   reply_ = std::string(200000, 'x');
   Client client(false);
