@@ -4,6 +4,7 @@ modules of the Go module proxy. What comes from there is kept in netmeter/ below
 $XDG_CACHE_HOME or ~/.cache."""
 
 import contextlib
+import fcntl
 import os
 import pwd
 import shutil
@@ -23,23 +24,32 @@ def cache(*path):
     return path
 
 
-def make_venv(package, version):
-    """The Python of a virtual environment with this version of a package."""
+@contextlib.contextmanager
+def alone(directory):
+    """One process at a time: tests that want the same package may run at once."""
+    with open(os.path.join(directory, "lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def make_venv(package, version, options=("--only-binary", ":all:")):
+    """The Python of a virtual environment with this version of a package, ""
+    for the newest. It has no pip of its own, which would take seconds."""
     directory = cache(package + (version or "-newest"))
-    python, stamp = os.path.join(directory, "bin", "python3"), os.path.join(
-        directory, "done"
-    )
-    with contextlib.suppress(OSError):
-        if version or time.time() - os.stat(stamp).st_mtime < DAY:
-            os.stat(stamp)
-            return python
-    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
-    if os.path.exists(CERTIFICATES):
-        environment.setdefault("PIP_CERT", CERTIFICATES)
-    lab.run(lab.PYTHON, "-m", "venv", "--clear", directory)
-    pip = [python, "-m", "pip", "install", "-q", "--only-binary", ":all:"]
-    lab.run(*pip, package + version, env=environment)
-    open(stamp, "w").close()
+    venv, stamp = (os.path.join(directory, name) for name in ("venv", "done"))
+    python = os.path.join(venv, "bin", "python3")
+    with alone(directory):
+        with contextlib.suppress(OSError):
+            if version or time.time() - os.stat(stamp).st_mtime < DAY:
+                os.stat(stamp), os.stat(python)
+                return python
+        environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
+        if os.path.exists(CERTIFICATES):
+            environment.setdefault("PIP_CERT", CERTIFICATES)
+        lab.run(lab.PYTHON, "-m", "venv", "--clear", "--without-pip", venv)
+        pip = [lab.PYTHON, "-m", "pip", "--python", python, "install", "-q"]
+        lab.run(*pip, *options, package + version, env=environment)
+        open(stamp, "w").close()
     return python
 
 

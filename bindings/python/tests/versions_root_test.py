@@ -5,6 +5,7 @@ first ones with _created samples, and the newest. And examples/python_service.py
 as a service."""
 
 import collections
+import functools
 import json
 import os
 import re
@@ -16,14 +17,13 @@ import time
 import unittest
 import urllib.request
 
+import clients
 import lab
 from bindings.python.tests import proxy_cloud
 
 HERE = os.path.join("bindings", "python", "tests")
 FILLERS = 4096
-NEWEST = "newest"
-VERSIONS = ("0.3.1", "0.7.1", NEWEST)
-CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+VERSIONS = ("0.3.1", "0.7.1", "newest")
 
 OF_SERVICES = (
     "magma_bytes_sent_total",
@@ -56,26 +56,8 @@ def environment():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def make_venv(directory, version):
-    """The Python of a virtual environment with this prometheus_client."""
-    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
-    python = os.path.join(directory, "bin", "python")
-    env = dict(os.environ)
-    if os.path.exists(CERTIFICATES):
-        env.setdefault("PIP_CERT", CERTIFICATES)
-    requirement = "prometheus_client"
-    if version != NEWEST:
-        requirement += "==" + version
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        # 0.3.1 has no wheel.
-        + ["--use-pep517", requirement],
-        check=True,
-        env=env,
-    )
-    return python
-
-
+# An exposition has 45,000 samples, and each test looks at all of them.
+@functools.lru_cache(maxsize=None)
 def values_of(text):
     """{(name, sorted labels): value} of an exposition; fails on a repetition."""
     values = {}
@@ -104,8 +86,11 @@ class VersionsTest(unittest.TestCase):
         cls.addClassCleanup(cls.directory.cleanup)
         cls.pythons, cls.answers = {}, {}
         for version in VERSIONS:
-            venv = os.path.join(cls.directory.name, version)
-            cls.pythons[version] = make_venv(venv, version)
+            cls.pythons[version] = clients.make_venv(
+                "prometheus_client",
+                "" if version == "newest" else "==" + version,
+                ["--use-pep517"],  # 0.3.1 has no wheel
+            )
         pin_dir = os.path.join(cls.directory.name, "meter")
         os.mkdir(pin_dir)
         # After pip, which needs the network.
@@ -201,7 +186,7 @@ class VersionsTest(unittest.TestCase):
     def test_unregistered_is_the_host_without_what_services_publish(self):
         for version in VERSIONS:
             host = values_of(self.answers[version]["host"])
-            rest = values_of(self.answers[version]["unregistered"])
+            rest = dict(values_of(self.answers[version]["unregistered"]))
             # Of mme, tcp is registered and udp is not: all of it is left out.
             self.assertEqual(rest.pop(("netmeter_omitted_services", ())), 1)
             self.assertEqual(
