@@ -92,9 +92,10 @@ grep -q '^[^ ]* [^ ]* cgroup2 ' /proc/mounts ||
   give_up "cgroup v2 is not mounted (mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified)"
 
 logs=$(mktemp -d "${TMPDIR:-/tmp}/netmeter-test.XXXXXX") || give_up "cannot make a temporary folder"
-child=
+child='' fetch=''
 # shellcheck disable=SC2317 # by trap
 cleanup() {
+  if [ -n "$fetch" ]; then kill "$fetch" 2> /dev/null; fi
   if [ -n "$child" ]; then
     kill -- "-$child" 2> /dev/null
     wait "$child"
@@ -261,6 +262,9 @@ if [ -n "$quick" ]; then
   finish
 fi
 
+# The kernels come while others work. A lane that finds none tries again.
+test/kernels/matrix.sh --fetch --kernels "$kernels" > "$logs/fetch.log" 2>&1 < /dev/null &
+fetch=$!
 bazel_test "unit tests" //...
 extra=()
 # The runtimes of GCC 12 do not find room among more random addresses.

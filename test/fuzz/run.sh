@@ -36,7 +36,7 @@ declare -A libraries=(
   [grpc]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=10000 [config]=5000)
+declare -A default_runs=([h2]=100000 [tls]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000)
 declare -A longest=([h2]=512 [tls]=2048 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048)
 
 runs='' seconds='' seed=1 keep='' targets=()
@@ -59,40 +59,31 @@ if [ -n "$keep" ]; then
 else
   work=$(mktemp -d "${TMPDIR:-/tmp}/netmeter-fuzz.XXXXXX") || exit 1
 fi
-child='' passed=0 failed=0
+passed=0 failed=0
 # shellcheck disable=SC2317 # by trap
 cleanup() {
-  if [ -n "$child" ]; then kill "$child" 2> /dev/null; wait "$child" 2> /dev/null; fi
+  local job
+  for job in $(jobs -p); do kill -- "-$job" 2> /dev/null; done
+  wait
   if [ -z "$keep" ] && [ "$failed" = 0 ]; then rm -rf "$work"; fi
 }
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# in_background LOG COMMAND...: so that a signal is not waited for.
-in_background() {
-  local log=$1 status=0
-  shift
-  "$@" > "$log" 2>&1 < /dev/null &
-  child=$!
-  wait "$child" || status=$?
-  child=
-  return $status
-}
-
 stat_of() { awk -v name="stat::$1:" '$1 == name { print $2 }' "$2"; }
 
-for target in "${targets[@]}"; do
-  log=$work/$target.log
+# fuzz TARGET: its last line says "passed" or "FAILED".
+fuzz() {
+  local target=$1 log=$work/$1.log limit started done_runs
   # shellcheck disable=SC2086 # lists of words
-  if ! in_background "$log" clang++ -std=c++17 -O2 -g -fno-omit-frame-pointer \
+  if ! clang++ -std=c++17 -O2 -g -fno-omit-frame-pointer \
     -Wall -Wextra -Werror -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
     -iquote . -I include "test/fuzz/fuzz_$target.cc" ${sources[$target]} \
-    -o "$work/fuzz_$target" ${libraries[$target]}; then
+    -o "$work/fuzz_$target" ${libraries[$target]} > "$log" 2>&1; then
     cat "$log"
     echo "FAILED fuzz_$target: does not compile"
-    failed=$((failed + 1))
-    continue
+    return
   fi
   if [ -n "$seconds" ]; then
     limit=-max_total_time=$seconds
@@ -101,25 +92,44 @@ for target in "${targets[@]}"; do
   fi
   mkdir -p "$work/$target"
   started=$SECONDS
-  if in_background "$log" env ASAN_OPTIONS=strict_string_checks=1 \
-    UBSAN_OPTIONS=print_stacktrace=1 \
+  if ASAN_OPTIONS=strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 \
     "$work/fuzz_$target" "$limit" "-seed=$seed" "-max_len=${longest[$target]}" -timeout=10 \
     -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 -reload=0 "-artifact_prefix=$work/$target-" \
-    "$work/$target" "test/fuzz/corpus/$target"; then
+    "$work/$target" "test/fuzz/corpus/$target" > "$log" 2>&1 < /dev/null; then
     done_runs=$(stat_of number_of_executed_units "$log")
     # A fuzzer that ended early, or had no seeds, has shown nothing.
     if [ -z "$seconds" ] && [ "${done_runs:-0}" -lt "${limit#-runs=}" ]; then
       echo "FAILED fuzz_$target: ${done_runs:-0} executions only"
-      failed=$((failed + 1))
-      continue
+    else
+      echo "passed fuzz_$target: $done_runs executions in $((SECONDS - started)) s, $(stat_of average_exec_per_sec "$log") a second"
     fi
-    echo "passed fuzz_$target: $done_runs executions in $((SECONDS - started)) s, $(stat_of average_exec_per_sec "$log") a second"
-    passed=$((passed + 1))
   else
     grep -v '^#[0-9]' "$log" | tail -n 60
     echo "FAILED fuzz_$target: the input is $(ls "$work/$target-"* 2> /dev/null || echo 'not there'), the log $log"
-    failed=$((failed + 1))
   fi
+}
+
+# report TARGET: what fuzz said.
+report() {
+  cat "$work/$1.result"
+  if tail -n 1 "$work/$1.result" | grep -q '^passed '; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+set -m # a process group for each, for cleanup
+running=()
+for target in "${targets[@]}"; do
+  # Two at a time, told in their order.
+  if [ ${#running[@]} = 2 ]; then
+    wait "${running[0]#*:}"
+    report "${running[0]%:*}"
+    running=("${running[1]}")
+  fi
+  fuzz "$target" > "$work/$target.result" 2>&1 &
+  running+=("$target:$!")
+done
+for pair in "${running[@]}"; do
+  wait "${pair#*:}"
+  report "${pair%:*}"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -9,6 +9,7 @@
 #   --out DIR        logs and results go there (default: a temporary folder)
 #   --timeout SECS   per kernel (900)
 #   --vms N          virtual machines at a time (2)
+#   --fetch          gets the kernels of these lanes, and runs nothing
 #
 # The kernels are Debian's newest of their line, unpacked once a day into
 # ~/.cache/netmeter/kernels, and run in QEMU. Prints a table of verdicts, of
@@ -18,7 +19,7 @@
 # nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,20s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,21s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
@@ -26,18 +27,19 @@ declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-bac
 # Longest first: two at a time then finish together.
 all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown)
 # lockdown=confidentiality takes bpf_probe_read_kernel away, and nothing else.
-# Packets are counted by the same programs there: the table of links and the
-# impaired ones are left to the lanes without it.
-lockdown_filter=${LOCKDOWN_FILTER:-*-*LinkTest.*:*ImpairmentTest.*}
+# Packets are counted by the same programs there: what is about them alone is
+# left to the lanes without it.
+lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*'
 # Loaded where the kernel has them as modules.
 modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel)
 programs=(ip tc ss ethtool bpftool sysctl)
 
-kernels=all filter='*' bin=bazel-bin out='' seconds=900 vms=2
+kernels=all filter='*' bin=bazel-bin out='' seconds=900 vms=2 fetch=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
+    --fetch) fetch=yes; shift; continue ;;
     --kernels | --filter | --bin | --out | --timeout | --vms) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
   esac
@@ -57,6 +59,25 @@ for lane in "${lanes[@]}"; do
 done
 [ "$(id -u)" = 0 ] || die "not root"
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
+cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter/kernels
+mkdir -p "$cache"
+
+# refresh_kernel LINE: looks for a newer one once a day; prints its packages.
+refresh_kernel() {
+  local dir=$cache/${suites[$1]} refresh=1
+  if [ -n "$(find "$dir/package" -mmin -1440 2> /dev/null)" ]; then refresh=; fi
+  REFRESH=$refresh "$here/getkernel.sh" "${suites[$1]}" "$dir"
+}
+
+if [ -n "$fetch" ]; then
+  status=0
+  for line in "${!suites[@]}"; do
+    [[ " ${lanes[*]} " == *" $line"[\ +]* ]] || continue
+    refresh_kernel "$line" || status=1
+  done
+  exit $status
+fi
+
 bin=$(cd "$bin" && pwd -P)
 
 live_test=$bin/test/live/live_test
@@ -75,8 +96,6 @@ else
 fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter/kernels
-mkdir -p "$cache"
 # shellcheck disable=SC2317 # by trap
 cleanup() {
   local job
@@ -88,15 +107,14 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# get_kernel LINE LANE: looks for a newer one once a day. Without the network,
-# or after the suite has gone, the kernel that is there already serves.
+# get_kernel LINE LANE: without the network, or after the suite has gone, the
+# kernel that is there already serves.
 get_kernel() {
-  local dir=$cache/${suites[$1]} refresh=1 status=0
-  if [ -n "$(find "$dir/package" -mmin -1440 2> /dev/null)" ]; then refresh=; fi
-  REFRESH=$refresh "$here/getkernel.sh" "${suites[$1]}" "$dir" > "$out/$2/package" 2> "$out/$2/getkernel" || status=$?
+  local status=0
+  refresh_kernel "$1" > "$out/$2/package" 2> "$out/$2/getkernel" || status=$?
   [ $status = 0 ] || cat "$out/$2/getkernel" > "$out/$2/note"
   if [ $status = 100 ]; then : > "$out/$2/gone"; fi
-  [ -s "$dir/package" ] || return 1
+  [ -s "$cache/${suites[$1]}/package" ] || return 1
 }
 
 # vm_lane LANE
