@@ -51,11 +51,23 @@ NM_GLOBAL int nm_merge_cell(__u32 index) {
   return 0;
 }
 
+/* The packet stays the same through the runs of one call, so that its mark
+ * counts them: no loop, which the verifier would walk. -1: no room. */
+static __always_inline int free_id(struct __sk_buff *skb,
+                                   const struct nm_free *free) {
+  __u32 id = free->first + skb->mark++;
+  long error = free->names ? bpf_map_push_elem(&nm_free_names, &id, 0)
+                           : bpf_map_push_elem(&nm_free_slots, &id, 0);
+
+  return error ? -1 : 0;
+}
+
 /* Runs the command in a packet. -1: refused. */
 static __always_inline int run_command(struct __sk_buff *skb) {
   struct nm_command command = {};
   struct nm_name_key key = {};
   struct nm_merge merge = {};
+  struct nm_free free = {};
   struct nm_info *info;
   __u32 zero = 0;
   __u32 retired;
@@ -87,6 +99,10 @@ static __always_inline int run_command(struct __sk_buff *skb) {
         nm_merge_cell(merge.first + i);
       }
       return 0;
+    case NM_COMMAND_FREE:
+      if (bpf_skb_load_bytes(skb, sizeof(command), &free, sizeof(free)))
+        return -1;
+      return free_id(skb, &free);
   }
   return -1;
 }

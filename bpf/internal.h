@@ -259,6 +259,7 @@ enum nm_command_code {
   NM_COMMAND_RETIRE = 2, /* sets info.retired */
   NM_COMMAND_NAME = 3,   /* returns the id of a name, made if new; 0: full */
   NM_COMMAND_MERGE = 4,  /* adds old cells to the new ones, each once */
+  NM_COMMAND_FREE = 5,   /* puts a free id into its queue; see nm_free */
 };
 
 /* Cells that one NM_COMMAND_MERGE adds. */
@@ -267,6 +268,13 @@ enum nm_command_code {
 struct nm_merge {
   nm_u32 first; /* index in counters */
   nm_u32 count; /* up to NM_MERGE_CELLS */
+};
+
+/* To be run again and again by one call (`repeat` of BPF_PROG_TEST_RUN): the n-th
+ * run, from 0 on, puts `first` + n into the queue. */
+struct nm_free {
+  nm_u32 names; /* 0: into nm_free_slots; 1: into nm_free_names */
+  nm_u32 first;
 };
 
 struct nm_command {

@@ -257,7 +257,7 @@ absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing) {
   NETMETER_RETURN_IF_ERROR(DrainQueues(pins));
   NETMETER_RETURN_IF_ERROR(FillQueuesOfFreeIds(
       {series->get(), name_ids->get(), free_slots->get(), free_names->get()},
-      existing.max_series, existing.max_names));
+      existing.max_series, existing.max_names, /*object=*/nullptr));
   Step("filled free_slots and free_names again");
   return absl::OkStatus();
 }

@@ -149,7 +149,7 @@ bool MayFollowMptcp() {
 // happens to this process.
 absl::StatusOr<uint32_t> RunProgram(const bpf_program* program,
                                     nm_command_code code, const void* payload,
-                                    size_t size) {
+                                    size_t size, uint32_t times = 1) {
   std::vector<char> packet(sizeof(nm_command) + size);
   nm_command header = {};
   header.code = static_cast<nm_u16>(code);
@@ -158,6 +158,7 @@ absl::StatusOr<uint32_t> RunProgram(const bpf_program* program,
   LIBBPF_OPTS(bpf_test_run_opts, options);
   options.data_in = packet.data();
   options.data_size_in = static_cast<uint32_t>(packet.size());
+  options.repeat = static_cast<int>(times);
   if (int error = bpf_prog_test_run_opts(bpf_program__fd(program), &options)) {
     return ErrnoStatus(error, "run nm_command");
   }
@@ -369,8 +370,9 @@ int MeterObject::MergedFd() const {
 
 absl::StatusOr<uint32_t> MeterObject::RunCommand(nm_command_code code,
                                                  const void* payload,
-                                                 size_t size) const {
-  return RunProgram(skeleton_->progs.nm_command, code, payload, size);
+                                                 size_t size,
+                                                 uint32_t times) const {
+  return RunProgram(skeleton_->progs.nm_command, code, payload, size, times);
 }
 
 absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,
@@ -433,11 +435,38 @@ absl::Status MeterObject::FillQueues() {
   const nm_config& config = skeleton_->rodata->nm_config;
   return FillQueuesOfFreeIds({MapFd("series"), MapFd("name_ids"),
                               MapFd("free_slots"), MapFd("free_names")},
-                             config.max_series, config.max_names);
+                             config.max_series, config.max_names, this);
 }
 
+namespace {
+
+// The ids from `first` to before `end`, which are free, into their queue. There
+// is no BPF_MAP_UPDATE_BATCH for queues, but nm_command can.
+absl::Status PushIds(const MeterObject* object, int queue, bool names,
+                     uint32_t first, uint32_t end) {
+  if (object == nullptr) {
+    for (uint32_t id = first; id < end; id++) {
+      if (int error = bpf_map_update_elem(queue, nullptr, &id, BPF_ANY)) {
+        return ErrnoStatus(error, "fill the queue of free ids");
+      }
+    }
+    return absl::OkStatus();
+  }
+  nm_free range = {};
+  range.names = names ? 1 : 0;
+  range.first = first;
+  // A signal in the middle of it ends the load, as others do.
+  absl::StatusOr<uint32_t> done =
+      object->RunCommand(NM_COMMAND_FREE, &range, sizeof(range), end - first);
+  if (!done.ok()) return done.status();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
-                                 uint32_t max_names) {
+                                 uint32_t max_names,
+                                 const MeterObject* object) {
   std::vector<bool> slots(max_series), names(max_names);
   NETMETER_RETURN_IF_ERROR((ForEachElement<nm_series_key, nm_series_value>(
       maps.series, [&](const nm_series_key&, const nm_series_value& value) {
@@ -449,18 +478,20 @@ absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
         if (id < names.size()) names[id] = true;
         return absl::OkStatus();
       })));
-  // One system call each: a queue has no BPF_MAP_UPDATE_BATCH.
-  auto push = [](int fd, const std::vector<bool>& used, uint32_t first) {
-    for (uint32_t id = first; id < used.size(); id++) {
-      if (used[id]) continue;
-      if (int error = bpf_map_update_elem(fd, nullptr, &id, BPF_ANY)) {
-        return ErrnoStatus(error, "fill the queue of free ids");
+  const auto push = [object](int queue, bool names_queue,
+                             const std::vector<bool>& used, uint32_t first) {
+    for (uint32_t id = first; id < used.size();) {
+      uint32_t end = id;
+      while (end < used.size() && !used[end]) end++;
+      if (end > id) {
+        NETMETER_RETURN_IF_ERROR(PushIds(object, queue, names_queue, id, end));
       }
+      id = end + 1;
     }
     return absl::OkStatus();
   };
-  NETMETER_RETURN_IF_ERROR(push(maps.free_slots, slots, NM_SLOT_FIRST));
-  return push(maps.free_names, names, NM_NAME_FIRST);
+  NETMETER_RETURN_IF_ERROR(push(maps.free_slots, false, slots, NM_SLOT_FIRST));
+  return push(maps.free_names, true, names, NM_NAME_FIRST);
 }
 
 absl::Status RetireInfo(int info_fd) {

@@ -113,8 +113,9 @@ class MeterObject {
   // The queues alone, by what `series` and `name_ids` hold.
   absl::Status FillQueues();
 
+  // `times`: so often, by one system call; the result is that of the last one.
   absl::StatusOr<uint32_t> RunCommand(nm_command_code code, const void* payload,
-                                      size_t size) const;
+                                      size_t size, uint32_t times = 1) const;
 
   // The id of a name, which is made if it is new. ResourceExhausted.
   absl::StatusOr<uint32_t> NameId(nm_kind kind, absl::string_view name) const;
@@ -143,9 +144,11 @@ struct IdMaps {
 };
 
 // Fills the empty queues with every slot and name that is not in use, in
-// ascending order: readers rely on it (nm_stats.slots_allocated).
+// ascending order: readers rely on it (nm_stats.slots_allocated). `object`, of
+// which these maps are, does it by many ids at a time; null: by a system call
+// for each.
 absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
-                                 uint32_t max_names);
+                                 uint32_t max_names, const MeterObject* object);
 
 // Marks an info as retired, so that readers that hold it open again. It may be
 // of a meter that another version loaded: its programs have to do nothing.

@@ -114,6 +114,39 @@ TEST_F(Commands, FullTableReturnsZeroAndKeepsWhatItHas) {
   EXPECT_EQ(stats.names_full, 2u);
 }
 
+// The loader fills the queues this way; a system call for each id was 8,192 of
+// them at each load.
+TEST_F(Commands, FreeIdsGoIntoTheirQueueInOrder) {
+  Load();
+  const struct {
+    uint32_t names;
+    bpf_map* queue;
+  } queues[] = {{0, programs_->skeleton()->maps.nm_free_slots},
+                {1, programs_->skeleton()->maps.nm_free_names}};
+  for (const auto& one : queues) {
+    const int fd = bpf_map__fd(one.queue);
+    uint32_t id = 0;
+    while (bpf_map_lookup_and_delete_elem(fd, nullptr, &id) == 0) {
+    }
+    nm_free range = {};
+    range.names = one.names;
+    range.first = 1000;
+    RunResult result =
+        programs_->Command(NM_COMMAND_FREE, &range, sizeof(range), 3);
+    EXPECT_EQ(result.error, 0);
+    EXPECT_EQ(result.retval, 0u);
+    for (uint32_t expected : {1000u, 1001u, 1002u}) {
+      EXPECT_EQ(bpf_map_lookup_and_delete_elem(fd, nullptr, &id), 0);
+      EXPECT_EQ(id, expected);
+    }
+    EXPECT_NE(bpf_map_lookup_and_delete_elem(fd, nullptr, &id), 0);
+    // The queue has room for 64: what has none is refused, and so said.
+    result = programs_->Command(NM_COMMAND_FREE, &range, sizeof(range), 65);
+    EXPECT_EQ(result.retval, kRefused);
+    EXPECT_EQ(Do(NM_COMMAND_FREE, &range, sizeof(range) - 1), kRefused);
+  }
+}
+
 TEST_F(Commands, InfoIsReplacedButForRetired) {
   Load();
   nm_info info = SomeInfo();
@@ -155,7 +188,7 @@ TEST_F(Commands, UnknownAndShortCommandsAreRefused) {
   const nm_info info = SomeInfo();
   const nm_name_key key = Key(NM_KIND_SERVICE, "short");
   EXPECT_EQ(Do(0, nullptr, 0), kRefused);
-  EXPECT_EQ(Do(NM_COMMAND_MERGE + 1, &info, sizeof(info)), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_FREE + 1, &info, sizeof(info)), kRefused);
   EXPECT_EQ(Do(UINT16_MAX, &info, sizeof(info)), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_NAME, nullptr, 0), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_MERGE, nullptr, 0), kRefused);

@@ -114,8 +114,22 @@ absl::Status Programs::LoadObject() {
     bpf_map__set_max_entries(map, bpf_map__max_entries(maps.nm_counters));
   }
   const_cast<nm_config&>(skeleton()->rodata->nm_config).ways = options_.ways;
+  if (options_.verifier_logs != nullptr) AskForLogs();
   const absl::Status status = object_->Load();
   return status.ok() ? object_->FillReserved() : status;
+}
+
+void Programs::AskForLogs() {
+  constexpr uint32_t kStatisticsOnly = 4;  // BPF_LOG_STATS of the kernel
+  constexpr size_t kLogBytes = 65536;      // more than it takes
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton()->obj) {
+    std::string* const log =
+        &(*options_.verifier_logs)[bpf_program__name(program)];
+    log->assign(kLogBytes, '\0');
+    bpf_program__set_log_level(program, kStatisticsOnly);
+    bpf_program__set_log_buf(program, &(*log)[0], log->size());
+  }
 }
 
 int Programs::ProgramFd(Direction direction) const {
@@ -206,8 +220,8 @@ nm_info Programs::ReadInfo() const {
   return Lookup<nm_info>(skeleton()->maps.nm_info, 0);
 }
 
-RunResult Programs::Command(uint16_t code, const void* payload,
-                            size_t size) const {
+RunResult Programs::Command(uint16_t code, const void* payload, size_t size,
+                            uint32_t times) const {
   std::vector<uint8_t> packet(sizeof(nm_command) + size);
   nm_command header = {};
   header.code = code;
@@ -216,6 +230,7 @@ RunResult Programs::Command(uint16_t code, const void* payload,
   LIBBPF_OPTS(bpf_test_run_opts, run);
   run.data_in = packet.data();
   run.data_size_in = static_cast<uint32_t>(packet.size());
+  run.repeat = static_cast<int>(times);
   RunResult result;
   result.error = bpf_prog_test_run_opts(
       bpf_program__fd(skeleton()->progs.nm_command), &run);

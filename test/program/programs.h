@@ -36,6 +36,9 @@ namespace internal {
 
 enum class Direction { kEgress, kIngress };
 
+// By the name of a program: what the verifier says at its end, in numbers.
+using VerifierLogs = std::map<std::string, std::string>;
+
 struct ProgramOptions {
   uint32_t max_series = 64;
   uint32_t max_names = 64;
@@ -51,6 +54,7 @@ struct ProgramOptions {
   // Of the tables to merge from; 0: as the new ones.
   uint32_t old_cells_per_series = 0;
   const Adds* adds = nullptr;  // null: as the loader would on this kernel
+  VerifierLogs* verifier_logs = nullptr;  // filled by the load
 };
 
 // What BPF_PROG_TEST_RUN may set of a socket buffer. Every call has a socket
@@ -99,7 +103,8 @@ class Programs {
   nm_stats ReadStats() const;
   nm_info ReadInfo() const;
   // What nm_command returns for a command with this payload.
-  RunResult Command(uint16_t code, const void* payload, size_t size) const;
+  RunResult Command(uint16_t code, const void* payload, size_t size,
+                    uint32_t times = 1) const;
 
   // The socket table. Its entries begin with a lock that is BPF's alone, so
   // that where the socket stands is taken from the object's BTF.
@@ -111,6 +116,7 @@ class Programs {
  private:
   explicit Programs(const ProgramOptions& options);
   absl::Status LoadObject();
+  void AskForLogs();
   bool Attach(const std::vector<bpf_program*>& programs, int cgroup_fd,
               std::string* error);
 
