@@ -256,12 +256,14 @@ struct nm_info {
   char suffixes
       [NM_SUFFIXES_BYTES]; /* of destinations on the wire, a line each */
   nm_u32 tcp_size;         /* sizeof(struct nm_tcp) of the loader */
-  nm_u8 reserved[52];
+  nm_u8 adds_received; /* how a CPU's own cell is added to, for `status`: 1 + */
+  nm_u8 adds_sent;     /* enum nm_adds of bpf/internal.h; 0: not told */
+  nm_u8 reserved[50];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
-                     NM_SUFFIXES_BYTES + 4 + 52);
+                     NM_SUFFIXES_BYTES + 4 + 2 * 1 + 50);
 
 /* Key of `series`, for people and for the loader; readers need only cells. */
 struct nm_series_key {

@@ -95,9 +95,10 @@ Preemption PreemptionOf(absl::string_view btf, absl::string_view version) {
   if (strings.empty() || version.empty()) return preemption;
   const auto has = [&](const char* name) { return Contains(strings, name); };
   // task_struct has the first where bottom halves are disabled for a task and
-  // not for a CPU, and struct mutex the second: CONFIG_PREEMPT_RT, which the
-  // patches for 5.10 have, too. `uname -v` says it as well.
-  preemption.realtime = has("softirq_disable_cnt") || has("rtmutex") ||
+  // not for a CPU, and the second is the type of a semaphore there:
+  // CONFIG_PREEMPT_RT, which the patches for 5.10 have, too. `uname -v` says it
+  // as well.
+  preemption.realtime = has("softirq_disable_cnt") || has("rwbase_rt") ||
                         absl::StrContains(version, "PREEMPT_RT");
   // task_struct.rcu_read_lock_nesting is CONFIG_PREEMPT_RCU, which came with
   // CONFIG_PREEMPTION up to 6.12. With PREEMPT_LAZY alone `uname -v` still has
@@ -119,6 +120,10 @@ Preemption ReadPreemption() {
       PreemptionOf(btf, uname(&name) == 0 ? name.version : "");
   preemption.has_exchange = HasExchange();
   return preemption;
+}
+
+Adds FindAdds(bool has_spare_cells) {
+  return has_spare_cells ? ChooseAdds(ReadPreemption()) : Adds();
 }
 
 const char* NameOf(nm_adds adds) {

@@ -41,6 +41,10 @@ Adds ChooseAdds(const Preemption& preemption);
 // Of the kernel that runs. Tries what can be tried.
 Preemption ReadPreemption();
 
+// What is best here; atomic adds for tables without spare cells, as older
+// versions made them.
+Adds FindAdds(bool has_spare_cells);
+
 // The part that a test can give another kernel's: its types, as in
 // /sys/kernel/btf/vmlinux, and `uname -v`.
 Preemption PreemptionOf(absl::string_view btf, absl::string_view version);

@@ -79,7 +79,7 @@ TEST(Adds, AreGuardedOnALazyKernel) {
 }
 
 TEST(Adds, OfWhatIsReceivedAreAtomicWithPreemptRt) {
-  for (const char* member : {"softirq_disable_cnt", "rtmutex"}) {
+  for (const char* member : {"softirq_disable_cnt", "rwbase_rt"}) {
     const Adds adds = Choose(Types({member}), kVoluntary, true);
     EXPECT_EQ(adds.ingress, NM_ADDS_ATOMIC) << member;
     EXPECT_EQ(adds.egress, NM_ADDS_CLAIMED) << member;
@@ -87,6 +87,12 @@ TEST(Adds, OfWhatIsReceivedAreAtomicWithPreemptRt) {
   const Adds adds = Choose(Types({"pid"}), kRealtime, false);
   EXPECT_EQ(adds.ingress, NM_ADDS_ATOMIC);
   EXPECT_EQ(adds.egress, NM_ADDS_ATOMIC);
+}
+
+// struct rt_mutex is in any kernel, and its member `rtmutex` in the types of
+// some: Debian's 7.3 was taken for PREEMPT_RT, and added atomically.
+TEST(Adds, OfWhatIsReceivedArePlainWhereRealtimeMutexesAreOnlyKnown) {
+  EXPECT_EQ(Choose(Types({"rtmutex"}), kDynamic, true).ingress, NM_ADDS_PLAIN);
 }
 
 TEST(Adds, AreAtomicWhereNothingIsKnown) {

@@ -56,6 +56,7 @@ struct Plan {
   Config config;  // sizes as they will be
   uint32_t num_cpus = 0;
   uint32_t cells_per_series = 0;
+  Adds adds;  // atomic in tables without spare cells
   Cgroup cgroup;
   ExistingMeter existing;
   ReadAccess access;
@@ -320,11 +321,11 @@ void ReportObject(const MeterObject& object, bool upgrade) {
 }
 
 absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
-    const Plan& plan, const Growth& growth, const Adds& adds, bool tracing) {
+    const Plan& plan, const Growth& growth, bool tracing) {
   MeterObjectOptions options;
   options.sizes.cells_per_series = plan.cells_per_series;
   options.has_spare_cell = plan.cells_per_series > plan.num_cpus;
-  options.adds = adds;
+  options.adds = plan.adds;
   if (plan.existing.found) {
     options.old_cells_per_series = plan.existing.info.cells_per_series;
   }
@@ -360,16 +361,16 @@ void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
 absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(const Plan& plan,
                                                         const Growth& growth,
                                                         FeatureSet* features) {
-  const Adds adds = ChooseAdds(ReadPreemption());
-  Step("adds: received ", NameOf(adds.ingress), ", sent ", NameOf(adds.egress));
+  Step("adds: received ", NameOf(plan.adds.ingress), ", sent ",
+       NameOf(plan.adds.egress));
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
-      LoadObjectWith(plan, growth, adds, /*tracing=*/true);
+      LoadObjectWith(plan, growth, /*tracing=*/true);
   if (object.ok()) {
     TurnOffWhatItLacks(**object, features);
     return object;
   }
   absl::StatusOr<std::unique_ptr<MeterObject>> without =
-      LoadObjectWith(plan, growth, adds, /*tracing=*/false);
+      LoadObjectWith(plan, growth, /*tracing=*/false);
   if (!without.ok()) return object;  // that was not it
   features->TurnOff(
       NM_FEATURE_PROCESS_TRACKING,
@@ -491,6 +492,8 @@ nm_info MakeInfo(const Plan& plan) {
   CopyText(plan.cgroup.path, info.cgroup);
   CopyText(plan.features.reasons(), info.reasons);
   CopyText(absl::StrJoin(config.destination_suffixes, "\n"), info.suffixes);
+  info.adds_received = static_cast<nm_u8>(1 + plan.adds.ingress);
+  info.adds_sent = static_cast<nm_u8>(1 + plan.adds.egress);
   info.fold_unknown = config.fold_unknown_destinations ? 1 : 0;
   return info;
 }
@@ -634,6 +637,7 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
 
   // 5. Programs and maps, which nobody sees yet. Killed: the kernel frees what
   //    no descriptor holds. A growth is forgotten, or, with info_new, finished.
+  plan.adds = FindAdds(plan.cells_per_series > plan.num_cpus);
   absl::StatusOr<std::unique_ptr<MeterObject>> loaded =
       LoadObject(plan, growth, &plan.features);
   if (!loaded.ok()) return loaded.status();

@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/adds.h"
 #include "lib/loader/cost.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -568,6 +569,12 @@ TEST_F(LoaderRootTest, StatusSaysWhatIsTrue) {
   EXPECT_TRUE(json["features"]["process_tracking"]["active"]);
   EXPECT_TRUE(json["features"]["socket_table"]["active"]);
   EXPECT_TRUE(json["features"]["control_channel"]["active"]);
+  const Adds adds = ChooseAdds(ReadPreemption());
+  EXPECT_EQ(json["adds"]["received"], NameOf(adds.ingress));
+  EXPECT_EQ(json["adds"]["sent"], NameOf(adds.egress));
+  EXPECT_THAT(report->text,
+              HasSubstr(absl::StrCat("received ", NameOf(adds.ingress),
+                                     ", sent ", NameOf(adds.egress))));
   EXPECT_EQ(json["lost"]["packets"]["series_full"], 0);
   for (const char* name :
        {"connections_named", "connections_unnamed", "destinations_capped"}) {

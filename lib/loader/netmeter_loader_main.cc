@@ -109,6 +109,9 @@ constexpr char kUnloadEpilog[] =
     "why; 2 wrong usage.";
 
 constexpr char kStatusEpilog[] =
+    "adds            how packets add to a CPU's own cell on this kernel: "
+    "plain,\n"
+    "                claimed (by one atomic exchange a packet) or atomic\n"
     "optional parts  what this kernel has and the configuration wants, or why "
     "not\n"
     "tables          how full they are, without what is reserved\n"

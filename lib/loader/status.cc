@@ -17,6 +17,7 @@
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/adds.h"
 #include "lib/loader/config.h"
 #include "lib/loader/features.h"
 #include "lib/loader/growth.h"
@@ -92,6 +93,14 @@ std::vector<FeatureStatus> FeaturesOf(const nm_info& info) {
     features.push_back(status);
   }
   return features;
+}
+
+// `in_info`: 1 + enum nm_adds.
+const char* AddsOf(nm_u8 in_info) {
+  for (const nm_adds adds : {NM_ADDS_ATOMIC, NM_ADDS_PLAIN, NM_ADDS_CLAIMED}) {
+    if (in_info == 1 + adds) return NameOf(adds);
+  }
+  return "unknown";
 }
 
 std::vector<TableStatus> TablesOf(const PinDir& pins, const nm_info& info,
@@ -190,6 +199,8 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
                      ? MeterState::kLoaded
                      : MeterState::kDamaged;
   status.features = FeaturesOf(info);
+  status.adds_received = AddsOf(info.adds_received);
+  status.adds_sent = AddsOf(info.adds_sent);
   status.tables = TablesOf(pins, info, stats);
   status.lost = LossesOf(stats);
   status.seen = EventsOf(stats);

@@ -69,6 +69,10 @@ struct MeterStatus {
   bool cgroup_was_remade = false;  // ... and another one has its path
   std::vector<std::string> missing_links;
   std::vector<FeatureStatus> features;
+  // How packets are added to a CPU's own cell (adds.h): "plain", "claimed",
+  // "atomic"; "unknown" where the load was another version's.
+  const char* adds_received = "";
+  const char* adds_sent = "";
   std::vector<TableStatus> tables;
   std::vector<LossStatus> lost;
   std::vector<EventStatus> seen;

@@ -118,11 +118,13 @@ std::string StatusAsText(const MeterStatus& status) {
       "  cgroup          %s\n"
       "  kernel          %s, %d possible CPUs\n"
       "  counting since  %s\n"
-      "  loaded at       %s\n",
+      "  loaded at       %s\n"
+      "  adds            received %s, sent %s\n",
       status.state == MeterState::kLoaded ? "loaded" : "damaged",
       TextOf(info.version), info.abi_major, info.abi_minor, status.pin_dir,
       TextOf(info.cgroup), TextOf(info.kernel), libbpf_num_possible_cpus(),
-      TimeOf(info.created_ns), TimeOf(info.loaded_ns));
+      TimeOf(info.created_ns), TimeOf(info.loaded_ns), status.adds_received,
+      status.adds_sent);
   text += DamageOf(status);
   text += "optional parts:\n";
   for (const FeatureStatus& feature : status.features) {
@@ -174,6 +176,8 @@ std::string StatusAsJson(const MeterStatus& status) {
       json["features"][feature.name] = {{"active", feature.active},
                                         {"reason", feature.reason}};
     }
+    json["adds"] = {{"received", status.adds_received},
+                    {"sent", status.adds_sent}};
     for (const TableStatus& table : status.tables) {
       json["tables"][table.name] = {
           {"used", table.known ? Json(table.used) : Json(nullptr)},

@@ -1,12 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# lane.sh LIVE_TEST RUNFILES FILTER SECONDS: what matrix.sh runs on each kernel,
+# lane.sh LIVE_TEST RUNFILES FILTER SECONDS [TEST]...: what matrix.sh runs on each kernel,
 # in the guest (under dash and busybox) or on the host: which features are
-# active after a load, then the live tests. netmeter-loader is in PATH.
+# active after a load, then the live tests, and those of each TEST. netmeter-loader
+# is in PATH.
 # Lines beginning with @@ are for report.py.
 live_test=$1 runfiles=$2 filter=$3 seconds=$4
+shift 4
 
 echo "@@release $(uname -r)"
+echo "@@version $(uname -v)"
 [ -r /sys/kernel/security/lockdown ] && echo "@@lockdown $(cat /sys/kernel/security/lockdown)"
 
 # A meter of its own, so that the host's is not touched.
@@ -34,6 +37,11 @@ cd "$runfiles/$TEST_WORKSPACE" || exit 1
 echo "@@live-begin"
 timeout --foreground -k 5 "$seconds" "$live_test" --gtest_filter="$filter" --gtest_color=no
 status=$?
+for test in "$@"; do
+  timeout --foreground -k 5 "$seconds" "$test" --gtest_filter="$filter" --gtest_color=no
+  test_status=$?
+  [ $status != 0 ] || status=$test_status
+done
 echo
 echo "@@live-end $status"
 rm -rf "$TEST_TMPDIR"

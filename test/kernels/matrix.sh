@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # matrix.sh [OPTION]...: the live tests on every supported kernel.
 #
-#   --kernels LIST   all (default), or some of: host 5.10 6.1 6.12 7.2
-#                    5.10+lockdown 7.2+lockdown (5.10 alone has no +lockdown)
+#   --kernels LIST   all (default), or some of: host 5.10 6.1 6.12 7.2 6.1-rt
+#                    5.10+lockdown 7.2+lockdown 7.2+full 7.2+lazy (5.10 alone
+#                    is without lockdown); not in all: 6.12-rt
 #   --filter GLOB    only these tests (as --gtest_filter)
 #   --bin DIR        bazel-bin of "bazel build //..." (default: bazel-bin)
 #   --out DIR        logs and results go there (default: a temporary folder)
@@ -12,24 +13,30 @@
 #   --fetch          gets the kernels of these lanes, and runs nothing
 #
 # The kernels are Debian's newest of their line, unpacked once a day into
-# ~/.cache/netmeter/kernels, and run in QEMU. Prints a table of verdicts, of
-# every case, and of the active features; the latter must be as in the file
+# ~/.cache/netmeter/kernels, and run in QEMU; -rt: with PREEMPT_RT. The stress
+# test of the adds, all that runs with preempt=full and preempt=lazy, and
+# verifier_test follow there (test/program). Prints a table of verdicts, of every
+# case, and of the active features; the latter must be as in the file
 # expectations. A suite that Debian no longer carries is a loud verdict, but no
 # failure; a kernel missing for any other reason is one. Exits with 0 if
 # nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,21s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,24s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
 declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-backports)
 # Longest first: two at a time then finish together.
-all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown)
+all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown 6.1-rt 7.2+full 7.2+lazy)
+more=(6.12-rt)
 # lockdown=confidentiality takes bpf_probe_read_kernel away, and nothing else.
 # Packets are counted by the same programs there: what is about them alone is
 # left to the lanes without it.
-lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*'
+lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:Stress.*'
+# With PREEMPT_RT softirqs are tasks, which preempt each other: each way of a
+# packet, both transports, many at once.
+realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.AreOpened*:Stress.*'
 # Loaded where the kernel has them as modules.
 modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel)
@@ -55,25 +62,37 @@ while [ $# -gt 0 ]; do
 done
 if [ "$kernels" = all ]; then lanes=("${all[@]}"); else IFS=, read -ra lanes <<< "$kernels"; fi
 for lane in "${lanes[@]}"; do
-  [[ " ${all[*]} " == *" $lane "* ]] || die "unknown kernel '$lane': all, or of ${all[*]}"
+  [[ " ${all[*]} ${more[*]} " == *" $lane "* ]] || die "unknown kernel '$lane': all, or of ${all[*]} ${more[*]}"
 done
 [ "$(id -u)" = 0 ] || die "not root"
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter/kernels
 mkdir -p "$cache"
 
+# folder_of LINE: where its kernel is. line-rt is another flavour of the suite.
+folder_of() {
+  case $1 in
+    *-rt) echo "$cache/${suites[${1%-rt}]}-rt" ;;
+    *) echo "$cache/${suites[$1]}" ;;
+  esac
+}
+
 # refresh_kernel LINE: looks for a newer one once a day; prints its packages.
 refresh_kernel() {
-  local dir=$cache/${suites[$1]} refresh=1
+  local dir flavour=cloud-amd64 refresh=1
+  dir=$(folder_of "$1")
+  if [[ $1 = *-rt ]]; then flavour=rt-amd64; fi
   if [ -n "$(find "$dir/package" -mmin -1440 2> /dev/null)" ]; then refresh=; fi
-  REFRESH=$refresh "$here/getkernel.sh" "${suites[$1]}" "$dir"
+  REFRESH=$refresh FLAVOUR=$flavour "$here/getkernel.sh" "${suites[${1%-rt}]}" "$dir"
 }
 
 if [ -n "$fetch" ]; then
   status=0
-  for line in "${!suites[@]}"; do
-    [[ " ${lanes[*]} " == *" $line"[\ +]* ]] || continue
-    refresh_kernel "$line" || status=1
+  for suite in "${!suites[@]}"; do
+    for line in "$suite" "$suite-rt"; do
+      [[ " ${lanes[*]} " == *" $line"[\ +]* ]] || continue
+      refresh_kernel "$line" || status=1
+    done
   done
   exit $status
 fi
@@ -84,8 +103,12 @@ live_test=$bin/test/live/live_test
 runfiles=$live_test.runfiles
 program() { find "$bin/lib" -name '*.runfiles' -prune -o -type f -perm -u+x -name "$1" -print -quit; }
 loader=$(program netmeter-loader) netmeter=$(program netmeter)
+stress_test=$bin/test/program/stress_test verifier_test=$bin/test/program/verifier_test
 if [ ! -x "$live_test" ] || [ ! -d "$runfiles/libnetmeter" ] || [ -z "$loader" ] || [ -z "$netmeter" ]; then
   die "live_test, netmeter-loader or netmeter is not in $bin: bazel build //..."
+fi
+if [ "$kernels" != host ] && { [ ! -x "$stress_test" ] || [ ! -x "$verifier_test" ]; }; then
+  die "stress_test or verifier_test is not in $bin: bazel build //..."
 fi
 
 if [ -z "$out" ]; then
@@ -114,23 +137,28 @@ get_kernel() {
   refresh_kernel "$1" > "$out/$2/package" 2> "$out/$2/getkernel" || status=$?
   [ $status = 0 ] || cat "$out/$2/getkernel" > "$out/$2/note"
   if [ $status = 100 ]; then : > "$out/$2/gone"; fi
-  [ -s "$cache/${suites[$1]}/package" ] || return 1
+  [ -s "$(folder_of "$1")/package" ] || return 1
 }
 
 # vm_lane LANE
 vm_lane() {
   local lane=$1 line=${1%%+*} kernel options=() filter=$filter module program
-  kernel=$cache/${suites[$line]}
+  kernel=$(folder_of "$line")
   get_kernel "$line" "$lane" || return 0
   case $(cat "$kernel/release") in
-    "$line".* | "$line"-*) ;;
-    *) echo "${suites[$line]} carries $(cat "$kernel/release") now" >> "$out/$lane/note" ;;
+    "${line%-rt}".* | "${line%-rt}"-*) ;;
+    *) echo "${suites[${line%-rt}]} carries $(cat "$kernel/release") now" >> "$out/$lane/note" ;;
   esac
   case $lane in
     *+lockdown)
       options+=(-a lockdown=confidentiality)
       if [ "$filter" = '*' ]; then filter=$lockdown_filter; fi
       ;;
+    *+full | *+lazy)
+      options+=(-a "preempt=${lane#*+}")
+      if [ "$filter" = '*' ]; then filter='Stress.*'; fi
+      ;;
+    *-rt) if [ "$filter" = '*' ]; then filter=$realtime_filter; fi ;;
   esac
   for module in "${modules[@]}"; do
     if [ -n "$(find "$kernel/modules" \( -name "$module.ko*" -o -name "${module//_/-}.ko*" \) -print -quit)" ]; then
@@ -141,8 +169,8 @@ vm_lane() {
     if command -v "$program" > /dev/null; then options+=(-b "$program"); fi
   done
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" -b "$loader" -b "$netmeter" \
-    -f "$here/lane.sh" -f "$runfiles:/t/runfiles" -M 1024 -t $((seconds + 60)) -o "$out/$lane" -- \
-    ./lane.sh ./test/live/live_test /t/runfiles "$filter" "$seconds" > "$out/$lane/log" 2>&1
+    -f "$here/lane.sh" -f "$runfiles:/t/runfiles" -f "$stress_test" -f "$verifier_test" -M 1024 -t $((seconds + 60)) -o "$out/$lane" -- \
+    ./lane.sh ./test/live/live_test /t/runfiles "$filter" "$seconds" /t/stress_test /t/verifier_test > "$out/$lane/log" 2>&1
 }
 
 host_lane() {

@@ -50,7 +50,7 @@ class Lane:
         self.log = read(out, name, "log")
         self.cases = collections.OrderedDict()
         self.problems = []  # failures that are no case's
-        self.features = {}
+        self.features = {}  # name -> (yes, no or another word; reason)
         self.release = "-"
         if self.log:
             self.parse()
@@ -66,7 +66,10 @@ class Lane:
                 self.problems.append(f"netmeter-loader {step} failed")
         match = re.search(r"^@@status-begin\n(.*?)^@@status-end", self.log, re.M | re.S)
         try:
-            self.parse_features(json.loads(match.group(1)).get("features") if match else None)
+            status = json.loads(match.group(1)) if match else {}
+            self.parse_features(status.get("features"))
+            for direction, adds in status.get("adds", {}).items():
+                self.features["adds_" + direction] = (adds, "")
         except (ValueError, AttributeError, TypeError) as error:
             self.problems.append(f"status --json: {error}")
 
@@ -79,8 +82,7 @@ class Lane:
             match = END.search(line)
             if match and self.cases.get(match.group(2)) == "CRASH":
                 self.cases[match.group(2)] = {"OK": "ok", "FAILED": "FAIL", "SKIPPED": "SKIP"}[match.group(1)]
-        match = TOTAL.search(live)
-        total = int(match.group(1)) if match else 0
+        total = sum(int(number) for number in TOTAL.findall(live))  # a line of each program
         if len(self.cases) < total:
             self.problems += ["a case was never begun"] * (total - len(self.cases))
         match = re.search(r"^@@live-end (\d+)", live, re.M)
@@ -95,13 +97,8 @@ class Lane:
     def parse_features(self, features):
         if features is None:
             raise ValueError("no features")
-        if isinstance(features, list):
-            features = {entry["name"]: entry for entry in features}
         for name, value in features.items():
-            if isinstance(value, dict):
-                self.features[name] = (bool(value.get("active")), str(value.get("reason") or ""))
-            else:
-                self.features[name] = (bool(value), "")
+            self.features[name] = ("yes" if value["active"] else "no", value["reason"])
 
     def passed(self):
         return sum(case == "ok" for case in self.cases.values())
@@ -124,9 +121,9 @@ def expectations(path):
             words = line.split("#")[0].split()
             if not words:
                 continue
-            if len(words) != 3 or words[2] not in ("yes", "no"):
-                sys.exit(f"report.py: {path}:{number}: not KERNELS FEATURE yes|no")
-            result.append((words[0], words[1], words[2] == "yes"))
+            if len(words) != 3:
+                sys.exit(f"report.py: {path}:{number}: not KERNELS FEATURE EXPECTED")
+            result.append(tuple(words))
     return result
 
 
@@ -143,8 +140,7 @@ def check(lanes, expected):
             elif lane.features[feature][0] != value:
                 reason = lane.features[feature][1]
                 lane.problems.append(
-                    f"{feature} expected {'active' if value else 'inactive'}, but is not"
-                    + (f": {reason}" if reason else "")
+                    f"{feature} expected {value}, but is {lane.features[feature][0]}" + (f": {reason}" if reason else "")
                 )
                 wrong.add((lane.name, feature))
     return wrong
@@ -185,14 +181,14 @@ def main():
         for name in features:
             row = [name]
             for lane in ran:
-                active = {True: "yes", False: "no", None: "-"}[lane.features.get(name, (None,))[0]]
+                active = lane.features.get(name, ("-",))[0]
                 row.append(active + ("!" if (lane.name, name) in wrong else ""))
             rows.append(row)
         table(rows)
         reasons = collections.OrderedDict()
         for lane in ran:
             for name, (active, reason) in lane.features.items():
-                if not active:
+                if active == "no":
                     reasons.setdefault((name, reason or "no reason given"), []).append(lane.name)
         for (name, reason), names in reasons.items():
             print(f"  {name} is not active on {', '.join(names)}: {reason}")
