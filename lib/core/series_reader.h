@@ -86,7 +86,9 @@ class SeriesReader {
   bool Learn(uint32_t slot);
   void Learn();
   void Update();
-  void AddSlot(uint32_t slot, Sample* sample) const;
+  template <bool is_first>
+  void TakeSlot(uint32_t slot, Sample* sample) const;
+  void Prefetch(uint32_t slot) const;
   void Sum(const Series& series, Sample* sample) const;
   template <typename Next>
   void Fill(size_t count, const Next& next, std::vector<Sample>* samples) const;
