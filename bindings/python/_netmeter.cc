@@ -257,16 +257,21 @@ class PyMeter {
   }
 
   py::list ReadOwnService() const {
-    return Read([](const Meter& meter) { return meter.ReadService(); });
+    return Read([](const Meter& meter, std::vector<Sample>* samples) {
+      return meter.ReadService(samples);
+    });
   }
 
   py::list ReadService(const std::string& service) const {
-    return Read(
-        [&service](const Meter& meter) { return meter.ReadService(service); });
+    return Read([&service](const Meter& meter, std::vector<Sample>* samples) {
+      return meter.ReadService(service, samples);
+    });
   }
 
   py::list ReadHost() const {
-    return Read([](const Meter& meter) { return meter.ReadHost(); });
+    return Read([](const Meter& meter, std::vector<Sample>* samples) {
+      return meter.ReadHost(samples);
+    });
   }
 
   py::tuple ReadHealth() const {
@@ -286,8 +291,9 @@ class PyMeter {
     RaiseUnlessOk(chosen.status());
     options.families = *chosen;
     const std::shared_ptr<const Meter> meter = meter_;
+    const std::shared_ptr<internal::SampleBuffer> buffer = buffer_;
     const std::vector<internal::Family> collected = InLibrary(
-        [&meter, &options] { return internal::Collect(meter.get(), options); });
+        [&] { return internal::Collect(meter.get(), options, buffer.get()); });
     return ToPython(collected);
   }
 
@@ -303,13 +309,15 @@ class PyMeter {
   template <typename Function>
   py::list Read(const Function& function) const {
     const std::shared_ptr<const Meter> meter = meter_;
-    const absl::StatusOr<std::vector<Sample>> samples =
-        InLibrary([&] { return function(*meter); });
-    RaiseUnlessOk(samples.status());
-    return ToPython(*samples);
+    const std::shared_ptr<internal::SampleBuffer> buffer = buffer_;
+    const internal::SampleBuffer::Lease samples(buffer.get());
+    RaiseUnlessOk(InLibrary([&] { return function(*meter, samples.get()); }));
+    return ToPython(*samples.get());
   }
 
   const std::shared_ptr<Meter> meter_;
+  const std::shared_ptr<internal::SampleBuffer> buffer_ =
+      std::make_shared<internal::SampleBuffer>();
 };
 
 void TagSocketOfPython(int fd, const std::string& destination) {

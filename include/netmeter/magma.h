@@ -33,6 +33,9 @@
 #include "netmeter/publish.h"
 
 namespace netmeter {
+namespace internal {
+class SampleBuffer;
+}  // namespace internal
 
 // `scope` and `families` are those of PublishOptions.
 struct MagmaOptions : PublishOptions {
@@ -76,6 +79,7 @@ class MagmaMetrics {
  private:
   const std::shared_ptr<const Meter> meter_;
   const MagmaOptions options_;
+  const std::shared_ptr<internal::SampleBuffer> buffer_;
 };
 
 // What was added to one counter.
@@ -131,7 +135,8 @@ class DeltaVisitor {
  private:
   const std::shared_ptr<const Meter> meter_;
   const PublishOptions options_;
-  uint64_t start_time_ns_ = 0;  // of the meter that delivered_ is about
+  std::vector<Sample> samples_;  // memory for a read
+  uint64_t start_time_ns_ = 0;   // of the meter that delivered_ is about
   std::map<std::string, uint64_t> delivered_;
 };
 

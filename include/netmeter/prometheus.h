@@ -25,6 +25,9 @@
 #include "netmeter/publish.h"
 
 namespace netmeter {
+namespace internal {
+class SampleBuffer;
+}  // namespace internal
 
 class PrometheusCollectable : public prometheus::Collectable {
  public:
@@ -42,6 +45,7 @@ class PrometheusCollectable : public prometheus::Collectable {
  private:
   const std::shared_ptr<const Meter> meter_;
   const PublishOptions options_;
+  const std::shared_ptr<internal::SampleBuffer> buffer_;
 };
 
 }  // namespace netmeter

@@ -222,7 +222,7 @@ std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
   if (samples.size() > budget / kMostBytesOfSeries) {
     FoldInto(budget, options.families, &samples);
   }
-  // Not Unregistered(): a service may be called "overflow", too.
+  // Not OmitRegistered(): a service may be called "overflow", too.
   if (omit) RemoveRegistered(&samples);
   return samples;
 }

@@ -20,6 +20,7 @@
 #include "lib/core/no_throw.h"
 #include "lib/magma/container.h"
 #include "lib/metrics/families.h"
+#include "lib/metrics/sample_buffer.h"
 
 namespace netmeter {
 namespace {
@@ -28,19 +29,19 @@ using internal::Family;
 using internal::FamilyType;
 using internal::Metric;
 
-absl::StatusOr<std::vector<Sample>> Read(const Meter& meter, Scope scope) {
-  return scope == Scope::kService ? meter.ReadService() : meter.ReadHost();
-}
-
 std::vector<Family> CollectFolded(const Meter* meter,
-                                  const MagmaOptions& options) {
+                                  const MagmaOptions& options,
+                                  internal::SampleBuffer* buffer) {
   if (meter == nullptr) return internal::FamiliesOfError();
-  auto samples = Read(*meter, options.scope);
-  if (!samples.ok()) return internal::FamiliesOfError();
+  const internal::SampleBuffer::Lease lease(buffer);
+  std::vector<Sample>* const samples = lease.get();
+  if (!internal::ReadScope(*meter, options.scope, samples).ok()) {
+    return internal::FamiliesOfError();
+  }
   const auto health = meter->ReadHealth();
   if (!health.ok()) return internal::FamiliesOfError();
   size_t omitted_services = 0;
-  *samples = internal::Fold(*std::move(samples), options.max_bytes, options,
+  *samples = internal::Fold(std::move(*samples), options.max_bytes, options,
                             &omitted_services);
   return internal::FamiliesOf(*samples, *health, options, omitted_services);
 }
@@ -70,12 +71,11 @@ absl::Status ReadConsistently(const Meter& meter, Scope scope,
   for (int i = 0; i < kAttempts; ++i) {
     const auto before = meter.ReadHealth();
     if (!before.ok()) return before.status();
-    auto read = Read(meter, scope);
-    if (!read.ok()) return read.status();
+    const absl::Status read = internal::ReadScope(meter, scope, samples);
+    if (!read.ok()) return read;
     const auto after = meter.ReadHealth();
     if (!after.ok()) return after.status();
     if (before->start_time_ns != after->start_time_ns) continue;
-    *samples = *std::move(read);
     *health = *after;
     return absl::OkStatus();
   }
@@ -86,12 +86,15 @@ absl::Status ReadConsistently(const Meter& meter, Scope scope,
 
 MagmaMetrics::MagmaMetrics(std::shared_ptr<const Meter> meter,
                            const MagmaOptions& options)
-    : meter_(std::move(meter)), options_(options) {}
+    : meter_(std::move(meter)),
+      options_(options),
+      buffer_(std::make_shared<internal::SampleBuffer>()) {}
 
 std::string MagmaMetrics::Serialize() const {
   const int64_t time = options_.timestamps ? NowMs() : 0;
   try {
-    return internal::ToContainer(CollectFolded(meter_.get(), options_), time);
+    return internal::ToContainer(
+        CollectFolded(meter_.get(), options_, buffer_.get()), time);
   } catch (const std::exception&) {  // no memory for all, but for an error?
   }
   try {
@@ -111,21 +114,19 @@ absl::Status DeltaVisitor::Visit(const Callback& callback) {
     if (meter_ == nullptr) {
       return absl::FailedPreconditionError("no meter to visit");
     }
-    std::vector<Sample> samples;
     Health health;
     const absl::Status read =
-        ReadConsistently(*meter_, options_.scope, &samples, &health);
+        ReadConsistently(*meter_, options_.scope, &samples_, &health);
     if (!read.ok()) return read;
     if (health.start_time_ns != start_time_ns_) {
       delivered_.clear();
       start_time_ns_ = health.start_time_ns;
     }
-    size_t omitted_services = 0;
-    if (options_.scope == Scope::kUnregistered) {
-      samples = internal::Unregistered(std::move(samples), &omitted_services);
-    }
+    const size_t omitted_services = options_.scope == Scope::kUnregistered
+                                        ? internal::OmitRegistered(&samples_)
+                                        : 0;
     families =
-        internal::FamiliesOf(samples, health, options_, omitted_services);
+        internal::FamiliesOf(samples_, health, options_, omitted_services);
     return absl::OkStatus();
   });
   if (!status.ok()) return status;

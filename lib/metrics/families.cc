@@ -343,36 +343,41 @@ void RemoveRegistered(std::vector<Sample>* samples) {
                  samples->end());
 }
 
-std::vector<Sample> Unregistered(std::vector<Sample> samples,
-                                 size_t* omitted_services) {
-  *omitted_services = MarkRegistered(&samples);
-  RemoveRegistered(&samples);
-  return samples;
+size_t OmitRegistered(std::vector<Sample>* samples) {
+  const size_t services = MarkRegistered(samples);
+  RemoveRegistered(samples);
+  return services;
+}
+
+absl::Status ReadScope(const Meter& meter, Scope scope,
+                       std::vector<Sample>* samples) {
+  return scope == Scope::kService ? meter.ReadService(samples)
+                                  : meter.ReadHost(samples);
 }
 
 namespace {
 
 std::vector<Family> CollectOrThrow(const Meter* meter,
-                                   const PublishOptions& options) {
+                                   const PublishOptions& options,
+                                   SampleBuffer* buffer) {
   if (meter == nullptr) return FamiliesOfError();
-  auto samples = options.scope == Scope::kService ? meter->ReadService()
-                                                  : meter->ReadHost();
-  if (!samples.ok()) return FamiliesOfError();
+  const SampleBuffer::Lease samples(buffer);
+  if (!ReadScope(*meter, options.scope, samples.get()).ok()) {
+    return FamiliesOfError();
+  }
   const auto health = meter->ReadHealth();
   if (!health.ok()) return FamiliesOfError();
-  size_t omitted_services = 0;
-  if (options.scope == Scope::kUnregistered) {
-    *samples = Unregistered(*std::move(samples), &omitted_services);
-  }
-  return FamiliesOf(*samples, *health, options, omitted_services);
+  const size_t omitted_services =
+      options.scope == Scope::kUnregistered ? OmitRegistered(samples.get()) : 0;
+  return FamiliesOf(*samples.get(), *health, options, omitted_services);
 }
 
 }  // namespace
 
-std::vector<Family> Collect(const Meter* meter,
-                            const PublishOptions& options) noexcept {
+std::vector<Family> Collect(const Meter* meter, const PublishOptions& options,
+                            SampleBuffer* buffer) noexcept {
   try {
-    return CollectOrThrow(meter, options);
+    return CollectOrThrow(meter, options, buffer);
   } catch (const std::exception&) {  // no memory for all, but for an error?
   }
   try {

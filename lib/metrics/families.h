@@ -5,7 +5,8 @@
 //
 //   PublishOptions options;
 //   options.scope = Scope::kHost;
-//   for (const Family& family : Collect(meter.get(), options)) ...
+//   SampleBuffer buffer;
+//   for (const Family& family : Collect(meter.get(), options, &buffer)) ...
 //
 // Threads: any.
 
@@ -17,7 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "lib/metrics/family_table.h"
+#include "lib/metrics/sample_buffer.h"
 #include "netmeter/meter.h"
 #include "netmeter/publish.h"
 
@@ -52,7 +55,7 @@ std::vector<Family> FamiliesOfError();
 
 // What `options` choose of these samples and this health. In Scope::kService
 // the samples are those of one service; in Scope::kUnregistered, what
-// Unregistered() left, which left `omitted_services` out.
+// OmitRegistered() left, which left `omitted_services` out.
 std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
                                const Health& health,
                                const PublishOptions& options,
@@ -68,15 +71,19 @@ size_t MarkRegistered(std::vector<Sample>* samples);
 // Takes out the samples that have `registered`.
 void RemoveRegistered(std::vector<Sample>* samples);
 
-// Takes out what registered services publish themselves: all their series. Sets
-// *omitted_services to how many services these are.
-std::vector<Sample> Unregistered(std::vector<Sample> samples,
-                                 size_t* omitted_services);
+// Takes out what registered services publish themselves: all their series.
+// Returns how many services these are.
+size_t OmitRegistered(std::vector<Sample>* samples);
 
-// Reads the meter, which may be null; an error is FamiliesOfError(), or nothing
-// if there is no memory even for that.
-std::vector<Family> Collect(const Meter* meter,
-                            const PublishOptions& options) noexcept;
+// Reads what a scope needs. Errors as Meter::ReadService() and ReadHost().
+absl::Status ReadScope(const Meter& meter, Scope scope,
+                       std::vector<Sample>* samples);
+
+// Reads the meter, which may be null, by way of the buffer, whose memory is
+// used again; an error is FamiliesOfError(), or nothing if there is no memory
+// even for that.
+std::vector<Family> Collect(const Meter* meter, const PublishOptions& options,
+                            SampleBuffer* buffer) noexcept;
 
 }  // namespace internal
 }  // namespace netmeter

@@ -337,8 +337,7 @@ TEST(Families, UnregisteredAreWhatNoServicePublishes) {
   std::vector<Sample> samples = MixedSamples();
   samples[0].registered = true;
   samples[1].registered = true;
-  size_t omitted = 0;
-  samples = Unregistered(samples, &omitted);
+  const size_t omitted = OmitRegistered(&samples);
   ASSERT_EQ(samples.size(), 4u);
   for (const Sample& sample : samples) EXPECT_NE(sample.name, "mme");
   EXPECT_EQ(omitted, 1u);
@@ -353,7 +352,7 @@ TEST(Families, UnregisteredAreWhatNoServicePublishes) {
 // after Register(). Of a service that sent UDP before and TCP after it, only
 // TCP was left out: magma_bytes_sent_total, a sum over both, went back.
 TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
-  const std::vector<Sample> samples = {
+  std::vector<Sample> samples = {
       MakeSample(Kind::kService, "mme", "streamer", Transport::kUdp,
                  Path::kDirect),
       MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kDirect),
@@ -363,14 +362,12 @@ TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
       MakeSample(Kind::kService, "mme", "streamer", Transport::kTcp,
                  Path::kDirect),
   };
-  size_t omitted = 1;
-  EXPECT_EQ(Unregistered(samples, &omitted).size(), samples.size());
-  EXPECT_EQ(omitted, 0u);
+  EXPECT_EQ(OmitRegistered(&samples), 0u);
+  EXPECT_EQ(samples.size(), 5u);
   for (const size_t registered : {0, 1, 4}) {
     std::vector<Sample> left = samples;
     left[registered].registered = true;
-    left = Unregistered(left, &omitted);
-    EXPECT_EQ(omitted, 1u);
+    EXPECT_EQ(OmitRegistered(&left), 1u);
     ASSERT_EQ(left.size(), 2u) << registered;
     EXPECT_EQ(left[0].kind, Kind::kBinary);
     EXPECT_EQ(left[1].name, "state");
@@ -384,7 +381,8 @@ TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
 }
 
 TEST(Families, OfNoMeterAreAnError) {
-  EXPECT_THAT(Names(Collect(nullptr, OptionsOf(Scope::kHost))),
+  SampleBuffer buffer;
+  EXPECT_THAT(Names(Collect(nullptr, OptionsOf(Scope::kHost), &buffer)),
               ElementsAre("netmeter_up"));
 }
 

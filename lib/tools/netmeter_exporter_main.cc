@@ -95,10 +95,11 @@ class Pages {
   Pages(std::shared_ptr<const Meter> meter, const PublishOptions& options,
         ReplyCache* replies)
       : replies_(replies) {
+    const auto buffer = std::make_shared<SampleBuffer>();
     for (const TextFormat format :
          {TextFormat::kPrometheus, TextFormat::kOpenMetrics}) {
-      kinds_[format] = replies->Add([meter, options, format] {
-        return ToText(Collect(meter.get(), options), format);
+      kinds_[format] = replies->Add([meter, options, format, buffer] {
+        return ToText(Collect(meter.get(), options, buffer.get()), format);
       });
     }
   }
