@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # benchmark.sh BENCHMARK [--json FILE] [--smoke] [OPTION...]: what counting costs.
-# benchmark.sh report FILE... [--out DIR]: docs/performance.md from results.
+# benchmark.sh report FILE... [--out DIR]: docs/performance.md from results, and
+#   the claim of README.md
 #
 # As root on Debian 12: installs the packages that are missing, builds with
 # optimization, measures, and prints tables and the targets with their verdicts.
@@ -29,7 +30,7 @@
 # and leaves nothing behind. For figures worth quoting the machine should do
 # nothing else.
 set -euo pipefail
-usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,34s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in

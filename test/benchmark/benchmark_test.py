@@ -121,6 +121,16 @@ class BenchmarkTest(unittest.TestCase):
             self.assertIn("\n## %s\n" % title, page)
         self.assertNotIn("DO NOT AGREE", page)
 
+    def test_readme_claims_what_the_page_says(self):
+        with open(os.path.join(report.ROOT, "README.md"), encoding="utf-8") as file:
+            readme = file.read()
+        made = report.put_claim(readme, [self.data, self.data])
+        words = report.claim([self.data, self.data]).split()
+        self.assertIn(" ".join(words), " ".join(made.split()))
+        self.assertIn(" ".join(words), " ".join(report.page([self.data, self.data]).split()))
+        # Made again, nothing comes on top.
+        self.assertEqual(report.put_claim(made, [self.data, self.data]), made)
+
 
 if __name__ == "__main__":
     unittest.main()

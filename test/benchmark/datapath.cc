@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one packet costs: netmeter's programs beside an empty program and
-// beside a hash that all CPUs share. Everything is paired: in each round every
+// What one packet costs: netmeter's programs beside an empty program, beside a
+// hash that all CPUs share, and beside a program that does the least that a meter
+// by sockets could. Everything is paired: in each round every
 // program runs, in turn, and what is printed is the median over the rounds of
 // the difference to the empty program of the same round.
 //
@@ -123,6 +124,8 @@ void Measure(const Settings& settings, OwnCgroup* cgroup) {
   hooks[kStorage] = hooks_of(*storage);
   hooks[kHash] = {bpf_program__fd(comparison->progs.bm_hash_tx),
                   bpf_program__fd(comparison->progs.bm_hash_rx)};
+  hooks[kFloor] = {bpf_program__fd(comparison->progs.bm_floor_tx),
+                   bpf_program__fd(comparison->progs.bm_floor_rx)};
 
   TestRuns test_runs(settings, *table, hooks);
   test_runs.Run("BPF_PROG_TEST_RUN, one CPU", {cpus.front()});

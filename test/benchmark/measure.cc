@@ -11,8 +11,8 @@ namespace internal {
 namespace {
 
 // As the results have them.
-constexpr const char* kKeys[kSubjects] = {"empty", "socket table",
-                                          "socket storage", "shared hash"};
+constexpr const char* kKeys[kSubjects] = {
+    "empty", "socket table", "socket storage", "shared hash", "floor"};
 
 const char* NameOf(int subject) {
   switch (subject) {
@@ -22,6 +22,8 @@ const char* NameOf(int subject) {
       return "netmeter, socket table";
     case kStorage:
       return "netmeter, socket storage";
+    case kFloor:
+      return "floor: no checks, no guard";
     default:
       return "shared hash, 28-byte key";
   }
@@ -33,7 +35,7 @@ void Print(const std::string& title, const std::vector<Column>& columns) {
     std::printf(" %8s", column.title.c_str());
   }
   std::printf("\n");
-  for (int subject : {kTable, kStorage, kHash, kEmpty}) {
+  for (int subject : {kTable, kStorage, kHash, kFloor, kEmpty}) {
     std::printf("  %-26s", NameOf(subject));
     for (const Column& column : columns) {
       if (column.samples[subject].empty()) {

@@ -35,7 +35,7 @@ long Preemptions();
 
 double Median(std::vector<double> values);
 
-enum Subject { kEmpty, kTable, kStorage, kHash, kSubjects };
+enum Subject { kEmpty, kTable, kStorage, kHash, kFloor, kSubjects };
 
 struct Hooks {
   int egress = -1;

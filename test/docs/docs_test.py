@@ -176,6 +176,16 @@ class DocsTest(unittest.TestCase):
                             headings = re.findall(r"^#+ (.*)$", without_fences(read(there)), re.M)
                             self.assertIn(anchor, [slug(heading) for heading in headings])
 
+    def test_readme_claims_of_costs_what_performance_md_says(self):
+        found = re.search(r"<!-- claim: .*? -->\n(.*?)<!-- /claim -->", read("README.md"), re.S)
+        claim = " ".join(found.group(1).split())
+        if os.path.exists(os.path.join(ROOT, "docs/performance.md")):
+            # Without its heading and the link to the page.
+            said = re.fullmatch(r"\*\*.*?\*\* (.*) \[.*\]\(docs/performance\.md\)\.", claim).group(1)
+            self.assertIn(said, " ".join(read("docs/performance.md").split()))
+        else:
+            self.assertEqual(claim, "")
+
     def test_every_document_has_closed_fences_and_even_tables(self):
         for document in documents():
             text = read(document)
