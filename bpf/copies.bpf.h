@@ -91,6 +91,8 @@ NM_GLOBAL int nm_has_receiver(struct __sk_buff *skb, __u32 protocol,
 static __always_inline __u64 identity_of(struct __sk_buff *skb) {
   __u64 identity = (__u64)skb->ifindex << 32 | skb->len, word;
 
+  identity ^= (__u64)skb->protocol << 48;
+
   for (__u32 i = 0; i < NM_IDENTITY_BYTES; i += sizeof(word)) {
     if (bpf_skb_load_bytes(skb, i, &word, sizeof(word))) break;
     identity = (identity ^ word) * 0x9e3779b97f4a7c15ULL;

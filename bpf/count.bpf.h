@@ -158,6 +158,53 @@ static __always_inline bool is_copy(struct nm_context *c) {
                             c->owner ? c->owner->network : 0);
 }
 
+/* Whether a TCP socket sends the packet, and it does not look like TCP any
+ * more: IPsec, or a route that encapsulates (SRv6), comes before the hook. Then
+ * what TCP's header would have told is taken from the socket, and the packet is
+ * treated as TCP's; its own transport is returned, and NM_TRANSPORT_TCP for any
+ * other packet. */
+static __always_inline __u8 unhide(struct nm_context *c) {
+  struct nm_packet *packet = &c->packet;
+  const __u8 transport = packet->transport;
+  struct bpf_tcp_sock *tcp;
+
+  if (transport == NM_TRANSPORT_TCP || !c->skb->sk) return NM_TRANSPORT_TCP;
+  if (!c->owner) find_owner(c, NM_EGRESS);
+  if (!c->sk || c->sk->type != SOCK_STREAM || c->sk->protocol != IPPROTO_TCP ||
+      c->sk->state == TCP_LISTEN)
+    return NM_TRANSPORT_TCP;
+  tcp = bpf_tcp_sock(c->sk);
+  if (!tcp) return NM_TRANSPORT_TCP;
+  packet->hidden = true;
+  packet->transport = NM_TRANSPORT_TCP;
+  packet->dport = bpf_ntohs(*(volatile __u32 *)&c->sk->dst_port);
+  packet->ack = tcp->rcv_nxt;
+  return transport;
+}
+
+/* Counts a packet that hides TCP: its bytes in the series of its own transport,
+ * and what it acknowledges in the connection's, of which `cell` is. */
+static __noinline __u64 count_hidden(struct nm_context *c, struct nm_cell *cell,
+                                     struct nm_sent *sent, __u8 transport) {
+  union nm_head head;
+  __u32 acked;
+
+  if (!c || !cell || !sent) return 0;
+  head.word = *(volatile __u64 *)cell;
+  if (c->socket && c->skb->sk && c->skb->sk->state != TCP_SYN_SENT) {
+    acked = acked_payload(c->skb, c->sk, c->socket, &c->packet, c->adopted);
+    if (acked)
+      nm_add_sent(NM_PAIR(c->slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
+  }
+  sent->bytes = c->packet.bytes;
+  sent->new_bytes = c->packet.payload;
+  head.transport = transport;
+  if (head.kind == NM_KIND_PENDING) head.kind = NM_KIND_SERVICE;
+  return NM_PAIR(nm_slot_of_series(head.word, c->owner ? c->owner->user : 0) &
+                     NM_SLOT_MASK,
+                 c->packet.segments);
+}
+
 static __always_inline void count_received(struct nm_context *c,
                                            struct nm_cell *cell) {
   struct nm_packet *packet = &c->packet;
@@ -227,13 +274,17 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
                                        const enum nm_direction direction,
                                        struct nm_sent *sent) {
   struct nm_context context = {.skb = skb};
+  __u8 transport = NM_TRANSPORT_TCP;
   struct nm_cell *cell;
 
   if (!is_counted(skb, direction, &context.packet)) return 0;
   if (!find_state(&context, direction)) return 0;
   if (direction == NM_INGRESS && is_copy(&context)) return 0;
+  if (direction == NM_EGRESS) transport = unhide(&context);
   cell = cell_of_packet(&context, direction);
   if (!cell) return 0;
+  if (transport != NM_TRANSPORT_TCP)
+    return count_hidden(&context, cell, sent, transport);
   if (direction == NM_EGRESS) return count_sent(&context, cell, sent);
   count_received(&context, cell);
   return 0;

@@ -78,7 +78,7 @@ NM_GLOBAL int nm_is_sni_port(__u32 port) {
 /* The protocol by which a connection is going to name its destination. */
 static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
                                              const struct nm_packet *packet) {
-  if (packet->transport != NM_TRANSPORT_TCP ||
+  if (packet->transport != NM_TRANSPORT_TCP || packet->hidden ||
       (owner->flags & (NM_OWNER_CONNECTED | NM_OWNER_NAMED |
                        NM_OWNER_CLOSED)) != NM_OWNER_CONNECTED)
     return NM_WIRE_NONE;

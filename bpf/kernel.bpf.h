@@ -43,6 +43,7 @@
 #define PACKET_OTHERHOST 3 /* of BPF_PROG_TEST_RUN only */
 #define PACKET_LOOPBACK 5  /* a multicast's copy to ourselves */
 
+#define AF_INET 2
 #define SOCK_STREAM 1
 #define SOCK_RAW 3
 

@@ -31,7 +31,11 @@
 #define TCP_FLAG_RST 0x04
 #define TCP_FLAG_ACK 0x10
 
-enum nm_direction { NM_INGRESS, NM_EGRESS };
+enum nm_direction {
+  NM_INGRESS,
+  NM_EGRESS,
+  NM_OF_SOCKET, /* for addresses: those of the packet's socket */
+};
 
 struct nm_packet {
   __u32 bytes; /* on the link, all segments */
@@ -49,6 +53,7 @@ struct nm_packet {
   /* Found out with the series: series.bpf.h. */
   __u8 keep;    /* its slot is that of all packets of the socket */
   __u8 settles; /* it is known now where what is pending belongs */
+  __u8 hidden;  /* it is a TCP socket's, and looks like something else */
   __u16 tag;    /* of the socket, when it was looked at */
   union nm_attribution attribution; /* the same */
 };
@@ -64,6 +69,7 @@ struct nm_l4 {
 };
 
 #define NM_MAX_EXTENSIONS 8
+#define NM_MAX_INNER 4 /* headers of packets within a packet */
 #define NM_NO_NEXT_HEADER 59
 
 /* Hop-by-hop, routing, fragment, authentication, destination options. */
@@ -178,21 +184,59 @@ static __always_inline __u32 parse_transport(struct __sk_buff *skb,
   return header;
 }
 
+/* The bytes of the headers of an IP packet that is within another one, its
+ * transport header included; `protocol` is the outer one's: IPPROTO_IPIP,
+ * IPPROTO_IPV6, or one that holds none. */
+NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
+                                 __u32 protocol) {
+  const __u32 begin = header;
+  __u8 type = protocol, byte = 0;
+
+  /* 5.10 refuses clang's loop: a back-edge that falls through. */
+#pragma unroll
+  for (int i = 0; i < NM_MAX_INNER; i++) {
+    if (type == IPPROTO_IPIP) {
+      if (bpf_skb_load_bytes(skb, header + 9, &type, 1) ||
+          bpf_skb_load_bytes(skb, header, &byte, 1))
+        break;
+      header += (byte & 0xf) * 4;
+    } else if (type == IPPROTO_IPV6) {
+      if (bpf_skb_load_bytes(skb, header + 6, &type, 1)) break;
+      header += 40;
+    } else if (type == IPPROTO_ROUTING || type == IPPROTO_DSTOPTS ||
+               type == IPPROTO_HOPOPTS) {
+      if (bpf_skb_load_bytes(skb, header, &type, 1) ||
+          bpf_skb_load_bytes(skb, header + 1, &byte, 1))
+        break;
+      header += (byte + 1) * 8;
+    } else {
+      break;
+    }
+  }
+  if (type == IPPROTO_TCP && !bpf_skb_load_bytes(skb, header + 12, &byte, 1))
+    header += (byte >> 4) * 4;
+  if (type == IPPROTO_UDP) header += 8;
+  return header - begin;
+}
+
 /* Makes a super-packet weigh what its segments do. gso_segs is 0 for packets
  * that are none, and for those that came from a virtio peer (SKB_GSO_DODGY), of
- * which only the segment size is known. */
+ * which only the segment size is known. A route may have put headers around the
+ * packet (SRv6): then each segment has all of them, and those within. */
 static __always_inline void weigh_segments(struct __sk_buff *skb,
                                            struct nm_packet *packet,
                                            __u32 jumbo) {
-  __u32 segments;
+  __u32 segments, inner = 0;
 
   if (!skb->gso_size) return;
+  if (packet->protocol == IPPROTO_IPIP || packet->protocol == IPPROTO_IPV6)
+    inner = nm_inner_headers(skb, packet->header, packet->protocol);
   segments = skb->gso_segs;
   if (!segments)
-    segments = (packet->payload + skb->gso_size - 1) / skb->gso_size;
+    segments = (packet->payload - inner + skb->gso_size - 1) / skb->gso_size;
   if (segments <= 1) return;
   packet->segments = segments;
-  packet->bytes += (segments - 1) * (packet->header - jumbo) - jumbo;
+  packet->bytes += (segments - 1) * (packet->header + inner - jumbo) - jumbo;
 }
 
 /* Reads the headers of a packet; whatever they hold, bytes and segments are
@@ -240,6 +284,22 @@ static __always_inline int parse_packet(struct __sk_buff *skb,
 static __always_inline void remote_address(struct __sk_buff *skb,
                                            enum nm_direction direction,
                                            __u32 address[4]) {
+  if (direction == NM_OF_SOCKET) {
+    struct bpf_sock *sk = skb->sk;
+
+    if (sk) sk = bpf_sk_fullsock(sk);
+    if (!sk) return;
+    if (sk->family == AF_INET) {
+      address[2] = bpf_htonl(0xffff);
+      address[3] = sk->dst_ip4;
+    } else {
+      address[0] = sk->dst_ip6[0];
+      address[1] = sk->dst_ip6[1];
+      address[2] = sk->dst_ip6[2];
+      address[3] = sk->dst_ip6[3];
+    }
+    return;
+  }
   if (skb->protocol == bpf_htons(ETH_P_IP)) {
     address[0] = 0;
     address[1] = 0;

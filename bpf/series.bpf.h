@@ -20,6 +20,10 @@
  * slot that would hide from egress that this is still to be done. A name that
  * changes while a packet looks up the old one is noticed behind the store of
  * the slot, and the slot is dropped again.
+ *
+ * What a TCP socket sends may look like something else at the hook: IPsec and
+ * SRv6 have wrapped it already. Such a packet is `hidden`: its series is that of
+ * the connection, but for the transport.
  */
 #ifndef NETMETER_BPF_SERIES_BPF_H_
 #define NETMETER_BPF_SERIES_BPF_H_
@@ -37,9 +41,10 @@ static __always_inline void find_destination(struct __sk_buff *skb,
                                              union nm_head *head) {
   head->destination = packet->tag;
   if (!packet->tag && nm_config.rules_count) {
-    head->destination = nm_match_rules(
-        skb, direction, direction == NM_EGRESS ? packet->dport : packet->sport,
-        packet->protocol);
+    head->destination =
+        nm_match_rules(skb, packet->hidden ? NM_OF_SOCKET : direction,
+                       direction == NM_EGRESS ? packet->dport : packet->sport,
+                       packet->hidden ? IPPROTO_TCP : packet->protocol);
     /* Only a TCP connection has one other end for all its life. */
     packet->keep = packet->transport == NM_TRANSPORT_TCP && skb->sk &&
                    skb->sk->state != TCP_LISTEN;

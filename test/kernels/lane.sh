@@ -12,6 +12,14 @@ echo "@@release $(uname -r)"
 echo "@@version $(uname -v)"
 [ -r /sys/kernel/security/lockdown ] && echo "@@lockdown $(cat /sys/kernel/security/lockdown)"
 
+# What a test needs of the kernel, and passes without: the file expectations says
+# which kernels have it.
+esp='src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1 mode transport'
+# shellcheck disable=SC2086 # words
+unshare -n ip xfrm state add $esp auth 'hmac(sha1)' 0x000102030405060708090a0b0c0d0e0f10111213 \
+  enc 'cbc(aes)' 0x000102030405060708090a0b0c0d0e0f > /dev/null 2>&1 && ipsec=yes || ipsec=no
+echo "@@kernel ipsec $ipsec"
+
 # A meter of its own, so that the host's is not touched.
 dir=$(mktemp -d) || exit 1
 while read -r _ mount type _; do

@@ -73,6 +73,9 @@ class Lane:
         except (ValueError, AttributeError, TypeError) as error:
             self.problems.append(f"status --json: {error}")
 
+        for name, has in re.findall(r"^@@kernel (\w+) (yes|no)", self.log, re.M):
+            self.features["kernel_" + name] = (has, "the kernel was built without")
+
         _, begun, live = self.log.partition("@@live-begin")
         for line in live.split("\n"):
             match = BEGIN.search(line)

@@ -287,6 +287,44 @@ TEST_P(RemainderTest, DropsByAnotherCgroupProgramLeaveThePayloadExact) {
   ExpectExactPayloadUnderLocalDrops();
 }
 
+// Not even where the kernel's own sockets are in the cgroup of the meter, as
+// those of a network namespace are that a process of it has made.
+TEST_P(RemainderTest, ResetsOfOnesOwnNamespaceAreSeenByTheLinkOnly) {
+  MeteredCgroup& meter = World::ClientMeter();
+  const auto unattributed = [&] {
+    Totals tcp;
+    for (const Sample& sample : meter.Samples())
+      if (sample.kind == Kind::kUnattributed &&
+          sample.transport == Transport::kTcp)
+        tcp.Add(sample);
+    return tcp.tx_bytes;
+  };
+  const int64_t before = unattributed();
+  Child child(meter.cgroup(), lab().client, [&](Child::Parent&) {
+    NetNamespace inner, outer;
+    inner.AddVeth({"i0", MacAddress(23)}, outer, {"o0", MacAddress(24)});
+    inner.SetUp("i0");
+    outer.SetUp("o0");
+    const Address here(v4() ? "10.78.1.1" : "fd78:1::1");
+    const Address there(v4() ? "10.78.1.2" : "fd78:1::2");
+    const int prefix = v4() ? 24 : 64;
+    inner.AddAddress("i0", here, prefix);
+    outer.AddAddress("o0", there, prefix);
+    inner.AddNeighbour("i0", there, MacAddress(24));
+    outer.AddNeighbour("o0", here, MacAddress(23));
+    outer.Run([&] {
+      const int fd = OpenSocket(here.family(), SOCK_STREAM);
+      sockaddr_storage to = here.WithPort(9);
+      if (connect(fd, reinterpret_cast<sockaddr*>(&to), Address::Length(to)) ==
+              0 ||
+          errno != ECONNREFUSED)
+        Die("connect");
+    });
+  });
+  child.Join();
+  EXPECT_EQ(unattributed() - before, 0);
+}
+
 class Ipv6RemainderTest : public RemainderTest {};
 INSTANTIATE_TEST_SUITE_P(Over, Ipv6RemainderTest,
                          testing::Values(Family::kIpv6),

@@ -359,6 +359,20 @@ const std::vector<Case>& PlainPackets() {
       {"hop-by-hop without jumbo in a super-packet",
        P::Ipv6().HopByHop().Tcp(1, 2, 12).Seq(1).Ack(5).Payload(2856),
        Tcp(2936 + 80, 2856).Packets(2), Gso(2, 1428)},
+      // SRv6: each segment has the headers around it, and those within.
+      {"TCP GSO within a routing header's IPv6",
+       P::Ipv6().Routing(2).Protocol(41).Payload(72 + 2856).Byte(70, 6).Byte(
+           116, 0x80),
+       Other(64 + 2928 + 136, 2928).Packets(2), Gso(2, 1428)},
+      {"IPv4 TCP GSO within a routing header's IPv6",
+       P::Ipv6()
+           .Routing(2)
+           .Protocol(4)
+           .Payload(52 + 2896)
+           .Byte(64, 0x45)
+           .Byte(73, 6)
+           .Byte(96, 0x80),
+       Other(64 + 2948 + 116, 2948).Packets(2), Gso(2, 1448)},
 
       // --- Cut short: counted all the same ---
       {"IPv4 of one byte", P::Ipv4().Truncate(1), Other(1, 0).HeaderError()},
