@@ -90,9 +90,12 @@ struct {
   __type(value, struct bm_line);
 } bm_sockets SEC(".maps");
 
-/* CPU -> counters. Written by bm_floor_tx and bm_floor_rx. */
+/* CPU -> counters. Written by bm_floor_tx and bm_floor_rx. Such a map begins
+ * with a page, and any other one in the middle of a cache line, which two CPUs
+ * would share then. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
   __uint(max_entries, BM_CPUS);
   __type(key, __u32);
   __type(value, struct bm_line);
