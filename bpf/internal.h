@@ -56,6 +56,15 @@ enum nm_ways {
   NM_WAYS_USUAL = 2, /* tests: what is not usual is not counted */
 };
 
+/* What may name a process that did not register, before its executable. */
+enum nm_source {
+  NM_SOURCE_COMMAND_LINE = 0,
+  NM_SOURCE_SERVICE_LIST = 1, /* executables, and units of the configuration */
+  NM_SOURCE_UNIT = 2,
+  NM_SOURCE_CONTAINER = 3,
+  NM_SOURCES = 4,
+};
+
 /* Set between open and load; the verifier then drops what is not in use. */
 struct nm_config {
   nm_u32 cells_per_series;
@@ -73,7 +82,9 @@ struct nm_config {
   nm_u32 tgid_helper; /* bpf_get_current_pid_tgid() works in setsockopt */
   nm_u32 untracked;   /* nobody sees exec, fork and exit */
   nm_u32 mptcp;       /* bpf_skc_to_mptcp_sock() exists */
-  nm_u32 ways;        /* enum nm_ways */
+  nm_u32 places;      /* cgroups are looked at, for units and containers */
+  nm_u32 ranks[NM_SOURCES]; /* the earlier in names_from, the lower; 0: off */
+  nm_u32 ways;              /* enum nm_ways */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
   nm_u32 sni_ports_count;
@@ -103,6 +114,20 @@ struct nm_process {
   nm_u8 bytes[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_process) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
+
+/* Key of `nm_units`: what a unit's name begins with. */
+struct nm_unit_key {
+  nm_u32 bits; /* of `unit`; to look up: all */
+  nm_u8 unit[NM_NAME_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_unit_key) == 4 + NM_NAME_BYTES);
+
+struct nm_unit_service {
+  nm_u32 rest; /* 1: the service is what is between this and ".service" */
+  nm_u32 rest_from;
+  nm_u8 name[NM_NAME_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_unit_service) == 2 * 4 + NM_NAME_BYTES);
 
 /* What is remembered of a socket between two packets. */
 struct nm_socket {

@@ -71,7 +71,26 @@ struct mm_struct {
   unsigned long arg_end;
 } __kernel_type;
 
+struct kernfs_node {
+  const char *name;
+} __kernel_type;
+
+struct cgroup_subsys_state {
+  struct cgroup *cgroup;
+  struct cgroup_subsys_state *parent;
+} __kernel_type;
+
+struct cgroup {
+  struct cgroup_subsys_state self;
+  struct kernfs_node *kn;
+} __kernel_type;
+
+struct css_set {
+  struct cgroup *dfl_cgrp; /* of cgroup v2 */
+} __kernel_type;
+
 struct task_struct {
+  struct css_set *cgroups;
   struct mm_struct *mm;
   int tgid;
   struct task_struct *group_leader;

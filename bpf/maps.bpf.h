@@ -122,6 +122,16 @@ struct {
   __type(value, __u8[NM_NAME_BYTES]);
 } nm_binaries SEC(".maps");
 
+/* what a unit's name begins with -> the service that it is; the longest that
+ * fits. Written by the loader from the configuration. */
+struct {
+  __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 1024);
+  __type(key, struct nm_unit_key);
+  __type(value, struct nm_unit_service);
+} nm_units SEC(".maps");
+
 /* Ordered destination rules. Written by the loader from the configuration. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);

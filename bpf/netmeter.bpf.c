@@ -10,6 +10,7 @@
  *
  *   process      process.bpf.h      which service a process is
  *                command_line.bpf.h ... by its command line
+ *                place.bpf.h        ... by its unit or container
  *   socket       socket.bpf.h       whose it is, and what is known of it
  *                mptcp.bpf.h        ... of a subflow
  *                control.bpf.h      names that come by setsockopt(2)
@@ -44,7 +45,7 @@
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(nm_exec, struct task_struct *task, int old_pid,
              struct linux_binprm *bprm) {
-  process_executes(task, bprm);
+  process_executed(task, process_executes(task, bprm));
   return 0;
 }
 

@@ -6,7 +6,8 @@
  * named as well as any other.
  *
  *   exec   the name of the executable; a service, if the configuration lists it
- *          or the command line of a Python interpreter tells one
+ *          or the command line of a Python interpreter tells one; or the unit
+ *          or the container where it runs (place.bpf.h)
  *   fork   the child is what its parent is
  *   exit   the entry goes with the last thread
  *
@@ -37,6 +38,7 @@ static __always_inline long nm_read_string(void *to, __u32 size,
   return bpf_probe_read_user_str(to, size, (void *)address);
 }
 #include "bpf/command_line.bpf.h"
+#include "bpf/place.bpf.h"
 
 /* 0 where the kernel lets this program know nothing of the current task. */
 static __always_inline __u32 current_tgid(void) {
@@ -86,10 +88,11 @@ static __always_inline void name_process(struct nm_process *process) {
 
 /* Names a process by its executable, or by the service that this is. */
 static __always_inline void classify(struct nm_process *process) {
-  __u8(*service)[NM_NAME_BYTES] =
-      bpf_map_lookup_elem(&nm_binaries, process->bytes);
+  __u8(*service)[NM_NAME_BYTES] = NULL;
 
   process->kind = NM_KIND_BINARY;
+  if (nm_config.ranks[NM_SOURCE_SERVICE_LIST])
+    service = bpf_map_lookup_elem(&nm_binaries, process->bytes);
   if (!service) return;
   process->kind = NM_KIND_SERVICE;
   __builtin_memcpy(process->bytes, *service, NM_NAME_BYTES);
@@ -174,11 +177,14 @@ static __always_inline bool is_env(const __u8 *name) {
   return name[0] == 'e' && name[1] == 'n' && name[2] == 'v' && !name[3];
 }
 
+/* Of a process that nothing but its executable named. */
+#define NM_RANK_EXECUTABLE 255
+
 /* A process executes a program. A script that names env(1) as its interpreter
  * does so twice: first env, under the script's name, then what env looks up.
  * The first leaves a mark, and the second keeps the name. */
-static __always_inline void process_executes(struct task_struct *task,
-                                             struct linux_binprm *bprm) {
+static __noinline int process_executes(struct task_struct *task,
+                                       struct linux_binprm *bprm) {
   struct nm_process process = {};
   __u8 inferred[NM_NAME_BYTES + 1] = {};
   __u8(*service)[NM_NAME_BYTES];
@@ -187,11 +193,14 @@ static __always_inline void process_executes(struct task_struct *task,
   __u32 tgid = task->tgid;
   __u64 path = bprm->exec;
   long length = nm_string_length(path);
+  __u32 rank = NM_RANK_EXECUTABLE;
   __u64 found = 0;
   int how;
 
   name_of_exec(task, path, length, &process);
-  if (mm && is_python(process.bytes))
+  if (!nm_config.ranks[NM_SOURCE_COMMAND_LINE])
+    found = 0;
+  else if (mm && is_python(process.bytes))
     found = nm_find_in_python(mm->arg_start, mm->arg_end);
   else if (is_main_py(process.bytes) && length >= 0)
     found = nm_find_in_script(path, length);
@@ -206,12 +215,16 @@ static __always_inline void process_executes(struct task_struct *task,
   } else if (mm && !is_env(process.bytes) && nm_is_path_of_env(mm->arg_start)) {
     process.flags = NM_PROCESS_BY_ENV; /* the first */
   }
+  if (process.kind == NM_KIND_SERVICE)
+    rank = nm_config.ranks[NM_SOURCE_SERVICE_LIST];
   if (how == NM_INFER_MODULE) {
+    rank = nm_config.ranks[NM_SOURCE_COMMAND_LINE];
     process.kind = NM_KIND_SERVICE;
     __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
   } else if (how == NM_INFER_SCRIPT) {
     service = bpf_map_lookup_elem(&nm_binaries, inferred);
     if (service) {
+      rank = nm_config.ranks[NM_SOURCE_COMMAND_LINE];
       process.kind = NM_KIND_SERVICE;
       __builtin_memcpy(process.bytes, *service, NM_NAME_BYTES);
     }
@@ -220,6 +233,20 @@ static __always_inline void process_executes(struct task_struct *task,
     bpf_map_delete_elem(&nm_processes, &tgid);
     COUNT(processes_full, 1);
   }
+  return rank;
+}
+
+/* ... and has its name, of this rank, unless where it runs comes before. Apart
+ * from the above for the sake of the stack. The entry is its own: it has one
+ * thread, and no socket yet that asks for it. */
+static __always_inline void process_executed(struct task_struct *task,
+                                             __u32 rank) {
+  __u32 tgid = task->tgid;
+  struct nm_process *process;
+
+  if (!nm_config.places) return;
+  process = bpf_map_lookup_elem(&nm_processes, &tgid);
+  if (process) name_by_place(task, process, rank);
 }
 
 /* --- fork and exit ------------------------------------------------------- */

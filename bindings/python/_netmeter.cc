@@ -343,7 +343,8 @@ void Define(py::module_& m) {
   m.attr("KINDS") =
       py::make_tuple(KindName(Kind::kService), KindName(Kind::kBinary),
                      KindName(Kind::kUnattributed), KindName(Kind::kOverflow),
-                     KindName(Kind::kPending));
+                     KindName(Kind::kPending), KindName(Kind::kUnit),
+                     KindName(Kind::kContainer));
   m.attr("TRANSPORTS") = py::make_tuple(
       TransportName(Transport::kOther), TransportName(Transport::kTcp),
       TransportName(Transport::kUdp), TransportName(Transport::kSctp),

@@ -82,6 +82,8 @@ enum nm_kind {
                                only the sum over cells (mod 2^64) has a meaning */
   NM_KIND_WIRE = 7,         /* of a name only: a destination as it stood in
                                :authority or SNI, with its port and suffix */
+  NM_KIND_UNIT = 8,         /* a process, by its systemd unit */
+  NM_KIND_CONTAINER = 9,    /* a process, by the short id of its container */
 };
 
 enum nm_transport {
@@ -221,6 +223,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_stats) == 20 * 8 + 12 * 8);
 #define NM_FEATURE_CONTROL (1ULL << 2)          /* setsockopt channel */
 #define NM_FEATURE_GROUP_ACCESS (1ULL << 3)     /* pins readable by group */
 #define NM_FEATURE_MPTCP (1ULL << 4)            /* subflows have owners */
+#define NM_FEATURE_PLACES (1ULL << 5)           /* units, containers */
 
 #define NM_VERSION_BYTES 32
 #define NM_KERNEL_BYTES 64

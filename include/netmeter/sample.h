@@ -24,7 +24,9 @@ enum class Kind {
   kBinary,
   kUnattributed,
   kOverflow,
-  kPending = 6
+  kPending = 6,
+  kUnit = 8,
+  kContainer
 };
 enum class Transport { kOther = 0, kTcp, kUdp, kSctp, kIcmp };
 enum class Path { kDirect = 0, kProxy };

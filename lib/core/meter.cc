@@ -79,6 +79,10 @@ const char* KindName(Kind kind) {
       return "overflow";
     case Kind::kPending:
       return "pending";
+    case Kind::kUnit:
+      return "unit";
+    case Kind::kContainer:
+      return "container";
   }
   return "unknown";
 }

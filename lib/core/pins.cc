@@ -43,10 +43,11 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
 
 // The first is as long as the names. The last three belong to a growth: one
 // entry each, unless there is one (lib/loader/growth.h).
-constexpr std::array<UnpinnedMap, 6> kUnpinned = {{
+constexpr std::array<UnpinnedMap, 7> kUnpinned = {{
     {"nm_wire_names", Entries::kPerName},
     {"nm_users", Entries::kAsDeclared},
     {"nm_copies", Entries::kAsDeclared},
+    {"nm_units", Entries::kAsDeclared},
     {"nm_old_counters", Entries::kAsDeclared},
     {"nm_old_tcp", Entries::kAsDeclared},
     {"nm_merged", Entries::kAsDeclared},
@@ -90,7 +91,7 @@ const std::array<MapPin, kMapPins>& MapPins() { return kMaps; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 6>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 7>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

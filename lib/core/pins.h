@@ -119,7 +119,7 @@ struct UnpinnedMap {
   const char* name;  // in the object
   Entries entries;
 };
-const std::array<UnpinnedMap, 6>& UnpinnedMaps();
+const std::array<UnpinnedMap, 7>& UnpinnedMaps();
 
 }  // namespace internal
 }  // namespace netmeter

@@ -62,7 +62,9 @@ static_assert(static_cast<int>(Kind::kService) == NM_KIND_SERVICE &&
                   static_cast<int>(Kind::kUnattributed) ==
                       NM_KIND_UNATTRIBUTED &&
                   static_cast<int>(Kind::kOverflow) == NM_KIND_OVERFLOW &&
-                  static_cast<int>(Kind::kPending) == NM_KIND_PENDING,
+                  static_cast<int>(Kind::kPending) == NM_KIND_PENDING &&
+                  static_cast<int>(Kind::kUnit) == NM_KIND_UNIT &&
+                  static_cast<int>(Kind::kContainer) == NM_KIND_CONTAINER,
               "Kind is nm_kind");
 static_assert(static_cast<int>(Transport::kOther) == NM_TRANSPORT_OTHER &&
                   static_cast<int>(Transport::kTcp) == NM_TRANSPORT_TCP &&
@@ -193,7 +195,8 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
   }
   const nm_cell head = HeadOf(word);
   if (head.service == NM_NAME_EMPTY || head.kind < NM_KIND_SERVICE ||
-      (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING) ||
+      (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING &&
+       head.kind != NM_KIND_UNIT && head.kind != NM_KIND_CONTAINER) ||
       head.transport >= NM_TRANSPORT_COUNT || head.path >= NM_PATH_COUNT) {
     return false;
   }

@@ -91,6 +91,46 @@ class Owners {
 
 }  // namespace
 
+namespace {
+
+// As nm_exec would have: the names of place.bpf.h come where names_from has
+// them.
+nm_process NameProcess(const RunningProcess& process, const Config& config,
+                       const std::map<std::string, std::string>& services,
+                       bool may_read_places) {
+  const SourceRanks ranks = RanksOf(config.names_from);
+  const bool lists = ranks[NM_SOURCE_SERVICE_LIST] != 0;
+  const bool reads = ranks[NM_SOURCE_COMMAND_LINE] != 0;
+  const Identity identity =
+      IdentifyProcess(process.name, reads ? process.arguments : "",
+                      lists ? services : std::map<std::string, std::string>());
+  std::string name = identity.name;
+  nm_kind kind = identity.service ? NM_KIND_SERVICE : NM_KIND_BINARY;
+  uint32_t rank = identity.by_command_line ? ranks[NM_SOURCE_COMMAND_LINE]
+                  : identity.service       ? ranks[NM_SOURCE_SERVICE_LIST]
+                                           : UINT32_MAX;
+  const auto take = [&](nm_source source, nm_kind new_kind,
+                        const std::string& new_name) {
+    if (new_name.empty() || ranks[source] == 0 || ranks[source] >= rank) return;
+    rank = ranks[source];
+    kind = new_kind;
+    name = new_name;
+  };
+  if (may_read_places) {
+    const CgroupPlace place = PlaceOf(process.cgroup);
+    take(NM_SOURCE_SERVICE_LIST, NM_KIND_SERVICE,
+         ServiceOfUnit(config.units, place.unit));
+    take(NM_SOURCE_UNIT, NM_KIND_UNIT, place.unit);
+    take(NM_SOURCE_CONTAINER, NM_KIND_CONTAINER, place.container);
+  }
+  nm_process value = {};
+  value.kind = static_cast<nm_u8>(kind);
+  memcpy(value.bytes, name.data(), std::min(name.size(), sizeof(value.bytes)));
+  return value;
+}
+
+}  // namespace
+
 void NameRunningProcesses(const Config& config, const MeterObject& object) {
   const int fd = object.MapFd("processes");
   std::map<std::string, std::string> services = config.aliases;
@@ -99,12 +139,8 @@ void NameRunningProcesses(const Config& config, const MeterObject& object) {
   }
   const std::vector<RunningProcess> running = RunningProcesses();
   for (const RunningProcess& process : running) {
-    nm_process value = {};
-    const Identity identity =
-        IdentifyProcess(process.name, process.arguments, services);
-    value.kind = identity.service ? NM_KIND_SERVICE : NM_KIND_BINARY;
-    memcpy(value.bytes, identity.name.data(),
-           std::min(identity.name.size(), sizeof(value.bytes)));
+    const nm_process value =
+        NameProcess(process, config, services, object.may_read_places());
     // What the tracing programs wrote meanwhile is newer.
     bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
     // One that ended before it was in the table is never taken out by nm_exit.

@@ -276,6 +276,22 @@ std::vector<T> List(const YAML::Node& node, const char* key, F parse) {
   return values;
 }
 
+// Names to services.
+template <typename F>
+std::map<std::string, std::string> Map(const YAML::Node& node, const char* key,
+                                       const char* expected, F parse_key) {
+  std::map<std::string, std::string> values;
+  if (!node.IsMap()) {
+    throw ConfigError(node, absl::StrCat(key, ": expected ", expected));
+  }
+  for (const auto& item : node) {
+    const std::string name = parse_key(item.first);
+    if (values.count(name) != 0) throw Twice(item.first, key);
+    AtKey(item.first, [&] { values[name] = Name(item.second, key); });
+  }
+  return values;
+}
+
 void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
                Config* config) {
   const std::string key = key_node.Scalar();
@@ -326,18 +342,18 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
         value, "services",
         [](const YAML::Node& node) { return Executable(node, "services"); });
   } else if (key == "aliases") {
-    if (!value.IsMap()) {
-      throw ConfigError(value, "aliases: expected executable: service");
-    }
-    config->aliases.clear();
-    for (const auto& item : value) {
-      const std::string binary = Executable(item.first, "aliases");
-      if (config->aliases.count(binary) != 0) {
-        throw Twice(item.first, "aliases");
-      }
-      AtKey(item.first,
-            [&] { config->aliases[binary] = Name(item.second, "aliases"); });
-    }
+    config->aliases =
+        Map(value, "aliases", "executable: service",
+            [](const YAML::Node& k) { return Executable(k, "aliases"); });
+  } else if (key == "units") {
+    config->units = Map(value, "units", "unit: service",
+                        [](const YAML::Node& k) { return Text(k, "units"); });
+  } else if (key == "names_from") {
+    config->names_from = List<std::string>(
+        value, "names_from",
+        [](const YAML::Node& node) { return Text(node, "names_from"); });
+    const absl::Status status = CheckNameSources(config->names_from);
+    if (!status.ok()) throw ConfigError(value, std::string(status.message()));
   } else if (key == "destinations") {
     config->destinations =
         List<DestinationRule>(value, "destinations", ParseRule);
@@ -350,7 +366,7 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
                              "max_names", "max_processes", "max_sockets",
                              "proxy_ports", "sni_ports", "destination_suffixes",
                              "unknown_destinations", "services", "aliases",
-                             "destinations"})));
+                             "units", "names_from", "destinations"})));
   }
 }
 
@@ -590,6 +606,8 @@ absl::Status CheckConfig(const Config& config) {
   if (config.services.size() + config.aliases.size() > kMaxBinaries) {
     return bad(absl::StrCat("services and aliases: at most ", kMaxBinaries));
   }
+  const absl::Status units = CheckUnits(config.units);
+  if (!units.ok()) return units;
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/loader/name_sources.h"
 
 namespace netmeter {
 namespace internal {
@@ -61,6 +62,9 @@ struct Config {
 
   std::vector<std::string> services;           // executables that are services
   std::map<std::string, std::string> aliases;  // executable -> service
+  std::map<std::string, std::string> units;    // pattern -> service
+  // What a process is named by, the first that applies.
+  std::vector<std::string> names_from = DefaultNameSources();
   std::vector<DestinationRule> destinations;
 };
 

@@ -140,6 +140,17 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
   EXPECT_EQ(Error("unknown_destinations: drop"),
             "netmeter.yml:1: unknown_destinations: 'drop': expected keep or "
             "other");
+  EXPECT_EQ(Error("\nnames_from: [registration, units, executable]"),
+            "netmeter.yml:2: names_from: 'units': expected registration, "
+            "command_line, service_list, unit, container, executable");
+  EXPECT_EQ(
+      Error("units: {ssh: x}"),
+      "netmeter.yml:1: units: 'ssh': expected the name of a unit, such as "
+      "ssh.service");
+  EXPECT_EQ(Error("units: [a]"),
+            "netmeter.yml:1: units: expected unit: service");
+  EXPECT_EQ(Error("units: {a.service: x, a.service: y}"),
+            "netmeter.yml:1: units: key 'a.service' is there twice");
   EXPECT_EQ(Error("destinations: [{name: x, adress: 10.0.0.1}]"),
             "netmeter.yml:1: destinations: unknown key 'adress' (did you mean "
             "address?)");

@@ -33,8 +33,22 @@ const std::vector<Feature>& Features() {
       {"control_channel", NM_FEATURE_CONTROL},
       {"group_access", NM_FEATURE_GROUP_ACCESS},
       {"mptcp", NM_FEATURE_MPTCP},
+      {"places", NM_FEATURE_PLACES},
   };
   return *features;
+}
+
+void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
+  if (!object.follows_mptcp()) {
+    features->TurnOff(NM_FEATURE_MPTCP,
+                      "the kernel has no MPTCP, or does not tell whose a "
+                      "subflow is (Linux 5.19 does): unattributed");
+  }
+  if (!object.may_read_places()) {
+    features->TurnOff(NM_FEATURE_PLACES,
+                      "lockdown=confidentiality, or no process_tracking: no "
+                      "names by unit or container");
+  }
 }
 
 // What info has no room for is cut off there (NM_REASONS_BYTES), not here.

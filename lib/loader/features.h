@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/loader/config.h"
+#include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 
 namespace netmeter {
@@ -50,6 +51,9 @@ class FeatureSet {
   std::string reasons_;
   std::vector<std::string> notes_;
 };
+
+// The parts that this kernel's programs, as they were loaded, do without.
+void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features);
 
 // Who may read the shared maps.
 struct ReadAccess {

@@ -62,7 +62,7 @@ struct Plan {
   ReadAccess access;
   FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |
                       NM_FEATURE_PROCESS_TRACKING | NM_FEATURE_GROUP_ACCESS |
-                      NM_FEATURE_MPTCP};
+                      NM_FEATURE_MPTCP | NM_FEATURE_PLACES};
   uint64_t build_id = 0;
   uint64_t config_id = 0;
   SettingList loaded;  // before this load; empty if not known
@@ -335,6 +335,8 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   options.sizes.max_sockets = RoundUpToPowerOfTwo(plan.config.max_sockets);
   options.tracing = tracing;
   options.rules_count = static_cast<uint32_t>(plan.config.destinations.size());
+  options.ranks = RanksOf(plan.config.names_from);
+  options.units = !plan.config.units.empty();
   options.proxy_ports = plan.config.proxy_ports;
   options.sni_ports = plan.config.sni_ports;
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
@@ -347,13 +349,6 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   NETMETER_RETURN_IF_ERROR((*object)->Load());
   ReportObject(**object, plan.existing.found);
   return object;
-}
-
-void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
-  if (object.follows_mptcp()) return;
-  features->TurnOff(NM_FEATURE_MPTCP,
-                    "the kernel has no MPTCP, or does not tell whose a subflow "
-                    "is (Linux 5.19 does): unattributed");
 }
 
 // Into the kernel. Where that fails, once more without the tracing programs:
@@ -399,6 +394,7 @@ absl::Status FillRules(const Config& config, const MeterObject& object) {
   for (const auto& alias : config.aliases) {
     NETMETER_RETURN_IF_ERROR(add_binary(alias.first, alias.second));
   }
+  NETMETER_RETURN_IF_ERROR(object.FillUnits(config.units));
   uint32_t index = 0;
   for (const DestinationRule& rule : config.destinations) {
     absl::StatusOr<uint32_t> id = object.NameId(NM_KIND_DESTINATION, rule.name);

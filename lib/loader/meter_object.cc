@@ -256,6 +256,11 @@ void MeterObject::Configure(const MeterObjectOptions& options,
       HelperExists(BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_FUNC_get_current_pid_tgid);
   config.untracked = !options.tracing;
   config.mptcp = MayFollowMptcp();
+  may_read_places_ = options.tracing && !confidential;
+  std::copy(options.ranks.begin(), options.ranks.end(), config.ranks);
+  config.places = may_read_places_ &&
+                  (options.units || options.ranks[NM_SOURCE_UNIT] != 0 ||
+                   options.ranks[NM_SOURCE_CONTAINER] != 0);
   config.task_access =
       HelperExists(BPF_PROG_TYPE_CGROUP_SOCK, BPF_FUNC_get_current_task_btf)
           ? NM_TASK_BTF
@@ -387,6 +392,17 @@ absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,
         absl::StrCat("no room for the name ", name, " (raise max_names)"));
   }
   return id;
+}
+
+absl::Status MeterObject::FillUnits(
+    const std::map<std::string, std::string>& units) const {
+  for (const auto& unit : units) {
+    nm_unit_key key;
+    nm_unit_service value;
+    UnitEntry(unit.first, unit.second, &key, &value);
+    NETMETER_RETURN_IF_ERROR(Update(skeleton_->maps.nm_units, &key, &value));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status MeterObject::WriteInfo(const nm_info& info) const {

@@ -28,6 +28,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@
 #include "bpf/internal.h"
 #include "lib/core/pins.h"
 #include "lib/loader/adds.h"
+#include "lib/loader/name_sources.h"
 
 struct netmeter_bpf;
 
@@ -58,6 +60,8 @@ struct MeterObjectOptions {
   // looked at when it opens a socket.
   bool tracing = true;
   uint32_t rules_count = 0;
+  SourceRanks ranks = RanksOf(DefaultNameSources());
+  bool units = false;                 // the configuration has some
   std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS
   std::vector<uint16_t> sni_ports;    // up to NM_MAX_SNI_PORTS
 };
@@ -79,6 +83,10 @@ class MeterObject {
   // For tests: what they set between Open() and Load(), and what they look at.
   netmeter_bpf* skeleton() const { return skeleton_; }
   bpf_object* bpf() const;
+
+  // Whether programs can read where a process runs: not with
+  // lockdown=confidentiality, nor without tracing programs.
+  bool may_read_places() const { return may_read_places_; }
 
   // Whether subflows of MPTCP get their owner: not on every kernel.
   bool follows_mptcp() const;
@@ -110,6 +118,8 @@ class MeterObject {
 
   // The names and series that always exist, and the queues of free ones.
   absl::Status FillReserved();
+  // The services that the configuration makes of units.
+  absl::Status FillUnits(const std::map<std::string, std::string>& units) const;
   // The queues alone, by what `series` and `name_ids` hold.
   absl::Status FillQueues();
 
@@ -128,6 +138,7 @@ class MeterObject {
   void Configure(const MeterObjectOptions& options, bool confidential);
 
   netmeter_bpf* const skeleton_;
+  bool may_read_places_ = false;
   const char* egress_ = "";  // the name of that variant
   // In the order of MapPins(). Found before any is replaced:
   // bpf_map__reuse_fd() gives a map the name of the one that it takes, so that

@@ -59,12 +59,12 @@ Identity IdentifyProcess(absl::string_view executable,
       reinterpret_cast<char*>(name),
       strnlen(reinterpret_cast<char*>(name), sizeof(name)));
   if (how == NM_INFER_MODULE) {
-    identity.service = true;
+    identity.service = identity.by_command_line = true;
     identity.name = inferred;
   } else if (how == NM_INFER_SCRIPT) {
     known = services.find(inferred);
     if (known != services.end()) {
-      identity.service = true;
+      identity.service = identity.by_command_line = true;
       identity.name = known->second;
     }
   }

@@ -19,6 +19,7 @@ namespace internal {
 
 struct Identity {
   bool service = false;
+  bool by_command_line = false;
   std::string name;  // 1 to 64 bytes
 };
 

@@ -112,13 +112,15 @@ void EmitValue(const Config& config, const std::string& key,
     *out << (config.fold_unknown_destinations ? "other" : "keep");
   } else if (key == "services") {
     EmitNames(config.services, out);
-  } else if (key == "aliases") {
+  } else if (key == "aliases" || key == "units") {
     *out << YAML::BeginMap;
-    for (const auto& alias : config.aliases) {
-      *out << YAML::Key << YAML::DoubleQuoted << alias.first << YAML::Value
-           << YAML::DoubleQuoted << alias.second;
+    for (const auto& entry : key == "units" ? config.units : config.aliases) {
+      *out << YAML::Key << YAML::DoubleQuoted << entry.first << YAML::Value
+           << YAML::DoubleQuoted << entry.second;
     }
     *out << YAML::EndMap;
+  } else if (key == "names_from") {
+    EmitNames(config.names_from, out);
   } else if (key == "destinations") {
     *out << YAML::BeginSeq;
     for (const DestinationRule& rule : config.destinations) {
@@ -154,6 +156,8 @@ SettingList SettingsOf(const Config& config) {
       {"services", absl::StrJoin(config.services, "\n")},
       {"aliases",
        absl::StrJoin(config.aliases, "\n", absl::PairFormatter("="))},
+      {"units", absl::StrJoin(config.units, "\n", absl::PairFormatter("="))},
+      {"names_from", absl::StrJoin(config.names_from, ",")},
       {"destinations", RulesAsText(config)},
   };
 }

@@ -55,6 +55,8 @@ Config EverythingSet() {
                      "gr\xc3\xbc\xc3\x9f",
                      "\xe2\x80\xa8"};
   config.aliases = {{"a", "b"}, {"null", "~"}};
+  config.units = {{"a@*.service", "$1"}, {"null.service", "~"}};
+  config.names_from = {"registration", "container", "unit", "executable"};
   const std::vector<std::string> rules = {
       "{name: a}",
       "{name: \"null\", address: 0.0.0.0/0}",
@@ -104,6 +106,10 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "services: [\"mme\"]\n"
             "aliases:\n"
             "  {}\n"
+            "units:\n"
+            "  {}\n"
+            "names_from: [\"registration\", \"command_line\", "
+            "\"service_list\", \"executable\"]\n"
             "destinations:\n"
             "  []\n");
 }

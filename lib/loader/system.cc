@@ -490,6 +490,17 @@ std::vector<uint32_t> RunningTgids() {
   return tgids;
 }
 
+// The path below cgroup v2; empty: not known. Its line begins with "0::",
+// cgroups(7); the others are of hierarchies of v1.
+std::string CgroupOf(uint32_t tgid) {
+  std::ifstream file(absl::StrCat("/proc/", tgid, "/cgroup"));
+  std::string line;
+  while (std::getline(file, line)) {
+    if (absl::StartsWith(line, "0::/")) return line.substr(3);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<RunningProcess> RunningProcesses() {
@@ -506,8 +517,8 @@ std::vector<RunningProcess> RunningProcesses() {
     std::string comm = ReadAll(base + "/comm");
     comm = std::string(absl::StripSuffix(comm, "\n"));
     std::string arguments = ReadSome(base + "/cmdline", kMaxCmdline);
-    processes.push_back(
-        {tgid, NameOfRunning(comm, arguments.c_str(), path), ""});
+    processes.push_back({tgid, NameOfRunning(comm, arguments.c_str(), path), "",
+                         CgroupOf(tgid)});
     // Of other programs it means nothing.
     const std::string& name = processes.back().name;
     if (absl::StartsWith(name, "python") || name == "main.py") {
@@ -519,19 +530,13 @@ std::vector<RunningProcess> RunningProcesses() {
 
 namespace {
 
-// Whether a process is in `cgroup` or below; "" is the root. The line of cgroup
-// v2 begins with "0::", cgroups(7); the others are of hierarchies of v1.
+// Whether a process is in `cgroup` or below; "" is the root.
 bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
-  std::ifstream file(absl::StrCat("/proc/", tgid, "/cgroup"));
-  std::string line;
-  while (std::getline(file, line)) {
-    if (!absl::StartsWith(line, "0::/")) continue;
-    absl::string_view path = absl::string_view(line).substr(3);
-    return cgroup.empty() ||
-           (absl::StartsWith(path, cgroup) &&
-            (path.size() == cgroup.size() || path[cgroup.size()] == '/'));
-  }
-  return false;
+  const std::string path = CgroupOf(tgid);
+  if (path.empty()) return false;
+  return cgroup.empty() ||
+         (absl::StartsWith(path, cgroup) &&
+          (path.size() == cgroup.size() || path[cgroup.size()] == '/'));
 }
 
 #ifndef SYS_pidfd_open

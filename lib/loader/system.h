@@ -93,6 +93,7 @@ struct RunningProcess {
   uint32_t tgid;
   std::string name;       // of the executable, as exec saw it
   std::string arguments;  // argv, a NUL behind each
+  std::string cgroup;     // of cgroup v2: "/system.slice/ssh.service"
 };
 
 // The processes of the machine, without kernel threads. Empty in a PID

@@ -151,7 +151,9 @@ void AddBinaries(const std::vector<Sample>& samples, const FamilySet& chosen,
       samples, Builder(FamilyId::kLinuxSent, chosen),
       Builder(FamilyId::kLinuxReceived, chosen),
       [](const Sample& sample, Labels* labels) {
-        if (sample.kind != Kind::kBinary || sample.path != Path::kDirect) {
+        if ((sample.kind != Kind::kBinary && sample.kind != Kind::kUnit &&
+             sample.kind != Kind::kContainer) ||
+            sample.path != Path::kDirect) {
           return false;
         }
         *labels = {{"binary_name", ToUtf8(sample.name)}};

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 #include <thread>
 
@@ -82,6 +83,10 @@ class Actor {
       if (errno != 0) Die("NM_REGISTER");
     } else if (word == "user") {
       Check(setuid(static_cast<uid_t>(number(0))), "setuid");
+    } else if (word == "cgroup") {
+      std::ofstream file(value + "/cgroup.procs");
+      file << 0 << std::flush;
+      if (!file.good()) Die("move to " + value);
     } else if (word == "tag") {
       tag_ = value;
     } else if (word == "udp") {

@@ -4,6 +4,7 @@
 // to name.
 //
 //   user=UID         setuid(2)
+//   cgroup=PATH      moves the process there
 //   register=NAME    NM_REGISTER
 //   tag=NAME         NM_TAG of the sockets opened from now on
 //   udp=ADDRESS/PORT/COUNT/SIZE     datagrams from one new socket

@@ -131,6 +131,10 @@ class Kind(enum.Enum):
     PENDING = "pending"
     """A service's traffic on connections that have not named their destination
     yet; it moves to SERVICE when they have, so it may shrink."""
+    UNIT = "unit"
+    """A process, by its systemd unit."""
+    CONTAINER = "container"
+    """A process, by the short id of its container."""
 
 
 class Transport(enum.Enum):

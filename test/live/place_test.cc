@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who a process is by where it runs: by its unit or its container, as its
+// cgroup tells.
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/live/actor.h"
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kConfig[] =
+    "names_from: [registration, command_line, service_list, container, unit,\n"
+    "             executable]\n"
+    "services: [nm-listed]\n"
+    "units:\n"
+    "  \"nm-magma@*.service\": \"$1\"\n"
+    "  nm-exact.service: nm-renamed\n";
+
+std::string Id(char digit) { return std::string(64, digit); }
+
+class PlaceTest : public LiveTest {
+ protected:
+  static void SetUpTestSuite() {
+    meter_ = new MeteredCgroup("places", kConfig);
+  }
+  static void TearDownTestSuite() {
+    delete meter_;
+    meter_ = nullptr;
+  }
+  void SetUp() override {
+    LiveTest::SetUp();
+    World::CleanLab().Configure(LinkSetup());
+  }
+
+  // Runs an actor of this name; it executes in `cgroup`, below the meter's.
+  void Act(const std::string& cgroup, const std::string& name, int datagrams) {
+    const std::string path = CopyOfThisProgram(name);
+    const std::string below = MakeCgroup(cgroup);
+    Child child(meter_->cgroup(), World::CleanLab().client,
+                [&](Child::Parent&) {
+                  Move(below);
+                  ExecActor(path, {Udp(datagrams)});
+                });
+    child.Join();
+  }
+
+  static std::string Udp(int datagrams) {
+    return "udp=10.77.3.2/9000/" + std::to_string(datagrams) + "/100";
+  }
+
+  std::string MakeCgroup(const std::string& cgroup) {
+    std::string path = meter_->cgroup()->path();
+    for (size_t at = 0; at != std::string::npos;) {
+      const size_t end = cgroup.find('/', at);
+      path += "/" + cgroup.substr(at, end - at);
+      if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) Die("mkdir");
+      at = end == std::string::npos ? end : end + 1;
+    }
+    return path;
+  }
+
+  static void Move(const std::string& cgroup) {
+    std::ofstream file(cgroup + "/cgroup.procs");
+    file << 0 << std::flush;
+    if (!file.good()) Die("move to " + cgroup);
+  }
+
+  int64_t Payload(Kind kind, const std::string& name) {
+    return meter_->TotalOf(kind, name).tx_payload;
+  }
+
+  // With lockdown=confidentiality no program may read the names of cgroups.
+  static bool CanRead() {
+    std::ifstream file("/sys/kernel/security/lockdown");
+    std::string text;
+    std::getline(file, text);
+    return text.find("[confidentiality]") == std::string::npos;
+  }
+
+  // What runs is the place's, or, where it cannot be read, the executable's.
+  void ExpectPayload(Kind kind, const std::string& name,
+                     const std::string& executable, int64_t bytes) {
+    if (!CanRead()) {
+      kind = Kind::kBinary;
+    }
+    EXPECT_EQ(Payload(kind, CanRead() ? name : executable), bytes) << name;
+  }
+
+  static MeteredCgroup* meter_;
+};
+MeteredCgroup* PlaceTest::meter_ = nullptr;
+
+TEST_F(PlaceTest, AUnitIsNamedWithItsInstance) {
+  Act("system.slice/nm-web@a.service", "nm-web-a", 1);
+  Act("system.slice/nm-web@b.service", "nm-web-b", 2);
+  // Delegated: the innermost unit counts, at any depth.
+  Act("system.slice/nm-web@b.service/workers/1", "nm-web-b", 4);
+  ExpectPayload(Kind::kUnit, "nm-web@a.service", "nm-web-a", 100);
+  ExpectPayload(Kind::kUnit, "nm-web@b.service", "nm-web-b", 600);
+}
+
+TEST_F(PlaceTest, AUnitOfTheConfigurationIsAService) {
+  Act("system.slice/nm-magma@mobilityd.service", "nm-mobilityd", 3);
+  Act("system.slice/nm-exact.service", "nm-exact", 5);
+  Act("system.slice/nm-exact.services", "nm-none", 6);
+  Act("system.slice/nm-magma@.service", "nm-template", 7);
+  const Kind kind = CanRead() ? Kind::kService : Kind::kBinary;
+  ExpectPayload(kind, "mobilityd", "nm-mobilityd", 300);
+  ExpectPayload(kind, "nm-renamed", "nm-exact", 500);
+  ExpectPayload(Kind::kBinary, "nm-none", "nm-none", 600);
+  ExpectPayload(kind, "nm-magma@.service", "nm-template", 700);
+}
+
+TEST_F(PlaceTest, ContainersOfOneImageStayApart) {
+  // With the network of the host, and the same executable.
+  Act("system.slice/docker-" + Id('a') + ".scope", "nm-image", 10);
+  Act("docker/" + Id('b'), "nm-image2", 90);
+  Act("machine.slice/libpod-" + Id('c') + ".scope/container", "nm-image3", 1);
+  Act("kubepods/pod1/cri-containerd-" + Id('d') + ".scope", "nm-image4", 2);
+  Act("kubepods/pod1/crio-" + Id('e'), "nm-image5", 4);
+  // A unit of systemd in a container is the container's.
+  Act("docker/" + Id('f') + "/system.slice/nm-inner.service", "nm-image6", 8);
+  ExpectPayload(Kind::kContainer, "aaaaaaaaaaaa", "nm-image", 1000);
+  ExpectPayload(Kind::kContainer, "bbbbbbbbbbbb", "nm-image2", 9000);
+  ExpectPayload(Kind::kContainer, "cccccccccccc", "nm-image3", 100);
+  ExpectPayload(Kind::kContainer, "dddddddddddd", "nm-image4", 200);
+  ExpectPayload(Kind::kContainer, "eeeeeeeeeeee", "nm-image5", 400);
+  ExpectPayload(Kind::kContainer, "ffffffffffff", "nm-image6", 800);
+  // Digits alone make no container.
+  Act("docker/" + std::string(63, 'a'), "nm-short", 1);
+  Act("docker/" + std::string(63, 'a') + "g", "nm-no-digit", 1);
+  Act("docker/x" + Id('a'), "nm-no-dash", 1);
+  for (const char* name : {"nm-short", "nm-no-digit", "nm-no-dash"}) {
+    EXPECT_EQ(Payload(Kind::kBinary, name), 100) << name;
+  }
+}
+
+TEST_F(PlaceTest, TheOrderDecides) {
+  // The list of services comes before the place.
+  const int64_t before = Payload(Kind::kService, "nm-listed");
+  Act("system.slice/nm-web@c.service", "nm-listed", 3);
+  EXPECT_EQ(Payload(Kind::kService, "nm-listed") - before, 300);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-web@c.service"), 0);
+}
+
+TEST_F(PlaceTest, AnExecInARunningContainerIsTheContainers) {
+  const std::string container = "docker-" + Id('1') + ".scope";
+  Act(container, "nm-main", 1);
+  Act(container, "nm-exec", 2);  // docker exec
+  ExpectPayload(Kind::kContainer, "111111111111", "nm-exec",
+                CanRead() ? 300 : 200);
+}
+
+TEST_F(PlaceTest, AProcessThatIsMovedKeepsItsNameUntilItsNextExec) {
+  const std::string first = MakeCgroup("nm-first.service");
+  const std::string second = MakeCgroup("nm-second.service");
+  const std::string path = CopyOfThisProgram("nm-moves");
+  Child child(meter_->cgroup(), World::CleanLab().client, [&](Child::Parent&) {
+    Move(first);
+    ExecActor(path,
+              {Udp(1), "cgroup=" + second, Udp(2), "exec=" + path, Udp(4)});
+  });
+  child.Join();
+  if (!CanRead()) {
+    EXPECT_EQ(Payload(Kind::kBinary, "nm-moves"), 700);
+    return;
+  }
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-first.service"), 300);
+  EXPECT_EQ(Payload(Kind::kUnit, "nm-second.service"), 400);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
