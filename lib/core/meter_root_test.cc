@@ -430,7 +430,7 @@ TEST_F(MeterRootTest, HugeSizesInInfoAreRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Meter::Open(Options()).status()));
 }
 
-TEST_F(MeterRootTest, MapsThatAreSwappedAreRefused) {
+TEST_F(MeterRootTest, MapsThatAreSwappedOrNoMapsAreRefused) {
   const auto fake = MakeMeter();
   ASSERT_EQ(fake->Pin(pin_dir_), "");
   ASSERT_EQ(
@@ -440,6 +440,10 @@ TEST_F(MeterRootTest, MapsThatAreSwappedAreRefused) {
       link((pin_dir_ + "/counters").c_str(), (pin_dir_ + "/names").c_str()), 0);
   const absl::Status status = Meter::Open(Options()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  unlink((pin_dir_ + "/info").c_str());
+  ASSERT_EQ(mkdir((pin_dir_ + "/info").c_str(), 0755), 0);
+  EXPECT_THAT(Meter::Open(Options()).status().message(),
+              HasSubstr("/info is no map of a netmeter: it is a directory"));
 }
 
 TEST_F(MeterRootTest, PermissionsOfThePinsDecide) {

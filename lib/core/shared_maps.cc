@@ -84,6 +84,10 @@ absl::Status PinError(int error, const std::string& path,
       } else if (errno == ENOENT) {
         return NoMeter(pin_dir);
       }
+      struct stat about;
+      if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
+        return NotOurs(path, "it is a directory");
+      }
       if (error == EPERM) {
         return ErrnoStatus(error, what,
                            absl::StrCat("bpf(2) is refused here: run as root "
