@@ -89,12 +89,18 @@ NM_GLOBAL int nm_has_receiver(struct __sk_buff *skb, __u32 protocol,
 
 /* A number for the packet's first bytes, its length and its device. */
 static __always_inline __u64 identity_of(struct __sk_buff *skb) {
-  __u64 identity = (__u64)skb->ifindex << 32 | skb->len, word;
+  const __u32 length = skb->len;
+  __u64 identity = (__u64)skb->ifindex << 32 | length, word;
 
   identity ^= (__u64)skb->protocol << 48;
 
   for (__u32 i = 0; i < NM_IDENTITY_BYTES; i += sizeof(word)) {
-    if (bpf_skb_load_bytes(skb, i, &word, sizeof(word))) break;
+    if (bpf_skb_load_bytes(skb, i, &word, sizeof(word))) {
+      /* The last bytes of a short packet, some of them once more. */
+      if (bpf_skb_load_bytes(skb, length - sizeof(word), &word, sizeof(word)))
+        break;
+      i = NM_IDENTITY_BYTES;
+    }
     identity = (identity ^ word) * 0x9e3779b97f4a7c15ULL;
     identity ^= identity >> 32;
   }
@@ -115,6 +121,8 @@ static __always_inline struct nm_copies *copies_of(__u64 identity, __u32 now_ms,
     copies = bpf_map_lookup_elem(&nm_copies, &index);
     if (!copies) return NULL;
     age = copies->identity ? now_ms - copies->seen_ms : ~0;
+    /* The fast clock may go back a little where it is adjusted. */
+    if (copies->identity && (__s32)age < 0) age = 0;
     if (copies->identity == identity && age <= NM_COPIES_MS &&
         (copies->network == network || !copies->network || !network))
       return copies;
