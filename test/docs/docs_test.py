@@ -31,7 +31,7 @@ PROGRAMS = {
     "netmeter-exporter": "lib/tools/netmeter-exporter",
 }
 # Ours, too, but not built: their options stand in their text.
-SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/benchmark.sh", "test/install_packages.sh")
+SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/accuracy.sh", "test/benchmark.sh", "test/install_packages.sh")
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 

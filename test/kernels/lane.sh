@@ -4,7 +4,7 @@
 # in the guest (under dash and busybox) or on the host: which features are
 # active after a load, then the live tests, and those of each TEST. netmeter-loader
 # is in PATH.
-# Lines beginning with @@ are for report.py.
+# Lines beginning with @@ are for report.py, here and in test/accuracy.
 live_test=$1 runfiles=$2 filter=$3 seconds=$4
 shift 4
 
@@ -43,7 +43,7 @@ TEST_TMPDIR=$(mktemp -d) || exit 1
 export TEST_TMPDIR
 cd "$runfiles/$TEST_WORKSPACE" || exit 1
 echo "@@live-begin"
-timeout --foreground -k 5 "$seconds" "$live_test" --gtest_filter="$filter" --gtest_color=no
+timeout --foreground -k 5 "$seconds" "$live_test" --accuracy="$TEST_TMPDIR/rows" --gtest_filter="$filter" --gtest_color=no
 status=$?
 for test in "$@"; do
   timeout --foreground -k 5 "$seconds" "$test" --gtest_filter="$filter" --gtest_color=no
@@ -52,5 +52,6 @@ for test in "$@"; do
 done
 echo
 echo "@@live-end $status"
+sed 's/^/@@accuracy /' "$TEST_TMPDIR/rows"
 rm -rf "$TEST_TMPDIR"
 exit $status

@@ -412,8 +412,8 @@ TEST_P(BalanceTest, SctpBalances) {
   UniqueFd probe(socket(server.family(), SOCK_STREAM, IPPROTO_SCTP));
   if (probe.get() < 0) {
     // Debian's cloud kernels have the module; `vmrun.sh -m sctp` loads it.
-    std::printf("this kernel has no SCTP (%s): nothing to count\n",
-                std::strerror(errno));
+    Measurement::NotOnThisKernel("socket IPPROTO_SCTP: " +
+                                 std::string(std::strerror(errno)));
     EXPECT_NE(access("/mod/sctp.ko", F_OK), 0) << "loaded, but no SCTP";
     return;
   }

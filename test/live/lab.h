@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The laboratory: a client and a server with two routers between them, meters
-// on cgroups, and the comparison of the two.
+// The laboratory: a client and a server with two routers between them, and
+// meters on cgroups. measurement.h compares the two.
 //
 //   client c0 ── a0 router A a1 ──[wire]── b0 router B b1 ── s0 server
 //
@@ -16,8 +16,6 @@
 #define NETMETER_TEST_LIVE_LAB_H_
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +23,6 @@
 #include "netmeter/meter.h"
 #include "test/live/child.h"
 #include "test/live/net_namespace.h"
-#include "test/live/sniffer.h"
 #include "test/live/traffic.h"
 #include "test/live/wire.h"
 
@@ -137,75 +134,6 @@ class MeteredCgroup {
   std::string pin_dir_;
   std::string config_;
   std::unique_ptr<Meter> meter_;
-};
-
-// What of one packet the link saw and a hook did not. It is negative if a hook
-// saw what the link did not, and nothing if it has no name.
-struct Remainder {
-  const char* name = nullptr;
-  int64_t bytes = 0;
-  int64_t packets = 0;
-};
-using Classify = std::function<Remainder(const Packet&)>;
-
-// ARP, neighbour discovery and the like of the routers.
-Remainder Everywhere(const Packet& packet);
-// The whole packet, under a name.
-Remainder Whole(const char* name, const Packet& packet);
-
-// Compares what a meter and a link count from the constructor to Finish().
-//
-//   Measurement measurement(meter, lab.ClientReference());
-//   ... traffic ...
-//   measurement.Finish();
-//   measurement.ExpectBalance();
-//   measurement.ExpectPayload(sent, received);
-class Measurement {
- public:
-  Measurement(const MeteredCgroup& meter, const Reference& reference);
-  ~Measurement();  // keeps the line for the table at the end
-
-  // Waits until the link is quiet. classify says which packets no hook sees;
-  // those of Everywhere() and FindLatePackets() are always among them.
-  void Finish(const Classify& classify = nullptr);
-
-  // Bytes and packets, each direction: seen by the meter == on the link, less
-  // the link headers and the remainder.
-  void ExpectBalance();
-  void ExpectReceivedBalance() const;  // the one direction
-
-  // Payload to the byte, and the retransmissions that follow from it: TCP
-  // payload on the link that is more than tcp_sent (default: sent).
-  void ExpectPayload(int64_t sent, int64_t received, int64_t tcp_sent = -1);
-  void ExpectPayloadOnly(int64_t sent, int64_t received);
-
-  const Totals& seen() const { return seen_; }
-  // Wire bytes and packets of the link, less headers and remainder; payload
-  // of TCP.
-  const Totals& link() const { return link_; }
-  const std::map<std::string, Totals>& remainder() const { return remainder_; }
-  // Whether there was a packet like this. After Finish().
-  bool Any(const std::function<bool(const Packet&)>& like) const;
-  // Packets of a remainder, both directions.
-  int64_t RemainderPackets(const std::string& name) const;
-
-  // The table of all measurements.
-  static void PrintTable();
-
- private:
-  void PrintPackets() const;
-  LinkCounters Counters() const;
-  Totals Subtract(const Totals& a, const Totals& b) const;
-
-  const MeteredCgroup& meter_;
-  const Reference reference_;
-  Totals before_;
-  LinkCounters counters_before_;
-  std::unique_ptr<Sniffer> sniffer_;
-  std::vector<Packet> packets_;
-  Totals seen_, link_;
-  int64_t sent_ = -1, received_ = -1;
-  std::map<std::string, Totals> remainder_;
 };
 
 }  // namespace internal

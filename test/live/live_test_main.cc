@@ -2,10 +2,10 @@
 // The live tests: real traffic between network namespaces, and a meter on the
 // cgroup of one side or both. Needs root, nothing else but
 //
-//   live_test [--loader=PATH to netmeter-loader] [--gtest_...]
+//   live_test [--loader=PATH to netmeter-loader] [--accuracy=FILE] [--gtest_...]
 //
 // Without --loader it is looked for in Bazel's runfiles, beside this file, in
-// PATH.
+// PATH. FILE receives the rows of test/accuracy.sh.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 
 #include "test/live/actor.h"
 #include "test/live/child.h"
-#include "test/live/lab.h"
+#include "test/live/measurement.h"
 #include "test/live/world.h"
 
 namespace netmeter {
@@ -56,15 +56,21 @@ int Main(int argc, char** argv) {
     return RunActor(std::vector<std::string>(argv + 2, argv + argc));
 
   testing::InitGoogleTest(&argc, argv);
-  std::string loader = FindLoader(argv[0]);
+  std::string loader = FindLoader(argv[0]), rows;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    const std::string flag = "--loader=";
-    if (argument.compare(0, flag.size(), flag) != 0) {
+    const auto is = [&](const std::string& flag) {
+      return argument.compare(0, flag.size(), flag) == 0;
+    };
+    const std::string value = argument.substr(argument.find('=') + 1);
+    if (is("--loader=")) {
+      loader = value;
+    } else if (is("--accuracy=")) {
+      rows = value;
+    } else {
       std::fprintf(stderr, "live_test: unknown argument %s\n", argv[i]);
       return 2;
     }
-    loader = argument.substr(flag.size());
   }
   if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
   if (geteuid() != 0 || access(loader.c_str(), X_OK) != 0) {
@@ -75,6 +81,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   MeteredCgroup::loader = loader;
+  if (!rows.empty()) Measurement::WriteRowsTo(rows);
   utsname kernel;
   Check(uname(&kernel), "uname");
   std::printf("kernel %s\n", kernel.release);

@@ -61,5 +61,25 @@ Remainder SynAckSent(const Packet& packet) {
   return Whole("syn-ack", packet);
 }
 
+std::string TryIp(const NetNamespace& where,
+                  const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {"ip"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  std::string output;
+  int status = 0;
+  where.Run([&] { status = RunProgram(command, &output); });
+  if (status == 0) return "";
+  std::string line;
+  for (const std::string& word : command) line += word + " ";
+  return line + "(" + std::to_string(status) + "): " + output;
+}
+
+void Ip(const NetNamespace& where, const std::vector<std::string>& arguments) {
+  const std::string error = TryIp(where, arguments);
+  if (error.empty()) return;
+  errno = 0;
+  Die(error);
+}
+
 }  // namespace internal
 }  // namespace netmeter

@@ -9,7 +9,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "test/live/lab.h"
+#include "test/live/measurement.h"
 
 namespace netmeter {
 namespace internal {
@@ -39,6 +43,11 @@ class LiveTest : public testing::Test {
 // packet belongs to the request socket, and until then it skipped the hook where
 // the two differ. IPv4 passes the packet's own socket.
 Remainder SynAckSent(const Packet& packet);
+
+// Runs ip(8) there. Returns what it printed where it failed, or nothing.
+std::string TryIp(const NetNamespace& where,
+                  const std::vector<std::string>& arguments);
+void Ip(const NetNamespace& where, const std::vector<std::string>& arguments);
 
 inline std::string FamilyName(Family family) {
   return family == Family::kIpv4 ? "IPv4" : "IPv6";

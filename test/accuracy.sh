@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# accuracy.sh [OPTION]...: every byte of the live tests, and whose it is.
+#
+#   --kernels LIST   host (default), all, or some of those of matrix.sh
+#   --filter GLOB    only these tests (as --gtest_filter)
+#   --json FILE      all rows, with all of their names (test/accuracy/report.py
+#                    says how)
+#
+# As root on Debian 12: installs the packages that are missing, builds, and runs
+# the live tests, which send real traffic between network namespaces. Prints a
+# table: one row for each measurement and direction. `expected` is what an
+# interface counted on a hop where each packet is real, less link headers; a
+# capture there has to agree with it. `ours` is the sum of the series of the
+# meter. The difference has to be 0, or what the capture found of packets of the
+# kinds that are named beside it (docs/counting.md): the row is then exact, or
+# explained. All else is wrong. A row is wrong, too, if its test failed, which
+# checks names, packets and payload as well.
+#
+# What a kernel does not have is listed apart, with what was tried, and is no
+# row. The last line is "N rows, N exact, N explained, N wrong". Exits with 0 if
+# none is wrong, every test passed, and there were at least 60 rows for each
+# kernel (with --filter: at least 1).
+set -euo pipefail
+usage() { sed -n '3,27s/^# \{0,1\}//p' "$0"; }
+die() { echo "accuracy.sh: $*" >&2; exit 2; }
+
+kernels=host filter='*-Stress.*:Verifier.*' json='' minimum=60
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --kernels=* | --filter=* | --json=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    --kernels | --filter | --json) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    *) die "unknown option $1 (--help tells)" ;;
+  esac
+  case $1 in
+    --kernels) kernels=$2 ;;
+    --filter) filter=$2 minimum=1 ;;
+    --json) json=$(realpath -m -- "$2") ;;
+  esac
+  shift 2
+done
+if [ -n "$json" ] && [ ! -w "$(dirname "$json")" ]; then die "cannot write $json"; fi
+[ "$(id -u)" = 0 ] || die "not root: the live tests load BPF programs"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+
+targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter)
+packages='build'
+if [ "$kernels" != host ]; then
+  targets+=(//test/program:stress_test //test/program:verifier_test)
+  packages='test'
+fi
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+test/install_packages.sh "$packages"
+options=(--jobs=2 --color=no --curses=no --noshow_progress)
+bazel build "${options[@]}" "${targets[@]}" > "$out/log" 2>&1 ||
+  { cat "$out/log" >&2; die "the build failed"; }
+bin=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
+
+status=0
+test/kernels/matrix.sh --kernels "$kernels" --filter "$filter" --bin "$bin" --out "$out/lanes" > "$out/log" 2>&1 || status=$?
+if [ $status != 0 ]; then cat "$out/log"; fi
+python3 test/accuracy/report.py --minimum "$minimum" ${json:+--json "$json"} "$out/lanes" || status=1
+exit $status

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Compares what a meter and a link count, to the byte, and names what is
+// between the two.
+//
+//   Measurement measurement(meter, lab.ClientReference());
+//   ... traffic ...
+//   measurement.Finish();
+//   measurement.ExpectBalance();
+//   measurement.ExpectPayload(sent, received);
+
+#ifndef NETMETER_TEST_LIVE_MEASUREMENT_H_
+#define NETMETER_TEST_LIVE_MEASUREMENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "netmeter/meter.h"
+#include "test/live/lab.h"
+#include "test/live/sniffer.h"
+
+namespace netmeter {
+namespace internal {
+
+// What of one packet the link saw and a hook did not. It is negative if a hook
+// saw what the link did not, and nothing if it has no name.
+struct Remainder {
+  const char* name = nullptr;
+  int64_t bytes = 0;
+  int64_t packets = 0;
+};
+using Classify = std::function<Remainder(const Packet&)>;
+
+// ARP, neighbour discovery and the like of the routers.
+Remainder Everywhere(const Packet& packet);
+// The whole packet, under a name.
+Remainder Whole(const char* name, const Packet& packet);
+
+// Whose bytes, and where to.
+struct Owner {
+  Kind kind;
+  std::string name;
+  std::string destination;
+
+  bool operator<(const Owner& o) const {
+    return std::tie(kind, name, destination) <
+           std::tie(o.kind, o.name, o.destination);
+  }
+};
+
+// The comparison of one case.
+class Measurement {
+ public:
+  Measurement(const MeteredCgroup& meter, const Reference& reference);
+  ~Measurement();  // writes the rows and keeps the line for the table
+
+  Measurement(const Measurement&) = delete;
+  Measurement& operator=(const Measurement&) = delete;
+
+  // Waits until the link is quiet. classify says which packets no hook sees;
+  // those of Everywhere() and FindLatePackets() are always among them.
+  void Finish(const Classify& classify = nullptr);
+
+  // A remainder that the test counted by a means of its own, where the link has
+  // no packet of that kind. After Finish(). As of Remainder, it is negative if
+  // the hook saw what the link did not.
+  void Explain(const std::string& name, const Totals& part);
+
+  // Bytes and packets, each direction: seen by the meter == on the link, less
+  // the link headers and the remainder.
+  void ExpectBalance();
+
+  // Payload to the byte, and the retransmissions that follow from it: TCP
+  // payload on the link that is more than tcp_sent (default: sent).
+  void ExpectPayload(int64_t sent, int64_t received, int64_t tcp_sent = -1);
+  void ExpectPayloadOnly(int64_t sent, int64_t received);
+
+  // Each byte in both directions has this owner, and there were some.
+  void ExpectOwner(const Owner& owner) const;
+  Totals Of(const Owner& owner) const;
+
+  const Totals& seen() const { return seen_; }
+  // Wire bytes and packets of the link, less headers and remainder; payload
+  // of TCP.
+  const Totals& link() const { return link_; }
+  const std::map<std::string, Totals>& remainder() const { return remainder_; }
+  // Whether there was a packet like this. After Finish().
+  bool Any(const std::function<bool(const Packet&)>& like) const;
+  // Packets of a remainder, both directions.
+  int64_t RemainderPackets(const std::string& name) const;
+
+  // The table of all measurements.
+  static void PrintTable();
+
+  // From now on each measurement adds two rows to this file, one a direction,
+  // as lines of JSON; test/accuracy/report.py says what is in them.
+  static void WriteRowsTo(const std::string& path);
+
+  // The row of a test that cannot run here. The probe says what was tried, and
+  // what the kernel answered.
+  static void NotOnThisKernel(const std::string& probe);
+
+ private:
+  using Owners = std::map<Owner, Totals>;
+
+  void PrintPackets() const;
+  void WriteRow(bool sent, bool failed) const;
+  LinkCounters Counters() const;
+  Owners ReadOwners() const;
+
+  const MeteredCgroup& meter_;
+  const Reference reference_;
+  Owners before_, owners_;
+  LinkCounters counters_before_;
+  std::unique_ptr<Sniffer> sniffer_;
+  std::vector<Packet> packets_;
+  bool finished_ = false;
+  Totals seen_, link_;
+  int64_t sent_ = -1, received_ = -1;
+  std::map<std::string, Totals> remainder_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_LIVE_MEASUREMENT_H_
