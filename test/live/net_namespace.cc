@@ -248,6 +248,17 @@ void NetNamespace::SetGsoMaxSegments(const std::string& link,
      "set gso_max_segs of " + link);
 }
 
+bool NetNamespace::SetGsoMaxSize(const std::string& link, uint32_t bytes) {
+  // IFLA_GSO_IPV4_MAX_SIZE, from 6.3 on; older kernels ignore it.
+  constexpr uint16_t kGsoIpv4MaxSize = 63;
+  ifinfomsg info = {};
+  info.ifi_index = Index(link);
+  std::vector<char> reply;
+  return Transact(Request(RTM_NEWLINK, 0, info)
+                      .Put(IFLA_GSO_MAX_SIZE, bytes)
+                      .Put(kGsoIpv4MaxSize, bytes),
+                  &reply) == 0;
+}
 void NetNamespace::AddAddress(const std::string& link, const Address& address,
                               int prefix) {
   ifaddrmsg message = {};

@@ -87,6 +87,8 @@ class NetNamespace {
   void SetMtu(const std::string& link, uint32_t mtu);
   // Limits the segments that TCP puts into one super-packet.
   void SetGsoMaxSegments(const std::string& link, uint32_t segments);
+  // Limits the bytes of a super-packet; false where the kernel refuses so many.
+  bool SetGsoMaxSize(const std::string& link, uint32_t bytes);
   void AddAddress(const std::string& link, const Address& address, int prefix);
   void AddRoute(const Address& network, int prefix, const Address& gateway);
   void AddNeighbour(const std::string& link, const Address& address,

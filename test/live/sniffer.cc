@@ -40,6 +40,11 @@ void ParseTransport(const uint8_t* p, size_t size, uint32_t length,
     packet->source_port = Big16(p);
     packet->destination_port = Big16(p + 2);
   }
+  constexpr uint32_t kVxlan = 4789, kHeaders = 8 + 8;
+  if (packet->protocol == 17 && packet->destination_port == kVxlan &&
+      size > kHeaders + ETH_HLEN)
+    packet->vxlan_protocol =
+        ParseFrame(p + kHeaders, size - kHeaders, length - kHeaders).protocol;
   packet->payload = length > header ? length - header : 0;
 }
 

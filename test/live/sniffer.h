@@ -36,6 +36,7 @@ struct Packet {
   uint16_t destination_port = 0;
   uint32_t tcp_sequence = 0;
   uint32_t tcp_acknowledged = 0;
+  uint8_t vxlan_protocol = 0;  // of the packet within VXLAN
 
   bool tcp() const { return protocol == 6; }
   bool fin() const { return tcp() && (tcp_flags & 0x01) != 0; }

@@ -103,10 +103,13 @@ void TcpServer(const TcpPlan& plan, Child::Parent& parent) {
 
 void TcpClient(const TcpPlan& plan, int port, Child::Parent& parent) {
   if (plan.one_cpu) RunOnOneCpu();
+  if (plan.begin_client) plan.begin_client();
   std::vector<int> sockets;
   for (int i = 0; i < plan.connections; ++i) {
-    const int fd =
-        OpenSocket(plan.server.family(), SOCK_STREAM, plan.client_protocol);
+    const int fd = plan.open_client
+                       ? plan.open_client()
+                       : OpenSocket(plan.server.family(), SOCK_STREAM,
+                                    plan.client_protocol);
     SetOption(fd, SOL_SOCKET, SO_RCVBUF, kWindowBytes);
     SetOption(fd, SOL_SOCKET, SO_SNDBUF, kWindowBytes);
     if (plan.prepare) plan.prepare(fd);
@@ -118,7 +121,10 @@ void TcpClient(const TcpPlan& plan, int port, Child::Parent& parent) {
   if (plan.settle_ms > 0) usleep(1000 * plan.settle_ms);
   TcpReport report;
   for (int fd : sockets) {
-    SendAll(fd, plan.upload);
+    if (plan.send)
+      plan.send(fd, plan.upload);
+    else
+      SendAll(fd, plan.upload);
     report.sent += plan.upload;
   }
   report.received = ReceiveFromEach(sockets, plan.download);
@@ -277,6 +283,13 @@ void Connect(int fd, const Address& address, int port) {
 int Control(int fd, int name, const std::string& value) {
   return setsockopt(fd, NM_SOL, name, value.data(), value.size()) == 0 ? 0
                                                                        : errno;
+}
+
+void Register(const std::string& service) {
+  const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+  errno = Control(fd, NM_REGISTER, service);
+  if (errno != 0) Die("NM_REGISTER");
+  close(fd);
 }
 
 void WaitReadable(int fd) {

@@ -48,7 +48,11 @@ struct TcpPlan {
   // transfers set it to false.
   bool one_cpu = true;
   std::function<void(int socket)> prepare;  // of both ends, before connect()
-  int client_protocol = 0;                  // of socket(2): IPPROTO_MPTCP, say
+  std::function<void()> begin_client;       // before its first socket
+  std::function<int()> open_client;         // instead of socket(2)
+  // Sends so many bytes of the client. Without it the client calls send(2).
+  std::function<void(int socket, uint64_t bytes)> send;
+  int client_protocol = 0;  // of socket(2): IPPROTO_MPTCP, say
   int server_protocol = 0;
 };
 
@@ -109,6 +113,7 @@ int Bind(int fd, const Address& address, int port = 0);  // returns the port
 void Connect(int fd, const Address& address, int port);
 // Sends a command through the control channel (abi.h). Returns 0 or an errno.
 int Control(int fd, int name, const std::string& value);
+void Register(const std::string& service);  // the calling process
 void WaitReadable(int fd);
 int Accept(int listener);
 void SendAll(int fd, uint64_t bytes);
