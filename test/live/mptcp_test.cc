@@ -65,6 +65,7 @@ class MptcpTest : public FamilyTest {
     plan.server = Lab::Server(GetParam());
     plan.upload = kUpload;
     plan.download = kDownload;
+    plan.settle_ms = 100;  // acknowledgements of MPTCP's own end
     plan.client_protocol = client_protocol;
     plan.server_protocol = server_protocol;
     return plan;
