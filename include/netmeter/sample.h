@@ -65,7 +65,7 @@ struct TcpConnections {
 // these names.
 struct Sample {
   Kind kind = Kind::kUnattributed;
-  std::string name;         // of the service or binary; any bytes but NUL
+  std::string name;         // of the service, binary, ...; any bytes but NUL
   std::string destination;  // empty: not known
   Transport transport = Transport::kOther;
   Path path = Path::kDirect;

@@ -200,7 +200,7 @@ class Sample:
 
     kind: Kind = Kind.UNATTRIBUTED
     name: str = ""
-    """Of the service or binary."""
+    """Of the service, binary, unit or container."""
     destination: str = ""
     """Empty: not known."""
     transport: Transport = Transport.OTHER
