@@ -78,11 +78,12 @@ struct nm_config {
   nm_u32 max_user_series;
   nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
   nm_u32 rules_count;
-  nm_u32 task_access; /* enum nm_task_access */
-  nm_u32 tgid_helper; /* bpf_get_current_pid_tgid() works in setsockopt */
-  nm_u32 untracked;   /* nobody sees exec, fork and exit */
-  nm_u32 mptcp;       /* bpf_skc_to_mptcp_sock() exists */
-  nm_u32 places;      /* cgroups are looked at, for units and containers */
+  nm_u32 task_access;  /* enum nm_task_access */
+  nm_u32 tgid_helper;  /* bpf_get_current_pid_tgid() works in setsockopt */
+  nm_u32 untracked;    /* nobody sees exec, fork and exit */
+  nm_u32 mptcp;        /* bpf_skc_to_mptcp_sock() exists */
+  nm_u32 reads_kernel; /* tracing programs may call bpf_probe_read_kernel() */
+  nm_u32 places;       /* cgroups are looked at, for units and containers */
   nm_u32 ranks[NM_SOURCES]; /* the earlier in names_from, the lower; 0: off */
   nm_u32 ways;              /* enum nm_ways */
   nm_u32 proxy_ports_count;

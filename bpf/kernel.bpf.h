@@ -100,7 +100,24 @@ struct task_struct {
   char comm[16];
 } __kernel_type;
 
+struct qstr {
+  const unsigned char *name;
+} __kernel_type;
+
+struct dentry {
+  struct qstr d_name;
+} __kernel_type;
+
+struct path {
+  struct dentry *dentry;
+} __kernel_type;
+
+struct file {
+  struct path f_path;
+} __kernel_type;
+
 struct linux_binprm {
+  struct file *file;  /* of a script: its interpreter */
   unsigned long exec; /* where the path stands on the new stack */
 } __kernel_type;
 

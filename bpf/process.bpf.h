@@ -136,17 +136,64 @@ NM_GLOBAL __u64 nm_find_base_name(__u64 path, long length) {
   return nm_found(start, length > NM_NAME_BYTES ? NM_NAME_BYTES : length);
 }
 
-/* The base name of the path that was executed: comm holds 15 bytes of it, the
- * rest stands on the new stack, which was written just now. */
-static __always_inline void name_of_exec(struct task_struct *task, __u64 path,
-                                         long length,
+/* 1 if a byte is a decimal digit, else 0; without branches. */
+static __always_inline __u32 is_digit(__u32 byte) {
+  return 1 ^ ((byte - '0') | ('9' - byte)) >> 31;
+}
+
+/* Whether a path is that of a descriptor, such as /proc/self/fd/3. The kernel
+ * makes /dev/fd/3 of what execveat(2) executes with AT_EMPTY_PATH. */
+NM_GLOBAL int nm_is_descriptor(__u64 path, long length) {
+  __u8 text[16] = {}; /* "/fd/", and ten digits at most */
+  __u32 in_number = 0;
+
+  if (length >= (long)sizeof(text)) path += length - (sizeof(text) - 1);
+  if (nm_read_string(text, sizeof(text), path) <= 0) return 0;
+  for (int i = 3; i < 15; i++) {
+    __u32 other = (text[i - 3] ^ '/') | (text[i - 2] ^ 'f') |
+                  (text[i - 1] ^ 'd') | (text[i] ^ '/');
+    __u32 byte = text[i];
+
+    barrier_var(other);
+    barrier_var(byte);
+    in_number &= -is_digit(byte) | ~nm_mask_of_byte(byte);
+    in_number |= ~nm_mask_of_byte(other);
+  }
+  return in_number & 1;
+}
+
+/* What comm cut off, with zeros behind: the base name of the path, which stands
+ * on the new stack, written just now; or, if the path tells a descriptor only,
+ * the name of the file. Of a script that is its interpreter's. */
+static __always_inline bool read_name_of_exec(struct linux_binprm *bprm,
+                                              __u64 path, long length,
+                                              __u8 *name) {
+  __u64 of_file = 0;
+
+  if (!nm_is_descriptor(path, length))
+    return nm_read_found(nm_find_base_name(path, length), name);
+  if (!nm_config.reads_kernel) return false;
+  of_file = (__u64)BPF_CORE_READ(bprm, file, f_path.dentry, d_name.name);
+  return bpf_probe_read_kernel_str(name, NM_NAME_BYTES + 1, (void *)of_file) >
+         1;
+}
+
+/* The base name of the path that was executed. comm holds 15 bytes of it, or,
+ * before 6.14, the number of the descriptor that was executed. `name` is room
+ * of NM_NAME_BYTES + 1 zeros. */
+static __always_inline void name_of_exec(struct task_struct *task,
+                                         struct linux_binprm *bprm, __u64 path,
+                                         long length, __u8 *name,
                                          struct nm_process *process) {
-  __u8 name[NM_NAME_BYTES + 1] = {};
+  __u32 differs = 0;
+  bool number;
 
   for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
-  if (!process->bytes[14] || length < 0) return;
-  if (nm_read_found(nm_find_base_name(path, length), name))
-    __builtin_memcpy(process->bytes, name, NM_NAME_BYTES);
+  number = is_digit(process->bytes[0]);
+  if (length < 0 || (!process->bytes[14] && !number)) return;
+  if (!read_name_of_exec(bprm, path, length, name)) return;
+  for (int i = 0; i < 15; i++) differs |= name[i] ^ process->bytes[i];
+  if (!differs || number) __builtin_memcpy(process->bytes, name, NM_NAME_BYTES);
 }
 
 static __always_inline bool is_python(const __u8 *name) {
@@ -197,7 +244,8 @@ static __noinline int process_executes(struct task_struct *task,
   __u64 found = 0;
   int how;
 
-  name_of_exec(task, path, length, &process);
+  name_of_exec(task, bprm, path, length, inferred, &process);
+  __builtin_memset(inferred, 0, sizeof(inferred));
   if (!nm_config.ranks[NM_SOURCE_COMMAND_LINE])
     found = 0;
   else if (mm && is_python(process.bytes))

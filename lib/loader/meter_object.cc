@@ -257,6 +257,7 @@ void MeterObject::Configure(const MeterObjectOptions& options,
   config.untracked = !options.tracing;
   config.mptcp = MayFollowMptcp();
   may_read_places_ = options.tracing && !confidential;
+  config.reads_kernel = may_read_places_;
   std::copy(options.ranks.begin(), options.ranks.end(), config.ranks);
   config.places = may_read_places_ &&
                   (options.units || options.ranks[NM_SOURCE_UNIT] != 0 ||

@@ -457,14 +457,27 @@ bool UnprivilegedUsersMayUseBpf() {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-std::string NameOfRunning(const std::string& comm, const std::string& argument,
+std::string NameOfRunning(const std::string& comm, const std::string& arguments,
                           const std::string& exe) {
+  // Of a memfd all is the name, though there be slashes in it.
+  const std::string of_file =
+      absl::StartsWith(exe, "/memfd:") ? exe.substr(1) : BaseName(exe);
   // comm is the first 15 bytes of what was executed, unless the process
-  // renamed itself.
-  for (const std::string& name : {BaseName(argument), BaseName(exe)}) {
-    if (!comm.empty() && name.substr(0, 15) == comm) return name;
+  // renamed itself. Before 6.14 it is the number of a descriptor that was
+  // executed; argv[0] may end with the same.
+  if (comm.empty() ||
+      std::all_of(comm.begin(), comm.end(), absl::ascii_isdigit))
+    return of_file;
+  // The path of a script stands behind its interpreter and the one argument
+  // that "#!" may have for that.
+  const std::vector<std::string> argv =
+      absl::StrSplit(arguments, absl::MaxSplits('\0', 3));
+  for (size_t i = 0; i < std::min<size_t>(argv.size(), 3); i++) {
+    const std::string name = BaseName(argv[i]);
+    const bool may_be = i == 0 || name.size() != argv[i].size();
+    if (may_be && name.substr(0, 15) == comm) return name;
   }
-  return BaseName(exe);
+  return of_file;
 }
 
 namespace {
@@ -517,8 +530,8 @@ std::vector<RunningProcess> RunningProcesses() {
     std::string comm = ReadAll(base + "/comm");
     comm = std::string(absl::StripSuffix(comm, "\n"));
     std::string arguments = ReadSome(base + "/cmdline", kMaxCmdline);
-    processes.push_back({tgid, NameOfRunning(comm, arguments.c_str(), path), "",
-                         CgroupOf(tgid)});
+    processes.push_back(
+        {tgid, NameOfRunning(comm, arguments, path), "", CgroupOf(tgid)});
     // Of other programs it means nothing.
     const std::string& name = processes.back().name;
     if (absl::StartsWith(name, "python") || name == "main.py") {

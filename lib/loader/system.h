@@ -114,9 +114,9 @@ struct OpenSocket {
 void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
                        const std::function<void(const OpenSocket&)>& body);
 
-// The name that an executable has by its thread's name, first argument and
-// /proc/PID/exe: the path that was executed is gone.
-std::string NameOfRunning(const std::string& comm, const std::string& argument,
+// The name that an executable, or a script, has by its thread's name, argv (a
+// NUL behind each) and /proc/PID/exe: the path that was executed is gone.
+std::string NameOfRunning(const std::string& comm, const std::string& arguments,
                           const std::string& exe);
 
 std::string KernelRelease();

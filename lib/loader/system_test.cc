@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
 
 namespace netmeter {
 namespace internal {
@@ -30,6 +33,43 @@ TEST(NameOfRunningTest, IsWhatWasExecuted) {
             "redis-server");
   EXPECT_EQ(NameOfRunning("", "", "/usr/bin/x"), "x");
   EXPECT_EQ(NameOfRunning("", "", ""), "");
+}
+
+// They had their interpreter's name if they ran before the load.
+TEST(NameOfRunningTest, ScriptsKeepTheirs) {
+  const auto argv = [](const std::vector<std::string>& arguments) {
+    return absl::StrJoin(arguments, std::string(1, '\0')) + '\0';
+  };
+  const std::string bash = "/usr/bin/bash";
+  const std::string path = "/opt/a-rather-long-name.sh";
+  EXPECT_EQ(NameOfRunning("a-rather-long-n", argv({"/bin/bash", path}), bash),
+            "a-rather-long-name.sh");
+  EXPECT_EQ(NameOfRunning("a-rather-long-n",
+                          argv({"/bin/bash", "-u", path, "x"}), bash),
+            "a-rather-long-name.sh");
+  EXPECT_EQ(NameOfRunning("bash", argv({"bash", path}), bash), "bash");
+  // A main thread that took the name of an argument is no script.
+  EXPECT_EQ(
+      NameOfRunning("x", argv({"/usr/bin/daemon", "x"}), "/usr/bin/daemon"),
+      "daemon");
+  EXPECT_EQ(NameOfRunning("x", argv({"d", "-a", "-b", "/x"}), "/usr/bin/d"),
+            "d");
+}
+
+TEST(NameOfRunningTest, DescriptorsHaveTheNameOfTheirFile) {
+  const std::string argument = "/proc/self/fd/3";
+  EXPECT_EQ(NameOfRunning("3", argument, "/usr/bin/redis-server"),
+            "redis-server");
+  // Linux 6.14 and newer.
+  EXPECT_EQ(
+      NameOfRunning("a-rather-long-n", argument, "/usr/bin/a-rather-long-name"),
+      "a-rather-long-name");
+  EXPECT_EQ(NameOfRunning("3", argument, "/memfd:a/b"), "memfd:a/b");
+  EXPECT_EQ(NameOfRunning("memfd:runc_clon", "runc",
+                          "/memfd:runc_cloned:/proc/self/exe"),
+            "memfd:runc_cloned:/proc/self/exe");
+  // An executable of that name.
+  EXPECT_EQ(NameOfRunning("3", "3", "/usr/bin/3"), "3");
 }
 
 TEST(RunningProcessesTest, HoldsThisOne) {

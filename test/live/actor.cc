@@ -2,11 +2,14 @@
 #include "test/live/actor.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -74,6 +77,7 @@ class Actor {
   }
 
   void Do(const std::string& word, const std::string& value) {
+    if (word[0] == '/' || word == kActorFlag) return;
     const std::vector<std::string> parts = Split(value);
     const auto number = [&](size_t i) {
       return std::atoi(parts.at(i).c_str());
@@ -128,6 +132,23 @@ class Actor {
   std::string tag_;
 };
 
+void Copy(int from, int to) {
+  struct stat info;
+  Check(fstat(from, &info), "program");
+  for (off_t left = info.st_size; left > 0;)
+    left -= Check(sendfile(to, from, nullptr, left), "copy");
+}
+
+std::vector<char*> Argv(const std::string& path,
+                        const std::vector<std::string>& arguments) {
+  std::vector<char*> argv = {const_cast<char*>(path.c_str()),
+                             const_cast<char*>(kActorFlag)};
+  for (const std::string& argument : arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  return argv;
+}
+
 }  // namespace
 
 int RunActor(const std::vector<std::string>& arguments) {
@@ -144,22 +165,31 @@ std::string CopyOfThisProgram(const std::string& name) {
       Check(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "this program"));
   UniqueFd to(
       Check(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0700), path));
-  struct stat info;
-  Check(fstat(from.get(), &info), "this program");
-  for (off_t left = info.st_size; left > 0;)
-    left -= Check(sendfile(to.get(), from.get(), nullptr, left), "copy");
+  Copy(from.get(), to.get());
   return path;
+}
+
+int MemfdOf(const std::string& path, const std::string& name) {
+  UniqueFd from(Check(open(path.c_str(), O_RDONLY | O_CLOEXEC), path));
+  const int fd = Check(memfd_create(name.c_str(), 0), "memfd");
+  Copy(from.get(), fd);
+  return fd;
 }
 
 void ExecActor(const std::string& path,
                const std::vector<std::string>& arguments) {
-  std::vector<char*> argv = {const_cast<char*>(path.c_str()),
-                             const_cast<char*>(kActorFlag)};
-  for (const std::string& argument : arguments)
-    argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  execv(path.c_str(), argv.data());
+  execv(path.c_str(), Argv(path, arguments).data());
   Die("exec " + path);
+}
+
+void ExecActor(int fd, ExecBy by, const std::vector<std::string>& arguments) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const std::vector<char*> argv = Argv(path, arguments);
+  if (by == ExecBy::kPathOfDescriptor)
+    execv(path.c_str(), argv.data());
+  else
+    syscall(SYS_execveat, fd, "", argv.data(), environ, AT_EMPTY_PATH);
+  Die("exec by descriptor");
 }
 
 }  // namespace internal

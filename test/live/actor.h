@@ -14,6 +14,7 @@
 //   thread=NAME      the rest runs in a thread of this name
 //   fork             the rest runs in a child process
 //   exec=PATH        the rest runs in this program
+//   /PATH --actor    nothing: a script that has this program as interpreter
 
 #ifndef NETMETER_TEST_LIVE_ACTOR_H_
 #define NETMETER_TEST_LIVE_ACTOR_H_
@@ -35,6 +36,15 @@ std::string CopyOfThisProgram(const std::string& name);
 // Becomes the program at path, as an actor.
 [[noreturn]] void ExecActor(const std::string& path,
                             const std::vector<std::string>& arguments);
+
+// Becomes the program that a descriptor has open: by fexecve(3), that is
+// execveat(2) with AT_EMPTY_PATH; or by a path that names the descriptor.
+enum class ExecBy { kDescriptor, kPathOfDescriptor };
+[[noreturn]] void ExecActor(int fd, ExecBy by,
+                            const std::vector<std::string>& arguments);
+
+// A memfd that holds the program at path.
+int MemfdOf(const std::string& path, const std::string& name);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -2,6 +2,10 @@
 // Whose bytes they are: the executable's, or the service's, and never a
 // thread's.
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,7 +20,7 @@ namespace internal {
 namespace {
 
 constexpr char kConfig[] =
-    "services: [nm-listed, nm-mme]\n"
+    "services: [nm-listed, nm-mme, nm-listed-by-descriptor]\n"
     "aliases:\n"
     "  nm-oai-mme: nm-mme\n"
     "destinations:\n"
@@ -63,6 +67,15 @@ class NamesTest : public FamilyTest {
     child.Join();
   }
 
+  // The same by a descriptor, which is closed.
+  void ActBy(ExecBy by, int fd, const std::string& action) {
+    Check(fd, "open");
+    Child child(meter_->cgroup(), World::CleanLab().client,
+                [&](Child::Parent&) { ExecActor(fd, by, {action}); });
+    child.Join();
+    close(fd);
+  }
+
   // "udp=..." of count datagrams of 100 bytes to the server's n-th address.
   static std::string Udp(int count, int number = 0) {
     const bool v4 = GetParam() == Family::kIpv4;
@@ -83,6 +96,14 @@ class NamesTest : public FamilyTest {
     for (const Sample& sample : meter_->Samples())
       if (before_.count(sample.name) == 0) names.insert(sample.name);
     return names;
+  }
+
+  // Of all names, of the whole meter.
+  int64_t PayloadOfAll() {
+    int64_t sum = 0;
+    for (const Sample& sample : meter_->Samples())
+      sum += static_cast<int64_t>(sample.tx_payload_bytes);
+    return sum;
   }
 
   static MeteredCgroup* meter_;
@@ -111,6 +132,56 @@ TEST_P(NamesTest, ExecutablesWithLongNamesKeepThem) {
   Act(name, {Udp(3)});
   EXPECT_EQ(Payload(Kind::kBinary, name), 300);
   EXPECT_EQ(NewNames(), std::set<std::string>{name});
+}
+
+// The name was "3", the end of /dev/fd/3, or, if the kernel took a name of 15
+// bytes or more from the file (Linux 6.14), that with its first byte replaced.
+TEST_P(NamesTest, ExecutedDescriptorsHaveTheNameOfTheirFile) {
+  const int64_t all_before = PayloadOfAll();
+  const std::string names[] = {"nm-fd" + Suffix(),
+                               "nm-fd-fifteen-" + Suffix(),  // fills comm
+                               "nm-fd-a-rather-long-name-" + Suffix()};
+  const ExecBy ways[] = {ExecBy::kDescriptor, ExecBy::kPathOfDescriptor};
+  for (const std::string& name : names) {
+    const std::string path = CopyOfThisProgram(name);
+    for (const ExecBy by : ways) {
+      ActBy(by, open(path.c_str(), O_RDONLY | O_CLOEXEC), Udp(1));
+      ActBy(by, MemfdOf(path, "a/" + name), Udp(2));
+    }
+    if (!MayReadKernelMemory()) continue;  // the name is that of comm
+    EXPECT_EQ(Payload(Kind::kBinary, name), 200) << name;
+    EXPECT_EQ(Payload(Kind::kBinary, "memfd:a/" + name), 400) << name;
+  }
+  EXPECT_EQ(PayloadOfAll() - all_before, 3 * (200 + 400));
+  if (MayReadKernelMemory()) {
+    EXPECT_EQ(NewNames().size(), 6u);
+  }
+}
+
+TEST_P(NamesTest, ExecutedDescriptorsMayBeServices) {
+  const int64_t before = Payload(Kind::kService, "nm-listed-by-descriptor");
+  const int64_t all_before = PayloadOfAll();
+  const std::string path = CopyOfThisProgram("nm-listed-by-descriptor");
+  ActBy(ExecBy::kDescriptor, open(path.c_str(), O_RDONLY | O_CLOEXEC), Udp(1));
+  EXPECT_EQ(PayloadOfAll() - all_before, 100);
+  if (MayReadKernelMemory()) {
+    EXPECT_EQ(Payload(Kind::kService, "nm-listed-by-descriptor") - before, 100);
+  }
+}
+
+TEST_P(NamesTest, ExecutedDescriptorsOfScriptsHaveTheInterpretersName) {
+  const int64_t all_before = PayloadOfAll();
+  const std::string name = "nm-interpreter-of-scripts-" + Suffix();
+  const std::string script = WorkDirectory() + "/nm-script-" + Suffix();
+  std::ofstream(script) << "#!" << CopyOfThisProgram(name) << " " << kActorFlag
+                        << "\n";
+  chmod(script.c_str(), 0700);
+  // Not closed by exec: the interpreter is to read it.
+  ActBy(ExecBy::kDescriptor, open(script.c_str(), O_RDONLY), Udp(3));
+  EXPECT_EQ(PayloadOfAll() - all_before, 300);
+  if (MayReadKernelMemory()) {
+    EXPECT_EQ(NewNames(), std::set<std::string>{name});
+  }
 }
 
 TEST_P(NamesTest, ThreadsDoNotNameTraffic) {

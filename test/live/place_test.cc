@@ -77,21 +77,14 @@ class PlaceTest : public LiveTest {
     return meter_->TotalOf(kind, name).tx_payload;
   }
 
-  // With lockdown=confidentiality no program may read the names of cgroups.
-  static bool CanRead() {
-    std::ifstream file("/sys/kernel/security/lockdown");
-    std::string text;
-    std::getline(file, text);
-    return text.find("[confidentiality]") == std::string::npos;
-  }
-
   // What runs is the place's, or, where it cannot be read, the executable's.
   void ExpectPayload(Kind kind, const std::string& name,
                      const std::string& executable, int64_t bytes) {
-    if (!CanRead()) {
+    if (!MayReadKernelMemory()) {
       kind = Kind::kBinary;
     }
-    EXPECT_EQ(Payload(kind, CanRead() ? name : executable), bytes) << name;
+    EXPECT_EQ(Payload(kind, MayReadKernelMemory() ? name : executable), bytes)
+        << name;
   }
 
   static MeteredCgroup* meter_;
@@ -112,7 +105,7 @@ TEST_F(PlaceTest, AUnitOfTheConfigurationIsAService) {
   Act("system.slice/nm-exact.service", "nm-exact", 5);
   Act("system.slice/nm-exact.services", "nm-none", 6);
   Act("system.slice/nm-magma@.service", "nm-template", 7);
-  const Kind kind = CanRead() ? Kind::kService : Kind::kBinary;
+  const Kind kind = MayReadKernelMemory() ? Kind::kService : Kind::kBinary;
   ExpectPayload(kind, "mobilityd", "nm-mobilityd", 300);
   ExpectPayload(kind, "nm-renamed", "nm-exact", 500);
   ExpectPayload(Kind::kBinary, "nm-none", "nm-none", 600);
@@ -156,7 +149,7 @@ TEST_F(PlaceTest, AnExecInARunningContainerIsTheContainers) {
   Act(container, "nm-main", 1);
   Act(container, "nm-exec", 2);  // docker exec
   ExpectPayload(Kind::kContainer, "111111111111", "nm-exec",
-                CanRead() ? 300 : 200);
+                MayReadKernelMemory() ? 300 : 200);
 }
 
 TEST_F(PlaceTest, AProcessThatIsMovedKeepsItsNameUntilItsNextExec) {
@@ -169,7 +162,7 @@ TEST_F(PlaceTest, AProcessThatIsMovedKeepsItsNameUntilItsNextExec) {
               {Udp(1), "cgroup=" + second, Udp(2), "exec=" + path, Udp(4)});
   });
   child.Join();
-  if (!CanRead()) {
+  if (!MayReadKernelMemory()) {
     EXPECT_EQ(Payload(Kind::kBinary, "nm-moves"), 700);
     return;
   }

@@ -3,7 +3,9 @@
 
 #include <linux/if_ether.h>
 
+#include <fstream>
 #include <memory>
+#include <string>
 
 namespace netmeter {
 namespace internal {
@@ -26,6 +28,13 @@ T& Once(std::unique_ptr<T>* thing, const Arguments&... arguments) {
 }
 
 }  // namespace
+
+bool MayReadKernelMemory() {
+  std::ifstream file("/sys/kernel/security/lockdown");
+  std::string text;
+  std::getline(file, text);
+  return text.find("[confidentiality]") == std::string::npos;
+}
 
 Lab& World::CleanLab() { return Once(&TheWorld().clean, false); }
 Lab& World::WiredLab() { return Once(&TheWorld().wired, true); }

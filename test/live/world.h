@@ -49,6 +49,10 @@ std::string TryIp(const NetNamespace& where,
                   const std::vector<std::string>& arguments);
 void Ip(const NetNamespace& where, const std::vector<std::string>& arguments);
 
+// False with lockdown=confidentiality: what the kernel has in memory of its own,
+// such as the names of cgroups and of files, no program may read.
+bool MayReadKernelMemory();
+
 inline std::string FamilyName(Family family) {
   return family == Family::kIpv4 ? "IPv4" : "IPv6";
 }
