@@ -86,6 +86,23 @@ class MptcpTest : public FamilyTest {
     return meter.TotalOf(Kind::kUnattributed, "unattributed");
   }
 
+  // The kernel closes subflows by itself, and makes one whose FIN was
+  // acknowledged a TIME_WAIT socket at once (tcp_close(), FIN_WAIT2). No hook
+  // knows that, so the peer's last packet, and its answer, may be missing. Seen
+  // in one of ten runs of busy guests, never on the host.
+  static void ExpectBalanceButForOrphans(const Measurement& end) {
+    const Totals &link = end.link(), &seen = end.seen();
+    const int64_t received = link.rx_packets - seen.rx_packets;
+    const int64_t sent = link.tx_packets - seen.tx_packets;
+    EXPECT_TRUE(received == 0 || received == 1) << received;
+    EXPECT_TRUE(sent == 0 || sent == received) << sent;
+    const int64_t header = GetParam() == Family::kIpv4 ? 20 : 40;
+    // With timestamps, and at most 20 bytes of MPTCP's options.
+    EXPECT_GE(link.rx_bytes - seen.rx_bytes, received * (header + 32));
+    EXPECT_LE(link.rx_bytes - seen.rx_bytes, received * (header + 52));
+    EXPECT_EQ(link.tx_bytes - seen.tx_bytes, sent * (header + 32));
+  }
+
   // Both ends in the meters' cgroups, and given to services of this test's
   // own. Everything that a link has is theirs.
   static void ExpectAllOfIt(int client_protocol, int server_protocol,
@@ -102,7 +119,11 @@ class MptcpTest : public FamilyTest {
     client.Finish();
     server.Finish(SynAckSent);
     client.ExpectBalance();
-    server.ExpectBalance();
+    if (client_protocol == IPPROTO_MPTCP && server_protocol == IPPROTO_MPTCP) {
+      ExpectBalanceButForOrphans(server);
+    } else {
+      server.ExpectBalance();
+    }
     // What MPTCP itself sends a second time is new to the subflow: as TCP says.
     const int64_t up = NewBytes(result.client), down = NewBytes(result.server);
     EXPECT_GE(up, static_cast<int64_t>(kUpload));
@@ -113,8 +134,8 @@ class MptcpTest : public FamilyTest {
     const Totals theirs = World::ServerMeter().TotalOf(Kind::kService, service);
     EXPECT_EQ(ours.tx_bytes, client.link().tx_bytes);
     EXPECT_EQ(ours.rx_bytes, client.link().rx_bytes);
-    EXPECT_EQ(theirs.tx_bytes, server.link().tx_bytes);
-    EXPECT_EQ(theirs.rx_bytes, server.link().rx_bytes);
+    EXPECT_EQ(theirs.tx_bytes, server.seen().tx_bytes);
+    EXPECT_EQ(theirs.rx_bytes, server.seen().rx_bytes);
     EXPECT_EQ(Unattributed(World::ClientMeter()).tx_bytes, clients.tx_bytes);
     EXPECT_EQ(Unattributed(World::ServerMeter()).rx_bytes, servers.rx_bytes);
   }
