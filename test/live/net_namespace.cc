@@ -15,7 +15,6 @@
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -385,25 +384,25 @@ UniqueFd NetNamespace::AttachXdpPass(const std::string& link) const {
   return attached;
 }
 
-UniqueFd LoadProgram(uint32_t type, uint32_t attach_type,
-                     const bpf_insn* program, uint32_t count) {
-  // Before 5.11 programs count as locked memory. What this process runs later
-  // has to see to it itself.
-  rlimit before;
-  Check(getrlimit(RLIMIT_MEMLOCK, &before), "getrlimit");
+UnlimitedLockedMemory::UnlimitedLockedMemory() {
+  Check(getrlimit(RLIMIT_MEMLOCK, &before_), "getrlimit");
   const rlimit unlimited = {RLIM_INFINITY, RLIM_INFINITY};
   setrlimit(RLIMIT_MEMLOCK, &unlimited);
+}
+
+UniqueFd LoadProgram(uint32_t type, uint32_t attach_type,
+                     const bpf_insn* program, uint32_t count) {
+  const UnlimitedLockedMemory unlimited;
   bpf_attr attributes = {};
   attributes.prog_type = type;
   attributes.expected_attach_type = attach_type;
   attributes.insns = reinterpret_cast<uint64_t>(program);
   attributes.insn_cnt = count;
   attributes.license = reinterpret_cast<uint64_t>("GPL");
-  UniqueFd fd(Check(static_cast<int>(syscall(SYS_bpf, BPF_PROG_LOAD,
-                                             &attributes, sizeof(attributes))),
-                    "load a BPF program"));
-  setrlimit(RLIMIT_MEMLOCK, &before);
-  return fd;
+  return UniqueFd(
+      Check(static_cast<int>(syscall(SYS_bpf, BPF_PROG_LOAD, &attributes,
+                                     sizeof(attributes))),
+            "load a BPF program"));
 }
 
 void NetNamespace::SetFeatures(const std::string& link,

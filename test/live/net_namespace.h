@@ -16,6 +16,7 @@
 
 #include <linux/bpf.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <cstdint>
@@ -122,6 +123,19 @@ class NetNamespace {
 
   UniqueFd namespace_;
   UniqueFd netlink_;
+};
+
+// Lets this process make BPF programs and maps: before 5.11 they count as locked
+// memory, all of a user's together. What it runs later has to see to it itself.
+class UnlimitedLockedMemory {
+ public:
+  UnlimitedLockedMemory();
+  ~UnlimitedLockedMemory() { setrlimit(RLIMIT_MEMLOCK, &before_); }
+  UnlimitedLockedMemory(const UnlimitedLockedMemory&) = delete;
+  UnlimitedLockedMemory& operator=(const UnlimitedLockedMemory&) = delete;
+
+ private:
+  rlimit before_;
 };
 
 // A small BPF program of the test's own.

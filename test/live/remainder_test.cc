@@ -257,6 +257,7 @@ UniqueFd AttachDroppingProgram(const Cgroup& cgroup) {
 class EgressCounter {
  public:
   EgressCounter(const Cgroup& cgroup, int header) {
+    const UnlimitedLockedMemory unlimited;
     bpf_attr attributes = {};
     attributes.map_type = BPF_MAP_TYPE_ARRAY;
     attributes.key_size = 4;
