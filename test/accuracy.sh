@@ -62,5 +62,10 @@ bin=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
 status=0
 test/kernels/matrix.sh --kernels "$kernels" --filter "$filter" --bin "$bin" --out "$out/lanes" > "$out/log" 2>&1 || status=$?
 if [ $status != 0 ]; then cat "$out/log"; fi
-python3 test/accuracy/report.py --minimum "$minimum" ${json:+--json "$json"} "$out/lanes" || status=1
+python3 test/accuracy/report.py --minimum "$minimum" ${json:+--json "$json"} "$out/lanes" > "$out/table" || status=1
+if [ $status != 0 ]; then
+  trap - EXIT
+  echo "logs: $out/lanes"
+fi
+cat "$out/table"
 exit $status

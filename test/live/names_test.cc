@@ -381,7 +381,9 @@ TEST_P(NamesTest, AcceptedSocketInheritsFromTheListener) {
   server.Join();
   // The attempts that were refused belong to no socket.
   measurement.Finish([](const Packet& packet) -> Remainder {
-    if (packet.rst()) return Whole("refused", packet);
+    // A RST that acknowledges answers a SYN.
+    if (packet.outgoing && packet.rst() && packet.ack())
+      return Whole("refused", packet);
     return SynAckSent(packet);
   });
   const int64_t attempts = measurement.RemainderPackets("refused");
