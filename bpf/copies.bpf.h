@@ -40,7 +40,7 @@
 
 /* Copies of one packet are not further apart. What is older is another packet,
  * and the sockets that had it may have ended. */
-#define NM_COPIES_MS 100
+#define NM_COPIES_NS 100000000
 
 /* Whether the kernel may deliver a packet with this address to several sockets.
  * Devices without link addresses (tun) do not tell it by pkt_type. */
@@ -110,22 +110,25 @@ static __always_inline __u64 identity_of(struct __sk_buff *skb) {
 /* What this CPU remembers of a packet, or room for it. `network` is the network
  * namespace, 0: not known. A bridge hands the same bytes to many namespaces, and
  * each is a link of its own. */
-static __always_inline struct nm_copies *copies_of(__u64 identity, __u32 now_ms,
+static __always_inline struct nm_copies *copies_of(__u64 identity, __u64 now,
                                                    __u32 network) {
   const __u32 first = (identity % NM_COPIES_SETS) * NM_COPIES_WAYS;
-  __u32 oldest = first, most = 0, index, age;
+  __u32 oldest = first, index;
+  __u64 most = 0, age;
   struct nm_copies *copies;
 
   for (__u32 i = 0; i < NM_COPIES_WAYS; i++) {
     index = first + i;
     copies = bpf_map_lookup_elem(&nm_copies, &index);
     if (!copies) return NULL;
-    age = copies->identity ? now_ms - copies->seen_ms : ~0;
+    age = copies->identity ? now - copies->seen : ~0ULL;
     /* The fast clock may go back a little where it is adjusted. */
-    if (copies->identity && (__s32)age < 0) age = 0;
-    if (copies->identity == identity && age <= NM_COPIES_MS &&
+    if (copies->identity && (__s64)age < 0) age = 0;
+    if (copies->identity == identity && age <= NM_COPIES_NS &&
         (copies->network == network || !copies->network || !network))
       return copies;
+    /* In nanoseconds: hundreds of packets come in one millisecond, and by
+     * milliseconds the newest was forgotten as often as the oldest. */
     if (age > most) {
       most = age;
       oldest = index;
@@ -142,12 +145,12 @@ static __always_inline struct nm_copies *copies_of(__u64 identity, __u32 now_ms,
  * socket that receives it now. */
 NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
                                  __u32 network) {
-  __u32 now_ms = bpf_ktime_get_ns() / 1000000;
-  struct nm_copies *copies = copies_of(identity_of(skb), now_ms, network);
+  __u64 now = bpf_ktime_get_ns();
+  struct nm_copies *copies = copies_of(identity_of(skb), now, network);
   struct nm_receiver *receiver;
 
   if (!copies) return 0;
-  copies->seen_ms = now_ms;
+  copies->seen = now;
   if (network) copies->network = network;
   for (int i = 0; i < NM_RECEIVERS; i++) {
     receiver = &copies->receivers[i];

@@ -202,10 +202,9 @@ struct nm_receiver {
 };
 struct nm_copies {
   __u64 identity; /* of its bytes */
-  __u32 seen_ms;  /* when its last copy came */
+  __u64 seen;     /* when its last copy came, in ns */
   __u32 counted;  /* times that these bytes were counted */
   __u32 network;  /* namespace; 0: not known */
-  __u32 pad;
   struct nm_receiver receivers[NM_RECEIVERS];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_copies) == 64);
