@@ -93,12 +93,20 @@ class CopiesTest : public LiveTest,
   static bool v4() { return family() == Family::kIpv4; }
   static int af() { return v4() ? AF_INET : AF_INET6; }
 
-  // Receivers of services "copies-0" and so on.
+  static std::string ServiceOf(size_t receiver) {
+    return "copies-" + std::to_string(receiver);
+  }
+  static int64_t ReceivedBy(size_t receiver) {
+    return World::ClientMeter()
+        .TotalOf(Kind::kService, ServiceOf(receiver))
+        .rx_bytes;
+  }
+
+  // Receivers, each of a service of its own.
   void Open(const std::function<int()>& open, bool reads = true) {
     for (int i = 0; i < count(); ++i)
       receivers_.push_back(std::make_unique<Receiver>(
-          lab().client, "copies-" + std::to_string(receivers_.size()), reads,
-          open));
+          lab().client, ServiceOf(receivers_.size()), reads, open));
   }
   void OpenRaw(int protocol, bool reads = true) {
     Open([=] { return OpenSocket(af(), SOCK_RAW, protocol); }, reads);
@@ -112,11 +120,7 @@ class CopiesTest : public LiveTest,
     int owners = 0;
     int64_t sum = 0;
     for (size_t i = 0; i < receivers_.size(); ++i) {
-      const int64_t mine =
-          World::ClientMeter()
-              .TotalOf(Kind::kService, "copies-" + std::to_string(i))
-              .rx_bytes -
-          before_[i];
+      const int64_t mine = ReceivedBy(i) - before_[i];
       owners += mine != 0;
       sum += mine;
     }
@@ -128,14 +132,27 @@ class CopiesTest : public LiveTest,
   void Begin() {
     before_.clear();
     for (size_t i = 0; i < receivers_.size(); ++i)
-      before_.push_back(
-          World::ClientMeter()
-              .TotalOf(Kind::kService, "copies-" + std::to_string(i))
-              .rx_bytes);
+      before_.push_back(ReceivedBy(i));
   }
 
   void FinishReceivers() {
     for (const auto& receiver : receivers_) EXPECT_GT(receiver->Finish(), 0);
+  }
+
+  // A TCP connection beside raw sockets of its protocol.
+  void ExpectExactBesideRaw(bool reads, uint64_t download) {
+    MeteredCgroup& meter = World::ClientMeter();
+    TcpPlan plan;
+    plan.server = Lab::Server(family());
+    plan.upload = 50000;
+    plan.download = download;
+    OpenRaw(IPPROTO_TCP, reads);
+    Measurement measurement(meter, lab().ClientReference());
+    RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
+    measurement.Finish();
+    measurement.ExpectBalance();
+    measurement.ExpectPayload(plan.upload, plan.download);
+    FinishReceivers();
   }
 
   // A datagram socket that is a member of `group` on the client's link.
@@ -153,19 +170,23 @@ class CopiesTest : public LiveTest,
     return fd;
   }
 
+  static void MulticastBy(int fd, const std::string& link) {
+    ip_mreqn by = {};
+    by.imr_ifindex = if_nametoindex(link.c_str());
+    if (v4())
+      Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
+            "IP_MULTICAST_IF");
+    else
+      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
+  }
+
   // Router A sends datagrams by the link to the client. All of them have the
   // same bytes, but for the number of a segment.
   static void SendFromRouter(const Address& to, int port, int segments = 1) {
     Child sender(nullptr, lab().router_a, [&](Child::Parent&) {
       const int fd = OpenSocket(to.family(), SOCK_DGRAM);
       SetOption(fd, SOL_SOCKET, SO_BROADCAST, 1);
-      ip_mreqn by = {};
-      by.imr_ifindex = if_nametoindex("a0");
-      if (v4())
-        Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
-              "IP_MULTICAST_IF");
-      else
-        SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
+      MulticastBy(fd, "a0");
       if (segments > 1) SetOption(fd, IPPROTO_UDP, UDP_SEGMENT, kBytes);
       std::string data(segments * kBytes, 'x');
       for (int i = 0; i < segments; ++i)
@@ -190,35 +211,13 @@ INSTANTIATE_TEST_SUITE_P(Over, CopiesTest,
 
 // The bug: a raw socket of protocol TCP counted every segment once more.
 TEST_P(CopiesTest, RawSocketsAddNothingToTcp) {
-  MeteredCgroup& meter = World::ClientMeter();
-  TcpPlan plan;
-  plan.server = Lab::Server(family());
-  plan.upload = 50000;
-  plan.download = 400000;
-  OpenRaw(IPPROTO_TCP);
-  Measurement measurement(meter, lab().ClientReference());
-  RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(plan.upload, plan.download);
-  FinishReceivers();
+  ExpectExactBesideRaw(/*reads=*/true, 400000);
 }
 
 // Its buffer fills up, and the kernel drops its copies before or behind the
 // hook.
 TEST_P(CopiesTest, RawSocketsThatNobodyReadsAddNothingToTcp) {
-  MeteredCgroup& meter = World::ClientMeter();
-  TcpPlan plan;
-  plan.server = Lab::Server(family());
-  plan.upload = 50000;
-  plan.download = 1000000;
-  OpenRaw(IPPROTO_TCP, false);
-  Measurement measurement(meter, lab().ClientReference());
-  RunTcp(lab().Between(meter.cgroup(), nullptr), plan);
-  measurement.Finish();
-  measurement.ExpectBalance();
-  measurement.ExpectPayload(plan.upload, plan.download);
-  FinishReceivers();
+  ExpectExactBesideRaw(/*reads=*/false, 1000000);
 }
 
 TEST_P(CopiesTest, RawSocketsAddNothingToUdp) {
@@ -340,14 +339,14 @@ TEST_P(CopiesTest, SegmentsOfOneMulticastCountOnce) {
   LinkSetup setup;
   setup.offload = false;
   lab().Configure(setup);
-  lab().router_a.SetFeatures(
-      "a0", {"segmentation", "tx-gso", "tx-checksum", "tx-udp"}, true);
+  const std::vector<std::string> offloads = {"segmentation", "tx-gso",
+                                             "tx-checksum", "tx-udp"};
+  lab().router_a.SetFeatures("a0", offloads, true);
   const Totals before = World::ClientMeter().Total();
   SendFromRouter(group, 5354, kSegments);
   for (const auto& receiver : receivers_)
     EXPECT_EQ(receiver->Finish(), kSegments * kCount * kBytes);
-  lab().router_a.SetFeatures(
-      "a0", {"segmentation", "tx-gso", "tx-checksum", "tx-udp"}, false);
+  lab().router_a.SetFeatures("a0", offloads, false);
   const Totals after = World::ClientMeter().Total();
   EXPECT_EQ(after.rx_packets - before.rx_packets, kSegments * kCount);
   EXPECT_EQ(after.rx_payload - before.rx_payload, kSegments * kCount * kBytes);
@@ -419,22 +418,16 @@ TEST_P(CopiesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
     inner[i].AddAddress("c0", Address(v4() ? "10.78.0.2" : "fd78::2"),
                         v4() ? 24 : 64);
     for (int j = 0; j < count(); ++j)
-      receivers.push_back(std::make_unique<Receiver>(
-          inner[i], "copies-" + std::to_string(i), true,
-          [=] { return OpenMember(group, 5357); }));
+      receivers.push_back(
+          std::make_unique<Receiver>(inner[i], ServiceOf(i), true,
+                                     [=] { return OpenMember(group, 5357); }));
   }
   const Totals before = World::ClientMeter().Total();
   Child sender(nullptr, outer, [&](Child::Parent&) {
     RunOnOneCpu();
     const int fd = OpenSocket(af(), SOCK_DGRAM);
     for (int i = 0; i < kCount; ++i) {
-      ip_mreqn by = {};
-      by.imr_ifindex = if_nametoindex(links[i % 2].c_str());
-      if (v4())
-        Check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof(by)),
-              "IP_MULTICAST_IF");
-      else
-        SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, by.imr_ifindex);
+      MulticastBy(fd, links[i % 2]);
       SendTo(fd, std::string(kBytes, 'x'), group, 5357);
     }
   });

@@ -166,22 +166,14 @@ TEST_P(MptcpTest, SubflowsThatJoin) {
   Lab& lab = World::CleanLab();
   const bool v4 = GetParam() == Family::kIpv4;
   const std::string service = "mptcp-joins" + FamilyName(GetParam());
-  const auto ip = [](const NetNamespace& where,
-                     const std::vector<std::string>& arguments) {
-    where.Run([&] {
-      std::vector<std::string> command = {"ip", "mptcp"};
-      command.insert(command.end(), arguments.begin(), arguments.end());
-      std::string output;
-      if (RunProgram(command, &output) != 0) Die("ip mptcp: " + output);
-    });
-  };
   const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
   if (protocol != 0) {
     for (const NetNamespace* end : {&lab.client, &lab.server}) {
-      ip(*end, {"limits", "set", "subflows", "4", "add_addr_accepted", "4"});
+      Ip(*end,
+         {"mptcp", "limits", "set", "subflows", "4", "add_addr_accepted", "4"});
     }
-    ip(lab.server,
-       {"endpoint", "add", v4 ? "10.77.3.3" : "fd77:3::3", "signal"});
+    Ip(lab.server,
+       {"mptcp", "endpoint", "add", v4 ? "10.77.3.3" : "fd77:3::3", "signal"});
   }
   TcpPlan plan = Plan(protocol, protocol);
   plan.settle_ms = 200;
@@ -194,7 +186,7 @@ TEST_P(MptcpTest, SubflowsThatJoin) {
     if (packet.outgoing && packet.syn() && !packet.ack()) ++subflows;
     return {};
   });
-  if (protocol != 0) ip(lab.server, {"endpoint", "flush"});
+  if (protocol != 0) Ip(lab.server, {"mptcp", "endpoint", "flush"});
   EXPECT_EQ(subflows, HasMptcp() ? 2 : 1);
   client.ExpectBalance();
   const Totals ours = World::ClientMeter().TotalOf(Kind::kService, service);
