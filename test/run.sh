@@ -45,6 +45,11 @@ finish() {
     echo
   fi
   if [ "$failed" = 0 ] && [ "$passed" -lt "$MINIMUM" ]; then echo "fewer than $MINIMUM tests passed: something did not run"; fi
+  # Last of all, where also one finds them who sees no more than the end.
+  if [ -n "$logs" ] && [ -s "$logs/failures" ]; then
+    head -n 40 "$logs/failures"
+    echo
+  fi
   if [ "$failed" != 0 ] && [ -n "$logs" ]; then echo "logs: $logs"; fi
   echo "$passed passed, $failed failed"
   [ "$failed" = 0 ] && [ "$passed" -ge "$MINIMUM" ]
@@ -191,7 +196,7 @@ for (label, _, _), result in sorted(results.items(), key=str):
     if result.get("status") != "PASSED" and len(failures) == before:
         failures.append(f"{label}: {result.get('status')}")
 for failure in failures:
-    print("  FAILED " + failure, file=sys.stderr)
+    print("FAILED " + failure, file=sys.stderr)
 print(passed, len(failures))
 EOF
 }
@@ -213,12 +218,12 @@ bazel_test() {
   # 4: no test was found. Never "none failed" when Bazel says otherwise.
   if [ "$bad" = 0 ] && { [ $status != 0 ] || { [ "$good" = 0 ] && [ "$filter" = '*' ]; }; }; then
     bad=1
-    echo "  FAILED bazel test, status $status" >> "$logs/$name.failures"
+    echo "FAILED $title: bazel test, status $status" >> "$logs/$name.failures"
   fi
   account "$title" "$good" "$bad" $((SECONDS - stage))
   if [ "$bad" != 0 ]; then
     tail -n 60 "$logs/$name.log"
-    cat "$logs/$name.failures"
+    sed 's/^/  /' "$logs/$name.failures" | tee -a "$logs/failures"
   fi
 }
 
@@ -233,25 +238,25 @@ stage() {
   if [ -n "$last" ]; then read -r good _ bad _ <<< "$last"; fi
   if [ $status != 0 ] && [ "$bad" = 0 ]; then good=0 bad=1; fi
   account "$title" "$good" "$bad" $((SECONDS - begin))
-  if [ "$bad" != 0 ]; then tail -n 60 "$logs/$name.log"; fi
+  if [ "$bad" != 0 ]; then
+    tail -n 60 "$logs/$name.log"
+    echo "  FAILED $title" >> "$logs/failures"
+  fi
 }
 # --- tests ------------------------------------------------------------------
 # live TITLE KERNELS FILTER: the live tests, which follow a load, a status and an
 # unload of the loader itself.
 live() {
-  local title=$1 begin=$SECONDS good=0 bad=1 log
+  local title=$1 begin=$SECONDS good=0 bad=1
   say "$title"
   run "$logs/kernels.log" test/kernels/matrix.sh --kernels "$2" --filter "$3" --bin "$bin" --out "$logs/kernels" || true
   cat "$logs/kernels.log"
   if [ -s "$logs/kernels/summary" ]; then read -r good bad < "$logs/kernels/summary"; fi
   account "$title" "$good" "$bad" $((SECONDS - begin))
   if [ "$bad" != 0 ]; then
-    for log in "$logs"/kernels/*/log; do
-      if [ -s "$log" ] && ! grep -qx '@@live-end 0' "$log"; then
-        echo "--- end of $log"
-        tail -n 40 "$log"
-      fi
-    done
+    if [ ! -s "$logs/kernels/failures" ]; then echo "FAILED $title: matrix.sh" > "$logs/kernels/failures"; fi
+    cat "$logs/kernels/failures"
+    grep '^FAILED' "$logs/kernels/failures" | sed 's/^/  /' >> "$logs/failures"
   fi
 }
 

@@ -4,7 +4,9 @@
 
 report.py --expectations FILE --out DIR LANE...
 
-Writes DIR/summary: "<passed> <failed>". One test is one case on one kernel.
+Writes DIR/summary: "<passed> <failed>", and DIR/failures: a line that begins
+with "FAILED" for each failure, with the end of what it printed indented below.
+One test is one case on one kernel.
 Whatever is not seen to pass has failed: a skipped case, one that was running
 at the end of the log, one that never began, an expectation that doesn't hold.
 Exits with 0 if nothing failed.
@@ -20,6 +22,7 @@ import sys
 
 BEGIN = re.compile(r"\[ RUN      \] (\S+)")
 END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] ([\w./]+)")
+LINES = 40  # of a failure's output
 TOTAL = re.compile(r"\[==========\] Running (\d+) tests? from")
 
 
@@ -49,6 +52,7 @@ class Lane:
         self.gone = os.path.exists(os.path.join(out, name, "gone"))
         self.log = read(out, name, "log")
         self.cases = collections.OrderedDict()
+        self.output = {}  # case -> its lines
         self.problems = []  # failures that are no case's
         self.features = {}  # name -> (yes, no or another word; reason)
         self.release = "-"
@@ -77,14 +81,19 @@ class Lane:
             self.features["kernel_" + name] = (has, "the kernel was built without")
 
         _, begun, live = self.log.partition("@@live-begin")
+        output = []
         for line in live.split("\n"):
             match = BEGIN.search(line)
             if match:
                 self.cases[match.group(1)] = "CRASH"
+                output = self.output[match.group(1)] = []
+            if not line.startswith("@@"):
+                output.append(line)
             # At the end gtest lists the failed ones again.
             match = END.search(line)
             if match and self.cases.get(match.group(2)) == "CRASH":
                 self.cases[match.group(2)] = {"OK": "ok", "FAILED": "FAIL", "SKIPPED": "SKIP"}[match.group(1)]
+                output = []
         total = sum(int(number) for number in TOTAL.findall(live))  # a line of each program
         if len(self.cases) < total:
             self.problems += ["a case was never begun"] * (total - len(self.cases))
@@ -108,6 +117,20 @@ class Lane:
 
     def failed(self):
         return len(self.cases) - self.passed() + len(self.problems)
+
+    def failures(self):
+        """A line for each failure, and the end of what it printed."""
+        result = []
+        for case, verdict in self.cases.items():
+            if verdict != "ok":
+                result.append(f"FAILED {self.name}: {case}" + ("" if verdict == "FAIL" else f" ({verdict})"))
+                result += ["    " + line for line in self.output[case][-LINES:]]
+        for problem in self.problems:
+            result.append(f"FAILED {self.name}: {problem}")
+        if self.problems and self.log:
+            lines = [line for line in self.log.split("\n") if not line.startswith("@@accuracy")]
+            result += ["    " + line for line in lines[-LINES:]]
+        return result
 
     def verdict(self):
         if self.failed():
@@ -201,6 +224,8 @@ def main():
     failed = sum(lane.failed() for lane in lanes)
     with open(os.path.join(arguments.out, "summary"), "w", encoding="utf-8") as file:
         file.write(f"{passed} {failed}\n")
+    with open(os.path.join(arguments.out, "failures"), "w", encoding="utf-8") as file:
+        file.writelines(line + "\n" for lane in lanes for line in lane.failures())
     return 1 if failed else 0
 
 
