@@ -154,7 +154,7 @@ if [ -z "${CPU:-}" ] && [ $((major * 1000 + minor)) -lt 6018 ]; then cpu=max,-cx
 : > "$work/output"
 start=$EPOCHREALTIME status=0
 timeout -k 5 "$seconds" "${QEMU:-qemu-system-x86_64}" \
-  -accel "${ACCEL:-tcg,thread=single}" -M "${MACHINE:-q35}" -cpu "$cpu" -smp "$cpus" -m "$memory" \
+  -accel "${ACCEL:-tcg,thread=single}" -M "${MACHINE:-q35}" -cpu "$cpu" ${ICOUNT:+-icount "$ICOUNT"} -smp "$cpus" -m "$memory" \
   -nodefaults -no-user-config -display none -no-reboot -nic none \
   -serial "file:$work/console" -serial "file:$work/output" -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
   -append "console=ttyS0 panic=-1 oops=panic ${LOGLEVEL:-quiet} $arguments" < /dev/null > "$work/qemu" 2>&1 &
