@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "test/live/late_packets.h"
 
@@ -179,7 +180,38 @@ void Measurement::ExpectOwner(const Owner& owner) const {
   EXPECT_EQ(its.rx_bytes, seen_.rx_bytes) << owner.name;
 }
 
+// Two packets that come to a listener at once, on two CPUs, may both look like
+// the end of the handshake. One of them makes the connection; with the other
+// the kernel looks again, and runs the hook again (req_stolen in tcp_v4_rcv()).
+// Busy guests do that once in some thousand connections. It is explained if
+// what was counted too much is one packet, as large as one that could be it: the
+// first two of a peer's after its SYN.
+void Measurement::ExplainSecondPass() {
+  const int64_t bytes = seen_.rx_bytes - link_.rx_bytes;
+  if (seen_.rx_packets - link_.rx_packets != 1) return;
+  std::map<std::pair<uint16_t, uint16_t>, int> since_syn;
+  for (const Packet& packet : packets_) {
+    if (!packet.tcp() || packet.outgoing == reference_.sent_is_outgoing)
+      continue;
+    const auto ports =
+        std::make_pair(packet.source_port, packet.destination_port);
+    if (packet.syn() && !packet.ack()) {
+      since_syn[ports] = 0;
+      continue;
+    }
+    const auto accepted = since_syn.find(ports);
+    if (accepted == since_syn.end() || ++accepted->second > 2) continue;
+    if (packet.bytes != bytes) continue;
+    Totals twice;
+    twice.rx_packets = -1;
+    twice.rx_bytes = -bytes;
+    Explain("second-pass", twice);
+    return;
+  }
+}
+
 void Measurement::ExpectBalance() {
+  ExplainSecondPass();
   EXPECT_EQ(seen_.tx_bytes, link_.tx_bytes);
   EXPECT_EQ(seen_.tx_packets, link_.tx_packets);
   EXPECT_EQ(seen_.rx_bytes, link_.rx_bytes);

@@ -71,7 +71,8 @@ class Measurement {
   void Explain(const std::string& name, const Totals& part);
 
   // Bytes and packets, each direction: seen by the meter == on the link, less
-  // the link headers and the remainder.
+  // the link headers and the remainder. One packet that the kernel itself gave
+  // to the hook twice becomes part of the remainder here.
   void ExpectBalance();
 
   // Payload to the byte, and the retransmissions that follow from it: TCP
@@ -107,6 +108,7 @@ class Measurement {
  private:
   using Owners = std::map<Owner, Totals>;
 
+  void ExplainSecondPass();
   void PrintPackets() const;
   void WriteRow(bool sent, bool failed) const;
   LinkCounters Counters() const;

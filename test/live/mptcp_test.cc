@@ -92,14 +92,17 @@ class MptcpTest : public FamilyTest {
 
   // The kernel closes subflows by itself, and makes one whose FIN was
   // acknowledged a TIME_WAIT socket at once (tcp_close(), FIN_WAIT2). No hook
-  // knows that, so the peer's last packet, and its answer, may be missing. Seen
-  // in one of ten runs of busy guests, never on the host.
+  // knows that, so the peer's last packets, and their answers, may be missing:
+  // the FIN again, and the acknowledgement of ours. Seen in one of ten runs of
+  // busy guests, never on the host.
   static void ExpectBalanceButForOrphans(const Measurement& end) {
     const Totals &link = end.link(), &seen = end.seen();
     const int64_t received = link.rx_packets - seen.rx_packets;
     const int64_t sent = link.tx_packets - seen.tx_packets;
-    EXPECT_TRUE(received == 0 || received == 1) << received;
-    EXPECT_TRUE(sent == 0 || sent == received) << sent;
+    EXPECT_GE(received, 0);
+    EXPECT_LE(received, 3);
+    EXPECT_GE(sent, 0);
+    EXPECT_LE(sent, received);
     const int64_t header = GetParam() == Family::kIpv4 ? 20 : 40;
     // With timestamps, and at most 20 bytes of MPTCP's options.
     EXPECT_GE(link.rx_bytes - seen.rx_bytes, received * (header + 32));
