@@ -33,7 +33,7 @@ more=(6.12-rt)
 # lockdown=confidentiality takes bpf_probe_read_kernel away, and nothing else.
 # Packets are counted by the same programs there: what is about them alone is
 # left to the lanes without it.
-lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*CopiesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:Stress.*'
+lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*CopiesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*LossBeforeFinTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*'
 # With PREEMPT_RT softirqs are tasks, which preempt each other: each way of a
 # packet, both transports, many at once.
 realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.AreOpened*:Stress.*'

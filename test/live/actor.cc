@@ -18,7 +18,7 @@
 
 #include "netmeter/abi.h"
 #include "test/live/child.h"
-#include "test/live/traffic.h"
+#include "test/live/sockets.h"
 
 namespace netmeter {
 namespace internal {
@@ -77,7 +77,7 @@ class Actor {
   }
 
   void Do(const std::string& word, const std::string& value) {
-    if (word[0] == '/' || word == kActorFlag) return;
+    if (word[0] == '/') return;
     const std::vector<std::string> parts = Split(value);
     const auto number = [&](size_t i) {
       return std::atoi(parts.at(i).c_str());
@@ -141,8 +141,7 @@ void Copy(int from, int to) {
 
 std::vector<char*> Argv(const std::string& path,
                         const std::vector<std::string>& arguments) {
-  std::vector<char*> argv = {const_cast<char*>(path.c_str()),
-                             const_cast<char*>(kActorFlag)};
+  std::vector<char*> argv = {const_cast<char*>(path.c_str())};
   for (const std::string& argument : arguments)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -155,14 +154,16 @@ int RunActor(const std::vector<std::string>& arguments) {
   return Actor().Run(arguments);
 }
 
-std::string CopyOfThisProgram(const std::string& name) {
+std::string actor_program;
+
+std::string CopyOfActor(const std::string& name) {
   const std::string directory = WorkDirectory() + "/bin";
   mkdir(WorkDirectory().c_str(), 0700);
   mkdir(directory.c_str(), 0700);
   const std::string path = directory + "/" + name;
   if (access(path.c_str(), X_OK) == 0) return path;
   UniqueFd from(
-      Check(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "this program"));
+      Check(open(actor_program.c_str(), O_RDONLY | O_CLOEXEC), actor_program));
   UniqueFd to(
       Check(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0700), path));
   Copy(from.get(), to.get());

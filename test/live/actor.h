@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The test binary under other names: a program that does what its arguments
-// say, one after the other, so that the tests of naming have real executables
-// to name.
+// A program that does what its arguments say, one after the other. It is copied
+// under many names, so that the tests of naming have real executables to name.
 //
 //   user=UID         setuid(2)
 //   cgroup=PATH      moves the process there
@@ -14,7 +13,7 @@
 //   thread=NAME      the rest runs in a thread of this name
 //   fork             the rest runs in a child process
 //   exec=PATH        the rest runs in this program
-//   /PATH --actor    nothing: a script that has this program as interpreter
+//   /PATH            nothing: a script that has this program as interpreter
 
 #ifndef NETMETER_TEST_LIVE_ACTOR_H_
 #define NETMETER_TEST_LIVE_ACTOR_H_
@@ -25,13 +24,14 @@
 namespace netmeter {
 namespace internal {
 
-constexpr char kActorFlag[] = "--actor";
-
-// The arguments after kActorFlag; returns the exit status.
+// What the program does; returns the exit status.
 int RunActor(const std::vector<std::string>& arguments);
 
-// A copy of this program under WorkDirectory(), with this file name.
-std::string CopyOfThisProgram(const std::string& name);
+// Where the program is; set by main().
+extern std::string actor_program;
+
+// A copy of the program under WorkDirectory(), with this file name.
+std::string CopyOfActor(const std::string& name);
 
 // Becomes the program at path, as an actor.
 [[noreturn]] void ExecActor(const std::string& path,

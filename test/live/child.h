@@ -11,6 +11,7 @@
 #ifndef NETMETER_TEST_LIVE_CHILD_H_
 #define NETMETER_TEST_LIVE_CHILD_H_
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <functional>
@@ -91,9 +92,10 @@ class Child {
   }
 
   // Waits for the end; fails the test if that was not with status 0.
-  void Join();
+  void Join() { EXPECT_EQ(Wait(), 0) << "wait status of a child"; }
 
  private:
+  int Wait();
   // Where the child is, and the sockets of its namespace.
   [[noreturn]] void DieWithDescription() const;
 

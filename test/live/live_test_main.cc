@@ -2,17 +2,17 @@
 // The live tests: real traffic between network namespaces, and a meter on the
 // cgroup of one side or both. Needs root, nothing else but
 //
-//   live_test [--loader=PATH to netmeter-loader] [--accuracy=FILE] [--gtest_...]
+//   live_test [--loader=PATH to netmeter-loader] [--actor=PATH to live_actor]
+//             [--accuracy=FILE] [--gtest_...]
 //
-// Without --loader it is looked for in Bazel's runfiles, beside this file, in
-// PATH. FILE receives the rows of test/accuracy.sh.
+// Without --loader and --actor they are looked for in Bazel's runfiles, beside
+// this file, in PATH. FILE receives the rows of test/accuracy.sh.
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/utsname.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -26,10 +26,11 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-std::string FindLoader(const std::string& self) {
-  const std::string program = "lib/loader/netmeter-loader";
-  std::vector<std::string> candidates = {
-      program, self.substr(0, self.rfind('/') + 1) + "netmeter-loader"};
+// program: its path in the tree.
+std::string Find(const std::string& self, const std::string& program) {
+  const std::string name = program.substr(program.rfind('/'));
+  const std::string here = self.substr(0, self.rfind('/') + 1) + ".";
+  std::vector<std::string> candidates = {program, here + name};
   const char* runfiles = std::getenv("TEST_SRCDIR");
   const char* workspace = std::getenv("TEST_WORKSPACE");
   if (runfiles != nullptr && workspace != nullptr)
@@ -39,7 +40,7 @@ std::string FindLoader(const std::string& self) {
   const char* path = std::getenv("PATH");
   std::istringstream directories(path == nullptr ? "" : path);
   for (std::string directory; std::getline(directories, directory, ':');)
-    candidates.push_back(directory + "/netmeter-loader");
+    candidates.push_back(directory + name);
   for (const std::string& candidate : candidates)
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   return "";
@@ -52,11 +53,9 @@ void OnAlarm(int) {
 }
 
 int Main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], kActorFlag) == 0)
-    return RunActor(std::vector<std::string>(argv + 2, argv + argc));
-
   testing::InitGoogleTest(&argc, argv);
-  std::string loader = FindLoader(argv[0]), rows;
+  std::string loader = Find(argv[0], "lib/loader/netmeter-loader"), rows;
+  actor_program = Find(argv[0], "test/live/live_actor");
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const auto is = [&](const std::string& flag) {
@@ -65,6 +64,8 @@ int Main(int argc, char** argv) {
     const std::string value = argument.substr(argument.find('=') + 1);
     if (is("--loader=")) {
       loader = value;
+    } else if (is("--actor=")) {
+      actor_program = value;
     } else if (is("--accuracy=")) {
       rows = value;
     } else {
@@ -78,6 +79,10 @@ int Main(int argc, char** argv) {
                  geteuid() != 0
                      ? "live_test: needs root\n"
                      : "live_test: no netmeter-loader: --loader=PATH\n");
+    return 2;
+  }
+  if (access(actor_program.c_str(), X_OK) != 0) {
+    std::fprintf(stderr, "live_test: no live_actor: --actor=PATH\n");
     return 2;
   }
   MeteredCgroup::loader = loader;

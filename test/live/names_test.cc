@@ -61,7 +61,7 @@ class NamesTest : public FamilyTest {
 
   // Runs a copy of this program, of the given name, in the client's cgroup.
   void Act(const std::string& name, const std::vector<std::string>& script) {
-    const std::string path = CopyOfThisProgram(name);
+    const std::string path = CopyOfActor(name);
     Child child(meter_->cgroup(), World::CleanLab().client,
                 [&](Child::Parent&) { ExecActor(path, script); });
     child.Join();
@@ -143,7 +143,7 @@ TEST_P(NamesTest, ExecutedDescriptorsHaveTheNameOfTheirFile) {
                                "nm-fd-a-rather-long-name-" + Suffix()};
   const ExecBy ways[] = {ExecBy::kDescriptor, ExecBy::kPathOfDescriptor};
   for (const std::string& name : names) {
-    const std::string path = CopyOfThisProgram(name);
+    const std::string path = CopyOfActor(name);
     for (const ExecBy by : ways) {
       ActBy(by, open(path.c_str(), O_RDONLY | O_CLOEXEC), Udp(1));
       ActBy(by, MemfdOf(path, "a/" + name), Udp(2));
@@ -161,7 +161,7 @@ TEST_P(NamesTest, ExecutedDescriptorsHaveTheNameOfTheirFile) {
 TEST_P(NamesTest, ExecutedDescriptorsMayBeServices) {
   const int64_t before = Payload(Kind::kService, "nm-listed-by-descriptor");
   const int64_t all_before = PayloadOfAll();
-  const std::string path = CopyOfThisProgram("nm-listed-by-descriptor");
+  const std::string path = CopyOfActor("nm-listed-by-descriptor");
   ActBy(ExecBy::kDescriptor, open(path.c_str(), O_RDONLY | O_CLOEXEC), Udp(1));
   EXPECT_EQ(PayloadOfAll() - all_before, 100);
   if (MayReadKernelMemory()) {
@@ -173,8 +173,7 @@ TEST_P(NamesTest, ExecutedDescriptorsOfScriptsHaveTheInterpretersName) {
   const int64_t all_before = PayloadOfAll();
   const std::string name = "nm-interpreter-of-scripts-" + Suffix();
   const std::string script = WorkDirectory() + "/nm-script-" + Suffix();
-  std::ofstream(script) << "#!" << CopyOfThisProgram(name) << " " << kActorFlag
-                        << "\n";
+  std::ofstream(script) << "#!" << CopyOfActor(name) << "\n";
   chmod(script.c_str(), 0700);
   // Not closed by exec: the interpreter is to read it.
   ActBy(ExecBy::kDescriptor, open(script.c_str(), O_RDONLY), Udp(3));
@@ -256,8 +255,8 @@ TEST_P(NamesTest, ForkedChildOfABinaryKeepsItsName) {
 TEST_P(NamesTest, ExecDropsTheRegistration) {
   const std::string other = "nm-other" + Suffix();
   const std::string service = "before-exec" + Suffix();
-  Act("nm-execs" + Suffix(), {"register=" + service, Udp(1),
-                              "exec=" + CopyOfThisProgram(other), Udp(7)});
+  Act("nm-execs" + Suffix(),
+      {"register=" + service, Udp(1), "exec=" + CopyOfActor(other), Udp(7)});
   EXPECT_EQ(Payload(Kind::kService, service), 100);
   EXPECT_EQ(Payload(Kind::kBinary, other), 700);
 }
@@ -353,7 +352,7 @@ TEST_P(NamesTest, BinariesHaveNoDestinations) {
 TEST_P(NamesTest, AcceptedSocketInheritsFromTheListener) {
   Lab& lab = World::CleanLab();
   const std::string name = "nm-listens" + Suffix();
-  const std::string path = CopyOfThisProgram(name);
+  const std::string path = CopyOfActor(name);
   const bool v4 = GetParam() == Family::kIpv4;
   const std::string address = v4 ? "10.77.1.2" : "fd77:1::2";
   Measurement measurement(*meter_, lab.ClientReference());

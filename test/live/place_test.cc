@@ -42,7 +42,7 @@ class PlaceTest : public LiveTest {
 
   // Runs an actor of this name; it executes in `cgroup`, below the meter's.
   void Act(const std::string& cgroup, const std::string& name, int datagrams) {
-    const std::string path = CopyOfThisProgram(name);
+    const std::string path = CopyOfActor(name);
     const std::string below = MakeCgroup(cgroup);
     Child child(meter_->cgroup(), World::CleanLab().client,
                 [&](Child::Parent&) {
@@ -155,7 +155,7 @@ TEST_F(PlaceTest, AnExecInARunningContainerIsTheContainers) {
 TEST_F(PlaceTest, AProcessThatIsMovedKeepsItsNameUntilItsNextExec) {
   const std::string first = MakeCgroup("nm-first.service");
   const std::string second = MakeCgroup("nm-second.service");
-  const std::string path = CopyOfThisProgram("nm-moves");
+  const std::string path = CopyOfActor("nm-moves");
   Child child(meter_->cgroup(), World::CleanLab().client, [&](Child::Parent&) {
     Move(first);
     ExecActor(path,

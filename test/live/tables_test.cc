@@ -271,7 +271,7 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   Measurement measurement(meter, World::CleanLab().ClientReference());
   const auto execute = [&meter](const std::string& name,
                                 std::vector<std::string> script) {
-    const std::string path = CopyOfThisProgram(name);
+    const std::string path = CopyOfActor(name);
     script.emplace_back("udp=10.77.3.2/9000/1/100");
     Child child(meter.cgroup(), World::CleanLab().client,
                 [&](Child::Parent&) { ExecActor(path, script); });

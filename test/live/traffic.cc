@@ -12,8 +12,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "netmeter/abi.h"
-
 namespace netmeter {
 namespace internal {
 namespace {
@@ -250,105 +248,6 @@ UdpResult RunUdp(const Ends& ends, const UdpPlan& plan) {
   client.Join();
   server.Join();
   return result;
-}
-
-int OpenSocket(int family, int type, int protocol) {
-  return Check(socket(family, type | SOCK_CLOEXEC, protocol), "socket");
-}
-
-void SetOption(int fd, int level, int name, int value) {
-  Check(setsockopt(fd, level, name, &value, sizeof(value)),
-        "socket option " + std::to_string(name));
-}
-
-void SetOption(int fd, int level, int name, const std::string& value) {
-  Check(setsockopt(fd, level, name, value.data(), value.size()),
-        "socket option " + std::to_string(name));
-}
-
-int Bind(int fd, const Address& address, int port) {
-  sockaddr_storage storage = address.WithPort(port);
-  Check(bind(fd, Generic(&storage), Address::Length(storage)), "bind");
-  socklen_t length = sizeof(storage);
-  Check(getsockname(fd, Generic(&storage), &length), "getsockname");
-  return __builtin_bswap16(
-      reinterpret_cast<const sockaddr_in&>(storage).sin_port);
-}
-
-void Connect(int fd, const Address& address, int port) {
-  sockaddr_storage storage = address.WithPort(port);
-  Check(connect(fd, Generic(&storage), Address::Length(storage)), "connect");
-}
-
-int Control(int fd, int name, const std::string& value) {
-  return setsockopt(fd, NM_SOL, name, value.data(), value.size()) == 0 ? 0
-                                                                       : errno;
-}
-
-void Register(const std::string& service) {
-  const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
-  errno = Control(fd, NM_REGISTER, service);
-  if (errno != 0) Die("NM_REGISTER");
-  close(fd);
-}
-
-void WaitReadable(int fd) {
-  if (!WaitFor(fd, POLLIN)) Die("nothing to receive");
-}
-
-int Accept(int listener) {
-  WaitReadable(listener);
-  return Check(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC), "accept");
-}
-
-void SendAll(int fd, uint64_t bytes) {
-  const std::vector<char> buffer(1 << 16, 'x');
-  while (bytes > 0) {
-    const ssize_t sent =
-        send(fd, buffer.data(), std::min<uint64_t>(bytes, buffer.size()),
-             MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0)
-      bytes -= sent;
-    else if (errno != EAGAIN || !WaitFor(fd, POLLOUT))
-      Die("send");
-  }
-}
-
-void SendTo(int fd, const std::string& data, const Address& to, int port) {
-  sockaddr_storage storage = to.WithPort(port);
-  Check(sendto(fd, data.data(), data.size(), 0, Generic(&storage),
-               Address::Length(storage)),
-        "sendto");
-}
-
-uint64_t ReceiveExactly(int fd, uint64_t bytes) {
-  std::vector<char> buffer(1 << 16);
-  uint64_t received = 0;
-  while (received < bytes) {
-    WaitReadable(fd);
-    const ssize_t size =
-        Check(recv(fd, buffer.data(),
-                   std::min<uint64_t>(bytes - received, buffer.size()), 0),
-              "recv");
-    if (size == 0) {
-      errno = EPIPE;
-      Die("the connection ended early");
-    }
-    received += size;
-  }
-  return received;
-}
-
-uint64_t ReceiveUntilEnd(int fd) {
-  std::vector<char> buffer(1 << 16);
-  uint64_t received = 0;
-  for (;;) {
-    WaitReadable(fd);
-    const ssize_t size =
-        Check(recv(fd, buffer.data(), buffer.size(), 0), "recv");
-    if (size == 0) return received;
-    received += size;
-  }
 }
 
 void ReadTcpInfo(int fd, TcpReport* report) {

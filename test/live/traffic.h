@@ -11,6 +11,7 @@
 
 #include "test/live/child.h"
 #include "test/live/net_namespace.h"
+#include "test/live/sockets.h"
 
 namespace netmeter {
 namespace internal {
@@ -105,21 +106,6 @@ UdpResult RunUdp(const Ends& ends, const UdpPlan& plan);
 // Moves the calling process to the first CPU.
 void RunOnOneCpu();
 
-// Parts of the above, for a child that does something else.
-int OpenSocket(int family, int type, int protocol = 0);
-void SetOption(int fd, int level, int name, int value);
-void SetOption(int fd, int level, int name, const std::string& value);
-int Bind(int fd, const Address& address, int port = 0);  // returns the port
-void Connect(int fd, const Address& address, int port);
-// Sends a command through the control channel (abi.h). Returns 0 or an errno.
-int Control(int fd, int name, const std::string& value);
-void Register(const std::string& service);  // the calling process
-void WaitReadable(int fd);
-int Accept(int listener);
-void SendAll(int fd, uint64_t bytes);
-void SendTo(int fd, const std::string& data, const Address& to, int port);
-uint64_t ReceiveExactly(int fd, uint64_t bytes);
-uint64_t ReceiveUntilEnd(int fd);
 void ReadTcpInfo(int fd, TcpReport* report);
 
 }  // namespace internal

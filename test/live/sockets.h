@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls on sockets for the processes of the tests: a call that fails ends the
+// process, and one that waits has a limit.
+
+#ifndef NETMETER_TEST_LIVE_SOCKETS_H_
+#define NETMETER_TEST_LIVE_SOCKETS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "test/live/net_namespace.h"
+
+namespace netmeter {
+namespace internal {
+
+int OpenSocket(int family, int type, int protocol = 0);
+void SetOption(int fd, int level, int name, int value);
+void SetOption(int fd, int level, int name, const std::string& value);
+int Bind(int fd, const Address& address, int port = 0);  // returns the port
+void Connect(int fd, const Address& address, int port);
+// Sends a command through the control channel (abi.h). Returns 0 or an errno.
+int Control(int fd, int name, const std::string& value);
+void Register(const std::string& service);  // the calling process
+void WaitReadable(int fd);
+int Accept(int listener);
+void SendAll(int fd, uint64_t bytes);
+void SendTo(int fd, const std::string& data, const Address& to, int port);
+uint64_t ReceiveExactly(int fd, uint64_t bytes);
+uint64_t ReceiveUntilEnd(int fd);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_LIVE_SOCKETS_H_
