@@ -97,10 +97,14 @@ grep -q '^[^ ]* [^ ]* cgroup2 ' /proc/mounts ||
   give_up "cgroup v2 is not mounted (mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified)"
 
 logs=$(mktemp -d "${TMPDIR:-/tmp}/netmeter-test.XXXXXX") || give_up "cannot make a temporary folder"
-child='' fetch=''
+child='' fetch='' lanes=''
 # shellcheck disable=SC2317 # by trap
 cleanup() {
   if [ -n "$fetch" ]; then kill "$fetch" 2> /dev/null; fi
+  if [ -n "$lanes" ]; then
+    kill "$lanes" 2> /dev/null
+    wait "$lanes"
+  fi
   if [ -n "$child" ]; then
     kill -- "-$child" 2> /dev/null
     wait "$child"
@@ -244,12 +248,22 @@ stage() {
   fi
 }
 # --- tests ------------------------------------------------------------------
-# live TITLE KERNELS FILTER: the live tests, which follow a load, a status and an
-# unload of the loader itself.
-live() {
+# The live tests, which follow a load, a status and an unload of the loader
+# itself. start_live KERNELS FILTER starts the lanes, one at a time as long as
+# $logs/beside exists.
+start_live() {
+  test/kernels/matrix.sh --kernels "$1" --filter "$2" --bin "$bin" --out "$logs/kernels" \
+    --beside "$logs/beside" > "$logs/kernels.log" 2>&1 < /dev/null &
+  lanes=$!
+}
+
+# finish_live TITLE: waits for them.
+finish_live() {
   local title=$1 begin=$SECONDS good=0 bad=1
   say "$title"
-  run "$logs/kernels.log" test/kernels/matrix.sh --kernels "$2" --filter "$3" --bin "$bin" --out "$logs/kernels" || true
+  rm -f "$logs/beside"
+  wait "$lanes" || true
+  lanes=
   cat "$logs/kernels.log"
   if [ -s "$logs/kernels/summary" ]; then read -r good bad < "$logs/kernels/summary"; fi
   account "$title" "$good" "$bad" $((SECONDS - begin))
@@ -263,7 +277,8 @@ live() {
 if [ -n "$quick" ]; then
   bazel_test "unit tests, the quick ones" --config=quick //...
   bazel_test "packet tables" --config=root //test/program:program_test
-  live "load, live balance, unload" host '*LinkTest.*:*BalanceTest.ManySmallUdp*'
+  start_live host '*LinkTest.*:*BalanceTest.ManySmallUdp*'
+  finish_live "load, live balance, unload"
   finish
 fi
 
@@ -279,7 +294,10 @@ fi
 bazel_test "unit tests, asan and ubsan" --config=asan-ubsan ${extra[@]+"${extra[@]}"} //...
 bazel_test "unit tests without asan, ubsan" --config=ubsan --test_tag_filters=no-asan,-requires-root //...
 bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}"} //...
-# Most of these wait for the network or for a time to pass.
+# Most of these wait for the network or for a time to pass, and leave room for
+# one virtual machine.
+: > "$logs/beside"
+start_live "$kernels" "$filter"
 bazel_test "root tests on this kernel" --config=root --jobs=3 -- //... -//test/live:live_test
 if [ "$filter" = '*' ]; then
   stage "demo" examples/demo.sh
@@ -287,5 +305,5 @@ if [ "$filter" = '*' ]; then
   stage "fuzzing, in short" test/fuzz/run.sh
 fi
 bazel shutdown > /dev/null 2>&1 # its memory, for the virtual machines
-live "live tests on kernels ($kernels)" "$kernels" "$filter"
+finish_live "live tests on kernels ($kernels)"
 finish

@@ -10,6 +10,8 @@
 #   --out DIR        logs and results go there (default: a temporary folder)
 #   --timeout SECS   per kernel (900)
 #   --vms N          virtual machines at a time (2)
+#   --beside FILE    while FILE exists, other tests run, too: one virtual machine
+#                    at a time, and this kernel's lane waits
 #   --fetch          gets the kernels of these lanes, and runs nothing
 #
 # The kernels are Debian's newest of their line, unpacked once a day into
@@ -22,7 +24,7 @@
 # nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,24s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,26s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
@@ -44,12 +46,12 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   vxlan tls gcm ctr ghash_generic aes_generic)
 programs=(ip tc ss ethtool bpftool sysctl)
 
-kernels=all filter='*' bin=bazel-bin out='' seconds=900 vms=2 fetch=
+kernels=all filter='*' bin=bazel-bin out='' seconds=900 vms=2 beside='' fetch=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --fetch) fetch=yes; shift; continue ;;
-    --kernels | --filter | --bin | --out | --timeout | --vms) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    --kernels | --filter | --bin | --out | --timeout | --vms | --beside) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
   esac
   case $1 in
@@ -59,6 +61,7 @@ while [ $# -gt 0 ]; do
     --out) out=$2 ;;
     --timeout) seconds=$2 ;;
     --vms) vms=$2 ;;
+    --beside) beside=$2 ;;
   esac
   shift 2
 done
@@ -191,20 +194,34 @@ run_lane() {
   if [ -s "$out/$1/log" ]; then echo "  $1: done after $((SECONDS - start)) s"; else echo "  $1: not run"; fi
 }
 
-set -m # a process group for each lane, for cleanup
-running=0
+is_alone() { [ -z "$beside" ] || [ ! -e "$beside" ]; }
+has_room() {
+  local running
+  running=$(jobs -rp | wc -l)
+  [ "$running" = 0 ] || { [ "$running" -lt "$vms" ] && is_alone; }
+}
+
 for lane in "${lanes[@]}"; do
   rm -rf "${out:?}/$lane"
   mkdir "$out/$lane"
-  if [ "$lane" = host ]; then
-    run_lane host & # alone: its times are the best case
-    wait
-    continue
-  fi
-  if [ "$running" -ge "$vms" ]; then wait -n || true; else running=$((running + 1)); fi
+done
+set -m # a process group for each lane, for cleanup
+# The lane of this kernel has the machine to itself: its times are the best case.
+if [[ " ${lanes[*]} " == *" host "* ]] && is_alone; then
+  run_lane host &
+  wait
+fi
+for lane in "${lanes[@]}"; do
+  if [ "$lane" = host ]; then continue; fi
+  until has_room; do sleep 0.2; done
   run_lane "$lane" &
 done
 wait
+if [[ " ${lanes[*]} " == *" host "* ]] && [ ! -e "$out/host/status" ]; then
+  until is_alone; do sleep 0.2; done
+  run_lane host &
+  wait
+fi
 
 status=0
 python3 "$here/report.py" --expectations "$here/expectations" --out "$out" "${lanes[@]}" || status=$?
