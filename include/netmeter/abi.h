@@ -12,6 +12,9 @@
  *   names[cell->service], names[cell->destination]      its names
  *   tcp[slot]                                           its connections
  *
+ * Slots go from 1 to below NM_SLOT_FIRST + stats->slots_allocated. Of those, one
+ * whose cells all have service 0 has not been counted for yet.
+ *
  * Several slots may have the same names, once suffixes are off: add them up.
  *
  * A name of kind NM_KIND_WIRE is as it stood on the wire: nm_name.encoding says
@@ -20,8 +23,9 @@
  * The maps are frozen: no user, root included, can write them; the programs
  * go on counting. All integers are in host byte order. Readers of another
  * major version must refuse. A new minor version may put fields into the
- * reserved space of nm_info and nm_stats, or at their ends: readers take what
- * is longer than they know. All other values keep their size.
+ * reserved space of nm_info and nm_stats, or at their ends, and raises
+ * NM_ABI_MINOR, by which readers tell a 0 from what an older loader does not
+ * count: readers take what is longer than they know. All other values keep their size.
  */
 #ifndef NETMETER_ABI_H_
 #define NETMETER_ABI_H_
@@ -196,7 +200,7 @@ struct nm_stats {
                               NM_SLOT_FIRST + slots_allocated */
   nm_u64 series_used;       /* level; without the reserved ones */
   nm_u64 names_used;        /* level; without the reserved ones */
-  nm_u64 series_full;       /* times that overflow was taken: no free slot */
+  nm_u64 series_full;       /* packets that took overflow: no free slot */
   nm_u64 names_full;        /* names that became overflow: no free name */
   nm_u64 processes_full;    /* processes named late, or not: table full */
   nm_u64 sockets_claimed;   /* sockets that got an entry of the socket table */

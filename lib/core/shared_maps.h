@@ -72,8 +72,8 @@ struct MapShape {
 // The shape in the text of a /proc/self/fdinfo file; all 0 for what is no map.
 MapShape ParseFdInfo(const std::string& text);
 
-// Opens the pins in pin_dir, in OpeningOrder(). Pins other than `info` may be
-// missing: which of them there are to be, `info` says. Errors as Meter::Open().
+// Opens the pins in pin_dir, in OpeningOrder(). Where one is missing there is no
+// meter, or one that is being made. Errors as Meter::Open().
 absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir);
 
 // FailedPrecondition unless `info` is of a version that this library reads

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A FamilySet is one word, with a bit for each row of the table below. The names of
 // sets are no rows. Each is a rule about rows, so that a new family is at once in
-// the sets that it belongs to: to add a metric is to add an id and a row here, a
-// line to netmeter/publish.h, and the values in families.cc. Tests compare the
-// table with the header, with the Python package and with docs/metrics.md.
+// the sets that it belongs to. CONTRIBUTING.md lists what else a new metric needs.
+// Tests compare the table with the header, with the Python package and with
+// docs/metrics.md.
 #include "lib/metrics/family_table.h"
 
 #include <string>
