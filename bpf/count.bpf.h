@@ -22,19 +22,16 @@
 
 #include "bpf/add.bpf.h"
 #include "bpf/copies.bpf.h"
-#include "bpf/mptcp.bpf.h"
 #include "bpf/series.bpf.h"
 
-/* A packet, and what was found out about it. Not every packet asks for all. */
+/* A packet, and what was found out about it. What is rare is found out by global
+ * functions, which look up the socket once more: the verifier then follows it
+ * once, and not for each of the ways that lead there. */
 struct nm_context {
   struct __sk_buff *skb;
   struct nm_packet packet;
-  __u64 cookie;
-  __u32 slot;             /* of its series */
-  struct bpf_sock *sk;    /* the full socket, or NULL: not looked up, or none */
-  struct nm_owner *owner; /* the same */
   struct nm_socket *socket; /* NULL: it has no state */
-  bool adopted;             /* the socket is older than the meter */
+  __u32 slot;               /* of its series */
   bool
       exposed; /* what it receives, it may receive with bottom halves enabled */
 };
@@ -55,17 +52,31 @@ static __always_inline bool is_counted(struct __sk_buff *skb,
   return true;
 }
 
-/* A subflow of MPTCP whose owner was not found yet looks like what has none. */
-static __always_inline void find_owner(struct nm_context *c,
-                                       const enum nm_direction direction) {
-  if (c->skb->sk) c->sk = bpf_sk_fullsock(c->skb->sk);
-  if (!c->sk) return;
-  c->owner = owner_of_socket(c->sk, c->cookie);
-  if (nm_config.mptcp && c->owner && c->packet.transport == NM_TRANSPORT_TCP &&
-      ((c->owner->flags & NM_OWNER_SUBFLOW) ||
-       c->owner->attribution.kind == NM_KIND_UNATTRIBUTED) &&
-      (direction == NM_EGRESS || c->sk->state == TCP_LISTEN))
-    follow_mptcp(c->sk, c->owner);
+/* --- The socket's state --------------------------------------------------- */
+
+/* Where nm_make_state() made it, or found it. */
+enum nm_place_of_state { NM_STATE_NONE, NM_STATE_ENTRY, NM_STATE_OWNER };
+
+/* Makes the state of a socket, and its owner, where there are none. */
+NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
+                            __u32 direction) {
+  const bool tcp = transport == NM_TRANSPORT_TCP;
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct bpf_sock *sk = skb->sk;
+  struct nm_socket *socket;
+  struct nm_owner *owner;
+  bool alone;
+
+  if (!sk) return NM_STATE_NONE;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return NM_STATE_NONE;
+  owner = owner_of_socket(sk, cookie);
+  if (!owner) return NM_STATE_NONE;
+  alone = direction == NM_EGRESS || sk->state == TCP_LISTEN;
+  if (tcp && alone && may_be_subflow(owner)) nm_follow_mptcp(skb);
+  socket = find_socket(owner, cookie, !tcp || alone);
+  if (!socket) return NM_STATE_NONE;
+  return socket == &owner->socket ? NM_STATE_OWNER : NM_STATE_ENTRY;
 }
 
 /* Finds the socket's state, in the table or with its owner. False: there is no
@@ -73,142 +84,141 @@ static __always_inline void find_owner(struct nm_context *c,
 static __always_inline bool find_state(struct nm_context *c,
                                        const enum nm_direction direction) {
   struct __sk_buff *skb = c->skb;
-  struct nm_entry *entry;
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner = NULL;
+  int place;
 
-  c->cookie = bpf_get_socket_cookie(skb);
-  entry = entry_of_cookie(c->cookie);
   if (!entry) return false;
   if (NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) ==
-      NM_COOKIE(c->cookie)) {
+      NM_COOKIE(cookie)) {
     c->socket = &entry->socket;
     return true;
   }
-  find_owner(c, direction);
-  c->socket = find_socket(c->owner, c->cookie,
-                          direction == NM_EGRESS ||
-                              c->packet.transport != NM_TRANSPORT_TCP ||
-                              (skb->sk && skb->sk->state == TCP_LISTEN));
-  if (c->owner) c->adopted = c->owner->adopted == c->cookie;
-  return true;
-}
-
-/* The cell of the packet's series on this CPU. */
-static __always_inline struct nm_cell *cell_of_packet(
-    struct nm_context *c, const enum nm_direction direction) {
-  struct nm_cell *cell;
-  __u32 slot = 0;
-  __u64 head;
-
-  if (c->socket) slot = NM_WORD_SLOT(*(volatile __u64 *)&c->socket->word);
-  c->slot = slot;
-  cell = slot ? cell_of_slot(slot) : NULL;
-  if (cell && cell->service && cell->transport == c->packet.transport &&
-      cell->path == c->packet.path)
-    return cell;
-  if (!c->owner) find_owner(c, direction);
-  head = series_of_packet(c->skb, c->owner, &c->packet, c->socket, direction);
-  /* Multicast routing hands packets to its raw socket from setsockopt(2), too.
-   * Without a slot that is kept, all packets of a raw socket come here. */
-  if (c->sk && c->sk->type == SOCK_RAW) {
-    c->exposed = true;
-    c->packet.keep = false;
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (!sk) return true;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (!owner || NM_WORD_COOKIE(owner->socket.word) != NM_COOKIE(cookie)) {
+    place = nm_make_state(skb, c->packet.transport, direction);
+    if (place == NM_STATE_ENTRY) c->socket = &entry->socket;
+    if (place != NM_STATE_OWNER) return true;
+    owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  } else if (may_be_subflow(owner) &&
+             (direction == NM_EGRESS || sk->state == TCP_LISTEN)) {
+    nm_follow_mptcp(skb);
   }
-  /* Not from within series_of_packet(): the stack would get too deep. */
-  if (c->packet.settles) settle_pending(c->owner);
-  slot = nm_slot_of_series(head, c->owner ? c->owner->user : 0);
-  keep_slot(c->owner, &c->packet, c->socket, direction, slot);
-  c->slot = slot & NM_SLOT_MASK;
-  return cell_of_slot(c->slot);
+  if (owner) c->socket = &owner->socket;
+  return true;
 }
 
 /* Whether the packet's TCP numbers are its socket's: raw sockets write headers
  * of their own making, and what a listener sends is a SYN-ACK for a socket that
  * does not exist yet. */
 static __always_inline bool has_sequence(struct nm_context *c) {
-  return c->packet.transport == NM_TRANSPORT_TCP && c->socket && c->skb->sk &&
+  return c->socket && c->packet.transport == NM_TRANSPORT_TCP && c->skb->sk &&
          c->skb->sk->state != TCP_LISTEN;
 }
 
 /* Whether a received packet counts for another socket than this one, or for
  * none of ours. What has a slot is one that is TCP's, or UDP's: raw sockets keep
  * none. */
-static __always_inline bool is_copy(struct nm_context *c) {
-  const struct nm_packet *packet = &c->packet;
-  const bool transport = packet->transport == NM_TRANSPORT_TCP ||
-                         packet->transport == NM_TRANSPORT_UDP ||
-                         packet->transport == NM_TRANSPORT_SCTP;
-  const bool many =
-      packet->transport != NM_TRANSPORT_TCP && is_for_many(c->skb);
+NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
+  const union nm_traits traits = {.word = word};
+  const bool transport = traits.transport == NM_TRANSPORT_TCP ||
+                         traits.transport == NM_TRANSPORT_UDP ||
+                         traits.transport == NM_TRANSPORT_SCTP;
+  const bool many = traits.transport != NM_TRANSPORT_TCP && is_for_many(skb);
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner = NULL;
 
-  if (transport && !many && c->socket &&
-      NM_WORD_SLOT(*(volatile __u64 *)&c->socket->word))
-    return false;
-  if (!c->owner) find_owner(c, NM_INGRESS);
+  if (transport && !many && slot) return 0;
+  if (sk) sk = bpf_sk_fullsock(sk);
   if (transport) {
-    if (c->sk && c->sk->type == SOCK_RAW) {
-      if (packet->transport == NM_TRANSPORT_SCTP ||
-          nm_has_receiver(c->skb, packet->protocol, packet->sport,
-                          packet->dport))
-        return true;
+    if (sk && sk->type == SOCK_RAW) {
+      if (traits.transport == NM_TRANSPORT_SCTP ||
+          nm_has_receiver(skb, traits.protocol, traits.sport, traits.dport))
+        return 1;
     } else if (!many) {
-      return false;
+      return 0;
     }
   }
-  return nm_is_counted_copy(c->skb, c->cookie,
-                            c->owner ? c->owner->network : 0);
+  if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  return nm_is_counted_copy(skb, bpf_get_socket_cookie(skb),
+                            owner ? owner->network : 0);
 }
 
-/* Whether a TCP socket sends the packet, and it does not look like TCP any
- * more: IPsec, or a route that encapsulates (SRv6), comes before the hook. Then
- * what TCP's header would have told is taken from the socket, and the packet is
- * treated as TCP's; its own transport is returned, and NM_TRANSPORT_TCP for any
- * other packet. */
-static __always_inline __u8 unhide(struct nm_context *c) {
-  struct nm_packet *packet = &c->packet;
-  const __u8 transport = packet->transport;
+/* --- TCP that looks like something else ----------------------------------- */
+
+/* Whether a TCP socket sends the packet, though it does not look like TCP:
+ * IPsec, or a route that encapsulates (SRv6), comes before the hook. Then it is
+ * treated as TCP's: what TCP's header would have told is taken from the socket.
+ * Returns its traits, as they are, or `hidden`. */
+NM_GLOBAL __u64 nm_unhide(struct __sk_buff *skb, __u64 word) {
+  union nm_traits traits = {.word = word};
+  struct bpf_sock *sk = skb->sk;
+
+  if (traits.transport == NM_TRANSPORT_TCP || !sk) return word;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk || sk->type != SOCK_STREAM || sk->protocol != IPPROTO_TCP ||
+      sk->state == TCP_LISTEN)
+    return word;
+  traits.hidden = true;
+  traits.transport = NM_TRANSPORT_TCP;
+  traits.dport = bpf_ntohs(*(volatile __u32 *)&sk->dst_port);
+  return traits.word;
+}
+
+/* Counts what a packet that hides TCP acknowledges, in the connection's series,
+ * of which `slot` is; returns the slot of its own transport, in which its bytes
+ * count. */
+NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
+                                __u32 transport) {
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct nm_cell *cell = cell_of_slot(slot);
+  struct bpf_sock *sk = skb->sk;
   struct bpf_tcp_sock *tcp;
-
-  if (transport == NM_TRANSPORT_TCP || !c->skb->sk) return NM_TRANSPORT_TCP;
-  if (!c->owner) find_owner(c, NM_EGRESS);
-  if (!c->sk || c->sk->type != SOCK_STREAM || c->sk->protocol != IPPROTO_TCP ||
-      c->sk->state == TCP_LISTEN)
-    return NM_TRANSPORT_TCP;
-  tcp = bpf_tcp_sock(c->sk);
-  if (!tcp) return NM_TRANSPORT_TCP;
-  packet->hidden = true;
-  packet->transport = NM_TRANSPORT_TCP;
-  packet->dport = bpf_ntohs(*(volatile __u32 *)&c->sk->dst_port);
-  packet->ack = tcp->rcv_nxt;
-  return transport;
-}
-
-/* Counts a packet that hides TCP: its bytes in the series of its own transport,
- * and what it acknowledges in the connection's, of which `cell` is. */
-static __noinline __u64 count_hidden(struct nm_context *c, struct nm_cell *cell,
-                                     struct nm_sent *sent, __u8 transport) {
+  struct nm_owner *owner;
+  struct nm_socket *socket;
   union nm_head head;
   __u32 acked;
 
-  if (!c || !cell || !sent) return 0;
-  head.word = *(volatile __u64 *)cell;
-  if (c->socket && c->skb->sk && c->skb->sk->state != TCP_SYN_SENT) {
-    acked = acked_payload(c->skb, c->sk, c->socket, &c->packet, c->adopted);
-    if (acked)
-      nm_add_sent(NM_PAIR(c->slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (!sk || !cell) return slot;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  socket = state_of_socket(owner, cookie);
+  tcp = bpf_tcp_sock(sk);
+  if (tcp && socket && sk->state != TCP_SYN_SENT) {
+    begin_received(tcp, socket, tcp->rcv_nxt,
+                   owner && owner->adopted == cookie);
+    acked = acked_payload(skb, socket, tcp->rcv_nxt);
+    if (acked) nm_add_sent(NM_PAIR(slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
   }
-  sent->bytes = c->packet.bytes;
-  sent->new_bytes = c->packet.payload;
+  head.word = *(volatile __u64 *)cell;
   head.transport = transport;
   if (head.kind == NM_KIND_PENDING) head.kind = NM_KIND_SERVICE;
-  return NM_PAIR(nm_slot_of_series(head.word, c->owner ? c->owner->user : 0) &
-                     NM_SLOT_MASK,
-                 c->packet.segments);
+  return nm_slot_of_series(head.word, owner ? owner->user : 0) & NM_SLOT_MASK;
+}
+
+/* --- Received ------------------------------------------------------------- */
+
+/* Notes that a packet which counts as pending is of this connection. */
+NM_GLOBAL int nm_note_received(struct __sk_buff *skb, __u32 bytes,
+                               __u32 segments) {
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner;
+
+  if (!sk) return 0;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  owner = owner_of_socket(sk, bpf_get_socket_cookie(skb));
+  if (owner) add_pending_received(&owner->pending, bytes, segments);
+  return 0;
 }
 
 static __always_inline void count_received(struct nm_context *c,
                                            struct nm_cell *cell) {
   struct nm_packet *packet = &c->packet;
-  struct nm_owner *owner;
 
   add_received(c->slot, cell,
                c->exposed || packet->transport == NM_TRANSPORT_OTHER,
@@ -218,9 +228,34 @@ static __always_inline void count_received(struct nm_context *c,
     c->socket->rx_fin = packet->seq + packet->payload + 1;
     c->socket->rx_fin_seen = 1;
   }
-  if (cell->kind != NM_KIND_PENDING) return;
-  owner = pending_owner(c->skb, c->owner, c->cookie);
-  if (owner) add_pending_received(&owner->pending, packet);
+  if (cell->kind == NM_KIND_PENDING)
+    nm_note_received(c->skb, packet->bytes, packet->segments);
+}
+
+/* --- Sent ----------------------------------------------------------------- */
+
+/* Begins the numbers of the packet's socket. Not 0: it has none, a raw one. */
+NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
+                               __u32 tcp_flags) {
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct bpf_tcp_sock *tcp = NULL;
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner = NULL;
+  struct nm_socket *socket;
+  bool adopted;
+
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (sk) {
+    if (sk->type == SOCK_RAW) return 1;
+    owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+    tcp = bpf_tcp_sock(sk);
+  }
+  socket = state_of_socket(owner, cookie);
+  if (!socket) return 1;
+  adopted = owner && owner->adopted == cookie;
+  begin_sent(tcp, socket, seq, adopted);
+  if (tcp_flags & TCP_FLAG_ACK) begin_received(tcp, socket, ack, adopted);
+  return 0;
 }
 
 /* The new payload of a sent packet; *acked: the received payload that it
@@ -231,63 +266,108 @@ static __always_inline __u32 split_payload(struct nm_context *c, __u32 *acked) {
   __u32 new_bytes;
 
   if (!has_sequence(c)) return packet->payload;
-  if (!socket->tx_valid || !socket->rx_valid) {
-    if (c->skb->sk && !c->sk) c->sk = bpf_sk_fullsock(c->skb->sk);
-    if (c->sk && c->sk->type == SOCK_RAW) return packet->payload;
-  }
-  new_bytes = new_payload(c->sk, socket, packet, c->adopted);
+  if ((!socket->tx_valid || !socket->rx_valid) &&
+      nm_begin_numbers(c->skb, packet->seq, packet->ack, packet->tcp_flags))
+    return packet->payload;
+  new_bytes = new_payload(socket, packet);
   if (packet->tcp_flags & TCP_FLAG_ACK)
-    *acked = acked_payload(c->skb, c->sk, socket, packet, c->adopted);
+    *acked = acked_payload(c->skb, socket, packet->ack);
   return new_bytes;
 }
 
+/* Counts a sent packet of a pending series. What is pending is added before it
+ * is noted as such, and to the spare cell. `end`: where its payload does. Not 0:
+ * it is to be settled. */
+NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
+                               __u64 bytes_and_segments,
+                               __u64 new_bytes_and_again, __u32 acked) {
+  const struct nm_sent sent = {.bytes = bytes_and_segments,
+                               .new_bytes = new_bytes_and_again,
+                               .again = new_bytes_and_again >> 32,
+                               .acked = acked};
+  const __u32 segments = bytes_and_segments >> 32;
+  struct nm_cell *cell = spare_cell(slot_and_end);
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct bpf_sock *sk = skb->sk;
+  struct nm_socket *socket;
+  struct nm_owner *owner;
+
+  if (cell) add_sent_to_cell(cell, &sent, segments, true);
+  if (!sk) return 0;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  owner = owner_of_socket(sk, cookie);
+  if (!owner) return 0;
+  add_pending_sent(&owner->pending, &sent, segments);
+  socket = state_of_socket(owner, cookie);
+  return sent.new_bytes && socket && socket->wire_protocol &&
+         read_destination(skb, sk, owner, socket, slot_and_end >> 32,
+                          sent.new_bytes);
+}
+
 /* Leaves to the caller what is to be added: the slot and the segments are
- * returned as a pair, since the stack has no room for more in *sent; 0: nothing.
- * But what is pending is added before it is noted as such: here, and to the
- * spare cell. */
+ * returned as a pair, since the stack has no room for more in *sent; 0:
+ * nothing. */
 static __always_inline __u64 count_sent(struct nm_context *c,
                                         struct nm_cell *cell,
                                         struct nm_sent *sent) {
   struct nm_packet *packet = &c->packet;
-  struct nm_owner *owner;
   __u32 new_bytes, acked = 0;
 
   new_bytes = split_payload(c, &acked);
+  if (cell->kind == NM_KIND_PENDING) {
+    if (nm_count_pending(
+            c->skb, NM_PAIR(c->slot, packet->header + packet->payload),
+            NM_PAIR(packet->bytes, packet->segments),
+            NM_PAIR(new_bytes, packet->payload - new_bytes), acked))
+      nm_settle_pending(c->skb);
+    return 0;
+  }
   sent->bytes = packet->bytes;
   sent->new_bytes = new_bytes;
   sent->again = packet->payload - new_bytes;
   sent->acked = acked;
-  if (cell->kind != NM_KIND_PENDING) return NM_PAIR(c->slot, packet->segments);
-  cell = spare_cell(c->slot);
-  if (cell) add_sent_to_cell(cell, sent, packet->segments, true);
-  owner = pending_owner(c->skb, c->owner, c->cookie);
-  if (!owner) return 0;
-  add_pending_sent(&owner->pending, packet, new_bytes, acked);
-  if (new_bytes && c->socket && c->socket->wire_protocol &&
-      read_destination(c->skb, owner, c->socket, packet, new_bytes))
-    settle_pending(owner);
-  return 0;
+  return NM_PAIR(c->slot, packet->segments);
 }
+
+/* --- All of it ------------------------------------------------------------ */
 
 /* `sent` and what is returned are for egress: count_sent(). */
 static __always_inline __u64 count_any(struct __sk_buff *skb,
                                        const enum nm_direction direction,
                                        struct nm_sent *sent) {
   struct nm_context context = {.skb = skb};
-  __u8 transport = NM_TRANSPORT_TCP;
+  struct nm_packet *packet = &context.packet;
+  union nm_traits traits;
   struct nm_cell *cell;
+  __u32 slot = 0;
 
-  if (!is_counted(skb, direction, &context.packet)) return 0;
+  if (!is_counted(skb, direction, packet)) return 0;
   if (!find_state(&context, direction)) return 0;
-  if (direction == NM_INGRESS && is_copy(&context)) return 0;
-  if (direction == NM_EGRESS) transport = unhide(&context);
-  cell = cell_of_packet(&context, direction);
+  if (context.socket)
+    slot = NM_WORD_SLOT(*(volatile __u64 *)&context.socket->word);
+  traits = traits_of(packet);
+  if (direction == NM_INGRESS) {
+    if (nm_is_copy(skb, traits.word, slot)) return 0;
+    slot = nm_find_received(skb, traits.word, slot);
+  } else {
+    traits.word = nm_unhide(skb, traits.word);
+    slot = nm_find_sent(skb, traits.word, slot);
+    if (slot & NM_SETTLES) nm_settle_pending(skb);
+  }
+  context.slot = slot & NM_SLOT_MASK;
+  cell = cell_of_slot(context.slot);
   if (!cell) return 0;
-  if (transport != NM_TRANSPORT_TCP)
-    return count_hidden(&context, cell, sent, transport);
-  if (direction == NM_EGRESS) return count_sent(&context, cell, sent);
-  count_received(&context, cell);
-  return 0;
+  if (direction == NM_INGRESS) {
+    context.exposed = !!(slot & NM_OF_RAW_SOCKET);
+    count_received(&context, cell);
+    return 0;
+  }
+  if (!traits.hidden) return count_sent(&context, cell, sent);
+  sent->bytes = packet->bytes;
+  sent->new_bytes = packet->payload;
+  return NM_PAIR(nm_count_hidden(skb, context.slot, packet->transport),
+                 packet->segments);
 }
 
 #endif /* NETMETER_BPF_COUNT_BPF_H_ */

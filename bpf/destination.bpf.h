@@ -77,18 +77,18 @@ NM_GLOBAL int nm_is_sni_port(__u32 port) {
 
 /* The protocol by which a connection is going to name its destination. */
 static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
-                                             const struct nm_packet *packet) {
-  if (packet->transport != NM_TRANSPORT_TCP || packet->hidden ||
+                                             const union nm_traits *traits) {
+  if (traits->transport != NM_TRANSPORT_TCP || traits->hidden ||
       (owner->flags & (NM_OWNER_CONNECTED | NM_OWNER_NAMED |
                        NM_OWNER_CLOSED)) != NM_OWNER_CONNECTED)
     return NM_WIRE_NONE;
-  if (packet->path == NM_PATH_PROXY)
-    return nm_is_proxy_port(packet->dport) ? NM_WIRE_H2 : NM_WIRE_NONE;
-  return nm_is_sni_port(packet->dport) ? NM_WIRE_TLS : NM_WIRE_NONE;
+  if (traits->path == NM_PATH_PROXY)
+    return nm_is_proxy_port(traits->dport) ? NM_WIRE_H2 : NM_WIRE_NONE;
+  return nm_is_sni_port(traits->dport) ? NM_WIRE_TLS : NM_WIRE_NONE;
 }
 
-#define NM_CHUNK 32 /* bytes copied from a packet at once */
-#define NM_WORD 4   /* bytes of them that one call reads */
+#define NM_CHUNK 32  /* bytes copied from a packet at once */
+#define NM_CHUNKS 16 /* as many at a time: two short loops, not a long one */
 
 /* Where the reading of the packet's connection stands; NULL: it is not read. */
 static __always_inline struct nm_naming *naming_of_packet(
@@ -100,27 +100,23 @@ static __always_inline struct nm_naming *naming_of_packet(
   return sk ? bpf_sk_storage_get(&nm_namings, sk, 0, 0) : NULL;
 }
 
-/* Gives the first `count` bytes of a word to the state machine; returns enum
- * nm_naming_result. Global, as the functions below: the verifier walks the
- * state machine for NM_WORD bytes, and not for all of a chunk. */
-NM_GLOBAL int nm_read_word(struct __sk_buff *skb, __u64 word, __u32 count) {
+/* Gives a byte to the state machine; returns enum nm_naming_result. Global, as the
+ * functions below: the verifier walks the state machine for one byte, and not
+ * for all of a chunk. */
+NM_GLOBAL int nm_read_byte(struct __sk_buff *skb, __u32 byte) {
   struct nm_naming *naming = naming_of_packet(skb);
 
   if (!naming) return NM_NAMING_FAILED;
-  for (__u32 i = 0; i < NM_WORD; i++) {
-    if (i >= count) break;
-    nm_naming_byte(naming, word);
-    if (naming->result) return naming->result;
-    naming->total++;
-    word >>= 8;
-  }
+  nm_naming_byte(naming, byte);
+  if (naming->result) return naming->result;
+  naming->total++;
   return naming->total < NM_MAX_PENDING_BYTES ? NM_NAMING_MORE
                                               : NM_NAMING_FAILED;
 }
 
 /* Reads the next NM_CHUNK bytes of the packet, or what is left up to `end`. */
 NM_GLOBAL int nm_read_chunk(struct __sk_buff *skb, __u32 offset, __u32 end) {
-  __u64 chunk[NM_CHUNK / 8] = {};
+  __u8 chunk[NM_CHUNK] = {};
   __u64 size = end - offset;
 
   if (size < 1) return NM_NAMING_FAILED;
@@ -131,25 +127,38 @@ NM_GLOBAL int nm_read_chunk(struct __sk_buff *skb, __u32 offset, __u32 end) {
   size = (size & (sizeof(chunk) - 1)) + 1;
   if (bpf_skb_load_bytes(skb, offset, chunk, size)) return NM_NAMING_FAILED;
   barrier_var(size); /* or the bound of the loop is optimized away */
-  for (__u32 i = 0; i < sizeof(chunk); i += NM_WORD) {
+  for (__u32 i = 0; i < sizeof(chunk); i++) {
     int result;
 
     if (i >= size) break;
-    result = nm_read_word(skb, chunk[i / 8] >> i % 8 * 8, size - i);
+    result = nm_read_byte(skb, chunk[i]);
     if (result) return result;
   }
   return NM_NAMING_MORE;
 }
 
-/* Reads the bytes from `offset` to `end`. */
-NM_GLOBAL int nm_read_bytes(struct __sk_buff *skb, __u32 offset, __u32 end) {
-  for (int i = 0; i < NM_MAX_PENDING_BYTES / NM_CHUNK; i++) {
+/* Reads the next NM_CHUNKS chunks. */
+NM_GLOBAL int nm_read_chunks(struct __sk_buff *skb, __u32 offset, __u32 end) {
+  for (int i = 0; i < NM_CHUNKS; i++) {
     int result;
 
     if (offset >= end) break;
     result = nm_read_chunk(skb, offset, end);
     if (result) return result;
     offset += NM_CHUNK;
+  }
+  return NM_NAMING_MORE;
+}
+
+/* Reads the bytes from `offset` to `end`. */
+NM_GLOBAL int nm_read_bytes(struct __sk_buff *skb, __u32 offset, __u32 end) {
+  for (int i = 0; i < NM_MAX_PENDING_BYTES / (NM_CHUNKS * NM_CHUNK); i++) {
+    int result;
+
+    if (offset >= end) break;
+    result = nm_read_chunks(skb, offset, end);
+    if (result) return result;
+    offset += NM_CHUNKS * NM_CHUNK;
   }
   return NM_NAMING_MORE;
 }
@@ -182,21 +191,17 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
 }
 
 /* Reads on in what a connection sends first, the last `new_bytes` of the
- * payload, and names its destination once that is possible, or is not any
+ * payload, which reaches to `end`, and names its destination once that is possible, or is not any
  * more. Not 0: so it is now, and what is pending is to be settled: by the
  * caller, or the stack would get too deep. */
-static __noinline int read_destination(struct __sk_buff *skb,
-                                       struct nm_owner *owner,
-                                       struct nm_socket *socket,
-                                       struct nm_packet *packet,
-                                       __u32 new_bytes) {
+static __always_inline int read_destination(struct __sk_buff *skb,
+                                            struct bpf_sock *sk,
+                                            struct nm_owner *owner,
+                                            struct nm_socket *socket, __u32 end,
+                                            __u32 new_bytes) {
   struct nm_naming *naming;
-  struct bpf_sock *sk = skb->sk;
   int result = NM_NAMING_FAILED;
 
-  if (!owner || !socket || !packet || !sk) return 0;
-  sk = bpf_sk_fullsock(sk);
-  if (!sk) return 0;
   naming = bpf_sk_storage_get(&nm_namings, sk, 0, 0);
   if (!naming) {
     naming =
@@ -204,8 +209,7 @@ static __noinline int read_destination(struct __sk_buff *skb,
     if (!naming) goto done;
     nm_naming_start(naming, socket->wire_protocol);
   }
-  result = nm_read_bytes(skb, packet->header + packet->payload - new_bytes,
-                         packet->header + packet->payload);
+  result = nm_read_bytes(skb, end - new_bytes, end);
   if (!result) return 0;
 
 done:

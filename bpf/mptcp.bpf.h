@@ -59,12 +59,25 @@ static __always_inline void follow(struct nm_owner *owner,
   owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
 }
 
-/* For a packet of a TCP socket whose lock is held, or of a listener. */
-static __noinline int follow_mptcp(struct bpf_sock *sk,
-                                   struct nm_owner *owner) {
-  struct nm_owner *whole;
+/* Whether a TCP socket is a subflow, or may be one whose owner was not found
+ * yet: it looks like what has none. */
+static __always_inline bool may_be_subflow(const struct nm_owner *owner) {
+  return nm_config.mptcp && ((owner->flags & NM_OWNER_SUBFLOW) ||
+                             owner->attribution.kind == NM_KIND_UNATTRIBUTED);
+}
 
-  if (!sk || !owner) return 0;
+/* For a packet of a TCP socket whose lock is held, or of a listener. A global
+ * function is verified whether it is called or not, so it asks itself whether the
+ * kernel has the helper. */
+NM_GLOBAL int nm_follow_mptcp(struct __sk_buff *skb) {
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner, *whole;
+
+  if (!nm_config.mptcp || !sk) return 0;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk || sk->protocol != IPPROTO_TCP) return 0;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (!owner) return 0;
   whole = owner_of_mptcp(sk);
   if (whole)
     follow(owner, whole);

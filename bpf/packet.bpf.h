@@ -50,23 +50,33 @@ struct nm_packet {
   __u8 transport; /* enum nm_transport */
   __u8 path;      /* enum nm_path */
   __u8 protocol;  /* IPPROTO_* */
-  /* Found out with the series: series.bpf.h. */
-  __u8 keep;    /* its slot is that of all packets of the socket */
-  __u8 settles; /* it is known now where what is pending belongs */
-  __u8 hidden;  /* it is a TCP socket's, and looks like something else */
-  __u16 tag;    /* of the socket, when it was looked at */
-  union nm_attribution attribution; /* the same */
 };
 
-/* The first bytes of TCP, UDP and SCTP. */
-struct nm_l4 {
-  __be16 sport;
-  __be16 dport;
-  __be32 seq;
-  __be32 ack;
-  __u8 offset; /* TCP header length, high nibble, in 32-bit words */
-  __u8 flags;
+/* What of a packet its series depends on, as one number: 5.10 passes no pointers
+ * to a global function. */
+union nm_traits {
+  struct {
+    __u16 sport; /* as in struct nm_packet */
+    __u16 dport;
+    __u8 transport;
+    __u8 path;
+    __u8 protocol;
+    __u8 hidden; /* it is a TCP socket's, and looks like something else */
+  };
+  __u64 word;
 };
+
+static __always_inline union nm_traits traits_of(
+    const struct nm_packet *packet) {
+  union nm_traits traits = {};
+
+  traits.sport = packet->sport;
+  traits.dport = packet->dport;
+  traits.transport = packet->transport;
+  traits.path = packet->path;
+  traits.protocol = packet->protocol;
+  return traits;
+}
 
 #define NM_MAX_EXTENSIONS 8
 #define NM_MAX_INNER 4 /* headers of packets within a packet */
@@ -77,25 +87,19 @@ static __always_inline bool is_extension(__u8 type) {
   return type == 0 || type == 43 || type == 44 || type == 51 || type == 60;
 }
 
-/* What nm_skip_extensions() returns: the offset in the low bits, then the
- * protocol of the transport, then flags. */
+/* What the next two return: the offset of a header in the low bits, then its
+ * protocol, then flags. */
 #define NM_OFFSET_MASK 0x7fff
 #define NM_PROTOCOL_SHIFT 16
 #define NM_JUMBO 0x1000000u
 #define NM_CUT_SHORT 0x80000000u
 
-/* Skips IPv6 extension headers (RFC 8200 section 4), of which `next` is the
- * first; returns where the transport header begins, and its protocol. More than
- * eight: the rest counts as payload of an unknown protocol. NM_CUT_SHORT: a
- * header is. NM_JUMBO: the kernel put a jumbo payload option (RFC 2675) into a
- * super-packet, which it takes out again before the link (BIG TCP, in
- * net/ipv6/ip6_output.c).
- *
- * Global: else the verifier would follow every length of the chain to the end
- * of the program. */
-NM_GLOBAL __u32 nm_skip_extensions(struct __sk_buff *skb, __u32 next) {
-  __u32 offset = 40, flags = 0;
-  __u8 type = next;
+/* Skips an IPv6 extension header. Global, as the next one: else the verifier would
+ * follow every length of the chain to the end of the program. */
+NM_GLOBAL __u32 nm_skip_extension(struct __sk_buff *skb, __u32 offset,
+                                  __u32 type) {
+  __u32 flags = 0, length;
+  __be16 fragment = 0;
   struct {
     __u8 next;
     __u8 length;
@@ -103,85 +107,145 @@ NM_GLOBAL __u32 nm_skip_extensions(struct __sk_buff *skb, __u32 next) {
     __u8 rest;
   } header;
 
-  for (int i = 0; i < NM_MAX_EXTENSIONS && is_extension(type); i++) {
-    if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header))) {
-      flags |= NM_CUT_SHORT;
-      goto done;
+  if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)))
+    return (offset & NM_OFFSET_MASK) | (type & 0xff) << NM_PROTOCOL_SHIFT |
+           NM_CUT_SHORT;
+  if (type == 0 && header.option == 0xc2 && skb->gso_segs > 1) flags = NM_JUMBO;
+  length = type == 51 ? (header.length + 2) * 4 : (header.length + 1) * 8;
+  if (type == 44) {
+    length = 8;
+    if (bpf_skb_load_bytes(skb, offset + 2, &fragment, sizeof(fragment))) {
+      flags = NM_CUT_SHORT;
+      length = 0;
     }
-    if (type == 0 && header.option == 0xc2 && skb->gso_segs > 1)
-      flags |= NM_JUMBO;
-    if (type == 44) {
-      __be16 fragment;
-
-      type = header.next;
-      if (bpf_skb_load_bytes(skb, offset + 2, &fragment, sizeof(fragment))) {
-        flags |= NM_CUT_SHORT;
-        goto done;
-      }
-      offset += 8;
-      /* Only the first fragment holds a transport header. */
-      if (fragment & bpf_htons(0xfff8)) {
-        type = NM_NO_NEXT_HEADER;
-        goto done;
-      }
-      continue;
-    }
-    offset += type == 51 ? (header.length + 2) * 4 : (header.length + 1) * 8;
-    type = header.next;
+    /* Only the first fragment holds a transport header. */
+    if (fragment & bpf_htons(0xfff8)) header.next = NM_NO_NEXT_HEADER;
   }
-  if (is_extension(type)) type = NM_NO_NEXT_HEADER;
-done:
-  return (offset & NM_OFFSET_MASK) | (__u32)type << NM_PROTOCOL_SHIFT | flags;
+  return ((offset + length) & NM_OFFSET_MASK) |
+         (__u32)header.next << NM_PROTOCOL_SHIFT | flags;
 }
 
-/* Reads the transport header at `header`; returns the offset behind it. Where
- * it is cut short, *result becomes -1, and it counts as if it were whole. */
-static __always_inline __u32 parse_transport(struct __sk_buff *skb,
-                                             struct nm_packet *packet,
-                                             __u32 header, int *result) {
-  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-  const __u8 protocol = packet->protocol;
-  struct nm_l4 l4 = {};
+/* Skips IPv6 extension headers (RFC 8200 section 4), of which `next` is the
+ * first; returns where the transport header begins, and its protocol. More than
+ * eight: the rest counts as payload of an unknown protocol. NM_CUT_SHORT: a
+ * header is. NM_JUMBO: the kernel put a jumbo payload option (RFC 2675) into a
+ * super-packet, which it takes out again before the link (BIG TCP, in
+ * net/ipv6/ip6_output.c). */
+NM_GLOBAL __u32 nm_skip_extensions(struct __sk_buff *skb, __u32 next) {
+  __u32 at = 40, jumbo = 0;
+  __u8 type = next;
+
+  for (int i = 0; i < NM_MAX_EXTENSIONS && is_extension(type); i++) {
+    at = nm_skip_extension(skb, at & NM_OFFSET_MASK, type);
+    type = at >> NM_PROTOCOL_SHIFT;
+    jumbo |= at & NM_JUMBO;
+    if (at & NM_CUT_SHORT) return at | jumbo;
+  }
+  if (is_extension(type)) type = NM_NO_NEXT_HEADER;
+  return (at & NM_OFFSET_MASK) | (__u32)type << NM_PROTOCOL_SHIFT | jumbo;
+}
+
+/* What nm_parse() returns: where the transport header begins and ends, the
+ * protocol, the transport, TCP's flags, and the flags below. A global function's
+ * result is a number of which the verifier knows nothing, so that it does not
+ * follow each kind of packet to the end of the program. */
+#define NM_PARSED(begin, end, protocol, transport, tcp_flags)        \
+  (((begin) & (__u64)NM_OFFSET_MASK) | ((__u64)(end)&0xffff) << 16 | \
+   (__u64)(protocol) << 32 | (__u64)(transport) << 40 |              \
+   (__u64)(tcp_flags) << 48)
+#define NM_PARSED_JUMBO (1ULL << 56)
+#define NM_PARSED_FRAGMENT (1ULL << 57) /* not the first: it has no ports */
+#define NM_PARSED_NO_IP (1ULL << 62)    /* not even IP's header is there */
+#define NM_PARSED_CUT_SHORT (1ULL << 63)
+
+/* Reads what the transport header at `header` says of itself. One that is cut
+ * short counts as if it were whole. */
+static __always_inline __u64 parse_transport(struct __sk_buff *skb,
+                                             __u32 header, __u8 protocol) {
+  __u8 bytes[8] = {}; /* a TCP header's length is its 12th, in 32-bit words */
 
   switch (protocol) {
     case IPPROTO_TCP:
+      if (bpf_skb_load_bytes(skb, header + 12, bytes, 2))
+        return NM_PARSED(header, header, protocol, NM_TRANSPORT_TCP, 0) |
+               NM_PARSED_CUT_SHORT;
+      return NM_PARSED(header, header + (bytes[0] >> 4) * 4, protocol,
+                       NM_TRANSPORT_TCP, bytes[1]);
     case IPPROTO_UDP:
-    case IPPROTO_SCTP:
-      header &= NM_OFFSET_MASK;
-      if (data + header + sizeof(l4) <= end) {
-        /* One by one: clang would turn a copy of all into bytes. */
-        l4.sport = *(__be16 *)(data + header);
-        l4.dport = *(__be16 *)(data + header + 2);
-        l4.seq = *(__be32 *)(data + header + 4);
-        l4.ack = *(__be32 *)(data + header + 8);
-        l4.offset = *(__u8 *)(data + header + 12);
-        l4.flags = *(__u8 *)(data + header + 13);
-      } else if (bpf_skb_load_bytes(skb, header, &l4, 8) ||
-                 (protocol == IPPROTO_TCP &&
-                  bpf_skb_load_bytes(skb, header, &l4, sizeof(l4) - 2))) {
-        *result = -1;
-      }
-      packet->sport = bpf_ntohs(l4.sport);
-      packet->dport = bpf_ntohs(l4.dport);
-      if (protocol == IPPROTO_TCP) {
-        packet->transport = NM_TRANSPORT_TCP;
-        packet->seq = bpf_ntohl(l4.seq);
-        packet->ack = bpf_ntohl(l4.ack);
-        packet->tcp_flags = l4.flags;
-        return header + (l4.offset >> 4) * 4;
-      }
-      if (protocol == IPPROTO_UDP) {
-        packet->transport = NM_TRANSPORT_UDP;
-        return header + 8;
-      }
-      packet->transport = NM_TRANSPORT_SCTP;
-      return header + 12;
+    case IPPROTO_SCTP: {
+      const bool udp = protocol == IPPROTO_UDP;
+      const __u64 parsed =
+          NM_PARSED(header, header + (udp ? 8 : 12), protocol,
+                    udp ? NM_TRANSPORT_UDP : NM_TRANSPORT_SCTP, 0);
+
+      return bpf_skb_load_bytes(skb, header, bytes, 8)
+                 ? parsed | NM_PARSED_CUT_SHORT
+                 : parsed;
+    }
     case IPPROTO_ICMP:
     case IPPROTO_ICMPV6:
-      packet->transport = NM_TRANSPORT_ICMP;
-      return header + 8;
+      return NM_PARSED(header, header + 8, protocol, NM_TRANSPORT_ICMP, 0);
   }
-  return header;
+  return NM_PARSED(header, header, protocol, NM_TRANSPORT_OTHER, 0);
+}
+
+/* Reads the headers of a packet, whatever they hold. */
+NM_GLOBAL __u64 nm_parse(struct __sk_buff *skb) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+  __u64 flags = 0;
+  __u32 header;
+  __u8 next;
+
+  if (data + 20 > end) return NM_PARSED_CUT_SHORT | NM_PARSED_NO_IP;
+  if (skb->protocol == bpf_htons(ETH_P_IP)) {
+    header = (*(__u8 *)data & 0xf) * 4;
+    next = *(__u8 *)(data + 9);
+    /* Only the first fragment holds a transport header. */
+    if (*(__be16 *)(data + 6) & bpf_htons(0x1fff))
+      return NM_PARSED(0, header, next, NM_TRANSPORT_OTHER, 0) |
+             NM_PARSED_FRAGMENT;
+  } else {
+    if (data + 40 > end) return NM_PARSED_CUT_SHORT | NM_PARSED_NO_IP;
+    next = *(__u8 *)(data + 6);
+    header = 40;
+    if (is_extension(next)) {
+      header = nm_skip_extensions(skb, next);
+      if (header & NM_CUT_SHORT) flags |= NM_PARSED_CUT_SHORT;
+      if (header & NM_JUMBO) flags |= NM_PARSED_JUMBO;
+      next = header >> NM_PROTOCOL_SHIFT;
+      header &= NM_OFFSET_MASK;
+    }
+  }
+  return parse_transport(skb, header, next) | flags;
+}
+
+/* The ports of a parsed packet, in host byte order: the source in the low half.
+ * 0: it has none. */
+NM_GLOBAL __u32 nm_ports(struct __sk_buff *skb, __u64 parsed) {
+  const __u8 transport = parsed >> 40;
+  __be16 ports[4]; /* eight bytes, or none count */
+
+  if (transport != NM_TRANSPORT_TCP && transport != NM_TRANSPORT_UDP &&
+      transport != NM_TRANSPORT_SCTP)
+    return 0;
+  if (bpf_skb_load_bytes(skb, parsed & NM_OFFSET_MASK, ports, sizeof(ports)))
+    return 0;
+  return bpf_ntohs(ports[0]) | (__u32)bpf_ntohs(ports[1]) << 16;
+}
+
+/* The sequence number of a parsed packet, if it is TCP's, in the low half, and what it
+ * acknowledges in the high one. */
+NM_GLOBAL __u64 nm_numbers(struct __sk_buff *skb, __u64 parsed) {
+  const __u32 header = parsed & NM_OFFSET_MASK;
+  const __u8 transport = parsed >> 40;
+  __be32 numbers[2];
+
+  if (transport != NM_TRANSPORT_TCP) return 0;
+  if (bpf_skb_load_bytes(skb, header + 4, numbers, sizeof(numbers))) {
+    numbers[1] = 0;
+    if (bpf_skb_load_bytes(skb, header + 4, numbers, 4)) return 0;
+  }
+  return bpf_ntohl(numbers[0]) | (__u64)bpf_ntohl(numbers[1]) << 32;
 }
 
 /* The bytes of the headers of an IP packet that is within another one, its
@@ -219,65 +283,62 @@ NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
   return header - begin;
 }
 
-/* Makes a super-packet weigh what its segments do. gso_segs is 0 for packets
+/* What a parsed packet weighs: its bytes in the low half, the segments in the
+ * high one; a super-packet what its segments do. gso_segs is 0 for packets
  * that are none, and for those that came from a virtio peer (SKB_GSO_DODGY), of
  * which only the segment size is known. A route may have put headers around the
  * packet (SRv6): then each segment has all of them, and those within. */
-static __always_inline void weigh_segments(struct __sk_buff *skb,
-                                           struct nm_packet *packet,
-                                           __u32 jumbo) {
-  __u32 segments, inner = 0;
+NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
+  const __u32 header = parsed >> 16 & 0xffff;
+  const __u32 jumbo = parsed & NM_PARSED_JUMBO ? 8 : 0;
+  const __u8 protocol = parsed >> 32;
+  __u32 bytes = skb->len, payload, segments, inner = 0;
 
-  if (!skb->gso_size) return;
-  if (packet->protocol == IPPROTO_IPIP || packet->protocol == IPPROTO_IPV6)
-    inner = nm_inner_headers(skb, packet->header, packet->protocol);
+  if (!skb->gso_size || (parsed & (NM_PARSED_FRAGMENT | NM_PARSED_NO_IP)))
+    return bytes | 1ULL << 32;
+  payload = bytes > header ? bytes - header : 0;
+  if (protocol == IPPROTO_IPIP || protocol == IPPROTO_IPV6)
+    inner = nm_inner_headers(skb, header, protocol);
   segments = skb->gso_segs;
   if (!segments)
-    segments = (packet->payload - inner + skb->gso_size - 1) / skb->gso_size;
-  if (segments <= 1) return;
-  packet->segments = segments;
-  packet->bytes += (segments - 1) * (packet->header + inner - jumbo) - jumbo;
+    segments = (payload - inner + skb->gso_size - 1) / skb->gso_size;
+  if (segments <= 1) return bytes | 1ULL << 32;
+  bytes += (segments - 1) * (header + inner - jumbo) - jumbo;
+  return bytes | (__u64)segments << 32;
+}
+
+/* What is behind the headers. Without a branch: the verifier follows each of them
+ * to the end of the program. */
+static __always_inline __u32 payload_of(__u32 length, __u64 parsed) {
+  __s32 payload = length - (parsed >> 16 & 0xffff);
+  __s32 missing = -(__s32)(parsed >> 62 & 1);
+
+  barrier_var(payload);
+  barrier_var(missing);
+  return payload & ~(payload >> 31) & ~missing;
 }
 
 /* Reads the headers of a packet; whatever they hold, bytes and segments are
  * set. Returns -1 where a header is cut short. */
 static __always_inline int parse_packet(struct __sk_buff *skb,
                                         struct nm_packet *packet) {
-  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-  __u32 length = skb->len, header, jumbo = 0;
-  int result = 0;
-  __u8 next;
+  const __u32 length = skb->len;
+  const __u64 parsed = nm_parse(skb), weight = nm_weigh(skb, parsed);
+  const __u64 numbers = nm_numbers(skb, parsed);
+  const __u32 ports = nm_ports(skb, parsed);
 
-  packet->bytes = length;
-  packet->segments = 1;
-  if (data + 20 > end) return -1;
-  if (skb->protocol == bpf_htons(ETH_P_IP)) {
-    header = (*(__u8 *)data & 0xf) * 4;
-    next = *(__u8 *)(data + 9);
-    /* Only the first fragment holds a transport header. */
-    if (*(__be16 *)(data + 6) & bpf_htons(0x1fff)) {
-      packet->protocol = next;
-      packet->payload = length > header ? length - header : 0;
-      return 0;
-    }
-  } else {
-    if (data + 40 > end) return -1;
-    next = *(__u8 *)(data + 6);
-    header = 40;
-    if (is_extension(next)) {
-      header = nm_skip_extensions(skb, next);
-      if (header & NM_CUT_SHORT) result = -1;
-      if (header & NM_JUMBO) jumbo = 8;
-      next = header >> NM_PROTOCOL_SHIFT;
-      header &= NM_OFFSET_MASK;
-    }
-  }
-  packet->protocol = next;
-  header = parse_transport(skb, packet, header, &result);
-  packet->payload = length > header ? length - header : 0;
-  packet->header = header;
-  weigh_segments(skb, packet, jumbo);
-  return result;
+  packet->bytes = weight;
+  packet->segments = weight >> 32;
+  packet->header = parsed >> 16 & 0xffff;
+  packet->payload = payload_of(length, parsed);
+  packet->protocol = parsed >> 32;
+  packet->transport = parsed >> 40;
+  packet->tcp_flags = parsed >> 48;
+  packet->sport = ports;
+  packet->dport = ports >> 16;
+  packet->seq = numbers;
+  packet->ack = numbers >> 32;
+  return (__s64)parsed < 0 ? -1 : 0;
 }
 
 /* The address of the other end: IPv4 as ::ffff:a.b.c.d. */

@@ -31,37 +31,24 @@
 #ifndef NETMETER_BPF_PENDING_BPF_H_
 #define NETMETER_BPF_PENDING_BPF_H_
 
+#include "bpf/add.bpf.h"
 #include "bpf/packet.bpf.h"
 #include "bpf/slot.bpf.h"
 
-/* The owner of a socket of which the packet counts as pending: it is not looked
- * up before for a packet that found its entry in the socket table. */
-static __always_inline struct nm_owner *pending_owner(struct __sk_buff *skb,
-                                                      struct nm_owner *owner,
-                                                      __u64 cookie) {
-  struct bpf_sock *sk = skb->sk;
-
-  if (owner || !sk) return owner;
-  sk = bpf_sk_fullsock(sk);
-  return sk ? owner_of_socket(sk, cookie) : NULL;
-}
-
 static __always_inline void add_pending_received(struct nm_pending *pending,
-                                                 struct nm_packet *packet) {
-  __sync_fetch_and_add(&pending->rx_bytes, packet->bytes);
-  __sync_fetch_and_add(&pending->rx_packets, packet->segments);
+                                                 __u32 bytes, __u32 segments) {
+  __sync_fetch_and_add(&pending->rx_bytes, bytes);
+  __sync_fetch_and_add(&pending->rx_packets, segments);
 }
 
-/* `acked` bytes were received: the packet acknowledges them. */
 static __always_inline void add_pending_sent(struct nm_pending *pending,
-                                             struct nm_packet *packet,
-                                             __u32 new_bytes, __u32 acked) {
-  __sync_fetch_and_add(&pending->tx_bytes, packet->bytes);
-  __sync_fetch_and_add(&pending->tx_packets, packet->segments);
-  __sync_fetch_and_add(&pending->tx_payload_bytes, new_bytes);
-  __sync_fetch_and_add(&pending->tx_retransmit_bytes,
-                       packet->payload - new_bytes);
-  __sync_fetch_and_add(&pending->rx_payload_bytes, acked);
+                                             const struct nm_sent *sent,
+                                             __u32 segments) {
+  __sync_fetch_and_add(&pending->tx_bytes, sent->bytes);
+  __sync_fetch_and_add(&pending->tx_packets, segments);
+  __sync_fetch_and_add(&pending->tx_payload_bytes, sent->new_bytes);
+  __sync_fetch_and_add(&pending->tx_retransmit_bytes, sent->again);
+  __sync_fetch_and_add(&pending->rx_payload_bytes, sent->acked);
 }
 
 static __always_inline void move(__u64 *pending, __u64 *from, __u64 *to) {
@@ -75,12 +62,12 @@ static __always_inline void move(__u64 *pending, __u64 *from, __u64 *to) {
 
 /* Moves what a connection has pending to the series that it belongs to. The
  * socket's lock is held. */
-static __noinline int settle_pending(struct nm_owner *owner) {
+static __always_inline void settle_pending(struct nm_owner *owner) {
   union nm_head head = {};
   struct nm_cell *from, *to;
   struct nm_pending *pending;
 
-  if (!owner || !owner->pending_service) return 0;
+  if (!owner->pending_service) return;
   pending = &owner->pending;
   head.service = owner->pending_service;
   head.flags = owner->attribution.flags;
@@ -89,7 +76,7 @@ static __noinline int settle_pending(struct nm_owner *owner) {
   head.kind = NM_KIND_PENDING;
   from = spare_cell(nm_slot_of_series(head.word, owner->user) & NM_SLOT_MASK);
   to = spare_cell(slot_of_owner(owner, owner->pending_path));
-  if (!from || !to) return 0;
+  if (!from || !to) return;
   move(&pending->tx_bytes, &from->tx_bytes, &to->tx_bytes);
   move(&pending->rx_bytes, &from->rx_bytes, &to->rx_bytes);
   move(&pending->tx_packets, &from->tx_packets, &to->tx_packets);
@@ -100,6 +87,18 @@ static __noinline int settle_pending(struct nm_owner *owner) {
        &to->rx_payload_bytes);
   move(&pending->tx_retransmit_bytes, &from->tx_retransmit_bytes,
        &to->tx_retransmit_bytes);
+}
+
+/* ... of the packet's socket. */
+NM_GLOBAL int nm_settle_pending(struct __sk_buff *skb) {
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner;
+
+  if (!sk) return 0;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (owner) settle_pending(owner);
   return 0;
 }
 

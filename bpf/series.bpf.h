@@ -29,101 +29,163 @@
 #define NETMETER_BPF_SERIES_BPF_H_
 
 #include "bpf/destination.bpf.h"
+#include "bpf/mptcp.bpf.h"
 #include "bpf/pending.bpf.h"
 #include "bpf/tcp.bpf.h"
+
+/* What is found out about a packet together with its series. */
+struct nm_search {
+  union nm_traits traits;
+  __u8 keep;    /* its slot is that of all packets of the socket */
+  __u8 settles; /* it is known now where what is pending belongs */
+  __u16 tag;    /* of the socket, when it was looked at */
+  union nm_attribution attribution; /* the same */
+};
 
 /* Puts a service's destination into *head, or that it is pending. */
 static __always_inline void find_destination(struct __sk_buff *skb,
                                              struct nm_owner *owner,
-                                             struct nm_packet *packet,
+                                             struct nm_search *search,
                                              struct nm_socket *socket,
-                                             enum nm_direction direction,
+                                             const enum nm_direction direction,
                                              union nm_head *head) {
-  head->destination = packet->tag;
-  if (!packet->tag && nm_config.rules_count) {
+  const union nm_traits *traits = &search->traits;
+
+  head->destination = search->tag;
+  if (!search->tag && nm_config.rules_count) {
     head->destination =
-        nm_match_rules(skb, packet->hidden ? NM_OF_SOCKET : direction,
-                       direction == NM_EGRESS ? packet->dport : packet->sport,
-                       packet->hidden ? IPPROTO_TCP : packet->protocol);
+        nm_match_rules(skb, traits->hidden ? NM_OF_SOCKET : direction,
+                       direction == NM_EGRESS ? traits->dport : traits->sport,
+                       traits->hidden ? IPPROTO_TCP : traits->protocol);
     /* Only a TCP connection has one other end for all its life. */
-    packet->keep = packet->transport == NM_TRANSPORT_TCP && skb->sk &&
+    search->keep = traits->transport == NM_TRANSPORT_TCP && skb->sk &&
                    skb->sk->state != TCP_LISTEN;
   }
   if (!head->destination) head->destination = owner->name;
   if (!socket) return;
   if (direction == NM_EGRESS) {
     if (!head->destination) {
-      socket->wire_protocol = wire_protocol_of(owner, packet);
+      socket->wire_protocol = wire_protocol_of(owner, traits);
     } else if (socket->wire_protocol) { /* tagged meanwhile */
       socket->wire_protocol = NM_WIRE_NONE;
       owner->flags |= NM_OWNER_NAMED;
-      packet->settles = true;
+      search->settles = true;
     }
   }
   if (!head->destination && socket->wire_protocol) {
     if (!owner->pending_service) {
       owner->pending_service = head->service;
-      owner->pending_path = packet->path;
+      owner->pending_path = traits->path;
     }
     head->kind = NM_KIND_PENDING;
     head->service = owner->pending_service;
     /* Egress may name the connection meanwhile, on another CPU. */
-    packet->keep = direction == NM_EGRESS;
+    search->keep = direction == NM_EGRESS;
   }
 }
 
-/* The head of the series that a packet belongs to: a union nm_head. */
-static __noinline __u64 series_of_packet(struct __sk_buff *skb,
-                                         struct nm_owner *owner,
-                                         struct nm_packet *packet,
-                                         struct nm_socket *socket,
-                                         enum nm_direction direction) {
+/* The head of the series that a packet of a known owner belongs to. */
+static __always_inline union nm_head head_of_packet(
+    struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
+    struct nm_socket *socket, const enum nm_direction direction) {
   union nm_head head = {};
 
-  if (!packet) return 0;
-  head.transport = packet->transport;
-  head.path = packet->path;
-  packet->keep = true;
-  if (!owner) {
-    head.service = NM_NAME_UNATTRIBUTED;
-    head.kind = NM_KIND_UNATTRIBUTED;
-    return head.word;
-  }
-  packet->tag = *(volatile __u16 *)&owner->tag;
-  packet->attribution = attribution_of(owner);
-  head.service = packet->attribution.service;
-  head.kind = packet->attribution.kind;
-  head.flags = packet->attribution.flags;
+  search->keep = true;
+  search->tag = *(volatile __u16 *)&owner->tag;
+  search->attribution = attribution_of(owner);
+  head.transport = search->traits.transport;
+  head.path = search->traits.path;
+  head.service = search->attribution.service;
+  head.kind = search->attribution.kind;
+  head.flags = search->attribution.flags;
   if (head.kind == NM_KIND_SERVICE)
-    find_destination(skb, owner, packet, socket, direction, &head);
-  return head.word;
+    find_destination(skb, owner, search, socket, direction, &head);
+  return head;
 }
 
 /* Keeps a slot, as nm_slot_of_series() returned it, in *socket where all packets
  * of the socket belong there. */
-static __noinline int keep_slot(struct nm_owner *owner,
-                                struct nm_packet *packet,
-                                struct nm_socket *socket,
-                                enum nm_direction direction, __u32 slot) {
-  if (!packet || !owner) return 0;
+static __always_inline void keep_slot(struct nm_owner *owner,
+                                      struct nm_search *search,
+                                      struct nm_socket *socket,
+                                      const enum nm_direction direction,
+                                      __u32 slot) {
   /* The table may have room for the next packet: it may grow. */
-  if ((slot & NM_SLOT_OVERFLOW) && packet->attribution.kind != NM_KIND_OVERFLOW)
-    packet->keep = false;
+  if ((slot & NM_SLOT_OVERFLOW) && search->attribution.kind != NM_KIND_OVERFLOW)
+    search->keep = false;
   if (direction == NM_EGRESS && !(slot & NM_SLOT_PENDING))
     count_established(owner, slot & NM_SLOT_MASK);
-  if (!packet->keep || !socket) return 0;
+  if (!search->keep || !socket) return;
   /* What is to be done once, egress does: it is not to find a slot before. */
   if (direction == NM_INGRESS &&
       (socket->wire_protocol ||
        ((owner->flags & NM_OWNER_ESTABLISHED) && !owner->counted)))
-    return 0;
+    return;
   *(volatile __u64 *)&socket->word =
       NM_WORD_COOKIE(socket->word) | (slot & NM_SLOT_MASK);
   /* A name that came meanwhile found the old slot: once more, then. */
-  if (*(volatile __u16 *)&owner->tag != packet->tag ||
-      attribution_of(owner).word != packet->attribution.word)
+  if (*(volatile __u16 *)&owner->tag != search->tag ||
+      attribution_of(owner).word != search->attribution.word)
     *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word);
-  return 0;
+}
+
+/* Beside the slot, in what the next two return: the packet is a raw socket's; what
+ * is pending is to be settled, by the caller, or the stack would get too deep. */
+#define NM_OF_RAW_SOCKET 0x10000
+#define NM_SETTLES 0x20000
+
+/* Finds the series of a packet: `slot`, if that is kept and of the packet's
+ * transport and path. Else keeps what it finds where that may be kept. Looks up
+ * the socket once more then, as its caller cannot hand on a pointer. */
+static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
+                                         __u32 slot,
+                                         const enum nm_direction direction) {
+  struct nm_search search = {.traits.word = traits};
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner = NULL;
+  struct nm_socket *socket;
+  union nm_head head = {};
+  struct nm_cell *cell = slot ? cell_of_slot(slot) : NULL;
+  __u32 flags = 0;
+
+  if (cell && cell->service && cell->transport == search.traits.transport &&
+      cell->path == search.traits.path)
+    return slot;
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (sk) owner = owner_of_socket(sk, cookie);
+  if (!sk || !owner) {
+    head.transport = search.traits.transport;
+    head.path = search.traits.path;
+    head.service = NM_NAME_UNATTRIBUTED;
+    head.kind = NM_KIND_UNATTRIBUTED;
+    slot = nm_slot_of_series(head.word, 0) & NM_SLOT_MASK;
+    return sk && sk->type == SOCK_RAW ? slot | NM_OF_RAW_SOCKET : slot;
+  }
+  if (search.traits.transport == NM_TRANSPORT_TCP && may_be_subflow(owner) &&
+      (direction == NM_EGRESS || sk->state == TCP_LISTEN))
+    nm_follow_mptcp(skb);
+  socket = state_of_socket(owner, cookie);
+  head = head_of_packet(skb, owner, &search, socket, direction);
+  /* Multicast routing hands packets to its raw socket from setsockopt(2), too.
+   * Without a slot that is kept, all packets of a raw socket come here. */
+  if (sk->type == SOCK_RAW) {
+    flags = NM_OF_RAW_SOCKET;
+    search.keep = false;
+  }
+  slot = nm_slot_of_series(head.word, owner->user);
+  keep_slot(owner, &search, socket, direction, slot);
+  if (search.settles) flags |= NM_SETTLES;
+  return (slot & NM_SLOT_MASK) | flags;
+}
+
+NM_GLOBAL __u32 nm_find_sent(struct __sk_buff *skb, __u64 traits, __u32 slot) {
+  return find_series(skb, traits, slot, NM_EGRESS);
+}
+
+NM_GLOBAL __u32 nm_find_received(struct __sk_buff *skb, __u64 traits,
+                                 __u32 slot) {
+  return find_series(skb, traits, slot, NM_INGRESS);
 }
 
 #endif /* NETMETER_BPF_SERIES_BPF_H_ */

@@ -65,40 +65,45 @@ static __always_inline struct nm_tcp *tcp_of_slot(__u32 slot) {
   return bpf_map_lookup_elem(&nm_tcp, &slot);
 }
 
+/* Word by word: clang would load them all before it stores the first, and has no
+ * registers for that. The stack is scarce. */
+static __always_inline void copy_name(char *to, __u32 id) {
+  struct nm_name *name = bpf_map_lookup_elem(&nm_names, &id);
+
+  if (!name) return;
+#pragma unroll
+  for (int i = 0; i < NM_NAME_BYTES; i += 8)
+    *(volatile __u64 *)(to + i) = *(__u64 *)(name->bytes + i);
+}
+
 /* Puts a new series into the table. Not 0: it is there already, or there is no
  * memory. */
-static __always_inline long enter_series(struct nm_series_key *key,
-                                         union nm_head *head, __u32 slot) {
+static __always_inline long enter_series(struct nm_series_key *key, __u8 kind,
+                                         __u32 slot) {
   struct nm_series_value value = {};
-  struct nm_name *name;
-  __u32 id;
 
   value.slot = slot;
-  value.kind = head->kind;
-  id = head->service;
-  name = bpf_map_lookup_elem(&nm_names, &id);
-  if (name) __builtin_memcpy(value.service_name, name->bytes, NM_NAME_BYTES);
-  id = head->destination;
-  name = bpf_map_lookup_elem(&nm_names, &id);
-  if (name)
-    __builtin_memcpy(value.destination_name, name->bytes, NM_NAME_BYTES);
+  value.kind = kind;
+  copy_name(value.service_name, key->service);
+  copy_name(value.destination_name, key->destination);
   return bpf_map_update_elem(&nm_series, key, &value, BPF_NOEXIST);
 }
 
 /* The slot of a series that is not a reserved one, made if it is new. 0: there
  * is no room, or `user` has his share. */
-static __always_inline __u32 ordinary_slot(union nm_head *head, __u16 user) {
+static __always_inline __u32 ordinary_slot(__u64 word, __u16 user) {
+  const union nm_head head = {.word = word};
   struct nm_series_key key = {};
   struct nm_series_value *known;
   struct nm_user *account = NULL;
   struct nm_stats *stats;
   __u32 slot;
 
-  key.service = head->service;
-  key.destination = head->destination;
-  key.transport = head->transport;
-  key.path = head->path;
-  key.pending = head->kind == NM_KIND_PENDING;
+  key.service = head.service;
+  key.destination = head.destination;
+  key.transport = head.transport;
+  key.path = head.path;
+  key.pending = head.kind == NM_KIND_PENDING;
   known = bpf_map_lookup_elem(&nm_series, &key);
   if (known) return known->slot;
   if (user) {
@@ -114,7 +119,7 @@ static __always_inline __u32 ordinary_slot(union nm_head *head, __u16 user) {
   }
   if (bpf_map_pop_elem(&nm_free_slots, &slot)) goto full;
   COUNT(slots_allocated, 1);
-  if (enter_series(&key, head, slot)) {
+  if (enter_series(&key, head.kind, slot)) {
     /* Another CPU was faster, or there was no memory. */
     bpf_map_push_elem(&nm_free_slots, &slot, BPF_ANY);
     known = bpf_map_lookup_elem(&nm_series, &key);
@@ -147,7 +152,11 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
   if (head.kind == NM_KIND_UNATTRIBUTED) {
     slot = NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, head.transport, head.path);
   } else {
-    if (head.kind != NM_KIND_OVERFLOW) slot = ordinary_slot(&head, user);
+    if (head.kind != NM_KIND_OVERFLOW) slot = ordinary_slot(word, user);
+    /* One register up to here, and one from there on, and not one for each of its
+     * fields: the stack is scarce. */
+    barrier_var(word);
+    head.word = word;
     if (!slot) {
       head.service = NM_NAME_OVERFLOW;
       head.destination = NM_NAME_EMPTY;
@@ -156,10 +165,8 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
       slot = NM_SLOT_RESERVED(NM_NAME_OVERFLOW, head.transport, head.path);
     }
   }
-  /* One register from here on, and not one for each of its fields: the stack is
-   * scarce. */
   word = head.word;
-  asm volatile("" : "+r"(word));
+  barrier_var(word);
   head.word = word;
   cell = cell_of_slot(slot);
   if (cell) write_head(cell, word);

@@ -94,11 +94,25 @@ static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
   return owner;
 }
 
+/* The state of a socket, in the table or with its owner; NULL: there is none. */
+static __always_inline struct nm_socket *state_of_socket(struct nm_owner *owner,
+                                                         __u64 cookie) {
+  struct nm_entry *entry = entry_of_cookie(cookie);
+
+  if (entry && NM_WORD_COOKIE(*(volatile __u64 *)&entry->socket.word) ==
+                   NM_COOKIE(cookie))
+    return &entry->socket;
+  if (owner && NM_WORD_COOKIE(owner->socket.word) == NM_COOKIE(cookie))
+    return &owner->socket;
+  return NULL;
+}
+
 /* The state of a socket that the table does not show: makes it on the socket's
  * first packet. A TCP connection may do so on egress only, where its lock is
  * held: two states of one connection would count sequences twice. */
-static __noinline struct nm_socket *find_socket(struct nm_owner *owner,
-                                                __u64 cookie, bool may_claim) {
+static __always_inline struct nm_socket *find_socket(struct nm_owner *owner,
+                                                     __u64 cookie,
+                                                     bool may_claim) {
   struct nm_socket *socket;
 
   if (!owner) return NULL;

@@ -30,27 +30,39 @@ static __always_inline bool before(__u32 a, __u32 b) {
   return (__s32)(a - b) < 0;
 }
 
-/* The part of a sent segment's payload that is new. An adopted socket, which is
- * older than the meter, begins where the kernel's snd_nxt stands. */
-static __always_inline __u32 new_payload(struct bpf_sock *sk,
-                                         struct nm_socket *socket,
-                                         struct nm_packet *packet,
-                                         bool adopted) {
+/* Where the numbers of a socket begin: with the first segment that it sends. An
+ * adopted socket, which is older than the meter, begins where the kernel's
+ * snd_nxt stands. */
+static __always_inline void begin_sent(struct bpf_tcp_sock *tcp,
+                                       struct nm_socket *socket, __u32 seq,
+                                       bool adopted) {
+  if (socket->tx_valid) return;
+  socket->tx_end = seq;
+  if (adopted && tcp && before(seq, tcp->snd_nxt))
+    socket->tx_end = tcp->snd_nxt;
+  socket->tx_valid = 1;
+}
+
+/* ... and with the first that acknowledges. */
+static __always_inline void begin_received(struct bpf_tcp_sock *tcp,
+                                           struct nm_socket *socket, __u32 ack,
+                                           bool adopted) {
+  if (socket->rx_valid) return;
+  socket->rx_ack = ack;
+  /* An accepted socket may have received before it first sends. */
+  if (tcp && !adopted)
+    socket->rx_ack = tcp->rcv_nxt - (__u32)tcp->bytes_received;
+  socket->rx_valid = 1;
+}
+
+/* The part of a sent segment's payload that is new. */
+static __always_inline __u32 new_payload(struct nm_socket *socket,
+                                         struct nm_packet *packet) {
   __u32 first = packet->seq + !!(packet->tcp_flags & TCP_FLAG_SYN);
   __u32 last = first + packet->payload;
   __u32 end = last + (packet->tcp_flags & TCP_FLAG_FIN);
   __u32 new_bytes;
 
-  if (!socket->tx_valid) {
-    socket->tx_end = packet->seq;
-    if (adopted && sk) {
-      struct bpf_tcp_sock *tcp = bpf_tcp_sock(sk);
-
-      if (tcp && before(socket->tx_end, tcp->snd_nxt))
-        socket->tx_end = tcp->snd_nxt;
-    }
-    socket->tx_valid = 1;
-  }
   if (!before(socket->tx_end, end)) return 0;
   if (before(first, socket->tx_end)) first = socket->tx_end;
   socket->tx_end = end;
@@ -68,21 +80,10 @@ static __always_inline bool peer_has_finished(__u32 state) {
 /* What the peer sent in order since our last acknowledgement: the payload that
  * this one acknowledges for the first time. */
 static __always_inline __u32 acked_payload(struct __sk_buff *skb,
-                                           struct bpf_sock *sk,
                                            struct nm_socket *socket,
-                                           struct nm_packet *packet,
-                                           bool adopted) {
-  __u32 ack = packet->ack, advance, state;
+                                           __u32 ack) {
+  __u32 advance, state;
 
-  if (!socket->rx_valid) {
-    struct bpf_tcp_sock *tcp = sk ? bpf_tcp_sock(sk) : NULL;
-
-    socket->rx_ack = ack;
-    /* An accepted socket may have received before it first sends. */
-    if (tcp && !adopted)
-      socket->rx_ack = tcp->rcv_nxt - (__u32)tcp->bytes_received;
-    socket->rx_valid = 1;
-  }
   if (!before(socket->rx_ack, ack)) return 0;
   advance = ack - socket->rx_ack;
   if (!socket->rx_fin_counted) {

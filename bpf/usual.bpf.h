@@ -185,8 +185,8 @@ static __always_inline bool count_usual(struct __sk_buff *skb,
   return false;
 }
 
-static __noinline int count_any_received(struct __sk_buff *skb) {
-  if (skb) count_any(skb, NM_INGRESS, NULL);
+NM_GLOBAL int nm_any_received(struct __sk_buff *skb) {
+  count_any(skb, NM_INGRESS, NULL);
   return 0;
 }
 
@@ -199,7 +199,7 @@ static __always_inline void count_ingress(struct __sk_buff *skb) {
   if (nm_config.ways != NM_WAYS_LONG &&
       count_usual(skb, NM_INGRESS, NM_ADDS_ATOMIC))
     return;
-  if (nm_config.ways != NM_WAYS_USUAL) count_any_received(skb);
+  if (nm_config.ways != NM_WAYS_USUAL) nm_any_received(skb);
 }
 
 /* The long way is the same for all ways to add, but for the add itself. */
