@@ -19,32 +19,33 @@
 
 #include "bpf/socket.bpf.h"
 
+/* A byte of the option's value; 0 behind its end. Global: the verifier would follow
+ * both ways at each of the bytes. */
+NM_GLOBAL __u32 nm_byte_of_option(struct bpf_sockopt *ctx, __u32 index) {
+  __u8 *value = ctx->optval, *end = ctx->optval_end;
+
+  value += index % NM_NAME_BYTES;
+  return value + 1 <= end ? *value : 0;
+}
+
 /* Reads a name of 1 to NM_NAME_BYTES bytes without NUL into zeros. Where a meter
  * of an inner cgroup has taken the call before us, its -1 stands for the length;
  * the kernel's copy of the value then ends with a NUL, or with its buffer.
  *
  * All bytes are looked at, as each way out of the loop would be one more for the
- * verifier to follow to the end of the program. For its sake, too, the pointers
- * are loaded anew, as it would tell apart how much of them was checked; and what
- * stands for a byte that is not there is a 0 that it does not know as such. */
+ * verifier to follow to the end of the program. */
 static __always_inline bool read_name(struct bpf_sockopt *ctx,
                                       struct nm_name_key *key) {
   int length = ctx->optlen, sign = length >> 31;
-  nm_u32 nothing, in_name = ~0u, found = 0;
+  nm_u32 in_name = ~0u, found = 0;
 
   if (length < -1 || !length || length > NM_NAME_BYTES) return false;
   barrier_var(sign);
   length += sign & (NM_NAME_BYTES + 1); /* -1: as long as can be */
-  nothing = length;
-  barrier_var(nothing);
-  nothing ^= length;
   for (int i = 0; i < NM_NAME_BYTES; i++) {
-    __u8 *value = *(void *volatile *)&ctx->optval;
-    __u8 *end = *(void *volatile *)&ctx->optval_end;
+    nm_u32 byte = nm_byte_of_option(ctx, i);
     int before_end = i - length;
-    nm_u32 byte = nothing;
 
-    if (value + i + 1 <= end) byte = value[i];
     barrier_var(before_end);
     in_name &= before_end >> 31 & nm_mask_of_byte(byte);
     barrier_var(in_name);
