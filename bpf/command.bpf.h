@@ -15,6 +15,7 @@
 #ifndef NETMETER_BPF_COMMAND_BPF_H_
 #define NETMETER_BPF_COMMAND_BPF_H_
 
+#include "bpf/retire.bpf.h"
 #include "bpf/slot.bpf.h"
 
 /* Adds all values but the first, which names the series. */
@@ -69,8 +70,9 @@ static __always_inline int run_command(struct __sk_buff *skb) {
   struct nm_merge merge = {};
   struct nm_free free = {};
   struct nm_info *info;
+  struct nm_stats *stats;
   __u32 zero = 0;
-  __u32 retired;
+  __u32 retired, sweeping;
 
   if (bpf_skb_load_bytes(skb, 0, &command, sizeof(command))) return -1;
   info = bpf_map_lookup_elem(&nm_info, &zero);
@@ -90,7 +92,7 @@ static __always_inline int run_command(struct __sk_buff *skb) {
     case NM_COMMAND_NAME:
       if (bpf_skb_load_bytes(skb, sizeof(command), &key, sizeof(key)))
         return -1;
-      return name_id(&key);
+      return name_id(&key, 0);
     case NM_COMMAND_MERGE:
       if (bpf_skb_load_bytes(skb, sizeof(command), &merge, sizeof(merge)))
         return -1;
@@ -103,6 +105,17 @@ static __always_inline int run_command(struct __sk_buff *skb) {
       if (bpf_skb_load_bytes(skb, sizeof(command), &free, sizeof(free)))
         return -1;
       return free_id(skb, &free);
+    case NM_COMMAND_SWEEP:
+      stats = stats_of_meter();
+      if (!stats ||
+          bpf_skb_load_bytes(skb, sizeof(command), &sweeping, sizeof(sweeping)))
+        return -1;
+      *(volatile __u64 *)&stats->sweeping = sweeping;
+      return 0;
+    case NM_COMMAND_FOLD:
+      return retire_next(skb, false);
+    case NM_COMMAND_FORGET:
+      return retire_next(skb, true);
   }
   return -1;
 }

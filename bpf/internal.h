@@ -286,6 +286,9 @@ enum nm_command_code {
   NM_COMMAND_NAME = 3,   /* returns the id of a name, made if new; 0: full */
   NM_COMMAND_MERGE = 4,  /* adds old cells to the new ones, each once */
   NM_COMMAND_FREE = 5,   /* puts a free id into its queue; see nm_free */
+  NM_COMMAND_SWEEP = 6,  /* says whether the loader sweeps: nm_u32 */
+  NM_COMMAND_FOLD = 7,   /* takes an idle slot back; see nm_idle */
+  NM_COMMAND_FORGET = 8, /* takes the id of an unused name back; see nm_idle */
 };
 
 /* Cells that one NM_COMMAND_MERGE adds. */
@@ -302,6 +305,22 @@ struct nm_free {
   nm_u32 names; /* 0: into nm_free_slots; 1: into nm_free_names */
   nm_u32 first;
 };
+
+/* One of up to NM_MOST_IDLE, behind each other, of which the n-th run of one call
+ * takes the n-th: a packet of BPF_PROG_TEST_RUN has one page. */
+#define NM_MOST_IDLE 512
+struct nm_idle {
+  nm_u16 id;   /* of a slot or a name */
+  nm_u16 user; /* of a slot: whose share of the table it was; 0: root's */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_idle) == 2 * 2);
+
+/* More cells than a series has: a bound for loops. */
+#define NM_MAX_CELLS 4096
+
+/* Bits of nm_marks: what nm_scan has found with some socket. */
+#define NM_MARK_NAME 1
+#define NM_MARK_SLOT 2
 
 struct nm_command {
   nm_u8 ethernet[14];

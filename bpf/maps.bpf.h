@@ -41,7 +41,8 @@ struct {
   __type(value, struct nm_tcp);
 } nm_tcp SEC(".maps");
 
-/* id -> name. Written once per id, before the id is used anywhere. Full: the
+/* id -> name. Written before the id is used anywhere, and not again as long as it
+ * is. Full: the
  * process is counted as overflow. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -245,6 +246,15 @@ struct {
   __type(key, __u32);
   __type(value, __u8);
 } nm_merged SEC(".maps");
+
+/* id of a name, or slot -> NM_MARK_*: what the owners of sockets hold. Written by
+ * nm_scan, for `netmeter-loader retire`; else one entry that nobody uses. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u32);
+} nm_marks SEC(".maps");
 
 /* --- Counters of the meter itself ---------------------------------------- */
 

@@ -2,7 +2,9 @@
 /*
  * Names, each stored once. A name gets an id on its first use, and everything
  * else knows it by that: nm_name_ids finds the id of a name, nm_names the bytes
- * of an id, which is what readers see. An id is never given back.
+ * of an id, which is what readers see. An id that is in use nowhere any more is
+ * used again, for another name: retire.bpf.h. So an id that is kept for long, a
+ * process's, is compared with the name before it is used.
  *
  * Ids wait in a queue, nm_free_names, because 5.10 has no atomic operation that
  * returns the old value. Two CPUs that meet the same new name at once both take
@@ -18,14 +20,37 @@
 
 #include "bpf/maps.bpf.h"
 
-/* The id of a name, which is made if it is new; 0 if there is no room. */
-static __noinline __u32 name_id(struct nm_name_key *key) {
+/* Whether the loader deletes keys meanwhile. */
+static __always_inline bool is_swept(void) {
+  struct nm_stats *stats = stats_of_meter();
+
+  return stats && *(volatile __u64 *)&stats->sweeping;
+}
+
+/* The id of a name that has one; 0: it has none. Of an entry that is deleted
+ * behind the first look, and another key's by now, the second one says so: within
+ * one run no key is deleted twice (retire.bpf.h). */
+static __always_inline __u32 known_name(struct nm_name_key *key) {
+  __u32 *known, *again, id;
+
+  known = bpf_map_lookup_elem(&nm_name_ids, key);
+  if (!known) return 0;
+  id = *(volatile __u32 *)known;
+  if (!is_swept()) return id;
+  again = bpf_map_lookup_elem(&nm_name_ids, key);
+  if (again == known) return id;
+  return again ? *(volatile __u32 *)again : 0;
+}
+
+/* The id of a name, which is made, for `user`, if it is new; 0 if there is no
+ * room. */
+static __noinline __u32 name_id(struct nm_name_key *key, __u16 user) {
   struct nm_name *name;
-  __u32 *known, id;
+  __u32 known, id;
 
   if (!key) return 0;
-  known = bpf_map_lookup_elem(&nm_name_ids, key);
-  if (known) return *known;
+  known = known_name(key);
+  if (known) return known;
   if (bpf_map_pop_elem(&nm_free_names, &id)) {
     COUNT(names_full, 1);
     return 0;
@@ -34,14 +59,15 @@ static __noinline __u32 name_id(struct nm_name_key *key) {
   if (!name) return 0;
   name->kind = key->kind;
   name->encoding = key->encoding;
+  name->user = user;
   __builtin_memcpy(name->bytes, key->bytes, NM_NAME_BYTES);
   name->length = key->length;
   if (bpf_map_update_elem(&nm_name_ids, key, &id, BPF_NOEXIST)) {
     /* Another CPU was faster, or there was no memory. */
     name->length = 0;
     bpf_map_push_elem(&nm_free_names, &id, BPF_ANY);
-    known = bpf_map_lookup_elem(&nm_name_ids, key);
-    if (known) return *known;
+    known = known_name(key);
+    if (known) return known;
     COUNT(names_full, 1);
     return 0;
   }
@@ -70,12 +96,12 @@ static __always_inline bool is_capped(__u32 used_by_user, __u32 share,
 static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   struct nm_stats *stats = stats_of_meter();
   struct nm_user *account;
-  __u32 *known, id;
+  __u32 known, id;
 
   if (!key || !stats) return 0;
-  known = bpf_map_lookup_elem(&nm_name_ids, key);
-  if (known) return *known;
-  if (!user) return name_id(key);
+  known = known_name(key);
+  if (known) return known;
+  if (!user) return name_id(key, 0);
   account = user_of(user);
   if (!account ||
       is_capped(*(volatile __u32 *)&account->names, nm_config.max_user_names,
@@ -84,7 +110,7 @@ static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
     return 0;
   }
   __sync_fetch_and_add(&account->names, 1);
-  id = name_id(key);
+  id = name_id(key, user);
   if (!id) __sync_fetch_and_add(&account->names, -1);
   return id;
 }

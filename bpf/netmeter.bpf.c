@@ -5,7 +5,7 @@
  * hooks. No program here ever drops a packet, or fails a system call that is
  * not addressed to it.
  *
- * This file says when something is done: it has the eleven programs and nothing
+ * This file says when something is done: it has the twelve programs and nothing
  * else. What is done stands in files of its own, in the order of the story:
  *
  *   process      process.bpf.h      which service a process is
@@ -27,6 +27,7 @@
  *                usual.bpf.h        ... by a short cut
  *   connection   connection.bpf.h   from connect(2) to the last packet
  *   the loader   command.bpf.h      its way into frozen maps
+ *                retire.bpf.h       what is idle, used again
  *
  * names.bpf.h, maps.bpf.h and kernel.bpf.h lie below all of them. README.md has
  * the table of maps, and the way to a new counter.
@@ -144,5 +145,11 @@ int nm_sockops(struct bpf_sock_ops *ops) {
 
 SEC("tc")
 int nm_command(struct __sk_buff *skb) { return run_command(skb); }
+
+SEC("iter/bpf_sk_storage_map")
+int nm_scan(struct bpf_iter__bpf_sk_storage_map *ctx) {
+  if (ctx->value) mark_what_is_held(ctx->value);
+  return 0;
+}
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -72,18 +72,34 @@ static __always_inline __u32 process_stamp(void) {
   return (__u32)(start ^ start >> 32) + (__u32)execs * 0x9e3779b1;
 }
 
-/* Gives a process the id of its name. It stays 0 where there is no room for the
+/* Whether the id that a process has is still that of its name: it may be another
+ * name's by now, where nobody saw that there was this process (retire.bpf.h). */
+static __always_inline bool has_its_name(const struct nm_process *process) {
+  const __u32 *expected = (const __u32 *)process->bytes;
+  __u32 id = process->name, differs;
+  struct nm_name *name;
+
+  if (!id) return false;
+  name = bpf_map_lookup_elem(&nm_names, &id);
+  if (!name || !name->length) return false;
+  differs = name->kind ^ process->kind;
+  for (__u32 i = 0; i < NM_NAME_BYTES / sizeof(*expected); i++)
+    differs |= ((const __u32 *)name->bytes)[i] ^ expected[i];
+  return !differs;
+}
+
+/* Gives a process the id of its name. It becomes 0 where there is no room for the
  * name: the next socket tries again. */
 static __always_inline void name_process(struct nm_process *process) {
   struct nm_name_key key = {};
   __u32 id;
 
-  if (process->name) return;
+  if (!is_swept() && has_its_name(process)) return;
   key.kind = process->kind;
   __builtin_memcpy(key.bytes, process->bytes, NM_NAME_BYTES);
   key.length = text_length(key.bytes);
   id = name_id_for_user(&key, current_user());
-  if (id) process->name = id;
+  process->name = id;
 }
 
 /* Names a process by its executable, or by the service that this is. */

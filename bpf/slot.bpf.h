@@ -4,11 +4,12 @@
  * and from a slot to the counters.
  *
  * A slot is a number. It selects one cell per CPU in nm_counters, and the spare
- * one, and one value in nm_tcp. Slots wait in a queue, as the ids of names do, and none is ever
- * given back. A cell says itself what it counts: its first eight bytes (union
- * nm_head) are written by one store when the slot is found, before the first
- * packet is added to it, and only the flags in them ever change. So a reader
- * needs no key and no lock: what it sees of a cell belongs together.
+ * one, and one value in nm_tcp. Slots wait in a queue, as the ids of names do; one
+ * that is idle is given back (retire.bpf.h). A cell says itself what it counts: its
+ * first eight bytes (union nm_head) are written by one store when the slot is
+ * found, before the first packet is added to it, and only the flags in them change
+ * until it is given back. So a reader needs no key and no lock: what it sees of a
+ * cell belongs together.
  *
  * Where no slot is left, or the user has his share of them, the packet goes to
  * the reserved series `overflow` of its transport and path. What no process
@@ -76,36 +77,54 @@ static __always_inline void copy_name(char *to, __u32 id) {
     *(volatile __u64 *)(to + i) = *(__u64 *)(name->bytes + i);
 }
 
+/* The key of the series with this head, as one number: the stack is scarce. */
+static __always_inline __u64 key_of_head(__u64 word) {
+  const union nm_head head = {.word = word};
+
+  return (word & 0xffffffffffffULL) | (__u64)(head.kind == NM_KIND_PENDING)
+                                          << 48;
+}
+
 /* Puts a new series into the table. Not 0: it is there already, or there is no
  * memory. */
-static __always_inline long enter_series(struct nm_series_key *key, __u8 kind,
-                                         __u32 slot) {
+static __always_inline long enter_series(const __u64 *key, __u64 word,
+                                         __u32 slot, __u16 user) {
+  const union nm_head head = {.word = word};
   struct nm_series_value value = {};
 
   value.slot = slot;
-  value.kind = kind;
-  copy_name(value.service_name, key->service);
-  copy_name(value.destination_name, key->destination);
+  value.kind = head.kind;
+  value.user = user;
+  copy_name(value.service_name, head.service);
+  copy_name(value.destination_name, head.destination);
   return bpf_map_update_elem(&nm_series, key, &value, BPF_NOEXIST);
+}
+
+/* The slot of a series that has one; 0: it has none. As known_name(). */
+static __always_inline __u32 known_series(const __u64 *key) {
+  struct nm_series_value *known, *again;
+  __u32 slot;
+
+  known = bpf_map_lookup_elem(&nm_series, key);
+  if (!known) return 0;
+  slot = *(volatile __u32 *)&known->slot;
+  if (!is_swept()) return slot;
+  again = bpf_map_lookup_elem(&nm_series, key);
+  if (again == known) return slot;
+  return again ? *(volatile __u32 *)&again->slot : 0;
 }
 
 /* The slot of a series that is not a reserved one, made if it is new. 0: there
  * is no room, or `user` has his share. */
 static __always_inline __u32 ordinary_slot(__u64 word, __u16 user) {
-  const union nm_head head = {.word = word};
-  struct nm_series_key key = {};
-  struct nm_series_value *known;
+  __u64 key = key_of_head(word);
   struct nm_user *account = NULL;
   struct nm_stats *stats;
-  __u32 slot;
+  __u32 known, slot;
 
-  key.service = head.service;
-  key.destination = head.destination;
-  key.transport = head.transport;
-  key.path = head.path;
-  key.pending = head.kind == NM_KIND_PENDING;
-  known = bpf_map_lookup_elem(&nm_series, &key);
-  if (known) return known->slot;
+  known = known_series(&key);
+  if (known) return known;
+  barrier_var(word);
   if (user) {
     stats = stats_of_meter();
     account = user_of(user);
@@ -119,12 +138,12 @@ static __always_inline __u32 ordinary_slot(__u64 word, __u16 user) {
   }
   if (bpf_map_pop_elem(&nm_free_slots, &slot)) goto full;
   COUNT(slots_allocated, 1);
-  if (enter_series(&key, head.kind, slot)) {
+  if (enter_series(&key, word, slot, user)) {
     /* Another CPU was faster, or there was no memory. */
     bpf_map_push_elem(&nm_free_slots, &slot, BPF_ANY);
-    known = bpf_map_lookup_elem(&nm_series, &key);
+    known = known_series(&key);
     if (!known) goto full;
-    return known->slot;
+    return known;
   }
   COUNT(series_used, 1);
   if (account) __sync_fetch_and_add(&account->series, 1);

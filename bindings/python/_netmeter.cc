@@ -173,7 +173,8 @@ py::tuple ToPython(const Health& h) {
   return py::make_tuple(
       Text(h.version), Text(h.abi), Text(h.kernel), Text(h.cgroup),
       h.start_time_ns, h.load_time_ns, h.series, h.max_series, h.names,
-      h.max_names, h.lost_packets_series_full, h.lost_packets_series_capped,
+      h.max_names, h.retired_series, h.retired_names,
+      h.lost_packets_series_full, h.lost_packets_series_capped,
       h.lost_packets_storage_failed, h.lost_packets_header_errors,
       h.lost_names_full, h.lost_names_capped, h.lost_processes_full,
       h.lost_sockets_storage_failed);
@@ -344,7 +345,7 @@ void Define(py::module_& m) {
       py::make_tuple(KindName(Kind::kService), KindName(Kind::kBinary),
                      KindName(Kind::kUnattributed), KindName(Kind::kOverflow),
                      KindName(Kind::kPending), KindName(Kind::kUnit),
-                     KindName(Kind::kContainer));
+                     KindName(Kind::kContainer), KindName(Kind::kRetired));
   m.attr("TRANSPORTS") = py::make_tuple(
       TransportName(Transport::kOther), TransportName(Transport::kTcp),
       TransportName(Transport::kUdp), TransportName(Transport::kSctp),

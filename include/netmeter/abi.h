@@ -20,6 +20,15 @@
  * A name of kind NM_KIND_WIRE is as it stood on the wire: nm_name.encoding says
  * how it is coded, info->suffixes what to take off it.
  *
+ * Slots and names that are idle are used again. stats->moves says when: it is odd
+ * while a slot changes hands, and even, but another number, after that. So
+ *
+ *   read stats->moves until it is even; if it is not what it was at the read
+ *   before, forget which slot is which series; read; and read all of it once more
+ *   if stats->moves has changed meanwhile
+ *
+ * Then the sum over all series never goes back, and no byte is in it twice.
+ *
  * The maps are frozen: no user, root included, can write them; the programs
  * go on counting. All integers are in host byte order. Readers of another
  * major version must refuse. A new minor version may put fields into the
@@ -88,6 +97,9 @@ enum nm_kind {
                                :authority or SNI, with its port and suffix */
   NM_KIND_UNIT = 8,         /* a process, by its systemd unit */
   NM_KIND_CONTAINER = 9,    /* a process, by the short id of its container */
+  NM_KIND_RETIRED = 10,     /* of a series only: what idle series had counted
+                               when their slots were taken back. `destination`
+                               is the kind that they had, and no name */
 };
 
 enum nm_transport {
@@ -134,9 +146,10 @@ enum nm_path {
 /*
  * One CPU's part of one series, or, in its last cell, what all CPUs together
  * added there; one cache line. A cell is in use when its
- * service is not 0; the first eight bytes never change again, but for flags.
- * Counters only grow, until `netmeter-loader unload` or a reboot; those of kind
- * pending aside.
+ * service is not 0; the first eight bytes change only while nm_stats.moves is
+ * odd, but for flags. Counters only grow, until `netmeter-loader unload` or a
+ * reboot, or until the series is idle and its slot is taken back: then they are
+ * in the series of kind retired. Those of kind pending shrink, too.
  */
 struct nm_cell {
   nm_u16 service;     /* index in names */
@@ -187,12 +200,13 @@ struct nm_name {
   nm_u16 length;  /* 0: not in use */
   nm_u8 kind;     /* enum nm_kind */
   nm_u8 encoding; /* NM_ENCODING_* */
-  nm_u32 pad;
+  nm_u16 user;    /* for the programs: whose share of the table it takes */
+  nm_u16 pad;
   /* `length` bytes, then NUL. No byte of them is NUL, but for NM_KIND_WIRE, which
      is as a connection sent it: the Huffman code of "00" begins with one. */
   nm_u8 bytes[NM_NAME_BYTES];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
+NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 2 * 2 + NM_NAME_BYTES);
 
 /* Losses and fill levels. Counters unless said otherwise. */
 struct nm_stats {
@@ -217,9 +231,14 @@ struct nm_stats {
   nm_u64 destinations_capped; /* names refused: the service has too many */
   nm_u64 names_capped;        /* names refused: the user has too many */
   nm_u64 series_capped; /* packets that were overflow for the same reason */
-  nm_u64 reserved[12];
+  nm_u64 moves;         /* changes of slots and names: odd in the middle of one.
+                           See the top of this file */
+  nm_u64 series_retired; /* idle series that went into kind retired */
+  nm_u64 names_retired;  /* names that were in use nowhere any more */
+  nm_u64 sweeping;       /* not 0: the loader looks for what is idle */
+  nm_u64 reserved[8];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 20 * 8 + 12 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 24 * 8 + 8 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */
@@ -278,17 +297,19 @@ struct nm_series_key {
   nm_u16 destination;
   nm_u8 transport;
   nm_u8 path;
-  nm_u8 pending; /* 1: of kind pending */
+  nm_u8 pending; /* 1: of kind pending; 2: of kind retired */
   nm_u8 pad;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_series_key) == 2 * 2 + 4 * 1);
 
 struct nm_series_value {
   nm_u32 slot;
-  nm_u32 kind;
+  nm_u16 kind;
+  nm_u16 user; /* for the programs: whose share of the table it takes */
   char service_name[NM_NAME_BYTES];
   char destination_name[NM_NAME_BYTES];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_series_value) == 2 * 4 + 2 * NM_NAME_BYTES);
+NM_STATIC_ASSERT(sizeof(struct nm_series_value) ==
+                 4 + 2 * 2 + 2 * NM_NAME_BYTES);
 
 #endif /* NETMETER_ABI_H_ */

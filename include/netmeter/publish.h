@@ -27,9 +27,13 @@
 //   netmeter_wire_packets_total      direction="tx" or "rx"}, path direct only
 //   netmeter_pending_bytes           gauge {name, direction}, path direct only:
 //                                    not yet in netmeter_wire_bytes_total
-//   netmeter_proxy_bytes_total       the same three of the path proxy: traffic
+//   netmeter_retired_bytes_total     {kind, direction}, path direct only: no more
+//                                    in netmeter_wire_bytes_total, as its series
+//                                    was idle
+//   netmeter_proxy_bytes_total       the same four of the path proxy: traffic
 //   netmeter_proxy_packets_total     over loopback, to or from a proxy on this
 //   netmeter_proxy_pending_bytes     host, which is on no link
+//   netmeter_proxy_retired_bytes_total
 //   netmeter_tcp_retransmit_bytes_total      {kind, name, destination}, both
 //                                            paths
 //   netmeter_tcp_connections_opened_total    the same, as TcpConnections of
@@ -45,9 +49,10 @@
 //   netmeter_lost_processes_total    its own name
 //   netmeter_lost_sockets_total
 //
-// In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) is
-// what the interfaces counted, less their link headers; once all connections
-// have named their destination, the first sum alone is. A read that overlaps a
+// In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
+// sum(netmeter_retired_bytes_total) is what the interfaces counted, less their
+// link headers; the second is 0 once all connections have named their
+// destination, and the third as long as no series was retired. A read that overlaps a
 // move from the one to the other may be off by what moves; the next read is
 // exact.
 //

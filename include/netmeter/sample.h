@@ -19,6 +19,9 @@ namespace netmeter {
 // destination yet. When one has named it, its traffic moves to kService: so the
 // counters of a kPending sample may shrink. A read that overlaps such a move
 // may see the moved amount in both or in neither; the next read is exact.
+//
+// kRetired is what idle series had counted when their room was taken back
+// (`netmeter-loader retire`). Its name is the word for the kind that they had.
 enum class Kind {
   kService = 1,
   kBinary,
@@ -26,7 +29,8 @@ enum class Kind {
   kOverflow,
   kPending = 6,
   kUnit = 8,
-  kContainer
+  kContainer,
+  kRetired
 };
 enum class Transport { kOther = 0, kTcp, kUdp, kSctp, kIcmp };
 enum class Path { kDirect = 0, kProxy };
@@ -61,7 +65,10 @@ struct TcpConnections {
 
 // One series. Counters are totals since the maps were made (first `load`, or
 // the `load` after an `unload`), in bytes and packets. They never decrease, but
-// for those of Kind::kPending. `netmeter list --json` prints these fields under
+// for those of Kind::kPending, and where a series is retired: then it is in no
+// further read, and its totals are in the sample of Kind::kRetired. If its name
+// comes back it begins at 0. Health::retired_series says how often that has
+// happened to any. The sum over all samples of a read has it all, always. `netmeter list --json` prints these fields under
 // these names.
 struct Sample {
   Kind kind = Kind::kUnattributed;
@@ -104,6 +111,11 @@ struct Health {
   uint32_t max_series = 0;     // slots, the reserved ones included
   uint32_t names = 0;          // in use, without the 3 reserved ones
   uint32_t max_names = 0;      // the reserved ones included
+  // Totals: idle series that went into Kind::kRetired, and names that were
+  // forgotten, as nothing had them any more. A counter that is less than it was
+  // read before is one of a series that was retired if retired_series is more.
+  uint64_t retired_series = 0;
+  uint64_t retired_names = 0;
   // Packets in "overflow", as no slot was free for another series ...
   uint64_t lost_packets_series_full = 0;
   // ... or as one user, not root, has too many series.

@@ -83,6 +83,8 @@ const char* KindName(Kind kind) {
       return "unit";
     case Kind::kContainer:
       return "container";
+    case Kind::kRetired:
+      return "retired";
   }
   return "unknown";
 }

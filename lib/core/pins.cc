@@ -41,9 +41,10 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
     {"link_egress", 0, LinkStage::kPacket},
 }};
 
-// The first is as long as the names. The last three belong to a growth: one
-// entry each, unless there is one (lib/loader/growth.h).
-constexpr std::array<UnpinnedMap, 7> kUnpinned = {{
+// The first is as long as the names. Three belong to a growth (lib/loader/growth.h)
+// and the last one to a sweep (lib/loader/retire.h): one entry each, unless there is
+// one.
+constexpr std::array<UnpinnedMap, 8> kUnpinned = {{
     {"nm_wire_names", Entries::kPerName},
     {"nm_users", Entries::kAsDeclared},
     {"nm_copies", Entries::kAsDeclared},
@@ -51,6 +52,7 @@ constexpr std::array<UnpinnedMap, 7> kUnpinned = {{
     {"nm_old_counters", Entries::kAsDeclared},
     {"nm_old_tcp", Entries::kAsDeclared},
     {"nm_merged", Entries::kAsDeclared},
+    {"nm_marks", Entries::kAsDeclared},
 }};
 
 constexpr uint32_t kValueSizes[kSharedMaps] = {
@@ -91,7 +93,7 @@ const std::array<MapPin, kMapPins>& MapPins() { return kMaps; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 7>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 8>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

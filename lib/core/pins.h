@@ -119,7 +119,7 @@ struct UnpinnedMap {
   const char* name;  // in the object
   Entries entries;
 };
-const std::array<UnpinnedMap, 7>& UnpinnedMaps();
+const std::array<UnpinnedMap, 8>& UnpinnedMaps();
 
 }  // namespace internal
 }  // namespace netmeter

@@ -16,8 +16,8 @@
 //    in time. So no sum goes back either. Between two counters there is no such
 //    promise: a packet may be in tx_packets and not yet in tx_bytes. A reader of
 //    totals does not mind, as the next read has both.
-//  - The head of a cell is written once, before the counters, and never changes
-//    but for flags. The length of a name is written after its bytes. So a key
+//  - The head of a cell is written once, before the counters, and does not change
+//    but for flags, unless the series is retired: see below. The length of a name is written after its bytes. So a key
 //    that makes sense is right, and one that does not is looked at again by the
 //    next read.
 //
@@ -33,6 +33,14 @@
 // have one key, as names on the wire that differ may decode to one: they are
 // summed.
 //
+// A series that is idle is retired: its totals go into another one, and its slot
+// and its names to the next who need some. The kernel part makes a number odd
+// before that, and even after it (nm_stats.moves). A read that has seen it odd, or
+// another one at its end than at its beginning, is made again, and each number
+// that is new makes the reader forget what it has learned. A move takes some
+// microseconds. It is a program of the kernel's, which runs to its end, so that
+// waiting for it does not depend on the life of any process.
+//
 // Tables that grow are other maps: the loader copies the old totals into new,
 // larger ones and then marks the old ones as retired. Meter (meter.cc) sees that
 // and makes a new reader. To this one nothing ever changes its size.
@@ -41,7 +49,9 @@
 #include <string.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +61,10 @@
 namespace netmeter {
 namespace internal {
 namespace {
+
+// A move takes less than a pause.
+constexpr std::chrono::microseconds kPause(50);
+constexpr int kMostPauses = 10000;
 
 constexpr size_t kWordsPerCell = sizeof(nm_cell) / sizeof(nm_u64);
 
@@ -64,7 +78,8 @@ static_assert(static_cast<int>(Kind::kService) == NM_KIND_SERVICE &&
                   static_cast<int>(Kind::kOverflow) == NM_KIND_OVERFLOW &&
                   static_cast<int>(Kind::kPending) == NM_KIND_PENDING &&
                   static_cast<int>(Kind::kUnit) == NM_KIND_UNIT &&
-                  static_cast<int>(Kind::kContainer) == NM_KIND_CONTAINER,
+                  static_cast<int>(Kind::kContainer) == NM_KIND_CONTAINER &&
+                  static_cast<int>(Kind::kRetired) == NM_KIND_RETIRED,
               "Kind is nm_kind");
 static_assert(static_cast<int>(Transport::kOther) == NM_TRANSPORT_OTHER &&
                   static_cast<int>(Transport::kTcp) == NM_TRANSPORT_TCP &&
@@ -94,6 +109,22 @@ nm_cell HeadOf(nm_u64 word) {
   nm_cell head = {};
   memcpy(&head, &word, sizeof(word));
   return head;
+}
+
+// As KindName(); "" for what no retired series has been.
+const char* WordOfKind(nm_u16 kind) {
+  switch (kind) {
+    case NM_KIND_SERVICE:
+      return "service";
+    case NM_KIND_BINARY:
+      return "binary";
+    case NM_KIND_UNIT:
+      return "unit";
+    case NM_KIND_CONTAINER:
+      return "container";
+    default:
+      return "";
+  }
 }
 
 // Levels are 64 bits in the map, which may hold anything, and 32 in Health.
@@ -196,13 +227,18 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
   const nm_cell head = HeadOf(word);
   if (head.service == NM_NAME_EMPTY || head.kind < NM_KIND_SERVICE ||
       (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING &&
-       head.kind != NM_KIND_UNIT && head.kind != NM_KIND_CONTAINER) ||
+       head.kind != NM_KIND_UNIT && head.kind != NM_KIND_CONTAINER &&
+       head.kind != NM_KIND_RETIRED) ||
       head.transport >= NM_TRANSPORT_COUNT || head.path >= NM_PATH_COUNT) {
     return false;
   }
   series->kind = static_cast<Kind>(head.kind);
   series->transport = static_cast<Transport>(head.transport);
   series->path = static_cast<Path>(head.path);
+  if (series->kind == Kind::kRetired) {
+    series->name = WordOfKind(head.destination);
+    return !series->name.empty();
+  }
   return DecodeName(head.service, &series->name) &&
          DecodeName(head.destination, &series->destination);
 }
@@ -228,18 +264,41 @@ bool SeriesReader::Learn(uint32_t slot) {
   return true;
 }
 
+void SeriesReader::Forget() {
+  next_slot_ = 1;
+  unknown_.clear();
+  series_.clear();
+  by_key_.clear();
+  by_service_.clear();
+}
+
 void SeriesReader::Update() {
   try {
     Learn();
   } catch (...) {
     // There was no memory in the middle of it. What was learned may be half
     // learned, a slot without its key, say: forget all, the next read starts anew.
-    next_slot_ = 1;
-    unknown_.clear();
-    series_.clear();
-    by_key_.clear();
-    by_service_.clear();
+    Forget();
     throw;
+  }
+}
+
+// Where the number stays odd the memory is no meter's: then what is there is read
+// as it is.
+template <typename Body>
+void SeriesReader::BetweenMoves(const Body& body) {
+  for (int i = 0;; ++i) {
+    const nm_u64 moves = __atomic_load_n(&view_.stats->moves, __ATOMIC_ACQUIRE);
+    const bool patient = i < kMostPauses;
+    if (moves % 2 == 0 || !patient) {
+      if (moves != moves_) Forget();
+      moves_ = moves;
+      Update();
+      body();
+      __atomic_thread_fence(__ATOMIC_ACQUIRE);
+      if (Load(&view_.stats->moves) == moves || !patient) return;
+    }
+    std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -347,22 +406,24 @@ void SeriesReader::Fill(size_t count, const Next& next,
 // here waits for the kernel.
 void SeriesReader::ReadAll(std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Update();
-  Fill(
-      series_.size(), [this](size_t i) -> const Series& { return series_[i]; },
-      samples);
+  BetweenMoves([&] {
+    Fill(
+        series_.size(),
+        [this](size_t i) -> const Series& { return series_[i]; }, samples);
+  });
 }
 
 void SeriesReader::ReadService(absl::string_view service,
                                std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Update();
-  const auto found = by_service_.find(service);
-  if (found == by_service_.end()) return samples->clear();
-  const std::vector<size_t>& own = found->second;
-  Fill(
-      own.size(), [&](size_t i) -> const Series& { return series_[own[i]]; },
-      samples);
+  BetweenMoves([&] {
+    const auto found = by_service_.find(service);
+    if (found == by_service_.end()) return samples->clear();
+    const std::vector<size_t>& own = found->second;
+    Fill(
+        own.size(), [&](size_t i) -> const Series& { return series_[own[i]]; },
+        samples);
+  });
 }
 
 std::vector<Sample> SeriesReader::ReadAll() {
@@ -391,6 +452,8 @@ Health SeriesReader::ReadHealth() const {
   health.max_series = view_.max_series;
   health.names = Saturated(Load(&stats.names_used));
   health.max_names = view_.max_names;
+  health.retired_series = Load(&stats.series_retired);
+  health.retired_names = Load(&stats.names_retired);
   health.lost_packets_series_full = Load(&stats.series_full);
   health.lost_packets_series_capped = Load(&stats.series_capped);
   health.lost_packets_storage_failed = Load(&stats.storage_failed_packets);

@@ -85,7 +85,11 @@ class SeriesReader {
   bool DecodeIdentity(uint32_t slot, Series* series) const;
   bool Learn(uint32_t slot);
   void Learn();
+  void Forget();
   void Update();
+  // Runs the body, which reads, until no slot has changed hands meanwhile.
+  template <typename Body>
+  void BetweenMoves(const Body& body);
   template <bool is_first>
   void TakeSlot(uint32_t slot, Sample* sample) const;
   void Prefetch(uint32_t slot) const;
@@ -97,8 +101,9 @@ class SeriesReader {
   const std::vector<std::string> suffixes_;  // of wire names
   const bool fold_unknown_;
   std::mutex mutex_;
-  // All below guarded by mutex_. A slot that is in use never changes its
-  // series, so what was learned stays true.
+  // All below guarded by mutex_. What was learned is true as long as
+  // nm_stats.moves is this.
+  nm_u64 moves_ = 0;
   uint32_t next_slot_ = 1;
   std::vector<uint32_t> unknown_;  // below next_slot_, without a key when seen
   std::vector<Series> series_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <string>
 #include <thread>
@@ -231,6 +232,79 @@ TEST(SeriesReader, SumsTwoSlotsOfOneKey) {
   const std::vector<Sample> samples = reader.ReadService("mme");
   ASSERT_THAT(samples, SizeIs(1));
   EXPECT_EQ(samples[0].tx_bytes, 43u);
+}
+
+// A slot whose series was idle has another one by now.
+TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "old");
+  buffers.SetName(4, "new");
+  buffers.stats().slots_allocated = 2;
+  buffers.SetHead(21, 0, 3, 0);
+  buffers.Add(21, 0, offsetof(nm_cell, tx_bytes), 5);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadService("old"), SizeIs(1));
+  // Its total is in another series, its slot is free, and then "new" has it.
+  buffers.stats().moves = 2;
+  buffers.stats().series_retired = 1;
+  buffers.stats().names_retired = 3;
+  buffers.SetHead(22, 0, NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE,
+                  NM_KIND_RETIRED);
+  buffers.Add(22, 0, offsetof(nm_cell, tx_bytes), 5);
+  buffers.SetHead(21, 0, 4, 0);
+  *buffers.Word(21, 0, offsetof(nm_cell, tx_bytes)) = 1;
+  EXPECT_THAT(reader.ReadService("old"), IsEmpty());
+  EXPECT_THAT(reader.ReadService("new"), SizeIs(1));
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].name, "new");
+  EXPECT_EQ(samples[0].tx_bytes, 1u);
+  EXPECT_EQ(samples[1].kind, Kind::kRetired);
+  EXPECT_EQ(samples[1].name, "service");
+  EXPECT_EQ(samples[1].destination, "");
+  EXPECT_EQ(samples[1].tx_bytes, 5u);
+  EXPECT_EQ(reader.ReadHealth().retired_series, 1u);
+  EXPECT_EQ(reader.ReadHealth().retired_names, 3u);
+}
+
+TEST(SeriesReader, SkipsRetiredSeriesOfAKindThatThereIsNot) {
+  Buffers buffers(1, 64, 8);
+  buffers.stats().slots_allocated = 1;
+  buffers.SetHead(21, 0, NM_NAME_UNATTRIBUTED, 99, NM_KIND_RETIRED);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+}
+
+// One thread moves what a slot has counted to another one and back, as the kernel
+// part does: no read may see it twice, or not at all.
+TEST(SeriesReader, SeesNoMoveHalf) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 2;
+  buffers.SetHead(21, 1, 3, 0);
+  buffers.SetHead(22, 1, NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE,
+                  NM_KIND_RETIRED);
+  buffers.Add(21, 0, offsetof(nm_cell, tx_bytes), 1000);
+  std::atomic<bool> stop{false};
+  std::thread mover([&] {
+    for (uint32_t from = 21; !stop; from = 43 - from) {
+      __atomic_fetch_add(&buffers.stats().moves, 1, __ATOMIC_SEQ_CST);
+      buffers.Add(43 - from, 0, offsetof(nm_cell, tx_bytes), 1000);
+      buffers.Add(from, 0, offsetof(nm_cell, tx_bytes), nm_u64{0} - 1000);
+      __atomic_fetch_add(&buffers.stats().moves, 1, __ATOMIC_SEQ_CST);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  });
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples;
+  for (int i = 0; i < 2000; ++i) {
+    reader.ReadAll(&samples);
+    uint64_t sum = 0;
+    for (const Sample& sample : samples) sum += sample.tx_bytes;
+    ASSERT_EQ(sum, 1000u);
+  }
+  stop = true;
+  mover.join();
 }
 
 TEST(SeriesReader, ReadServiceHasServicesOnlyAndOneOnly) {

@@ -137,8 +137,9 @@ absl::Status Growth::DrainAndCopy(MeterObject* object) {
 absl::Status Growth::CopyTables(MeterObject* object) const {
   absl::StatusOr<UniqueFd> names = pins_.Open("names"),
                            series = pins_.Open("series"),
-                           name_ids = pins_.Open("name_ids");
-  for (const auto* fd : {&names, &series, &name_ids}) {
+                           name_ids = pins_.Open("name_ids"),
+                           counters = pins_.Open("counters");
+  for (const auto* fd : {&names, &series, &name_ids, &counters}) {
     if (!fd->ok()) return fd->status();
   }
   auto update = [&](const char* pin, const void* key, const void* value) {
@@ -165,7 +166,7 @@ absl::Status Growth::CopyTables(MeterObject* object) const {
       [&](const nm_series_key& key, const nm_series_value& value) {
         return update("series", &key, &value);
       })));
-  return object->FillQueues();
+  return object->FillQueues(counters->get(), existing_.cells_per_series);
 }
 
 // The order is that of the table, with `info` last: it is what tells the next
@@ -245,8 +246,11 @@ absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing) {
   absl::StatusOr<UniqueFd> series = pins.Open("series"),
                            name_ids = pins.Open("name_ids"),
                            free_slots = pins.Open("free_slots"),
-                           free_names = pins.Open("free_names");
-  for (const auto* fd : {&series, &name_ids, &free_slots, &free_names}) {
+                           free_names = pins.Open("free_names"),
+                           counters = pins.Open("counters"),
+                           names = pins.Open("names");
+  for (const auto* fd :
+       {&series, &name_ids, &free_slots, &free_names, &counters, &names}) {
     if (!fd->ok()) return fd->status();
   }
   // A queue that is empty because all is in use is filled with nothing.
@@ -256,7 +260,8 @@ absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing) {
   // Both, or one would be filled twice.
   NETMETER_RETURN_IF_ERROR(DrainQueues(pins));
   NETMETER_RETURN_IF_ERROR(FillQueuesOfFreeIds(
-      {series->get(), name_ids->get(), free_slots->get(), free_names->get()},
+      {series->get(), name_ids->get(), free_slots->get(), free_names->get(),
+       counters->get(), names->get(), existing.cells_per_series},
       existing.max_series, existing.max_names, /*object=*/nullptr));
   Step("filled free_slots and free_names again");
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -211,6 +212,21 @@ absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
         bpf_object__find_program_by_name(skeleton->obj, name),
         name == absl::string_view(self->egress_));
   }
+  bpf_program* program;
+  bpf_object__for_each_program(program, skeleton->obj) {
+    const bool sweeps = program == skeleton->progs.nm_scan;
+    if (options.only_sweeps) {
+      bpf_program__set_autoload(
+          program, sweeps || program == skeleton->progs.nm_command);
+    } else if (sweeps) {
+      bpf_program__set_autoload(program, false);
+    }
+  }
+  if (options.only_sweeps) {
+    bpf_map__set_max_entries(
+        skeleton->maps.nm_marks,
+        std::max(options.sizes.max_series, options.sizes.max_names));
+  }
   self->Configure(options, confidential);
   NETMETER_RETURN_IF_ERROR(self->SizeMaps(options.sizes));
   return self;
@@ -315,6 +331,16 @@ absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
     return ErrnoStatus(error, absl::StrCat("reuse ", pin));
   }
   return absl::OkStatus();
+}
+
+absl::Status MeterObject::ReuseUnpinned(const char* name, int fd) {
+  bpf_map* const ours = bpf_object__find_map_by_name(skeleton_->obj, name);
+  bpf_map_info about = {};
+  if (!GetInfo(fd, &about) || about.value_size != bpf_map__value_size(ours)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, " has another layout than this version's"));
+  }
+  return ErrnoStatus(bpf_map__reuse_fd(ours, fd), absl::StrCat("reuse ", name));
 }
 
 // nm_old_counters and nm_old_tcp have the same layout as the maps that they
@@ -444,18 +470,76 @@ absl::Status MeterObject::FillReserved() {
       }
     }
   }
-  return FillQueues();
+  return FillQueues(-1, 0);
 }
 
-absl::Status MeterObject::FillQueues() {
+absl::Status MeterObject::FillQueues(int counters, uint32_t cells_per_series) {
   // By the configuration, as a queue of an upgrade may be a larger one's.
   const nm_config& config = skeleton_->rodata->nm_config;
-  return FillQueuesOfFreeIds({MapFd("series"), MapFd("name_ids"),
-                              MapFd("free_slots"), MapFd("free_names")},
-                             config.max_series, config.max_names, this);
+  return FillQueuesOfFreeIds(
+      {MapFd("series"), MapFd("name_ids"), MapFd("free_slots"),
+       MapFd("free_names"), counters, counters < 0 ? -1 : MapFd("names"),
+       cells_per_series},
+      config.max_series, config.max_names, this);
+}
+
+// nm_scan writes nothing, so that the kernel calls it for all of them in one go
+// (bpf_seq_read()).
+absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
+  const int marks = bpf_map__fd(skeleton_->maps.nm_marks);
+  std::vector<uint32_t> found(bpf_map__max_entries(skeleton_->maps.nm_marks));
+  const uint32_t nothing = 0;
+  for (uint32_t i = 0; i < found.size(); i++) {
+    if (int error = bpf_map_update_elem(marks, &i, &nothing, BPF_ANY)) {
+      return ErrnoStatus(error, "clear nm_marks");
+    }
+  }
+  bpf_iter_link_info map = {};
+  map.map.map_fd = static_cast<uint32_t>(MapFd("owners"));
+  LIBBPF_OPTS(bpf_iter_attach_opts, options);
+  options.link_info = &map;
+  options.link_info_len = sizeof(map);
+  bpf_link* const link =
+      bpf_program__attach_iter(skeleton_->progs.nm_scan, &options);
+  if (link == nullptr) return ErrnoStatus(errno, "attach nm_scan");
+  const UniqueFd iterator(bpf_iter_create(bpf_link__fd(link)));
+  char text[16];
+  const ssize_t length =
+      iterator.ok() ? read(iterator.get(), text, sizeof(text)) : -1;
+  const int error = errno;
+  bpf_link__destroy(link);
+  if (length != 0) return ErrnoStatus(error, "run nm_scan");
+  for (uint32_t i = 0; i < found.size(); i++) {
+    if (int failed = bpf_map_lookup_elem(marks, &i, &found[i])) {
+      return ErrnoStatus(failed, "read nm_marks");
+    }
+  }
+  return found;
 }
 
 namespace {
+
+// Slots that count for something, whether or not anybody can find them, and names
+// that there are.
+absl::Status AddWhatIsThere(const IdMaps& maps, std::vector<bool>* slots,
+                            std::vector<bool>* names) {
+  if (maps.counters < 0) return absl::OkStatus();
+  for (uint32_t slot = NM_SLOT_FIRST; slot < slots->size(); slot++) {
+    // The last cell has the head of each series; without a spare one, any.
+    for (uint32_t i = maps.cells_per_series; i-- > 0 && !(*slots)[slot];) {
+      const uint32_t index = slot * maps.cells_per_series + i;
+      nm_cell cell;
+      if (bpf_map_lookup_elem(maps.counters, &index, &cell) != 0) break;
+      if (cell.service != 0) (*slots)[slot] = true;
+    }
+  }
+  for (uint32_t id = NM_NAME_FIRST; id < names->size(); id++) {
+    nm_name name;
+    if (bpf_map_lookup_elem(maps.names, &id, &name) != 0) break;
+    if (name.length != 0) (*names)[id] = true;
+  }
+  return absl::OkStatus();
+}
 
 // The ids from `first` to before `end`, which are free, into their queue. There
 // is no BPF_MAP_UPDATE_BATCH for queues, but nm_command can.
@@ -495,6 +579,7 @@ absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
         if (id < names.size()) names[id] = true;
         return absl::OkStatus();
       })));
+  NETMETER_RETURN_IF_ERROR(AddWhatIsThere(maps, &slots, &names));
   const auto push = [object](int queue, bool names_queue,
                              const std::vector<bool>& used, uint32_t first) {
     for (uint32_t id = first; id < used.size();) {

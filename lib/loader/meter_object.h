@@ -64,6 +64,9 @@ struct MeterObjectOptions {
   bool units = false;                 // the configuration has some
   std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS
   std::vector<uint16_t> sni_ports;    // up to NM_MAX_SNI_PORTS
+  // Only what a sweep for idle series takes (lib/loader/retire.h): nm_command and
+  // nm_scan. Otherwise all but nm_scan.
+  bool only_sweeps = false;
 };
 
 // Of the object that this program carries.
@@ -102,6 +105,9 @@ class MeterObject {
   absl::Status ReuseOldCounters(int counters, int tcp, int merged,
                                 uint32_t cells);
 
+  // The same of a map that is not pinned, by its name in the object.
+  absl::Status ReuseUnpinned(const char* name, int fd);
+
   // Into the kernel, through the verifier. The message of an error says which
   // program was refused.
   absl::Status Load();
@@ -120,8 +126,9 @@ class MeterObject {
   absl::Status FillReserved();
   // The services that the configuration makes of units.
   absl::Status FillUnits(const std::map<std::string, std::string>& units) const;
-  // The queues alone, by what `series` and `name_ids` hold.
-  absl::Status FillQueues();
+  // The queues alone, by what `series` and `name_ids` hold, and by what old
+  // `counters`, of so many cells a series, say; -1: there are none.
+  absl::Status FillQueues(int counters, uint32_t cells_per_series);
 
   // `times`: so often, by one system call; the result is that of the last one.
   absl::StatusOr<uint32_t> RunCommand(nm_command_code code, const void* payload,
@@ -131,6 +138,11 @@ class MeterObject {
   absl::StatusOr<uint32_t> NameId(nm_kind kind, absl::string_view name) const;
 
   absl::Status WriteInfo(const nm_info& info) const;
+
+  // With only_sweeps: what the owners of all sockets hold, NM_MARK_* by the id of
+  // the name or the slot. What a listener hands on while it is closed may be
+  // missed: a second call sees it.
+  absl::StatusOr<std::vector<uint32_t>> ScanSockets() const;
 
  private:
   explicit MeterObject(netmeter_bpf* skeleton);
@@ -152,6 +164,11 @@ struct IdMaps {
   int name_ids;
   int free_slots;
   int free_names;
+  // A sweep that was killed leaves slots and names that only these know
+  // (lib/loader/retire.h). -1: none.
+  int counters;
+  int names;
+  uint32_t cells_per_series;  // of `counters`
 };
 
 // Fills the empty queues with every slot and name that is not in use, in

@@ -23,7 +23,7 @@ using Names = std::set<std::string>;
 
 // nm_command is run by the loader itself (BPF_PROG_TEST_RUN), and attached
 // nowhere.
-const Names kUnattachedPrograms = {"nm_command"};
+const Names kUnattachedPrograms = {"nm_command", "nm_scan"};
 
 class MeterObjectTest : public testing::Test {
  protected:

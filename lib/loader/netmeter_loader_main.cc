@@ -25,6 +25,7 @@
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/load.h"
 #include "lib/loader/magma_config.h"
+#include "lib/loader/retire.h"
 #include "lib/loader/serve.h"
 #include "lib/loader/status.h"
 #include "lib/loader/status_text.h"
@@ -49,7 +50,7 @@ constexpr char kDescription[] =
 constexpr char kExitStatus[] =
     "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong "
     "usage;\n"
-    "status and cost: 3 not loaded; status: 4 damaged.";
+    "retire, status and cost: 3 not loaded; status: 4 damaged.";
 
 constexpr char kEpilog[] =
     "Examples:\n"
@@ -111,6 +112,17 @@ constexpr char kUnloadEpilog[] =
     "Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr "
     "says\n"
     "why; 2 wrong usage.";
+
+constexpr char kRetireEpilog[] =
+    "What no process and no socket has, and has counted nothing, goes into "
+    "series\n"
+    "of kind retired, to the byte; names that nothing has are forgotten. "
+    "Packets and\n"
+    "readers go on meanwhile. For a timer: retire --idle 3600 --full 50 -q\n"
+    "\n"
+    "Exit status: 0 done, or nothing to do; 1 failed, one line on stderr says "
+    "why; 2\n"
+    "wrong usage; 3 not loaded.";
 
 constexpr char kStatusEpilog[] =
     "adds            how packets add to a CPU's own cell on this kernel: "
@@ -213,6 +225,28 @@ int RunUnload(const std::string& pin_dir, bool quiet) {
   return 0;
 }
 
+int RunRetire(const RetireOptions& options, bool quiet) {
+  SignalsBlocked blocked;
+  const absl::StatusOr<RetireResult> result = Retire(options);
+  if (!result.ok()) {
+    return Fail(result.status(),
+                absl::IsNotFound(result.status()) ? kNotLoaded : kFailed);
+  }
+  if (quiet) return 0;
+  if (result->needed) {
+    std::printf("netmeter-loader: %s: retired %u series and %u names",
+                options.pin_dir.c_str(), result->series, result->names);
+  } else {
+    std::printf("netmeter-loader: %s: nothing to do", options.pin_dir.c_str());
+  }
+  std::printf("; in use are %llu of %llu series and %llu of %llu names\n",
+              static_cast<unsigned long long>(result->series_used),
+              static_cast<unsigned long long>(result->series_limit),
+              static_cast<unsigned long long>(result->names_used),
+              static_cast<unsigned long long>(result->names_limit));
+  return 0;
+}
+
 int RunStatusConfig(const std::string& pin_dir) {
   absl::StatusOr<std::string> yaml = LoadedConfig(pin_dir);
   if (!yaml.ok()) {
@@ -287,6 +321,8 @@ struct Options {
   std::string group;
   uint32_t max_series = 0;
   uint32_t max_names = 0;
+  // retire
+  RetireOptions retire;
   // cost
   int cost_seconds = 5;
   bool prometheus = false;
@@ -364,6 +400,33 @@ CLI::App* AddUnload(CLI::App* app, Options* options) {
       ->excludes(quiet);
   unload->footer(kUnloadEpilog);
   return unload;
+}
+
+CLI::App* AddRetire(CLI::App* app, Options* options) {
+  CLI::App* retire = app->add_subcommand(
+      "retire", "Take back the room of series and names that are idle");
+  AddPinDir(retire, options);
+  retire
+      ->add_option(
+          "--idle", options->retire.idle_seconds,
+          "Only what has counted nothing for so long, as seen by these\n"
+          "calls (default 3600); 0: as seen by this one")
+      ->check(Number(0, 365 * 86400))
+      ->type_name("SECONDS");
+  retire
+      ->add_option("--full", options->retire.full_percent,
+                   "Only if so much of the series, or of the names, is in use\n"
+                   "(default 0)")
+      ->check(Number(0, 100))
+      ->type_name("PERCENT");
+  CLI::Option* quiet =
+      retire->add_flag("-q,--quiet", options->quiet, "Print errors only");
+  retire
+      ->add_flag("-v,--verbose", options->verbose,
+                 "Print each step, with its time, on stderr")
+      ->excludes(quiet);
+  retire->footer(kRetireEpilog);
+  return retire;
 }
 
 CLI::App* AddStatus(CLI::App* app, Options* options) {
@@ -498,7 +561,7 @@ void PrintSteps() {
 int Main(int argc, char** argv) {
   const std::string wrong =
       CheckCommand(argc, argv, "netmeter-loader",
-                   {"load", "unload", "status", "cost", "serve-fds"});
+                   {"load", "unload", "retire", "status", "cost", "serve-fds"});
   if (!wrong.empty()) return WrongUsage(wrong);
 
   CLI::App app(kDescription, "netmeter-loader");
@@ -509,6 +572,7 @@ int Main(int argc, char** argv) {
   Options options;
   const CLI::App* const load = AddLoad(&app, &options);
   const CLI::App* const unload = AddUnload(&app, &options);
+  const CLI::App* const retire = AddRetire(&app, &options);
   const CLI::App* const status = AddStatus(&app, &options);
   const CLI::App* const cost = AddCost(&app, &options);
   AddServeFds(&app, &options);
@@ -546,6 +610,10 @@ int Main(int argc, char** argv) {
     return RunLoad(config.pin_dir, change, options.quiet);
   }
   if (command == unload) return RunUnload(config.pin_dir, options.quiet);
+  if (command == retire) {
+    options.retire.pin_dir = config.pin_dir;
+    return RunRetire(options.retire, options.quiet);
+  }
   if (command == status && options.show_config) {
     return RunStatusConfig(config.pin_dir);
   }

@@ -34,7 +34,7 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
     const char* arguments;
     const char* message;
   } cases[] = {
-      {"", "expected a command: load, unload, status, cost, serve-fds"},
+      {"", "expected a command: load, unload, retire, status, cost, serve-fds"},
       {"laod", "unknown command 'laod' (did you mean load?)"},
       {"--json status",
        "the command comes first: netmeter-loader status --json"},
@@ -45,6 +45,9 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
        "--max-series: expected a number from 22 to 65535, not 'many'"},
       {"load --max-names -1", "expected a number from 4 to 65535, not '-1'"},
       {"cost --seconds x", "expected a number from 1 to 3600, not 'x'"},
+      {"retire --idle x", "--idle: expected a number from 0 to 31536000"},
+      {"retire --full 101", "--full: expected a number from 0 to 100"},
+      {"retire -q -v", "--quiet excludes --verbose"},
       {"load -q -v", "--quiet excludes --verbose"},
       {"load --pin-dir ''", "--pin-dir: expected a path, not ''"},
       {"load --magma-overrides /x", "without --magma-config"},
@@ -65,7 +68,7 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
 // options took INT and TEXT.
 TEST(NetmeterLoader, HelpOfACommandIsAboutThatCommand) {
   for (const char* command :
-       {"", "load", "unload", "status", "cost", "serve-fds"}) {
+       {"", "load", "unload", "retire", "status", "cost", "serve-fds"}) {
     const Result result = RunLoader(std::string(command) + " --help");
     EXPECT_EQ(result.exit_status, 0) << command;
     EXPECT_THAT(result.output, HasSubstr("Exit status: 0")) << command;

@@ -68,6 +68,7 @@ std::vector<std::string> EveryPin() {
   for (const LinkPin& link : LinkPins()) append(link.pin);
   pins.push_back(kMergedPin);
   pins.push_back(kOldInfoPin);
+  append(kIdlePin);
   for (const MapPin& map : MapPins()) append(map.pin);
   return pins;
 }

@@ -10,6 +10,10 @@
 //   merged     which old cells were added to the new ones (lib/loader/growth.h)
 //   info_old   the `info` that readers still have, until it is retired
 //
+// and one that `netmeter-loader retire` keeps for itself:
+//
+//   idle       since when each series has counted nothing (lib/loader/retire.h)
+//
 // bpffs reserves names with a dot for itself, hence the underscores.
 //
 // Nothing that is not ours is ever removed or replaced. A directory of a BPF
@@ -40,6 +44,7 @@ namespace internal {
 
 constexpr char kMergedPin[] = "merged";
 constexpr char kOldInfoPin[] = "info_old";
+constexpr char kIdlePin[] = "idle";
 
 // The name of a pin's successor.
 std::string NewPin(absl::string_view pin);

@@ -162,21 +162,28 @@ void AddBinaries(const std::vector<Sample>& samples, const FamilySet& chosen,
       families);
 }
 
-// The three families of one path. A pending sample has no destination yet, and its
-// numbers will shrink, so it cannot be in a counter.
+// The four families of one path. A pending sample has no destination yet, and its
+// numbers will shrink, so it cannot be in a counter. What was retired has been in
+// the counters before: there it would look like new traffic to whoever sums rates.
 struct PathBuilders {
   Builder bytes;
   Builder packets;
   Builder pending;
+  Builder retired;
+
+  static void AddBytes(const Sample& sample, const char* label,
+                       Builder* family) {
+    Labels labels = {{label, ToUtf8(sample.name)}, {"direction", "tx"}};
+    family->Add(labels, sample.tx_bytes);
+    labels.back().value = "rx";
+    family->Add(labels, sample.rx_bytes);
+  }
 
   void Add(const Sample& sample) {
-    if (sample.kind == Kind::kPending) {
-      Labels labels = {{"name", ToUtf8(sample.name)}, {"direction", "tx"}};
-      pending.Add(labels, sample.tx_bytes);
-      labels.back().value = "rx";
-      pending.Add(labels, sample.rx_bytes);
-      return;
-    }
+    if (sample.kind == Kind::kPending)
+      return AddBytes(sample, "name", &pending);
+    if (sample.kind == Kind::kRetired)
+      return AddBytes(sample, "kind", &retired);
     Labels labels = {{"kind", KindName(sample.kind)},
                      {"name", ToUtf8(sample.name)},
                      {"destination", ToUtf8(sample.destination)},
@@ -193,6 +200,7 @@ struct PathBuilders {
     bytes.MoveTo(families);
     packets.MoveTo(families);
     pending.MoveTo(families);
+    retired.MoveTo(families);
   }
 };
 
@@ -200,10 +208,12 @@ void AddWire(const std::vector<Sample>& samples, const FamilySet& chosen,
              std::vector<Family>* families) {
   PathBuilders direct = {Builder(FamilyId::kWireBytes, chosen),
                          Builder(FamilyId::kWirePackets, chosen),
-                         Builder(FamilyId::kPendingBytes, chosen)};
+                         Builder(FamilyId::kPendingBytes, chosen),
+                         Builder(FamilyId::kRetiredBytes, chosen)};
   PathBuilders proxy = {Builder(FamilyId::kProxyBytes, chosen),
                         Builder(FamilyId::kProxyPackets, chosen),
-                        Builder(FamilyId::kProxyPendingBytes, chosen)};
+                        Builder(FamilyId::kProxyPendingBytes, chosen),
+                        Builder(FamilyId::kProxyRetiredBytes, chosen)};
   for (const Sample& sample : samples) {
     (sample.path == Path::kProxy ? proxy : direct).Add(sample);
   }
@@ -222,7 +232,8 @@ void AddTcp(const std::vector<Sample>& samples, const FamilySet& chosen,
   Builder failed(FamilyId::kConnectionsFailed, chosen);
   Builder rtt(FamilyId::kRtt, chosen);
   for (const Sample& sample : samples) {
-    if (sample.transport != Transport::kTcp || sample.kind == Kind::kPending) {
+    if (sample.transport != Transport::kTcp || sample.kind == Kind::kPending ||
+        sample.kind == Kind::kRetired) {
       continue;
     }
     const Labels labels = {{"kind", KindName(sample.kind)},

@@ -152,12 +152,23 @@ TEST(Families, WireIsWhatLinksCarriedAndNothingElse) {
       MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kDirect));
   samples.push_back(
       MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kProxy));
-  uint64_t bytes[2] = {}, packets[2] = {}, pending[2] = {};  // by Path
+  // Where it was counted first it would look like new traffic.
+  samples.push_back(MakeSample(Kind::kRetired, "service", "", Transport::kTcp,
+                               Path::kDirect));
+  samples.push_back(
+      MakeSample(Kind::kRetired, "binary", "", Transport::kTcp, Path::kProxy));
+  uint64_t bytes[2] = {}, packets[2] = {}, pending[2] = {}, retired[2] = {};
   for (const Sample& sample : samples) {
     const int path = static_cast<int>(sample.path);
-    const bool is_pending = sample.kind == Kind::kPending;
-    (is_pending ? pending : bytes)[path] += sample.tx_bytes + sample.rx_bytes;
-    if (!is_pending) packets[path] += sample.tx_packets + sample.rx_packets;
+    const uint64_t sum = sample.tx_bytes + sample.rx_bytes;
+    if (sample.kind == Kind::kPending) {
+      pending[path] += sum;
+    } else if (sample.kind == Kind::kRetired) {
+      retired[path] += sum;
+    } else {
+      bytes[path] += sum;
+      packets[path] += sample.tx_packets + sample.rx_packets;
+    }
   }
   const std::vector<Family> families = FamiliesOfHost(samples, Health());
   EXPECT_EQ(Sum(families, "netmeter_wire_bytes_total"), bytes[0]);
@@ -166,9 +177,15 @@ TEST(Families, WireIsWhatLinksCarriedAndNothingElse) {
   EXPECT_EQ(Sum(families, "netmeter_proxy_bytes_total"), bytes[1]);
   EXPECT_EQ(Sum(families, "netmeter_proxy_packets_total"), packets[1]);
   EXPECT_EQ(Sum(families, "netmeter_proxy_pending_bytes"), pending[1]);
-  for (const uint64_t sum : {bytes[0], bytes[1], pending[0], pending[1]}) {
+  EXPECT_EQ(Sum(families, "netmeter_retired_bytes_total"), retired[0]);
+  EXPECT_EQ(Sum(families, "netmeter_proxy_retired_bytes_total"), retired[1]);
+  for (const uint64_t sum :
+       {bytes[0], bytes[1], pending[0], pending[1], retired[0], retired[1]}) {
     EXPECT_GT(sum, 0u);
   }
+  EXPECT_THAT(ToText(families, TextFormat::kPrometheus),
+              HasSubstr("netmeter_proxy_retired_bytes_total{kind=\"binary\","
+                        "direction=\"tx\"} "));
 }
 
 TEST(Families, RetransmissionsAreThoseOfTcp) {

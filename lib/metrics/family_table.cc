@@ -59,8 +59,9 @@ constexpr FamilyInfo kTable[] = {
     {FamilyId::kWireBytes, "netmeter_wire_bytes_total",
      "Network-layer bytes as on the link: IP header, transport header and "
      "payload, TCP retransmissions included, link header not. With the host's "
-     "series all published, the sum, plus that of netmeter_pending_bytes, is "
-     "what the interfaces counted less link headers.",
+     "series all published, the sum, plus those of netmeter_pending_bytes and "
+     "netmeter_retired_bytes_total, is what the interfaces counted less link "
+     "headers.",
      FamilyType::kCounter},
     {FamilyId::kWirePackets, "netmeter_wire_packets_total",
      "Packets as on the link: segments of an offloaded packet count each.",
@@ -69,6 +70,10 @@ constexpr FamilyInfo kTable[] = {
      "Network-layer bytes of connections that have not named their destination "
      "yet; they move to netmeter_wire_bytes_total when they have.",
      FamilyType::kGauge},
+    {FamilyId::kRetiredBytes, "netmeter_retired_bytes_total",
+     "Network-layer bytes of series that were idle and are no longer "
+     "published: they were in netmeter_wire_bytes_total.",
+     FamilyType::kCounter},
     {FamilyId::kProxyBytes, "netmeter_proxy_bytes_total",
      "Network-layer bytes over loopback, from or to a proxy on this host: on "
      "no "
@@ -83,6 +88,10 @@ constexpr FamilyInfo kTable[] = {
      "their destination yet; they move to netmeter_proxy_bytes_total when they "
      "have.",
      FamilyType::kGauge},
+    {FamilyId::kProxyRetiredBytes, "netmeter_proxy_retired_bytes_total",
+     "Network-layer bytes over loopback of series that were idle and are no "
+     "longer published: they were in netmeter_proxy_bytes_total.",
+     FamilyType::kCounter},
     {FamilyId::kRetransmitBytes, "netmeter_tcp_retransmit_bytes_total",
      "TCP payload bytes that were sent again.", FamilyType::kCounter},
     {FamilyId::kConnectionsOpened, "netmeter_tcp_connections_opened_total",

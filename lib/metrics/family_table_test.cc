@@ -59,7 +59,9 @@ TEST(FamilySet, BytesAreAllThatCountBytes) {
                   "magma_bytes_sent_total", "magma_bytes_received_total",
                   "linux_bytes_sent_total", "linux_bytes_received_total",
                   "netmeter_wire_bytes_total", "netmeter_pending_bytes",
-                  "netmeter_proxy_bytes_total", "netmeter_proxy_pending_bytes",
+                  "netmeter_retired_bytes_total", "netmeter_proxy_bytes_total",
+                  "netmeter_proxy_pending_bytes",
+                  "netmeter_proxy_retired_bytes_total",
                   "netmeter_tcp_retransmit_bytes_total"));
 }
 

@@ -286,6 +286,56 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   EXPECT_EQ(meter.TotalOf(Kind::kBinary, "nm-of-root").tx_payload, 100);
 }
 
+// What is idle gives its room back, while another service goes on.
+TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
+  MeteredCgroup meter("retire",
+                      "max_series: " + std::to_string(NM_SLOT_FIRST + 5) +
+                          "\nmax_names: " + std::to_string(NM_NAME_FIRST + 5));
+  Measurement measurement(meter, World::CleanLab().ClientReference());
+  Child other(
+      meter.cgroup(), World::CleanLab().client, [](Child::Parent& parent) {
+        const Address to = Lab::Server(Family::kIpv4);
+        if (Control(OpenSocket(AF_INET, SOCK_DGRAM), NM_REGISTER, "nm-other") !=
+            0) {
+          _exit(1);
+        }
+        const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+        for (;;) {
+          SendTo(fd, std::string(100, 'x'), to, 9000);
+          parent.Send(0);
+          if (parent.Receive<int>() != 0) break;
+        }
+      });
+  constexpr int kRounds = 12;
+  for (int round = 0; round < kRounds; ++round) {
+    other.Receive<int>();
+    SendAs(meter, "nm-service-" + std::to_string(3 * round));
+    SendAs(meter, "nm-service-" + std::to_string(3 * round + 1));
+    SendAs(meter, "nm-service-" + std::to_string(3 * round + 2));
+    std::string output;
+    ASSERT_EQ(RunProgram({MeteredCgroup::loader, "retire", "--idle", "0",
+                          "--pin-dir", meter.pin_dir()},
+                         &output),
+              0)
+        << output;
+    EXPECT_EQ(meter.TotalOf(Kind::kRetired, "service").tx_payload,
+              (round + 1) * 300);
+    EXPECT_EQ(meter.TotalOf(Kind::kService, "nm-other").tx_payload,
+              (round + 1) * 100);
+    other.Send(round + 1 == kRounds ? 1 : 0);
+  }
+  other.Join();
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(kRounds * 400, 0);
+  const absl::StatusOr<Health> health = meter.meter().ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->retired_series, kRounds * 3u);
+  EXPECT_GE(health->retired_names, kRounds * 3u);
+  EXPECT_EQ(health->lost_packets_series_full, 0u);
+  EXPECT_EQ(health->lost_names_full, 0u);
+}
+
 // Nor series: one socket with a few names of services and destinations made as many
 // as there are pairs. Nor may many users together take what is left to root.
 TEST_F(SinkTest, UsersMayNotTakeAllSeries) {

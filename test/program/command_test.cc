@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "test/program/fixture.h"
 
@@ -188,7 +189,7 @@ TEST_F(Commands, UnknownAndShortCommandsAreRefused) {
   const nm_info info = SomeInfo();
   const nm_name_key key = Key(NM_KIND_SERVICE, "short");
   EXPECT_EQ(Do(0, nullptr, 0), kRefused);
-  EXPECT_EQ(Do(NM_COMMAND_FREE + 1, &info, sizeof(info)), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_FORGET + 1, &info, sizeof(info)), kRefused);
   EXPECT_EQ(Do(UINT16_MAX, &info, sizeof(info)), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_NAME, nullptr, 0), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_MERGE, nullptr, 0), kRefused);
@@ -220,6 +221,174 @@ TEST_F(Commands, ShortInfoLeavesInfoAsItWas) {
   EXPECT_EQ(Do(NM_COMMAND_INFO, nullptr, 0), kRefused);
   EXPECT_EQ(programs_->ReadInfo().magic, NM_MAGIC);
   EXPECT_EQ(programs_->ReadInfo().retired, 1u);
+}
+
+// --- Slots and names that are taken back -------------------------------------
+
+class Idle : public Commands {
+ protected:
+  static constexpr uint32_t kSlot = NM_SLOT_FIRST;
+
+  template <typename Value>
+  void Write(bpf_map* map, uint32_t index, const Value& value) {
+    ASSERT_EQ(bpf_map__update_elem(map, &index, sizeof(index), &value,
+                                   sizeof(value), BPF_ANY),
+              0);
+  }
+  template <typename Value>
+  Value Read(bpf_map* map, uint32_t index) {
+    Value value = {};
+    EXPECT_EQ(bpf_map__lookup_elem(map, &index, sizeof(index), &value,
+                                   sizeof(value), 0),
+              0);
+    return value;
+  }
+
+  // A slot with something in each of its cells, and in its connections.
+  void FillSlot(uint32_t slot, uint8_t kind, uint64_t amount) {
+    const uint32_t cells = programs_->cells_per_series();
+    for (uint32_t i = 0; i < cells; ++i) {
+      nm_cell cell = {};
+      cell.service = static_cast<nm_u16>(slot);
+      cell.kind = kind;
+      cell.transport = NM_TRANSPORT_TCP;
+      cell.tx_bytes = amount;
+      cell.tx_retransmit_bytes = 2 * amount;
+      Write(programs_->skeleton()->maps.nm_counters, slot * cells + i, cell);
+    }
+    nm_tcp tcp = {};
+    tcp.kind = kind;
+    tcp.opened = amount;
+    tcp.rtt_buckets[NM_RTT_BUCKETS - 1] = amount;
+    Write(programs_->skeleton()->maps.nm_tcp, slot, tcp);
+  }
+  nm_cell Sum(uint32_t slot) {
+    nm_cell sum = {};
+    const uint32_t cells = programs_->cells_per_series();
+    for (uint32_t i = 0; i < cells; ++i) {
+      const nm_cell cell = Read<nm_cell>(
+          programs_->skeleton()->maps.nm_counters, slot * cells + i);
+      sum.service = cell.service;
+      sum.destination = cell.destination;
+      sum.kind = cell.kind;
+      sum.tx_bytes += cell.tx_bytes;
+      sum.tx_retransmit_bytes += cell.tx_retransmit_bytes;
+    }
+    return sum;
+  }
+  uint32_t Fold(const std::vector<nm_idle>& idle) {
+    return programs_
+        ->Command(NM_COMMAND_FOLD, idle.data(), idle.size() * sizeof(nm_idle),
+                  static_cast<uint32_t>(idle.size()))
+        .retval;
+  }
+  std::vector<uint32_t> Queue(bpf_map* queue) {
+    std::vector<uint32_t> ids;
+    uint32_t id = 0;
+    while (bpf_map_lookup_and_delete_elem(bpf_map__fd(queue), nullptr, &id) ==
+           0) {
+      ids.push_back(id);
+    }
+    return ids;
+  }
+};
+
+TEST_F(Idle, SlotsOfOneKindAreFoldedIntoOneSeries) {
+  Load();
+  auto& maps = programs_->skeleton()->maps;
+  Queue(maps.nm_free_slots);
+  const uint32_t cells = programs_->cells_per_series();
+  FillSlot(kSlot, NM_KIND_SERVICE, 1);
+  FillSlot(kSlot + 1, NM_KIND_SERVICE, 10);
+  FillSlot(kSlot + 2, NM_KIND_BINARY, 100);
+  FillSlot(kSlot + 3, NM_KIND_SERVICE, 1000);
+  nm_stats stats = programs_->ReadStats();
+  stats.series_used = 4;
+  Write(maps.nm_stats, 0, stats);
+  nm_user user = {};
+  user.series = 1;
+  Write(maps.nm_users, 4, user);
+  EXPECT_EQ(Fold({{kSlot, 0}, {kSlot + 1, 5}, {kSlot + 2, 0}, {kSlot + 3, 5}}),
+            0u);
+  // The first of a kind is the series itself.
+  nm_cell sum = Sum(kSlot);
+  EXPECT_EQ(sum.kind, NM_KIND_RETIRED);
+  EXPECT_EQ(sum.destination, NM_KIND_SERVICE);
+  EXPECT_EQ(sum.tx_bytes, cells * 1011u);
+  EXPECT_EQ(sum.tx_retransmit_bytes, cells * 2022u);
+  const nm_tcp tcp = Read<nm_tcp>(maps.nm_tcp, kSlot);
+  EXPECT_EQ(tcp.kind, NM_KIND_RETIRED);
+  EXPECT_EQ(tcp.opened, 1011u);
+  EXPECT_EQ(tcp.rtt_buckets[NM_RTT_BUCKETS - 1], 1011u);
+  sum = Sum(kSlot + 2);
+  EXPECT_EQ(sum.kind, NM_KIND_RETIRED);
+  EXPECT_EQ(sum.destination, NM_KIND_BINARY);
+  EXPECT_EQ(sum.tx_bytes, cells * 100u);
+  // The others are as if they had never been used.
+  for (const uint32_t slot : {kSlot + 1, kSlot + 3}) {
+    const nm_cell nothing = Sum(slot);
+    EXPECT_EQ(nothing.service, 0);
+    EXPECT_EQ(nothing.tx_bytes, 0u);
+    EXPECT_EQ(Read<nm_tcp>(maps.nm_tcp, slot).opened, 0u);
+  }
+  EXPECT_EQ(Queue(maps.nm_free_slots),
+            (std::vector<uint32_t>{kSlot + 1, kSlot + 3}));
+  stats = programs_->ReadStats();
+  EXPECT_EQ(stats.moves, 8u);
+  EXPECT_EQ(stats.series_retired, 4u);
+  EXPECT_EQ(stats.series_used, 2u);
+  // He had one, as far as his account goes.
+  EXPECT_EQ(Read<nm_user>(maps.nm_users, 4).series, 0u);
+}
+
+TEST_F(Idle, WhatIsNoSeriesOfAnybodyIsNotFolded) {
+  Load();
+  FillSlot(kSlot, NM_KIND_SERVICE, 1);
+  FillSlot(NM_SLOT_FIRST - 1, NM_KIND_OVERFLOW, 1);
+  EXPECT_EQ(Fold({{kSlot, 0}}), 0u);
+  for (const uint32_t slot :
+       {0u, NM_SLOT_FIRST - 1u, kSlot, kSlot + 1, 65535u}) {
+    EXPECT_EQ(Fold({{static_cast<nm_u16>(slot), 0}}), kRefused) << slot;
+  }
+  EXPECT_EQ(programs_->ReadStats().moves, 2u);
+  EXPECT_EQ(Do(NM_COMMAND_FOLD, nullptr, 0), kRefused);
+}
+
+TEST_F(Idle, ForgottenNamesGiveTheirIdsBack) {
+  Load();
+  auto& maps = programs_->skeleton()->maps;
+  const uint32_t first = Name(NM_KIND_SERVICE, "first");
+  const uint32_t second = Name(NM_KIND_SERVICE, "second");
+  Queue(maps.nm_free_names);
+  Write(maps.nm_wire_names, first, uint32_t{7});
+  const nm_name_key key = Key(NM_KIND_SERVICE, "first");
+  ASSERT_EQ(bpf_map__delete_elem(maps.nm_name_ids, &key, sizeof(key), 0), 0);
+  const nm_idle idle = {static_cast<nm_u16>(first), 0};
+  EXPECT_EQ(Do(NM_COMMAND_FORGET, &idle, sizeof(idle)), 0u);
+  EXPECT_EQ(Do(NM_COMMAND_FORGET, &idle, sizeof(idle)), kRefused);
+  EXPECT_EQ(ReadName(first).length, 0);
+  EXPECT_EQ(Read<uint32_t>(maps.nm_wire_names, first), 0u);
+  nm_stats stats = programs_->ReadStats();
+  EXPECT_EQ(stats.moves, 2u);
+  EXPECT_EQ(stats.names_retired, 1u);
+  EXPECT_EQ(stats.names_used, 1u);
+  // The next name has the id.
+  EXPECT_EQ(Name(NM_KIND_SERVICE, "third"), first);
+  EXPECT_EQ(Name(NM_KIND_SERVICE, "second"), second);
+  const nm_idle reserved = {NM_NAME_OVERFLOW, 0};
+  EXPECT_EQ(Do(NM_COMMAND_FORGET, &reserved, sizeof(reserved)), kRefused);
+}
+
+TEST_F(Idle, ASweepIsSaidToPrograms) {
+  Load();
+  for (const uint32_t sweeping : {1u, 0u}) {
+    EXPECT_EQ(Do(NM_COMMAND_SWEEP, &sweeping, sizeof(sweeping)), 0u);
+    EXPECT_EQ(programs_->ReadStats().sweeping, sweeping);
+    // Keys are found all the same.
+    EXPECT_EQ(Name(NM_KIND_SERVICE, "a"), Name(NM_KIND_SERVICE, "a"));
+    programs_->Run(Direction::kEgress, Packet::Ipv4().Udp(1, 2).Payload(1));
+  }
+  EXPECT_EQ(Do(NM_COMMAND_SWEEP, nullptr, 0), kRefused);
 }
 
 class Merge : public Commands {

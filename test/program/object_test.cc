@@ -92,8 +92,8 @@ TEST_F(Object, CellIsLaidOutAsInTheHeader) {
 TEST_F(Object, NameIsLaidOutAsInTheHeader) {
   ExpectLayout(btf_, "nm_name", sizeof(nm_name),
                {MEMBER(nm_name, length), MEMBER(nm_name, kind),
-                MEMBER(nm_name, encoding), MEMBER(nm_name, pad),
-                MEMBER(nm_name, bytes)});
+                MEMBER(nm_name, encoding), MEMBER(nm_name, user),
+                MEMBER(nm_name, pad), MEMBER(nm_name, bytes)});
 }
 
 TEST_F(Object, StatsAreLaidOutAsInTheHeader) {
@@ -118,6 +118,10 @@ TEST_F(Object, StatsAreLaidOutAsInTheHeader) {
                 MEMBER(nm_stats, destinations_capped),
                 MEMBER(nm_stats, names_capped),
                 MEMBER(nm_stats, series_capped),
+                MEMBER(nm_stats, moves),
+                MEMBER(nm_stats, series_retired),
+                MEMBER(nm_stats, names_retired),
+                MEMBER(nm_stats, sweeping),
                 MEMBER(nm_stats, reserved)});
 }
 
@@ -147,10 +151,11 @@ TEST_F(Object, SeriesAreLaidOutAsInTheHeader) {
       {MEMBER(nm_series_key, service), MEMBER(nm_series_key, destination),
        MEMBER(nm_series_key, transport), MEMBER(nm_series_key, path),
        MEMBER(nm_series_key, pending), MEMBER(nm_series_key, pad)});
-  ExpectLayout(btf_, "nm_series_value", sizeof(nm_series_value),
-               {MEMBER(nm_series_value, slot), MEMBER(nm_series_value, kind),
-                MEMBER(nm_series_value, service_name),
-                MEMBER(nm_series_value, destination_name)});
+  ExpectLayout(
+      btf_, "nm_series_value", sizeof(nm_series_value),
+      {MEMBER(nm_series_value, slot), MEMBER(nm_series_value, kind),
+       MEMBER(nm_series_value, user), MEMBER(nm_series_value, service_name),
+       MEMBER(nm_series_value, destination_name)});
 }
 
 // --- Programs ----------------------------------------------------------------
@@ -197,6 +202,8 @@ TEST_F(Object, ProgramsAreTheseAndNoOthers) {
        {"tp_btf/sched_process_exit", BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP}},
       {"nm_command",
        {"tc", BPF_PROG_TYPE_SCHED_CLS, static_cast<bpf_attach_type>(0)}},
+      {"nm_scan",
+       {"iter/bpf_sk_storage_map", BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER}},
   };
   std::map<std::string, ProgramKind> found;
   bpf_program* program;
@@ -256,6 +263,7 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
       {"nm_old_counters",
        {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_cell), BPF_F_MMAPABLE}},
       {"nm_merged", {BPF_MAP_TYPE_ARRAY, 4, 1, 0}},
+      {"nm_marks", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
       {"nm_owners",
        {BPF_MAP_TYPE_SK_STORAGE, 4, sizeof(nm_owner),
         BPF_F_NO_PREALLOC | BPF_F_CLONE}},
@@ -311,6 +319,7 @@ TEST_F(Object, EveryProgramLoadsOnThisKernel) {
   ProgramOptions options;
   options.tracing = true;
   options.socket_hooks = true;
+  options.sweeps = true;
   options.proxy_ports = {1, 2, 3, 4, 5, 6, 7, 8};
   auto programs = LoadOrFail(options);
   ASSERT_NE(programs, nullptr);

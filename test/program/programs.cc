@@ -113,6 +113,9 @@ absl::Status Programs::LoadObject() {
   for (bpf_map* map : {maps.nm_old_counters, maps.nm_merged}) {
     bpf_map__set_max_entries(map, bpf_map__max_entries(maps.nm_counters));
   }
+  bpf_program__set_autoload(skeleton()->progs.nm_scan, options_.sweeps);
+  bpf_map__set_max_entries(maps.nm_marks,
+                           std::max(options_.max_series, options_.max_names));
   const_cast<nm_config&>(skeleton()->rodata->nm_config).ways = options_.ways;
   if (options_.verifier_logs != nullptr) AskForLogs();
   const absl::Status status = object_->Load();

@@ -49,6 +49,7 @@ struct ProgramOptions {
   // BPF_PROG_TEST_RUN can run.
   bool tracing = false;
   bool socket_hooks = false;
+  bool sweeps = false;  // nm_scan, too
   nm_ways ways = NM_WAYS_BOTH;
   absl::string_view elf;  // another build of the object
   // Of the tables to merge from; 0: as the new ones.

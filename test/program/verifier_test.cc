@@ -23,17 +23,18 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 7258, 7581, 8068},
-    {"nm_egress", 13916, 14104, 14437},
-    {"nm_egress_claim", 0, 14104, 14437},
-    {"nm_sock_create", 3023, 2936, 4665},
+    {"nm_ingress", 7395, 7718, 8068},
+    {"nm_egress", 14303, 14491, 14912},
+    {"nm_egress_claim", 0, 14491, 14912},
+    {"nm_sock_create", 4012, 3932, 5007},
     {"nm_sock_release", 69, 69, 68},
-    {"nm_sockops", 2471, 3105, 3165},
-    {"nm_setsockopt", 3019, 3020, 2864},
+    {"nm_sockops", 2611, 3246, 3165},
+    {"nm_setsockopt", 3354, 3343, 3881},
     {"nm_exec", 11750, 11750, 10103},
     {"nm_fork", 43, 43, 41},
     {"nm_exit", 13, 13, 13},
-    {"nm_command", 997, 997, 1026},
+    {"nm_command", 1825, 1825, 1968},
+    {"nm_scan", 105, 105, 105},
 };
 
 // 0: not recorded.
@@ -51,6 +52,7 @@ TEST(Verifier, WalksNotMuchMoreThanItDid) {
   ProgramOptions options;
   options.tracing = true;
   options.socket_hooks = true;
+  options.sweeps = true;
   options.proxy_ports = {1, 2, 3, 4, 5, 6, 7, 8};
   options.verifier_logs = &logs;
   const auto programs = LoadOrFail(options);

@@ -135,6 +135,10 @@ class Kind(enum.Enum):
     """A process, by its systemd unit."""
     CONTAINER = "container"
     """A process, by the short id of its container."""
+    RETIRED = "retired"
+    """What idle series had counted when their room was taken back; the name is
+    the kind that they had. Only such series ever go: one that comes back begins
+    at 0, and Health.retired_series says that there were some."""
 
 
 class Transport(enum.Enum):
@@ -258,6 +262,11 @@ class Health:
     """In use, without the 3 reserved ones."""
     max_names: int = 0
     """The reserved ones included."""
+    retired_series: int = 0
+    """Idle series that went into Kind.RETIRED, a total. A counter that is less
+    than it was read before is one of a series that was retired, if this is more."""
+    retired_names: int = 0
+    """Names that were forgotten, as nothing had them any more, a total."""
     lost_packets_series_full: int = 0
     """Packets in overflow: no slot was free for another series."""
     lost_packets_series_capped: int = 0

@@ -23,9 +23,13 @@ Families, in this order; one that has no series yet is left out:
     netmeter_wire_packets_total      direction="tx" or "rx"}, path direct only
     netmeter_pending_bytes           gauge {name, direction}, path direct only:
                                      not yet in netmeter_wire_bytes_total
-    netmeter_proxy_bytes_total       the same three of the path proxy: traffic
+    netmeter_retired_bytes_total     {kind, direction}, path direct only: no more
+                                     in netmeter_wire_bytes_total, as its series
+                                     was idle
+    netmeter_proxy_bytes_total       the same four of the path proxy: traffic
     netmeter_proxy_packets_total     over loopback, to or from a proxy on this
     netmeter_proxy_pending_bytes     host, which is on no link
+    netmeter_proxy_retired_bytes_total
     netmeter_tcp_retransmit_bytes_total     {kind, name, destination}, both
                                             paths
     netmeter_tcp_connections_opened_total   the same: those that were open

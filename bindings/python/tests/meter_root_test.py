@@ -418,6 +418,8 @@ def read_fake_meter(pin_dir):
                 max_series=64 + FILLERS,
                 names=5,
                 max_names=64 + 2 * FILLERS,
+                retired_series=19,
+                retired_names=20,
                 lost_packets_series_full=11,
                 lost_packets_series_capped=17,
                 lost_packets_storage_failed=14,

@@ -103,6 +103,8 @@ int main(int argc, char** argv) {
   meter.stats()->header_errors = 15;
   meter.stats()->names_capped = 16;
   meter.stats()->series_capped = 17;
+  meter.stats()->series_retired = 19;
+  meter.stats()->names_retired = 20;
 
   Filler filler(&meter);
   const nm_u16 mme = filler.AddName(NM_KIND_SERVICE, "mme");

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Slots and names that are idle, used again. The loader finds them, and takes
+ * their keys out of nm_series and nm_name_ids, so that nobody finds them any
+ * more (lib/loader/retire.h). These are its hands in frozen maps, and its eyes in
+ * socket storage:
+ *
+ *   fold    adds the totals of a slot that nobody holds to the series `retired`
+ *           of its kind, clears its cells and gives it back. The first slot of
+ *           a kind that is folded becomes this series itself, so that it takes
+ *           no room
+ *   forget  gives back the id of a name that nothing refers to
+ *   scan    marks what the owners of sockets hold: nm_scan, for each of them
+ *
+ * One run folds one slot, or forgets one name, and a program runs to its end
+ * whatever happens to the loader: so no total is ever lost, or there twice. It
+ * makes nm_stats.moves odd at its beginning, and even at its end, by atomic adds,
+ * which are barriers: who reads meanwhile sees that, and reads again.
+ *
+ * Keys are deleted from nm_series and nm_name_ids by the loader alone, and only
+ * between its waits for all programs that run. The kernel gives the entry of a
+ * deleted key to the next one at once. So a program that looks up a key while
+ * nm_stats.sweeping is set does it twice: known_series(), known_name().
+ */
+#ifndef NETMETER_BPF_RETIRE_BPF_H_
+#define NETMETER_BPF_RETIRE_BPF_H_
+
+#include "bpf/slot.bpf.h"
+
+/* One cell of a slot that is given back: what it counted goes to the spare cell
+ * of the slot `to`. */
+NM_GLOBAL int nm_fold_cell(__u32 index, __u32 to) {
+  volatile __u64 *from = bpf_map_lookup_elem(&nm_counters, &index);
+  __u64 *target = (__u64 *)spare_cell(to);
+
+  if (!from || !target) return 0;
+  for (__u32 i = 1; i < sizeof(struct nm_cell) / sizeof(*target); i++) {
+    __sync_fetch_and_add(&target[i], from[i]);
+    from[i] = 0;
+  }
+  from[0] = 0;
+  return 0;
+}
+
+NM_GLOBAL int nm_fold_tcp(__u32 slot, __u32 to) {
+  volatile __u64 *from = (__u64 *)tcp_of_slot(slot);
+  __u64 *target = (__u64 *)tcp_of_slot(to);
+
+  if (!from || !target) return 0;
+  for (__u32 i = 1; i < sizeof(struct nm_tcp) / sizeof(*target); i++) {
+    __sync_fetch_and_add(&target[i], from[i]);
+    from[i] = 0;
+  }
+  from[0] = 0;
+  return 0;
+}
+
+/* Makes a slot another series, with all that it has counted. */
+NM_GLOBAL int nm_rename_slot(__u32 slot, __u64 word) {
+  const union nm_head head = {.word = word};
+  volatile __u64 *value;
+
+  for (__u32 i = 0; i < NM_MAX_CELLS; i++) {
+    if (i >= nm_config.cells_per_series) break;
+    value = (__u64 *)cell_of(slot, i);
+    if (value) *value = word;
+  }
+  value = (__u64 *)tcp_of_slot(slot);
+  if (value && head.transport == NM_TRANSPORT_TCP) *value = word;
+  return 0;
+}
+
+/* What is retired of a series that is pending was a service's, too. */
+static __always_inline __u16 retired_kind(const union nm_head *head) {
+  return head->kind == NM_KIND_PENDING ? NM_KIND_SERVICE : head->kind;
+}
+
+/* The slot of the series `retired` into which one with this head goes; makes it
+ * of `slot` if there is none. 0: no memory. */
+NM_GLOBAL __u32 nm_retired_slot(__u64 word, __u32 slot) {
+  union nm_head head = {.word = word};
+  struct nm_series_value value = {
+      .slot = slot, .kind = NM_KIND_RETIRED, .service_name = "retired"};
+  struct nm_series_key key = {};
+  struct nm_series_value *known;
+
+  head.destination = retired_kind(&head);
+  head.service = NM_NAME_UNATTRIBUTED; /* not 0: in use */
+  head.kind = NM_KIND_RETIRED;
+  head.flags = 0;
+  key.service = head.service;
+  key.destination = head.destination;
+  key.transport = head.transport;
+  key.path = head.path;
+  key.pending = 2;
+  known = bpf_map_lookup_elem(&nm_series, &key);
+  if (known) return known->slot;
+  if (bpf_map_update_elem(&nm_series, &key, &value, BPF_NOEXIST)) return 0;
+  nm_rename_slot(slot, head.word);
+  return slot;
+}
+
+/* Gives back what was a user's share. An account may have begun anew since. */
+static __always_inline void give_back(__u32 *share) {
+  if ((__s32) * (volatile __u32 *)share > 0) __sync_fetch_and_add(share, -1);
+}
+
+/* Folds one slot. Not 0: refused. */
+NM_GLOBAL int nm_fold_slot(__u32 slot, __u32 user) {
+  struct nm_cell *spare = spare_cell(slot);
+  union nm_head head = {};
+  struct nm_user *account;
+  __u32 to;
+
+  if (!spare || slot < NM_SLOT_FIRST) return -1;
+  head.word = *(volatile __u64 *)spare;
+  if (!head.service || head.kind == NM_KIND_UNATTRIBUTED ||
+      head.kind == NM_KIND_OVERFLOW || head.kind == NM_KIND_RETIRED)
+    return -1;
+  COUNT(moves, 1);
+  to = nm_retired_slot(head.word, slot);
+  if (to && to != slot) {
+    for (__u32 i = 0; i < NM_MAX_CELLS; i++) {
+      if (i >= nm_config.cells_per_series) break;
+      nm_fold_cell(slot * nm_config.cells_per_series + i, to);
+    }
+    nm_fold_tcp(slot, to);
+  }
+  COUNT(moves, 1);
+  if (!to) return -1;
+  COUNT(series_retired, 1);
+  account = user ? user_of(user) : NULL;
+  if (account) give_back(&account->series);
+  if (to == slot) return 0;
+  COUNT(series_used, -1);
+  return bpf_map_push_elem(&nm_free_slots, &slot, BPF_ANY) ? -1 : 0;
+}
+
+/* Forgets one name. Not 0: refused. */
+NM_GLOBAL int nm_forget_name(__u32 id) {
+  struct nm_name *name = bpf_map_lookup_elem(&nm_names, &id);
+  struct nm_user *account;
+  __u32 *wire_names;
+
+  if (!name || id < NM_NAME_FIRST || !name->length) return -1;
+  account = name->user ? user_of(name->user) : NULL;
+  if (account) give_back(&account->names);
+  wire_names = bpf_map_lookup_elem(&nm_wire_names, &id);
+  if (wire_names) *wire_names = 0;
+  COUNT(moves, 1);
+  *(volatile __u16 *)&name->length = 0;
+  COUNT(moves, 1);
+  COUNT(names_used, -1);
+  COUNT(names_retired, 1);
+  return bpf_map_push_elem(&nm_free_names, &id, BPF_ANY) ? -1 : 0;
+}
+
+/* As free_id(): the n-th run of one call does the n-th of the list. */
+static __always_inline int retire_next(struct __sk_buff *skb, bool names) {
+  struct nm_idle idle = {};
+  __u32 at = sizeof(struct nm_command) + skb->mark * sizeof(idle);
+
+  skb->mark++;
+  if (bpf_skb_load_bytes(skb, at, &idle, sizeof(idle))) return -1;
+  return names ? nm_forget_name(idle.id) : nm_fold_slot(idle.id, idle.user);
+}
+
+/* --- What sockets hold --------------------------------------------------- */
+
+struct bpf_iter__bpf_sk_storage_map {
+  struct bpf_iter_meta *meta;
+  struct bpf_map *map;
+  struct sock *sk;
+  struct nm_owner *value;
+};
+
+static __always_inline void mark(__u32 index, __u32 bit) {
+  __u32 *marks = bpf_map_lookup_elem(&nm_marks, &index);
+
+  if (marks) *marks |= bit;
+}
+
+static __always_inline void mark_what_is_held(const struct nm_owner *owner) {
+  mark(owner->attribution.service, NM_MARK_NAME);
+  mark(owner->tag, NM_MARK_NAME);
+  mark(owner->name, NM_MARK_NAME);
+  mark(owner->pending_service, NM_MARK_NAME);
+  mark(owner->counted, NM_MARK_SLOT);
+  mark(NM_WORD_SLOT(owner->socket.word), NM_MARK_SLOT);
+}
+
+#endif /* NETMETER_BPF_RETIRE_BPF_H_ */

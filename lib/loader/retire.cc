@@ -1,0 +1,642 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/retire.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bpf/internal.h"
+#include "lib/core/pins.h"
+#include "lib/core/shared_maps.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/growth.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/libbpf_log.h"
+#include "lib/loader/meter_object.h"
+#include "lib/loader/pin_dir.h"
+#include "lib/loader/step.h"
+#include "lib/loader/system.h"
+#include "lib/loader/transaction.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// So many slots or names change hands at once; then readers have their turn.
+constexpr size_t kAtOnce = 128;
+static_assert(kAtOnce <= NM_MOST_IDLE, "they fit into a packet");
+constexpr std::chrono::milliseconds kTurnOfReaders(1);
+
+constexpr uint32_t kBatch = 4096;
+constexpr size_t kWordsPerCell = sizeof(nm_cell) / sizeof(nm_u64);
+
+// What the map `idle` has of a slot.
+struct LastUse {
+  uint64_t head = 0;
+  uint64_t total = 0;
+  uint64_t since_ns = 0;  // CLOCK_BOOTTIME at which it was first seen so
+};
+
+// An idle slot.
+struct IdleSlot {
+  uint32_t slot = 0;
+  uint64_t total = 0;
+  nm_series_key key = {};
+  bool linked = false;  // it has a key, or had one: `value`
+  nm_series_value value = {};
+};
+
+struct IdleName {
+  uint32_t id = 0;
+  nm_name_key key = {};
+  bool linked = false;
+};
+
+// What sockets hold: NM_MARK_* by slot or id.
+using Marks = std::vector<uint32_t>;
+
+uint64_t BootTimeNs() {
+  timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Calls body(key, value) for each element. Bucket by bucket: what stays in the
+// map throughout is seen, whatever comes and goes beside it.
+template <typename Key, typename Value, typename Body>
+absl::Status ReadAll(int fd, size_t value_size, const char* what, Body body) {
+  std::vector<Key> keys(kBatch);
+  std::vector<char> values(kBatch * value_size);
+  uint32_t position = 0;
+  bool begun = false;
+  for (;;) {
+    uint32_t count = kBatch;
+    const int error =
+        bpf_map_lookup_batch(fd, begun ? &position : nullptr, &position,
+                             keys.data(), values.data(), &count, nullptr);
+    if (error != 0 && error != -ENOENT) {
+      return ErrnoStatus(error, absl::StrCat("read ", what));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+      Value value;
+      memcpy(&value, &values[i * value_size], sizeof(value));
+      body(keys[i], value);
+    }
+    if (error != 0) return absl::OkStatus();
+    begun = true;
+  }
+}
+
+// The map of this name that a program uses, which need not be pinned.
+UniqueFd FindMapOfProgram(const std::string& link_pin,
+                          const std::string& name) {
+  UniqueFd link(bpf_obj_get(link_pin.c_str()));
+  bpf_link_info about_link = {};
+  if (!link.ok() || !GetInfo(link.get(), &about_link)) return UniqueFd();
+  UniqueFd program(bpf_prog_get_fd_by_id(about_link.prog_id));
+  std::vector<uint32_t> ids(64);
+  bpf_prog_info about = {};
+  about.nr_map_ids = static_cast<uint32_t>(ids.size());
+  about.map_ids = reinterpret_cast<uint64_t>(ids.data());
+  if (!program.ok() || !GetInfo(program.get(), &about)) return UniqueFd();
+  ids.resize(std::min<size_t>(ids.size(), about.nr_map_ids));
+  for (const uint32_t id : ids) {
+    UniqueFd map(bpf_map_get_fd_by_id(id));
+    bpf_map_info about_map = {};
+    if (map.ok() && GetInfo(map.get(), &about_map) &&
+        TextOf(about_map.name) == name.substr(0, 15)) {
+      return map;
+    }
+  }
+  return UniqueFd();
+}
+
+class Sweep {
+ public:
+  Sweep(const PinDir& pins, const RetireOptions& options,
+        std::shared_ptr<const SharedMaps> maps)
+      : pins_(pins), options_(options), maps_(std::move(maps)) {}
+  ~Sweep() {
+    // Every key that was deleted is gone for whoever looks from here on.
+    if (object_ != nullptr) Say(false).IgnoreError();
+    if (uses_ != nullptr) munmap(uses_, uses_bytes_);
+  }
+  Sweep(const Sweep&) = delete;
+  Sweep& operator=(const Sweep&) = delete;
+
+  absl::Status Run(RetireResult* result);
+
+ private:
+  const MapView& view() const { return maps_->view(); }
+  const nm_u64* Cell(uint32_t slot, uint32_t number) const {
+    return view().counters +
+           (size_t{slot} * view().cells_per_series + number) * kWordsPerCell;
+  }
+  nm_cell HeadOf(uint32_t slot) const;
+  uint64_t TotalOf(uint32_t slot, bool with_tcp) const;
+  nm_name_key KeyOfName(uint32_t id) const;
+
+  absl::Status OpenObject();
+  absl::Status OpenUses();
+  absl::Status Say(bool sweeping) const;
+  absl::Status ReadProcesses();
+  absl::StatusOr<Marks> Held() const;
+  bool IsNeeded(const nm_cell& head, uint32_t slot, const Marks& held) const;
+  absl::StatusOr<std::vector<IdleSlot>> FindIdleSlots();
+  absl::Status UnlinkSlots(std::vector<IdleSlot>* slots) const;
+  absl::StatusOr<std::vector<IdleSlot>> KeepWhatIsUsed(
+      const std::vector<IdleSlot>& slots) const;
+  absl::StatusOr<std::vector<bool>> NamesInUse(const Marks& held) const;
+  absl::StatusOr<std::vector<IdleName>> FindUnusedNames() const;
+  absl::Status UnlinkNames(std::vector<IdleName>* names) const;
+  absl::StatusOr<std::vector<IdleName>> KeepNamesInUse(
+      const std::vector<IdleName>& names) const;
+  absl::StatusOr<uint32_t> TakeBack(nm_command_code code, const char* what,
+                                    const std::vector<nm_idle>& idle) const;
+
+  const PinDir& pins_;
+  const RetireOptions& options_;
+  const std::shared_ptr<const SharedMaps> maps_;
+  std::unique_ptr<MeterObject> object_;
+  LastUse* uses_ = nullptr;  // the map `idle`
+  size_t uses_bytes_ = 0;
+  std::vector<bool> of_processes_;  // ids of names that running processes have
+};
+
+// --- What there is -----------------------------------------------------------
+
+// The spare cell has the head of every series.
+nm_cell Sweep::HeadOf(uint32_t slot) const {
+  const nm_u64 word = __atomic_load_n(Cell(slot, view().cells_per_series - 1),
+                                      __ATOMIC_RELAXED);
+  nm_cell head = {};
+  memcpy(&head, &word, sizeof(word));
+  return head;
+}
+
+// Of all counters. One that has counted something has another one.
+uint64_t Sweep::TotalOf(uint32_t slot, bool with_tcp) const {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < view().cells_per_series; i++) {
+    for (size_t word = 1; word < kWordsPerCell; word++) {
+      total += __atomic_load_n(Cell(slot, i) + word, __ATOMIC_RELAXED);
+    }
+  }
+  const auto* const tcp = reinterpret_cast<const nm_u64*>(&view().tcp[slot]);
+  for (size_t word = 1; with_tcp && word < sizeof(nm_tcp) / sizeof(*tcp);
+       word++) {
+    total += __atomic_load_n(tcp + word, __ATOMIC_RELAXED);
+  }
+  return total;
+}
+
+nm_name_key Sweep::KeyOfName(uint32_t id) const {
+  const nm_name& name = view().names[id];
+  nm_name_key key = {};
+  key.kind = name.kind;
+  key.encoding = name.encoding;
+  key.length = name.length;
+  memcpy(key.bytes, name.bytes, sizeof(key.bytes));
+  return key;
+}
+
+// nm_command and nm_scan, over the maps of the meter that is loaded.
+absl::Status Sweep::OpenObject() {
+  const nm_info& info = *view().info;
+  MeterObjectOptions options;
+  options.only_sweeps = true;
+  options.has_spare_cell = true;
+  options.sizes.cells_per_series = info.cells_per_series;
+  options.sizes.max_series = info.max_series;
+  options.sizes.max_names = info.max_names;
+  options.sizes.max_processes = info.max_processes;
+  options.sizes.max_sockets = info.max_sockets;
+  absl::StatusOr<std::unique_ptr<MeterObject>> object =
+      MeterObject::Open(options);
+  if (!object.ok()) return object.status();
+  for (const MapPin& map : MapPins()) {
+    if (!map.kept) continue;
+    absl::StatusOr<UniqueFd> fd = pins_.Open(map.pin);
+    if (!fd.ok()) return fd.status();
+    NETMETER_RETURN_IF_ERROR(
+        (*object)->Reuse(map.pin, fd->get(), pins_.PathOf(map.pin)));
+  }
+  for (const char* name : {"nm_users", "nm_wire_names"}) {
+    const UniqueFd fd = FindMapOfProgram(pins_.PathOf("link_egress"), name);
+    if (!fd.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(pins_.PathOf("link_egress"), ": its program has no map ",
+                       name, " (run: netmeter-loader load)"));
+    }
+    NETMETER_RETURN_IF_ERROR((*object)->ReuseUnpinned(name, fd.get()));
+  }
+  NETMETER_RETURN_IF_ERROR((*object)->Load());
+  object_ = std::move(*object);
+  Step("loaded nm_command and nm_scan");
+  return absl::OkStatus();
+}
+
+// A map that is not there, or is of other sizes, as before a growth, is made: then
+// all series have been used just now.
+absl::Status Sweep::OpenUses() {
+  const uint32_t entries = view().max_series;
+  uses_bytes_ = sizeof(LastUse) * entries;
+  UniqueFd map(bpf_obj_get(pins_.PathOf(kIdlePin).c_str()));
+  bpf_map_info about = {};
+  if (!map.ok() || !GetInfo(map.get(), &about) ||
+      about.max_entries != entries || about.value_size != sizeof(LastUse)) {
+    LIBBPF_OPTS(bpf_map_create_opts, options);
+    options.map_flags = BPF_F_MMAPABLE;
+    map =
+        UniqueFd(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_idle", sizeof(uint32_t),
+                                sizeof(LastUse), entries, &options));
+    if (!map.ok()) return ErrnoStatus(errno, "make nm_idle");
+    NETMETER_RETURN_IF_ERROR(pins_.Replace(map.get(), kIdlePin));
+  }
+  void* const memory = mmap(nullptr, uses_bytes_, PROT_READ | PROT_WRITE,
+                            MAP_SHARED, map.get(), 0);
+  if (memory == MAP_FAILED) return ErrnoStatus(errno, "map nm_idle");
+  uses_ = static_cast<LastUse*>(memory);
+  return absl::OkStatus();
+}
+
+// Whether programs look up keys twice.
+absl::Status Sweep::Say(bool sweeping) const {
+  const uint32_t value = sweeping ? 1 : 0;
+  absl::StatusOr<uint32_t> done =
+      object_->RunCommand(NM_COMMAND_SWEEP, &value, sizeof(value));
+  return done.status();
+}
+
+// A process without a socket may have no id yet: its name's counts.
+absl::Status Sweep::ReadProcesses() {
+  of_processes_.assign(view().max_names, false);
+  const int name_ids = object_->MapFd("name_ids");
+  return ReadAll<uint32_t, nm_process>(
+      object_->MapFd("processes"), sizeof(nm_process), "processes",
+      [&](uint32_t, const nm_process& process) {
+        nm_name_key key = {};
+        uint32_t id = 0;
+        key.kind = process.kind;
+        memcpy(key.bytes, process.bytes, sizeof(key.bytes));
+        key.length = static_cast<nm_u16>(
+            strnlen(reinterpret_cast<const char*>(key.bytes), NM_NAME_BYTES));
+        bpf_map_lookup_elem(name_ids, &key, &id);
+        for (const uint32_t one : {id, uint32_t{process.name}}) {
+          if (one < of_processes_.size()) of_processes_[one] = true;
+        }
+      });
+}
+
+// The table comes first: what leaves it goes to the owner, and not back.
+absl::StatusOr<Marks> Sweep::Held() const {
+  Marks held;
+  const int table = object_->MapFd("sockets");
+  bpf_map_info about = {};
+  if (!GetInfo(table, &about)) return ErrnoStatus(errno, "read sockets");
+  std::vector<bool> slots(view().max_series);
+  // struct nm_entry of bpf/maps.bpf.h: a lock, and then the word.
+  struct Entry {
+    uint64_t lock;
+    uint64_t word;
+  };
+  NETMETER_RETURN_IF_ERROR((ReadAll<uint32_t, Entry>(
+      table, about.value_size, "sockets", [&](uint32_t, const Entry& entry) {
+        const uint32_t slot = NM_WORD_SLOT(entry.word);
+        if (slot < slots.size()) slots[slot] = true;
+      })));
+  absl::StatusOr<Marks> scanned = object_->ScanSockets();
+  if (!scanned.ok()) return scanned.status();
+  for (size_t i = 0; i < slots.size(); i++) {
+    if (slots[i]) (*scanned)[i] |= NM_MARK_SLOT;
+  }
+  return scanned;
+}
+
+// --- Series ------------------------------------------------------------------
+
+bool Sweep::IsNeeded(const nm_cell& head, uint32_t slot,
+                     const Marks& held) const {
+  return head.service >= of_processes_.size() || of_processes_[head.service] ||
+         (held[head.service] & NM_MARK_NAME) != 0 ||
+         (held[slot] & NM_MARK_SLOT) != 0;
+}
+
+absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
+  const absl::StatusOr<Marks> held = Held();
+  if (!held.ok()) return held.status();
+  const uint64_t now = BootTimeNs();
+  std::vector<IdleSlot> idle;
+  for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
+    const nm_cell head = HeadOf(slot);
+    if (head.service == 0 || head.kind == NM_KIND_RETIRED) continue;
+    IdleSlot found;
+    found.slot = slot;
+    found.total = TotalOf(slot, /*with_tcp=*/true);
+    LastUse use;
+    memcpy(&use.head, &head, sizeof(use.head));
+    use.total = found.total;
+    use.since_ns = now;
+    if (uses_[slot].head != use.head || uses_[slot].total != use.total) {
+      uses_[slot] = use;
+    }
+    const uint64_t idle_ns = now - uses_[slot].since_ns;
+    if (idle_ns / 1000000000 < options_.idle_seconds) continue;
+    if (IsNeeded(head, slot, *held)) continue;
+    // What is pending settles when its connection ends: it is 0 then.
+    if (head.kind == NM_KIND_PENDING && TotalOf(slot, false) != 0) continue;
+    found.key.service = head.service;
+    found.key.destination = head.destination;
+    found.key.transport = head.transport;
+    found.key.path = head.path;
+    found.key.pending = head.kind == NM_KIND_PENDING ? 1 : 0;
+    idle.push_back(found);
+  }
+  return idle;
+}
+
+absl::Status Sweep::UnlinkSlots(std::vector<IdleSlot>* slots) const {
+  const int series = object_->MapFd("series");
+  for (IdleSlot& one : *slots) {
+    nm_series_value value;
+    // The key may be another slot's, if a call was killed.
+    if (bpf_map_lookup_elem(series, &one.key, &value) != 0 ||
+        value.slot != one.slot) {
+      continue;
+    }
+    one.value = value;
+    one.linked = true;
+    if (int error = bpf_map_delete_elem(series, &one.key)) {
+      return ErrnoStatus(error, "unlink a series");
+    }
+  }
+  Step("unlinked ", slots->size(), " series");
+  WaitForRunningPrograms();
+  return absl::OkStatus();
+}
+
+// What is left is nowhere but in its cells.
+absl::StatusOr<std::vector<IdleSlot>> Sweep::KeepWhatIsUsed(
+    const std::vector<IdleSlot>& slots) const {
+  absl::StatusOr<Marks> held = Held();
+  if (!held.ok()) return held.status();
+  const absl::StatusOr<Marks> again = Held();
+  if (!again.ok()) return again.status();
+  for (size_t i = 0; i < held->size(); i++) (*held)[i] |= (*again)[i];
+  const int series = object_->MapFd("series");
+  std::vector<IdleSlot> rest;
+  for (const IdleSlot& one : slots) {
+    if (!IsNeeded(HeadOf(one.slot), one.slot, *held) &&
+        TotalOf(one.slot, true) == one.total) {
+      rest.push_back(one);
+    } else if (one.linked) {
+      // There is a key already where a packet has made the series anew.
+      bpf_map_update_elem(series, &one.key, &one.value, BPF_NOEXIST);
+    }
+  }
+  Step("looked for the sockets of ", slots.size(), " series: ", rest.size(),
+       " have none");
+  WaitForRunningPrograms();
+  return rest;
+}
+
+// --- Names -------------------------------------------------------------------
+
+absl::StatusOr<std::vector<bool>> Sweep::NamesInUse(const Marks& held) const {
+  std::vector<bool> used = of_processes_;
+  const auto use = [&used](uint32_t id) {
+    if (id < used.size()) used[id] = true;
+  };
+  for (uint32_t id = 0; id < NM_NAME_FIRST; id++) use(id);
+  for (uint32_t id = 0; id < used.size(); id++) {
+    if (held[id] & NM_MARK_NAME) use(id);
+  }
+  for (uint32_t slot = 1; slot < view().max_series; slot++) {
+    const nm_cell head = HeadOf(slot);
+    if (head.kind == NM_KIND_RETIRED) continue;
+    use(head.service);
+    use(head.destination);
+  }
+  // A series that was made just now has its key before its head.
+  NETMETER_RETURN_IF_ERROR((ReadAll<nm_series_key, nm_series_value>(
+      object_->MapFd("series"), sizeof(nm_series_value), "series",
+      [&](const nm_series_key& key, const nm_series_value&) {
+        if (key.pending == 2) return;
+        use(key.service);
+        use(key.destination);
+      })));
+  absl::StatusOr<UniqueFd> rules = pins_.Open("rules");
+  if (!rules.ok()) return rules.status();
+  for (uint32_t i = 0; i < NM_MAX_RULES; i++) {
+    nm_rule rule = {};
+    if (bpf_map_lookup_elem(rules->get(), &i, &rule) == 0) {
+      use(rule.destination);
+    }
+  }
+  return used;
+}
+
+absl::StatusOr<std::vector<IdleName>> Sweep::FindUnusedNames() const {
+  const absl::StatusOr<Marks> held = Held();
+  if (!held.ok()) return held.status();
+  const absl::StatusOr<std::vector<bool>> used = NamesInUse(*held);
+  if (!used.ok()) return used.status();
+  std::vector<IdleName> names;
+  for (uint32_t id = NM_NAME_FIRST; id < view().max_names; id++) {
+    if ((*used)[id] || view().names[id].length == 0) continue;
+    IdleName name;
+    name.id = id;
+    name.key = KeyOfName(id);
+    names.push_back(name);
+  }
+  return names;
+}
+
+absl::Status Sweep::UnlinkNames(std::vector<IdleName>* names) const {
+  const int name_ids = object_->MapFd("name_ids");
+  for (IdleName& name : *names) {
+    uint32_t id = 0;
+    if (bpf_map_lookup_elem(name_ids, &name.key, &id) != 0 || id != name.id) {
+      continue;
+    }
+    name.linked = true;
+    if (int error = bpf_map_delete_elem(name_ids, &name.key)) {
+      return ErrnoStatus(error, "unlink a name");
+    }
+  }
+  Step("unlinked ", names->size(), " names");
+  WaitForRunningPrograms();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<IdleName>> Sweep::KeepNamesInUse(
+    const std::vector<IdleName>& names) const {
+  absl::StatusOr<Marks> held = Held();
+  if (!held.ok()) return held.status();
+  const absl::StatusOr<Marks> again = Held();
+  if (!again.ok()) return again.status();
+  for (size_t i = 0; i < held->size(); i++) (*held)[i] |= (*again)[i];
+  // A program that runs for a socket which is closed by now may be about to make
+  // a series of that name.
+  WaitForRunningPrograms();
+  const absl::StatusOr<std::vector<bool>> used = NamesInUse(*held);
+  if (!used.ok()) return used.status();
+  const int name_ids = object_->MapFd("name_ids");
+  std::vector<IdleName> rest;
+  for (const IdleName& name : names) {
+    uint32_t id = 0;
+    // One without a key was a program's that had not come so far, or is what a
+    // call that was killed has left.
+    const bool has_key =
+        bpf_map_lookup_elem(name_ids, &name.key, &id) == 0 && id == name.id;
+    const nm_name_key key = KeyOfName(name.id);
+    const bool same = memcmp(&key, &name.key, sizeof(key)) == 0;
+    if (!(*used)[name.id] && !has_key && same) {
+      rest.push_back(name);
+    } else if (name.linked) {
+      bpf_map_update_elem(name_ids, &name.key, &name.id, BPF_NOEXIST);
+    }
+  }
+  Step("looked for users of ", names.size(), " names: ", rest.size(),
+       " have none");
+  return rest;
+}
+
+// --- The sweep ---------------------------------------------------------------
+
+absl::StatusOr<uint32_t> Sweep::TakeBack(
+    nm_command_code code, const char* what,
+    const std::vector<nm_idle>& idle) const {
+  for (size_t first = 0; first < idle.size(); first += kAtOnce) {
+    const size_t count = std::min(kAtOnce, idle.size() - first);
+    if (first != 0) std::this_thread::sleep_for(kTurnOfReaders);
+    absl::StatusOr<uint32_t> done =
+        object_->RunCommand(code, &idle[first], count * sizeof(nm_idle),
+                            static_cast<uint32_t>(count));
+    if (!done.ok()) return done.status();
+    Step("took back ", first + count, " of ", idle.size(), " ", what);
+  }
+  return static_cast<uint32_t>(idle.size());
+}
+
+absl::Status Sweep::Run(RetireResult* result) {
+  NETMETER_RETURN_IF_ERROR(OpenObject());
+  NETMETER_RETURN_IF_ERROR(OpenUses());
+  NETMETER_RETURN_IF_ERROR(ReadProcesses());
+  NETMETER_RETURN_IF_ERROR(Say(true));
+  Step("sweeps");
+  WaitForRunningPrograms();
+
+  absl::StatusOr<std::vector<IdleSlot>> slots = FindIdleSlots();
+  if (!slots.ok()) return slots.status();
+  std::vector<nm_idle> idle;
+  if (!slots->empty()) {
+    NETMETER_RETURN_IF_ERROR(UnlinkSlots(&*slots));
+    slots = KeepWhatIsUsed(*slots);
+    if (!slots.ok()) return slots.status();
+    for (const IdleSlot& one : *slots) {
+      idle.push_back({static_cast<nm_u16>(one.slot), one.value.user});
+    }
+  }
+  absl::StatusOr<uint32_t> done = TakeBack(NM_COMMAND_FOLD, "series", idle);
+  if (!done.ok()) return done.status();
+  result->series = *done;
+
+  NETMETER_RETURN_IF_ERROR(ReadProcesses());
+  absl::StatusOr<std::vector<IdleName>> names = FindUnusedNames();
+  if (!names.ok()) return names.status();
+  idle.clear();
+  if (!names->empty()) {
+    NETMETER_RETURN_IF_ERROR(UnlinkNames(&*names));
+    names = KeepNamesInUse(*names);
+    if (!names.ok()) return names.status();
+    for (const IdleName& name : *names) {
+      idle.push_back({static_cast<nm_u16>(name.id), 0});
+    }
+  }
+  done = TakeBack(NM_COMMAND_FORGET, "names", idle);
+  if (!done.ok()) return done.status();
+  result->names = *done;
+  return absl::OkStatus();
+}
+
+// Under the lock.
+absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
+  if (IsUnfinished(pin_dir)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(pin_dir,
+                     ": a load is to be finished first (run: netmeter-loader "
+                     "load)"));
+  }
+  if (info.build_id != BuildId()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(pin_dir,
+                     " was loaded by another version (run: "
+                     "netmeter-loader load)"));
+  }
+  const int cpus = libbpf_num_possible_cpus();
+  if (cpus < 1 || info.cells_per_series != static_cast<uint32_t>(cpus) + 1 ||
+      info.cells_per_series > NM_MAX_CELLS) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(pin_dir,
+                     " has tables of another layout (run: "
+                     "netmeter-loader load)"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
+  const std::string& pin_dir = options.pin_dir;
+  NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
+  const PinDir pins(pin_dir);
+  // Not to leave a lock file where there is nothing.
+  if (!pins.Has("info")) {
+    return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
+  }
+  CaptureLibbpfMessages();
+  absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
+  if (!lock.ok()) return lock.status();
+  absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
+      SharedMaps::Open(pin_dir);
+  if (!maps.ok()) return maps.status();
+  const MapView& view = (*maps)->view();
+  NETMETER_RETURN_IF_ERROR(CheckMeter(pin_dir, *view.info));
+
+  RetireResult result;
+  const auto measure = [&] {
+    result.series_used =
+        __atomic_load_n(&view.stats->series_used, __ATOMIC_RELAXED);
+    result.names_used =
+        __atomic_load_n(&view.stats->names_used, __ATOMIC_RELAXED);
+    result.series_limit = view.max_series - NM_SLOT_FIRST;
+    result.names_limit = view.max_names - NM_NAME_FIRST;
+  };
+  measure();
+  const uint64_t part = options.full_percent;
+  result.needed = result.series_used * 100 >= result.series_limit * part ||
+                  result.names_used * 100 >= result.names_limit * part;
+  if (!result.needed) return result;
+  NETMETER_RETURN_IF_ERROR(Sweep(pins, options, *maps).Run(&result));
+  Step("swept");
+  measure();
+  return result;
+}
+
+}  // namespace internal
+}  // namespace netmeter

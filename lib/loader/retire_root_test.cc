@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Names without end through tables of one size: what is idle gives its room back,
+// no byte is lost, and whoever reads meanwhile sees no counter go back that nobody
+// told him of, wherever the loader is killed.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/retire.h"
+#include "lib/loader/step.h"
+#include "netmeter/abi.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Sends this many bytes of payload over a socket to the proxy port on loopback.
+bool Send(int fd, size_t bytes) {
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(8443);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const std::string data(bytes, 'x');
+  return sendto(fd, data.data(), data.size(), 0,
+                reinterpret_cast<sockaddr*>(&to),
+                sizeof(to)) == static_cast<ssize_t>(bytes);
+}
+
+// A UDP socket of a service; of the process if `service` is empty.
+UniqueFd SocketOf(const std::string& service) {
+  UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!service.empty() &&
+      setsockopt(fd.get(), NM_SOL, NM_SERVICE, service.data(),
+                 static_cast<socklen_t>(service.size())) != 0) {
+    return UniqueFd();
+  }
+  return fd;
+}
+
+// What processes of the test tell each other.
+struct Shared {
+  std::atomic<uint64_t> begun{0};  // datagrams of one byte
+  std::atomic<uint64_t> sent{0};   // ... that have passed the hook
+  std::atomic<uint64_t> retired{0};
+  std::atomic<bool> stop{false};
+};
+
+class RetireRootTest : public LoaderRootTest {
+ protected:
+  void SetUp() override {
+    LoaderRootTest::SetUp();
+    void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    shared_ = new (memory) Shared;
+  }
+  void TearDown() override {
+    LoaderRootTest::TearDown();
+    munmap(shared_, sizeof(Shared));
+  }
+
+  absl::StatusOr<RetireResult> TryRetire(uint32_t idle_seconds = 0) {
+    RetireOptions options;
+    options.pin_dir = config_.pin_dir;
+    options.idle_seconds = idle_seconds;
+    return Retire(options);
+  }
+  RetireResult MustRetire(uint32_t idle_seconds = 0) {
+    absl::StatusOr<RetireResult> result = TryRetire(idle_seconds);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *result : RetireResult();
+  }
+
+  // A retirement in a child that is killed behind so many steps; what it had done
+  // last, or "".
+  std::string RetireKilledAfter(int steps) {
+    int fds[2];
+    EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      int count = 0;
+      SetStepObserver([&](const std::string& done) {
+        if (++count < steps) return;
+        if (write(fds[1], done.data(), done.size()) < 0) _exit(3);
+        raise(SIGKILL);
+      });
+      _exit(TryRetire().ok() ? 0 : 1);
+    }
+    close(fds[1]);
+    char text[512];
+    const ssize_t length = read(fds[0], text, sizeof(text));
+    close(fds[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(length > 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        << status;
+    return std::string(text, length > 0 ? static_cast<size_t>(length) : 0);
+  }
+
+  // One byte under each of these names, from sockets that are closed then.
+  int Churn(const std::string& prefix, int count) {
+    return InChild([&] {
+      std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+      for (int i = 0; i < count; i++) {
+        const UniqueFd fd = SocketOf(absl::StrCat(prefix, i));
+        if (!fd.ok() || !Send(fd.get(), 1)) return 1;
+      }
+      return 0;
+    });
+  }
+
+  // A process in the cgroup that runs `body` until the test kills it, or to its
+  // end.
+  pid_t Start(const std::function<int()>& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(120);
+      std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+      _exit(body());
+    }
+    return child;
+  }
+  static int Wait(pid_t child) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+  }
+
+  std::vector<Sample> Read() {
+    MeterOptions options;
+    options.pin_dir = config_.pin_dir;
+    auto meter = Meter::Open(options);
+    if (!meter.ok()) {
+      ADD_FAILURE() << meter.status();
+      return {};
+    }
+    auto samples = (*meter)->ReadHost();
+    EXPECT_TRUE(samples.ok()) << samples.status();
+    return samples.ok() ? *samples : std::vector<Sample>();
+  }
+  // Bytes of payload by "kind name".
+  std::map<std::string, uint64_t> Payload() {
+    std::map<std::string, uint64_t> sums;
+    for (const Sample& sample : Read()) {
+      sums[absl::StrCat(KindName(sample.kind), " ", sample.name)] +=
+          sample.tx_payload_bytes;
+    }
+    return sums;
+  }
+  Health MustReadHealth() {
+    MeterOptions options;
+    options.pin_dir = config_.pin_dir;
+    auto meter = Meter::Open(options);
+    EXPECT_TRUE(meter.ok()) << meter.status();
+    if (!meter.ok()) return Health();
+    auto health = (*meter)->ReadHealth();
+    EXPECT_TRUE(health.ok());
+    return health.ok() ? *health : Health();
+  }
+
+  Shared* shared_ = nullptr;
+};
+
+// --- Many names --------------------------------------------------------------
+
+// Reads again and again. Each sum must lie between what had been sent before the
+// read and what had begun to be sent after it, each byte in it once; and a series
+// may be less than before, or gone, only if the meter says that some were retired.
+class Watcher {
+ public:
+  Watcher(const std::string& pin_dir, bool keeps, Shared* shared)
+      : keeps_(keeps), shared_(shared) {
+    options_.pin_dir = pin_dir;
+    thread_ = std::thread([this] { Run(); });
+  }
+  void Join() { thread_.join(); }
+
+  uint64_t reads = 0, resets = 0;
+  std::string error;
+
+ private:
+  using Key = std::tuple<Kind, std::string, std::string, Transport, Path>;
+
+  void Run() {
+    std::unique_ptr<Meter> meter;
+    while (!shared_->stop && error.empty()) {
+      if (meter == nullptr || !keeps_) {
+        auto opened = Meter::Open(options_);
+        if (!opened.ok()) {
+          error = opened.status().ToString();
+          return;
+        }
+        meter = *std::move(opened);
+      }
+      Check(*meter);
+    }
+  }
+
+  void Check(const Meter& meter) {
+    const uint64_t least = shared_->sent;
+    const absl::Status status = meter.ReadHost(&samples_);
+    const uint64_t most = shared_->begun;
+    const auto health = meter.ReadHealth();
+    if (!status.ok() || !health.ok()) {
+      error = status.ToString();
+      return;
+    }
+    uint64_t sum = 0, bytes = 0;
+    std::map<Key, uint64_t> now;
+    for (const Sample& s : samples_) {
+      sum += s.tx_payload_bytes;
+      bytes += s.tx_bytes;
+      if (s.kind == Kind::kOverflow) error = "something is in overflow";
+      if (!now.emplace(Key(s.kind, s.name, s.destination, s.transport, s.path),
+                       s.tx_bytes)
+               .second) {
+        error = "a series is there twice";
+      }
+    }
+    if (sum < least || sum > most || sum < last_sum_) {
+      error = absl::StrCat("the sum is ", sum, ", was ", last_sum_,
+                           ", and must be from ", least, " to ", most);
+    }
+    // IP and UDP have 28 bytes.
+    if (bytes < 29 * least || bytes > 29 * most) {
+      error = absl::StrCat(bytes, " bytes of ", least, " to ", most);
+    }
+    bool less = false;
+    for (const auto& before : last_) {
+      const auto found = now.find(before.first);
+      less |= found == now.end() || found->second < before.second;
+    }
+    if (less) {
+      ++resets;
+      if (health->retired_series == last_retired_) {
+        error = "a series went back, and nobody said so";
+      }
+    }
+    // Not more than what is known by now: a reset that the next read shows must be
+    // told by a number that is more than this one.
+    last_retired_ = retired_before_read_;
+    retired_before_read_ = health->retired_series;
+    last_ = std::move(now);
+    last_sum_ = sum;
+    ++reads;
+  }
+
+  const bool keeps_;
+  Shared* const shared_;
+  MeterOptions options_;
+  std::vector<Sample> samples_;
+  std::map<Key, uint64_t> last_;
+  uint64_t last_sum_ = 0, last_retired_ = 0, retired_before_read_ = 0;
+  std::thread thread_;
+};
+
+// 100,000 names in 4,096 slots ended in overflow, for good.
+TEST_F(RetireRootTest, NamesWithoutEndPassThroughTheTables) {
+  constexpr uint64_t kNames = 100000, kRoom = 3000;
+  MustLoad();
+  const pid_t child = Start([&] {
+    for (uint64_t i = 0; i < kNames; i++) {
+      // As many names as there is room for, whoever takes how long.
+      while (i >= shared_->retired + kRoom) usleep(100);
+      const UniqueFd fd = SocketOf(absl::StrCat("name-", i));
+      if (!fd.ok()) return 1;
+      shared_->begun++;
+      if (!Send(fd.get(), 1)) return 2;
+      shared_->sent++;
+    }
+    return 0;
+  });
+  Watcher one(config_.pin_dir, /*keeps=*/true, shared_);
+  Watcher two(config_.pin_dir, /*keeps=*/true, shared_);
+  Watcher three(config_.pin_dir, /*keeps=*/false, shared_);
+  const auto begin = std::chrono::steady_clock::now();
+  int sweeps = 0, status = 0;
+  uint64_t names = 0;
+  for (bool ended = false; !ended; sweeps++) {
+    ended = waitpid(child, &status, WNOHANG) == child;
+    const RetireResult result = MustRetire();
+    shared_->retired += std::min(result.series, result.names);
+    names += result.names;
+    if (HasFailure()) kill(child, SIGKILL);
+  }
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  shared_->stop = true;
+  for (Watcher* watcher : {&one, &two, &three}) {
+    watcher->Join();
+    EXPECT_EQ(watcher->error, "");
+    EXPECT_GT(watcher->reads, 20u);
+  }
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(shared_->sent, kNames);
+  EXPECT_GT(one.resets, 5u);
+  printf("%d sweeps in %.1f s; reads %llu, %llu, %llu\n", sweeps, took.count(),
+         static_cast<unsigned long long>(one.reads),
+         static_cast<unsigned long long>(two.reads),
+         static_cast<unsigned long long>(three.reads));
+  EXPECT_EQ(PayloadSent(), kNames);
+  const auto payload = Payload();
+  EXPECT_EQ(payload.at("retired service"), kNames);
+  EXPECT_EQ(payload.size(), 1u);
+  const Health health = MustReadHealth();
+  EXPECT_EQ(health.lost_packets_series_full, 0u);
+  EXPECT_EQ(health.lost_names_full, 0u);
+  EXPECT_EQ(health.retired_series, kNames);
+  EXPECT_EQ(health.retired_names, names);
+  EXPECT_EQ(health.series, 1u);
+}
+
+// --- What is not idle --------------------------------------------------------
+
+TEST_F(RetireRootTest, WhatAProcessOrASocketHasStays) {
+  MustLoad();
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  const pid_t holder = Start([&] {
+    // Of a service that no process is.
+    const UniqueFd held = SocketOf("held");
+    if (!Send(held.get(), 10)) return 1;
+    // A process of that name, which has no socket any more.
+    const UniqueFd control(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (setsockopt(control.get(), NM_SOL, NM_REGISTER, "running", 7) != 0) {
+      return 2;
+    }
+    if (!Send(SocketOf("").get(), 20)) return 3;
+    if (!Send(SocketOf("gone").get(), 40)) return 4;
+    if (write(ready[1], "x", 1) != 1) return 5;
+    pause();
+    return 0;
+  });
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  RetireResult result = MustRetire();
+  EXPECT_EQ(result.series, 1u);
+  EXPECT_EQ(result.names, 1u);
+  auto payload = Payload();
+  EXPECT_EQ(payload["service held"], 10u);
+  EXPECT_EQ(payload["service running"], 20u);
+  EXPECT_EQ(payload["retired service"], 40u);
+  EXPECT_EQ(payload.count("service gone"), 0u);
+  kill(holder, SIGKILL);
+  Wait(holder);
+  usleep(100000);  // sockets and processes end behind it
+  result = MustRetire();
+  EXPECT_EQ(result.series, 2u);
+  payload = Payload();
+  EXPECT_EQ(payload.size(), 1u);
+  EXPECT_EQ(payload["retired service"], 70u);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(RetireRootTest, WhatHasCountedSomethingSinceIsNotIdle) {
+  MustLoad();
+  ASSERT_EQ(Churn("a", 2), 0);
+  EXPECT_EQ(MustRetire(2).series, 0u);  // takes note
+  usleep(1200000);
+  ASSERT_EQ(Churn("a", 1), 0);  // a0, and not a1
+  EXPECT_EQ(MustRetire(2).series, 0u);
+  usleep(1200000);
+  EXPECT_EQ(MustRetire(2).series, 1u);
+  EXPECT_EQ(Payload()["service a0"], 2u);
+  usleep(2200000);
+  EXPECT_EQ(MustRetire(2).series, 1u);
+  EXPECT_EQ(Payload()["retired service"], 3u);
+}
+
+// A name that comes back begins anew.
+TEST_F(RetireRootTest, ASeriesThatComesBackBeginsAtNothing) {
+  MustLoad();
+  for (uint64_t round = 1; round <= 3; round++) {
+    ASSERT_EQ(Churn("again", 1), 0);
+    EXPECT_EQ(Payload()["service again0"], 1u);
+    EXPECT_EQ(MustRetire().series, 1u);
+    EXPECT_EQ(Payload()["retired service"], round);
+    EXPECT_EQ(Payload().size(), 1u);
+  }
+  // Kinds have series of their own.
+  SendFromCgroup(5);
+  EXPECT_EQ(Payload()["binary loader_root_test"], 5u);
+}
+
+TEST_F(RetireRootTest, TablesThatAreEmptierThanAskedForStay) {
+  config_.max_series = NM_SLOT_FIRST + 10;
+  MustLoad();
+  ASSERT_EQ(Churn("a", 4), 0);
+  RetireOptions options;
+  options.pin_dir = config_.pin_dir;
+  options.idle_seconds = 0;
+  options.full_percent = 50;
+  absl::StatusOr<RetireResult> result = Retire(options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->needed);
+  ASSERT_EQ(Churn("b", 1), 0);
+  result = Retire(options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->needed);
+  EXPECT_EQ(result->series, 5u);
+}
+
+// The first slot of a kind that is folded becomes the series `retired`, so that
+// tables which are full can be emptied.
+TEST_F(RetireRootTest, FullTablesAreEmptied) {
+  config_.max_series = NM_SLOT_FIRST + 10;
+  config_.max_names = NM_NAME_FIRST + 11;  // and that of this program
+  MustLoad();
+  for (int round = 0; round < 5; round++) {
+    ASSERT_EQ(Churn(absl::StrCat("r", round, "-"), round == 0 ? 10 : 9), 0);
+    EXPECT_EQ(MustReadHealth().series, 10u);
+    EXPECT_EQ(MustRetire().series, round == 0 ? 10u : 9u);
+  }
+  EXPECT_EQ(Payload()["retired service"], 46u);
+  EXPECT_EQ(MustReadHealth().lost_packets_series_full, 0u);
+}
+
+// A user's share of the tables was used up for good by names that were gone.
+TEST_F(RetireRootTest, AUserGetsHisShareBack) {
+  config_.max_series = 400;
+  config_.max_names = 400;  // an eighth: 50
+  MustLoad();
+  for (int round = 0; round < 4; round++) {
+    EXPECT_EQ(InChild([&] {
+                std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+                if (!BecomeUser(kGid)) return 1;
+                for (int i = 0; i < 40; i++) {
+                  const UniqueFd fd = SocketOf(absl::StrCat("u", round, i));
+                  if (!fd.ok()) return 2;
+                  if (!Send(fd.get(), 1)) return 3;
+                }
+                return 0;
+              }),
+              0)
+        << round;
+    MustRetire();
+  }
+  EXPECT_EQ(Payload()["retired service"], 160u);
+  EXPECT_EQ(MustReadHealth().lost_names_capped, 0u);
+  EXPECT_EQ(MustReadHealth().lost_packets_series_capped, 0u);
+}
+
+// --- Kills -------------------------------------------------------------------
+
+// What it leaves counts, is read, and is not given away: not by the next
+// retirement, nor by a growth.
+TEST_F(RetireRootTest, ARetirementMayBeKilledBetweenAnyTwoSteps) {
+  config_.max_series = 100;
+  config_.max_names = 100;
+  MustLoad();
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto reader = Meter::Open(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto sum = [&] {
+    auto samples = (*reader)->ReadHost();
+    EXPECT_TRUE(samples.ok()) << samples.status();
+    uint64_t bytes = 0;
+    for (const Sample& sample : *samples) {
+      EXPECT_NE(sample.kind, Kind::kOverflow);
+      bytes += sample.tx_payload_bytes;
+    }
+    return bytes;
+  };
+  uint64_t expected = 0;
+  int steps = 1;
+  for (std::string last = "x"; !last.empty(); steps++) {
+    ASSERT_EQ(Churn("same-", 3), 0);
+    ASSERT_EQ(Churn(absl::StrCat("new-", steps, "-"), 4), 0);
+    expected += 7;
+    last = RetireKilledAfter(steps);
+    SCOPED_TRACE(absl::StrCat("killed after step ", steps, ": ", last));
+    EXPECT_EQ(sum(), expected);
+    ASSERT_EQ(Churn("same-", 3), 0);
+    expected += 3;
+    EXPECT_EQ(sum(), expected);
+    if (steps % 3 == 0) {
+      config_.max_series += 2;
+      config_.max_names += 2;
+      EXPECT_EQ(MustLoad(), Action::kUpgraded);
+      EXPECT_EQ(sum(), expected);
+      ASSERT_EQ(Churn("grown-", 5), 0);
+      expected += 5;
+    }
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    MustRetire();
+    EXPECT_EQ(sum(), expected);
+    const auto payload = Payload();
+    EXPECT_EQ(payload.size(), 1u);
+    EXPECT_EQ(payload.at("retired service"), expected);
+    EXPECT_EQ(MustReadHealth().series, 1u);
+    EXPECT_LE(MustReadHealth().names, 1u);
+  }
+  EXPECT_GT(steps, 8);
+}
+
+TEST_F(RetireRootTest, WithoutAMeterThereIsNothingToRetire) {
+  const absl::StatusOr<RetireResult> result = TryRetire();
+  EXPECT_TRUE(absl::IsNotFound(result.status())) << result.status();
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("not loaded"));
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
