@@ -52,12 +52,11 @@ Totals Subtract(const Totals& a, const Totals& b) {
           a.tx_retransmit - b.tx_retransmit};
 }
 
-// a + b
+}  // namespace
+
 Totals Sum(const Totals& a, const Totals& b) {
   return Subtract(a, Subtract(Totals(), b));
 }
-
-}  // namespace
 
 Remainder Whole(const char* name, const Packet& packet) {
   return {name, packet.bytes, 1};

@@ -40,6 +40,8 @@ Remainder Everywhere(const Packet& packet);
 // The whole packet, under a name.
 Remainder Whole(const char* name, const Packet& packet);
 
+Totals Sum(const Totals& a, const Totals& b);
+
 // Whose bytes, and where to.
 struct Owner {
   Kind kind;
