@@ -196,7 +196,7 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
   }
   head.word = *(volatile __u64 *)cell;
   head.transport = transport;
-  if (head.kind == NM_KIND_PENDING) head.kind = NM_KIND_SERVICE;
+  if (head.kind == NM_KIND_PENDING) head.kind = nm_kind_of_name(head.service);
   return nm_slot_of_series(head.word, owner ? owner->user : 0) & NM_SLOT_MASK;
 }
 
@@ -347,10 +347,13 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
   if (context.socket)
     slot = NM_WORD_SLOT(*(volatile __u64 *)&context.socket->word);
   traits = traits_of(packet);
+  traits.ruled = may_match_a_rule(&traits, direction);
   if (direction == NM_INGRESS) {
     if (nm_is_copy(skb, traits.word, slot)) return 0;
+    if (traits.ruled) slot = 0;
     slot = nm_find_received(skb, traits.word, slot);
   } else {
+    if (traits.ruled) slot = 0;
     traits.word = nm_unhide(skb, traits.word);
     slot = nm_find_sent(skb, traits.word, slot);
     if (slot & NM_SETTLES) nm_settle_pending(skb);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Which destination a service talks to. The first that there is:
+ * Which destination a socket's owner talks to. The first that there is:
  *
  *   1. the tag that the application gave the socket (control.bpf.h)
  *   2. the first rule of the configuration that matches the other end
@@ -9,7 +9,8 @@
  *
  * This file has the second and the third. Only what this host sends, on
  * connections that it opened, is read for a name: no peer can fill the table of
- * names. A service may add NM_MAX_WIRE_NAMES of them.
+ * names. A service may add NM_MAX_WIRE_NAMES of them, and what else has
+ * destinations NM_MAX_WIRE_NAMES_OF_OTHERS.
  *
  * Reading goes packet by packet. Only new bytes are read, each once and in
  * order, as tcp.bpf.h tells them from retransmissions; wire_name.bpf.h takes
@@ -26,6 +27,23 @@
 #include "bpf/wire_name.bpf.h"
 
 /* --- Rules of the configuration ------------------------------------------ */
+
+static __always_inline __u16 remote_port(const union nm_traits *traits,
+                                         enum nm_direction direction) {
+  return direction == NM_EGRESS ? traits->dport : traits->sport;
+}
+
+/* Whether a rule may match a packet to or from this port that is not TCP's. */
+static __always_inline bool rules_may_match(__u32 port) {
+  return port - nm_config.rules_port_first < nm_config.rules_ports;
+}
+
+/* Whether the slot that is kept with its socket may be none of this packet's. */
+static __always_inline bool may_match_a_rule(const union nm_traits *traits,
+                                             enum nm_direction direction) {
+  return nm_config.rules_ports && traits->transport != NM_TRANSPORT_TCP &&
+         rules_may_match(remote_port(traits, direction));
+}
 
 /* The destination of the first rule that matches the packet's other end, of
  * which `port` is. */
@@ -70,9 +88,13 @@ NM_GLOBAL int nm_is_proxy_port(__u32 port) {
                    NM_MAX_PROXY_PORTS, port);
 }
 
-NM_GLOBAL int nm_is_sni_port(__u32 port) {
-  return is_one_of(nm_config.sni_ports, nm_config.sni_ports_count,
-                   NM_MAX_SNI_PORTS, port);
+/* The protocol by which a connection to this port names its destination. Global:
+ * its caller has no stack left. */
+NM_GLOBAL int nm_protocol_of(__u32 port) {
+  if (is_one_of(nm_config.sni_ports, nm_config.sni_ports_count,
+                NM_MAX_SNI_PORTS, port))
+    return NM_WIRE_TLS;
+  return NM_WIRE_NONE;
 }
 
 /* The protocol by which a connection is going to name its destination. */
@@ -84,7 +106,7 @@ static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
     return NM_WIRE_NONE;
   if (traits->path == NM_PATH_PROXY)
     return nm_is_proxy_port(traits->dport) ? NM_WIRE_H2 : NM_WIRE_NONE;
-  return nm_is_sni_port(traits->dport) ? NM_WIRE_TLS : NM_WIRE_NONE;
+  return nm_protocol_of(traits->dport);
 }
 
 #define NM_CHUNK 32  /* bytes copied from a packet at once */
@@ -163,12 +185,13 @@ NM_GLOBAL int nm_read_bytes(struct __sk_buff *skb, __u32 offset, __u32 end) {
   return NM_NAMING_MORE;
 }
 
-/* The id of the name that a connection gave, if its service may add one. */
+/* The id of the name that a connection gave, if its service, or what else it
+ * belongs to, may add one. */
 NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
                                 __u32 user) {
   struct nm_naming *naming = naming_of_packet(skb);
   struct nm_name_key key = {};
-  __u32 *count, *known;
+  __u32 *count, *known, most;
 
   if (!naming) return NM_NAME_EMPTY;
   key.kind = NM_KIND_WIRE;
@@ -182,7 +205,10 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
   known = bpf_map_lookup_elem(&nm_name_ids, &key);
   if (known) return *known;
   count = bpf_map_lookup_elem(&nm_wire_names, &service);
-  if (!count || *count >= NM_MAX_WIRE_NAMES) {
+  most = nm_kind_of_name(service) == NM_KIND_SERVICE
+             ? NM_MAX_WIRE_NAMES
+             : NM_MAX_WIRE_NAMES_OF_OTHERS;
+  if (!count || *count >= most) {
     COUNT(destinations_capped, 1);
     return NM_NAME_EMPTY;
   }

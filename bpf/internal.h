@@ -12,8 +12,10 @@
 #define NM_MAX_RULES 64
 #define NM_MAX_SNI_PORTS 16
 
-/* Destinations that one service may add to the names by what it sends. */
+/* Destinations that one service may add to the names by what it sends, and any
+ * other program, unit or container: there are many more of these. */
 #define NM_MAX_WIRE_NAMES 256
+#define NM_MAX_WIRE_NAMES_OF_OTHERS 64
 
 /* The part of the names, and of the series, that a user other than root may
  * add, and that all of them together leave to root; at least so many. */
@@ -77,7 +79,12 @@ struct nm_config {
   nm_u32 max_user_names; /* that one user may add; root: all */
   nm_u32 max_user_series;
   nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
+  nm_u32 destination_kinds; /* that have destinations: bits 1 << enum nm_kind */
   nm_u32 rules_count;
+  /* The ports of the rules that may match a packet that is not TCP's: the first,
+   * and how many from there on; 0: there is no such rule. */
+  nm_u32 rules_port_first;
+  nm_u32 rules_ports;
   nm_u32 task_access;  /* enum nm_task_access */
   nm_u32 tgid_helper;  /* bpf_get_current_pid_tgid() works in setsockopt */
   nm_u32 untracked;    /* nobody sees exec, fork and exit */

@@ -42,6 +42,13 @@ static __always_inline __u32 known_name(struct nm_name_key *key) {
   return again ? *(volatile __u32 *)again : 0;
 }
 
+/* The kind of what a name is of. Global: its callers have no stack left. */
+NM_GLOBAL __u32 nm_kind_of_name(__u32 id) {
+  struct nm_name *name = bpf_map_lookup_elem(&nm_names, &id);
+
+  return name ? name->kind : NM_KIND_NONE;
+}
+
 /* The id of a name, which is made, for `user`, if it is new; 0 if there is no
  * room. */
 static __noinline __u32 name_id(struct nm_name_key *key, __u16 user) {

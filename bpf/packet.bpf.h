@@ -61,7 +61,8 @@ union nm_traits {
     __u8 transport;
     __u8 path;
     __u8 protocol;
-    __u8 hidden; /* it is a TCP socket's, and looks like something else */
+    __u8 hidden : 1; /* it is a TCP socket's, and looks like something else */
+    __u8 ruled : 7;  /* not TCP's, and by its port a rule may match it */
   };
   __u64 word;
 };

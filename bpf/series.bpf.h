@@ -5,14 +5,17 @@
  * there.
  *
  *   service      of the socket's owner
- *   destination  for services only: by tag, rule, or what the connection sends
- *                first; as long as that may still come, the kind is pending
+ *   destination  by tag, rule, or what the connection sends first; as long as
+ *                that may still come, the kind is pending. The configuration
+ *                says which kinds have one
  *   transport    of the packet, and
  *   path         of the packet: a raw socket sends more than one
  *
  * The slot is not kept where the next packet may belong elsewhere: a socket
  * that is not one connection has many other ends, which rules may tell apart; a
- * full table may have grown by then.
+ * full table may have grown by then. But most rules name a port, and few
+ * packets have it: what no rule can match keeps its slot, and what one might
+ * match does not look at it (rules_may_match()).
  *
  * Egress holds the socket's lock, ingress does not. So what has to be done once
  * per connection when its series becomes known is left to egress (to settle
@@ -42,7 +45,7 @@ struct nm_search {
   union nm_attribution attribution; /* the same */
 };
 
-/* Puts a service's destination into *head, or that it is pending. */
+/* Puts the destination into *head, or that it is pending. */
 static __always_inline void find_destination(struct __sk_buff *skb,
                                              struct nm_owner *owner,
                                              struct nm_search *search,
@@ -55,11 +58,12 @@ static __always_inline void find_destination(struct __sk_buff *skb,
   if (!search->tag && nm_config.rules_count) {
     head->destination =
         nm_match_rules(skb, traits->hidden ? NM_OF_SOCKET : direction,
-                       direction == NM_EGRESS ? traits->dport : traits->sport,
+                       remote_port(traits, direction),
                        traits->hidden ? IPPROTO_TCP : traits->protocol);
     /* Only a TCP connection has one other end for all its life. */
-    search->keep = traits->transport == NM_TRANSPORT_TCP && skb->sk &&
-                   skb->sk->state != TCP_LISTEN;
+    search->keep = traits->transport == NM_TRANSPORT_TCP
+                       ? skb->sk && skb->sk->state != TCP_LISTEN
+                       : !traits->ruled;
   }
   if (!head->destination) head->destination = owner->name;
   if (!socket) return;
@@ -98,7 +102,7 @@ static __always_inline union nm_head head_of_packet(
   head.service = search->attribution.service;
   head.kind = search->attribution.kind;
   head.flags = search->attribution.flags;
-  if (head.kind == NM_KIND_SERVICE)
+  if (has_destinations(head.kind))
     find_destination(skb, owner, search, socket, direction, &head);
   return head;
 }

@@ -200,6 +200,11 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
   return slot;
 }
 
+/* Whether series of this kind have destinations. */
+static __always_inline bool has_destinations(__u8 kind) {
+  return nm_config.destination_kinds >> (kind & 31) & 1;
+}
+
 /* The slot of a connection by its owner alone: at its end, where no packet
  * tells more. */
 static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
@@ -211,7 +216,7 @@ static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
   head.flags = attribution.flags;
   head.transport = NM_TRANSPORT_TCP;
   head.path = path;
-  if (attribution.kind == NM_KIND_SERVICE)
+  if (has_destinations(attribution.kind))
     head.destination = owner->tag ? owner->tag : owner->name;
   return nm_slot_of_series(head.word, owner->user) & NM_SLOT_MASK;
 }

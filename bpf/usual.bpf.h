@@ -94,6 +94,7 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
                                             const enum nm_direction direction,
                                             const enum nm_adds adds,
                                             __u32 header) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
   __u32 bytes = skb->len, segments = 1, payload = bytes - header, slot;
   struct nm_socket *socket;
   struct nm_cell *cell;
@@ -103,6 +104,11 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
   if (skb->ifindex == LOOPBACK_IFINDEX) return false;
   if (direction == NM_INGRESS && may_have_copies(skb, header == 28))
     return false;
+  if (nm_config.rules_ports) {
+    data += header - 8 + (direction == NM_EGRESS ? 2 : 0);
+    if (data + 2 > end || rules_may_match(bpf_ntohs(*(__be16 *)data)))
+      return false;
+  }
   cell = usual_cell(skb, &socket, &slot);
   if (!cell || !is_usual_cell(skb, cell, NM_TRANSPORT_UDP) ||
       !weigh_usual(skb, header, &bytes, &segments))

@@ -191,7 +191,7 @@ make_files() {
   done
   cat > "$work/netmeter.yml" << 'END'
 proxy_ports: [8443]  # where services name the cloud service by :authority
-sni_ports: [443]     # where they do by the server name of TLS
+sni_ports: [443]     # where they, and the proxy, do by the server name of TLS
 destination_suffixes: [-controller.magma.test]
 END
 }
@@ -264,7 +264,7 @@ start_proxy() {
   local nghttpx
   # shellcheck disable=SC2016 # for nghttpx
   start "$work/nghttpx" "${gateway_program[@]}" nghttpx --conf=/dev/null --workers=1 \
-    --frontend='127.0.0.1,8443;no-tls' --backend='10.0.0.2,443;;proto=h2;tls;sni=controller.magma.test' \
+    --frontend='127.0.0.1,8443;no-tls' --backend='10.0.0.2,443;;proto=h2;tls;sni=cloud-controller.magma.test' \
     --cacert="$work/certificate" --backend-keep-alive-timeout=1h --backend-read-timeout=1h --frontend-http2-read-timeout=1h \
     --accesslog-file="$work/requests" --accesslog-format='$remote_port $http_host'
   nghttpx=$!

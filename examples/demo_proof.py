@@ -21,6 +21,8 @@ import sys
 SUFFIX = "-controller.magma.test"
 PROXY = "nghttpx"
 PROXY_PORT = "8443"
+# What magmad and the proxy name in TLS.
+SERVER_NAMES = {"magmad": "bootstrapper", PROXY: "cloud"}
 MIB = 1 << 20
 # IP's header and TCP's with timestamps; the first packet has 8 bytes more.
 HEADERS, SYN = 52, 8
@@ -61,7 +63,7 @@ def connections(ss, requests, services):
             # The listening socket did the handshakes.
             row, packets = (name, "", "proxy"), (None, None)
         else:
-            row = name, "bootstrapper" if name == "magmad" else "", "direct"
+            row = name, SERVER_NAMES.get(name, ""), "direct"
         yield row, Count(n["bytes_sent"] - n["bytes_retrans"], n["bytes_received"], *packets, 1)
 
 

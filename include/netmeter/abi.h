@@ -90,7 +90,8 @@ enum nm_kind {
   NM_KIND_UNATTRIBUTED = 3, /* a socket that no process owns */
   NM_KIND_OVERFLOW = 4,     /* the table of series or of names was full */
   NM_KIND_DESTINATION = 5,  /* of a name only, never of a series */
-  NM_KIND_PENDING = 6,      /* a service's, until its destination is known;
+  NM_KIND_PENDING = 6,      /* of any of those that have destinations, until
+                               that of a connection is known;
                                such a series shrinks, also below 0 in one cell:
                                only the sum over cells (mod 2^64) has a meaning */
   NM_KIND_WIRE = 7,         /* of a name only: a destination as it stood in

@@ -15,9 +15,9 @@
 
 namespace netmeter {
 
-// kPending is a service's traffic on connections that have not named their
-// destination yet. When one has named it, its traffic moves to kService: so the
-// counters of a kPending sample may shrink. A read that overlaps such a move
+// kPending is traffic on connections that have not named their destination yet,
+// by the name of the service or program. When one has named it, its traffic moves
+// to the kind of that: so the counters of a kPending sample may shrink. A read that overlaps such a move
 // may see the moved amount in both or in neither; the next read is exact.
 //
 // kRetired is what idle series had counted when their room was taken back

@@ -239,8 +239,12 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
     series->name = WordOfKind(head.destination);
     return !series->name.empty();
   }
-  return DecodeName(head.service, &series->name) &&
-         DecodeName(head.destination, &series->destination);
+  if (!DecodeName(head.service, &series->name)) return false;
+  // A program has pending bytes, too. The name's kind is there: its length is.
+  series->of_service = head.kind == NM_KIND_SERVICE ||
+                       (head.kind == NM_KIND_PENDING &&
+                        view_.names[head.service].kind == NM_KIND_SERVICE);
+  return DecodeName(head.destination, &series->destination);
 }
 
 // Finds out whose slot it is. Returns false if it cannot be known yet.
@@ -253,12 +257,15 @@ bool SeriesReader::Learn(uint32_t slot) {
                       series_.size());
   const size_t index = inserted.first->second;
   if (!inserted.second) {
-    series_[index].more_slots.push_back(slot);
+    Series& first = series_[index];
+    first.more_slots.push_back(slot);
+    if (series.of_service && !first.of_service) {
+      first.of_service = true;
+      by_service_[first.name].push_back(index);
+    }
     return true;
   }
-  if (series.kind == Kind::kService || series.kind == Kind::kPending) {
-    by_service_[series.name].push_back(index);
-  }
+  if (series.of_service) by_service_[series.name].push_back(index);
   series.slot = slot;
   series_.push_back(std::move(series));
   return true;

@@ -75,6 +75,7 @@ class SeriesReader {
     Kind kind = Kind::kUnattributed;
     Transport transport = Transport::kOther;
     Path path = Path::kDirect;
+    bool of_service = false;  // pending: of a service, whatever else has it
     uint32_t slot = 0;
     std::vector<uint32_t> more_slots;
   };

@@ -397,6 +397,33 @@ TEST(SeriesReader, SurvivesGarbage) {
   }
 }
 
+// A binary has pending bytes, too, and may be called as a service is.
+TEST(SeriesReader, PendingBytesOfABinaryAreNoServices) {
+  Buffers buffers(1, 64, 8);
+  for (const uint32_t id : {3u, 4u, 5u}) {
+    buffers.SetName(id, id == 5 ? "both" : "curl");
+    buffers.name(id).kind = id == 4 ? NM_KIND_SERVICE : NM_KIND_BINARY;
+  }
+  buffers.stats().slots_allocated = 3;
+  buffers.SetHead(21, 0, 3, 0, NM_KIND_PENDING);
+  buffers.SetHead(22, 0, 5, 0, NM_KIND_PENDING);
+  for (const uint32_t slot : {21u, 22u, 23u}) {
+    buffers.Add(slot, 0, offsetof(nm_cell, tx_packets), 1);
+  }
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
+  std::vector<Sample> samples;
+  reader.ReadService("curl", &samples);
+  EXPECT_THAT(samples, SizeIs(0));
+  // The service's own come later.
+  buffers.SetHead(23, 0, 4, 0, NM_KIND_PENDING);
+  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
+  reader.ReadService("curl", &samples);
+  EXPECT_THAT(samples, SizeIs(1));
+  reader.ReadService("both", &samples);
+  EXPECT_THAT(samples, SizeIs(0));
+}
+
 // A vector is used again, whatever was read into it before.
 TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
   Buffers buffers(2, 64, 8);

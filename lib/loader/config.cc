@@ -292,6 +292,12 @@ std::map<std::string, std::string> Map(const YAML::Node& node, const char* key,
   return values;
 }
 
+std::vector<uint16_t> Ports(const YAML::Node& node, const char* key) {
+  return List<uint16_t>(node, key, [key](const YAML::Node& port) {
+    return static_cast<uint16_t>(Number(port, key, 1, 65535));
+  });
+}
+
 void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
                Config* config) {
   const std::string key = key_node.Scalar();
@@ -317,15 +323,9 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
   } else if (key == "max_sockets") {
     config->max_sockets = Number(value, "max_sockets", 1, 1 << 22);
   } else if (key == "proxy_ports") {
-    config->proxy_ports =
-        List<uint16_t>(value, "proxy_ports", [](const YAML::Node& node) {
-          return static_cast<uint16_t>(Number(node, "proxy_ports", 1, 65535));
-        });
+    config->proxy_ports = Ports(value, "proxy_ports");
   } else if (key == "sni_ports") {
-    config->sni_ports =
-        List<uint16_t>(value, "sni_ports", [](const YAML::Node& node) {
-          return static_cast<uint16_t>(Number(node, "sni_ports", 1, 65535));
-        });
+    config->sni_ports = Ports(value, "sni_ports");
   } else if (key == "destination_suffixes") {
     config->destination_suffixes =
         List<std::string>(value, "destination_suffixes", Suffix);
@@ -357,16 +357,23 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
   } else if (key == "destinations") {
     config->destinations =
         List<DestinationRule>(value, "destinations", ParseRule);
+  } else if (key == "destinations_of") {
+    config->destinations_of = List<std::string>(
+        value, "destinations_of",
+        [](const YAML::Node& node) { return Text(node, "destinations_of"); });
+    const absl::Status status = CheckDestinationKinds(config->destinations_of);
+    if (!status.ok()) throw ConfigError(value, std::string(status.message()));
   } else {
     throw ConfigError(
         key_node,
         absl::StrCat(
             "unknown key ", Quote(key),
-            DidYouMean(key, {"pin_dir", "cgroup", "group", "max_series",
-                             "max_names", "max_processes", "max_sockets",
-                             "proxy_ports", "sni_ports", "destination_suffixes",
-                             "unknown_destinations", "services", "aliases",
-                             "units", "names_from", "destinations"})));
+            DidYouMean(key,
+                       {"pin_dir", "cgroup", "group", "max_series", "max_names",
+                        "max_processes", "max_sockets", "proxy_ports",
+                        "sni_ports", "destination_suffixes",
+                        "unknown_destinations", "services", "aliases", "units",
+                        "names_from", "destinations", "destinations_of"})));
   }
 }
 

@@ -14,20 +14,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/loader/destinations.h"
 #include "lib/loader/name_sources.h"
 
 namespace netmeter {
 namespace internal {
-
-// The first rule that matches the remote end names the destination.
-struct DestinationRule {
-  std::string name;
-  uint32_t address[4] = {};  // network byte order; IPv4 as ::ffff:a.b.c.d
-  uint32_t mask[4] = {};
-  uint16_t port_first = 0;
-  uint16_t port_last = 65535;
-  uint8_t protocol = 0;  // IPPROTO_*, 0: any
-};
 
 // The words for DestinationRule::protocol, "any" among them.
 const std::map<std::string, uint8_t>& Protocols();
@@ -66,6 +57,8 @@ struct Config {
   // What a process is named by, the first that applies.
   std::vector<std::string> names_from = DefaultNameSources();
   std::vector<DestinationRule> destinations;
+  // The kinds of series that have destinations.
+  std::vector<std::string> destinations_of = AllDestinationKinds();
 };
 
 // Reads YAML over the values in `config`. Unknown keys are errors, so that a

@@ -59,6 +59,7 @@ max_sockets: 400
 proxy_ports: [8443, 9443]
 services: [mme, sessiond]
 aliases: {oai_mme: mme}
+destinations_of: [service, unit]
 destinations:
   - {name: cloud, address: 10.0.0.0/8, port: 443, protocol: tcp}
   - {name: rest}
@@ -72,6 +73,7 @@ destinations:
   EXPECT_EQ(config->max_processes, 300u);
   EXPECT_EQ(config->max_sockets, 400u);
   EXPECT_THAT(config->proxy_ports, ElementsAre(8443, 9443));
+  EXPECT_THAT(config->destinations_of, ElementsAre("service", "unit"));
   EXPECT_THAT(config->services, ElementsAre("mme", "sessiond"));
   EXPECT_EQ(config->aliases.at("oai_mme"), "mme");
   ASSERT_EQ(config->destinations.size(), 2u);
@@ -143,6 +145,9 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
   EXPECT_EQ(Error("\nnames_from: [registration, units, executable]"),
             "netmeter.yml:2: names_from: 'units': expected registration, "
             "command_line, service_list, unit, container, executable");
+  EXPECT_EQ(Error("\ndestinations_of: [service, process]"),
+            "netmeter.yml:2: destinations_of: 'process': expected service, "
+            "binary, unit, container");
   EXPECT_EQ(
       Error("units: {ssh: x}"),
       "netmeter.yml:1: units: 'ssh': expected the name of a unit, such as "

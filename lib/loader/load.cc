@@ -26,6 +26,7 @@
 #include "lib/loader/adds.h"
 #include "lib/loader/adopt.h"
 #include "lib/loader/attach.h"
+#include "lib/loader/destinations.h"
 #include "lib/loader/features.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
@@ -334,7 +335,11 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   options.sizes.max_processes = plan.config.max_processes;
   options.sizes.max_sockets = RoundUpToPowerOfTwo(plan.config.max_sockets);
   options.tracing = tracing;
+  options.destination_kinds = BitsOfKinds(plan.config.destinations_of);
   options.rules_count = static_cast<uint32_t>(plan.config.destinations.size());
+  const PortRange ports = PortsBeyondTcp(plan.config.destinations);
+  options.rules_port_first = ports.first;
+  options.rules_ports = ports.count;
   options.ranks = RanksOf(plan.config.names_from);
   options.units = !plan.config.units.empty();
   options.proxy_ports = plan.config.proxy_ports;
@@ -399,13 +404,7 @@ absl::Status FillRules(const Config& config, const MeterObject& object) {
   for (const DestinationRule& rule : config.destinations) {
     absl::StatusOr<uint32_t> id = object.NameId(NM_KIND_DESTINATION, rule.name);
     if (!id.ok()) return id.status();
-    nm_rule value = {};
-    memcpy(value.address, rule.address, sizeof(value.address));
-    memcpy(value.mask, rule.mask, sizeof(value.mask));
-    value.port_first = rule.port_first;
-    value.port_last = rule.port_last;
-    value.protocol = rule.protocol;
-    value.destination = static_cast<uint16_t>(*id);
+    const nm_rule value = RuleEntry(rule, *id);
     if (int error = bpf_map_update_elem(rules, &index, &value, BPF_ANY)) {
       return ErrnoStatus(error, "fill rules");
     }

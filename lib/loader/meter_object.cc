@@ -265,7 +265,10 @@ void MeterObject::Configure(const MeterObjectOptions& options,
   config.max_user_names = share(sizes.max_names);
   config.max_user_series = share(sizes.max_series);
   config.socket_mask = sizes.max_sockets - 1;
+  config.destination_kinds = options.destination_kinds;
   config.rules_count = options.rules_count;
+  config.rules_port_first = options.rules_port_first;
+  config.rules_ports = options.rules_ports;
   // What of this the kernel has cannot be told from its version: distributions
   // add and remove. libbpf loads a program of two instructions to find out.
   config.tgid_helper =

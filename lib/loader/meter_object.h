@@ -59,7 +59,10 @@ struct MeterObjectOptions {
   // Without the tracing programs, where they cannot be loaded, a process is
   // looked at when it opens a socket.
   bool tracing = true;
+  uint32_t destination_kinds = 0;  // bits 1 << nm_kind: have destinations
   uint32_t rules_count = 0;
+  uint32_t rules_port_first = 0;  // as in nm_config
+  uint32_t rules_ports = 0;
   SourceRanks ranks = RanksOf(DefaultNameSources());
   bool units = false;                 // the configuration has some
   std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS

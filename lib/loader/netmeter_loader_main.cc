@@ -93,6 +93,7 @@ constexpr char kLoadEpilog[] =
     "  units: {}                 unit: service, or \"magma@*.service\": $1\n"
     "  names_from: [registration, command_line, service_list, executable]\n"
     "                            also unit, container, anywhere between\n"
+    "  destinations_of: [service, binary, unit, container]\n"
     "  destinations: []          - {name: cloud, address: 10.0.0.0/8,\n"
     "                               port: 443 or 1000-2000, protocol: tcp}\n"
     "\n"

@@ -127,6 +127,8 @@ void EmitValue(const Config& config, const std::string& key,
       EmitRule(rule, out);
     }
     *out << YAML::EndSeq;
+  } else if (key == "destinations_of") {
+    EmitNames(config.destinations_of, out);
   }
 }
 
@@ -159,6 +161,7 @@ SettingList SettingsOf(const Config& config) {
       {"units", absl::StrJoin(config.units, "\n", absl::PairFormatter("="))},
       {"names_from", absl::StrJoin(config.names_from, ",")},
       {"destinations", RulesAsText(config)},
+      {"destinations_of", absl::StrJoin(config.destinations_of, ",")},
   };
 }
 

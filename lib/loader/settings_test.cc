@@ -71,6 +71,7 @@ Config EverythingSet() {
   const absl::StatusOr<Config> parsed = ParseConfig(yaml, "rules", Config());
   EXPECT_TRUE(parsed.ok()) << parsed.status();
   if (parsed.ok()) config.destinations = parsed->destinations;
+  config.destinations_of = {"container", "service"};
   return config;
 }
 
@@ -111,7 +112,9 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "names_from: [\"registration\", \"command_line\", "
             "\"service_list\", \"executable\"]\n"
             "destinations:\n"
-            "  []\n");
+            "  []\n"
+            "destinations_of: [\"service\", \"binary\", \"unit\", "
+            "\"container\"]\n");
 }
 
 // A group that is asked for must exist: that of the defaults is not, unless

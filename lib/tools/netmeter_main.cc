@@ -48,8 +48,8 @@ PATH is proxy for traffic over loopback to or from a proxy port, else direct.
 KIND:
   service         registered, or named by its command line or the configuration
   binary          any other program, by the name of its executable
-  pending         of a service, on connections that have not named their
-                  destination yet; moves to kind service when they have
+  pending         of any of these, on connections that have not named their
+                  destination yet; moves to their own kind when they have
   unattributed    of sockets that no process owns, such as the kernel's own
   overflow        what found no room for a series or a name of its own
 The sum over all kinds with PATH direct is what the interfaces counted, less

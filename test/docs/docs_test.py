@@ -277,8 +277,8 @@ class DocsTest(unittest.TestCase):
             match = re.search(rf" {key} = ([^;]+);", header)
             if match and key not in ("name", "address", "port", "protocol"):
                 value = match.group(1).strip('"').replace("{", "[").replace("}", "]")
+                source = read("lib/loader/name_sources.cc") + read("lib/loader/destinations.cc")
                 if value.endswith("()"):
-                    source = read("lib/loader/name_sources.cc")
                     body = re.search(re.escape(value) + r" \{.*?\{(.*?)\}", source, re.S).group(1)
                     value = "[" + ", ".join(re.findall(r'"(\w+)"', body)) + "]"
                 self.assertEqual(default, value, key)

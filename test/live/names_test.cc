@@ -343,10 +343,16 @@ TEST_P(NamesTest, TagNamesTheDestinationBeforeEveryRule) {
   EXPECT_EQ(Payload(Kind::kService, service), 400);
 }
 
-TEST_P(NamesTest, BinariesHaveNoDestinations) {
-  const std::string name = "nm-nowhere" + Suffix();
+TEST_P(NamesTest, RulesAndTagsNameTheDestinationsOfABinary) {
+  const bool v4 = GetParam() == Family::kIpv4;
+  const std::string name = "nm-somewhere" + Suffix();
   Act(name, {Udp(1, 0), Udp(1, 1)});
-  EXPECT_EQ(Payload(Kind::kBinary, name, ""), 200);
+  EXPECT_EQ(Payload(Kind::kBinary, name, v4 ? "one" : "six"), 100);
+  EXPECT_EQ(Payload(Kind::kBinary, name, v4 ? "two" : "rest6"), 100);
+  const std::string tagged = "nm-tagged" + Suffix();
+  Act(tagged, {"tag=streamer", Udp(4)});
+  EXPECT_EQ(Payload(Kind::kBinary, tagged, "streamer"), 400);
+  EXPECT_EQ(Payload(Kind::kBinary, tagged), 400);
 }
 
 TEST_P(NamesTest, AcceptedSocketInheritsFromTheListener) {

@@ -97,6 +97,11 @@ absl::Status Programs::LoadObject() {
   options.sizes.max_processes = options_.max_processes;
   options.sizes.max_sockets = options_.max_sockets;
   options.proxy_ports = options_.proxy_ports;
+  options.sni_ports = options_.sni_ports;
+  options.destination_kinds = options_.destination_kinds;
+  options.rules_count = options_.rules_count;
+  options.rules_port_first = options_.rules_ports.first;
+  options.rules_ports = options_.rules_ports.count;
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();

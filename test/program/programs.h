@@ -26,6 +26,7 @@
 #include "bpf/internal.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/adds.h"
+#include "lib/loader/destinations.h"
 #include "lib/loader/meter_object.h"
 // After the types that it names.
 #include "netmeter.skel.h"
@@ -45,6 +46,11 @@ struct ProgramOptions {
   uint32_t max_processes = 64;
   uint32_t max_sockets = 1024;  // a power of two
   std::vector<uint16_t> proxy_ports;
+  std::vector<uint16_t> sni_ports;
+  // Bits 1 << nm_kind: those that have destinations.
+  uint32_t destination_kinds = BitsOfKinds(AllDestinationKinds());
+  uint32_t rules_count = 0;
+  PortRange rules_ports;
   // Load all programs, the tracing ones too, not only those that
   // BPF_PROG_TEST_RUN can run.
   bool tracing = false;

@@ -23,12 +23,12 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 7395, 7718, 8068},
-    {"nm_egress", 14303, 14491, 14912},
-    {"nm_egress_claim", 0, 14491, 14912},
-    {"nm_sock_create", 4012, 3932, 5007},
+    {"nm_ingress", 23158, 23460, 17386},
+    {"nm_egress", 31377, 31617, 24088},
+    {"nm_egress_claim", 0, 31617, 24088},
+    {"nm_sock_create", 4012, 3932, 6315},
     {"nm_sock_release", 69, 69, 68},
-    {"nm_sockops", 2611, 3246, 3165},
+    {"nm_sockops", 2541, 3176, 3024},
     {"nm_setsockopt", 3354, 3343, 3881},
     {"nm_exec", 11750, 11750, 10103},
     {"nm_fork", 43, 43, 41},
@@ -54,6 +54,10 @@ TEST(Verifier, WalksNotMuchMoreThanItDid) {
   options.socket_hooks = true;
   options.sweeps = true;
   options.proxy_ports = {1, 2, 3, 4, 5, 6, 7, 8};
+  options.sni_ports = {443};
+  options.rules_count = NM_MAX_RULES;
+  options.rules_ports.first = 53;
+  options.rules_ports.count = 1;
   options.verifier_logs = &logs;
   const auto programs = LoadOrFail(options);
   ASSERT_NE(programs, nullptr);
