@@ -5,7 +5,8 @@
  *   1. the tag that the application gave the socket (control.bpf.h)
  *   2. the first rule of the configuration that matches the other end
  *   3. the name that the connection itself gives in the first bytes it sends:
- *      :authority of HTTP/2 to a proxy port, SNI of TLS to an SNI port
+ *      :authority of HTTP/2 to a proxy port, SNI of TLS to an SNI port, the host
+ *      of HTTP/1 to an HTTP port
  *
  * This file has the second and the third. Only what this host sends, on
  * connections that it opened, is read for a name: no peer can fill the table of
@@ -94,7 +95,10 @@ NM_GLOBAL int nm_protocol_of(__u32 port) {
   if (is_one_of(nm_config.sni_ports, nm_config.sni_ports_count,
                 NM_MAX_SNI_PORTS, port))
     return NM_WIRE_TLS;
-  return NM_WIRE_NONE;
+  return is_one_of(nm_config.http_ports, nm_config.http_ports_count,
+                   NM_MAX_HTTP_PORTS, port)
+             ? NM_WIRE_HTTP
+             : NM_WIRE_NONE;
 }
 
 /* The protocol by which a connection is going to name its destination. */

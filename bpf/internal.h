@@ -11,6 +11,7 @@
 #define NM_MAX_PROXY_PORTS 8
 #define NM_MAX_RULES 64
 #define NM_MAX_SNI_PORTS 16
+#define NM_MAX_HTTP_PORTS 16
 
 /* Destinations that one service may add to the names by what it sends, and any
  * other program, unit or container: there are many more of these. */
@@ -97,6 +98,8 @@ struct nm_config {
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
   nm_u32 sni_ports_count;
   nm_u16 sni_ports[NM_MAX_SNI_PORTS]; /* host byte order */
+  nm_u32 http_ports_count;
+  nm_u16 http_ports[NM_MAX_HTTP_PORTS]; /* host byte order */
 };
 
 /* Key of `name_ids`. */
@@ -162,6 +165,7 @@ enum nm_wire_protocol {
   NM_WIRE_NONE = 0, /* by none: it is named, or never will be */
   NM_WIRE_H2 = 1,   /* HTTP/2: :authority of the first request */
   NM_WIRE_TLS = 2,  /* TLS: server_name of the ClientHello */
+  NM_WIRE_HTTP = 3, /* HTTP/1: host of the first request */
 };
 
 /* What reading a connection's first bytes has come to. */

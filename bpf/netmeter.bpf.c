@@ -17,6 +17,7 @@
  *   series       slot.bpf.h         a series, its slot, and its cells
  *                destination.bpf.h  which destination a socket talks to
  *                wire_name.bpf.h    ... by its first bytes
+ *                wire_http.bpf.h    ... those of HTTP/1
  *                pending.bpf.h      what counts before that is known
  *                series.bpf.h       which series a packet belongs to
  *   packet       packet.bpf.h       what it weighs

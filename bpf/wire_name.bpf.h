@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
  * The destination's name on a connection's first bytes: :authority of the
- * first HTTP/2 request (RFC 9113, RFC 7541), or server_name of a TLS
- * ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3).
+ * first HTTP/2 request (RFC 9113, RFC 7541), server_name of a TLS
+ * ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3), or the host of the
+ * first HTTP/1 request (wire_http.bpf.h).
  *
- * Both are read by a state machine that takes one byte at a time and keeps all
+ * All are read by a state machine that takes one byte at a time and keeps all
  * it knows in struct nm_naming. So it does not matter where segments, frames or
  * records are split; nothing is buffered but the name; and the verifier sees
  * one short loop. The layers are peeled off in order:
@@ -27,6 +28,14 @@
 #define NETMETER_BPF_WIRE_NAME_BPF_H_
 
 #include "bpf/internal.h"
+
+/* Global in the kernel: clang gives static data in .rodata no offset in BTF. */
+#ifdef __BPF__
+#define NM_NAMING_DATA const volatile
+#else
+#define NM_NAMING_DATA static const
+#endif
+#include "bpf/wire_http.bpf.h"
 
 enum nm_naming_state {
   /* HTTP/2 */
@@ -62,12 +71,6 @@ enum nm_naming_state {
 #define NM_H2_FLAG_PADDED 0x8
 #define NM_H2_FLAG_PRIORITY 0x20
 
-/* Global in the kernel: clang gives static data in .rodata no offset in BTF. */
-#ifdef __BPF__
-#define NM_NAMING_DATA const volatile
-#else
-#define NM_NAMING_DATA static const
-#endif
 NM_NAMING_DATA nm_u8 nm_preface[32] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 NM_NAMING_DATA nm_u8 nm_authority[16] = ":authority";
 /* ... in the Huffman code of RFC 7541, appendix B. */
@@ -78,7 +81,8 @@ static __always_inline void nm_naming_start(struct nm_naming *n,
                                             nm_u8 protocol) {
   __builtin_memset(n, 0, sizeof(*n));
   n->protocol = protocol;
-  n->state = protocol == NM_WIRE_TLS ? NM_TLS_TYPE : NM_H2_PREFACE;
+  if (protocol == NM_WIRE_TLS) n->state = NM_TLS_TYPE;
+  /* NM_H2_PREFACE and NM_HTTP_METHOD are 0. */
 }
 
 /* A header block has ended, or a frame in front of it. */
@@ -424,6 +428,8 @@ static __always_inline void nm_tls_byte(struct nm_naming *n, nm_u8 c) {
 static __always_inline void nm_naming_byte(struct nm_naming *n, nm_u8 c) {
   if (n->protocol == NM_WIRE_TLS)
     nm_tls_byte(n, c);
+  else if (n->protocol == NM_WIRE_HTTP)
+    nm_http_byte(n, c);
   else
     nm_h2_byte(n, c);
 }

@@ -95,7 +95,7 @@ enum nm_kind {
                                such a series shrinks, also below 0 in one cell:
                                only the sum over cells (mod 2^64) has a meaning */
   NM_KIND_WIRE = 7,         /* of a name only: a destination as it stood in
-                               :authority or SNI, with its port and suffix */
+                               :authority, SNI or Host, with its port and suffix */
   NM_KIND_UNIT = 8,         /* a process, by its systemd unit */
   NM_KIND_CONTAINER = 9,    /* a process, by the short id of its container */
   NM_KIND_RETIRED = 10,     /* of a series only: what idle series had counted

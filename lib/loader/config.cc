@@ -326,6 +326,8 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     config->proxy_ports = Ports(value, "proxy_ports");
   } else if (key == "sni_ports") {
     config->sni_ports = Ports(value, "sni_ports");
+  } else if (key == "http_ports") {
+    config->http_ports = Ports(value, "http_ports");
   } else if (key == "destination_suffixes") {
     config->destination_suffixes =
         List<std::string>(value, "destination_suffixes", Suffix);
@@ -371,7 +373,7 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
             DidYouMean(key,
                        {"pin_dir", "cgroup", "group", "max_series", "max_names",
                         "max_processes", "max_sockets", "proxy_ports",
-                        "sni_ports", "destination_suffixes",
+                        "sni_ports", "http_ports", "destination_suffixes",
                         "unknown_destinations", "services", "aliases", "units",
                         "names_from", "destinations", "destinations_of"})));
   }
@@ -594,6 +596,9 @@ absl::Status CheckConfig(const Config& config) {
   }
   if (config.sni_ports.size() > NM_MAX_SNI_PORTS) {
     return bad(absl::StrCat("sni_ports: at most ", NM_MAX_SNI_PORTS));
+  }
+  if (config.http_ports.size() > NM_MAX_HTTP_PORTS) {
+    return bad(absl::StrCat("http_ports: at most ", NM_MAX_HTTP_PORTS));
   }
   // They go into nm_info.suffixes, one a line.
   size_t suffixes = 0;

@@ -44,6 +44,10 @@ struct Config {
   // TLS connections to these ports name their destination by SNI.
   std::vector<uint16_t> sni_ports = {443, 7443, 7444, 9443, 9444};
 
+  // Plain HTTP/1 to these names its destination by the host of the request. A
+  // port that is in sni_ports, too, is TLS's.
+  std::vector<uint16_t> http_ports = {80};
+
   // A name on the wire is a destination by what stands in front of one of
   // these: "streamer-cloud.example" is streamer with "-cloud.example". The
   // port is taken off before.

@@ -57,6 +57,7 @@ max_names: 200
 max_processes: 300
 max_sockets: 400
 proxy_ports: [8443, 9443]
+http_ports: [80, 3128]
 services: [mme, sessiond]
 aliases: {oai_mme: mme}
 destinations_of: [service, unit]
@@ -73,6 +74,7 @@ destinations:
   EXPECT_EQ(config->max_processes, 300u);
   EXPECT_EQ(config->max_sockets, 400u);
   EXPECT_THAT(config->proxy_ports, ElementsAre(8443, 9443));
+  EXPECT_THAT(config->http_ports, ElementsAre(80, 3128));
   EXPECT_THAT(config->destinations_of, ElementsAre("service", "unit"));
   EXPECT_THAT(config->services, ElementsAre("mme", "sessiond"));
   EXPECT_EQ(config->aliases.at("oai_mme"), "mme");
@@ -145,6 +147,13 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
   EXPECT_EQ(Error("\nnames_from: [registration, units, executable]"),
             "netmeter.yml:2: names_from: 'units': expected registration, "
             "command_line, service_list, unit, container, executable");
+  EXPECT_EQ(Error("http_ports: [80, http]"),
+            "netmeter.yml:1: http_ports: expected a number from 1 to 65535, "
+            "not 'http'");
+  EXPECT_THAT(
+      Error("http_ports: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, "
+            "16, 17]"),
+      HasSubstr("http_ports: at most 16"));
   EXPECT_EQ(Error("\ndestinations_of: [service, process]"),
             "netmeter.yml:2: destinations_of: 'process': expected service, "
             "binary, unit, container");

@@ -344,6 +344,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   options.units = !plan.config.units.empty();
   options.proxy_ports = plan.config.proxy_ports;
   options.sni_ports = plan.config.sni_ports;
+  options.http_ports = plan.config.http_ports;
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();

@@ -292,6 +292,9 @@ void MeterObject::Configure(const MeterObjectOptions& options,
   config.sni_ports_count = static_cast<uint32_t>(options.sni_ports.size());
   std::copy(options.sni_ports.begin(), options.sni_ports.end(),
             config.sni_ports);
+  config.http_ports_count = static_cast<uint32_t>(options.http_ports.size());
+  std::copy(options.http_ports.begin(), options.http_ports.end(),
+            config.http_ports);
 }
 
 absl::Status MeterObject::SizeMaps(const TableSizes& sizes) {

@@ -67,6 +67,7 @@ struct MeterObjectOptions {
   bool units = false;                 // the configuration has some
   std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS
   std::vector<uint16_t> sni_ports;    // up to NM_MAX_SNI_PORTS
+  std::vector<uint16_t> http_ports;   // up to NM_MAX_HTTP_PORTS
   // Only what a sweep for idle series takes (lib/loader/retire.h): nm_command and
   // nm_scan. Otherwise all but nm_scan.
   bool only_sweeps = false;

@@ -86,6 +86,7 @@ constexpr char kLoadEpilog[] =
     "  max_processes: 16384      max_sockets: 16384\n"
     "  proxy_ports: [8443]       loopback ports that are counted\n"
     "  sni_ports: [443, 7443, 7444, 9443, 9444]  TLS names its destination\n"
+    "  http_ports: [80]                          HTTP/1 names its destination\n"
     "  destination_suffixes: [.local]            taken off names on the wire\n"
     "  unknown_destinations: keep                or other, without a suffix\n"
     "  services: []              executables that are services\n"

@@ -106,6 +106,8 @@ void EmitValue(const Config& config, const std::string& key,
     EmitPorts(config.proxy_ports, out);
   } else if (key == "sni_ports") {
     EmitPorts(config.sni_ports, out);
+  } else if (key == "http_ports") {
+    EmitPorts(config.http_ports, out);
   } else if (key == "destination_suffixes") {
     EmitNames(config.destination_suffixes, out);
   } else if (key == "unknown_destinations") {
@@ -151,6 +153,7 @@ SettingList SettingsOf(const Config& config) {
       {"max_sockets", absl::StrCat(config.max_sockets)},
       {"proxy_ports", absl::StrJoin(config.proxy_ports, ",")},
       {"sni_ports", absl::StrJoin(config.sni_ports, ",")},
+      {"http_ports", absl::StrJoin(config.http_ports, ",")},
       {"destination_suffixes",
        absl::StrJoin(config.destination_suffixes, "\n")},
       {"unknown_destinations",

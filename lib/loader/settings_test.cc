@@ -37,6 +37,7 @@ Config EverythingSet() {
   config.max_sockets = 400;
   config.proxy_ports = {1, 65535};
   config.sni_ports = {};
+  config.http_ports = {8080};
   config.destination_suffixes = {".a", "-b.c: d"};
   config.fold_unknown_destinations = true;
   // What YAML reads as something else, where it is not quoted.
@@ -102,6 +103,7 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "max_sockets: 16384\n"
             "proxy_ports: [8443]\n"
             "sni_ports: [443, 7443, 7444, 9443, 9444]\n"
+            "http_ports: [80]\n"
             "destination_suffixes: [\".local\"]\n"
             "unknown_destinations: keep\n"
             "services: [\"mme\"]\n"

@@ -12,8 +12,10 @@
 #ifndef NETMETER_TEST_FUZZ_REFERENCE_H_
 #define NETMETER_TEST_FUZZ_REFERENCE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -226,6 +228,132 @@ inline Expected ReferenceTls(std::string_view bytes) {
     left -= length + 4;
     hello.Take(length);
   }
+}
+
+inline bool IsToken(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+         (c >= 'a' && c <= 'z') ||
+         (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != nullptr);
+}
+
+inline bool IsControl(char c) {
+  return static_cast<uint8_t>(c) < 0x20 || c == 0x7f;
+}
+
+inline Expected Named(std::string_view name) {
+  if (name.empty()) return NotNamed();
+  Expected found;
+  found.result = NM_NAMING_FOUND;
+  found.name = std::string(name.substr(0, NM_NAME_BYTES));
+  return found;
+}
+
+// The authority that `rest` begins with, up to what ends it; RFC 3986 section
+// 3.2.
+inline Expected ReferenceAuthority(std::string_view rest) {
+  const size_t end = rest.find_first_of("/?# ");
+  std::string_view authority = rest.substr(0, end);
+  if (std::any_of(authority.begin(), authority.end(), IsControl)) {
+    return NotNamed();
+  }
+  if (end == std::string_view::npos) return Expected();
+  const size_t at = authority.rfind('@');
+  if (at != std::string_view::npos) authority.remove_prefix(at + 1);
+  return Named(authority);
+}
+
+// The field lines of a request, up to Host; RFC 9112 section 5.
+inline Expected ReferenceFields(std::string_view fields) {
+  for (;;) {
+    size_t end = fields.find('\n');
+    const bool whole = end != std::string_view::npos;
+    const std::string_view line = fields.substr(0, end);
+    if (whole || !line.empty()) {
+      const bool folded = !line.empty() && (line[0] == ' ' || line[0] == '\t');
+      const size_t colon = line.find(':');
+      const std::string_view name = line.substr(0, colon);
+      if (!folded) {
+        if (!std::all_of(name.begin(), name.end(), IsToken)) return NotNamed();
+        if (name.empty() && (whole || !line.empty())) return NotNamed();
+        if (colon == std::string_view::npos && whole) return NotNamed();
+        std::string lower(name);
+        for (char& c : lower) {
+          if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
+        }
+        if (colon != std::string_view::npos && lower == "host") {
+          std::string_view value = line.substr(colon + 1);
+          // The first CR ends the line, whatever follows.
+          const size_t cr = value.find('\r');
+          const bool over = whole || cr != std::string_view::npos;
+          value = value.substr(0, cr);
+          while (!value.empty() && (value[0] == ' ' || value[0] == '\t')) {
+            value.remove_prefix(1);
+          }
+          std::string_view host = value;
+          while (!host.empty() && (host.back() == ' ' || host.back() == '\t')) {
+            host.remove_suffix(1);
+          }
+          for (char c : host) {
+            if (c == ' ' || IsControl(c) || strchr("/?#@", c) != nullptr) {
+              return NotNamed();
+            }
+          }
+          return over ? Named(host) : Expected();
+        }
+      }
+    }
+    if (!whole) return Expected();
+    fields.remove_prefix(end + 1);
+  }
+}
+
+// A connection's first bytes, of HTTP/1. RFC 9112 sections 3 and 5.
+inline Expected ReferenceHttp(std::string_view bytes) {
+  constexpr size_t kMost = 32;  // of a method, and of a scheme
+  const std::string_view method = bytes.substr(0, bytes.find(' '));
+  if (!std::all_of(method.begin(), method.end(), IsToken)) return NotNamed();
+  if (method.size() > kMost) return NotNamed(true);
+  if (method.size() == bytes.size()) return Expected();
+  if (method.empty()) return NotNamed();
+  std::string_view target = bytes.substr(method.size() + 1);
+  if (method == "CONNECT") return ReferenceAuthority(target);
+  if (target.empty()) return Expected();
+  if (target[0] != '/' && target[0] != '*') {
+    const std::string_view scheme = target.substr(0, target.find(':'));
+    if (!std::all_of(scheme.begin(), scheme.end(), IsToken)) return NotNamed();
+    if (scheme.size() > kMost) return NotNamed(true);
+    if (scheme.empty()) return NotNamed();
+    constexpr std::string_view kSlashes = "://";
+    const std::string_view behind =
+        target.substr(scheme.size(), kSlashes.size());
+    if (behind != kSlashes.substr(0, behind.size())) return NotNamed();
+    if (behind.size() < kSlashes.size()) return Expected();
+    return ReferenceAuthority(target.substr(scheme.size() + kSlashes.size()));
+  }
+  const size_t space = target.find(' ');
+  const std::string_view path = target.substr(0, space);
+  if (std::any_of(path.begin(), path.end(), IsControl)) return NotNamed();
+  if (space == std::string_view::npos) return Expected();
+  std::string_view version = target.substr(space + 1);
+  for (const char* part : {"HTTP/1.", "0123456789", "\r\n"}) {
+    const std::string_view expected = part;
+    if (version.empty()) return Expected();
+    if (expected[0] == 'H') {
+      const std::string_view read = version.substr(0, expected.size());
+      if (read != expected.substr(0, read.size())) return NotNamed();
+      if (read.size() < expected.size()) return Expected();
+      version.remove_prefix(read.size());
+    } else if (expected[0] == '0') {
+      if (expected.find(version[0]) == expected.npos) return NotNamed();
+      version.remove_prefix(1);
+    } else {
+      if (version[0] == '\r') version.remove_prefix(1);
+      if (version.empty()) return Expected();
+      if (version[0] != '\n') return NotNamed();
+      version.remove_prefix(1);
+    }
+  }
+  return ReferenceFields(version);
 }
 
 // As enum nm_inferred and NM_INFER_ARGUMENTS of command_line.bpf.h, which not

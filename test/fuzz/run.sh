@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
-# ubsan. TARGET is h2, tls, command_line, wire_name, grpc or config; all if
+# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc or config; all if
 # none is given.
 #
 #   --runs N      executions of each (default: as many as take a few seconds)
@@ -14,7 +14,7 @@
 # printed, and the input kept. The last line is "N passed, N failed", one per
 # target; exits with 0 if none failed. 10 million executions of each parser:
 #
-#   test/fuzz/run.sh --runs 10000000 h2 tls command_line
+#   test/fuzz/run.sh --runs 10000000 h2 tls http command_line
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 cd "$root" || exit 1
@@ -24,20 +24,21 @@ usage() { sed -n '3,18s/^# \{0,1\}//p' test/fuzz/run.sh; }
 declare -A sources=(
   [h2]=lib/core/wire_name.cc
   [tls]=''
+  [http]=''
   [command_line]=lib/loader/process_identity.cc
   [wire_name]=lib/core/wire_name.cc
   [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
   [config]='lib/loader/config.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/core/status_util.cc lib/core/text.cc'
 )
 declare -A libraries=(
-  [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]=''
+  [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]='' [http]=''
   [command_line]='-labsl_strings -labsl_throw_delegate'
   [wire_name]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [grpc]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000)
-declare -A longest=([h2]=512 [tls]=2048 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048)
+declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000)
+declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048)
 
 runs='' seconds='' seed=1 keep='' targets=()
 while [ $# -gt 0 ]; do
@@ -52,7 +53,7 @@ while [ $# -gt 0 ]; do
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls command_line wire_name grpc config)
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config)
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What has destinations: services, and any other program; by rules, also where
-// one socket sends to many ports.
+// What has destinations, and how many: services, and any other program; by
+// rules, also where one socket sends to many ports, and by the first bytes of
+// HTTP. None of a connection's bytes is left without one.
 
 #include <errno.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "test/live/check.h"
 #include "test/live/traffic.h"
@@ -21,6 +27,8 @@ const std::string& Program() {
   return *name;
 }
 
+constexpr int kMostNames = 64;  // of a program; a service has more
+
 class DestinationsTest : public FamilyTest {
  protected:
   void SetUp() override {
@@ -29,8 +37,165 @@ class DestinationsTest : public FamilyTest {
   }
 
   static Address Server() { return Lab::Server(GetParam()); }
+
+  // A server that reads to the end of each of so many connections, and whose
+  // end comes then.
+  static void Serve(Child::Parent& parent, int port, size_t count) {
+    const int listener = OpenSocket(Server().family(), SOCK_STREAM);
+    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+    Bind(listener, Server(), port);
+    Check(listen(listener, 16), "listen");
+    parent.Send(0);
+    for (size_t i = 0; i < count; ++i) {
+      const int fd = Accept(listener);
+      ReceiveUntilEnd(fd);
+      close(fd);
+    }
+  }
+
+  // One connection to `port` for each text, which is sent in the parts between
+  // the '|'. Returns when all are closed.
+  static void Send(const MeteredCgroup& meter, int port,
+                   const std::vector<std::string>& texts,
+                   const std::string& service = "") {
+    Lab& lab = World::CleanLab();
+    Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+      Serve(parent, port, texts.size());
+    });
+    server.Receive<int>();
+    Child client(meter.cgroup(), lab.client, [&](Child::Parent&) {
+      if (!service.empty()) Register(service);
+      for (const std::string& text : texts) SendParts(port, text);
+    });
+    client.Join();
+    server.Join();
+  }
+
+  static void SendParts(int port, const std::string& text) {
+    const int fd = OpenSocket(Server().family(), SOCK_STREAM);
+    SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    Connect(fd, Server(), port);
+    size_t begin = 0;
+    while (begin <= text.size()) {
+      const size_t end = std::min(text.find('|', begin), text.size());
+      const std::string part = text.substr(begin, end - begin);
+      if (!part.empty() && send(fd, part.data(), part.size(), 0) !=
+                               static_cast<ssize_t>(part.size())) {
+        _exit(1);
+      }
+      begin = end + 1;
+    }
+    Check(shutdown(fd, SHUT_WR), "shutdown");
+    ReceiveUntilEnd(fd);
+    close(fd);
+  }
+
+  // Waits until nothing is pending: a socket may close after close(2).
+  static void Settle(const MeteredCgroup& meter) {
+    for (int i = 0; i < 200; ++i) {
+      bool pending = false;
+      for (const Sample& sample : meter.Samples()) {
+        pending |= sample.kind == Kind::kPending;
+      }
+      if (!pending) return;
+      usleep(20000);
+    }
+    ADD_FAILURE() << "still pending";
+  }
+
+  static std::set<std::string> DestinationsOf(const MeteredCgroup& meter,
+                                              Kind kind,
+                                              const std::string& name) {
+    std::set<std::string> destinations;
+    for (const Sample& sample : meter.Samples()) {
+      if (sample.kind == kind && sample.name == name) {
+        destinations.insert(sample.destination);
+      }
+    }
+    return destinations;
+  }
 };
 NM_FOR_BOTH_FAMILIES(DestinationsTest);
+
+std::string Get(const std::string& host) {
+  return "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
+}
+
+// On a host without configuration every destination of a program was empty.
+TEST_P(DestinationsTest, ProgramsHaveThoseOfPlainHttp) {
+  const MeteredCgroup meter("dest-http");
+  const std::vector<std::string> texts = {
+      Get("one.example"), Get("ONE.example:80"),
+      // In two segments, and in single bytes.
+      "GET / HTTP/1.1\r\nX: y\r\nHo|st: two.example\r\n\r\n",
+      "G|E|T| |/| |H|T|T|P|/|1|.|1|\r|\n|h|o|s|t|:|t|w|o|.|e|x|a|m|p|l|e|\r|\n",
+      "CONNECT three.example:443 HTTP/1.1\r\n\r\nanything",
+      "GET http://four.example/ HTTP/1.1\r\nHost: other.example\r\n\r\n",
+      Get("[2001:db8::1]:80") + std::string(100000, 'x')};
+  Send(meter, 80, texts);
+  Settle(meter);
+  const std::set<std::string> expected = {"one.example", "two.example",
+                                          "three.example", "four.example",
+                                          "[2001:db8::1]"};
+  EXPECT_EQ(DestinationsOf(meter, Kind::kBinary, Program()), expected);
+  int64_t sent = 0;
+  for (const std::string& text : texts) {
+    sent += static_cast<int64_t>(text.size()) -
+            std::count(text.begin(), text.end(), '|');
+  }
+  EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program()).tx_payload, sent);
+  EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program(), "[2001:db8::1]").tx_payload,
+            static_cast<int64_t>(texts.back().size()));
+  EXPECT_EQ(meter.Total().tx_payload, sent);
+}
+
+TEST_P(DestinationsTest, WhatIsNoRequestOnAnHttpPortHasNone) {
+  const MeteredCgroup meter("dest-nohttp", "http_ports: [8080]\n");
+  const std::vector<std::string> texts = {
+      "SSH-2.0-OpenSSH_9.2\r\n", "GET / HTTP/1.0\r\n\r\n", "", "GET / HT",
+      "GET / HTTP/1.1\r\nX: " + std::string(20000, 'x') + "\r\nHost: late\r\n"};
+  int64_t sent = 0;
+  for (const std::string& text : texts) {
+    sent += static_cast<int64_t>(text.size());
+  }
+  Send(meter, 8080, texts);
+  Send(meter, 80, {Get("not-configured.example")});
+  Settle(meter);
+  EXPECT_EQ(DestinationsOf(meter, Kind::kBinary, Program()),
+            std::set<std::string>{""});
+  EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program()).tx_payload,
+            sent + static_cast<int64_t>(Get("not-configured.example").size()));
+}
+
+TEST_P(DestinationsTest, OnlyTheKindsOfTheConfigurationHaveSome) {
+  const MeteredCgroup meter("dest-kinds", "destinations_of: [service]\n");
+  Send(meter, 80, {Get("one.example")});
+  Send(meter, 80, {Get("one.example")}, "chosen");
+  Settle(meter);
+  EXPECT_EQ(DestinationsOf(meter, Kind::kBinary, Program()),
+            std::set<std::string>{""});
+  EXPECT_EQ(DestinationsOf(meter, Kind::kService, "chosen"),
+            std::set<std::string>{"one.example"});
+}
+
+// A program may visit any number of hosts, and there are many programs.
+TEST_P(DestinationsTest, NamesOfAProgramAreBounded) {
+  if (GetParam() == Family::kIpv6) return;  // the same, and slow in a guest
+  const MeteredCgroup meter("dest-bound");
+  std::vector<std::string> texts;
+  for (int i = 0; i < kMostNames + 6; ++i) {
+    texts.push_back(Get("host" + std::to_string(i)));
+  }
+  Send(meter, 80, texts);
+  Send(meter, 80, texts, "service");
+  Settle(meter);
+  const auto of_program = DestinationsOf(meter, Kind::kBinary, Program());
+  EXPECT_EQ(of_program.size(), static_cast<size_t>(kMostNames + 1));
+  EXPECT_EQ(of_program.count(""), 1u);
+  const auto of_service = DestinationsOf(meter, Kind::kService, "service");
+  EXPECT_EQ(of_service.size(), texts.size());
+  EXPECT_EQ(of_service.count(""), 0u);
+}
 
 // One socket sends to ports of rules and to others, which keep their slot
 // meanwhile: each datagram has its own destination, however many came before.

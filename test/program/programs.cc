@@ -98,6 +98,7 @@ absl::Status Programs::LoadObject() {
   options.sizes.max_sockets = options_.max_sockets;
   options.proxy_ports = options_.proxy_ports;
   options.sni_ports = options_.sni_ports;
+  options.http_ports = options_.http_ports;
   options.destination_kinds = options_.destination_kinds;
   options.rules_count = options_.rules_count;
   options.rules_port_first = options_.rules_ports.first;

@@ -47,6 +47,7 @@ struct ProgramOptions {
   uint32_t max_sockets = 1024;  // a power of two
   std::vector<uint16_t> proxy_ports;
   std::vector<uint16_t> sni_ports;
+  std::vector<uint16_t> http_ports;
   // Bits 1 << nm_kind: those that have destinations.
   uint32_t destination_kinds = BitsOfKinds(AllDestinationKinds());
   uint32_t rules_count = 0;

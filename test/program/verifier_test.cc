@@ -55,6 +55,7 @@ TEST(Verifier, WalksNotMuchMoreThanItDid) {
   options.sweeps = true;
   options.proxy_ports = {1, 2, 3, 4, 5, 6, 7, 8};
   options.sni_ports = {443};
+  options.http_ports = {80};
   options.rules_count = NM_MAX_RULES;
   options.rules_ports.first = 53;
   options.rules_ports.count = 1;
