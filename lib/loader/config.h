@@ -60,7 +60,7 @@ struct Config {
   std::map<std::string, std::string> units;    // pattern -> service
   // What a process is named by, the first that applies.
   std::vector<std::string> names_from = DefaultNameSources();
-  std::vector<DestinationRule> destinations;
+  std::vector<DestinationRule> destinations = DefaultDestinationRules();
   // The kinds of series that have destinations.
   std::vector<std::string> destinations_of = AllDestinationKinds();
 };

@@ -20,6 +20,16 @@ constexpr nm_kind kKinds[] = {NM_KIND_SERVICE, NM_KIND_BINARY, NM_KIND_UNIT,
 
 }  // namespace
 
+const std::vector<DestinationRule>& DefaultDestinationRules() {
+  static const auto* const rules = [] {
+    DestinationRule dns;
+    dns.name = "dns";
+    dns.port_first = dns.port_last = 53;
+    return new std::vector<DestinationRule>{dns};
+  }();
+  return *rules;
+}
+
 nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination) {
   nm_rule value = {};
   memcpy(value.address, rule.address, sizeof(value.address));

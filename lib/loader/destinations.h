@@ -27,6 +27,10 @@ struct DestinationRule {
   uint8_t protocol = 0;  // IPPROTO_*, 0: any
 };
 
+// Those that there are by default: what a host asks its name servers has no other
+// name.
+const std::vector<DestinationRule>& DefaultDestinationRules();
+
 // The entry of nm_rules for it; `destination` is the id of its name.
 nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination);
 

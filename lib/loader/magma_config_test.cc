@@ -69,9 +69,10 @@ TEST_F(MagmaConfigTest, ReadsWhatMagmaShips) {
   EXPECT_THAT(config->sni_ports, Contains(7443));
   EXPECT_THAT(config->destination_suffixes,
               ElementsAre("-controller.magma.test", ".local"));
-  ASSERT_EQ(config->destinations.size(), 1u);
-  EXPECT_EQ(config->destinations[0].name, "fluentd");
-  EXPECT_EQ(config->destinations[0].port_first, 24224);
+  ASSERT_EQ(config->destinations.size(), 2u);
+  EXPECT_EQ(config->destinations[0].name, "dns");  // the default
+  EXPECT_EQ(config->destinations[1].name, "fluentd");
+  EXPECT_EQ(config->destinations[1].port_first, 24224);
 }
 
 TEST_F(MagmaConfigTest, AnOverrideReplacesWholeKeys) {

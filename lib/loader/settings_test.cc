@@ -114,7 +114,7 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "names_from: [\"registration\", \"command_line\", "
             "\"service_list\", \"executable\"]\n"
             "destinations:\n"
-            "  []\n"
+            "  - {name: \"dns\", port: 53}\n"
             "destinations_of: [\"service\", \"binary\", \"unit\", "
             "\"container\"]\n");
 }

@@ -278,7 +278,11 @@ class DocsTest(unittest.TestCase):
             if match and key not in ("name", "address", "port", "protocol"):
                 value = match.group(1).strip('"').replace("{", "[").replace("}", "]")
                 source = read("lib/loader/name_sources.cc") + read("lib/loader/destinations.cc")
-                if value.endswith("()"):
+                if key == "destinations":
+                    body = re.search(re.escape(value) + r" \{(.*?)\n\}", source, re.S).group(1)
+                    rule = re.search(r'name = "(\w+)";.* = (\d+);', body, re.S).groups()
+                    value = "[{name: %s, port: %s}]" % rule
+                elif value.endswith("()"):
                     body = re.search(re.escape(value) + r" \{.*?\{(.*?)\}", source, re.S).group(1)
                     value = "[" + ", ".join(re.findall(r'"(\w+)"', body)) + "]"
                 self.assertEqual(default, value, key)

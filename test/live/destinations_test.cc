@@ -225,6 +225,20 @@ TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
   }
 }
 
+// Without configuration a name server is `dns`, by UDP and by TCP.
+TEST_P(DestinationsTest, NameServersAreDnsByDefault) {
+  const MeteredCgroup meter("dest-dns");
+  Send(meter, 53, {"12345"});
+  Child client(meter.cgroup(), World::CleanLab().client, [&](Child::Parent&) {
+    const int fd = OpenSocket(Server().family(), SOCK_DGRAM);
+    SendTo(fd, "12345", Server(), 53);
+    SendTo(fd, "1234567", Server(), 54);
+  });
+  client.Join();
+  EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program(), "dns").tx_payload, 10);
+  EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program(), "").tx_payload, 7);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
