@@ -145,16 +145,14 @@ TEST_P(ConnectionsTest, AreOpenedAcceptedAndClosed) {
 }
 
 // The handshake's round trip is the only one of a connection that is aborted
-// at once, so that the sum is TCP_INFO's to the microsecond.
+// at once, so that the sum is TCP_INFO's to the microsecond. Nobody accepts: where
+// the reset overtakes the end of the handshake, there is nothing to accept.
 TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
   constexpr int kConnections = 20;
   Lab& lab = World::CleanLab();
   Child server(World::ServerMeter().cgroup(), lab.server,
                [](Child::Parent& parent) {
-                 const int listener =
-                     Listen(Lab::Server(GetParam()), kServerPort, kConnections);
-                 parent.Send(0);
-                 for (int i = 0; i < kConnections; ++i) Accept(listener);
+                 Listen(Lab::Server(GetParam()), kServerPort, kConnections);
                  parent.Send(0);
                  parent.Receive<int>();
                });
@@ -174,7 +172,6 @@ TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
                });
   const uint64_t truth = client.Receive<uint64_t>();
   client.Join();
-  server.Receive<int>();
   server.Send(0);
   server.Join();
   const TcpConnections seen = meter.AfterClosed(kConnections);

@@ -290,7 +290,8 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
 TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
   MeteredCgroup meter("retire",
                       "max_series: " + std::to_string(NM_SLOT_FIRST + 5) +
-                          "\nmax_names: " + std::to_string(NM_NAME_FIRST + 5));
+                          "\nmax_names: " + std::to_string(NM_NAME_FIRST + 5) +
+                          "\ndestinations: []");
   Measurement measurement(meter, World::CleanLab().ClientReference());
   Child other(
       meter.cgroup(), World::CleanLab().client, [](Child::Parent& parent) {
