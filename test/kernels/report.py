@@ -125,8 +125,8 @@ class Lane:
             if verdict != "ok":
                 result.append(f"FAILED {self.name}: {case}" + ("" if verdict == "FAIL" else f" ({verdict})"))
                 result += ["    " + line for line in self.output[case][-LINES:]]
-        for problem in self.problems:
-            result.append(f"FAILED {self.name}: {problem}")
+        for problem, times in collections.Counter(self.problems).items():
+            result.append(f"FAILED {self.name}: {problem}" + (f" ({times} of them)" if times > 1 else ""))
         if self.problems and self.log:
             lines = [line for line in self.log.split("\n") if not line.startswith("@@accuracy")]
             result += ["    " + line for line in lines[-LINES:]]
@@ -190,7 +190,7 @@ def main():
     for lane in lanes:
         if lane.gone:
             print(f"\n  *** SUITE GONE: Debian no longer carries the kernel {lane.name} ***")
-        for note in lane.notes + lane.problems:
+        for note in lane.notes + list(collections.OrderedDict.fromkeys(lane.problems)):
             print(f"  {lane.name}: {note}")
 
     ran = [lane for lane in lanes if lane.log]
