@@ -8,7 +8,7 @@
 #   --filter GLOB    only these tests (as --gtest_filter)
 #   --bin DIR        bazel-bin of "bazel build //..." (default: bazel-bin)
 #   --out DIR        logs and results go there (default: a temporary folder)
-#   --timeout SECS   per kernel (900)
+#   --timeout SECS   per kernel (1500)
 #   --vms N          virtual machines at a time (2)
 #   --beside FILE    while FILE exists, other tests run, too: one virtual machine
 #                    at a time, and this kernel's lane waits
@@ -46,7 +46,7 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   vxlan tls gcm ctr ghash_generic aes_generic)
 programs=(ip tc ss ethtool bpftool sysctl)
 
-kernels=all filter='*' bin=bazel-bin out='' seconds=900 vms=2 beside='' fetch=
+kernels=all filter='*' bin=bazel-bin out='' seconds=1500 vms=2 beside='' fetch=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
