@@ -37,7 +37,7 @@ namespace {
 constexpr int kConnectionsPerCpu = 6;  // half of them paced
 constexpr uint32_t kPacedBytesPerSecond = 1000000;
 constexpr uint16_t kPort = 5001;
-constexpr int kRounds = 12;
+constexpr int kRounds = 60;
 constexpr std::chrono::milliseconds kDuration(700);
 
 sockaddr_in ServerAddress() {
