@@ -102,6 +102,11 @@ bool LoaderRootTest::LoadKilledAt(const std::string& step) {
 
 std::string LoaderRootTest::LoadKilledAfter(const std::string& from,
                                             int steps) {
+  return KilledAfter(from, steps, [this] { return Load(config_).ok(); });
+}
+
+std::string LoaderRootTest::KilledAfter(const std::string& from, int steps,
+                                        const std::function<bool()>& call) {
   int fds[2];
   EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
   const pid_t child = fork();
@@ -113,7 +118,7 @@ std::string LoaderRootTest::LoadKilledAfter(const std::string& from,
       if (write(fds[1], done.data(), done.size()) < 0) _exit(3);
       raise(SIGKILL);
     });
-    _exit(Load(config_).ok() ? 0 : 1);
+    _exit(call() ? 0 : 1);
   }
   close(fds[1]);
   char text[512];

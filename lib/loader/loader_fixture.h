@@ -57,6 +57,9 @@ class LoaderRootTest : public ::testing::Test {
   // As above, so many steps after the first that says `from`; what it had done
   // last, or "".
   std::string LoadKilledAfter(const std::string& from, int steps);
+  // The same of another call, which says whether it went well.
+  std::string KilledAfter(const std::string& from, int steps,
+                          const std::function<bool()>& call);
 
   void ExpectModes();
 

@@ -155,6 +155,7 @@ class Sweep {
   absl::Status Say(bool sweeping) const;
   absl::Status ReadProcesses();
   absl::StatusOr<Marks> Held() const;
+  absl::StatusOr<Marks> HeldInTwoLooks() const;
   bool IsNeeded(const nm_cell& head, uint32_t slot, const Marks& held) const;
   absl::StatusOr<std::vector<IdleSlot>> FindIdleSlots();
   absl::Status UnlinkSlots(std::vector<IdleSlot>* slots) const;
@@ -327,6 +328,16 @@ absl::StatusOr<Marks> Sweep::Held() const {
   return scanned;
 }
 
+// A listener may close behind the first look; what it hands on is there then.
+absl::StatusOr<Marks> Sweep::HeldInTwoLooks() const {
+  absl::StatusOr<Marks> held = Held();
+  if (!held.ok()) return held;
+  const absl::StatusOr<Marks> again = Held();
+  if (!again.ok()) return again;
+  for (size_t i = 0; i < held->size(); i++) (*held)[i] |= (*again)[i];
+  return held;
+}
+
 // --- Series ------------------------------------------------------------------
 
 bool Sweep::IsNeeded(const nm_cell& head, uint32_t slot,
@@ -392,11 +403,8 @@ absl::Status Sweep::UnlinkSlots(std::vector<IdleSlot>* slots) const {
 // What is left is nowhere but in its cells.
 absl::StatusOr<std::vector<IdleSlot>> Sweep::KeepWhatIsUsed(
     const std::vector<IdleSlot>& slots) const {
-  absl::StatusOr<Marks> held = Held();
+  const absl::StatusOr<Marks> held = HeldInTwoLooks();
   if (!held.ok()) return held.status();
-  const absl::StatusOr<Marks> again = Held();
-  if (!again.ok()) return again.status();
-  for (size_t i = 0; i < held->size(); i++) (*held)[i] |= (*again)[i];
   const int series = object_->MapFd("series");
   std::vector<IdleSlot> rest;
   for (const IdleSlot& one : slots) {
@@ -485,11 +493,8 @@ absl::Status Sweep::UnlinkNames(std::vector<IdleName>* names) const {
 
 absl::StatusOr<std::vector<IdleName>> Sweep::KeepNamesInUse(
     const std::vector<IdleName>& names) const {
-  absl::StatusOr<Marks> held = Held();
+  const absl::StatusOr<Marks> held = HeldInTwoLooks();
   if (!held.ok()) return held.status();
-  const absl::StatusOr<Marks> again = Held();
-  if (!again.ok()) return again.status();
-  for (size_t i = 0; i < held->size(); i++) (*held)[i] |= (*again)[i];
   // A program that runs for a socket which is closed by now may be about to make
   // a series of that name.
   WaitForRunningPrograms();

@@ -32,7 +32,6 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/retire.h"
-#include "lib/loader/step.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 
@@ -103,27 +102,7 @@ class RetireRootTest : public LoaderRootTest {
   // A retirement in a child that is killed behind so many steps; what it had done
   // last, or "".
   std::string RetireKilledAfter(int steps) {
-    int fds[2];
-    EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      int count = 0;
-      SetStepObserver([&](const std::string& done) {
-        if (++count < steps) return;
-        if (write(fds[1], done.data(), done.size()) < 0) _exit(3);
-        raise(SIGKILL);
-      });
-      _exit(TryRetire().ok() ? 0 : 1);
-    }
-    close(fds[1]);
-    char text[512];
-    const ssize_t length = read(fds[0], text, sizeof(text));
-    close(fds[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_TRUE(length > 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
-        << status;
-    return std::string(text, length > 0 ? static_cast<size_t>(length) : 0);
+    return KilledAfter("", steps - 1, [this] { return TryRetire().ok(); });
   }
 
   // One byte under each of these names, from sockets that are closed then.
