@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A command of the program `netmeter`, such as `list`: its options, and what it
+// does. Each has a file of its own; netmeter_main.cc is the table of them.
+//
+//   class ListCommand : public Command { ... };
+//   std::unique_ptr<Command> NewListCommand();
+//
+// Threads: one; these are parts of a main().
+
+#ifndef NETMETER_LIB_TOOLS_COMMAND_H_
+#define NETMETER_LIB_TOOLS_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+namespace internal {
+
+constexpr int kExitError = 1;
+constexpr int kExitUsage = 2;
+
+class Command {
+ public:
+  virtual ~Command() = default;
+
+  virtual std::string Name() const = 0;
+
+  // One line of `netmeter --help`.
+  virtual std::string Description() const = 0;
+
+  // Adds options and footer. They are kept in the object, which outlives `app`.
+  virtual void Declare(CLI::App* app) = 0;
+
+  // After the options are known; the exit status. InvalidArgument of
+  // CheckOptions() is wrong usage.
+  virtual absl::Status CheckOptions() { return absl::OkStatus(); }
+  virtual int Run() = 0;
+};
+
+// --pin-dir, with its default in *pin_dir.
+void AddPinDir(CLI::App* app, std::string* pin_dir);
+
+// An unset variable in quotes must not mean the default.
+absl::Status CheckPinDir(const std::string& pin_dir);
+
+// "netmeter: <message>" on stderr, safe for a terminal; returns `exit_status`.
+int Fail(absl::string_view message, int exit_status = kExitError);
+
+// Writes all of text to stdout; the exit status. Nobody needs to be told that
+// the reader of a pipe has gone. SIGPIPE must be ignored.
+int Print(absl::string_view text);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_COMMAND_H_

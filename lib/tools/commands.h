@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The commands of the program `netmeter`, in the order of its --help.
+
+#ifndef NETMETER_LIB_TOOLS_COMMANDS_H_
+#define NETMETER_LIB_TOOLS_COMMANDS_H_
+
+#include <memory>
+
+#include "lib/tools/command.h"
+
+namespace netmeter {
+namespace internal {
+
+std::unique_ptr<Command> NewListCommand();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_COMMANDS_H_
