@@ -73,6 +73,7 @@ static __always_inline int run_command(struct __sk_buff *skb) {
   struct nm_stats *stats;
   __u32 zero = 0;
   __u32 retired, sweeping;
+  long error;
 
   if (bpf_skb_load_bytes(skb, 0, &command, sizeof(command))) return -1;
   info = bpf_map_lookup_elem(&nm_info, &zero);
@@ -81,11 +82,14 @@ static __always_inline int run_command(struct __sk_buff *skb) {
     case NM_COMMAND_INFO:
       /* A load that fails clears its buffer, which is the map here. */
       if (skb->len < sizeof(command) + sizeof(*info)) return -1;
+      /* What readers have learned by the old one they learn anew: a name on the
+       * wire without the suffixes of this one is another label. */
+      COUNT(moves, 1);
       retired = info->retired;
-      if (bpf_skb_load_bytes(skb, sizeof(command), info, sizeof(*info)))
-        return -1;
+      error = bpf_skb_load_bytes(skb, sizeof(command), info, sizeof(*info));
       info->retired = retired;
-      return 0;
+      COUNT(moves, 1);
+      return error ? -1 : 0;
     case NM_COMMAND_RETIRE:
       *(volatile __u32 *)&info->retired = 1;
       return 0;

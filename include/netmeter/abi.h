@@ -27,6 +27,9 @@
  *   before, forget which slot is which series; read; and read all of it once more
  *   if stats->moves has changed meanwhile
  *
+ * A load that keeps the maps writes info in the same way, as what names on the
+ * wire become depends on it.
+ *
  * Then the sum over all series never goes back, and no byte is in it twice.
  *
  * The maps are frozen: no user, root included, can write them; the programs

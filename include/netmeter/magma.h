@@ -35,6 +35,7 @@
 namespace netmeter {
 namespace internal {
 class SampleBuffer;
+struct Family;
 }  // namespace internal
 
 // `scope` and `families` are those of PublishOptions.
@@ -127,17 +128,30 @@ class DeltaVisitor {
   // called back. ResourceExhausted may come in the middle, as an error of the
   // callback does.
   //
-  // A new load of netmeter-loader changes nothing. After an `unload` totals begin at
-  // 0, and they are delivered on top of what was delivered before. What was counted
-  // after the last visit before the unload is lost with it.
+  // A new load of netmeter-loader changes no sum. Where it changes the names of
+  // destinations, new counters appear, and the sum over the destinations of a
+  // service stays the kernel's. A series that was retired for being idle and comes
+  // back is delivered from 0 on. After an `unload` totals begin at 0, and they are
+  // delivered on top of what was delivered before. What was counted after the last
+  // visit before the unload is lost with it.
   absl::Status Visit(const Callback& callback);
 
  private:
+  struct Delivered {
+    uint64_t value = 0;
+    uint64_t visit = 0;      // the last one that saw the counter
+    bool announced = false;  // false: a callback is due, also for 0
+  };
+
+  absl::Status Prepare(std::vector<internal::Family>* families);
+
   const std::shared_ptr<const Meter> meter_;
   const PublishOptions options_;
   std::vector<Sample> samples_;  // memory for a read
   uint64_t start_time_ns_ = 0;   // of the meter that delivered_ is about
-  std::map<std::string, uint64_t> delivered_;
+  uint64_t load_time_ns_ = 0;    // the same
+  uint64_t visit_ = 0;
+  std::map<std::string, Delivered> delivered_;
 };
 
 }  // namespace netmeter

@@ -37,9 +37,11 @@
 // and its names to the next who need some. The kernel part makes a number odd
 // before that, and even after it (nm_stats.moves). A read that has seen it odd, or
 // another one at its end than at its beginning, is made again, and each number
-// that is new makes the reader forget what it has learned. A move takes some
-// microseconds. It is a program of the kernel's, which runs to its end, so that
-// waiting for it does not depend on the life of any process.
+// that is new makes the reader forget what it has learned. A load that keeps the
+// tables writes `info` in such a move, too, as the labels of names on the wire
+// depend on it. A move takes some microseconds. It is a program of the kernel's,
+// which runs to its end, so that waiting for it does not depend on the life of any
+// process.
 //
 // Tables that grow are other maps: the loader copies the old totals into new,
 // larger ones and then marks the old ones as retired. Meter (meter.cc) sees that
@@ -199,12 +201,7 @@ bool TidyPending(Sample* sample) {
 
 }  // namespace
 
-SeriesReader::SeriesReader(const MapView& view)
-    : view_(view),
-      suffixes_(absl::StrSplit(
-          BoundedString(view.info->suffixes, sizeof(view.info->suffixes)), '\n',
-          absl::SkipEmpty())),
-      fold_unknown_(view.info->fold_unknown != 0) {}
+SeriesReader::SeriesReader(const MapView& view) : view_(view) {}
 
 inline const nm_u64* SeriesReader::Cell(uint32_t slot, uint32_t number) const {
   return view_.counters +
@@ -300,23 +297,42 @@ void SeriesReader::Update() {
   }
 }
 
+// How names on the wire become labels. A load may change it.
+void SeriesReader::ReadNaming() {
+  const nm_info& info = *view_.info;
+  suffixes_ =
+      absl::StrSplit(BoundedString(info.suffixes, sizeof(info.suffixes)), '\n',
+                     absl::SkipEmpty());
+  fold_unknown_ = info.fold_unknown != 0;
+}
+
 // Where the number stays odd the memory is no meter's: then what is there is read
 // as it is.
 template <typename Body>
-void SeriesReader::BetweenMoves(const Body& body) {
+void SeriesReader::BetweenMoves(const Body& body) const {
   for (int i = 0;; ++i) {
     const nm_u64 moves = __atomic_load_n(&view_.stats->moves, __ATOMIC_ACQUIRE);
     const bool patient = i < kMostPauses;
     if (moves % 2 == 0 || !patient) {
-      if (moves != moves_) Forget();
-      moves_ = moves;
-      Update();
-      body();
+      body(moves);
       AcquireFence();
       if (Load(&view_.stats->moves) == moves || !patient) return;
     }
     std::this_thread::sleep_for(kPause);
   }
+}
+
+template <typename Body>
+void SeriesReader::ReadSeries(const Body& body) {
+  BetweenMoves([&](nm_u64 moves) {
+    if (moves != moves_) {
+      Forget();
+      ReadNaming();
+      moves_ = moves;
+    }
+    Update();
+    body();
+  });
 }
 
 void SeriesReader::Learn() {
@@ -423,7 +439,7 @@ void SeriesReader::Fill(size_t count, const Next& next,
 // here waits for the kernel.
 void SeriesReader::ReadAll(std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  BetweenMoves([&] {
+  ReadSeries([&] {
     Fill(
         series_.size(),
         [this](size_t i) -> const Series& { return series_[i]; }, samples);
@@ -433,7 +449,7 @@ void SeriesReader::ReadAll(std::vector<Sample>* samples) {
 void SeriesReader::ReadService(absl::string_view service,
                                std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  BetweenMoves([&] {
+  ReadSeries([&] {
     const auto found = by_service_.find(service);
     if (found == by_service_.end()) return samples->clear();
     const std::vector<size_t>& own = found->second;
@@ -456,6 +472,12 @@ std::vector<Sample> SeriesReader::ReadService(absl::string_view service) {
 }
 
 Health SeriesReader::ReadHealth() const {
+  Health health;
+  BetweenMoves([&](nm_u64) { health = ReadHealthOnce(); });
+  return health;
+}
+
+Health SeriesReader::ReadHealthOnce() const {
   const nm_info& info = *view_.info;
   const nm_stats& stats = *view_.stats;
   Health health;

@@ -87,10 +87,16 @@ class SeriesReader {
   bool Learn(uint32_t slot);
   void Learn();
   void Forget();
+  void ReadNaming();
   void Update();
-  // Runs the body, which reads, until no slot has changed hands meanwhile.
+  // Runs the body, which reads and which is told the number of moves, until none
+  // came meanwhile.
   template <typename Body>
-  void BetweenMoves(const Body& body);
+  void BetweenMoves(const Body& body) const;
+  // The same, after having learned what is new.
+  template <typename Body>
+  void ReadSeries(const Body& body);
+  Health ReadHealthOnce() const;
   template <bool is_first>
   void TakeSlot(uint32_t slot, Sample* sample) const;
   void Prefetch(uint32_t slot) const;
@@ -99,12 +105,12 @@ class SeriesReader {
   void Fill(size_t count, const Next& next, std::vector<Sample>* samples) const;
 
   const MapView view_;
-  const std::vector<std::string> suffixes_;  // of wire names
-  const bool fold_unknown_;
   std::mutex mutex_;
   // All below guarded by mutex_. What was learned is true as long as
-  // nm_stats.moves is this.
-  nm_u64 moves_ = 0;
+  // nm_stats.moves is this. No meter begins with an odd number.
+  nm_u64 moves_ = 1;
+  std::vector<std::string> suffixes_;  // of wire names, by `info`
+  bool fold_unknown_ = false;          // the same
   uint32_t next_slot_ = 1;
   std::vector<uint32_t> unknown_;  // below next_slot_, without a key when seen
   std::vector<Series> series_;

@@ -64,6 +64,11 @@ class Buffers {
                      __ATOMIC_RELEASE);
   }
 
+  void SetWireName(uint32_t id, const std::string& name) {
+    names_[id].kind = NM_KIND_WIRE;
+    SetName(id, name);
+  }
+
   void SetHead(uint32_t slot, uint32_t cpu, nm_u16 service, nm_u16 destination,
                uint8_t kind = NM_KIND_SERVICE,
                uint8_t transport = NM_TRANSPORT_TCP,
@@ -265,6 +270,39 @@ TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
   EXPECT_EQ(samples[1].tx_bytes, 5u);
   EXPECT_EQ(reader.ReadHealth().retired_series, 1u);
   EXPECT_EQ(reader.ReadHealth().retired_names, 3u);
+}
+
+// A load may change what names on the wire become. A reader kept the suffixes of
+// the load before until it was made anew.
+TEST(SeriesReader, NamesOfDestinationsAreThoseOfTheLastLoad) {
+  Buffers buffers(1, 64, 8);
+  strcpy(buffers.info().suffixes, ".local");
+  buffers.SetName(3, "mme");
+  buffers.SetWireName(4, "a.test");
+  buffers.SetWireName(5, "a.local");
+  buffers.stats().slots_allocated = 2;
+  for (nm_u16 i = 0; i < 2; ++i) {
+    buffers.SetHead(21u + i, 0, 3, static_cast<nm_u16>(4 + i));
+    buffers.Add(21u + i, 0, offsetof(nm_cell, tx_bytes), 5);
+  }
+  SeriesReader reader(buffers.view());
+  const auto destinations = [&reader] {
+    std::map<std::string, uint64_t> found;
+    for (const Sample& sample : reader.ReadService("mme")) {
+      found[sample.destination] += sample.tx_bytes;
+    }
+    return found;
+  };
+  using Found = std::map<std::string, uint64_t>;
+  EXPECT_EQ(destinations(), (Found{{"a.test", 5}, {"a", 5}}));
+  // The kernel part writes `info` so.
+  strcpy(buffers.info().suffixes, ".test\n.local");
+  buffers.stats().moves += 2;
+  EXPECT_EQ(destinations(), (Found{{"a", 10}}));
+  strcpy(buffers.info().suffixes, ".local");
+  buffers.info().fold_unknown = 1;
+  buffers.stats().moves += 2;
+  EXPECT_EQ(destinations(), (Found{{"other", 5}, {"a", 5}}));
 }
 
 TEST(SeriesReader, SkipsRetiredSeriesOfAKindThatThereIsNot) {

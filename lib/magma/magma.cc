@@ -11,10 +11,17 @@
 // Totals belong to one meter. Its start time tells meters apart: an upgrade keeps
 // it, with the totals. Another start time means that counting began anew, so that
 // nothing of the new totals was delivered yet.
+//
+// A load may change what destinations are called: suffixes, or what becomes of
+// unknown names. The same bytes are then in other counters. What was delivered
+// under old names counts as delivered under new ones, service by service
+// (Carry()), so a load alone makes no delta.
 #include "netmeter/magma.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "lib/core/no_throw.h"
@@ -52,19 +59,32 @@ int64_t NowMs() {
       .count();
 }
 
-// What tells one counter from all others. Neither names nor UTF-8 text made of
-// names contain NUL.
+// What tells one counter from all others: the family, its labels, and the
+// destination last, which is empty where there is none. Neither names nor UTF-8
+// text made of names contain NUL.
 std::string KeyOf(const Family& family, const Metric& metric) {
   std::string key = family.name;
+  const std::string* destination = nullptr;
   for (const internal::Label& label : metric.labels) {
+    if (internal::IsDestination(label)) {
+      destination = &label.value;
+      continue;
+    }
     key.push_back('\0');
     key += label.value;
   }
+  key.push_back('\0');
+  if (destination != nullptr) key += *destination;
   return key;
 }
 
-// Samples and the time at which their meter began to count: of one meter, also
-// if it is replaced while we read.
+// The key without the destination.
+std::string GroupOf(const std::string& key) {
+  return key.substr(0, key.rfind('\0'));
+}
+
+// Samples and the times at which their meter began to count and was loaded: of one
+// meter, and of one load, whatever happens while we read.
 absl::Status ReadConsistently(const Meter& meter, Scope scope,
                               std::vector<Sample>* samples, Health* health) {
   constexpr int kAttempts = 3;
@@ -75,7 +95,10 @@ absl::Status ReadConsistently(const Meter& meter, Scope scope,
     if (!read.ok()) return read;
     const auto after = meter.ReadHealth();
     if (!after.ok()) return after.status();
-    if (before->start_time_ns != after->start_time_ns) continue;
+    if (before->start_time_ns != after->start_time_ns ||
+        before->load_time_ns != after->load_time_ns) {
+      continue;
+    }
     *health = *after;
     return absl::OkStatus();
   }
@@ -108,67 +131,104 @@ DeltaVisitor::DeltaVisitor(std::shared_ptr<const Meter> meter,
                            const MagmaOptions& options)
     : meter_(std::move(meter)), options_(options) {}
 
+// After a load: what was delivered of counters that are gone, or that are less
+// than that, goes to those of the same family and service that are more.
+template <typename Delivered>
+std::map<std::string, Delivered> Carry(
+    const std::map<std::string, Delivered>& delivered,
+    const std::vector<Family>& families) {
+  std::map<std::string, uint64_t> now;
+  for (const Family& family : families) {
+    if (family.type != FamilyType::kCounter) continue;
+    for (const Metric& metric : family.metrics) {
+      now[KeyOf(family, metric)] = metric.value;
+    }
+  }
+  std::map<std::string, Delivered> result;
+  std::map<std::string, uint64_t> surplus;
+  for (const auto& entry : delivered) {
+    const auto found = now.find(entry.first);
+    const uint64_t value = found == now.end() ? 0 : found->second;
+    if (entry.second.value > value) {
+      surplus[GroupOf(entry.first)] += entry.second.value - value;
+    }
+    if (found == now.end()) continue;
+    Delivered& kept = result[entry.first] = entry.second;
+    kept.value = std::min(kept.value, value);
+  }
+  for (const auto& counter : now) {
+    const auto left = surplus.find(GroupOf(counter.first));
+    if (left == surplus.end()) continue;
+    Delivered& to = result[counter.first];
+    const uint64_t taken = std::min(left->second, counter.second - to.value);
+    to.value += taken;
+    left->second -= taken;
+  }
+  return result;
+}
+
+absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
+  if (meter_ == nullptr) {
+    return absl::FailedPreconditionError("no meter to visit");
+  }
+  Health health;
+  const absl::Status read =
+      ReadConsistently(*meter_, options_.scope, &samples_, &health);
+  if (!read.ok()) return read;
+  const size_t omitted_services = options_.scope == Scope::kUnregistered
+                                      ? internal::OmitRegistered(&samples_)
+                                      : 0;
+  *families =
+      internal::FamiliesOf(samples_, health, options_, omitted_services);
+  if (health.start_time_ns != start_time_ns_) {
+    delivered_.clear();
+  } else if (health.load_time_ns != load_time_ns_) {
+    delivered_ = Carry(delivered_, *families);
+  }
+  start_time_ns_ = health.start_time_ns;
+  load_time_ns_ = health.load_time_ns;
+  ++visit_;
+  return absl::OkStatus();
+}
+
 absl::Status DeltaVisitor::Visit(const Callback& callback) {
   std::vector<Family> families;
-  absl::Status status = internal::WithoutThrowing([&] {
-    if (meter_ == nullptr) {
-      return absl::FailedPreconditionError("no meter to visit");
-    }
-    Health health;
-    const absl::Status read =
-        ReadConsistently(*meter_, options_.scope, &samples_, &health);
-    if (!read.ok()) return read;
-    if (health.start_time_ns != start_time_ns_) {
-      delivered_.clear();
-      start_time_ns_ = health.start_time_ns;
-    }
-    const size_t omitted_services = options_.scope == Scope::kUnregistered
-                                        ? internal::OmitRegistered(&samples_)
-                                        : 0;
-    families =
-        internal::FamiliesOf(samples_, health, options_, omitted_services);
-    return absl::OkStatus();
-  });
+  absl::Status status =
+      internal::WithoutThrowing([&] { return Prepare(&families); });
   if (!status.ok()) return status;
 
   for (const Family& family : families) {
     if (family.type != FamilyType::kCounter) continue;
     for (const Metric& metric : family.metrics) {
-      auto place = delivered_.end();
-      bool is_new = false, due = true;
+      Delivered* entry = nullptr;
       Delta delta;
       // All that needs memory comes before the callback.
       status = internal::WithoutThrowing([&] {
-        std::string key = KeyOf(family, metric);
-        place = delivered_.find(key);
-        is_new = place == delivered_.end();
-        delta.name = family.name;
-        delta.value = metric.value;
-        // A counter of one meter never goes back; if it did, the next delivery
-        // is due when it has passed what was delivered.
-        due = is_new || metric.value > place->second;
-        if (!due) return absl::OkStatus();
-        if (!is_new) delta.value -= place->second;
+        entry = &delivered_[KeyOf(family, metric)];
+        entry->visit = visit_;
+        // A series that was retired and is back began anew.
+        if (metric.value < entry->value) entry->value = 0;
+        if (entry->announced && metric.value == entry->value) {
+          return absl::OkStatus();
+        }
+        delta.value = metric.value - entry->value;
         for (const internal::Label& label : metric.labels) {
           delta.labels.push_back({label.name, label.value});
         }
-        if (is_new) place = delivered_.emplace(std::move(key), 0).first;
+        delta.name = family.name;
         return absl::OkStatus();
       });
       if (!status.ok()) return status;
-      if (!due) continue;
-      try {
-        status = callback(delta);
-      } catch (...) {
-        if (is_new) delivered_.erase(place);
-        throw;
-      }
-      if (!status.ok()) {
-        if (is_new) delivered_.erase(place);
-        return status;
-      }
-      place->second = metric.value;
+      if (*delta.name == '\0') continue;  // nothing is due
+      status = callback(delta);
+      if (!status.ok()) return status;
+      entry->value = metric.value;
+      entry->announced = true;
     }
+  }
+  // What is gone, as retired series are, begins anew if it comes back.
+  for (auto i = delivered_.begin(); i != delivered_.end();) {
+    i = i->second.visit == visit_ ? std::next(i) : delivered_.erase(i);
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -274,6 +275,68 @@ TEST_F(MagmaRootTest, AnUpgradeOfTheMapsChangesNothing) {
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(host.Sent("mme", "d0"), 105u);
   ExpectEqual(host);
+}
+
+// All totals came a second time, under the new names.
+TEST_F(MagmaRootTest, ALoadThatRenamesDestinationsDeliversNothingTwice) {
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  const auto of_mme = [&host] {
+    uint64_t sum = 0;
+    for (const auto& entry : host.counters()) {
+      if (entry.first.find("magma_bytes_sent_total service_name=mme ") == 0) {
+        sum += entry.second;
+      }
+    }
+    return sum;
+  };
+  EXPECT_EQ(of_mme(), 400u);
+  // d0 and d2 become one, as with unknown_destinations: other.
+  fake_->SetName(5, NM_KIND_DESTINATION, "other");
+  fake_->SetName(7, NM_KIND_DESTINATION, "other");
+  fake_->cell(NM_SLOT_FIRST, 1)->tx_payload_bytes += 11;
+  fake_->info()->loaded_ns = 77;
+  fake_->stats()->moves += 2;
+  host.FailAt(1);  // what fails is due again, also then
+  EXPECT_FALSE(visitor.Visit(host.callback()).ok());
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(of_mme(), 411u);
+  EXPECT_EQ(host.Sent("mme", "other"), 11u);
+  EXPECT_EQ(host.Sent("state", "d1"), 200u);
+  // And two again.
+  fake_->SetName(5, NM_KIND_DESTINATION, "e0");
+  fake_->SetName(7, NM_KIND_DESTINATION, "e2");
+  fake_->cell(NM_SLOT_FIRST + 2, 1)->tx_payload_bytes += 22;
+  fake_->info()->loaded_ns = 78;
+  fake_->stats()->moves += 2;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(of_mme(), 433u);
+  // A load that renames nothing.
+  fake_->info()->loaded_ns = 79;
+  host.TakeCalls();
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.TakeCalls(), 0);
+}
+
+// It was taken for delivered until it had passed what it had been before.
+TEST_F(MagmaRootTest, ASeriesThatWasRetiredAndIsBackBeginsAtZero) {
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  // Gone for a visit, and back with more than before.
+  const nm_cell before = *fake_->cell(NM_SLOT_FIRST, 0);
+  memset(fake_->cell(NM_SLOT_FIRST, 0), 0, sizeof(nm_cell));
+  fake_->stats()->moves += 2;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  *fake_->cell(NM_SLOT_FIRST, 0) = before;
+  fake_->cell(NM_SLOT_FIRST, 0)->tx_payload_bytes = 150;
+  // Gone and back between two visits.
+  fake_->cell(NM_SLOT_FIRST + 1, 0)->tx_payload_bytes = 30;
+  fake_->stats()->moves += 2;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), 250u);
+  EXPECT_EQ(host.Sent("state", "d1"), 230u);
 }
 
 TEST_F(MagmaRootTest, AfterAnUnloadTheNewTotalsComeOnTop) {

@@ -21,6 +21,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "lib/core/text.h"
 #include "netmeter/abi.h"
 
@@ -295,6 +296,11 @@ void AddHealth(const Health& health, const FamilySet& chosen,
 }
 
 }  // namespace
+
+bool IsDestination(const Label& label) {
+  const absl::string_view name = label.name;
+  return name == "destination" || name == "dest_service";
+}
 
 double BucketBound(size_t bucket) {
   constexpr auto kBounds = TcpConnections::RttBoundsUs();

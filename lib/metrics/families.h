@@ -32,6 +32,9 @@ struct Label {
   std::string value;  // valid UTF-8
 };
 
+// Whether it is the label of destinations, which most families of series have.
+bool IsDestination(const Label& label);
+
 struct Metric {
   std::vector<Label> labels;  // the same names, in the same order, in a family
   uint64_t value = 0;         // of a histogram: the sum, in microseconds
