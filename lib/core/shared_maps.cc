@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/core/shared_maps.h"
 
-#include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -24,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lib/core/bpf_call.h"
 #include "lib/core/path.h"
 #include "lib/core/status_util.h"
 #include "netmeter/meter.h"
@@ -221,8 +221,7 @@ absl::StatusOr<MapShape> ShapeOf(int fd, const std::string& where) {
   }
   const int fdinfo_error = errno;
   bpf_map_info info = {};
-  __u32 length = sizeof(info);
-  if (bpf_obj_get_info_by_fd(fd, &info, &length) != 0) {
+  if (DescribeMap(fd, &info) != 0) {
     return ErrnoStatus(fdinfo_error,
                        absl::StrCat("look at ", where, " by ", path),
                        "mount /proc");
@@ -294,7 +293,7 @@ absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir) {
   for (const SharedMap map : OpeningOrder()) {
     const std::string path = absl::StrCat(pin_dir, "/", PinOf(map));
     // Opened for writing: see shared_maps.h. bpf(2) sets O_CLOEXEC itself.
-    fds[map] = UniqueFd(bpf_obj_get(path.c_str()));
+    fds[map] = UniqueFd(OpenPinnedMap(path.c_str()));
     if (fds[map].ok() || (map != kInfo && errno == ENOENT)) continue;
     return PinError(errno, path, pin_dir);
   }
