@@ -127,6 +127,13 @@ class Meter {
   std::unique_ptr<Impl> impl_;
 };
 
+// Names this process as Meter::Register() does, without a Meter and so without the
+// right to read: for a service that leaves publishing to netmeter-exporter. It is not
+// registered again with a meter that is loaded later. Errors as Meter::Register()
+// without wait_for_loader; PermissionDenied comes after a second, as without the
+// tables nobody can tell that they are full from that they grow.
+absl::Status RegisterProcess(absl::string_view service);
+
 // Names the destination of the traffic of one socket: TagSocket(fd, "streamer"). The
 // tag comes before every rule, and takes effect with the socket's next packet. Only
 // sockets of services have destinations. Costs one system call, and needs no Meter.
@@ -141,5 +148,11 @@ absl::Status TagSocket(int fd, absl::string_view destination);
 absl::Status SetSocketService(int fd, absl::string_view service);
 
 }  // namespace netmeter
+
+// What Bazel builds with //:netmeter is compiled from our sources. All others link an
+// installed libnetmeter, through its C API (docs/embedding.md tells more).
+#ifndef NETMETER_FROM_SOURCE
+#include "netmeter/meter_inline.h"
+#endif
 
 #endif  // NETMETER_METER_H_

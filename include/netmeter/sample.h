@@ -13,6 +13,10 @@
 #include <cstdint>
 #include <string>
 
+#ifndef NETMETER_FROM_SOURCE
+#include "netmeter/netmeter.h"
+#endif
+
 namespace netmeter {
 
 // kPending is traffic on connections that have not named their destination yet,
@@ -136,6 +140,18 @@ struct Health {
   // Sockets without an owner: the kernel had no memory when they were made.
   uint64_t lost_sockets_storage_failed = 0;
 };
+
+#ifndef NETMETER_FROM_SOURCE  // see the end of meter.h
+inline const char* KindName(Kind kind) {
+  return netmeter_kind_name(static_cast<int>(kind));
+}
+inline const char* TransportName(Transport transport) {
+  return netmeter_transport_name(static_cast<int>(transport));
+}
+inline const char* PathName(Path path) {
+  return netmeter_path_name(static_cast<int>(path));
+}
+#endif
 
 }  // namespace netmeter
 

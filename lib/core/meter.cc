@@ -360,6 +360,22 @@ absl::StatusOr<Health> Meter::ReadHealth() const {
       [](SeriesReader* reader) { return reader->ReadHealth(); });
 }
 
+// Nothing is opened, so nothing is known of the tables: each refusal is waited for.
+absl::Status RegisterProcess(absl::string_view service) {
+  return WithoutThrowing([&] {
+    absl::Status status = internal::CheckName("service name", service);
+    if (!status.ok()) return status;
+    const Clock::time_point deadline = Clock::now() + kRefusalTimeout;
+    for (auto pause = kFirstRefusalPause;; pause *= 2) {
+      status = internal::RegisterProcess(service);
+      if (!absl::IsPermissionDenied(status) || Clock::now() >= deadline) break;
+      std::this_thread::sleep_for(pause);
+    }
+    if (status.ok()) internal::ClaimActivatedSockets(service, 0);
+    return status;
+  });
+}
+
 absl::Status TagSocket(int fd, absl::string_view destination) {
   return WithoutThrowing(
       [&] { return internal::TagDescriptor(fd, destination); });

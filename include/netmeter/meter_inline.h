@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Meter (meter.h) over the C API (netmeter.h); meter.h includes it where the program
+// links an installed libnetmeter. All of it is inline, so that the program's own
+// compiler makes it, with the program's standard, options and abseil: between program
+// and library are plain C calls.
+//
+// A read goes into netmeter_samples first, and from there into the caller's samples.
+// Both keep their memory. The Meter keeps one netmeter_samples; a second thread that
+// reads at the same moment makes another one for itself.
+//
+// Compiles without exceptions and without RTTI. With exceptions none leaves it.
+
+#ifndef NETMETER_METER_INLINE_H_
+#define NETMETER_METER_INLINE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "netmeter/meter.h"
+#include "netmeter/netmeter.h"
+
+namespace netmeter {
+namespace internal {
+
+// function(), which returns an absl::Status or StatusOr. An empty message needs no
+// memory.
+template <typename Function>
+auto OutOfMemoryAsStatus(const Function& function) -> decltype(function()) {
+#ifdef __cpp_exceptions
+  try {
+    return function();
+  } catch (const std::exception&) {
+    return absl::Status(absl::StatusCode::kResourceExhausted, "");
+  }
+#else
+  return function();
+#endif
+}
+
+inline absl::Status StatusOf(int code, const netmeter_error& error) {
+  if (code == NETMETER_OK) return absl::OkStatus();
+  return OutOfMemoryAsStatus([&] {
+    return absl::Status(static_cast<absl::StatusCode>(code), error.message);
+  });
+}
+
+inline void AssignText(const char* text, size_t length, std::string* to) {
+  if (to->compare(0, std::string::npos, text, length) != 0) {
+    to->assign(text, length);
+  }
+}
+
+inline void AssignSample(const netmeter_sample& from, Sample* to) {
+  to->kind = static_cast<Kind>(from.kind);
+  AssignText(from.name, from.name_length, &to->name);
+  AssignText(from.destination, from.destination_length, &to->destination);
+  to->transport = static_cast<Transport>(from.transport);
+  to->path = static_cast<Path>(from.path);
+  to->registered = from.registered != 0;
+  to->tx_bytes = from.tx_bytes;
+  to->rx_bytes = from.rx_bytes;
+  to->tx_packets = from.tx_packets;
+  to->rx_packets = from.rx_packets;
+  to->tx_payload_bytes = from.tx_payload_bytes;
+  to->rx_payload_bytes = from.rx_payload_bytes;
+  to->tx_retransmit_bytes = from.tx_retransmit_bytes;
+  to->tcp.known = from.tcp_known != 0;
+  to->tcp.opened = from.tcp_opened;
+  to->tcp.accepted = from.tcp_accepted;
+  to->tcp.closed = from.tcp_closed;
+  to->tcp.failed = from.tcp_failed;
+  std::copy(from.tcp_rtt_buckets, from.tcp_rtt_buckets + NETMETER_RTT_BUCKETS,
+            to->tcp.rtt_buckets.begin());
+  to->tcp.rtt_us = from.tcp_rtt_us;
+}
+
+inline absl::Status AssignSamples(const netmeter_samples& from,
+                                  std::vector<Sample>* to) {
+  const absl::Status status = OutOfMemoryAsStatus([&] {
+    const size_t count = netmeter_samples_count(&from);
+    to->resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      AssignSample(*netmeter_samples_get(&from, i), &(*to)[i]);
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok()) to->clear();
+  return status;
+}
+
+inline Health HealthOf(const netmeter_health& from) {
+  Health to;
+  to.version = from.version;
+  to.abi = from.abi;
+  to.kernel = from.kernel;
+  to.cgroup = from.cgroup;
+  to.start_time_ns = from.start_time_ns;
+  to.load_time_ns = from.load_time_ns;
+  to.series = from.series;
+  to.max_series = from.max_series;
+  to.names = from.names;
+  to.max_names = from.max_names;
+  to.retired_series = from.retired_series;
+  to.retired_names = from.retired_names;
+  to.lost_packets_series_full = from.lost_packets_series_full;
+  to.lost_packets_series_capped = from.lost_packets_series_capped;
+  to.lost_packets_storage_failed = from.lost_packets_storage_failed;
+  to.lost_packets_header_errors = from.lost_packets_header_errors;
+  to.lost_names_full = from.lost_names_full;
+  to.lost_names_capped = from.lost_names_capped;
+  to.lost_processes_full = from.lost_processes_full;
+  to.lost_sockets_storage_failed = from.lost_sockets_storage_failed;
+  return to;
+}
+
+}  // namespace internal
+
+class Meter::Impl {
+ public:
+  Impl() = default;
+  ~Impl() {
+    netmeter_samples_free(spare_.load());
+    netmeter_close(meter_);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  absl::Status Open(const MeterOptions& options) {
+    netmeter_options given = NETMETER_OPTIONS_INIT;
+    given.pin_dir = options.pin_dir.c_str();
+    if (!options.service.empty()) {
+      given.service = options.service.data();
+      given.service_length = options.service.size();
+    }
+    given.wait_for_loader = options.wait_for_loader ? 1 : 0;
+    netmeter_error error;
+    const int code = netmeter_open(&given, &meter_, &error);
+    return internal::StatusOf(code, error);
+  }
+
+  netmeter_meter* meter() const { return meter_; }
+
+  // service.data() null: of the service that is registered.
+  absl::Status ReadService(absl::string_view service,
+                           std::vector<Sample>* samples) {
+    return Read(samples, [&](netmeter_samples* buffer, netmeter_error* error) {
+      return netmeter_read_service(meter_, service.data(), service.size(),
+                                   buffer, error);
+    });
+  }
+
+  absl::Status ReadHost(std::vector<Sample>* samples) {
+    return Read(samples, [&](netmeter_samples* buffer, netmeter_error* error) {
+      return netmeter_read_host(meter_, buffer, error);
+    });
+  }
+
+ private:
+  template <typename Function>
+  absl::Status Read(std::vector<Sample>* samples, const Function& read) {
+    netmeter_samples* buffer = spare_.exchange(nullptr);
+    if (buffer == nullptr) buffer = netmeter_samples_new();
+    if (buffer == nullptr) {
+      return absl::Status(absl::StatusCode::kResourceExhausted, "");
+    }
+    netmeter_error error;
+    const int code = read(buffer, &error);
+    const absl::Status status = code == NETMETER_OK
+                                    ? internal::AssignSamples(*buffer, samples)
+                                    : internal::StatusOf(code, error);
+    netmeter_samples_free(spare_.exchange(buffer));
+    return status;
+  }
+
+  netmeter_meter* meter_ = nullptr;
+  std::atomic<netmeter_samples*> spare_{nullptr};
+};
+
+inline Meter::Meter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+inline Meter::~Meter() = default;
+
+inline absl::StatusOr<std::unique_ptr<Meter>> Meter::Open(
+    const MeterOptions& options) {
+  return internal::OutOfMemoryAsStatus(
+      [&]() -> absl::StatusOr<std::unique_ptr<Meter>> {
+        if (options.pin_dir.find('\0') != std::string::npos) {
+          return absl::InvalidArgumentError(
+              "MeterOptions.pin_dir contains a NUL");
+        }
+        std::unique_ptr<Impl> impl(new Impl);
+        const absl::Status status = impl->Open(options);
+        if (!status.ok()) return status;
+        return std::unique_ptr<Meter>(new Meter(std::move(impl)));
+      });
+}
+
+inline absl::Status Meter::Register(absl::string_view service) {
+  netmeter_error error;
+  const int code =
+      netmeter_register(impl_->meter(), service.data(), service.size(), &error);
+  return internal::StatusOf(code, error);
+}
+
+inline absl::Status Meter::ReadService(std::vector<Sample>* samples) const {
+  return impl_->ReadService(absl::string_view(), samples);
+}
+
+inline absl::Status Meter::ReadService(absl::string_view service,
+                                       std::vector<Sample>* samples) const {
+  // An empty name is no service's; without a pointer it would mean another thing.
+  if (service.data() == nullptr) service = absl::string_view("", 0);
+  return impl_->ReadService(service, samples);
+}
+
+inline absl::Status Meter::ReadHost(std::vector<Sample>* samples) const {
+  return impl_->ReadHost(samples);
+}
+
+inline absl::StatusOr<std::vector<Sample>> Meter::ReadService() const {
+  std::vector<Sample> samples;
+  const absl::Status status = ReadService(&samples);
+  if (!status.ok()) return status;
+  return samples;
+}
+
+inline absl::StatusOr<std::vector<Sample>> Meter::ReadService(
+    absl::string_view service) const {
+  std::vector<Sample> samples;
+  const absl::Status status = ReadService(service, &samples);
+  if (!status.ok()) return status;
+  return samples;
+}
+
+inline absl::StatusOr<std::vector<Sample>> Meter::ReadHost() const {
+  std::vector<Sample> samples;
+  const absl::Status status = ReadHost(&samples);
+  if (!status.ok()) return status;
+  return samples;
+}
+
+inline absl::StatusOr<Health> Meter::ReadHealth() const {
+  return internal::OutOfMemoryAsStatus([&]() -> absl::StatusOr<Health> {
+    netmeter_health health;
+    health.size = sizeof(health);
+    netmeter_error error;
+    const int code = netmeter_read_health(impl_->meter(), &health, &error);
+    if (code != NETMETER_OK) return internal::StatusOf(code, error);
+    return internal::HealthOf(health);
+  });
+}
+
+inline absl::Status RegisterProcess(absl::string_view service) {
+  netmeter_error error;
+  const int code =
+      netmeter_register_process(service.data(), service.size(), &error);
+  return internal::StatusOf(code, error);
+}
+
+inline absl::Status TagSocket(int fd, absl::string_view destination) {
+  netmeter_error error;
+  const int code =
+      netmeter_tag_socket(fd, destination.data(), destination.size(), &error);
+  return internal::StatusOf(code, error);
+}
+
+inline absl::Status SetSocketService(int fd, absl::string_view service) {
+  netmeter_error error;
+  const int code =
+      netmeter_set_socket_service(fd, service.data(), service.size(), &error);
+  return internal::StatusOf(code, error);
+}
+
+}  // namespace netmeter
+
+#endif  // NETMETER_METER_INLINE_H_

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libnetmeter's C API, and its binary boundary: what libnetmeter.so.1 exports is
+ * what this file declares, and nothing else. For C, and for every language that
+ * can call C, such as Go and Rust. In C++, meter.h is the same by its own types.
+ *
+ *   struct netmeter_options options = NETMETER_OPTIONS_INIT;
+ *   struct netmeter_error error;
+ *   netmeter_meter *meter;
+ *
+ *   options.service = "subscriberdb";
+ *   options.service_length = strlen(options.service);
+ *   if (netmeter_open(&options, &meter, &error) != NETMETER_OK)
+ *     return fprintf(stderr, "%s\n", error.message);
+ *   netmeter_samples *samples = netmeter_samples_new();
+ *   if (netmeter_read_service(meter, NULL, 0, samples, &error) == NETMETER_OK)
+ *     for (size_t i = 0; i < netmeter_samples_count(samples); i++)
+ *       printf("%s\n", netmeter_samples_get(samples, i)->destination);
+ *   netmeter_samples_free(samples);
+ *   netmeter_close(meter);
+ *
+ * What is read, and what each counter means, is said in sample.h. What each call
+ * does, waits for and costs is said in meter.h, at the function of that name. After
+ * netmeter_open() a read makes no system call; one that finds no more series, and
+ * no longer names, than one before into the same samples allocates nothing.
+ *
+ * Results: NETMETER_OK, which is 0, or the code of an error. `error` may be NULL. It
+ * is written after an error only. All other outputs are unchanged after an error, but
+ * that samples may be empty after NETMETER_RESOURCE_EXHAUSTED.
+ *
+ * Names (of services and destinations) are a pointer and a length, as for
+ * setsockopt(2): 1 to 64 bytes without a NUL.
+ *
+ * Threads: every function that takes a netmeter_meter may be called from any thread
+ * at any time, but for netmeter_close(), which comes last. netmeter_samples are for
+ * one thread at a time. After fork(2) the child may use a meter, unless another
+ * thread was calling it at that moment. Nothing here throws, aborts, prints, forks,
+ * starts a thread or installs a process-wide hook.
+ *
+ * Stability: the ABI of libnetmeter.so.1 only grows. A struct that the caller
+ * fills begins with its size, and so does one that the library fills: new members
+ * come at the end. Enumerators may be added.
+ */
+#ifndef NETMETER_NETMETER_H_
+#define NETMETER_NETMETER_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The version of this header. */
+#define NETMETER_VERSION "0.1.0"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of the library that runs, such as "0.1.0". */
+const char *netmeter_version(void);
+
+/* The numbers are those of gRPC's and abseil's codes. */
+enum netmeter_code {
+  NETMETER_OK = 0,
+  NETMETER_INVALID_ARGUMENT = 3,
+  NETMETER_NOT_FOUND = 5,
+  NETMETER_PERMISSION_DENIED = 7,
+  NETMETER_RESOURCE_EXHAUSTED = 8,
+  NETMETER_FAILED_PRECONDITION = 9,
+  NETMETER_UNIMPLEMENTED = 12,
+  NETMETER_INTERNAL = 13,
+  NETMETER_UNAVAILABLE = 14
+};
+
+#define NETMETER_MESSAGE_BYTES 1020
+
+/* What went wrong, and what to do about it, in one line. */
+struct netmeter_error {
+  int32_t code; /* enum netmeter_code */
+  char message
+      [NETMETER_MESSAGE_BYTES]; /* ends with a NUL; a longer one is cut */
+};
+
+/* Registering and tagging: no netmeter_meter and no right to read is needed.
+ * ------------------------------------------------------------------------ */
+
+/* As RegisterProcess() in meter.h: names this process. */
+int netmeter_register_process(const char *service, size_t length,
+                              struct netmeter_error *error);
+
+/* As TagSocket() and SetSocketService() in meter.h. */
+int netmeter_tag_socket(int fd, const char *destination, size_t length,
+                        struct netmeter_error *error);
+int netmeter_set_socket_service(int fd, const char *service, size_t length,
+                                struct netmeter_error *error);
+
+/* A meter that is open for reading.
+ * --------------------------------- */
+
+typedef struct netmeter_meter netmeter_meter;
+
+/* MeterOptions in meter.h. */
+struct netmeter_options {
+  size_t size;             /* sizeof(struct netmeter_options) */
+  const char *pin_dir;     /* NULL: "/run/netmeter" */
+  const char *service;     /* register this process; NULL: do not */
+  size_t service_length;   /* in bytes */
+  int32_t wait_for_loader; /* 1: open without a loaded meter, too */
+  int32_t reserved;        /* 0 */
+};
+#define NETMETER_OPTIONS_INIT \
+  { sizeof(struct netmeter_options), NULL, NULL, 0, 0, 0 }
+
+/* As Meter::Open(). `options` may be NULL: all defaults. */
+int netmeter_open(const struct netmeter_options *options,
+                  netmeter_meter **meter, struct netmeter_error *error);
+
+/* NULL is allowed. The name that the process registered stays. */
+void netmeter_close(netmeter_meter *meter);
+
+/* As Meter::Register(). */
+int netmeter_register(netmeter_meter *meter, const char *service, size_t length,
+                      struct netmeter_error *error);
+
+/* Reading.
+ * -------- */
+
+enum netmeter_kind {
+  NETMETER_KIND_SERVICE = 1,
+  NETMETER_KIND_BINARY = 2,
+  NETMETER_KIND_UNATTRIBUTED = 3,
+  NETMETER_KIND_OVERFLOW = 4,
+  NETMETER_KIND_PENDING = 6,
+  NETMETER_KIND_UNIT = 8,
+  NETMETER_KIND_CONTAINER = 9,
+  NETMETER_KIND_RETIRED = 10
+};
+enum netmeter_transport {
+  NETMETER_TRANSPORT_OTHER = 0,
+  NETMETER_TRANSPORT_TCP = 1,
+  NETMETER_TRANSPORT_UDP = 2,
+  NETMETER_TRANSPORT_SCTP = 3,
+  NETMETER_TRANSPORT_ICMP = 4
+};
+enum netmeter_path { NETMETER_PATH_DIRECT = 0, NETMETER_PATH_PROXY = 1 };
+
+/* The words for them, as in the metrics: "service", "tcp", "direct". "unknown" for
+ * another number. */
+const char *netmeter_kind_name(int kind);
+const char *netmeter_transport_name(int transport);
+const char *netmeter_path_name(int path);
+
+#define NETMETER_RTT_BUCKETS 10
+
+/* One series: Sample in sample.h, with its TcpConnections (tcp_). */
+struct netmeter_sample {
+  size_t size;             /* of what the library has filled, in bytes */
+  const char *name;        /* ends with a NUL */
+  const char *destination; /* ends with a NUL; "" where it is not known */
+  uint32_t name_length;    /* in bytes, without the NUL */
+  uint32_t destination_length;
+  int32_t kind;       /* enum netmeter_kind */
+  int32_t transport;  /* enum netmeter_transport */
+  int32_t path;       /* enum netmeter_path */
+  uint8_t registered; /* 1: the service called a register function */
+  uint8_t tcp_known;  /* 0: the members tcp_... mean nothing */
+  uint8_t reserved[2];
+  uint64_t tx_bytes; /* on the wire */
+  uint64_t rx_bytes;
+  uint64_t tx_packets;
+  uint64_t rx_packets;
+  uint64_t tx_payload_bytes;
+  uint64_t rx_payload_bytes;
+  uint64_t tx_retransmit_bytes;
+  uint64_t tcp_opened;
+  uint64_t tcp_accepted;
+  uint64_t tcp_closed;
+  uint64_t tcp_failed;
+  uint64_t tcp_rtt_buckets[NETMETER_RTT_BUCKETS];
+  uint64_t tcp_rtt_us;
+};
+
+/* Memory for what a read finds. It may be used for read after read. */
+typedef struct netmeter_samples netmeter_samples;
+
+/* NULL where there is no memory. */
+netmeter_samples *netmeter_samples_new(void);
+
+/* NULL is allowed. */
+void netmeter_samples_free(netmeter_samples *samples);
+
+/* What the last read into it found, in no particular order. A sample, and its
+ * strings, are valid until the next read into it, or netmeter_samples_free(). NULL
+ * for an index that is not below the count. */
+size_t netmeter_samples_count(const netmeter_samples *samples);
+const struct netmeter_sample *netmeter_samples_get(
+    const netmeter_samples *samples, size_t index);
+
+/* As Meter::ReadService(): the series of one service, or, with NULL, of the one that
+ * `meter` registered. */
+int netmeter_read_service(netmeter_meter *meter, const char *service,
+                          size_t length, netmeter_samples *samples,
+                          struct netmeter_error *error);
+
+/* As Meter::ReadHost(): all series of the meter. */
+int netmeter_read_host(netmeter_meter *meter, netmeter_samples *samples,
+                       struct netmeter_error *error);
+
+/* The meter's own state: Health in sample.h. */
+struct netmeter_health {
+  size_t size;      /* sizeof(struct netmeter_health), from the caller */
+  char version[32]; /* these end with a NUL */
+  char abi[16];
+  char kernel[64];
+  char cgroup[256];
+  uint64_t start_time_ns;
+  uint64_t load_time_ns;
+  uint32_t series;
+  uint32_t max_series;
+  uint32_t names;
+  uint32_t max_names;
+  uint64_t retired_series;
+  uint64_t retired_names;
+  uint64_t lost_packets_series_full;
+  uint64_t lost_packets_series_capped;
+  uint64_t lost_packets_storage_failed;
+  uint64_t lost_packets_header_errors;
+  uint64_t lost_names_full;
+  uint64_t lost_names_capped;
+  uint64_t lost_processes_full;
+  uint64_t lost_sockets_storage_failed;
+};
+
+/* As Meter::ReadHealth(). Members that the library does not know are 0.
+ * NETMETER_INVALID_ARGUMENT where health->size is less than that of this version. */
+int netmeter_read_health(netmeter_meter *meter, struct netmeter_health *health,
+                         struct netmeter_error *error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* NETMETER_NETMETER_H_ */

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C API over the C++ library: arguments and results change their types here,
+// and nothing else happens. No exception passes: what allocates is inside of
+// WithoutThrowing(), and the rest cannot throw.
+//
+// A read has two steps. The C++ library fills `samples`, whose memory and strings
+// it uses again. Then each gets its row, in the C API's layout, with pointers to
+// these strings. So a row costs a copy of some 200 bytes on top of a read, and no
+// allocation once there were as many.
+#include <string.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/core/control.h"
+#include "lib/core/no_throw.h"
+#include "lib/core/version.h"
+#include "netmeter/meter.h"
+#include "netmeter/netmeter.h"
+
+struct netmeter_meter {
+  std::unique_ptr<netmeter::Meter> meter;
+};
+
+struct netmeter_samples {
+  std::vector<netmeter::Sample> samples;
+  std::vector<netmeter_sample> rows;
+};
+
+namespace netmeter {
+namespace {
+
+using internal::WithoutThrowing;
+
+// Enumerators are the same numbers on both sides.
+static_assert(static_cast<int>(Kind::kService) == NETMETER_KIND_SERVICE &&
+                  static_cast<int>(Kind::kBinary) == NETMETER_KIND_BINARY &&
+                  static_cast<int>(Kind::kUnattributed) ==
+                      NETMETER_KIND_UNATTRIBUTED &&
+                  static_cast<int>(Kind::kOverflow) == NETMETER_KIND_OVERFLOW &&
+                  static_cast<int>(Kind::kPending) == NETMETER_KIND_PENDING &&
+                  static_cast<int>(Kind::kUnit) == NETMETER_KIND_UNIT &&
+                  static_cast<int>(Kind::kContainer) ==
+                      NETMETER_KIND_CONTAINER &&
+                  static_cast<int>(Kind::kRetired) == NETMETER_KIND_RETIRED,
+              "netmeter_kind is Kind");
+static_assert(static_cast<int>(Transport::kOther) == NETMETER_TRANSPORT_OTHER &&
+                  static_cast<int>(Transport::kTcp) == NETMETER_TRANSPORT_TCP &&
+                  static_cast<int>(Transport::kUdp) == NETMETER_TRANSPORT_UDP &&
+                  static_cast<int>(Transport::kSctp) ==
+                      NETMETER_TRANSPORT_SCTP &&
+                  static_cast<int>(Transport::kIcmp) == NETMETER_TRANSPORT_ICMP,
+              "netmeter_transport is Transport");
+static_assert(static_cast<int>(Path::kDirect) == NETMETER_PATH_DIRECT &&
+                  static_cast<int>(Path::kProxy) == NETMETER_PATH_PROXY,
+              "netmeter_path is Path");
+static_assert(NETMETER_INVALID_ARGUMENT ==
+                      static_cast<int>(absl::StatusCode::kInvalidArgument) &&
+                  NETMETER_NOT_FOUND ==
+                      static_cast<int>(absl::StatusCode::kNotFound) &&
+                  NETMETER_PERMISSION_DENIED ==
+                      static_cast<int>(absl::StatusCode::kPermissionDenied) &&
+                  NETMETER_RESOURCE_EXHAUSTED ==
+                      static_cast<int>(absl::StatusCode::kResourceExhausted) &&
+                  NETMETER_FAILED_PRECONDITION ==
+                      static_cast<int>(absl::StatusCode::kFailedPrecondition) &&
+                  NETMETER_UNIMPLEMENTED ==
+                      static_cast<int>(absl::StatusCode::kUnimplemented) &&
+                  NETMETER_INTERNAL ==
+                      static_cast<int>(absl::StatusCode::kInternal) &&
+                  NETMETER_UNAVAILABLE ==
+                      static_cast<int>(absl::StatusCode::kUnavailable),
+              "netmeter_code is absl's");
+static_assert(NETMETER_RTT_BUCKETS ==
+                  std::tuple_size<decltype(TcpConnections::rtt_buckets)>::value,
+              "as many buckets");
+
+// The structs of version 1.0 of the ABI: none may get shorter, or move a member.
+static_assert(sizeof(netmeter_error) == 1024, "ABI");
+static_assert(sizeof(void*) != 8 || (sizeof(netmeter_options) == 40 &&
+                                     sizeof(netmeter_sample) == 224 &&
+                                     sizeof(netmeter_health) == 488),
+              "ABI");
+
+// Text and its NUL, cut if it is longer.
+template <size_t size>
+void CopyText(absl::string_view text, char (&to)[size]) {
+  const size_t length = std::min(text.size(), size - 1);
+  memcpy(to, text.data(), length);
+  to[length] = '\0';
+}
+
+// The code of `status`, with its text in *error.
+int Return(const absl::Status& status, netmeter_error* error) {
+  const int code = static_cast<int>(status.code());
+  if (code != NETMETER_OK && error != nullptr) {
+    error->code = code;
+    CopyText(status.message(), error->message);
+  }
+  return code;
+}
+
+absl::string_view Name(const char* name, size_t length) {
+  return name == nullptr ? absl::string_view()
+                         : absl::string_view(name, length);
+}
+
+netmeter_sample RowOf(const Sample& sample) {
+  netmeter_sample row = {};
+  row.size = sizeof(row);
+  row.name = sample.name.c_str();
+  row.destination = sample.destination.c_str();
+  row.name_length = static_cast<uint32_t>(sample.name.size());
+  row.destination_length = static_cast<uint32_t>(sample.destination.size());
+  row.kind = static_cast<int32_t>(sample.kind);
+  row.transport = static_cast<int32_t>(sample.transport);
+  row.path = static_cast<int32_t>(sample.path);
+  row.registered = sample.registered;
+  row.tcp_known = sample.tcp.known;
+  row.tx_bytes = sample.tx_bytes;
+  row.rx_bytes = sample.rx_bytes;
+  row.tx_packets = sample.tx_packets;
+  row.rx_packets = sample.rx_packets;
+  row.tx_payload_bytes = sample.tx_payload_bytes;
+  row.rx_payload_bytes = sample.rx_payload_bytes;
+  row.tx_retransmit_bytes = sample.tx_retransmit_bytes;
+  row.tcp_opened = sample.tcp.opened;
+  row.tcp_accepted = sample.tcp.accepted;
+  row.tcp_closed = sample.tcp.closed;
+  row.tcp_failed = sample.tcp.failed;
+  std::copy(sample.tcp.rtt_buckets.begin(), sample.tcp.rtt_buckets.end(),
+            row.tcp_rtt_buckets);
+  row.tcp_rtt_us = sample.tcp.rtt_us;
+  return row;
+}
+
+// What `read` makes of the samples. *to is unchanged after an error; where there was
+// no memory it may be empty.
+template <typename Read>
+absl::Status ReadInto(netmeter_samples* to, const Read& read) {
+  if (to == nullptr) {
+    return absl::InvalidArgumentError("samples is NULL");
+  }
+  const absl::Status status = read(&to->samples);
+  if (!status.ok()) {
+    // Where it is empty now, the rows have lost their strings.
+    if (to->samples.empty()) to->rows.clear();
+    return status;
+  }
+  // Without rows there are no samples, to the caller.
+  to->rows.clear();
+  return WithoutThrowing([&] {
+    to->rows.reserve(to->samples.size());
+    for (const Sample& sample : to->samples) to->rows.push_back(RowOf(sample));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status FillHealth(const Health& from, netmeter_health* to) {
+  const size_t size = to->size;
+  if (size < sizeof(*to)) {
+    return absl::InvalidArgumentError(
+        "netmeter_health.size is not sizeof(struct netmeter_health)");
+  }
+  memset(to, 0, size);
+  to->size = size;
+  CopyText(from.version, to->version);
+  CopyText(from.abi, to->abi);
+  CopyText(from.kernel, to->kernel);
+  CopyText(from.cgroup, to->cgroup);
+  to->start_time_ns = from.start_time_ns;
+  to->load_time_ns = from.load_time_ns;
+  to->series = from.series;
+  to->max_series = from.max_series;
+  to->names = from.names;
+  to->max_names = from.max_names;
+  to->retired_series = from.retired_series;
+  to->retired_names = from.retired_names;
+  to->lost_packets_series_full = from.lost_packets_series_full;
+  to->lost_packets_series_capped = from.lost_packets_series_capped;
+  to->lost_packets_storage_failed = from.lost_packets_storage_failed;
+  to->lost_packets_header_errors = from.lost_packets_header_errors;
+  to->lost_names_full = from.lost_names_full;
+  to->lost_names_capped = from.lost_names_capped;
+  to->lost_processes_full = from.lost_processes_full;
+  to->lost_sockets_storage_failed = from.lost_sockets_storage_failed;
+  return absl::OkStatus();
+}
+
+absl::Status Open(const netmeter_options* given, netmeter_meter** meter) {
+  if (meter == nullptr) return absl::InvalidArgumentError("meter is NULL");
+  MeterOptions options;
+  if (given != nullptr) {
+    if (given->size < sizeof(*given)) {
+      return absl::InvalidArgumentError(
+          "netmeter_options.size is not sizeof(struct netmeter_options)");
+    }
+    if (given->pin_dir != nullptr) options.pin_dir = given->pin_dir;
+    if (given->service != nullptr) {
+      options.service.assign(given->service, given->service_length);
+      // A caller that has a name for us, but an empty one, is in error.
+      const absl::Status valid =
+          internal::CheckName("service name", options.service);
+      if (!valid.ok()) return valid;
+    }
+    options.wait_for_loader = given->wait_for_loader != 0;
+  }
+  auto opened = Meter::Open(options);
+  if (!opened.ok()) return opened.status();
+  *meter = new netmeter_meter{*std::move(opened)};
+  return absl::OkStatus();
+}
+
+absl::Status NoMeterGiven() {
+  return absl::InvalidArgumentError("meter is NULL");
+}
+
+}  // namespace
+}  // namespace netmeter
+
+using netmeter::NoMeterGiven;
+using netmeter::Return;
+using netmeter::internal::WithoutThrowing;
+
+const char* netmeter_version(void) { return netmeter::internal::kVersion; }
+
+int netmeter_register_process(const char* service, size_t length,
+                              netmeter_error* error) {
+  return Return(netmeter::RegisterProcess(netmeter::Name(service, length)),
+                error);
+}
+
+int netmeter_tag_socket(int fd, const char* destination, size_t length,
+                        netmeter_error* error) {
+  return Return(netmeter::TagSocket(fd, netmeter::Name(destination, length)),
+                error);
+}
+
+int netmeter_set_socket_service(int fd, const char* service, size_t length,
+                                netmeter_error* error) {
+  return Return(netmeter::SetSocketService(fd, netmeter::Name(service, length)),
+                error);
+}
+
+int netmeter_open(const netmeter_options* options, netmeter_meter** meter,
+                  netmeter_error* error) {
+  return Return(WithoutThrowing([&] { return netmeter::Open(options, meter); }),
+                error);
+}
+
+void netmeter_close(netmeter_meter* meter) { delete meter; }
+
+int netmeter_register(netmeter_meter* meter, const char* service, size_t length,
+                      netmeter_error* error) {
+  if (meter == nullptr) return Return(NoMeterGiven(), error);
+  return Return(meter->meter->Register(netmeter::Name(service, length)), error);
+}
+
+const char* netmeter_kind_name(int kind) {
+  return netmeter::KindName(static_cast<netmeter::Kind>(kind));
+}
+
+const char* netmeter_transport_name(int transport) {
+  return netmeter::TransportName(static_cast<netmeter::Transport>(transport));
+}
+
+const char* netmeter_path_name(int path) {
+  return netmeter::PathName(static_cast<netmeter::Path>(path));
+}
+
+netmeter_samples* netmeter_samples_new(void) {
+  return new (std::nothrow) netmeter_samples;
+}
+
+void netmeter_samples_free(netmeter_samples* samples) { delete samples; }
+
+size_t netmeter_samples_count(const netmeter_samples* samples) {
+  return samples == nullptr ? 0 : samples->rows.size();
+}
+
+const netmeter_sample* netmeter_samples_get(const netmeter_samples* samples,
+                                            size_t index) {
+  if (index >= netmeter_samples_count(samples)) return nullptr;
+  return &samples->rows[index];
+}
+
+int netmeter_read_service(netmeter_meter* meter, const char* service,
+                          size_t length, netmeter_samples* samples,
+                          netmeter_error* error) {
+  if (meter == nullptr) return Return(NoMeterGiven(), error);
+  return Return(WithoutThrowing([&] {
+                  return netmeter::ReadInto(
+                      samples, [&](std::vector<netmeter::Sample>* to) {
+                        return service == nullptr
+                                   ? meter->meter->ReadService(to)
+                                   : meter->meter->ReadService(
+                                         absl::string_view(service, length),
+                                         to);
+                      });
+                }),
+                error);
+}
+
+int netmeter_read_host(netmeter_meter* meter, netmeter_samples* samples,
+                       netmeter_error* error) {
+  if (meter == nullptr) return Return(NoMeterGiven(), error);
+  return Return(WithoutThrowing([&] {
+                  return netmeter::ReadInto(
+                      samples, [&](std::vector<netmeter::Sample>* to) {
+                        return meter->meter->ReadHost(to);
+                      });
+                }),
+                error);
+}
+
+int netmeter_read_health(netmeter_meter* meter, netmeter_health* health,
+                         netmeter_error* error) {
+  if (meter == nullptr) return Return(NoMeterGiven(), error);
+  if (health == nullptr) {
+    return Return(absl::InvalidArgumentError("health is NULL"), error);
+  }
+  return Return(WithoutThrowing([&] {
+                  const auto read = meter->meter->ReadHealth();
+                  if (!read.ok()) return read.status();
+                  return netmeter::FillHealth(*read, health);
+                }),
+                error);
+}

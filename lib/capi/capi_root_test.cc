@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C API on real maps, which this test fills itself: needs root and bpf(2), but
+// neither loader nor programs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <string>
+
+#include "lib/testing/bpffs_fixture.h"
+#include "lib/testing/failing_new.h"
+#include "lib/testing/fake_meter.h"
+#include "netmeter/netmeter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+class CapiRootTest : public BpffsTest {
+ protected:
+  void SetUp() override {
+    BpffsTest::SetUp();
+    ASSERT_EQ(fake_.error(), "");
+    fake_.SetName(3, NM_KIND_SERVICE, "mme");
+    fake_.SetName(4, NM_KIND_DESTINATION, "streamer");
+    nm_cell* const cell = fake_.cell(NM_SLOT_FIRST, 0);
+    cell->service = 3;
+    cell->destination = 4;
+    cell->kind = NM_KIND_SERVICE;
+    cell->transport = NM_TRANSPORT_TCP;
+    cell->path = NM_PATH_PROXY;
+    cell->flags = NM_FLAG_REGISTERED;
+    cell->tx_bytes = 1;
+    cell->rx_bytes = 2;
+    cell->tx_packets = 3;
+    cell->rx_packets = 4;
+    cell->tx_payload_bytes = 5;
+    cell->rx_payload_bytes = 6;
+    cell->tx_retransmit_bytes = 7;
+    nm_tcp* const tcp = fake_.tcp(NM_SLOT_FIRST);
+    tcp->opened = 8;
+    tcp->accepted = 9;
+    tcp->closed = 10;
+    tcp->failed = 11;
+    tcp->rtt_us = 12;
+    for (int i = 0; i < NM_RTT_BUCKETS; ++i) tcp->rtt_buckets[i] = 20 + i;
+    AddBinary(1, "curl");
+    strcpy(fake_.info()->version, "1.2.3");
+    strcpy(fake_.info()->kernel, "6.1.0");
+    fake_.stats()->names_full = 13;
+    ASSERT_EQ(fake_.Pin(pin_dir_), "");
+    netmeter_options options = NETMETER_OPTIONS_INIT;
+
+    options.pin_dir = pin_dir_.c_str();
+    netmeter_error error;
+    ASSERT_EQ(netmeter_open(&options, &meter_, &error), NETMETER_OK)
+        << error.message;
+    samples_ = netmeter_samples_new();
+  }
+  void TearDown() override {
+    netmeter_samples_free(samples_);
+    netmeter_close(meter_);
+    BpffsTest::TearDown();
+  }
+
+  // The series after `number` others.
+  void AddBinary(uint32_t number, const std::string& name) {
+    fake_.SetName(4 + number, NM_KIND_BINARY, name);
+    nm_cell* const cell = fake_.cell(NM_SLOT_FIRST + number, 0);
+    cell->kind = NM_KIND_BINARY;
+    cell->transport = NM_TRANSPORT_UDP;
+    cell->tx_bytes = 100;
+    cell->service = static_cast<nm_u16>(4 + number);
+    fake_.stats()->slots_allocated = number + 1;
+    fake_.stats()->series_used = number + 1;
+  }
+
+  FakeMeter fake_{FakeMeter::Options()};
+  netmeter_meter* meter_ = nullptr;
+  netmeter_samples* samples_ = nullptr;
+};
+
+TEST_F(CapiRootTest, ASampleHasEveryCounter) {
+  ASSERT_EQ(netmeter_read_service(meter_, "mme", 3, samples_, nullptr),
+            NETMETER_OK);
+  ASSERT_EQ(netmeter_samples_count(samples_), 1u);
+  EXPECT_EQ(netmeter_samples_get(samples_, 1), nullptr);
+  const netmeter_sample& sample = *netmeter_samples_get(samples_, 0);
+  EXPECT_EQ(sample.size, sizeof(sample));
+  EXPECT_STREQ(sample.name, "mme");
+  EXPECT_EQ(sample.name_length, 3u);
+  EXPECT_STREQ(sample.destination, "streamer");
+  EXPECT_EQ(sample.destination_length, 8u);
+  EXPECT_EQ(sample.kind, NETMETER_KIND_SERVICE);
+  EXPECT_EQ(sample.transport, NETMETER_TRANSPORT_TCP);
+  EXPECT_EQ(sample.path, NETMETER_PATH_PROXY);
+  EXPECT_EQ(sample.registered, 1);
+  EXPECT_EQ(sample.tcp_known, 1);
+  EXPECT_EQ(sample.tx_bytes, 1u);
+  EXPECT_EQ(sample.rx_bytes, 2u);
+  EXPECT_EQ(sample.tx_packets, 3u);
+  EXPECT_EQ(sample.rx_packets, 4u);
+  EXPECT_EQ(sample.tx_payload_bytes, 5u);
+  EXPECT_EQ(sample.rx_payload_bytes, 6u);
+  EXPECT_EQ(sample.tx_retransmit_bytes, 7u);
+  EXPECT_EQ(sample.tcp_opened, 8u);
+  EXPECT_EQ(sample.tcp_accepted, 9u);
+  EXPECT_EQ(sample.tcp_closed, 10u);
+  EXPECT_EQ(sample.tcp_failed, 11u);
+  EXPECT_EQ(sample.tcp_rtt_us, 12u);
+  for (uint64_t i = 0; i < NETMETER_RTT_BUCKETS; ++i) {
+    EXPECT_EQ(sample.tcp_rtt_buckets[i], 20 + i);
+  }
+}
+
+TEST_F(CapiRootTest, HostHasAllAndAnUnknownServiceNothing) {
+  ASSERT_EQ(netmeter_read_host(meter_, samples_, nullptr), NETMETER_OK);
+  ASSERT_EQ(netmeter_samples_count(samples_), 2u);
+  EXPECT_EQ(netmeter_samples_get(samples_, 1)->tcp_known, 0);
+  ASSERT_EQ(netmeter_read_service(meter_, "", 0, samples_, nullptr),
+            NETMETER_OK);
+  EXPECT_EQ(netmeter_samples_count(samples_), 0u);
+}
+
+TEST_F(CapiRootTest, HealthHasTextAndNumbers) {
+  struct {
+    netmeter_health health;
+    uint64_t more;  // of a caller that knows more than we
+  } larger;
+  memset(&larger, 0xff, sizeof(larger));
+  larger.health.size = sizeof(larger);
+  ASSERT_EQ(netmeter_read_health(meter_, &larger.health, nullptr), NETMETER_OK);
+  EXPECT_STREQ(larger.health.version, "1.2.3");
+  EXPECT_STREQ(larger.health.kernel, "6.1.0");
+  EXPECT_EQ(larger.health.series, 2u);
+  EXPECT_EQ(larger.health.max_series, 64u);
+  EXPECT_EQ(larger.health.lost_names_full, 13u);
+  EXPECT_EQ(larger.health.lost_sockets_storage_failed, 0u);
+  EXPECT_EQ(larger.more, 0u);
+  netmeter_health smaller;
+  smaller.size = sizeof(smaller) - 8;
+  EXPECT_EQ(netmeter_read_health(meter_, &smaller, nullptr),
+            NETMETER_INVALID_ARGUMENT);
+}
+
+TEST_F(CapiRootTest, AReadOfWhatWasReadBeforeAllocatesNothing) {
+  ASSERT_EQ(netmeter_read_host(meter_, samples_, nullptr), NETMETER_OK);
+  FailNew fail(0);
+  const int code = netmeter_read_host(meter_, samples_, nullptr);
+  EXPECT_FALSE(fail.Failed());
+  EXPECT_EQ(code, NETMETER_OK);
+}
+
+TEST_F(CapiRootTest, WithoutMemoryEveryCallIsResourceExhausted) {
+  for (int n = 0;; ++n) {
+    netmeter_samples* const samples = netmeter_samples_new();
+    netmeter_error error = {};
+    netmeter_health health;
+    health.size = sizeof(health);
+    int code;
+    bool failed;
+    {
+      FailNew fail(n);
+      code = netmeter_read_host(meter_, samples, &error);
+      if (code == NETMETER_OK) {
+        code = netmeter_read_health(meter_, &health, &error);
+      }
+      failed = fail.Failed();
+    }
+    EXPECT_EQ(code, failed ? NETMETER_RESOURCE_EXHAUSTED : NETMETER_OK) << n;
+    // Whatever it has, it can be looked at.
+    for (size_t i = 0; i < netmeter_samples_count(samples); ++i) {
+      EXPECT_GT(strlen(netmeter_samples_get(samples, i)->name), 0u);
+    }
+    netmeter_samples_free(samples);
+    if (!failed) {
+      EXPECT_GT(n, 2);
+      return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

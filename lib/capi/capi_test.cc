@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C API without a meter: what is wrong in a call is an error, not a crash.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <string>
+
+#include "lib/core/version.h"
+#include "netmeter/netmeter.h"
+
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr char kNoMeter[] = "/nonexistent/netmeter";
+
+netmeter_options Waiting() {
+  netmeter_options options = NETMETER_OPTIONS_INIT;
+  options.pin_dir = kNoMeter;
+  options.wait_for_loader = 1;
+  return options;
+}
+
+TEST(CapiTest, TheHeaderIsOfTheLibrarysVersion) {
+  EXPECT_STREQ(netmeter_version(), NETMETER_VERSION);
+  EXPECT_STREQ(netmeter_version(), netmeter::internal::kVersion);
+}
+
+TEST(CapiTest, WithoutAMeterOpenIsNotFoundAndLeavesTheOutputAlone) {
+  netmeter_options options = NETMETER_OPTIONS_INIT;
+  options.pin_dir = kNoMeter;
+  netmeter_meter* const before = reinterpret_cast<netmeter_meter*>(0x10);
+  netmeter_meter* meter = before;
+  netmeter_error error;
+  EXPECT_EQ(netmeter_open(&options, &meter, &error), NETMETER_NOT_FOUND);
+  EXPECT_EQ(meter, before);
+  EXPECT_EQ(error.code, NETMETER_NOT_FOUND);
+  EXPECT_THAT(error.message, StartsWith("no meter at /nonexistent/netmeter"));
+  // Who does not ask why gets the code alone.
+  EXPECT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_NOT_FOUND);
+}
+
+TEST(CapiTest, AMessageThatIsTooLongIsCut) {
+  const std::string pin_dir = "/" + std::string(3000, 'x');
+  netmeter_options options = NETMETER_OPTIONS_INIT;
+  options.pin_dir = pin_dir.c_str();
+  netmeter_meter* meter;
+  netmeter_error error;
+  memset(&error, 'y', sizeof(error));
+  EXPECT_NE(netmeter_open(&options, &meter, &error), NETMETER_OK);
+  EXPECT_THAT(std::string(error.message), SizeIs(NETMETER_MESSAGE_BYTES - 1));
+}
+
+TEST(CapiTest, OptionsOfAnotherSizeAreRefusedOrUnderstood) {
+  netmeter_options options = Waiting();
+  options.size = sizeof(options) - 8;
+  netmeter_meter* meter = nullptr;
+  netmeter_error error;
+  EXPECT_EQ(netmeter_open(&options, &meter, &error), NETMETER_INVALID_ARGUMENT);
+  EXPECT_THAT(error.message, HasSubstr("size"));
+  // Of a caller that knows more: what is behind our part is not looked at.
+  struct {
+    netmeter_options options = Waiting();
+    uint64_t more = 1;
+  } larger;
+  larger.options.size = sizeof(larger);
+  EXPECT_EQ(netmeter_open(&larger.options, &meter, &error), NETMETER_OK);
+  netmeter_close(meter);
+}
+
+TEST(CapiTest, ANameHasOneToSixtyFourBytesWithoutNul) {
+  netmeter_options options = Waiting();
+  netmeter_meter* meter;
+  ASSERT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_OK);
+  const std::string longest(64, 'n');
+  EXPECT_EQ(netmeter_register(meter, longest.data(), 64, nullptr), NETMETER_OK);
+  netmeter_error error;
+  for (const std::string& name :
+       {std::string(), std::string(65, 'n'), std::string("a\0b", 3)}) {
+    const auto expect_refused = [&](int code) {
+      EXPECT_EQ(code, NETMETER_INVALID_ARGUMENT) << name;
+      EXPECT_NE(error.message[0], '\0');
+    };
+    expect_refused(netmeter_register(meter, name.data(), name.size(), &error));
+    expect_refused(netmeter_register_process(name.data(), name.size(), &error));
+    expect_refused(netmeter_tag_socket(0, name.data(), name.size(), &error));
+    expect_refused(
+        netmeter_set_socket_service(0, name.data(), name.size(), &error));
+    options.service = name.data();
+    options.service_length = name.size();
+    netmeter_meter* other;
+    expect_refused(netmeter_open(&options, &other, &error));
+  }
+  EXPECT_EQ(netmeter_register(meter, nullptr, 5, &error),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_tag_socket(-1, "streamer", 8, &error),
+            NETMETER_INVALID_ARGUMENT);
+  netmeter_close(meter);
+}
+
+TEST(CapiTest, ReadsWithoutAMeterWaitForIt) {
+  netmeter_options options = Waiting();
+  netmeter_meter* meter;
+  ASSERT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_OK);
+  netmeter_samples* const samples = netmeter_samples_new();
+  netmeter_error error;
+  EXPECT_EQ(netmeter_read_host(meter, samples, &error), NETMETER_UNAVAILABLE);
+  EXPECT_THAT(error.message, StartsWith("waiting for a meter"));
+  EXPECT_EQ(netmeter_read_service(meter, "mme", 3, samples, &error),
+            NETMETER_UNAVAILABLE);
+  EXPECT_EQ(netmeter_read_service(meter, nullptr, 0, samples, &error),
+            NETMETER_FAILED_PRECONDITION);
+  EXPECT_EQ(netmeter_samples_count(samples), 0u);
+  EXPECT_EQ(netmeter_samples_get(samples, 0), nullptr);
+  netmeter_health health;
+  health.size = sizeof(health);
+  health.series = 7;
+  EXPECT_EQ(netmeter_read_health(meter, &health, &error), NETMETER_UNAVAILABLE);
+  EXPECT_EQ(health.series, 7u);
+  netmeter_samples_free(samples);
+  netmeter_close(meter);
+}
+
+TEST(CapiTest, NullIsAnErrorOrNothing) {
+  netmeter_error error;
+  EXPECT_EQ(netmeter_open(nullptr, nullptr, &error), NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_register(nullptr, "mme", 3, &error),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_read_host(nullptr, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_read_service(nullptr, nullptr, 0, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_read_health(nullptr, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
+  netmeter_options options = Waiting();
+  netmeter_meter* meter;
+  ASSERT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_OK);
+  EXPECT_EQ(netmeter_read_host(meter, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_read_health(meter, nullptr, &error),
+            NETMETER_INVALID_ARGUMENT);
+  netmeter_close(meter);
+  netmeter_close(nullptr);
+  netmeter_samples_free(nullptr);
+  EXPECT_EQ(netmeter_samples_count(nullptr), 0u);
+}
+
+TEST(CapiTest, EveryNumberHasAWord) {
+  EXPECT_STREQ(netmeter_kind_name(NETMETER_KIND_SERVICE), "service");
+  EXPECT_STREQ(netmeter_kind_name(NETMETER_KIND_RETIRED), "retired");
+  EXPECT_STREQ(netmeter_transport_name(NETMETER_TRANSPORT_TCP), "tcp");
+  EXPECT_STREQ(netmeter_path_name(NETMETER_PATH_PROXY), "proxy");
+  for (const int number : {-1, 5, 1000}) {
+    EXPECT_STREQ(netmeter_kind_name(number), "unknown");
+    EXPECT_STREQ(netmeter_transport_name(number), "unknown");
+    EXPECT_STREQ(netmeter_path_name(number), "unknown");
+  }
+}
+
+}  // namespace

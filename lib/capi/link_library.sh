@@ -1,0 +1,39 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# link_library.sh SHARED SONAME STATIC EXPORTS ARCHIVE... -- LIBRARY...
+#
+# Makes the shared and the static library; library.bzl tells how, and why so. A
+# LIBRARY of the system is "absl_status", or a pattern, "absl_*".
+set -euo pipefail
+shared=$1 soname=$2 static=$3 exports=$4
+shift 4
+archives=()
+while [ "$1" != -- ]; do
+  archives+=("$1")
+  shift
+done
+shift
+system_archives=() system_shared=()
+for library; do
+  folder=$(dirname "$(g++ -print-file-name="lib${library/\*/base}.a")")
+  # shellcheck disable=SC2206 # patterns
+  system_archives+=("$folder"/lib$library.a) system_shared+=("$folder"/lib$library.so)
+done
+
+g++ -shared -o "$shared" -Wl,-soname,"$soname" -Wl,--version-script="$exports" \
+  -Wl,--whole-archive "${archives[@]}" -Wl,--no-whole-archive \
+  -Wl,--as-needed "${system_shared[@]}" -Wl,--no-as-needed \
+  -Wl,--gc-sections -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-s
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+g++ -r -nostdlib -o "$scratch/all.o" -Wl,--force-group-allocation \
+  -Wl,--whole-archive "${archives[@]}" -Wl,--no-whole-archive \
+  -Wl,--start-group "${system_archives[@]}" -Wl,--end-group
+# The names between "global:" and "local:". LLVM's objcopy makes STB_GNU_UNIQUE local,
+# too; that of binutils leaves it.
+sed -n '/global:/,/local:/s/^ *\(netmeter_[a-z_]*\);$/\1/p' "$exports" > "$scratch/names"
+llvm-objcopy --keep-global-symbols="$scratch/names" --strip-debug "$scratch/all.o" "$scratch/netmeter.o"
+rm -f "$static"
+# D: no times and owners, so that two builds give the same bytes.
+ar rcsD "$static" "$scratch/netmeter.o"
