@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/bpf.h>
 #include <linux/magic.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,6 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lib/core/bpf_call.h"
+#include "lib/core/group.h"
 #include "lib/core/path.h"
 #include "lib/core/status_util.h"
 #include "netmeter/meter.h"
@@ -53,16 +54,10 @@ std::string WhoMayRead(const std::string& path, const std::string& pin_dir) {
   if (about.st_gid == 0 || (about.st_mode & S_IRGRP) == 0) {
     return "run as root: no group may read";
   }
-  std::vector<char> buffer(4096);
-  struct group entry, *found = nullptr;
-  while (getgrgid_r(about.st_gid, &entry, buffer.data(), buffer.size(),
-                    &found) == ERANGE &&
-         buffer.size() < (1 << 20)) {
-    buffer.resize(2 * buffer.size());
-  }
-  return absl::StrCat("run as root or as a member of group ",
-                      found != nullptr ? std::string(found->gr_name)
-                                       : absl::StrCat(about.st_gid));
+  const std::optional<Group> group = FindGroupById(about.st_gid);
+  return absl::StrCat(
+      "run as root or as a member of group ",
+      group.has_value() ? group->name : absl::StrCat(about.st_gid));
 }
 
 absl::Status PinError(int error, const std::string& path,

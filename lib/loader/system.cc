@@ -26,6 +26,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/ascii.h"
@@ -35,6 +36,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lib/core/group.h"
 #include "lib/core/status_util.h"
 
 namespace netmeter {
@@ -405,15 +407,8 @@ absl::Status WriteState(int lock_fd, const LoaderState& state) {
 }
 
 absl::StatusOr<gid_t> FindGroup(const std::string& name) {
-  std::vector<char> buffer(4096);
-  struct group entry, *found = nullptr;
-  int error;
-  while ((error = getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(),
-                             &found)) == ERANGE &&
-         buffer.size() < (1 << 22)) {
-    buffer.resize(buffer.size() * 2);
-  }
-  if (found != nullptr) return found->gr_gid;
+  const std::optional<Group> group = FindGroupByName(name);
+  if (group.has_value()) return group->id;
   if (!name.empty() &&
       std::all_of(name.begin(), name.end(), absl::ascii_isdigit)) {
     gid_t id;

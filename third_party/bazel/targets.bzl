@@ -48,9 +48,37 @@ def netmeter_cc_library(name, srcs = None, hdrs = None, copts = [], **kwargs):
         **kwargs
     )
 
-def netmeter_cc_binary(copts = [], **kwargs):
-    """A cc_binary with the compiler options of this tree."""
-    cc_binary(copts = _COPTS + copts, **kwargs)
+def netmeter_cc_binary(name, srcs, copts = [], static = False, deps = [], **kwargs):
+    """A cc_binary with the compiler options of this tree.
+
+    Args:
+      name: the program.
+      srcs: its own sources.
+      copts: more compiler options.
+      static: whether to make name + "-static", too: the same objects linked with
+        archives alone. It runs on any kernel and glibc, or without glibc.
+      deps: what it needs.
+      **kwargs: passed on to cc_binary.
+    """
+    if not static:
+        cc_binary(name = name, srcs = srcs, copts = _COPTS + copts, deps = deps, **kwargs)
+        return
+
+    # Compiled once for both.
+    netmeter_cc_library(
+        name = name + "_main",
+        srcs = srcs,
+        alwayslink = True,
+        copts = copts,
+        deps = deps,
+    )
+    cc_binary(name = name, deps = [name + "_main"], **kwargs)
+    cc_binary(
+        name = name + "-static",
+        features = ["fully_static_link"],
+        deps = [name + "_main", "//third_party:archives"],
+        **kwargs
+    )
 
 def netmeter_cc_test(name, deps, srcs = None, size = "small", copts = [], gtest = "//third_party:gtest_main", **kwargs):
     """A unit test with GoogleTest: no root, no kernel.

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/core/group.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include <grp.h>
+
+// A weak reference takes nothing out of a static libc: there it stays empty, and
+// that is how a program knows that it is static.
+extern decltype(getgrnam_r) getgrnam_r __attribute__((weak));
+extern decltype(getgrgid_r) getgrgid_r __attribute__((weak));
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kGroupFile[] = "/etc/group";
+// An entry has the names of all members; one that takes more is no entry.
+constexpr size_t kMostBytes = 4 << 20;
+
+// Calls `find(entry, buffer, size, result)` with as much room as it wants.
+template <typename Find>
+std::optional<Group> WithRoom(Find find) {
+  std::vector<char> buffer(4096);
+  struct group entry, *found = nullptr;
+  while (find(&entry, buffer.data(), buffer.size(), &found) == ERANGE &&
+         buffer.size() < kMostBytes) {
+    buffer.resize(2 * buffer.size());
+  }
+  if (found == nullptr) return std::nullopt;
+  return Group{found->gr_name, found->gr_gid};
+}
+
+}  // namespace
+
+std::optional<Group> FindGroupInFile(
+    const std::string& path,
+    const std::function<bool(const Group&)>& is_wanted) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "re"),
+                                                   fclose);
+  if (file == nullptr) return std::nullopt;
+  for (;;) {
+    // At ERANGE the position is that of the same entry still.
+    const std::optional<Group> group =
+        WithRoom([&](struct group* entry, char* buffer, size_t size,
+                     struct group** found) {
+          return fgetgrent_r(file.get(), entry, buffer, size, found);
+        });
+    if (!group.has_value()) return std::nullopt;
+    if (is_wanted(*group)) return group;
+  }
+}
+
+std::optional<Group> FindGroupByName(const std::string& name) {
+  if (getgrnam_r == nullptr) {
+    return FindGroupInFile(
+        kGroupFile, [&](const Group& group) { return group.name == name; });
+  }
+  return WithRoom([&](struct group* entry, char* buffer, size_t size,
+                      struct group** found) {
+    return getgrnam_r(name.c_str(), entry, buffer, size, found);
+  });
+}
+
+std::optional<Group> FindGroupById(gid_t id) {
+  if (getgrgid_r == nullptr) {
+    return FindGroupInFile(kGroupFile,
+                           [&](const Group& group) { return group.id == id; });
+  }
+  return WithRoom([&](struct group* entry, char* buffer, size_t size,
+                      struct group** found) {
+    return getgrgid_r(id, entry, buffer, size, found);
+  });
+}
+
+}  // namespace internal
+}  // namespace netmeter

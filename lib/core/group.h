@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Groups of this host.
+#ifndef NETMETER_LIB_CORE_GROUP_H_
+#define NETMETER_LIB_CORE_GROUP_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace netmeter {
+namespace internal {
+
+struct Group {
+  std::string name;
+  gid_t id;
+};
+
+// Both return nothing if this host has no such group.
+//
+// They ask the name service (getgrnam_r(3)), which may know the groups of a
+// directory server. A static program reads /etc/group instead: the name service
+// would load shared libraries of the host, and those need the host's own glibc.
+std::optional<Group> FindGroupByName(const std::string& name);
+std::optional<Group> FindGroupById(gid_t id);
+
+// The first group of a file in the format of group(5) that is wanted. Nothing if
+// there is none, or if nobody can read the file. Skips lines that are no entry.
+std::optional<Group> FindGroupInFile(
+    const std::string& path,
+    const std::function<bool(const Group&)>& is_wanted);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CORE_GROUP_H_
