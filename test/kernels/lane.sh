@@ -43,7 +43,7 @@ TEST_TMPDIR=$(mktemp -d) || exit 1
 export TEST_TMPDIR
 cd "$runfiles/$TEST_WORKSPACE" || exit 1
 echo "@@live-begin"
-timeout --foreground -k 5 "$seconds" "$live_test" --accuracy="$TEST_TMPDIR/rows" --gtest_filter="$filter" --gtest_color=no
+timeout --foreground -k 5 "$seconds" "$live_test" --loader="$(command -v netmeter-loader)" --accuracy="$TEST_TMPDIR/rows" --gtest_filter="$filter" --gtest_color=no
 status=$?
 for test in "$@"; do
   timeout --foreground -k 5 "$seconds" "$test" --gtest_filter="$filter" --gtest_color=no

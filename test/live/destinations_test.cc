@@ -123,7 +123,7 @@ std::string Get(const std::string& host) {
 
 // On a host without configuration every destination of a program was empty.
 TEST_P(DestinationsTest, ProgramsHaveThoseOfPlainHttp) {
-  const MeteredCgroup meter("dest-http");
+  const MeteredCgroup& meter = World::MeterWith("");
   const std::vector<std::string> texts = {
       Get("one.example"), Get("ONE.example:80"),
       // In two segments, and in single bytes.
@@ -150,7 +150,7 @@ TEST_P(DestinationsTest, ProgramsHaveThoseOfPlainHttp) {
 }
 
 TEST_P(DestinationsTest, WhatIsNoRequestOnAnHttpPortHasNone) {
-  const MeteredCgroup meter("dest-nohttp", "http_ports: [8080]\n");
+  const MeteredCgroup& meter = World::MeterWith("http_ports: [8080]\n");
   const std::vector<std::string> texts = {
       "SSH-2.0-OpenSSH_9.2\r\n", "GET / HTTP/1.0\r\n\r\n", "", "GET / HT",
       "GET / HTTP/1.1\r\nX: " + std::string(20000, 'x') + "\r\nHost: late\r\n"};
@@ -168,7 +168,7 @@ TEST_P(DestinationsTest, WhatIsNoRequestOnAnHttpPortHasNone) {
 }
 
 TEST_P(DestinationsTest, OnlyTheKindsOfTheConfigurationHaveSome) {
-  const MeteredCgroup meter("dest-kinds", "destinations_of: [service]\n");
+  const MeteredCgroup& meter = World::MeterWith("destinations_of: [service]\n");
   Send(meter, 80, {Get("one.example")});
   Send(meter, 80, {Get("one.example")}, "chosen");
   Settle(meter);
@@ -200,11 +200,11 @@ TEST_P(DestinationsTest, NamesOfAProgramAreBounded) {
 // One socket sends to ports of rules and to others, which keep their slot
 // meanwhile: each datagram has its own destination, however many came before.
 TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
-  const MeteredCgroup meter("dest-rules",
-                            "destinations:\n"
-                            "  - {name: nine, port: 9000, protocol: udp}\n"
-                            "  - {name: eleven, port: 9002}\n"
-                            "  - {name: stream, port: 9100, protocol: tcp}\n");
+  const MeteredCgroup& meter = World::MeterWith(
+      "destinations:\n"
+      "  - {name: nine, port: 9000, protocol: udp}\n"
+      "  - {name: eleven, port: 9002}\n"
+      "  - {name: stream, port: 9100, protocol: tcp}\n");
   for (const std::string service : {"", "chosen"}) {
     Child client(meter.cgroup(), World::CleanLab().client, [&](Child::Parent&) {
       if (!service.empty()) Register(service);
@@ -227,7 +227,7 @@ TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
 
 // Without configuration a name server is `dns`, by UDP and by TCP.
 TEST_P(DestinationsTest, NameServersAreDnsByDefault) {
-  const MeteredCgroup meter("dest-dns");
+  const MeteredCgroup& meter = World::MeterWith("");
   Send(meter, 53, {"12345"});
   Child client(meter.cgroup(), World::CleanLab().client, [&](Child::Parent&) {
     const int fd = OpenSocket(Server().family(), SOCK_DGRAM);

@@ -151,6 +151,27 @@ void Totals::Add(const Sample& sample, int sign) {
   tx_retransmit += sign * static_cast<int64_t>(sample.tx_retransmit_bytes);
 }
 
+namespace {
+
+bool IsOneSeries(const Sample& a, const Sample& b) {
+  return a.kind == b.kind && a.name == b.name &&
+         a.destination == b.destination && a.transport == b.transport &&
+         a.path == b.path && a.registered == b.registered;
+}
+
+// TCP's connections are left as they are: no test takes their difference here.
+void Subtract(const Sample& before, Sample* now) {
+  now->tx_bytes -= before.tx_bytes;
+  now->rx_bytes -= before.rx_bytes;
+  now->tx_packets -= before.tx_packets;
+  now->rx_packets -= before.rx_packets;
+  now->tx_payload_bytes -= before.tx_payload_bytes;
+  now->rx_payload_bytes -= before.rx_payload_bytes;
+  now->tx_retransmit_bytes -= before.tx_retransmit_bytes;
+}
+
+}  // namespace
+
 std::string MeteredCgroup::loader;
 
 MeteredCgroup::MeteredCgroup(const std::string& name, const std::string& config)
@@ -202,11 +223,24 @@ MeteredCgroup::~MeteredCgroup() {
   EXPECT_EQ(status, 0) << "netmeter-loader unload: " << output;
 }
 
-std::vector<Sample> MeteredCgroup::Samples() const {
+std::vector<Sample> MeteredCgroup::ReadHost() const {
   absl::StatusOr<std::vector<Sample>> samples = meter_->ReadHost();
   if (samples.ok()) return *std::move(samples);
   ADD_FAILURE() << "ReadHost: " << samples.status();
   return {};
+}
+
+std::vector<Sample> MeteredCgroup::Samples() const {
+  std::vector<Sample> samples = ReadHost();
+  for (const Sample& before : before_) {
+    const auto now = std::find_if(
+        samples.begin(), samples.end(),
+        [&](const Sample& sample) { return IsOneSeries(sample, before); });
+    if (now == samples.end()) continue;
+    Subtract(before, &*now);
+    if (now->tx_packets == 0 && now->rx_packets == 0) samples.erase(now);
+  }
+  return samples;
 }
 
 Totals MeteredCgroup::Total(Path path) const {

@@ -119,7 +119,10 @@ class MeteredCgroup {
   const std::string& pin_dir() const { return pin_dir_; }
   Meter& meter() const { return *meter_; }
 
+  // All series, or since CountFromNow() those that counted anything, with what they
+  // counted since. The totals below follow.
   std::vector<Sample> Samples() const;
+  void CountFromNow() { before_ = ReadHost(); }
   Totals Total(Path path = Path::kDirect) const;
   // The sum over the series of one name, to one destination or, with
   // nullptr, to all.
@@ -130,10 +133,13 @@ class MeteredCgroup {
   static std::string loader;  // the program
 
  private:
+  std::vector<Sample> ReadHost() const;
+
   std::unique_ptr<Cgroup> cgroup_;
   std::string pin_dir_;
   std::string config_;
   std::unique_ptr<Meter> meter_;
+  std::vector<Sample> before_;
 };
 
 }  // namespace internal

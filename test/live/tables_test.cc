@@ -307,7 +307,7 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
           if (parent.Receive<int>() != 0) break;
         }
       });
-  constexpr int kRounds = 12;
+  constexpr int kRounds = 4; // 12 names through 5
   for (int round = 0; round < kRounds; ++round) {
     other.Receive<int>();
     SendAs(meter, "nm-service-" + std::to_string(3 * round));

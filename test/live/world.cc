@@ -4,6 +4,7 @@
 #include <linux/if_ether.h>
 
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,7 @@ namespace {
 struct Shared {
   std::unique_ptr<Lab> clean, wired;
   std::unique_ptr<MeteredCgroup> client, server;
+  std::map<std::string, std::unique_ptr<MeteredCgroup>> of_configuration;
 };
 
 Shared& TheWorld() {
@@ -45,6 +47,14 @@ MeteredCgroup& World::ServerMeter() {
   return Once(&TheWorld().server, "server");
 }
 
+MeteredCgroup& World::MeterWith(const std::string& config) {
+  auto& all = TheWorld().of_configuration;
+  const std::string name = "configured-" + std::to_string(all.size());
+  MeteredCgroup& meter = Once(&all[config], name, config);
+  meter.CountFromNow();
+  return meter;
+}
+
 void World::ForgetLabs() {
   TheWorld().clean.reset();
   TheWorld().wired.reset();
@@ -54,6 +64,7 @@ void World::Close() {
   ForgetLabs();
   TheWorld().client.reset();
   TheWorld().server.reset();
+  TheWorld().of_configuration.clear();
 }
 
 void LiveTest::SetUp() { alarm(5 * kTimeoutMs / 1000); }

@@ -24,6 +24,8 @@ class World {
   static Lab& WiredLab();  // with a bad wire
   static MeteredCgroup& ClientMeter();
   static MeteredCgroup& ServerMeter();
+  // One with this configuration, which counts from now.
+  static MeteredCgroup& MeterWith(const std::string& config);
   static void Close();
 
   // Takes the laboratories away, so that the next test makes new ones. Nothing
