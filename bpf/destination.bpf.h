@@ -195,7 +195,7 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
                                 __u32 user) {
   struct nm_naming *naming = naming_of_packet(skb);
   struct nm_name_key key = {};
-  __u32 *count, *known, most;
+  __u32 *count, known, most;
 
   if (!naming) return NM_NAME_EMPTY;
   key.kind = NM_KIND_WIRE;
@@ -206,8 +206,8 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
     key.length = i + 1;
   }
   if (!key.length) return NM_NAME_EMPTY;
-  known = bpf_map_lookup_elem(&nm_name_ids, &key);
-  if (known) return *known;
+  known = known_name(&key);
+  if (known) return known;
   count = bpf_map_lookup_elem(&nm_wire_names, &service);
   most = nm_kind_of_name(service) == NM_KIND_SERVICE
              ? NM_MAX_WIRE_NAMES

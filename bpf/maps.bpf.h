@@ -176,7 +176,8 @@ struct {
   __type(value, struct nm_naming);
 } nm_namings SEC(".maps");
 
-/* service id -> names that it added by what it sent. */
+/* service id -> names that it added by what it sent. Lowered by `netmeter-loader
+ * retire` to those that are left. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);

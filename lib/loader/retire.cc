@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -166,6 +167,7 @@ class Sweep {
   absl::Status UnlinkNames(std::vector<IdleName>* names) const;
   absl::StatusOr<std::vector<IdleName>> KeepNamesInUse(
       const std::vector<IdleName>& names) const;
+  absl::Status CountWireNames() const;
   absl::StatusOr<uint32_t> TakeBack(nm_command_code code, const char* what,
                                     const std::vector<nm_idle>& idle) const;
 
@@ -521,6 +523,30 @@ absl::StatusOr<std::vector<IdleName>> Sweep::KeepNamesInUse(
   return rest;
 }
 
+// How many names on the wire a service may add is bounded: those that are retired
+// count no more. One that it adds at this moment may not count either.
+absl::Status Sweep::CountWireNames() const {
+  std::vector<std::set<uint32_t>> names(view().max_names);
+  for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
+    const nm_cell head = HeadOf(slot);
+    if (head.kind == NM_KIND_RETIRED || head.service >= names.size() ||
+        head.destination >= names.size() ||
+        view().names[head.destination].kind != NM_KIND_WIRE) {
+      continue;
+    }
+    names[head.service].insert(head.destination);
+  }
+  const int counts =
+      bpf_object__find_map_fd_by_name(object_->bpf(), "nm_wire_names");
+  return ReadAll<uint32_t, uint32_t>(
+      counts, sizeof(uint32_t), "nm_wire_names",
+      [&](uint32_t service, uint32_t count) {
+        if (service >= names.size() || count <= names[service].size()) return;
+        count = static_cast<uint32_t>(names[service].size());
+        bpf_map_update_elem(counts, &service, &count, BPF_ANY);
+      });
+}
+
 // --- The sweep ---------------------------------------------------------------
 
 absl::StatusOr<uint32_t> Sweep::TakeBack(
@@ -576,7 +602,7 @@ absl::Status Sweep::Run(RetireResult* result) {
   done = TakeBack(NM_COMMAND_FORGET, "names", idle);
   if (!done.ok()) return done.status();
   result->names = *done;
-  return absl::OkStatus();
+  return CountWireNames();
 }
 
 // Under the lock.
