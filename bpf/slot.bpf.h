@@ -56,10 +56,12 @@ static __always_inline struct nm_cell *spare_cell(__u32 slot) {
 }
 
 /* Writes what a cell counts, before anything is added to it. Its flags stay
- * set. */
-static __always_inline void write_head(void *cell, __u64 word) {
+ * set. Returns whether it was another one. */
+static __always_inline bool write_head(void *cell, __u64 word) {
   word |= *(volatile __u64 *)cell & NM_HEAD_FLAGS;
-  if (*(volatile __u64 *)cell != word) *(volatile __u64 *)cell = word;
+  if (*(volatile __u64 *)cell == word) return false;
+  *(volatile __u64 *)cell = word;
+  return true;
 }
 
 static __always_inline struct nm_tcp *tcp_of_slot(__u32 slot) {
@@ -190,7 +192,7 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
   cell = cell_of_slot(slot);
   if (cell) write_head(cell, word);
   cell = spare_cell(slot);
-  if (cell) write_head(cell, word);
+  if (cell && write_head(cell, word)) COUNT(heads, 1);
   if (head.transport == NM_TRANSPORT_TCP) {
     tcp = tcp_of_slot(slot);
     if (tcp) write_head(tcp, word);

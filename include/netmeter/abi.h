@@ -240,9 +240,12 @@ struct nm_stats {
   nm_u64 series_retired; /* idle series that went into kind retired */
   nm_u64 names_retired;  /* names that were in use nowhere any more */
   nm_u64 sweeping;       /* not 0: the loader looks for what is idle */
-  nm_u64 reserved[8];
+  nm_u64 heads;          /* of series, written behind the head itself: while it
+                            stays, no slot without a head has got one. 0: an
+                            older version does not tell */
+  nm_u64 reserved[7];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 24 * 8 + 8 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 25 * 8 + 7 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */

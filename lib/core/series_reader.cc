@@ -29,7 +29,8 @@
 // What a slot's series is called has to be found out once. The reader keeps
 // what it has learned: slots by key, keys by service. A read then costs the
 // loads of the cells, and a look at the slots that are new. Slots are handed
-// out in order, and stats->slots_allocated says up to where. Several slots may
+// out in order, and stats->slots_allocated says up to where. Those that a sweep has
+// made free are looked at again only when a head was written (stats->heads). Several slots may
 // have one key, as names on the wire that differ may decode to one: they are
 // summed.
 //
@@ -336,15 +337,22 @@ void SeriesReader::ReadSeries(const Body& body) {
 }
 
 void SeriesReader::Learn() {
-  // First those that were handed out when we looked last, but had no head yet:
-  // the CPU that took them was about to write it.
-  unknown_.erase(std::remove_if(unknown_.begin(), unknown_.end(),
-                                [this](uint32_t slot) { return Learn(slot); }),
-                 unknown_.end());
+  // Before any look at a slot: what is written later, the next read sees.
+  const nm_u64 heads = __atomic_load_n(&view_.stats->heads, __ATOMIC_ACQUIRE);
+  const nm_u64 allocated = Load(&view_.stats->slots_allocated);
+  // First those that had no head when we looked last: the CPU that took one was
+  // about to write it, or it was free. After a sweep thousands are.
+  if (heads == 0 || heads != heads_ || allocated != slots_allocated_) {
+    unknown_.erase(
+        std::remove_if(unknown_.begin(), unknown_.end(),
+                       [this](uint32_t slot) { return Learn(slot); }),
+        unknown_.end());
+  }
+  heads_ = heads;
+  slots_allocated_ = allocated;
   // Then those that were handed out since. The number is the kernel's, but the
   // bound is ours: it was checked against the maps' sizes when they were opened.
-  const nm_u64 taken =
-      std::min<nm_u64>(Load(&view_.stats->slots_allocated), view_.max_series);
+  const nm_u64 taken = std::min<nm_u64>(allocated, view_.max_series);
   const uint32_t end = static_cast<uint32_t>(
       std::min<nm_u64>(NM_SLOT_FIRST + taken, view_.max_series));
   for (; next_slot_ < end; ++next_slot_) {

@@ -55,8 +55,9 @@ class SeriesReader {
   // for as much before, nothing is allocated. After an exception it is empty.
   void ReadAll(std::vector<Sample>* samples);
 
-  // The series of one service. Costs a visit to these series, to the slots that
-  // were handed out since the last read, and to those that had no key then.
+  // The series of one service. Costs a visit to these series and to the slots that
+  // were handed out since the last read; and, if there are such, or new series in
+  // others, also to those that had no key then.
   void ReadService(absl::string_view service, std::vector<Sample>* samples);
 
   // The same into memory of their own.
@@ -109,8 +110,9 @@ class SeriesReader {
   // All below guarded by mutex_. What was learned is true as long as
   // nm_stats.moves is this. No meter begins with an odd number.
   nm_u64 moves_ = 1;
-  std::vector<std::string> suffixes_;  // of wire names, by `info`
-  bool fold_unknown_ = false;          // the same
+  std::vector<std::string> suffixes_;       // of wire names, by `info`
+  bool fold_unknown_ = false;               // the same
+  nm_u64 heads_ = 0, slots_allocated_ = 0;  // of nm_stats, at the last look
   uint32_t next_slot_ = 1;
   std::vector<uint32_t> unknown_;  // below next_slot_, without a key when seen
   std::vector<Series> series_;

@@ -305,6 +305,28 @@ TEST(SeriesReader, NamesOfDestinationsAreThoseOfTheLastLoad) {
   EXPECT_EQ(destinations(), (Found{{"other", 5}, {"a", 5}}));
 }
 
+// A sweep left thousands of free slots, and each read looked at all of them: 16
+// series took 50 microseconds in place of one.
+TEST(SeriesReader, LooksAtFreeSlotsWhenAHeadWasWritten) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "late");
+  buffers.stats().slots_allocated = 3;
+  buffers.stats().heads = 1;
+  buffers.SetHead(21, 0, 3, 0);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
+  // The head is there before anybody says so.
+  buffers.SetHead(22, 0, 4, 0);
+  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
+  buffers.stats().heads = 2;
+  EXPECT_THAT(reader.ReadService("late"), SizeIs(1));
+  // A slot that another one gave back is handed out once more.
+  buffers.SetHead(23, 0, 4, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
+  buffers.stats().slots_allocated = 4;
+  EXPECT_THAT(reader.ReadService("late"), SizeIs(2));
+}
+
 TEST(SeriesReader, SkipsRetiredSeriesOfAKindThatThereIsNot) {
   Buffers buffers(1, 64, 8);
   buffers.stats().slots_allocated = 1;

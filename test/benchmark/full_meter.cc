@@ -51,9 +51,19 @@ FullMeter::FullMeter(const std::string& directory) : pin_dir_(directory) {
       cell->service = static_cast<nm_u16>(kFirst + i / kFullMeterOwnSeries);
     }
   }
-  meter_->stats()->slots_allocated = kFullMeterSeries;
+  meter_->stats()->slots_allocated = meter_->stats()->heads = kFullMeterSeries;
   meter_->stats()->series_used = kFullMeterSeries;
   OrDie(meter_->Pin(pin_dir_));
+}
+
+void FullMeter::Sweep() {
+  for (uint32_t i = kFullMeterOwnSeries; i < kFullMeterSeries; ++i) {
+    for (uint32_t cell = 0; cell < meter_->info()->cells_per_series; ++cell) {
+      *meter_->cell(NM_SLOT_FIRST + i, cell) = {};
+    }
+  }
+  meter_->stats()->moves += 2;
+  meter_->stats()->series_used = kFullMeterOwnSeries;
 }
 
 FullMeter::~FullMeter() { umount2(pin_dir_.c_str(), MNT_DETACH); }

@@ -31,6 +31,9 @@ class FullMeter {
 
   const std::string& pin_dir() const { return pin_dir_; }
 
+  // As a sweep for idle series leaves it: all slots are free but the first 16.
+  void Sweep();
+
  private:
   const std::string pin_dir_;
   std::unique_ptr<FakeMeter> meter_;

@@ -122,6 +122,7 @@ TEST_F(Object, StatsAreLaidOutAsInTheHeader) {
                 MEMBER(nm_stats, series_retired),
                 MEMBER(nm_stats, names_retired),
                 MEMBER(nm_stats, sweeping),
+                MEMBER(nm_stats, heads),
                 MEMBER(nm_stats, reserved)});
 }
 
