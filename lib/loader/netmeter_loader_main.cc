@@ -75,7 +75,11 @@ constexpr char kLoadEpilog[] =
     "Options change what they name; all else stays as it is loaded (status\n"
     "--config shows it). --config, --magma-config and --defaults replace it as "
     "a\n"
-    "whole, but for the cgroup.\n"
+    "whole, but for the cgroup. If half of the series or names is in use, a "
+    "load "
+    "also\n"
+    "does what `retire --full 50` does: a load every hour needs no other "
+    "timer.\n"
     "\n"
     "Configuration (YAML, all keys optional, defaults shown):\n"
     "  pin_dir: /run/netmeter    cgroup: the root of cgroup v2\n"
@@ -201,6 +205,10 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
   SignalsBlocked blocked;
   absl::StatusOr<LoadResult> result = Load(pin_dir, change);
   if (!result.ok()) return Fail(result.status());
+  if (result->action != LoadResult::Action::kLoaded) {
+    const std::string note = RetireAfterLoad(pin_dir);
+    if (!note.empty()) result->notes.push_back(note);
+  }
   if (quiet) return 0;
   const char* action = "loaded";
   if (result->action == LoadResult::Action::kUpgraded) {

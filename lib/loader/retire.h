@@ -8,7 +8,8 @@
 //   options.pin_dir = "/run/netmeter";
 //   absl::StatusOr<RetireResult> result = Retire(options);
 //
-// There is no daemon: root calls it when he likes, and a timer of systemd's can.
+// There is no daemon: root calls it when he likes, and a timer of systemd's can; and
+// each `load` does that finds a meter with tables that are half full.
 // How long a series has been idle is told by comparing its totals with those that
 // the call before has noted in the map `idle`, which only this function knows. So
 // it costs packets nothing.
@@ -66,6 +67,11 @@ struct RetireResult {
 // NotFound if no meter is loaded. FailedPrecondition if another version's is, or a
 // load is to be finished first.
 absl::StatusOr<RetireResult> Retire(const RetireOptions& options);
+
+// What every `load` does at its end: takes back what has been idle for an hour if
+// half of the series, or of the names, is in use. A load that did its work does not
+// fail because of it: what is to be said is returned, a note for people, or "".
+std::string RetireAfterLoad(const std::string& pin_dir);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -3,6 +3,7 @@
 // no byte is lost, and whoever reads meanwhile sees no counter go back that nobody
 // told him of, wherever the loader is killed.
 
+#include <bpf/bpf.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,6 +41,7 @@ namespace internal {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Sends this many bytes of payload over a socket to the proxy port on loopback.
 bool Send(int fd, size_t bytes) {
@@ -103,6 +105,34 @@ class RetireRootTest : public LoaderRootTest {
   // last, or "".
   std::string RetireKilledAfter(int steps) {
     return KilledAfter("", steps - 1, [this] { return TryRetire().ok(); });
+  }
+
+  // What `netmeter-loader load` prints, which keeps the configuration.
+  std::string LoadByProgram() {
+    const std::string command =
+        absl::StrCat("lib/loader/netmeter-loader load --pin-dir ",
+                     config_.pin_dir, " --cgroup ", cgroup_, " 2>&1");
+    FILE* const pipe = popen(command.c_str(), "r");
+    std::string output;
+    char buffer[4096];
+    while (pipe != nullptr && fgets(buffer, sizeof(buffer), pipe) != nullptr) {
+      output += buffer;
+    }
+    EXPECT_TRUE(pipe != nullptr && pclose(pipe) == 0) << output;
+    return output;
+  }
+
+  // Since the last call took note of what is idle. The layout is LastUse of
+  // retire.cc.
+  void LetTimePass(uint64_t seconds) {
+    const UniqueFd map(bpf_obj_get(Pin("idle").c_str()));
+    if (!map.ok()) return;  // no call took note
+    for (uint32_t slot = 0; slot < config_.max_series; slot++) {
+      uint64_t use[3];  // head, total, ns
+      ASSERT_EQ(bpf_map_lookup_elem(map.get(), &slot, use), 0);
+      use[2] -= seconds * 1000000000;
+      ASSERT_EQ(bpf_map_update_elem(map.get(), &slot, use, BPF_ANY), 0);
+    }
   }
 
   // One byte under each of these names, from sockets that are closed then.
@@ -448,6 +478,30 @@ TEST_F(RetireRootTest, AUserGetsHisShareBack) {
   EXPECT_EQ(Payload()["retired service"], 160u);
   EXPECT_EQ(MustReadHealth().lost_names_capped, 0u);
   EXPECT_EQ(MustReadHealth().lost_packets_series_capped, 0u);
+}
+
+// Nobody has to call retire on a host where load is called again.
+TEST_F(RetireRootTest, ALoadTakesBackWhatIsIdleIfTablesAreHalfFull) {
+  config_.max_series = NM_SLOT_FIRST + 10;
+  MustLoad();
+  ASSERT_EQ(Churn("a", 4), 0);
+  EXPECT_THAT(LoadByProgram(), Not(HasSubstr("full")));
+  LetTimePass(4000);
+  EXPECT_THAT(LoadByProgram(), Not(HasSubstr("full")));
+  ASSERT_EQ(Churn("b", 2), 0);
+  // It only takes note of them.
+  EXPECT_THAT(LoadByProgram(),
+              HasSubstr("half full: nothing was idle for an hour"));
+  LetTimePass(3500);
+  EXPECT_THAT(LoadByProgram(), HasSubstr("half full: nothing was"));
+  LetTimePass(101);
+  ASSERT_EQ(Churn("b", 1), 0);  // b0, and not b1
+  EXPECT_THAT(LoadByProgram(),
+              HasSubstr("half full: retired 5 series and 5 names"));
+  auto payload = Payload();
+  EXPECT_EQ(payload["retired service"], 5u);
+  EXPECT_EQ(payload["service b0"], 2u);
+  EXPECT_THAT(LoadByProgram(), Not(HasSubstr("full")));
 }
 
 // --- Kills -------------------------------------------------------------------

@@ -307,7 +307,7 @@ TEST_F(SinkTest, IdleNamesAndSeriesAreUsedAgain) {
           if (parent.Receive<int>() != 0) break;
         }
       });
-  constexpr int kRounds = 4; // 12 names through 5
+  constexpr int kRounds = 4;  // more than there is room for
   for (int round = 0; round < kRounds; ++round) {
     other.Receive<int>();
     SendAs(meter, "nm-service-" + std::to_string(3 * round));
