@@ -29,10 +29,12 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/retire.h"
+#include "lib/loader/unload.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 
@@ -347,6 +349,83 @@ TEST_F(RetireRootTest, NamesWithoutEndPassThroughTheTables) {
   EXPECT_EQ(health.retired_series, kNames);
   EXPECT_EQ(health.retired_names, names);
   EXPECT_EQ(health.series, 1u);
+}
+
+// --- At once -----------------------------------------------------------------
+
+// Two of them, under traffic, while the tables grow, programs are replaced, and at
+// last all is unloaded.
+TEST_F(RetireRootTest, RetirementsLoadsAndAnUnloadMayMeet) {
+  config_.max_series = config_.max_names = 300;
+  MustLoad();
+  const pid_t churn = Start([&] {
+    for (uint64_t i = 0; !shared_->stop;) {
+      const UniqueFd fd = SocketOf(absl::StrCat("name-", i));
+      if (!fd.ok()) {  // a growth, or full: the name is refused
+        usleep(500);
+        continue;
+      }
+      shared_->begun++;
+      if (!Send(fd.get(), 1)) return 2;
+      shared_->sent++;
+      i++;
+    }
+    return 0;
+  });
+  std::vector<pid_t> sweepers;
+  for (int i = 0; i < 2; i++) {
+    sweepers.push_back(Start([&] {
+      while (!shared_->stop) {
+        usleep(30000);  // others want the lock, too, and no queue is kept
+        const absl::StatusOr<RetireResult> result = TryRetire();
+        if (result.ok()) {
+          shared_->retired += result->series;
+          continue;
+        }
+        const std::string error(result.status().message());
+        if (absl::StrContains(error, "is at work for"))
+          continue;  // waited long
+        fprintf(stderr, "retire: %s\n", error.c_str());
+        return 1;
+      }
+      return 0;
+    }));
+  }
+  for (uint16_t i = 0; i < 6; i++) {
+    if (i % 2 == 0) config_.max_series += 20;
+    if (i % 2 == 0) config_.max_names += 20;
+    config_.sni_ports = {443, static_cast<uint16_t>(1000 + i)};
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    usleep(100000);
+  }
+  shared_->stop = true;
+  EXPECT_EQ(Wait(churn), 0);
+  for (const pid_t child : sweepers) EXPECT_EQ(Wait(child), 0);
+  EXPECT_GT(shared_->retired, 300u);
+  MustRetire();
+  EXPECT_EQ(shared_->begun, shared_->sent);
+  const auto payload = Payload();
+  uint64_t sum = 0;
+  for (const auto& kind : payload) sum += kind.second;
+  EXPECT_EQ(sum, shared_->sent);
+  EXPECT_LE(payload.size(), 2u) << "retired, and overflow while it grew";
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+
+  shared_->stop = false;
+  const pid_t sweeper = Start([&] {
+    for (;; usleep(30000)) {
+      const absl::Status status = TryRetire().status();
+      if (!status.ok()) return absl::IsNotFound(status) ? 0 : 1;
+    }
+  });
+  usleep(50000);
+  EXPECT_EQ(InChild([&] {
+              bool was_loaded = false;
+              return Unload(config_.pin_dir, &was_loaded).ok() ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(Wait(sweeper), 0);
+  EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
 }
 
 // --- What is not idle --------------------------------------------------------
