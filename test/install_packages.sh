@@ -31,6 +31,8 @@ TEST_PACKAGES=(
   # second opinions: Prometheus and promtool, a client as magmad, a sniffer,
   # system call counts
   prometheus python3-protobuf tcpdump strace
+  # containers and units by a real runtime and a real manager
+  crun systemd
   # real clients; Python's from PyPI
   golang-go iptables python3-venv python3-pip libclang-rt-14-dev
   # the style of the sources; the layout depends on the version
