@@ -19,6 +19,7 @@
 #   read         a read by the library: 16 series, and 4,096
 #   scrape       /metrics and GetMetrics of 4,096 series
 #   sockets      up to 1,000,000 open and active
+#   sockdiag     netmeter sockets beside ss: 100,000 of them
 #   load         netmeter-loader, the verifier's work, the size on disk
 #   all          all of them; about 40 minutes
 #
@@ -30,12 +31,12 @@
 # and leaves nothing behind. For figures worth quoting the machine should do
 # nothing else.
 set -euo pipefail
-usage() { sed -n '3,34s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,35s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
-  datapath | structures | throughput | churn | forwarding | read | scrape | sockets | load | all | report) mode=$1; shift ;;
+  datapath | structures | throughput | churn | forwarding | read | scrape | sockets | sockdiag | load | all | report) mode=$1; shift ;;
   '') usage >&2; exit 2 ;;
   *) echo "benchmark.sh: unknown benchmark $1 (--help tells)" >&2; exit 2 ;;
 esac
@@ -64,7 +65,7 @@ esac
 options=(-c opt --jobs=2 --color=no --curses=no --noshow_progress --experimental_convenience_symlinks=ignore)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-bazel build "${options[@]}" //test/benchmark:all //lib/loader:netmeter-loader //lib/tools:netmeter-exporter > "$log" 2>&1 ||
+bazel build "${options[@]}" //test/benchmark:all //lib/loader:netmeter-loader //lib/tools:netmeter-exporter //lib/tools:netmeter > "$log" 2>&1 ||
   { cat "$log" >&2; die "the build failed"; }
 bin=$(bazel info -c opt bazel-bin 2> /dev/null)
 rm -f "$log"

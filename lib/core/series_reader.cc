@@ -255,6 +255,23 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
   return DecodeName(head.destination, &series->destination);
 }
 
+bool SeriesReader::ReadKey(uint32_t slot, Sample* sample) const {
+  Series series;
+  if (slot == 0 || slot >= view_.max_series || !DecodeIdentity(slot, &series)) {
+    return false;
+  }
+  sample->kind = series.kind;
+  sample->name = std::move(series.name);
+  sample->destination = std::move(series.destination);
+  sample->transport = series.transport;
+  sample->path = series.path;
+  return true;
+}
+
+bool SeriesReader::ReadName(uint32_t id, std::string* name) const {
+  return DecodeName(id, name);
+}
+
 // Finds out whose slot it is. Returns false if it cannot be known yet.
 bool SeriesReader::Learn(uint32_t slot) {
   Series series;

@@ -66,6 +66,15 @@ class SeriesReader {
 
   Health ReadHealth() const;
 
+  // The key of one slot as it is now: kind, name, destination, transport and
+  // path of *sample. False, and *sample unchanged: it is nobody's, or not known
+  // yet. May be called without a read before it; what it finds is true as long
+  // as nm_stats.moves stays what it was before the call.
+  bool ReadKey(uint32_t slot, Sample* sample) const;
+
+  // A name by its id, as a Sample has it. False: there is none.
+  bool ReadName(uint32_t id, std::string* name) const;
+
  private:
   // One key, without room for counters: a read of all series passes over all of
   // them. It has several slots where ids of several names decode to one, as

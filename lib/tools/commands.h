@@ -12,6 +12,7 @@ namespace netmeter {
 namespace internal {
 
 std::unique_ptr<Command> NewListCommand();
+std::unique_ptr<Command> NewSocketsCommand();
 
 }  // namespace internal
 }  // namespace netmeter

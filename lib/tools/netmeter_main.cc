@@ -27,7 +27,8 @@ using netmeter::internal::kExitUsage;
 using netmeter::internal::Print;
 
 constexpr char kDescription[] =
-    "Shows how many bytes each service of this host sent and received.";
+    "Shows how many bytes each service of this host sent and received, and how "
+    "its connections are.";
 
 constexpr char kFooter[] = R"(
 The meter must have been loaded (netmeter-loader load). Reading needs root or
@@ -40,11 +41,13 @@ Examples:
   netmeter list --bytes   the same with exact numbers
   netmeter list --json    the same for programs
   netmeter list --help    what columns and kinds mean
+  netmeter sockets        connections, with what TCP knows of them
 )";
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(netmeter::internal::NewListCommand());
+  commands.push_back(netmeter::internal::NewSocketsCommand());
   return commands;
 }
 

@@ -31,6 +31,7 @@ BENCHMARKS = {
     "read": ("read", []),
     "scrape": ("scrape", []),
     "load": ("load", []),
+    "sockdiag": ("sockdiag", []),
     "forwarding": ("forwarding", []),
     "churn": ("throughput", ["--workloads", "churn"]),
     "throughput": ("throughput", []),

@@ -62,6 +62,12 @@ SECTIONS = {
         "netmeter-loader: cold, where no meter is loaded; warm, where one is.",
         ["ms", "CPU ms", "KiB"],
     ),
+    "sockdiag": (
+        "Listing sockets",
+        "netmeter sockets beside ss -tinpuOHa: both print every TCP socket with its process and TCP_INFO. "
+        "Wall time, CPU time, and the most memory of the process.",
+        ["us per socket", "CPU us per socket", "KiB"],
+    ),
     "sockets": (
         "Many sockets",
         "All open, all sending. A run of the program over an empty one by the kernel's clock, and a send by the "

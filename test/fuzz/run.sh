@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
-# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc or config; all if
-# none is given.
+# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc, config or sock_diag;
+# all if none is given.
 #
 #   --runs N      executions of each (default: as many as take a few seconds)
 #   --seconds N   as long as that each, instead
@@ -29,6 +29,7 @@ declare -A sources=(
   [wire_name]=lib/core/wire_name.cc
   [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
   [config]='lib/loader/config.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/core/status_util.cc lib/core/text.cc'
+  [sock_diag]='lib/sockets/diag_message.cc lib/sockets/number_fields.cc'
 )
 declare -A libraries=(
   [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]='' [http]=''
@@ -36,9 +37,10 @@ declare -A libraries=(
   [wire_name]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [grpc]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
+  [sock_diag]='-labsl_strings -labsl_throw_delegate'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000)
-declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048)
+declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000)
+declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096)
 
 runs='' seconds='' seed=1 keep='' targets=()
 while [ $# -gt 0 ]; do
@@ -53,7 +55,7 @@ while [ $# -gt 0 ]; do
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config)
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config sock_diag)
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/sockets/fields.h"
+
+#include <netinet/in.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "lib/sockets/dump.h"
+#include "lib/sockets/number_fields.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using Structure = absl::string_view DiagSocket::*;
+
+void SetNumber(uint64_t number, FieldValue* value) {
+  value->kind = FieldValue::kNumber;
+  value->number = number;
+}
+
+void SetText(std::string text, FieldValue* value) {
+  if (text.empty()) return;
+  value->kind = FieldValue::kText;
+  value->text = std::move(text);
+}
+
+// The kernel's names do not say units. These are in include/uapi/linux/tcp.h.
+Unit UnitOf(absl::string_view name) {
+  static const auto* const times = new std::set<std::string>{
+      "tcpi_rto",       "tcpi_ato",          "tcpi_rtt",
+      "tcpi_rttvar",    "tcpi_rcv_rtt",      "tcpi_min_rtt",
+      "tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited"};
+  if (times->count(std::string(name)) != 0) return Unit::kMicroseconds;
+  if (absl::EndsWith(name, "_rate")) return Unit::kBytesPerSecond;
+  if (absl::StartsWith(name, "tcpi_bytes_") ||
+      absl::StartsWith(name, "mptcpi_bytes_")) {
+    return Unit::kBytes;
+  }
+  return Unit::kNone;
+}
+
+class Table {
+ public:
+  const std::vector<SocketField>& fields() const { return fields_; }
+
+  template <typename Read>
+  void Number(uint32_t number, const char* name, const Read& read,
+              Unit unit = Unit::kNone) {
+    Add(number, name, false, unit,
+        [read](const SocketRow& row, FieldValue* value) {
+          SetNumber(read(row), value);
+        });
+  }
+
+  void Maybe(uint32_t number, const char* name,
+             MaybeNumber DiagSocket::*member) {
+    MaybeNumberOf(number, name, [member](const SocketRow& row) {
+      return row.socket->*member;
+    });
+  }
+
+  template <typename Read>
+  void MaybeNumberOf(uint32_t number, const char* name, const Read& read) {
+    Add(number, name, false, Unit::kNone,
+        [read](const SocketRow& row, FieldValue* value) {
+          const MaybeNumber maybe = read(row);
+          if (maybe.known) SetNumber(maybe.value, value);
+        });
+  }
+
+  // A text that is empty is not there.
+  template <typename Read>
+  void Text(uint32_t number, const char* name, const Read& read) {
+    Add(number, name, true, Unit::kNone,
+        [read](const SocketRow& row, FieldValue* value) {
+          SetText(std::string(read(row)), value);
+        });
+  }
+
+  // The fields of a structure, numbered in the order of their table.
+  void Numbers(uint32_t first, const std::vector<NumberField>& fields,
+               Structure structure, bool mptcp = false) {
+    for (const NumberField& field : fields) {
+      Add(first++, field.name, false, UnitOf(field.name),
+          [field, structure, mptcp](const SocketRow& row, FieldValue* value) {
+            uint64_t number;
+            if ((row.socket->protocol == kProtocolMptcp) == mptcp &&
+                ReadNumber(row.socket->*structure, field, &number)) {
+              SetNumber(number, value);
+            }
+          });
+    }
+  }
+
+ private:
+  void Add(uint32_t number, const char* name, bool is_text, Unit unit,
+           std::function<void(const SocketRow&, FieldValue*)> read) {
+    SocketField field;
+    field.name = name;
+    field.number = number;
+    field.is_text = is_text;
+    field.unit = unit;
+    field.read = std::move(read);
+    fields_.push_back(std::move(field));
+  }
+
+  std::vector<SocketField> fields_;
+};
+
+void AddIdentity(Table* table) {
+  table->Number(1, "time_ns", [](const SocketRow& row) { return row.time_ns; });
+  table->Number(2, "network", [](const SocketRow& row) { return row.network; });
+  table->Text(3, "protocol", [](const SocketRow& row) {
+    return ProtocolName(row.socket->protocol);
+  });
+  table->Text(4, "family", [](const SocketRow& row) {
+    return row.socket->family == AF_INET ? "ipv4" : "ipv6";
+  });
+  table->Text(5, "state", [](const SocketRow& row) {
+    return StateName(row.socket->state);
+  });
+  table->Text(6, "local_address", [](const SocketRow& row) {
+    return AddressText(row.socket->family, row.socket->local_address);
+  });
+  table->Number(7, "local_port",
+                [](const SocketRow& row) { return row.socket->local_port; });
+  table->Text(8, "remote_address", [](const SocketRow& row) {
+    return AddressText(row.socket->family, row.socket->remote_address);
+  });
+  table->Number(9, "remote_port",
+                [](const SocketRow& row) { return row.socket->remote_port; });
+  table->Number(10, "interface",
+                [](const SocketRow& row) { return row.socket->interface; });
+  table->Number(11, "cookie",
+                [](const SocketRow& row) { return row.socket->cookie; });
+  table->Number(12, "inode",
+                [](const SocketRow& row) { return row.socket->inode; });
+  table->Number(13, "uid",
+                [](const SocketRow& row) { return row.socket->uid; });
+}
+
+void AddState(Table* table) {
+  table->Number(14, "rqueue",
+                [](const SocketRow& row) { return row.socket->rqueue; });
+  table->Number(15, "wqueue",
+                [](const SocketRow& row) { return row.socket->wqueue; });
+  table->Text(16, "timer", [](const SocketRow& row) {
+    return TimerName(row.socket->timer);
+  });
+  table->Number(17, "expires_ms",
+                [](const SocketRow& row) { return row.socket->expires_ms; });
+  table->Number(18, "retrans",
+                [](const SocketRow& row) { return row.socket->retrans; });
+  table->Text(19, "kind", [](const SocketRow& row) { return row.owner->kind; });
+  table->Text(20, "service",
+              [](const SocketRow& row) { return row.owner->service; });
+  table->Text(21, "destination",
+              [](const SocketRow& row) { return row.owner->destination; });
+  table->MaybeNumberOf(22, "owner_pid", [](const SocketRow& row) {
+    return MaybeNumber{row.owner->pid != 0, row.owner->pid};
+  });
+  table->Text(23, "congestion",
+              [](const SocketRow& row) { return row.socket->congestion; });
+  table->Text(24, "ulp", [](const SocketRow& row) { return row.socket->ulp; });
+  table->Maybe(25, "tos", &DiagSocket::tos);
+  table->Maybe(26, "tclass", &DiagSocket::tclass);
+  table->Maybe(27, "shutdown", &DiagSocket::shutdown);
+  table->Maybe(28, "v6only", &DiagSocket::v6only);
+  table->Maybe(29, "mark", &DiagSocket::mark);
+  table->Maybe(30, "class_id", &DiagSocket::class_id);
+  table->Maybe(31, "cgroup_id", &DiagSocket::cgroup_id);
+}
+
+// What no table knows yet is kept as the kernel sent it.
+void AddRests(Table* table) {
+  table->Text(80, "tcp_info_more", [](const SocketRow& row) {
+    return row.socket->protocol == kProtocolMptcp
+               ? ""
+               : absl::BytesToHexString(
+                     RestOf(row.socket->info, TcpInfoFields()));
+  });
+  table->Text(81, "mptcp_info_more", [](const SocketRow& row) {
+    return row.socket->protocol != kProtocolMptcp
+               ? ""
+               : absl::BytesToHexString(
+                     RestOf(row.socket->info, MptcpInfoFields()));
+  });
+}
+
+Table* MakeTable() {
+  auto* const table = new Table();
+  AddIdentity(table);
+  AddState(table);
+  table->Numbers(32, SkMeminfoFields(), &DiagSocket::skmeminfo);
+  table->Numbers(50, BbrFields(), &DiagSocket::bbr);
+  table->Numbers(60, DctcpFields(), &DiagSocket::dctcp);
+  table->Numbers(70, VegasFields(), &DiagSocket::vegas);
+  AddRests(table);
+  table->Numbers(100, TcpInfoFields(), &DiagSocket::info);
+  table->Numbers(200, MptcpInfoFields(), &DiagSocket::info, true);
+  return table;
+}
+
+}  // namespace
+
+const std::vector<SocketField>& SocketFields() {
+  static const Table* const table = MakeTable();
+  return table->fields();
+}
+
+const SocketField* FindField(absl::string_view name) {
+  for (const SocketField& field : SocketFields()) {
+    if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+}  // namespace internal
+}  // namespace netmeter

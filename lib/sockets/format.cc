@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/sockets/format.h"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <protozero/varint.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "lib/core/text.h"
+#include "lib/tools/list.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+std::string Quoted(absl::string_view text) {
+  return nlohmann::json(ToUtf8(text)).dump();
+}
+
+// "192.0.2.1:443", "[2001:db8::1]:443", "*:0".
+std::string EndText(const DiagSocket& socket, bool local) {
+  const std::string address = AddressText(
+      socket.family, local ? socket.local_address : socket.remote_address);
+  const uint16_t port = local ? socket.local_port : socket.remote_port;
+  return socket.family == AF_INET ? absl::StrCat(address, ":", port)
+                                  : absl::StrCat("[", address, "]:", port);
+}
+
+// "nginx/812", or "nginx/812+3": three more descriptors have it.
+std::string ProcessText(const SocketRow& row) {
+  std::string text;
+  int more = 0;
+  row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
+    if (text.empty()) {
+      text = absl::StrCat(ToTerminal(*holder.name), "/", holder.pid);
+    } else {
+      more++;
+    }
+  });
+  if (more > 0) absl::StrAppend(&text, "+", more);
+  return text;
+}
+
+std::string NumberText(uint64_t number, Unit unit, bool exact) {
+  if (exact) return absl::StrCat(number);
+  switch (unit) {
+    case Unit::kBytes:
+      return HumanBytes(number);
+    case Unit::kBytesPerSecond:
+      return number == UINT64_MAX ? "unlimited"
+                                  : absl::StrCat(HumanBytes(number), "/s");
+    case Unit::kMicroseconds:
+      return absl::StrFormat("%.3f ms", static_cast<double>(number) / 1000);
+    case Unit::kNone:
+      break;
+  }
+  return absl::StrCat(number);
+}
+
+std::string CellText(const SocketColumn& column, const SocketRow& row,
+                     bool exact) {
+  if (column.field == nullptr) {
+    if (column.name == "process") return ProcessText(row);
+    return EndText(*row.socket, column.name == "local");
+  }
+  FieldValue value;
+  column.field->read(row, &value);
+  if (value.kind == FieldValue::kNumber) {
+    return NumberText(value.number, column.field->unit, exact);
+  }
+  return ToTerminal(value.text);
+}
+
+bool IsNumber(const SocketColumn& column) {
+  return column.field != nullptr && !column.field->is_text;
+}
+
+}  // namespace
+
+void AppendJson(const SocketRow& row, std::string* out) {
+  char before = '{';
+  FieldValue value;
+  for (const SocketField& field : SocketFields()) {
+    value.kind = FieldValue::kNone;
+    field.read(row, &value);
+    if (value.kind == FieldValue::kNone) continue;
+    out->push_back(before);
+    before = ',';
+    absl::StrAppend(out, "\"", field.name, "\":");
+    if (value.kind == FieldValue::kNumber) {
+      absl::StrAppend(out, value.number);
+    } else {
+      out->append(Quoted(value.text));
+    }
+  }
+  out->append(",\"processes\":[");
+  bool first = true;
+  row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
+    absl::StrAppend(out, first ? "" : ",", "{\"pid\":", holder.pid,
+                    ",\"fd\":", holder.fd, ",\"name\":", Quoted(*holder.name),
+                    "}");
+    first = false;
+  });
+  out->append("]}");
+}
+
+void AppendProtobuf(const SocketRow& row, std::string* out) {
+  std::string message;
+  protozero::pbf_writer writer(message);
+  FieldValue value;
+  for (const SocketField& field : SocketFields()) {
+    value.kind = FieldValue::kNone;
+    field.read(row, &value);
+    if (value.kind == FieldValue::kNumber) {
+      writer.add_uint64(field.number, value.number);
+    } else if (value.kind == FieldValue::kText) {
+      // A field of type string must be UTF-8.
+      writer.add_string(field.number, ToUtf8(value.text));
+    }
+  }
+  row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
+    std::string process;
+    protozero::pbf_writer fields(process);
+    fields.add_uint32(1, holder.pid);
+    fields.add_uint32(2, holder.fd);
+    fields.add_string(3, ToUtf8(*holder.name));
+    writer.add_message(kProcessesNumber, process);
+  });
+  protozero::write_varint(std::back_inserter(*out), message.size());
+  out->append(message);
+}
+
+std::string DefaultColumns() {
+  return "protocol,state,rqueue,wqueue,local,remote,process,kind,service,"
+         "destination,tcpi_rtt,tcpi_total_retrans,tcpi_bytes_sent,"
+         "tcpi_bytes_received";
+}
+
+absl::StatusOr<std::vector<SocketColumn>> ParseColumns(
+    const std::string& list) {
+  std::vector<SocketColumn> columns;
+  std::vector<std::string> known = {"local", "remote", "process"};
+  for (const SocketField& field : SocketFields()) known.push_back(field.name);
+  for (const absl::string_view name : absl::StrSplit(list, ',')) {
+    SocketColumn column;
+    column.name = std::string(name);
+    column.field = FindField(name);
+    if (std::find(known.begin(), known.end(), column.name) == known.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--columns: no column is called '", name, "'",
+                       DidYouMean(name, known)));
+    }
+    columns.push_back(std::move(column));
+  }
+  return columns;
+}
+
+SocketTable::SocketTable(std::vector<SocketColumn> columns, bool exact)
+    : columns_(std::move(columns)), exact_(exact) {
+  for (const SocketColumn& column : columns_) {
+    widths_.push_back(column.name.size());
+  }
+}
+
+void SocketTable::Add(const SocketRow& row) { AddCells(Cells(row)); }
+
+std::string SocketTable::Cells(const SocketRow& row) const {
+  std::string cells;
+  for (const SocketColumn& column : columns_) {
+    const std::string cell = CellText(column, row, exact_);
+    cells.append(cell.empty() ? "-" : cell);
+    cells.push_back('\0');
+  }
+  return cells;
+}
+
+void SocketTable::AddCells(std::string cells) {
+  size_t begin = 0;
+  for (size_t& width : widths_) {
+    const size_t end = cells.find('\0', begin);
+    width = std::max(width, CountCharacters(absl::string_view(cells).substr(
+                                begin, end - begin)));
+    begin = end + 1;
+  }
+  cells.shrink_to_fit();
+  rows_.push_back(std::move(cells));
+}
+
+std::string SocketTable::Format() const {
+  std::string header;
+  for (const SocketColumn& column : columns_) {
+    header.append(absl::AsciiStrToUpper(column.name));
+    header.push_back('\0');
+  }
+  std::string out;
+  const auto append = [&](absl::string_view cells) {
+    std::string line;
+    for (size_t i = 0; i < columns_.size(); i++) {
+      const absl::string_view cell = cells.substr(0, cells.find('\0'));
+      cells.remove_prefix(cell.size() + 1);
+      const std::string fill(widths_[i] - CountCharacters(cell), ' ');
+      absl::StrAppend(&line, i == 0 ? "" : "  ",
+                      IsNumber(columns_[i]) ? fill : "", cell,
+                      IsNumber(columns_[i]) ? "" : fill);
+    }
+    absl::StrAppend(&out, absl::StripTrailingAsciiWhitespace(line), "\n");
+  };
+  append(header);
+  for (const std::string& row : rows_) append(row);
+  return out;
+}
+
+}  // namespace internal
+}  // namespace netmeter

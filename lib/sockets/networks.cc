@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/sockets/networks.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+#include <memory>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kOwn[] = "/proc/thread-self/ns/net";
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+
+template <typename Body>
+void ForEachName(const char* path, const Body& body) {
+  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path));
+  if (!directory) return;
+  while (const dirent* const entry = readdir(directory.get())) {
+    if (entry->d_name[0] != '.') body(std::string(entry->d_name));
+  }
+}
+
+// A file of /run/netns that is no namespace is one whose mount has gone.
+bool IsNamespace(const std::string& path) {
+  struct statfs about;
+  return statfs(path.c_str(), &about) == 0 && about.f_type == NSFS_MAGIC;
+}
+
+}  // namespace
+
+Network OwnNetwork() {
+  Network network;
+  network.path = kOwn;
+  struct stat about;
+  if (stat(kOwn, &about) == 0) network.inode = about.st_ino;
+  return network;
+}
+
+std::vector<Network> AllNetworks() {
+  std::vector<Network> networks = {OwnNetwork()};
+  std::set<uint64_t> seen = {networks[0].inode};
+  const auto add = [&](const std::string& path) {
+    struct stat about;
+    if (stat(path.c_str(), &about) != 0 || !IsNamespace(path)) return;
+    if (!seen.insert(about.st_ino).second) return;
+    Network network;
+    network.inode = about.st_ino;
+    network.path = path;
+    networks.push_back(network);
+  };
+  ForEachName("/run/netns", [&](const std::string& name) {
+    add(absl::StrCat("/run/netns/", name));
+  });
+  ForEachName("/proc", [&](const std::string& name) {
+    if (name[0] < '1' || name[0] > '9') return;
+    add(absl::StrCat("/proc/", name, "/ns/net"));
+  });
+  return networks;
+}
+
+absl::Status InNetwork(const Network& network,
+                       const std::function<absl::Status()>& body) {
+  if (network.path == kOwn) return body();
+  const UniqueFd own(open(kOwn, O_RDONLY | O_CLOEXEC));
+  if (!own.ok()) return ErrnoStatus(errno, absl::StrCat("open ", kOwn));
+  const UniqueFd other(open(network.path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!other.ok()) {
+    return ErrnoStatus(errno, absl::StrCat("open ", network.path));
+  }
+  if (setns(other.get(), CLONE_NEWNET) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("enter ", network.path),
+                       "run as root");
+  }
+  const absl::Status status = body();
+  if (setns(own.get(), CLONE_NEWNET) != 0) {
+    return ErrnoStatus(errno, "go back to the network namespace");
+  }
+  return status;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The network namespaces of the host: those of its processes, and those that
+// ip-netns(8) keeps in /run/netns. One that only an open file holds is not found.
+//
+// Threads: one; InNetwork() moves the calling thread for a moment.
+
+#ifndef NETMETER_LIB_SOCKETS_NETWORKS_H_
+#define NETMETER_LIB_SOCKETS_NETWORKS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace netmeter {
+namespace internal {
+
+struct Network {
+  uint64_t inode = 0;  // as `ls -i /proc/PID/ns/net` shows
+  std::string path;    // a file to open it by
+};
+
+// That of the calling thread.
+Network OwnNetwork();
+
+// Each once, the own one first.
+std::vector<Network> AllNetworks();
+
+// Runs body() within the namespace, and comes back. PermissionDenied without
+// CAP_SYS_ADMIN; NotFound where it has gone meanwhile. Where the way back fails,
+// which no cause is known for, the error says so.
+absl::Status InNetwork(const Network& network,
+                       const std::function<absl::Status()>& body);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_SOCKETS_NETWORKS_H_

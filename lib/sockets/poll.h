@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One reading of the host's sockets, with all that belongs to them.
+//
+//   SocketPoll poll("/run/netmeter");
+//   poll.Run(options, [](const SocketRow& row) { ... });
+//
+// Memory does not grow with the number of sockets, but for 12 bytes for each
+// that a process holds.
+//
+// Threads: one; see networks.h.
+
+#ifndef NETMETER_LIB_SOCKETS_POLL_H_
+#define NETMETER_LIB_SOCKETS_POLL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/sockets/attribution.h"
+#include "lib/sockets/fields.h"
+#include "lib/sockets/filter.h"
+#include "lib/sockets/networks.h"
+
+namespace netmeter {
+namespace internal {
+
+struct PollOptions {
+  // IPPROTO_*; empty: tcp, udp, mptcp and raw, each where the kernel has it.
+  std::vector<uint16_t> protocols;
+  bool all_networks = false;
+  // Whether rows must have the processes that hold a socket. Without a meter the
+  // look at all of them is spared else.
+  bool holders = true;
+  SocketFilter filter;
+};
+
+class SocketPoll {
+ public:
+  // Without a meter, or the right to look at it, rows have no service:
+  // attribution() says why.
+  explicit SocketPoll(const std::string& pin_dir);
+
+  const absl::Status& attribution() const { return status_; }
+
+  // Calls body(row) for each socket that the filter lets through; the row is
+  // gone after it.
+  absl::Status Run(const PollOptions& options,
+                   const std::function<void(const SocketRow&)>& body);
+
+ private:
+  absl::Status ReadNetwork(const PollOptions& options, const Network& network,
+                           const Holders& holders,
+                           const std::function<void(const SocketRow&)>& body);
+
+  std::unique_ptr<Attribution> attribution_;
+  absl::Status status_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_SOCKETS_POLL_H_

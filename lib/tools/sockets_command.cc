@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter sockets`: the sockets of the host, with their processes and services.
+
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/core/status_util.h"
+#include "lib/core/text.h"
+#include "lib/sockets/dump.h"
+#include "lib/sockets/fields.h"
+#include "lib/sockets/format.h"
+#include "lib/sockets/poll.h"
+#include "lib/tools/commands.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kOutputBytes = 64 * 1024;
+
+constexpr char kSocketsFooter[] = R"(
+COLUMNS is a list of:
+  local, remote   address and port
+  process         the first that has the socket open, its pid, and how many
+                  more descriptors there are; --json has all
+  any field of --json, by its name, such as tcpi_min_rtt
+By default protocol, state, rqueue, wqueue, local, remote, process, kind,
+service, destination, tcpi_rtt, tcpi_total_retrans, tcpi_bytes_sent and
+tcpi_bytes_received.
+Fields have the kernel's names: tcpi_* is struct tcp_info of linux/tcp.h. Times
+of it are microseconds, rates bytes a second; a table shows ms and MiB. A field
+that this kernel does not have is not there. service, destination and kind are
+those of netmeter list; a socket in TIME_WAIT has none.
+docs/connections.md tells all fields.
+
+The sockets are those of tcp, udp, mptcp and raw, of this network namespace.
+Without root, the processes are the user's own, and there is no service.
+
+Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter sockets --state established --sort tcpi_rtt
+  netmeter sockets --service subscriberdb --port 443
+  netmeter sockets --address 10.0.0.0/8 --columns local,remote,tcpi_snd_cwnd
+  netmeter sockets --json | python3 -m json.tool
+  netmeter sockets --json --interval 10 --all-netns > sockets.jsonl
+)";
+
+class SocketsCommand : public Command {
+ public:
+  std::string Name() const override { return "sockets"; }
+
+  std::string Description() const override {
+    return "Prints every socket: process, service, addresses, TCP_INFO";
+  }
+
+  void Declare(CLI::App* app) override {
+    AddPinDir(app, &pin_dir_);
+    AddList(app, "--service", "NAME", "Only those of this service", &services_);
+    AddList(app, "--destination", "NAME", "Only those with this destination",
+            &destinations_);
+    AddList(app, "--state", "STATE", "Only these, such as time-wait", &states_);
+    AddList(app, "--address", "PREFIX", "Only with one end in it", &addresses_);
+    app->add_option("--port", ports_, "Only with one end on it")
+        ->type_name("PORT")
+        ->allow_extra_args(false)
+        ->check(CLI::Range(0, 65535).description(""));
+    AddList(app, "--protocol", "NAME", "tcp, udp, mptcp, raw or udplite",
+            &protocols_);
+    app->add_flag("--all-netns", poll_.all_networks,
+                  "Of all network namespaces (root)");
+    app->add_option("--sort", sort_,
+                    "By this field: the largest number, or the first word,\n"
+                    "first. Keeps all in memory")
+        ->type_name("FIELD");
+    CLI::Option* columns =
+        app->add_option("--columns", columns_, "What a table shows")
+            ->type_name("COLUMNS");
+    CLI::Option* exact =
+        app->add_flag("--exact", exact_, "A table shows numbers as they are");
+    CLI::Option* json = app->add_flag("--json", json_,
+                                      "One JSON array, a line for each socket; "
+                                      "with --interval, the lines alone");
+    app->add_flag(
+           "--protobuf", protobuf_,
+           "Messages of lib/sockets/sockets.proto, each with its length\n"
+           "before it")
+        ->excludes(json)
+        ->excludes(columns)
+        ->excludes(exact);
+    json->excludes(columns)->excludes(exact);
+    app->add_option("--interval", interval_,
+                    "Again every so many seconds, from 0.1 on")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86400.0).description(""));
+    app->add_option("--count", count_, "With --interval: end after so many")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1000000000).description(""));
+    app->add_flag("--stats", stats_,
+                  "Say on stderr how long it took, and in how much memory");
+    app->footer(kSocketsFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckPinDir(pin_dir_));
+    poll_.filter.services = services_;
+    poll_.filter.destinations = destinations_;
+    for (const int port : ports_) {
+      poll_.filter.ports.push_back(static_cast<uint16_t>(port));
+    }
+    for (const std::string& state : states_) {
+      NETMETER_RETURN_IF_ERROR(AddState(state, &poll_.filter));
+    }
+    for (const std::string& address : addresses_) {
+      NETMETER_RETURN_IF_ERROR(AddAddress(address, &poll_.filter));
+    }
+    for (const std::string& protocol : protocols_) {
+      NETMETER_RETURN_IF_ERROR(AddProtocol(protocol));
+    }
+    if (!sort_.empty()) {
+      sort_field_ = FindField(sort_);
+      std::vector<std::string> names;
+      for (const SocketField& field : SocketFields())
+        names.push_back(field.name);
+      if (sort_field_ == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--sort: no field is called '", sort_, "'",
+                         DidYouMean(sort_, names)));
+      }
+    }
+    auto columns = ParseColumns(columns_);
+    if (!columns.ok()) return columns.status();
+    parsed_columns_ = std::move(*columns);
+    if (count_ != 0 && interval_ == 0) {
+      return absl::InvalidArgumentError("--count: needs --interval");
+    }
+    return absl::OkStatus();
+  }
+
+  int Run() override {
+    SocketPoll poll(pin_dir_);
+    if (!poll.attribution().ok()) {
+      if (!services_.empty() || !destinations_.empty()) {
+        return Fail(poll.attribution().message());
+      }
+      Fail(absl::StrCat("services are not shown: ",
+                        poll.attribution().message()));
+    }
+    auto next = std::chrono::steady_clock::now();
+    for (int i = 0; count_ == 0 || i < count_; i++) {
+      const int exit_status = RunOnce(&poll);
+      if (exit_status != 0 || interval_ == 0) return exit_status;
+      next += std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+          std::chrono::duration<double>(interval_));
+      if (i + 1 != count_) SleepUntil(next);
+    }
+    return 0;
+  }
+
+ private:
+  // What sorting keeps of a socket.
+  struct Kept {
+    FieldValue key;
+    std::string text;
+  };
+
+  static void AddList(CLI::App* app, const char* name, const char* type,
+                      const char* description,
+                      std::vector<std::string>* values) {
+    app->add_option(name, *values, description)
+        ->type_name(type)
+        ->allow_extra_args(false);
+  }
+
+  absl::Status AddProtocol(const std::string& name) {
+    for (const uint16_t protocol :
+         {uint16_t{IPPROTO_TCP}, uint16_t{IPPROTO_UDP}, uint16_t{IPPROTO_RAW},
+          uint16_t{IPPROTO_UDPLITE}, kProtocolMptcp}) {
+      if (ProtocolName(protocol) != absl::AsciiStrToLower(name)) continue;
+      poll_.protocols.push_back(protocol);
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("--protocol: '", name,
+                     "' is none of tcp, udp, mptcp, raw and udplite"));
+  }
+
+  static void SleepUntil(std::chrono::steady_clock::time_point when) {
+    const auto left = when - std::chrono::steady_clock::now();
+    const int64_t ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+    if (ns <= 0) return;
+    const timespec time = {static_cast<time_t>(ns / 1000000000),
+                           static_cast<long>(ns % 1000000000)};
+    nanosleep(&time, nullptr);
+  }
+
+  bool IsTable() const { return !json_ && !protobuf_; }
+
+  std::string Text(const SocketRow& row, const SocketTable& table) const {
+    if (IsTable()) return table.Cells(row);
+    std::string text;
+    if (json_) {
+      AppendJson(row, &text);
+    } else {
+      AppendProtobuf(row, &text);
+    }
+    return text;
+  }
+
+  // Adds one socket to the output, which it writes when there is enough.
+  void Emit(std::string text, SocketTable* table) {
+    sockets_++;
+    if (IsTable()) return table->AddCells(std::move(text));
+    const bool lines = interval_ != 0;
+    if (json_) output_ += lines ? "" : sockets_ == 1 ? "[\n" : ",\n";
+    output_ += text;
+    if (json_ && lines) output_ += '\n';
+    if (output_.size() >= kOutputBytes) Flush();
+  }
+
+  // Nothing is written after the first failure.
+  void Flush() {
+    if (exit_status_ == 0) exit_status_ = Print(output_);
+    output_.clear();
+  }
+
+  int RunOnce(SocketPoll* poll) {
+    const auto begin = std::chrono::steady_clock::now();
+    SocketTable table(parsed_columns_, exact_);
+    std::vector<Kept> kept;
+    sockets_ = 0;
+    const bool needs_process = std::any_of(
+        parsed_columns_.begin(), parsed_columns_.end(),
+        [](const SocketColumn& column) { return column.name == "process"; });
+    poll_.holders = !IsTable() || needs_process;
+    const absl::Status status = poll->Run(poll_, [&](const SocketRow& row) {
+      if (exit_status_ != 0) return;
+      std::string text = Text(row, table);
+      if (sort_field_ == nullptr) return Emit(std::move(text), &table);
+      Kept one;
+      sort_field_->read(row, &one.key);
+      one.text = std::move(text);
+      kept.push_back(std::move(one));
+    });
+    if (!status.ok()) return Fail(status.message());
+    std::stable_sort(kept.begin(), kept.end(),
+                     [](const Kept& a, const Kept& b) {
+                       if (a.key.number != b.key.number) {
+                         return a.key.number > b.key.number;
+                       }
+                       return a.key.text < b.key.text;
+                     });
+    for (Kept& one : kept) Emit(std::move(one.text), &table);
+    if (IsTable()) output_ += table.Format();
+    if (json_ && interval_ == 0) output_ += sockets_ == 0 ? "[]\n" : "\n]\n";
+    Flush();
+    if (stats_) {
+      PrintStats(std::chrono::steady_clock::now() - begin);
+    }
+    return exit_status_;
+  }
+
+  void PrintStats(std::chrono::duration<double> took) const {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    std::cerr << absl::StrFormat(
+        "netmeter: %d sockets in %.3f s, %.2f us a socket; %.1f MiB of memory "
+        "at most\n",
+        sockets_, took.count(),
+        sockets_ == 0 ? 0 : took.count() * 1e6 / static_cast<double>(sockets_),
+        static_cast<double>(usage.ru_maxrss) / 1024);
+  }
+
+  std::string pin_dir_;
+  std::vector<std::string> services_, destinations_, states_, addresses_,
+      protocols_;
+  std::vector<int> ports_;
+  std::string sort_;
+  std::string columns_ = DefaultColumns();
+  bool exact_ = false;
+  bool json_ = false;
+  bool protobuf_ = false;
+  bool stats_ = false;
+  double interval_ = 0;
+  int count_ = 0;
+
+  PollOptions poll_;
+  const SocketField* sort_field_ = nullptr;
+  std::vector<SocketColumn> parsed_columns_;
+  std::string output_;
+  int exit_status_ = 0;
+  size_t sockets_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewSocketsCommand() {
+  return std::make_unique<SocketsCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

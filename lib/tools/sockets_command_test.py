@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""`netmeter sockets` from outside: JSON, protobuf, table and options, on sockets
+of this process. No meter and no root are needed; test/live/sock_diag_test.cc has
+both."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.abspath("lib/tools/netmeter")
+SCHEMA = os.path.abspath("lib/sockets/sockets.proto")
+
+
+def run(*arguments):
+    done = subprocess.run([PROGRAM, "sockets", "--pin-dir", "/nonexistent", *arguments], capture_output=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def schema():
+    """The module that protoc makes of sockets.proto."""
+    folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+    command = ["protoc", "--proto_path=" + os.path.dirname(SCHEMA), "--python_out=" + folder, SCHEMA]
+    subprocess.run(command, check=True, timeout=60)
+    spec = importlib.util.spec_from_file_location("sockets_pb2", os.path.join(folder, "sockets_pb2.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def messages(data, kind):
+    """Each with its length before it, as a varint."""
+    at = 0
+    while at < len(data):
+        size = shift = 0
+        while True:
+            size |= (data[at] & 127) << shift
+            shift += 7
+            at += 1
+            if data[at - 1] < 128:
+                break
+        message = kind()
+        assert message.ParseFromString(data[at : at + size]) == size
+        yield message
+        at += size
+
+
+class SocketsCommandTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.listener = socket.create_server(("127.0.0.1", 0), backlog=3)
+        cls.port = cls.listener.getsockname()[1]
+        cls.client = socket.create_connection(("127.0.0.1", cls.port))
+        cls.server = cls.listener.accept()[0]
+        cls.client.sendall(b"x" * 12345)
+        cls.udp = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        cls.udp.bind(("::1", cls.port))
+        time.sleep(0.3)  # delayed acknowledgements
+
+    @classmethod
+    def tearDownClass(cls):
+        for one in (cls.listener, cls.client, cls.server, cls.udp):
+            one.close()
+
+    def rows(self, *arguments):
+        status, out, error = run("--json", "--port", str(self.port), *arguments)
+        self.assertEqual(status, 0, error)
+        return json.loads(out)
+
+    def test_json_has_the_sockets_and_what_tcp_knows(self):
+        rows = self.rows()
+        self.assertEqual(sorted((row["protocol"], row["state"]) for row in rows), [
+            ("tcp", "ESTABLISHED"), ("tcp", "ESTABLISHED"), ("tcp", "LISTEN"), ("udp", "CLOSE")])
+        sent = [row for row in rows if row["remote_port"] == self.port and row["protocol"] == "tcp"][0]
+        self.assertEqual(sent["tcpi_bytes_sent"], 12345)
+        self.assertEqual(sent["tcpi_bytes_acked"], 12346)  # and the SYN
+        self.assertEqual(sent["inode"], os.fstat(self.client.fileno()).st_ino)
+        name = open("/proc/self/comm").read().strip()
+        self.assertEqual(sent["processes"], [{"pid": os.getpid(), "fd": self.client.fileno(), "name": name}])
+        received = [row for row in rows if row["local_port"] == self.port and row["state"] == "ESTABLISHED"][0]
+        self.assertEqual(received["rqueue"], 12345)
+
+    def test_protobuf_is_the_same_by_the_schema(self):
+        kind = schema().Socket
+        rows = {row["cookie"]: row for row in self.rows()}
+        status, out, _ = run("--protobuf", "--port", str(self.port))
+        self.assertEqual(status, 0)
+        seen = 0
+        for message in messages(out, kind):
+            row = rows[message.cookie]
+            fields = {field.name: value for field, value in message.ListFields()}
+            fields["processes"] = [{"pid": p.pid, "fd": p.fd, "name": p.name} for p in message.processes]
+            self.assertEqual(sorted(fields), sorted(row))
+            for name, value in fields.items():
+                if not name.startswith("tcpi_last_") and name != "time_ns":
+                    self.assertEqual(value, row[name], name)
+            seen += 1
+        self.assertEqual(seen, len(rows))
+
+    def test_every_field_of_the_schema_is_a_column_and_the_other_way_round(self):
+        kind = schema().Socket
+        names = [field.name for field in kind.DESCRIPTOR.fields if field.name != "processes"]
+        status, out, error = run("--columns", ",".join(names), "--sort", names[-1], "--port", str(self.port))
+        self.assertEqual(status, 0, error)
+        self.assertEqual(out.decode().splitlines()[0].lower().split(), names)
+        known = {field.name for field in kind.DESCRIPTOR.fields}
+        for row in self.rows():
+            self.assertLessEqual(set(row), known)
+
+    def test_a_table_has_its_columns_and_its_order(self):
+        columns = "local_port,state,tcpi_bytes_sent"
+        status, out, _ = run("--columns", columns, "--protocol", "tcp", "--port", str(self.port), "--sort", "local_port", "--exact")
+        self.assertEqual(status, 0)
+        lines = [line.split() for line in out.decode().splitlines()]
+        self.assertEqual(lines[0], ["LOCAL_PORT", "STATE", "TCPI_BYTES_SENT"])
+        ports = [int(line[0]) for line in lines[1:]]
+        self.assertEqual(ports, sorted(ports, reverse=True))
+        self.assertIn([str(self.client.getsockname()[1]), "ESTABLISHED", "12345"], lines)
+
+    def test_filters_leave_out(self):
+        self.assertEqual(len(self.rows("--state", "listen")), 1)
+        self.assertEqual(len(self.rows("--address", "127.0.0.0/8")), 3)
+        self.assertEqual(len(self.rows("--address", "::1", "--address", "127.0.0.1")), 4)
+        self.assertEqual(len(self.rows("--protocol", "udp")), 1)
+        self.assertEqual(self.rows("--address", "192.0.2.0/24"), [])
+
+    def test_an_interval_prints_lines_and_ends_after_count(self):
+        begin = time.monotonic()
+        status, out, error = run("--json", "--interval", "0.2", "--count", "3", "--state", "listen", "--port", str(self.port), "--stats")
+        self.assertGreaterEqual(time.monotonic() - begin, 0.4)
+        self.assertEqual(status, 0)
+        times = [json.loads(line)["time_ns"] for line in out.splitlines()]
+        self.assertEqual(len(times), 3)
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(error.count("1 sockets in "), 3)
+
+    def test_without_a_meter_there_is_no_service_and_one_line_says_why(self):
+        status, out, error = run("--json", "--port", str(self.port))
+        self.assertEqual(status, 0)
+        self.assertNotIn("service", json.loads(out)[0])
+        self.assertEqual(error, "netmeter: services are not shown: no meter at /nonexistent (run: netmeter-loader load --pin-dir /nonexistent)\n")
+        status, out, error = run("--service", "mme")
+        self.assertEqual((status, out), (1, b""))
+        self.assertEqual(error, "netmeter: no meter at /nonexistent (run: netmeter-loader load --pin-dir /nonexistent)\n")
+
+    def test_wrong_use_is_one_line(self):
+        for arguments in (["--state", "up"], ["--address", "nowhere"], ["--port", "65536"], ["--columns", "lokal"],
+                          ["--sort", "local"], ["--protocol", "quic"], ["--count", "3"], ["--interval", "0"],
+                          ["--json", "--protobuf"], ["--json", "--exact"], ["--pin-dir", ""], ["extra"]):
+            status, out, error = run(*arguments)
+            self.assertEqual((status, out, error.count("\n")), (2, b"", 1), (arguments, error))
+            self.assertTrue(error.startswith("netmeter: ") and error.endswith("(see: netmeter --help)\n"), error)
+
+    def test_a_lost_reader_ends_it(self):
+        with subprocess.Popen([PROGRAM, "sockets", "--json", "--interval", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+            child.stdout.readline()
+            child.stdout.close()
+            self.assertEqual(child.wait(timeout=30), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

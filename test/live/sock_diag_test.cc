@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What `netmeter sockets` says of sockets, on this kernel: beside ss(8), field by
+// field, and beside the kernel's own description of its structures.
+
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/btf.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lib/sockets/format.h"
+#include "lib/sockets/number_fields.h"
+#include "lib/sockets/poll.h"
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kPort = 8750;
+constexpr int kMptcp = 262;
+
+// --- Ours -------------------------------------------------------------------
+
+struct Ours {
+  std::vector<Json> rows;
+
+  // nullptr unless there is one.
+  const Json* Find(const std::string& key) const {
+    for (const Json& row : rows) {
+      if (KeyOf(row) == key) return &row;
+    }
+    return nullptr;
+  }
+  static std::string KeyOf(const Json& row) {
+    const auto end = [&](const std::string& name) {
+      const int port = row[name + "_port"];
+      return row[name + "_address"].get<std::string>() + " " +
+             (port == 0 ? "*" : std::to_string(port));
+    };
+    return row["protocol"].get<std::string>() + " " + end("local") + " " +
+           end("remote");
+  }
+};
+
+Ours ReadOurs(SocketPoll* poll) {
+  Ours ours;
+  const absl::Status status =
+      poll->Run(PollOptions(), [&](const SocketRow& row) {
+        std::string line;
+        AppendJson(row, &line);
+        ours.rows.push_back(Json::parse(line));
+      });
+  EXPECT_TRUE(status.ok()) << status;
+  return ours;
+}
+
+// --- What ss prints ---------------------------------------------------------
+
+struct SsLine {
+  std::string protocol, state, rqueue, wqueue, local, remote;
+  std::vector<std::string> words;  // the rest
+};
+
+std::vector<SsLine> ReadSs(const std::string& options) {
+  std::string output;
+  EXPECT_EQ(RunProgram({"ss", options}, &output), 0) << output;
+  std::vector<SsLine> lines;
+  std::istringstream text(output);
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    SsLine one;
+    if (!(words >> one.protocol >> one.state >> one.rqueue >> one.wqueue >>
+          one.local >> one.remote)) {
+      continue;
+    }
+    for (std::string word; words >> word;) one.words.push_back(word);
+    lines.push_back(one);
+  }
+  return lines;
+}
+
+// "[2001:db8::1]:80" as "2001:db8::1 80"; "*" is any address of IPv6.
+std::string SsEnd(const std::string& end) {
+  const size_t colon = end.rfind(':');
+  std::string address = end.substr(0, colon);
+  address = address.substr(0, address.find('%'));
+  if (address == "*") address = "::";
+  if (address[0] == '[') {
+    address = address.substr(1, address.find(']') - 1);
+  }
+  return address + " " + end.substr(colon + 1);
+}
+
+std::string KeyOf(const SsLine& line) {
+  return line.protocol + " " + SsEnd(line.local) + " " + SsEnd(line.remote);
+}
+
+std::string SsState(const std::string& state) {
+  static const auto* const names =
+      new std::map<std::string, std::string>{{"ESTAB", "ESTABLISHED"},
+                                             {"UNCONN", "CLOSE"},
+                                             {"FIN-WAIT-1", "FIN_WAIT1"},
+                                             {"FIN-WAIT-2", "FIN_WAIT2"}};
+  const auto found = names->find(state);
+  if (found != names->end()) return found->second;
+  std::string same = state;
+  std::replace(same.begin(), same.end(), '-', '_');
+  return same;
+}
+
+std::string Compact(double value) {
+  char text[32];
+  snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+// How ss shows a field: "word:" and this text. By its sources, misc/ss.c.
+using Show = std::function<std::string(const Json& row)>;
+
+std::map<std::string, Show> Shows() {
+  std::map<std::string, Show> shows;
+  const auto number = [](const Json& row, const std::string& name) {
+    return row.at("tcpi_" + name).get<uint64_t>();
+  };
+  for (const auto& pair :
+       std::map<std::string, std::string>{{"mss", "snd_mss"},
+                                          {"pmtu", "pmtu"},
+                                          {"rcvmss", "rcv_mss"},
+                                          {"advmss", "advmss"},
+                                          {"cwnd", "snd_cwnd"},
+                                          {"ssthresh", "snd_ssthresh"},
+                                          {"bytes_sent", "bytes_sent"},
+                                          {"bytes_retrans", "bytes_retrans"},
+                                          {"bytes_acked", "bytes_acked"},
+                                          {"bytes_received", "bytes_received"},
+                                          {"segs_out", "segs_out"},
+                                          {"segs_in", "segs_in"},
+                                          {"data_segs_out", "data_segs_out"},
+                                          {"data_segs_in", "data_segs_in"},
+                                          {"delivered", "delivered"},
+                                          {"delivered_ce", "delivered_ce"},
+                                          {"unacked", "unacked"},
+                                          {"lost", "lost"},
+                                          {"sacked", "sacked"},
+                                          {"fackets", "fackets"},
+                                          {"reordering", "reordering"},
+                                          {"rcv_space", "rcv_space"},
+                                          {"rcv_ssthresh", "rcv_ssthresh"},
+                                          {"notsent", "notsent_bytes"},
+                                          {"rcv_ooopack", "rcv_ooopack"},
+                                          {"snd_wnd", "snd_wnd"},
+                                          {"rcv_wnd", "rcv_wnd"},
+                                          {"rehash", "rehash"},
+                                          {"dsack_dups", "dsack_dups"},
+                                          {"reord_seen", "reord_seen"},
+                                          {"backoff", "backoff"}}) {
+    const std::string name = pair.second;
+    shows[pair.first] = [=](const Json& row) {
+      return std::to_string(number(row, name));
+    };
+  }
+  for (const auto& pair :
+       std::map<std::string, std::string>{{"rto", "rto"},
+                                          {"ato", "ato"},
+                                          {"minrtt", "min_rtt"},
+                                          {"rcv_rtt", "rcv_rtt"}}) {
+    const std::string name = pair.second;
+    shows[pair.first] = [=](const Json& row) {
+      return Compact(static_cast<double>(number(row, name)) / 1000);
+    };
+  }
+  shows["rtt"] = [=](const Json& row) {
+    return Compact(static_cast<double>(number(row, "rtt")) / 1000) + "/" +
+           Compact(static_cast<double>(number(row, "rttvar")) / 1000);
+  };
+  shows["wscale"] = [=](const Json& row) {
+    return std::to_string(number(row, "snd_wscale")) + "," +
+           std::to_string(number(row, "rcv_wscale"));
+  };
+  shows["retrans"] = [=](const Json& row) {
+    return std::to_string(number(row, "retrans")) + "/" +
+           std::to_string(number(row, "total_retrans"));
+  };
+  shows["busy"] = [=](const Json& row) {
+    return std::to_string(number(row, "busy_time") / 1000) + "ms";
+  };
+  return shows;
+}
+
+// Times since something, in ms: word of ss, and our field.
+const std::map<std::string, std::string>& Ages() {
+  static const auto* const ages =
+      new std::map<std::string, std::string>{{"lastsnd", "tcpi_last_data_sent"},
+                                             {"lastrcv", "tcpi_last_data_recv"},
+                                             {"lastack", "tcpi_last_ack_recv"}};
+  return *ages;
+}
+
+// `users:(("name",pid=1,fd=2),...)` as a set of "name 1 2".
+std::set<std::string> SsUsers(const SsLine& line) {
+  std::set<std::string> users;
+  for (const std::string& word : line.words) {
+    if (word.rfind("users:(", 0) != 0) continue;
+    size_t at = 0;
+    while ((at = word.find("(\"", at)) != std::string::npos) {
+      char name[64];
+      int pid, fd;
+      if (sscanf(word.c_str() + at, "(\"%63[^\"]\",pid=%d,fd=%d", name, &pid,
+                 &fd) == 3) {
+        users.insert(std::string(name) + " " + std::to_string(pid) + " " +
+                     std::to_string(fd));
+      }
+      at++;
+    }
+  }
+  return users;
+}
+
+std::set<std::string> OurUsers(const Json& row) {
+  std::set<std::string> users;
+  for (const Json& process : row["processes"]) {
+    users.insert(process["name"].get<std::string>() + " " +
+                 std::to_string(process["pid"].get<int>()) + " " +
+                 std::to_string(process["fd"].get<int>()));
+  }
+  return users;
+}
+
+// Compares one line of ss with ours of before and after it. Returns how many
+// fields of TCP_INFO were compared.
+int Compare(const SsLine& line, const Json& before, const Json& after) {
+  static const auto* const shows = new std::map<std::string, Show>(Shows());
+  int compared = 0;
+  EXPECT_EQ(before["state"], SsState(line.state));
+  EXPECT_EQ(std::to_string(before["rqueue"].get<uint64_t>()), line.rqueue);
+  EXPECT_EQ(std::to_string(before["wqueue"].get<uint64_t>()), line.wqueue);
+  EXPECT_EQ(OurUsers(before), SsUsers(line));
+  for (size_t i = 0; i < line.words.size(); i++) {
+    const std::string& word = line.words[i];
+    const std::string key = word.substr(0, word.find(':'));
+    const std::string value =
+        word.find(':') == std::string::npos ? "" : word.substr(key.size() + 1);
+    const auto show = shows->find(key);
+    const auto age = Ages().find(key);
+    if (show != shows->end() && !value.empty()) {
+      EXPECT_EQ(show->second(before), value) << key;
+      compared++;
+    } else if (age != Ages().end()) {
+      const uint64_t ms = std::stoull(value);
+      EXPECT_GE(ms, before.at(age->second).get<uint64_t>()) << key;
+      EXPECT_LE(ms, after.at(age->second).get<uint64_t>()) << key;
+      compared++;
+    } else if (word == "app_limited") {
+      EXPECT_EQ(before["tcpi_delivery_rate_app_limited"], 1);
+      compared++;
+    } else if (key == "pacing_rate" || key == "delivery_rate") {
+      // Bits a second in the next word; pacing_rate may have a limit behind "/".
+      const uint64_t rate = before.at("tcpi_" + key).get<uint64_t>();
+      EXPECT_EQ(line.words.at(i + 1).substr(0, line.words[i + 1].find("bps")),
+                std::to_string(rate * 8))
+          << key;
+      compared++;
+    } else if (word == before.value("congestion", "")) {
+      compared++;
+    }
+  }
+  return compared;
+}
+
+// --- Sockets to look at -----------------------------------------------------
+
+// Connections of each family with some data in both directions, sockets of UDP,
+// a raw one, and one in TIME_WAIT.
+void OpenSockets(std::vector<int>* open) {
+  Register("diag-service");
+  for (const Family family : {Family::kIpv4, Family::kIpv6}) {
+    const Address to = Lab::Server(family);
+    for (int i = 0; i < 3; i++) {
+      const int fd = OpenSocket(to.family(), SOCK_STREAM);
+      Control(fd, NM_TAG, "diag-destination");
+      Connect(fd, to, kPort);
+      SendAll(fd, static_cast<uint64_t>(100000 * i + 1));
+      ReceiveExactly(fd, 1000);
+      open->push_back(fd);
+    }
+    const int listener = OpenSocket(to.family(), SOCK_STREAM);
+    Bind(listener, Lab::Client(family), kPort + 1);
+    listen(listener, 17);
+    open->push_back(listener);
+    const int udp = OpenSocket(to.family(), SOCK_DGRAM);
+    Bind(udp, Lab::Client(family), kPort + 2);
+    open->push_back(udp);
+    const int connected = OpenSocket(to.family(), SOCK_DGRAM);
+    Connect(connected, to, kPort + 3);
+    SendAll(connected, 100);
+    open->push_back(connected);
+    const int raw = OpenSocket(
+        to.family(), SOCK_RAW,
+        to.family() == AF_INET ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6});
+    open->push_back(raw);
+  }
+}
+
+// Accepts all of them, answers, and keeps them.
+void Serve(Child::Parent& parent) {
+  std::vector<int> listeners;
+  for (const Family family : {Family::kIpv4, Family::kIpv6}) {
+    const Address address = Lab::Server(family);
+    const int listener = OpenSocket(address.family(), SOCK_STREAM);
+    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+    Bind(listener, address, kPort);
+    listen(listener, 10);
+    listeners.push_back(listener);
+  }
+  parent.Send(0);
+  for (const int listener : listeners) {
+    for (int i = 0; i < 3; i++) {
+      const int fd = Accept(listener);
+      ReceiveExactly(fd, static_cast<uint64_t>(100000 * i + 1));
+      SendAll(fd, 1000);
+    }
+  }
+  parent.Receive<int>();
+}
+
+class SockDiagTest : public LiveTest {
+ protected:
+  void SetUp() override {
+    LiveTest::SetUp();
+    World::CleanLab().Configure(LinkSetup());
+  }
+
+  // Runs body where the sockets are, once all is quiet.
+  void WithSockets(const std::function<void()>& body) {
+    Lab& lab = World::CleanLab();
+    Child server(World::ServerMeter().cgroup(), lab.server, Serve);
+    server.Receive<int>();
+    Child client(World::ClientMeter().cgroup(), lab.client,
+                 [](Child::Parent& parent) {
+                   std::vector<int> open;
+                   OpenSockets(&open);
+                   parent.Send(0);
+                   parent.Receive<int>();
+                 });
+    client.Receive<int>();
+    usleep(500000);  // delayed acknowledgements
+    Child reader(nullptr, lab.client, [&](Child::Parent& parent) {
+      body();
+      parent.Send(testing::Test::HasFailure() ? 1 : 0);
+    });
+    EXPECT_EQ(reader.Receive<int>(), 0);
+    reader.Join();
+    client.Send(0);
+    client.Join();
+    server.Send(0);
+    server.Join();
+  }
+};
+
+TEST_F(SockDiagTest, SocketsAreThoseOfSsFieldByField) {
+  const std::string pin_dir = World::ClientMeter().pin_dir();
+  WithSockets([&] {
+    SocketPoll poll(pin_dir);
+    ASSERT_TRUE(poll.attribution().ok()) << poll.attribution();
+    const Ours before = ReadOurs(&poll);
+    const std::vector<SsLine> lines = ReadSs("-tinpuOHa");
+    const Ours after = ReadOurs(&poll);
+    std::set<std::string> theirs;
+    int compared = 0;
+    for (const SsLine& line : lines) {
+      const std::string key = KeyOf(line);
+      SCOPED_TRACE(key);
+      theirs.insert(key);
+      const Json* const first = before.Find(key);
+      const Json* const last = after.Find(key);
+      ASSERT_NE(first, nullptr);
+      ASSERT_NE(last, nullptr);
+      EXPECT_EQ((*first)["cookie"], (*last)["cookie"]);
+      compared += Compare(line, *first, *last);
+    }
+    // And no more than those; ss has no state of sockets that are bound only.
+    std::set<std::string> ours;
+    for (const Json& row : before.rows) {
+      const std::string protocol = row["protocol"];
+      if (protocol == "tcp" || protocol == "udp") ours.insert(Ours::KeyOf(row));
+    }
+    EXPECT_EQ(ours, theirs);
+    EXPECT_EQ(std::count_if(
+                  lines.begin(), lines.end(),
+                  [](const SsLine& line) { return line.state != "TIME-WAIT"; }),
+              12);
+    // Six connections, with two dozen fields each.
+    EXPECT_GT(compared, 6 * 24);
+  });
+}
+
+TEST_F(SockDiagTest, EachSocketHasItsServiceAndItsDestination) {
+  const std::string pin_dir = World::ClientMeter().pin_dir();
+  WithSockets([&] {
+    SocketPoll poll(pin_dir);
+    const Ours ours = ReadOurs(&poll);
+    int tagged = 0, raw = 0;
+    for (const Json& row : ours.rows) {
+      SCOPED_TRACE(row.dump());
+      if (row["state"] == "TIME_WAIT") {  // of the test before
+        EXPECT_EQ(row.count("service"), 0u);
+        continue;
+      }
+      EXPECT_EQ(row.value("service", ""), "diag-service");
+      EXPECT_EQ(row.value("kind", ""), "service");
+      // Of a socket of UDP that had a packet, the socket table has the series
+      // alone.
+      if (row.count("owner_pid") != 0) {
+        ASSERT_EQ(row["processes"].size(), 1u);
+        EXPECT_EQ(row["owner_pid"], row["processes"][0]["pid"]);
+      } else {
+        EXPECT_EQ(row["protocol"], "udp");
+      }
+      if (row["remote_port"] == kPort) {
+        EXPECT_EQ(row.value("destination", ""), "diag-destination");
+        tagged++;
+      } else {
+        EXPECT_EQ(row.value("destination", ""), "");
+      }
+      if (row["protocol"] == "raw") raw++;
+    }
+    EXPECT_EQ(tagged, 6);
+    // A kernel may be built without raw_diag; then who asks for raw is told.
+    PollOptions options;
+    options.protocols = {IPPROTO_RAW};
+    const absl::Status status = poll.Run(options, [](const SocketRow&) {});
+    EXPECT_EQ(raw, absl::IsUnimplemented(status) ? 0 : 2) << status;
+  });
+}
+
+TEST_F(SockDiagTest, AFilterOfStatesIsTheKernels) {
+  const std::string pin_dir = World::ClientMeter().pin_dir();
+  WithSockets([&] {
+    SocketPoll poll(pin_dir);
+    PollOptions options;
+    ASSERT_TRUE(AddState("listen", &options.filter).ok());
+    options.protocols = {IPPROTO_TCP};
+    int listeners = 0;
+    ASSERT_TRUE(poll.Run(options,
+                         [&](const SocketRow& row) {
+                           EXPECT_EQ(row.socket->local_port, kPort + 1);
+                           EXPECT_EQ(row.socket->wqueue, 17u);
+                           listeners++;
+                         })
+                    .ok());
+    EXPECT_EQ(listeners, 2);
+  });
+}
+
+TEST_F(SockDiagTest, MptcpSocketsAreShownWhereTheKernelHasThem) {
+  Lab& lab = World::CleanLab();
+  const std::string pin_dir = World::ClientMeter().pin_dir();
+  Child child(
+      World::ClientMeter().cgroup(), lab.client, [&](Child::Parent& parent) {
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, kMptcp);
+        if (fd < 0) return parent.Send(-1);
+        Bind(fd, Lab::Client(Family::kIpv4), kPort + 4);
+        listen(fd, 5);
+        SocketPoll poll(pin_dir);
+        int found = 0;
+        for (const Json& row : ReadOurs(&poll).rows) {
+          if (row["protocol"] == "mptcp" && row["local_port"] == kPort + 4) {
+            found++;
+          }
+        }
+        parent.Send(found);
+      });
+  const int found = child.Receive<int>();
+  child.Join();
+  if (found < 0) {  // this kernel has no MPTCP, and says so
+    EXPECT_EQ(found, -1);
+    return;
+  }
+  // mptcp_diag lists listeners from 5.19 on (commit 4fa39b701ce9).
+  EXPECT_EQ(found, KernelAtLeast(5, 19) ? 1 : 0);
+}
+
+// --- The kernel's structures ------------------------------------------------
+
+// Members by name: bit offset, and bits where it is a bit field.
+std::map<std::string, std::pair<uint32_t, uint32_t>> MembersOf(
+    const char* name) {
+  std::map<std::string, std::pair<uint32_t, uint32_t>> members;
+  btf* const types = btf__load_vmlinux_btf();
+  EXPECT_EQ(libbpf_get_error(types), 0);
+  const int id = btf__find_by_name_kind(types, name, BTF_KIND_STRUCT);
+  const btf_type* const type = id > 0 ? btf__type_by_id(types, id) : nullptr;
+  for (int i = 0; type != nullptr && i < btf_vlen(type); i++) {
+    const auto index = static_cast<uint32_t>(i);
+    members[btf__name_by_offset(types, btf_members(type)[i].name_off)] = {
+        btf_member_bit_offset(type, index),
+        btf_member_bitfield_size(type, index)};
+  }
+  btf__free(types);
+  return members;
+}
+
+void ExpectFields(const char* structure,
+                  const std::vector<NumberField>& fields) {
+  const auto members = MembersOf(structure);
+  if (members.empty()) {  // a kernel without MPTCP, say, has no such structure
+    ASSERT_STRNE(structure, "tcp_info");
+    return;
+  }
+  uint32_t end = 0;
+  std::set<std::string> known;
+  for (const NumberField& field : fields) {
+    known.insert(field.name);
+    end = std::max<uint32_t>(end, 8u * (field.offset + field.size));
+    const auto member = members.find(field.name);
+    if (member == members.end()) continue;  // of a newer kernel
+    EXPECT_EQ(member->second.first, 8u * field.offset + field.shift)
+        << field.name;
+    EXPECT_EQ(member->second.second, field.bits) << field.name;
+  }
+  for (const auto& member : members) {
+    if (member.first == "reserved" || known.count(member.first) != 0) continue;
+    EXPECT_GE(member.second.first, end) << member.first << " is in no table";
+  }
+}
+
+TEST_F(SockDiagTest, TablesAreTheStructuresOfThisKernel) {
+  ExpectFields("tcp_info", TcpInfoFields());
+  ExpectFields("mptcp_info", MptcpInfoFields());
+  ExpectFields("tcp_bbr_info", BbrFields());
+  ExpectFields("tcp_dctcp_info", DctcpFields());
+  ExpectFields("tcpvegas_info", VegasFields());
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
