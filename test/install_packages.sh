@@ -34,7 +34,7 @@ TEST_PACKAGES=(
   # containers and units by a real runtime and a real manager
   crun systemd
   # real clients; Python's from PyPI
-  golang-go iptables python3-venv python3-pip libclang-rt-14-dev
+  golang-go cmake make pkgconf iptables python3-venv python3-pip libclang-rt-14-dev
   # the style of the sources; the layout depends on the version
   clang-format-14 clang-tidy-14 shellcheck
 )

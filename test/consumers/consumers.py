@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiles consumer.c and consumer.cc with the library as another build would: by a
-compiler of the system, with headers and libraries and nothing of Bazel's."""
+"""Installs the library as packaging/install.sh does, and compiles consumer.c and
+consumer.cc with it as another build would: by a compiler of the system and
+pkg-config, and nothing of Bazel's."""
 
 import concurrent.futures
 import os
-import shutil
 import subprocess
 
 ROOT = os.getcwd()  # of the test: its files by their paths in the tree
-LIBRARIES = os.path.join(ROOT, "lib/capi")
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
 SMALL = ["-fno-exceptions", "-fno-rtti"]
-
-
-def abseil():
-    """The options that link this system's abseil, which is the program's own."""
-    return ["-labsl_statusor", "-labsl_status", "-labsl_cord", "-labsl_strings", "-labsl_raw_logging_internal"]
-
+# This system's abseil, which is the program's own.
+ABSEIL = ["-labsl_statusor", "-labsl_status", "-labsl_cord", "-labsl_strings", "-labsl_raw_logging_internal"]
 
 # name: (compiler, source, options, kind of library)
 CONSUMERS = {
@@ -32,34 +27,71 @@ CONSUMERS = {
 }
 
 
+def run(command, **options):
+    """The output of a command that must succeed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, **options)
+    text = done.stdout.decode(errors="replace")
+    if done.returncode != 0:
+        raise RuntimeError("%s: status %d\n%s" % (" ".join(command), done.returncode, text))
+    return text
+
+
+def source(name):
+    return os.path.join(ROOT, "test/consumers", name)
+
+
 class Consumers:
+    """The library, installed below `directory`, and programs that use it."""
+
     def __init__(self, directory):
         self.directory = directory
-        library = os.path.join(directory, "lib")
-        os.mkdir(library)
-        for name in ("libnetmeter.so.1", "libnetmeter.a"):
-            shutil.copy(os.path.join(LIBRARIES, name), library)
-        os.symlink("libnetmeter.so.1", os.path.join(library, "libnetmeter.so"))
-        self.library = library
+        self.prefix = os.path.join(directory, "prefix")
+        self.library = os.path.join(self.prefix, "lib")
+        install = os.path.join(ROOT, "packaging/install.sh")
+        run([install, "--prefix", self.prefix, "--build", ROOT, "library"])
+        # As a user's shell would have it, for what is not below /usr.
+        self.environment = dict(
+            os.environ,
+            PKG_CONFIG_PATH=os.path.join(self.library, "pkgconfig"),
+            CMAKE_PREFIX_PATH=self.prefix,
+            LD_LIBRARY_PATH=self.library,
+        )
+
+    def pkg_config(self, *options):
+        return run(["pkg-config", *options, "netmeter"], env=self.environment).split()
 
     def compile(self, name):
         """The path of the program."""
-        compiler, source, options, kind = CONSUMERS[name]
+        compiler, file, options, kind = CONSUMERS[name]
         program = os.path.join(self.directory, name)
-        command = [compiler, *WARNINGS, *options, "-I" + os.path.join(ROOT, "include")]
-        command += ["-o", program, os.path.join(ROOT, "test/consumers", source), "-xnone"]
+        command = [compiler, *WARNINGS, *options, "-o", program, *self.pkg_config("--cflags"), source(file), "-xnone"]
         if kind == "shared":
-            command += ["-L" + self.library, "-Wl,-rpath," + self.library, "-lnetmeter"]
+            command += ["-Wl,-rpath," + self.library, *self.pkg_config("--libs")]
         else:
-            command += [os.path.join(self.library, "libnetmeter.a"), "-lstdc++", "-lm"]
-        if source.endswith(".cc"):
-            command += abseil()
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-        if done.returncode != 0:
-            raise RuntimeError("%s\n%s" % (" ".join(command), done.stdout.decode()))
+            libraries = self.pkg_config("--static", "--libs")
+            command += ["-l:libnetmeter.a" if option == "-lnetmeter" else option for option in libraries]
+        if file.endswith(".cc"):
+            command += ABSEIL
+        run(command)
         return program
 
     def compile_all(self, names=tuple(CONSUMERS)):
         """{name: program}"""
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             return dict(zip(names, pool.map(self.compile, names)))
+
+    def build_by_make(self):
+        folder = os.path.join(self.directory, "make")
+        os.mkdir(folder)
+        for name in ("Makefile", "consumer.c"):
+            os.symlink(os.path.realpath(source(name)), os.path.join(folder, name))
+        run(["make", "-C", folder], env=self.environment)
+        return os.path.join(folder, "consumer")
+
+    def build_by_cmake(self):
+        """The paths of the program in C and the one in C++."""
+        folder = os.path.join(self.directory, "cmake")
+        own = os.path.dirname(os.path.realpath(source("CMakeLists.txt")))
+        run(["cmake", "-S", own, "-B", folder], env=self.environment)
+        run(["cmake", "--build", folder, "--parallel", "2"], env=self.environment)
+        return [os.path.join(folder, "consumer_c"), os.path.join(folder, "consumer_cc")]

@@ -1,40 +1,79 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs of other builds are counted by a real meter, and read what they sent."""
+"""Programs of other builds are counted by a real meter, and read what they sent. The
+examples of C and of Go are among them."""
 
 import os
+import shutil
 import unittest
 
 import lab
-from consumers import Consumers
+from consumers import ROOT, Consumers, run
+
+# Shows the meter at its usual place, where the examples look for it.
+AT_HOME = 'mount --bind "$0" /mnt && mount -t tmpfs none /run && mkdir /run/netmeter && mount --move /mnt /run/netmeter && exec "$@"'
 
 
 class ConsumersRootTest(unittest.TestCase):
-    def test_each_reads_the_datagram_that_it_sent(self):
+    @classmethod
+    def setUpClass(cls):
         lab.private_network()
         cloud = lab.Cloud()
-        directory = lab.temporary_directory(self)
-        meter = lab.Meter("consumers")
-        self.addCleanup(meter.close)
-        self.addCleanup(os.close, cloud.network)
-        names = ("c99-gcc", "cpp14-gcc", "cpp17-clang")
-        programs = Consumers(directory).compile_all(names)
-        for name in names:
-            with self.subTest(name):
-                meter.load()
-                # 20 bytes of IP, 8 of UDP and 5 of payload.
-                output = meter.run([programs[name], meter.pin_dir]).decode()
-                self.assertEqual(output, "consumer streamer udp 33\n")
-                self.assertEqual(meter.series()["service", "consumer", "streamer", "udp", "direct"]["tx_bytes"], 33)
-                meter.unload()
-        meter.load()
-        # Who may not read registers all the same.
-        os.chmod(directory, 0o755)
-        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", programs["c99-gcc"]]
-        output = meter.run([*nobody, meter.pin_dir], status=2).decode()
+        cls.addClassCleanup(os.close, cloud.network)
+        lab.run("ip", "route", "add", "192.0.2.0/24", "dev", "gate")
+        cls.directory = lab.temporary_directory(cls)
+        os.chmod(cls.directory, 0o755)
+        cls.meter = lab.Meter("consumers")
+        cls.addClassCleanup(cls.close_meter)
+        cls.consumers = Consumers(cls.directory)
+        cls.programs = cls.consumers.compile_all(("c99-gcc", "cpp14-gcc", "cpp17-clang"))
+
+    @classmethod
+    def close_meter(cls):
+        cls.meter.load()  # close() unloads
+        cls.meter.close()
+
+    def setUp(self):
+        self.meter.load()
+        self.addCleanup(self.meter.unload)
+
+    def sent(self, name, destination):
+        return self.meter.series()["service", name, destination, "udp", "direct"]["tx_bytes"]
+
+    def test_each_reads_the_datagram_that_it_sent(self):
+        for number, program in enumerate(self.programs.values(), 1):
+            # 20 bytes of IP, 8 of UDP and 5 of payload.
+            output = self.meter.run([program, self.meter.pin_dir]).decode()
+            self.assertEqual(output, "consumer streamer udp %d\n" % (33 * number))
+            self.assertEqual(self.sent("consumer", "streamer"), 33 * number)
+
+    def test_who_may_not_read_registers_all_the_same(self):
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", self.programs["c99-gcc"]]
+        output = self.meter.run([*nobody, self.meter.pin_dir], status=2).decode()
         self.assertRegex(output, "^7: .*Permission denied")
-        self.assertEqual(meter.run([*nobody, "--register", "unread"]), b"")
-        self.assertEqual(meter.series()["service", "unread", "streamer", "udp", "direct"]["tx_bytes"], 33)
+        self.assertEqual(self.meter.run([*nobody, "--register", "unread"]), b"")
+        self.assertEqual(self.sent("unread", "streamer"), 33)
+
+    def run_example(self, program):
+        output = self.meter.run(
+            ["unshare", "--mount", "sh", "-c", AT_HOME, self.meter.pin_dir, program], env=self.consumers.environment
+        )
+        self.assertEqual(output.decode(), "my-service, udp: sent 33 bytes, received 0\n")
+        self.assertEqual(self.sent("my-service", ""), 33)
+
+    def test_the_example_in_c(self):
+        program = os.path.join(self.directory, "embed_c")
+        options = self.consumers.pkg_config("--cflags", "--libs")
+        run(["cc", "-Wall", "-Wextra", "-Werror", os.path.join(ROOT, "examples/embed.c"), *options, "-o", program])
+        self.run_example(program)
+
+    def test_the_example_in_go(self):
+        folder = os.path.join(self.directory, "go")
+        os.mkdir(folder)
+        shutil.copy(os.path.join(ROOT, "examples/embed.go"), folder)
+        environment = dict(self.consumers.environment, GOCACHE=folder + "/cache", GOPATH=folder, GOFLAGS="-mod=mod")
+        run(["go", "build", "embed.go"], cwd=folder, env=environment)
+        self.run_example(os.path.join(folder, "embed"))
 
 
 if __name__ == "__main__":

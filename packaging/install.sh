@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Installs what Bazel has built, where other builds and hosts look for it:
+#
+#   bazel build -c opt //packaging
+#   packaging/install.sh [--prefix DIR] [--libdir DIR] [--destdir DIR] [COMPONENT...]
+#
+#   library   headers, libnetmeter.so.1, libnetmeter.a, pkg-config file, CMake package
+#   programs  netmeter-loader, netmeter
+#   exporter  netmeter-exporter
+#   python    the package `netmeter` for /usr/bin/python3
+#
+# Without COMPONENT it installs the library and all programs. --prefix is /usr/local
+# by itself, and --libdir PREFIX/lib. --destdir goes before all of them, for packages.
+# --build DIR is where Bazel's output is, in place of bazel-bin.
+set -euo pipefail
+
+die() { echo "install.sh: $*" >&2; exit 1; }
+
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+prefix=/usr/local libdir='' destdir='' build=$source/bazel-bin components=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix | --libdir | --destdir | --build)
+      [ $# -ge 2 ] || die "$1 needs a value"
+      declare "${1#--}=$2"
+      shift 2
+      ;;
+    -h | --help) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    library | programs | exporter | python) components+=("$1"); shift ;;
+    *) die "unknown argument '$1' (--help lists them)" ;;
+  esac
+done
+[ ${#components[@]} -gt 0 ] || components=(library programs exporter)
+libdir=${libdir:-$prefix/lib}
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$source/lib/core/version.h")
+[ -n "$version" ] || die "no version in lib/core/version.h"
+
+# put MODE FROM TO
+put() {
+  [ -e "$2" ] || die "$2 is missing (run: bazel build -c opt //packaging)"
+  install -D -m "$1" "$2" "$destdir$3"
+}
+
+# fill TEMPLATE TO: the template with the folders and the version
+fill() {
+  install -d "$(dirname "$destdir$2")"
+  sed -e "s|@prefix@|$prefix|g; s|@libdir@|$libdir|g; s|@version@|$version|g" \
+    "$source/packaging/$1" > "$destdir$2"
+  chmod 644 "$destdir$2"
+}
+
+install_library() {
+  local header
+  for header in abi meter meter_inline netmeter sample; do
+    put 644 "$source/include/netmeter/$header.h" "$prefix/include/netmeter/$header.h"
+  done
+  put 644 "$build/lib/capi/libnetmeter.so.1" "$libdir/libnetmeter.so.1"
+  ln -sf libnetmeter.so.1 "$destdir$libdir/libnetmeter.so"
+  put 644 "$build/lib/capi/libnetmeter.a" "$libdir/libnetmeter.a"
+  fill netmeter.pc.in "$libdir/pkgconfig/netmeter.pc"
+  fill netmeter-config.cmake.in "$libdir/cmake/netmeter/netmeter-config.cmake"
+  fill netmeter-config-version.cmake.in "$libdir/cmake/netmeter/netmeter-config-version.cmake"
+}
+
+install_programs() {
+  put 755 "$build/lib/loader/netmeter-loader" "$prefix/sbin/netmeter-loader"
+  put 755 "$build/lib/tools/netmeter" "$prefix/bin/netmeter"
+}
+
+install_exporter() {
+  put 755 "$build/lib/tools/netmeter-exporter" "$prefix/bin/netmeter-exporter"
+}
+
+install_python() {
+  local packages=$prefix/lib/python3/dist-packages suffix file
+  suffix=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+  for file in __init__.py prometheus.py py.typed _netmeter.pyi; do
+    put 644 "$source/bindings/python/netmeter/$file" "$packages/netmeter/$file"
+  done
+  put 644 "$build/bindings/python/netmeter/_netmeter.so" "$packages/netmeter/_netmeter$suffix"
+}
+
+for component in "${components[@]}"; do "install_$component"; done
