@@ -15,7 +15,7 @@ BUILD_PACKAGES=(
   # compiling and linking
   bazel-bootstrap g++ clang llvm bpftool git ca-certificates
   libbpf-dev libelf-dev zlib1g-dev linux-libc-dev
-  libabsl-dev libyaml-cpp-dev libnghttp2-dev libcli11-dev nlohmann-json3-dev
+  libabsl-dev libyaml-cpp-dev libnghttp2-dev libsqlite3-dev libcli11-dev nlohmann-json3-dev
   prometheus-cpp-dev libprotozero-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   python3 python3-dev pybind11-dev

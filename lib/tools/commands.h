@@ -13,6 +13,8 @@ namespace internal {
 
 std::unique_ptr<Command> NewListCommand();
 std::unique_ptr<Command> NewSocketsCommand();
+std::unique_ptr<Command> NewRecordCommand();
+std::unique_ptr<Command> NewUsageCommand();
 
 }  // namespace internal
 }  // namespace netmeter

@@ -42,12 +42,16 @@ Examples:
   netmeter list --json    the same for programs
   netmeter list --help    what columns and kinds mean
   netmeter sockets        connections, with what TCP knows of them
+  netmeter record         keep what was counted; a timer calls it each minute
+  netmeter usage          what used the link in this billing period
 )";
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(netmeter::internal::NewListCommand());
   commands.push_back(netmeter::internal::NewSocketsCommand());
+  commands.push_back(netmeter::internal::NewRecordCommand());
+  commands.push_back(netmeter::internal::NewUsageCommand());
   return commands;
 }
 

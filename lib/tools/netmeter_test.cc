@@ -43,7 +43,11 @@ TEST(Netmeter, VersionIsOneLine) {
 TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
   for (const char* arguments :
        {"", "nonsense", "list --nonsense", "list extra", "list --pin-dir",
-        "list --pin-dir ''", "list --bytes --json"}) {
+        "list --pin-dir ''", "list --bytes --json", "record --database ''",
+        "record --keep-hours 0", "usage extra", "usage --month 2026-13",
+        "usage --month 2026-11 --from 2026-11-01", "usage --to 2026-11-01",
+        "usage --from 2026-02-30", "usage --from 2026-11-02 --to 2026-11-01",
+        "usage --reset-day 32", "usage --by nonsense", "usage --json --csv"}) {
     const Result result =
         RunNetmeter(std::string(arguments) + " 2>&1 >/dev/null");
     EXPECT_EQ(result.exit_status, 2) << arguments;
@@ -99,6 +103,19 @@ TEST(Netmeter, MissingMeterIsOneLineAndExitStatus1) {
   // Relative names the same directory as for netmeter-loader.
   EXPECT_THAT(RunNetmeter("list --pin-dir no-such 2>&1").output,
               AllOf(HasSubstr("no meter at /"), HasSubstr("/no-such (run: ")));
+}
+
+TEST(Netmeter, MissingHistoryIsOneLineAndExitStatus1) {
+  const Result result = RunNetmeter("usage --database /nonexistent/db 2>&1");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.output,
+            "netmeter: no history at /nonexistent/db (netmeter record makes "
+            "it)\n");
+  // Without a meter no history is made.
+  EXPECT_THAT(RunNetmeter("record --pin-dir /nonexistent --database "
+                          "/nonexistent/db 2>&1")
+                  .output,
+              HasSubstr("no meter at /nonexistent"));
 }
 
 TEST(Netmeter, LostOutputIsAnError) {

@@ -300,6 +300,11 @@ class DocsTest(unittest.TestCase):
             doc = read("bindings/python/netmeter/prometheus.py").split('"""')[1]
             self.assertEqual(families, re.findall(r"^    ((?:magma|linux|netmeter)_\w+)\b", doc, re.M))
 
+    def test_tables_of_the_history_are_listed(self):
+        ((path, rest),) = marked("tables")
+        known = re.findall(r"^CREATE (?:TABLE|VIEW) (\w+)", read(path), re.M)
+        self.assertEqual(sorted(code(row[0])[0] for row in marked_rows(rest)), sorted(known))
+
     def test_messages_are_said(self):
         for folder, rest in marked("messages"):
             source = ""

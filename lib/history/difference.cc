@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The meter promises one thing about two reads: the sum over all series never goes
+// back, and no byte is in it twice. A single series may go back, for three reasons.
+//
+// - A series of kind pending shrinks when a connection names its destination. What
+//   it loses, another series gets in the same moment. So its difference is below 0
+//   and stays so. Whoever adds up a service's differences, pending or not, has what
+//   the service counted.
+//
+// - A series that was idle is retired. Its total moves to the series `retired` of
+//   its kind, and if its name comes back it begins at 0. It was recorded under its
+//   own name when it was counted, so it must not be recorded as `retired` once more:
+//   what has gone is taken off what `retired` has grown by. The rest of that growth
+//   was counted after the read before and retired before this one. Nobody knows by
+//   which series, so it stays with `retired`. There is none where reads are more
+//   frequent than the time for which a series must be idle.
+//
+// - A load with other suffixes of destinations renames series, as names are cut
+//   when they are read. Nothing was retired then. The old name has a difference
+//   below 0, and the new one the same above 0.
+//
+// All this only moves parts between series. So the sum is exact by construction,
+// and what is wrong at most is a name. A series that was retired and then came back
+// with more than it had before cannot be told from one that just grew: what it
+// counted before stands as `retired` then, not with its name.
+#include "lib/history/difference.h"
+
+#include <set>
+#include <tuple>
+
+#include "lib/core/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kRetiredWord[] = "retired";
+constexpr char kPendingWord[] = "pending";
+
+int64_t AddWrapping(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) +
+                              static_cast<uint64_t>(b));
+}
+
+Counters CountersOf(const Sample& sample) {
+  Counters counters;
+  const uint64_t values[] = {sample.tx_bytes,           sample.rx_bytes,
+                             sample.tx_packets,         sample.rx_packets,
+                             sample.tx_payload_bytes,   sample.rx_payload_bytes,
+                             sample.tx_retransmit_bytes};
+  for (size_t i = 0; i < kCounterCount; ++i) {
+    counters.value[i] = static_cast<int64_t>(values[i]);
+  }
+  return counters;
+}
+
+const Counters& Find(const Totals& totals, const SeriesName& name) {
+  static const Counters& zero = *new Counters();
+  const auto found = totals.find(name);
+  return found == totals.end() ? zero : found->second;
+}
+
+// The series that has what idle series of this one's kind had counted.
+SeriesName RetiredOf(const SeriesName& name) {
+  return {kRetiredWord, name.kind, "", name.transport, name.path, name.uplink};
+}
+
+}  // namespace
+
+Counters& Counters::operator+=(const Counters& other) {
+  for (size_t i = 0; i < value.size(); ++i) {
+    value[i] = AddWrapping(value[i], other.value[i]);
+  }
+  return *this;
+}
+
+Counters& Counters::operator-=(const Counters& other) {
+  for (size_t i = 0; i < value.size(); ++i) {
+    value[i] = static_cast<int64_t>(static_cast<uint64_t>(value[i]) -
+                                    static_cast<uint64_t>(other.value[i]));
+  }
+  return *this;
+}
+
+bool Counters::AnyBelow(const Counters& other) const {
+  for (size_t i = 0; i < value.size(); ++i) {
+    if (static_cast<uint64_t>(value[i]) <
+        static_cast<uint64_t>(other.value[i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+const std::array<const char*, kCounterCount>& CounterNames() {
+  static constexpr std::array<const char*, kCounterCount> kNames = {
+      "tx_bytes",           "rx_bytes",         "tx_packets",
+      "rx_packets",         "tx_payload_bytes", "rx_payload_bytes",
+      "tx_retransmit_bytes"};
+  return kNames;
+}
+
+bool SeriesName::operator<(const SeriesName& other) const {
+  return std::tie(kind, name, destination, transport, path, uplink) <
+         std::tie(other.kind, other.name, other.destination, other.transport,
+                  other.path, other.uplink);
+}
+
+Totals TotalsOf(const std::vector<Sample>& samples) {
+  Totals totals;
+  for (const Sample& sample : samples) {
+    const Counters counters = CountersOf(sample);
+    if (counters.IsZero()) continue;
+    totals[{KindName(sample.kind), ToUtf8(sample.name),
+            ToUtf8(sample.destination), TransportName(sample.transport),
+            PathName(sample.path), ""}] += counters;
+  }
+  return totals;
+}
+
+Totals Difference(const Totals& before, const Totals& now) {
+  Totals difference;
+  for (const auto& series : now) {
+    Counters delta = series.second;
+    delta -= Find(before, series.first);
+    difference[series.first] = delta;
+  }
+  // Those that went back, by the series that may have what they had.
+  struct Gone {
+    Counters sum;
+    std::vector<SeriesName> names;
+  };
+  std::map<SeriesName, Gone> gone;
+  for (const auto& series : before) {
+    const SeriesName& name = series.first;
+    const Counters& at_present = Find(now, name);
+    Counters delta = at_present;
+    delta -= series.second;
+    difference[name] = delta;
+    if (name.kind == kPendingWord || name.kind == kRetiredWord) continue;
+    if (!at_present.AnyBelow(series.second)) continue;
+    Gone& group = gone[RetiredOf(name)];
+    group.sum += series.second;
+    group.names.push_back(name);
+  }
+  for (const auto& group : gone) {
+    const auto retired = difference.find(group.first);
+    if (retired == difference.end() ||
+        retired->second.AnyBelow(group.second.sum)) {
+      continue;  // renamed
+    }
+    retired->second -= group.second.sum;
+    for (const SeriesName& name : group.second.names) {
+      difference[name] = Find(now, name);
+    }
+  }
+  for (auto i = difference.begin(); i != difference.end();) {
+    i = i->second.IsZero() ? difference.erase(i) : std::next(i);
+  }
+  return difference;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What was counted between two reads of one meter, by series.
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_HISTORY_DIFFERENCE_H_
+#define NETMETER_LIB_HISTORY_DIFFERENCE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "netmeter/sample.h"
+
+namespace netmeter {
+namespace internal {
+
+// The counters of a Sample, in the order of its fields. Signed, as a difference
+// may be below 0; sums are modulo 2^64, as the kernel's.
+constexpr size_t kCounterCount = 7;
+struct Counters {
+  std::array<int64_t, kCounterCount> value = {};
+
+  int64_t tx_bytes() const { return value[0]; }
+  int64_t rx_bytes() const { return value[1]; }
+  int64_t bytes() const { return value[0] + value[1]; }
+  int64_t tx_retransmit_bytes() const { return value[6]; }
+
+  Counters& operator+=(const Counters& other);
+  Counters& operator-=(const Counters& other);
+  bool operator==(const Counters& other) const { return value == other.value; }
+  // Whether any is less than that of `other`.
+  bool AnyBelow(const Counters& other) const;
+  bool IsZero() const { return *this == Counters(); }
+};
+// Names of Sample's fields, as columns of SQL: "tx_bytes, rx_bytes, ...".
+const std::array<const char*, kCounterCount>& CounterNames();
+
+// What a series is called. Words, as in `netmeter list --json`.
+struct SeriesName {
+  std::string kind;
+  std::string name;         // valid UTF-8
+  std::string destination;  // the same
+  std::string transport;
+  std::string path;
+  std::string uplink;  // "": the meter does not tell uplinks apart
+
+  bool operator<(const SeriesName& other) const;
+  bool operator==(const SeriesName& other) const {
+    return !(*this < other) && !(other < *this);
+  }
+};
+
+using Totals = std::map<SeriesName, Counters>;
+
+// Series of equal names, once they are UTF-8, are summed. Those with nothing but 0
+// are left out.
+Totals TotalsOf(const std::vector<Sample>& samples);
+
+// now - before, by series. The sum over all series is exactly the difference of the
+// sums, whatever happened between the two reads; the top of difference.cc tells to
+// whom it is given. Series with nothing but 0 are left out.
+Totals Difference(const Totals& before, const Totals& now);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_HISTORY_DIFFERENCE_H_

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The history: what the meter counted, by hour and day, in an SQLite database that
+// outlives meters and reboots. docs/history.md has its tables; the top of record.cc
+// tells why nothing is in it twice.
+//
+//   auto history = OpenHistory(path, Database::Mode::kRead);
+//   if (!history.ok()) return history.status();
+//   auto usage = ReadUsage(history->get(), query);
+//
+// Threads: as Database.
+
+#ifndef NETMETER_LIB_HISTORY_HISTORY_H_
+#define NETMETER_LIB_HISTORY_HISTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/history/calendar.h"
+#include "lib/history/difference.h"
+#include "lib/history/sqlite.h"
+
+namespace netmeter {
+namespace internal {
+
+constexpr char kDefaultHistory[] = "/var/lib/netmeter/history.db";
+
+// Opens it; with kCreate makes the tables where there are none. Errors as
+// Database::Open(), and
+//   NotFound            there is no history
+//   FailedPrecondition  it is a database of somebody else's, or of a newer version
+absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path,
+                                                      Database::Mode mode);
+
+// "tx_bytes, rx_bytes, ...": the columns of the counters, each within `format`, in
+// which "$" is its name.
+std::string CounterColumns(absl::string_view format);
+
+// A time of which not all is known.
+struct Gap {
+  int64_t begin = 0;  // Unix time
+  int64_t end = 0;
+  // lost   one meter ended and another one began: what the first one counted after
+  //        its last record is in no history, and between the two nothing counted
+  // late   nothing was recorded: what was counted then stands in the hour of its
+  //        end
+  // clock  the clock was set, from `begin` to `end`
+  std::string what;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_HISTORY_HISTORY_H_

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How totals of the kernel's memory become a history without a byte twice.
+//
+// The meter's totals begin at 0 when `load` makes its maps, and end with `unload`
+// or with the kernel. In between they only grow, whatever else happens: upgrade,
+// growth of the tables, retirement of series. That life is called a meter here, and
+// two numbers identify it: the kernel's boot id, and the nanosecond at which the
+// maps were made (`start_ns`), which the maps keep. Neither clock nor version is
+// part of it. The boot id is there for machines without a clock of their own, which
+// begin every boot at the same time.
+//
+// The history keeps, for each meter, the totals that were read last
+// (`meter_total`). A record reads the meter again, adds the difference to the hour,
+// and puts the new totals in place of the old ones, in one transaction. So always
+//
+//   sum over all hours and days  =  sum over all meters of what was read last
+//
+// and to count twice, or to lose what was recorded, the two sides would have to be
+// written apart. A record that fails, or is killed, changes neither. The next one
+// finds the old totals, and takes all. A meter whose boot or whose maps are gone
+// cannot be read any more: what it counted after its last record is lost. That is
+// the one loss, at most an interval. It is visible as a gap.
+//
+// Which hour: that of the middle of the interval, as long as the interval is an
+// hour at most. So what was counted in the last minute before midnight belongs to
+// that day, though it is recorded after. Of a longer interval nobody knows when
+// its bytes came. They stand in the hour of the record, and the interval is a gap
+// "late".
+//
+// The clock decides about nothing but the hour. How long an interval was tells
+// CLOCK_BOOTTIME, which nobody sets. A clock that was set between two records is a
+// gap "clock". Before 2020 the clock is not set yet: nothing is recorded then, and
+// nothing is lost by that.
+//
+// Room: hours of old days are folded into days, and the oldest days go. How old is
+// counted in days that the history has, not in days since: a clock that jumps ten
+// years ahead makes nothing old.
+#include "lib/history/record.h"
+
+#include <cstdlib>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int64_t kClockIsSet = 1577836800;  // 2020-01-01
+constexpr int64_t kHour = 3600;
+// Longer than this without a record is a gap: an hourly timer makes none.
+constexpr int64_t kLate = kHour + kHour / 2;
+constexpr int64_t kClockStep = 60;
+// What else would grow with each reboot.
+constexpr int kMostGaps = 10000;
+// A meter of this boot may be read again, if there are several of them.
+constexpr int kMostMeters = 16;
+
+struct Meter {
+  int64_t id = 0;
+  bool is_new = false;
+  int64_t recorded_at = 0;
+  int64_t recorded_boottime = 0;
+};
+
+absl::Status CheckPinDir(Database* history, const std::string& pin_dir) {
+  NETMETER_RETURN_IF_ERROR(
+      history->Prepare("INSERT OR IGNORE INTO setting VALUES('pin_dir', ?)")
+          .Bind(1, pin_dir)
+          .Run());
+  Statement query =
+      history->Prepare("SELECT value FROM setting WHERE name = 'pin_dir'");
+  const std::string there = query.Step() ? query.Text(0) : "";
+  NETMETER_RETURN_IF_ERROR(query.status());
+  if (there == pin_dir) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(history->path(), " is the history of the meter at ", there,
+                   ": choose another --database for ", pin_dir));
+}
+
+absl::Status AddGap(Database* history, int64_t begin, int64_t end,
+                    absl::string_view what) {
+  NETMETER_RETURN_IF_ERROR(
+      history->Prepare("INSERT INTO gap(begin, end, what) VALUES(?, ?, ?)")
+          .Bind(1, begin)
+          .Bind(2, end)
+          .Bind(3, what)
+          .Run());
+  return history
+      ->Prepare("DELETE FROM gap WHERE id <= (SELECT MAX(id) FROM gap) - ?")
+      .Bind(1, int64_t{kMostGaps})
+      .Run();
+}
+
+// Finds or makes the row of the meter; says what is missing between two meters.
+absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
+  Meter meter;
+  Statement query = history->Prepare(
+      "SELECT id, recorded_at, recorded_boottime FROM meter "
+      "WHERE boot_id = ? AND start_ns = ?");
+  query.Bind(1, reading.boot_id).Bind(2, reading.start_ns);
+  if (query.Step()) {
+    meter.id = query.Integer(0);
+    meter.recorded_at = query.Integer(1);
+    meter.recorded_boottime = query.Integer(2);
+    return meter;
+  }
+  NETMETER_RETURN_IF_ERROR(query.status());
+  Statement last = history->Prepare(
+      "SELECT recorded_at FROM meter ORDER BY id DESC LIMIT 1");
+  const int64_t start = reading.start_ns / 1000000000;
+  if (last.Step()) {
+    const int64_t end = last.Integer(0);
+    NETMETER_RETURN_IF_ERROR(last.Run());
+    NETMETER_RETURN_IF_ERROR(AddGap(history, end, start, "lost"));
+  }
+  NETMETER_RETURN_IF_ERROR(last.status());
+  NETMETER_RETURN_IF_ERROR(
+      history
+          ->Prepare("INSERT INTO meter(boot_id, start_ns, cgroup, recorded_at, "
+                    "recorded_boottime) VALUES(?, ?, ?, 0, 0)")
+          .Bind(1, reading.boot_id)
+          .Bind(2, reading.start_ns)
+          .Bind(3, reading.cgroup)
+          .Run());
+  Statement id = history->Prepare("SELECT last_insert_rowid()");
+  if (id.Step()) meter.id = id.Integer(0);
+  meter.is_new = true;
+  if (!id.status().ok()) return id.status();
+  return meter;
+}
+
+// The hour to which what was counted since the last record belongs, and the gaps
+// that there are.
+absl::StatusOr<LocalHour> FindHour(Database* history, const Reading& reading,
+                                   const Meter& meter) {
+  int64_t elapsed = 0;
+  if (meter.is_new) {
+    elapsed = reading.now - reading.start_ns / 1000000000;
+    // The clock was set since the load.
+    if (elapsed < 0 || elapsed > reading.boottime) elapsed = reading.boottime;
+  } else {
+    elapsed = reading.boottime - meter.recorded_boottime;
+    const int64_t expected = meter.recorded_at + elapsed;
+    if (std::abs(reading.now - expected) > kClockStep) {
+      NETMETER_RETURN_IF_ERROR(AddGap(history, expected, reading.now, "clock"));
+    }
+  }
+  if (elapsed > kLate) {
+    NETMETER_RETURN_IF_ERROR(
+        AddGap(history, reading.now - elapsed, reading.now, "late"));
+  }
+  const LocalHour hour =
+      HourOf(elapsed <= kHour ? reading.now - elapsed / 2 : reading.now);
+  NETMETER_RETURN_IF_ERROR(
+      history->Prepare("INSERT OR IGNORE INTO hour VALUES(?, ?)")
+          .Bind(1, hour.start)
+          .Bind(2, int64_t{hour.day})
+          .Run());
+  return hour;
+}
+
+Counters ReadCounters(const Statement& row, int column) {
+  Counters counters;
+  for (int64_t& value : counters.value) value = row.Integer(column++);
+  return counters;
+}
+
+void BindCounters(const Counters& counters, int parameter,
+                  Statement* statement) {
+  for (const int64_t value : counters.value) {
+    statement->Bind(parameter++, value);
+  }
+}
+
+// The totals of the last record, and the ids of the series in them.
+absl::Status ReadTotals(Database* history, int64_t meter, Totals* totals,
+                        std::map<SeriesName, int64_t>* ids) {
+  Statement query = history->Prepare(absl::StrCat(
+      "SELECT s.id, kind, name, destination, transport, path, uplink, ",
+      CounterColumns("$"),
+      " FROM meter_total t JOIN series s ON s.id = t.series WHERE meter = ?"));
+  query.Bind(1, meter);
+  while (query.Step()) {
+    const SeriesName name = {query.Text(1), query.Text(2), query.Text(3),
+                             query.Text(4), query.Text(5), query.Text(6)};
+    (*ids)[name] = query.Integer(0);
+    (*totals)[name] = ReadCounters(query, 7);
+  }
+  return query.status();
+}
+
+// Ids of series, made where there are none.
+class SeriesIds {
+ public:
+  explicit SeriesIds(Database* history)
+      : insert_(history->Prepare(
+            "INSERT OR IGNORE INTO series(kind, name, destination, transport, "
+            "path, uplink) VALUES(?, ?, ?, ?, ?, ?)")),
+        find_(history->Prepare(
+            "SELECT id FROM series WHERE kind = ? AND name = ? AND "
+            "destination = ? AND transport = ? AND path = ? AND uplink = ?")) {}
+
+  std::map<SeriesName, int64_t>* known() { return &known_; }
+
+  absl::StatusOr<int64_t> Find(const SeriesName& name) {
+    const auto known = known_.find(name);
+    if (known != known_.end()) return known->second;
+    Bind(name, &insert_);
+    NETMETER_RETURN_IF_ERROR(insert_.Run());
+    Bind(name, &find_);
+    const int64_t id = find_.Step() ? find_.Integer(0) : 0;
+    NETMETER_RETURN_IF_ERROR(find_.Run());
+    known_[name] = id;
+    return id;
+  }
+
+ private:
+  static void Bind(const SeriesName& name, Statement* statement) {
+    statement->Bind(1, name.kind)
+        .Bind(2, name.name)
+        .Bind(3, name.destination)
+        .Bind(4, name.transport)
+        .Bind(5, name.path)
+        .Bind(6, name.uplink);
+  }
+
+  Statement insert_;
+  Statement find_;
+  std::map<SeriesName, int64_t> known_;
+};
+
+// Adds the difference to the hour.
+absl::Status AddToHour(Database* history, int64_t hour,
+                       const Totals& difference, SeriesIds* ids) {
+  Statement add = history->Prepare(absl::StrCat(
+      "INSERT INTO hour_traffic VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+      "DO UPDATE SET ",
+      CounterColumns("$ = $ + excluded.$")));
+  for (const auto& series : difference) {
+    const auto id = ids->Find(series.first);
+    if (!id.ok()) return id.status();
+    add.Bind(1, hour).Bind(2, *id);
+    BindCounters(series.second, 3, &add);
+    NETMETER_RETURN_IF_ERROR(add.Run());
+  }
+  return add.status();
+}
+
+// Puts the new totals in place of the old ones; rows that are equal stay.
+absl::Status ReplaceTotals(Database* history, int64_t meter,
+                           const Totals& before, const Totals& now,
+                           SeriesIds* ids) {
+  Statement put = history->Prepare(
+      "INSERT OR REPLACE INTO meter_total VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  for (const auto& series : now) {
+    const auto old = before.find(series.first);
+    if (old != before.end() && old->second == series.second) continue;
+    const auto id = ids->Find(series.first);
+    if (!id.ok()) return id.status();
+    put.Bind(1, meter).Bind(2, *id);
+    BindCounters(series.second, 3, &put);
+    NETMETER_RETURN_IF_ERROR(put.Run());
+  }
+  NETMETER_RETURN_IF_ERROR(put.status());
+  Statement remove = history->Prepare(
+      "DELETE FROM meter_total WHERE meter = ? AND series = ?");
+  for (const auto& series : before) {
+    if (now.count(series.first) != 0) continue;
+    const auto id = ids->Find(series.first);
+    if (!id.ok()) return id.status();
+    NETMETER_RETURN_IF_ERROR(remove.Bind(1, meter).Bind(2, *id).Run());
+  }
+  return remove.status();
+}
+
+// What nobody will read again: the totals of meters of another boot. Of those of
+// this boot the newest stay.
+absl::Status ForgetMeters(Database* history, const std::string& boot_id) {
+  return history
+      ->Prepare(
+          "DELETE FROM meter_total WHERE meter IN (SELECT id FROM meter "
+          "WHERE boot_id <> ?1 OR id NOT IN (SELECT id FROM meter WHERE "
+          "boot_id = ?1 ORDER BY id DESC LIMIT ?2))")
+      .Bind(1, boot_id)
+      .Bind(2, int64_t{kMostMeters})
+      .Run();
+}
+
+absl::StatusOr<std::vector<int64_t>> Days(Statement query) {
+  std::vector<int64_t> days;
+  while (query.Step()) days.push_back(query.Integer(0));
+  if (!query.status().ok()) return query.status();
+  return days;
+}
+
+// A transaction for each day, as there may be many, once --keep-hours is lowered.
+absl::Status FoldDay(Database* history, int64_t day) {
+  auto transaction = Transaction::Begin(history);
+  if (!transaction.ok()) return transaction.status();
+  // Each statement has the day as its one parameter.
+  for (const std::string& sql :
+       {absl::StrCat(
+            "INSERT INTO day_traffic SELECT ?1, series, ",
+            CounterColumns("SUM($)"),
+            " FROM hour_traffic WHERE start IN (SELECT start FROM hour WHERE "
+            "day = ?1) GROUP BY series ON CONFLICT DO UPDATE SET ",
+            CounterColumns("$ = $ + excluded.$")),
+        std::string("INSERT OR IGNORE INTO day VALUES(?1)"),
+        std::string("DELETE FROM hour_traffic WHERE start IN (SELECT start "
+                    "FROM hour WHERE day = ?1)"),
+        std::string("DELETE FROM hour WHERE day = ?1")}) {
+    NETMETER_RETURN_IF_ERROR(history->Prepare(sql).Bind(1, day).Run());
+  }
+  return (*transaction)->Commit();
+}
+
+absl::Status DropDay(Database* history, int64_t day) {
+  auto transaction = Transaction::Begin(history);
+  if (!transaction.ok()) return transaction.status();
+  NETMETER_RETURN_IF_ERROR(
+      history->Prepare("DELETE FROM day_traffic WHERE day = ?")
+          .Bind(1, day)
+          .Run());
+  NETMETER_RETURN_IF_ERROR(
+      history->Prepare("DELETE FROM day WHERE day = ?").Bind(1, day).Run());
+  // Looks at every row there is: once a month is enough.
+  if (day % 100 == 1) {
+    NETMETER_RETURN_IF_ERROR(history->Execute(
+        "DELETE FROM series WHERE id NOT IN (SELECT series FROM hour_traffic "
+        "UNION SELECT series FROM day_traffic UNION SELECT series FROM "
+        "meter_total)"));
+  }
+  return (*transaction)->Commit();
+}
+
+absl::Status MakeRoom(Database* history, const RecordOptions& options) {
+  const auto fold = Days(std::move(
+      history
+          ->Prepare("SELECT DISTINCT day FROM hour ORDER BY day DESC LIMIT -1 "
+                    "OFFSET ?")
+          .Bind(1, int64_t{options.keep_hours_days})));
+  if (!fold.ok()) return fold.status();
+  for (const int64_t day : *fold) {
+    NETMETER_RETURN_IF_ERROR(FoldDay(history, day));
+  }
+  const auto drop = Days(std::move(
+      history
+          ->Prepare("SELECT day FROM day ORDER BY day DESC LIMIT -1 OFFSET ?")
+          .Bind(1, int64_t{options.keep_days})));
+  if (!drop.ok()) return drop.status();
+  for (const int64_t day : *drop) {
+    NETMETER_RETURN_IF_ERROR(DropDay(history, day));
+  }
+  return absl::OkStatus();
+}
+
+Recorded Describe(const Totals& difference, bool new_meter) {
+  Recorded recorded;
+  recorded.new_meter = new_meter;
+  for (const auto& series : difference) {
+    ++recorded.series;
+    if (series.first.path == "direct") recorded.bytes += series.second.bytes();
+  }
+  return recorded;
+}
+
+}  // namespace
+
+absl::StatusOr<Recorded> Record(
+    Database* history, const RecordOptions& options,
+    const std::function<absl::StatusOr<Reading>()>& read) {
+  auto transaction = Transaction::Begin(history);
+  if (!transaction.ok()) return transaction.status();
+  NETMETER_RETURN_IF_ERROR(CheckPinDir(history, options.pin_dir));
+  // Now nobody else can record: of two reads the newer one is recorded later.
+  const absl::StatusOr<Reading> reading = read();
+  if (!reading.ok()) return reading.status();
+  if (reading->now < kClockIsSet) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the clock says ", FormatTime(reading->now),
+        ": set it first (nothing is lost, the meter goes on counting)"));
+  }
+  const auto meter = FindMeter(history, *reading);
+  if (!meter.ok()) return meter.status();
+  const auto hour = FindHour(history, *reading, *meter);
+  if (!hour.ok()) return hour.status();
+  SeriesIds ids(history);
+  Totals before;
+  NETMETER_RETURN_IF_ERROR(
+      ReadTotals(history, meter->id, &before, ids.known()));
+  const Totals now = TotalsOf(reading->samples);
+  const Totals difference = Difference(before, now);
+  NETMETER_RETURN_IF_ERROR(AddToHour(history, hour->start, difference, &ids));
+  NETMETER_RETURN_IF_ERROR(
+      ReplaceTotals(history, meter->id, before, now, &ids));
+  NETMETER_RETURN_IF_ERROR(
+      history
+          ->Prepare("UPDATE meter SET recorded_at = ?, recorded_boottime = ? "
+                    "WHERE id = ?")
+          .Bind(1, reading->now)
+          .Bind(2, reading->boottime)
+          .Bind(3, meter->id)
+          .Run());
+  if (meter->is_new) {
+    NETMETER_RETURN_IF_ERROR(ForgetMeters(history, reading->boot_id));
+  }
+  NETMETER_RETURN_IF_ERROR((*transaction)->Commit());
+  NETMETER_RETURN_IF_ERROR(MakeRoom(history, options));
+  return Describe(difference, meter->is_new);
+}
+
+}  // namespace internal
+}  // namespace netmeter

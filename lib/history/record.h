@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Adds to the history what the meter has counted since the last record of it.
+//
+//   auto recorded = Record(history.get(), options, reader);
+//
+// Threads: as Database. Several processes may record at once.
+
+#ifndef NETMETER_LIB_HISTORY_RECORD_H_
+#define NETMETER_LIB_HISTORY_RECORD_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/history/history.h"
+#include "netmeter/sample.h"
+
+namespace netmeter {
+namespace internal {
+
+// A read of the meter, with all that Record() knows about the world.
+struct Reading {
+  int64_t now = 0;       // CLOCK_REALTIME, in seconds
+  int64_t boottime = 0;  // CLOCK_BOOTTIME, in seconds
+  std::string boot_id;   // /proc/sys/kernel/random/boot_id
+  int64_t start_ns = 0;  // Health::start_time_ns
+  std::string cgroup;    // Health::cgroup
+  std::vector<Sample> samples;
+};
+
+struct RecordOptions {
+  std::string pin_dir;          // of the meter: a history has one
+  int keep_hours_days = 60;     // days of which it has hours
+  int keep_days = 5 * 365 + 2;  // days that it has besides
+};
+
+struct Recorded {
+  int64_t bytes = 0;  // sent and received, path direct, since the last record
+  int series = 0;     // that counted anything
+  bool new_meter = false;
+};
+
+// `read` is called while no other process can record. One transaction: after an
+// error, or a kill, the history is what it was, and the next record has it all.
+// Errors of `read`, of Database, and
+//   FailedPrecondition  the clock is not set; or the history is of another meter
+absl::StatusOr<Recorded> Record(
+    Database* history, const RecordOptions& options,
+    const std::function<absl::StatusOr<Reading>()>& read);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_HISTORY_RECORD_H_

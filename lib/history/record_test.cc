@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The history over years, with a meter and a clock of the test's.
+#include "lib/history/record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "lib/history/usage.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RecordTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("TZ", "Europe/Berlin", 1);
+    tzset();
+    std::string name = testing::TempDir() + "/history-XXXXXX";
+    ASSERT_NE(mkdtemp(&name[0]), nullptr);
+    directory_ = name;
+    Open();
+    reading_.now = StartOf(20261101) + 12 * 3600;
+    reading_.boottime = 1000;
+    reading_.boot_id = "boot-1";
+    Load();
+  }
+  void TearDown() override {
+    history_.reset();
+    for (const char* end : {"", "-wal", "-shm"}) {
+      unlink((path() + end).c_str());
+    }
+    rmdir(directory_.c_str());
+  }
+
+  std::string path() const { return directory_ + "/history.db"; }
+  void Open() {
+    history_.reset();
+    auto history = OpenHistory(path(), Database::Mode::kCreate);
+    ASSERT_TRUE(history.ok()) << history.status();
+    history_ = *std::move(history);
+    // No test here cuts the power; it is ten times as fast.
+    ASSERT_TRUE(history_->Execute("PRAGMA synchronous=OFF").ok());
+  }
+
+  // The world.
+  void Wait(int64_t seconds) {
+    reading_.now += seconds;
+    reading_.boottime += seconds;
+  }
+  void Load() {
+    reading_.start_ns = reading_.now * 1000000000 + 5;
+    reading_.samples.clear();
+  }
+  void Reboot() {
+    reading_.boot_id += "+";
+    reading_.boottime = 10;
+    Load();
+  }
+  Sample* Series(Kind kind, const std::string& name,
+                 const std::string& destination = "") {
+    for (Sample& sample : reading_.samples) {
+      if (sample.kind == kind && sample.name == name &&
+          sample.destination == destination) {
+        return &sample;
+      }
+    }
+    Sample sample;
+    sample.kind = kind;
+    sample.name = name;
+    sample.destination = destination;
+    sample.transport = Transport::kTcp;
+    reading_.samples.push_back(sample);
+    return &reading_.samples.back();
+  }
+  void Count(const std::string& name, uint64_t bytes) {
+    Series(Kind::kService, name)->tx_bytes += bytes;
+  }
+
+  absl::StatusOr<Recorded> TryRecord() {
+    return Record(history_.get(), options_,
+                  [this]() -> absl::StatusOr<Reading> { return reading_; });
+  }
+  int64_t RecordNow() {
+    const auto recorded = TryRecord();
+    EXPECT_TRUE(recorded.ok()) << recorded.status();
+    return recorded.ok() ? recorded->bytes : -1;
+  }
+
+  Usage Read(Day from, Day to, UsageBy by = UsageBy::kService) {
+    UsageQuery query;
+    query.period = {from, to};
+    query.by = by;
+    const auto usage = ReadUsage(history_.get(), query);
+    EXPECT_TRUE(usage.ok()) << usage.status();
+    return usage.ok() ? *usage : Usage();
+  }
+  std::string Rows(Day from, Day to, UsageBy by = UsageBy::kService) {
+    std::string text;
+    for (const UsageRow& row : Read(from, to, by).rows) {
+      text += row.name + "=" + std::to_string(row.counters.tx_bytes()) + " ";
+    }
+    return text;
+  }
+  int64_t Total() { return Read(19700101, 21000101).sum.tx_bytes(); }
+  std::string Gaps() {
+    std::string text;
+    for (const Gap& gap : Read(19700101, 21000101).gaps) {
+      text += gap.what + " " + std::to_string(gap.end - gap.begin) + "; ";
+    }
+    return text;
+  }
+  int64_t Rows(const std::string& table) {
+    Statement query = history_->Prepare("SELECT COUNT(*) FROM " + table);
+    return query.Step() ? query.Integer(0) : -1;
+  }
+
+  std::string directory_;
+  std::unique_ptr<Database> history_;
+  RecordOptions options_;
+  Reading reading_;
+};
+
+TEST_F(RecordTest, EachByteIsRecordedOnceHoweverOften) {
+  Count("mme", 100);
+  EXPECT_EQ(RecordNow(), 100);
+  EXPECT_EQ(RecordNow(), 0);
+  Wait(60);
+  Count("mme", 5);
+  Count("dns", 7);
+  Open();  // another process
+  EXPECT_EQ(RecordNow(), 12);
+  EXPECT_EQ(Rows(20261101, 20261101), "mme=105 dns=7 ");
+  EXPECT_EQ(Rows(20261102, 20261130), "");
+  EXPECT_EQ(Gaps(), "");
+}
+
+TEST_F(RecordTest, ARebootAndAnUnloadLoseTheLastIntervalAndNoMore) {
+  Count("mme", 100);
+  RecordNow();
+  Wait(30);
+  Count("mme", 1);  // lost
+  Reboot();
+  Wait(30);
+  Count("mme", 50);
+  EXPECT_EQ(RecordNow(), 50);
+  Wait(30);
+  Load();  // unload, load
+  Count("mme", 200);
+  EXPECT_EQ(RecordNow(), 200);
+  EXPECT_EQ(Total(), 350);
+  EXPECT_EQ(Gaps(), "lost 30; lost 30; ");
+}
+
+// A board without a clock begins each boot at the same time, to the nanosecond at
+// worst.
+TEST_F(RecordTest, TwoBootsThatBeginAtOneTimeAreTwo) {
+  const int64_t now = reading_.now;
+  Count("mme", 100);
+  RecordNow();
+  reading_.now = now;
+  Reboot();
+  Count("mme", 100);
+  EXPECT_EQ(RecordNow(), 100);
+  EXPECT_EQ(Total(), 200);
+}
+
+// Two meters in turns, as where one is loaded for a test: none is taken for new.
+TEST_F(RecordTest, AMeterThatIsReadAgainGoesOnWhereItWas) {
+  Count("mme", 100);
+  RecordNow();
+  const Reading first = reading_;
+  Wait(60);
+  Load();
+  Count("mme", 10);
+  RecordNow();
+  reading_ = first;
+  Wait(120);
+  Count("mme", 1);
+  EXPECT_EQ(RecordNow(), 1);
+  EXPECT_EQ(Total(), 111);
+}
+
+TEST_F(RecordTest, WhatWasCountedBeforeMidnightBelongsToThatDay) {
+  reading_.now = StartOf(20261102) - 60;
+  RecordNow();
+  Wait(60);
+  Count("mme", 5);
+  RecordNow();
+  Wait(60);
+  Count("mme", 7);
+  RecordNow();
+  EXPECT_EQ(Rows(20261101, 20261103, UsageBy::kDay),
+            "2026-11-01=5 2026-11-02=7 ");
+  EXPECT_EQ(Gaps(), "");
+}
+
+TEST_F(RecordTest, ALongPauseIsAGapAndItsBytesStandAtItsEnd) {
+  RecordNow();
+  Wait(3 * 86400);
+  Count("mme", 5);
+  RecordNow();
+  EXPECT_EQ(Rows(20261101, 20261130, UsageBy::kDay), "2026-11-04=5 ");
+  EXPECT_EQ(Gaps(), "late 259200; ");
+}
+
+// The clock decides about the day, never about the bytes.
+TEST_F(RecordTest, AClockThatIsSetBackADayOrForwardAMonthIsAGapAndNothingElse) {
+  RecordNow();
+  for (const int64_t step : {-86400, 30 * 86400, -29 * 86400}) {
+    Wait(60);
+    Count("mme", 10);
+    RecordNow();
+    reading_.now += step;
+    Wait(60);
+    Count("mme", 1);
+    RecordNow();
+  }
+  EXPECT_EQ(Total(), 33);
+  EXPECT_EQ(Gaps(), "clock -86400; clock 2592000; clock -2505600; ");
+  EXPECT_EQ(Rows(20261031, 20261231, UsageBy::kDay),
+            "2026-10-31=11 2026-11-01=11 2026-11-30=11 ");
+}
+
+TEST_F(RecordTest, WithoutAClockNothingIsRecordedAndNothingLost) {
+  RecordNow();
+  Wait(60);
+  Count("mme", 10);
+  const int64_t now = reading_.now;
+  reading_.now = 60;
+  const auto refused = TryRecord();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused.status()));
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("the clock says 1970-01-01 01:01: set it first"));
+  reading_.now = now;
+  EXPECT_EQ(RecordNow(), 10);
+}
+
+// A jump of ten years made everything old in a first draft.
+TEST_F(RecordTest, AClockTenYearsAheadDeletesNothing) {
+  options_.keep_hours_days = 3;
+  options_.keep_days = 3;
+  Count("mme", 100);
+  RecordNow();
+  reading_.now += int64_t{10} * 365 * 86400;
+  for (int i = 0; i < 3; ++i) {
+    Wait(60);
+    Count("mme", 1);
+    RecordNow();
+  }
+  EXPECT_EQ(Rows(20261101, 20261101), "mme=100 ");
+}
+
+TEST_F(RecordTest, HoursBecomeDaysAndTheOldestDaysGo) {
+  options_.keep_hours_days = 3;
+  options_.keep_days = 4;
+  reading_.now = StartOf(20261028) + 1800;  // after the night of 25 hours
+  reading_.boottime = 1;
+  Load();
+  for (int hour = 0; hour < 10 * 24; ++hour) {
+    Count("mme", 1);
+    RecordNow();
+    Wait(3600);
+  }
+  // Days 28 to 6; hours of 4, 5, 6; days 31 to 3.
+  EXPECT_EQ(Rows("hour_traffic"), 3 * 24);
+  EXPECT_EQ(Rows("day_traffic"), 4);
+  EXPECT_EQ(Rows(20261001, 20261130, UsageBy::kDay),
+            "2026-10-31=24 2026-11-01=24 2026-11-02=24 2026-11-03=24 "
+            "2026-11-04=24 2026-11-05=24 2026-11-06=24 ");
+  EXPECT_EQ(Gaps(), "");
+  // A clock that goes back writes into a day that was folded: it adds to it.
+  reading_.now = StartOf(20261102) + 7200;
+  Count("mme", 5);
+  RecordNow();
+  EXPECT_EQ(Rows(20261102, 20261102), "mme=29 ");
+  EXPECT_EQ(Rows("hour_traffic"), 3 * 24);
+}
+
+TEST_F(RecordTest, NamesThatAreNowhereAnyMoreGoWithTheirLastDay) {
+  options_.keep_hours_days = 1;
+  options_.keep_days = 1;
+  for (int day = 0; day < 40; ++day) {
+    Reboot();
+    Count("unit-" + std::to_string(day), 1);
+    RecordNow();
+    Wait(86400);
+  }
+  EXPECT_LT(Rows("series"), 20);
+  EXPECT_LE(Rows("meter_total"), 1);
+}
+
+TEST_F(RecordTest, ANightOf25HoursIsOneDay) {
+  reading_.now = StartOf(20261025);
+  RecordNow();
+  for (int hour = 0; hour < 49; ++hour) {
+    Wait(3600);
+    Count("mme", 1);
+    RecordNow();
+  }
+  EXPECT_EQ(Rows(20261024, 20261028, UsageBy::kDay),
+            "2026-10-25=25 2026-10-26=24 ");
+}
+
+// By service nothing is below 0, and a service has what it counted: what was
+// pending yesterday has a destination today.
+TEST_F(RecordTest, PendingCountsForItsServiceOnAllDays) {
+  Series(Kind::kPending, "mme")->tx_bytes = 100;
+  Series(Kind::kService, "mme", "cloud")->tx_bytes = 1;
+  RecordNow();
+  Wait(86400);
+  Series(Kind::kPending, "mme")->tx_bytes = 0;
+  Series(Kind::kService, "mme", "cloud")->tx_bytes = 131;
+  RecordNow();
+  EXPECT_EQ(Rows(20261101, 20261101), "mme=101 ");
+  EXPECT_EQ(Rows(20261102, 20261102), "mme=30 ");
+  EXPECT_EQ(Read(20261101, 20261102).rows[0].kind, "service");
+  EXPECT_EQ(Rows(20261101, 20261102, UsageBy::kDestination), "cloud=131 ");
+  EXPECT_EQ(Rows(20261102, 20261102, UsageBy::kDestination),
+            "cloud=130 pending=-100 ");
+}
+
+// A process may call itself as the reserved series are called.
+TEST_F(RecordTest, AServiceCalledOverflowIsNotTheOverflow) {
+  Count("overflow", 5);
+  Series(Kind::kOverflow, "overflow")->tx_bytes = 7;
+  RecordNow();
+  EXPECT_EQ(Rows(20261101, 20261101), "overflow=7 overflow=5 ");
+}
+
+TEST_F(RecordTest, AFailedReadAndAFullDiskLeaveTheHistoryAsItWas) {
+  Count("mme", 100);
+  RecordNow();
+  Count("mme", 1);
+  EXPECT_EQ(Record(history_.get(), options_,
+                   []() -> absl::StatusOr<Reading> {
+                     return absl::NotFoundError("no meter");
+                   })
+                .status()
+                .message(),
+            "no meter");
+  // SQLITE_FULL, as a disk without room makes it.
+  Statement pages = history_->Prepare("PRAGMA page_count");
+  ASSERT_TRUE(pages.Step());
+  ASSERT_TRUE(
+      history_
+          ->Execute("PRAGMA max_page_count=" + std::to_string(pages.Integer(0)))
+          .ok());
+  ASSERT_FALSE(pages.Step());
+  const Reading before = reading_;
+  for (int i = 0; i < 3000; ++i) Count("name-" + std::to_string(i), 1);
+  const auto full = TryRecord();
+  EXPECT_TRUE(absl::IsResourceExhausted(full.status())) << full.status();
+  EXPECT_THAT(full.status().message(), HasSubstr("disk is full"));
+  EXPECT_EQ(Total(), 100);
+  Open();
+  EXPECT_EQ(RecordNow(), 3001);
+}
+
+// It grew for good: each process that found the log of the one before appended.
+TEST_F(RecordTest, TheLogIsEmptyBetweenRecords) {
+  Count("mme", 1);
+  RecordNow();
+  history_.reset();
+  struct stat log = {};
+  ASSERT_EQ(stat((path() + "-wal").c_str(), &log), 0);
+  EXPECT_EQ(log.st_size, 0);
+  EXPECT_EQ(stat((path() + "-shm").c_str(), &log), 0);
+}
+
+TEST_F(RecordTest, AHistoryHasOneMeter) {
+  options_.pin_dir = "/run/netmeter";
+  RecordNow();
+  options_.pin_dir = "/run/other";
+  EXPECT_THAT(TryRecord().status().message(),
+              HasSubstr("is the history of the meter at /run/netmeter: choose "
+                        "another --database for /run/other"));
+}
+
+TEST_F(RecordTest, WhatIsNoHistoryIsRefusedAndNotTouched) {
+  history_.reset();
+  const std::string other = directory_ + "/other";
+  std::ofstream(other) << "a diary, and long enough to be no empty file\n";
+  for (const auto mode : {Database::Mode::kRead, Database::Mode::kCreate}) {
+    const auto refused = OpenHistory(other, mode);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused.status()))
+        << refused.status();
+  }
+  unlink(other.c_str());
+  EXPECT_THAT(OpenHistory(other, Database::Mode::kRead).status().message(),
+              AllOf(HasSubstr("no history at "), HasSubstr("netmeter record")));
+  {
+    auto database = Database::Open(other, Database::Mode::kCreate);
+    ASSERT_TRUE((*database)
+                    ->Execute("CREATE TABLE diary(day); CREATE TABLE b(c)")
+                    .ok());
+  }
+  EXPECT_THAT(OpenHistory(other, Database::Mode::kCreate).status().message(),
+              HasSubstr("is not a history of netmeter's"));
+  unlink(other.c_str());
+  Open();
+  ASSERT_TRUE(history_->Execute("PRAGMA user_version=2").ok());
+  EXPECT_THAT(OpenHistory(path(), Database::Mode::kRead).status().message(),
+              HasSubstr("is of a newer version"));
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The system's SQLite with Status: as much of it as the history needs.
+//
+//   auto database = Database::Open(path, Database::Mode::kRead);
+//   if (!database.ok()) return database.status();
+//   Statement query = (*database)->Prepare("SELECT name FROM series WHERE id=?");
+//   query.Bind(1, id);
+//   while (query.Step()) Use(query.Text(0));
+//   if (!query.status().ok()) return query.status();
+//
+// A statement that failed keeps its error, and does nothing any more: a loop over
+// Step() ends, and the caller looks at status() once, behind it.
+//
+// Threads: one at a time for each database. Several processes may have the same
+// file open.
+
+#ifndef NETMETER_LIB_HISTORY_SQLITE_H_
+#define NETMETER_LIB_HISTORY_SQLITE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace netmeter {
+namespace internal {
+
+class Statement {
+ public:
+  Statement(Statement&& other) noexcept;
+  ~Statement();
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  // Parameters count from 1. Text is copied.
+  Statement& Bind(int parameter, int64_t value);
+  Statement& Bind(int parameter, absl::string_view value);
+
+  // Whether there is a row. After the last one, and after an error, false.
+  bool Step();
+  // Step() for a statement without rows, and ready for the next values.
+  absl::Status Run();
+
+  // Columns of the row count from 0.
+  int64_t Integer(int column) const;
+  std::string Text(int column) const;
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  friend class Database;
+  Statement(class Database* database, const std::string& sql);
+  void Check(int result);
+
+  class Database* database_;
+  sqlite3_stmt* statement_ = nullptr;
+  absl::Status status_;
+};
+
+class Database {
+ public:
+  enum class Mode {
+    kRead,    // NotFound where there is none. Needs no right to write anywhere
+    kWrite,   // NotFound where there is none
+    kCreate,  // an empty file where there is none
+  };
+
+  // Waits up to 10 seconds for another process that writes.
+  //   NotFound            no file, and not kCreate
+  //   PermissionDenied    the file, or its directory, may not be opened
+  //   ResourceExhausted   the disk is full
+  //   Unavailable         another process has locked it for longer
+  //   FailedPrecondition  it is no database, or damaged
+  //   Internal            anything else, with SQLite's own words
+  // The same of every statement.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
+                                                        Mode mode);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  // One or more statements without parameters.
+  absl::Status Execute(const std::string& sql);
+  // An error is in the statement.
+  Statement Prepare(const std::string& sql);
+  // How many rows the last statement changed.
+  int64_t changes() const;
+  const std::string& path() const { return path_; }
+
+ private:
+  friend class Statement;
+  explicit Database(const std::string& path) : path_(path) {}
+  absl::Status Error(int result) const;
+
+  const std::string path_;
+  sqlite3* handle_ = nullptr;
+};
+
+// All or nothing: what was not committed is rolled back, whatever ends the
+// process.
+class Transaction {
+ public:
+  // Takes the right to write at once: of two that read and then write, the second
+  // one waits here, and reads what the first one wrote.
+  static absl::StatusOr<std::unique_ptr<Transaction>> Begin(Database* database);
+  ~Transaction();
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+  absl::Status Commit();
+
+ private:
+  explicit Transaction(Database* database) : database_(database) {}
+  Database* database_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_HISTORY_SQLITE_H_

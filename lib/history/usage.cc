@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/history/usage.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// What belongs to no single service is told from services that are called the
+// same: a process may register as "overflow".
+constexpr char kClass[] =
+    "CASE WHEN s.kind IN ('unattributed', 'overflow', 'retired') THEN s.kind "
+    "ELSE '' END";
+
+std::string ColumnsOf(UsageBy by) {
+  switch (by) {
+    case UsageBy::kService:
+      // The kind of a service that is pending is that of its other series.
+      return absl::StrCat(
+          "MAX(CASE s.kind WHEN 'pending' THEN '' ELSE s.kind "
+          "END), s.name");
+    case UsageBy::kDestination:
+      return "'', CASE s.kind WHEN 'pending' THEN 'pending' ELSE "
+             "s.destination END";
+    case UsageBy::kUplink:
+      return "'', s.uplink";
+    case UsageBy::kDay:
+      return "'', t.day";
+    case UsageBy::kNothing:
+      return "'', ''";
+  }
+  return "";
+}
+
+std::string GroupOf(UsageBy by) {
+  switch (by) {
+    case UsageBy::kService:
+      return absl::StrCat(" GROUP BY ", kClass, ", s.name");
+    case UsageBy::kDestination:
+      return " GROUP BY s.kind = 'pending', s.destination";
+    case UsageBy::kUplink:
+      return " GROUP BY s.uplink";
+    case UsageBy::kDay:
+      return " GROUP BY t.day";
+    case UsageBy::kNothing:
+      return "";
+  }
+  return "";
+}
+
+// Sums by series first: there are many rows of few series. A day belongs to the
+// key only where it is asked for.
+std::string QueryText(UsageBy by) {
+  const bool by_day = by == UsageBy::kDay;
+  return absl::StrCat(
+      "SELECT ", ColumnsOf(by), ", ", CounterColumns("SUM(t.$)"),
+      " FROM (SELECT series, ", by_day ? "h.day AS day, " : "",
+      CounterColumns("SUM($) AS $"),
+      " FROM hour h JOIN hour_traffic USING(start) WHERE h.day BETWEEN ?1 AND "
+      "?2 GROUP BY series",
+      by_day ? ", h.day" : "", " UNION ALL SELECT series, ",
+      by_day ? "day, " : "", CounterColumns("SUM($)"),
+      " FROM day_traffic WHERE day BETWEEN ?1 AND ?2 GROUP BY series",
+      by_day ? ", day" : "",
+      ") t JOIN series s ON s.id = t.series WHERE s.path = ?3"
+      " AND (?4 = '' OR s.name = ?4) AND (?5 = '' OR s.destination = ?5)"
+      " AND (?6 = '' OR s.uplink = ?6) AND (?7 = '' OR s.kind = ?7)",
+      GroupOf(by));
+}
+
+absl::StatusOr<std::vector<Gap>> ReadGaps(Database* history,
+                                          const Period& period) {
+  Statement query = history->Prepare(
+      "SELECT begin, end, what FROM gap WHERE MAX(begin, end) >= ? AND "
+      "MIN(begin, end) < ? ORDER BY id");
+  query.Bind(1, StartOf(period.from)).Bind(2, StartOf(AddDays(period.to, 1)));
+  std::vector<Gap> gaps;
+  while (query.Step()) {
+    gaps.push_back({query.Integer(0), query.Integer(1), query.Text(2)});
+  }
+  if (!query.status().ok()) return query.status();
+  return gaps;
+}
+
+}  // namespace
+
+absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
+  Statement select = history->Prepare(QueryText(query.by));
+  select.Bind(1, int64_t{query.period.from})
+      .Bind(2, int64_t{query.period.to})
+      .Bind(3, query.path)
+      .Bind(4, query.service)
+      .Bind(5, query.destination)
+      .Bind(6, query.uplink)
+      .Bind(7, query.kind);
+  Usage usage;
+  while (select.Step()) {
+    UsageRow row;
+    row.kind = select.Text(0);
+    row.name = query.by == UsageBy::kDay
+                   ? FormatDay(static_cast<Day>(select.Integer(1)))
+                   : select.Text(1);
+    for (size_t i = 0; i < kCounterCount; ++i) {
+      row.counters.value[i] = select.Integer(static_cast<int>(2 + i));
+    }
+    if (query.by == UsageBy::kService && row.kind.empty()) row.kind = "pending";
+    usage.sum += row.counters;
+    if (!row.counters.IsZero()) usage.rows.push_back(std::move(row));
+  }
+  if (!select.status().ok()) return select.status();
+  std::sort(usage.rows.begin(), usage.rows.end(),
+            [&query](const UsageRow& a, const UsageRow& b) {
+              const int64_t bytes_a = a.counters.bytes();
+              const int64_t bytes_b = b.counters.bytes();
+              if (query.by != UsageBy::kDay && bytes_a != bytes_b) {
+                return bytes_a > bytes_b;
+              }
+              return std::tie(a.name, a.kind) < std::tie(b.name, b.kind);
+            });
+  auto gaps = ReadGaps(history, query.period);
+  if (!gaps.ok()) return gaps.status();
+  usage.gaps = *std::move(gaps);
+  return usage;
+}
+
+}  // namespace internal
+}  // namespace netmeter

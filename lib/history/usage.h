@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the history has of some days.
+//
+//   UsageQuery query;
+//   query.period = PeriodAround(today, 15);
+//   auto usage = ReadUsage(history.get(), query);
+//
+// Threads: as Database.
+
+#ifndef NETMETER_LIB_HISTORY_USAGE_H_
+#define NETMETER_LIB_HISTORY_USAGE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/history/calendar.h"
+#include "lib/history/difference.h"
+#include "lib/history/history.h"
+
+namespace netmeter {
+namespace internal {
+
+enum class UsageBy { kService, kDestination, kUplink, kDay, kNothing };
+
+struct UsageQuery {
+  Period period;
+  UsageBy by = UsageBy::kService;
+  std::string path = "direct";
+  // "" stands for any. Names as `usage` prints them.
+  std::string service;
+  std::string destination;
+  std::string uplink;
+  std::string kind;
+};
+
+struct UsageRow {
+  std::string kind;  // by service: its kind; else ""
+  std::string name;  // of the service, the destination, the uplink or the day
+  Counters counters;
+};
+
+struct Usage {
+  std::vector<UsageRow> rows;  // most bytes first; days in their order
+  Counters sum;
+  std::vector<Gap> gaps;  // those that overlap the period, oldest first
+};
+
+// What is pending counts for its service: with its service's other rows it is what
+// the service counted, even where a connection named its destination in another
+// period. By destination it has a row of its own, "pending", which may be below 0
+// for that reason. Errors as Database.
+absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_HISTORY_USAGE_H_

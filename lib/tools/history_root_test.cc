@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter record` and `usage` on real maps: from the meter to the bill, for those
+// who may read it, on a disk without room.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lib/testing/bpffs_fixture.h"
+#include "lib/testing/fake_meter.h"
+#include "lib/testing/run_shell.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr gid_t kGroup = 4242;
+
+class HistoryTest : public BpffsTest {
+ protected:
+  void SetUp() override {
+    BpffsTest::SetUp();
+    char name[] = "/tmp/netmeter-history-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+    ASSERT_EQ(chmod(name, 0755), 0);
+    Load();
+  }
+  void TearDown() override {
+    RunShell("rm -rf " + directory_);
+    BpffsTest::TearDown();
+  }
+
+  // A new meter, as after an unload and a load.
+  void Load() {
+    meter_ = std::make_unique<FakeMeter>(FakeMeter::Options());
+    ASSERT_EQ(meter_->error(), "");
+    meter_->info()->created_ns += ++loads_;
+    meter_->SetName(3, NM_KIND_SERVICE, "mme");
+    nm_cell* cell = meter_->cell(NM_SLOT_FIRST, 0);
+    cell->service = 3;
+    cell->kind = NM_KIND_SERVICE;
+    cell->transport = NM_TRANSPORT_TCP;
+    meter_->stats()->slots_allocated = 1;
+    ASSERT_EQ(meter_->Pin(pin_dir_, kGroup, 0640), "");
+    ASSERT_EQ(chown(pin_dir_.c_str(), 0, kGroup), 0);
+  }
+  nm_cell* cell() { return meter_->cell(NM_SLOT_FIRST, 0); }
+
+  std::string database() const { return directory_ + "/history/history.db"; }
+  ShellResult Record(const std::string& before = "") {
+    return RunShell(before + "lib/tools/netmeter record --pin-dir " + pin_dir_ +
+                    " --database " + database() + " 2>&1");
+  }
+  std::string Usage(const std::string& options,
+                    const std::string& before = "") {
+    return RunShell(before + "lib/tools/netmeter usage --database " +
+                    database() + " " + options + " 2>&1")
+        .output;
+  }
+  int64_t Total(const std::string& before = "") {
+    const std::string text = Usage("--json", before);
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (json.is_discarded()) ADD_FAILURE() << text;
+    return json.is_discarded() ? -1 : json["sum"]["tx_bytes"].get<int64_t>();
+  }
+
+  std::string directory_;
+  std::unique_ptr<FakeMeter> meter_;
+  uint64_t loads_ = 0;
+};
+
+TEST_F(HistoryTest, RecordsEachByteOnceAcrossLoads) {
+  cell()->tx_bytes = 1000;
+  EXPECT_EQ(Record().exit_status, 0);
+  cell()->tx_bytes = 1500;
+  EXPECT_EQ(Record().output, "");
+  EXPECT_EQ(Record().output, "");
+  EXPECT_EQ(Total(), 1500);
+  Load();
+  cell()->tx_bytes = 70;
+  EXPECT_EQ(Record().output, "");
+  EXPECT_EQ(Total(), 1570);
+  EXPECT_THAT(Usage("--bytes"), AllOf(HasSubstr("\nmme      service  1570"),
+                                      HasSubstr("lost: ")));
+  EXPECT_THAT(Usage("--csv"), HasSubstr("\nservice,mme,1570,0,"));
+}
+
+// As root records, and the group of the pins reads: it may not write anywhere.
+TEST_F(HistoryTest, TheGroupOfThePinsReadsAndOthersDoNot) {
+  cell()->tx_bytes = 1000;
+  ASSERT_EQ(Record().output, "");
+  const std::string member =
+      "setpriv --reuid=65534 --regid=4242 --clear-groups ";
+  EXPECT_EQ(Total(member), 1000);
+  EXPECT_THAT(
+      Usage("", "setpriv --reuid=65534 --regid=65534 --clear-groups "),
+      AllOf(StartsWith("netmeter: open "), HasSubstr("Permission denied")));
+  // A record that was killed leaves its log behind.
+  cell()->tx_bytes = 1001;
+  RunShell("cp " + database() + " " + directory_ + "/old");
+  ASSERT_EQ(Record().output, "");
+  EXPECT_EQ(Total(member), 1001);
+}
+
+TEST_F(HistoryTest, AFullDiskIsOneLineAndTheNextRecordHasAll) {
+  ASSERT_EQ(mkdir((directory_ + "/history").c_str(), 0755), 0);
+  ASSERT_EQ(mount("tmpfs", (directory_ + "/history").c_str(), "tmpfs", 0,
+                  "size=256k"),
+            0);
+  cell()->tx_bytes = 1000;
+  EXPECT_EQ(Record().output, "");
+  const std::string filler = directory_ + "/history/filler";
+  RunShell("dd if=/dev/zero of=" + filler + " bs=4k 2>&1");
+  cell()->tx_bytes = 2000;
+  const ShellResult full = Record();
+  EXPECT_EQ(full.exit_status, 1) << full.output;
+  EXPECT_THAT(full.output, StartsWith("netmeter: " + database() + ": "));
+  EXPECT_EQ(full.output.find('\n'), full.output.size() - 1) << full.output;
+  EXPECT_EQ(Total(), 1000);
+  ASSERT_EQ(unlink(filler.c_str()), 0);
+  EXPECT_EQ(Record().output, "");
+  EXPECT_EQ(Total(), 2000);
+  EXPECT_EQ(umount2((directory_ + "/history").c_str(), MNT_DETACH), 0);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

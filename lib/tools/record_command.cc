@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter record`: adds to the history what was counted since the last record.
+#include <errno.h>
+#include <grp.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/path.h"
+#include "lib/core/status_util.h"
+#include "lib/history/record.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/history_options.h"
+#include "lib/tools/list.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kRecordFooter[] = R"(
+Run it each minute, by a timer (docs/history.md has one), and before a reboot and
+`netmeter-loader unload`. What was counted since the last record is lost if the
+host dies. A record that fails or is killed loses nothing: the next one has it.
+The file is readable by the group of its directory.
+
+Exit status: 0 recorded; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter record
+  netmeter record --database /mnt/history.db --keep-hours 365
+)";
+
+int64_t Seconds(clockid_t clock) {
+  timespec now = {};
+  clock_gettime(clock, &now);
+  return now.tv_sec;
+}
+
+absl::StatusOr<std::string> BootId() {
+  constexpr char kPath[] = "/proc/sys/kernel/random/boot_id";
+  std::ifstream file(kPath);
+  std::string id;
+  if (!std::getline(file, id)) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot read ", kPath));
+  }
+  return id;
+}
+
+// Readers of the meter are readers of its history: the directory, and what is made
+// in it, has the group of the pins.
+absl::Status MakeDirectory(const std::string& database,
+                           const std::string& pin_dir) {
+  const size_t slash = database.rfind('/');
+  if (slash == std::string::npos || slash == 0) return absl::OkStatus();
+  const std::string directory = database.substr(0, slash);
+  if (mkdir(directory.c_str(), 0750) != 0) {
+    if (errno == EEXIST) return absl::OkStatus();
+    return ErrnoStatus(errno, absl::StrCat("make ", directory));
+  }
+  struct stat pins = {};
+  if (geteuid() != 0 || stat(pin_dir.c_str(), &pins) != 0) {
+    return absl::OkStatus();
+  }
+  if (chown(directory.c_str(), 0, pins.st_gid) != 0 ||
+      chmod(directory.c_str(), 02750) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("give ", directory, " a group"));
+  }
+  return absl::OkStatus();
+}
+
+class RecordCommand : public Command {
+ public:
+  std::string Name() const override { return "record"; }
+
+  std::string Description() const override {
+    return "Adds to the history what was counted since the last record";
+  }
+
+  void Declare(CLI::App* app) override {
+    AddPinDir(app, &options_.pin_dir);
+    AddDatabase(app, &database_);
+    app->add_option("--keep-hours", options_.keep_hours_days,
+                    "Of how many days the history has the hours")
+        ->type_name("DAYS")
+        ->check(CLI::Range(1, 36600))
+        ->capture_default_str();
+    app->add_option("--keep-days", options_.keep_days,
+                    "How many days it has besides")
+        ->type_name("DAYS")
+        ->check(CLI::Range(1, 36600))
+        ->capture_default_str();
+    app->add_flag("--verbose", verbose_, "Print what was recorded");
+    app->footer(kRecordFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckPinDir(options_.pin_dir));
+    return CheckDatabase(database_);
+  }
+
+  int Run() override {
+    MeterOptions meter_options;
+    meter_options.pin_dir = options_.pin_dir;
+    const auto meter = Meter::Open(meter_options);
+    if (!meter.ok()) return Fail(meter.status().message());
+    options_.pin_dir = CanonicalPath(options_.pin_dir);
+    umask(027);
+    const absl::Status directory = MakeDirectory(database_, options_.pin_dir);
+    if (!directory.ok()) return Fail(directory.message());
+    const auto history = OpenHistory(database_, Database::Mode::kCreate);
+    if (!history.ok()) return Fail(history.status().message());
+    const auto recorded = Record(history->get(), options_,
+                                 [&meter] { return ReadMeter(**meter); });
+    if (!recorded.ok()) return Fail(recorded.status().message());
+    if (!verbose_) return 0;
+    return Print(absl::StrCat(
+        database_, ": ", HumanBytes(static_cast<uint64_t>(recorded->bytes)),
+        " of ", recorded->series, " series",
+        recorded->new_meter ? ", of a new meter" : "", "\n"));
+  }
+
+ private:
+  std::string database_;
+  RecordOptions options_;
+  bool verbose_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<Reading> ReadMeter(const Meter& meter) {
+  Reading reading;
+  const auto health = meter.ReadHealth();
+  if (!health.ok()) return health.status();
+  auto samples = meter.ReadHost();
+  if (!samples.ok()) return samples.status();
+  auto boot_id = BootId();
+  if (!boot_id.ok()) return boot_id.status();
+  reading.now = Seconds(CLOCK_REALTIME);
+  reading.boottime = Seconds(CLOCK_BOOTTIME);
+  reading.boot_id = *std::move(boot_id);
+  reading.start_ns = static_cast<int64_t>(health->start_time_ns);
+  reading.cgroup = health->cgroup;
+  reading.samples = *std::move(samples);
+  return reading;
+}
+
+std::unique_ptr<Command> NewRecordCommand() {
+  return std::make_unique<RecordCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter usage`: what used the link in a billing period.
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/history/usage.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/history_options.h"
+#include "lib/tools/text_table.h"
+#include "lib/tools/usage_text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kUsageFooter[] = R"(
+Without --month and --from: the billing period that is today. All days are local
+days of the host that recorded. A period of --reset-day 31 begins on the last day
+of a shorter month. Bytes are those of `netmeter list`: without link headers. With
+--path direct the sum is what the interfaces counted; --path proxy has what went
+over loopback to a proxy, and through it once more.
+
+What is not known exactly stands below the table:
+  lost    a reboot or an unload: at most what was counted since the last record
+  late    nothing was recorded for a time: its bytes stand in the hour of its end
+  clock   the clock was set: the bytes are right, their day is that of the clock
+
+Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter usage
+  netmeter usage --month 2026-10 --by destination
+  netmeter usage --reset-day 15 --by day --csv
+  netmeter usage --from 2026-11-01 --to 2026-11-07 --service magmad
+)";
+
+class UsageCommand : public Command {
+ public:
+  std::string Name() const override { return "usage"; }
+
+  std::string Description() const override {
+    return "Prints what used the link in a billing period, from the history";
+  }
+
+  void Declare(CLI::App* app) override {
+    AddDatabase(app, &database_);
+    period_.Declare(app);
+    app->add_option("--by", query_.by, "What has a row of its own")
+        ->type_name("WHAT")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, UsageBy>{
+            {"service", UsageBy::kService},
+            {"destination", UsageBy::kDestination},
+            {"uplink", UsageBy::kUplink},
+            {"day", UsageBy::kDay}}))
+        ->default_str("service");
+    app->add_option("--path", query_.path, "direct or proxy")
+        ->type_name("PATH")
+        ->check(CLI::IsMember({"direct", "proxy"}))
+        ->capture_default_str();
+    app->add_option("--service", query_.service, "Only this name")
+        ->type_name("NAME");
+    app->add_option("--destination", query_.destination,
+                    "Only this destination")
+        ->type_name("NAME");
+    app->add_option("--kind", query_.kind, "Only this kind")->type_name("KIND");
+    CLI::Option* json = app->add_flag("--json", json_, "Print one JSON object");
+    CLI::Option* csv =
+        app->add_flag("--csv", csv_, "Print comma-separated values")
+            ->excludes(json);
+    app->add_flag("--bytes", exact_, "Print exact bytes, not KiB or MiB")
+        ->excludes(json)
+        ->excludes(csv);
+    app->footer(kUsageFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    const auto period = period_.Get(Today());
+    if (!period.ok()) return period.status();
+    query_.period = *period;
+    return absl::OkStatus();
+  }
+
+  int Run() override {
+    const auto history = OpenHistory(database_, Database::Mode::kRead);
+    if (!history.ok()) return Fail(history.status().message());
+    const auto usage = ReadUsage(history->get(), query_);
+    if (!usage.ok()) return Fail(usage.status().message());
+    if (json_) return Print(FormatUsageJson(*usage, query_));
+    if (csv_) return Print(FormatUsageCsv(*usage, query_));
+    return Print(FormatUsageTable(
+        *usage, query_, exact_ ? ByteFormat::kExact : ByteFormat::kHuman,
+        TerminalWidth()));
+  }
+
+ private:
+  std::string database_;
+  PeriodOptions period_;
+  UsageQuery query_;
+  bool json_ = false;
+  bool csv_ = false;
+  bool exact_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewUsageCommand() {
+  return std::make_unique<UsageCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/usage_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "lib/core/text.h"
+#include "lib/history/calendar.h"
+#include "lib/tools/text_table.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+std::string NameOf(const UsageRow& row) {
+  return row.name.empty() ? "-" : ToTerminal(row.name);
+}
+
+std::string DescribeGap(const Gap& gap) {
+  if (gap.what == "clock") {
+    return absl::StrCat("clock: it was set from ", FormatTime(gap.begin),
+                        " to ", FormatTime(gap.end));
+  }
+  const std::string times =
+      absl::StrCat(FormatTime(gap.begin), " to ", FormatTime(gap.end));
+  if (gap.what == "late") {
+    return absl::StrCat("late: ", times,
+                        ", no record; its bytes stand at its end");
+  }
+  return absl::StrCat("lost: ", times,
+                      ", a reboot or an unload; its bytes are in no sum");
+}
+
+// A field of CSV. A spreadsheet would take one that begins so for a formula, and
+// anybody may choose a name.
+std::string Quote(const std::string& field) {
+  const std::string safe =
+      !field.empty() &&
+              std::string("=+-@\t\r").find(field[0]) != std::string::npos
+          ? "'" + field
+          : field;
+  if (safe.find_first_of(",\"\n\r") == std::string::npos) return safe;
+  return absl::StrCat("\"", absl::StrReplaceAll(safe, {{"\"", "\"\""}}), "\"");
+}
+
+void AddCounters(const Counters& counters, nlohmann::ordered_json* json) {
+  for (size_t i = 0; i < kCounterCount; ++i) {
+    (*json)[CounterNames()[i]] = counters.value[i];
+  }
+}
+
+}  // namespace
+
+const char* UsageByName(UsageBy by) {
+  switch (by) {
+    case UsageBy::kService:
+      return "service";
+    case UsageBy::kDestination:
+      return "destination";
+    case UsageBy::kUplink:
+      return "uplink";
+    case UsageBy::kDay:
+      return "day";
+    case UsageBy::kNothing:
+      return "";
+  }
+  return "";
+}
+
+std::string FormatBytes(int64_t bytes, ByteFormat format) {
+  if (format == ByteFormat::kExact) return absl::StrCat(bytes);
+  if (bytes >= 0) return HumanBytes(static_cast<uint64_t>(bytes));
+  return "-" + HumanBytes(0 - static_cast<uint64_t>(bytes));
+}
+
+std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
+                             ByteFormat format, size_t width) {
+  const bool with_kind = query.by == UsageBy::kService;
+  TextTable table(
+      {{absl::AsciiStrToUpper(UsageByName(query.by)), TextColumn::kLeft},
+       {with_kind ? "KIND" : "", TextColumn::kLeft, with_kind ? 2 : 9},
+       {"SENT", TextColumn::kRight, 1},
+       {"RECEIVED", TextColumn::kRight, 1},
+       {"TOTAL", TextColumn::kRight},
+       {"SHARE", TextColumn::kRight, 3},
+       {"RETRANSMIT", TextColumn::kRight, 4}});
+  const auto add = [&](const std::string& name, const std::string& kind,
+                       const Counters& counters) {
+    const double share = usage.sum.bytes() == 0
+                             ? 0
+                             : 100.0 * static_cast<double>(counters.bytes()) /
+                                   static_cast<double>(usage.sum.bytes());
+    table.Add({name, kind, FormatBytes(counters.tx_bytes(), format),
+               FormatBytes(counters.rx_bytes(), format),
+               FormatBytes(counters.bytes(), format),
+               absl::StrFormat("%.1f%%", share),
+               FormatBytes(counters.tx_retransmit_bytes(), format)});
+  };
+  for (const UsageRow& row : usage.rows) {
+    add(NameOf(row), row.kind, row.counters);
+  }
+  add("sum", "", usage.sum);
+  std::string text = absl::StrCat(FormatDay(query.period.from), " to ",
+                                  FormatDay(query.period.to), ", path ",
+                                  query.path, "\n", table.Format(width));
+  if (usage.rows.empty()) {
+    absl::StrAppend(&text, "(nothing was recorded in this period)\n");
+  }
+  for (const Gap& gap : usage.gaps) {
+    absl::StrAppend(&text, DescribeGap(gap), "\n");
+  }
+  return text;
+}
+
+std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const UsageRow& row : usage.rows) {
+    nlohmann::ordered_json object;
+    if (query.by == UsageBy::kService) object["kind"] = row.kind;
+    object[UsageByName(query.by)] = row.name;
+    AddCounters(row.counters, &object);
+    rows.push_back(std::move(object));
+  }
+  nlohmann::ordered_json sum = nlohmann::ordered_json::object();
+  AddCounters(usage.sum, &sum);
+  nlohmann::ordered_json gaps = nlohmann::ordered_json::array();
+  for (const Gap& gap : usage.gaps) {
+    gaps.push_back(
+        {{"what", gap.what}, {"begin", gap.begin}, {"end", gap.end}});
+  }
+  const nlohmann::ordered_json all = {{"from", FormatDay(query.period.from)},
+                                      {"to", FormatDay(query.period.to)},
+                                      {"path", query.path},
+                                      {"rows", std::move(rows)},
+                                      {"sum", std::move(sum)},
+                                      {"gaps", std::move(gaps)}};
+  return all.dump(2) + "\n";
+}
+
+std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
+  const bool with_kind = query.by == UsageBy::kService;
+  std::string text =
+      absl::StrCat(with_kind ? "kind," : "", UsageByName(query.by));
+  for (const char* name : CounterNames()) absl::StrAppend(&text, ",", name);
+  text += "\n";
+  for (const UsageRow& row : usage.rows) {
+    absl::StrAppend(&text, with_kind ? row.kind + "," : "",
+                    Quote(ToTerminal(row.name)));
+    for (const int64_t value : row.counters.value) {
+      absl::StrAppend(&text, ",", value);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace internal
+}  // namespace netmeter
