@@ -5,8 +5,9 @@
 //
 //   bazel run -c opt //lib/history:years -- FILE [YEARS]
 //
-// The last day has a record each minute, as a host has it; the days before have one
-// each hour, as the rows are the same, and a record each minute would take days.
+// The rows are those of a record each minute, but the records are fewer, as that many
+// would take days: one a day while days are kept as such, one an hour for the 60 days
+// that have hours, and one each minute of the last day, as a host has it.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,13 +112,17 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const std::string path = argv[1];
-  const int days = (argc > 2 ? atoi(argv[2]) : 5) * 366;
+  const int days = (argc > 2 ? atoi(argv[2]) : 5) * 365;
   Host host(path);
   const double begin = Now();
-  for (int hour = 0; hour < days * 24; ++hour) {
-    host.RecordAfter(3600, false);
-    if (hour % (24 * 100) == 0) {
-      printf("day %d: %.0f MiB, %.0f s\n", hour / 24, MebibytesOf(path),
+  const int with_hours = RecordOptions().keep_hours_days;
+  for (int day = 0; day < days; ++day) {
+    const int records = day < days - with_hours ? 1 : 24;
+    for (int i = 0; i < records; ++i) {
+      host.RecordAfter(86400 / records, false);
+    }
+    if (day % 200 == 0 || day + 1 == days) {
+      printf("day %d: %.0f MiB, %.0f s\n", day, MebibytesOf(path),
              Now() - begin);
       fflush(stdout);
     }

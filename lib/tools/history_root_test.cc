@@ -132,6 +132,38 @@ TEST_F(HistoryTest, AFullDiskIsOneLineAndTheNextRecordHasAll) {
   EXPECT_EQ(umount2((directory_ + "/history").c_str(), MNT_DETACH), 0);
 }
 
+// From the history, and what the meter has counted since its last record.
+TEST_F(HistoryTest, ListSinceHasWhatIsRecordedAndWhatIsNot) {
+  cell()->tx_bytes = 1000;
+  ASSERT_EQ(Record().output, "");
+  Load();
+  cell()->tx_bytes = 10;
+  ASSERT_EQ(Record().output, "");
+  cell()->tx_bytes = 15;
+  const auto list = [this](const std::string& options) {
+    return RunShell("lib/tools/netmeter list --bytes --pin-dir " + pin_dir_ +
+                    " --database " + database() + " " + options + " 2>&1")
+        .output;
+  };
+  EXPECT_THAT(list("--since 2h"),
+              AllOf(StartsWith("since 20"), HasSubstr(" direct  1015 ")));
+  EXPECT_THAT(list(""), HasSubstr("direct  15 "));
+  EXPECT_THAT(list("--since 1800-01-01"), HasSubstr("--since: expected"));
+  EXPECT_THAT(list("--service other"), HasSubstr("nothing counted yet"));
+}
+
+TEST_F(HistoryTest, WatchPrintsRatesUntilNobodyReads) {
+  cell()->tx_bytes = 1000;
+  const std::string output =
+      RunShell(
+          "timeout 20 lib/tools/netmeter list --watch 0.1 --bytes "
+          "--pin-dir " +
+          pin_dir_ + " | head -n 12")
+          .output;
+  EXPECT_THAT(output, AllOf(HasSubstr("TX/S"), HasSubstr("each 0.1 s"),
+                            HasSubstr("total, direct")));
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

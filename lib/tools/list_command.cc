@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter list`: every series, once.
+// `netmeter list`: every series, once, or again and again.
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "lib/core/shared_maps.h"
+#include "lib/core/status_util.h"
+#include "lib/history/since.h"
 #include "lib/tools/commands.h"
+#include "lib/tools/history_options.h"
 #include "lib/tools/list.h"
+#include "lib/tools/list_view.h"
+#include "lib/tools/text_table.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -18,8 +30,12 @@ Columns:
   TX/RX PKTS      packets on the link
   TX/RX PAYLOAD   bytes of the transport's payload, each TCP byte once
   RETRANSMIT      TCP payload bytes that were sent again
+  TX/S, RX/S      bytes per second, with --watch, in place of packets and payload
 Units are binary: 1 KiB is 1024 bytes. --bytes and --json have exact numbers.
 PATH is proxy for traffic over loopback to or from a proxy port, else direct.
+
+On a terminal, lines fit its width, columns go where it is narrow, and the sum of
+each path stands below. A file or a pipe has all columns and nothing but series.
 
 KIND:
   service         registered, or named by its command line or the configuration
@@ -35,9 +51,21 @@ Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 
 Examples:
   netmeter list
+  netmeter list --watch --top 10
+  netmeter list --sort rx --kind service
+  netmeter list --since 13:00
   netmeter list --json | python3 -m json.tool
   netmeter list --pin-dir /run/netmeter-test
 )";
+
+constexpr char kHomeAndClear[] = "\x1b[H\x1b[J";
+
+double Monotonic() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) +
+         static_cast<double>(now.tv_nsec) / 1e9;
+}
 
 class ListCommand : public Command {
  public:
@@ -53,29 +81,178 @@ class ListCommand : public Command {
         app->add_flag("--json", json_, "Print one JSON array of objects");
     app->add_flag("--bytes", exact_, "Print exact bytes, not KiB or MiB")
         ->excludes(as_json);
+    app->add_option("--sort", sort_,
+                    "What comes first: total, tx, rx, packets, retransmit, "
+                    "name or rate; with --watch rate, else total")
+        ->type_name("WHAT")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, ListSort>{
+            {"total", ListSort::kTotal},
+            {"tx", ListSort::kSent},
+            {"rx", ListSort::kReceived},
+            {"packets", ListSort::kPackets},
+            {"retransmit", ListSort::kRetransmit},
+            {"name", ListSort::kName},
+            {"rate", ListSort::kRate}}))
+        ->default_str("total");
+    app->add_option("--top", top_, "Print so many series at most")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1000000));
+    app->add_option("--service", filter_.service, "Only this name")
+        ->type_name("NAME");
+    app->add_option("--destination", filter_.destination,
+                    "Only this destination")
+        ->type_name("NAME");
+    app->add_option("--kind", filter_.kind, "Only this kind")
+        ->type_name("KIND")
+        ->check(
+            CLI::IsMember({"service", "binary", "unit", "container", "pending",
+                           "unattributed", "overflow", "retired"}));
+    CLI::Option* since =
+        app->add_option("--since", since_text_,
+                        "What was counted since then, from the history: "
+                        "2026-11-22, '2026-11-22 13:00', 13:00, 90m, 2h or 3d")
+            ->type_name("TIME")
+            ->excludes(as_json);
+    AddDatabase(app, &database_);
+    watch_option_ =
+        app->add_option("--watch", watch_,
+                        "Print again each so many seconds, with rates; 2 "
+                        "without a value")
+            ->type_name("SECONDS")
+            ->expected(0, 1)
+            ->default_str("2")
+            ->check(CLI::Range(0.1, 86400.0))
+            ->excludes(as_json)
+            ->excludes(since);
     app->footer(kListFooter);
   }
 
-  absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckPinDir(pin_dir_));
+    NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    if (watch_option_->count() == 0) {
+      watch_ = 0;
+      if (sort_ == ListSort::kRate) {
+        return absl::InvalidArgumentError("--sort rate needs --watch");
+      }
+    } else if (!sort_.has_value()) {
+      sort_ = ListSort::kRate;
+    }
+    if (since_text_.empty()) return absl::OkStatus();
+    const auto since = ParseSince(since_text_, time(nullptr));
+    if (!since.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--since: ", since.status().message()));
+    }
+    since_ = *since;
+    return absl::OkStatus();
+  }
 
   int Run() override {
     MeterOptions options;
     options.pin_dir = pin_dir_;
     const auto meter = Meter::Open(options);
     if (!meter.ok()) return Fail(meter.status().message());
-    auto samples = (*meter)->ReadHost();
-    if (!samples.ok()) return Fail(samples.status().message());
-    SortByTraffic(&*samples);
-    if (json_) return Print(FormatJson(*samples));
-    return Print(FormatTable(*samples,
-                             exact_ ? ByteFormat::kExact : ByteFormat::kHuman,
-                             LoaderCommand("status", pin_dir_)));
+    if (watch_ > 0) return Watch(**meter);
+    std::vector<Sample> samples;
+    if (since_text_.empty()) {
+      const absl::Status read = (*meter)->ReadHost(&samples);
+      if (!read.ok()) return Fail(read.message());
+    } else {
+      const absl::Status read = ReadHistory(**meter, &samples);
+      if (!read.ok()) return Fail(read.message());
+    }
+    return Show(samples);
   }
 
  private:
+  ListView View() const {
+    ListView view;
+    view.format = exact_ ? ByteFormat::kExact : ByteFormat::kHuman;
+    view.width = TerminalWidth();
+    view.top = top_;
+    view.filtered = filter_.any();
+    view.is_signed = !since_text_.empty();
+    view.when_empty = view.filtered ? "(no such series)" : "(nothing counted)";
+    return view;
+  }
+
+  absl::Status ReadHistory(const Meter& meter, std::vector<Sample>* samples) {
+    const auto history = OpenHistory(database_, Database::Mode::kRead);
+    if (!history.ok()) return history.status();
+    const auto reading = ReadMeter(meter);
+    if (!reading.ok()) return reading.status();
+    auto read = ReadSince(history->get(), since_, *reading);
+    if (!read.ok()) return read.status();
+    *samples = std::move(read->samples);
+    heading_ = absl::StrCat("since ", FormatTime(read->begin), "\n");
+    return absl::OkStatus();
+  }
+
+  // Once.
+  int Show(const std::vector<Sample>& samples) const {
+    std::vector<ListRow> rows = ListRows(samples, {}, 0);
+    FilterRows(filter_, &rows);
+    SortRows(sort_.value_or(ListSort::kTotal), &rows);
+    const ListView view = View();
+    if (!json_ && (view.width > 0 || view.is_signed) && !rows.empty()) {
+      return Print(absl::StrCat(heading_, FormatView(rows, view)));
+    }
+    // What programs read: the series, and nothing that was added up.
+    if (top_ > 0 && rows.size() > top_) rows.resize(top_);
+    std::vector<Sample> chosen;
+    for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
+    if (json_) return Print(FormatJson(chosen));
+    return Print(
+        FormatTable(chosen, view.format, LoaderCommand("status", pin_dir_)));
+  }
+
+  // Until it is killed, or nobody reads.
+  int Watch(const Meter& meter) const {
+    std::vector<Sample> before;
+    double read_before = 0;
+    for (;; usleep(static_cast<useconds_t>(watch_ * 1e6))) {
+      auto samples = meter.ReadHost();
+      if (!samples.ok()) return Fail(samples.status().message());
+      const double now = Monotonic();
+      std::vector<ListRow> rows =
+          ListRows(*samples, before, read_before == 0 ? 0 : now - read_before);
+      FilterRows(filter_, &rows);
+      SortRows(read_before == 0 && sort_ == ListSort::kRate
+                   ? ListSort::kTotal
+                   : sort_.value_or(ListSort::kTotal),
+               &rows);
+      before = *std::move(samples);
+      read_before = now;
+      ListView view = View();
+      view.rates = true;
+      const size_t height = TerminalHeight();
+      // Header, two rows for others, two for sums, and where the cursor stands.
+      constexpr size_t kOthers = 7;
+      if (height > kOthers + 1) {
+        const size_t room = height - kOthers;
+        view.top = top_ == 0 ? room : std::min<size_t>(top_, room);
+      }
+      const std::string screen = absl::StrCat(
+          height > 0 ? kHomeAndClear : "", FormatTime(time(nullptr)), ", each ",
+          watch_, " s\n", FormatView(rows, view), height > 0 ? "" : "\n");
+      const int status = Print(screen);
+      if (status != 0) return status;
+    }
+  }
+
   std::string pin_dir_;
   bool json_ = false;
   bool exact_ = false;
+  std::optional<ListSort> sort_;
+  size_t top_ = 0;
+  ListFilter filter_;
+  std::string since_text_;
+  int64_t since_ = 0;
+  std::string database_;
+  std::string heading_;
+  CLI::Option* watch_option_ = nullptr;
+  double watch_ = 2;
 };
 
 }  // namespace

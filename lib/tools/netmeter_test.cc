@@ -41,13 +41,32 @@ TEST(Netmeter, VersionIsOneLine) {
 }
 
 TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
-  for (const char* arguments :
-       {"", "nonsense", "list --nonsense", "list extra", "list --pin-dir",
-        "list --pin-dir ''", "list --bytes --json", "record --database ''",
-        "record --keep-hours 0", "usage extra", "usage --month 2026-13",
-        "usage --month 2026-11 --from 2026-11-01", "usage --to 2026-11-01",
-        "usage --from 2026-02-30", "usage --from 2026-11-02 --to 2026-11-01",
-        "usage --reset-day 32", "usage --by nonsense", "usage --json --csv"}) {
+  for (const char* arguments : {"",
+                                "nonsense",
+                                "list --nonsense",
+                                "list extra",
+                                "list --pin-dir",
+                                "list --pin-dir ''",
+                                "list --bytes --json",
+                                "record --database ''",
+                                "record --keep-hours 0",
+                                "usage extra",
+                                "usage --month 2026-13",
+                                "usage --month 2026-11 --from 2026-11-01",
+                                "usage --to 2026-11-01",
+                                "usage --from 2026-02-30",
+                                "usage --from 2026-11-02 --to 2026-11-01",
+                                "usage --reset-day 32",
+                                "list --since soon",
+                                "list --since 2100-01-01",
+                                "list --watch 0",
+                                "list --watch 1 --json",
+                                "list --top 0",
+                                "list --sort nonsense",
+                                "list --sort rate",
+                                "list --kind nonsense",
+                                "usage --by nonsense",
+                                "usage --json --csv"}) {
     const Result result =
         RunNetmeter(std::string(arguments) + " 2>&1 >/dev/null");
     EXPECT_EQ(result.exit_status, 2) << arguments;

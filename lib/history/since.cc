@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/history/since.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lib/core/status_util.h"
+#include "lib/history/calendar.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr Kind kKinds[] = {
+    Kind::kService, Kind::kBinary, Kind::kUnattributed, Kind::kOverflow,
+    Kind::kPending, Kind::kUnit,   Kind::kContainer,    Kind::kRetired};
+constexpr Transport kTransports[] = {Transport::kTcp, Transport::kUdp,
+                                     Transport::kSctp, Transport::kIcmp,
+                                     Transport::kOther};
+
+Sample SampleOf(const SeriesName& name, const Counters& counters) {
+  Sample sample;
+  for (const Kind kind : kKinds) {
+    if (KindName(kind) == name.kind) sample.kind = kind;
+  }
+  for (const Transport transport : kTransports) {
+    if (TransportName(transport) == name.transport) {
+      sample.transport = transport;
+    }
+  }
+  sample.path =
+      name.path == PathName(Path::kProxy) ? Path::kProxy : Path::kDirect;
+  sample.name = name.name;
+  sample.destination = name.destination;
+  uint64_t* const values[] = {
+      &sample.tx_bytes,           &sample.rx_bytes,
+      &sample.tx_packets,         &sample.rx_packets,
+      &sample.tx_payload_bytes,   &sample.rx_payload_bytes,
+      &sample.tx_retransmit_bytes};
+  for (size_t i = 0; i < kCounterCount; ++i) {
+    *values[i] = static_cast<uint64_t>(counters.value[i]);
+  }
+  return sample;
+}
+
+// Adds rows of: kind, name, destination, transport, path, uplink, counters.
+absl::Status AddRows(Statement* query, Totals* totals) {
+  while (query->Step()) {
+    const SeriesName name = {query->Text(0), query->Text(1), query->Text(2),
+                             query->Text(3), query->Text(4), query->Text(5)};
+    Counters counters;
+    for (size_t i = 0; i < kCounterCount; ++i) {
+      counters.value[i] = query->Integer(static_cast<int>(6 + i));
+    }
+    (*totals)[name] += counters;
+  }
+  return query->status();
+}
+
+std::string Select(absl::string_view from) {
+  return absl::StrCat(
+      "SELECT kind, name, destination, transport, path, uplink, ",
+      CounterColumns("SUM(t.$)"), " FROM ", from, " GROUP BY s.id");
+}
+
+// "13:00" as minutes of the day, or -1.
+int ParseMinutes(absl::string_view text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
+  int hour = 0, minute = 0;
+  if (parts.size() != 2 || parts[1].size() != 2 || parts[0].empty() ||
+      text.find_first_not_of("0123456789:") != absl::string_view::npos ||
+      !absl::SimpleAtoi(parts[0], &hour) ||
+      !absl::SimpleAtoi(parts[1], &minute) || hour > 23 || minute > 59) {
+    return -1;
+  }
+  return hour * 60 + minute;
+}
+
+// "2h" as seconds, or -1.
+int64_t ParseDuration(absl::string_view text) {
+  if (text.size() < 2) return -1;
+  const int64_t unit = text.back() == 'm'   ? 60
+                       : text.back() == 'h' ? 3600
+                       : text.back() == 'd' ? 86400
+                                            : 0;
+  text.remove_suffix(1);
+  int64_t count = 0;
+  if (unit == 0 ||
+      text.find_first_not_of("0123456789") != absl::string_view::npos ||
+      !absl::SimpleAtoi(text, &count) || count > 36600 * 24 * 60) {
+    return -1;
+  }
+  return count * unit;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ParseSince(absl::string_view text, int64_t now) {
+  const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
+      "expected 2026-11-22, '2026-11-22 13:00', 13:00, 90m, 2h or 3d, not '",
+      text, "'"));
+  int64_t since = -1;
+  const int64_t duration = ParseDuration(text);
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ' ');
+  if (duration >= 0) {
+    since = now - duration;
+  } else if (parts.size() == 1 && ParseMinutes(text) >= 0) {
+    since = StartOf(HourOf(now).day) + ParseMinutes(text) * 60;
+  } else {
+    const auto day = ParseDay(parts[0]);
+    if (!day.ok() || parts.size() > 2) return wrong;
+    since = StartOf(*day);
+    if (parts.size() == 2) {
+      const int minutes = ParseMinutes(parts[1]);
+      if (minutes < 0) return wrong;
+      since += minutes * 60;
+    }
+  }
+  if (since > now) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is in the future"));
+  }
+  return since;
+}
+
+absl::StatusOr<SinceRead> ReadSince(Database* history, int64_t since,
+                                    const Reading& reading) {
+  // One read of the file: a record may come in between.
+  NETMETER_RETURN_IF_ERROR(history->Execute("BEGIN"));
+  const LocalHour hour = HourOf(since);
+  SinceRead read;
+  read.begin = hour.start;
+  Totals totals;
+  Statement hours = history->Prepare(
+      Select("hour_traffic t JOIN series s ON s.id = t.series WHERE t.start "
+             ">= ?1"));
+  hours.Bind(1, hour.start);
+  absl::Status status = AddRows(&hours, &totals);
+  Statement days = history->Prepare(Select(
+      "day_traffic t JOIN series s ON s.id = t.series WHERE t.day >= ?1"));
+  days.Bind(1, int64_t{hour.day});
+  if (status.ok()) status = AddRows(&days, &totals);
+  Statement oldest = history->Prepare("SELECT 1 FROM day WHERE day = ?1");
+  if (oldest.Bind(1, int64_t{hour.day}).Step()) read.begin = StartOf(hour.day);
+  if (status.ok()) status = oldest.Run();
+  Totals recorded;
+  Statement last = history->Prepare(
+      Select("meter_total t JOIN meter m ON m.id = t.meter JOIN series s ON "
+             "s.id = t.series WHERE m.boot_id = ?1 AND m.start_ns = ?2"));
+  last.Bind(1, reading.boot_id).Bind(2, reading.start_ns);
+  if (status.ok()) status = AddRows(&last, &recorded);
+  history->Execute("COMMIT").IgnoreError();
+  if (!status.ok()) return status;
+  for (const auto& series : Difference(recorded, TotalsOf(reading.samples))) {
+    totals[series.first] += series.second;
+  }
+  for (const auto& series : totals) {
+    if (series.second.IsZero()) continue;
+    read.samples.push_back(SampleOf(series.first, series.second));
+  }
+  return read;
+}
+
+}  // namespace internal
+}  // namespace netmeter

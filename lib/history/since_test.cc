@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/history/since.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "lib/history/calendar.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+TEST(Since, IsAMomentOrATimeBefore) {
+  setenv("TZ", "Europe/Berlin", 1);
+  tzset();
+  const int64_t now = StartOf(20261122) + 14 * 3600 + 59;
+  EXPECT_EQ(*ParseSince("2026-11-22", now), StartOf(20261122));
+  EXPECT_EQ(*ParseSince("2026-11-21 13:05", now),
+            StartOf(20261121) + 13 * 3600 + 300);
+  EXPECT_EQ(*ParseSince("9:30", now), StartOf(20261122) + 9 * 3600 + 1800);
+  EXPECT_EQ(*ParseSince("90m", now), now - 5400);
+  EXPECT_EQ(*ParseSince("3d", now), now - 3 * 86400);
+  for (const char* text :
+       {"", "soon", "2h ago", "25:00", "9:5", "-2h", "h", "2026-11-22 ",
+        "2026-11-22 1:00 x", "99999999999999999999d", "15:00", "2026-11-23"}) {
+    EXPECT_FALSE(ParseSince(text, now).ok()) << text;
+  }
+}
+
+TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  const std::string path =
+      testing::TempDir() + "/since-" + std::to_string(getpid());
+  auto history = OpenHistory(path, Database::Mode::kCreate);
+  ASSERT_TRUE(history.ok()) << history.status();
+  Reading reading;
+  reading.boot_id = "boot";
+  reading.samples.resize(2);
+  reading.samples[0].kind = Kind::kService;
+  reading.samples[0].name = "mme";
+  reading.samples[0].path = Path::kProxy;
+  reading.samples[1].kind = Kind::kPending;
+  reading.samples[1].name = "mme";
+  reading.samples[1].transport = Transport::kTcp;
+  reading.now = StartOf(20261122) + 1800;
+  RecordOptions options;
+  options.keep_hours_days = 2;
+  const auto record = [&] {
+    ASSERT_TRUE(
+        Record(history->get(), options, [&]() -> absl::StatusOr<Reading> {
+          return reading;
+        }).ok());
+  };
+  for (int hour = 0; hour < 4 * 24; ++hour) {
+    record();
+    reading.now += 3600;
+    reading.boottime += 3600;
+    reading.samples[0].tx_bytes += 10;
+    reading.samples[1].rx_bytes = hour % 2 == 0 ? 7 : 0;
+  }
+  // Not recorded: the last 10, and 7 less of what was pending.
+  const auto sum = [&](int64_t since) {
+    const auto read = ReadSince(history->get(), since, reading);
+    EXPECT_TRUE(read.ok()) << read.status();
+    std::string text = FormatTime(read->begin);
+    for (const Sample& sample : read->samples) {
+      EXPECT_EQ(sample.name, "mme");
+      EXPECT_EQ(sample.path,
+                sample.kind == Kind::kService ? Path::kProxy : Path::kDirect);
+      text += std::string(" ") + KindName(sample.kind) + " " +
+              std::to_string(static_cast<int64_t>(sample.tx_bytes)) + " " +
+              std::to_string(static_cast<int64_t>(sample.rx_bytes));
+    }
+    return text;
+  };
+  EXPECT_EQ(sum(reading.now - 3600), "2026-11-25 23:00 service 20 0");
+  EXPECT_EQ(sum(StartOf(20261125)),
+            "2026-11-25 00:00 pending 0 -7 service 250 0");
+  // A day that has no hours any more is a whole one.
+  EXPECT_EQ(sum(StartOf(20261123) + 43200),
+            "2026-11-23 00:00 pending 0 -7 service 730 0");
+  reading.start_ns = 5;  // another meter, which nobody has recorded
+  EXPECT_EQ(sum(StartOf(20261125)), "2026-11-25 00:00 service 1200 0");
+  for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
