@@ -44,6 +44,7 @@ Examples:
   netmeter sockets        connections, with what TCP knows of them
   netmeter record         keep what was counted; a timer calls it each minute
   netmeter usage          what used the link in this billing period
+  netmeter cost --all     what every BPF program of the host costs
 )";
 
 std::vector<std::unique_ptr<Command>> Commands() {
@@ -52,6 +53,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(netmeter::internal::NewSocketsCommand());
   commands.push_back(netmeter::internal::NewRecordCommand());
   commands.push_back(netmeter::internal::NewUsageCommand());
+  commands.push_back(netmeter::internal::NewCostCommand());
   return commands;
 }
 

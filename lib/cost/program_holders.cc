@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/cost/program_holders.h"
+
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Deeper than anybody pins; a directory that is mounted into itself ends, too.
+constexpr int kDeepest = 16;
+
+struct CloseDirectory {
+  void operator()(DIR *directory) const { closedir(directory); }
+};
+
+template <typename Body>
+void ForEachName(const std::string &path, const Body &body) {
+  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));
+  if (!directory) return;
+  while (const dirent *const entry = readdir(directory.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") body(dirfd(directory.get()), name);
+  }
+}
+
+// The number behind "prog_id:" in fdinfo, of a program or a link; 0: none.
+uint32_t ProgramOfFdInfo(const std::string &path) {
+  std::ifstream file(path);
+  std::string key;
+  uint32_t id = 0;
+  while (file >> key) {
+    if (key == "prog_id:" && file >> id) return id;
+  }
+  return 0;
+}
+
+// Of a perf event, as those of libbpf's older attachments to tracepoints.
+uint32_t ProgramOfPerfEvent(int pid, int fd) {
+  char name[64] = {};
+  uint32_t length = sizeof(name), program = 0, type = 0;
+  __u64 offset = 0, address = 0;
+  if (bpf_task_fd_query(pid, fd, 0, name, &length, &program, &type, &offset,
+                        &address) != 0) {
+    return 0;
+  }
+  return program;
+}
+
+void ReadProcess(const std::string &pid, ProgramHolders *holders) {
+  const std::string folder = absl::StrCat("/proc/", pid);
+  std::set<uint32_t> found;
+  ForEachName(folder + "/fd", [&](int directory, const std::string &number) {
+    char text[64];
+    const ssize_t size =
+        readlinkat(directory, number.c_str(), text, sizeof(text));
+    if (size <= 0) return;
+    const absl::string_view link(text, static_cast<size_t>(size));
+    uint32_t program = 0;
+    // A link by BPF_OBJ_GET is named with a hyphen, one by BPF_LINK_CREATE with
+    // an underscore.
+    if (link == "anon_inode:bpf-prog" || link == "anon_inode:bpf-link" ||
+        link == "anon_inode:bpf_link") {
+      program = ProgramOfFdInfo(absl::StrCat(folder, "/fdinfo/", number));
+    } else if (link == "anon_inode:[perf_event]") {
+      int process = 0, fd = 0;
+      if (absl::SimpleAtoi(pid, &process) && absl::SimpleAtoi(number, &fd)) {
+        program = ProgramOfPerfEvent(process, fd);
+      }
+    }
+    if (program != 0) found.insert(program);
+  });
+  if (found.empty()) return;
+  std::string name;
+  std::ifstream comm(folder + "/comm");
+  std::getline(comm, name);
+  for (const uint32_t program : found) {
+    (*holders)[program].processes.push_back(absl::StrCat(pid, "/", name));
+  }
+}
+
+void ReadPins(const std::string &directory, int depth,
+              ProgramHolders *holders) {
+  if (depth > kDeepest) return;
+  ForEachName(directory, [&](int, const std::string &name) {
+    const std::string path = absl::StrCat(directory, "/", name);
+    struct stat about;
+    if (lstat(path.c_str(), &about) != 0) return;
+    if (S_ISDIR(about.st_mode)) return ReadPins(path, depth + 1, holders);
+    if (!S_ISREG(about.st_mode)) return;
+    const UniqueFd fd(bpf_obj_get(path.c_str()));
+    if (!fd.ok()) return;
+    const KernelObject object = IdentifyObject(fd.get());
+    if (object.kind == KernelObject::kProgram) {
+      (*holders)[object.id].pins.push_back(path);
+    } else if (object.kind == KernelObject::kLink) {
+      (*holders)[object.program].pins.push_back(path);
+    }
+  });
+}
+
+// The mount points of BPF file systems, each device once (proc(5), mountinfo).
+std::vector<std::string> BpfMounts() {
+  std::vector<std::string> mounts;
+  std::set<std::string> devices;
+  std::ifstream file("/proc/self/mountinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> halves = absl::StrSplit(line, " - ");
+    if (halves.size() < 2) continue;
+    const std::vector<std::string> mount = absl::StrSplit(halves[0], ' ');
+    const std::vector<std::string> type = absl::StrSplit(halves[1], ' ');
+    if (mount.size() < 5 || type[0] != "bpf") continue;
+    if (devices.insert(mount[2]).second) mounts.push_back(mount[4]);
+  }
+  return mounts;
+}
+
+}  // namespace
+
+ProgramHolders ReadProgramHolders() {
+  ProgramHolders holders;
+  const std::string own = absl::StrCat(getpid());
+  ForEachName("/proc", [&](int, const std::string &name) {
+    if (name[0] >= '1' && name[0] <= '9' && name != own) {
+      ReadProcess(name, &holders);
+    }
+  });
+  for (const std::string &mount : BpfMounts()) ReadPins(mount, 0, &holders);
+  return holders;
+}
+
+}  // namespace internal
+}  // namespace netmeter

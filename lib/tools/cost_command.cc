@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter cost`: what BPF programs cost, the meter's or all of the host.
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/cost/host_cost.h"
+#include "lib/loader/cost.h"
+#include "lib/tools/commands.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kCostFooter[] = R"(
+Columns of --all:
+  RUNS/S, NS/RUN, OF A CPU   while it was measured
+  MAPS KiB   kernel memory of the maps that the program uses. A map of several
+             programs is in each of them; the last line has it once
+  HELD BY    a process (PID/NAME) that has the program or a link of it open, a
+             pin, and how many more there are; (attached): only what it is
+             attached to
+The kernel measures only while somebody asks, which costs each run of every BPF
+program some 20 ns. It ends with this process, however that ends.
+
+Root only. Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong
+usage.
+
+Examples:
+  netmeter cost                    the meter of this host
+  netmeter cost --all --live       all programs, every 5 seconds, until Ctrl-C
+  netmeter cost --all --seconds 1 --json | python3 -m json.tool
+)";
+
+class CostCommand : public Command {
+ public:
+  std::string Name() const override { return "cost"; }
+
+  std::string Description() const override {
+    return "Prints what BPF programs cost: the meter's, or all of the host";
+  }
+
+  void Declare(CLI::App *app) override {
+    AddPinDir(app, &pin_dir_);
+    CLI::Option *all =
+        app->add_flag("--all", all_, "Every BPF program of the host");
+    app->add_option("--seconds", seconds_, "Measure for so long")
+        ->type_name("N")
+        ->check(CLI::Range(1, 3600).description(""))
+        ->capture_default_str();
+    app->add_flag("--live", live_, "With --all: again and again")->needs(all);
+    app->add_flag("--json", json_, "One JSON object; with --live, one a line");
+    app->footer(kCostFooter);
+  }
+
+  absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }
+
+  int Run() override {
+    if (all_) return RunAll();
+    const absl::StatusOr<std::string> text = MeasureCost(
+        pin_dir_, seconds_, json_ ? CostFormat::kJson : CostFormat::kText);
+    return text.ok() ? Print(*text) : Fail(text.status().message());
+  }
+
+ private:
+  int RunAll() {
+    // Closed by the kernel, if by nobody else: it then stops to measure.
+    const UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
+    if (!stats.ok()) {
+      return Fail(
+          ErrnoStatus(errno, "let the kernel measure run times", "run as root")
+              .message());
+    }
+    absl::StatusOr<HostCost> before = ReadHostCost();
+    auto begin = std::chrono::steady_clock::now();
+    do {
+      if (!before.ok()) return Fail(before.status().message());
+      std::this_thread::sleep_for(std::chrono::seconds(seconds_));
+      absl::StatusOr<HostCost> after = ReadHostCost();
+      const auto now = std::chrono::steady_clock::now();
+      if (!after.ok()) return Fail(after.status().message());
+      const std::chrono::duration<double> took = now - begin;
+      const HostCost cost = CostBetween(*before, *after, took.count());
+      // A terminal is cleared, so that the table stays where it is.
+      const bool clear = live_ && !json_ && isatty(STDOUT_FILENO);
+      const int exit_status =
+          Print((clear ? "\033[H\033[2J" : "") +
+                (json_ ? HostCostJson(cost) : HostCostTable(cost)));
+      if (exit_status != 0) return exit_status;
+      before = std::move(after);
+      begin = now;
+    } while (live_);
+    return 0;
+  }
+
+  std::string pin_dir_;
+  bool all_ = false;
+  bool live_ = false;
+  bool json_ = false;
+  int seconds_ = 5;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewCostCommand() {
+  return std::make_unique<CostCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter
