@@ -4,6 +4,9 @@
 #
 #   --kernels LIST   host (default), all, or some of those of matrix.sh
 #   --filter GLOB    only these tests (as --gtest_filter)
+#   --go             also a stock server and stock clients of a current Go, over TCP
+#                    and MPTCP (test/names/mptcp_test.py); Go is had from PyPI,
+#                    once: 75 MB
 #   --json FILE      all rows, with all of their names (test/accuracy/report.py
 #                    says how)
 #
@@ -22,13 +25,14 @@
 # none is wrong, every test passed, and there were at least 60 rows for each
 # kernel (with --filter: at least 1).
 set -euo pipefail
-usage() { sed -n '3,27s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,30s/^# \{0,1\}//p' "$0"; }
 die() { echo "accuracy.sh: $*" >&2; exit 2; }
 
-kernels=host filter='*-Stress.*:Verifier.*' json='' minimum=60
+kernels=host filter='*-Stress.*:Verifier.*' json='' minimum=60 go=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
+    --go) go=1; shift; continue ;;
     --kernels=* | --filter=* | --json=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     --kernels | --filter | --json) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
@@ -45,12 +49,13 @@ if [ -n "$json" ] && [ ! -w "$(dirname "$json")" ]; then die "cannot write $json
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
-targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter)
+if [ -n "$go" ]; then targets=(//test/names:mptcp_test); else targets=(); fi
+targets+=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter)
 packages='build'
 if [ "$kernels" != host ]; then
   targets+=(//test/program:stress_test //test/program:verifier_test)
-  packages='test'
 fi
+if [ "$kernels" != host ] || [ -n "$go" ]; then packages='test'; fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 test/install_packages.sh "$packages"
@@ -68,4 +73,8 @@ if [ $status != 0 ]; then
   echo "logs: $out/lanes"
 fi
 cat "$out/table"
+if [ -n "$go" ]; then
+  echo "Go:"
+  (cd "$bin/test/names/mptcp_test.runfiles/libnetmeter" && MPTCP_TEST_GO=1 ../../mptcp_test) || status=1
+fi
 exit $status

@@ -53,10 +53,10 @@ def make_venv(package, version, options=("--only-binary", ":all:")):
     return python
 
 
-def build_go_client(source_directory, directory):
+def build_go_client(source_directory, directory, go=None):
     """The program of a Go package, built in a directory, and Go's version."""
     # The second is where Go's own packages go.
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    go = go or shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
         raise RuntimeError("no go: install golang-go")
     source, program = os.path.join(directory, "source"), os.path.join(
