@@ -25,13 +25,22 @@ uint64_t Traffic(const Sample& sample) {
   return sum < sample.tx_bytes ? std::numeric_limits<uint64_t>::max() : sum;
 }
 
-Row RowOf(const Sample& sample, ByteFormat format) {
+// What people call the container; "" for what is none, or is not known.
+std::string ContainerOf(const Sample& sample,
+                        const ContainerNames& containers) {
+  if (sample.kind != Kind::kContainer) return "";
+  const auto found = containers.find(sample.name);
+  return found == containers.end() ? "" : found->second;
+}
+
+Row RowOf(const Sample& sample, ByteFormat format,
+          const ContainerNames& containers) {
   const auto bytes = [format](uint64_t value) {
     return format == ByteFormat::kExact ? absl::StrCat(value)
                                         : HumanBytes(value);
   };
   return {KindName(sample.kind),
-          ToTerminal(sample.name),
+          ShownName(sample, containers),
           sample.destination.empty() ? "-" : ToTerminal(sample.destination),
           TransportName(sample.transport),
           PathName(sample.path),
@@ -79,13 +88,21 @@ std::string HumanBytes(uint64_t bytes) {
   return absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
+std::string ShownName(const Sample& sample, const ContainerNames& containers) {
+  const std::string container = ContainerOf(sample, containers);
+  if (container.empty()) return ToTerminal(sample.name);
+  return absl::StrCat(ToTerminal(sample.name), " (", ToTerminal(container),
+                      ")");
+}
+
 std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
-                        const std::string& status_command) {
+                        const std::string& status_command,
+                        const ContainerNames& containers) {
   std::vector<Row> rows = {{"KIND", "NAME", "DESTINATION", "TRANSPORT", "PATH",
                             "TX", "RX", "TX PKTS", "RX PKTS", "TX PAYLOAD",
                             "RX PAYLOAD", "RETRANSMIT"}};
   for (const Sample& sample : samples) {
-    rows.push_back(RowOf(sample, format));
+    rows.push_back(RowOf(sample, format, containers));
   }
   std::array<size_t, kColumns> widths = {};
   for (const Row& row : rows) {
@@ -111,7 +128,8 @@ std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
   return table;
 }
 
-std::string FormatJson(const std::vector<Sample>& samples) {
+std::string FormatJson(const std::vector<Sample>& samples,
+                       const ContainerNames& containers) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Sample& sample : samples) {
     // The fields of Sample, under their names.
@@ -129,6 +147,10 @@ std::string FormatJson(const std::vector<Sample>& samples) {
                      {"rx_payload_bytes", sample.rx_payload_bytes},
                      {"tx_retransmit_bytes", sample.tx_retransmit_bytes},
                      {"tcp", ToJson(sample.tcp)}});
+    const std::string container = ContainerOf(sample, containers);
+    if (!container.empty()) {
+      array.back()["container_name"] = ToUtf8(container);
+    }
   }
   return array.dump(2) + "\n";
 }

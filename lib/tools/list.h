@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/tools/container_names.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -21,17 +22,24 @@ void SortByTraffic(std::vector<Sample>* samples);
 // "0 B", "1023 B", "1.0 KiB", "16.0 EiB": powers of 1024.
 std::string HumanBytes(uint64_t bytes);
 
+// The name in a table: with that of a container, if it has one there, behind its id:
+// "0123456789ab (web)". Cannot harm the terminal.
+std::string ShownName(const Sample& sample, const ContainerNames& containers);
+
 // How a table shows bytes: rounded, by HumanBytes(), or exactly.
 enum class ByteFormat { kHuman, kExact };
 
 // An aligned table with a header; names cannot harm the terminal. Without
 // samples, the header and a line that says so, and names the command that says
-// why.
+// why. A container that has a name there has it behind its id: "0123456789ab (web)".
 std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
-                        const std::string& status_command);
+                        const std::string& status_command,
+                        const ContainerNames& containers = {});
 
-// One array of objects; names are valid UTF-8, numbers are exact.
-std::string FormatJson(const std::vector<Sample>& samples);
+// One array of objects; names are valid UTF-8, numbers are exact. A container that
+// has a name there has the field container_name.
+std::string FormatJson(const std::vector<Sample>& samples,
+                       const ContainerNames& containers = {});
 
 }  // namespace internal
 }  // namespace netmeter

@@ -13,6 +13,7 @@
 #include "lib/core/status_util.h"
 #include "lib/history/since.h"
 #include "lib/tools/commands.h"
+#include "lib/tools/container_names.h"
 #include "lib/tools/history_options.h"
 #include "lib/tools/list.h"
 #include "lib/tools/list_view.h"
@@ -40,6 +41,11 @@ each path stands below. A file or a pipe has all columns and nothing but series.
 KIND:
   service         registered, or named by its command line or the configuration
   binary          any other program, by the name of its executable
+  unit            of a systemd unit, if names_from of the configuration has it
+  container       by its short id, the same; with its name, if Docker's or
+                  Podman's own files say it, which only root may read
+  retired         what idle series of a kind had counted when their room was
+                  taken back (netmeter-loader retire)
   pending         of any of these, on connections that have not named their
                   destination yet; moves to their own kind when they have
   unattributed    of sockets that no process owns, such as the kernel's own
@@ -166,8 +172,17 @@ class ListCommand : public Command {
   }
 
  private:
-  ListView View() const {
+  // Read anew each time: a container may have come meanwhile.
+  static ContainerNames NamesOfContainers(const std::vector<Sample>& samples) {
+    const bool any = std::any_of(
+        samples.begin(), samples.end(),
+        [](const Sample& sample) { return sample.kind == Kind::kContainer; });
+    return any ? ReadContainerNames("/var/lib") : ContainerNames();
+  }
+
+  ListView View(const std::vector<Sample>& samples) const {
     ListView view;
+    view.containers = NamesOfContainers(samples);
     view.format = exact_ ? ByteFormat::kExact : ByteFormat::kHuman;
     view.width = TerminalWidth();
     view.top = top_;
@@ -194,7 +209,7 @@ class ListCommand : public Command {
     std::vector<ListRow> rows = ListRows(samples, {}, 0);
     FilterRows(filter_, &rows);
     SortRows(sort_.value_or(ListSort::kTotal), &rows);
-    const ListView view = View();
+    const ListView view = View(samples);
     if (!json_ && (view.width > 0 || view.is_signed) && !rows.empty()) {
       return Print(absl::StrCat(heading_, FormatView(rows, view)));
     }
@@ -202,9 +217,10 @@ class ListCommand : public Command {
     if (top_ > 0 && rows.size() > top_) rows.resize(top_);
     std::vector<Sample> chosen;
     for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
-    if (json_) return Print(FormatJson(chosen));
-    return Print(
-        FormatTable(chosen, view.format, LoaderCommand("status", pin_dir_)));
+    if (json_) return Print(FormatJson(chosen, view.containers));
+    return Print(FormatTable(chosen, view.format,
+                             LoaderCommand("status", pin_dir_),
+                             view.containers));
   }
 
   // Until it is killed, or nobody reads.
@@ -222,9 +238,9 @@ class ListCommand : public Command {
                    ? ListSort::kTotal
                    : sort_.value_or(ListSort::kTotal),
                &rows);
+      ListView view = View(*samples);
       before = *std::move(samples);
       read_before = now;
-      ListView view = View();
       view.rates = true;
       const size_t height = TerminalHeight();
       // Header, two rows for others, two for sums, and where the cursor stands.

@@ -27,6 +27,26 @@ Sample MakeSample(const std::string& name, uint64_t tx, uint64_t rx) {
   return sample;
 }
 
+TEST(FormatTable, ContainersHaveTheirNames) {
+  Sample known = MakeSample("0123456789ab", 1, 2), other = known;
+  known.kind = other.kind = Kind::kContainer;
+  other.name = "ba9876543210";
+  Sample service = known;
+  service.kind = Kind::kService;
+  const std::vector<Sample> samples = {known, other, service};
+  const ContainerNames names = {{"0123456789ab", "web\033"}};
+  const std::string table =
+      FormatTable(samples, ByteFormat::kHuman, "status", names);
+  EXPECT_THAT(table, HasSubstr("container  0123456789ab (web\\x1b)  "));
+  EXPECT_THAT(table, HasSubstr("container  ba9876543210            "));
+  EXPECT_THAT(table, HasSubstr("service    0123456789ab            "));
+  const auto json = nlohmann::json::parse(FormatJson(samples, names));
+  EXPECT_EQ(json[0]["name"], "0123456789ab");
+  EXPECT_EQ(json[0]["container_name"], "web\033");
+  EXPECT_FALSE(json[1].contains("container_name"));
+  EXPECT_FALSE(json[2].contains("container_name"));
+}
+
 TEST(HumanBytes, UsesPowersOf1024) {
   EXPECT_EQ(HumanBytes(0), "0 B");
   EXPECT_EQ(HumanBytes(1023), "1023 B");

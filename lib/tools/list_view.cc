@@ -200,7 +200,7 @@ std::string FormatView(const std::vector<ListRow>& rows, const ListView& view) {
       ++other_rows[sample.path];
       continue;
     }
-    table.Add(KindName(sample.kind), ToTerminal(sample.name),
+    table.Add(KindName(sample.kind), ShownName(sample, view.containers),
               sample.destination.empty() ? "-" : ToTerminal(sample.destination),
               TransportName(sample.transport), rows[i]);
   }

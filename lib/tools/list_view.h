@@ -70,6 +70,7 @@ struct ListView {
   bool filtered = false;   // for the word of the sums
   bool is_signed = false;  // counters are differences, and may be below 0
   std::string when_empty;  // a line for no rows
+  ContainerNames containers;
 };
 
 // The rows as they stand, and below them the sums of each path. The sum of path
