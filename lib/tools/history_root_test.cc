@@ -132,6 +132,61 @@ TEST_F(HistoryTest, AFullDiskIsOneLineAndTheNextRecordHasAll) {
   EXPECT_EQ(umount2((directory_ + "/history").c_str(), MNT_DETACH), 0);
 }
 
+// 80 % of a 100 MB budget: one warning, by the record after it, by a user that is not
+// root, and the exit status for scripts.
+TEST_F(HistoryTest, ABudgetWarnsOnceAtEachLevel) {
+  const std::string config = directory_ + "/budgets.yml";
+  const std::string log = directory_ + "/log";
+  RunShell("echo 'budgets: [{name: satellite, limit: 100 MB}]' > " + config +
+           "; touch " + log + "; chmod 666 " + log);
+  const auto budget = [&](const std::string& options) {
+    return RunShell("lib/tools/netmeter budget --config " + config +
+                    " --database " + database() + " " + options + " 2>&1");
+  };
+  const std::string run =
+      "--run 'echo \"$NETMETER_BUDGET $NETMETER_PERCENT "
+      "$NETMETER_USED_BYTES $(id -u) $(id -G)\" >> " +
+      log + "' --run-as nobody";
+  const auto logged = [&log] { return RunShell("cat " + log).output; };
+  for (const uint64_t bytes : {79999999, 80000000, 80000001, 100000000}) {
+    cell()->tx_bytes = bytes;
+    ASSERT_EQ(Record().output, "");
+    const int status = bytes < 80000000 ? 0 : bytes < 100000000 ? 3 : 4;
+    EXPECT_EQ(budget(run).exit_status, status) << bytes;
+    EXPECT_EQ(budget(run).exit_status, status) << bytes;
+    EXPECT_EQ(budget("").exit_status, status) << bytes;
+  }
+  EXPECT_EQ(logged(),
+            "satellite 80 80000000 65534 65534\n"
+            "satellite 100 100000000 65534 65534\n");
+  EXPECT_THAT(budget("--json").output,
+              AllOf(HasSubstr("\"used_bytes\": 100000000"),
+                    HasSubstr("\"state\": \"used up\"")));
+  const ShellResult as_root = budget("--run true");
+  EXPECT_EQ(as_root.exit_status, 2);
+  EXPECT_THAT(as_root.output, HasSubstr("--run as root needs --run-as"));
+}
+
+TEST_F(HistoryTest, ACommandThatFailsIsTriedAgain) {
+  const std::string config = directory_ + "/budgets.yml";
+  RunShell("echo 'budgets: [{name: b, limit: 100, warn: [1]}]' > " + config);
+  cell()->tx_bytes = 50;
+  ASSERT_EQ(Record().output, "");
+  const auto budget = [&](const std::string& command) {
+    return RunShell("lib/tools/netmeter budget --config " + config +
+                    " --database " + database() + " --run-as root --run '" +
+                    command + "' 2>&1 >/dev/null");
+  };
+  for (int i = 0; i < 2; ++i) {
+    const ShellResult failed = budget("exit 7");
+    EXPECT_EQ(failed.exit_status, 1);
+    EXPECT_EQ(failed.output,
+              "netmeter: --run: the command for b at 1 % exited with 7\n");
+  }
+  EXPECT_EQ(budget("true").exit_status, 3);
+  EXPECT_EQ(budget("exit 7").exit_status, 3);
+}
+
 // From the history, and what the meter has counted since its last record.
 TEST_F(HistoryTest, ListSinceHasWhatIsRecordedAndWhatIsNot) {
   cell()->tx_bytes = 1000;

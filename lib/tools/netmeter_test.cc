@@ -64,6 +64,9 @@ TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
                                 "list --top 0",
                                 "list --sort nonsense",
                                 "list --sort rate",
+                                "budget extra",
+                                "budget --run-as nobody",
+                                "budget --bytes --json",
                                 "list --kind nonsense",
                                 "usage --by nonsense",
                                 "usage --json --csv"}) {
@@ -130,6 +133,8 @@ TEST(Netmeter, MissingHistoryIsOneLineAndExitStatus1) {
   EXPECT_EQ(result.output,
             "netmeter: no history at /nonexistent/db (netmeter record makes "
             "it)\n");
+  EXPECT_EQ(RunNetmeter("budget --config /nonexistent 2>&1").output,
+            "netmeter: open /nonexistent: No such file or directory\n");
   // Without a meter no history is made.
   EXPECT_THAT(RunNetmeter("record --pin-dir /nonexistent --database "
                           "/nonexistent/db 2>&1")

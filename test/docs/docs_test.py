@@ -305,6 +305,11 @@ class DocsTest(unittest.TestCase):
         known = re.findall(r"^CREATE (?:TABLE|VIEW) (\w+)", read(path), re.M)
         self.assertEqual(sorted(code(row[0])[0] for row in marked_rows(rest)), sorted(known))
 
+    def test_keys_of_budgets_are_listed(self):
+        ((path, rest),) = marked("budget keys")
+        known = set(re.findall(r'\bkey == "(\w+)"', read(path))) - {"budgets"}
+        self.assertEqual({key for row in marked_rows(rest) for key in code(row[0])}, known)
+
     def test_messages_are_said(self):
         for folder, rest in marked("messages"):
             source = ""

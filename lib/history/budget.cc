@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/history/budget.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/text.h"
+#include "lib/core/unique_fd.h"
+#include "lib/history/usage.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kMostBytes = 1 << 20;
+constexpr size_t kMostBudgets = 1000;
+constexpr int64_t kDay = 86400;
+
+// What does not fit, with its line; yaml-cpp throws, and nothing of that leaves
+// this file.
+class BudgetError : public std::exception {
+ public:
+  BudgetError(const YAML::Node& node, std::string text)
+      : line_(node.Mark().line + 1), text_(std::move(text)) {}
+  int line() const { return line_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  int line_;
+  std::string text_;
+};
+
+std::string Scalar(const YAML::Node& node, absl::string_view key,
+                   absl::string_view expected) {
+  if (!node.IsScalar() || node.Scalar().empty()) {
+    throw BudgetError(node, absl::StrCat(key, ": expected ", expected));
+  }
+  return node.Scalar();
+}
+
+[[noreturn]] void Wrong(const YAML::Node& node, absl::string_view key,
+                        absl::string_view expected, absl::string_view text) {
+  throw BudgetError(
+      node, absl::StrCat(key, ": expected ", expected, ", not '", text, "'"));
+}
+
+int Number(const YAML::Node& node, absl::string_view key, int least, int most) {
+  const std::string expected =
+      absl::StrCat("a number from ", least, " to ", most);
+  const std::string text = Scalar(node, key, expected);
+  int number = 0;
+  if (!absl::SimpleAtoi(text, &number) || number < least || number > most) {
+    Wrong(node, key, expected, text);
+  }
+  return number;
+}
+
+std::vector<int> Levels(const YAML::Node& node) {
+  if (!node.IsSequence() || node.size() > 100) {
+    throw BudgetError(node, "warn: expected a list of percents, as [80, 100]");
+  }
+  std::set<int> levels;
+  for (const YAML::Node& level : node) {
+    levels.insert(Number(level, "warn", 1, 1000));
+  }
+  return std::vector<int>(levels.begin(), levels.end());
+}
+
+template <typename T>
+T Word(const YAML::Node& node, absl::string_view key,
+       const std::vector<std::pair<std::string, T>>& words) {
+  std::string expected;
+  for (const auto& word : words) {
+    absl::StrAppend(&expected, expected.empty() ? "" : " or ", word.first);
+  }
+  const std::string text = Scalar(node, key, expected);
+  for (const auto& word : words) {
+    if (word.first == text) return word.second;
+  }
+  Wrong(node, key, expected, text);
+}
+
+[[noreturn]] void UnknownKey(const YAML::Node& node, const std::string& key,
+                             const std::vector<std::string>& known) {
+  throw BudgetError(
+      node, absl::StrCat("unknown key '", key, "'", DidYouMean(key, known)));
+}
+
+Budget ParseBudget(const YAML::Node& map, int reset_day) {
+  if (!map.IsMap()) throw BudgetError(map, "expected a budget with its keys");
+  Budget budget;
+  budget.reset_day = reset_day;
+  std::set<std::string> seen;
+  for (const auto& pair : map) {
+    const std::string key = pair.first.as<std::string>();
+    const YAML::Node& value = pair.second;
+    if (!seen.insert(key).second) {
+      throw BudgetError(pair.first, absl::StrCat(key, ": is there twice"));
+    }
+    if (key == "name") {
+      budget.name = Scalar(value, key, "a name");
+    } else if (key == "limit") {
+      const std::string text = Scalar(value, key, "a size, as 100 GB");
+      const auto limit = ParseSize(text);
+      if (!limit.ok()) Wrong(value, key, "a size, as 100 GB", text);
+      budget.limit = *limit;
+    } else if (key == "service") {
+      budget.service = Scalar(value, key, "a name");
+    } else if (key == "destination") {
+      budget.destination = Scalar(value, key, "a name");
+    } else if (key == "kind") {
+      budget.kind = Word<std::string>(value, key,
+                                      {{"service", "service"},
+                                       {"binary", "binary"},
+                                       {"unit", "unit"},
+                                       {"container", "container"}});
+    } else if (key == "path") {
+      budget.path = Word<std::string>(
+          value, key, {{"direct", "direct"}, {"proxy", "proxy"}});
+    } else if (key == "direction") {
+      budget.direction =
+          Word<Budget::Direction>(value, key,
+                                  {{"both", Budget::Direction::kBoth},
+                                   {"tx", Budget::Direction::kSent},
+                                   {"rx", Budget::Direction::kReceived}});
+    } else if (key == "reset_day") {
+      budget.reset_day = Number(value, key, 1, 31);
+    } else if (key == "warn") {
+      budget.warn = Levels(value);
+    } else {
+      UnknownKey(pair.first, key,
+                 {"name", "limit", "service", "destination", "kind", "path",
+                  "direction", "reset_day", "warn"});
+    }
+  }
+  if (budget.name.empty()) throw BudgetError(map, "a budget needs a name");
+  if (budget.limit == 0) {
+    throw BudgetError(map, absl::StrCat(budget.name, " needs a limit"));
+  }
+  return budget;
+}
+
+std::vector<Budget> ParseDocument(const YAML::Node& root) {
+  if (!root.IsMap()) throw BudgetError(root, "expected the key budgets");
+  int reset_day = 1;
+  YAML::Node list(YAML::NodeType::Undefined);
+  std::set<std::string> seen;
+  for (const auto& pair : root) {
+    const std::string key = pair.first.as<std::string>();
+    if (!seen.insert(key).second) {
+      throw BudgetError(pair.first, absl::StrCat(key, ": is there twice"));
+    }
+    if (key == "reset_day") {
+      reset_day = Number(pair.second, key, 1, 31);
+    } else if (key == "budgets") {
+      list.reset(pair.second);
+    } else {
+      UnknownKey(pair.first, key, {"budgets", "reset_day"});
+    }
+  }
+  if (!list.IsDefined() || !list.IsSequence() || list.size() == 0) {
+    throw BudgetError(root, "budgets: expected a list of budgets");
+  }
+  if (list.size() > kMostBudgets) {
+    throw BudgetError(list, absl::StrCat("budgets: more than ", kMostBudgets));
+  }
+  std::vector<Budget> budgets;
+  std::set<std::string> names;
+  for (const YAML::Node& map : list) {
+    budgets.push_back(ParseBudget(map, reset_day));
+    if (!names.insert(budgets.back().name).second) {
+      throw BudgetError(map, absl::StrCat("name: '", budgets.back().name,
+                                          "' is there twice"));
+    }
+  }
+  return budgets;
+}
+
+absl::Status At(const std::string& file, int line, absl::string_view text) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, line > 0 ? absl::StrCat(":", line) : "", ": ", text));
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
+  const absl::Status wrong = absl::InvalidArgumentError(
+      absl::StrCat("expected a size, as 100 GB, not '", text, "'"));
+  const size_t end = text.find_first_not_of("0123456789.");
+  double number = 0;
+  if (end == 0 || !absl::SimpleAtod(text.substr(0, end), &number)) return wrong;
+  const absl::string_view unit =
+      end == absl::string_view::npos
+          ? ""
+          : absl::StripAsciiWhitespace(text.substr(end));
+  static constexpr struct {
+    absl::string_view name;
+    double bytes;
+  } kUnits[] = {{"", 1},
+                {"B", 1},
+                {"kB", 1e3},
+                {"MB", 1e6},
+                {"GB", 1e9},
+                {"TB", 1e12},
+                {"KiB", 1024.0},
+                {"MiB", 1048576.0},
+                {"GiB", 1073741824.0},
+                {"TiB", 1099511627776.0}};
+  for (const auto& known : kUnits) {
+    if (unit != known.name) continue;
+    const double bytes = std::round(number * known.bytes);
+    // Below 2^60: percents of it fit, too.
+    if (!(bytes >= 1 && bytes < 1152921504606846976.0)) return wrong;
+    return static_cast<int64_t>(bytes);
+  }
+  return wrong;
+}
+
+absl::StatusOr<std::vector<Budget>> ParseBudgets(const std::string& yaml,
+                                                 const std::string& file) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
+    if (documents.size() != 1 || documents[0].IsNull()) {
+      return At(file, 0, "expected one document with the key budgets");
+    }
+    return ParseDocument(documents[0]);
+  } catch (const BudgetError& error) {
+    return At(file, error.line(), error.what());
+  } catch (const YAML::Exception& error) {
+    return At(file, error.mark.is_null() ? 0 : error.mark.line + 1, error.msg);
+  }
+}
+
+absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file) {
+  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status = {};
+  if (!fd.ok() || fstat(fd.get(), &status) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("open ", file));
+  }
+  if (!S_ISREG(status.st_mode)) return At(file, 0, "is no file");
+  std::string text;
+  char buffer[4096];
+  ssize_t count;
+  while ((count = read(fd.get(), buffer, sizeof(buffer))) > 0 &&
+         text.size() <= kMostBytes) {
+    text.append(buffer, static_cast<size_t>(count));
+  }
+  if (count < 0) return ErrnoStatus(errno, absl::StrCat("read ", file));
+  if (text.size() > kMostBytes) return At(file, 0, "is larger than 1 MiB");
+  return ParseBudgets(text, file);
+}
+
+absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
+                                            const Budget& budget, int64_t now) {
+  BudgetState state;
+  state.period = PeriodAround(HourOf(now).day, budget.reset_day);
+  UsageQuery query;
+  query.period = state.period;
+  query.by = UsageBy::kNothing;
+  query.path = budget.path;
+  query.service = budget.service;
+  query.destination = budget.destination;
+  query.kind = budget.kind;
+  const auto usage = ReadUsage(history, query);
+  if (!usage.ok()) return usage.status();
+  switch (budget.direction) {
+    case Budget::Direction::kBoth:
+      state.used = usage->sum.bytes();
+      break;
+    case Budget::Direction::kSent:
+      state.used = usage->sum.tx_bytes();
+      break;
+    case Budget::Direction::kReceived:
+      state.used = usage->sum.rx_bytes();
+      break;
+  }
+  const int64_t begin = StartOf(state.period.from);
+  const int64_t length = StartOf(AddDays(state.period.to, 1)) - begin;
+  if (now - begin >= kDay) {
+    state.forecast = static_cast<int64_t>(static_cast<double>(state.used) *
+                                          static_cast<double>(length) /
+                                          static_cast<double>(now - begin));
+  }
+  state.percent = static_cast<int>(
+      std::min<double>(1e6, std::floor(100.0 * static_cast<double>(state.used) /
+                                       static_cast<double>(budget.limit))));
+  for (const int level : budget.warn) {
+    if (state.percent >= level) state.crossed.push_back(level);
+  }
+  return state;
+}
+
+absl::StatusOr<bool> NoteWarning(Database* history, const Budget& budget,
+                                 const BudgetState& state, int percent) {
+  NETMETER_RETURN_IF_ERROR(
+      history->Prepare("INSERT OR IGNORE INTO warning VALUES(?, ?, ?)")
+          .Bind(1, budget.name)
+          .Bind(2, int64_t{state.period.from})
+          .Bind(3, int64_t{percent})
+          .Run());
+  return history->changes() > 0;
+}
+
+absl::Status ForgetWarning(Database* history, const Budget& budget,
+                           const BudgetState& state, int percent) {
+  return history
+      ->Prepare(
+          "DELETE FROM warning WHERE budget = ? AND period = ? AND percent = ?")
+      .Bind(1, budget.name)
+      .Bind(2, int64_t{state.period.from})
+      .Bind(3, int64_t{percent})
+      .Run();
+}
+
+}  // namespace internal
+}  // namespace netmeter

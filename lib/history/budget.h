@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Budgets: how many bytes something may use in a billing period, and how far it is.
+//
+//   auto budgets = ReadBudgetFile("/etc/netmeter-budgets.yml");
+//   if (!budgets.ok()) return budgets.status();
+//   for (const Budget& budget : *budgets)
+//     auto state = ReadBudgetState(history.get(), budget, time(nullptr));
+//
+// Nothing is limited by them: no packet is dropped.
+//
+// Threads: as Database.
+
+#ifndef NETMETER_LIB_HISTORY_BUDGET_H_
+#define NETMETER_LIB_HISTORY_BUDGET_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/history/calendar.h"
+#include "lib/history/history.h"
+
+namespace netmeter {
+namespace internal {
+
+constexpr char kDefaultBudgets[] = "/etc/netmeter-budgets.yml";
+
+struct Budget {
+  enum class Direction { kBoth, kSent, kReceived };
+
+  std::string name;
+  int64_t limit = 0;  // bytes, above 0
+  // "": any
+  std::string service;
+  std::string destination;
+  std::string kind;
+  std::string path = "direct";
+  Direction direction = Direction::kBoth;
+  int reset_day = 1;
+  std::vector<int> warn = {80, 100};  // percent, ascending
+};
+
+// "100 GB", "1.5GiB", "4096": powers of 1000 and of 1024. InvalidArgument for what
+// is no size above 0.
+absl::StatusOr<int64_t> ParseSize(absl::string_view text);
+
+// `file` is for messages. InvalidArgument is one line, "FILE:LINE: KEY: expected ...,
+// not ...". No key is ignored: a budget that is misspelt would never be crossed.
+absl::StatusOr<std::vector<Budget>> ParseBudgets(const std::string& yaml,
+                                                 const std::string& file);
+// The same of a file. NotFound and PermissionDenied, as open(2).
+absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file);
+
+struct BudgetState {
+  Period period;
+  int64_t used = 0;       // bytes, as of the last record
+  int64_t forecast = -1;  // for the whole period; -1: it is less than a day old
+  int percent = 0;        // of the limit, rounded down
+  std::vector<int> crossed;  // levels of `warn`
+};
+
+// Of the period that `now` is in. Errors as Database.
+absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
+                                            const Budget& budget, int64_t now);
+
+// Notes that a warning is given. False: it was given before in this period.
+absl::StatusOr<bool> NoteWarning(Database* history, const Budget& budget,
+                                 const BudgetState& state, int percent);
+// Takes the note back: the warning could not be given.
+absl::Status ForgetWarning(Database* history, const Budget& budget,
+                           const BudgetState& state, int percent);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_HISTORY_BUDGET_H_

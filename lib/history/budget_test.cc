@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/history/budget.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "lib/history/record.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Budget, SizesArePowersOf1000AndOf1024) {
+  EXPECT_EQ(*ParseSize("4096"), 4096);
+  EXPECT_EQ(*ParseSize("100 GB"), 100000000000);
+  EXPECT_EQ(*ParseSize("1.5GiB"), 1610612736);
+  EXPECT_EQ(*ParseSize("1kB"), 1000);
+  for (const char* text : {"", "GB", "0", "-5 GB", "1e9", "5 gb", "1.2.3 GB",
+                           "5 GB x", "nan", "inf", "99999999 TB", "0.1 B"}) {
+    EXPECT_FALSE(ParseSize(text).ok()) << text;
+  }
+}
+
+TEST(Budget, ParsesAllKeys) {
+  const auto budgets = ParseBudgets(
+      "reset_day: 15\n"
+      "budgets:\n"
+      "  - {name: satellite, limit: 100 GB}\n"
+      "  - name: backups\n"
+      "    limit: 5 GiB\n"
+      "    service: rsync\n"
+      "    destination: store\n"
+      "    kind: binary\n"
+      "    path: proxy\n"
+      "    direction: tx\n"
+      "    reset_day: 31\n"
+      "    warn: [100, 50]\n",
+      "f");
+  ASSERT_TRUE(budgets.ok()) << budgets.status();
+  ASSERT_EQ(budgets->size(), 2u);
+  EXPECT_EQ((*budgets)[0].limit, 100000000000);
+  EXPECT_EQ((*budgets)[0].reset_day, 15);
+  EXPECT_THAT((*budgets)[0].warn, ElementsAre(80, 100));
+  const Budget& backups = (*budgets)[1];
+  EXPECT_EQ(backups.service, "rsync");
+  EXPECT_EQ(backups.destination, "store");
+  EXPECT_EQ(backups.kind, "binary");
+  EXPECT_EQ(backups.path, "proxy");
+  EXPECT_EQ(backups.direction, Budget::Direction::kSent);
+  EXPECT_EQ(backups.reset_day, 31);
+  EXPECT_THAT(backups.warn, ElementsAre(50, 100));
+}
+
+TEST(Budget, WhatIsWrongIsOneLineWithItsPlace) {
+  const auto error = [](const std::string& yaml) {
+    const auto budgets = ParseBudgets(yaml, "f");
+    EXPECT_FALSE(budgets.ok()) << yaml;
+    EXPECT_EQ(budgets.status().message().find('\n'), std::string::npos);
+    return std::string(budgets.status().message());
+  };
+  EXPECT_EQ(error(""), "f: expected one document with the key budgets");
+  EXPECT_EQ(error("[]"), "f:1: expected the key budgets");
+  EXPECT_EQ(error("budgets: []"), "f:1: budgets: expected a list of budgets");
+  EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5 gb}"),
+            "f:2: limit: expected a size, as 100 GB, not '5 gb'");
+  EXPECT_EQ(error("budgets:\n  - {name: a, limt: 5}"),
+            "f:2: unknown key 'limt' (did you mean limit?)");
+  EXPECT_EQ(error("budgets:\n  - {name: a}"), "f:2: a needs a limit");
+  EXPECT_EQ(error("budgets:\n  - {limit: 5}"), "f:2: a budget needs a name");
+  EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5}\n  - {name: a, limit: 5}"),
+            "f:3: name: 'a' is there twice");
+  EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5, warn: [0]}"),
+            "f:2: warn: expected a number from 1 to 1000, not '0'");
+  EXPECT_EQ(error("reset_day: 32\nbudgets: [{name: a, limit: 5}]"),
+            "f:1: reset_day: expected a number from 1 to 31, not '32'");
+  EXPECT_THAT(error("budgets: [{name: a, limit: 5, path: up}]"),
+              HasSubstr("path: expected direct or proxy, not 'up'"));
+  // The meter does not tell uplinks apart yet: such a budget would never be used.
+  EXPECT_THAT(error("budgets: [{name: a, limit: 5, uplink: x}]"),
+              HasSubstr("unknown key 'uplink'"));
+  EXPECT_THAT(error("budgets: ["), HasSubstr("f:"));
+  EXPECT_THAT(error("budgets: [{[a]: b}]"), HasSubstr("f:"));
+}
+
+class BudgetStateTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("TZ", "UTC", 1);
+    tzset();
+    path_ = testing::TempDir() + "/budget-" + std::to_string(getpid());
+    auto history = OpenHistory(path_, Database::Mode::kCreate);
+    ASSERT_TRUE(history.ok()) << history.status();
+    history_ = *std::move(history);
+    now_ = StartOf(20261115);
+    budget_.name = "satellite";
+    budget_.limit = 100000000;
+    budget_.reset_day = 15;
+  }
+  void TearDown() override {
+    history_.reset();
+    for (const char* end : {"", "-wal", "-shm"}) unlink((path_ + end).c_str());
+  }
+  void Count(uint64_t tx, uint64_t rx) {
+    Reading reading;
+    reading.now = now_;
+    reading.boottime = now_;
+    reading.boot_id = "boot";
+    Sample sample;
+    sample.kind = Kind::kService;
+    sample.name = "mme";
+    sample.tx_bytes = tx;
+    sample.rx_bytes = rx;
+    reading.samples = {sample};
+    ASSERT_TRUE(Record(history_.get(), RecordOptions(),
+                       [&]() -> absl::StatusOr<Reading> { return reading; })
+                    .ok());
+  }
+  BudgetState State() {
+    const auto state = ReadBudgetState(history_.get(), budget_, now_);
+    EXPECT_TRUE(state.ok()) << state.status();
+    return *state;
+  }
+
+  std::string path_;
+  std::unique_ptr<Database> history_;
+  Budget budget_;
+  int64_t now_ = 0;
+};
+
+TEST_F(BudgetStateTest, IsOfThePeriodAndForecastsItsEnd) {
+  now_ += 3600;
+  Count(10000000, 20000000);
+  EXPECT_EQ(State().used, 30000000);
+  EXPECT_EQ(State().forecast, -1);  // too early
+  EXPECT_THAT(State().crossed, ElementsAre());
+  now_ = StartOf(20261115) + 3 * 86400;
+  EXPECT_EQ(State().forecast, 300000000);  // 3 of 30 days
+  budget_.direction = Budget::Direction::kSent;
+  EXPECT_EQ(State().used, 10000000);
+  budget_.service = "other";
+  EXPECT_EQ(State().used, 0);
+  budget_.service = "";
+  now_ = StartOf(20261215);
+  EXPECT_EQ(State().used, 0);
+}
+
+TEST_F(BudgetStateTest, ALevelIsCrossedWhenItIsReachedAndWarnsOnceAPeriod) {
+  now_ += 60;
+  Count(79999999, 0);
+  EXPECT_EQ(State().percent, 79);
+  now_ += 60;
+  Count(80000000, 0);
+  EXPECT_THAT(State().crossed, ElementsAre(80));
+  EXPECT_TRUE(*NoteWarning(history_.get(), budget_, State(), 80));
+  EXPECT_FALSE(*NoteWarning(history_.get(), budget_, State(), 80));
+  ASSERT_TRUE(ForgetWarning(history_.get(), budget_, State(), 80).ok());
+  EXPECT_TRUE(*NoteWarning(history_.get(), budget_, State(), 80));
+  now_ += 60;
+  Count(100000000, 0);
+  EXPECT_THAT(State().crossed, ElementsAre(80, 100));
+  EXPECT_TRUE(*NoteWarning(history_.get(), budget_, State(), 100));
+  now_ += 30 * 86400;
+  EXPECT_TRUE(*NoteWarning(history_.get(), budget_, State(), 80));
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter budget`: how much of each budget is used, and a command for each level
+// that it crosses.
+//
+// A level is noted in the history before its command runs, and the note is taken back
+// if the command fails. So two that run at once do not both warn, and a command that
+// failed is tried again.
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/text.h"
+#include "lib/history/budget.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/history_options.h"
+#include "lib/tools/text_table.h"
+#include "lib/tools/usage_text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kExitWarned = 3;
+constexpr int kExitExceeded = 4;
+
+constexpr char kBudgetFooter[] = R"(
+The budgets are in a file (docs/history.md):
+
+  reset_day: 15
+  budgets:
+    - {name: satellite, limit: 100 GB}
+    - {name: backups, limit: 5 GiB, service: rsync, warn: [50, 80, 100]}
+
+Used is what `netmeter record` has recorded in this billing period. The forecast is
+for the whole period, if it goes on as it did so far. Nothing is limited.
+
+--run runs a command by sh once for each level that a budget crosses, with
+NETMETER_BUDGET, NETMETER_PERCENT (the level), NETMETER_USED_BYTES,
+NETMETER_LIMIT_BYTES and NETMETER_PERIOD_FROM and _TO in its environment. If it
+fails, the next call tries again. Root names who runs it: --run-as.
+
+Exit status: 0 no level is crossed; 1 failed, one line on stderr says why; 2 wrong
+usage; 3 a level is crossed; 4 a budget is used up.
+
+Examples:
+  netmeter budget
+  netmeter budget --run 'logger "$NETMETER_BUDGET: $NETMETER_PERCENT %"' --run-as nobody
+)";
+
+struct Row {
+  Budget budget;
+  BudgetState state;
+};
+
+const char* WordOf(const BudgetState& state) {
+  return state.percent >= 100    ? "used up"
+         : state.crossed.empty() ? "ok"
+                                 : "warning";
+}
+
+std::string FormatRows(const std::vector<Row>& rows, ByteFormat format) {
+  TextTable table({{"BUDGET"},
+                   {"UNTIL", TextColumn::kLeft, 2},
+                   {"USED", TextColumn::kRight},
+                   {"LIMIT", TextColumn::kRight},
+                   {"LEFT", TextColumn::kRight, 3},
+                   {"FORECAST", TextColumn::kRight, 1},
+                   {"PERCENT", TextColumn::kRight},
+                   {"STATE"}});
+  for (const Row& row : rows) {
+    const BudgetState& state = row.state;
+    table.Add({ToTerminal(row.budget.name), FormatDay(state.period.to),
+               FormatBytes(state.used, format),
+               FormatBytes(row.budget.limit, format),
+               FormatBytes(row.budget.limit - state.used, format),
+               state.forecast < 0 ? "-" : FormatBytes(state.forecast, format),
+               absl::StrCat(state.percent, "%"), WordOf(state)});
+  }
+  return table.Format(TerminalWidth());
+}
+
+std::string FormatRowsJson(const std::vector<Row>& rows) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const Row& row : rows) {
+    nlohmann::ordered_json object = {{"name", ToUtf8(row.budget.name)},
+                                     {"from", FormatDay(row.state.period.from)},
+                                     {"to", FormatDay(row.state.period.to)},
+                                     {"limit_bytes", row.budget.limit},
+                                     {"used_bytes", row.state.used},
+                                     {"percent", row.state.percent},
+                                     {"crossed", row.state.crossed},
+                                     {"state", WordOf(row.state)}};
+    object["forecast_bytes"] = row.state.forecast < 0
+                                   ? nlohmann::ordered_json(nullptr)
+                                   : nlohmann::ordered_json(row.state.forecast);
+    array.push_back(std::move(object));
+  }
+  return array.dump(2) + "\n";
+}
+
+class BudgetCommand : public Command {
+ public:
+  std::string Name() const override { return "budget"; }
+
+  std::string Description() const override {
+    return "Prints how much of each budget is used, and warns";
+  }
+
+  void Declare(CLI::App* app) override {
+    AddDatabase(app, &database_);
+    config_ = kDefaultBudgets;
+    app->add_option("--config", config_, "The budgets")
+        ->type_name("FILE")
+        ->capture_default_str();
+    CLI::Option* run =
+        app->add_option("--run", run_, "A command for each crossed level, once")
+            ->type_name("COMMAND");
+    app->add_option("--run-as", run_as_, "The user who runs it")
+        ->type_name("USER")
+        ->needs(run);
+    CLI::Option* json =
+        app->add_flag("--json", json_, "Print one JSON array of objects");
+    app->add_flag("--bytes", exact_, "Print exact bytes, not KiB or MiB")
+        ->excludes(json);
+    app->footer(kBudgetFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    if (run_.empty() || !run_as_.empty() || geteuid() != 0) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "--run as root needs --run-as (root itself is allowed)");
+  }
+
+  int Run() override {
+    const auto budgets = ReadBudgetFile(config_);
+    if (!budgets.ok()) return Fail(budgets.status().message());
+    const auto history =
+        OpenHistory(database_, run_.empty() ? Database::Mode::kRead
+                                            : Database::Mode::kWrite);
+    if (!history.ok()) return Fail(history.status().message());
+    std::vector<Row> rows;
+    for (const Budget& budget : *budgets) {
+      const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
+      if (!state.ok()) return Fail(state.status().message());
+      rows.push_back({budget, *state});
+    }
+    int status = Print(json_ ? FormatRowsJson(rows)
+                             : FormatRows(rows, exact_ ? ByteFormat::kExact
+                                                       : ByteFormat::kHuman));
+    // Who reads the table does not matter for the warnings.
+    for (const Row& row : rows) {
+      if (run_.empty()) break;
+      for (const int percent : row.state.crossed) {
+        const absl::Status warned = Warn(history->get(), row, percent);
+        if (!warned.ok()) status = Fail(warned.message());
+      }
+    }
+    if (status != 0) return status;
+    for (const Row& row : rows) {
+      if (row.state.percent >= 100) return kExitExceeded;
+      if (!row.state.crossed.empty()) status = kExitWarned;
+    }
+    return status;
+  }
+
+ private:
+  absl::Status Warn(Database* history, const Row& row, int percent) const {
+    const auto is_new = NoteWarning(history, row.budget, row.state, percent);
+    if (!is_new.ok()) return is_new.status();
+    if (!*is_new) return absl::OkStatus();
+    const absl::Status ran = RunCommand(row, percent);
+    if (!ran.ok()) {
+      NETMETER_RETURN_IF_ERROR(
+          ForgetWarning(history, row.budget, row.state, percent));
+    }
+    return ran;
+  }
+
+  absl::Status RunCommand(const Row& row, int percent) const {
+    // Looked up here: after fork(2) little is allowed.
+    const passwd* user = nullptr;
+    if (!run_as_.empty()) {
+      user = getpwnam(run_as_.c_str());
+      if (user == nullptr) {
+        return absl::NotFoundError(
+            absl::StrCat("--run-as: there is no user '", run_as_, "'"));
+      }
+    }
+    const std::vector<std::string> variables = {
+        absl::StrCat("NETMETER_BUDGET=", row.budget.name),
+        absl::StrCat("NETMETER_PERCENT=", percent),
+        absl::StrCat("NETMETER_USED_BYTES=", row.state.used),
+        absl::StrCat("NETMETER_LIMIT_BYTES=", row.budget.limit),
+        absl::StrCat("NETMETER_PERIOD_FROM=", FormatDay(row.state.period.from)),
+        absl::StrCat("NETMETER_PERIOD_TO=", FormatDay(row.state.period.to))};
+    const pid_t child = fork();
+    if (child < 0) return ErrnoStatus(errno, "fork");
+    if (child == 0) {
+      if (user != nullptr && geteuid() == 0 &&
+          (initgroups(user->pw_name, user->pw_gid) != 0 ||
+           setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)) {
+        _exit(126);
+      }
+      for (const std::string& variable : variables) {
+        putenv(const_cast<char*>(variable.c_str()));
+      }
+      // Its words do not get into a table, or into JSON.
+      dup2(STDERR_FILENO, STDOUT_FILENO);
+      execl("/bin/sh", "sh", "-c", run_.c_str(), nullptr);
+      _exit(127);
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) {
+      if (errno != EINTR) return ErrnoStatus(errno, "wait for the command");
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+    return absl::AbortedError(absl::StrCat(
+        "--run: the command for ", row.budget.name, " at ", percent, " % ",
+        WIFEXITED(status)
+            ? absl::StrCat("exited with ", WEXITSTATUS(status))
+            : absl::StrCat("was killed by signal ", WTERMSIG(status))));
+  }
+
+  std::string database_;
+  std::string config_;
+  std::string run_;
+  std::string run_as_;
+  bool json_ = false;
+  bool exact_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewBudgetCommand() {
+  return std::make_unique<BudgetCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter
