@@ -284,13 +284,15 @@ class PyMeter {
   }
 
   // An error of the meter is netmeter_up 0; raises only for wrong arguments.
-  py::list Families(const std::string& scope,
-                    const std::string& families) const {
+  py::list Families(const std::string& scope, const std::string& families,
+                    bool omit_zeros, bool names_without_total) const {
     PublishOptions options;
     options.scope = ScopeOf(scope);
     const absl::StatusOr<FamilySet> chosen = FamilySet::Parse(families);
     RaiseUnlessOk(chosen.status());
     options.families = *chosen;
+    options.omit_zeros = omit_zeros;
+    options.names_without_total = names_without_total;
     const std::shared_ptr<const Meter> meter = meter_;
     const std::shared_ptr<internal::SampleBuffer> buffer = buffer_;
     const std::vector<internal::Family> collected = InLibrary(
@@ -375,7 +377,8 @@ void Define(py::module_& m) {
       .def("read_health",
            [](const PyMeter& meter) { return meter.ReadHealth(); })
       .def("families", &PyMeter::Families, py::arg("scope"),
-           py::arg("families"));
+           py::arg("families"), py::arg("omit_zeros") = false,
+           py::arg("names_without_total") = false);
   m.def("tag_socket", &TagSocketOfPython, py::arg("fd"),
         py::arg("destination"));
   m.def("set_socket_service", &SetSocketServiceOfPython, py::arg("fd"),

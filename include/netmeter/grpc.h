@@ -26,6 +26,7 @@
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -42,13 +43,20 @@ struct Service303Options {
 
   // What GetMetrics answers.
   MagmaOptions metrics;
+
+  // What StopService calls, in a thread of gRPC: it must not wait for the server to
+  // end. Empty: UNIMPLEMENTED.
+  std::function<void()> stop;
 };
 
 // magma.orc8r.Service303. GetMetrics answers with MagmaMetrics::Serialize(),
 // GetServiceInfo with name, version, ALIVE, APP_HEALTHY, the time of this
 // object's construction and, in status.meta under "netmeter", "ok" or why the
 // meter cannot be read; both RESOURCE_EXHAUSTED where there is no memory for the
-// reply. All else answers UNIMPLEMENTED. Nobody looks at what is in a request.
+// reply. GetOperationalStates answers that there are none, ReloadServiceConfig
+// RELOAD_UNSUPPORTED, as Magma's services in C++ that have nothing to say. StopService
+// calls `stop`. SetLogLevel and SetLogVerbosity answer UNIMPLEMENTED: there is no log.
+// Nobody looks at what is in a request.
 //
 // Cost: a call of GetMetrics is one read of the meter and its Serialize(), in the
 // thread of gRPC that brings the call: below a millisecond in Scope::kService,

@@ -15,7 +15,7 @@
 // adds itself.
 //
 // Threads: MagmaMetrics may be used from any thread at any time, DeltaVisitor
-// from one at a time.
+// from the one that made it.
 
 #ifndef NETMETER_MAGMA_H_
 #define NETMETER_MAGMA_H_
@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,11 +39,15 @@ class SampleBuffer;
 struct Family;
 }  // namespace internal
 
-// `scope` and `families` are those of PublishOptions.
+// All of PublishOptions; but `families` is FamilySet::Kernsnoopd() by default, as
+// magmad sends what is published over the link that is paid for, uncompressed and
+// each minute. `netmeter-exporter --estimate` says what a set of families costs.
 struct MagmaOptions : PublishOptions {
-  // Whether every metric has timestamp_ms, the time of the call, as Magma's Python
-  // does it. orc8r uses it for gauges. Without it, orc8r takes the time at which the
-  // metric arrives, up to a minute later.
+  MagmaOptions() { families = FamilySet::Kernsnoopd(); }
+
+  // Whether gauges have timestamp_ms, the time of the call. Without it, orc8r takes
+  // the time at which they arrive, up to a minute later. It does so with counters
+  // and histograms in any case, so these have none.
   bool timestamps = true;
 
   // Serialize() never returns more bytes. gRPC refuses a message over 4 MiB
@@ -54,9 +59,9 @@ struct MagmaOptions : PublishOptions {
   // destination. A series takes the room that it may ever need, and is published
   // by its name, or folded, from its first byte on. So no counter goes back. Only
   // the gauges of pending bytes have the room that the others leave at the moment,
-  // and are summed beyond that. Of services
-  // folding begins at some 1,750 series of TCP or 3,050 of others with names of
-  // 64 bytes, and at 3,300 or 5,600 with names of 16; a `destination` that
+  // and are summed beyond that. With the families of the set `default`, of services
+  // folding begins at some 1,800 series of TCP or 3,150 of others with names of
+  // 64 bytes, and at 3,550 or 5,950 with names of 16; a `destination` that
   // nobody needs is the first thing to save. In kUnregistered, "overflow"
   // keeps a folded series also after its service has registered.
   size_t max_bytes = 4000000;
@@ -95,17 +100,24 @@ struct Delta {
   uint64_t value = 0;
 };
 
-// For hosts without a hook in their GetMetrics: feeds their own counters.
+// For hosts without a hook in their GetMetrics: feeds their own counters. Where
+// GetMetrics can be changed, MagmaMetrics is simpler, and has no thread to think of.
 //
-//   netmeter::DeltaVisitor visitor(meter);
-//   ... every few seconds, always from the same thread:
-//   visitor.Visit([](const netmeter::Delta& d) {
+// Which thread: the one in which the host itself increments its counters, such as
+// its event loop. Magma's MetricsSingleton has no locks: a second thread that
+// increments is a data race, and has crashed hosts. So a visitor belongs to the
+// thread that made it, and refuses to call back in any other.
+//
+//   netmeter::DeltaVisitor visitor(meter);  // in the thread of the event loop
+//   ... by a timer of that loop, every few seconds:
+//   const absl::Status visited = visitor.Visit([](const netmeter::Delta& d) {
 //     if (d.labels.size() != 2) return absl::OkStatus();  // magma_bytes_* only
 //     increment_counter(d.name, d.value, 2,
 //                       d.labels[0].name, d.labels[0].value.c_str(),
 //                       d.labels[1].name, d.labels[1].value.c_str());
 //     return absl::OkStatus();
 //   });
+//   if (!visited.ok()) log(visited.message());  // the next one makes up for it
 //
 // The host's counters then equal the kernel's totals, and like these they
 // survive a restart of the host.
@@ -127,6 +139,8 @@ class DeltaVisitor {
   // Meter::ReadHost() or, in Scope::kService, Meter::ReadService(): then nothing was
   // called back. ResourceExhausted may come in the middle, as an error of the
   // callback does.
+  //   FailedPrecondition  also: called in another thread than the constructor, or
+  //                       by the callback
   //
   // A new load of netmeter-loader changes no sum. Where it changes the names of
   // destinations, new counters appear, and the sum over the destinations of a
@@ -143,10 +157,13 @@ class DeltaVisitor {
     bool announced = false;  // false: a callback is due, also for 0
   };
 
+  absl::Status VisitAll(const Callback& callback);
   absl::Status Prepare(std::vector<internal::Family>* families);
 
   const std::shared_ptr<const Meter> meter_;
   const PublishOptions options_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  bool visiting_ = false;
   std::vector<Sample> samples_;  // memory for a read
   uint64_t start_time_ns_ = 0;   // of the meter that delivered_ is about
   uint64_t load_time_ns_ = 0;    // the same

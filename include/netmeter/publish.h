@@ -108,6 +108,9 @@ class FamilySet {
   //   InvalidArgument  a name is unknown, or the list is empty
   static absl::StatusOr<FamilySet> Parse(absl::string_view list);
 
+  // The set `kernsnoopd`: what is published on Magma's path unless told otherwise.
+  static FamilySet Kernsnoopd();
+
   // Whether the family of this name is chosen. False for unknown names.
   bool Contains(absl::string_view family) const;
 
@@ -120,6 +123,16 @@ class FamilySet {
 struct PublishOptions {
   Scope scope = Scope::kService;
   FamilySet families;
+
+  // Leaves out counters that are 0: they never changed since counting began. A
+  // counter that is published stays. Prometheus then misses what a counter counts
+  // before it is seen first: increase() begins there.
+  bool omit_zeros = false;
+
+  // Publishes counters without _total: "magma_bytes_sent", as dashboards of Magma's
+  // NMS ask for it. Everywhere else, as in FamilySet, names stay as above. It is no
+  // name of OpenMetrics, so netmeter-exporter answers in text format then.
+  bool names_without_total = false;
 };
 
 }  // namespace netmeter

@@ -8,6 +8,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <memory>
@@ -146,18 +147,39 @@ TEST_F(Service303Test, TheRestIsUnimplementedByName) {
         stub_->SetLogVerbosity(&context, magma::orc8r::LogVerbosity(), &none),
         "SetLogVerbosity");
   }
-  {
-    grpc::ClientContext context;
-    magma::orc8r::ReloadConfigResponse response;
-    expect(stub_->ReloadServiceConfig(&context, Void(), &response),
-           "ReloadServiceConfig");
-  }
-  {
-    grpc::ClientContext context;
-    magma::orc8r::GetOperationalStatesResponse response;
-    expect(stub_->GetOperationalStates(&context, Void(), &response),
-           "GetOperationalStates");
-  }
+}
+
+// magmad's state reporter logged an error at each check-in.
+TEST_F(Service303Test, AnswersWhatMagmaAsksOfEveryService) {
+  Start(nullptr);
+  grpc::ClientContext context, other;
+  magma::orc8r::GetOperationalStatesResponse states;
+  const grpc::Status status =
+      stub_->GetOperationalStates(&context, Void(), &states);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(states.states_size(), 0);
+  magma::orc8r::ReloadConfigResponse reload;
+  EXPECT_TRUE(stub_->ReloadServiceConfig(&other, Void(), &reload).ok());
+  EXPECT_TRUE(reload.result() ==
+              magma::orc8r::ReloadConfigResponse::RELOAD_UNSUPPORTED);
+}
+
+TEST(Service303, StopServiceCallsWhatTheHostGave) {
+  std::atomic<int> stops{0};
+  Service303Options options;
+  options.stop = [&stops] { ++stops; };
+  Service303 service(nullptr, options);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const auto stub = magma::orc8r::Service303::NewStub(
+      server->InProcessChannel(grpc::ChannelArguments()));
+  grpc::ClientContext context;
+  Void none;
+  EXPECT_TRUE(stub->StopService(&context, Void(), &none).ok());
+  EXPECT_EQ(stops, 1);
+  server->Shutdown();
 }
 
 TEST_F(Service303Test, ServesBesideTheHostsOwnService) {

@@ -27,6 +27,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "lib/magma/service_info.h"
 #include "netmeter/grpc.h"
 
@@ -106,12 +107,26 @@ Service303::Service303(std::shared_ptr<const Meter> meter,
   add("/magma.orc8r.Service303/GetServiceInfo", [impl](ByteBuffer* response) {
     return Answer([impl] { return impl->Info(); }, response);
   });
+  add("/magma.orc8r.Service303/GetOperationalStates", [](ByteBuffer* response) {
+    return Answer([] { return std::string(internal::kNoOperationalStates); },
+                  response);
+  });
+  add("/magma.orc8r.Service303/ReloadServiceConfig", [](ByteBuffer* response) {
+    return Answer([] { return std::string(internal::kReloadUnsupported); },
+                  response);
+  });
+  if (options.stop) {
+    add("/magma.orc8r.Service303/StopService",
+        [stop = options.stop](ByteBuffer* response) {
+          stop();
+          return Answer([] { return std::string(); }, response);
+        });
+  }
   // magmad has commands that call these, and must hear that they do nothing.
   for (const char* path : {"/magma.orc8r.Service303/StopService",
                            "/magma.orc8r.Service303/SetLogLevel",
-                           "/magma.orc8r.Service303/SetLogVerbosity",
-                           "/magma.orc8r.Service303/ReloadServiceConfig",
-                           "/magma.orc8r.Service303/GetOperationalStates"}) {
+                           "/magma.orc8r.Service303/SetLogVerbosity"}) {
+    if (options.stop && absl::EndsWith(path, "/StopService")) continue;
     const std::string name = path + sizeof(internal::kService303Path) - 1;
     add(path, [name](ByteBuffer*) {
       return grpc::Status(grpc::StatusCode::UNIMPLEMENTED,

@@ -42,8 +42,8 @@ enum MetricsContainerField : uint32_t { kContainerFamily = 2 };
 
 // ... and package io.prometheus.client, metrics.proto (proto2).
 enum MetricFamilyField : uint32_t {
-  kFamilyName = 1,
-  kFamilyHelp = 2,
+  kFamilyName =
+      1,  // 2 is `help`: orc8r drops it, and Magma's Python sends none
   kFamilyType = 3,
   kFamilyMetric = 4,
 };
@@ -112,7 +112,10 @@ void AddMetric(const Metric& metric, FamilyType type, int64_t timestamp_ms,
         out, type == FamilyType::kGauge ? kMetricGauge : kMetricCounter);
     value.add_double(kValue, static_cast<double>(metric.value));
   }
-  if (timestamp_ms != 0) out.add_int64(kMetricTimestampMs, timestamp_ms);
+  // orc8r drops that of all else.
+  if (type == FamilyType::kGauge && timestamp_ms != 0) {
+    out.add_int64(kMetricTimestampMs, timestamp_ms);
+  }
 }
 
 // More than any series takes. A service's TCP series has most metrics: payload,
@@ -193,7 +196,6 @@ std::string ToContainer(const std::vector<Family>& families,
   for (const Family& family : families) {
     protozero::pbf_writer out(container, kContainerFamily);
     out.add_string(kFamilyName, family.name);
-    out.add_string(kFamilyHelp, family.help);
     out.add_enum(kFamilyType, TypeOf(family.type));
     for (const Metric& metric : family.metrics) {
       AddMetric(metric, family.type, timestamp_ms, &out);

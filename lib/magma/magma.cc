@@ -192,6 +192,24 @@ absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
 }
 
 absl::Status DeltaVisitor::Visit(const Callback& callback) {
+  if (std::this_thread::get_id() != thread_) {
+    return absl::FailedPreconditionError(
+        "DeltaVisitor::Visit() in another thread than the one that made the "
+        "visitor");
+  }
+  if (visiting_) {
+    return absl::FailedPreconditionError(
+        "DeltaVisitor::Visit() called by its own callback");
+  }
+  struct Visiting {
+    explicit Visiting(bool* flag) : flag_(flag) { *flag_ = true; }
+    ~Visiting() { *flag_ = false; }
+    bool* const flag_;
+  } visiting(&visiting_);
+  return VisitAll(callback);
+}
+
+absl::Status DeltaVisitor::VisitAll(const Callback& callback) {
   std::vector<Family> families;
   absl::Status status =
       internal::WithoutThrowing([&] { return Prepare(&families); });

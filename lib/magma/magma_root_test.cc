@@ -87,6 +87,7 @@ class MagmaRootTest : public BpffsTest {
     ASSERT_TRUE(meter.ok()) << meter.status();
     meter_ = std::move(*meter);
     host_options_.scope = Scope::kHost;
+    host_options_.families = FamilySet();
   }
 
   // Services mme and state with `series` destinations in turns.

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "service303.pb.h"
@@ -60,6 +61,32 @@ TEST(DeltaVisitor, SaysWhyThereIsNothingToVisit) {
   // Nothing is registered.
   EXPECT_EQ(DeltaVisitor(MeterWithoutLoader()).Visit(never).code(),
             absl::StatusCode::kUnavailable);
+}
+
+// It was called from a thread of its own, beside a registry that has no locks.
+TEST(DeltaVisitor, CallsBackInTheThreadThatMadeItOnly) {
+  MagmaOptions options;
+  options.scope = Scope::kHost;
+  DeltaVisitor visitor(MeterWithoutLoader(), options);
+  absl::Status status;
+  std::thread([&] {
+    status = visitor.Visit([](const Delta&) { return absl::OkStatus(); });
+  }).join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("thread"), std::string::npos) << status;
+}
+
+// What magmad sends is paid for by the byte.
+TEST(MagmaOptions, AreWhatKernsnoopdPublished) {
+  const MagmaOptions options;
+  for (const char* name :
+       {"netmeter_up", "magma_bytes_sent_total", "linux_bytes_sent_total"}) {
+    EXPECT_TRUE(options.families.Contains(name)) << name;
+  }
+  for (const char* name : {"netmeter_wire_bytes_total", "netmeter_series",
+                           "netmeter_tcp_rtt_seconds"}) {
+    EXPECT_FALSE(options.families.Contains(name)) << name;
+  }
 }
 
 }  // namespace

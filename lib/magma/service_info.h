@@ -20,6 +20,13 @@ namespace internal {
 // The paths of Service303's methods begin with this.
 constexpr char kService303Path[] = "/magma.orc8r.Service303/";
 
+// Serialized replies of methods that do nothing here, and say so as Magma's own
+// services do. GetOperationalStatesResponse: no states; magmad asks at each
+// check-in, and logs an error where nobody answers.
+constexpr char kNoOperationalStates[] = "";
+// ReloadConfigResponse: result RELOAD_UNSUPPORTED.
+constexpr char kReloadUnsupported[] = "\x08\x03";
+
 class ServiceInfo {
  public:
   // The service's start time is now.

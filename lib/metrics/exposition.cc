@@ -3,6 +3,9 @@
 // _total, though its samples have, and a line says where the text ends. Prometheus
 // asks for OpenMetrics first, and takes what the Content-Type says.
 //
+// Counters may be published without _total (PublishOptions::names_without_total).
+// Such a name is none of OpenMetrics, so nobody asks for that format then.
+//
 // Numbers are written as integers, with all digits. A double would begin to round
 // at 9 PB.
 #include "lib/metrics/exposition.h"

@@ -295,6 +295,22 @@ void AddHealth(const Health& health, const FamilySet& chosen,
   AddLosses(health, chosen, families);
 }
 
+// Takes out the counters that are 0, and what is empty then.
+void OmitZeros(std::vector<Family>* families) {
+  for (Family& family : *families) {
+    if (family.type != FamilyType::kCounter) continue;
+    std::vector<Metric>& metrics = family.metrics;
+    metrics.erase(std::remove_if(metrics.begin(), metrics.end(),
+                                 [](const Metric& m) { return m.value == 0; }),
+                  metrics.end());
+  }
+  families->erase(std::remove_if(families->begin(), families->end(),
+                                 [](const Family& family) {
+                                   return family.metrics.empty();
+                                 }),
+                  families->end());
+}
+
 }  // namespace
 
 bool IsDestination(const Label& label) {
@@ -333,6 +349,14 @@ std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
   AddWire(samples, chosen, &families);
   AddTcp(samples, chosen, &families);
   if (host) AddHealth(health, chosen, &families);
+  if (options.omit_zeros) OmitZeros(&families);
+  if (options.names_without_total) {
+    for (Family& family : families) {
+      if (family.type == FamilyType::kCounter) {
+        family.name = NameWithoutTotal(family.name);
+      }
+    }
+  }
   return families;
 }
 

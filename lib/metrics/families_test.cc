@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "absl/strings/strip.h"
 #include "lib/metrics/exposition.h"
 #include "lib/testing/families.h"
 
@@ -323,6 +325,39 @@ TEST(Families, AreThoseThatWereChosen) {
   EXPECT_THAT(names(Scope::kUnregistered, "netmeter_series"),
               ElementsAre("netmeter_up", "netmeter_omitted_services",
                           "netmeter_series"));
+}
+
+TEST(Families, ZerosAreLeftOutWhereThatIsWanted) {
+  PublishOptions options = OptionsOf(Scope::kHost, "all");
+  const std::vector<Family> all = FamiliesOf(MixedSamples(), Health(), options);
+  options.omit_zeros = true;
+  const std::vector<Family> some =
+      FamiliesOf(MixedSamples(), Health(), options);
+  EXPECT_LT(some.size(), all.size());
+  for (const Family& family : some) {
+    EXPECT_FALSE(family.metrics.empty());
+    for (const Metric& metric : family.metrics) {
+      EXPECT_TRUE(metric.value != 0 || family.type != FamilyType::kCounter);
+    }
+  }
+  // A gauge may be 0 and have been something else.
+  EXPECT_THAT(Names(some), Contains("netmeter_series"));
+  EXPECT_THAT(Names(some), Not(Contains("netmeter_lost_packets_total")));
+}
+
+TEST(Families, CountersHaveNoTotalWhereThatIsWanted) {
+  PublishOptions options = OptionsOf(Scope::kHost, "all");
+  std::vector<std::string> expected =
+      Names(FamiliesOf(MixedSamples(), Health(), options));
+  for (std::string& name : expected) {
+    name = std::string(absl::StripSuffix(name, "_total"));
+  }
+  options.names_without_total = true;
+  EXPECT_EQ(Names(FamiliesOf(MixedSamples(), Health(), options)), expected);
+  EXPECT_THAT(expected, Contains("magma_bytes_sent"));
+  // No two are called the same then.
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(std::unique(expected.begin(), expected.end()), expected.end());
 }
 
 TEST(Families, LabelsAreValidUtf8AndEqualOnesAreSummed) {

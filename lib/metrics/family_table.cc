@@ -6,6 +6,8 @@
 // docs/metrics.md.
 #include "lib/metrics/family_table.h"
 
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "lib/core/no_throw.h"
 #include "lib/core/text.h"
 
@@ -153,6 +156,8 @@ constexpr uint64_t Bit(FamilyId id) {
 
 constexpr uint64_t kAll = (uint64_t{1} << kFamilies) - 1;
 constexpr uint64_t kDefault = kAll & ~Bit(FamilyId::kRtt);
+constexpr uint64_t kKernsnoopd =
+    Bit(FamilyId::kMagmaSent) | Bit(FamilyId::kLinuxSent);
 
 // Without these nobody could tell nothing counted from nothing read, or from
 // something left out.
@@ -175,9 +180,7 @@ uint64_t FamiliesCalled(absl::string_view name) {
   if (name == "default") return kDefault;
   if (name == "all") return kAll;
   if (name == "bytes") return FamiliesThatCountBytes();
-  if (name == "kernsnoopd") {
-    return Bit(FamilyId::kMagmaSent) | Bit(FamilyId::kLinuxSent);
-  }
+  if (name == "kernsnoopd") return kKernsnoopd;
   for (int i = 0; i < kFamilies; ++i) {
     if (name == kTable[i].name) return uint64_t{1} << i;
   }
@@ -198,6 +201,18 @@ absl::Status UnknownName(absl::string_view name) {
 
 const FamilyInfo& InfoOf(FamilyId id) { return kTable[static_cast<int>(id)]; }
 
+const char* NameWithoutTotal(const char* name) {
+  static const auto* const names = [] {
+    auto* all = new std::map<std::string, std::string, std::less<>>;
+    for (const FamilyInfo& info : kTable) {
+      (*all)[info.name] = std::string(absl::StripSuffix(info.name, "_total"));
+    }
+    return all;
+  }();
+  const auto found = names->find(absl::string_view(name));
+  return found == names->end() ? name : found->second.c_str();
+}
+
 }  // namespace internal
 
 FamilySet::FamilySet() : families_(internal::kDefault) {}
@@ -215,6 +230,11 @@ absl::StatusOr<FamilySet> FamilySet::Parse(absl::string_view list) {
   });
   if (!status.ok()) return status;
   return internal::FamilySetAccess::Of(families);
+}
+
+FamilySet FamilySet::Kernsnoopd() {
+  return internal::FamilySetAccess::Of(internal::kAlways |
+                                       internal::kKernsnoopd);
 }
 
 bool FamilySet::Contains(absl::string_view family) const {

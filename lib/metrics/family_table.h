@@ -59,6 +59,10 @@ struct FamilyInfo {
 
 const FamilyInfo& InfoOf(FamilyId id);
 
+// The name of a counter of the table, without _total. Lives as long as the
+// process.
+const char* NameWithoutTotal(const char* name);
+
 // The inside of a FamilySet.
 class FamilySetAccess {
  public:

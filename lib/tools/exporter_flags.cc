@@ -26,7 +26,15 @@ constexpr char kEpilog[] =
     "--families takes names of metrics, or of sets of them, with commas "
     "between\n"
     "them: default (all but the histogram of round-trip times), all, bytes,\n"
-    "kernsnoopd.\n"
+    "kernsnoopd. What magmad polls it sends over the link that is paid for: it "
+    "has\n"
+    "families of its own, --service303-families. --estimate prints what each "
+    "set\n"
+    "costs this host, with its series as they are, and exits.\n"
+    "\n"
+    "Magma's NMS asks for magma_bytes_sent, without _total. "
+    "--names-without-total\n"
+    "publishes all counters so.\n"
     "\n"
     "A service that registers may publish itself. Where Prometheus scrapes it, "
     "too,\n"
@@ -44,6 +52,7 @@ constexpr char kEpilog[] =
     "  netmeter-exporter\n"
     "  netmeter-exporter --omit-registered --service303 off\n"
     "  netmeter-exporter --families kernsnoopd,netmeter_wire_bytes_total\n"
+    "  netmeter-exporter --estimate\n"
     "  curl http://127.0.0.1:9384/metrics\n"
     "\n"
     "One line on stderr says where it serves, with the true ports; a second "
@@ -54,6 +63,20 @@ constexpr char kEpilog[] =
     "Exit status: 0 after SIGTERM or SIGINT; 1 failed, one line on stderr "
     "says\n"
     "why; 2 wrong usage.";
+
+// Returns false, and says so, where the list is wrong. The message begins with
+// "families", so `prefix` makes an option of it.
+bool ParseFamilies(const char* prefix, const std::string& list,
+                   FamilySet* families) {
+  const auto chosen = FamilySet::Parse(list);
+  if (chosen.ok()) {
+    *families = *chosen;
+    return true;
+  }
+  std::fprintf(stderr, "netmeter-exporter: %s%s\n", prefix,
+               ToTerminal(std::string(chosen.status().message())).c_str());
+  return false;
+}
 
 }  // namespace
 
@@ -81,6 +104,17 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
                  "Which metrics: names of them or of sets")
       ->type_name("LIST")
       ->capture_default_str();
+  std::string magma_families = "kernsnoopd";
+  app.add_option("--service303-families", magma_families,
+                 "The same, of what magmad polls")
+      ->type_name("LIST")
+      ->capture_default_str();
+  app.add_flag("--omit-zeros", flags->publish.omit_zeros,
+               "Leave out counters that never changed");
+  app.add_flag("--names-without-total", flags->publish.names_without_total,
+               "Names of counters without _total");
+  app.add_flag("--estimate", flags->estimate,
+               "Print what a reply costs, in bytes and GB a month");
   bool omit_registered = false;
   app.add_flag("--omit-registered", omit_registered,
                "Leave out services that registered themselves");
@@ -103,14 +137,15 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
     return false;
   }
   flags->publish.scope = omit_registered ? Scope::kUnregistered : Scope::kHost;
-  const auto chosen = FamilySet::Parse(families);
-  if (!chosen.ok()) {
-    std::fprintf(stderr, "netmeter-exporter: --%s\n",
-                 ToTerminal(std::string(chosen.status().message())).c_str());
+  if (!ParseFamilies("--", families, &flags->publish.families)) {
     *exit_status = kExporterUsage;
     return false;
   }
-  flags->publish.families = *chosen;
+  static_cast<PublishOptions&>(flags->magma) = flags->publish;
+  if (!ParseFamilies("--service303-", magma_families, &flags->magma.families)) {
+    *exit_status = kExporterUsage;
+    return false;
+  }
   // An unset variable in quotes must not mean the default.
   if (flags->pin_dir.empty()) {
     std::fprintf(stderr,

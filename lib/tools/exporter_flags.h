@@ -14,6 +14,7 @@
 
 #include <string>
 
+#include "netmeter/magma.h"
 #include "netmeter/meter.h"
 #include "netmeter/publish.h"
 
@@ -31,8 +32,10 @@ struct ExporterFlags {
   std::string service303 = "127.0.0.1:50084";
   std::string service_name = "kernsnoopd";
   std::string pin_dir = MeterOptions().pin_dir;
-  PublishOptions publish;  // of --families and --omit-registered
+  PublishOptions publish;  // of /metrics
+  MagmaOptions magma;      // of Service303
   bool allow_public = false;
+  bool estimate = false;
 };
 
 // Returns false, with the program's exit status, after --help and --version,

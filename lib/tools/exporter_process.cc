@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -33,7 +34,9 @@ int PortAfter(const std::string& text, const std::string& marker) {
 
 ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments) {
   std::vector<std::string> all = {kProgram, "--listen", "127.0.0.1:0",
-                                  "--service303", "127.0.0.1:0"};
+                                  "--service303", "127.0.0.1:0",
+                                  // As /metrics; the default is two of them.
+                                  "--service303-families", "default"};
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : all) argv.push_back(&argument[0]);
@@ -55,7 +58,11 @@ ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments) {
          (count = read(fds[0], buffer, sizeof(buffer))) > 0) {
     output_.append(buffer, static_cast<size_t>(count));
     http_port_ = PortAfter(output_, "http://127.0.0.1:");
-    grpc_port_ = PortAfter(output_, "Service303 at 127.0.0.1:");
+    for (const char* address : {"127.0.0.1:", "0.0.0.0:"}) {
+      grpc_port_ =
+          std::max(grpc_port_,
+                   PortAfter(output_, std::string("Service303 at ") + address));
+    }
   }
   EXPECT_NE(http_port_, 0) << output_;
   EXPECT_NE(grpc_port_, 0) << output_;

@@ -25,8 +25,8 @@ namespace internal {
 
 class ExporterProcess {
  public:
-  // Starts it on free ports of 127.0.0.1, and waits until it serves. Options
-  // in `arguments` come last.
+  // Starts it on free ports of 127.0.0.1, with the families `default` on both, and
+  // waits until it serves. Options in `arguments` come last.
   explicit ExporterProcess(const std::vector<std::string>& arguments);
   ~ExporterProcess();
 

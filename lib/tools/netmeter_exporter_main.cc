@@ -34,6 +34,7 @@
 #include "lib/magma/service_info.h"
 #include "lib/metrics/exposition.h"
 #include "lib/metrics/families.h"
+#include "lib/tools/estimate.h"
 #include "lib/tools/exporter_flags.h"
 #include "netmeter/magma.h"
 #include "netmeter/meter.h"
@@ -94,7 +95,7 @@ class Pages {
  public:
   Pages(std::shared_ptr<const Meter> meter, const PublishOptions& options,
         ReplyCache* replies)
-      : replies_(replies) {
+      : replies_(replies), text_only_(options.names_without_total) {
     const auto buffer = std::make_shared<SampleBuffer>();
     for (const TextFormat format :
          {TextFormat::kPrometheus, TextFormat::kOpenMetrics}) {
@@ -116,7 +117,8 @@ class Pages {
     if (request.path != "/metrics") {
       return Text(404, "Metrics are at /metrics.\n");
     }
-    const TextFormat format = NegotiateFormat(request.accept);
+    const TextFormat format =
+        text_only_ ? TextFormat::kPrometheus : NegotiateFormat(request.accept);
     HttpAnswer answer;
     answer.reply.content_type = ContentType(format);
     answer.reply.extra_header = "Vary: Accept\r\n";
@@ -135,15 +137,15 @@ class Pages {
   }
 
   ReplyCache* const replies_;
+  const bool text_only_;
   std::map<TextFormat, int> kinds_;  // of replies
 };
 
 // The methods of Service303.
 GrpcService MakeService303(std::shared_ptr<const Meter> meter,
-                           const ExporterFlags& flags, ReplyCache* replies) {
-  MagmaOptions options;
-  static_cast<PublishOptions&>(options) = flags.publish;
-  const auto metrics = std::make_shared<MagmaMetrics>(meter, options);
+                           const ExporterFlags& flags, bool may_stop,
+                           ReplyCache* replies) {
+  const auto metrics = std::make_shared<MagmaMetrics>(meter, flags.magma);
   const auto info = std::make_shared<ServiceInfo>(flags.service_name, kVersion);
   GrpcService service;
   service.replies = replies;
@@ -155,6 +157,18 @@ GrpcService MakeService303(std::shared_ptr<const Meter> meter,
   });
   service.methods["GetServiceInfo"] =
       replies->Add([info, meter] { return info->Serialize(meter.get()); });
+  service.methods["GetOperationalStates"] =
+      replies->Add([] { return std::string(kNoOperationalStates); });
+  service.methods["ReloadServiceConfig"] =
+      replies->Add([] { return std::string(kReloadUnsupported); });
+  // There is no authentication: who is on another host stops nothing here. The
+  // reply is sent in this turn, and then the signal is seen.
+  if (may_stop) {
+    service.methods["StopService"] = replies->Add([] {
+      raise(SIGTERM);
+      return std::string();
+    });
+  }
   return service;
 }
 
@@ -178,7 +192,21 @@ absl::StatusOr<UniqueFd> PrepareProcess() {
   return stop;
 }
 
+// What the replies of this moment would cost.
+int PrintEstimate(const ExporterFlags& flags) {
+  MeterOptions options;
+  options.pin_dir = flags.pin_dir;
+  const auto meter = Meter::Open(options);
+  if (!meter.ok()) return Fail(meter.status());
+  const auto text = Estimate(**meter, flags);
+  if (!text.ok()) return Fail(text.status());
+  return std::fputs(text->c_str(), stdout) >= 0 && std::fflush(stdout) == 0
+             ? 0
+             : kFailed;
+}
+
 int Run(const ExporterFlags& flags) {
+  if (flags.estimate) return PrintEstimate(flags);
   const auto http = AddressOf("--listen", flags.listen, flags.allow_public);
   if (!http.ok()) return Fail(http.status(), kExporterUsage);
   const auto grpc =
@@ -204,7 +232,8 @@ int Run(const ExporterFlags& flags) {
   const HttpPeer::Handler handler = [&pages](const HttpRequest& request) {
     return pages.Answer(request);
   };
-  const GrpcService service303 = MakeService303(meter, flags, &replies);
+  const GrpcService service303 = MakeService303(
+      meter, flags, *grpc != nullptr && (*grpc)->loopback, &replies);
 
   Server server(&replies);
   std::vector<std::string> serving;

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -164,6 +165,55 @@ TEST(Exporter, SaysThatItWaitsAndServesMeanwhile) {
   EXPECT_EQ(info.version(), "0.1.0");
   EXPECT_THAT(info.status().meta().at("netmeter"), HasSubstr("/nonexistent"));
   EXPECT_EQ(exporter.Stop(), 0);
+}
+
+// magmad's state reporter logged an error at each check-in, and service303_cli could
+// not stop it.
+TEST(Exporter, AnswersWhatMagmaAsksOfEveryService) {
+  ExporterProcess exporter(kNoMeter);
+  const auto stub = exporter.Stub();
+  grpc::ClientContext states_context, reload_context, level_context,
+      stop_context;
+  magma::orc8r::GetOperationalStatesResponse states;
+  const grpc::Status status =
+      stub->GetOperationalStates(&states_context, Void(), &states);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(states.states_size(), 0);
+  magma::orc8r::ReloadConfigResponse reload;
+  EXPECT_TRUE(stub->ReloadServiceConfig(&reload_context, Void(), &reload).ok());
+  EXPECT_TRUE(reload.result() ==
+              magma::orc8r::ReloadConfigResponse::RELOAD_UNSUPPORTED);
+  Void none;
+  EXPECT_EQ(
+      stub->SetLogLevel(&level_context, magma::orc8r::LogLevelMessage(), &none)
+          .error_code(),
+      grpc::StatusCode::UNIMPLEMENTED);
+  const grpc::Status stopped = stub->StopService(&stop_context, Void(), &none);
+  EXPECT_TRUE(stopped.ok()) << stopped.error_message();
+  siginfo_t end;
+  EXPECT_EQ(
+      waitid(P_PID, static_cast<id_t>(exporter.pid()), &end, WEXITED | WNOWAIT),
+      0);
+  EXPECT_EQ(end.si_code, CLD_EXITED);
+  EXPECT_EQ(end.si_status, 0);
+}
+
+// Nobody on another host ends it.
+TEST(Exporter, StopsForItsOwnHostOnly) {
+  ExporterProcess exporter({"--pin-dir", "/nonexistent", "--allow-public",
+                            "--service303", "0.0.0.0:0"});
+  const auto stub = exporter.Stub();
+  grpc::ClientContext context;
+  Void none;
+  EXPECT_EQ(stub->StopService(&context, Void(), &none).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST(Exporter, NamesWithoutTotalAreTextAlways) {
+  ExporterProcess exporter(
+      {"--pin-dir", "/nonexistent", "--names-without-total"});
+  EXPECT_THAT(exporter.Get("/metrics", "application/openmetrics-text"),
+              HasSubstr("\r\nContent-Type: text/plain; version=0.0.4"));
 }
 
 TEST(Exporter, AnswersInTheFormatThatIsAskedFor) {

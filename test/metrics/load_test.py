@@ -98,7 +98,7 @@ class LoadTest(unittest.TestCase):
         load()
         # One publishes what no service does: series go as services register.
         exporters = [
-            m.start_exporter(meter.pin_dir, "--omit-registered"),
+            m.start_exporter(meter.pin_dir, "--omit-registered", "--service303-families", "default"),
             m.start_exporter(meter.pin_dir, "--listen", HTTP_ALL, "--service303", GRPC_ALL),
         ]
         for exporter in exporters:

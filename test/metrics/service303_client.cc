@@ -59,8 +59,8 @@ int main(int, char** argv) {
   grpc::GenericStub stub(
       grpc::CreateChannel(argv[1], grpc::InsecureChannelCredentials()));
   for (const char* method :
-       {"GetServiceInfo", "GetMetrics", "StopService", "SetLogLevel",
-        "SetLogVerbosity", "ReloadServiceConfig", "GetOperationalStates"}) {
+       {"GetServiceInfo", "GetMetrics", "SetLogLevel", "SetLogVerbosity",
+        "ReloadServiceConfig", "GetOperationalStates"}) {
     Finish(method, Start(&stub, std::string(kPrefix) + method).get());
   }
   Finish("unknown", Start(&stub, "/other.Service/Method").get());

@@ -13,7 +13,6 @@ PREFIX = "/magma.orc8r.Service303/"
 METHODS = (
     "GetServiceInfo",
     "GetMetrics",
-    "StopService",
     "SetLogLevel",
     "SetLogVerbosity",
     "ReloadServiceConfig",

@@ -439,10 +439,16 @@ class Meter:
         return Health(*self._open_meter().read_health())
 
     def _families(
-        self, scope: str, families: str = "default"
+        self,
+        scope: str,
+        families: str = "default",
+        omit_zeros: bool = False,
+        names_without_total: bool = False,
     ) -> "List[_netmeter._Family]":
         """For netmeter.prometheus."""
-        return self._open_meter().families(scope, families)
+        return self._open_meter().families(
+            scope, families, omit_zeros, names_without_total
+        )
 
     def close(self) -> None:
         """Gives the memory back; a second call does nothing.

@@ -61,11 +61,17 @@ samples:
     0.3.1 and older    as above: "magma_bytes_sent_total"
     0.4.0 and newer    of counters without _total: "magma_bytes_sent"
 
+Collector(names_without_total=True) and =False make samples and families have one
+name in each version, without _total or with it, as netmeter-exporter
+--names-without-total and the C++ library have it. From 0.4.0 on they are then
+gauges: these versions add and take off the _total of a counter themselves. To
+PromQL's rate() that is the same, and Magma's cloud makes gauges of all.
+
 There never is a _created series.
 """
 
 import enum
-from typing import TYPE_CHECKING, Iterable, List, Union
+from typing import TYPE_CHECKING, Iterable, List, Optional, Union
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -118,6 +124,12 @@ class Collector(_Base):
     netmeter_up and, in Scope.UNREGISTERED, netmeter_omitted_services are in each
     choice. A name that is unknown is a netmeter.InvalidArgumentError.
 
+    omit_zeros: leave out counters that are 0: they never changed since counting
+    began. increase() begins where a counter is seen first.
+
+    names_without_total: whether names of counters lack _total, in any version of
+    prometheus_client; None: as the version has it, see above.
+
     Each scrape reads the kernel's totals; nothing is kept in between. Register
     one per process and registry: two would repeat netmeter_up.
 
@@ -129,8 +141,12 @@ class Collector(_Base):
         meter: netmeter.Meter,
         scope: Scope = Scope.SERVICE,
         families: str = "default",
+        omit_zeros: bool = False,
+        names_without_total: Optional[bool] = None,
     ) -> None:
         _netmeter.check_families(families)
+        self._omit_zeros = bool(omit_zeros)
+        self._without_total = names_without_total
         self._meter = meter
         self._scope: str = Scope(scope).value
         self._chosen = families
@@ -149,13 +165,20 @@ class Collector(_Base):
         0.1 s for 4096 UDP series, of six samples each.
         """
         try:
-            rows = self._meter._families(self._scope, self._chosen)
-            return [_to_family(row) for row in rows]
+            rows = self._meter._families(
+                self._scope, self._chosen, self._omit_zeros, bool(self._without_total)
+            )
+            as_gauges = _STRIPS_TOTAL and self._without_total is not None
+            return [_to_family(row, as_gauges) for row in rows]
         except Exception:  # prometheus_client would answer with status 500
             return [_to_family(row) for row in _netmeter.families_of_error()]
 
 
-def _to_family(row: "_netmeter._Family") -> _Family:
+# Whether a counter's family loses its _total, and its samples get one: 0.4.0.
+_STRIPS_TOTAL = CounterMetricFamily("x_total", "").name == "x"
+
+
+def _to_family(row: "_netmeter._Family", as_gauges: bool = False) -> _Family:
     name, help_text, kind, label_names, metrics = row
     # The family classes, unlike Counter and Gauge, have no _created sample,
     # and know what to do about _total in their version.
@@ -169,7 +192,7 @@ def _to_family(row: "_netmeter._Family") -> _Family:
                 total,
             )
         return family
-    if kind == "gauge":
+    if kind == "gauge" or as_gauges:
         family = GaugeMetricFamily(name, help_text, labels=label_names)
     else:
         family = CounterMetricFamily(name, help_text, labels=label_names)

@@ -68,11 +68,28 @@ class Counting:
     def __init__(self, meter, error=None):
         self.meter, self.error, self.reads = meter, error, 0
 
-    def _families(self, scope, families):
+    def _families(self, *arguments):
         self.reads += 1
         if self.error is not None:
             raise self.error
-        return self.meter._families(scope, families)
+        return self.meter._families(*arguments)
+
+
+def with_names(meter):
+    """Of each value of names_without_total: what is read, in each of the ways."""
+    named = {}
+    for without in (False, True):
+        collector = Collector(
+            meter, Scope.HOST, "kernsnoopd", omit_zeros=True, names_without_total=without
+        )
+        own = CollectorRegistry()
+        own.register(collector)
+        named["without_total" if without else "with_total"] = {
+            "text": text_of(collector),
+            "openmetrics": openmetrics_of(collector),
+            "magma": magma_get_metrics(own),
+        }
+    return named
 
 
 def main(pin_dir):
@@ -148,6 +165,7 @@ def main(pin_dir):
             "default": text_of(Collector(meter, Scope.HOST)),
             "openmetrics": openmetrics_of(host),
             "magma": magma_get_metrics(registry),
+            **with_names(meter),
         },
         sys.stdout,
     )

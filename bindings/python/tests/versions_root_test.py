@@ -217,6 +217,35 @@ class VersionsTest(unittest.TestCase):
                 {re.sub("_total$", "", name): reference[name] for name in reference},
             )
 
+    def test_one_option_gives_one_name_in_every_version(self):
+        for option, end in (("with_total", "_total"), ("without_total", "")):
+            names = {"netmeter_up"}
+            names |= {kind + "_bytes_sent" + end for kind in ("magma", "linux")}
+            for version in VERSIONS:
+                answer = self.answers[version][option]
+                self.assertEqual({key[0] for key in values_of(answer["text"])}, names)
+                self.assertEqual(set(types_of(answer["text"])), names)
+                self.assertEqual({row[0] for row in answer["magma"]}, names)
+                if answer["openmetrics"] is not None:
+                    self.assertEqual(
+                        values_of(answer["openmetrics"]), values_of(answer["text"])
+                    )
+                self.assertNotIn(0, values_of(answer["text"]).values())
+            # The values are the same, whatever the name.
+            self.assertEqual(
+                {
+                    (re.sub("_total$", "", key[0]), key[1]): value
+                    for key, value in values_of(answer["text"]).items()
+                },
+                {
+                    (re.sub("_total$", "", key[0]), key[1]): value
+                    for key, value in values_of(
+                        self.answers[version]["kernsnoopd"]
+                    ).items()
+                    if value
+                },
+            )
+
     def test_the_example_publishes_what_it_sent(self):
         test_lab = lab.Meter("example")
         self.addCleanup(test_lab.close)

@@ -55,7 +55,7 @@ func main() {
 		}
 	}
 	const timeLimit = 30 * time.Second
-	for _, method := range []string{"GetServiceInfo", "GetMetrics", "StopService", "SetLogLevel",
+	for _, method := range []string{"GetServiceInfo", "GetMetrics", "SetLogLevel",
 		"SetLogVerbosity", "ReloadServiceConfig", "GetOperationalStates"} {
 		call(method, prefix+method, 0, timeLimit)
 	}
