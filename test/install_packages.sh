@@ -4,6 +4,9 @@
 #
 #   install_packages.sh build    to build everything and to run examples/demo.sh
 #   install_packages.sh test     the same, and what test/run.sh needs (default)
+#   install_packages.sh package
+#                                what builds, and what packaging/ makes and tries
+#                                packages with
 #   install_packages.sh benchmark
 #                                what builds, and what test/benchmark.sh compares
 #                                with and draws by
@@ -38,6 +41,9 @@ TEST_PACKAGES=(
   # the style of the sources; the layout depends on the version
   clang-format-14 clang-tidy-14 shellcheck
 )
+PACKAGE_PACKAGES=(
+  debhelper dh-python help2man lintian mmdebstrap cpio qemu-system-x86
+)
 BENCHMARK_PACKAGES=(
   # meters to compare with, and the chart
   nethogs tcpdump python3-matplotlib
@@ -48,9 +54,10 @@ die() { echo "install_packages.sh: $*" >&2; exit 1; }
 case ${1:-test} in
   build) packages=("${BUILD_PACKAGES[@]}") ;;
   test) packages=("${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}") ;;
+  package) packages=("${BUILD_PACKAGES[@]}" "${PACKAGE_PACKAGES[@]}") ;;
   benchmark) packages=("${BUILD_PACKAGES[@]}" "${BENCHMARK_PACKAGES[@]}") ;;
-  -h | --help) sed -n '3,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) die "unknown group '$1': build, test or benchmark" ;;
+  -h | --help) sed -n '3,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) die "unknown group '$1': build, test, package or benchmark" ;;
 esac
 
 if ! grep -qsx 'ID="\?debian"\?' /etc/os-release || ! command -v apt-get > /dev/null; then

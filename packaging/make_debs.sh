@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Makes the Debian packages of this tree, and checks them with lintian:
+#
+#   packaging/make_debs.sh [DIR]
+#
+# They are in DIR, packaging/build by itself. Two runs on one commit give the same bytes.
+# Needs test/install_packages.sh package. NETMETER_BAZEL_OPTIONS takes the place of
+# Bazel's "-c opt".
+set -euo pipefail
+
+die() { echo "make_debs.sh: $*" >&2; exit 1; }
+
+case ${1:-} in
+  -h | --help) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -*) die "unknown option '$1' (--help lists them)" ;;
+esac
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+mkdir -p "${1:-$source/packaging/build}"
+output=$(cd "${1:-$source/packaging/build}" && pwd)
+cd "$source"
+for tool in dh help2man lintian dh_python3; do
+  command -v "$tool" > /dev/null || die "no $tool (run: test/install_packages.sh package)"
+done
+version=$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)
+[ "${version%-*}" = "$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' lib/core/version.h)" ] ||
+  die "packaging/debian/changelog has version $version, lib/core/version.h another one"
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2> /dev/null) ||
+  SOURCE_DATE_EPOCH=$(dpkg-parsechangelog -l packaging/debian/changelog -S Timestamp)
+export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8
+umask 022
+
+read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
+bazel build "${options[@]}" //packaging
+build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# The same folder's name each time; dpkg-buildpackage writes beside it.
+tree=$scratch/netmeter
+mkdir "$tree"
+cp -a packaging/debian "$tree/debian"
+cp -a packaging/man "$tree/man"
+staged=$tree/prebuilt
+packaging/install.sh --build "$build" --destdir "$staged" --prefix /usr \
+  --libdir "/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" library programs exporter python
+install -D -m 644 packaging/netmeter.yml "$staged/etc/netmeter.yml"
+for program in netmeter netmeter-loader netmeter-exporter; do
+  install -D -m 644 packaging/completion/netmeter.bash \
+    "$staged/usr/share/bash-completion/completions/$program"
+done
+install -D -m 644 packaging/completion/_netmeter "$staged/usr/share/zsh/vendor-completions/_netmeter"
+
+# -d: Bazel and clang are not in Build-Depends, as dh builds nothing.
+(cd "$tree" && dpkg-buildpackage -b -us -uc -d > "$scratch/log" 2>&1) ||
+  { tail -n 40 "$scratch/log" >&2; die "dpkg-buildpackage fails"; }
+lintian --fail-on error,warning --suppress-tags-from-file packaging/lintian-suppressed \
+  "$scratch"/*.changes || die "lintian is not content"
+rm -f "$output"/*.deb
+cp "$scratch"/*.deb "$output/"
+(cd "$output" && sha256sum ./*.deb)

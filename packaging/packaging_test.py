@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What can be said of the packages without making them: versions and symbols agree, and
+bash completes what the programs know.
+
+packaging/make_debs.sh and packaging/test_debs.sh make and try the packages.
+"""
+
+import os
+import re
+import subprocess
+import unittest
+
+LOADER = os.path.abspath("lib/loader/netmeter-loader")
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def run(*command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, **options)
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+class PackagingTest(unittest.TestCase):
+    maxDiff = None
+
+    def test_the_package_is_of_the_librarys_version(self):
+        version = re.search(r'kVersion\[\] = "(.*)"', read("lib/core/version.h")).group(1)
+        changelog = read("packaging/debian/changelog")
+        self.assertEqual(re.match(r"netmeter \((.*)-\d+\)", changelog).group(1), version)
+
+    def test_the_packages_symbols_are_those_of_the_library(self):
+        exported = re.findall(r"^ +(netmeter_\w+);$", read("lib/capi/exports.lds"), re.M)
+        packaged = re.findall(r"^ (netmeter_\w+)@NETMETER_1\.0 ", read("packaging/debian/libnetmeter1.symbols"), re.M)
+        self.assertEqual(packaged, exported)
+        self.assertGreater(len(packaged), 15)
+
+    def complete(self, *words):
+        script = 'source packaging/completion/netmeter.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _netmeter "$1"; printf "%s\\n" "${COMPREPLY[@]}"'
+        status, output = run("bash", "-c", script, "bash", LOADER, *words)
+        self.assertEqual(status, 0, output)
+        return output.split()
+
+    def test_bash_completes_commands_and_options(self):
+        commands = self.complete("")
+        self.assertIn("load", commands)
+        self.assertIn("serve-fds", commands)
+        self.assertEqual(self.complete("unl"), ["unload"])
+        self.assertIn("--version", self.complete("--"))
+        self.assertEqual(self.complete("load", "--max-s"), ["--max-series"])
+        self.assertEqual(self.complete("load", "--config", "lib/loa"), ["lib/loader"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# What test_debs.sh runs inside of the virtual machine, as root, under systemd. A host of
+# its own, so that the packages' units may count all of it.
+set -uo pipefail
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+
+say() { echo "GUEST: $*"; }
+die() {
+  say "FAIL: $*"
+  journalctl --no-pager -n 30 -u 'netmeter*' -p info
+  exit 1
+}
+# check WHAT COMMAND...
+check() {
+  local what=$1 output
+  shift
+  if output=$("$@" 2>&1); then say "ok: $what"; else die "$what: $output"; fi
+}
+# retry COMMAND...: for up to ten seconds
+retry() {
+  local i
+  for ((i = 0; i < 50; i++)); do "$@" > /dev/null 2>&1 && return; sleep 0.2; done
+  "$@"
+}
+# Everything that a package or the loader could leave behind.
+files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path '*/__pycache__' -o -name '.pwd.lock' -o -name '*.cache' -o -path '/var/lib/systemd/*' -o -path '/etc/*-' -o -path '/var/tmp*' \) -prune -o -print | sort; }
+# The field of our C service's one series.
+sent() { netmeter list --json | python3 -c 'import json, sys
+print(sum(row["tx_bytes"] for row in json.load(sys.stdin) if row["name"] == "traffic"))'; }
+metrics() { python3 -c 'import urllib.request as r
+print(r.urlopen("http://127.0.0.1:9384/metrics").read().decode())'; }
+
+modprobe dummy
+ip link set lo up
+ip link add uplink type dummy
+ip address add 192.0.2.2/24 dev uplink
+ip link set uplink up
+files > /tmp/before
+group_before=$(getent group | sort)
+
+check "install" dpkg -i /debs/*.deb
+check "netmeter.service is active" systemctl is-active netmeter.service
+check "netmeter-fds.socket is active" systemctl is-active netmeter-fds.socket
+check "netmeter-exporter.service is active" systemctl is-active netmeter-exporter.service
+check "the units verify" systemd-analyze verify --man=no netmeter.service netmeter-fds.socket netmeter-fds.service netmeter-exporter.service
+check "the meter is loaded" netmeter-loader status
+say "$(systemd-analyze security --no-pager netmeter-exporter.service | tail -n 1)"
+
+check "a service in C publishes" sh -c '/embed | grep -q "my-service, udp: sent 33 bytes"'
+cat > /tmp/service.py <<'PY'
+import socket
+import netmeter
+meter = netmeter.Meter.open(service="in-python")
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hello", ("192.0.2.1", 9))
+assert [s.tx_bytes for s in meter.read_service()] == [33], meter.read_service()
+PY
+check "a service in Python publishes" python3 /tmp/service.py
+group=$(getent group netmeter | cut -d: -f3)
+check "a user in the group reads" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter list | grep -q my-service"
+check "a user outside of it does not" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter list'
+check "the exporter has it" retry sh -c "$(declare -f metrics); metrics | grep -q 'my-service'"
+
+# Datagrams of a known size, all through an upgrade.
+cat > /tmp/traffic.py <<'PY'
+import os, socket, time
+import netmeter
+meter = netmeter.Meter.open(service="traffic")
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+count = 0
+while not os.path.exists("/tmp/stop"):
+    out.sendto(b"hello", ("192.0.2.1", 9))
+    count += 1
+    time.sleep(0.0005)
+print(count * 33)
+PY
+python3 /tmp/traffic.py > /tmp/traffic &
+sleep 1
+before=$(sent)
+check "upgrade" dpkg -i /debs/*.deb
+check "netmeter.service is active after it" systemctl is-active netmeter.service
+check "load ran again" [ "$(journalctl -u netmeter.service | grep -c 'Starting netmeter.service')" -ge 2 ]
+sleep 1
+touch /tmp/stop
+wait
+say "traffic: sent $(cat /tmp/traffic) bytes, counted $(sent), $before before the upgrade"
+check "there was traffic before the upgrade" [ "$before" -gt 0 ]
+check "no byte is lost" [ "$(sent)" = "$(cat /tmp/traffic)" ]
+
+check "purge" dpkg --purge python3-netmeter libnetmeter-dev libnetmeter1 netmeter-exporter netmeter
+files > /tmp/after
+check "no file is left" diff /tmp/before /tmp/after
+check "no group is left" [ "$(getent group | sort)" = "$group_before" ]
+check "no meter is left" sh -c '! mountpoint -q /run/netmeter && [ ! -e /run/netmeter ] && [ ! -e /run/netmeter.sock ]'
+say PASS
