@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What can be said of the packages without making them: versions and symbols agree, and
-bash completes what the programs know.
+"""What can be said of the packages without making them: versions and symbols agree, the
+rules for Prometheus do what they say, and bash completes what the programs know.
 
 packaging/make_debs.sh and packaging/test_debs.sh make and try the packages.
 """
@@ -37,6 +37,28 @@ class PackagingTest(unittest.TestCase):
         packaged = re.findall(r"^ (netmeter_\w+)@NETMETER_1\.0 ", read("packaging/debian/libnetmeter1.symbols"), re.M)
         self.assertEqual(packaged, exported)
         self.assertGreater(len(packaged), 15)
+
+    def test_prometheus_rules_do_what_they_say(self):
+        folder = "packaging/prometheus"
+        self.assertEqual(run("promtool", "check", "rules", "netmeter.rules.yml", cwd=folder)[0], 0)
+        self.assertEqual(run("promtool", "test", "rules", "netmeter.rules_test.yml", cwd=folder), (0, "Unit Testing:  netmeter.rules_test.yml\n  SUCCESS\n\n"))
+
+    def test_every_rule_is_tested_and_about_metrics_that_exist(self):
+        rules, tests, metrics = (
+            read(name)
+            for name in (
+                "packaging/prometheus/netmeter.rules.yml",
+                "packaging/prometheus/netmeter.rules_test.yml",
+                "include/netmeter/publish.h",
+            )
+        )
+        names = re.findall(r"^ +- (?:record|alert): (\S+)$", rules, re.M)
+        self.assertGreater(len(names), 5)
+        for name in names:
+            self.assertIn(name, tests)
+        for metric in re.findall(r"(?<!:)\bnetmeter_\w+(?=[\[{ ]|$)", re.sub(r"#.*|description:.*", "", rules), re.M):
+            if not metric.endswith("rate5m"):
+                self.assertRegex(metrics, r"\b%s\b" % metric)
 
     def complete(self, *words):
         script = 'source packaging/completion/netmeter.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _netmeter "$1"; printf "%s\\n" "${COMPREPLY[@]}"'
