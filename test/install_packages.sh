@@ -18,7 +18,8 @@ BUILD_PACKAGES=(
   # compiling and linking
   bazel-bootstrap g++ clang llvm bpftool git ca-certificates
   libbpf-dev libelf-dev zlib1g-dev linux-libc-dev
-  libabsl-dev libyaml-cpp-dev libnghttp2-dev libsqlite3-dev libcli11-dev nlohmann-json3-dev
+  libabsl-dev libyaml-cpp-dev libnghttp2-dev libsqlite3-dev libncurses-dev
+  libcli11-dev nlohmann-json3-dev
   prometheus-cpp-dev libprotozero-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   python3 python3-dev pybind11-dev
@@ -36,6 +37,8 @@ TEST_PACKAGES=(
   prometheus python3-protobuf tcpdump strace
   # containers and units by a real runtime and a real manager
   crun systemd
+  # a terminal for netmeter top
+  tmux
   # real clients; Python's from PyPI
   golang-go cmake make pkgconf iptables python3-venv python3-pip libclang-rt-14-dev
   # the style of the sources; the layout depends on the version

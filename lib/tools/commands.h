@@ -15,6 +15,7 @@ std::unique_ptr<Command> NewListCommand();
 std::unique_ptr<Command> NewSocketsCommand();
 std::unique_ptr<Command> NewRecordCommand();
 std::unique_ptr<Command> NewUsageCommand();
+std::unique_ptr<Command> NewTopCommand();
 std::unique_ptr<Command> NewCostCommand();
 std::unique_ptr<Command> NewBudgetCommand();
 

@@ -44,6 +44,7 @@ Examples:
   netmeter sockets        connections, with what TCP knows of them
   netmeter record         keep what was counted; a timer calls it each minute
   netmeter usage          what used the link in this billing period
+  netmeter top            services and destinations live
   netmeter cost --all     what every BPF program of the host costs
   netmeter budget         how much of each budget is used
 )";
@@ -54,6 +55,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(netmeter::internal::NewSocketsCommand());
   commands.push_back(netmeter::internal::NewRecordCommand());
   commands.push_back(netmeter::internal::NewUsageCommand());
+  commands.push_back(netmeter::internal::NewTopCommand());
   commands.push_back(netmeter::internal::NewCostCommand());
   commands.push_back(netmeter::internal::NewBudgetCommand());
   return commands;

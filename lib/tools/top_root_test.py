@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""`netmeter top` in a terminal (tmux): real traffic, keys, a new size, the end."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+import unittest
+
+import lab
+
+SENDER = """
+import socket, time
+s = socket.create_connection(("10.88.0.2", 7000))
+s.setsockopt(0x6e74, 2, b"streamer")  # NM_TAG of abi.h
+print("ready", flush=True)
+while True:
+    s.sendall(b"x" * 10000)
+    time.sleep(0.1)
+"""
+
+
+class TopTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.directory = lab.temporary_directory(cls)
+        cloud = lab.Cloud()
+        with cloud.inside():
+            cls.server = socket.create_server(("10.88.0.2", 7000))
+        cls.meter = lab.Meter("top")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter.load()
+        threading.Thread(target=cls.serve, daemon=True).start()
+        os.environ["TMUX_TMPDIR"] = cls.directory
+
+    @classmethod
+    def serve(cls):
+        while True:
+            one = cls.server.accept()[0]
+            threading.Thread(target=cls.drain, args=(one,), daemon=True).start()
+
+    @staticmethod
+    def drain(one):
+        with one:
+            while one.recv(65536):
+                pass
+
+    def setUp(self):
+        for name in ("subscriberdb", "mobilityd"):
+            self.assertEqual(lab.start_service(self, name, SENDER).stdout.readline(), "ready\n")
+
+    def tmux(self, *arguments):
+        done = subprocess.run(["tmux", "-f", "/dev/null", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+        return done.stdout.decode()
+
+    def screen(self):
+        return self.tmux("capture-pane", "-p", "-t", "top")
+
+    def wait_screen(self, pattern):
+        try:
+            lab.wait_for(lambda: re.search(pattern, self.screen(), re.M), pattern)
+        except TimeoutError:
+            self.fail("no %r on\n%s" % (pattern, self.screen()))
+
+    def keys(self, *keys):
+        self.tmux("send-keys", "-t", "top", *keys)
+
+    def test_top_in_a_terminal(self):
+        self.addCleanup(self.tmux, "kill-server")
+        command = "%s top --interval 0.3 --pin-dir %s; echo left $?" % (lab.LIST, self.meter.pin_dir)
+        self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "sh -c '%s; sleep 60'" % command)
+        self.wait_screen(r"^services  every 0.3 s  by rate")
+        # 100,000 bytes a second of payload each, and headers.
+        self.wait_screen(r"^subscriberdb +(9\d|1\d\d)\.\dK ")
+        self.wait_screen(r"^mobilityd +(9\d|1\d\d)\.\dK ")
+        self.keys("/", "subs", "Enter")
+        self.wait_screen(r"  /subs$")
+        self.assertNotIn("mobilityd", self.screen())
+        self.keys("Enter")
+        self.wait_screen(r"^services > subscriberdb ")
+        self.wait_screen(r"^streamer +(9\d|1\d\d)\.\dK ")
+        self.keys("Enter")
+        self.wait_screen(r"^services > subscriberdb > streamer ")
+        self.wait_screen(r"^ESTABLISHED  10.88.0.1:\d+ +10.88.0.2:7000 +python3/\d+ ")
+        self.assertNotIn("TCPI_SND_CWND", self.screen())
+        self.tmux("resize-window", "-t", "top", "-x", "130", "-y", "30")
+        self.wait_screen(r"^STATE .* TCPI_SND_CWND ")
+        self.keys("BSpace", "BSpace")
+        self.wait_screen(r"^mobilityd .* service ")
+        self.keys("p")
+        self.wait_screen(r"PAUSED")
+        self.keys("q")
+        self.wait_screen(r"^left 0$")
+
+    def test_a_signal_restores_the_terminal(self):
+        self.addCleanup(self.tmux, "kill-server")
+        command = "%s top --pin-dir %s & echo $! > %s/pid; fg; echo left $?" % (lab.LIST, self.meter.pin_dir, self.directory)
+        self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "bash -mc '%s; sleep 60'" % command)
+        self.wait_screen(r"^services ")
+        with open(self.directory + "/pid") as file:
+            os.kill(int(file.read()), signal.SIGTERM)
+        self.wait_screen(r"^left 0$")
+
+    def test_once_is_for_scripts(self):
+        out = lab.run(lab.LIST, "top", "--once", "--json", "--interval", "1", "--pin-dir", self.meter.pin_dir)
+        rows = {(row["name"], row["destination"]): row for row in json.loads(out)}
+        for name in ("subscriberdb", "mobilityd"):
+            row = rows[name, "streamer"]
+            self.assertGreater(row["tx_bytes_per_second"], 60000)
+            self.assertLess(row["tx_bytes_per_second"], 140000)
+            # It was opened before it had a tag.
+            self.assertEqual(sum(r["connections"] for r in rows.values() if r["name"] == name), 1)
+            self.assertGreater(row["rtt_us"], 0)
+        self.assertAlmostEqual(sum(row["share"] for row in rows.values()), 1, 3)
+        table = lab.run(lab.LIST, "top", "--once", "--interval", "0.5", "--pin-dir", self.meter.pin_dir).decode()
+        self.assertTrue(table.startswith("NAME "))
+        self.assertRegex(table, r"(?m)^subscriberdb .* service ")
+
+    def test_without_a_terminal_it_says_so(self):
+        done = subprocess.run([lab.LIST, "top", "--pin-dir", self.meter.pin_dir], stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.decode().count("\n"), 1)
+        self.assertIn("netmeter top --once --json", done.stderr.decode())
+
+
+if __name__ == "__main__":
+    assert shutil.which("tmux"), "tmux is missing: test/install_packages.sh"
+    lab.main(120)

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Rates and the screen, without a meter and without a terminal;
+// lib/tools/top_root_test.py has both.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lib/top/top_model.h"
+#include "lib/top/top_view.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+Sample Of(const std::string& name, const std::string& destination, uint64_t tx,
+          uint64_t rx) {
+  Sample sample;
+  sample.kind = Kind::kService;
+  sample.name = name;
+  sample.destination = destination;
+  sample.transport = Transport::kTcp;
+  sample.tx_bytes = tx;
+  sample.rx_bytes = rx;
+  sample.tcp.known = true;
+  return sample;
+}
+
+TEST(TopModel, RatesAreDifferencesBySecondsAndTheFirstReadingHasNone) {
+  TopModel model;
+  model.Update({Of("mme", "streamer", 1000, 500)}, 5);
+  EXPECT_EQ(model.Services(TopSort::kRate)[0].rate(), 0);
+  Sample later = Of("mme", "streamer", 5000, 1500);
+  later.tx_retransmit_bytes = 100;
+  later.tcp.opened = 7;
+  later.tcp.accepted = 2;
+  later.tcp.closed = 4;
+  later.tcp.rtt_us = 3000;
+  later.tcp.rtt_buckets[2] = 2;
+  model.Update({later, Of("mme", "metricsd", 1000, 0)}, 2);
+  const std::vector<TopRow> services = model.Services(TopSort::kRate);
+  ASSERT_THAT(services, SizeIs(1));
+  EXPECT_DOUBLE_EQ(services[0].tx_rate, 2500);  // a new series counts from 0
+  EXPECT_DOUBLE_EQ(services[0].rx_rate, 500);
+  EXPECT_DOUBLE_EQ(services[0].retransmit_rate, 50);
+  EXPECT_DOUBLE_EQ(services[0].rtt_us, 1500);
+  EXPECT_EQ(services[0].connections, 5u);
+  EXPECT_EQ(services[0].tx_bytes, 6000u);
+  EXPECT_DOUBLE_EQ(services[0].share, 1);
+  EXPECT_DOUBLE_EQ(services[0].history.back(), 3000);
+  const std::vector<TopRow> destinations =
+      model.Destinations(services[0], TopSort::kRate);
+  ASSERT_THAT(destinations, SizeIs(2));
+  EXPECT_EQ(destinations[0].destination, "streamer");
+  EXPECT_DOUBLE_EQ(destinations[0].share, 2500.0 / 3000);
+  EXPECT_DOUBLE_EQ(destinations[1].rtt_us, -1);
+  EXPECT_DOUBLE_EQ(model.All().rate(), 3000);
+}
+
+TEST(TopModel, ACounterThatGoesBackIsNoRate) {
+  TopModel model;
+  model.Update({Of("mme", "", 1000, 0), Of("gone", "", 1, 1)}, 0);
+  model.Update({Of("mme", "", 10, 0)}, 1);  // loaded anew
+  const std::vector<TopRow> rows = model.Services(TopSort::kName);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].rate(), 0);
+}
+
+TEST(TopModel, WhatWentToAProxyIsARowOfItsOwnAndInNoSum) {
+  TopModel model;
+  model.Update({}, 0);
+  Sample proxy = Of("mme", "streamer", 900, 0);
+  proxy.path = Path::kProxy;
+  model.Update({Of("mme", "streamer", 100, 0), proxy}, 1);
+  const std::vector<TopRow> rows = model.Services(TopSort::kRate);
+  ASSERT_THAT(rows, SizeIs(2));
+  EXPECT_DOUBLE_EQ(rows[0].share, 1);
+  EXPECT_DOUBLE_EQ(rows[1].share, 1);
+  EXPECT_DOUBLE_EQ(model.All().rate(), 100);
+}
+
+TEST(TopModel, SparklinesScaleToTheirHighest) {
+  std::array<double, kTopHistory> history = {};
+  history[kTopHistory - 1] = 800;
+  history[kTopHistory - 2] = 1;
+  history[kTopHistory - 3] = 400;
+  EXPECT_EQ(Sparkline(history, 4, false), " =.#");
+  EXPECT_EQ(Sparkline(history, 4, true), " ▄▁█");
+  EXPECT_EQ(Sparkline({}, 3, false), "   ");
+}
+
+class TopViewTest : public testing::Test {
+ protected:
+  TopViewTest() : view_(false) {
+    std::vector<Sample> samples;
+    for (int i = 0; i < 50; i++) {
+      samples.push_back(Of("service" + std::to_string(i), "destination", 0, 0));
+    }
+    samples.push_back(Of("evil\x1b[2J", "", 0, 0));
+    model_.Update(samples, 0);
+    for (size_t i = 0; i < samples.size(); i++) {
+      samples[i].tx_bytes = 1000 * (samples.size() - i);
+    }
+    model_.Update(samples, 1);
+  }
+
+  std::string Screen(int width = 80, int height = 24) {
+    std::string text;
+    const auto lines = view_.Render(model_, width, height, 1);
+    EXPECT_LE(lines.size(), static_cast<size_t>(height));
+    for (const ScreenLine& line : lines) {
+      EXPECT_LE(line.text.size(), static_cast<size_t>(width));
+      text += (line.reverse ? ">" : " ") + line.text + "\n";
+    }
+    return text;
+  }
+  bool Press(TopKey key) { return view_.Press(key, 0, model_); }
+  bool Type(char c) { return view_.Press(TopKey::kCharacter, c, model_); }
+
+  TopModel model_;
+  TopView view_;
+};
+
+TEST_F(TopViewTest, FitsEverySizeAndHasNothingThatATerminalObeys) {
+  for (const int width : {1, 20, 80, 110, 300}) {
+    for (const int height : {1, 2, 4, 5, 24, 100}) {
+      EXPECT_EQ(Screen(width, height).find('\x1b'), std::string::npos);
+    }
+  }
+  EXPECT_THAT(Screen(80, 24), HasSubstr(">service0 "));
+  EXPECT_THAT(Screen(80, 24), HasSubstr("LAST MINUTE"));
+  EXPECT_THAT(Screen(120, 100), HasSubstr("evil\\x1b[2J"));
+}
+
+TEST_F(TopViewTest, RowsAreChosenScrolledAndOpened) {
+  Screen();
+  for (int i = 0; i < 30; i++) Press(TopKey::kDown);
+  EXPECT_THAT(Screen(), HasSubstr(">service30 "));
+  Press(TopKey::kEnd);
+  EXPECT_THAT(Screen(), HasSubstr(">evil"));
+  Press(TopKey::kHome);
+  Press(TopKey::kDown);
+  Press(TopKey::kEnter);
+  EXPECT_EQ(view_.level(), TopView::Level::kDestinations);
+  EXPECT_THAT(Screen(), HasSubstr("services > service1  "));
+  EXPECT_THAT(Screen(), HasSubstr(">destination "));
+  Press(TopKey::kEnter);
+  EXPECT_EQ(view_.level(), TopView::Level::kSockets);
+  EXPECT_EQ(view_.service().name, "service1");
+  EXPECT_EQ(view_.destination().destination, "destination");
+  view_.SetSockets({"STATE LOCAL", "ESTABLISHED 192.0.2.1:5"});
+  EXPECT_THAT(Screen(), HasSubstr(">ESTABLISHED 192.0.2.1:5"));
+  Press(TopKey::kBack);
+  Press(TopKey::kBack);
+  Press(TopKey::kBack);
+  EXPECT_EQ(view_.level(), TopView::Level::kServices);
+}
+
+TEST_F(TopViewTest, AFilterIsTypedAndTakenOff) {
+  Type('/');
+  Type('q');  // a letter of the filter, and no end
+  EXPECT_THAT(Screen(), HasSubstr("/q_"));
+  EXPECT_THAT(Screen(), HasSubstr("(nothing)"));
+  Press(TopKey::kBack);
+  for (const char c : std::string("e4")) Type(c);
+  Press(TopKey::kEnter);
+  EXPECT_THAT(Screen(), HasSubstr("service4 "));
+  EXPECT_THAT(Screen(), HasSubstr("service42 "));
+  EXPECT_THAT(Screen(), Not(HasSubstr("service5 ")));
+  Press(TopKey::kEscape);
+  EXPECT_THAT(Screen(), HasSubstr("service5 "));
+}
+
+TEST_F(TopViewTest, KeysSortPauseHelpAndQuit) {
+  EXPECT_THAT(Screen(), HasSubstr("by rate"));
+  Type('s');
+  EXPECT_THAT(Screen(), HasSubstr("by total"));
+  Type('p');
+  EXPECT_TRUE(view_.paused());
+  EXPECT_THAT(Screen(), HasSubstr("PAUSED"));
+  Type('?');
+  EXPECT_THAT(Screen(), HasSubstr("KEYS AND COLUMNS"));
+  EXPECT_TRUE(Type('q'));  // closes the help
+  view_.SetMessage("no meter");
+  EXPECT_THAT(Screen(), HasSubstr("no meter"));
+  Press(TopKey::kNone);
+  EXPECT_THAT(Screen(), HasSubstr("no meter"));
+  EXPECT_FALSE(Type('q'));
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The screen of `netmeter top`: what keys do, and the lines that are shown. It
+// knows no terminal; lib/tools/top_command.cc has that.
+//
+//   services -> destinations of one -> sockets of one destination
+//
+// Threads: one at a time.
+
+#ifndef NETMETER_LIB_TOP_TOP_VIEW_H_
+#define NETMETER_LIB_TOP_TOP_VIEW_H_
+
+#include <string>
+#include <vector>
+
+#include "lib/top/top_model.h"
+
+namespace netmeter {
+namespace internal {
+
+enum class TopKey {
+  kNone,
+  kCharacter,  // any other that can be printed
+  kUp,
+  kDown,
+  kPageUp,
+  kPageDown,
+  kHome,
+  kEnd,
+  kEnter,
+  kBack,  // backspace, or left
+  kEscape,
+};
+
+struct ScreenLine {
+  std::string text;  // UTF-8 that cannot harm a terminal
+  bool bold = false;
+  bool reverse = false;
+};
+
+class TopView {
+ public:
+  enum class Level { kServices, kDestinations, kSockets };
+
+  explicit TopView(bool utf8) : utf8_(utf8) {}
+
+  // False: quit.
+  bool Press(TopKey key, char character, const TopModel &model);
+
+  bool paused() const { return paused_; }
+  Level level() const { return level_; }
+  const TopRow &service() const { return service_; }
+  const TopRow &destination() const { return destination_; }
+
+  // On level kSockets: a header, and a line for each socket.
+  void SetSockets(std::vector<std::string> lines) {
+    sockets_ = std::move(lines);
+  }
+  // Shown instead of the keys until the next key; "" for none.
+  void SetMessage(std::string message) { message_ = std::move(message); }
+
+  // At most `height` lines of at most `width` characters.
+  std::vector<ScreenLine> Render(const TopModel &model, int width, int height,
+                                 double interval);
+
+  // The rows of this level, filtered and sorted.
+  std::vector<TopRow> Rows(const TopModel &model) const;
+
+ private:
+  bool Edit(TopKey key, char character);
+  void Move(int by, const TopModel &model);
+  void Open(const TopModel &model);
+  void Back();
+  size_t Count(const TopModel &model) const;
+  std::string Status(double interval) const;
+  std::string Header(int width) const;
+  std::string RowText(const TopRow &row, int width) const;
+  std::vector<std::string> MatchingSockets() const;
+
+  const bool utf8_;
+  Level level_ = Level::kServices;
+  TopSort sort_ = TopSort::kRate;
+  TopRow service_, destination_;
+  std::vector<std::string> sockets_;
+  std::string filter_, message_;
+  bool editing_ = false, paused_ = false, help_ = false;
+  size_t selected_ = 0, first_ = 0;
+  size_t page_ = 10;  // rows that fit
+};
+
+// A row as one line of a table, for `netmeter top --once`.
+std::string TopHeader(int width);
+std::string TopText(const TopRow &row, int width, bool utf8);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOP_TOP_VIEW_H_
