@@ -67,7 +67,9 @@ std::string QueryText(UsageBy by) {
       " FROM day_traffic WHERE day BETWEEN ?1 AND ?2 GROUP BY series",
       by_day ? ", day" : "",
       ") t JOIN series s ON s.id = t.series WHERE s.path = ?3"
-      " AND (?4 = '' OR s.name = ?4) AND (?5 = '' OR s.destination = ?5)"
+      " AND (?4 = '' OR s.name = ?4) AND (?5 = '' OR ?5 = CASE WHEN "
+      "s.kind = 'pending' THEN 'pending' WHEN s.destination = '' THEN '-' ELSE "
+      "s.destination END)"
       " AND (?6 = '' OR s.uplink = ?6) AND (?7 = '' OR s.kind = ?7)",
       GroupOf(by));
 }

@@ -27,7 +27,8 @@ struct UsageQuery {
   Period period;
   UsageBy by = UsageBy::kService;
   std::string path = "direct";
-  // "" stands for any. Names as `usage` prints them.
+  // "" stands for any. Names as `usage` prints them: "-" for no destination, "pending"
+  // for what has not named it yet.
   std::string service;
   std::string destination;
   std::string uplink;

@@ -18,6 +18,7 @@ std::unique_ptr<Command> NewUsageCommand();
 std::unique_ptr<Command> NewTopCommand();
 std::unique_ptr<Command> NewCostCommand();
 std::unique_ptr<Command> NewBudgetCommand();
+std::unique_ptr<Command> NewReportCommand();
 
 }  // namespace internal
 }  // namespace netmeter

@@ -47,6 +47,8 @@ Examples:
   netmeter top            services and destinations live
   netmeter cost --all     what every BPF program of the host costs
   netmeter budget         how much of each budget is used
+  netmeter report --html FILE
+                          this billing period as a page
 )";
 
 std::vector<std::unique_ptr<Command>> Commands() {
@@ -58,6 +60,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(netmeter::internal::NewTopCommand());
   commands.push_back(netmeter::internal::NewCostCommand());
   commands.push_back(netmeter::internal::NewBudgetCommand());
+  commands.push_back(netmeter::internal::NewReportCommand());
   return commands;
 }
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter report`: a billing period as a page.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/history_options.h"
+#include "lib/tools/report.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kReportFooter[] = R"(
+One self-contained HTML file: it loads nothing, has no script, and can be printed.
+Who used the link, day by day, by service and destination; retransmissions; budgets,
+of the period that is today; gaps. --html - writes to standard output.
+
+Exit status: 0 written; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter report --html november.html --month 2026-11
+  netmeter report --html - --reset-day 15 --budgets /etc/netmeter-budgets.yml
+)";
+
+// All of it, or what was there before.
+absl::Status WriteFile(const std::string& path, absl::string_view text) {
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".new");
+  {
+    const UniqueFd fd(
+        open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("write ", path));
+    while (!text.empty()) {
+      const ssize_t count = write(fd.get(), text.data(), text.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) {
+        const absl::Status status =
+            ErrnoStatus(errno, absl::StrCat("write ", path));
+        unlink(temporary.c_str());
+        return status;
+      }
+      text.remove_prefix(static_cast<size_t>(count));
+    }
+  }
+  if (rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const absl::Status status = ErrnoStatus(errno, absl::StrCat("write ", path));
+  unlink(temporary.c_str());
+  return status;
+}
+
+class ReportCommand : public Command {
+ public:
+  std::string Name() const override { return "report"; }
+
+  std::string Description() const override {
+    return "Writes a billing period as one HTML page";
+  }
+
+  void Declare(CLI::App* app) override {
+    AddDatabase(app, &database_);
+    app->add_option("--html", html_, "The page; - is standard output")
+        ->type_name("FILE")
+        ->required();
+    period_options_.Declare(app);
+    app->add_option("--path", report_.path, "direct or proxy")
+        ->type_name("PATH")
+        ->check(CLI::IsMember({"direct", "proxy"}))
+        ->default_val("direct");
+    app->add_option("--budgets", budgets_, "The budgets, if there are some")
+        ->type_name("FILE");
+    app->footer(kReportFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    if (html_.empty()) {
+      return absl::InvalidArgumentError("--html: expected a path, not ''");
+    }
+    const auto period = period_options_.Get(Today());
+    if (!period.ok()) return period.status();
+    report_.period = *period;
+    return absl::OkStatus();
+  }
+
+  int Run() override {
+    const auto history = OpenHistory(database_, Database::Mode::kRead);
+    if (!history.ok()) return Fail(history.status().message());
+    const absl::Status read = Read(history->get());
+    if (!read.ok()) return Fail(read.message());
+    const std::string page = FormatReport(report_);
+    if (html_ == "-") return Print(page);
+    const absl::Status written = WriteFile(html_, page);
+    return written.ok() ? 0 : Fail(written.message());
+  }
+
+ private:
+  absl::Status Read(Database* history) {
+    const int64_t now = time(nullptr);
+    char host[256] = "";
+    gethostname(host, sizeof(host) - 1);
+    report_.host = host;
+    report_.made = FormatTime(now);
+    for (const UsageBy by : {UsageBy::kService, UsageBy::kDestination}) {
+      auto part = ReadReportPart(history, report_.period, report_.path, by);
+      if (!part.ok()) return part.status();
+      report_.parts.push_back(*std::move(part));
+    }
+    if (budgets_.empty()) return absl::OkStatus();
+    auto budgets = ReadBudgetFile(budgets_);
+    if (!budgets.ok()) return budgets.status();
+    report_.budgets = *std::move(budgets);
+    for (const Budget& budget : report_.budgets) {
+      auto state = ReadBudgetState(history, budget, now);
+      if (!state.ok()) return state.status();
+      report_.states.push_back(*std::move(state));
+    }
+    return absl::OkStatus();
+  }
+
+  std::string database_;
+  std::string html_;
+  std::string budgets_;
+  PeriodOptions period_options_;
+  Report report_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewReportCommand() {
+  return std::make_unique<ReportCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

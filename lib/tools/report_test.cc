@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "lib/history/record.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ReportTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("TZ", "UTC", 1);
+    tzset();
+    path_ = testing::TempDir() + "/report-" + std::to_string(getpid());
+    auto history = OpenHistory(path_, Database::Mode::kCreate);
+    ASSERT_TRUE(history.ok()) << history.status();
+    history_ = *std::move(history);
+    Reading reading;
+    reading.now = StartOf(20261101) + 3600;
+    for (int day = 0; day < 3; ++day) {
+      for (int i = 0; i < 8; ++i) {
+        Sample sample;
+        sample.kind = Kind::kService;
+        sample.name = i == 7 ? "<script>alert('x')</script>"
+                             : "service-" + std::to_string(i);
+        sample.destination = "cloud";
+        sample.tx_bytes = static_cast<uint64_t>((8 - i) * 1000 * (day + 1));
+        reading.samples.push_back(sample);
+      }
+      ASSERT_TRUE(Record(history_.get(), RecordOptions(),
+                         [&]() -> absl::StatusOr<Reading> { return reading; })
+                      .ok());
+      reading.samples.clear();
+      reading.now += 86400;
+      reading.boottime += 86400;
+    }
+  }
+  void TearDown() override {
+    history_.reset();
+    for (const char* end : {"", "-wal", "-shm"}) unlink((path_ + end).c_str());
+  }
+
+  std::string path_;
+  std::unique_ptr<Database> history_;
+  const Period period_ = {20261101, 20261104};
+};
+
+TEST_F(ReportTest, DaysOfTheFirstRowsAndOfAllOthersAreTheSum) {
+  const auto part =
+      ReadReportPart(history_.get(), period_, "direct", UsageBy::kService);
+  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_EQ(part->days.size(), 6u);
+  EXPECT_THAT(part->days[0], ElementsAre(8000, 8000, 8000, 0));
+  EXPECT_THAT(part->days[5], ElementsAre(6000, 6000, 6000, 0));
+  int64_t sum = 0;
+  for (const auto& days : part->days) {
+    for (const int64_t bytes : days) sum += bytes;
+  }
+  EXPECT_EQ(sum, part->usage.sum.bytes());
+}
+
+// Most of a host's bytes may have no destination.
+TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
+  Reading reading;
+  reading.now = StartOf(20261104);
+  reading.start_ns = 7;
+  Sample sample;
+  sample.kind = Kind::kBinary;
+  sample.name = "curl";
+  sample.rx_bytes = 1000000;
+  reading.samples = {sample};
+  ASSERT_TRUE(
+      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
+        return reading;
+      }).ok());
+  const auto part =
+      ReadReportPart(history_.get(), period_, "direct", UsageBy::kDestination);
+  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_EQ(part->days.size(), 3u);
+  EXPECT_EQ(part->usage.rows[0].name, "");
+  EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 1000000));
+  EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 0));
+}
+
+// Whoever may name a process may not run anything in the reader's browser.
+TEST_F(ReportTest, NoNameIsMarkupAndNothingIsLoaded) {
+  Report report;
+  report.host = "gate\"way";
+  report.period = period_;
+  report.path = "direct";
+  for (const UsageBy by : {UsageBy::kService, UsageBy::kDestination}) {
+    auto part = ReadReportPart(history_.get(), period_, "direct", by);
+    ASSERT_TRUE(part.ok());
+    report.parts.push_back(*part);
+  }
+  Budget budget;
+  budget.name = "<b>";
+  budget.limit = 100;
+  report.budgets = {budget};
+  BudgetState state;
+  state.period = period_;
+  state.used = 250;
+  state.percent = 250;
+  report.states = {state};
+  const std::string page = FormatReport(report);
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(&#39;x&#39;)"));
+  EXPECT_THAT(page, HasSubstr("<title>gate&quot;way, 2026-11-01"));
+  EXPECT_THAT(page, HasSubstr("&lt;b&gt;"));
+  EXPECT_THAT(page, HasSubstr("width:100%\"></div>"));
+  for (const char* text :
+       {"http://", "https://", "url(", "src=\"", "@import"}) {
+    EXPECT_THAT(page, Not(HasSubstr(text)));
+  }
+}
+
+TEST_F(ReportTest, AnEmptyPeriodIsAPage) {
+  Report report;
+  report.period = {20200101, 20200131};
+  auto part = ReadReportPart(history_.get(), report.period, "direct",
+                             UsageBy::kService);
+  ASSERT_TRUE(part.ok());
+  report.parts = {*part};
+  EXPECT_THAT(FormatReport(report), HasSubstr("<p class=\"big\">0 B</p>"));
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
