@@ -32,9 +32,10 @@ int PortAfter(const std::string& text, const std::string& marker) {
 
 }  // namespace
 
-ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments) {
+ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments,
+                                 const std::string& service303) {
   std::vector<std::string> all = {kProgram, "--listen", "127.0.0.1:0",
-                                  "--service303", "127.0.0.1:0",
+                                  "--service303", service303,
                                   // As /metrics; the default is two of them.
                                   "--service303-families", "default"};
   all.insert(all.end(), arguments.begin(), arguments.end());

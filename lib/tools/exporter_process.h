@@ -27,7 +27,8 @@ class ExporterProcess {
  public:
   // Starts it on free ports of 127.0.0.1, with the families `default` on both, and
   // waits until it serves. Options in `arguments` come last.
-  explicit ExporterProcess(const std::vector<std::string>& arguments);
+  explicit ExporterProcess(const std::vector<std::string>& arguments,
+                           const std::string& service303 = "127.0.0.1:0");
   ~ExporterProcess();
 
   // Ports; 0 where it did not say so.

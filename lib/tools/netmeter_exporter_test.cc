@@ -200,8 +200,8 @@ TEST(Exporter, AnswersWhatMagmaAsksOfEveryService) {
 
 // Nobody on another host ends it.
 TEST(Exporter, StopsForItsOwnHostOnly) {
-  ExporterProcess exporter({"--pin-dir", "/nonexistent", "--allow-public",
-                            "--service303", "0.0.0.0:0"});
+  ExporterProcess exporter({"--pin-dir", "/nonexistent", "--allow-public"},
+                           "0.0.0.0:0");
   const auto stub = exporter.Stub();
   grpc::ClientContext context;
   Void none;

@@ -64,7 +64,7 @@ class MagmadTest(unittest.TestCase):
         found = m.values(container)
         self.assertEqual(found[("netmeter_up",)], 1)
         key = ("magma_bytes_sent_total", ("service_name", "subscriberdb"), ("dest_service", "metricsd"))
-        self.assertGreater(found[key], 1000, found)
+        self.assertGreater(found[key], 500, found)
         # All of it went to the cloud through the tagged channel.
         sent = [k for k in found if k[0] == key[0]]
         self.assertEqual(sent, [key])
