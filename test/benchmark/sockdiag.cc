@@ -63,12 +63,17 @@ void OpenConnections(int number, int count) {
 
 // Processes that hold so many sockets; they end with this one.
 void StartProcesses(int sockets) {
-  const rlimit files = {2 * kMostPerProcess + 100, 2 * kMostPerProcess + 100};
+  rlimit files = {};
+  Check(getrlimit(RLIMIT_NOFILE, &files), "read the limit of descriptors");
+  files.rlim_cur = files.rlim_max;
   Check(setrlimit(RLIMIT_NOFILE, &files), "raise the limit of descriptors");
+  // Two descriptors for each connection, and some more.
+  const int most = static_cast<int>(
+      std::min<rlim_t>(kMostPerProcess, (files.rlim_max - 100) / 2));
   Shell("sysctl -qw net.ipv4.ip_local_port_range='1024 65000'");
   int connections = sockets / 2;
   for (int number = 0; connections > 0; ++number) {
-    const int count = std::min(connections, kMostPerProcess);
+    const int count = std::min(connections, most);
     connections -= count;
     int ready[2];
     Check(pipe2(ready, O_CLOEXEC), "pipe");
