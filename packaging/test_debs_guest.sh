@@ -71,7 +71,7 @@ count = 0
 while not os.path.exists("/tmp/stop"):
     out.sendto(b"hello", ("192.0.2.1", 9))
     count += 1
-    time.sleep(0.0005)
+    time.sleep(0.02)
 print(count * 33)
 PY
 python3 /tmp/traffic.py > /tmp/traffic &
