@@ -63,6 +63,10 @@ struct Config {
   std::vector<DestinationRule> destinations = DefaultDestinationRules();
   // The kinds of series that have destinations.
   std::vector<std::string> destinations_of = AllDestinationKinds();
+
+  // For people: where what is not the default came from, "FILE: key value, ...".
+  // Of one line each, and no part of what the configuration says.
+  std::vector<std::string> sources;
 };
 
 // Reads YAML over the values in `config`. Unknown keys are errors, so that a

@@ -549,6 +549,7 @@ absl::Status ChangeConfig(const Transaction& transaction,
         ParseConfig(kept, "the loaded configuration", Config());
     if (loaded.ok() && !kept.empty()) {
       config = *loaded;
+      config.sources = SourcesOf(kept);
       plan->loaded = SettingsOf(config);
     } else {
       plan->notes.push_back(
@@ -558,6 +559,7 @@ absl::Status ChangeConfig(const Transaction& transaction,
   change(&config);
   config.pin_dir = transaction.pins().path();
   plan->config = config;
+  StepLines("configuration: ", ConfigAsYaml(config, Keys::kAll));
   return CheckConfig(config);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/magma_config.h"
 
-#include <netinet/in.h>
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
@@ -11,9 +10,11 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
@@ -111,7 +112,47 @@ void AddOnce(std::vector<T>* values, const T& value) {
   }
 }
 
-void ImportServices(const Merged& registry, Config* config) {
+// Collects Config::sources, by file, in the order of the files.
+class Sources {
+ public:
+  void Add(const std::string& file, const std::string& key,
+           const std::vector<std::string>& values) {
+    if (values.empty()) return;
+    for (auto& source : sources_) {
+      if (source.first == file) {
+        source.second.push_back(Describe(key, values));
+        return;
+      }
+    }
+    sources_.push_back({file, {Describe(key, values)}});
+  }
+
+  void MoveTo(Config* config) const {
+    for (const auto& source : sources_) {
+      config->sources.push_back(
+          absl::StrCat(source.first, ": ", absl::StrJoin(source.second, "; ")));
+    }
+  }
+
+ private:
+  static std::string Describe(const std::string& key,
+                              const std::vector<std::string>& values) {
+    return absl::StrCat(key, " ", absl::StrJoin(values, ", "));
+  }
+
+  std::vector<std::pair<std::string, std::vector<std::string>>> sources_;
+};
+
+// In Config::sources, what is in no file.
+constexpr char kBuiltIn[] = "libnetmeter, of Magma's programs";
+
+// Executables that have another name than their service. The MME is no Python
+// service: its executable is oai_mme, or agw_of where it was built by Bazel. FeG
+// and CWF call the program of their service health gateway_health.
+constexpr const char* kAliases[][2] = {
+    {"oai_mme", "mme"}, {"agw_of", "mme"}, {"gateway_health", "health"}};
+
+void ImportServices(const Merged& registry, Config* config, Sources* sources) {
   const YAML::Node& map = registry.map;
   const YAML::Node services = map["services"];
   if (services && !services.IsNull() && !services.IsMap()) {
@@ -119,6 +160,7 @@ void ImportServices(const Merged& registry, Config* config) {
                                 ": services: expected a map"));
   }
   if (services && services.IsMap()) {
+    std::vector<std::string> names;
     for (const auto& service : services) {
       const std::string name = service.first.Scalar();
       if (name.empty() || name.size() > NM_NAME_BYTES) {
@@ -128,41 +170,47 @@ void ImportServices(const Merged& registry, Config* config) {
                                     " bytes"));
       }
       AddOnce(&config->services, name);
+      names.push_back(name);
     }
+    sources->Add(registry.paths.at("services"), "services", names);
   }
-  // The MME is no Python service: its executable is oai_mme, or agw_of where it
-  // was built by Bazel. The registry has no entry for sctpd, and for parts of
-  // the MME only.
+  // The registry has no entry for sctpd, and for parts of the MME only.
   for (const char* name : {"mme", "sctpd"}) {
     AddOnce(&config->services, std::string(name));
   }
-  config->aliases.emplace("oai_mme", "mme");
-  config->aliases.emplace("agw_of", "mme");
+  sources->Add(kBuiltIn, "services", {"mme", "sctpd"});
+  std::vector<std::string> aliases;
+  for (const auto& alias : kAliases) {
+    if (config->aliases.emplace(alias[0], alias[1]).second) {
+      aliases.push_back(absl::StrCat(alias[0], "=", alias[1]));
+    }
+  }
+  sources->Add(kBuiltIn, "aliases", aliases);
 }
 
-void ImportProxy(const Merged& proxy, Config* config) {
+// There is no rule for the fluentd_port of the file. Where it is 443, as the
+// other ports in Magma's deployment guide, the rule would take what bootstrapper and
+// streamer send; and td-agent-bit, which uses it, gives an address of its own.
+void ImportProxy(const Merged& proxy, Config* config, Sources* sources) {
   if (const uint16_t port = Port(proxy, "local_port")) {
     config->proxy_ports = {port};
+    sources->Add(proxy.paths.at("local_port"), "proxy_ports",
+                 {absl::StrCat(port)});
   }
   for (const char* key : {"cloud_port", "bootstrap_port"}) {
     if (const uint16_t port = Port(proxy, key)) {
       AddOnce(&config->sni_ports, port);
+      sources->Add(proxy.paths.at(key), "sni_ports", {absl::StrCat(port)});
     }
   }
   // A service calls "streamer-<cloud_address>". In front of the others, as the
   // first suffix that fits is the one that is taken off.
   const std::string cloud = Text(proxy, "cloud_address");
-  if (!cloud.empty()) {
-    config->destination_suffixes.insert(config->destination_suffixes.begin(),
-                                        absl::StrCat("-", cloud));
-  }
-  if (const uint16_t port = Port(proxy, "fluentd_port")) {
-    DestinationRule rule;
-    rule.name = "fluentd";
-    rule.port_first = rule.port_last = port;
-    rule.protocol = IPPROTO_TCP;
-    config->destinations.push_back(rule);
-  }
+  if (cloud.empty()) return;
+  config->destination_suffixes.insert(config->destination_suffixes.begin(),
+                                      absl::StrCat("-", cloud));
+  sources->Add(proxy.paths.at("cloud_address"), "destination_suffixes",
+               {absl::StrCat("-", cloud)});
 }
 
 }  // namespace
@@ -180,8 +228,10 @@ absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
           directory,
           " holds neither service_registry.yml nor control_proxy.yml"));
     }
-    ImportServices(registry, &result);
-    ImportProxy(proxy, &result);
+    Sources sources;
+    ImportServices(registry, &result, &sources);
+    ImportProxy(proxy, &result, &sources);
+    sources.MoveTo(&result);
   } catch (const BadValue& error) {
     return absl::InvalidArgumentError(error.what());
   } catch (const YAML::Exception& error) {

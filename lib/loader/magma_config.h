@@ -19,11 +19,11 @@ namespace internal {
 // `directory` say. A file of the same name in `overrides`, which need not
 // exist, replaces whole top-level keys, as Magma reads them.
 //   services              every service of the registry, mme and sctpd
-//   aliases               oai_mme and agw_of are mme
+//   aliases               oai_mme and agw_of are mme, gateway_health is health
 //   proxy_ports           local_port of the control proxy
 //   sni_ports             443, cloud_port and bootstrap_port
 //   destination_suffixes  "-<cloud_address>", ".local"
-//   destinations          fluentd, by its port, behind the rules there are
+// and to Config::sources, which file each of them came from.
 // NotFound if neither file is there; InvalidArgument with file and key.
 absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
                                          const std::string& overrides,

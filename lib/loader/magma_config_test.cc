@@ -69,10 +69,36 @@ TEST_F(MagmaConfigTest, ReadsWhatMagmaShips) {
   EXPECT_THAT(config->sni_ports, Contains(7443));
   EXPECT_THAT(config->destination_suffixes,
               ElementsAre("-controller.magma.test", ".local"));
-  ASSERT_EQ(config->destinations.size(), 2u);
-  EXPECT_EQ(config->destinations[0].name, "dns");  // the default
-  EXPECT_EQ(config->destinations[1].name, "fluentd");
-  EXPECT_EQ(config->destinations[1].port_first, 24224);
+  EXPECT_EQ(config->aliases.at("gateway_health"), "health");
+  // The default, and none by fluentd_port: what was sent to bootstrapper and
+  // streamer was fluentd's where that port was 443.
+  ASSERT_EQ(config->destinations.size(), 1u);
+  EXPECT_EQ(config->destinations[0].name, "dns");
+  EXPECT_THAT(
+      config->sources,
+      ElementsAre(
+          dir_ + "/service_registry.yml: services magmad, envoy_controller",
+          "libnetmeter, of Magma's programs: services mme, sctpd; aliases "
+          "oai_mme=mme, agw_of=mme, gateway_health=health",
+          dir_ +
+              "/control_proxy.yml: proxy_ports 8444; sni_ports 7443; sni_ports "
+              "7444; destination_suffixes -controller.magma.test"));
+}
+
+// The ports of Magma's deployment guide.
+TEST_F(MagmaConfigTest, OnePortMayBeThatOfAllServices) {
+  Write(dir_ + "/control_proxy.yml", "local_port: 8443\n");
+  Write(overrides_ + "/control_proxy.yml",
+        "cloud_address: controller.example.org\ncloud_port: 443\n"
+        "bootstrap_address: bootstrapper-controller.example.org\n"
+        "bootstrap_port: 443\nfluentd_address: fluentd.example.org\n"
+        "fluentd_port: 443\n");
+  absl::StatusOr<Config> config = Import();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->destinations.size(), 1u);
+  EXPECT_EQ(config->sni_ports, Config().sni_ports);
+  EXPECT_THAT(config->sources,
+              Contains(HasSubstr(overrides_ + "/control_proxy.yml: ")));
 }
 
 TEST_F(MagmaConfigTest, AnOverrideReplacesWholeKeys) {

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -27,6 +29,7 @@
 #include "lib/loader/magma_config.h"
 #include "lib/loader/retire.h"
 #include "lib/loader/serve.h"
+#include "lib/loader/settings.h"
 #include "lib/loader/status.h"
 #include "lib/loader/status_text.h"
 #include "lib/loader/step.h"
@@ -448,8 +451,8 @@ CLI::App* AddStatus(CLI::App* app, Options* options) {
       status->add_flag("--json", options->json, "One JSON object");
   status
       ->add_flag("--config", options->show_config,
-                 "The loaded configuration, as a file for load --config\n"
-                 "(needs root)")
+                 "The loaded configuration, as a file for load --config, with\n"
+                 "the files that it came from (needs root)")
       ->excludes(json);
   status->footer(kStatusEpilog);
   return status;
@@ -535,7 +538,10 @@ absl::StatusOr<Config> ReadConfigFiles(const Options& options) {
   if (!options.config_file.empty()) {
     absl::StatusOr<Config> read = ReadConfig(options.config_file, config);
     if (!read.ok()) return read;
+    const std::string source =
+        SourceOfKeys(CanonicalPath(options.config_file), config, *read);
     config = *read;
+    if (!source.empty()) config.sources.push_back(source);
   }
   if (!options.magma_config.empty()) {
     return ImportMagmaConfig(options.magma_config, options.magma_overrides,
@@ -546,6 +552,7 @@ absl::StatusOr<Config> ReadConfigFiles(const Options& options) {
 
 void ApplyLoadOptions(const CLI::App* load, const Options& options,
                       Config* config) {
+  const Config before = *config;
   if (WasGiven(load, "--cgroup")) {
     config->cgroup = CanonicalPath(options.cgroup);
   }
@@ -555,6 +562,12 @@ void ApplyLoadOptions(const CLI::App* load, const Options& options,
   }
   if (WasGiven(load, "--max-series")) config->max_series = options.max_series;
   if (WasGiven(load, "--max-names")) config->max_names = options.max_names;
+  const std::string source = SourceOfKeys("the command line", before, *config);
+  std::vector<std::string>& sources = config->sources;
+  if (!source.empty() &&
+      std::find(sources.begin(), sources.end(), source) == sources.end()) {
+    sources.push_back(source);
+  }
 }
 
 // Each with the time since the program began to work, in milliseconds.

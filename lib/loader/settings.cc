@@ -10,11 +10,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "lib/core/text.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
+
+constexpr char kSource[] = "# from ";
 
 constexpr size_t kMostShown = 60;  // bytes of both values in a message
 
@@ -171,6 +175,10 @@ SettingList SettingsOf(const Config& config) {
 std::string ConfigAsYaml(const Config& config, Keys keys) {
   const Config defaults;
   const SettingList usual = SettingsOf(defaults), settings = SettingsOf(config);
+  std::string comments;
+  for (const std::string& source : config.sources) {
+    absl::StrAppend(&comments, kSource, ToTerminal(source), "\n");
+  }
   YAML::Emitter out;
   out << YAML::BeginMap;
   if (keys == Keys::kAll) {
@@ -191,7 +199,26 @@ std::string ConfigAsYaml(const Config& config, Keys keys) {
     EmitValue(config, key, &out);
   }
   out << YAML::EndMap;
-  return absl::StrCat(out.c_str(), "\n");
+  return absl::StrCat(comments, out.c_str(), "\n");
+}
+
+std::vector<std::string> SourcesOf(absl::string_view yaml) {
+  std::vector<std::string> sources;
+  for (absl::string_view line : absl::StrSplit(yaml, '\n')) {
+    if (absl::ConsumePrefix(&line, kSource)) sources.emplace_back(line);
+  }
+  return sources;
+}
+
+std::string SourceOfKeys(absl::string_view file, const Config& before,
+                         const Config& after) {
+  const SettingList old = SettingsOf(before), now = SettingsOf(after);
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (now[i] != old[i]) keys.push_back(now[i].first);
+  }
+  return keys.empty() ? ""
+                      : absl::StrCat(file, ": ", absl::StrJoin(keys, ", "));
 }
 
 std::string DescribeChanges(const SettingList& before,

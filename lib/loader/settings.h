@@ -26,7 +26,16 @@ SettingList SettingsOf(const Config& config);
 // all keys, or only those that are not as in Config(), so that the next version
 // of the loader may have other defaults; these without pin_dir and cgroup.
 enum class Keys { kAll, kChanged };
+// Config::sources are comments on top.
 std::string ConfigAsYaml(const Config& config, Keys keys);
+
+// Config::sources of a text that ConfigAsYaml() made.
+std::vector<std::string> SourcesOf(absl::string_view yaml);
+
+// "FILE: max_series, services": the keys whose values differ from those in
+// `before`; "" if none does.
+std::string SourceOfKeys(absl::string_view file, const Config& before,
+                         const Config& after);
 
 // "max_series 4096 to 8192, services": what is different, with the values where
 // they are short. Settings that `before` lacks are left out: an older loader

@@ -231,6 +231,7 @@ absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir) {
   }
   absl::StatusOr<Config> config = ParseConfig(state.config, file, Config());
   if (!config.ok()) return config.status();
+  config->sources = SourcesOf(state.config);
   config->pin_dir = pin_dir;
   config->cgroup = TextOf(status->info.cgroup);
   return ConfigAsYaml(*config, Keys::kAll);

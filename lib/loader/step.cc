@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_split.h"
+
 namespace netmeter {
 namespace internal {
 namespace {
@@ -22,6 +24,13 @@ bool StepsAreObserved() { return g_observer != nullptr && *g_observer; }
 
 void ReportStep(const std::string& step) {
   if (StepsAreObserved()) (*g_observer)(step);
+}
+
+void StepLines(absl::string_view prefix, absl::string_view text) {
+  for (const absl::string_view line :
+       absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    Step(prefix, line);
+  }
 }
 
 }  // namespace internal

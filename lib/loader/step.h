@@ -15,6 +15,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace netmeter {
 namespace internal {
@@ -31,6 +32,9 @@ template <typename... Parts>
 void Step(const Parts&... parts) {
   if (StepsAreObserved()) ReportStep(absl::StrCat(parts...));
 }
+
+// A step for each line of the text, with `prefix` in front.
+void StepLines(absl::string_view prefix, absl::string_view text);
 
 }  // namespace internal
 }  // namespace netmeter
