@@ -299,11 +299,17 @@ bool IsUnfinished(const std::string& pin_dir) {
   nm_stats used = {};
   nm_info limits = {};
   uint32_t zero = 0;
-  return slots.ok() && stats.ok() && info.ok() &&
-         bpf_map_lookup_elem(stats->get(), &zero, &used) == 0 &&
-         bpf_map_lookup_elem(info->get(), &zero, &limits) == 0 &&
-         NM_SLOT_FIRST + used.series_used < limits.max_series &&
-         !HasFreeIds(slots->get());
+  const auto is_drained = [&] {
+    return slots.ok() && stats.ok() && info.ok() &&
+           bpf_map_lookup_elem(stats->get(), &zero, &used) == 0 &&
+           bpf_map_lookup_elem(info->get(), &zero, &limits) == 0 &&
+           NM_SLOT_FIRST + used.series_used < limits.max_series &&
+           !HasFreeIds(slots->get());
+  };
+  if (!is_drained()) return false;
+  // Or a program has taken the last one, and is about to say so.
+  WaitForRunningPrograms();
+  return is_drained();
 }
 
 }  // namespace internal

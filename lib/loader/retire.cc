@@ -642,6 +642,7 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   const PinDir pins(pin_dir);
   // Not to leave a lock file where there is nothing.
   if (!pins.Has("info")) {
+    if (errno == EACCES) return ErrnoStatus(errno, pin_dir, "run as root");
     return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
   }
   CaptureLibbpfMessages();

@@ -637,6 +637,23 @@ TEST_F(RetireRootTest, ARetirementMayBeKilledBetweenAnyTwoSteps) {
   EXPECT_GT(steps, 8);
 }
 
+// It said that nothing was loaded.
+TEST_F(RetireRootTest, WhoMayNotLookIsToldSo) {
+  MustLoad();
+  for (const gid_t gid : {kGid, gid_t{65534}}) {
+    EXPECT_EQ(InChild([&] {
+                if (!BecomeUser(gid)) return 1;
+                const absl::Status status = TryRetire().status();
+                return absl::IsPermissionDenied(status) &&
+                               absl::EndsWith(status.message(), "(run as root)")
+                           ? 0
+                           : 2;
+              }),
+              0)
+        << gid;
+  }
+}
+
 TEST_F(RetireRootTest, WithoutAMeterThereIsNothingToRetire) {
   const absl::StatusOr<RetireResult> result = TryRetire();
   EXPECT_TRUE(absl::IsNotFound(result.status())) << result.status();
