@@ -75,8 +75,8 @@ while not os.path.exists("/tmp/stop"):
 print(count * 33)
 PY
 python3 /tmp/traffic.py > /tmp/traffic &
-sleep 1
-before=$(sent)
+before=0
+for ((i = 0; i < 100 && before == 0; i++)); do sleep 0.2; before=$(sent); done
 check "upgrade" dpkg -i /debs/*.deb
 check "netmeter.service is active after it" systemctl is-active netmeter.service
 check "load ran again" [ "$(journalctl -u netmeter.service | grep -c 'Starting netmeter.service')" -ge 2 ]
