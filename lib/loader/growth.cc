@@ -44,9 +44,7 @@ bool HasFreeIds(int queue) {
 
 Growth::~Growth() {
   // As if nothing had been tried.
-  if (drained_ && !pins_.Has(NewPin("info"))) {
-    RefillDrainedQueues(pins_, existing_).IgnoreError();
-  }
+  if (drained_) RefillDrainedQueues(pins_, existing_).IgnoreError();
 }
 
 absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
@@ -171,12 +169,13 @@ absl::Status Growth::CopyTables(MeterObject* object) const {
 
 // The order is that of the table, with `info` last: it is what tells the next
 // load that all others are there.
-absl::Status Growth::PinSuccessors(const MeterObject& object) const {
+absl::Status Growth::PinSuccessors(const MeterObject& object) {
   NETMETER_RETURN_IF_ERROR(pins_.Pin(object.MergedFd(), kMergedPin));
   for (const MapPin& map : MapPins()) {
     if (!map.grows) continue;
     NETMETER_RETURN_IF_ERROR(pins_.Pin(object.MapFd(map.pin), NewPin(map.pin)));
   }
+  drained_ = false;  // from here on the old queues serve nobody
   return absl::OkStatus();
 }
 

@@ -82,7 +82,7 @@ class Growth {
   // Parts 1 and 2, but for the pins.
   absl::Status DrainAndCopy(MeterObject* object);
   // The end of part 2. `info` is written already.
-  absl::Status PinSuccessors(const MeterObject& object) const;
+  absl::Status PinSuccessors(const MeterObject& object);
   // Parts 4 and 5.
   absl::Status MergeAndRename(const MeterObject& object,
                               const ReadAccess& access, bool own_directory);
@@ -98,7 +98,7 @@ class Growth {
   const PinDir& pins_;
   const nm_info existing_;
   Stage stage_ = Stage::kNone;
-  bool drained_ = false;  // and not copied yet
+  bool drained_ = false;  // and the successors are not all pinned yet
 };
 
 // A load that was killed in part 1 left the meter without free slots and names:

@@ -269,6 +269,32 @@ TEST_F(LoaderRootTest, AFailedGrowthFillsTheQueuesAgain) {
   EXPECT_NE(bpf_map_lookup_and_delete_elem(slots.get(), nullptr, &id), 0);
 }
 
+// After a growth its destructor took the new queues for the old ones if either had
+// been used up by then: it filled them again, but with no id that is new. The new
+// slots were in no queue, until the next load.
+TEST_F(LoaderRootTest, NamesThatRunOutInAGrowthCostNoSlots) {
+  config_.max_series = 100;
+  MustLoad();
+  config_.max_series = 200;
+  uint32_t id = 0;
+  int taken = 0;
+  SetStepObserver([&](const std::string& done) {
+    if (!absl::StrContains(done, "free_names_new to ")) return;
+    UniqueFd names(bpf_obj_get(Pin("free_names").c_str()));
+    while (bpf_map_lookup_and_delete_elem(names.get(), nullptr, &id) == 0) {
+      taken++;
+    }
+  });
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  SetStepObserver(nullptr);
+  EXPECT_GT(taken, 0);
+  UniqueFd slots(bpf_obj_get(Pin("free_slots").c_str()));
+  for (uint32_t expected = NM_SLOT_FIRST; expected < 200; expected++) {
+    ASSERT_EQ(bpf_map_lookup_and_delete_elem(slots.get(), nullptr, &id), 0);
+    EXPECT_EQ(id, expected);
+  }
+}
+
 // Older versions had no spare cells, and added atomically to each CPU's own. A
 // load moves their totals to tables that have them, as a growth does: no byte
 // is lost, and who reads meanwhile sees no counter go back.
