@@ -193,7 +193,8 @@ TEST_F(ExporterRootTest, PublishesTheFamiliesThatAreChosen) {
   const auto meter = MakeMeter(2);
   ASSERT_EQ(meter->Pin(pin_dir_), "");
   ExporterProcess exporter(
-      {"--families", "kernsnoopd,netmeter_series", "--pin-dir", pin_dir_});
+      {"--families", "kernsnoopd,netmeter_series", "--service303-families",
+       "kernsnoopd,netmeter_series", "--pin-dir", pin_dir_});
   MetricsContainer container;
   ASSERT_TRUE(GetMetrics(exporter.Stub().get(), &container).ok());
   std::vector<std::string> names;
