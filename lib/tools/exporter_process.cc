@@ -34,10 +34,14 @@ int PortAfter(const std::string& text, const std::string& marker) {
 
 ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments,
                                  const std::string& service303) {
+  constexpr char kFamilies[] = "--service303-families";
   std::vector<std::string> all = {kProgram, "--listen", "127.0.0.1:0",
-                                  "--service303", service303,
-                                  // As /metrics; the default is two of them.
-                                  "--service303-families", "default"};
+                                  "--service303", service303};
+  // As /metrics, unless a test says otherwise; the default is two of them.
+  if (std::find(arguments.begin(), arguments.end(), kFamilies) ==
+      arguments.end()) {
+    all.insert(all.end(), {kFamilies, "default"});
+  }
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : all) argv.push_back(&argument[0]);
