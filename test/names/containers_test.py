@@ -7,9 +7,7 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
-import threading
 import unittest
 
 import lab
@@ -41,30 +39,10 @@ def sending(megabytes):
     return "{0} head -c {1} /dev/zero | {0} nc {2} {3}".format(IMAGE, size, server, PORT)
 
 
-class Sink:
-    """Reads to the end of each connection."""
-
-    def __init__(self, address):
-        self._listener = network.listen(address, PORT)
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self):
-        while True:
-            try:
-                client = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._read, args=(client,), daemon=True).start()
-
-    @staticmethod
-    def _read(client):
-        with client:
-            while client.recv(1 << 16):
-                pass
+def read_to_the_end(client):
+    with client:
+        while client.recv(1 << 16):
+            pass
 
 
 def booted(*command):
@@ -78,7 +56,8 @@ class ContainersTest(unittest.TestCase):
         lab.private_network()
         cloud = lab.Cloud()
         with cloud.inside():
-            sink = Sink(lab.Cloud.THERE)
+            listener = network.listen(lab.Cloud.THERE, PORT)
+            sink = network.Server(listener, read_to_the_end)
         cls.addClassCleanup(sink.close)
         cls.meter = lab.Meter("containers")
         cls.addClassCleanup(cls.meter.close)

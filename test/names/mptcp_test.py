@@ -8,7 +8,6 @@ import os
 import socket
 import ssl
 import subprocess
-import threading
 import unittest
 
 import clients
@@ -41,27 +40,15 @@ for line in sys.stdin:
 """ % THERE
 
 
-class Server:
+class Server(network.Server):
     """Reads to the end, by MPTCP and TCP."""
 
     def __init__(self, port, context=None):
         self._context = context
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
-        self._listener.bind((THERE, port))
-        self._listener.listen(16)
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self):
-        while True:
-            try:
-                client = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._read, args=(client,), daemon=True).start()
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
+        listener.bind((THERE, port))
+        listener.listen(16)
+        super().__init__(listener, self._read)
 
     def _read(self, client):
         with client:

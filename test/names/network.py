@@ -99,13 +99,11 @@ class Relay:
             connection.closed = True
 
 
-class TlsEcho:
-    """Answers a line with itself, then closes."""
+class Server:
+    """Calls handle() for each connection, which closes it, in a thread of its own."""
 
-    def __init__(self, listener, certificate, key):
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificate, key)
-        self._listener = listener
+    def __init__(self, listener, handle):
+        self._listener, self._handle = listener, handle
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
@@ -119,7 +117,16 @@ class TlsEcho:
                 client = self._listener.accept()[0]
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+            threading.Thread(target=self._handle, args=(client,), daemon=True).start()
+
+
+class TlsEcho(Server):
+    """Answers a line with itself, then closes."""
+
+    def __init__(self, listener, certificate, key):
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+        super().__init__(listener, self._serve)
 
     def _serve(self, client):
         with contextlib.suppress(OSError), client:
