@@ -46,6 +46,15 @@ int Check(int result, const char* what) {
   return result;
 }
 
+std::string Run::CgroupPath() const {
+  char path[4096] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(cgroup_->fd());
+  if (readlink(link.c_str(), path, sizeof(path) - 1) < 0) {
+    DieWithErrno("find the cgroup");
+  }
+  return path;
+}
+
 double NowNs(clockid_t clock) {
   timespec now;
   clock_gettime(clock, &now);

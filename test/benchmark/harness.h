@@ -55,6 +55,8 @@ class Run {
       : results_(name), cgroup_(cgroup), directory_(std::move(directory)) {}
   Results* results() { return &results_; }
   OwnCgroup* cgroup() { return cgroup_; }
+  // For a process that has not left the mounts in which the cgroup was opened.
+  std::string CgroupPath() const;
   // Empty, to be mounted upon: removed at the end, but nothing in it.
   const std::string& directory() const { return directory_; }
 

@@ -94,16 +94,6 @@ void Add(const std::string& name, const Cost& cost, Results* results) {
                static_cast<double>(cost.kib));
 }
 
-// For a process that has not left the mounts that it was opened in.
-std::string PathOf(int fd) {
-  char path[4096] = {};
-  const std::string link = "/proc/self/fd/" + std::to_string(fd);
-  if (readlink(link.c_str(), path, sizeof(path) - 1) < 0) {
-    DieWithErrno("find the cgroup");
-  }
-  return path;
-}
-
 // Cold and warm in turns. The cgroup has the processes in it.
 void MeasureLoads(const Settings& settings, const std::string& cgroup,
                   const std::string& name, Run* run) {
@@ -162,7 +152,7 @@ void DescribeDisk(const Settings& settings, const std::string& directory,
 }
 
 void Measure(const Settings& settings, Run* run) {
-  const std::string cgroup = PathOf(run->cgroup()->fd());
+  const std::string cgroup = run->CgroupPath();
   // A file system of our own for pins and copies: it goes with this process.
   Check(unshare(CLONE_NEWNS), "mounts of our own");
   Check(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mount");

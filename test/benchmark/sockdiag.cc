@@ -91,16 +91,6 @@ void StartProcesses(int sockets) {
   }
 }
 
-// For a process that has not left the mounts that it was opened in.
-std::string DirectoryOf(int fd) {
-  char path[4096] = {};
-  const std::string link = "/proc/self/fd/" + std::to_string(fd);
-  if (readlink(link.c_str(), path, sizeof(path) - 1) < 0) {
-    DieWithErrno("find the cgroup");
-  }
-  return path;
-}
-
 void Load(const Settings& settings, const std::string& cgroup,
           const std::string& pin_dir) {
   Shell(settings.loader + " load --quiet --group '' --cgroup " + cgroup +
@@ -142,7 +132,7 @@ void MeasureOnce(const Subject& subject, int sockets, Results* results) {
 }
 
 void Measure(const Settings& settings, Run* run) {
-  const std::string cgroup = DirectoryOf(run->cgroup()->fd());
+  const std::string cgroup = run->CgroupPath();
   const std::string pin_dir = run->directory() + "/pins";
   Check(unshare(CLONE_NEWNS), "mounts of our own");
   Check(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mount");
