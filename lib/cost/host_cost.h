@@ -62,11 +62,11 @@ absl::StatusOr<HostCost> ReadHostCost();
 
 // What ran between two readings, most time first. A program that has gone is
 // not in it; one that came meanwhile is, with all of its runs.
-HostCost CostBetween(const HostCost &before, HostCost after, double seconds);
+HostCost CostBetween(const HostCost& before, HostCost after, double seconds);
 
 // A table, and one JSON object in one line.
-std::string HostCostTable(const HostCost &cost);
-std::string HostCostJson(const HostCost &cost);
+std::string HostCostTable(const HostCost& cost);
+std::string HostCostJson(const HostCost& cost);
 
 }  // namespace internal
 }  // namespace netmeter

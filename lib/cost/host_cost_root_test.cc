@@ -75,12 +75,12 @@ class HostCostTest : public BpffsTest {
     EXPECT_TRUE(cost.ok()) << cost.status();
     return cost.ok() ? *cost : HostCost();
   }
-  const HostProgram &Ours(const HostCost &cost) {
-    for (const HostProgram &program : cost.programs) {
+  const HostProgram& Ours(const HostCost& cost) {
+    for (const HostProgram& program : cost.programs) {
       if (program.id == id_) return program;
     }
     ADD_FAILURE() << "not found";
-    static const HostProgram *const kNone = new HostProgram();
+    static const HostProgram* const kNone = new HostProgram();
     return *kNone;
   }
 
@@ -88,7 +88,7 @@ class HostCostTest : public BpffsTest {
   uint32_t id_ = 0;
 };
 
-Json Bpftool(const std::string &arguments) {
+Json Bpftool(const std::string& arguments) {
   const ShellResult result = RunShell("bpftool --json " + arguments);
   EXPECT_EQ(result.exit_status, 0) << arguments;
   return Json::parse(result.output);
@@ -126,15 +126,15 @@ TEST_F(HostCostTest, ProgramsAreThoseOfBpftool) {
   const Json before = Bpftool("prog show");
   const HostCost cost = Read();
   const Json after = Bpftool("prog show");
-  std::map<uint32_t, const HostProgram *> ours;
-  for (const HostProgram &program : cost.programs) ours[program.id] = &program;
+  std::map<uint32_t, const HostProgram*> ours;
+  for (const HostProgram& program : cost.programs) ours[program.id] = &program;
   int compared = 0;
-  for (const Json &theirs : before) {
+  for (const Json& theirs : before) {
     // Other programs of the host may come and go.
     if (std::find(after.begin(), after.end(), theirs) == after.end()) continue;
     const auto found = ours.find(theirs["id"].get<uint32_t>());
     ASSERT_NE(found, ours.end()) << theirs;
-    const HostProgram &program = *found->second;
+    const HostProgram& program = *found->second;
     EXPECT_EQ(program.type, theirs["type"]);
     EXPECT_EQ(program.jited_bytes, theirs.value("bytes_jited", 0u));
     EXPECT_EQ(program.maps, theirs.value("map_ids", std::vector<uint32_t>()));
@@ -184,7 +184,7 @@ TEST_F(HostCostTest, TheProgramPrintsItAndTheKernelMeasuresNoLonger) {
   ASSERT_EQ(json.exit_status, 0);
   const Json cost = Json::parse(json.output);
   bool found = false;
-  for (const Json &program : cost["programs"]) {
+  for (const Json& program : cost["programs"]) {
     if (program["id"] != id_) continue;
     found = true;
     EXPECT_EQ(program["name"], kName);

@@ -25,21 +25,21 @@ namespace {
 constexpr int kDeepest = 16;
 
 struct CloseDirectory {
-  void operator()(DIR *directory) const { closedir(directory); }
+  void operator()(DIR* directory) const { closedir(directory); }
 };
 
 template <typename Body>
-void ForEachName(const std::string &path, const Body &body) {
+void ForEachName(const std::string& path, const Body& body) {
   const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));
   if (!directory) return;
-  while (const dirent *const entry = readdir(directory.get())) {
+  while (const dirent* const entry = readdir(directory.get())) {
     const std::string name = entry->d_name;
     if (name != "." && name != "..") body(dirfd(directory.get()), name);
   }
 }
 
 // The number behind "prog_id:" in fdinfo, of a program or a link; 0: none.
-uint32_t ProgramOfFdInfo(const std::string &path) {
+uint32_t ProgramOfFdInfo(const std::string& path) {
   std::ifstream file(path);
   std::string key;
   uint32_t id = 0;
@@ -61,10 +61,10 @@ uint32_t ProgramOfPerfEvent(int pid, int fd) {
   return program;
 }
 
-void ReadProcess(const std::string &pid, ProgramHolders *holders) {
+void ReadProcess(const std::string& pid, ProgramHolders* holders) {
   const std::string folder = absl::StrCat("/proc/", pid);
   std::set<uint32_t> found;
-  ForEachName(folder + "/fd", [&](int directory, const std::string &number) {
+  ForEachName(folder + "/fd", [&](int directory, const std::string& number) {
     char text[64];
     const ssize_t size =
         readlinkat(directory, number.c_str(), text, sizeof(text));
@@ -93,10 +93,10 @@ void ReadProcess(const std::string &pid, ProgramHolders *holders) {
   }
 }
 
-void ReadPins(const std::string &directory, int depth,
-              ProgramHolders *holders) {
+void ReadPins(const std::string& directory, int depth,
+              ProgramHolders* holders) {
   if (depth > kDeepest) return;
-  ForEachName(directory, [&](int, const std::string &name) {
+  ForEachName(directory, [&](int, const std::string& name) {
     const std::string path = absl::StrCat(directory, "/", name);
     struct stat about;
     if (lstat(path.c_str(), &about) != 0) return;
@@ -134,12 +134,12 @@ std::vector<std::string> BpfMounts() {
 ProgramHolders ReadProgramHolders() {
   ProgramHolders holders;
   const std::string own = absl::StrCat(getpid());
-  ForEachName("/proc", [&](int, const std::string &name) {
+  ForEachName("/proc", [&](int, const std::string& name) {
     if (name[0] >= '1' && name[0] <= '9' && name != own) {
       ReadProcess(name, &holders);
     }
   });
-  for (const std::string &mount : BpfMounts()) ReadPins(mount, 0, &holders);
+  for (const std::string& mount : BpfMounts()) ReadPins(mount, 0, &holders);
   return holders;
 }
 

@@ -49,9 +49,9 @@ class CostCommand : public Command {
     return "Prints what BPF programs cost: the meter's, or all of the host";
   }
 
-  void Declare(CLI::App *app) override {
+  void Declare(CLI::App* app) override {
     AddPinDir(app, &pin_dir_);
-    CLI::Option *all =
+    CLI::Option* all =
         app->add_flag("--all", all_, "Every BPF program of the host");
     app->add_option("--seconds", seconds_, "Measure for so long")
         ->type_name("N")

@@ -75,7 +75,7 @@ class Terminal {
     delscreen(screen_);
   }
 
-  void Show(const std::vector<ScreenLine> &lines) {
+  void Show(const std::vector<ScreenLine>& lines) {
     erase();
     for (size_t i = 0; i < lines.size(); i++) {
       const attr_t attributes = (lines[i].bold ? A_BOLD : A_NORMAL) |
@@ -89,7 +89,7 @@ class Terminal {
   }
 
   // Waits for a key, up to so many milliseconds.
-  TopKey Read(int timeout_ms, char *character) {
+  TopKey Read(int timeout_ms, char* character) {
     timeout(timeout_ms);
     const int key = getch();
     switch (key) {
@@ -125,10 +125,10 @@ class Terminal {
   }
 
  private:
-  SCREEN *screen_ = nullptr;
+  SCREEN* screen_ = nullptr;
 };
 
-nlohmann::ordered_json ToJson(const TopRow &row) {
+nlohmann::ordered_json ToJson(const TopRow& row) {
   nlohmann::ordered_json json = {
       {"kind", KindName(row.kind)},
       {"name", ToUtf8(row.name)},
@@ -154,13 +154,13 @@ class TopCommand : public Command {
     return "Shows services and destinations live, down to their sockets";
   }
 
-  void Declare(CLI::App *app) override {
+  void Declare(CLI::App* app) override {
     AddPinDir(app, &pin_dir_);
     app->add_option("--interval", interval_, "Seconds between two readings")
         ->type_name("SECONDS")
         ->check(CLI::Range(0.1, 3600.0).description(""))
         ->capture_default_str();
-    CLI::Option *once = app->add_flag(
+    CLI::Option* once = app->add_flag(
         "--once", once_, "Read twice, print the rates once, and end");
     app->add_flag("--json", json_,
                   "With --once: a JSON array, a row for each destination")
@@ -203,14 +203,14 @@ class TopCommand : public Command {
     const std::vector<TopRow> services = model_.Services(TopSort::kRate);
     if (!json_) {
       std::string text = TopHeader(kTableWidth) + "\n";
-      for (const TopRow &row : services) {
+      for (const TopRow& row : services) {
         absl::StrAppend(&text, TopText(row, kTableWidth, false), "\n");
       }
       return Print(text);
     }
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
-    for (const TopRow &service : services) {
-      for (const TopRow &row : model_.Destinations(service, TopSort::kRate)) {
+    for (const TopRow& service : services) {
+      for (const TopRow& row : model_.Destinations(service, TopSort::kRate)) {
         array.push_back(ToJson(row));
       }
     }
@@ -218,7 +218,7 @@ class TopCommand : public Command {
   }
 
   // The sockets of the row that is open, as lines of a table.
-  void ReadSockets(TopView *view) {
+  void ReadSockets(TopView* view) {
     if (view->level() != TopView::Level::kSockets) return;
     if (sockets_ == nullptr) sockets_ = std::make_unique<SocketPoll>(pin_dir_);
     if (!sockets_->attribution().ok()) {
@@ -234,7 +234,7 @@ class TopCommand : public Command {
     if (!columns.ok()) return;
     SocketTable table(std::move(*columns), false);
     const absl::Status status =
-        sockets_->Run(options, [&](const SocketRow &row) { table.Add(row); });
+        sockets_->Run(options, [&](const SocketRow& row) { table.Add(row); });
     if (!status.ok()) {
       view->SetMessage(ToTerminal(status.message()));
       return;

@@ -22,7 +22,7 @@ struct Totals {
   uint64_t connections = 0;
 };
 
-void AddTo(const Sample &sample, Totals *totals) {
+void AddTo(const Sample& sample, Totals* totals) {
   totals->tx += sample.tx_bytes;
   totals->rx += sample.rx_bytes;
   totals->retransmit += sample.tx_retransmit_bytes;
@@ -41,7 +41,7 @@ double Mean(uint64_t sum, uint64_t count) {
 }
 
 // Smaller is earlier.
-double Rank(const TopRow &row, TopSort sort) {
+double Rank(const TopRow& row, TopSort sort) {
   switch (sort) {
     case TopSort::kRate:
       return -row.rate();
@@ -62,24 +62,24 @@ double Rank(const TopRow &row, TopSort sort) {
 
 }  // namespace
 
-const char *TopSortName(TopSort sort) {
-  static constexpr const char *kNames[kTopSorts] = {
+const char* TopSortName(TopSort sort) {
+  static constexpr const char* kNames[kTopSorts] = {
       "rate", "total", "retransmissions", "rtt", "connections", "name"};
   return kNames[static_cast<int>(sort)];
 }
 
-void TopModel::Update(const std::vector<Sample> &samples, double seconds) {
+void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
   std::map<Key, Totals> totals;
-  for (const Sample &sample : samples) {
+  for (const Sample& sample : samples) {
     AddTo(sample, &totals[Key(sample.kind, sample.name, sample.path,
                               sample.destination)]);
   }
-  for (auto &pair : entries_) pair.second.seen = false;
-  for (const auto &pair : totals) {
-    const Totals &now = pair.second;
+  for (auto& pair : entries_) pair.second.seen = false;
+  for (const auto& pair : totals) {
+    const Totals& now = pair.second;
     const auto inserted = entries_.emplace(pair.first, Entry());
-    Entry &entry = inserted.first->second;
-    TopRow &row = entry.row;
+    Entry& entry = inserted.first->second;
+    TopRow& row = entry.row;
     // A series that is new since the last reading has had all that it has.
     const bool rates = !first_ && seconds > 0;
     const auto rate = [&](uint64_t value, uint64_t before) {
@@ -116,9 +116,9 @@ void TopModel::Update(const std::vector<Sample> &samples, double seconds) {
   first_ = false;
 }
 
-void TopModel::Add(const Entry &entry, TopRow *row, uint64_t *rtt_us,
-                   uint64_t *rtt_count) {
-  const TopRow &from = entry.row;
+void TopModel::Add(const Entry& entry, TopRow* row, uint64_t* rtt_us,
+                   uint64_t* rtt_count) {
+  const TopRow& from = entry.row;
   row->tx_rate += from.tx_rate;
   row->rx_rate += from.rx_rate;
   row->retransmit_rate += from.retransmit_rate;
@@ -133,20 +133,20 @@ void TopModel::Add(const Entry &entry, TopRow *row, uint64_t *rtt_us,
 
 double TopModel::RateOf(Path path) const {
   double rate = 0;
-  for (const auto &pair : entries_) {
+  for (const auto& pair : entries_) {
     if (pair.second.row.path == path) rate += pair.second.row.rate();
   }
   return rate;
 }
 
-void TopModel::Sort(TopSort sort, std::vector<TopRow> *rows) const {
+void TopModel::Sort(TopSort sort, std::vector<TopRow>* rows) const {
   const double direct = RateOf(Path::kDirect), proxy = RateOf(Path::kProxy);
-  for (TopRow &row : *rows) {
+  for (TopRow& row : *rows) {
     const double all = row.path == Path::kDirect ? direct : proxy;
     row.share = all > 0 ? row.rate() / all : 0;
   }
   std::sort(rows->begin(), rows->end(),
-            [sort](const TopRow &a, const TopRow &b) {
+            [sort](const TopRow& a, const TopRow& b) {
               const double rank_a = Rank(a, sort), rank_b = Rank(b, sort);
               if (rank_a != rank_b) return rank_a < rank_b;
               return std::tie(a.name, a.destination, a.kind, a.path) <
@@ -158,8 +158,8 @@ std::vector<TopRow> TopModel::Services(TopSort sort) const {
   std::vector<TopRow> rows;
   uint64_t rtt_us = 0, rtt_count = 0;
   // The entries of one service follow each other.
-  for (const auto &pair : entries_) {
-    const TopRow &from = pair.second.row;
+  for (const auto& pair : entries_) {
+    const TopRow& from = pair.second.row;
     if (rows.empty() || rows.back().kind != from.kind ||
         rows.back().name != from.name || rows.back().path != from.path) {
       rows.emplace_back();
@@ -174,7 +174,7 @@ std::vector<TopRow> TopModel::Services(TopSort sort) const {
   return rows;
 }
 
-std::vector<TopRow> TopModel::Destinations(const TopRow &service,
+std::vector<TopRow> TopModel::Destinations(const TopRow& service,
                                            TopSort sort) const {
   std::vector<TopRow> rows;
   for (auto entry = entries_.lower_bound(
@@ -192,7 +192,7 @@ std::vector<TopRow> TopModel::Destinations(const TopRow &service,
 TopRow TopModel::All() const {
   TopRow all;
   uint64_t rtt_us = 0, rtt_count = 0;
-  for (const auto &pair : entries_) {
+  for (const auto& pair : entries_) {
     if (pair.second.row.path != Path::kDirect) continue;
     Add(pair.second, &all, &rtt_us, &rtt_count);
   }
@@ -200,11 +200,11 @@ TopRow TopModel::All() const {
   return all;
 }
 
-std::string Sparkline(const std::array<double, kTopHistory> &history,
+std::string Sparkline(const std::array<double, kTopHistory>& history,
                       size_t width, bool utf8) {
-  static constexpr const char *kBlocks[] = {" ", "▁", "▂", "▃", "▄",
+  static constexpr const char* kBlocks[] = {" ", "▁", "▂", "▃", "▄",
                                             "▅", "▆", "▇", "█"};
-  static constexpr const char *kAscii[] = {" ", ".", ":", "-", "=",
+  static constexpr const char* kAscii[] = {" ", ".", ":", "-", "=",
                                            "+", "*", "%", "#"};
   width = std::min(width, kTopHistory);
   const auto begin = history.end() - static_cast<long>(width);

@@ -58,19 +58,19 @@ enum class TopSort {
   kName
 };
 constexpr int kTopSorts = 6;
-const char *TopSortName(TopSort sort);
+const char* TopSortName(TopSort sort);
 
 class TopModel {
  public:
   // Takes a reading that came so many seconds after the last one; the first one
   // makes no rates. What a reading no longer has is forgotten.
-  void Update(const std::vector<Sample> &samples, double seconds);
+  void Update(const std::vector<Sample>& samples, double seconds);
 
   // A row for each kind, name and path.
   std::vector<TopRow> Services(TopSort sort) const;
 
   // The destinations of one of those.
-  std::vector<TopRow> Destinations(const TopRow &service, TopSort sort) const;
+  std::vector<TopRow> Destinations(const TopRow& service, TopSort sort) const;
 
   // The sum over path direct.
   TopRow All() const;
@@ -84,17 +84,17 @@ class TopModel {
     bool seen = false;
   };
 
-  static void Add(const Entry &entry, TopRow *row, uint64_t *rtt_us,
-                  uint64_t *rtt_count);
+  static void Add(const Entry& entry, TopRow* row, uint64_t* rtt_us,
+                  uint64_t* rtt_count);
   double RateOf(Path path) const;
-  void Sort(TopSort sort, std::vector<TopRow> *rows) const;
+  void Sort(TopSort sort, std::vector<TopRow>* rows) const;
 
   std::map<Key, Entry> entries_;
   bool first_ = true;
 };
 
 // Eight levels of blocks, or of ASCII; empty where there was nothing.
-std::string Sparkline(const std::array<double, kTopHistory> &history,
+std::string Sparkline(const std::array<double, kTopHistory>& history,
                       size_t width, bool utf8);
 
 }  // namespace internal

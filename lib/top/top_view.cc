@@ -20,7 +20,7 @@ constexpr int kLeastName = 12;
 constexpr char kKeys[] =
     "q quit  p pause  s sort  / filter  Enter open  Backspace back  ? help";
 
-constexpr const char *kHelp[] = {
+constexpr const char* kHelp[] = {
     "up, down, page up, page down, home, end   choose a row",
     "Enter       its destinations, then the sockets of one",
     "Backspace   back (also: left)",
@@ -39,7 +39,7 @@ constexpr const char *kHelp[] = {
 };
 
 // Up to so many characters of UTF-8; the rest is spaces.
-std::string Fit(const std::string &text, size_t width) {
+std::string Fit(const std::string& text, size_t width) {
   size_t bytes = 0, characters = 0;
   while (bytes < text.size() && characters < width) {
     bytes++;
@@ -51,7 +51,7 @@ std::string Fit(const std::string &text, size_t width) {
 
 // "812", "1.2K", "37.0M": powers of 1024.
 std::string Short(double value) {
-  static constexpr const char *kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
   size_t unit = 0;
   while (value >= 1000 && unit + 1 < sizeof(kUnits) / sizeof(kUnits[0])) {
     value /= 1024;
@@ -67,17 +67,17 @@ std::string RttText(double us) {
   return absl::StrFormat("%.0fms", us / 1000);
 }
 
-std::string NameOf(const TopRow &row) {
+std::string NameOf(const TopRow& row) {
   std::string name = ToTerminal(row.name);
   if (row.path == Path::kProxy) name += " (proxy)";
   return name;
 }
 
 // The columns behind the name, without the last minute.
-std::string Columns(const std::string &tx, const std::string &rx,
-                    const std::string &share, const std::string &resent,
-                    const std::string &rtt, const std::string &connections,
-                    const std::string &kind, const std::string &total,
+std::string Columns(const std::string& tx, const std::string& rx,
+                    const std::string& share, const std::string& resent,
+                    const std::string& rtt, const std::string& connections,
+                    const std::string& kind, const std::string& total,
                     int width) {
   std::string text = absl::StrFormat(" %7s %7s %5s %7s %7s %5s", tx, rx, share,
                                      resent, rtt, connections);
@@ -101,8 +101,8 @@ Widths WidthsOf(int width) {
   return widths;
 }
 
-std::string Line(const std::string &name, const std::string &columns,
-                 const std::string &minute, int width) {
+std::string Line(const std::string& name, const std::string& columns,
+                 const std::string& minute, int width) {
   const Widths widths = WidthsOf(width);
   return Fit(name, widths.name) + columns + "  " + Fit(minute, widths.minute);
 }
@@ -116,7 +116,7 @@ std::string TopHeader(int width) {
               "LAST MINUTE", width);
 }
 
-std::string TopText(const TopRow &row, int width, bool utf8) {
+std::string TopText(const TopRow& row, int width, bool utf8) {
   const std::string name =
       row.destination.empty() ? NameOf(row) : ToTerminal(row.destination);
   return Line(name,
@@ -130,18 +130,18 @@ std::string TopText(const TopRow &row, int width, bool utf8) {
               Sparkline(row.history, WidthsOf(width).minute, utf8), width);
 }
 
-std::vector<TopRow> TopView::Rows(const TopModel &model) const {
+std::vector<TopRow> TopView::Rows(const TopModel& model) const {
   std::vector<TopRow> rows;
   if (level_ == Level::kServices) rows = model.Services(sort_);
   if (level_ == Level::kDestinations) {
     rows = model.Destinations(service_, sort_);
-    for (TopRow &row : rows) {
+    for (TopRow& row : rows) {
       if (row.destination.empty()) row.destination = "-";
     }
   }
   rows.erase(std::remove_if(rows.begin(), rows.end(),
-                            [this](const TopRow &row) {
-                              const std::string &name =
+                            [this](const TopRow& row) {
+                              const std::string& name =
                                   level_ == Level::kServices ? row.name
                                                              : row.destination;
                               return !absl::StrContains(name, filter_);
@@ -158,7 +158,7 @@ std::vector<std::string> TopView::MatchingSockets() const {
   return lines;
 }
 
-size_t TopView::Count(const TopModel &model) const {
+size_t TopView::Count(const TopModel& model) const {
   return level_ == Level::kSockets ? MatchingSockets().size()
                                    : Rows(model).size();
 }
@@ -177,13 +177,13 @@ bool TopView::Edit(TopKey key, char character) {
   return true;
 }
 
-void TopView::Move(int by, const TopModel &model) {
+void TopView::Move(int by, const TopModel& model) {
   const int count = static_cast<int>(Count(model));
   const int to = static_cast<int>(selected_) + by;
   selected_ = static_cast<size_t>(std::max(0, std::min(to, count - 1)));
 }
 
-void TopView::Open(const TopModel &model) {
+void TopView::Open(const TopModel& model) {
   if (level_ == Level::kSockets) return;
   const std::vector<TopRow> rows = Rows(model);
   if (selected_ >= rows.size()) return;
@@ -208,7 +208,7 @@ void TopView::Back() {
   filter_.clear();
 }
 
-bool TopView::Press(TopKey key, char character, const TopModel &model) {
+bool TopView::Press(TopKey key, char character, const TopModel& model) {
   if (key == TopKey::kNone) return true;
   message_.clear();
   if (Edit(key, character)) return true;
@@ -279,11 +279,11 @@ std::string TopView::Status(double interval) const {
   return text;
 }
 
-std::vector<ScreenLine> TopView::Render(const TopModel &model, int width,
+std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
                                         int height, double interval) {
   std::vector<ScreenLine> lines;
   const size_t columns = static_cast<size_t>(std::max(width, 1));
-  const auto add = [&](const std::string &text, bool bold, bool reverse) {
+  const auto add = [&](const std::string& text, bool bold, bool reverse) {
     ScreenLine line;
     line.text = Fit(text, columns);
     line.bold = bold;
@@ -308,7 +308,7 @@ std::vector<ScreenLine> TopView::Render(const TopModel &model, int width,
     texts = MatchingSockets();
   } else {
     add(TopHeader(width), true, false);
-    for (const TopRow &row : Rows(model)) {
+    for (const TopRow& row : Rows(model)) {
       texts.push_back(TopText(row, width, utf8_));
     }
   }

@@ -44,12 +44,12 @@ class TopView {
   explicit TopView(bool utf8) : utf8_(utf8) {}
 
   // False: quit.
-  bool Press(TopKey key, char character, const TopModel &model);
+  bool Press(TopKey key, char character, const TopModel& model);
 
   bool paused() const { return paused_; }
   Level level() const { return level_; }
-  const TopRow &service() const { return service_; }
-  const TopRow &destination() const { return destination_; }
+  const TopRow& service() const { return service_; }
+  const TopRow& destination() const { return destination_; }
 
   // On level kSockets: a header, and a line for each socket.
   void SetSockets(std::vector<std::string> lines) {
@@ -59,21 +59,21 @@ class TopView {
   void SetMessage(std::string message) { message_ = std::move(message); }
 
   // At most `height` lines of at most `width` characters.
-  std::vector<ScreenLine> Render(const TopModel &model, int width, int height,
+  std::vector<ScreenLine> Render(const TopModel& model, int width, int height,
                                  double interval);
 
   // The rows of this level, filtered and sorted.
-  std::vector<TopRow> Rows(const TopModel &model) const;
+  std::vector<TopRow> Rows(const TopModel& model) const;
 
  private:
   bool Edit(TopKey key, char character);
-  void Move(int by, const TopModel &model);
-  void Open(const TopModel &model);
+  void Move(int by, const TopModel& model);
+  void Open(const TopModel& model);
   void Back();
-  size_t Count(const TopModel &model) const;
+  size_t Count(const TopModel& model) const;
   std::string Status(double interval) const;
   std::string Header(int width) const;
-  std::string RowText(const TopRow &row, int width) const;
+  std::string RowText(const TopRow& row, int width) const;
   std::vector<std::string> MatchingSockets() const;
 
   const bool utf8_;
@@ -89,7 +89,7 @@ class TopView {
 
 // A row as one line of a table, for `netmeter top --once`.
 std::string TopHeader(int width);
-std::string TopText(const TopRow &row, int width, bool utf8);
+std::string TopText(const TopRow& row, int width, bool utf8);
 
 }  // namespace internal
 }  // namespace netmeter
