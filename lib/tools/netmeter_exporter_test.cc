@@ -454,7 +454,9 @@ TEST(Exporter, ThousandsOfConnectionsWithACallOnEachKeepNobodyFromBeingServed) {
                  std::chrono::steady_clock::now() - then)
           .count();
     };
-    while (ms_since(begin) < kStormMs) {
+    // Longer, where a busy machine keeps the peers from making their storm.
+    while (ms_since(begin) < kStormMs ||
+           (connections <= kFewestConnections && ms_since(begin) < 30000)) {
       const auto asked = std::chrono::steady_clock::now();
       // On a connection that is there, and on new ones.
       const grpc::Status status = GetMetrics(magmad.get(), &container);
@@ -463,12 +465,13 @@ TEST(Exporter, ThousandsOfConnectionsWithACallOnEachKeepNobodyFromBeingServed) {
       most = std::max(most, ms_since(asked));
       ++served;
     }
+    const double storm = ms_since(begin);
     stop = true;
     for (std::thread& peer : peers) peer.join();
     printf(
         "%s peers, %.0f connections a second: %d times 2 calls and a scrape, "
         "at most %.0f ms; memory %ld KiB, then %ld KiB\n",
-        sort, connections * 1000.0 / kStormMs, served, most, before,
+        sort, connections * 1000.0 / storm, served, most, before,
         exporter.MemoryKib());
     EXPECT_GT(connections, kFewestConnections);
     EXPECT_LT(most, 5000);
