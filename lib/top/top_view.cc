@@ -24,8 +24,8 @@ constexpr const char* kHelp[] = {
     "up, down, page up, page down, home, end   choose a row",
     "Enter       its destinations, then the sockets of one",
     "Backspace   back (also: left)",
-    "s           next order: rate, total, retransmissions, rtt, connections, "
-    "name",
+    ("s           next order: rate, total, retransmissions, rtt, connections, "
+     "name"),
     "/           shows only names with these letters; Escape takes it off",
     "p, space    stops and goes on",
     "q           ends",
