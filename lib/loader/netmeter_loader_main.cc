@@ -5,11 +5,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
 #include "lib/core/command_line.h"
-#include "lib/core/parse_error.h"
+#include "lib/core/flags.h"
 #include "lib/core/path.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
@@ -189,18 +188,16 @@ class SignalsBlocked {
 };
 
 // Of an option: the parser's own words name no range.
-CLI::Validator Number(uint32_t lowest, uint32_t highest) {
-  return CLI::Validator(
-      [=](const std::string& text) {
-        uint32_t value = 0;
-        if (absl::SimpleAtoi(text, &value) && value >= lowest &&
-            value <= highest) {
-          return std::string();
-        }
-        return absl::StrCat("expected a number from ", lowest, " to ", highest,
-                            ", not '", text.substr(0, 64), "'");
-      },
-      "");
+std::function<std::string(const std::string&)> Number(uint32_t lowest,
+                                                      uint32_t highest) {
+  return [=](const std::string& text) {
+    uint32_t value = 0;
+    if (absl::SimpleAtoi(text, &value) && value >= lowest && value <= highest) {
+      return std::string();
+    }
+    return absl::StrCat("expected a number from ", lowest, " to ", highest,
+                        ", not '", text.substr(0, 64), "'");
+  };
 }
 
 int RunLoad(const std::string& pin_dir, const ConfigChange& change,
@@ -344,182 +341,176 @@ struct Options {
   ServeOptions serve;
 };
 
-bool WasGiven(const CLI::App* command, const char* name) {
-  const CLI::Option* option = command->get_option_no_throw(name);
-  return option != nullptr && !option->empty();
-}
-
-void AddPinDir(CLI::App* command, Options* options) {
+void AddPinDir(Flags* command, Options* options) {
   command
-      ->add_option("--pin-dir", options->pin_dir,
-                   "Where the maps are pinned (default /run/netmeter)")
-      ->type_name("DIR");
+      ->AddOption("--pin-dir", &options->pin_dir,
+                  "Where the maps are pinned (default /run/netmeter)")
+      .Type("DIR");
 }
 
-CLI::App* AddLoad(CLI::App* app, Options* options) {
-  CLI::App* load = app->add_subcommand(
+Flags* AddLoad(Flags* flags, Options* options) {
+  Flags* const load = flags->AddCommand(
       "load", "Load and attach, or upgrade what is loaded; counters are kept");
   AddPinDir(load, options);
-  load->add_option(
-          "--cgroup", options->cgroup,
+  load->AddOption(
+          "--cgroup", &options->cgroup,
           "Count this cgroup v2 directory and all below (default: that of\n"
           "the meter that is loaded, else the root)")
-      ->type_name("DIR");
-  CLI::Option* config =
-      load->add_option("--config", options->config_file,
-                       "YAML file, see below; replaces what is loaded")
-          ->type_name("FILE");
-  load->add_flag("--defaults", options->defaults,
-                 "Start from the defaults, not from what is loaded")
-      ->excludes(config);
-  load->add_option("--magma-config", options->magma_config,
-                   "Directory with Magma's service_registry.yml and "
-                   "control_proxy.yml, such as /etc/magma")
-      ->type_name("DIR");
-  load->add_option("--magma-overrides", options->magma_overrides,
-                   "Where Magma looks for newer ones; with --magma-config "
-                   "(default /var/opt/magma/configs)")
-      ->type_name("DIR");
-  load->add_option(
-          "--group", options->group,
+      .Type("DIR");
+  const Option config =
+      load->AddOption("--config", &options->config_file,
+                      "YAML file, see below; replaces what is loaded")
+          .Type("FILE");
+  load->AddFlag("--defaults", &options->defaults,
+                "Start from the defaults, not from what is loaded")
+      .Excludes(config);
+  load->AddOption("--magma-config", &options->magma_config,
+                  "Directory with Magma's service_registry.yml and "
+                  "control_proxy.yml, such as /etc/magma")
+      .Type("DIR");
+  load->AddOption("--magma-overrides", &options->magma_overrides,
+                  "Where Magma looks for newer ones; with --magma-config "
+                  "(default /var/opt/magma/configs)")
+      .Type("DIR");
+  load->AddOption(
+          "--group", &options->group,
           "Group that may read, name or id (default netmeter; '': none)")
-      ->type_name("GROUP");
-  load->add_option("--max-series", options->max_series,
-                   "Slots for series (default 4096)")
-      ->check(Number(NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT))
-      ->type_name("N");
-  load->add_option("--max-names", options->max_names,
-                   "Slots for names (default 4096)")
-      ->check(Number(NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT))
-      ->type_name("N");
-  CLI::Option* quiet =
-      load->add_flag("-q,--quiet", options->quiet, "Print errors only");
-  load->add_flag(
-          "-v,--verbose", options->verbose,
+      .Type("GROUP");
+  load->AddOption("--max-series", &options->max_series,
+                  "Slots for series (default 4096)")
+      .Check(Number(NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT))
+      .Type("N");
+  load->AddOption("--max-names", &options->max_names,
+                  "Slots for names (default 4096)")
+      .Check(Number(NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT))
+      .Type("N");
+  const Option quiet =
+      load->AddFlag("-q,--quiet", &options->quiet, "Print errors only");
+  load->AddFlag(
+          "-v,--verbose", &options->verbose,
           "Print each step, with its time, and libbpf's messages on stderr")
-      ->excludes(quiet);
-  load->footer(kLoadEpilog);
+      .Excludes(quiet);
+  load->SetFooter(kLoadEpilog);
   return load;
 }
 
-CLI::App* AddUnload(CLI::App* app, Options* options) {
-  CLI::App* unload = app->add_subcommand(
-      "unload", "Detach, unpin, unmount: counters are gone");
+Flags* AddUnload(Flags* flags, Options* options) {
+  Flags* const unload =
+      flags->AddCommand("unload", "Detach, unpin, unmount: counters are gone");
   AddPinDir(unload, options);
-  CLI::Option* quiet =
-      unload->add_flag("-q,--quiet", options->quiet, "Print errors only");
+  const Option quiet =
+      unload->AddFlag("-q,--quiet", &options->quiet, "Print errors only");
   unload
-      ->add_flag("-v,--verbose", options->verbose,
-                 "Print each step, with its time, on stderr")
-      ->excludes(quiet);
-  unload->footer(kUnloadEpilog);
+      ->AddFlag("-v,--verbose", &options->verbose,
+                "Print each step, with its time, on stderr")
+      .Excludes(quiet);
+  unload->SetFooter(kUnloadEpilog);
   return unload;
 }
 
-CLI::App* AddRetire(CLI::App* app, Options* options) {
-  CLI::App* retire = app->add_subcommand(
+Flags* AddRetire(Flags* flags, Options* options) {
+  Flags* const retire = flags->AddCommand(
       "retire", "Take back the room of series and names that are idle");
   AddPinDir(retire, options);
   retire
-      ->add_option(
-          "--idle", options->retire.idle_seconds,
+      ->AddOption(
+          "--idle", &options->retire.idle_seconds,
           "Only what has counted nothing for so long, as seen by these\n"
           "calls (default 3600); 0: as seen by this one")
-      ->check(Number(0, 365 * 86400))
-      ->type_name("SECONDS");
+      .Check(Number(0, 365 * 86400))
+      .Type("SECONDS");
   retire
-      ->add_option("--full", options->retire.full_percent,
-                   "Only if so much of the series, or of the names, is in use\n"
-                   "(default 0)")
-      ->check(Number(0, 100))
-      ->type_name("PERCENT");
-  CLI::Option* quiet =
-      retire->add_flag("-q,--quiet", options->quiet, "Print errors only");
+      ->AddOption("--full", &options->retire.full_percent,
+                  "Only if so much of the series, or of the names, is in use\n"
+                  "(default 0)")
+      .Check(Number(0, 100))
+      .Type("PERCENT");
+  const Option quiet =
+      retire->AddFlag("-q,--quiet", &options->quiet, "Print errors only");
   retire
-      ->add_flag("-v,--verbose", options->verbose,
-                 "Print each step, with its time, on stderr")
-      ->excludes(quiet);
-  retire->footer(kRetireEpilog);
+      ->AddFlag("-v,--verbose", &options->verbose,
+                "Print each step, with its time, on stderr")
+      .Excludes(quiet);
+  retire->SetFooter(kRetireEpilog);
   return retire;
 }
 
-CLI::App* AddStatus(CLI::App* app, Options* options) {
-  CLI::App* status = app->add_subcommand(
+Flags* AddStatus(Flags* flags, Options* options) {
+  Flags* const status = flags->AddCommand(
       "status", "What is loaded, which parts are active, what was lost");
   AddPinDir(status, options);
-  CLI::Option* json =
-      status->add_flag("--json", options->json, "One JSON object");
+  const Option json =
+      status->AddFlag("--json", &options->json, "One JSON object");
   status
-      ->add_flag("--config", options->show_config,
-                 "The loaded configuration, as a file for load --config, with\n"
-                 "the files that it came from (needs root)")
-      ->excludes(json);
-  status->footer(kStatusEpilog);
+      ->AddFlag("--config", &options->show_config,
+                "The loaded configuration, as a file for load --config, with\n"
+                "the files that it came from (needs root)")
+      .Excludes(json);
+  status->SetFooter(kStatusEpilog);
   return status;
 }
 
-CLI::App* AddCost(CLI::App* app, Options* options) {
-  CLI::App* cost = app->add_subcommand(
+Flags* AddCost(Flags* flags, Options* options) {
+  Flags* const cost = flags->AddCommand(
       "cost", "Run time of the meter's programs and memory of its maps");
   AddPinDir(cost, options);
-  cost->add_option("--seconds", options->cost_seconds,
-                   "Measure for so long (default 5): meanwhile every BPF\n"
-                   "program of the host runs some 20 ns longer")
-      ->check(Number(1, 3600))
-      ->type_name("N");
-  CLI::Option* json =
-      cost->add_flag("--json", options->json, "One JSON object");
-  cost->add_flag("--prometheus", options->prometheus,
-                 "Totals at once, as metrics for a textfile collector; run\n"
-                 "times need sysctl kernel.bpf_stats_enabled=1")
-      ->excludes(json);
-  cost->footer(kCostEpilog);
+  cost->AddOption("--seconds", &options->cost_seconds,
+                  "Measure for so long (default 5): meanwhile every BPF\n"
+                  "program of the host runs some 20 ns longer")
+      .Check(Number(1, 3600))
+      .Type("N");
+  const Option json =
+      cost->AddFlag("--json", &options->json, "One JSON object");
+  cost->AddFlag("--prometheus", &options->prometheus,
+                "Totals at once, as metrics for a textfile collector; run\n"
+                "times need sysctl kernel.bpf_stats_enabled=1")
+      .Excludes(json);
+  cost->SetFooter(kCostEpilog);
   return cost;
 }
 
-CLI::App* AddServeFds(CLI::App* app, Options* options) {
-  CLI::App* serve = app->add_subcommand(
+Flags* AddServeFds(Flags* flags, Options* options) {
+  Flags* const serve = flags->AddCommand(
       "serve-fds",
       "Hand descriptors of the counters to the group (kernels before 5.19)");
   AddPinDir(serve, options);
   serve
-      ->add_option("--socket", options->serve.socket,
-                   "Unix socket to listen on (default the pin directory's name "
-                   "with .sock; unused when socket-activated)")
-      ->type_name("FILE");
+      ->AddOption("--socket", &options->serve.socket,
+                  "Unix socket to listen on (default the pin directory's name "
+                  "with .sock; unused when socket-activated)")
+      .Type("FILE");
   serve
-      ->add_option(
-          "--group", options->serve.group,
+      ->AddOption(
+          "--group", &options->serve.group,
           "Group that may connect (default: that of the meter's pins, or\n"
           "netmeter if none is loaded)")
-      ->type_name("GROUP");
+      .Type("GROUP");
   serve
-      ->add_option("--idle-seconds", options->serve.idle_seconds,
-                   "Exit after so long without a client (default: never)")
-      ->check(Number(0, 86400))
-      ->type_name("N");
-  serve->footer(kServeEpilog);
+      ->AddOption("--idle-seconds", &options->serve.idle_seconds,
+                  "Exit after so long without a client (default: never)")
+      .Check(Number(0, 86400))
+      .Type("N");
+  serve->SetFooter(kServeEpilog);
   return serve;
 }
 
 // What is wrong with the options of this command beyond what the parser checks;
 // "" if nothing is.
-std::string FindWrongUse(const CLI::App* command, const Options& options) {
+std::string FindWrongUse(const Flags* command, const Options& options) {
   // An unset variable in quotes must not mean the default: the whole host.
   for (const char* name : {"--pin-dir", "--cgroup", "--config",
                            "--magma-config", "--magma-overrides", "--socket"}) {
-    if (WasGiven(command, name) &&
-        command->get_option(name)->as<std::string>().empty()) {
+    if (command->WasGivenEmpty(name)) {
       return std::string(name) + ": expected a path, not ''";
     }
   }
   // Of load, '' means that no group may read.
-  if (command->get_name() == "serve-fds" && WasGiven(command, "--group") &&
+  if (command->name() == "serve-fds" && command->WasGiven("--group") &&
       options.serve.group.empty()) {
     return "--group: expected the name of a group, not ''";
   }
-  if (WasGiven(command, "--magma-overrides") &&
-      !WasGiven(command, "--magma-config")) {
+  if (command->WasGiven("--magma-overrides") &&
+      !command->WasGiven("--magma-config")) {
     return "--magma-overrides means nothing without --magma-config";
   }
   return "";
@@ -550,18 +541,18 @@ absl::StatusOr<Config> ReadConfigFiles(const Options& options) {
   return config;
 }
 
-void ApplyLoadOptions(const CLI::App* load, const Options& options,
+void ApplyLoadOptions(const Flags* load, const Options& options,
                       Config* config) {
   const Config before = *config;
-  if (WasGiven(load, "--cgroup")) {
+  if (load->WasGiven("--cgroup")) {
     config->cgroup = CanonicalPath(options.cgroup);
   }
-  if (WasGiven(load, "--group")) {
+  if (load->WasGiven("--group")) {
     config->group = options.group;
     config->group_required = !options.group.empty();
   }
-  if (WasGiven(load, "--max-series")) config->max_series = options.max_series;
-  if (WasGiven(load, "--max-names")) config->max_names = options.max_names;
+  if (load->WasGiven("--max-series")) config->max_series = options.max_series;
+  if (load->WasGiven("--max-names")) config->max_names = options.max_names;
   const std::string source = SourceOfKeys("the command line", before, *config);
   std::vector<std::string>& sources = config->sources;
   if (!source.empty() &&
@@ -588,25 +579,25 @@ int Main(int argc, char** argv) {
                    {"load", "unload", "retire", "status", "cost", "serve-fds"});
   if (!wrong.empty()) return WrongUsage(wrong);
 
-  CLI::App app(kDescription, "netmeter-loader");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("netmeter-loader ") + kVersion);
-  app.get_formatter()->column_width(34);
-  app.footer(std::string(kEpilog) + kExitStatus);
+  Flags flags(kDescription, "netmeter-loader");
+  flags.AddVersion(std::string("netmeter-loader ") + kVersion);
+  flags.SetColumnWidth(34);
+  flags.SetFooter(std::string(kEpilog) + kExitStatus);
   Options options;
-  const CLI::App* const load = AddLoad(&app, &options);
-  const CLI::App* const unload = AddUnload(&app, &options);
-  const CLI::App* const retire = AddRetire(&app, &options);
-  const CLI::App* const status = AddStatus(&app, &options);
-  const CLI::App* const cost = AddCost(&app, &options);
-  AddServeFds(&app, &options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    return WrongUsage(DescribeParseError(app, error));
+  const Flags* const load = AddLoad(&flags, &options);
+  const Flags* const unload = AddUnload(&flags, &options);
+  const Flags* const retire = AddRetire(&flags, &options);
+  const Flags* const status = AddStatus(&flags, &options);
+  const Flags* const cost = AddCost(&flags, &options);
+  AddServeFds(&flags, &options);
+  std::string help;
+  const absl::Status parsed = flags.Parse(argc, argv, &help);
+  if (!parsed.ok()) return WrongUsage(std::string(parsed.message()));
+  if (!help.empty()) {
+    std::fputs(help.c_str(), stdout);
+    return 0;
   }
-  const CLI::App* const command = app.get_subcommands()[0];
+  const Flags* const command = flags.command();
   const std::string misuse = FindWrongUse(command, options);
   if (!misuse.empty()) return WrongUsage(misuse);
   if (options.verbose) PrintSteps();

@@ -117,23 +117,24 @@ class BudgetCommand : public Command {
     return "Prints how much of each budget is used, and warns";
   }
 
-  void Declare(CLI::App* app) override {
-    AddDatabase(app, &database_);
+  void Declare(Flags* flags) override {
+    AddDatabase(flags, &database_);
     config_ = kDefaultBudgets;
-    app->add_option("--config", config_, "The budgets")
-        ->type_name("FILE")
-        ->capture_default_str();
-    CLI::Option* run =
-        app->add_option("--run", run_, "A command for each crossed level, once")
-            ->type_name("COMMAND");
-    app->add_option("--run-as", run_as_, "The user who runs it")
-        ->type_name("USER")
-        ->needs(run);
-    CLI::Option* json =
-        app->add_flag("--json", json_, "Print one JSON array of objects");
-    app->add_flag("--bytes", exact_, "Print exact bytes, not KiB or MiB")
-        ->excludes(json);
-    app->footer(kBudgetFooter);
+    flags->AddOption("--config", &config_, "The budgets")
+        .Type("FILE")
+        .ShowDefault();
+    const Option run = flags
+                           ->AddOption("--run", &run_,
+                                       "A command for each crossed level, once")
+                           .Type("COMMAND");
+    flags->AddOption("--run-as", &run_as_, "The user who runs it")
+        .Type("USER")
+        .Needs(run);
+    const Option json =
+        flags->AddFlag("--json", &json_, "Print one JSON array of objects");
+    flags->AddFlag("--bytes", &exact_, "Print exact bytes, not KiB or MiB")
+        .Excludes(json);
+    flags->SetFooter(kBudgetFooter);
   }
 
   absl::Status CheckOptions() override {

@@ -13,12 +13,13 @@
 namespace netmeter {
 namespace internal {
 
-void AddPinDir(CLI::App* app, std::string* pin_dir) {
+void AddPinDir(Flags* flags, std::string* pin_dir) {
   *pin_dir = MeterOptions().pin_dir;
-  app->add_option("--pin-dir", *pin_dir,
+  flags
+      ->AddOption("--pin-dir", pin_dir,
                   "Where netmeter-loader pinned the meter's maps")
-      ->type_name("DIR")
-      ->capture_default_str();
+      .Type("DIR")
+      .ShowDefault();
 }
 
 absl::Status CheckPinDir(const std::string& pin_dir) {

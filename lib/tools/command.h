@@ -10,12 +10,12 @@
 #ifndef NETMETER_LIB_TOOLS_COMMAND_H_
 #define NETMETER_LIB_TOOLS_COMMAND_H_
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "lib/core/flags.h"
 
 namespace netmeter {
 namespace internal {
@@ -32,8 +32,8 @@ class Command {
   // One line of `netmeter --help`.
   virtual std::string Description() const = 0;
 
-  // Adds options and footer. They are kept in the object, which outlives `app`.
-  virtual void Declare(CLI::App* app) = 0;
+  // Adds options and footer. They are kept in the object, which outlives `flags`.
+  virtual void Declare(Flags* flags) = 0;
 
   // After the options are known; the exit status. InvalidArgument of
   // CheckOptions() is wrong usage.
@@ -42,7 +42,7 @@ class Command {
 };
 
 // --pin-dir, with its default in *pin_dir.
-void AddPinDir(CLI::App* app, std::string* pin_dir);
+void AddPinDir(Flags* flags, std::string* pin_dir);
 
 // An unset variable in quotes must not mean the default.
 absl::Status CheckPinDir(const std::string& pin_dir);

@@ -49,17 +49,18 @@ class CostCommand : public Command {
     return "Prints what BPF programs cost: the meter's, or all of the host";
   }
 
-  void Declare(CLI::App* app) override {
-    AddPinDir(app, &pin_dir_);
-    CLI::Option* all =
-        app->add_flag("--all", all_, "Every BPF program of the host");
-    app->add_option("--seconds", seconds_, "Measure for so long")
-        ->type_name("N")
-        ->check(CLI::Range(1, 3600).description(""))
-        ->capture_default_str();
-    app->add_flag("--live", live_, "With --all: again and again")->needs(all);
-    app->add_flag("--json", json_, "One JSON object; with --live, one a line");
-    app->footer(kCostFooter);
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &pin_dir_);
+    const Option all =
+        flags->AddFlag("--all", &all_, "Every BPF program of the host");
+    flags->AddOption("--seconds", &seconds_, "Measure for so long")
+        .Type("N")
+        .InRange(1, 3600, Option::InHelp::kNo)
+        .ShowDefault();
+    flags->AddFlag("--live", &live_, "With --all: again and again").Needs(all);
+    flags->AddFlag("--json", &json_,
+                   "One JSON object; with --live, one a line");
+    flags->SetFooter(kCostFooter);
   }
 
   absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/tools/exporter_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "lib/core/parse_error.h"
+#include "lib/core/flags.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
 
@@ -82,58 +81,58 @@ bool ParseFamilies(const char* prefix, const std::string& list,
 
 bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
                         int* exit_status) {
-  CLI::App app(kDescription, "netmeter-exporter");
-  app.footer(kEpilog);
-  app.set_version_flag("--version",
-                       std::string("netmeter-exporter ") + kVersion);
-  app.get_formatter()->column_width(34);
-  app.add_option("--listen", flags->listen,
-                 "Address of /metrics, or off; port 0: any")
-      ->type_name("HOST:PORT")
-      ->capture_default_str();
-  app.add_option("--service303", flags->service303,
-                 "Address of magma.orc8r.Service303, or off")
-      ->type_name("HOST:PORT")
-      ->capture_default_str();
-  app.add_option("--service-name", flags->service_name,
-                 "What GetServiceInfo answers")
-      ->type_name("NAME")
-      ->capture_default_str();
+  Flags app(kDescription, "netmeter-exporter");
+  app.SetFooter(kEpilog);
+  app.AddVersion(std::string("netmeter-exporter ") + kVersion);
+  app.SetColumnWidth(34);
+  app.AddOption("--listen", &flags->listen,
+                "Address of /metrics, or off; port 0: any")
+      .Type("HOST:PORT")
+      .ShowDefault();
+  app.AddOption("--service303", &flags->service303,
+                "Address of magma.orc8r.Service303, or off")
+      .Type("HOST:PORT")
+      .ShowDefault();
+  app.AddOption("--service-name", &flags->service_name,
+                "What GetServiceInfo answers")
+      .Type("NAME")
+      .ShowDefault();
   std::string families = "default";
-  app.add_option("--families", families,
-                 "Which metrics: names of them or of sets")
-      ->type_name("LIST")
-      ->capture_default_str();
+  app.AddOption("--families", &families,
+                "Which metrics: names of them or of sets")
+      .Type("LIST")
+      .ShowDefault();
   std::string magma_families = "kernsnoopd";
-  app.add_option("--service303-families", magma_families,
-                 "The same, of what magmad polls")
-      ->type_name("LIST")
-      ->capture_default_str();
-  app.add_flag("--omit-zeros", flags->publish.omit_zeros,
-               "Leave out counters that never changed");
-  app.add_flag("--names-without-total", flags->publish.names_without_total,
-               "Names of counters without _total");
-  app.add_flag("--estimate", flags->estimate,
-               "Print what a reply costs, in bytes and GB a month");
+  app.AddOption("--service303-families", &magma_families,
+                "The same, of what magmad polls")
+      .Type("LIST")
+      .ShowDefault();
+  app.AddFlag("--omit-zeros", &flags->publish.omit_zeros,
+              "Leave out counters that never changed");
+  app.AddFlag("--names-without-total", &flags->publish.names_without_total,
+              "Names of counters without _total");
+  app.AddFlag("--estimate", &flags->estimate,
+              "Print what a reply costs, in bytes and GB a month");
   bool omit_registered = false;
-  app.add_flag("--omit-registered", omit_registered,
-               "Leave out services that registered themselves");
-  app.add_flag("--allow-public", flags->allow_public,
-               "Accept addresses that other hosts can reach");
-  app.add_option("--pin-dir", flags->pin_dir,
-                 "Where netmeter-loader pinned the maps")
-      ->type_name("DIR")
-      ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help
-      *exit_status = app.exit(error);
-      return false;
-    }
+  app.AddFlag("--omit-registered", &omit_registered,
+              "Leave out services that registered themselves");
+  app.AddFlag("--allow-public", &flags->allow_public,
+              "Accept addresses that other hosts can reach");
+  app.AddOption("--pin-dir", &flags->pin_dir,
+                "Where netmeter-loader pinned the maps")
+      .Type("DIR")
+      .ShowDefault();
+  std::string help;
+  const absl::Status parsed = app.Parse(argc, argv, &help);
+  if (!parsed.ok()) {
     std::fprintf(stderr, "netmeter-exporter: %s (see --help)\n",
-                 ToTerminal(DescribeParseError(app, error)).c_str());
+                 ToTerminal(parsed.message()).c_str());
     *exit_status = kExporterUsage;
+    return false;
+  }
+  if (!help.empty()) {
+    std::fputs(help.c_str(), stdout);
+    *exit_status = 0;
     return false;
   }
   flags->publish.scope = omit_registered ? Scope::kUnregistered : Scope::kHost;

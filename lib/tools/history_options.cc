@@ -18,11 +18,11 @@ absl::Status Prefixed(const char* option, const absl::Status& status) {
 
 }  // namespace
 
-void AddDatabase(CLI::App* app, std::string* path) {
+void AddDatabase(Flags* flags, std::string* path) {
   *path = kDefaultHistory;
-  app->add_option("--database", *path, "The history, an SQLite database")
-      ->type_name("FILE")
-      ->capture_default_str();
+  flags->AddOption("--database", path, "The history, an SQLite database")
+      .Type("FILE")
+      .ShowDefault();
 }
 
 absl::Status CheckDatabase(const std::string& path) {
@@ -30,26 +30,28 @@ absl::Status CheckDatabase(const std::string& path) {
   return absl::InvalidArgumentError("--database: expected a path, not ''");
 }
 
-void PeriodOptions::Declare(CLI::App* app) {
-  CLI::Option* month =
-      app->add_option("--month", month_,
+void PeriodOptions::Declare(Flags* flags) {
+  const Option month =
+      flags
+          ->AddOption("--month", &month_,
                       "The billing period that begins in this month, as "
                       "2026-11; the present one without a value")
-          ->type_name("MONTH")
-          ->expected(0, 1)
-          ->default_str(kThisMonth);
-  CLI::Option* from =
-      app->add_option("--from", from_, "The first day, as 2026-11-22")
-          ->type_name("DAY")
-          ->excludes(month);
-  app->add_option("--to", to_, "The last day; today without it")
-      ->type_name("DAY")
-      ->needs(from);
-  app->add_option("--reset-day", reset_day_,
+          .Type("MONTH")
+          .OptionalValue()
+          .Default(kThisMonth);
+  const Option from =
+      flags->AddOption("--from", &from_, "The first day, as 2026-11-22")
+          .Type("DAY")
+          .Excludes(month);
+  flags->AddOption("--to", &to_, "The last day; today without it")
+      .Type("DAY")
+      .Needs(from);
+  flags
+      ->AddOption("--reset-day", &reset_day_,
                   "On which day of a month the period begins")
-      ->type_name("DAY")
-      ->check(CLI::Range(1, 31))
-      ->capture_default_str();
+      .Type("DAY")
+      .InRange(1, 31)
+      .ShowDefault();
 }
 
 absl::StatusOr<Period> PeriodOptions::Get(Day today) const {

@@ -7,11 +7,11 @@
 #ifndef NETMETER_LIB_TOOLS_HISTORY_OPTIONS_H_
 #define NETMETER_LIB_TOOLS_HISTORY_OPTIONS_H_
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/core/flags.h"
 #include "lib/history/calendar.h"
 #include "lib/history/record.h"
 #include "netmeter/meter.h"
@@ -20,13 +20,13 @@ namespace netmeter {
 namespace internal {
 
 // --database, with its default in *path.
-void AddDatabase(CLI::App* app, std::string* path);
+void AddDatabase(Flags* flags, std::string* path);
 absl::Status CheckDatabase(const std::string& path);
 
 // --month, --from, --to, --reset-day: which days.
 class PeriodOptions {
  public:
-  void Declare(CLI::App* app);
+  void Declare(Flags* flags);
   // The period of the options, or the one that is `today`. InvalidArgument says
   // which option is wrong.
   absl::StatusOr<Period> Get(Day today) const;

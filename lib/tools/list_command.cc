@@ -81,62 +81,65 @@ class ListCommand : public Command {
     return "Prints every series, that with most traffic first";
   }
 
-  void Declare(CLI::App* app) override {
-    AddPinDir(app, &pin_dir_);
-    CLI::Option* as_json =
-        app->add_flag("--json", json_, "Print one JSON array of objects");
-    app->add_flag("--bytes", exact_, "Print exact bytes, not KiB or MiB")
-        ->excludes(as_json);
-    app->add_option("--sort", sort_,
+  void Declare(Flags* flags) override {
+    flags_ = flags;
+    AddPinDir(flags, &pin_dir_);
+    const Option as_json =
+        flags->AddFlag("--json", &json_, "Print one JSON array of objects");
+    flags->AddFlag("--bytes", &exact_, "Print exact bytes, not KiB or MiB")
+        .Excludes(as_json);
+    flags
+        ->AddChoice("--sort", &sort_,
+                    std::map<std::string, ListSort>{
+                        {"total", ListSort::kTotal},
+                        {"tx", ListSort::kSent},
+                        {"rx", ListSort::kReceived},
+                        {"packets", ListSort::kPackets},
+                        {"retransmit", ListSort::kRetransmit},
+                        {"name", ListSort::kName},
+                        {"rate", ListSort::kRate}},
                     "What comes first: total, tx, rx, packets, retransmit, "
                     "name or rate; with --watch rate, else total")
-        ->type_name("WHAT")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, ListSort>{
-            {"total", ListSort::kTotal},
-            {"tx", ListSort::kSent},
-            {"rx", ListSort::kReceived},
-            {"packets", ListSort::kPackets},
-            {"retransmit", ListSort::kRetransmit},
-            {"name", ListSort::kName},
-            {"rate", ListSort::kRate}}))
-        ->default_str("total");
-    app->add_option("--top", top_, "Print so many series at most")
-        ->type_name("N")
-        ->check(CLI::Range(1, 1000000));
-    app->add_option("--service", filter_.service, "Only this name")
-        ->type_name("NAME");
-    app->add_option("--destination", filter_.destination,
+        .Type("WHAT")
+        .Default("total");
+    flags->AddOption("--top", &top_, "Print so many series at most")
+        .Type("N")
+        .InRange(1, 1000000);
+    flags->AddOption("--service", &filter_.service, "Only this name")
+        .Type("NAME");
+    flags
+        ->AddOption("--destination", &filter_.destination,
                     "Only this destination")
-        ->type_name("NAME");
-    app->add_option("--kind", filter_.kind, "Only this kind")
-        ->type_name("KIND")
-        ->check(
-            CLI::IsMember({"service", "binary", "unit", "container", "pending",
-                           "unattributed", "overflow", "retired"}));
-    CLI::Option* since =
-        app->add_option("--since", since_text_,
+        .Type("NAME");
+    flags->AddOption("--kind", &filter_.kind, "Only this kind")
+        .Type("KIND")
+        .OneOf({"service", "binary", "unit", "container", "pending",
+                "unattributed", "overflow", "retired"});
+    const Option since =
+        flags
+            ->AddOption("--since", &since_text_,
                         "What was counted since then, from the history: "
                         "2026-11-22, '2026-11-22 13:00', 13:00, 90m, 2h or 3d")
-            ->type_name("TIME")
-            ->excludes(as_json);
-    AddDatabase(app, &database_);
-    watch_option_ =
-        app->add_option("--watch", watch_,
-                        "Print again each so many seconds, with rates; 2 "
-                        "without a value")
-            ->type_name("SECONDS")
-            ->expected(0, 1)
-            ->default_str("2")
-            ->check(CLI::Range(0.1, 86400.0))
-            ->excludes(as_json)
-            ->excludes(since);
-    app->footer(kListFooter);
+            .Type("TIME")
+            .Excludes(as_json);
+    AddDatabase(flags, &database_);
+    flags
+        ->AddOption("--watch", &watch_,
+                    "Print again each so many seconds, with rates; 2 "
+                    "without a value")
+        .Type("SECONDS")
+        .OptionalValue()
+        .Default("2")
+        .InRange(0.1, 86400.0)
+        .Excludes(as_json)
+        .Excludes(since);
+    flags->SetFooter(kListFooter);
   }
 
   absl::Status CheckOptions() override {
     NETMETER_RETURN_IF_ERROR(CheckPinDir(pin_dir_));
     NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
-    if (watch_option_->count() == 0) {
+    if (!flags_->WasGiven("--watch")) {
       watch_ = 0;
       if (sort_ == ListSort::kRate) {
         return absl::InvalidArgumentError("--sort rate needs --watch");
@@ -267,7 +270,7 @@ class ListCommand : public Command {
   int64_t since_ = 0;
   std::string database_;
   std::string heading_;
-  CLI::Option* watch_option_ = nullptr;
+  const Flags* flags_ = nullptr;
   double watch_ = 2;
 };
 

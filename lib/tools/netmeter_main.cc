@@ -5,16 +5,14 @@
 
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/command_line.h"
-#include "lib/core/parse_error.h"
+#include "lib/core/flags.h"
 #include "lib/core/version.h"
 #include "lib/tools/command.h"
 #include "lib/tools/commands.h"
@@ -23,6 +21,7 @@ namespace {
 
 using netmeter::internal::Command;
 using netmeter::internal::Fail;
+using netmeter::internal::Flags;
 using netmeter::internal::kExitUsage;
 using netmeter::internal::Print;
 
@@ -81,30 +80,23 @@ int main(int argc, char** argv) {
       netmeter::internal::CheckCommand(argc, argv, "netmeter", names);
   if (!wrong.empty()) return WrongUsage(wrong);
 
-  CLI::App app(kDescription, "netmeter");
-  app.set_version_flag("--version",
-                       absl::StrCat("netmeter ", netmeter::internal::kVersion),
-                       "Print the version and exit");
-  app.require_subcommand(1);
-  app.footer(kFooter);
+  Flags flags(kDescription, "netmeter");
+  flags.AddVersion(absl::StrCat("netmeter ", netmeter::internal::kVersion),
+                   "Print the version and exit");
+  flags.SetFooter(kFooter);
   for (const auto& command : commands) {
-    command->Declare(
-        app.add_subcommand(command->Name(), command->Description()));
+    command->Declare(flags.AddCommand(command->Name(), command->Description()));
   }
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out;
-    std::ostringstream ignored;
-    if (app.exit(error, out, ignored) == 0) return Print(out.str());
-    return WrongUsage(netmeter::internal::DescribeParseError(app, error));
-  }
+  std::string help;
+  const absl::Status parsed = flags.Parse(argc, argv, &help);
+  if (!parsed.ok()) return WrongUsage(parsed.message());
+  if (!help.empty()) return Print(help);
   for (const auto& command : commands) {
-    if (!app.got_subcommand(command->Name())) continue;
+    if (flags.command()->name() != command->Name()) continue;
     const absl::Status options = command->CheckOptions();
     if (!options.ok()) return WrongUsage(options.message());
     return command->Run();
   }
-  return kExitUsage;  // not reached: CLI11 requires one
+  return kExitUsage;  // not reached: Parse() requires one
 }

@@ -82,21 +82,23 @@ class RecordCommand : public Command {
     return "Adds to the history what was counted since the last record";
   }
 
-  void Declare(CLI::App* app) override {
-    AddPinDir(app, &options_.pin_dir);
-    AddDatabase(app, &database_);
-    app->add_option("--keep-hours", options_.keep_hours_days,
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &options_.pin_dir);
+    AddDatabase(flags, &database_);
+    flags
+        ->AddOption("--keep-hours", &options_.keep_hours_days,
                     "Of how many days the history has the hours")
-        ->type_name("DAYS")
-        ->check(CLI::Range(1, 36600))
-        ->capture_default_str();
-    app->add_option("--keep-days", options_.keep_days,
+        .Type("DAYS")
+        .InRange(1, 36600)
+        .ShowDefault();
+    flags
+        ->AddOption("--keep-days", &options_.keep_days,
                     "How many days it has besides")
-        ->type_name("DAYS")
-        ->check(CLI::Range(1, 36600))
-        ->capture_default_str();
-    app->add_flag("--verbose", verbose_, "Print what was recorded");
-    app->footer(kRecordFooter);
+        .Type("DAYS")
+        .InRange(1, 36600)
+        .ShowDefault();
+    flags->AddFlag("--verbose", &verbose_, "Print what was recorded");
+    flags->SetFooter(kRecordFooter);
   }
 
   absl::Status CheckOptions() override {

@@ -63,19 +63,20 @@ class ReportCommand : public Command {
     return "Writes a billing period as one HTML page";
   }
 
-  void Declare(CLI::App* app) override {
-    AddDatabase(app, &database_);
-    app->add_option("--html", html_, "The page; - is standard output")
-        ->type_name("FILE")
-        ->required();
-    period_options_.Declare(app);
-    app->add_option("--path", report_.path, "direct or proxy")
-        ->type_name("PATH")
-        ->check(CLI::IsMember({"direct", "proxy"}))
-        ->default_val("direct");
-    app->add_option("--budgets", budgets_, "The budgets, if there are some")
-        ->type_name("FILE");
-    app->footer(kReportFooter);
+  void Declare(Flags* flags) override {
+    AddDatabase(flags, &database_);
+    flags->AddOption("--html", &html_, "The page; - is standard output")
+        .Type("FILE")
+        .Required();
+    period_options_.Declare(flags);
+    report_.path = "direct";
+    flags->AddOption("--path", &report_.path, "direct or proxy")
+        .Type("PATH")
+        .OneOf({"direct", "proxy"})
+        .ShowDefault();
+    flags->AddOption("--budgets", &budgets_, "The budgets, if there are some")
+        .Type("FILE");
+    flags->SetFooter(kReportFooter);
   }
 
   absl::Status CheckOptions() override {

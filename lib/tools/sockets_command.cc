@@ -66,51 +66,57 @@ class SocketsCommand : public Command {
     return "Prints every socket: process, service, addresses, TCP_INFO";
   }
 
-  void Declare(CLI::App* app) override {
-    AddPinDir(app, &pin_dir_);
-    AddList(app, "--service", "NAME", "Only those of this service", &services_);
-    AddList(app, "--destination", "NAME", "Only those with this destination",
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &pin_dir_);
+    AddList(flags, "--service", "NAME", "Only those of this service",
+            &services_);
+    AddList(flags, "--destination", "NAME", "Only those with this destination",
             &destinations_);
-    AddList(app, "--state", "STATE", "Only these, such as time-wait", &states_);
-    AddList(app, "--address", "PREFIX", "Only with one end in it", &addresses_);
-    app->add_option("--port", ports_, "Only with one end on it")
-        ->type_name("PORT")
-        ->allow_extra_args(false)
-        ->check(CLI::Range(0, 65535).description(""));
-    AddList(app, "--protocol", "NAME", "tcp, udp, mptcp, raw or udplite",
+    AddList(flags, "--state", "STATE", "Only these, such as time-wait",
+            &states_);
+    AddList(flags, "--address", "PREFIX", "Only with one end in it",
+            &addresses_);
+    flags->AddOption("--port", &ports_, "Only with one end on it")
+        .Type("PORT")
+        .InRange(0, 65535, Option::InHelp::kNo);
+    AddList(flags, "--protocol", "NAME", "tcp, udp, mptcp, raw or udplite",
             &protocols_);
-    app->add_flag("--all-netns", poll_.all_networks,
-                  "Of all network namespaces (root)");
-    app->add_option("--sort", sort_,
+    flags->AddFlag("--all-netns", &poll_.all_networks,
+                   "Of all network namespaces (root)");
+    flags
+        ->AddOption("--sort", &sort_,
                     "By this field: the largest number, or the first word,\n"
                     "first. Keeps all in memory")
-        ->type_name("FIELD");
-    CLI::Option* columns =
-        app->add_option("--columns", columns_, "What a table shows")
-            ->type_name("COLUMNS");
-    CLI::Option* exact =
-        app->add_flag("--exact", exact_, "A table shows numbers as they are");
-    CLI::Option* json = app->add_flag("--json", json_,
-                                      "One JSON array, a line for each socket; "
-                                      "with --interval, the lines alone");
-    app->add_flag(
-           "--protobuf", protobuf_,
-           "Messages of lib/sockets/sockets.proto, each with its length\n"
-           "before it")
-        ->excludes(json)
-        ->excludes(columns)
-        ->excludes(exact);
-    json->excludes(columns)->excludes(exact);
-    app->add_option("--interval", interval_,
+        .Type("FIELD");
+    const Option columns =
+        flags->AddOption("--columns", &columns_, "What a table shows")
+            .Type("COLUMNS");
+    const Option exact =
+        flags->AddFlag("--exact", &exact_, "A table shows numbers as they are");
+    const Option json =
+        flags->AddFlag("--json", &json_,
+                       "One JSON array, a line for each socket; "
+                       "with --interval, the lines alone");
+    flags
+        ->AddFlag(
+            "--protobuf", &protobuf_,
+            "Messages of lib/sockets/sockets.proto, each with its length\n"
+            "before it")
+        .Excludes(json)
+        .Excludes(columns)
+        .Excludes(exact);
+    json.Excludes(columns).Excludes(exact);
+    flags
+        ->AddOption("--interval", &interval_,
                     "Again every so many seconds, from 0.1 on")
-        ->type_name("SECONDS")
-        ->check(CLI::Range(0.1, 86400.0).description(""));
-    app->add_option("--count", count_, "With --interval: end after so many")
-        ->type_name("N")
-        ->check(CLI::Range(1, 1000000000).description(""));
-    app->add_flag("--stats", stats_,
-                  "Say on stderr how long it took, and in how much memory");
-    app->footer(kSocketsFooter);
+        .Type("SECONDS")
+        .InRange(0.1, 86400.0, Option::InHelp::kNo);
+    flags->AddOption("--count", &count_, "With --interval: end after so many")
+        .Type("N")
+        .InRange(1, 1000000000, Option::InHelp::kNo);
+    flags->AddFlag("--stats", &stats_,
+                   "Say on stderr how long it took, and in how much memory");
+    flags->SetFooter(kSocketsFooter);
   }
 
   absl::Status CheckOptions() override {
@@ -176,12 +182,10 @@ class SocketsCommand : public Command {
     std::string text;
   };
 
-  static void AddList(CLI::App* app, const char* name, const char* type,
+  static void AddList(Flags* flags, const char* name, const char* type,
                       const char* description,
                       std::vector<std::string>* values) {
-    app->add_option(name, *values, description)
-        ->type_name(type)
-        ->allow_extra_args(false);
+    flags->AddOption(name, values, description).Type(type);
   }
 
   absl::Status AddProtocol(const std::string& name) {

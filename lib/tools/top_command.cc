@@ -154,18 +154,19 @@ class TopCommand : public Command {
     return "Shows services and destinations live, down to their sockets";
   }
 
-  void Declare(CLI::App* app) override {
-    AddPinDir(app, &pin_dir_);
-    app->add_option("--interval", interval_, "Seconds between two readings")
-        ->type_name("SECONDS")
-        ->check(CLI::Range(0.1, 3600.0).description(""))
-        ->capture_default_str();
-    CLI::Option* once = app->add_flag(
-        "--once", once_, "Read twice, print the rates once, and end");
-    app->add_flag("--json", json_,
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &pin_dir_);
+    flags->AddOption("--interval", &interval_, "Seconds between two readings")
+        .Type("SECONDS")
+        .InRange(0.1, 3600.0, Option::InHelp::kNo)
+        .ShowDefault();
+    const Option once = flags->AddFlag(
+        "--once", &once_, "Read twice, print the rates once, and end");
+    flags
+        ->AddFlag("--json", &json_,
                   "With --once: a JSON array, a row for each destination")
-        ->needs(once);
-    app->footer(kTopFooter);
+        .Needs(once);
+    flags->SetFooter(kTopFooter);
   }
 
   absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }

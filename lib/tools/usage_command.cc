@@ -43,35 +43,39 @@ class UsageCommand : public Command {
     return "Prints what used the link in a billing period, from the history";
   }
 
-  void Declare(CLI::App* app) override {
-    AddDatabase(app, &database_);
-    period_.Declare(app);
-    app->add_option("--by", query_.by, "What has a row of its own")
-        ->type_name("WHAT")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, UsageBy>{
-            {"service", UsageBy::kService},
-            {"destination", UsageBy::kDestination},
-            {"uplink", UsageBy::kUplink},
-            {"day", UsageBy::kDay}}))
-        ->default_str("service");
-    app->add_option("--path", query_.path, "direct or proxy")
-        ->type_name("PATH")
-        ->check(CLI::IsMember({"direct", "proxy"}))
-        ->capture_default_str();
-    app->add_option("--service", query_.service, "Only this name")
-        ->type_name("NAME");
-    app->add_option("--destination", query_.destination,
+  void Declare(Flags* flags) override {
+    AddDatabase(flags, &database_);
+    period_.Declare(flags);
+    flags
+        ->AddChoice("--by", &query_.by,
+                    std::map<std::string, UsageBy>{
+                        {"service", UsageBy::kService},
+                        {"destination", UsageBy::kDestination},
+                        {"uplink", UsageBy::kUplink},
+                        {"day", UsageBy::kDay}},
+                    "What has a row of its own")
+        .Type("WHAT")
+        .Default("service");
+    flags->AddOption("--path", &query_.path, "direct or proxy")
+        .Type("PATH")
+        .OneOf({"direct", "proxy"})
+        .ShowDefault();
+    flags->AddOption("--service", &query_.service, "Only this name")
+        .Type("NAME");
+    flags
+        ->AddOption("--destination", &query_.destination,
                     "Only this destination")
-        ->type_name("NAME");
-    app->add_option("--kind", query_.kind, "Only this kind")->type_name("KIND");
-    CLI::Option* json = app->add_flag("--json", json_, "Print one JSON object");
-    CLI::Option* csv =
-        app->add_flag("--csv", csv_, "Print comma-separated values")
-            ->excludes(json);
-    app->add_flag("--bytes", exact_, "Print exact bytes, not KiB or MiB")
-        ->excludes(json)
-        ->excludes(csv);
-    app->footer(kUsageFooter);
+        .Type("NAME");
+    flags->AddOption("--kind", &query_.kind, "Only this kind").Type("KIND");
+    const Option json =
+        flags->AddFlag("--json", &json_, "Print one JSON object");
+    const Option csv =
+        flags->AddFlag("--csv", &csv_, "Print comma-separated values")
+            .Excludes(json);
+    flags->AddFlag("--bytes", &exact_, "Print exact bytes, not KiB or MiB")
+        .Excludes(json)
+        .Excludes(csv);
+    flags->SetFooter(kUsageFooter);
   }
 
   absl::Status CheckOptions() override {

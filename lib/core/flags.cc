@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/core/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kMostShown = 64;  // bytes of an argument
+
+bool LooksLikeOption(const std::string& argument) {
+  return argument.size() > 1 && argument[0] == '-';
+}
+
+void AddOptionsOf(const CLI::App& app, std::vector<std::string>* names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      names->push_back("--" + name);
+    }
+  }
+}
+
+// One line for the error that app.parse() threw.
+std::string DescribeParseError(const CLI::App& app,
+                               const CLI::ParseError& error) {
+  const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError) ||
+      extras.empty()) {
+    return error.what();
+  }
+  // CLI11 does not tell the value of an option that it does not know from an
+  // argument of its own.
+  const auto unknown =
+      std::find_if(extras.begin(), extras.end(), LooksLikeOption);
+  if (unknown == extras.end()) {
+    return absl::StrCat("unexpected argument '",
+                        extras[0].substr(0, kMostShown), "'");
+  }
+  std::vector<std::string> known;
+  AddOptionsOf(app, &known);
+  for (const CLI::App* command : app.get_subcommands()) {
+    AddOptionsOf(*command, &known);
+  }
+  const std::string option = unknown->substr(0, unknown->find('='));
+  return absl::StrCat("unknown option '", option.substr(0, kMostShown), "'",
+                      DidYouMean(option, known));
+}
+
+// --help has a check's description beside the type of the value.
+template <typename Number>
+CLI::Validator Range(Number lowest, Number highest, Option::InHelp help) {
+  CLI::Range range(lowest, highest);
+  if (help == Option::InHelp::kNo) range.description("");
+  return range;
+}
+
+}  // namespace
+
+// --- Option ------------------------------------------------------------------
+
+Option Option::Type(const std::string& name) const {
+  option_->type_name(name);
+  return *this;
+}
+
+Option Option::ShowDefault() const {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option Option::Default(const std::string& text) const {
+  option_->default_str(text);
+  return *this;
+}
+
+Option Option::OptionalValue() const {
+  option_->expected(0, 1);
+  return *this;
+}
+
+Option Option::Required() const {
+  option_->required();
+  return *this;
+}
+
+Option Option::InRange(int lowest, int highest, InHelp help) const {
+  option_->check(Range(lowest, highest, help));
+  return *this;
+}
+
+Option Option::InRange(double lowest, double highest, InHelp help) const {
+  option_->check(Range(lowest, highest, help));
+  return *this;
+}
+
+Option Option::OneOf(const std::vector<std::string>& words) const {
+  option_->check(CLI::IsMember(words));
+  return *this;
+}
+
+Option Option::Check(
+    std::function<std::string(const std::string&)> check) const {
+  option_->check(std::move(check));
+  return *this;
+}
+
+Option Option::Excludes(const Option& other) const {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Option Option::Needs(const Option& other) const {
+  option_->needs(other.option_);
+  return *this;
+}
+
+// --- Flags -------------------------------------------------------------------
+
+Flags::Flags(const std::string& description, const std::string& program)
+    : app_(std::make_shared<CLI::App>(description, program)) {}
+
+Flags::Flags(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
+
+Flags::~Flags() = default;
+
+void Flags::SetFooter(const std::string& text) { app_->footer(text); }
+
+void Flags::SetColumnWidth(size_t characters) {
+  app_->get_formatter()->column_width(characters);
+}
+
+void Flags::AddVersion(const std::string& version,
+                       const std::string& description) {
+  app_->set_version_flag("--version", version, description);
+}
+
+Flags* Flags::AddCommand(const std::string& name,
+                         const std::string& description) {
+  app_->require_subcommand(1);
+  CLI::App* const command = app_->add_subcommand(name, description);
+  commands_.emplace_back(new Flags(app_->get_subcommand_ptr(command)));
+  return commands_.back().get();
+}
+
+Option Flags::AddFlag(const std::string& name, bool* value,
+                      const std::string& description) {
+  return Option(app_->add_flag(name, *value, description));
+}
+
+Option Flags::AddOption(const std::string& name, std::string* value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, *value, description));
+}
+
+Option Flags::AddOption(const std::string& name, int* value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, *value, description));
+}
+
+Option Flags::AddOption(const std::string& name, uint32_t* value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, *value, description));
+}
+
+Option Flags::AddOption(const std::string& name, uint64_t* value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, *value, description));
+}
+
+Option Flags::AddOption(const std::string& name, double* value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, *value, description));
+}
+
+Option Flags::AddOption(const std::string& name,
+                        std::vector<std::string>* values,
+                        const std::string& description) {
+  return Option(
+      app_->add_option(name, *values, description)->allow_extra_args(false));
+}
+
+Option Flags::AddOption(const std::string& name, std::vector<int>* values,
+                        const std::string& description) {
+  return Option(
+      app_->add_option(name, *values, description)->allow_extra_args(false));
+}
+
+Option Flags::AddChoice(const std::string& name,
+                        const std::map<std::string, int>& words,
+                        const std::function<void(int)>& set,
+                        const std::string& description) {
+  return Option(app_->add_option_function<int>(name, set, description)
+                    ->transform(CLI::CheckedTransformer(words)));
+}
+
+absl::Status Flags::Parse(int argc, const char* const* argv,
+                          std::string* help) {
+  help->clear();
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out;
+    std::ostringstream ignored;
+    if (app_->exit(error, out, ignored) != 0) {
+      return absl::InvalidArgumentError(DescribeParseError(*app_, error));
+    }
+    *help = out.str();
+  }
+  return absl::OkStatus();
+}
+
+const Flags* Flags::command() const {
+  for (const auto& command : commands_) {
+    if (app_->got_subcommand(command->app_.get())) return command.get();
+  }
+  return nullptr;
+}
+
+std::string Flags::name() const { return app_->get_name(); }
+
+bool Flags::WasGiven(const std::string& name) const {
+  const CLI::Option* option =
+      static_cast<const CLI::App&>(*app_).get_option_no_throw(name);
+  return option != nullptr && !option->empty();
+}
+
+bool Flags::WasGivenEmpty(const std::string& name) const {
+  return WasGiven(name) && app_->get_option(name)->as<std::string>().empty();
+}
+
+}  // namespace internal
+}  // namespace netmeter

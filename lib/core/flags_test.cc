@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/core/flags.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kNoError[] = "";
+
+enum class Color { kRed, kGreen };
+
+// The error of a command line; what --help or --version printed is in *help.
+std::string Parse(Flags* flags, std::vector<const char*> arguments,
+                  std::string* help) {
+  arguments.insert(arguments.begin(), "program");
+  const absl::Status parsed =
+      flags->Parse(static_cast<int>(arguments.size()), arguments.data(), help);
+  if (parsed.ok()) return kNoError;
+  EXPECT_TRUE(absl::IsInvalidArgument(parsed)) << parsed;
+  EXPECT_EQ(*help, "");
+  return std::string(parsed.message());
+}
+
+// A program without commands that has an option of each type.
+struct Program {
+  Program() {
+    flags.SetFooter("The end.");
+    flags.AddVersion("program 7", "Print it");
+    const Option on = flags.AddFlag("-o,--on", &this->on, "A flag");
+    flags.AddOption("--text", &text, "A text").Type("TEXT").ShowDefault();
+    flags.AddOption("--number", &number, "A number").Type("N").InRange(1, 9);
+    flags.AddOption("--small", &small, "Up to 32 bits").Type("N");
+    flags.AddOption("--large", &large, "Up to 64 bits")
+        .Type("N")
+        .Check([](const std::string& value) {
+          return value == "13" ? "bad luck" : "";
+        });
+    flags.AddOption("--fraction", &fraction, "A fraction")
+        .Type("F")
+        .InRange(0.5, 1.5, Option::InHelp::kNo);
+    flags.AddOption("--word", &words, "Words").Type("WORD");
+    flags.AddOption("--port", &ports, "Ports").Type("PORT").Needs(on);
+    flags
+        .AddChoice("--color", &color,
+                   std::map<std::string, Color>{{"red", Color::kRed},
+                                                {"green", Color::kGreen}},
+                   "A color")
+        .Type("COLOR");
+    flags.AddOption("--kind", &kind, "A kind")
+        .Type("KIND")
+        .OneOf({"this", "that"})
+        .Excludes(on);
+    flags.AddOption("--watch", &watch, "Again")
+        .Type("SECONDS")
+        .OptionalValue()
+        .Default("2");
+  }
+
+  std::string Parse(const std::vector<const char*>& arguments) {
+    return internal::Parse(&flags, arguments, &help);
+  }
+
+  bool on = false;
+  std::string text = "as it was";
+  int number = 0;
+  uint32_t small = 0;
+  uint64_t large = 0;
+  double fraction = 0;
+  std::vector<std::string> words;
+  std::vector<int> ports;
+  std::optional<Color> color;
+  std::string kind;
+  double watch = 0;
+  std::string help;
+  // Last: it has pointers to all others.
+  Flags flags{"What it is.", "program"};
+};
+
+std::string ErrorOf(const std::vector<const char*>& arguments) {
+  return Program().Parse(arguments);
+}
+
+// A program with the commands load and status.
+std::string ErrorOfCommand(const std::vector<const char*>& arguments) {
+  Flags flags("", "program");
+  bool flag = false;
+  int size = 0;
+  flags.AddFlag("--verbose", &flag, "");
+  Flags* const load = flags.AddCommand("load", "");
+  load->AddOption("--max-series", &size, "");
+  load->AddFlag("-q,--quiet", &flag, "");
+  flags.AddCommand("status", "")->AddFlag("--json", &flag, "");
+  std::string help;
+  return Parse(&flags, arguments, &help);
+}
+
+TEST(Flags, SetsVariablesOfEachType) {
+  Program program;
+  ASSERT_EQ(program.Parse({"-o", "--text", "new", "--number=9", "--small",
+                           "4294967295", "--large", "18446744073709551615",
+                           "--fraction", "1.5", "--color", "green"}),
+            kNoError);
+  EXPECT_EQ(program.help, "");
+  EXPECT_TRUE(program.on);
+  EXPECT_EQ(program.text, "new");
+  EXPECT_EQ(program.number, 9);
+  EXPECT_EQ(program.small, 4294967295u);
+  EXPECT_EQ(program.large, 18446744073709551615u);
+  EXPECT_EQ(program.fraction, 1.5);
+  EXPECT_EQ(program.color, Color::kGreen);
+}
+
+TEST(Flags, LeavesTheVariablesOfOptionsThatAreNotGiven) {
+  Program program;
+  ASSERT_EQ(program.Parse({}), kNoError);
+  EXPECT_FALSE(program.on);
+  EXPECT_EQ(program.text, "as it was");
+  EXPECT_EQ(program.watch, 0);
+  EXPECT_FALSE(program.color.has_value());
+  EXPECT_FALSE(program.flags.WasGiven("--watch"));
+}
+
+TEST(Flags, AListTakesOneValueEachTime) {
+  Program program;
+  ASSERT_EQ(program.Parse({"--on", "--word", "a", "--word", "b", "--port", "1",
+                           "--port", "2"}),
+            kNoError);
+  EXPECT_EQ(program.words, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(program.ports, (std::vector<int>{1, 2}));
+  EXPECT_EQ(ErrorOf({"--word", "a", "b"}), "unexpected argument 'b'");
+}
+
+TEST(Flags, AnOptionalValueHasADefault) {
+  Program without;
+  ASSERT_EQ(without.Parse({"--watch"}), kNoError);
+  EXPECT_EQ(without.watch, 2);
+  EXPECT_TRUE(without.flags.WasGiven("--watch"));
+
+  Program with;
+  ASSERT_EQ(with.Parse({"--watch", "5"}), kNoError);
+  EXPECT_EQ(with.watch, 5);
+}
+
+TEST(Flags, TellsWhichOptionsWereGiven) {
+  Program program;
+  ASSERT_EQ(program.Parse({"--text", "", "--number", "1"}), kNoError);
+  EXPECT_TRUE(program.flags.WasGiven("--text"));
+  EXPECT_TRUE(program.flags.WasGivenEmpty("--text"));
+  EXPECT_TRUE(program.flags.WasGiven("--number"));
+  EXPECT_FALSE(program.flags.WasGivenEmpty("--number"));
+  EXPECT_FALSE(program.flags.WasGiven("--kind"));
+  EXPECT_FALSE(program.flags.WasGivenEmpty("--kind"));
+  EXPECT_FALSE(program.flags.WasGiven("--no-such-option"));
+}
+
+TEST(Flags, RefusesWrongValues) {
+  EXPECT_EQ(ErrorOf({"--number", "10"}),
+            "--number: Value 10 not in range 1 to 9");
+  EXPECT_NE(ErrorOf({"--fraction", "0.4"}), kNoError);
+  EXPECT_EQ(ErrorOf({"--large", "13"}), "--large: bad luck");
+  EXPECT_EQ(ErrorOf({"--kind", "other"}), "--kind: other not in {this,that}");
+  EXPECT_NE(ErrorOf({"--color", "blue"}), kNoError);
+  EXPECT_EQ(ErrorOf({"--small", "4294967296"}),
+            "Could not convert: --small = 4294967296");
+  EXPECT_EQ(ErrorOf({"--text"}), "--text: 1 required TEXT missing");
+}
+
+TEST(Flags, RefusesOptionsThatDoNotGoTogether) {
+  EXPECT_NE(ErrorOf({"--kind", "this", "--on"}), kNoError);
+  EXPECT_NE(ErrorOf({"--on", "--kind", "this"}), kNoError);
+  EXPECT_EQ(ErrorOf({"--port", "1"}), "--port requires --on");
+}
+
+TEST(Flags, RefusesACommandLineWithoutARequiredOption) {
+  Flags flags("", "program");
+  std::string file, help;
+  flags.AddOption("--file", &file, "").Required();
+  EXPECT_EQ(Parse(&flags, {}, &help), "--file is required");
+}
+
+TEST(Flags, HelpAndVersionAreTextsToPrint) {
+  Program version;
+  ASSERT_EQ(version.Parse({"--version"}), kNoError);
+  EXPECT_EQ(version.help, "program 7\n");
+
+  Program program;
+  ASSERT_EQ(program.Parse({"--help"}), kNoError);
+  EXPECT_EQ(program.help,
+            R"(What it is.
+Usage: program [OPTIONS]
+
+Options:
+  -h,--help                   Print this help message and exit
+  --version                   Print it
+  -o,--on Excludes: --kind    A flag
+  --text TEXT=as it was       A text
+  --number N:INT in [1 - 9]   A number
+  --small N                   Up to 32 bits
+  --large N                   Up to 64 bits
+  --fraction F                A fraction
+  --word WORD ...             Words
+  --port PORT ... Needs: --on Ports
+  --color COLOR:value in {green->1,red->0} OR {1,0}
+                              A color
+  --kind KIND:{this,that} Excludes: --on
+                              A kind
+  --watch SECONDS=2           Again
+
+The end.
+)");
+}
+
+TEST(Flags, TheColumnWidthHoldsForCommandsToo) {
+  Flags flags("", "program");
+  flags.SetColumnWidth(12);
+  bool json = false;
+  flags.AddCommand("show", "")->AddFlag("--json", &json, "An object");
+  std::string help;
+  ASSERT_EQ(Parse(&flags, {"show", "--help"}, &help), kNoError);
+  EXPECT_NE(help.find("\n  --json    An object\n"), std::string::npos) << help;
+}
+
+TEST(Flags, TellsWhichCommandWasGiven) {
+  Flags flags("", "program");
+  bool json = false;
+  flags.AddCommand("load", "");
+  Flags* const status = flags.AddCommand("status", "");
+  status->AddFlag("--json", &json, "");
+  EXPECT_EQ(flags.command(), nullptr);
+  std::string help;
+  ASSERT_EQ(Parse(&flags, {"status", "--json"}, &help), kNoError);
+  EXPECT_EQ(flags.command(), status);
+  EXPECT_EQ(flags.command()->name(), "status");
+  EXPECT_TRUE(status->WasGiven("--json"));
+  EXPECT_TRUE(json);
+}
+
+TEST(Flags, RefusesAProgramWithoutItsCommand) {
+  EXPECT_EQ(ErrorOfCommand({}), "A subcommand is required");
+}
+
+TEST(FlagsError, NamesTheOptionThatWasMeant) {
+  EXPECT_EQ(ErrorOfCommand({"load", "--max-serie", "4"}),
+            "unknown option '--max-serie' (did you mean --max-series?)");
+  EXPECT_EQ(ErrorOfCommand({"load", "--max-serie=4"}),
+            "unknown option '--max-serie' (did you mean --max-series?)");
+  EXPECT_EQ(ErrorOfCommand({"load", "--verbos"}),
+            "unknown option '--verbos' (did you mean --verbose?)");
+  EXPECT_EQ(ErrorOf({"--nummer"}),
+            "unknown option '--nummer' (did you mean --number?)");
+}
+
+TEST(FlagsError, GuessesNothingOfAnotherCommandOrOfNoLikeness) {
+  EXPECT_EQ(ErrorOfCommand({"load", "--json"}), "unknown option '--json'");
+  const std::string longest = "--" + std::string(100, 'x');
+  EXPECT_EQ(ErrorOfCommand({"load", longest.c_str()}),
+            "unknown option '--" + std::string(62, 'x') + "'");
+}
+
+TEST(FlagsError, ArgumentsThatNobodyTakes) {
+  EXPECT_EQ(ErrorOfCommand({"load", "now"}), "unexpected argument 'now'");
+  EXPECT_EQ(ErrorOfCommand({"load", "-"}), "unexpected argument '-'");
+}
+
+TEST(FlagsError, LeavesOtherErrorsToTheParser) {
+  EXPECT_EQ(ErrorOfCommand({"load", "--max-series", "many"}),
+            "Could not convert: --max-series = many");
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
