@@ -177,47 +177,64 @@ TEST_F(SinkTest, FullTableOfSeriesOverflowsAndLosesNothing) {
 // A socket that found no room stayed in overflow for all its life, also when the
 // table had grown: every one that sent its first packet while it grew.
 TEST_F(SinkTest, SocketsLeaveOverflowWhenTheTableHasGrown) {
+  MeteredCgroup meter("leave",
+                      "max_series: " + std::to_string(NM_SLOT_FIRST + 1));
+  SendAs(meter, "nm-first");  // takes the one slot
+  Child server(nullptr, World::CleanLab().server, [](Child::Parent& parent) {
+    const Address any = Lab::Server(Family::kIpv4);
+    const int listener = OpenSocket(any.family(), SOCK_STREAM);
+    Bind(listener, any, 8710);
+    listen(listener, 1);
+    parent.Send(0);
+    WaitReadable(parent.fd());
+  });
+  server.Receive<int>();
+  Measurement measurement(meter, World::CleanLab().ClientReference());
+  std::vector<std::unique_ptr<Child>> clients;
   for (const bool tcp : {false, true}) {
-    MeteredCgroup meter(tcp ? "leave-tcp" : "leave-udp",
-                        "max_series: " + std::to_string(NM_SLOT_FIRST + 1));
-    SendAs(meter, "nm-first");  // takes the one slot
-    Child server(nullptr, World::CleanLab().server, [](Child::Parent& parent) {
-      const Address any = Lab::Server(Family::kIpv4);
-      const int listener = OpenSocket(any.family(), SOCK_STREAM);
-      Bind(listener, any, 8710);
-      listen(listener, 1);
-      parent.Send(0);
-      WaitReadable(parent.fd());
-    });
-    server.Receive<int>();
-    Measurement measurement(meter, World::CleanLab().ClientReference());
-    Child client(meter.cgroup(), World::CleanLab().client,
-                 [tcp](Child::Parent& parent) {
-                   const Address to = Lab::Server(Family::kIpv4);
-                   const int fd =
-                       OpenSocket(to.family(), tcp ? SOCK_STREAM : SOCK_DGRAM);
-                   Connect(fd, to, tcp ? 8710 : 9000);
-                   for (int round = 0; round < 2; ++round) {
-                     for (int i = 0; i < 3; ++i) SendAll(fd, 100);
-                     parent.Send(0);
-                     parent.Receive<int>();
-                   }
-                 });
-    client.Receive<int>();
-    EXPECT_EQ(meter.TotalOf(Kind::kOverflow, "overflow").tx_payload, 300);
-    meter.Load("max_series: 64");
-    client.Send(0);
-    client.Receive<int>();
-    measurement.Finish();
-    EXPECT_EQ(meter.TotalOf(Kind::kOverflow, "overflow").tx_payload, 300);
-    EXPECT_EQ(meter.TotalOf(Kind::kBinary, "live_test").tx_payload, 300);
-    measurement.ExpectBalance();
-    measurement.ExpectPayload(600, 0);
-    client.Send(0);
-    client.Join();
-    server.Send(0);
-    server.Join();
+    clients.push_back(std::make_unique<Child>(
+        meter.cgroup(), World::CleanLab().client, [tcp](Child::Parent& parent) {
+          const Address to = Lab::Server(Family::kIpv4);
+          const int fd =
+              OpenSocket(to.family(), tcp ? SOCK_STREAM : SOCK_DGRAM);
+          Connect(fd, to, tcp ? 8710 : 9000);
+          for (int round = 0; round < 2; ++round) {
+            for (int i = 0; i < 3; ++i) SendAll(fd, 100);
+            parent.Send(0);
+            parent.Receive<int>();
+          }
+        }));
+    clients.back()->Receive<int>();
   }
+  const auto expect_sent = [&meter](Kind kind, const std::string& name) {
+    for (const Transport transport : {Transport::kUdp, Transport::kTcp}) {
+      uint64_t sent = 0;
+      for (const Sample& sample : meter.Samples()) {
+        if (sample.kind == kind && sample.name == name &&
+            sample.transport == transport) {
+          sent += sample.tx_payload_bytes;
+        }
+      }
+      EXPECT_EQ(sent, 300u) << name << static_cast<int>(transport);
+    }
+  };
+  expect_sent(Kind::kOverflow, "overflow");
+  meter.Load("max_series: 64");
+  for (const auto& client : clients) {
+    client->Send(0);
+    client->Receive<int>();
+  }
+  measurement.Finish();
+  expect_sent(Kind::kOverflow, "overflow");
+  expect_sent(Kind::kBinary, "live_test");
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(2 * 600, 0, 600);
+  for (const auto& client : clients) {
+    client->Send(0);
+    client->Join();
+  }
+  server.Send(0);
+  server.Join();
 }
 
 TEST_F(SinkTest, FullTableOfNamesOverflowsAndLosesNothing) {
