@@ -27,6 +27,26 @@ void AddOptionsOf(const CLI::App& app, std::vector<std::string>* names) {
   }
 }
 
+// The arguments from last to first, as CLI11 takes them. It holds "--name=" for
+// "--name" and takes the next argument for the value, whatever that is. Here the
+// value is what was written: nothing.
+std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
+  std::vector<std::string> arguments;
+  bool options = true;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (argument == "--") options = false;
+    const bool ends_with_equals = options && argument.size() > 3 &&
+                                  argument.compare(0, 2, "--") == 0 &&
+                                  argument.find('=') == argument.size() - 1;
+    if (ends_with_equals) argument.pop_back();
+    arguments.push_back(std::move(argument));
+    if (ends_with_equals) arguments.emplace_back();
+  }
+  std::reverse(arguments.begin(), arguments.end());
+  return arguments;
+}
+
 // One line for the error that app.parse() threw.
 std::string DescribeParseError(const CLI::App& app,
                                const CLI::ParseError& error) {
@@ -204,7 +224,7 @@ absl::Status Flags::Parse(int argc, const char* const* argv,
                           std::string* help) {
   help->clear();
   try {
-    app_->parse(argc, argv);
+    app_->parse(ReversedArguments(argc, argv));
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
     std::ostringstream ignored;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/core/flags.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -117,6 +118,19 @@ TEST(Flags, SetsVariablesOfEachType) {
   EXPECT_EQ(program.large, 18446744073709551615u);
   EXPECT_EQ(program.fraction, 1.5);
   EXPECT_EQ(program.color, Color::kGreen);
+}
+
+// CLI11 took the next argument for the value: with a variable that is not set,
+// `load --pin-dir=$DIR --quiet` made a meter in a directory called --quiet.
+TEST(Flags, NothingBehindTheEqualsSignIsAnEmptyValue) {
+  Program program;
+  ASSERT_EQ(program.Parse({"--text=", "-o"}), kNoError);
+  EXPECT_TRUE(program.flags.WasGivenEmpty("--text"));
+  EXPECT_EQ(program.text, "");
+  EXPECT_TRUE(program.on);
+  EXPECT_THAT(ErrorOf({"--number=", "9"}), testing::HasSubstr("--number"));
+  EXPECT_NE(ErrorOf({"--on=", "--text", "x"}), kNoError);
+  EXPECT_NE(ErrorOf({"--", "--text="}), kNoError);
 }
 
 TEST(Flags, LeavesTheVariablesOfOptionsThatAreNotGiven) {
