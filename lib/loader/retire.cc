@@ -203,9 +203,10 @@ uint64_t Sweep::TotalOf(uint32_t slot, bool with_tcp) const {
       total += __atomic_load_n(Cell(slot, i) + word, __ATOMIC_RELAXED);
     }
   }
+  // Without a table of sockets nobody counts connections, and there is no map.
+  if (!with_tcp || view().tcp == nullptr) return total;
   const auto* const tcp = reinterpret_cast<const nm_u64*>(&view().tcp[slot]);
-  for (size_t word = 1; with_tcp && word < sizeof(nm_tcp) / sizeof(*tcp);
-       word++) {
+  for (size_t word = 1; word < sizeof(nm_tcp) / sizeof(*tcp); word++) {
     total += __atomic_load_n(tcp + word, __ATOMIC_RELAXED);
   }
   return total;

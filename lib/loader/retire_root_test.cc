@@ -583,6 +583,26 @@ TEST_F(RetireRootTest, ALoadTakesBackWhatIsIdleIfTablesAreHalfFull) {
   EXPECT_THAT(LoadByProgram(), Not(HasSubstr("full")));
 }
 
+// A program of somebody else's can keep ours from that hook; nobody counts
+// connections then, there is no map for it, and retire looked into it.
+TEST_F(RetireRootTest, WithoutATableOfSocketsSeriesAreRetiredAsWell) {
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  const UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_SOCK_OPS, "foreign", "GPL",
+                                       pass, 2, nullptr));
+  ASSERT_TRUE(program.ok()) << strerror(errno);
+  const UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(bpf_prog_attach(program.get(), cgroup.get(), BPF_CGROUP_SOCK_OPS,
+                            0 /* no other beside it */),
+            0);
+  MustLoad();
+  ASSERT_EQ(Churn("a", 4), 0);
+  EXPECT_EQ(MustRetire().series, 4u);
+  EXPECT_EQ(Payload().at("retired service"), 4u);
+  EXPECT_EQ(bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_SOCK_OPS),
+            0);
+}
+
 // --- Kills -------------------------------------------------------------------
 
 // What it leaves counts, is read, and is not given away: not by the next
