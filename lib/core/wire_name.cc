@@ -3,6 +3,9 @@
 
 #include <nghttp2/nghttp2.h>
 
+#include <memory>
+#include <new>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "netmeter/abi.h"
@@ -44,12 +47,16 @@ bool DecodeHuffman(absl::string_view code, std::string* text) {
   block.push_back(static_cast<char>(0x80 | code.size()));
   block.append(code.data(), code.size());
   nghttp2_hd_inflater* inflater = nullptr;
-  if (nghttp2_hd_inflate_new(&inflater) != 0) return false;
+  // It fails without memory only, which says nothing of the name.
+  if (nghttp2_hd_inflate_new(&inflater) != 0) throw std::bad_alloc();
+  const std::unique_ptr<nghttp2_hd_inflater, void (*)(nghttp2_hd_inflater*)>
+      owner(inflater, nghttp2_hd_inflate_del);
   nghttp2_nv field = {};
   int flags = 0;
   const ssize_t used = nghttp2_hd_inflate_hd2(
       inflater, &field, &flags, reinterpret_cast<const uint8_t*>(block.data()),
       block.size(), 1);
+  if (used == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
   // Padding that is none, or a code that ends within a character, is an error
   // there (section 5.2), and a name that cannot be trusted.
   const bool decoded = used == static_cast<ssize_t>(block.size()) &&
@@ -57,7 +64,6 @@ bool DecodeHuffman(absl::string_view code, std::string* text) {
   if (decoded) {
     text->assign(reinterpret_cast<const char*>(field.value), field.valuelen);
   }
-  nghttp2_hd_inflate_del(inflater);
   return decoded;
 }
 
