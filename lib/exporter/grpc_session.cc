@@ -78,7 +78,9 @@ std::unique_ptr<GrpcSession> GrpcSession::Create(const GrpcService* service) {
 GrpcSession::~GrpcSession() { nghttp2_session_del(session_); }
 
 bool GrpcSession::Start() {
-  static nghttp2_session_callbacks* const callbacks = Callbacks();
+  // Made once; where there is no memory for it, the next connection tries again.
+  static nghttp2_session_callbacks* callbacks = nullptr;
+  if (callbacks == nullptr) callbacks = Callbacks();
   nghttp2_option* option = nullptr;
   if (callbacks == nullptr || nghttp2_option_new(&option) != 0) return false;
   nghttp2_option_set_max_outbound_ack(option, kMaxOutboundAcks);
