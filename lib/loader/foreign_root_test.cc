@@ -15,13 +15,16 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/growth.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
+#include "lib/loader/meter_object.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
@@ -251,6 +254,48 @@ TEST_F(LoaderRootTest, AMapOfAnotherKindAtInfoIsRefused) {
   ASSERT_EQ(bpf_obj_pin(map.get(), Pin("info").c_str()), 0);
   EXPECT_THAT(LoadError(), HasSubstr("ABI"));
   unlink(Pin("info").c_str());
+}
+
+// A newer version may lengthen them. The kernel writes a whole value: status and
+// retire gave it room for their own, on the stack of a root.
+TEST_F(LoaderRootTest, ValuesThatAreLongerThanOursAreNotReadIntoOurs) {
+  bool made, mounted;
+  ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
+  const struct {
+    const char* pin;
+    bpf_map_type type;
+    uint32_t key_size;
+  } pins[] = {{"stats", BPF_MAP_TYPE_ARRAY, 4},
+              {"info", BPF_MAP_TYPE_ARRAY, 4},
+              {"free_slots", BPF_MAP_TYPE_QUEUE, 0},
+              {"processes", BPF_MAP_TYPE_HASH, 64}};
+  const std::vector<char> value(65536, 'x');
+  for (const auto& pin : pins) {
+    const UniqueFd map(bpf_map_create(
+        pin.type, absl::StrCat("nm_", pin.pin).c_str(), pin.key_size,
+        static_cast<uint32_t>(value.size()), 1, nullptr));
+    ASSERT_TRUE(map.ok()) << pin.pin << ": " << strerror(errno);
+    const std::vector<char> key(pin.key_size);
+    ASSERT_EQ(
+        bpf_map_update_elem(map.get(), pin.key_size == 0 ? nullptr : key.data(),
+                            value.data(), BPF_ANY),
+        0);
+    ASSERT_EQ(bpf_obj_pin(map.get(), Pin(pin.pin).c_str()), 0);
+  }
+  EXPECT_FALSE(GetStatus(config_.pin_dir).ok());
+  EXPECT_FALSE(IsUnfinished(config_.pin_dir));
+  EXPECT_NE(LoadError(), "");
+  for (const auto& pin : pins) unlink(Pin(pin.pin).c_str());
+}
+
+// The verifier refuses access behind the end of a value as it refuses a user:
+// unload said "Permission denied" to root.
+TEST_F(LoaderRootTest, AShorterInfoIsAnotherVersions) {
+  const UniqueFd map(
+      bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", 4, 8, 1, nullptr));
+  ASSERT_TRUE(map.ok());
+  EXPECT_EQ(RetireInfo(map.get()).code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 // unload said "open ...: Permission denied (run as root)" to root, and left a

@@ -37,7 +37,9 @@ absl::Status DrainQueues(const PinDir& pins) {
 // Whether the queue has at least one element.
 bool HasFreeIds(int queue) {
   uint32_t id;
-  return bpf_map_lookup_elem(queue, nullptr, &id) == 0;
+  bpf_map_info map = {};
+  return GetInfo(queue, &map) && map.value_size == sizeof(id) &&
+         bpf_map_lookup_elem(queue, nullptr, &id) == 0;
 }
 
 }  // namespace
@@ -53,9 +55,13 @@ absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
   if (pins_.Has(NewPin("info"))) {
     absl::StatusOr<UniqueFd> info = pins_.Open(NewPin("info"));
     if (!info.ok()) return info.status();
-    uint32_t zero = 0;
-    if (int error = bpf_map_lookup_elem(info->get(), &zero, &sizes)) {
-      return ErrnoStatus(error, "read info_new");
+    bpf_map_info map = {};
+    if (!GetInfo(info->get(), &map) || map.value_size != sizeof(sizes)) {
+      return absl::FailedPreconditionError(
+          "info_new is of another version, whose load has to finish first");
+    }
+    if (!ReadOnlyValue(info->get(), &sizes)) {
+      return ErrnoStatus(errno, "read info_new");
     }
     stage_ = Stage::kFinish;
   }
@@ -297,11 +303,10 @@ bool IsUnfinished(const std::string& pin_dir) {
                            stats = pins.Open("stats"), info = pins.Open("info");
   nm_stats used = {};
   nm_info limits = {};
-  uint32_t zero = 0;
   const auto is_drained = [&] {
     return slots.ok() && stats.ok() && info.ok() &&
-           bpf_map_lookup_elem(stats->get(), &zero, &used) == 0 &&
-           bpf_map_lookup_elem(info->get(), &zero, &limits) == 0 &&
+           ReadOnlyValue(stats->get(), &used) &&
+           ReadOnlyValue(info->get(), &limits) &&
            NM_SLOT_FIRST + used.series_used < limits.max_series &&
            !HasFreeIds(slots->get());
   };

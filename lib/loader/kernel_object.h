@@ -12,6 +12,7 @@
 #define NETMETER_LIB_LOADER_KERNEL_OBJECT_H_
 
 #include <bpf/bpf.h>
+#include <errno.h>
 #include <string.h>
 
 #include <cstddef>
@@ -46,6 +47,26 @@ template <typename Info>
 bool GetInfo(int fd, Info* info) {
   uint32_t size = sizeof(*info);
   return bpf_obj_get_info_by_fd(fd, info, &size) == 0;
+}
+
+// Reads the first sizeof(*value) bytes of the one value of an array. A newer
+// version's value may be longer, and the kernel writes all of it. False, and
+// errno, where the map is none of an array with so much.
+template <typename Value>
+bool ReadOnlyValue(int fd, Value* value) {
+  constexpr uint32_t kMost = 1 << 20;
+  bpf_map_info map = {};
+  if (!GetInfo(fd, &map)) return false;
+  if (map.type != BPF_MAP_TYPE_ARRAY || map.value_size < sizeof(*value) ||
+      map.value_size > kMost) {
+    errno = EINVAL;
+    return false;
+  }
+  std::vector<char> bytes(map.value_size);
+  const uint32_t zero = 0;
+  if (bpf_map_lookup_elem(fd, &zero, bytes.data()) != 0) return false;
+  memcpy(value, bytes.data(), sizeof(*value));
+  return true;
 }
 
 // The text of a field that ends with a NUL or with the field.

@@ -510,8 +510,11 @@ absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
   if (link == nullptr) return ErrnoStatus(errno, "attach nm_scan");
   const UniqueFd iterator(bpf_iter_create(bpf_link__fd(link)));
   char text[16];
-  const ssize_t length =
-      iterator.ok() ? read(iterator.get(), text, sizeof(text)) : -1;
+  // The kernel says EAGAIN after each million of sockets: the next call goes on.
+  ssize_t length = -1;
+  do {
+    if (iterator.ok()) length = read(iterator.get(), text, sizeof(text));
+  } while (iterator.ok() && length < 0 && (errno == EAGAIN || errno == EINTR));
   const int error = errno;
   bpf_link__destroy(link);
   if (length != 0) return ErrnoStatus(error, "run nm_scan");
@@ -603,6 +606,12 @@ absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
 }
 
 absl::Status RetireInfo(int info_fd) {
+  bpf_map_info map = {};
+  if (!GetInfo(info_fd, &map)) return ErrnoStatus(errno, "read info");
+  // The verifier would say EACCES, as to somebody who may not load at all.
+  if (map.type != BPF_MAP_TYPE_ARRAY || map.value_size < sizeof(nm_info)) {
+    return absl::FailedPreconditionError("info is of another version");
+  }
   // An object of its own, of which only nm_command is loaded, with this info
   // for its own: all other maps are new and small, and go with it.
   std::unique_ptr<netmeter_bpf, void (*)(netmeter_bpf*)> skeleton(

@@ -27,6 +27,7 @@
 #include <bpf/libbpf.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -35,10 +36,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
 #include "lib/core/pins.h"
+#include "lib/core/status_util.h"
 #include "lib/loader/adds.h"
+#include "lib/loader/kernel_object.h"
 #include "lib/loader/name_sources.h"
 
 struct netmeter_bpf;
@@ -190,6 +194,13 @@ absl::Status RetireInfo(int info_fd);
 // Elements that come or go meanwhile may be seen or not.
 template <typename Key, typename Value, typename Body>
 absl::Status ForEachElement(int fd, Body body) {
+  // The kernel writes a whole key and a whole value.
+  bpf_map_info map = {};
+  if (!GetInfo(fd, &map)) return ErrnoStatus(errno, "read a map");
+  if (map.key_size != sizeof(Key) || map.value_size != sizeof(Value)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Describe(fd), " has another layout"));
+  }
   Key key = {}, next = {};
   const Key* from = nullptr;
   while (bpf_map_get_next_key(fd, from, &next) == 0) {

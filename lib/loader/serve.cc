@@ -220,7 +220,8 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   UniqueFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
 
-  absl::Status status;
+  absl::Status status =
+      stop.ok() ? absl::OkStatus() : ErrnoStatus(errno, "signalfd");
   while (stop.ok()) {
     pollfd polled[] = {{listener.get(), POLLIN, 0}, {stop.get(), POLLIN, 0}};
     const int ready = poll(

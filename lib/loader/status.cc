@@ -38,8 +38,11 @@ uint64_t Load(const nm_u64& value) {
 // meanwhile may start over again and again: `most` ends it.
 int64_t CountKeys(const std::string& path, uint64_t most) {
   UniqueFd fd(bpf_obj_get(path.c_str()));
-  if (!fd.ok()) return -1;
   uint32_t key = 0, next = 0;
+  bpf_map_info map = {};
+  if (!fd.ok() || !GetInfo(fd.get(), &map) || map.key_size != sizeof(key)) {
+    return -1;
+  }
   const void* from = nullptr;
   uint64_t count = 0;
   while (count <= 2 * most &&

@@ -34,6 +34,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lib/core/group.h"
@@ -356,8 +357,9 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
 }
 
 std::string LockFile(const std::string& path) {
-  std::string name = path;
-  std::replace(name.begin(), name.end(), '/', '-');
+  // As systemd-escape(1) does it: no two paths have one name.
+  const std::string name =
+      absl::StrReplaceAll(path, {{"-", "\\x2d"}, {"/", "-"}});
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
@@ -374,6 +376,10 @@ LoaderState ReadState(int lock_fd) {
                       static_cast<off_t>(text.size()))) > 0) {
     text.append(buffer, static_cast<size_t>(got));
   }
+  // A line without an end was not written to its end, as on a full /run. Half a
+  // configuration is worse than none.
+  const size_t end = text.rfind('\n');
+  text.resize(end == std::string::npos ? 0 : end);
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     std::string value;
     if (absl::ConsumePrefix(&line, "mounted ")) {
@@ -446,10 +452,12 @@ bool UnprivilegedUsersMayUseBpf() {
     syscall(SYS_bpf, BPF_OBJ_GET, &attr, sizeof(attr));
     _exit(errno == EPERM ? 1 : 0);
   }
+  // Not known where SIGCHLD is ignored: then waitpid() finds no child.
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  pid_t waited;
+  while ((waited = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
   }
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return waited == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 std::string NameOfRunning(const std::string& comm, const std::string& arguments,

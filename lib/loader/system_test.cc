@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "lib/core/unique_fd.h"
 
 namespace netmeter {
 namespace internal {
@@ -111,6 +113,45 @@ TEST(OpenCgroupTest, RefusesWhatIsNoCgroup) {
   EXPECT_EQ(proc.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(proc.status().message()),
               HasSubstr("not a cgroup v2 directory"));
+}
+
+// Half a configuration was loaded after /run had been full.
+TEST(LoaderStateTest, ALineWithoutAnEndSaysNothing) {
+  char path[] = "/tmp/netmeter-state-XXXXXX";
+  const UniqueFd file(mkstemp(path));
+  ASSERT_TRUE(file.ok());
+  unlink(path);
+  LoaderState state;
+  state.made = {"/run/a", "/run/a/b"};
+  state.config = "services: [one, two]\nmax_series: 40960\n";
+  ASSERT_TRUE(WriteState(file.get(), state).ok());
+  EXPECT_EQ(ReadState(file.get()).config, state.config);
+  const off_t size = lseek(file.get(), 0, SEEK_END);
+  for (off_t end = size - 1; end >= 0; --end) {
+    ASSERT_EQ(ftruncate(file.get(), end), 0);
+    const LoaderState found = ReadState(file.get());
+    EXPECT_EQ(found.config, "") << end;
+    EXPECT_LE(found.made.size(), 2u);
+    for (const std::string& made : found.made) {
+      EXPECT_THAT(state.made, testing::Contains(made));
+    }
+  }
+}
+
+// /run/nm/a and /run/nm-a had one lock, and one configuration.
+TEST(LockFileTest, NoTwoPathsShareOne) {
+  EXPECT_EQ(LockFile("/sys/fs/bpf/netmeter"),
+            "/run/.netmeter-sys-fs-bpf-netmeter.lock");
+  EXPECT_NE(LockFile("/run/nm/a"), LockFile("/run/nm-a"));
+  EXPECT_EQ(LockFile("/run/nm-a"), "/run/.netmeter-run-nm\\x2da.lock");
+}
+
+// A parent that ignores SIGCHLD leaves no child to wait for: the same answer.
+TEST(UnprivilegedUsersTest, AreAskedWhereNobodyWaitsForChildren) {
+  const auto before = signal(SIGCHLD, SIG_IGN);
+  const bool ignored = UnprivilegedUsersMayUseBpf();
+  signal(SIGCHLD, before);
+  EXPECT_FALSE(ignored);
 }
 
 TEST(FindGroupTest, SaysHowToMakeIt) {
