@@ -9,6 +9,7 @@ packaging/make_debs.sh and packaging/test_debs.sh make and try the packages.
 import os
 import re
 import subprocess
+import tempfile
 import unittest
 
 LOADER = os.path.abspath("lib/loader/netmeter-loader")
@@ -59,6 +60,29 @@ class PackagingTest(unittest.TestCase):
         for metric in re.findall(r"(?<!:)\bnetmeter_\w+(?=[\[{ ]|$)", re.sub(r"#.*|description:.*", "", rules), re.M):
             if not metric.endswith("rate5m"):
                 self.assertRegex(metrics, r"\b%s\b" % metric)
+
+    def test_systemd_takes_the_units(self):
+        # As the package names them, and with programs that are here.
+        with tempfile.TemporaryDirectory() as folder:
+            units = []
+            for name in sorted(os.listdir("packaging/debian")):
+                if name.endswith((".service", ".socket", ".timer")):
+                    unit = os.path.join(folder, name.replace("netmeter.netmeter-", "netmeter-"))
+                    with open(unit, "w", encoding="utf-8") as file:
+                        file.write(re.sub(r"^(Exec\w+=)\S+", r"\1/bin/true", read("packaging/debian/" + name), flags=re.M))
+                    units.append(unit)
+            self.assertGreater(len(units), 8)
+            self.assertEqual(run("systemd-analyze", "verify", "--man=no", *units), (0, ""))
+            for unit in units:
+                if unit.endswith(".timer"):
+                    self.assertIn(unit.replace(".timer", ".service"), units)
+
+    def test_the_rules_name_each_unit(self):
+        rules = read("packaging/debian/rules")
+        named = set(re.findall(r"--name=(netmeter\S*)", rules)) | {"netmeter-exporter"}
+        units = {re.sub(r"^netmeter\.netmeter-", "netmeter-", name).rsplit(".", 1)[0]
+                 for name in os.listdir("packaging/debian") if name.endswith((".service", ".socket", ".timer"))}
+        self.assertEqual(named, units)
 
     def complete(self, *words):
         script = 'source packaging/completion/netmeter.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _netmeter "$1"; printf "%s\\n" "${COMPREPLY[@]}"'

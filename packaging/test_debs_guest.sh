@@ -43,7 +43,7 @@ check "install" dpkg -i /debs/*.deb
 check "netmeter.service is active" systemctl is-active netmeter.service
 check "netmeter-fds.socket is active" systemctl is-active netmeter-fds.socket
 check "netmeter-exporter.service is active" systemctl is-active netmeter-exporter.service
-check "the units verify" systemd-analyze verify --man=no netmeter.service netmeter-fds.socket netmeter-fds.service netmeter-exporter.service
+check "the units verify" systemd-analyze verify --man=no netmeter.service netmeter-fds.socket netmeter-fds.service netmeter-exporter.service netmeter-record.timer netmeter-record.service netmeter-record-last.service netmeter-retire.timer netmeter-retire.service
 check "the meter is loaded" netmeter-loader status
 say "$(systemd-analyze security --no-pager netmeter-exporter.service | tail -n 1)"
 
@@ -60,6 +60,13 @@ group=$(getent group netmeter | cut -d: -f3)
 check "a user in the group reads" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter list | grep -q my-service"
 check "a user outside of it does not" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter list'
 check "the exporter has it" retry sh -c "$(declare -f metrics); metrics | grep -q 'my-service'"
+
+check "there is no history yet" [ ! -e /var/lib/netmeter ]
+check "the timer of the history" systemctl enable --now netmeter-record.timer
+check "a record" systemctl start netmeter-record.service
+check "a user in the group reads the history" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter usage | grep -q my-service"
+check "a user outside of it does not read it" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter usage'
+check "a retirement" systemctl start netmeter-retire.service
 
 # Datagrams of a known size, all through an upgrade.
 cat > /tmp/traffic.py <<'PY'
