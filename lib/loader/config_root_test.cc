@@ -145,7 +145,7 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadStartsFromTheDefaults) {
   EXPECT_EQ(result.action, Action::kUpgraded);
   EXPECT_THAT(result.notes,
               ElementsAre("the loaded configuration is not known: "
-                          "started from the defaults"));
+                          "what is not given has the default"));
   EXPECT_THAT(Loaded(), HasSubstr("services: []"));
 }
 

@@ -553,7 +553,8 @@ absl::Status ChangeConfig(const Transaction& transaction,
       plan->loaded = SettingsOf(config);
     } else {
       plan->notes.push_back(
-          "the loaded configuration is not known: started from the defaults");
+          "the loaded configuration is not known: what is not given has the "
+          "default");
     }
   }
   change(&config);
