@@ -28,6 +28,7 @@
 #include "test/benchmark/namespaces.h"
 #include "test/benchmark/real_packets.h"
 #include "test/benchmark/test_runs.h"
+#include "test/program/default_options.h"
 #include "test/program/programs.h"
 #include "test/program/sandbox.h"
 
@@ -69,12 +70,8 @@ void PrintConditions(const Settings& settings, const std::vector<int>& cpus) {
 }
 
 std::unique_ptr<Programs> LoadOrDie(uint32_t max_sockets) {
-  ProgramOptions options;
-  options.max_series = 256;
-  options.max_names = 256;
-  options.max_processes = 256;
+  ProgramOptions options = DefaultOptions();
   options.max_sockets = max_sockets;
-  options.socket_hooks = true;
   std::string error;
   std::unique_ptr<Programs> programs = Programs::Load(options, &error);
   if (programs == nullptr) Die(error);

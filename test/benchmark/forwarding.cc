@@ -23,6 +23,7 @@
 #include "test/benchmark/namespaces.h"
 #include "test/benchmark/observer.h"
 #include "test/benchmark/run_time.h"
+#include "test/program/default_options.h"
 #include "test/program/programs.h"
 
 namespace netmeter {
@@ -170,9 +171,7 @@ uint64_t Runs(const Programs& programs) {
 // Everybody in the cgroup of the meter.
 void CountRuns(const Settings& settings, Row* row, Run* run) {
   std::string error;
-  ProgramOptions options;
-  options.socket_hooks = true;
-  const auto programs = Programs::Load(options, &error);
+  const auto programs = Programs::Load(DefaultOptions(), &error);
   if (programs == nullptr || !run->cgroup()->Enter(&error) ||
       !programs->AttachSocketHooks(run->cgroup()->fd(), &error) ||
       !programs->AttachPacketHooks(run->cgroup()->fd(), &error)) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "test/benchmark/harness.h"
+#include "test/program/default_options.h"
 #include "test/program/programs.h"
 
 namespace netmeter {
@@ -111,8 +112,7 @@ void MeasureLoads(const Settings& settings, const std::string& cgroup,
 }
 
 void DescribePrograms(Results* results) {
-  ProgramOptions options;
-  options.socket_hooks = true;
+  ProgramOptions options = DefaultOptions();
   options.tracing = true;
   std::string error;
   const auto programs = Programs::Load(options, &error);

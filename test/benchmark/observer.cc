@@ -25,6 +25,7 @@
 #include "comparison.skel.h"
 #include "peers.skel.h"
 #include "test/benchmark/harness.h"
+#include "test/program/default_options.h"
 #include "test/program/programs.h"
 
 namespace netmeter {
@@ -93,15 +94,8 @@ class CgroupPair : public Observer {
 class Netmeter : public Observer {
  public:
   Netmeter() : Observer("netmeter") {
-    // As netmeter-loader has them by default.
-    ProgramOptions options;
-    options.max_series = 4096;
-    options.max_names = 4096;
-    options.max_processes = 16384;
-    options.max_sockets = 16384;
-    options.socket_hooks = true;
     std::string error;
-    programs_ = Programs::Load(options, &error);
+    programs_ = Programs::Load(DefaultOptions(), &error);
     if (programs_ == nullptr) Die(error);
   }
   std::string Start(int cgroup_fd, const Place&) override {

@@ -41,7 +41,8 @@ SECTIONS = {
     "throughput": (
         "Traffic",
         "The share of the operations a second that is lost, against nothing in place, and the CPU time of an "
-        "operation. A gain is noise, and shows how much of it there is.",
+        "operation. A gain is noise, and shows how much of it there is. Over loopback netmeter counts proxy ports "
+        "only: what it costs there is to see that a packet is none of them.",
         ["bytes/s", "trips/s", "packets/s", "CPU ns per operation"],
     ),
     "churn": (

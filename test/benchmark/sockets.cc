@@ -32,6 +32,7 @@
 #include "test/benchmark/namespaces.h"
 #include "test/benchmark/network.h"
 #include "test/benchmark/run_time.h"
+#include "test/program/default_options.h"
 #include "test/program/programs.h"
 
 namespace netmeter {
@@ -211,15 +212,11 @@ class Crowd {
   };
 
   static std::unique_ptr<Programs> LoadMeter(int count) {
-    ProgramOptions options;
-    options.max_series = 4096;
-    options.max_names = 4096;
-    options.max_sockets = 16384;
+    ProgramOptions options = DefaultOptions();
     // A table that all of them fit in; docs/configuration.md tells of it.
     while (options.max_sockets < static_cast<uint32_t>(count)) {
       options.max_sockets *= 2;
     }
-    options.socket_hooks = true;
     std::string error;
     auto programs = Programs::Load(options, &error);
     if (programs == nullptr) Die(error);

@@ -103,6 +103,12 @@ absl::Status Programs::LoadObject() {
   options.rules_count = options_.rules_count;
   options.rules_port_first = options_.rules_ports.first;
   options.rules_ports = options_.rules_ports.count;
+  if (!options_.rules.empty()) {
+    const PortRange ports = PortsBeyondTcp(options_.rules);
+    options.rules_count = static_cast<uint32_t>(options_.rules.size());
+    options.rules_port_first = ports.first;
+    options.rules_ports = ports.count;
+  }
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();
@@ -124,8 +130,25 @@ absl::Status Programs::LoadObject() {
                            std::max(options_.max_series, options_.max_names));
   const_cast<nm_config&>(skeleton()->rodata->nm_config).ways = options_.ways;
   if (options_.verifier_logs != nullptr) AskForLogs();
-  const absl::Status status = object_->Load();
-  return status.ok() ? object_->FillReserved() : status;
+  absl::Status status = object_->Load();
+  if (status.ok()) status = object_->FillReserved();
+  return status.ok() ? FillRules() : status;
+}
+
+absl::Status Programs::FillRules() {
+  uint32_t index = 0;
+  for (const DestinationRule& rule : options_.rules) {
+    const absl::StatusOr<uint32_t> id =
+        object_->NameId(NM_KIND_DESTINATION, rule.name);
+    if (!id.ok()) return id.status();
+    const nm_rule value = RuleEntry(rule, *id);
+    if (bpf_map_update_elem(bpf_map__fd(skeleton()->maps.nm_rules), &index,
+                            &value, BPF_ANY) != 0) {
+      return absl::InternalError("fill nm_rules");
+    }
+    ++index;
+  }
+  return absl::OkStatus();
 }
 
 void Programs::AskForLogs() {

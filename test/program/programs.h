@@ -50,6 +50,9 @@ struct ProgramOptions {
   std::vector<uint16_t> http_ports;
   // Bits 1 << nm_kind: those that have destinations.
   uint32_t destination_kinds = BitsOfKinds(AllDestinationKinds());
+  // Those that name destinations; and where there are none, what nm_config says
+  // of them.
+  std::vector<DestinationRule> rules;
   uint32_t rules_count = 0;
   PortRange rules_ports;
   // Load all programs, the tracing ones too, not only those that
@@ -124,6 +127,7 @@ class Programs {
  private:
   explicit Programs(const ProgramOptions& options);
   absl::Status LoadObject();
+  absl::Status FillRules();
   void AskForLogs();
   bool Attach(const std::vector<bpf_program*>& programs, int cgroup_fd,
               std::string* error);
