@@ -136,15 +136,14 @@ void Measure(const Settings& settings, OwnCgroup* cgroup) {
   }
   MeasureAtomicAdds(settings, cpus);
 
-  if (!table->AttachSocketHooks(cgroup->fd(), &error) ||
-      !storage->AttachSocketHooks(cgroup->fd(), &error) ||
-      !cgroup->Enter(&error)) {
-    Die(error);
-  }
+  if (!cgroup->Enter(&error)) Die(error);
   Link link;
-  RealPackets real(settings, hooks, &link, cgroup->fd());
+  Programs* meters[kSubjects] = {};
+  meters[kTable] = table.get();
+  meters[kStorage] = storage.get();
+  RealPackets real(settings, hooks, meters, &link, cgroup->fd());
   // The socket that takes the only entry.
-  real.Use(kStorage);
+  real.SwapPacketHooks(kStorage);
   const UniqueFd hog = link.SocketHere(SOCK_DGRAM);
   const sockaddr_in nobody = At(Link::kThere, 9);
   if (sendto(hog.get(), "", 0, 0, reinterpret_cast<const sockaddr*>(&nobody),
@@ -152,7 +151,7 @@ void Measure(const Settings& settings, OwnCgroup* cgroup) {
     DieWithErrno("take the only entry");
   }
   // Connected with the programs in place, as on a host that runs a meter.
-  real.Use(kTable);
+  real.SwapPacketHooks(kTable);
   link.ConnectUdp(4000);
   link.ConnectTcp(4001);
   real.Run(cpus);

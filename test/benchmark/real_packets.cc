@@ -31,11 +31,14 @@ void Drain(const UniqueFd& fd) {
 }  // namespace
 
 RealPackets::RealPackets(const Settings& settings,
-                         const Hooks (&hooks)[kSubjects], Link* link,
+                         const Hooks (&hooks)[kSubjects],
+                         Programs* const (&meters)[kSubjects], Link* link,
                          int cgroup_fd)
     : settings_(settings),
       hooks_(hooks),
+      meters_(meters),
       link_(link),
+      cgroup_fd_(cgroup_fd),
       rounds_(kRealRounds * settings.rounds) {
   egress_ = UniqueFd(Check(bpf_link_create(hooks[kEmpty].egress, cgroup_fd,
                                            BPF_CGROUP_INET_EGRESS, nullptr),
@@ -43,13 +46,34 @@ RealPackets::RealPackets(const Settings& settings,
   ingress_ = UniqueFd(Check(bpf_link_create(hooks[kEmpty].ingress, cgroup_fd,
                                             BPF_CGROUP_INET_INGRESS, nullptr),
                             "attach"));
+  std::string error;
+  for (Programs* meter : meters_) {
+    if (meter != nullptr && !meter->AttachSocketHooks(cgroup_fd, &error)) {
+      Die(error);
+    }
+  }
 }
 
-void RealPackets::Use(int subject) {
+void RealPackets::SwapPacketHooks(int subject) {
   Check(bpf_link_update(egress_.get(), hooks_[subject].egress, nullptr),
         "replace a program");
   Check(bpf_link_update(ingress_.get(), hooks_[subject].ingress, nullptr),
         "replace a program");
+}
+
+// The sockets stay known to their meter, as long as none of them is closed. TCP
+// goes on to ask for a program at each round-trip time that it measures, which
+// costs a look at an empty list where none is attached.
+void RealPackets::Use(int subject) {
+  for (Programs* meter : meters_) {
+    if (meter != nullptr) meter->Detach();
+  }
+  std::string error;
+  if (meters_[subject] != nullptr &&
+      !meters_[subject]->AttachSocketHooks(cgroup_fd_, &error)) {
+    Die(error);
+  }
+  SwapPacketHooks(subject);
 }
 
 void RealPackets::Run(const std::vector<int>& cpus) {

@@ -7,6 +7,10 @@
 //               (BPF_ENABLE_STATS), which sees the program alone
 //   round trip  the time that the ping-pong takes, by the number of program runs
 //               in it: the whole way of a packet through the kernel
+//
+// A meter has programs at hooks of sockets, too, which run at each round-trip
+// time that TCP measures. They are attached while their meter is measured, and
+// not while others are.
 
 #ifndef NETMETER_TEST_BENCHMARK_REAL_PACKETS_H_
 #define NETMETER_TEST_BENCHMARK_REAL_PACKETS_H_
@@ -24,17 +28,22 @@ namespace internal {
 
 class RealPackets {
  public:
-  // All must outlive this. Attaches the empty programs to the cgroup.
+  // All must outlive this. `meters`: nullptr for a subject that is none.
+  // Attaches the empty programs to the cgroup, and the socket hooks of all
+  // meters, so that each of them sees the sockets that are made.
   RealPackets(const Settings& settings, const Hooks (&hooks)[kSubjects],
-              Link* link, int cgroup_fd);
+              Programs* const (&meters)[kSubjects], Link* link, int cgroup_fd);
 
-  // Puts other programs into the places of those that are attached.
-  void Use(int subject);
+  // Puts other programs into the places of those that count packets.
+  void SwapPacketHooks(int subject);
 
   // Prints a table of run times and one of round trips. The link is connected.
   void Run(const std::vector<int>& cpus);
 
  private:
+  // Nothing but this subject's programs is attached, at any hook.
+  void Use(int subject);
+
   void WarmUp();
   void PrintRunTimes(const std::vector<int>& cpus);
   void PrintRoundTrips();
@@ -52,7 +61,9 @@ class RealPackets {
 
   const Settings& settings_;
   const Hooks (&hooks_)[kSubjects];
+  Programs* const (&meters_)[kSubjects];
   Link* const link_;
+  const int cgroup_fd_;
   const int rounds_;
   UniqueFd egress_, ingress_;
   // Of UDP and of TCP: how often the programs run in one round trip.
