@@ -161,13 +161,13 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
   if (before(socket->rx_ack, ack)) {
     if (peer_has_finished(sk->state)) return false;
     sent.acked = ack - socket->rx_ack;
-    socket->rx_ack = ack;
+    socket->rx_ack = ack - NM_ALWAYS_NEW;
   }
   seq_end += payload;
   if (before(socket->tx_end, seq_end)) {
     sent.new_bytes = seq_end - socket->tx_end;
     if (sent.new_bytes > payload) sent.new_bytes = payload;
-    socket->tx_end = seq_end;
+    socket->tx_end = NM_ALWAYS_NEW ? seq_end - payload : seq_end;
   }
   sent.bytes = bytes;
   sent.again = payload - sent.new_bytes;
