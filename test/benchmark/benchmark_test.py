@@ -19,8 +19,8 @@ import summary
 import targets
 
 # What cannot be had on every machine, by subject: packages that need not be
-# installed, and hooks that the kernel need not have.
-OPTIONAL = {"nethogs", "tcpdump", "kernsnoopd", "netobserv"}
+# installed, hooks that the kernel need not have, and code that it may hide.
+OPTIONAL = {"nethogs", "tcpdump", "kernsnoopd", "netobserv", "code"}
 
 
 class SignalTest(unittest.TestCase):
@@ -120,6 +120,22 @@ class BenchmarkTest(unittest.TestCase):
         for title, _, _ in report.SECTIONS.values():
             self.assertIn("\n## %s\n" % title, page)
         self.assertNotIn("DO NOT AGREE", page)
+
+    def test_the_page_has_the_profile_of_a_packet(self):
+        if "code" in self.results.skipped("datapath"):
+            return
+        code = self.results.fact("datapath", "code")
+        for subject, _ in (*report.PROFILED, ("empty", "")):
+            for direction in ("tx", "rx"):
+                program = code["%s %s" % (subject, direction)]
+                first = program["JITed instructions, first function"]
+                self.assertGreater(first, 0)
+                self.assertGreaterEqual(program["JITed bytes, first function"], first)
+                self.assertGreaterEqual(program["instructions, all functions"], first)
+        profile = report.profile_lines(self.results)
+        for column in targets.COLUMNS:
+            self.assertEqual(sum(line.startswith("| %s " % column) for line in profile), 1)
+        self.assertIn("\n".join(profile), report.page([self.data]))
 
     def test_readme_claims_what_the_page_says(self):
         with open(os.path.join(report.ROOT, "README.md"), encoding="utf-8") as file:

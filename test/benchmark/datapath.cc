@@ -25,6 +25,7 @@
 
 #include "comparison.skel.h"
 #include "lib/core/unique_fd.h"
+#include "test/benchmark/code.h"
 #include "test/benchmark/link.h"
 #include "test/benchmark/measure.h"
 #include "test/benchmark/namespaces.h"
@@ -90,6 +91,26 @@ Hooks HooksOf(const Programs& programs) {
           programs.ProgramFd(Direction::kIngress)};
 }
 
+// The code of what is measured, and how many cycles are in a nanosecond.
+void DescribeSubjects(const Hooks (&hooks)[kSubjects], Results* results) {
+  nlohmann::json all = nlohmann::json::object();
+  std::string error;
+  for (const int subject : {kTable, kFloor, kHash, kEmpty}) {
+    for (const bool is_egress : {true, false}) {
+      const nlohmann::json code = DescribeCode(
+          is_egress ? hooks[subject].egress : hooks[subject].ingress, &error);
+      if (!code.is_null()) {
+        all[std::string(KeyOf(subject)) + (is_egress ? " tx" : " rx")] = code;
+      }
+    }
+  }
+  if (!error.empty()) results->Skip("", "code", error);
+  if (!all.empty()) results->Fact("code", all);
+  if (const double mhz = TimeStampMhz()) {
+    results->Fact("MHz of the time-stamp counter", mhz);
+  }
+}
+
 // A test run has one segment of TCP, which was sent before from its second run
 // on: a retransmission, which takes an add less than the data of a connection and
 // none of the two stores. This build takes it for new each time.
@@ -104,6 +125,7 @@ void MeasureTestRuns(const Settings& settings, const std::vector<int>& cpus,
   std::copy(std::begin(others), std::end(others), hooks);
   hooks[kTable] = HooksOf(*table);
   hooks[kStorage] = HooksOf(*storage);
+  DescribeSubjects(hooks, settings.results);
   TestRuns test_runs(settings, *table, hooks);
   test_runs.Run("BPF_PROG_TEST_RUN, one CPU", {cpus.front()});
   test_runs.RunLoopback(cpus.front());

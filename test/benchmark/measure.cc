@@ -62,6 +62,8 @@ void Print(const std::string& title, const std::vector<Column>& columns) {
 
 }  // namespace
 
+const char* KeyOf(int subject) { return kKeys[subject]; }
+
 long Preemptions() {
   rusage usage = {};
   getrusage(RUSAGE_THREAD, &usage);
@@ -82,7 +84,7 @@ void Report(const Settings& settings, const std::string& way,
   for (const Column& column : columns) {
     for (int subject = 0; subject < kSubjects; ++subject) {
       for (double sample : column.samples[subject]) {
-        settings.results->Add(way + "/" + column.title, kKeys[subject], "ns",
+        settings.results->Add(way + "/" + column.title, KeyOf(subject), "ns",
                               Better::kLess, sample);
       }
     }

@@ -37,6 +37,9 @@ double Median(std::vector<double> values);
 
 enum Subject { kEmpty, kTable, kStorage, kHash, kFloor, kSubjects };
 
+// "socket table": as the results have it.
+const char* KeyOf(int subject);
+
 struct Hooks {
   int egress = -1;
   int ingress = -1;

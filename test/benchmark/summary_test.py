@@ -108,6 +108,38 @@ class VerdictTest(unittest.TestCase):
         one = verdict("requests and small UDP, against others", found)
         self.assertEqual(report.verdict_text(one), "met, without nethogs")
 
+    def test_the_profile_has_time_cycles_and_code_of_each_column(self):
+        series = {("atomic add/one CPU", "machine", "ns"): [10] * 5}
+        code = {}
+        for column in targets.COLUMNS:
+            case = "test run, one CPU/" + column
+            for subject, ns in (("empty", 10), ("socket table", 40), ("floor", 25), ("shared hash", 70)):
+                series[case, subject, "ns"] = [ns] * 5
+                program = {"JITed instructions, first function": 7 * ns}
+                code[subject + " tx"] = code[subject + " rx"] = program
+        facts = {"MHz of the time-stamp counter": 2000.0, "code": code}
+        lines = report.profile_lines(results(datapath={**series, **facts}))
+        self.assertIn("(2000 MHz)", lines[2])
+        row = [cell.strip() for cell in next(line for line in lines if line.startswith("| TCP tx")).split("|")[1:-1]]
+        ours, floor, other = (
+            "%.1f ns, %d cycles, %d JITed" % (ns - 10, 2 * (ns - 10), 7 * ns) for ns in (40, 25, 70)
+        )
+        self.assertEqual(row, ["TCP tx", "30.0 ns, 60 cycles", ours, floor, other])
+        self.assertEqual(len(lines), 4 + 2 + len(targets.COLUMNS))
+
+    def test_a_profile_that_is_missing_says_so(self):
+        self.assertIn("Not run: datapath: MHz", report.profile_lines(results())[-1])
+
+    def test_the_claim_names_what_was_missed_and_what_was_not_run(self):
+        read = {("own series", "netmeter", "ns"): [900] * 3, ("all series", "netmeter", "ns"): [200000] * 3}
+        claim = report.claim([results(read=read).data])
+        self.assertIn(" 1 were met in the run. Not met: read, 4,096 series. Not run: ", claim)
+        self.assertIn("; forwarded packets; ", claim)
+        # One run of two did not meet it.
+        slow = {**read, ("own series", "netmeter", "ns"): [1100] * 3}
+        claim = report.claim([results(read=one).data for one in (read, slow)])
+        self.assertIn("0 were met in all of 2 runs. Not met: read, 16 series of a service; read, 4,096 series.", claim)
+
     def test_bytes_too_many_are_as_wrong_as_bytes_missing(self):
         for value, expected in ((0, "met"), (1, "not met"), (-1, "not met")):
             found = results(sockets={"1000 sockets: bytes missing in the counters": value})
