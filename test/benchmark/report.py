@@ -153,7 +153,7 @@ def table_lines(results, name):
 
 def verdict_text(verdict):
     if verdict["verdict"] == "not run":
-        return "not run"
+        return "not run: " + verdict["missing"]
     text = verdict["verdict"]
     if verdict["missed"]:
         text += " (%s)" % ", ".join(verdict["missed"])

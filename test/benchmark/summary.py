@@ -20,7 +20,7 @@ The file is one JSON object:
                       "against": {"subject", "how", "median", "low", "high"}}]
   }
   targets      [{"what", "limit", "figure", "verdict", "clear", "missed",
-                 "absent"}], see targets.py
+                 "absent", "missing": why it was not run}], see targets.py
 
 "low" and "high" are the quartiles: half of the samples lie between them. The
 n-th samples of all subjects of one case and unit were taken in the same round.

@@ -8,9 +8,9 @@ import summary
 import targets
 
 
-def results(**benchmarks):
+def results(kernel="6.1.0-42-amd64", **benchmarks):
     """benchmark -> {(case, subject, unit): samples}, or its facts."""
-    data = {"schema": summary.SCHEMA, "smoke": False, "benchmarks": {}}
+    data = {"schema": summary.SCHEMA, "smoke": False, "machine": {"kernel": kernel}, "benchmarks": {}}
     for name, content in benchmarks.items():
         part = {"facts": {}, "skipped": [], "series": []}
         for key, value in content.items():
@@ -61,6 +61,8 @@ class VerdictTest(unittest.TestCase):
     def test_what_was_not_run_is_not_met(self):
         for one in targets.judge(results()):
             self.assertEqual(one["verdict"], "not run", one["what"])
+            self.assertTrue(one["missing"], one["what"])
+            self.assertEqual(report.verdict_text(one), "not run: " + one["missing"])
 
     def test_a_limit_is_met_up_to_itself(self):
         what = "read, 16 series of a service"
@@ -139,6 +141,35 @@ class VerdictTest(unittest.TestCase):
         slow = {**read, ("own series", "netmeter", "ns"): [1100] * 3}
         claim = report.claim([results(read=one).data for one in (read, slow)])
         self.assertIn("0 were met in all of 2 runs. Not met: read, 16 series of a service; read, 4,096 series.", claim)
+
+    def test_a_target_without_anybody_to_compare_with_is_not_met(self):
+        series = {}
+        for place in targets.PLACES:
+            for workload, unit in targets.SMALL.items():
+                for subject in ("off", "empty", "netmeter"):
+                    series["%s/%s" % (place, workload), subject, unit] = [100] * 5
+        found = results(throughput=series)
+        for other in targets.OTHERS:
+            skipped = {"case": "", "subject": other, "why": "is not installed"}
+            found.data["benchmarks"]["throughput"]["skipped"].append(skipped)
+        one = verdict("requests and small UDP, against others", found)
+        self.assertEqual(one["verdict"], "not run")
+        self.assertIn("not run: nothing to compare with: without shared hash, ", report.verdict_text(one))
+
+    def test_a_load_is_judged_by_the_limit_of_its_kernel(self):
+        new, old = "load, cold, with adoption of 200 processes", "load, cold, on Linux 5.10"
+        load = {"processes": 200, ("cold, with adoption", "netmeter-loader", "ms"): [200] * 5}
+        for kernel, here, other, expected in (
+            ("6.1.0-42-amd64", new, old, "not met"),
+            ("5.10.0-37-amd64", old, new, "met"),
+            ("5.100.1", new, old, "not met"),
+        ):
+            found = results(kernel=kernel, load=load)
+            self.assertEqual(verdict(here, found)["verdict"], expected)
+            one = verdict(other, found)
+            self.assertEqual(report.verdict_text(one), "not run: load: this machine has Linux " + kernel)
+        few = results(load={**load, "processes": 20})
+        self.assertEqual(report.verdict_text(verdict(new, few)), "not run: load: fewer than 200 processes")
 
     def test_bytes_too_many_are_as_wrong_as_bytes_missing(self):
         for value, expected in ((0, "met"), (1, "not met"), (-1, "not met")):
