@@ -35,7 +35,9 @@ SECTIONS = {
     "structures": (
         "Data structures",
         "Nanoseconds to count a packet's bytes for its flow, over a program that only chooses the flow. "
-        "Who reads the events of the buffers pays again, and what finds no room is lost.",
+        "Who reads the events of the buffers pays again, and what finds no room is lost. netmeter adds plainly to "
+        "what is received. To what is sent it adds plainly, too, where the kernel does not preempt programs; where it "
+        "does, netmeter claims the CPU by an exchange before: \"claimed adds\".",
         ["ns", "reader ns", "share lost"],
     ),
     "throughput": (

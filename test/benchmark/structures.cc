@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "lib/loader/adds.h"
 #include "study.skel.h"
 #include "test/benchmark/harness.h"
 #include "test/program/packet.h"
@@ -141,6 +142,8 @@ class Study {
     const int cpus = libbpf_num_possible_cpus();
     skeleton_->rodata->bm_num_cpus = static_cast<uint32_t>(cpus);
     bpf_map__set_max_entries(skeleton_->maps.bm_cells, 65536u * cpus);
+    const bool has_exchange = ReadPreemption().has_exchange;
+    bpf_program__set_autoload(skeleton_->progs.bm_ours_claimed, has_exchange);
     if (study_bpf__load(skeleton_.get()) != 0) {
       DieWithErrno("load the programs");
     }
@@ -228,8 +231,13 @@ class Study {
         {"netobserv, 500000 flows", progs.bm_netobserv, nullptr},
         {"netmeter, atomic adds", progs.bm_ours_atomic, nullptr},
         {"netmeter, plain adds", progs.bm_ours_plain, nullptr},
+        {"netmeter, claimed adds", progs.bm_ours_claimed, nullptr},
     };
     for (const auto& one : all) {
+      if (bpf_program__fd(one.program) < 0) {
+        results_->Skip("", one.name, "no exchange in programs");
+        continue;
+      }
       // Events have to fill their buffer more than once, or none could be lost.
       // A perf buffer wakes its reader by each of them, which takes so long
       // that it never fills.

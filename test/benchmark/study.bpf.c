@@ -234,7 +234,8 @@ struct {
 /* As struct nm_cell: one cache line for each slot and CPU. */
 struct bm_cell {
   struct bm_count count;
-  __u64 fill[6];
+  __u64 busy; /* of slot 0: the CPU is adding */
+  __u64 fill[5];
 };
 
 /* slot * bm_num_cpus + cpu. Sized by user space. */
@@ -276,6 +277,25 @@ int bm_ours_plain(struct __sk_buff *skb) {
   struct bm_cell *cell = find_cell(skb);
 
   if (cell) add_plain(&cell->count, skb->len);
+  return PASS;
+}
+
+/* As add_sent() of bpf/add.bpf.h, where the kernel may preempt a program. Loaded
+ * where the kernel has an exchange. */
+SEC("cgroup_skb/egress")
+int bm_ours_claimed(struct __sk_buff *skb) {
+  struct bm_cell *cell = find_cell(skb), *first;
+  __u32 cpu = bpf_get_smp_processor_id();
+
+  if (!cell) return PASS;
+  first = bpf_map_lookup_elem(&bm_cells, &cpu);
+  if (!first) return PASS;
+  if (__sync_lock_test_and_set(&first->busy, 1)) {
+    add(&cell->count, skb->len);
+    return PASS;
+  }
+  add_plain(&cell->count, skb->len);
+  *(volatile __u64 *)&first->busy = 0;
   return PASS;
 }
 
