@@ -89,11 +89,27 @@ bool IsAttached(const std::string& link_pin, uint64_t cgroup_id) {
          (!object.to_cgroup || object.cgroup_id == cgroup_id);
 }
 
+bool UpdateMapOfMaps() {
+  const UniqueFd inner(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_wait_inner",
+                                      sizeof(uint32_t), sizeof(uint32_t), 1,
+                                      nullptr));
+  LIBBPF_OPTS(bpf_map_create_opts, options);
+  options.inner_map_fd = static_cast<uint32_t>(inner.get());
+  const UniqueFd outer(bpf_map_create(BPF_MAP_TYPE_ARRAY_OF_MAPS, "nm_wait",
+                                      sizeof(uint32_t), sizeof(uint32_t), 1,
+                                      &options));
+  const uint32_t key = 0;
+  const int value = inner.get();
+  return outer.ok() &&
+         bpf_map_update_elem(outer.get(), &key, &value, BPF_ANY) == 0;
+}
+
 void WaitForRunningPrograms() {
-  if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0) != 0) {
-    // Not built in, or nohz_full, where the kernel refuses this command.
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
+  // Not built in, or nohz_full, where the kernel refuses this command.
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0) == 0) return;
+  if (UpdateMapOfMaps()) return;
+  // Most programs have ended by then; one that was preempted need not have.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
 }
 
 void WaitUntilProgramsAreFreed(const std::vector<uint32_t>& ids) {

@@ -85,8 +85,14 @@ bool IsAttached(const std::string& link_pin, uint64_t cgroup_id);
 
 // Returns once every program of ours that ran when it was called has ended.
 // They run within rcu_read_lock() (bpf_prog_run_array_cg(), bpf_trace_run()),
-// and membarrier(2) with MEMBARRIER_CMD_GLOBAL is synchronize_rcu().
+// and membarrier(2) with MEMBARRIER_CMD_GLOBAL is synchronize_rcu(). A kernel
+// that refuses it (nohz_full) is made to wait by UpdateMapOfMaps().
 void WaitForRunningPrograms();
+
+// Updates an array of maps that is made for it. The kernel returns from that
+// once all programs that ran have ended (maybe_wait_bpf_programs() in
+// kernel/bpf/syscall.c, synchronize_rcu()). False: it could not.
+bool UpdateMapOfMaps();
 
 // Waits, up to 3 s, until the kernel has freed these programs, which it does
 // after a grace period of its own.
