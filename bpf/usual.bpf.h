@@ -40,6 +40,26 @@ static __always_inline bool read_usual_ip(struct __sk_buff *skb,
   return true;
 }
 
+/* Whether a packet over loopback is to and from no proxy, so that is_counted() would
+ * say no. 0: it is, or that takes more to see. Global: it is out of the way of
+ * packets on a link. */
+NM_GLOBAL int nm_is_no_proxys(struct __sk_buff *skb) {
+  void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+  struct nm_usual usual = {};
+  __u32 sport, dport;
+
+  if (!nm_config.proxy_ports_count) return 1;
+  if (!read_usual_ip(skb, &usual)) return 0;
+  if (usual.protocol != IPPROTO_TCP && usual.protocol != IPPROTO_UDP) return 0;
+  data += usual.header;
+  /* A header that is cut short is counted as such: header_errors. */
+  if (data + 8 > end || (usual.protocol == IPPROTO_TCP && data + 20 > end))
+    return 0;
+  sport = bpf_ntohs(*(__be16 *)data);
+  dport = bpf_ntohs(*(__be16 *)(data + 2));
+  return !nm_is_proxy_port(sport) && !nm_is_proxy_port(dport);
+}
+
 /* The cell of the packet's socket on this CPU, its slot, and the socket's state;
  * NULL: it has no entry, or no slot. */
 static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
@@ -181,8 +201,7 @@ static __always_inline bool count_usual(struct __sk_buff *skb,
                                         const enum nm_adds adds) {
   struct nm_usual usual = {};
 
-  if (skb->ifindex == LOOPBACK_IFINDEX && !nm_config.proxy_ports_count)
-    return true; /* not ours */
+  if (skb->ifindex == LOOPBACK_IFINDEX && nm_is_no_proxys(skb)) return true;
   if (!read_usual_ip(skb, &usual)) return false;
   if (usual.protocol == IPPROTO_TCP)
     return count_usual_tcp(skb, direction, adds, usual.header);

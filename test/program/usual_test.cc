@@ -19,6 +19,7 @@ constexpr uint32_t kTcpSlot = NM_SLOT_FIRST;
 constexpr uint32_t kUdpSlot = NM_SLOT_FIRST + 1;
 constexpr uint32_t kPendingSlot = NM_SLOT_FIRST + 2;
 constexpr uint16_t kService = NM_NAME_FIRST;
+constexpr uint16_t kProxyPort = 8443;
 
 std::string Text(const Counters& counters) {
   std::string text;
@@ -63,6 +64,7 @@ class Usual : public testing::Test {
   std::unique_ptr<Programs> Load(nm_ways ways) {
     ProgramOptions options;
     options.ways = ways;
+    options.proxy_ports = {kProxyPort};
     std::unique_ptr<Programs> programs = LoadOrFail(options);
     if (programs == nullptr) return programs;
     WriteHead(*programs, kTcpSlot, kService, NM_KIND_SERVICE, NM_TRANSPORT_TCP);
@@ -129,6 +131,43 @@ TEST_F(Usual, DatagramsAreUsual) {
     EXPECT_TRUE(Send(packet));
     EXPECT_TRUE(Receive(packet));
   }
+}
+
+// What is on the loopback device, and to and from no proxy, ends early in both
+// directions. It is what the long way leaves out, and a header that is cut short
+// counts as one.
+TEST_F(Usual, LoopbackWithoutAProxyIsNotCountedEitherWay) {
+  RunOptions loopback;
+  loopback.ifindex = Programs::kLoopback;
+  for (const Packet& ip : {P::Ipv4(), P::Ipv6(), P::Ipv4(4)}) {
+    std::vector<Packet> packets;
+    for (const auto& ports :
+         {std::make_pair(40000, 443), std::make_pair(40000, int{kProxyPort}),
+          std::make_pair(int{kProxyPort}, 40000)}) {
+      const auto source = static_cast<uint16_t>(ports.first);
+      const auto target = static_cast<uint16_t>(ports.second);
+      for (uint32_t length = 20; length <= 70; ++length) {
+        packets.push_back(
+            Packet(ip).Tcp(source, target).Payload(20).Truncate(length));
+        packets.push_back(
+            Packet(ip).Udp(source, target).Payload(20).Truncate(length));
+      }
+    }
+    for (const Packet& packet : packets) {
+      if (!packet.HasIpHeader()) continue;
+      for (const Direction direction :
+           {Direction::kEgress, Direction::kIngress}) {
+        const uint64_t both = both_->ReadStats().header_errors;
+        const uint64_t long_way = long_->ReadStats().header_errors;
+        Compare(direction, packet, loopback);
+        // A packet runs again where another socket took its cookie: so not by
+        // how many.
+        EXPECT_EQ(both_->ReadStats().header_errors > both,
+                  long_->ReadStats().header_errors > long_way);
+      }
+    }
+  }
+  EXPECT_GT(long_->ReadStats().header_errors, 0u);
 }
 
 TEST_F(Usual, TheEndsOfAConnectionAreNot) {

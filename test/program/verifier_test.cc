@@ -23,17 +23,17 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 23158, 23460, 17386},
-    {"nm_egress", 31377, 31617, 24088},
-    {"nm_egress_claim", 0, 31617, 24088},
+    {"nm_ingress", 23205, 23507, 17475},
+    {"nm_egress", 31457, 31698, 24058},
+    {"nm_egress_claim", 0, 31698, 24058},
     {"nm_sock_create", 4012, 3932, 6315},
     {"nm_sock_release", 69, 69, 68},
-    {"nm_sockops", 2541, 3176, 3024},
+    {"nm_sockops", 2562, 3197, 3044},
     {"nm_setsockopt", 3354, 3343, 3881},
     {"nm_exec", 11750, 11750, 10103},
     {"nm_fork", 43, 43, 41},
     {"nm_exit", 13, 13, 13},
-    {"nm_command", 1825, 1825, 1968},
+    {"nm_command", 1853, 1853, 1987},
     {"nm_scan", 105, 105, 105},
 };
 
