@@ -215,7 +215,8 @@ def profile_lines(results):
         *lines,
         "Time over an empty program, as in the first target, whose limit is that of the table; the same time in "
         "cycles; and the instructions that the kernel's compiler made of the program's first function, with all of "
-        "its branches: a usual packet takes one way through it and does not leave it. The floor is the least that a "
+        "its branches: a usual packet takes one way through it and does not leave it. What it calls in the kernel, "
+        "such as the lookup in a hash, is in the time and not in the instructions. The floor is the least that a "
         "meter by sockets could do: where it is above the limit, or close to it, checks and guards cannot be had "
         "within the limit. Cycles are those of the time-stamp counter (%.0f MHz), whose clock is constant, and are "
         "computed from the time: a virtual machine without performance counters cannot count those of the core, "
