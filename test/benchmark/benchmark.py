@@ -160,15 +160,24 @@ def measure(name, options, running):
     return summary.summarize(name, part)
 
 
+def names_of(text):
+    """Benchmarks by their names, with commas between them, in our order."""
+    wanted = list(BENCHMARKS) if text == "all" else text.split(",")
+    for name in wanted:
+        if name not in BENCHMARKS:
+            raise argparse.ArgumentTypeError("unknown benchmark '%s'" % name)
+    return [name for name in BENCHMARKS if name in wanted]
+
+
 def parse(arguments):
     # --help is the benchmark's own: test/benchmark.sh has the rest.
     parser = argparse.ArgumentParser(description=__doc__, add_help=False, allow_abbrev=False)
-    parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
+    parser.add_argument("benchmarks", type=names_of, metavar="BENCHMARK[,BENCHMARK...]")
     parser.add_argument("--json", metavar="FILE", help="where the results go")
     parser.add_argument("--smoke", action="store_true", help="everything once and in short: it works")
     parser.add_argument("--bin", metavar="DIR", default=".", help="the folder of the build")
     options, options.extra = parser.parse_known_args(arguments)
-    if options.extra and options.benchmark == "all":
+    if options.extra and len(options.benchmarks) > 1:
         parser.error("options of a benchmark need the name of one: " + " ".join(options.extra))
     return options
 
@@ -177,9 +186,8 @@ def main():
     options = parse(sys.argv[1:])
     running = Running()
     if "--help" in options.extra or "-h" in options.extra:
-        program, _ = BENCHMARKS[options.benchmark]
+        program, _ = BENCHMARKS[options.benchmarks[0]]
         sys.exit(running.run([os.path.join("test/benchmark", program), "--help"], options.bin))
-    names = list(BENCHMARKS) if options.benchmark == "all" else [options.benchmark]
     data = {
         "schema": summary.SCHEMA,
         "smoke": options.smoke,
@@ -189,7 +197,7 @@ def main():
         "benchmarks": {},
     }
     failed = []
-    for name in names:
+    for name in options.benchmarks:
         print("--- " + name, flush=True)
         part = measure(name, options, running)
         if part is None:
@@ -204,7 +212,7 @@ def main():
             file.write("\n")
     for name in data["benchmarks"]:
         print("\n".join(["", *report.table_lines(results, name)]))
-    print("\n".join(["", *report.target_lines([data], only_run=options.benchmark != "all")]))
+    print("\n".join(["", *report.target_lines([data], only_run=len(options.benchmarks) < len(BENCHMARKS))]))
     if options.smoke:
         print("\nA smoke run: that it works is all that it shows.")
     if failed:

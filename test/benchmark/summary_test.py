@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Statistics and verdicts, with samples made up here."""
 
+import argparse
 import unittest
 
+import benchmark
 import report
 import summary
 import targets
@@ -175,6 +177,13 @@ class VerdictTest(unittest.TestCase):
         for value, expected in ((0, "met"), (1, "not met"), (-1, "not met")):
             found = results(sockets={"1000 sockets: bytes missing in the counters": value})
             self.assertEqual(verdict("many sockets, packets and bytes missing", found)["verdict"], expected)
+
+    def test_names_are_taken_in_our_order(self):
+        self.assertEqual(benchmark.names_of("read,datapath"), ["datapath", "read"])
+        self.assertEqual(benchmark.names_of("all"), list(benchmark.BENCHMARKS))
+        for wrong in ("", "read,", "read,nothing", "all,read"):
+            with self.assertRaises(argparse.ArgumentTypeError):
+                benchmark.names_of(wrong)
 
     def test_runs_that_do_not_agree_say_so(self):
         files = [results(read={("own series", "netmeter", "ns"): [ns] * 3}).data for ns in (900, 1100)]
