@@ -60,8 +60,9 @@ absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
       return absl::FailedPreconditionError(
           "info_new is of another version, whose load has to finish first");
     }
-    if (!ReadOnlyValue(info->get(), &sizes)) {
-      return ErrnoStatus(errno, "read info_new");
+    const uint32_t zero = 0;
+    if (int error = bpf_map_lookup_elem(info->get(), &zero, &sizes)) {
+      return ErrnoStatus(error, "read info_new");
     }
     stage_ = Stage::kFinish;
   }

@@ -89,6 +89,19 @@ bool IsAttached(const std::string& link_pin, uint64_t cgroup_id) {
          (!object.to_cgroup || object.cgroup_id == cgroup_id);
 }
 
+bool ReadWholeValue(int fd, std::vector<char>* value) {
+  constexpr uint32_t kMost = 1 << 20;
+  bpf_map_info map = {};
+  if (!GetInfo(fd, &map)) return false;
+  if (map.type != BPF_MAP_TYPE_ARRAY || map.value_size > kMost) {
+    errno = EINVAL;
+    return false;
+  }
+  value->resize(map.value_size);
+  const uint32_t zero = 0;
+  return bpf_map_lookup_elem(fd, &zero, value->data()) == 0;
+}
+
 bool UpdateMapOfMaps() {
   const UniqueFd inner(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_wait_inner",
                                       sizeof(uint32_t), sizeof(uint32_t), 1,

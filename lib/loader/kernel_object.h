@@ -49,23 +49,22 @@ bool GetInfo(int fd, Info* info) {
   return bpf_obj_get_info_by_fd(fd, info, &size) == 0;
 }
 
-// Reads the first sizeof(*value) bytes of the one value of an array. A newer
-// version's value may be longer, and the kernel writes all of it. False, and
-// errno, where the map is none of an array with so much.
+// Reads the first value of an array, which is as long as the version that made
+// it has it: the kernel writes all of it. False, and errno, where the map is no
+// array, or its values are over 1 MiB.
+bool ReadWholeValue(int fd, std::vector<char>* value);
+
+// The same, of a value that begins with a Value: a newer version's may be longer.
+// False, and errno, also where it is shorter.
 template <typename Value>
 bool ReadOnlyValue(int fd, Value* value) {
-  constexpr uint32_t kMost = 1 << 20;
-  bpf_map_info map = {};
-  if (!GetInfo(fd, &map)) return false;
-  if (map.type != BPF_MAP_TYPE_ARRAY || map.value_size < sizeof(*value) ||
-      map.value_size > kMost) {
+  std::vector<char> whole;
+  if (!ReadWholeValue(fd, &whole)) return false;
+  if (whole.size() < sizeof(*value)) {
     errno = EINVAL;
     return false;
   }
-  std::vector<char> bytes(map.value_size);
-  const uint32_t zero = 0;
-  if (bpf_map_lookup_elem(fd, &zero, bytes.data()) != 0) return false;
-  memcpy(value, bytes.data(), sizeof(*value));
+  memcpy(value, whole.data(), sizeof(*value));
   return true;
 }
 

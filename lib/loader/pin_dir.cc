@@ -26,21 +26,13 @@ namespace {
 
 constexpr char kNewSuffix[] = "_new";
 constexpr size_t kKernelNameBytes = 15;  // BPF_OBJ_NAME_LEN less the NUL
-constexpr uint32_t kMostInfoBytes = 1 << 20;
 
 // Whether a map is the info of a meter, of whatever version.
 bool IsInfo(int fd) {
-  bpf_map_info about = {};
-  if (!GetInfo(fd, &about) || about.type != BPF_MAP_TYPE_ARRAY ||
-      about.value_size > kMostInfoBytes) {
-    return false;
-  }
-  // The kernel writes a whole value, whatever its version's size is.
-  std::vector<char> value(std::max<size_t>(about.value_size, sizeof(nm_info)));
-  const uint32_t zero = 0;
-  if (bpf_map_lookup_elem(fd, &zero, value.data()) != 0) return false;
-  nm_info info;
-  memcpy(&info, value.data(), sizeof(info));
+  std::vector<char> value;
+  if (!ReadWholeValue(fd, &value)) return false;
+  nm_info info = {};
+  memcpy(&info, value.data(), std::min(value.size(), sizeof(info)));
   return info.magic == NM_MAGIC;
 }
 
