@@ -348,6 +348,12 @@ void AddPinDir(Flags* command, Options* options) {
       .Type("DIR");
 }
 
+void AddQuietAndVerbose(Flags* command, const char* verbose, Options* options) {
+  const Option quiet =
+      command->AddFlag("-q,--quiet", &options->quiet, "Print errors only");
+  command->AddFlag("-v,--verbose", &options->verbose, verbose).Excludes(quiet);
+}
+
 Flags* AddLoad(Flags* flags, Options* options) {
   Flags* const load = flags->AddCommand(
       "load", "Load and attach, or upgrade what is loaded; counters are kept");
@@ -384,12 +390,9 @@ Flags* AddLoad(Flags* flags, Options* options) {
                   "Slots for names (default 4096)")
       .Check(Number(NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT))
       .Type("N");
-  const Option quiet =
-      load->AddFlag("-q,--quiet", &options->quiet, "Print errors only");
-  load->AddFlag(
-          "-v,--verbose", &options->verbose,
-          "Print each step, with its time, and libbpf's messages on stderr")
-      .Excludes(quiet);
+  AddQuietAndVerbose(
+      load, "Print each step, with its time, and libbpf's messages on stderr",
+      options);
   load->SetFooter(kLoadEpilog);
   return load;
 }
@@ -398,12 +401,8 @@ Flags* AddUnload(Flags* flags, Options* options) {
   Flags* const unload =
       flags->AddCommand("unload", "Detach, unpin, unmount: counters are gone");
   AddPinDir(unload, options);
-  const Option quiet =
-      unload->AddFlag("-q,--quiet", &options->quiet, "Print errors only");
-  unload
-      ->AddFlag("-v,--verbose", &options->verbose,
-                "Print each step, with its time, on stderr")
-      .Excludes(quiet);
+  AddQuietAndVerbose(unload, "Print each step, with its time, on stderr",
+                     options);
   unload->SetFooter(kUnloadEpilog);
   return unload;
 }
@@ -425,12 +424,8 @@ Flags* AddRetire(Flags* flags, Options* options) {
                   "(default 0)")
       .Check(Number(0, 100))
       .Type("PERCENT");
-  const Option quiet =
-      retire->AddFlag("-q,--quiet", &options->quiet, "Print errors only");
-  retire
-      ->AddFlag("-v,--verbose", &options->verbose,
-                "Print each step, with its time, on stderr")
-      .Excludes(quiet);
+  AddQuietAndVerbose(retire, "Print each step, with its time, on stderr",
+                     options);
   retire->SetFooter(kRetireEpilog);
   return retire;
 }
