@@ -25,6 +25,13 @@ def run(*command, **options):
     return done.returncode, done.stdout.decode(errors="replace")
 
 
+def packaged_units():
+    """{name: its source}, as dh installs them: PACKAGE.NAME.service is NAME.service."""
+    folder = "packaging/debian"
+    names = sorted(name for name in os.listdir(folder) if name.endswith((".service", ".socket", ".timer")))
+    return {re.sub(r"^netmeter\.(?=netmeter-)", "", name): os.path.join(folder, name) for name in names}
+
+
 class PackagingTest(unittest.TestCase):
     maxDiff = None
 
@@ -65,12 +72,10 @@ class PackagingTest(unittest.TestCase):
         # As the package names them, and with programs that are here.
         with tempfile.TemporaryDirectory() as folder:
             units = []
-            for name in sorted(os.listdir("packaging/debian")):
-                if name.endswith((".service", ".socket", ".timer")):
-                    unit = os.path.join(folder, name.replace("netmeter.netmeter-", "netmeter-"))
-                    with open(unit, "w", encoding="utf-8") as file:
-                        file.write(re.sub(r"^(Exec\w+=)\S+", r"\1/bin/true", read("packaging/debian/" + name), flags=re.M))
-                    units.append(unit)
+            for name, source in packaged_units().items():
+                units.append(os.path.join(folder, name))
+                with open(units[-1], "w", encoding="utf-8") as file:
+                    file.write(re.sub(r"^(Exec\w+=)\S+", r"\1/bin/true", read(source), flags=re.M))
             self.assertGreater(len(units), 8)
             self.assertEqual(run("systemd-analyze", "verify", "--man=no", *units), (0, ""))
             for unit in units:
@@ -80,9 +85,7 @@ class PackagingTest(unittest.TestCase):
     def test_the_rules_name_each_unit(self):
         rules = read("packaging/debian/rules")
         named = set(re.findall(r"--name=(netmeter\S*)", rules)) | {"netmeter-exporter"}
-        units = {re.sub(r"^netmeter\.netmeter-", "netmeter-", name).rsplit(".", 1)[0]
-                 for name in os.listdir("packaging/debian") if name.endswith((".service", ".socket", ".timer"))}
-        self.assertEqual(named, units)
+        self.assertEqual(named, {os.path.splitext(name)[0] for name in packaged_units()})
 
     def complete(self, *words):
         script = 'source packaging/completion/netmeter.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _netmeter "$1"; printf "%s\\n" "${COMPREPLY[@]}"'
