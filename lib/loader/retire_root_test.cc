@@ -516,7 +516,14 @@ TEST_F(RetireRootTest, TablesThatAreEmptierThanAskedForStay) {
   result = Retire(options);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->needed);
-  EXPECT_EQ(result->series, 5u);
+  // The kernel frees a closed UDP socket after a grace period of RCU, and a series
+  // that a socket holds stays: once, under load, one of the five did.
+  uint64_t series = result->series;
+  for (int i = 0; i < 100 && series < 5; i++) {
+    usleep(100000);
+    series += MustRetire().series;
+  }
+  EXPECT_EQ(series, 5u);
 }
 
 // The first slot of a kind that is folded becomes the series `retired`, so that
