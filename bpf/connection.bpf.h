@@ -11,9 +11,9 @@
  *   handshake done   counted as opened, or accepted, in nm_tcp. Where the
  *                    series is not known yet, the first packet outside of the
  *                    pending series does it: keep_slot()
- *   each round trip  its smoothed time, into a histogram
  *   closed           the state leaves the table; what is pending is settled; it
- *                    counts as closed, or as failed
+ *                    counts as closed, or as failed, with its last round-trip
+ *                    time
  *
  * A connection counts as closed in the series in which it was counted as opened
  * or accepted, so that the difference is the number of open ones, whatever it
@@ -48,15 +48,6 @@ static __always_inline __u32 kept_slot(struct bpf_sock *sk, __u64 cookie) {
   return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
 }
 
-/* Called before srtt_us is set anew: it is the value of the round trip before,
- * so the last one is counted at the end. It holds eighths. */
-static __always_inline void count_round_trip(struct bpf_sock_ops *ops,
-                                             __u32 slot) {
-  struct nm_tcp *tcp = slot ? tcp_of_slot(slot) : NULL;
-
-  if (tcp) count_rtt(tcp, ops->srtt_us >> 3);
-}
-
 /* The handshake of a connection that this host opened is done. */
 static __always_inline void on_established(struct bpf_sock_ops *ops,
                                            struct bpf_sock *sk) {
@@ -73,12 +64,11 @@ static __always_inline void on_established(struct bpf_sock_ops *ops,
 static __always_inline void on_connect_listen_or_accept(
     struct bpf_sock_ops *ops, struct bpf_sock *sk) {
   const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
-  __u32 events = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG;
+  const __u32 events = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG;
   __u64 cookie = bpf_get_socket_cookie(ops);
   struct nm_owner *whole, *owner = owner_of_connection(sk, &whole);
 
   if (!owner) return;
-  if (ops->op != BPF_SOCK_OPS_TCP_LISTEN_CB) events |= BPF_SOCK_OPS_RTT_CB_FLAG;
   /* Nobody would tell the end. */
   if (bpf_sock_ops_cb_flags_set(ops, events)) return;
   /* Both ends connected at once (RFC 9293, section 3.5). No clone: a listener's
@@ -134,7 +124,7 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   if (owner->flags & NM_OWNER_ESTABLISHED) {
     count_established(owner, slot);
     __sync_fetch_and_add(&tcp->closed, 1);
-    count_round_trip(ops, slot);
+    count_rtt(tcp, ops->srtt_us >> 3);
   } else if (ops->args[0] == TCP_SYN_SENT) {
     __sync_fetch_and_add(&tcp->failed, 1);
   } /* else a listener, or older than the meter */

@@ -132,9 +132,6 @@ int nm_sockops(struct bpf_sock_ops *ops) {
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
       on_established(ops, sk);
       break;
-    case BPF_SOCK_OPS_RTT_CB:
-      count_round_trip(ops, kept_slot(sk, bpf_get_socket_cookie(ops)));
-      break;
     case BPF_SOCK_OPS_STATE_CB:
       if (ops->args[1] == TCP_CLOSE) on_closed(ops, sk);
       break;

@@ -32,6 +32,9 @@
 #define NM_ALWAYS_NEW 0
 #endif
 
+/* How many packets are sent for each sample of the round-trip time. */
+#define NM_RTT_SAMPLE 16
+
 /* a is before b in the sequence space, RFC 9293 section 3.4 */
 static __always_inline bool before(__u32 a, __u32 b) {
   return (__s32)(a - b) < 0;
@@ -140,6 +143,32 @@ static __always_inline void count_rtt(struct nm_tcp *tcp, __u32 us) {
   if (bucket >= NM_RTT_BUCKETS) return;
   __sync_fetch_and_add(&tcp->rtt_buckets[bucket], 1);
   __sync_fetch_and_add(&tcp->rtt_us, us);
+}
+
+/* The kernel's smoothed round-trip time of the packet's connection; it holds
+ * eighths. Global: one packet in many comes here. */
+NM_GLOBAL int nm_sample_rtt(struct __sk_buff *skb, __u32 slot) {
+  struct nm_tcp *tcp = tcp_of_slot(slot);
+  struct bpf_sock *sk = skb->sk;
+  struct bpf_tcp_sock *socket;
+
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (!sk || !tcp) return 0;
+  socket = bpf_tcp_sock(sk);
+  if (socket) count_rtt(tcp, socket->srtt_us >> 3);
+  return 0;
+}
+
+/* Samples the round-trip time with about each NM_RTT_SAMPLE-th packet with payload
+ * that a series sends on a CPU. A call at each round trip (BPF_SOCK_OPS_RTT_CB)
+ * costs more than all else that a packet pays for: README.md has the figures.
+ * `cell` has this packet in it already, or the spare cell has. */
+static __always_inline void sample_rtt(struct __sk_buff *skb, __u32 slot,
+                                       struct nm_cell *cell, __u32 payload,
+                                       __u32 segments) {
+  if (payload &&
+      *(volatile __u64 *)&cell->tx_packets % NM_RTT_SAMPLE < segments)
+    nm_sample_rtt(skb, slot);
 }
 
 #endif /* NETMETER_BPF_TCP_BPF_H_ */

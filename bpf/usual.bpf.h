@@ -192,6 +192,7 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
   sent.bytes = bytes;
   sent.again = payload - sent.new_bytes;
   add_sent(slot, cell, &sent, segments, adds);
+  sample_rtt(skb, slot, cell, sent.new_bytes, segments);
   return true;
 }
 
@@ -239,8 +240,11 @@ static __always_inline void count_egress(struct __sk_buff *skb,
   if (nm_config.ways == NM_WAYS_USUAL) return;
   slot_and_segments = count_any_sent(skb, &sent);
   cell = slot_and_segments ? cell_of_slot(slot_and_segments) : NULL;
-  if (cell)
-    add_sent(slot_and_segments, cell, &sent, slot_and_segments >> 32, adds);
+  if (!cell) return;
+  add_sent(slot_and_segments, cell, &sent, slot_and_segments >> 32, adds);
+  if (cell->transport == NM_TRANSPORT_TCP)
+    sample_rtt(skb, slot_and_segments, cell, sent.new_bytes,
+               slot_and_segments >> 32);
 }
 
 #endif /* NETMETER_BPF_USUAL_BPF_H_ */
