@@ -11,6 +11,7 @@ _TOOLS = {
     "bpftool": ("NETMETER_BPFTOOL", ["bpftool"], "bpftool"),
     "clang": ("NETMETER_BPF_CLANG", ["clang", "clang-14"], "clang"),
     "grpc_cpp_plugin": ("NETMETER_GRPC_CPP_PLUGIN", ["grpc_cpp_plugin"], "protobuf-compiler-grpc"),
+    "llvm_objcopy": ("NETMETER_LLVM_OBJCOPY", ["llvm-objcopy", "llvm-objcopy-14"], "llvm"),
     "protoc": ("NETMETER_PROTOC", ["protoc"], "protobuf-compiler"),
 }
 
