@@ -27,20 +27,20 @@ namespace {
 // The value of a label, in both formats. Everything else may stand as it is: it is
 // valid UTF-8.
 void AppendEscaped(absl::string_view value, std::string* out) {
-  for (const char c : value) {
-    if (c == '\\' || c == '"') {
-      out->push_back('\\');
-      out->push_back(c);
-    } else if (c == '\n') {
-      out->append("\\n");
-    } else {
-      out->push_back(c);
-    }
+  size_t done = 0;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const char c = value[i];
+    if (c != '\\' && c != '"' && c != '\n') continue;
+    out->append(value.data() + done, i - done);
+    out->push_back('\\');
+    out->push_back(c == '\n' ? 'n' : c);
+    done = i + 1;
   }
+  out->append(value.data() + done, value.size() - done);
 }
 
 // {a="x",b="y"}, with le="BOUND" last if `bound` is given; nothing without labels.
-void AppendLabels(const std::vector<Label>& labels, absl::string_view bound,
+void AppendLabels(const Labels& labels, absl::string_view bound,
                   std::string* out) {
   char separator = '{';
   const auto append = [&](absl::string_view name, absl::string_view value) {

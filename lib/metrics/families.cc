@@ -14,6 +14,8 @@
 // them twice.
 #include "lib/metrics/families.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <exception>
 #include <limits>
@@ -29,15 +31,34 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-using Labels = std::vector<Label>;
+// A sample with what its labels say.
+struct Row {
+  const Sample& sample;
+  std::string name;  // valid UTF-8
+  std::string destination;
+};
 
-// Compares the labels of one family, whose names are the same.
-int CompareValues(const Labels& a, const Labels& b) {
-  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
-    const int order = a[i].value.compare(b[i].value);
-    if (order != 0) return order;
+// In the order of most families, which have nothing left to sort then.
+std::vector<Row> RowsOf(const std::vector<Sample>& samples) {
+  std::vector<const Sample*> order;
+  order.reserve(samples.size());
+  for (const Sample& sample : samples) order.push_back(&sample);
+  std::sort(order.begin(), order.end(), [](const Sample* a, const Sample* b) {
+    int less = strcmp(KindName(a->kind), KindName(b->kind));
+    if (less == 0) less = a->name.compare(b->name);
+    if (less == 0) less = a->destination.compare(b->destination);
+    if (less == 0) {
+      less = strcmp(TransportName(a->transport), TransportName(b->transport));
+    }
+    return less < 0;
+  });
+  std::vector<Row> rows;
+  rows.reserve(order.size());
+  for (const Sample* sample : order) {
+    rows.push_back(
+        {*sample, ToUtf8(sample->name), ToUtf8(sample->destination)});
   }
-  return 0;
+  return rows;
 }
 
 // Makes one family: sums what has equal labels, and puts it in order. Makes
@@ -64,27 +85,40 @@ class Builder {
   void MoveTo(std::vector<Family>* families) {
     std::vector<Metric>& metrics = family_.metrics;
     if (metrics.empty()) return;
-    std::sort(metrics.begin(), metrics.end(),
-              [](const Metric& a, const Metric& b) {
-                return CompareValues(a.labels, b.labels) < 0;
-              });
-    // In place: [0, last] is done, and last takes what equals it.
-    size_t last = 0;
-    for (size_t i = 1; i < metrics.size(); ++i) {
-      if (CompareValues(metrics[last].labels, metrics[i].labels) == 0) {
-        metrics[last].value += metrics[i].value;
-        for (size_t b = 0; b < metrics[last].buckets.size(); ++b) {
-          metrics[last].buckets[b] += metrics[i].buckets[b];
-        }
-      } else if (++last != i) {
-        metrics[last] = std::move(metrics[i]);
-      }
+    if (!AddEquals()) {
+      std::sort(metrics.begin(), metrics.end(),
+                [](const Metric& a, const Metric& b) {
+                  return a.labels.Compare(b.labels) < 0;
+                });
+      AddEquals();
     }
-    metrics.resize(last + 1);
     families->push_back(std::move(family_));
   }
 
  private:
+  // Sums neighbours with equal labels. Returns false where the metrics are not in
+  // order, so that others may be equal, too.
+  bool AddEquals() {
+    std::vector<Metric>& metrics = family_.metrics;
+    bool in_order = true;
+    // In place: [0, last] is done, and last takes what equals it.
+    size_t last = 0;
+    for (size_t i = 1; i < metrics.size(); ++i) {
+      const int order = metrics[last].labels.Compare(metrics[i].labels);
+      if (order == 0) {
+        metrics[last].value += metrics[i].value;
+        for (size_t b = 0; b < metrics[last].buckets.size(); ++b) {
+          metrics[last].buckets[b] += metrics[i].buckets[b];
+        }
+        continue;
+      }
+      if (order > 0) in_order = false;
+      if (++last != i) metrics[last] = std::move(metrics[i]);
+    }
+    metrics.resize(last + 1);
+    return in_order;
+  }
+
   const bool chosen_;
   Family family_;
 };
@@ -115,14 +149,13 @@ void AddMeter(const Health& health, const FamilySet& chosen,
 // Two families, of the payload sent and received. `labels_of` sets the labels of a
 // sample, or returns false if the families are not about it.
 template <typename LabelsOf>
-void AddPayload(const std::vector<Sample>& samples, Builder sent,
-                Builder received, LabelsOf labels_of,
-                std::vector<Family>* families) {
-  for (const Sample& sample : samples) {
+void AddPayload(const std::vector<Row>& rows, Builder sent, Builder received,
+                LabelsOf labels_of, std::vector<Family>* families) {
+  for (const Row& row : rows) {
     Labels labels;
-    if (!labels_of(sample, &labels)) continue;
-    sent.Add(labels, sample.tx_payload_bytes);
-    received.Add(labels, sample.rx_payload_bytes);
+    if (!labels_of(row, &labels)) continue;
+    sent.Add(labels, row.sample.tx_payload_bytes);
+    received.Add(labels, row.sample.rx_payload_bytes);
   }
   sent.MoveTo(families);
   received.MoveTo(families);
@@ -130,15 +163,15 @@ void AddPayload(const std::vector<Sample>& samples, Builder sent,
 
 // kernsnoopd's family of services. Both paths: a service's payload is its own,
 // whether it goes through the proxy or not, and the proxy is no service.
-void AddServices(const std::vector<Sample>& samples, const FamilySet& chosen,
+void AddServices(const std::vector<Row>& rows, const FamilySet& chosen,
                  std::vector<Family>* families) {
   AddPayload(
-      samples, Builder(FamilyId::kMagmaSent, chosen),
+      rows, Builder(FamilyId::kMagmaSent, chosen),
       Builder(FamilyId::kMagmaReceived, chosen),
-      [](const Sample& sample, Labels* labels) {
-        if (sample.kind != Kind::kService) return false;
-        *labels = {{"service_name", ToUtf8(sample.name)},
-                   {"dest_service", ToUtf8(sample.destination)}};
+      [](const Row& row, Labels* labels) {
+        if (row.sample.kind != Kind::kService) return false;
+        *labels = {{"service_name", row.name},
+                   {"dest_service", row.destination}};
         return true;
       },
       families);
@@ -146,18 +179,19 @@ void AddServices(const std::vector<Sample>& samples, const FamilySet& chosen,
 
 // kernsnoopd's family of other programs. Path direct only: one of them is the
 // proxy, which has what services sent in the services' family already.
-void AddBinaries(const std::vector<Sample>& samples, const FamilySet& chosen,
+void AddBinaries(const std::vector<Row>& rows, const FamilySet& chosen,
                  std::vector<Family>* families) {
   AddPayload(
-      samples, Builder(FamilyId::kLinuxSent, chosen),
+      rows, Builder(FamilyId::kLinuxSent, chosen),
       Builder(FamilyId::kLinuxReceived, chosen),
-      [](const Sample& sample, Labels* labels) {
+      [](const Row& row, Labels* labels) {
+        const Sample& sample = row.sample;
         if ((sample.kind != Kind::kBinary && sample.kind != Kind::kUnit &&
              sample.kind != Kind::kContainer) ||
             sample.path != Path::kDirect) {
           return false;
         }
-        *labels = {{"binary_name", ToUtf8(sample.name)}};
+        *labels = {{"binary_name", row.name}};
         return true;
       },
       families);
@@ -172,29 +206,26 @@ struct PathBuilders {
   Builder pending;
   Builder retired;
 
-  static void AddBytes(const Sample& sample, const char* label,
-                       Builder* family) {
-    Labels labels = {{label, ToUtf8(sample.name)}, {"direction", "tx"}};
-    family->Add(labels, sample.tx_bytes);
-    labels.back().value = "rx";
-    family->Add(labels, sample.rx_bytes);
+  static void AddBytes(const Row& row, const char* label, Builder* family) {
+    const Labels labels = {{label, row.name}};
+    family->Add(labels.With({"direction", "rx"}), row.sample.rx_bytes);
+    family->Add(labels.With({"direction", "tx"}), row.sample.tx_bytes);
   }
 
-  void Add(const Sample& sample) {
-    if (sample.kind == Kind::kPending)
-      return AddBytes(sample, "name", &pending);
-    if (sample.kind == Kind::kRetired)
-      return AddBytes(sample, "kind", &retired);
-    Labels labels = {{"kind", KindName(sample.kind)},
-                     {"name", ToUtf8(sample.name)},
-                     {"destination", ToUtf8(sample.destination)},
-                     {"transport", TransportName(sample.transport)},
-                     {"direction", "tx"}};
-    bytes.Add(labels, sample.tx_bytes);
-    packets.Add(labels, sample.tx_packets);
-    labels.back().value = "rx";
-    bytes.Add(labels, sample.rx_bytes);
-    packets.Add(labels, sample.rx_packets);
+  void Add(const Row& row) {
+    const Sample& sample = row.sample;
+    if (sample.kind == Kind::kPending) return AddBytes(row, "name", &pending);
+    if (sample.kind == Kind::kRetired) return AddBytes(row, "kind", &retired);
+    const Labels labels = {{"kind", KindName(sample.kind)},
+                           {"name", row.name},
+                           {"destination", row.destination},
+                           {"transport", TransportName(sample.transport)}};
+    const Labels rx = labels.With({"direction", "rx"});
+    const Labels tx = labels.With({"direction", "tx"});
+    bytes.Add(rx, sample.rx_bytes);
+    packets.Add(rx, sample.rx_packets);
+    bytes.Add(tx, sample.tx_bytes);
+    packets.Add(tx, sample.tx_packets);
   }
 
   void MoveTo(std::vector<Family>* families) {
@@ -205,7 +236,7 @@ struct PathBuilders {
   }
 };
 
-void AddWire(const std::vector<Sample>& samples, const FamilySet& chosen,
+void AddWire(const std::vector<Row>& rows, const FamilySet& chosen,
              std::vector<Family>* families) {
   PathBuilders direct = {Builder(FamilyId::kWireBytes, chosen),
                          Builder(FamilyId::kWirePackets, chosen),
@@ -215,8 +246,8 @@ void AddWire(const std::vector<Sample>& samples, const FamilySet& chosen,
                         Builder(FamilyId::kProxyPackets, chosen),
                         Builder(FamilyId::kProxyPendingBytes, chosen),
                         Builder(FamilyId::kProxyRetiredBytes, chosen)};
-  for (const Sample& sample : samples) {
-    (sample.path == Path::kProxy ? proxy : direct).Add(sample);
+  for (const Row& row : rows) {
+    (row.sample.path == Path::kProxy ? proxy : direct).Add(row);
   }
   direct.MoveTo(families);
   proxy.MoveTo(families);
@@ -224,7 +255,7 @@ void AddWire(const std::vector<Sample>& samples, const FamilySet& chosen,
 
 // Retransmissions and connections, of both paths: they are no bytes of the
 // totals above, so nothing is counted twice.
-void AddTcp(const std::vector<Sample>& samples, const FamilySet& chosen,
+void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
             std::vector<Family>* families) {
   Builder retransmit(FamilyId::kRetransmitBytes, chosen);
   Builder opened(FamilyId::kConnectionsOpened, chosen);
@@ -232,14 +263,15 @@ void AddTcp(const std::vector<Sample>& samples, const FamilySet& chosen,
   Builder closed(FamilyId::kConnectionsClosed, chosen);
   Builder failed(FamilyId::kConnectionsFailed, chosen);
   Builder rtt(FamilyId::kRtt, chosen);
-  for (const Sample& sample : samples) {
+  for (const Row& row : rows) {
+    const Sample& sample = row.sample;
     if (sample.transport != Transport::kTcp || sample.kind == Kind::kPending ||
         sample.kind == Kind::kRetired) {
       continue;
     }
     const Labels labels = {{"kind", KindName(sample.kind)},
-                           {"name", ToUtf8(sample.name)},
-                           {"destination", ToUtf8(sample.destination)}};
+                           {"name", row.name},
+                           {"destination", row.destination}};
     retransmit.Add(labels, sample.tx_retransmit_bytes);
     const TcpConnections& tcp = sample.tcp;
     if (!tcp.known) continue;
@@ -313,6 +345,25 @@ void OmitZeros(std::vector<Family>* families) {
 
 }  // namespace
 
+Labels Labels::With(const Label& label) const {
+  auto labels = std::make_shared<std::vector<Label>>();
+  labels->reserve(size() + 1);
+  labels->assign(begin(), end());
+  labels->push_back(label);
+  Labels more;
+  more.labels_ = std::move(labels);
+  return more;
+}
+
+int Labels::Compare(const Labels& other) const {
+  if (labels_ == other.labels_) return 0;
+  for (size_t i = 0; i < size() && i < other.size(); ++i) {
+    const int order = (*this)[i].value.compare(other[i].value);
+    if (order != 0) return order;
+  }
+  return 0;
+}
+
 bool IsDestination(const Label& label) {
   const absl::string_view name = label.name;
   return name == "destination" || name == "dest_service";
@@ -344,10 +395,11 @@ std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
   if (options.scope == Scope::kUnregistered) {
     AddNumber(FamilyId::kOmittedServices, omitted_services, chosen, &families);
   }
-  AddServices(samples, chosen, &families);
-  if (host) AddBinaries(samples, chosen, &families);
-  AddWire(samples, chosen, &families);
-  AddTcp(samples, chosen, &families);
+  const std::vector<Row> rows = RowsOf(samples);
+  AddServices(rows, chosen, &families);
+  if (host) AddBinaries(rows, chosen, &families);
+  AddWire(rows, chosen, &families);
+  AddTcp(rows, chosen, &families);
   if (host) AddHealth(health, chosen, &families);
   if (options.omit_zeros) OmitZeros(&families);
   if (options.names_without_total) {

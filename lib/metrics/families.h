@@ -15,6 +15,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,12 +34,36 @@ struct Label {
   std::string value;  // valid UTF-8
 };
 
+// The labels of one metric. The metrics of a sample share them, as most of the
+// work for a page is copies of names otherwise.
+class Labels {
+ public:
+  Labels() = default;
+  Labels(std::initializer_list<Label> labels)
+      : labels_(std::make_shared<const std::vector<Label>>(labels)) {}
+
+  const Label* begin() const { return labels_ ? labels_->data() : nullptr; }
+  const Label* end() const { return begin() + size(); }
+  size_t size() const { return labels_ ? labels_->size() : 0; }
+  const Label& operator[](size_t i) const { return (*labels_)[i]; }
+
+  // These, and one more.
+  Labels With(const Label& label) const;
+
+  // The order of a page: by value, label after label. Less than 0, 0, or more, as
+  // memcmp(3). The names of both are the same.
+  int Compare(const Labels& other) const;
+
+ private:
+  std::shared_ptr<const std::vector<Label>> labels_;  // null: none
+};
+
 // Whether it is the label of destinations, which most families of series have.
 bool IsDestination(const Label& label);
 
 struct Metric {
-  std::vector<Label> labels;  // the same names, in the same order, in a family
-  uint64_t value = 0;         // of a histogram: the sum, in microseconds
+  Labels labels;       // the same names, in the same order, in a family
+  uint64_t value = 0;  // of a histogram: the sum, in microseconds
   // Of a histogram: the observations in each bucket of TcpConnections.
   std::vector<uint64_t> buckets = {};
 };

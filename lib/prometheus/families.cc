@@ -40,8 +40,8 @@ std::vector<prometheus::MetricFamily> ToPrometheus(
     result.back().metric.reserve(family.metrics.size());
     for (Metric& metric : family.metrics) {
       prometheus::ClientMetric out;
-      for (Label& label : metric.labels) {
-        out.label.push_back({label.name, std::move(label.value)});
+      for (const Label& label : metric.labels) {
+        out.label.push_back({label.name, label.value});
       }
       const double value = static_cast<double>(metric.value);
       switch (family.type) {

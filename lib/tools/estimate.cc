@@ -23,7 +23,7 @@ size_t BytesOfMagma(std::vector<Family> families,
   constexpr int64_t kSomeTime = int64_t{1} << 40;  // as long as any
   for (Family& family : families) {
     for (Metric& metric : family.metrics) {
-      metric.labels.push_back({"service", service_name});
+      metric.labels = metric.labels.With({"service", service_name});
     }
   }
   return ToContainer(families, kSomeTime).size();

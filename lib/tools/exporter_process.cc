@@ -121,12 +121,16 @@ std::string ExporterProcess::Get(const std::string& path,
                                          accept + "\r\n\r\n"));
 }
 
-std::unique_ptr<magma::orc8r::Service303::Stub> ExporterProcess::Stub() const {
+std::shared_ptr<grpc::Channel> ExporterProcess::Channel() const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return magma::orc8r::Service303::NewStub(
-      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(grpc_port_),
-                                grpc::InsecureChannelCredentials(), arguments));
+  return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(grpc_port_),
+                                   grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+std::unique_ptr<magma::orc8r::Service303::Stub> ExporterProcess::Stub() const {
+  return magma::orc8r::Service303::NewStub(Channel());
 }
 
 long ExporterProcess::MemoryKib() const { return KibOf("VmRSS:"); }

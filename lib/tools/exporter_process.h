@@ -48,6 +48,7 @@ class ExporterProcess {
                   const std::string& accept = "*/*") const;
 
   // On a connection of its own, with gRPC's defaults, as magmad.
+  std::shared_ptr<grpc::Channel> Channel() const;
   std::unique_ptr<magma::orc8r::Service303::Stub> Stub() const;
 
   // Resident memory in KiB.
