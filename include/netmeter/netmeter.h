@@ -39,7 +39,8 @@
  *
  * Stability: the ABI of libnetmeter.so.1 only grows. A struct that the caller
  * fills begins with its size, and so does one that the library fills: new members
- * come at the end. Enumerators may be added.
+ * come at the end, and a program that knows fewer of them goes on as it did.
+ * Enumerators may be added.
  */
 #ifndef NETMETER_NETMETER_H_
 #define NETMETER_NETMETER_H_
@@ -230,7 +231,8 @@ struct netmeter_health {
 };
 
 /* As Meter::ReadHealth(). Members that the library does not know are 0.
- * NETMETER_INVALID_ARGUMENT where health->size is less than that of this version. */
+ * NETMETER_INVALID_ARGUMENT where health->size is less than that of version 1.0; a
+ * smaller struct of an older program is filled as far as it goes. */
 int netmeter_read_health(netmeter_meter *meter, struct netmeter_health *health,
                          struct netmeter_error *error);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <new>
 #include <string>
@@ -20,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/capi/sized.h"
 #include "lib/core/control.h"
 #include "lib/core/no_throw.h"
 #include "lib/core/version.h"
@@ -88,6 +90,17 @@ static_assert(sizeof(netmeter_error) == 1024, "ABI");
 static_assert(sizeof(void*) != 8 || (sizeof(netmeter_options) == 40 &&
                                      sizeof(netmeter_sample) == 224 &&
                                      sizeof(netmeter_health) == 488),
+              "ABI");
+
+// How much of each a program of version 1.0 has: these stay, whatever is added to the
+// structs.
+constexpr size_t kOptionsOfVersion1 =
+    offsetof(netmeter_options, reserved) + sizeof(netmeter_options::reserved);
+constexpr size_t kHealthOfVersion1 =
+    offsetof(netmeter_health, lost_sockets_storage_failed) +
+    sizeof(netmeter_health::lost_sockets_storage_failed);
+static_assert(sizeof(void*) != 8 ||
+                  (kOptionsOfVersion1 == 40 && kHealthOfVersion1 == 488),
               "ABI");
 
 // Text and its NUL, cut if it is longer.
@@ -165,53 +178,52 @@ absl::Status ReadInto(netmeter_samples* to, const Read& read) {
 }
 
 absl::Status FillHealth(const Health& from, netmeter_health* to) {
-  const size_t size = to->size;
-  if (size < sizeof(*to)) {
-    return absl::InvalidArgumentError(
-        "netmeter_health.size is not sizeof(struct netmeter_health)");
-  }
-  memset(to, 0, size);
-  to->size = size;
-  CopyText(from.version, to->version);
-  CopyText(from.abi, to->abi);
-  CopyText(from.kernel, to->kernel);
-  CopyText(from.cgroup, to->cgroup);
-  to->start_time_ns = from.start_time_ns;
-  to->load_time_ns = from.load_time_ns;
-  to->series = from.series;
-  to->max_series = from.max_series;
-  to->names = from.names;
-  to->max_names = from.max_names;
-  to->retired_series = from.retired_series;
-  to->retired_names = from.retired_names;
-  to->lost_packets_series_full = from.lost_packets_series_full;
-  to->lost_packets_series_capped = from.lost_packets_series_capped;
-  to->lost_packets_storage_failed = from.lost_packets_storage_failed;
-  to->lost_packets_header_errors = from.lost_packets_header_errors;
-  to->lost_names_full = from.lost_names_full;
-  to->lost_names_capped = from.lost_names_capped;
-  to->lost_processes_full = from.lost_processes_full;
-  to->lost_sockets_storage_failed = from.lost_sockets_storage_failed;
-  return absl::OkStatus();
+  netmeter_health all = {};
+  CopyText(from.version, all.version);
+  CopyText(from.abi, all.abi);
+  CopyText(from.kernel, all.kernel);
+  CopyText(from.cgroup, all.cgroup);
+  all.start_time_ns = from.start_time_ns;
+  all.load_time_ns = from.load_time_ns;
+  all.series = from.series;
+  all.max_series = from.max_series;
+  all.names = from.names;
+  all.max_names = from.max_names;
+  all.retired_series = from.retired_series;
+  all.retired_names = from.retired_names;
+  all.lost_packets_series_full = from.lost_packets_series_full;
+  all.lost_packets_series_capped = from.lost_packets_series_capped;
+  all.lost_packets_storage_failed = from.lost_packets_storage_failed;
+  all.lost_packets_header_errors = from.lost_packets_header_errors;
+  all.lost_names_full = from.lost_names_full;
+  all.lost_names_capped = from.lost_names_capped;
+  all.lost_processes_full = from.lost_processes_full;
+  all.lost_sockets_storage_failed = from.lost_sockets_storage_failed;
+  return internal::FillSized(all, kHealthOfVersion1, to)
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(
+                   "netmeter_health.size is not sizeof(struct "
+                   "netmeter_health)");
 }
 
 absl::Status Open(const netmeter_options* given, netmeter_meter** meter) {
   if (meter == nullptr) return absl::InvalidArgumentError("meter is NULL");
   MeterOptions options;
   if (given != nullptr) {
-    if (given->size < sizeof(*given)) {
+    netmeter_options all = {};
+    if (!internal::TakeSized(given, kOptionsOfVersion1, &all)) {
       return absl::InvalidArgumentError(
           "netmeter_options.size is not sizeof(struct netmeter_options)");
     }
-    if (given->pin_dir != nullptr) options.pin_dir = given->pin_dir;
-    if (given->service != nullptr) {
-      options.service.assign(given->service, given->service_length);
+    if (all.pin_dir != nullptr) options.pin_dir = all.pin_dir;
+    if (all.service != nullptr) {
+      options.service.assign(all.service, all.service_length);
       // A caller that has a name for us, but an empty one, is in error.
       const absl::Status valid =
           internal::CheckName("service name", options.service);
       if (!valid.ok()) return valid;
     }
-    options.wait_for_loader = given->wait_for_loader != 0;
+    options.wait_for_loader = all.wait_for_loader != 0;
   }
   auto opened = Meter::Open(options);
   if (!opened.ok()) return opened.status();

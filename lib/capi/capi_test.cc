@@ -62,7 +62,7 @@ TEST(CapiTest, OptionsOfAnotherSizeAreRefusedOrUnderstood) {
   netmeter_error error;
   EXPECT_EQ(netmeter_open(&options, &meter, &error), NETMETER_INVALID_ARGUMENT);
   EXPECT_THAT(error.message, HasSubstr("size"));
-  // Of a caller that knows more: what is behind our part is not looked at.
+  // Of a caller that knows more: what follows our part is not looked at.
   struct {
     netmeter_options options = Waiting();
     uint64_t more = 1;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A struct of a later version, as none of the C API's has grown yet.
+#include "lib/capi/sized.h"
+
+#include <gtest/gtest.h>
+#include <stdint.h>
+#include <string.h>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+struct Grown {
+  size_t size;
+  uint64_t first;   // version 1.0 ends here
+  uint64_t second;  // that of 1.1
+  uint64_t third;
+};
+constexpr size_t kFirstSize = offsetof(Grown, second);
+
+// What a caller has, and what stands after it in its memory.
+struct Callers {
+  Grown known;
+  uint64_t more;
+};
+
+Callers CallersOf(size_t size) {
+  Callers callers;
+  memset(&callers, 0xff, sizeof(callers));
+  callers.known.size = size;
+  return callers;
+}
+
+constexpr uint64_t kUntouched = UINT64_MAX;
+
+TEST(SizedTest, AProgramOfVersionOneGetsWhatItHas) {
+  Callers callers = CallersOf(kFirstSize);
+  ASSERT_TRUE(
+      FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
+  EXPECT_EQ(callers.known.size, kFirstSize);
+  EXPECT_EQ(callers.known.first, 1u);
+  EXPECT_EQ(callers.known.second, kUntouched);
+}
+
+TEST(SizedTest, AProgramOfASizeBetweenGetsWhatItHas) {
+  Callers callers = CallersOf(offsetof(Grown, third));
+  ASSERT_TRUE(
+      FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
+  EXPECT_EQ(callers.known.size, offsetof(Grown, third));
+  EXPECT_EQ(callers.known.second, 2u);
+  EXPECT_EQ(callers.known.third, kUntouched);
+}
+
+TEST(SizedTest, WhatANewerProgramKnowsMoreIsZero) {
+  Callers callers = CallersOf(sizeof(callers));
+  ASSERT_TRUE(
+      FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
+  EXPECT_EQ(callers.known.size, sizeof(callers));
+  EXPECT_EQ(callers.known.third, 3u);
+  EXPECT_EQ(callers.more, 0u);
+}
+
+TEST(SizedTest, OptionsOfAnySizeAreTakenAsFarAsTheyGo) {
+  const Grown defaults = {sizeof(Grown), 7, 8, 9};
+  Callers callers = CallersOf(offsetof(Grown, third));
+  callers.known.first = 1;
+  callers.known.second = 2;
+  Grown taken = defaults;
+  ASSERT_TRUE(TakeSized(&callers.known, kFirstSize, &taken));
+  EXPECT_EQ(taken.first, 1u);
+  EXPECT_EQ(taken.second, 2u);
+  EXPECT_EQ(taken.third, 9u);
+  callers.known.size = sizeof(callers);
+  callers.known.third = 3;
+  taken = defaults;
+  ASSERT_TRUE(TakeSized(&callers.known, kFirstSize, &taken));
+  EXPECT_EQ(taken.third, 3u);
+}
+
+TEST(SizedTest, WhatIsShorterThanVersionOneIsRefused) {
+  Callers callers = CallersOf(kFirstSize - 1);
+  EXPECT_FALSE(
+      FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
+  EXPECT_EQ(callers.known.first, kUntouched);
+  Grown taken = {sizeof(Grown), 7, 8, 9};
+  EXPECT_FALSE(TakeSized(&callers.known, kFirstSize, &taken));
+  EXPECT_EQ(taken.first, 7u);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
