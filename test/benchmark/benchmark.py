@@ -211,8 +211,9 @@ def main():
             json.dump(data, file, indent=1)
             file.write("\n")
     for name in data["benchmarks"]:
-        print("\n".join(["", *report.table_lines(results, name)]))
-    print("\n".join(["", *report.target_lines([data], only_run=len(options.benchmarks) < len(BENCHMARKS))]))
+        print("\n".join(["", *report.padded(report.table_lines(results, name))]))
+    lines = report.target_lines([data], only_run=len(options.benchmarks) < len(BENCHMARKS))
+    print("\n".join(["", *report.padded(lines)]))
     if options.smoke:
         print("\nA smoke run: that it works is all that it shows.")
     if failed:

@@ -136,13 +136,31 @@ class VerdictTest(unittest.TestCase):
 
     def test_the_claim_names_what_was_missed_and_what_was_not_run(self):
         read = {("own series", "netmeter", "ns"): [900] * 3, ("all series", "netmeter", "ns"): [200000] * 3}
-        claim = report.claim([results(read=read).data])
-        self.assertIn(" 1 were met in the run. Not met: read, 4,096 series. Not run: ", claim)
-        self.assertIn("; forwarded packets; ", claim)
+        files = [results(read=read).data]
+        self.assertRegex(report.claim(files), "^1 of [0-9]+ targets are met$")
+        self.assertRegex(report.missed(files), "^Not met: read, 4,096 series. Not run: .*; forwarded packets; ")
         # One run of two did not meet it.
         slow = {**read, ("own series", "netmeter", "ns"): [1100] * 3}
-        claim = report.claim([results(read=one).data for one in (read, slow)])
-        self.assertIn("0 were met in all of 2 runs. Not met: read, 16 series of a service; read, 4,096 series.", claim)
+        files = [results(read=one).data for one in (read, slow)]
+        self.assertRegex(report.claim(files), "^0 of [0-9]+ targets are met in all of 2 runs$")
+        self.assertIn("Not met: read, 16 series of a service; read, 4,096 series.", report.missed(files))
+
+    def test_readme_has_the_claim_and_a_link_to_the_targets(self):
+        read = {("own series", "netmeter", "ns"): [900] * 3, ("all series", "netmeter", "ns"): [200000] * 3}
+        files = [results(read=read).data]
+        readme = report.put_claim("a\n" + report.CLAIM_BEGIN + "old\n" + report.CLAIM_END + "b\n", files)
+        self.assertIn(report.claim(files) + " ([all of them](docs/performance.md)).\n" + report.CLAIM_END + "b\n", readme)
+
+    def test_a_terminal_has_columns(self):
+        lines = report.padded(["text", *report.table(["a", "bb"], [["long", ""], ["c", "d"]])])
+        self.assertEqual(lines, ["text", "a     bb", "---   ---", "long", "c     d"])
+
+    def test_a_figure_that_misses_says_so_in_a_row_of_its_own(self):
+        read = {("own series", "netmeter", "ns"): [900] * 3, ("all series", "netmeter", "ns"): [200000] * 3}
+        lines = report.target_lines([results(read=read).data])
+        self.assertIn("| read, 16 series of a service | 1 µs | own series: 900 ns (900 ns to 900 ns) | met |", lines)
+        self.assertTrue(any(": 200000 ns (200000 ns to 200000 ns), missed | not met |" in line for line in lines), lines)
+        self.assertFalse(any("<br>" in line or "  " in line for line in lines), lines)
 
     def test_a_target_without_anybody_to_compare_with_is_not_met(self):
         series = {}

@@ -181,7 +181,7 @@ class DocsTest(unittest.TestCase):
         claim = " ".join(found.group(1).split())
         if os.path.exists(os.path.join(ROOT, "docs/performance.md")):
             # Without its heading and the link to the page.
-            said = re.fullmatch(r"\*\*.*?\*\* (.*) \[.*\]\(docs/performance\.md\)\.", claim).group(1)
+            said = re.fullmatch(r"\*\*.*?\*\* (.*) \(\[.*\]\(docs/performance\.md\)\)\.", claim).group(1)
             self.assertIn(said, " ".join(read("docs/performance.md").split()))
         else:
             self.assertEqual(claim, "")
