@@ -30,9 +30,9 @@
 // what it has learned: slots by key, keys by service. A read then costs the
 // loads of the cells, and a look at the slots that are new. Slots are handed
 // out in order, and stats->slots_allocated says up to where. Those that a sweep has
-// made free are looked at again only when a head was written (stats->heads). Several slots may
-// have one key, as names on the wire that differ may decode to one: they are
-// summed.
+// made free are looked at again only when a head was written (stats->heads). Several
+// slots may have one key, as names on the wire that differ may decode to one: they
+// are summed.
 //
 // A series that is idle is retired: its totals go into another one, and its slot
 // and its names to the next who need some. The kernel part makes a number odd
@@ -94,11 +94,17 @@ static_assert(static_cast<int>(Path::kDirect) == NM_PATH_DIRECT &&
                   static_cast<int>(Path::kProxy) == NM_PATH_PROXY,
               "Path is nm_path");
 
-constexpr nm_u32 kBoundsUs[] = NM_RTT_BOUNDS_US;
-static_assert(TcpConnections::RttBoundsUs().size() ==
-                      sizeof(kBoundsUs) / sizeof(kBoundsUs[0]) &&
-                  TcpConnections::RttBoundsUs()[0] == kBoundsUs[0] &&
-                  TcpConnections::RttBoundsUs()[8] == kBoundsUs[8],
+constexpr bool BoundsAreThoseOfTheMap() {
+  constexpr nm_u32 kBoundsUs[] = NM_RTT_BOUNDS_US;
+  constexpr size_t kCount = sizeof(kBoundsUs) / sizeof(kBoundsUs[0]);
+  constexpr auto kOurs = TcpConnections::RttBoundsUs();
+  if (kOurs.size() != kCount) return false;
+  for (size_t i = 0; i < kCount; ++i) {
+    if (kOurs[i] != kBoundsUs[i]) return false;
+  }
+  return true;
+}
+static_assert(BoundsAreThoseOfTheMap(),
               "the bounds of TcpConnections are those of nm_tcp");
 
 // Other CPUs add while we read: see the top of the file. Relaxed is enough, as no
@@ -124,17 +130,14 @@ nm_cell HeadOf(nm_u64 word) {
   return head;
 }
 
-// As KindName(); "" for what no retired series has been.
+// "" for what no retired series has been.
 const char* WordOfKind(nm_u16 kind) {
   switch (kind) {
     case NM_KIND_SERVICE:
-      return "service";
     case NM_KIND_BINARY:
-      return "binary";
     case NM_KIND_UNIT:
-      return "unit";
     case NM_KIND_CONTAINER:
-      return "container";
+      return KindName(static_cast<Kind>(kind));
     default:
       return "";
   }

@@ -39,7 +39,8 @@ struct MapView {
       nullptr;  // cells of 8 words, slot * cells_per_series + i
   const nm_name* names = nullptr;
   const nm_stats* stats = nullptr;
-  const nm_tcp* tcp = nullptr;  // may be missing
+  // Null: no program counts connections (the socket table is off).
+  const nm_tcp* tcp = nullptr;
   uint32_t cells_per_series = 0;
   uint32_t max_series = 0;
   uint32_t max_names = 0;

@@ -44,12 +44,9 @@ int64_t AddWrapping(int64_t a, int64_t b) {
 
 Counters CountersOf(const Sample& sample) {
   Counters counters;
-  const uint64_t values[] = {sample.tx_bytes,           sample.rx_bytes,
-                             sample.tx_packets,         sample.rx_packets,
-                             sample.tx_payload_bytes,   sample.rx_payload_bytes,
-                             sample.tx_retransmit_bytes};
   for (size_t i = 0; i < kCounterCount; ++i) {
-    counters.value[i] = static_cast<int64_t>(values[i]);
+    counters.value[i] =
+        static_cast<int64_t>(sample.*kRecordedCounters[i].field);
   }
   return counters;
 }
@@ -90,14 +87,6 @@ bool Counters::AnyBelow(const Counters& other) const {
     }
   }
   return false;
-}
-
-const std::array<const char*, kCounterCount>& CounterNames() {
-  static constexpr std::array<const char*, kCounterCount> kNames = {
-      "tx_bytes",           "rx_bytes",         "tx_packets",
-      "rx_packets",         "tx_payload_bytes", "rx_payload_bytes",
-      "tx_retransmit_bytes"};
-  return kNames;
 }
 
 bool SeriesName::operator<(const SeriesName& other) const {

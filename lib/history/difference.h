@@ -18,9 +18,26 @@
 namespace netmeter {
 namespace internal {
 
-// The counters of a Sample, in the order of its fields. Signed, as a difference
-// may be below 0; sums are modulo 2^64, as the kernel's.
-constexpr size_t kCounterCount = 7;
+// The counters that the history keeps: names of Sample's fields, which are columns of
+// SQL, too, and the fields.
+struct RecordedCounter {
+  const char* name;
+  uint64_t Sample::*field;
+};
+constexpr RecordedCounter kRecordedCounters[] = {
+    {"tx_bytes", &Sample::tx_bytes},
+    {"rx_bytes", &Sample::rx_bytes},
+    {"tx_packets", &Sample::tx_packets},
+    {"rx_packets", &Sample::rx_packets},
+    {"tx_payload_bytes", &Sample::tx_payload_bytes},
+    {"rx_payload_bytes", &Sample::rx_payload_bytes},
+    {"tx_retransmit_bytes", &Sample::tx_retransmit_bytes},
+};
+constexpr size_t kCounterCount =
+    sizeof(kRecordedCounters) / sizeof(kRecordedCounters[0]);
+
+// Their values, in that order. Signed, as a difference may be below 0; sums are modulo
+// 2^64, as the kernel's.
 struct Counters {
   std::array<int64_t, kCounterCount> value = {};
 
@@ -36,8 +53,6 @@ struct Counters {
   bool AnyBelow(const Counters& other) const;
   bool IsZero() const { return *this == Counters(); }
 };
-// Names of Sample's fields, as columns of SQL: "tx_bytes, rx_bytes, ...".
-const std::array<const char*, kCounterCount>& CounterNames();
 
 // What a series is called. Words, as in `netmeter list --json`.
 struct SeriesName {

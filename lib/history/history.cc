@@ -85,9 +85,9 @@ absl::Status MakeTables(Database* database) {
 
 std::string CounterColumns(absl::string_view format) {
   std::string columns;
-  for (const char* name : CounterNames()) {
+  for (const RecordedCounter& counter : kRecordedCounters) {
     absl::StrAppend(&columns, columns.empty() ? "" : ", ",
-                    absl::StrReplaceAll(format, {{"$", name}}));
+                    absl::StrReplaceAll(format, {{"$", counter.name}}));
   }
   return columns;
 }

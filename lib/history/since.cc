@@ -7,25 +7,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/core/status_util.h"
+#include "lib/core/words.h"
 #include "lib/history/calendar.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr Kind kKinds[] = {
-    Kind::kService, Kind::kBinary, Kind::kUnattributed, Kind::kOverflow,
-    Kind::kPending, Kind::kUnit,   Kind::kContainer,    Kind::kRetired};
-constexpr Transport kTransports[] = {Transport::kTcp, Transport::kUdp,
-                                     Transport::kSctp, Transport::kIcmp,
-                                     Transport::kOther};
-
 Sample SampleOf(const SeriesName& name, const Counters& counters) {
   Sample sample;
-  for (const Kind kind : kKinds) {
+  for (const Kind kind : kAllKinds) {
     if (KindName(kind) == name.kind) sample.kind = kind;
   }
-  for (const Transport transport : kTransports) {
+  for (const Transport transport : kAllTransports) {
     if (TransportName(transport) == name.transport) {
       sample.transport = transport;
     }
@@ -34,13 +28,9 @@ Sample SampleOf(const SeriesName& name, const Counters& counters) {
       name.path == PathName(Path::kProxy) ? Path::kProxy : Path::kDirect;
   sample.name = name.name;
   sample.destination = name.destination;
-  uint64_t* const values[] = {
-      &sample.tx_bytes,           &sample.rx_bytes,
-      &sample.tx_packets,         &sample.rx_packets,
-      &sample.tx_payload_bytes,   &sample.rx_payload_bytes,
-      &sample.tx_retransmit_bytes};
   for (size_t i = 0; i < kCounterCount; ++i) {
-    *values[i] = static_cast<uint64_t>(counters.value[i]);
+    sample.*kRecordedCounters[i].field =
+        static_cast<uint64_t>(counters.value[i]);
   }
   return sample;
 }

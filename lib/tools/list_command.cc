@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
+#include "lib/core/words.h"
 #include "lib/history/since.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/container_names.h"
@@ -78,7 +79,7 @@ class ListCommand : public Command {
   std::string Name() const override { return "list"; }
 
   std::string Description() const override {
-    return "Prints every series, that with most traffic first";
+    return "Prints every series; the one with the most traffic is first";
   }
 
   void Declare(Flags* flags) override {
@@ -105,7 +106,9 @@ class ListCommand : public Command {
     flags->AddOption("--top", &top_, "Print so many series at most")
         .Type("N")
         .InRange(1, 1000000);
-    flags->AddOption("--service", &filter_.service, "Only this name")
+    flags
+        ->AddOption("--service", &filter_.service,
+                    "Only this name, whatever its kind")
         .Type("NAME");
     flags
         ->AddOption("--destination", &filter_.destination,
@@ -113,8 +116,7 @@ class ListCommand : public Command {
         .Type("NAME");
     flags->AddOption("--kind", &filter_.kind, "Only this kind")
         .Type("KIND")
-        .OneOf({"service", "binary", "unit", "container", "pending",
-                "unattributed", "overflow", "retired"});
+        .OneOf(KindNames());
     const Option since =
         flags
             ->AddOption("--since", &since_text_,

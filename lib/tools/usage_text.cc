@@ -48,7 +48,7 @@ std::string Quote(const std::string& field) {
 
 void AddCounters(const Counters& counters, nlohmann::ordered_json* json) {
   for (size_t i = 0; i < kCounterCount; ++i) {
-    (*json)[CounterNames()[i]] = counters.value[i];
+    (*json)[kRecordedCounters[i].name] = counters.value[i];
   }
 }
 
@@ -144,7 +144,9 @@ std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
   const bool with_kind = query.by == UsageBy::kService;
   std::string text =
       absl::StrCat(with_kind ? "kind," : "", UsageByName(query.by));
-  for (const char* name : CounterNames()) absl::StrAppend(&text, ",", name);
+  for (const RecordedCounter& counter : kRecordedCounters) {
+    absl::StrAppend(&text, ",", counter.name);
+  }
   text += "\n";
   for (const UsageRow& row : usage.rows) {
     absl::StrAppend(&text, with_kind ? row.kind + "," : "",
