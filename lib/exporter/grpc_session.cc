@@ -263,7 +263,7 @@ int GrpcSession::OnFrame(const nghttp2_frame& frame) {
   }
   if (call->request_ended && !call->answered &&
       !RejectBody(found->first, call)) {
-    Answer(found->first, call);
+    SendReply(found->first, call);
   }
   return 0;
 }
@@ -366,7 +366,7 @@ void GrpcSession::Reject(int32_t stream, Call* call, GrpcCode code,
   nghttp2_submit_response(session_, stream, fields, std::size(fields), nullptr);
 }
 
-void GrpcSession::Answer(int32_t stream, Call* call) {
+void GrpcSession::SendReply(int32_t stream, Call* call) {
   if (call->times_out_at <= Clock::now()) {
     Reject(stream, call, GrpcCode::kDeadlineExceeded,
            "the deadline has passed");

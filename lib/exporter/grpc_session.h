@@ -146,7 +146,7 @@ class GrpcSession {
   bool RejectBody(int32_t stream, Call* call);
   void Reject(int32_t stream, Call* call, GrpcCode code,
               absl::string_view message, const char* http_status = "200");
-  void Answer(int32_t stream, Call* call);
+  void SendReply(int32_t stream, Call* call);
   void SendStatus(int32_t stream, GrpcCode code, absl::string_view message);
   bool HoldsTooManyWith(const SharedReply& reply) const;
   void ResumePostponed();

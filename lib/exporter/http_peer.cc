@@ -61,14 +61,14 @@ bool HttpPeer::ReadRequest() {
   const HttpParse parsed = ParseHttpRequest(received_, &request);
   if (parsed == HttpParse::kIncomplete) return true;
   received_ = std::string();
-  Answer(parsed, request);
+  QueueReply(parsed, request);
   set_pool(Pool::kHttpReply);
   set_used();
   since_ = Clock::now();
   return SendReply();
 }
 
-void HttpPeer::Answer(HttpParse parsed, const HttpRequest& request) {
+void HttpPeer::QueueReply(HttpParse parsed, const HttpRequest& request) {
   HttpAnswer answer;
   HttpReply& reply = answer.reply;
   const bool with_body = request.method != "HEAD";

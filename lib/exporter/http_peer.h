@@ -54,7 +54,7 @@ class HttpPeer : public Peer {
 
  private:
   bool ReadRequest();
-  void Answer(HttpParse parsed, const HttpRequest& request);
+  void QueueReply(HttpParse parsed, const HttpRequest& request);
   void Queue(const HttpAnswer& answer, bool with_body);
   bool SendReply();
   bool AwaitClose();

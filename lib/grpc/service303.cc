@@ -51,7 +51,7 @@ ByteBuffer ToByteBuffer(std::string bytes) {
 }
 
 // Nothing may be thrown into gRPC.
-grpc::Status Answer(const MakeReply& make_reply, ByteBuffer* response) {
+grpc::Status FillResponse(const MakeReply& make_reply, ByteBuffer* response) {
   try {
     *response = ToByteBuffer(make_reply());
     return grpc::Status::OK;
@@ -102,24 +102,24 @@ Service303::Service303(std::shared_ptr<const Meter> meter,
   };
   const Impl* const impl = impl_.get();
   add("/magma.orc8r.Service303/GetMetrics", [impl](ByteBuffer* response) {
-    return Answer([impl] { return impl->Metrics(); }, response);
+    return FillResponse([impl] { return impl->Metrics(); }, response);
   });
   add("/magma.orc8r.Service303/GetServiceInfo", [impl](ByteBuffer* response) {
-    return Answer([impl] { return impl->Info(); }, response);
+    return FillResponse([impl] { return impl->Info(); }, response);
   });
   add("/magma.orc8r.Service303/GetOperationalStates", [](ByteBuffer* response) {
-    return Answer([] { return std::string(internal::kNoOperationalStates); },
-                  response);
+    return FillResponse(
+        [] { return std::string(internal::kNoOperationalStates); }, response);
   });
   add("/magma.orc8r.Service303/ReloadServiceConfig", [](ByteBuffer* response) {
-    return Answer([] { return std::string(internal::kReloadUnsupported); },
-                  response);
+    return FillResponse(
+        [] { return std::string(internal::kReloadUnsupported); }, response);
   });
   if (options.stop) {
     add("/magma.orc8r.Service303/StopService",
         [stop = options.stop](ByteBuffer* response) {
           stop();
-          return Answer([] { return std::string(); }, response);
+          return FillResponse([] { return std::string(); }, response);
         });
   }
   // magmad has commands that call these, and must hear that they do nothing.

@@ -105,7 +105,7 @@ class Pages {
     }
   }
 
-  HttpAnswer Answer(const HttpRequest& request) const {
+  HttpAnswer PageFor(const HttpRequest& request) const {
     if (request.method != "GET" && request.method != "HEAD") {
       return Text(405, "Only GET and HEAD are answered.\n",
                   "Allow: GET, HEAD\r\n");
@@ -230,7 +230,7 @@ int Run(const ExporterFlags& flags) {
   ReplyCache replies((ReplyCache::Options()));
   const Pages pages(meter, flags.publish, &replies);
   const HttpPeer::Handler handler = [&pages](const HttpRequest& request) {
-    return pages.Answer(request);
+    return pages.PageFor(request);
   };
   const GrpcService service303 = MakeService303(
       meter, flags, *grpc != nullptr && (*grpc)->loopback, &replies);
