@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // netmeter-loader: the one privileged program. Puts the kernel part in place
 // and exits.
+//
+// This file is the command line and nothing else. Each subcommand has a function that
+// declares its options (AddLoad() and so on), one that runs it, and a text that follows
+// its options in --help. All values go into one struct Options; what no single option
+// can tell to be wrong is in FindWrongUse().
 
 #include <signal.h>
 #include <unistd.h>
@@ -116,18 +121,19 @@ constexpr char kLoadEpilog[] =
     "stderr says why, and nothing was changed; 2 wrong usage.";
 
 constexpr char kUnloadEpilog[] =
-    "Open readers are told. Nothing there is no error.\n"
+    "Open readers are told. If nothing is loaded, that is no error.\n"
     "\n"
     "Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr "
     "says\n"
     "why; 2 wrong usage.";
 
 constexpr char kRetireEpilog[] =
-    "What no process and no socket has, and has counted nothing, goes into "
-    "series\n"
-    "of kind retired, to the byte; names that nothing has are forgotten. "
-    "Packets and\n"
-    "readers go on meanwhile. For a timer: retire --idle 3600 --full 50 -q\n"
+    "Series that no process and no socket uses, and that have counted nothing "
+    "for\n"
+    "--idle seconds, go into series of kind retired, to the byte. The call "
+    "forgets\n"
+    "names that nothing uses. Packets and readers go on meanwhile.\n"
+    "For a timer: retire --idle 3600 --full 50 -q\n"
     "\n"
     "Exit status: 0 done, or nothing to do; 1 failed, one line on stderr says "
     "why; 2\n"
@@ -414,8 +420,8 @@ Flags* AddRetire(Flags* flags, Options* options) {
   retire
       ->AddOption(
           "--idle", &options->retire.idle_seconds,
-          "Only what has counted nothing for so long, as seen by these\n"
-          "calls (default 3600); 0: as seen by this one")
+          "Only series that have counted nothing for this long, as seen by\n"
+          "these calls (default 3600); 0: as seen by this one")
       .Check(Number(0, 365 * 86400))
       .Type("SECONDS");
   retire

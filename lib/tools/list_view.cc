@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Rows go through a line of steps: all samples, with rates where there was a read
+// before (ListRows()); those that were asked for (FilterRows()); in their order
+// (SortRows()); and the first ones as lines (FormatView()). What is cut off is summed
+// in a line of its own, so that the lines of a path add up to its total.
 #include "lib/tools/list_view.h"
 
 #include <algorithm>

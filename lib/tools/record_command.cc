@@ -87,13 +87,13 @@ class RecordCommand : public Command {
     AddDatabase(flags, &database_);
     flags
         ->AddOption("--keep-hours", &options_.keep_hours_days,
-                    "Of how many days the history has the hours")
+                    "Keep hours for so many days")
         .Type("DAYS")
         .InRange(1, 36600)
         .ShowDefault();
     flags
         ->AddOption("--keep-days", &options_.keep_days,
-                    "How many days it has besides")
+                    "Then keep days for so many days")
         .Type("DAYS")
         .InRange(1, 36600)
         .ShowDefault();

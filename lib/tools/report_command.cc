@@ -20,8 +20,8 @@ namespace {
 
 constexpr char kReportFooter[] = R"(
 One self-contained HTML file: it loads nothing, has no script, and can be printed.
-Who used the link, day by day, by service and destination; retransmissions; budgets,
-of the period that is today; gaps. --html - writes to standard output.
+Who used the link, day by day, by service and destination; retransmissions; budgets
+of the current period; gaps. --html - writes to standard output.
 
 Exit status: 0 written; 1 failed, one line on stderr says why; 2 wrong usage.
 

@@ -68,8 +68,8 @@ class SocketsCommand : public Command {
 
   void Declare(Flags* flags) override {
     AddPinDir(flags, &pin_dir_);
-    AddList(flags, "--service", "NAME", "Only those of this service",
-            &services_);
+    AddList(flags, "--service", "NAME",
+            "Only those of this name, whatever its kind", &services_);
     AddList(flags, "--destination", "NAME", "Only those with this destination",
             &destinations_);
     AddList(flags, "--state", "STATE", "Only these, such as time-wait",

@@ -15,11 +15,13 @@ namespace internal {
 namespace {
 
 constexpr char kUsageFooter[] = R"(
-Without --month and --from: the billing period that is today. All days are local
-days of the host that recorded. A period of --reset-day 31 begins on the last day
-of a shorter month. Bytes are those of `netmeter list`: without link headers. With
---path direct the sum is what the interfaces counted; --path proxy has what went
-over loopback to a proxy, and through it once more.
+Without --month and --from: the billing period of today. All days are local days
+of the host that recorded. A period of --reset-day 31 begins on the last day of a
+shorter month. Bytes are those of `netmeter list`: without link headers. With
+--path direct the sum is what the interfaces counted; --path proxy shows what went
+over loopback to a proxy; the proxy then sent it over the link.
+The column SERVICE has the name of any series: a service, a program, a unit or a
+container, as KIND says.
 
 What is not known exactly stands below the table:
   lost    a reboot or an unload: at most what was counted since the last record
@@ -60,7 +62,9 @@ class UsageCommand : public Command {
         .Type("PATH")
         .OneOf({"direct", "proxy"})
         .ShowDefault();
-    flags->AddOption("--service", &query_.service, "Only this name")
+    flags
+        ->AddOption("--service", &query_.service,
+                    "Only this name, whatever its kind")
         .Type("NAME");
     flags
         ->AddOption("--destination", &query_.destination,
