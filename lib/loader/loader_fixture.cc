@@ -136,13 +136,11 @@ void LoaderRootTest::ExpectModes() {
   ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0750u);
   EXPECT_EQ(about.st_gid, kGid);
-  for (const char* pin : {"counters", "names", "info", "stats"}) {
-    ASSERT_EQ(stat(Pin(pin).c_str(), &about), 0);
-    EXPECT_EQ(about.st_mode & 0777, 0660u) << pin;
-    EXPECT_EQ(about.st_gid, kGid) << pin;
+  for (const MapPin& map : MapPins()) {
+    ASSERT_EQ(stat(Pin(map.pin).c_str(), &about), 0) << map.pin;
+    EXPECT_EQ(about.st_mode & 0777, map.shared() ? 0660u : 0600u) << map.pin;
+    if (map.shared()) EXPECT_EQ(about.st_gid, kGid) << map.pin;
   }
-  ASSERT_EQ(stat(Pin("series").c_str(), &about), 0);
-  EXPECT_EQ(about.st_mode & 0777, 0600u);
 }
 
 absl::StatusOr<LoaderRootTest::Report> LoaderRootTest::TryStatus() {
