@@ -57,15 +57,26 @@ max_names: 200
 max_processes: 300
 max_sockets: 400
 proxy_ports: [8443, 9443]
+sni_ports: [443]
 http_ports: [80, 3128]
+destination_suffixes: [-cloud.example]
+unknown_destinations: other
 services: [mme, sessiond]
 aliases: {oai_mme: mme}
+units: {nginx.service: web}
+names_from: [registration, unit, executable]
 destinations_of: [service, unit]
 destinations:
   - {name: cloud, address: 10.0.0.0/8, port: 443, protocol: tcp}
   - {name: rest}
 )");
   ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->sni_ports, ElementsAre(443));
+  EXPECT_THAT(config->destination_suffixes, ElementsAre("-cloud.example"));
+  EXPECT_TRUE(config->fold_unknown_destinations);
+  EXPECT_EQ(config->units.at("nginx.service"), "web");
+  EXPECT_THAT(config->names_from,
+              ElementsAre("registration", "unit", "executable"));
   EXPECT_EQ(config->pin_dir, "/run/test");
   EXPECT_EQ(config->cgroup, "/sys/fs/cgroup/test");
   EXPECT_EQ(config->group, "metrics");

@@ -287,6 +287,37 @@ class DocsTest(unittest.TestCase):
                     value = "[" + ", ".join(re.findall(r'"(\w+)"', body)) + "]"
                 self.assertEqual(default, value, key)
 
+    def test_help_of_load_has_every_key_with_its_default(self):
+        ((_, rest),) = marked("yaml keys")
+        text = read("lib/loader/netmeter_loader_main.cc").partition("kLoadEpilog[] =")[2].partition('";\n')[0]
+        text = "".join(re.findall(r'"(.*)"', text)).replace("\\n", "\n")
+        text = text.partition("Configuration (")[2].partition("\nExamples:")[0]
+        said = dict(re.findall(r"(?<![{\w])(\w+): (.*?)(?=  |\n|$)", text))
+        for row in marked_rows(rest):
+            key, default = code(row[0])[0], row[1].strip("`").replace('"', "")
+            if key in ("name", "address", "port", "protocol"):
+                continue  # of a rule
+            if key == "cgroup":
+                default = default.partition("else ")[2]
+            self.assertEqual(said.get(key), default, key)
+
+    def test_every_key_of_the_configuration_is_a_setting(self):
+        # A key that is in no setting changes nothing in a load that has it. One that is
+        # not emitted is lost by the load after it.
+        source, settings = read("lib/loader/config.cc"), read("lib/loader/settings.cc")
+        parsed = re.findall(r'\bkey == "(\w+)"', source.partition("\nvoid ParseItem(")[2])
+        self.assertIn("max_series", parsed)
+        guessed = re.search(r"DidYouMean\(key,\s*\{([^}]*)\}", source.partition("\nvoid ParseItem(")[2]).group(1)
+        self.assertEqual(sorted(re.findall(r"\w+", guessed)), sorted(parsed))
+        # These two say which meter it is.
+        parsed = sorted(set(parsed) - {"pin_dir", "cgroup"})
+        listed = settings.partition("\nSettingList SettingsOf(")[2].partition("\n}\n")[0]
+        self.assertEqual(sorted(re.findall(r'^      \{"(\w+)"', listed, re.M)), parsed)
+        emitted = settings.partition("\nvoid EmitValue(")[2].partition("\n}\n")[0]
+        self.assertEqual(sorted(set(re.findall(r'\bkey == "(\w+)"', emitted))), parsed)
+        seeds = re.findall(r"^(\w+):", read("test/fuzz/corpus/config/all.yml"), re.M)
+        self.assertEqual(sorted(set(seeds) - {"pin_dir", "cgroup"}), parsed)
+
     def test_metrics_are_those_of_the_header(self):
         for path, rest in marked("metrics"):
             names = {code(row[0])[0] for row in marked_rows(rest)}
