@@ -59,9 +59,10 @@ struct Service303Options {
 // Nobody looks at what is in a request.
 //
 // Cost: a call of GetMetrics is one read of the meter and its Serialize(), in the
-// thread of gRPC that brings the call: below a millisecond in Scope::kService,
-// up to a quarter of a second for a full table of the host. No method waits, takes a lock or keeps a thread (callback API), whatever
-// API the host's services use. Replies that peers do not take are gRPC's memory,
+// thread of gRPC that brings the call, and takes time in proportion to the series of
+// its scope; docs/performance.md has the time of a full table, of netmeter-exporter.
+// No method waits, takes a lock or keeps a thread (callback API), whatever API the
+// host's services use. Replies that peers do not take are gRPC's memory,
 // as the replies of the host's own methods are: grpc::ResourceQuota bounds them.
 class Service303 : public grpc::Service {
  public:

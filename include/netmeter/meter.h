@@ -83,8 +83,8 @@ class Meter {
   // SetSocketService(). Each costs three system calls more. They are found by
   // LISTEN_PID and LISTEN_FDS, which sd_listen_fds(1) removes: call that later.
   //
-  // While netmeter-loader grows the tables, new names are refused, usually for some
-  // 30 ms. This waits for it, up to 1 second.
+  // While netmeter-loader grows the tables, new names are refused. This waits for it,
+  // up to 1 second.
   //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
   //   NotFound          no meter is loaded for this process's cgroup
   //   PermissionDenied  the meter refused: its tables are full, or this user's
@@ -135,10 +135,12 @@ class Meter {
 absl::Status RegisterProcess(absl::string_view service);
 
 // Names the destination of the traffic of one socket: TagSocket(fd, "streamer"). The
-// tag comes before every rule, and takes effect with the socket's next packet. Only
-// sockets of services have destinations. Costs one system call, and needs no Meter.
-// Errors as Meter::Register(), and InvalidArgument where fd is no socket of IP. It
-// never waits, so it may return PermissionDenied for a moment while the tables grow.
+// tag comes before every rule, and takes effect with the socket's next packet. A tag
+// counts where the kind of the socket's owner has destinations: all kinds, unless
+// `destinations_of` of the configuration says otherwise. Costs one system call, and
+// needs no Meter. Errors as Meter::Register(), and InvalidArgument where fd is no
+// socket of IP. It never waits, so it may return PermissionDenied for a moment while
+// the tables grow.
 absl::Status TagSocket(int fd, absl::string_view destination);
 
 // Counts one socket under another service than its process, for several services in

@@ -21,8 +21,8 @@
 //                                    services this scope leaves out
 //   magma_bytes_sent_total           {service_name, dest_service}: payload
 //   magma_bytes_received_total       bytes of services, both paths
-//   linux_bytes_sent_total           {binary_name}: payload bytes of plain
-//   linux_bytes_received_total       binaries, path direct only
+//   linux_bytes_sent_total           {binary_name}: payload bytes of binaries,
+//   linux_bytes_received_total       units and containers, path direct only
 //   netmeter_wire_bytes_total        {kind, name, destination, transport,
 //   netmeter_wire_packets_total      direction="tx" or "rx"}, path direct only
 //   netmeter_pending_bytes           gauge {name, direction}, path direct only:
@@ -52,12 +52,12 @@
 // In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
 // sum(netmeter_retired_bytes_total) is what the interfaces counted, less their
 // link headers; the second is 0 once all connections have named their
-// destination, and the third as long as no series was retired. A read that overlaps a
-// move from the one to the other may be off by what moves; the next read is
-// exact.
+// destination, and the third as long as no series was retired. What a read may see of a
+// move from the one to the other stands at Kind in sample.h.
 //
-// linux_*, netmeter_series, netmeter_series_limit and netmeter_lost_* are not
-// in Scope::kService. Bytes of a name that are not UTF-8 appear as \xNN. Series
+// linux_*, netmeter_retired_bytes_total, netmeter_proxy_retired_bytes_total,
+// netmeter_series, netmeter_series_limit and netmeter_lost_* are not in
+// Scope::kService. Bytes of a name that are not UTF-8 appear as \xNN. Series
 // whose labels are equal are summed. Values are totals of the kernel: every
 // process that publishes the same service publishes the same values, so
 // aggregate with max, not with sum.

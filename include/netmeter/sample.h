@@ -21,8 +21,9 @@ namespace netmeter {
 
 // kPending is traffic on connections that have not named their destination yet,
 // by the name of the service or program. When one has named it, its traffic moves
-// to the kind of that: so the counters of a kPending sample may shrink. A read that overlaps such a move
-// may see the moved amount in both or in neither; the next read is exact.
+// to the kind of that: so the counters of a kPending sample may shrink. A read that
+// overlaps such a move may see the moved amount in both or in neither; the next read
+// is exact.
 //
 // kRetired is what idle series had counted when their room was taken back
 // (`netmeter-loader retire`). Its name is the word for the kind that they had.
@@ -69,11 +70,11 @@ struct TcpConnections {
 };
 
 // One series. Counters are totals since the maps were made (first `load`, or
-// the `load` after an `unload`), in bytes and packets. They never decrease, but
-// for those of Kind::kPending, and where a series is retired: then it is in no
-// further read, and its totals are in the sample of Kind::kRetired. If its name
-// comes back it begins at 0. Health::retired_series says how often that has
-// happened to any. The sum over all samples of a read has it all, always. `netmeter list --json` prints these fields under
+// the `load` after an `unload`), in bytes and packets. Counters only grow, with two
+// exceptions. Those of Kind::kPending shrink. A series that is retired is in no further
+// read; its totals are in the sample of Kind::kRetired, and if its name comes back it
+// begins at 0. Health::retired_series counts such series. The sum over all samples of
+// one read has every byte, always. `netmeter list --json` prints these fields under
 // these names.
 struct Sample {
   Kind kind = Kind::kUnattributed;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a meter consists of: the one table of the maps and links that
-// netmeter-loader pins, and of what is special about each. Load, growth,
+// What a meter consists of: the one table of the maps and links that make up a meter,
+// and of what is special about each. lib/loader/pin_dir.h has the pins of work in
+// progress. Load, growth,
 // unload, `status`, `cost`, `serve-fds`, the readers and the tests all go
 // through it; lib/loader/meter_object_test.cc compares it with the BPF object.
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // From a name as it stood on the wire, "streamer-cloud.example:443" in
-// :authority or SNI, to the destination's label, "streamer".
+// :authority, SNI or Host, to the destination's label, "streamer".
 //
 // The kernel part copies the name and does nothing else with it
 // (bpf/wire_name.bpf.h): decoding and suffixes would cost each connection, and

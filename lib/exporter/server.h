@@ -10,8 +10,9 @@
 // How it works. A round is: epoll_wait(2); one turn for every connection that
 // is ready; one for every connection whose deadline has passed; then up to 128
 // new connections, or as many as 2 ms suffice for, each of which has its first
-// turn at once, as its request is often there already. A turn reads 4 or 8 KiB at most and writes 256 KiB at
-// most, so a round is short, and nobody has two turns before everybody had one.
+// turn at once, as its request is often there already. A turn reads 4 or 8 KiB at most
+// and writes 256 KiB at most, so a round is short, and nobody has two turns before
+// everybody had one.
 // Replies are made within a turn; the cache (reply_cache.h) bounds how often.
 // Nothing here blocks, and nothing takes a lock.
 //

@@ -9,7 +9,7 @@
 //   if (!query.status().ok()) return query.status();
 //
 // A statement that failed keeps its error, and does nothing any more: a loop over
-// Step() ends, and the caller looks at status() once, behind it.
+// Step() ends, and the caller looks at status() once, after it.
 //
 // Threads: one at a time for each database. Several processes may have the same
 // file open.

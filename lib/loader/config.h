@@ -2,6 +2,11 @@
 // The loader's configuration: defaults, a YAML file, the command line. Nothing
 // is needed: the defaults count everything by executable.
 //
+// How it works. A Config is plain values, and its initializers are the defaults. What
+// a file or an option says is written over them, one source after the other, and is
+// checked once at the end (CheckConfig()). settings.h takes it apart into keys again,
+// to compare two of them and to print one as a file.
+//
 // Threads: plain values.
 
 #ifndef NETMETER_LIB_LOADER_CONFIG_H_
@@ -31,8 +36,7 @@ struct Config {
   // error, and otherwise a note.
   bool group_required = false;
 
-  // Table sizes. Memory: a series is 64 bytes a CPU and about 200 more, a
-  // name 72 and about 100, a process about 130, a socket 64.
+  // Table sizes. docs/configuration.md says what an entry of each table costs.
   uint32_t max_series = 4096;
   uint32_t max_names = 4096;
   uint32_t max_processes = 16384;

@@ -23,7 +23,7 @@
 //    are one.
 // 2. Wait for all programs that run: what they had found is with a socket, or
 //    nowhere.
-// 3. Look whether a socket has it, twice, as a listener may have closed behind the
+// 3. Look whether a socket has it, twice, as a listener may have closed after the
 //    first look, but what it handed on has no such successor. If one has, or if
 //    something was counted, it is linked again, or left to the next call.
 // 4. Wait once more, for a program that runs for a socket which is closed by now.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The fields of a socket: the one table behind the columns, JSON, protobuf, sort
-// and sockets.proto of `netmeter sockets`. A field that the kernel did not send
+// The fields of a socket: the one table for the columns, JSON, protobuf, sort and
+// sockets.proto of `netmeter sockets`. A field that the kernel did not send
 // is in no output.
 //
 // Threads: any; the table does not change.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// A screen is a list of lines, which is made anew, as a whole, from the model and from
+// what the keys have chosen so far. top_command.cc writes it, and reads the keys.
 #include "lib/top/top_view.h"
 
 #include <algorithm>

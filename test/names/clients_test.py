@@ -564,7 +564,7 @@ class ClientsTest(unittest.TestCase):
         # Regression: the first packet that a pending connection received on a
         # CPU on which its series was new went to the series without a name at
         # once, and so did all that followed; when the name was known, what had
-        # been held was taken from the pending series once more: below 0.
+        # been pending was taken from the pending series once more: below 0.
         first = len(self.greeting.connections)
         client, result = self.raw("greeted", "127.0.0.1:%d" % GREETING_PORT, "stay")
         self.assertEqual(result, 0)

@@ -396,8 +396,8 @@ class Meter:
         that of the process, not of this Meter: closing it changes nothing.
 
         Three system calls, and three for each such socket; no privilege needed.
-        While netmeter-loader grows the tables, names that are new are refused,
-        usually for some 30 ms: this waits for it, up to 1 second.
+        While netmeter-loader grows the tables, names that are new are refused:
+        this waits for it, up to 1 second.
 
         Raises, with wait_for_loader only the first one: the name is then kept
         and registered by the first read that finds the meter: sockets opened
@@ -429,7 +429,7 @@ class Meter:
     def read_host(self) -> List[Sample]:
         """All series of the meter, in no particular order.
 
-        Costs time in proportion to the series in use: some 20 ms for 4096.
+        Costs time in proportion to the series in use: 
         Raises as read_service(), but never for want of a registration.
         """
         return _to_samples(self._open_meter().read_host())
@@ -518,9 +518,10 @@ def tag_socket(socket: Union[int, _HasFileno], name: str) -> None:
     socket: a socket.socket, anything else with fileno(), or a descriptor.
     name: 1 to 64 bytes without NUL, such as "streamer".
 
-    Takes effect with the socket's next packet, so tag before connect(). Only
-    for sockets of services: those of plain binaries have no destinations. One
-    system call; needs no Meter and no privilege.
+    Takes effect with the socket's next packet, so tag before connect(). A tag
+    counts where the kind of the socket's owner has destinations: all kinds,
+    unless ``destinations_of`` of the configuration says otherwise. One system
+    call; needs no Meter and no privilege.
 
     Raises:
       InvalidArgumentError   not a valid name, or not an (open) socket of IP

@@ -17,8 +17,8 @@ Families, in this order; one that has no series yet is left out:
                                      many services this scope leaves out
     magma_bytes_sent_total           {service_name, dest_service}: payload
     magma_bytes_received_total       bytes of services, both paths
-    linux_bytes_sent_total           {binary_name}: payload bytes of plain
-    linux_bytes_received_total       binaries, path direct only
+    linux_bytes_sent_total           {binary_name}: payload bytes of binaries,
+    linux_bytes_received_total       units and containers, path direct only
     netmeter_wire_bytes_total        {kind, name, destination, transport,
     netmeter_wire_packets_total      direction="tx" or "rx"}, path direct only
     netmeter_pending_bytes           gauge {name, direction}, path direct only:
@@ -45,7 +45,8 @@ Families, in this order; one that has no series yet is left out:
     netmeter_lost_processes_total    its own name
     netmeter_lost_sockets_total
 
-Not in Scope.SERVICE are linux_*, netmeter_series, netmeter_series_limit and
+Not in Scope.SERVICE are linux_*, netmeter_retired_bytes_total,
+netmeter_proxy_retired_bytes_total, netmeter_series, netmeter_series_limit and
 netmeter_lost_*. The C++ library publishes the same families
 (netmeter/publish.h), by the same code. Bytes of a name that are not UTF-8
 appear as \\xNN. Series whose labels are equal are summed. Values are the
