@@ -2,9 +2,10 @@
 /*
  * Adding a packet to the cells of its series.
  *
- * An atomic add costs as much as twenty others, and a packet takes three or
- * four adds. So a CPU adds to its own cell by plain loads and stores, wherever
- * no other run of a packet program can come between the two:
+ * An atomic add costs 7 ns on one CPU, and 31 ns where two CPUs write the same line
+ * (test/benchmark.sh datapath). A packet takes two to five. So a CPU adds to its own
+ * cell by plain loads and stores, wherever no other run of a packet program can come
+ * between the two:
  *
  *   received  The hook is called with bottom halves disabled, so nothing else
  *             receives on this CPU meanwhile, and what is sent writes other
@@ -81,8 +82,8 @@ static __always_inline void add_sent_to_cell(struct nm_cell *cell,
   if (sent->acked) add_word(&cell->rx_payload_bytes, sent->acked, atomic);
 }
 
-/* To the spare cell. Rare, so out of the way; by value, so that what the usual packet adds stays
- * in registers. */
+/* To the spare cell. Rare, so out of the way; by value, so that what the usual packet
+ * adds stays in registers. */
 NM_GLOBAL int nm_add_received(__u32 slot, __u32 bytes, __u32 segments,
                               __u32 payload) {
   struct nm_cell *cell = spare_cell(slot);

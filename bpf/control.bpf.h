@@ -19,7 +19,7 @@
 
 #include "bpf/socket.bpf.h"
 
-/* A byte of the option's value; 0 behind its end. Global: the verifier would follow
+/* A byte of the option's value; 0 after its end. Global: the verifier would follow
  * both ways at each of the bytes. */
 NM_GLOBAL __u32 nm_byte_of_option(struct bpf_sockopt *ctx, __u32 index) {
   __u8 *value = ctx->optval, *end = ctx->optval_end;

@@ -220,10 +220,9 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
   return name_id_for_user(&key, user);
 }
 
-/* Reads on in what a connection sends first, the last `new_bytes` of the
- * payload, which reaches to `end`, and names its destination once that is possible, or is not any
- * more. Not 0: so it is now, and what is pending is to be settled: by the
- * caller, or the stack would get too deep. */
+/* Reads the last `new_bytes` of the payload, which ends at `end`. Names the
+ * destination if that is possible now. Not 0: it is named, or never will be; the
+ * caller settles what is pending, as the stack has no room here. */
 static __always_inline int read_destination(struct __sk_buff *skb,
                                             struct bpf_sock *sk,
                                             struct nm_owner *owner,

@@ -48,11 +48,12 @@ enum nm_adds {
    * preemption, and those in which migrate_disable() disables it (to 5.14). */
   NM_ADDS_PLAIN = 1,
   /* Plainly, once an exchange (5.12 and newer) has shown that no other run is
-   * adding: one atomic operation in place of three to five. */
+   * adding: one atomic operation in place of one for each add. */
   NM_ADDS_CLAIMED = 2,
 };
 
-/* Which ways a packet may go, of the two of count.bpf.h. */
+/* Which ways a packet may go: the long one (count.bpf.h) or the short one
+ * (usual.bpf.h). */
 enum nm_ways {
   NM_WAYS_BOTH = 0,
   NM_WAYS_LONG = 1,  /* tests: all packets go the long way */

@@ -5,10 +5,10 @@
  * that only these programs write them. The others are root's. The loader sets
  * all sizes; a max_entries of 1 here waits for it.
  *
- * Each comment says key -> value, who writes, and what happens when it is full.
- * README.md has the same as a table. Nothing is shared by the runs of one CPU
- * but these maps: there is no scratch memory, since a softirq's run nests in
- * that of the process which it interrupts.
+ * Each comment says key -> value. The table in README.md says who writes and reads
+ * a map, and what happens when it is full. Nothing is shared by the runs of one CPU
+ * but these maps: there is no scratch memory, since a softirq's run nests in that of
+ * the process which it interrupts.
  */
 #ifndef NETMETER_BPF_MAPS_BPF_H_
 #define NETMETER_BPF_MAPS_BPF_H_
@@ -21,8 +21,7 @@
 const volatile struct nm_config nm_config = {};
 
 /* slot * cells_per_series + CPU -> one CPU's counters of one series; the last
- * cell of each is the spare one. Written by the packet programs, each CPU its
- * own cell, or the spare one: add.bpf.h. Full: the reserved overflow slots. */
+ * cell of each is the spare one. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -31,8 +30,7 @@ struct {
   __type(value, struct nm_cell);
 } nm_counters SEC(".maps");
 
-/* slot -> the connections of one TCP series. Written by nm_sockops, and by
- * nm_egress where the series of a connection is known late. */
+/* slot -> the connections of one TCP series. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -42,8 +40,7 @@ struct {
 } nm_tcp SEC(".maps");
 
 /* id -> name. Written before the id is used anywhere, and not again as long as it
- * is. Full: the
- * process is counted as overflow. */
+ * is. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -61,7 +58,7 @@ struct {
   __type(value, struct nm_stats);
 } nm_stats SEC(".maps");
 
-/* 0 -> what this meter is. Written by nm_command. */
+/* 0 -> what this meter is. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -70,8 +67,8 @@ struct {
   __type(value, struct nm_info);
 } nm_info SEC(".maps");
 
-/* (service, destination, transport, path) -> slot, with both names for people
- * who dump it. Written on a series' first packet. */
+/* (service, destination, transport, path) -> slot, with both names for people who
+ * dump it. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1);
@@ -80,14 +77,14 @@ struct {
 } nm_series SEC(".maps");
 
 /* Slots not handed out yet: ids come from queues, since 5.10 has no atomic
- * operation that fetches. Filled by the loader. */
+ * operation that fetches. */
 struct {
   __uint(type, BPF_MAP_TYPE_QUEUE);
   __uint(max_entries, 1);
   __type(value, __u32);
 } nm_free_slots SEC(".maps");
 
-/* Names not handed out yet. Filled by the loader. */
+/* Names not handed out yet. */
 struct {
   __uint(type, BPF_MAP_TYPE_QUEUE);
   __uint(max_entries, 1);
@@ -95,8 +92,7 @@ struct {
 } nm_free_names SEC(".maps");
 
 /* name -> id. Written when a name is first used: by a process with this name
- * that opens a socket, by registering, a tag, or a name on the wire; by the
- * loader for rules, and for processes that run already. */
+ * that opens a socket, by registering, a tag, or a name on the wire. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1);
@@ -104,9 +100,7 @@ struct {
   __type(value, __u32);
 } nm_name_ids SEC(".maps");
 
-/* tgid -> who it is. Written by the tracing programs, by NM_REGISTER and, at
- * load, by the loader for processes that run already. Full: counted in stats,
- * the process is named when it opens a socket. */
+/* tgid -> who it is. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1);
@@ -114,8 +108,7 @@ struct {
   __type(value, struct nm_process);
 } nm_processes SEC(".maps");
 
-/* name of an executable -> name of the service that it is. Written by the
- * loader from the configuration. */
+/* name of an executable -> name of the service that it is. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1024);
@@ -124,7 +117,7 @@ struct {
 } nm_binaries SEC(".maps");
 
 /* what a unit's name begins with -> the service that it is; the longest that
- * fits. Written by the loader from the configuration. */
+ * fits. */
 struct {
   __uint(type, BPF_MAP_TYPE_LPM_TRIE);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -133,7 +126,7 @@ struct {
   __type(value, struct nm_unit_service);
 } nm_units SEC(".maps");
 
-/* Ordered destination rules. Written by the loader from the configuration. */
+/* index -> a rule for destinations; the first that fits. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, NM_MAX_RULES);
@@ -142,7 +135,7 @@ struct {
 } nm_rules SEC(".maps");
 
 /* The socket table: low bits of the cookie -> the socket. Direct-mapped; the
- * lock is for claiming and freeing only. Taken: the socket stays in owners. */
+ * lock is for claiming and freeing only. */
 struct nm_entry {
   struct bpf_spin_lock lock;
   __u32 pad;
@@ -158,8 +151,8 @@ struct {
   __type(value, struct nm_entry);
 } nm_sockets SEC(".maps");
 
-/* socket -> its owner. Written at sock_create; BPF_F_CLONE hands it to the
- * sockets that accept(2) returns. */
+/* socket -> its owner. BPF_F_CLONE hands it to the sockets that accept(2)
+ * returns. */
 struct {
   __uint(type, BPF_MAP_TYPE_SK_STORAGE);
   __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -176,8 +169,7 @@ struct {
   __type(value, struct nm_naming);
 } nm_namings SEC(".maps");
 
-/* service id -> names that it added by what it sent. Lowered by `netmeter-loader
- * retire` to those that are left. */
+/* service id -> names that it added by what it sent. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);
@@ -211,8 +203,7 @@ struct nm_copies {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_copies) == 64);
 
-/* low bits of a packet's identity, and a way -> what this CPU remembers of it.
- * Full: the oldest of the ways is forgotten. */
+/* low bits of a packet's identity, and a way -> what this CPU remembers of it. */
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
   __uint(max_entries, NM_COPIES_SETS *NM_COPIES_WAYS);
@@ -221,7 +212,7 @@ struct {
 } nm_copies SEC(".maps");
 
 /* The counters of a meter with other table sizes, while an upgrade takes over
- * from it; else one cell that nobody uses. Read by nm_command. */
+ * from it. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -248,8 +239,7 @@ struct {
   __type(value, __u8);
 } nm_merged SEC(".maps");
 
-/* id of a name, or slot -> NM_MARK_*: what the owners of sockets hold. Written by
- * nm_scan, for `netmeter-loader retire`; else one entry that nobody uses. */
+/* id of a name, or slot -> NM_MARK_*: what the owners of sockets hold. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);

@@ -27,8 +27,8 @@ static __always_inline bool is_swept(void) {
   return stats && *(volatile __u64 *)&stats->sweeping;
 }
 
-/* The id of a name that has one; 0: it has none. Of an entry that is deleted
- * behind the first look, and another key's by now, the second one says so: within
+/* The id of a name that has one; 0: it has none. The loader may delete the entry
+ * after the first look, and another key may take it. The second look tells: within
  * one run no key is deleted twice (retire.bpf.h). */
 static __always_inline __u32 known_name(struct nm_name_key *key) {
   __u32 *known, *again, id;

@@ -6,32 +6,8 @@
  * not addressed to it.
  *
  * This file says when something is done: it has the twelve programs and nothing
- * else. What is done stands in files of its own, in the order of the story:
- *
- *   process      process.bpf.h      which service a process is
- *                command_line.bpf.h ... by its command line
- *                place.bpf.h        ... by its unit or container
- *   socket       socket.bpf.h       whose it is, and what is known of it
- *                mptcp.bpf.h        ... of a subflow
- *                control.bpf.h      names that come by setsockopt(2)
- *   series       slot.bpf.h         a series, its slot, and its cells
- *                destination.bpf.h  which destination a socket talks to
- *                wire_name.bpf.h    ... by its first bytes
- *                wire_http.bpf.h    ... those of HTTP/1
- *                pending.bpf.h      what counts before that is known
- *                series.bpf.h       which series a packet belongs to
- *   packet       packet.bpf.h       what it weighs
- *                copies.bpf.h       whether it counts elsewhere
- *                tcp.bpf.h          which of its bytes are new
- *                add.bpf.h          adding it to a cell
- *                count.bpf.h        all of it together
- *                usual.bpf.h        ... by a short cut
- *   connection   connection.bpf.h   from connect(2) to the last packet
- *   the loader   command.bpf.h      its way into frozen maps
- *                retire.bpf.h       what is idle, used again
- *
- * names.bpf.h, maps.bpf.h and kernel.bpf.h lie below all of them. README.md has
- * the table of maps, and the way to a new counter.
+ * else. What is done stands in files of its own: README.md lists them, in the order
+ * of the story. It also has the table of maps, and the way to a new counter.
  */
 #define __BPF__ 1
 #include "bpf/command.bpf.h"

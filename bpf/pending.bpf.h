@@ -2,8 +2,8 @@
 /*
  * The balance of pending bytes.
  *
- * A connection to a proxy, SNI or HTTP port may name its destination by what it sends
- * first (destination.bpf.h). Its first packets are on the link before that, and
+ * A connection to a proxy, SNI or HTTP port may name its destination by what it
+ * sends first (destination.bpf.h). Its first packets are on the link before that, and
  * a counter never goes back. So they count at once, in a series of its owner's
  * name, of kind pending, and the owner notes how much of it is this connection's
  * (struct nm_pending).

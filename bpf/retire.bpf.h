@@ -70,9 +70,10 @@ NM_GLOBAL int nm_rename_slot(__u32 slot, __u64 word) {
   return 0;
 }
 
-/* What is retired of a series that is pending was a service's, too. */
+/* A pending series is of the kind of its name. */
 static __always_inline __u16 retired_kind(const union nm_head *head) {
-  return head->kind == NM_KIND_PENDING ? NM_KIND_SERVICE : head->kind;
+  return head->kind == NM_KIND_PENDING ? nm_kind_of_name(head->service)
+                                       : head->kind;
 }
 
 /* The slot of the series `retired` into which one with this head goes; makes it

@@ -21,7 +21,7 @@
  * per connection when its series becomes known is left to egress (to settle
  * what is pending, to count it as opened or accepted), and ingress keeps no
  * slot that would hide from egress that this is still to be done. A name that
- * changes while a packet looks up the old one is noticed behind the store of
+ * changes while a packet looks up the old one is noticed after the store of
  * the slot, and the slot is dropped again.
  *
  * What a TCP socket sends may look like something else at the hook: IPsec and

@@ -161,9 +161,9 @@ full:
 #define NM_SLOT_OVERFLOW 0x10000
 #define NM_SLOT_PENDING 0x20000
 
-/* The slot of a series, made if it is new; writes the head of this CPU's cell,
- * of the spare one, and of the connections'. Where there is no room for it, the slot is that of
- * the overflow series. `word` is a union nm_head. */
+/* The slot of a series, made if it is new; writes the head of this CPU's cell, of the
+ * spare one, and of the connections'. Where there is no room for it, the slot is that
+ * of the overflow series. `word` is a union nm_head. */
 NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
   union nm_head head = {.word = word};
   struct nm_cell *cell;

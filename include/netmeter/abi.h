@@ -23,9 +23,10 @@
  * Slots and names that are idle are used again. stats->moves says when: it is odd
  * while a slot changes hands, and even, but another number, after that. So
  *
- *   read stats->moves until it is even; if it is not what it was at the read
- *   before, forget which slot is which series; read; and read all of it once more
- *   if stats->moves has changed meanwhile
+ *   1. Read stats->moves until it is even.
+ *   2. If it is not the number of the read before, forget which slot is which series.
+ *   3. Read.
+ *   4. If stats->moves has changed, begin again.
  *
  * A load that keeps the maps writes info in the same way, as what names on the
  * wire become depends on it.
@@ -136,8 +137,9 @@ enum nm_path {
 #define NM_NAME_FIRST 3
 
 /*
- * Slot 0 is no series: its cells are the programs' own. The next slots are the reserved series, so that there
- * is always room for them; slots from NM_SLOT_FIRST on are handed out.
+ * Slot 0 is no series: its cells are the programs' own. The next slots are the
+ * reserved series, so that there is always room for them; slots from NM_SLOT_FIRST on
+ * are handed out.
  */
 #define NM_SLOT_RESERVED(name, transport, path)                         \
   (1 +                                                                  \
@@ -220,7 +222,8 @@ struct nm_stats {
   nm_u64 series_used;       /* level; without the reserved ones */
   nm_u64 names_used;        /* level; without the reserved ones */
   nm_u64 series_full;       /* packets that took overflow: no free slot */
-  nm_u64 names_full;        /* names that became overflow: no free name */
+  nm_u64 names_full;        /* tries to add a name that found no room: overflow,
+                              or the call was refused */
   nm_u64 processes_full;    /* processes named late, or not: table full */
   nm_u64 sockets_claimed;   /* sockets that got an entry of the socket table */
   nm_u64 sockets_freed;     /* ... and gave it back */
@@ -241,7 +244,7 @@ struct nm_stats {
   nm_u64 series_retired; /* idle series that went into kind retired */
   nm_u64 names_retired;  /* names that were in use nowhere any more */
   nm_u64 sweeping;       /* not 0: the loader looks for what is idle */
-  nm_u64 heads;          /* of series, written behind the head itself: while it
+  nm_u64 heads;          /* of series, written after the head itself: while it
                             stays, no slot without a head has got one. 0: an
                             older version does not tell */
   nm_u64 reserved[7];

@@ -341,6 +341,28 @@ TEST_F(Idle, SlotsOfOneKindAreFoldedIntoOneSeries) {
   EXPECT_EQ(Read<nm_user>(maps.nm_users, 4).series, 0u);
 }
 
+// It was retired as a service's, whatever its name was of.
+TEST_F(Idle, APendingSeriesIsRetiredUnderTheKindOfItsName) {
+  Load();
+  auto& maps = programs_->skeleton()->maps;
+  uint32_t slot = kSlot;
+  for (const nm_kind kind :
+       {NM_KIND_SERVICE, NM_KIND_BINARY, NM_KIND_UNIT, NM_KIND_CONTAINER}) {
+    const uint32_t id = Name(kind, "named");
+    FillSlot(slot, NM_KIND_PENDING, 1);
+    for (uint32_t i = 0; i < programs_->cells_per_series(); ++i) {
+      const uint32_t index = slot * programs_->cells_per_series() + i;
+      nm_cell cell = Read<nm_cell>(maps.nm_counters, index);
+      cell.service = static_cast<nm_u16>(id);
+      Write(maps.nm_counters, index, cell);
+    }
+    ASSERT_EQ(Fold({{static_cast<nm_u16>(slot), 0}}), 0u);
+    EXPECT_EQ(Sum(slot).kind, NM_KIND_RETIRED);
+    EXPECT_EQ(Sum(slot).destination, kind);
+    ++slot;
+  }
+}
+
 TEST_F(Idle, WhatIsNoSeriesOfAnybodyIsNotFolded) {
   Load();
   FillSlot(kSlot, NM_KIND_SERVICE, 1);
