@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# benchmark.sh BENCHMARK[,BENCHMARK...] [--json FILE] [--smoke] [OPTION...]: what counting costs.
+# benchmark.sh BENCHMARK[,BENCHMARK...] [--json FILE] [--smoke] [OPTION...]: what
+#   counting costs.
 # benchmark.sh report FILE... [--out DIR]: docs/performance.md from results, and
 #   the claim of README.md
 #

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What reading costs a service: its own series, 16 of them, and all series of
-// the host, 4,096 of them, by the library; and how many allocations it makes. The maps are real ones, as the
-// loader makes them, filled by this process.
+// the host, 4,096 of them, by the library; and how many allocations it makes. The maps
+// are real ones, as the loader makes them, filled by this process.
 //
 // That a read makes no system call is shown by the kernel: in a process that
 // may only write and exit (seccomp's strict mode) reads go on; the first

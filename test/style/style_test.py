@@ -5,6 +5,7 @@
 - clang-format changes no C or C++ file (.clang-format).
 - shellcheck finds nothing in any shell script.
 - No source file is longer than 700 lines, no function longer than 80.
+- No comment goes beyond column 90: clang-format does not break them.
 
 The test reads the tree itself, not a copy, so that a new file cannot be
 forgotten. It also runs without Bazel: test/style/style_test.py.
@@ -24,6 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 
 MOST_LINES = 700
 MOST_FUNCTION_LINES = 80
+MOST_COMMENT_COLUMNS = 90
 
 # Functions that are tables: one row after another, and nothing to take out.
 # "file: function": why.
@@ -34,6 +36,10 @@ TABLES = {
 CPP = (".c", ".cc", ".h")
 SHELL = (".sh",)  # or a file without an ending that begins with "#!/bin/bash"
 OTHERS = (".bzl", ".go", ".py", ".pyi")
+
+# A line that is a comment, or ends with one. A URL has no blank after its slashes.
+CPP_COMMENT = re.compile(r"^\s*/?\*|//\s|/\*\s")
+HASH_COMMENT = re.compile(r"^\s*#")
 
 # Blocks that are no function: the first word of the statement that opens them.
 NO_FUNCTION = re.compile(
@@ -119,6 +125,14 @@ def functions(path):
     return shell_functions(text.split("\n")) if is_shell(path) else ()
 
 
+def wide_comments(path):
+    """Yields "line N: M columns"."""
+    comment = CPP_COMMENT if path.endswith(CPP + (".go",)) else HASH_COMMENT
+    for number, line in enumerate(read(path).split("\n"), 1):
+        if len(line) > MOST_COMMENT_COLUMNS and comment.search(line):
+            yield "line %d: %d columns" % (number, len(line))
+
+
 def run(*command):
     """The output of a program that has to be there."""
     try:
@@ -155,6 +169,10 @@ class StyleTest(unittest.TestCase):
     def test_no_file_is_longer_than_700_lines(self):
         lengths = {path: read(path).count("\n") for path in self.files}
         self.assertEqual({path: length for path, length in lengths.items() if length > MOST_LINES}, {})
+
+    def test_no_comment_goes_beyond_column_90(self):
+        wide = {path: list(wide_comments(path)) for path in self.files}
+        self.assertEqual({path: lines for path, lines in wide.items() if lines}, {})
 
     def test_no_function_is_longer_than_80_lines(self):
         long, number = {}, 0
