@@ -6,6 +6,7 @@
  *   1. not ours? Loopback counts to and from proxy ports only.
  *   2. what it weighs                                    packet.bpf.h
  *   3. its socket's state, by the cookie                 socket.bpf.h
+ *      its uplink, if there are any                      uplink.bpf.h
  *      received: not a copy of what counts elsewhere     copies.bpf.h
  *   4. its cell: by the slot that is kept there, or by
  *      finding its series                                series.bpf.h
@@ -23,6 +24,7 @@
 #include "bpf/add.bpf.h"
 #include "bpf/copies.bpf.h"
 #include "bpf/series.bpf.h"
+#include "bpf/uplink.bpf.h"
 
 /* A packet, and what was found out about it. What is rare is found out by global
  * functions, which look up the socket once more: the verifier then follows it
@@ -110,6 +112,15 @@ static __always_inline bool find_state(struct nm_context *c,
   }
   if (owner) c->socket = &owner->socket;
   return true;
+}
+
+/* Puts the packet's uplink into its path, and notes the namespace of its socket. */
+static __always_inline void find_path(struct nm_context *c, __u32 slot) {
+  __u32 network = c->socket ? c->socket->network : 0;
+  __u64 found = nm_find_path(c->skb, network, c->socket && !slot);
+
+  c->packet.path = found;
+  if (c->socket && !network) c->socket->network = found >> 32;
 }
 
 /* Whether the packet's TCP numbers are its socket's: raw sockets write headers
@@ -298,7 +309,9 @@ NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
   if (!sk) return 0;
   owner = owner_of_socket(sk, cookie);
   if (!owner) return 0;
-  add_pending_sent(&owner->pending, &sent, segments);
+  /* By another uplink than the connection began it is not pending: series.bpf.h */
+  if (!nm_config.uplinks || (cell && cell->kind == NM_KIND_PENDING))
+    add_pending_sent(&owner->pending, &sent, segments);
   socket = state_of_socket(owner, cookie);
   return sent.new_bytes && socket && socket->wire_protocol &&
          read_destination(skb, sk, owner, socket, slot_and_end >> 32,
@@ -315,7 +328,8 @@ static __always_inline __u64 count_sent(struct nm_context *c,
   __u32 new_bytes, acked = 0;
 
   new_bytes = split_payload(c, &acked);
-  if (cell->kind == NM_KIND_PENDING) {
+  if (cell->kind == NM_KIND_PENDING ||
+      (nm_config.uplinks && c->socket && c->socket->wire_protocol)) {
     if (nm_count_pending(
             c->skb, NM_PAIR(c->slot, packet->header + packet->payload),
             NM_PAIR(packet->bytes, packet->segments),
@@ -346,6 +360,8 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
   if (!find_state(&context, direction)) return 0;
   if (context.socket)
     slot = NM_WORD_SLOT(*(volatile __u64 *)&context.socket->word);
+  if (nm_config.uplinks && packet->path == NM_PATH_DIRECT)
+    find_path(&context, slot);
   traits = traits_of(packet);
   traits.ruled = may_match_a_rule(&traits, direction);
   if (direction == NM_INGRESS) {

@@ -101,6 +101,9 @@ struct nm_config {
   nm_u16 sni_ports[NM_MAX_SNI_PORTS]; /* host byte order */
   nm_u32 http_ports_count;
   nm_u16 http_ports[NM_MAX_HTTP_PORTS]; /* host byte order */
+  nm_u32 uplinks;       /* not 0: packets count by uplink: uplink.bpf.h */
+  nm_u32 reads_devices; /* names of interfaces and namespaces can be read */
+  nm_u32 network; /* the namespace that has the uplinks: nm_socket.network */
 };
 
 /* Key of `name_ids`. */
@@ -152,14 +155,56 @@ struct nm_socket {
   nm_u8 rx_fin_seen; /* rx_fin is set; written by ingress only */
   nm_u8 rx_fin_counted; /* rx_ack is past the FIN */
   nm_u8 wire_protocol;  /* enum nm_wire_protocol; not NONE: counts as pending */
-  nm_u8 pad[7];
+  nm_u8 pad[3];
+  nm_u32 network; /* its namespace, where there are uplinks: that of the inode,
+                     or the low bits of its cookie where devices cannot be read;
+                     0: not looked at yet; ~0: unknown */
 };
-NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 5 * 1 + 7);
+NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 5 * 1 + 3 + 4);
 
 /* The first four of these bytes, where both numbers are known and the peer has
  * sent no FIN yet. Machines are little-endian: third_party/bazel/bpf.bzl. */
 #define NM_SOCKET_NUMBERS 0x00000101
 NM_STATIC_ASSERT(__builtin_offsetof(struct nm_socket, tx_valid) % 4 == 0);
+
+/* Which uplink an interface is in: index by the low bits of its ifindex, the word
+ * is the ifindex and, below it, what nm_cell.path has of a packet there. */
+#define NM_UPLINK_WORDS 1024 /* a power of two */
+#define NM_UPLINK_WORD(ifindex, number) \
+  ((nm_u64)(ifindex) << 32 | (nm_u64)(number) << NM_UPLINK_SHIFT)
+
+/* Key of `nm_uplink_names`: a name of an interface, with its NUL, or what it begins
+ * with. */
+#define NM_INTERFACE_BYTES 16 /* IFNAMSIZ */
+struct nm_uplink_key {
+  nm_u32 bits; /* of `name`; to look up: all */
+  nm_u8 name[NM_INTERFACE_BYTES];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_uplink_key) == 4 + NM_INTERFACE_BYTES);
+
+/* What an interface counts: struct rtnl_link_stats64. */
+struct nm_interface_counts {
+  nm_u64 tx_bytes;
+  nm_u64 rx_bytes;
+  nm_u64 tx_packets;
+  nm_u64 rx_packets;
+};
+
+/* Key and value of `nm_interfaces`. Of interface 0 base.tx_bytes is the inode of the
+ * network namespace. */
+struct nm_interface_key {
+  nm_u32 ifindex;
+  nm_u32 uplink; /* number */
+};
+struct nm_interface {
+  nm_u8 name[NM_INTERFACE_BYTES];
+  struct nm_interface_counts base; /* when counting in this uplink began */
+  struct nm_interface_counts end;  /* ... and ended */
+  nm_u32 ended;
+  nm_u32 pad;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
+                 NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 4);
 
 /* The protocol by which a connection is going to name its destination. */
 enum nm_wire_protocol {
@@ -254,7 +299,7 @@ struct nm_owner {
   union nm_attribution attribution;
   nm_u16 tag;             /* destination by NM_TAG; 0: none */
   nm_u8 flags;            /* NM_OWNER_* */
-  nm_u8 pending_path;     /* enum nm_path of what is pending */
+  nm_u8 pending_path;     /* nm_cell.path of what is pending */
   nm_u16 pending_service; /* ... and its service; 0: nothing ever was */
   nm_u16 name;            /* destination, as the connection named it; 0: none */
   nm_u16 user;            /* of the creator: nm_user_of_uid() */

@@ -62,6 +62,27 @@ typedef struct {
   int counter;
 } atomic_t;
 
+struct ns_common {
+  unsigned int inum;
+} __kernel_type;
+
+struct net {
+  struct ns_common ns;
+} __kernel_type;
+
+typedef struct {
+  struct net *net;
+} __kernel_type possible_net_t;
+
+struct net_device {
+  char name[16];
+  possible_net_t nd_net;
+} __kernel_type;
+
+struct sk_buff {
+  struct net_device *dev;
+} __kernel_type;
+
 struct signal_struct {
   atomic_t live;
 } __kernel_type;

@@ -48,7 +48,7 @@ struct nm_packet {
   __u16 dport;
   __u8 tcp_flags;
   __u8 transport; /* enum nm_transport */
-  __u8 path;      /* enum nm_path */
+  __u8 path;      /* as nm_cell.path */
   __u8 protocol;  /* IPPROTO_* */
 };
 

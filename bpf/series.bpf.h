@@ -24,6 +24,10 @@
  * changes while a packet looks up the old one is noticed after the store of
  * the slot, and the slot is dropped again.
  *
+ * What a connection has pending is of one uplink, that of its first packet. What
+ * it sends or receives by another one before it is named counts as without a
+ * destination there: so all that an uplink carried is in its series.
+ *
  * What a TCP socket sends may look like something else at the hook: IPsec and
  * SRv6 have wrapped it already. Such a packet is `hidden`: its series is that of
  * the connection, but for the transport.
@@ -81,6 +85,10 @@ static __always_inline void find_destination(struct __sk_buff *skb,
       owner->pending_service = head->service;
       owner->pending_path = traits->path;
     }
+    if (nm_config.uplinks && traits->path != owner->pending_path) {
+      search->keep = false;
+      return;
+    }
     head->kind = NM_KIND_PENDING;
     head->service = owner->pending_service;
     /* Egress may name the connection meanwhile, on another CPU. */
@@ -117,7 +125,8 @@ static __always_inline void keep_slot(struct nm_owner *owner,
   /* The table may have room for the next packet: it may grow. */
   if ((slot & NM_SLOT_OVERFLOW) && search->attribution.kind != NM_KIND_OVERFLOW)
     search->keep = false;
-  if (direction == NM_EGRESS && !(slot & NM_SLOT_PENDING))
+  if (direction == NM_EGRESS && !(slot & NM_SLOT_PENDING) &&
+      !(nm_config.uplinks && socket && socket->wire_protocol))
     count_established(owner, slot & NM_SLOT_MASK);
   if (!search->keep || !socket) return;
   /* What is to be done once, egress does: it is not to find a slot before. */

@@ -14,7 +14,8 @@
  * Where no slot is left, or the user has his share of them, the packet goes to
  * the reserved series `overflow` of its transport and path. What no process
  * owns goes to `unattributed`. Both have slots from the start, so no byte is
- * lost.
+ * lost. These are of no uplink: `unattributed` of an uplink is a series as others
+ * are, `overflow` of one there is not.
  */
 #ifndef NETMETER_BPF_SLOT_BPF_H_
 #define NETMETER_BPF_SLOT_BPF_H_
@@ -170,7 +171,7 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
   struct nm_tcp *tcp;
   __u32 slot = 0;
 
-  if (head.kind == NM_KIND_UNATTRIBUTED) {
+  if (head.kind == NM_KIND_UNATTRIBUTED && !NM_UPLINK_OF(head.path)) {
     slot = NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, head.transport, head.path);
   } else {
     if (head.kind != NM_KIND_OVERFLOW) slot = ordinary_slot(word, user);
@@ -183,6 +184,7 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
       head.destination = NM_NAME_EMPTY;
       head.kind = NM_KIND_OVERFLOW;
       head.flags = 0;
+      head.path = NM_PATH_OF(head.path);
       slot = NM_SLOT_RESERVED(NM_NAME_OVERFLOW, head.transport, head.path);
     }
   }

@@ -136,7 +136,7 @@ static __always_inline void count_rtt(struct nm_tcp *tcp, __u32 us) {
   const __u32 bounds[] = NM_RTT_BOUNDS_US;
   __u32 bucket = 0;
 
-  if (!us || tcp->path != NM_PATH_DIRECT) return;
+  if (!us || NM_PATH_OF(tcp->path) != NM_PATH_DIRECT) return;
 #pragma unroll
   for (int i = 0; i < NM_RTT_BUCKETS - 1; i++) bucket += us > bounds[i];
   barrier_var(bucket);

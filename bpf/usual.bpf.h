@@ -79,14 +79,16 @@ static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
 /* Whether a cell is of this transport, of the packet's path, and not
  * pending. */
 static __always_inline bool is_usual_cell(struct __sk_buff *skb,
+                                          const struct nm_socket *socket,
                                           struct nm_cell *cell,
                                           __u8 transport) {
   union nm_head head = {.word = (__u64) * (volatile __u32 *)&cell->transport
                                 << 32};
 
-  return head.transport == transport && head.kind != NM_KIND_PENDING &&
-         head.path == (skb->ifindex == LOOPBACK_IFINDEX ? NM_PATH_PROXY
-                                                        : NM_PATH_DIRECT);
+  if (head.transport != transport || head.kind == NM_KIND_PENDING) return false;
+  if (skb->ifindex == LOOPBACK_IFINDEX) return head.path == NM_PATH_PROXY;
+  return head.path == (nm_config.uplinks ? known_path(socket, skb->ifindex)
+                                         : NM_PATH_DIRECT);
 }
 
 /* Makes a usual super-packet weigh what its segments do; false: their number is
@@ -130,7 +132,7 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
       return false;
   }
   cell = usual_cell(skb, &socket, &slot);
-  if (!cell || !is_usual_cell(skb, cell, NM_TRANSPORT_UDP) ||
+  if (!cell || !is_usual_cell(skb, socket, cell, NM_TRANSPORT_UDP) ||
       !weigh_usual(skb, header, &bytes, &segments))
     return false;
   if (direction == NM_INGRESS) {
@@ -167,7 +169,7 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
   if (bytes < header || (flags & TCP_FLAG_FIN)) return false;
   payload = bytes - header;
   cell = usual_cell(skb, &socket, &slot);
-  if (!cell || !is_usual_cell(skb, cell, NM_TRANSPORT_TCP) ||
+  if (!cell || !is_usual_cell(skb, socket, cell, NM_TRANSPORT_TCP) ||
       !weigh_usual(skb, header, &bytes, &segments))
     return false;
   if (direction == NM_INGRESS) {

@@ -161,9 +161,10 @@ py::list ToPython(const std::vector<Sample>& samples) {
     const Sample& s = samples[i];
     list[i] = py::make_tuple(
         text(KindName(s.kind)), text(s.name), text(s.destination),
-        text(TransportName(s.transport)), text(PathName(s.path)), s.registered,
-        s.tx_bytes, s.rx_bytes, s.tx_packets, s.rx_packets, s.tx_payload_bytes,
-        s.rx_payload_bytes, s.tx_retransmit_bytes, ToPython(s.tcp));
+        text(TransportName(s.transport)), text(PathName(s.path)),
+        text(s.uplink), s.registered, s.tx_bytes, s.rx_bytes, s.tx_packets,
+        s.rx_packets, s.tx_payload_bytes, s.rx_payload_bytes,
+        s.tx_retransmit_bytes, ToPython(s.tcp));
   }
   return list;
 }

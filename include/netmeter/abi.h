@@ -105,6 +105,7 @@ enum nm_kind {
   NM_KIND_RETIRED = 10,     /* of a series only: what idle series had counted
                                when their slots were taken back. `destination`
                                is the kind that they had, and no name */
+  NM_KIND_UPLINK = 11,      /* of a name only: that of an uplink */
 };
 
 enum nm_transport {
@@ -121,6 +122,23 @@ enum nm_path {
   NM_PATH_PROXY = 1,  /* over loopback, to or from a proxy port */
   NM_PATH_COUNT = 2,
 };
+
+/*
+ * The byte `path` of a cell, of nm_tcp and of nm_series_key: enum nm_path in its
+ * low half, the number of the uplink in its high half.
+ *
+ *   0                    no uplink: the configuration has none, the packet passed a
+ *                        proxy, its socket is in another network namespace, or it
+ *                        counted before there were uplinks
+ *   1 to NM_MAX_UPLINKS  names[info->uplinks[number - 1]]
+ *   NM_UPLINK_OTHER      an interface that is in no uplink
+ */
+#define NM_MAX_UPLINKS 14
+#define NM_UPLINK_NONE 0
+#define NM_UPLINK_OTHER 15
+#define NM_UPLINK_SHIFT 4
+#define NM_PATH_OF(byte) ((byte)&0xf)
+#define NM_UPLINK_OF(byte) ((byte) >> NM_UPLINK_SHIFT)
 
 /* nm_name.encoding */
 #define NM_ENCODING_RAW 0
@@ -161,7 +179,7 @@ struct nm_cell {
   nm_u16 service;     /* index in names */
   nm_u16 destination; /* index in names, 0: not known */
   nm_u8 transport;    /* enum nm_transport */
-  nm_u8 path;         /* enum nm_path */
+  nm_u8 path;         /* enum nm_path and the uplink: NM_PATH_OF() */
   nm_u8 kind;         /* enum nm_kind */
   nm_u8 flags;        /* NM_FLAG_* */
   nm_u64 tx_bytes;    /* wire bytes: IP header and up, as on the link */
@@ -295,12 +313,15 @@ struct nm_info {
   nm_u32 tcp_size;         /* sizeof(struct nm_tcp) of the loader */
   nm_u8 adds_received; /* how a CPU's own cell is added to, for `status`: 1 + */
   nm_u8 adds_sent;     /* enum nm_adds of bpf/internal.h; 0: not told */
-  nm_u8 reserved[50];
+  nm_u16
+      uplinks[NM_MAX_UPLINKS]; /* names of the uplinks: NM_UPLINK_OF(); 0: none.
+                                     One that had a number keeps it */
+  nm_u8 reserved[22];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
-                     NM_SUFFIXES_BYTES + 4 + 2 * 1 + 50);
+                     NM_SUFFIXES_BYTES + 4 + 2 * 1 + 2 * NM_MAX_UPLINKS + 22);
 
 /* Key of `series`, for people and for the loader; readers need only cells. */
 struct nm_series_key {

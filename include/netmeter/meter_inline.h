@@ -62,6 +62,12 @@ inline void AssignSample(const netmeter_sample& from, Sample* to) {
   AssignText(from.destination, from.destination_length, &to->destination);
   to->transport = static_cast<Transport>(from.transport);
   to->path = static_cast<Path>(from.path);
+  // An older library has filled less.
+  if (from.size >= sizeof(from)) {
+    AssignText(from.uplink, from.uplink_length, &to->uplink);
+  } else {
+    to->uplink.clear();
+  }
   to->registered = from.registered != 0;
   to->tx_bytes = from.tx_bytes;
   to->rx_bytes = from.rx_bytes;

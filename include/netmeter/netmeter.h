@@ -177,6 +177,9 @@ struct netmeter_sample {
   uint64_t tcp_failed;
   uint64_t tcp_rtt_buckets[NETMETER_RTT_BUCKETS];
   uint64_t tcp_rtt_us;
+  const char *uplink; /* ends with a NUL; "": none */
+  uint32_t uplink_length;
+  uint8_t reserved_too[4];
 };
 
 /* Memory for what a read finds. It may be used for read after read. */

@@ -82,6 +82,10 @@ struct Sample {
   std::string destination;  // empty: not known
   Transport transport = Transport::kOther;
   Path path = Path::kDirect;
+  // By the configuration's name of it; "other": by an interface that is in none.
+  // Empty: the configuration has no uplinks, path proxy, or a socket in another
+  // network namespace than that of the uplinks.
+  std::string uplink;
   // The service called Register(): it promises to publish; nothing checks.
   bool registered = false;
 

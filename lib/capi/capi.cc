@@ -88,7 +88,7 @@ static_assert(NETMETER_RTT_BUCKETS ==
 // The structs of version 1.0 of the ABI: none may get shorter, or move a member.
 static_assert(sizeof(netmeter_error) == 1024, "ABI");
 static_assert(sizeof(void*) != 8 || (sizeof(netmeter_options) == 40 &&
-                                     sizeof(netmeter_sample) == 224 &&
+                                     sizeof(netmeter_sample) == 240 &&
                                      sizeof(netmeter_health) == 488),
               "ABI");
 
@@ -152,6 +152,8 @@ netmeter_sample RowOf(const Sample& sample) {
   std::copy(sample.tcp.rtt_buckets.begin(), sample.tcp.rtt_buckets.end(),
             row.tcp_rtt_buckets);
   row.tcp_rtt_us = sample.tcp.rtt_us;
+  row.uplink = sample.uplink.c_str();
+  row.uplink_length = static_cast<uint32_t>(sample.uplink.size());
   return row;
 }
 

@@ -28,7 +28,7 @@ class CapiRootTest : public BpffsTest {
     cell->destination = 4;
     cell->kind = NM_KIND_SERVICE;
     cell->transport = NM_TRANSPORT_TCP;
-    cell->path = NM_PATH_PROXY;
+    cell->path = NM_PATH_PROXY | NM_UPLINK_OTHER << NM_UPLINK_SHIFT;
     cell->flags = NM_FLAG_REGISTERED;
     cell->tx_bytes = 1;
     cell->rx_bytes = 2;
@@ -94,6 +94,8 @@ TEST_F(CapiRootTest, ASampleHasEveryCounter) {
   EXPECT_EQ(sample.kind, NETMETER_KIND_SERVICE);
   EXPECT_EQ(sample.transport, NETMETER_TRANSPORT_TCP);
   EXPECT_EQ(sample.path, NETMETER_PATH_PROXY);
+  EXPECT_STREQ(sample.uplink, "other");
+  EXPECT_EQ(sample.uplink_length, 5u);
   EXPECT_EQ(sample.registered, 1);
   EXPECT_EQ(sample.tcp_known, 1);
   EXPECT_EQ(sample.tx_bytes, 1u);

@@ -66,7 +66,8 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, tcp_size), 968u);
   EXPECT_EQ(offsetof(nm_info, adds_received), 972u);
   EXPECT_EQ(offsetof(nm_info, adds_sent), 973u);
-  EXPECT_EQ(offsetof(nm_info, reserved), 974u);
+  EXPECT_EQ(offsetof(nm_info, uplinks), 974u);
+  EXPECT_EQ(offsetof(nm_info, reserved), 1002u);
   EXPECT_EQ(offsetof(nm_stats, slots_allocated), 0u);
   EXPECT_EQ(offsetof(nm_stats, refused_controls), 112u);
 }

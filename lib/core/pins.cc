@@ -26,6 +26,7 @@ constexpr std::array<MapPin, kMapPins> kMaps = {{
     {"namings", Entries::kAsDeclared, kRootOnly, kKept, kStays},
     {"rules", Entries::kAsDeclared, kRootOnly, kRenewed, kStays},
     {"binaries", Entries::kAsDeclared, kRootOnly, kRenewed, kStays},
+    {"uplink_names", Entries::kAsDeclared, kRootOnly, kRenewed, kStays},
     {"info", Entries::kOne, kInfo, kKept, kGrows},
 }};
 
@@ -41,14 +42,16 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
     {"link_egress", 0, LinkStage::kPacket},
 }};
 
-// The first is as long as the names. Three belong to a growth (lib/loader/growth.h)
+// The first is as long as the names. nm_interfaces is pinned all the same
+// (lib/loader/uplinks.h). Three belong to a growth (lib/loader/growth.h)
 // and the last one to a sweep (lib/loader/retire.h): one entry each, unless there is
 // one.
-constexpr std::array<UnpinnedMap, 8> kUnpinned = {{
+constexpr std::array<UnpinnedMap, 9> kUnpinned = {{
     {"nm_wire_names", Entries::kPerName},
     {"nm_users", Entries::kAsDeclared},
     {"nm_copies", Entries::kAsDeclared},
     {"nm_units", Entries::kAsDeclared},
+    {"nm_interfaces", Entries::kAsDeclared},
     {"nm_old_counters", Entries::kAsDeclared},
     {"nm_old_tcp", Entries::kAsDeclared},
     {"nm_merged", Entries::kAsDeclared},
@@ -93,7 +96,7 @@ const std::array<MapPin, kMapPins>& MapPins() { return kMaps; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 8>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 9>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

@@ -92,7 +92,7 @@ struct LinkPin {
 
 // Maps in the order in which a load pins them: `info` comes last, so that a
 // meter with an `info` is complete. Readers open it first for the same reason.
-constexpr size_t kMapPins = 15;
+constexpr size_t kMapPins = 16;
 const std::array<MapPin, kMapPins>& MapPins();
 
 // Links in the order in which a load attaches them: who a process is must be
@@ -120,7 +120,7 @@ struct UnpinnedMap {
   const char* name;  // in the object
   Entries entries;
 };
-const std::array<UnpinnedMap, 8>& UnpinnedMaps();
+const std::array<UnpinnedMap, 9>& UnpinnedMaps();
 
 }  // namespace internal
 }  // namespace netmeter

@@ -4,7 +4,7 @@
 //
 // The map `counters` is an array of slots, and each slot has a cell per CPU and
 // one more. A slot is one series. Its cells begin with the series' key, in one
-// word: ids of two names, kind, transport, path. The counters follow. Each CPU
+// word: ids of two names, kind, transport, path and uplink. The counters follow. Each CPU
 // adds to its own cell, or, where another run on the same CPU could come in
 // between (bpf/add.bpf.h), to the last one. So the series is the sum over the
 // cells.
@@ -228,6 +228,20 @@ bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   return name->find('\0') == std::string::npos;
 }
 
+// A load writes the names of uplinks into `info` when it has begun to count by
+// them: until then a series of theirs is not known.
+bool SeriesReader::DecodeUplink(uint32_t number, std::string* uplink) const {
+  uplink->clear();
+  if (number == NM_UPLINK_NONE) return true;
+  if (number == NM_UPLINK_OTHER) {
+    *uplink = "other";
+    return true;
+  }
+  const nm_u16 id =
+      __atomic_load_n(&view_.info->uplinks[number - 1], __ATOMIC_RELAXED);
+  return id != NM_NAME_EMPTY && DecodeName(id, uplink);
+}
+
 bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
   // A CPU that has not counted for this series has no head; all heads that
   // are there are equal, but for flags.
@@ -240,12 +254,14 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
       (head.kind > NM_KIND_OVERFLOW && head.kind != NM_KIND_PENDING &&
        head.kind != NM_KIND_UNIT && head.kind != NM_KIND_CONTAINER &&
        head.kind != NM_KIND_RETIRED) ||
-      head.transport >= NM_TRANSPORT_COUNT || head.path >= NM_PATH_COUNT) {
+      head.transport >= NM_TRANSPORT_COUNT ||
+      NM_PATH_OF(head.path) >= NM_PATH_COUNT ||
+      !DecodeUplink(NM_UPLINK_OF(head.path), &series->uplink)) {
     return false;
   }
   series->kind = static_cast<Kind>(head.kind);
   series->transport = static_cast<Transport>(head.transport);
-  series->path = static_cast<Path>(head.path);
+  series->path = static_cast<Path>(NM_PATH_OF(head.path));
   if (series->kind == Kind::kRetired) {
     series->name = WordOfKind(head.destination);
     return !series->name.empty();
@@ -268,6 +284,7 @@ bool SeriesReader::ReadKey(uint32_t slot, Sample* sample) const {
   sample->destination = std::move(series.destination);
   sample->transport = series.transport;
   sample->path = series.path;
+  sample->uplink = std::move(series.uplink);
   return true;
 }
 
@@ -281,7 +298,7 @@ bool SeriesReader::Learn(uint32_t slot) {
   if (!DecodeIdentity(slot, &series)) return false;
   const auto inserted =
       by_key_.emplace(Key(series.kind, series.name, series.destination,
-                          series.transport, series.path),
+                          series.transport, series.path, series.uplink),
                       series_.size());
   const size_t index = inserted.first->second;
   if (!inserted.second) {
@@ -419,6 +436,7 @@ void SeriesReader::Sum(const Series& series, Sample* sample) const {
   Assign(series.destination, &sample->destination);
   sample->transport = series.transport;
   sample->path = series.path;
+  Assign(series.uplink, &sample->uplink);
   sample->registered = false;
   TakeSlot<true>(series.slot, sample);
   for (const uint32_t slot : series.more_slots) {

@@ -68,7 +68,7 @@ class SeriesReader {
   Health ReadHealth() const;
 
   // The key of one slot as it is now: kind, name, destination, transport and
-  // path of *sample. False, and *sample unchanged: it is nobody's, or not known
+  // path and uplink of *sample. False, and *sample unchanged: it is nobody's, or not known
   // yet. May be called without a read before it; what it finds is true as long
   // as nm_stats.moves stays what it was before the call.
   bool ReadKey(uint32_t slot, Sample* sample) const;
@@ -86,14 +86,17 @@ class SeriesReader {
     Kind kind = Kind::kUnattributed;
     Transport transport = Transport::kOther;
     Path path = Path::kDirect;
+    std::string uplink;
     bool of_service = false;  // pending: of a service, whatever else has it
     uint32_t slot = 0;
     std::vector<uint32_t> more_slots;
   };
-  using Key = std::tuple<Kind, std::string, std::string, Transport, Path>;
+  using Key =
+      std::tuple<Kind, std::string, std::string, Transport, Path, std::string>;
 
   const nm_u64* Cell(uint32_t slot, uint32_t number) const;
   bool DecodeName(uint32_t id, std::string* name) const;
+  bool DecodeUplink(uint32_t number, std::string* uplink) const;
   bool DecodeIdentity(uint32_t slot, Series* series) const;
   bool Learn(uint32_t slot);
   void Learn();

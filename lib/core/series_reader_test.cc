@@ -239,6 +239,37 @@ TEST(SeriesReader, SumsTwoSlotsOfOneKey) {
   EXPECT_EQ(samples[0].tx_bytes, 43u);
 }
 
+// The uplink is a half of the byte `path`, and `info` has the names.
+TEST(SeriesReader, UplinksAreSeriesOfTheirOwn) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "satellite");
+  buffers.info().uplinks[1] = 4;
+  buffers.stats().slots_allocated = 4;
+  const uint8_t uplinks[] = {NM_UPLINK_NONE, 2, NM_UPLINK_OTHER, 3};
+  for (uint32_t i = 0; i < 4; ++i) {
+    buffers.SetHead(
+        21 + i, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+        static_cast<uint8_t>(NM_PATH_DIRECT | uplinks[i] << NM_UPLINK_SHIFT));
+    buffers.Add(21 + i, 0, offsetof(nm_cell, tx_bytes), 1 + i);
+  }
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples = reader.ReadService("mme");
+  // The fourth has a number that a load is about to name.
+  ASSERT_THAT(samples, SizeIs(3));
+  EXPECT_EQ(samples[0].uplink, "");
+  EXPECT_EQ(samples[1].uplink, "satellite");
+  EXPECT_EQ(samples[1].tx_bytes, 2u);
+  EXPECT_EQ(samples[1].path, Path::kDirect);
+  EXPECT_EQ(samples[2].uplink, "other");
+  buffers.SetName(5, "lan");
+  buffers.info().uplinks[2] = 5;
+  samples = reader.ReadService("mme");
+  ASSERT_THAT(samples, SizeIs(4));
+  EXPECT_EQ(samples[3].uplink, "lan");
+  EXPECT_EQ(samples[3].tx_bytes, 4u);
+}
+
 // A slot whose series was idle has another one by now.
 TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
   Buffers buffers(1, 64, 8);

@@ -292,10 +292,29 @@ std::map<std::string, std::string> Map(const YAML::Node& node, const char* key,
   return values;
 }
 
+std::vector<std::string> Texts(const YAML::Node& node, const char* key) {
+  return List<std::string>(
+      node, key, [key](const YAML::Node& text) { return Text(text, key); });
+}
+
 std::vector<uint16_t> Ports(const YAML::Node& node, const char* key) {
   return List<uint16_t>(node, key, [key](const YAML::Node& port) {
     return static_cast<uint16_t>(Number(port, key, 1, 65535));
   });
+}
+
+Uplinks ParseUplinks(const YAML::Node& node) {
+  Uplinks uplinks;
+  if (node.IsNull()) return uplinks;
+  if (!node.IsMap()) {
+    throw ConfigError(node, "uplinks: expected uplink: [interface, ...]");
+  }
+  for (const auto& item : node) {
+    const std::string name = Name(item.first, "uplinks");
+    if (uplinks.count(name) != 0) throw Twice(item.first, "uplinks");
+    AtKey(item.first, [&] { uplinks[name] = Texts(item.second, "uplinks"); });
+  }
+  return uplinks;
 }
 
 void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
@@ -351,31 +370,29 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     config->units = Map(value, "units", "unit: service",
                         [](const YAML::Node& k) { return Text(k, "units"); });
   } else if (key == "names_from") {
-    config->names_from = List<std::string>(
-        value, "names_from",
-        [](const YAML::Node& node) { return Text(node, "names_from"); });
+    config->names_from = Texts(value, "names_from");
     const absl::Status status = CheckNameSources(config->names_from);
     if (!status.ok()) throw ConfigError(value, std::string(status.message()));
   } else if (key == "destinations") {
     config->destinations =
         List<DestinationRule>(value, "destinations", ParseRule);
   } else if (key == "destinations_of") {
-    config->destinations_of = List<std::string>(
-        value, "destinations_of",
-        [](const YAML::Node& node) { return Text(node, "destinations_of"); });
+    config->destinations_of = Texts(value, "destinations_of");
     const absl::Status status = CheckDestinationKinds(config->destinations_of);
     if (!status.ok()) throw ConfigError(value, std::string(status.message()));
+  } else if (key == "uplinks") {
+    config->uplinks = ParseUplinks(value);
   } else {
     throw ConfigError(
         key_node,
         absl::StrCat(
             "unknown key ", Quote(key),
-            DidYouMean(key,
-                       {"pin_dir", "cgroup", "group", "max_series", "max_names",
-                        "max_processes", "max_sockets", "proxy_ports",
-                        "sni_ports", "http_ports", "destination_suffixes",
-                        "unknown_destinations", "services", "aliases", "units",
-                        "names_from", "destinations", "destinations_of"})));
+            DidYouMean(key, {"pin_dir", "cgroup", "group", "max_series",
+                             "max_names", "max_processes", "max_sockets",
+                             "proxy_ports", "sni_ports", "http_ports",
+                             "destination_suffixes", "unknown_destinations",
+                             "services", "aliases", "units", "names_from",
+                             "destinations", "destinations_of", "uplinks"})));
   }
 }
 
@@ -620,7 +637,7 @@ absl::Status CheckConfig(const Config& config) {
   }
   const absl::Status units = CheckUnits(config.units);
   if (!units.ok()) return units;
-  return absl::OkStatus();
+  return CheckUplinks(config.uplinks);
 }
 
 }  // namespace internal

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/loader/destinations.h"
 #include "lib/loader/name_sources.h"
+#include "lib/uplinks/uplink_names.h"
 
 namespace netmeter {
 namespace internal {
@@ -67,6 +68,8 @@ struct Config {
   std::vector<DestinationRule> destinations = DefaultDestinationRules();
   // The kinds of series that have destinations.
   std::vector<std::string> destinations_of = AllDestinationKinds();
+  // Interfaces by uplink; empty: nothing counts by uplink.
+  Uplinks uplinks;
 
   // For people: where what is not the default came from, "FILE: key value, ...".
   // Of one line each, and no part of what the configuration says.

@@ -66,6 +66,7 @@ aliases: {oai_mme: mme}
 units: {nginx.service: web}
 names_from: [registration, unit, executable]
 destinations_of: [service, unit]
+uplinks: {satellite: [sat0, "wwan*"], lan: [eth1]}
 destinations:
   - {name: cloud, address: 10.0.0.0/8, port: 443, protocol: tcp}
   - {name: rest}
@@ -87,6 +88,8 @@ destinations:
   EXPECT_THAT(config->proxy_ports, ElementsAre(8443, 9443));
   EXPECT_THAT(config->http_ports, ElementsAre(80, 3128));
   EXPECT_THAT(config->destinations_of, ElementsAre("service", "unit"));
+  EXPECT_THAT(config->uplinks.at("satellite"), ElementsAre("sat0", "wwan*"));
+  EXPECT_THAT(config->uplinks.at("lan"), ElementsAre("eth1"));
   EXPECT_THAT(config->services, ElementsAre("mme", "sessiond"));
   EXPECT_EQ(config->aliases.at("oai_mme"), "mme");
   ASSERT_EQ(config->destinations.size(), 2u);
@@ -165,6 +168,11 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
       Error("http_ports: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, "
             "16, 17]"),
       HasSubstr("http_ports: at most 16"));
+  EXPECT_EQ(Error("uplinks: [sat0]"),
+            "netmeter.yml:1: uplinks: expected uplink: [interface, ...]");
+  EXPECT_EQ(Error("\nuplinks: {lan: [\"eth?\"]}"),
+            "netmeter.yml:2: uplinks: lan: 'eth?': expected the name of an "
+            "interface, or what it begins with and *");
   EXPECT_EQ(Error("\ndestinations_of: [service, process]"),
             "netmeter.yml:2: destinations_of: 'process': expected service, "
             "binary, unit, container");

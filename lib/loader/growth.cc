@@ -15,6 +15,7 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
+#include "lib/loader/uplinks.h"
 
 namespace netmeter {
 namespace internal {
@@ -109,6 +110,7 @@ absl::Status Growth::ReuseMaps(MeterObject* object) const {
     NETMETER_RETURN_IF_ERROR(
         object->Reuse(map.pin, fd->get(), pins_.PathOf(pin)));
   }
+  NETMETER_RETURN_IF_ERROR(ReuseInterfaces(pins_, object));
   return any() ? ReuseOldCounters(object) : absl::OkStatus();
 }
 

@@ -138,5 +138,10 @@ void WaitUntilProgramsAreFreed(const std::vector<uint32_t>& ids) {
   }
 }
 
+uint32_t VerifiedInstructions(int program) {
+  bpf_prog_info info = {};
+  return GetInfo(program, &info) ? info.verified_insns : 0;
+}
+
 }  // namespace internal
 }  // namespace netmeter

@@ -37,6 +37,7 @@
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/transaction.h"
+#include "lib/loader/uplinks.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
@@ -292,13 +293,6 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
 
 // --- The object --------------------------------------------------------------
 
-// How much the verifier had to walk: most of the time of a load is spent there.
-// 0 before 5.16, which does not say.
-uint32_t VerifiedInstructions(int program) {
-  bpf_prog_info info = {};
-  return GetInfo(program, &info) ? info.verified_insns : 0;
-}
-
 void ReportObject(const MeterObject& object, bool upgrade) {
   if (!StepsAreObserved()) return;
   bpf_object* const all = object.bpf();
@@ -342,6 +336,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   options.rules_ports = ports.count;
   options.ranks = RanksOf(plan.config.names_from);
   options.units = !plan.config.units.empty();
+  options.uplinks = !plan.config.uplinks.empty();
   options.proxy_ports = plan.config.proxy_ports;
   options.sni_ports = plan.config.sni_ports;
   options.http_ports = plan.config.http_ports;
@@ -422,6 +417,8 @@ absl::Status FillMaps(const Plan& plan, Growth* growth, MeterObject* object) {
   if (growth->from_the_start()) {
     NETMETER_RETURN_IF_ERROR(growth->DrainAndCopy(object));
   }
+  NETMETER_RETURN_IF_ERROR(
+      FillUplinks(plan.config.uplinks, plan.existing.info, object));
   return FillRules(plan.config, *object);
 }
 
@@ -535,6 +532,7 @@ absl::Status Publish(const MeterObject& object, const Plan& plan,
       NETMETER_RETURN_IF_ERROR(pins.Replace(fd, map.pin));
     }
   }
+  NETMETER_RETURN_IF_ERROR(PinInterfaces(pins, object));
   return SetModes(pins, /*successors=*/false, plan.access,
                   transaction->OwnsDirectory());
 }

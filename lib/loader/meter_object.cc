@@ -14,6 +14,7 @@
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/settings.h"
+#include "lib/uplinks/interfaces.h"
 // After the types that it names.
 #include "netmeter.skel.h"
 
@@ -227,7 +228,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
         skeleton->maps.nm_marks,
         std::max(options.sizes.max_series, options.sizes.max_names));
   }
-  self->Configure(options, confidential);
+  NETMETER_RETURN_IF_ERROR(self->Configure(options, confidential));
   NETMETER_RETURN_IF_ERROR(self->SizeMaps(options.sizes));
   return self;
 }
@@ -241,8 +242,8 @@ MeterObject::MeterObject(netmeter_bpf* skeleton) : skeleton_(skeleton) {
 
 MeterObject::~MeterObject() { netmeter_bpf__destroy(skeleton_); }
 
-void MeterObject::Configure(const MeterObjectOptions& options,
-                            bool confidential) {
+absl::Status MeterObject::Configure(const MeterObjectOptions& options,
+                                    bool confidential) {
   const TableSizes& sizes = options.sizes;
   // The skeleton shows the section as the programs see it, which is constant;
   // until the load it is plain memory.
@@ -295,6 +296,13 @@ void MeterObject::Configure(const MeterObjectOptions& options,
   config.http_ports_count = static_cast<uint32_t>(options.http_ports.size());
   std::copy(options.http_ports.begin(), options.http_ports.end(),
             config.http_ports);
+  config.uplinks = options.uplinks;
+  config.reads_devices = !confidential;
+  if (!options.uplinks) return absl::OkStatus();
+  absl::StatusOr<uint32_t> network = OwnNetwork(/*by_inode=*/!confidential);
+  if (!network.ok()) return network.status();
+  config.network = *network;
+  return absl::OkStatus();
 }
 
 absl::Status MeterObject::SizeMaps(const TableSizes& sizes) {
@@ -406,6 +414,15 @@ int MeterObject::MergedFd() const {
   return bpf_map__fd(skeleton_->maps.nm_merged);
 }
 
+int MeterObject::InterfacesFd() const {
+  return bpf_map__fd(skeleton_->maps.nm_interfaces);
+}
+
+void MeterObject::SetUplinkWord(uint32_t ifindex, uint32_t number) {
+  skeleton_->bss->nm_uplinks[ifindex % NM_UPLINK_WORDS] =
+      NM_UPLINK_WORD(ifindex, number);
+}
+
 absl::StatusOr<uint32_t> MeterObject::RunCommand(nm_command_code code,
                                                  const void* payload,
                                                  size_t size,
@@ -438,7 +455,9 @@ absl::Status MeterObject::FillUnits(
   return absl::OkStatus();
 }
 
-absl::Status MeterObject::WriteInfo(const nm_info& info) const {
+absl::Status MeterObject::WriteInfo(const nm_info& asked) const {
+  nm_info info = asked;
+  std::copy(uplinks_.begin(), uplinks_.end(), info.uplinks);
   return RunCommand(NM_COMMAND_INFO, &info, sizeof(info)).status();
 }
 

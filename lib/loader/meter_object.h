@@ -50,6 +50,11 @@ struct netmeter_bpf;
 namespace netmeter {
 namespace internal {
 
+constexpr char kInterfacesMap[] = "nm_interfaces";
+
+// Of nm_info.uplinks.
+using UplinkIds = std::array<nm_u16, NM_MAX_UPLINKS>;
+
 struct MeterObjectOptions {
   // For tests: another build of the object.
   absl::string_view elf;
@@ -72,6 +77,7 @@ struct MeterObjectOptions {
   std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS
   std::vector<uint16_t> sni_ports;    // up to NM_MAX_SNI_PORTS
   std::vector<uint16_t> http_ports;   // up to NM_MAX_HTTP_PORTS
+  bool uplinks = false;  // packets count by uplink (bpf/uplink.bpf.h)
   // Only what a sweep for idle series takes (lib/loader/retire.h): nm_command and
   // nm_scan. Otherwise all but nm_scan.
   bool only_sweeps = false;
@@ -130,6 +136,13 @@ class MeterObject {
   // The map that tells which cells a growth has merged.
   int MergedFd() const;
 
+  // The map of interfaces, which lib/loader/uplinks.h fills.
+  int InterfacesFd() const;
+  // What packets of an interface count under, until the programs see its name.
+  void SetUplinkWord(uint32_t ifindex, uint32_t number);
+  // What WriteInfo() puts into nm_info.uplinks.
+  void SetUplinks(const UplinkIds& ids) { uplinks_ = ids; }
+
   // The names and series that always exist, and the queues of free ones.
   absl::Status FillReserved();
   // The services that the configuration makes of units.
@@ -155,11 +168,12 @@ class MeterObject {
  private:
   explicit MeterObject(netmeter_bpf* skeleton);
   absl::Status SizeMaps(const TableSizes& sizes);
-  void Configure(const MeterObjectOptions& options, bool confidential);
+  absl::Status Configure(const MeterObjectOptions& options, bool confidential);
 
   netmeter_bpf* const skeleton_;
   bool may_read_places_ = false;
   const char* egress_ = "";  // the name of that variant
+  UplinkIds uplinks_ = {};
   // In the order of MapPins(). Found before any is replaced:
   // bpf_map__reuse_fd() gives a map the name of the one that it takes, so that
   // nm_old_counters is a second nm_counters from then on.

@@ -61,6 +61,7 @@ std::vector<std::string> EveryPin() {
   pins.push_back(kMergedPin);
   pins.push_back(kOldInfoPin);
   append(kIdlePin);
+  append(kInterfacesPin);
   for (const MapPin& map : MapPins()) append(map.pin);
   return pins;
 }

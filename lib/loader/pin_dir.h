@@ -45,6 +45,7 @@ namespace internal {
 constexpr char kMergedPin[] = "merged";
 constexpr char kOldInfoPin[] = "info_old";
 constexpr char kIdlePin[] = "idle";
+constexpr char kInterfacesPin[] = "interfaces";
 
 // The name of a pin's successor.
 std::string NewPin(absl::string_view pin);

@@ -361,7 +361,8 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
   std::vector<IdleSlot> idle;
   for (uint32_t slot = NM_SLOT_FIRST; slot < view().max_series; slot++) {
     const nm_cell head = HeadOf(slot);
-    if (head.service == 0 || head.kind == NM_KIND_RETIRED) continue;
+    // Nobody's, retired already, or `unattributed` of an uplink.
+    if (head.service <= NM_NAME_UNATTRIBUTED) continue;
     IdleSlot found;
     found.slot = slot;
     found.total = TotalOf(slot, /*with_tcp=*/true);
@@ -437,6 +438,7 @@ absl::StatusOr<std::vector<bool>> Sweep::NamesInUse(const Marks& held) const {
     if (id < used.size()) used[id] = true;
   };
   for (uint32_t id = 0; id < NM_NAME_FIRST; id++) use(id);
+  for (const uint32_t id : view().info->uplinks) use(id);
   for (uint32_t id = 0; id < used.size(); id++) {
     if (held[id] & NM_MARK_NAME) use(id);
   }

@@ -37,6 +37,14 @@ std::string RulesAsText(const Config& config) {
   return text;
 }
 
+std::string UplinksAsText(const Config& config) {
+  return absl::StrJoin(config.uplinks, "\n",
+                       [](std::string* out, const auto& uplink) {
+                         absl::StrAppend(out, uplink.first, "=",
+                                         absl::StrJoin(uplink.second, ","));
+                       });
+}
+
 // As ParseAddress() of config.cc reads it.
 std::string PrefixOf(const DestinationRule& rule) {
   uint32_t length = 0;
@@ -135,6 +143,13 @@ void EmitValue(const Config& config, const std::string& key,
     *out << YAML::EndSeq;
   } else if (key == "destinations_of") {
     EmitNames(config.destinations_of, out);
+  } else if (key == "uplinks") {
+    *out << YAML::BeginMap;
+    for (const auto& uplink : config.uplinks) {
+      *out << YAML::Key << YAML::DoubleQuoted << uplink.first << YAML::Value;
+      EmitNames(uplink.second, out);
+    }
+    *out << YAML::EndMap;
   }
 }
 
@@ -169,6 +184,7 @@ SettingList SettingsOf(const Config& config) {
       {"names_from", absl::StrJoin(config.names_from, ",")},
       {"destinations", RulesAsText(config)},
       {"destinations_of", absl::StrJoin(config.destinations_of, ",")},
+      {"uplinks", UplinksAsText(config)},
   };
 }
 

@@ -73,6 +73,7 @@ Config EverythingSet() {
   EXPECT_TRUE(parsed.ok()) << parsed.status();
   if (parsed.ok()) config.destinations = parsed->destinations;
   config.destinations_of = {"container", "service"};
+  config.uplinks = {{"null", {"sat0", "wwan*"}}, {"lan", {"*"}}};
   return config;
 }
 
@@ -116,7 +117,9 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "destinations:\n"
             "  - {name: \"dns\", port: 53}\n"
             "destinations_of: [\"service\", \"binary\", \"unit\", "
-            "\"container\"]\n");
+            "\"container\"]\n"
+            "uplinks:\n"
+            "  {}\n");
 }
 
 // A group that is asked for must exist: that of the defaults is not, unless

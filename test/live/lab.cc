@@ -156,7 +156,8 @@ namespace {
 bool IsOneSeries(const Sample& a, const Sample& b) {
   return a.kind == b.kind && a.name == b.name &&
          a.destination == b.destination && a.transport == b.transport &&
-         a.path == b.path && a.registered == b.registered;
+         a.path == b.path && a.uplink == b.uplink &&
+         a.registered == b.registered;
 }
 
 // TCP's connections are left as they are: no test takes their difference here.

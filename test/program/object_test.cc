@@ -143,7 +143,7 @@ TEST_F(Object, InfoIsLaidOutAsInTheHeader) {
        MEMBER(nm_info, cgroup),        MEMBER(nm_info, reasons),
        MEMBER(nm_info, suffixes),      MEMBER(nm_info, tcp_size),
        MEMBER(nm_info, adds_received), MEMBER(nm_info, adds_sent),
-       MEMBER(nm_info, reserved)});
+       MEMBER(nm_info, uplinks),       MEMBER(nm_info, reserved)});
 }
 
 TEST_F(Object, SeriesAreLaidOutAsInTheHeader) {
@@ -254,6 +254,11 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
       {"nm_units",
        {BPF_MAP_TYPE_LPM_TRIE, sizeof(nm_unit_key), sizeof(nm_unit_service),
         BPF_F_NO_PREALLOC}},
+      {"nm_uplink_names",
+       {BPF_MAP_TYPE_LPM_TRIE, sizeof(nm_uplink_key), 4, BPF_F_NO_PREALLOC}},
+      {"nm_interfaces",
+       {BPF_MAP_TYPE_HASH, sizeof(nm_interface_key), sizeof(nm_interface),
+        BPF_F_NO_PREALLOC}},
       {"nm_rules", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_rule), 0}},
       {"nm_sockets", {BPF_MAP_TYPE_ARRAY, 4, cache_line, 0}},
       {"nm_namings",
@@ -272,7 +277,8 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
   std::map<std::string, MapKind> found;
   const bpf_map* map;
   bpf_object__for_each_map(map, skeleton_->obj) {
-    if (map == skeleton_->maps.rodata) continue;  // named by libbpf
+    // Named by libbpf: nm_config, and nm_uplinks.
+    if (map == skeleton_->maps.rodata || map == skeleton_->maps.bss) continue;
     found[bpf_map__name(map)] = {bpf_map__type(map), bpf_map__key_size(map),
                                  bpf_map__value_size(map),
                                  bpf_map__map_flags(map)};
@@ -288,7 +294,8 @@ TEST_F(Object, NamesAreShortEnoughForTheKernelAndBeginWithOurs) {
   }
   const bpf_map* map;
   bpf_object__for_each_map(map, skeleton_->obj) {
-    if (map != skeleton_->maps.rodata) names.emplace_back(bpf_map__name(map));
+    if (map == skeleton_->maps.rodata || map == skeleton_->maps.bss) continue;
+    names.emplace_back(bpf_map__name(map));
   }
   EXPECT_FALSE(names.empty());
   for (const std::string& name : names) {

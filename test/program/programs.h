@@ -55,6 +55,7 @@ struct ProgramOptions {
   std::vector<DestinationRule> rules;
   uint32_t rules_count = 0;
   PortRange rules_ports;
+  bool uplinks = false;  // of the namespace of the test
   // Load all programs, the tracing ones too, not only those that
   // BPF_PROG_TEST_RUN can run.
   bool tracing = false;

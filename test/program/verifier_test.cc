@@ -59,6 +59,7 @@ TEST(Verifier, WalksNotMuchMoreThanItDid) {
   options.rules_count = NM_MAX_RULES;
   options.rules_ports.first = 53;
   options.rules_ports.count = 1;
+  options.uplinks = true;
   options.verifier_logs = &logs;
   const auto programs = LoadOrFail(options);
   ASSERT_NE(programs, nullptr);

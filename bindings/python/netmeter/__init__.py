@@ -209,6 +209,10 @@ class Sample:
     """Empty: not known."""
     transport: Transport = Transport.OTHER
     path: Path = Path.DIRECT
+    uplink: str = ""
+    """By the configuration's name of it; "other": by an interface that is in
+    none. Empty: the configuration has no uplinks, path proxy, or a socket in another
+    network namespace."""
     registered: bool = False
     """The service registered itself: it promises to publish; nothing checks."""
 

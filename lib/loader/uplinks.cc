@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/uplinks.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/step.h"
+#include "lib/uplinks/interfaces.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using Numbers = std::map<std::string, uint32_t>;  // by name
+
+// Those that have been given before.
+absl::StatusOr<Numbers> KnownNumbers(const nm_info& info, int names) {
+  Numbers numbers;
+  for (uint32_t i = 0; i < NM_MAX_UPLINKS; i++) {
+    const uint32_t id = info.uplinks[i];
+    nm_name name = {};
+    if (id == NM_NAME_EMPTY) continue;
+    if (int error = bpf_map_lookup_elem(names, &id, &name)) {
+      return ErrnoStatus(error, "read the name of an uplink");
+    }
+    const size_t length = std::min<size_t>(name.length, NM_NAME_BYTES);
+    numbers[std::string(reinterpret_cast<const char*>(name.bytes), length)] =
+        i + 1;
+  }
+  return numbers;
+}
+
+absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
+                           MeterObject* object, Numbers* numbers) {
+  UplinkIds ids;
+  std::copy(std::begin(existing.uplinks), std::end(existing.uplinks),
+            ids.begin());
+  absl::StatusOr<Numbers> known =
+      KnownNumbers(existing, object->MapFd("names"));
+  if (!known.ok()) return known.status();
+  *numbers = *std::move(known);
+  for (const auto& uplink : uplinks) {
+    if (numbers->count(uplink.first) != 0) continue;
+    const auto free = std::find(ids.begin(), ids.end(), NM_NAME_EMPTY);
+    if (free == ids.end()) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "uplinks: no room for ", uplink.first, ": ", NM_MAX_UPLINKS,
+          " others have counted since the meter was loaded (netmeter-loader "
+          "unload first: counters start again)"));
+    }
+    absl::StatusOr<uint32_t> id = object->NameId(NM_KIND_UPLINK, uplink.first);
+    if (!id.ok()) return id.status();
+    *free = static_cast<uint16_t>(*id);
+    (*numbers)[uplink.first] = static_cast<uint32_t>(free - ids.begin()) + 1;
+  }
+  (*numbers)[kOtherUplink] = NM_UPLINK_OTHER;
+  object->SetUplinks(ids);
+  return absl::OkStatus();
+}
+
+absl::Status FillPatterns(const Uplinks& uplinks, const Numbers& numbers,
+                          int fd) {
+  for (const auto& uplink : uplinks) {
+    const uint32_t number = numbers.at(uplink.first);
+    for (const std::string& pattern : uplink.second) {
+      const nm_uplink_key key = UplinkKey(pattern);
+      if (int error = bpf_map_update_elem(fd, &key, &number, BPF_ANY)) {
+        return ErrnoStatus(error, "fill uplink_names");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+using Entry = std::pair<nm_interface_key, nm_interface>;
+
+absl::StatusOr<std::vector<Entry>> ReadEntries(int fd) {
+  std::vector<Entry> entries;
+  const absl::Status status = ForEachElement<nm_interface_key, nm_interface>(
+      fd, [&](const nm_interface_key& key, const nm_interface& value) {
+        entries.emplace_back(key, value);
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  return entries;
+}
+
+absl::Status Write(int fd, const Entry& entry) {
+  return ErrnoStatus(
+      bpf_map_update_elem(fd, &entry.first, &entry.second, BPF_ANY),
+      "fill interfaces");
+}
+
+// What it counted in between is not this uplink's: the base moves by that.
+void Resume(const nm_interface_counts& now, nm_interface* entry) {
+  entry->base.tx_bytes += now.tx_bytes - entry->end.tx_bytes;
+  entry->base.rx_bytes += now.rx_bytes - entry->end.rx_bytes;
+  entry->base.tx_packets += now.tx_packets - entry->end.tx_packets;
+  entry->base.rx_packets += now.rx_packets - entry->end.rx_packets;
+  entry->end = {};
+  entry->ended = 0;
+}
+
+// From now on the interface counts for this uplink: number 0 for none.
+absl::Status BeginInterface(const Interface& interface, uint32_t number,
+                            const std::vector<Entry>& entries, int fd) {
+  bool begun = number == NM_UPLINK_NONE;
+  for (const Entry& entry : entries) {
+    if (entry.first.ifindex != interface.index) continue;
+    Entry changed = entry;
+    if (entry.first.uplink == number) {
+      begun = true;
+      if (!entry.second.ended) continue;
+      Resume(interface.counts, &changed.second);
+    } else {
+      if (entry.second.ended) continue;
+      changed.second.end = interface.counts;
+      changed.second.ended = 1;
+    }
+    NETMETER_RETURN_IF_ERROR(Write(fd, changed));
+  }
+  if (begun) return absl::OkStatus();
+  Entry entry = {};
+  entry.first.ifindex = interface.index;
+  entry.first.uplink = number;
+  memcpy(entry.second.name, interface.name.data(),
+         std::min(interface.name.size(), sizeof(entry.second.name) - 1));
+  entry.second.base = interface.counts;
+  return Write(fd, entry);
+}
+
+}  // namespace
+
+absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object) {
+  if (!pins.Has(kInterfacesPin)) return absl::OkStatus();
+  absl::StatusOr<UniqueFd> fd = pins.Open(kInterfacesPin);
+  if (!fd.ok()) return fd.status();
+  return object->ReuseUnpinned(kInterfacesMap, fd->get());
+}
+
+absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
+                         MeterObject* object) {
+  Numbers numbers;
+  NETMETER_RETURN_IF_ERROR(NumberUplinks(uplinks, existing, object, &numbers));
+  const int fd = object->InterfacesFd();
+  absl::StatusOr<std::vector<Entry>> entries = ReadEntries(fd);
+  if (!entries.ok()) return entries.status();
+  if (uplinks.empty() && entries->empty()) return absl::OkStatus();
+  NETMETER_RETURN_IF_ERROR(
+      FillPatterns(uplinks, numbers, object->MapFd("uplink_names")));
+  // Whose interfaces these are.
+  Entry network = {};
+  absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
+  if (!own.ok()) return own.status();
+  network.second.base.tx_bytes = *own;
+  NETMETER_RETURN_IF_ERROR(Write(fd, network));
+  absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  for (const Interface& interface : *interfaces) {
+    const std::string uplink = FindUplink(uplinks, interface.name);
+    const uint32_t number =
+        uplinks.empty() ? NM_UPLINK_NONE : numbers.at(uplink);
+    NETMETER_RETURN_IF_ERROR(BeginInterface(interface, number, *entries, fd));
+    if (uplinks.empty()) continue;
+    object->SetUplinkWord(interface.index, number);
+    Step("interface ", interface.name, " is in uplink ", uplink);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PinInterfaces(const PinDir& pins, const MeterObject& object) {
+  if (pins.Has(kInterfacesPin)) return absl::OkStatus();
+  return pins.Replace(object.InterfacesFd(), kInterfacesPin);
+}
+
+}  // namespace internal
+}  // namespace netmeter

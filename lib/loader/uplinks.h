@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Uplinks at a load: which name has which number, which interface is in which
+// uplink, and what each has counted so far. bpf/uplink.bpf.h tells how a packet
+// finds its uplink.
+//
+// An uplink that has had a number keeps it for as long as the meter is loaded:
+// series have the number.
+//
+// Threads: one at a time.
+
+#ifndef NETMETER_LIB_LOADER_UPLINKS_H_
+#define NETMETER_LIB_LOADER_UPLINKS_H_
+
+#include "absl/status/status.h"
+#include "lib/loader/meter_object.h"
+#include "lib/loader/pin_dir.h"
+#include "lib/uplinks/uplink_names.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+
+// Before the load: what is known of interfaces stays known through an upgrade.
+absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object);
+
+// After it, and before packets are counted. `existing` is of the meter that is
+// upgraded, or empty. ResourceExhausted: no number is left.
+absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
+                         MeterObject* object);
+
+// Once the meter is complete.
+absl::Status PinInterfaces(const PinDir& pins, const MeterObject& object);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_UPLINKS_H_

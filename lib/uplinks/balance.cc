@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/uplinks/balance.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+std::string NameOf(const nm_interface& entry) {
+  const char* const name = reinterpret_cast<const char*>(entry.name);
+  return std::string(name, strnlen(name, sizeof(entry.name)));
+}
+
+void AddNote(const std::string& note, UplinkBalance* balance) {
+  if (balance->unknown.empty()) balance->unknown = note;
+}
+
+void AddCounts(const nm_interface_counts& now, const nm_interface_counts& base,
+               const std::string& name, UplinkBalance* balance) {
+  if (now.tx_bytes < base.tx_bytes || now.rx_bytes < base.rx_bytes ||
+      now.tx_packets < base.tx_packets || now.rx_packets < base.rx_packets) {
+    AddNote(absl::StrCat(name, " has begun to count again"), balance);
+    return;
+  }
+  balance->tx.interface_bytes += now.tx_bytes - base.tx_bytes;
+  balance->rx.interface_bytes += now.rx_bytes - base.rx_bytes;
+  balance->tx.interface_packets += now.tx_packets - base.tx_packets;
+  balance->rx.interface_packets += now.rx_packets - base.rx_packets;
+}
+
+class Balancer {
+ public:
+  explicit Balancer(const BalanceInput& input) : input_(input) {
+    for (const Interface& interface : input.interfaces) {
+      by_index_[interface.index] = &interface;
+    }
+    for (const InterfaceEntry& entry : input.entries) {
+      known_.insert({entry.first.ifindex, entry.first.uplink});
+      if (!entry.second.ended) ++open_[entry.first.ifindex];
+    }
+  }
+
+  UplinkBalance Of(uint32_t number, const std::string& name) const {
+    UplinkBalance balance;
+    balance.name = name;
+    int header = kUnknownHeader;
+    bool mixed = false;
+    const auto take_header = [&](const Interface& interface) {
+      mixed |= header != kUnknownHeader && header != interface.header;
+      mixed |= interface.header == kUnknownHeader;
+      header = interface.header;
+    };
+    for (const InterfaceEntry& entry : input_.entries) {
+      if (entry.first.uplink != number) continue;
+      if (entry.second.ended) {
+        AddCounts(entry.second.end, entry.second.base, NameOf(entry.second),
+                  &balance);
+        continue;
+      }
+      const auto found = by_index_.find(entry.first.ifindex);
+      if (found == by_index_.end()) {
+        AddNote(absl::StrCat(NameOf(entry.second),
+                             " has gone, and what it had counted with it"),
+                &balance);
+        continue;
+      }
+      const Interface& interface = *found->second;
+      balance.interfaces.push_back(interface.name);
+      take_header(interface);
+      AddCounts(interface.counts, entry.second.base, interface.name, &balance);
+      if (open_.at(interface.index) > 1 ||
+          FindUplink(input_.patterns, interface.name) != name) {
+        AddNote(
+            absl::StrCat(NameOf(entry.second), " is called ", interface.name,
+                         " now: it counted for two uplinks"),
+            &balance);
+      }
+    }
+    // Those that came later, and of which no socket had a packet yet.
+    for (const Interface& interface : input_.interfaces) {
+      if (known_.count({interface.index, number}) != 0 ||
+          open_.count(interface.index) != 0 || interface.index == 1 ||
+          FindUplink(input_.patterns, interface.name) != name) {
+        continue;
+      }
+      balance.interfaces.push_back(interface.name);
+      take_header(interface);
+      AddCounts(interface.counts, {}, interface.name, &balance);
+    }
+    AddLocal(&balance);
+    if (mixed) {
+      AddNote("its interfaces have link headers of different or unknown sizes",
+              &balance);
+      header = 0;
+    }
+    Close(header == kUnknownHeader ? 0 : static_cast<uint64_t>(header),
+          &balance);
+    return balance;
+  }
+
+ private:
+  void AddLocal(UplinkBalance* balance) const {
+    for (const Sample& sample : input_.samples) {
+      if (sample.uplink != balance->name || sample.path != Path::kDirect) {
+        continue;
+      }
+      balance->tx.local_bytes += sample.tx_bytes;
+      balance->rx.local_bytes += sample.rx_bytes;
+      balance->tx.local_packets += sample.tx_packets;
+      balance->rx.local_packets += sample.rx_packets;
+    }
+  }
+
+  static void Close(uint64_t header, UplinkBalance* balance) {
+    for (DirectionBalance* one : {&balance->tx, &balance->rx}) {
+      one->header_bytes = header * one->local_packets;
+      const uint64_t ours = one->local_bytes + one->header_bytes;
+      if (one->interface_packets < one->local_packets ||
+          one->interface_bytes < ours) {
+        AddNote(absl::StrCat(
+                    "the interface counted ", one->interface_packets,
+                    " packets where local services had ", one->local_packets,
+                    " on the link: it counts super-packets, or not all"),
+                balance);
+      }
+      one->rest_bytes = one->interface_bytes - ours;
+      one->rest_packets = one->interface_packets - one->local_packets;
+    }
+    if (balance->unknown.empty()) return;
+    for (DirectionBalance* one : {&balance->tx, &balance->rx}) {
+      one->rest_bytes = one->rest_packets = 0;
+    }
+  }
+
+  const BalanceInput& input_;
+  std::map<uint32_t, const Interface*> by_index_;
+  std::set<std::pair<uint32_t, uint32_t>> known_;
+  std::map<uint32_t, int> open_;  // entries that have not ended
+};
+
+}  // namespace
+
+std::string PatternOf(const nm_uplink_key& key) {
+  const size_t size = std::min<size_t>(key.bits / 8, NM_INTERFACE_BYTES);
+  const char* const name = reinterpret_cast<const char*>(key.name);
+  const size_t length = strnlen(name, size);
+  return absl::StrCat(std::string(name, length), length < size ? "" : "*");
+}
+
+std::vector<UplinkBalance> BalanceUplinks(const BalanceInput& input) {
+  const Balancer balancer(input);
+  std::vector<UplinkBalance> all;
+  for (const auto& uplink : input.names) {
+    UplinkBalance balance = balancer.Of(uplink.first, uplink.second);
+    if (balance.interfaces.empty() && balance.unknown.empty() &&
+        balance.tx.interface_packets + balance.rx.interface_packets == 0 &&
+        input.patterns.count(uplink.second) == 0) {
+      continue;
+    }
+    all.push_back(std::move(balance));
+  }
+  return all;
+}
+
+}  // namespace internal
+}  // namespace netmeter

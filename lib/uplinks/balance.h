@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The balance of each uplink: what its interfaces counted since counting began, and
+// whose it was.
+//
+//   interface = local + link headers + rest
+//
+// `local` is what sockets of the namespace had, `link headers` are those of its
+// packets. The rest is what was forwarded for others, with its link headers, and the
+// remainder of docs/counting.md. Interfaces do not tell these two apart: where
+// nothing forwards, it is all remainder; where something does, it is shown as
+// forwarded. It is not known at all where an interface has gone, was renamed while
+// it counted, counts packets that were on no link, or has link headers of unknown
+// size.
+//
+// Threads: plain values.
+
+#ifndef NETMETER_LIB_UPLINKS_BALANCE_H_
+#define NETMETER_LIB_UPLINKS_BALANCE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "bpf/internal.h"
+#include "lib/uplinks/interfaces.h"
+#include "lib/uplinks/uplink_names.h"
+#include "netmeter/sample.h"
+
+namespace netmeter {
+namespace internal {
+
+// An element of the map `interfaces`.
+using InterfaceEntry = std::pair<nm_interface_key, nm_interface>;
+
+struct BalanceInput {
+  std::map<uint32_t, std::string> names;  // of uplinks, by number
+  Uplinks patterns;
+  std::vector<InterfaceEntry> entries;
+  std::vector<Interface> interfaces;  // as they count now
+  std::vector<Sample> samples;
+  bool forwards = false;  // the namespace does, or a bridge has an interface
+};
+
+// One direction.
+struct DirectionBalance {
+  uint64_t interface_bytes = 0;
+  uint64_t interface_packets = 0;
+  uint64_t local_bytes = 0;
+  uint64_t local_packets = 0;
+  uint64_t header_bytes = 0;  // of local packets
+  uint64_t rest_bytes = 0;    // if the balance is known
+  uint64_t rest_packets = 0;
+};
+
+struct UplinkBalance {
+  std::string name;
+  std::vector<std::string> interfaces;
+  DirectionBalance tx, rx;
+  // Why the rest is not known; empty: it is.
+  std::string unknown;
+};
+
+// The configuration's uplinks that have or had an interface, and `other`.
+std::vector<UplinkBalance> BalanceUplinks(const BalanceInput& input);
+
+// "wwan*" of a key of nm_uplink_names.
+std::string PatternOf(const nm_uplink_key& key);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_UPLINKS_BALANCE_H_

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/uplinks/balance.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Interface MakeInterface(uint32_t index, const char* name, uint64_t tx_bytes,
+                        uint64_t tx_packets) {
+  Interface interface;
+  interface.index = index;
+  interface.name = name;
+  interface.counts = {tx_bytes, 2 * tx_bytes, tx_packets, 2 * tx_packets};
+  interface.header = 14;
+  return interface;
+}
+
+InterfaceEntry MakeEntry(uint32_t index, uint32_t uplink, const char* name,
+                         uint64_t tx_bytes, uint64_t tx_packets) {
+  InterfaceEntry entry = {};
+  entry.first = {index, uplink};
+  std::strcpy(reinterpret_cast<char*>(entry.second.name), name);
+  entry.second.base = {tx_bytes, 2 * tx_bytes, tx_packets, 2 * tx_packets};
+  return entry;
+}
+
+Sample MakeSample(const char* uplink, uint64_t bytes, uint64_t packets) {
+  Sample sample;
+  sample.uplink = uplink;
+  sample.tx_bytes = sample.rx_bytes = bytes;
+  sample.tx_packets = sample.rx_packets = packets;
+  return sample;
+}
+
+BalanceInput Input() {
+  BalanceInput input;
+  input.names = {{1, "satellite"}, {15, "other"}};
+  input.patterns = {{"satellite", {"sat0", "wwan*"}}};
+  input.entries = {MakeEntry(2, 1, "sat0", 1000, 10)};
+  input.interfaces = {MakeInterface(1, "lo", 77, 7),
+                      MakeInterface(2, "sat0", 5000, 20)};
+  input.samples = {MakeSample("satellite", 1000, 4), MakeSample("", 500, 1)};
+  return input;
+}
+
+TEST(Balance, ClosesSinceTheBase) {
+  const std::vector<UplinkBalance> all = BalanceUplinks(Input());
+  ASSERT_EQ(all.size(), 1u);  // nothing is in `other`
+  const UplinkBalance& satellite = all[0];
+  EXPECT_EQ(satellite.unknown, "");
+  EXPECT_THAT(satellite.interfaces, ElementsAre("sat0"));
+  EXPECT_EQ(satellite.tx.interface_bytes, 4000u);
+  EXPECT_EQ(satellite.tx.interface_packets, 10u);
+  EXPECT_EQ(satellite.tx.local_bytes, 1000u);
+  EXPECT_EQ(satellite.tx.header_bytes, 4 * 14u);
+  EXPECT_EQ(satellite.tx.rest_bytes, 4000u - 1000 - 4 * 14);
+  EXPECT_EQ(satellite.tx.rest_packets, 6u);
+  EXPECT_EQ(satellite.rx.rest_bytes, 8000u - 1000 - 4 * 14);
+}
+
+TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
+  BalanceInput input = Input();
+  input.interfaces.push_back(MakeInterface(9, "wwan1", 300, 3));
+  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  EXPECT_THAT(satellite.interfaces, ElementsAre("sat0", "wwan1"));
+  EXPECT_EQ(satellite.tx.interface_bytes, 4300u);
+  EXPECT_EQ(satellite.unknown, "");
+}
+
+TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
+  BalanceInput input = Input();
+  InterfaceEntry ended = MakeEntry(3, 1, "eth7", 100, 1);
+  ended.second.ended = 1;
+  ended.second.end = {600, 900, 5, 9};
+  input.entries.push_back(ended);
+  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  EXPECT_EQ(satellite.tx.interface_bytes, 4500u);
+  EXPECT_EQ(satellite.rx.interface_bytes, 8700u);
+  EXPECT_EQ(satellite.unknown, "");
+}
+
+TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
+  BalanceInput gone = Input();
+  gone.entries.push_back(MakeEntry(4, 1, "wwan0", 0, 0));
+  EXPECT_THAT(BalanceUplinks(gone)[0].unknown, HasSubstr("wwan0 has gone"));
+  EXPECT_EQ(BalanceUplinks(gone)[0].tx.rest_bytes, 0u);
+  BalanceInput renamed = Input();
+  renamed.interfaces[1].name = "sat9";
+  EXPECT_THAT(BalanceUplinks(renamed)[0].unknown,
+              HasSubstr("sat0 is called sat9 now"));
+  BalanceInput again = Input();
+  again.interfaces[1].counts = {};
+  EXPECT_THAT(BalanceUplinks(again)[0].unknown, HasSubstr("begun to count"));
+  BalanceInput merged = Input();
+  merged.samples[0].rx_packets = 1000;
+  EXPECT_THAT(BalanceUplinks(merged)[0].unknown, HasSubstr("super-packets"));
+  BalanceInput link = Input();
+  link.interfaces[1].header = kUnknownHeader;
+  EXPECT_THAT(BalanceUplinks(link)[0].unknown, HasSubstr("link headers"));
+}
+
+TEST(Balance, PatternsComeBackFromTheirKeys) {
+  for (const char* pattern : {"sat0", "wwan*", "*", "fifteen_bytes_x"}) {
+    EXPECT_EQ(PatternOf(UplinkKey(pattern)), pattern);
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/uplinks/interfaces.h"
+
+#include <errno.h>
+#include <linux/if_arp.h>
+#include <linux/if_link.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+int HeaderOf(unsigned short type) {
+  switch (type) {
+    case ARPHRD_ETHER:
+    case ARPHRD_LOOPBACK:
+      return 14;
+    case ARPHRD_NONE:  // tun, WireGuard
+    case ARPHRD_RAWIP:
+    case ARPHRD_TUNNEL:
+    case ARPHRD_TUNNEL6:
+    case ARPHRD_SIT:
+    case ARPHRD_IPGRE:
+      return 0;
+    default:
+      return kUnknownHeader;
+  }
+}
+
+Interface InterfaceOf(const nlmsghdr& message) {
+  const auto* const link = static_cast<const ifinfomsg*>(NLMSG_DATA(&message));
+  Interface found;
+  found.index = static_cast<uint32_t>(link->ifi_index);
+  found.header = HeaderOf(link->ifi_type);
+  int left = static_cast<int>(IFLA_PAYLOAD(&message));
+  for (const rtattr* attribute = IFLA_RTA(link); RTA_OK(attribute, left);
+       attribute = RTA_NEXT(attribute, left)) {
+    const void* const data = RTA_DATA(attribute);
+    const size_t size = RTA_PAYLOAD(attribute);
+    if (attribute->rta_type == IFLA_IFNAME) {
+      const auto* const name = static_cast<const char*>(data);
+      found.name.assign(name, strnlen(name, size));
+    } else if (attribute->rta_type == IFLA_STATS64) {
+      rtnl_link_stats64 stats = {};
+      memcpy(&stats, data, std::min(size, sizeof(stats)));
+      found.counts.tx_bytes = stats.tx_bytes;
+      found.counts.rx_bytes = stats.rx_bytes;
+      found.counts.tx_packets = stats.tx_packets;
+      found.counts.rx_packets = stats.rx_packets;
+    }
+  }
+  return found;
+}
+
+// Takes what one datagram of the answer has. False: it was the last one.
+absl::StatusOr<bool> TakeAnswer(const char* buffer, size_t size,
+                                std::vector<Interface>* all) {
+  auto left = static_cast<unsigned int>(size);
+  for (const auto* message = reinterpret_cast<const nlmsghdr*>(buffer);
+       NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+    if (message->nlmsg_type == NLMSG_DONE) return false;
+    if (message->nlmsg_type == NLMSG_ERROR) {
+      const auto* const error =
+          static_cast<const nlmsgerr*>(NLMSG_DATA(message));
+      return ErrnoStatus(error->error, "list the interfaces");
+    }
+    if (message->nlmsg_type == RTM_NEWLINK) {
+      all->push_back(InterfaceOf(*message));
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Interface>> ListInterfaces() {
+  constexpr char kWhat[] = "list the interfaces";
+  const UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!fd.ok()) return ErrnoStatus(errno, kWhat);
+  struct {
+    nlmsghdr header;
+    ifinfomsg link;
+  } request = {};
+  request.header.nlmsg_len = sizeof(request);
+  request.header.nlmsg_type = RTM_GETLINK;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  if (send(fd.get(), &request, sizeof(request), 0) < 0) {
+    return ErrnoStatus(errno, kWhat);
+  }
+  std::vector<Interface> all;
+  std::vector<char> buffer(1 << 17);
+  for (;;) {
+    const ssize_t size = recv(fd.get(), buffer.data(), buffer.size(), 0);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return ErrnoStatus(size < 0 ? errno : EPIPE, kWhat);
+    absl::StatusOr<bool> more =
+        TakeAnswer(buffer.data(), static_cast<size_t>(size), &all);
+    if (!more.ok()) return more.status();
+    if (!*more) break;
+  }
+  std::sort(all.begin(), all.end(), [](const Interface& a, const Interface& b) {
+    return a.index < b.index;
+  });
+  return all;
+}
+
+absl::StatusOr<uint32_t> OwnNetwork(bool by_inode) {
+  if (by_inode) {
+    struct stat about;
+    // Of the thread: another one may have entered another namespace.
+    if (stat("/proc/thread-self/ns/net", &about) != 0) {
+      return ErrnoStatus(errno, "look at /proc/thread-self/ns/net");
+    }
+    return static_cast<uint32_t>(about.st_ino);
+  }
+  const UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  if (!fd.ok() ||
+      getsockopt(fd.get(), SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) != 0) {
+    return absl::UnimplementedError(
+        "uplinks: the kernel does not tell which network namespace this is "
+        "(Linux 5.14 does)");
+  }
+  return static_cast<uint32_t>(cookie);
+}
+
+}  // namespace internal
+}  // namespace netmeter

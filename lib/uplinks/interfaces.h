@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The interfaces of this process's network namespace, and what they count.
+//
+//   absl::StatusOr<std::vector<Interface>> all = ListInterfaces();
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_UPLINKS_INTERFACES_H_
+#define NETMETER_LIB_UPLINKS_INTERFACES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bpf/internal.h"
+
+namespace netmeter {
+namespace internal {
+
+constexpr int kUnknownHeader = -1;
+
+struct Interface {
+  uint32_t index = 0;
+  std::string name;
+  nm_interface_counts counts = {};
+  // Bytes of the link header of a packet, as the interface counts it: 14 of Ethernet, 0
+  // of one that carries IP alone; kUnknownHeader of other kinds of links.
+  int header = kUnknownHeader;
+};
+
+// By one request to the kernel, which needs no privilege. Ascending by index.
+absl::StatusOr<std::vector<Interface>> ListInterfaces();
+
+// What nm_socket.network is for sockets of this namespace: by the inode, or by the
+// cookie (Linux 5.14). Unimplemented: the kernel tells no cookie.
+absl::StatusOr<uint32_t> OwnNetwork(bool by_inode);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_UPLINKS_INTERFACES_H_

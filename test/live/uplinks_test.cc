@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A gateway with two uplinks, which forwards for a LAN and has services of its own:
+// for each uplink and direction, what the services had and what was forwarded is
+// what the interface counted, to the byte; also while connections move from one
+// uplink to the other.
+//
+//   LAN l0 ── lan0 gateway sat0 ── u0 internet
+//                          lte0 ── u1
+//
+// The links have no offloads, so that each packet is real. Nobody asks for
+// addresses of the link layer. The services and the server have addresses of no
+// link, so that a route decides alone where packets pass.
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kConfig[] =
+    "uplinks:\n"
+    "  satellite: [sat0, \"wwan*\"]\n"
+    "  mobile: [lte0]\n"
+    "  lan: [lan0]\n";
+constexpr int64_t kEthernet = 14;
+constexpr int kRounds = 4;
+
+Address At(Family family, int network, int host) {
+  const std::string n = std::to_string(network), h = std::to_string(host);
+  return family == Family::kIpv4 ? Address("10.78." + n + "." + h)
+                                 : Address("fd78:" + n + "::" + h);
+}
+
+std::string TextOf(Family family, int network, int host) {
+  const std::string n = std::to_string(network), h = std::to_string(host);
+  return family == Family::kIpv4 ? "10.78." + n + "." + h
+                                 : "fd78:" + n + "::" + h;
+}
+
+constexpr int kServices = 100, kServer = 200;  // networks of one address
+
+enum class Way { kSatellite, kMobile };
+
+struct GatewayLab {
+  NetNamespace lan, gateway, internet;
+
+  GatewayLab() {
+    for (const NetNamespace* all : {&lan, &gateway, &internet}) {
+      for (const char* version : {"1", "2"}) {
+        all->Sysctl(std::string("ipv6/conf/default/mldv") + version +
+                        "_unsolicited_report_interval",
+                    "1");
+      }
+    }
+    gateway.Sysctl("ipv4/ip_forward", "1");
+    gateway.Sysctl("ipv6/conf/all/forwarding", "1");
+    Join(&gateway, "sat0", &internet, "u0", 1);
+    Join(&gateway, "lte0", &internet, "u1", 2);
+    Join(&gateway, "lan0", &lan, "l0", 3);
+    for (Family family : {Family::kIpv4, Family::kIpv6}) {
+      const int all = family == Family::kIpv4 ? 32 : 128;
+      gateway.AddAddress("lo", At(family, kServices, 1), all);
+      internet.AddAddress("lo", At(family, kServer, 1), all);
+      const Address any(family == Family::kIpv4 ? "0.0.0.0" : "::");
+      lan.AddRoute(any, 0, At(family, 3, 1));
+      Out(family, Way::kSatellite);
+      Back(family, Way::kSatellite);
+    }
+    Settle();
+  }
+
+  // The kernel tells its multicast groups when a link is new (MLD).
+  static void Settle() { usleep(500000); }
+
+  void Join(NetNamespace* left, const std::string& left_link,
+            NetNamespace* right, const std::string& right_link, int network) {
+    const auto mac = [network](int end) {
+      return MacAddress(static_cast<uint8_t>(2 * network + end));
+    };
+    left->AddVeth({left_link, mac(0)}, *right, {right_link, mac(1)});
+    left->SetUp(left_link);
+    right->SetUp(right_link);
+    for (const auto& end :
+         {std::make_pair(left, left_link), std::make_pair(right, right_link)}) {
+      end.first->SetFeatures(
+          end.second, {"segmentation", "tx-gso", "tx-checksum", "tx-udp"},
+          false);
+      end.first->SetFeatures(end.second, {"rx-gro"}, false);
+    }
+    for (Family family : {Family::kIpv4, Family::kIpv6}) {
+      const int prefix = family == Family::kIpv4 ? 24 : 64;
+      left->AddAddress(left_link, At(family, network, 1), prefix);
+      right->AddAddress(right_link, At(family, network, 2), prefix);
+      left->AddNeighbour(left_link, At(family, network, 2), mac(1));
+      right->AddNeighbour(right_link, At(family, network, 1), mac(0));
+    }
+  }
+
+  // What leaves the gateway, and what comes back to it.
+  void Out(Family family, Way way) {
+    Ip(gateway, {"route", "replace", TextOf(family, kServer, 1), "via",
+                 TextOf(family, NetworkOf(way), 2), "src",
+                 TextOf(family, kServices, 1)});
+  }
+  void Back(Family family, Way way) {
+    const std::string via = TextOf(family, NetworkOf(way), 1);
+    Ip(internet,
+       {"route", "replace", TextOf(family, kServices, 1), "via", via});
+    Ip(internet,
+       {"route", "replace",
+        TextOf(family, 3, 0) + (family == Family::kIpv4 ? "/24" : "/64"), "via",
+        via});
+  }
+  static int NetworkOf(Way way) { return way == Way::kSatellite ? 1 : 2; }
+};
+
+// What the interfaces of the gateway counted since, as the meter counts it.
+class Links {
+ public:
+  explicit Links(const NetNamespace& where) : where_(where) {
+    for (const char* link : {"sat0", "lte0", "lan0"}) {
+      before_[link] = where.Counters(link);
+    }
+  }
+
+  // Without link headers.
+  Totals Of(const std::string& link) const {
+    const LinkCounters now = where_.Counters(link), &old = before_.at(link);
+    Totals totals;
+    totals.tx_packets = static_cast<int64_t>(now.tx_packets - old.tx_packets);
+    totals.rx_packets = static_cast<int64_t>(now.rx_packets - old.rx_packets);
+    totals.tx_bytes = static_cast<int64_t>(now.tx_bytes - old.tx_bytes) -
+                      kEthernet * totals.tx_packets;
+    totals.rx_bytes = static_cast<int64_t>(now.rx_bytes - old.rx_bytes) -
+                      kEthernet * totals.rx_packets;
+    return totals;
+  }
+
+ private:
+  const NetNamespace& where_;
+  std::map<std::string, LinkCounters> before_;
+};
+
+void ExpectEqual(const Totals& a, const Totals& b, const std::string& what) {
+  EXPECT_EQ(a.tx_bytes, b.tx_bytes) << what;
+  EXPECT_EQ(a.rx_bytes, b.rx_bytes) << what;
+  EXPECT_EQ(a.tx_packets, b.tx_packets) << what;
+  EXPECT_EQ(a.rx_packets, b.rx_packets) << what;
+}
+
+class UplinksTest : public FamilyTest {
+ protected:
+  static void SetUpTestSuite() {
+    lab_ = new GatewayLab;
+    // The uplinks are those of the namespace that the loader runs in.
+    lab_->gateway.Run([] { meter_ = new MeteredCgroup("uplinks", kConfig); });
+  }
+  static void TearDownTestSuite() {
+    delete meter_;
+    delete lab_;
+    meter_ = nullptr;
+    lab_ = nullptr;
+  }
+
+  void SetUp() override {
+    FamilyTest::SetUp();
+    meter_->CountFromNow();
+    Route(Way::kSatellite, Way::kSatellite);
+  }
+
+  void Route(Way out, Way back) {
+    lab_->Out(GetParam(), out);
+    lab_->Back(GetParam(), back);
+  }
+
+  static Totals Local(const std::string& uplink) {
+    Totals totals;
+    for (const Sample& sample : meter_->Samples()) {
+      if (sample.path == Path::kDirect && sample.uplink == uplink) {
+        totals.Add(sample);
+      }
+    }
+    return totals;
+  }
+
+  Address Server() const { return At(GetParam(), kServer, 1); }
+
+  // One connection from there to the server, and a socket of UDP that sends beside
+  // it; `between` is called before each round.
+  template <typename Between>
+  void Talk(const Cgroup* cgroup, const NetNamespace& client_network,
+            const Between& between) {
+    const Address to = Server();
+    const int family = to.family();
+    Child server(nullptr, lab_->internet, [&](Child::Parent& parent) {
+      const int listener = OpenSocket(family, SOCK_STREAM);
+      const int port = Bind(listener, to);
+      Check(listen(listener, 1), "listen");
+      const int udp = OpenSocket(family, SOCK_DGRAM);
+      Check(Bind(udp, to, port), "bind");
+      parent.Send(port);
+      const int fd = Accept(listener);
+      for (int round = 0; round < kRounds; ++round) {
+        ReceiveExactly(fd, 100001);
+        SendAll(fd, 50003);
+        for (int i = 0; i < 5; ++i) {
+          char data[2000];
+          sockaddr_storage from = {};
+          socklen_t length = sizeof(from);
+          WaitReadable(udp);
+          const ssize_t size =
+              recvfrom(udp, data, sizeof(data), 0,
+                       reinterpret_cast<sockaddr*>(&from), &length);
+          Check(sendto(udp, data, static_cast<size_t>(size), 0,
+                       reinterpret_cast<sockaddr*>(&from), length),
+                "sendto");
+        }
+      }
+      ReceiveUntilEnd(fd);
+    });
+    const int port = server.Receive<int>();
+    Child client(cgroup, client_network, [&](Child::Parent& parent) {
+      const int fd = OpenSocket(family, SOCK_STREAM);
+      const int udp = OpenSocket(family, SOCK_DGRAM);
+      Connect(fd, to, port);
+      for (int round = 0; round < kRounds; ++round) {
+        parent.Send(round);
+        parent.Receive<int>();
+        SendAll(fd, 100001);
+        ReceiveExactly(fd, 50003);
+        for (int i = 0; i < 5; ++i) {
+          SendTo(udp, std::string(700, 'x'), to, port);
+          char data[2000];
+          WaitReadable(udp);
+          Check(recv(udp, data, sizeof(data), 0), "recv");
+        }
+      }
+      Check(shutdown(fd, SHUT_WR), "shutdown");
+      ReceiveUntilEnd(fd);
+    });
+    for (int round = 0; round < kRounds; ++round) {
+      client.Receive<int>();
+      // Acknowledgements that are late pass where the data did.
+      usleep(100000);
+      between(round);
+      client.Send(0);
+    }
+    client.Join();
+    server.Join();
+    usleep(100000);
+  }
+
+  static GatewayLab* lab_;
+  static MeteredCgroup* meter_;
+};
+GatewayLab* UplinksTest::lab_ = nullptr;
+MeteredCgroup* UplinksTest::meter_ = nullptr;
+NM_FOR_BOTH_FAMILIES(UplinksTest);
+
+TEST_P(UplinksTest, LocalAndForwardedAreWhatEachUplinkCounted) {
+  for (const Way way : {Way::kSatellite, Way::kMobile}) {
+    SCOPED_TRACE(way == Way::kSatellite ? "satellite" : "mobile");
+    Route(way, way);
+    meter_->CountFromNow();
+    const Links links(lab_->gateway);
+    Talk(meter_->cgroup(), lab_->gateway, [](int) {});
+    Talk(nullptr, lab_->lan, [](int) {});
+    // All that passed the LAN was forwarded. What came in there went out here.
+    const Totals forwarded = links.Of("lan0");
+    ASSERT_GT(forwarded.tx_bytes, 4 * 50003);
+    Totals expected = Local(way == Way::kSatellite ? "satellite" : "mobile");
+    ASSERT_GT(expected.tx_bytes, 4 * 100001);
+    expected.tx_bytes += forwarded.rx_bytes;
+    expected.rx_bytes += forwarded.tx_bytes;
+    expected.tx_packets += forwarded.rx_packets;
+    expected.rx_packets += forwarded.tx_packets;
+    ExpectEqual(expected, links.Of(way == Way::kSatellite ? "sat0" : "lte0"),
+                "in use");
+    ExpectEqual(Totals(), links.Of(way == Way::kSatellite ? "lte0" : "sat0"),
+                "not in use");
+    ExpectEqual(Totals(), Local("lan"), "lan");
+    ExpectEqual(Totals(), Local("other"), "other");
+    ExpectEqual(Totals(), Local(""), "none");
+  }
+}
+
+TEST_P(UplinksTest, AConnectionThatMovesCountsWhereItsPacketsPass) {
+  const Links links(lab_->gateway);
+  Talk(meter_->cgroup(), lab_->gateway, [this](int round) {
+    // To the other one, back on the other one, home again.
+    if (round == 1) Route(Way::kMobile, Way::kSatellite);
+    if (round == 2) Route(Way::kMobile, Way::kMobile);
+    if (round == 3) Route(Way::kSatellite, Way::kMobile);
+  });
+  const Totals satellite = Local("satellite"), mobile = Local("mobile");
+  ExpectEqual(satellite, links.Of("sat0"), "satellite");
+  ExpectEqual(mobile, links.Of("lte0"), "mobile");
+  // Two of the rounds passed each of them, in each direction.
+  for (const Totals& uplink : {satellite, mobile}) {
+    EXPECT_GT(uplink.tx_bytes, 2 * 100001);
+    EXPECT_GT(uplink.rx_bytes, 2 * 50003);
+  }
+  EXPECT_EQ(satellite.tx_payload + mobile.tx_payload,
+            kRounds * (100001 + 5 * 700));
+  EXPECT_EQ(satellite.rx_payload + mobile.rx_payload,
+            kRounds * (50003 + 5 * 700));
+  EXPECT_EQ(satellite.tx_retransmit + mobile.tx_retransmit, 0);
+  ExpectEqual(Totals(), Local("other"), "other");
+  ExpectEqual(Totals(), Local(""), "none");
+}
+
+TEST_P(UplinksTest, WhatMovesBeforeItIsNamedCountsWhereItPassed) {
+  const Address to = Server();
+  const Links links(lab_->gateway);
+  const std::string request = "GET / HTTP/1.1\r\nHost: moves.example\r\n\r\n";
+  Child server(nullptr, lab_->internet, [&](Child::Parent& parent) {
+    const int listener = OpenSocket(to.family(), SOCK_STREAM);
+    Check(Bind(listener, to, 80), "bind");
+    Check(listen(listener, 1), "listen");
+    parent.Send(0);
+    const int fd = Accept(listener);
+    ReceiveExactly(fd, request.size());
+    SendAll(fd, 10007);
+    ReceiveUntilEnd(fd);
+  });
+  server.Receive<int>();
+  Child client(meter_->cgroup(), lab_->gateway, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(to.family(), SOCK_STREAM);
+    Connect(fd, to, 80);
+    parent.Send(0);
+    parent.Receive<int>();
+    Check(send(fd, request.data(), request.size(), 0), "send");
+    ReceiveExactly(fd, 10007);
+    Check(shutdown(fd, SHUT_WR), "shutdown");
+    ReceiveUntilEnd(fd);
+  });
+  client.Receive<int>();
+  Route(Way::kMobile, Way::kMobile);
+  client.Send(0);
+  client.Join();
+  server.Join();
+  usleep(100000);
+  ExpectEqual(Local("satellite"), links.Of("sat0"), "satellite");
+  ExpectEqual(Local("mobile"), links.Of("lte0"), "mobile");
+  Totals named, elsewhere, pending;
+  uint64_t opened = 0;
+  for (const Sample& sample : meter_->Samples()) {
+    if (sample.kind == Kind::kPending) pending.Add(sample);
+    if (sample.destination != "moves.example") continue;
+    (sample.uplink == "satellite" ? named : elsewhere).Add(sample);
+    opened += sample.tcp.opened;
+  }
+  ExpectEqual(Totals(), pending, "pending");
+  // The handshake was named when the request was, elsewhere.
+  EXPECT_EQ(named.tx_packets, 2);
+  EXPECT_EQ(named.rx_packets, 1);
+  EXPECT_GT(elsewhere.rx_bytes, 10007);
+  EXPECT_GE(opened, 1u);
+}
+
+TEST_P(UplinksTest, ServicesOfTheLanAndTheProxyHaveTheirOwn) {
+  const Links links(lab_->gateway);
+  const Address own = At(GetParam(), 3, 1);
+  const Address loopback(GetParam() == Family::kIpv4 ? "127.0.0.1" : "::1");
+  Child service(meter_->cgroup(), lab_->gateway, [&](Child::Parent& parent) {
+    const int listener = OpenSocket(own.family(), SOCK_STREAM);
+    const int port = Bind(listener, own);
+    Check(listen(listener, 1), "listen");
+    const int proxy = OpenSocket(own.family(), SOCK_STREAM);
+    Check(Bind(proxy, loopback, 8443), "bind");
+    Check(listen(proxy, 1), "listen");
+    parent.Send(port);
+    const int fd = Accept(listener);
+    ReceiveExactly(fd, 3001);
+    const int through = OpenSocket(own.family(), SOCK_STREAM);
+    Connect(through, loopback, 8443);
+    SendAll(through, 3001);
+    close(through);
+    ReceiveUntilEnd(Accept(proxy));
+    SendAll(fd, 9001);
+    Check(shutdown(fd, SHUT_WR), "shutdown");
+    ReceiveUntilEnd(fd);
+  });
+  const int port = service.Receive<int>();
+  Child client(nullptr, lab_->lan, [&](Child::Parent&) {
+    const int fd = OpenSocket(own.family(), SOCK_STREAM);
+    Connect(fd, own, port);
+    SendAll(fd, 3001);
+    ReceiveUntilEnd(fd);
+  });
+  client.Join();
+  service.Join();
+  usleep(100000);
+  Totals expected = links.Of("lan0");
+  // Before 6.12 no hook sees a SYN-ACK over IPv6: SynAckSent().
+  if (GetParam() == Family::kIpv6 && !KernelAtLeast(6, 12)) {
+    expected.tx_packets -= 1;
+    expected.tx_bytes -= 80;
+  }
+  ExpectEqual(Local("lan"), expected, "lan");
+  ExpectEqual(Totals(), links.Of("sat0"), "satellite");
+  EXPECT_GT(meter_->Total(Path::kProxy).tx_payload, 3000);
+  for (const Sample& sample : meter_->Samples()) {
+    if (sample.path != Path::kProxy) continue;
+    EXPECT_EQ(sample.uplink, "");
+  }
+}
+
+TEST_P(UplinksTest, AnInterfaceCountsFromItsFirstPacketAndAsItIsCalled) {
+  if (!MayReadKernelMemory()) return;  // then a load has to see it first
+  const int network = 5;
+  lab_->Join(&lab_->gateway, "wwan7", &lab_->internet, "u7", network);
+  GatewayLab::Settle();
+  const LinkCounters before = lab_->gateway.Counters("wwan7");
+  const auto send = [&](int datagrams) {
+    Child child(meter_->cgroup(), lab_->gateway, [&](Child::Parent&) {
+      const Address to = At(GetParam(), network, 2);
+      const int udp = OpenSocket(to.family(), SOCK_DGRAM);
+      for (int i = 0; i < datagrams; ++i) {
+        SendTo(udp, std::string(100, 'x'), to, 9);
+      }
+    });
+    child.Join();
+  };
+  send(3);
+  EXPECT_EQ(Local("satellite").tx_payload, 300);
+  EXPECT_EQ(Local("satellite").tx_bytes + 3 * kEthernet,
+            static_cast<int64_t>(lab_->gateway.Counters("wwan7").tx_bytes -
+                                 before.tx_bytes));
+  Ip(lab_->gateway, {"link", "set", "wwan7", "down"});
+  Ip(lab_->gateway, {"link", "set", "wwan7", "name", "spare7"});
+  Ip(lab_->gateway, {"link", "set", "spare7", "up"});
+  if (GetParam() == Family::kIpv6) {  // they went when it was down
+    lab_->gateway.AddAddress("spare7", At(GetParam(), network, 1), 64);
+  }
+  lab_->gateway.AddNeighbour("spare7", At(GetParam(), network, 2),
+                             MacAddress(2 * network + 1));
+  send(5);
+  EXPECT_EQ(Local("satellite").tx_payload, 300);
+  EXPECT_EQ(Local("other").tx_payload, 500);
+  Ip(lab_->gateway, {"link", "delete", "spare7"});
+}
+
+TEST_P(UplinksTest, SocketsOfAnotherNamespaceHaveNone) {
+  const Links links(lab_->gateway);
+  Talk(meter_->cgroup(), lab_->lan, [](int) {});
+  const Totals none = Local("");
+  ExpectEqual(Totals(), Local("satellite"), "satellite");
+  ExpectEqual(Totals(), Local("lan"), "lan");
+  ExpectEqual(Totals(), Local("other"), "other");
+  // It was forwarded, as all that the LAN has.
+  ExpectEqual(none, links.Of("sat0"), "sat0");
+}
+
+// An upgrade, in the middle of a connection.
+TEST_P(UplinksTest, AMeterWithoutUplinksIsUpgradedAndKeepsWhatItHas) {
+  lab_->gateway.Run([&] {
+    MeteredCgroup meter("upgraded", "");
+    std::unique_ptr<Links> links;
+    Talk(meter.cgroup(), lab_->gateway, [&](int round) {
+      if (round == 2) {
+        links = std::make_unique<Links>(lab_->gateway);
+        meter.Load(kConfig);
+      }
+    });
+    Totals before, since;
+    for (const Sample& sample : meter.Samples()) {
+      (sample.uplink.empty() ? before : since).Add(sample);
+      if (!sample.uplink.empty()) {
+        EXPECT_EQ(sample.uplink, "satellite");
+      }
+    }
+    ExpectEqual(since, links->Of("sat0"), "since the upgrade");
+    EXPECT_EQ(before.tx_payload + since.tx_payload,
+              kRounds * (100001 + 5 * 700));
+    EXPECT_GE(before.tx_payload, 2 * 100001);
+    // Another one, and numbers stay what they were.
+    meter.Load("uplinks: {a: [lte0], satellite: [sat0]}\n");
+    Totals still;
+    for (const Sample& sample : meter.Samples()) {
+      if (sample.uplink == "satellite") still.Add(sample);
+    }
+    ExpectEqual(since, still, "after another load");
+  });
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
