@@ -119,6 +119,8 @@ Budget ParseBudget(const YAML::Node& map, int reset_day) {
       budget.service = Scalar(value, key, "a name");
     } else if (key == "destination") {
       budget.destination = Scalar(value, key, "a name");
+    } else if (key == "uplink") {
+      budget.uplink = Scalar(value, key, "a name");
     } else if (key == "kind") {
       budget.kind = Word<std::string>(value, key,
                                       {{"service", "service"},
@@ -140,8 +142,8 @@ Budget ParseBudget(const YAML::Node& map, int reset_day) {
       budget.warn = Levels(value);
     } else {
       UnknownKey(pair.first, key,
-                 {"name", "limit", "service", "destination", "kind", "path",
-                  "direction", "reset_day", "warn"});
+                 {"name", "limit", "service", "destination", "kind", "uplink",
+                  "path", "direction", "reset_day", "warn"});
     }
   }
   if (budget.name.empty()) throw BudgetError(map, "a budget needs a name");
@@ -272,6 +274,7 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
   query.service = budget.service;
   query.destination = budget.destination;
   query.kind = budget.kind;
+  query.uplink = budget.uplink;
   const auto usage = ReadUsage(history, query);
   if (!usage.ok()) return usage.status();
   switch (budget.direction) {

@@ -37,6 +37,7 @@ struct Budget {
   std::string service;
   std::string destination;
   std::string kind;
+  std::string uplink;
   std::string path = "direct";
   Direction direction = Direction::kBoth;
   int reset_day = 1;

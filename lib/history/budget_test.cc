@@ -40,6 +40,7 @@ TEST(Budget, ParsesAllKeys) {
       "    destination: store\n"
       "    kind: binary\n"
       "    path: proxy\n"
+      "    uplink: satellite\n"
       "    direction: tx\n"
       "    reset_day: 31\n"
       "    warn: [100, 50]\n",
@@ -54,6 +55,7 @@ TEST(Budget, ParsesAllKeys) {
   EXPECT_EQ(backups.destination, "store");
   EXPECT_EQ(backups.kind, "binary");
   EXPECT_EQ(backups.path, "proxy");
+  EXPECT_EQ(backups.uplink, "satellite");
   EXPECT_EQ(backups.direction, Budget::Direction::kSent);
   EXPECT_EQ(backups.reset_day, 31);
   EXPECT_THAT(backups.warn, ElementsAre(50, 100));
@@ -83,9 +85,8 @@ TEST(Budget, WhatIsWrongIsOneLineWithItsPlace) {
             "f:1: reset_day: expected a number from 1 to 31, not '32'");
   EXPECT_THAT(error("budgets: [{name: a, limit: 5, path: up}]"),
               HasSubstr("path: expected direct or proxy, not 'up'"));
-  // The meter does not tell uplinks apart yet: such a budget would never be used.
-  EXPECT_THAT(error("budgets: [{name: a, limit: 5, uplink: x}]"),
-              HasSubstr("unknown key 'uplink'"));
+  EXPECT_THAT(error("budgets: [{name: a, limit: 5, uplinks: x}]"),
+              HasSubstr("unknown key 'uplinks' (did you mean uplink?)"));
   EXPECT_THAT(error("budgets: ["), HasSubstr("f:"));
   EXPECT_THAT(error("budgets: [{[a]: b}]"), HasSubstr("f:"));
 }

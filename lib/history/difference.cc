@@ -102,7 +102,7 @@ Totals TotalsOf(const std::vector<Sample>& samples) {
     if (counters.IsZero()) continue;
     totals[{KindName(sample.kind), ToUtf8(sample.name),
             ToUtf8(sample.destination), TransportName(sample.transport),
-            PathName(sample.path), ""}] += counters;
+            PathName(sample.path), ToUtf8(sample.uplink)}] += counters;
   }
   return totals;
 }

@@ -28,6 +28,7 @@ Sample SampleOf(const SeriesName& name, const Counters& counters) {
       name.path == PathName(Path::kProxy) ? Path::kProxy : Path::kDirect;
   sample.name = name.name;
   sample.destination = name.destination;
+  sample.uplink = name.uplink;
   for (size_t i = 0; i < kCounterCount; ++i) {
     sample.*kRecordedCounters[i].field =
         static_cast<uint64_t>(counters.value[i]);

@@ -70,7 +70,8 @@ std::string QueryText(UsageBy by) {
       " AND (?4 = '' OR s.name = ?4) AND (?5 = '' OR ?5 = CASE WHEN "
       "s.kind = 'pending' THEN 'pending' WHEN s.destination = '' THEN '-' ELSE "
       "s.destination END)"
-      " AND (?6 = '' OR s.uplink = ?6) AND (?7 = '' OR s.kind = ?7)",
+      " AND (?6 = '' OR ?6 = CASE WHEN s.uplink = '' THEN '-' ELSE s.uplink "
+      "END) AND (?7 = '' OR s.kind = ?7)",
       GroupOf(by));
 }
 

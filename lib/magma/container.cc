@@ -121,10 +121,10 @@ void AddMetric(const Metric& metric, FamilyType type, int64_t timestamp_ms,
 // More than any series takes. A service's TCP series has most metrics: payload,
 // wire bytes and wire packets, each of them sent and received; retransmissions;
 // opened, accepted, closed and failed connections; the round-trip times. A new
-// family of series adds to the first number here. Each metric has two names of
-// NM_NAME_BYTES of which every byte became four (\xNN) and some 200 bytes of all
-// else; and there are the buckets of one histogram.
-constexpr size_t kMostBytesOfSeries = 12 * (2 * 4 * 64 + 200) + 10 * 24;
+// family of series adds to the first number here. Each metric has three names of
+// NM_NAME_BYTES (of the service, the destination, the uplink) of which every byte
+// became four (\xNN) and some 200 bytes of all else; and there are the buckets of one histogram.
+constexpr size_t kMostBytesOfSeries = 12 * (3 * 4 * 64 + 200) + 10 * 24;
 
 // Any time: from 2004 to 2527 they all take as many bytes.
 constexpr int64_t kSomeTime = int64_t{1} << 40;
@@ -140,6 +140,8 @@ size_t BytesOf(Sample sample, const FamilySet& families) {
     sample.tcp.rtt_buckets = {};  // they are published as their running sum
     sample.tcp.rtt_buckets[0] = std::numeric_limits<uint64_t>::max();
   }
+  // The label is there as soon as any series has an uplink.
+  if (sample.uplink.empty()) sample.uplink = "-";
   PublishOptions host;
   host.scope = Scope::kHost;
   host.families = families;
@@ -158,7 +160,8 @@ bool IsReserved(Kind kind) {
 void FoldInto(size_t budget, const FamilySet& families,
               std::vector<Sample>* samples) {
   // Names of one length cost the same.
-  std::map<std::tuple<Kind, Transport, Path, size_t, size_t>, size_t> known;
+  std::map<std::tuple<Kind, Transport, Path, size_t, size_t, size_t>, size_t>
+      known;
   size_t used = 0;
   const auto fold = [&](bool pending) {
     bool full = false;
@@ -168,7 +171,8 @@ void FoldInto(size_t budget, const FamilySet& families,
       if (!full) {
         size_t& bytes = known[std::make_tuple(
             sample.kind, sample.transport, sample.path,
-            ToUtf8(sample.name).size(), ToUtf8(sample.destination).size())];
+            ToUtf8(sample.name).size(), ToUtf8(sample.destination).size(),
+            ToUtf8(sample.uplink).size())];
         if (bytes == 0) bytes = BytesOf(sample, families);
         full = bytes > budget - used;
         if (!full) used += bytes;

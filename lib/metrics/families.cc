@@ -36,6 +36,7 @@ struct Row {
   const Sample& sample;
   std::string name;  // valid UTF-8
   std::string destination;
+  std::string uplink;
 };
 
 // In the order of most families, which have nothing left to sort then.
@@ -50,13 +51,14 @@ std::vector<Row> RowsOf(const std::vector<Sample>& samples) {
     if (less == 0) {
       less = strcmp(TransportName(a->transport), TransportName(b->transport));
     }
+    if (less == 0) less = a->uplink.compare(b->uplink);
     return less < 0;
   });
   std::vector<Row> rows;
   rows.reserve(order.size());
   for (const Sample* sample : order) {
-    rows.push_back(
-        {*sample, ToUtf8(sample->name), ToUtf8(sample->destination)});
+    rows.push_back({*sample, ToUtf8(sample->name), ToUtf8(sample->destination),
+                    ToUtf8(sample->uplink)});
   }
   return rows;
 }
@@ -206,26 +208,38 @@ struct PathBuilders {
   Builder pending;
   Builder retired;
 
-  static void AddBytes(const Row& row, const char* label, Builder* family) {
-    const Labels labels = {{label, row.name}};
-    family->Add(labels.With({"direction", "rx"}), row.sample.rx_bytes);
-    family->Add(labels.With({"direction", "tx"}), row.sample.tx_bytes);
+  // Of path direct, and some sample has one: so the names of series change only where
+  // the configuration has uplinks.
+  bool has_uplinks;
+
+  // The last ones, those of what was received and of what was sent.
+  struct Directions {
+    Labels rx, tx;
+  };
+  Directions WithDirection(const Row& row, Labels labels) const {
+    if (has_uplinks) labels = labels.With({"uplink", row.uplink});
+    return {labels.With({"direction", "rx"}), labels.With({"direction", "tx"})};
+  }
+
+  void AddBytes(const Row& row, const char* label, Builder* family) const {
+    const Directions labels = WithDirection(row, {{label, row.name}});
+    family->Add(labels.rx, row.sample.rx_bytes);
+    family->Add(labels.tx, row.sample.tx_bytes);
   }
 
   void Add(const Row& row) {
     const Sample& sample = row.sample;
     if (sample.kind == Kind::kPending) return AddBytes(row, "name", &pending);
     if (sample.kind == Kind::kRetired) return AddBytes(row, "kind", &retired);
-    const Labels labels = {{"kind", KindName(sample.kind)},
-                           {"name", row.name},
-                           {"destination", row.destination},
-                           {"transport", TransportName(sample.transport)}};
-    const Labels rx = labels.With({"direction", "rx"});
-    const Labels tx = labels.With({"direction", "tx"});
-    bytes.Add(rx, sample.rx_bytes);
-    packets.Add(rx, sample.rx_packets);
-    bytes.Add(tx, sample.tx_bytes);
-    packets.Add(tx, sample.tx_packets);
+    const Directions labels =
+        WithDirection(row, {{"kind", KindName(sample.kind)},
+                            {"name", row.name},
+                            {"destination", row.destination},
+                            {"transport", TransportName(sample.transport)}});
+    bytes.Add(labels.rx, sample.rx_bytes);
+    packets.Add(labels.rx, sample.rx_packets);
+    bytes.Add(labels.tx, sample.tx_bytes);
+    packets.Add(labels.tx, sample.tx_packets);
   }
 
   void MoveTo(std::vector<Family>* families) {
@@ -238,14 +252,17 @@ struct PathBuilders {
 
 void AddWire(const std::vector<Row>& rows, const FamilySet& chosen,
              std::vector<Family>* families) {
+  const bool has_uplinks =
+      std::any_of(rows.begin(), rows.end(),
+                  [](const Row& row) { return !row.uplink.empty(); });
   PathBuilders direct = {Builder(FamilyId::kWireBytes, chosen),
                          Builder(FamilyId::kWirePackets, chosen),
                          Builder(FamilyId::kPendingBytes, chosen),
-                         Builder(FamilyId::kRetiredBytes, chosen)};
+                         Builder(FamilyId::kRetiredBytes, chosen), has_uplinks};
   PathBuilders proxy = {Builder(FamilyId::kProxyBytes, chosen),
                         Builder(FamilyId::kProxyPackets, chosen),
                         Builder(FamilyId::kProxyPendingBytes, chosen),
-                        Builder(FamilyId::kProxyRetiredBytes, chosen)};
+                        Builder(FamilyId::kProxyRetiredBytes, chosen), false};
   for (const Row& row : rows) {
     (row.sample.path == Path::kProxy ? proxy : direct).Add(row);
   }

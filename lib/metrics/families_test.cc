@@ -74,6 +74,32 @@ std::vector<Sample> MixedSamples() {
   };
 }
 
+TEST(Families, AnUplinkIsALabelWhereAnySeriesHasOne) {
+  Sample by_satellite = MakeSample(Kind::kService, "mme", "streamer",
+                                   Transport::kTcp, Path::kDirect);
+  Sample by_none = by_satellite, pending = by_satellite;
+  by_satellite.uplink = "satellite";
+  by_satellite.tx_bytes = 5;
+  pending.kind = Kind::kPending;
+  pending.uplink = "satellite";
+  const std::vector<Family> families =
+      FamiliesOfHost({by_none, by_satellite, pending}, Health());
+  const std::string text = Text(families);
+  EXPECT_THAT(text, HasSubstr("netmeter_wire_bytes_total{kind=\"service\","
+                              "name=\"mme\",destination=\"streamer\","
+                              "transport=\"tcp\",uplink=\"satellite\","
+                              "direction=\"tx\"} 5\n"));
+  // The same labels in all of a family: an empty one is none to Prometheus.
+  EXPECT_THAT(
+      text,
+      HasSubstr("transport=\"tcp\",uplink=\"\",direction=\"tx\"} 1000\n"));
+  EXPECT_THAT(text, HasSubstr("netmeter_pending_bytes{name=\"mme\","
+                              "uplink=\"satellite\",direction=\"tx\"} 1000"));
+  // Payload and connections are the service's, whatever carried them.
+  EXPECT_THAT(text, HasSubstr("magma_bytes_sent_total{service_name=\"mme\","
+                              "dest_service=\"streamer\"} 1200\n"));
+}
+
 TEST(Families, OfHostAreExactlyTheseInThisOrder) {
   EXPECT_THAT(
       Names(FamiliesOfHost(MixedSamples(), Health())),

@@ -19,6 +19,7 @@ std::unique_ptr<Command> NewTopCommand();
 std::unique_ptr<Command> NewCostCommand();
 std::unique_ptr<Command> NewBudgetCommand();
 std::unique_ptr<Command> NewReportCommand();
+std::unique_ptr<Command> NewUplinksCommand();
 
 }  // namespace internal
 }  // namespace netmeter

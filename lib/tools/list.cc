@@ -2,7 +2,6 @@
 #include "lib/tools/list.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -16,9 +15,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr size_t kColumns = 12;
-constexpr size_t kTextColumns = 5;  // to the left; numbers to the right
-using Row = std::array<std::string, kColumns>;
+constexpr size_t kUplinkColumn = 5;  // where there are any
+using Row = std::vector<std::string>;
 
 uint64_t Traffic(const Sample& sample) {
   const uint64_t sum = sample.tx_bytes + sample.rx_bytes;
@@ -69,8 +67,9 @@ void SortByTraffic(std::vector<Sample>* samples) {
         const uint64_t traffic_a = Traffic(a);
         const uint64_t traffic_b = Traffic(b);
         if (traffic_a != traffic_b) return traffic_a > traffic_b;
-        return std::tie(a.kind, a.name, a.destination, a.transport, a.path) <
-               std::tie(b.kind, b.name, b.destination, b.transport, b.path);
+        return std::tie(a.kind, a.name, a.destination, a.transport, a.path,
+                        a.uplink) < std::tie(b.kind, b.name, b.destination,
+                                             b.transport, b.path, b.uplink);
       });
 }
 
@@ -95,6 +94,15 @@ std::string ShownName(const Sample& sample, const ContainerNames& containers) {
                       ")");
 }
 
+bool HaveUplinks(const std::vector<Sample>& samples) {
+  return std::any_of(samples.begin(), samples.end(),
+                     [](const Sample& s) { return !s.uplink.empty(); });
+}
+
+std::string ShownUplink(const Sample& sample) {
+  return sample.uplink.empty() ? "-" : ToTerminal(sample.uplink);
+}
+
 std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
                         const std::string& status_command,
                         const ContainerNames& containers) {
@@ -104,18 +112,26 @@ std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
   for (const Sample& sample : samples) {
     rows.push_back(RowOf(sample, format, containers));
   }
-  std::array<size_t, kColumns> widths = {};
+  size_t text_columns = kUplinkColumn;  // to the left; numbers to the right
+  if (HaveUplinks(samples)) {
+    ++text_columns;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].insert(rows[i].begin() + kUplinkColumn,
+                     i == 0 ? "UPLINK" : ShownUplink(samples[i - 1]));
+    }
+  }
+  std::vector<size_t> widths(rows[0].size());
   for (const Row& row : rows) {
-    for (size_t i = 0; i < kColumns; ++i) {
+    for (size_t i = 0; i < row.size(); ++i) {
       widths[i] = std::max(widths[i], CountCharacters(row[i]));
     }
   }
   std::string table;
   for (const Row& row : rows) {
-    for (size_t i = 0; i < kColumns; ++i) {
+    for (size_t i = 0; i < row.size(); ++i) {
       const std::string fill(widths[i] - CountCharacters(row[i]), ' ');
       absl::StrAppend(&table, i == 0 ? "" : "  ",
-                      i < kTextColumns ? row[i] + fill : fill + row[i]);
+                      i < text_columns ? row[i] + fill : fill + row[i]);
     }
     table += '\n';
   }
@@ -138,6 +154,7 @@ std::string FormatJson(const std::vector<Sample>& samples,
                      {"destination", ToUtf8(sample.destination)},
                      {"transport", TransportName(sample.transport)},
                      {"path", PathName(sample.path)},
+                     {"uplink", ToUtf8(sample.uplink)},
                      {"registered", sample.registered},
                      {"tx_bytes", sample.tx_bytes},
                      {"rx_bytes", sample.rx_bytes},

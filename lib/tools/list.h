@@ -26,10 +26,14 @@ std::string HumanBytes(uint64_t bytes);
 // "0123456789ab (web)". Cannot harm the terminal.
 std::string ShownName(const Sample& sample, const ContainerNames& containers);
 
+// Whether a table needs a column of uplinks, and what stands there.
+bool HaveUplinks(const std::vector<Sample>& samples);
+std::string ShownUplink(const Sample& sample);
+
 // How a table shows bytes: rounded, by HumanBytes(), or exactly.
 enum class ByteFormat { kHuman, kExact };
 
-// An aligned table with a header; names cannot harm the terminal. Without
+// An aligned table with a header, with the uplinks if there are any; names cannot harm the terminal. Without
 // samples, the header and a line that says so, and names the command that says
 // why. A container that has a name there has it behind its id: "0123456789ab (web)".
 std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,

@@ -34,10 +34,11 @@ Columns:
   RETRANSMIT      TCP payload bytes that were sent again
   TX/S, RX/S      bytes per second, with --watch, in place of packets and payload
 Units are binary: 1 KiB is 1024 bytes. --bytes and --json have exact numbers.
-PATH is proxy for traffic over loopback to or from a proxy port, else direct.
+PATH is proxy for traffic over loopback to or from a proxy port, else direct. UPLINK
+is there where the configuration has uplinks.
 
 On a terminal, lines fit its width, columns go where it is narrow, and the sum of
-each path stands below. A file or a pipe has all columns and nothing but series.
+each path, or uplink, stands below. A file or a pipe has all columns and nothing but series.
 
 KIND:
   service         registered, or named by its command line or the configuration
@@ -117,6 +118,11 @@ class ListCommand : public Command {
     flags->AddOption("--kind", &filter_.kind, "Only this kind")
         .Type("KIND")
         .OneOf(KindNames());
+    flags
+        ->AddOption("--uplink", &filter_.uplink,
+                    "Only this uplink; other: what is in none of the "
+                    "configuration; -: what has none")
+        .Type("NAME");
     const Option since =
         flags
             ->AddOption("--since", &since_text_,
@@ -193,6 +199,7 @@ class ListCommand : public Command {
     view.top = top_;
     view.filtered = filter_.any();
     view.is_signed = !since_text_.empty();
+    view.uplinks = HaveUplinks(samples);
     view.when_empty = view.filtered ? "(no such series)" : "(nothing counted)";
     return view;
   }

@@ -109,6 +109,17 @@ TEST(FormatTable, LetsNoNameReachTheTerminal) {
   EXPECT_THAT(table, Not(HasSubstr("\x1b")));
 }
 
+TEST(FormatTable, HasAColumnOfUplinksWhereThereAreAny) {
+  std::vector<Sample> samples = {MakeSample("a", 1, 1), MakeSample("b", 1, 1)};
+  EXPECT_THAT(FormatTable(samples, ByteFormat::kHuman, ""),
+              Not(HasSubstr("UPLINK")));
+  samples[1].uplink = "satellite";
+  const std::string table = FormatTable(samples, ByteFormat::kHuman, "");
+  EXPECT_THAT(table, HasSubstr("PATH    UPLINK "));
+  EXPECT_THAT(table, HasSubstr("direct  -         "));
+  EXPECT_THAT(table, HasSubstr("direct  satellite "));
+}
+
 TEST(FormatJson, HasExactlyTheDocumentedKeys) {
   const auto json = nlohmann::ordered_json::parse(
       FormatJson({MakeSample("mme", std::numeric_limits<uint64_t>::max(), 2)}));
@@ -117,9 +128,9 @@ TEST(FormatJson, HasExactlyTheDocumentedKeys) {
   for (const auto& item : json[0].items()) keys.push_back(item.key());
   EXPECT_THAT(keys,
               ElementsAre("kind", "name", "destination", "transport", "path",
-                          "registered", "tx_bytes", "rx_bytes", "tx_packets",
-                          "rx_packets", "tx_payload_bytes", "rx_payload_bytes",
-                          "tx_retransmit_bytes", "tcp"));
+                          "uplink", "registered", "tx_bytes", "rx_bytes",
+                          "tx_packets", "rx_packets", "tx_payload_bytes",
+                          "rx_payload_bytes", "tx_retransmit_bytes", "tcp"));
   EXPECT_EQ(json[0]["kind"], "service");
   EXPECT_EQ(json[0]["tx_bytes"].get<uint64_t>(),
             std::numeric_limits<uint64_t>::max());

@@ -19,11 +19,18 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-using Key = std::tuple<Kind, std::string, std::string, Transport, Path>;
+using Key =
+    std::tuple<Kind, std::string, std::string, Transport, Path, std::string>;
+// What has a sum of its own.
+using SumKey = std::pair<Path, std::string>;
 
 Key KeyOf(const Sample& sample) {
   return Key(sample.kind, sample.name, sample.destination, sample.transport,
-             sample.path);
+             sample.path, sample.uplink);
+}
+
+std::string NameOfSum(const SumKey& key) {
+  return key.second.empty() ? PathName(key.first) : ToTerminal(key.second);
 }
 
 // What rows are sorted by, but for their names.
@@ -71,13 +78,12 @@ class ViewTable {
            const std::string& destination, const std::string& transport,
            const ListRow& row) {
     const Sample& sample = row.sample;
-    std::vector<std::string> cells = {kind,
-                                      name,
-                                      destination,
-                                      transport,
-                                      PathName(sample.path),
-                                      Bytes(sample.tx_bytes),
-                                      Bytes(sample.rx_bytes)};
+    std::vector<std::string> cells = {kind, name, destination, transport,
+                                      PathName(sample.path)};
+    if (view_.uplinks) cells.push_back(ShownUplink(sample));
+    for (const uint64_t bytes : {sample.tx_bytes, sample.rx_bytes}) {
+      cells.push_back(Bytes(bytes));
+    }
     if (view_.rates) {
       cells.push_back(Rate(row.tx_rate));
       cells.push_back(Rate(row.rx_rate));
@@ -101,9 +107,10 @@ class ViewTable {
                                        {"NAME"},
                                        {"DESTINATION"},
                                        {"TRANSPORT", TextColumn::kLeft, 4},
-                                       {"PATH", TextColumn::kLeft, 1},
-                                       {"TX", kRight},
-                                       {"RX", kRight}};
+                                       {"PATH", TextColumn::kLeft, 1}};
+    if (view.uplinks) columns.push_back({"UPLINK"});
+    columns.push_back({"TX", kRight});
+    columns.push_back({"RX", kRight});
     if (view.rates) {
       columns.push_back({"TX/S", kRight});
       columns.push_back({"RX/S", kRight});
@@ -141,7 +148,9 @@ class ViewTable {
 bool ListFilter::Matches(const Sample& sample) const {
   return (service.empty() || sample.name == service) &&
          (destination.empty() || sample.destination == destination) &&
-         (kind.empty() || KindName(sample.kind) == kind);
+         (kind.empty() || KindName(sample.kind) == kind) &&
+         (uplink.empty() ||
+          (sample.uplink.empty() ? "-" : sample.uplink) == uplink);
 }
 
 std::vector<ListRow> ListRows(const std::vector<Sample>& now,
@@ -177,48 +186,52 @@ void FilterRows(const ListFilter& filter, std::vector<ListRow>* rows) {
 }
 
 void SortRows(ListSort sort, std::vector<ListRow>* rows) {
-  std::sort(
-      rows->begin(), rows->end(), [sort](const ListRow& a, const ListRow& b) {
-        const double value_a = ValueOf(sort, a);
-        const double value_b = ValueOf(sort, b);
-        if (value_a != value_b) return value_a > value_b;
-        const auto names = [](const Sample& s) {
-          return std::tie(s.name, s.kind, s.destination, s.transport, s.path);
-        };
-        return names(a.sample) < names(b.sample);
-      });
+  std::sort(rows->begin(), rows->end(),
+            [sort](const ListRow& a, const ListRow& b) {
+              const double value_a = ValueOf(sort, a);
+              const double value_b = ValueOf(sort, b);
+              if (value_a != value_b) return value_a > value_b;
+              const auto names = [](const Sample& s) {
+                return std::tie(s.name, s.kind, s.destination, s.transport,
+                                s.path, s.uplink);
+              };
+              return names(a.sample) < names(b.sample);
+            });
 }
 
 std::string FormatView(const std::vector<ListRow>& rows, const ListView& view) {
   ViewTable table(view);
   const size_t shown =
       view.top == 0 ? rows.size() : std::min(view.top, rows.size());
-  std::map<Path, ListRow> sums;
-  std::map<Path, ListRow> others;
-  std::map<Path, size_t> other_rows;
+  std::map<SumKey, ListRow> sums;
+  std::map<SumKey, ListRow> others;
+  std::map<SumKey, size_t> other_rows;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Sample& sample = rows[i].sample;
-    Add(rows[i], &sums[sample.path]);
+    const SumKey key(sample.path, sample.uplink);
+    Add(rows[i], &sums[key]);
     if (i >= shown) {
-      Add(rows[i], &others[sample.path]);
-      ++other_rows[sample.path];
+      Add(rows[i], &others[key]);
+      ++other_rows[key];
       continue;
     }
     table.Add(KindName(sample.kind), ShownName(sample, view.containers),
               sample.destination.empty() ? "-" : ToTerminal(sample.destination),
               TransportName(sample.transport), rows[i]);
   }
+  const auto add = [&table](const std::string& name, const SumKey& key,
+                            ListRow* row) {
+    row->sample.path = key.first;
+    row->sample.uplink = key.second;
+    table.Add("", name, "", "", *row);
+  };
   for (auto& other : others) {
-    other.second.sample.path = other.first;
-    table.Add("", absl::StrCat("(", other_rows[other.first], " more)"), "", "",
-              other.second);
+    add(absl::StrCat("(", other_rows[other.first], " more)"), other.first,
+        &other.second);
   }
   for (auto& sum : sums) {
-    sum.second.sample.path = sum.first;
-    table.Add(
-        "",
-        absl::StrCat(view.filtered ? "sum, " : "total, ", PathName(sum.first)),
-        "", "", sum.second);
+    add(absl::StrCat(view.filtered ? "sum, " : "total, ", NameOfSum(sum.first)),
+        sum.first, &sum.second);
   }
   std::string text = table.Format();
   if (rows.empty()) absl::StrAppend(&text, view.when_empty, "\n");

@@ -27,10 +27,12 @@ struct ListFilter {
   std::string service;  // the name, of whatever kind
   std::string destination;
   std::string kind;
+  std::string uplink;  // "-": none
 
   bool Matches(const Sample& sample) const;
   bool any() const {
-    return !service.empty() || !destination.empty() || !kind.empty();
+    return !service.empty() || !destination.empty() || !kind.empty() ||
+           !uplink.empty();
   }
 };
 
@@ -68,13 +70,14 @@ struct ListView {
   size_t top = 0;          // rows; the others are one row; 0: all
   bool rates = false;      // in place of packets and payload
   bool filtered = false;   // for the word of the sums
+  bool uplinks = false;    // a column of them, and a sum for each
   bool is_signed = false;  // counters are differences, and may be below 0
   std::string when_empty;  // a line for no rows
   ContainerNames containers;
 };
 
-// The rows as they stand, and below them the sums of each path. The sum of path
-// direct is the invoice, unless rows were filtered.
+// The rows as they stand, and below them the sums of each path, or of each uplink. The
+// sum of path direct is the invoice, unless rows were filtered.
 std::string FormatView(const std::vector<ListRow>& rows, const ListView& view);
 
 }  // namespace internal

@@ -59,15 +59,38 @@ TEST(ListView, SortsByWhatIsAskedFor) {
   EXPECT_EQ(Names(rows), "magmad100 curl400 magmad5 unattributed1 ");
 }
 
-TEST(ListView, FiltersByNameDestinationAndKind) {
+TEST(ListView, FiltersByNameDestinationKindAndUplink) {
   std::vector<ListRow> rows = Rows();
-  FilterRows({"magmad", "", ""}, &rows);
+  FilterRows({"magmad", "", "", ""}, &rows);
   EXPECT_EQ(Names(rows), "magmad100 magmad5 ");
   rows = Rows();
-  FilterRows({"", "", "binary"}, &rows);
+  FilterRows({"", "", "binary", ""}, &rows);
   EXPECT_EQ(Names(rows), "curl400 ");
-  FilterRows({"", "cloud", ""}, &rows);
+  FilterRows({"", "cloud", "", ""}, &rows);
   EXPECT_EQ(Names(rows), "");
+  rows = Rows();
+  rows[0].sample.uplink = "satellite";
+  std::vector<ListRow> none = rows;
+  FilterRows({"", "", "", "satellite"}, &rows);
+  EXPECT_EQ(Names(rows), "magmad100 ");
+  FilterRows({"", "", "", "-"}, &none);
+  EXPECT_EQ(Names(none), "magmad5 curl400 unattributed1 ");
+}
+
+TEST(ListView, HasAColumnAndASumOfEachUplinkWhereThereAreAny) {
+  std::vector<ListRow> rows = Rows();
+  rows[0].sample.uplink = "satellite";
+  rows[2].sample.uplink = "other";
+  ListView view;
+  view.format = ByteFormat::kExact;
+  view.uplinks = true;
+  const std::string text = FormatView(rows, view);
+  EXPECT_THAT(text, HasSubstr("UPLINK"));
+  EXPECT_THAT(text, HasSubstr("total, satellite"));
+  EXPECT_THAT(text, HasSubstr("total, other"));
+  EXPECT_THAT(text, HasSubstr("total, direct"));
+  EXPECT_THAT(text, HasSubstr("total, proxy"));
+  EXPECT_THAT(FormatView(Rows(), ListView()), Not(HasSubstr("UPLINK")));
 }
 
 // What is on the invoice is the sum of all rows of path direct, also of those that

@@ -48,6 +48,7 @@ Examples:
   netmeter budget         how much of each budget is used
   netmeter report --html FILE
                           this billing period as a page
+  netmeter uplinks        what each uplink carried, and whose it was
 )";
 
 std::vector<std::unique_ptr<Command>> Commands() {
@@ -60,6 +61,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(netmeter::internal::NewCostCommand());
   commands.push_back(netmeter::internal::NewBudgetCommand());
   commands.push_back(netmeter::internal::NewReportCommand());
+  commands.push_back(netmeter::internal::NewUplinksCommand());
   return commands;
 }
 

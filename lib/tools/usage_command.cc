@@ -71,6 +71,8 @@ class UsageCommand : public Command {
                     "Only this destination")
         .Type("NAME");
     flags->AddOption("--kind", &query_.kind, "Only this kind").Type("KIND");
+    flags->AddOption("--uplink", &query_.uplink, "Only this uplink")
+        .Type("NAME");
     const Option json =
         flags->AddFlag("--json", &json_, "Print one JSON object");
     const Option csv =
