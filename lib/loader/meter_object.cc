@@ -557,13 +557,17 @@ absl::Status AddWhatIsThere(const IdMaps& maps, std::vector<bool>* slots,
     for (uint32_t i = maps.cells_per_series; i-- > 0 && !(*slots)[slot];) {
       const uint32_t index = slot * maps.cells_per_series + i;
       nm_cell cell;
-      if (bpf_map_lookup_elem(maps.counters, &index, &cell) != 0) break;
+      const int error = bpf_map_lookup_elem(maps.counters, &index, &cell);
+      if (error == -ENOENT) break;  // the queue is a larger meter's
+      if (error != 0) return ErrnoStatus(error, "read counters");
       if (cell.service != 0) (*slots)[slot] = true;
     }
   }
   for (uint32_t id = NM_NAME_FIRST; id < names->size(); id++) {
     nm_name name;
-    if (bpf_map_lookup_elem(maps.names, &id, &name) != 0) break;
+    const int error = bpf_map_lookup_elem(maps.names, &id, &name);
+    if (error == -ENOENT) break;
+    if (error != 0) return ErrnoStatus(error, "read names");
     if (name.length != 0) (*names)[id] = true;
   }
   return absl::OkStatus();

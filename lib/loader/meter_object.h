@@ -217,15 +217,19 @@ absl::Status ForEachElement(int fd, Body body) {
   }
   Key key = {}, next = {};
   const Key* from = nullptr;
-  while (bpf_map_get_next_key(fd, from, &next) == 0) {
+  int end;
+  while ((end = bpf_map_get_next_key(fd, from, &next)) == 0) {
     key = next;
     from = &key;
     Value value = {};
-    if (bpf_map_lookup_elem(fd, &key, &value) != 0) continue;
+    const int error = bpf_map_lookup_elem(fd, &key, &value);
+    if (error == -ENOENT) continue;
+    if (error != 0) return ErrnoStatus(error, "read a map");
     absl::Status status = body(key, value);
     if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  // Any other error would make the rest of the map vanish.
+  return end == -ENOENT ? absl::OkStatus() : ErrnoStatus(end, "read a map");
 }
 
 }  // namespace internal
