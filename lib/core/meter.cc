@@ -52,7 +52,7 @@ constexpr std::chrono::milliseconds kShortOpenTimeout(100);
 constexpr std::chrono::milliseconds kRefusalTimeout(1000);
 constexpr std::chrono::milliseconds kFirstRefusalPause(5);
 
-// For some microseconds then the pins are of two meters.
+// Whoever opens pins before and behind that moment has some of two meters.
 constexpr int kOpenAttempts = 10;
 constexpr std::chrono::milliseconds kOpenPause(2);
 
@@ -172,9 +172,9 @@ class Meter::Impl {
 
  private:
   // Opens what is pinned. Sets source_, or open_error_ and when to look again.
-  // A `load` that replaces the maps renames pin after pin. Who looks meanwhile
-  // finds maps that do not fit together (FailedPrecondition), or retired ones: it
-  // looks again, after a pause.
+  // A `load` replaces all the maps at one instant, an older version's one after the
+  // other. Who looks meanwhile finds maps that do not fit together
+  // (FailedPrecondition), or retired ones: it looks again, after a pause.
   absl::Status Reopen(std::chrono::milliseconds patience) {
     open_error_ = internal::OutOfMemory();  // unless we come to the end
     const Clock::time_point deadline = Clock::now() + patience;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
 
@@ -23,49 +24,79 @@ absl::Status Linker::Attach(LinkStage stage, const MeterObject& object,
                             FeatureSet* features) {
   for (const LinkPin& pin : LinkPins()) {
     if (pin.stage != stage) continue;
-    // Off by now, as its programs were not loaded: an older load may have had
-    // it.
-    if (pin.feature != 0 && !features->has(pin.feature)) {
-      transaction_->pins().Remove(pin.pin);
-      continue;
+    // Off by now, as its programs were not loaded.
+    if (pin.feature == 0 || features->has(pin.feature)) {
+      bpf_program* const program = object.program(pin.pin);
+      const absl::Status status =
+          InAttempts([&] { return AttachOne(pin, program); });
+      if (status.ok()) continue;
+      Step(status.message());
+      if (pin.feature == 0) return status;
+      features->TurnOff(pin.feature, status.message());
     }
-    absl::Status status = AttachOne(pin, object.program(pin.pin));
-    if (status.ok()) continue;
-    Step(status.message());
-    if (pin.feature == 0) return status;
-    features->TurnOff(pin.feature, status.message());
+    unwanted_.push_back(&pin);
   }
   return absl::OkStatus();
+}
+
+void Linker::RemoveUnwanted() {
+  if (!upgrade_) return;
+  const PinDir& pins = transaction_->pins();
+  for (const LinkPin* pin : unwanted_) {
+    const auto old =
+        std::make_shared<UniqueFd>(bpf_obj_get(pins.PathOf(pin->pin).c_str()));
+    if (!old->ok()) continue;
+    pins.Remove(pin->pin);
+    transaction_->OnFailure([&pins, pin, old] {
+      return pins.Has(pin->pin) ? absl::OkStatus()
+                                : pins.Pin(old->get(), pin->pin);
+    });
+  }
 }
 
 // Replaces the program of a pinned link, or attaches and pins a new link. The
 // pin of a cgroup link stays as it is: what changes is inside of the link.
 absl::Status Linker::AttachOne(const LinkPin& pin, bpf_program* program) {
+  if (!upgrade_) return AttachNew(pin, program, nullptr);
   const std::string path = transaction_->pins().PathOf(pin.pin);
-  UniqueFd pinned(upgrade_ ? bpf_obj_get(path.c_str()) : -1);
-  if (pinned.ok() && !pin.tracing()) {
-    const int error =
-        IsAttached(path, cgroup_.id)
-            ? bpf_link_update(pinned.get(), bpf_program__fd(program), nullptr)
-            : -ENOLINK;
-    if (error == 0) {
-      Step("replaced the program at ", path, ": ", Describe(pinned.get()));
-      return absl::OkStatus();
-    }
-    // ENOLINK is also the kernel's word, for a cgroup that goes just now.
-    if (error != -ENOLINK) {
-      return ErrnoStatus(error,
-                         absl::StrCat("replace ", bpf_program__name(program)));
-    }
+  const auto pinned = std::make_shared<UniqueFd>(bpf_obj_get(path.c_str()));
+  if (!pinned->ok()) {
+    if (errno != ENOENT) return ErrnoStatus(errno, absl::StrCat("open ", path));
+    return AttachNew(pin, program, nullptr);
   }
-  return AttachNew(pin, program, pinned.ok());
+  // Of one that is there and cannot be looked at, nobody knows whether it counts:
+  // another one beside it would count all packets twice.
+  const KernelObject link = IdentifyObject(pinned->get());
+  if (link.kind != KernelObject::kLink) {
+    return absl::UnavailableError(absl::StrCat("look at ", path));
+  }
+  if (pin.tracing() || link.cgroup_id != cgroup_.id) {
+    return AttachNew(pin, program, pinned);
+  }
+  const auto old =
+      std::make_shared<UniqueFd>(bpf_prog_get_fd_by_id(link.program));
+  if (!old->ok()) {
+    return ErrnoStatus(errno, absl::StrCat("open the program of ", path));
+  }
+  const int error =
+      bpf_link_update(pinned->get(), bpf_program__fd(program), nullptr);
+  // For a cgroup that goes just now.
+  if (error == -ENOLINK) return AttachNew(pin, program, pinned);
+  if (error != 0) {
+    return ErrnoStatus(error,
+                       absl::StrCat("replace ", bpf_program__name(program)));
+  }
+  Step("replaced the program at ", path, ": ", Describe(pinned->get()));
+  transaction_->OnFailure([pinned, old, path] {
+    return ErrnoStatus(bpf_link_update(pinned->get(), old->get(), nullptr),
+                       absl::StrCat("put the old program back at ", path));
+  });
+  return absl::OkStatus();
 }
 
-// `replaces`: something is pinned there, which goes when the new link is
-// pinned.
+// `old` is pinned there, and goes when the new link is pinned; or null.
 absl::Status Linker::AttachNew(const LinkPin& pin, bpf_program* program,
-                               bool replaces) {
-  const PinDir& pins = transaction_->pins();
+                               const std::shared_ptr<UniqueFd>& old) {
   bpf_link* link = pin.tracing()
                        ? bpf_program__attach(program)
                        : bpf_program__attach_cgroup(program, cgroup_.fd.get());
@@ -83,21 +114,42 @@ absl::Status Linker::AttachNew(const LinkPin& pin, bpf_program* program,
               "without the multi flag (see: bpftool cgroup tree), or "
               "CAP_NET_ADMIN is missing");
   }
+  const absl::Status status = PinNew(pin, link, old);
+  if (!status.ok()) {
+    // Not one more beside that of the next attempt.
+    bpf_link__destroy(link);
+    return status;
+  }
   // Its descriptor keeps it attached until it is pinned.
   links_.push_back(link);
-  if (!(replaces && pin.tracing())) attached_anew_.push_back(&pin);
+  if (old == nullptr || !pin.tracing()) attached_anew_.push_back(&pin);
+  return absl::OkStatus();
+}
 
+absl::Status Linker::PinNew(const LinkPin& pin, bpf_link* link,
+                            const std::shared_ptr<UniqueFd>& old) {
+  const PinDir& pins = transaction_->pins();
   const std::string path = pins.PathOf(pin.pin);
-  const std::string pin_at = replaces ? pins.PathOf(NewPin(pin.pin)) : path;
+  const std::string pin_at = old ? pins.PathOf(NewPin(pin.pin)) : path;
   unlink(pin_at.c_str());
   if (int error = bpf_link__pin(link, pin_at.c_str())) {
     return ErrnoStatus(error, absl::StrCat("pin ", pin_at));
   }
-  transaction_->UnpinOnFailure(pin_at);
-  if (replaces && rename(pin_at.c_str(), path.c_str()) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("rename ", pin_at));
+  if (old && rename(pin_at.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    pins.Remove(NewPin(pin.pin));
+    return ErrnoStatus(error, absl::StrCat("rename ", pin_at));
   }
   Step("attached ", Describe(bpf_link__fd(link)), ", pinned at ", path);
+  if (!upgrade_) {
+    transaction_->UnpinOnFailure(path);
+    return absl::OkStatus();
+  }
+  transaction_->OnFailure([&pins, &pin, old] {
+    if (old) return pins.Replace(old->get(), pin.pin);
+    pins.Remove(pin.pin);
+    return absl::OkStatus();
+  });
   return absl::OkStatus();
 }
 

@@ -12,6 +12,10 @@
 // A link that somebody detached (BPF_LINK_DETACH), or whose cgroup was removed,
 // is still pinned, but its program does not run: a new link takes its place.
 //
+// Each link is tried more than once, as a meter is not to lose a feature because the
+// kernel had no memory at that moment. What an upgrade replaces, it can put back: the
+// transaction is told how.
+//
 // Threads: one at a time.
 
 #ifndef NETMETER_LIB_LOADER_ATTACH_H_
@@ -20,6 +24,7 @@
 #include <bpf/libbpf.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -49,10 +54,14 @@ class Linker {
   Linker(const Linker&) = delete;
   Linker& operator=(const Linker&) = delete;
 
-  // Attaches the programs of one stage, and removes the links of features that
-  // are off. A feature whose program cannot be attached is turned off.
+  // Attaches the programs of one stage. A feature whose program cannot be attached
+  // is turned off.
   absl::Status Attach(LinkStage stage, const MeterObject& object,
                       FeatureSet* features);
+
+  // Removes the links of features that are off, after the last stage: an older load
+  // may have had them.
+  void RemoveUnwanted();
 
   // The pins that had no link, of those that were attached.
   const std::vector<const LinkPin*>& attached_anew() const {
@@ -62,13 +71,16 @@ class Linker {
  private:
   absl::Status AttachOne(const LinkPin& pin, bpf_program* program);
   absl::Status AttachNew(const LinkPin& pin, bpf_program* program,
-                         bool replaces);
+                         const std::shared_ptr<UniqueFd>& old);
+  absl::Status PinNew(const LinkPin& pin, bpf_link* link,
+                      const std::shared_ptr<UniqueFd>& old);
 
   const Cgroup& cgroup_;
   const bool upgrade_;
   Transaction* const transaction_;
   std::vector<bpf_link*> links_;
   std::vector<const LinkPin*> attached_anew_;
+  std::vector<const LinkPin*> unwanted_;
 };
 
 }  // namespace internal

@@ -15,6 +15,7 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
+#include "lib/loader/switch.h"
 #include "lib/loader/uplinks.h"
 
 namespace netmeter {
@@ -26,8 +27,12 @@ absl::Status DrainQueues(const PinDir& pins) {
     absl::StatusOr<UniqueFd> queue = pins.Open(pin);
     if (!queue.ok()) return queue.status();
     uint32_t id;
-    while (bpf_map_lookup_and_delete_elem(queue->get(), nullptr, &id) == 0) {
-    }
+    int end;
+    do {
+      end = bpf_map_lookup_and_delete_elem(queue->get(), nullptr, &id);
+    } while (end == 0);
+    // With anything left in it the old programs would go on handing out.
+    if (end != -ENOENT) return ErrnoStatus(end, absl::StrCat("drain ", pin));
     Step("drained ", pin, ": ", Describe(queue->get()));
   }
   // A program that took the last id is still on its way to use it.
@@ -43,12 +48,37 @@ bool HasFreeIds(int queue) {
          bpf_map_lookup_elem(queue, nullptr, &id) == 0;
 }
 
-}  // namespace
-
-Growth::~Growth() {
-  // As if nothing had been tried.
-  if (drained_) RefillDrainedQueues(pins_, existing_).IgnoreError();
+// What is free by the tables of the old meter, into its queues: both, or one would
+// be filled twice.
+absl::Status RefillQueues(const PinDir& pins, const nm_info& existing) {
+  absl::StatusOr<UniqueFd> series = pins.Open("series"),
+                           name_ids = pins.Open("name_ids"),
+                           free_slots = pins.Open("free_slots"),
+                           free_names = pins.Open("free_names"),
+                           counters = pins.Open("counters"),
+                           names = pins.Open("names");
+  for (const auto* fd :
+       {&series, &name_ids, &free_slots, &free_names, &counters, &names}) {
+    if (!fd->ok()) return fd->status();
+  }
+  NETMETER_RETURN_IF_ERROR(DrainQueues(pins));
+  NETMETER_RETURN_IF_ERROR(FillQueuesOfFreeIds(
+      {series->get(), name_ids->get(), free_slots->get(), free_names->get(),
+       counters->get(), names->get(), existing.cells_per_series},
+      existing.max_series, existing.max_names, /*object=*/nullptr));
+  Step("filled free_slots and free_names again");
+  return absl::OkStatus();
 }
+
+// `info` first: with it the next load would finish the growth.
+void RemoveSuccessors(const PinDir& pins) {
+  for (auto map = MapPins().rbegin(); map != MapPins().rend(); ++map) {
+    pins.Remove(NewPin(map->pin));
+  }
+  pins.Remove(kMergedPin);
+}
+
+}  // namespace
 
 absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
                           std::vector<std::string>* notes) {
@@ -90,8 +120,7 @@ absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
     stage_ = Stage::kStart;
   }
   if (stage_ != Stage::kFinish) {
-    for (const MapPin& map : MapPins()) pins_.Remove(NewPin(map.pin));
-    pins_.Remove(kMergedPin);
+    RemoveSuccessors(pins_);
   }
   return absl::OkStatus();
 }
@@ -115,7 +144,8 @@ absl::Status Growth::ReuseMaps(MeterObject* object) const {
 }
 
 absl::Status Growth::ReuseOldCounters(MeterObject* object) const {
-  // Where the totals come from. Once counters is renamed, all are merged.
+  // Where the totals come from. Once counters is the new one, all are merged: an
+  // older version renamed one pin after the other.
   if (!from_the_start() && !pins_.Has(NewPin("counters"))) {
     return absl::OkStatus();
   }
@@ -133,10 +163,18 @@ absl::Status Growth::ReuseOldCounters(MeterObject* object) const {
 
 // --- Parts 1 and 2 -----------------------------------------------------------
 
-absl::Status Growth::DrainAndCopy(MeterObject* object) {
+absl::Status Growth::DrainAndCopy(MeterObject* object,
+                                  Transaction* transaction) {
+  // As if nothing had been tried. The queues come last: what is pinned tells the
+  // next load that it has to look at them, and it finds no successors.
+  const PinDir& pins = pins_;
+  const nm_info existing = existing_;
+  transaction->OnFailure([&pins, existing] {
+    RemoveSuccessors(pins);
+    return RefillQueues(pins, existing);
+  });
   // Not earlier: the verifier has taken its time, and while the queues are
   // empty a new series is overflow and a registration is refused.
-  drained_ = true;
   NETMETER_RETURN_IF_ERROR(DrainQueues(pins_));
   return CopyTables(object);
 }
@@ -184,15 +222,16 @@ absl::Status Growth::PinSuccessors(const MeterObject& object) {
     if (!map.grows) continue;
     NETMETER_RETURN_IF_ERROR(pins_.Pin(object.MapFd(map.pin), NewPin(map.pin)));
   }
-  drained_ = false;  // from here on the old queues serve nobody
   return absl::OkStatus();
 }
 
 // --- Parts 4 and 5 -----------------------------------------------------------
 
-absl::Status Growth::MergeAndRename(const MeterObject& object,
+absl::Status Growth::MergeAndSwitch(const MeterObject& object,
                                     const ReadAccess& access,
                                     bool own_directory) {
+  // One that has failed, in an attempt before this one.
+  NETMETER_RETURN_IF_ERROR(SettleTables(pins_));
   NETMETER_RETURN_IF_ERROR(MergeCounters(object));
   // Whoever reads the old maps opens the new ones, once they are in place;
   // until then he sees the old totals.
@@ -207,7 +246,11 @@ absl::Status Growth::MergeAndRename(const MeterObject& object,
       return ErrnoStatus(errno, absl::StrCat("link ", old_info));
     }
     Step("linked ", old_info);
-    NETMETER_RETURN_IF_ERROR(RenameSuccessors());
+    NETMETER_RETURN_IF_ERROR(SwitchTables(pins_));
+  }
+  if (pins_.Has(kMergedPin)) {
+    pins_.Remove(kMergedPin);
+    Step("unpinned ", pins_.PathOf(kMergedPin));
   }
   return RetireOldInfo(pins_);
 }
@@ -232,47 +275,19 @@ absl::Status Growth::MergeCounters(const MeterObject& object) const {
   return absl::OkStatus();
 }
 
-absl::Status Growth::RenameSuccessors() const {
-  for (const MapPin& map : MapPins()) {
-    if (!map.grows) continue;
-    const std::string path = pins_.PathOf(map.pin);
-    const std::string next = pins_.PathOf(NewPin(map.pin));
-    // ENOENT: renamed by the load that was killed.
-    if (rename(next.c_str(), path.c_str()) != 0 && errno != ENOENT) {
-      return ErrnoStatus(errno, absl::StrCat("rename ", next));
-    }
-    Step("renamed ", next, " to ", path);
-  }
-  pins_.Remove(kMergedPin);
-  Step("unpinned ", pins_.PathOf(kMergedPin));
-  return absl::OkStatus();
-}
-
 // --- What a killed growth leaves behind --------------------------------------
 
 absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing) {
-  absl::StatusOr<UniqueFd> series = pins.Open("series"),
-                           name_ids = pins.Open("name_ids"),
-                           free_slots = pins.Open("free_slots"),
-                           free_names = pins.Open("free_names"),
-                           counters = pins.Open("counters"),
-                           names = pins.Open("names");
-  for (const auto* fd :
-       {&series, &name_ids, &free_slots, &free_names, &counters, &names}) {
+  absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),
+                           names = pins.Open("free_names");
+  for (const auto* fd : {&slots, &names}) {
     if (!fd->ok()) return fd->status();
   }
   // A queue that is empty because all is in use is filled with nothing.
-  if (HasFreeIds(free_slots->get()) && HasFreeIds(free_names->get())) {
+  if (HasFreeIds(slots->get()) && HasFreeIds(names->get())) {
     return absl::OkStatus();
   }
-  // Both, or one would be filled twice.
-  NETMETER_RETURN_IF_ERROR(DrainQueues(pins));
-  NETMETER_RETURN_IF_ERROR(FillQueuesOfFreeIds(
-      {series->get(), name_ids->get(), free_slots->get(), free_names->get(),
-       counters->get(), names->get(), existing.cells_per_series},
-      existing.max_series, existing.max_names, /*object=*/nullptr));
-  Step("filled free_slots and free_names again");
-  return absl::OkStatus();
+  return RefillQueues(pins, existing);
 }
 
 absl::Status RetireOldInfo(const PinDir& pins) {
@@ -297,7 +312,9 @@ absl::Status RetireOldInfo(const PinDir& pins) {
 
 bool IsUnfinished(const std::string& pin_dir) {
   const PinDir pins(pin_dir);
-  if (pins.Has(kMergedPin) || pins.Has(kOldInfoPin)) return true;
+  if (pins.Has(kMergedPin) || pins.Has(kOldInfoPin) || IsSwitching(pins)) {
+    return true;
+  }
   for (const MapPin& map : MapPins()) {
     if (pins.Has(NewPin(map.pin))) return true;
   }

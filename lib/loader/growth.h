@@ -22,12 +22,17 @@
 //    new cells by the program nm_command: user space cannot write a frozen map.
 //    The map `merged` notes each cell that was added, so that nothing is added
 //    twice when a growth is killed here and finished by the next load.
-// 5. Rename. NAME_new is renamed over NAME, counters first and `info` last.
-//    Before it, the old info gets a second name, `info_old`: readers who have
-//    mapped it must be told that it is retired, even if this load is killed.
+// 5. Switch. NAME_new takes the place of NAME, all of them at one instant
+//    (switch.h). Before it, the old info gets a second name, `info_old`: readers
+//    who have mapped it must be told that it is retired, even if this load is
+//    killed.
 //
 // A reader sees the old totals until it opens the new maps, which have as much
 // or more.
+//
+// What fails in the parts 1 and 2 is undone, as if nothing had been tried. Part 3
+// cannot be: what new programs have counted is in no old table. From there on each
+// step is tried again, and what fails for good is finished by the next load.
 //
 // Sockets, owners, processes and statistics are not replaced: what they hold
 // does not depend on the sizes. That is why max_sockets and max_processes stay
@@ -47,6 +52,7 @@
 #include "lib/loader/features.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/transaction.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
@@ -58,8 +64,6 @@ class Growth {
   Growth(const PinDir& pins, const nm_info& existing)
       : pins_(pins), existing_(existing) {}
 
-  // Fills the old queues again if the load ends between the parts 1 and 2.
-  ~Growth();
   Growth(const Growth&) = delete;
   Growth& operator=(const Growth&) = delete;
 
@@ -79,12 +83,13 @@ class Growth {
   // its Open() and Load().
   absl::Status ReuseMaps(MeterObject* object) const;
 
-  // Parts 1 and 2, but for the pins.
-  absl::Status DrainAndCopy(MeterObject* object);
+  // Parts 1 and 2, but for the pins. If the transaction fails before part 3, the old
+  // queues are filled again, and the successors go.
+  absl::Status DrainAndCopy(MeterObject* object, Transaction* transaction);
   // The end of part 2. `info` is written already.
   absl::Status PinSuccessors(const MeterObject& object);
   // Parts 4 and 5.
-  absl::Status MergeAndRename(const MeterObject& object,
+  absl::Status MergeAndSwitch(const MeterObject& object,
                               const ReadAccess& access, bool own_directory);
 
  private:
@@ -93,12 +98,10 @@ class Growth {
   absl::Status CopyTables(MeterObject* object) const;
   absl::Status ReuseOldCounters(MeterObject* object) const;
   absl::Status MergeCounters(const MeterObject& object) const;
-  absl::Status RenameSuccessors() const;
 
   const PinDir& pins_;
   const nm_info existing_;
   Stage stage_ = Stage::kNone;
-  bool drained_ = false;  // and the successors are not all pinned yet
 };
 
 // A load that was killed in part 1 left the meter without free slots and names:

@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -229,6 +231,54 @@ TEST_F(LoaderRootTest, AGrowthMayBeKilledBetweenAnyTwoSteps) {
   EXPECT_GT(steps, 10);
 }
 
+// A kill in the switch leaves tables that can be opened, and the same tables for all
+// who do: before the switch the old ones, behind it the new ones. `unload` can, too.
+TEST_F(LoaderRootTest, ASwitchThatWasKilledLeavesTablesThatFitTogether) {
+  for (const char* step :
+       {"which leads to the old", "/names leads through", "switched to the new",
+        "/tcp_new to ", "/info_new to "}) {
+    SCOPED_TRACE(step);
+    config_.max_series = 100;
+    MustLoad();
+    SendFromCgroup(100);
+    config_.max_series = 200;
+    EXPECT_TRUE(LoadKilledAt(step));
+    EXPECT_EQ(PayloadSent(), 100u);
+    EXPECT_THAT(MustStatus().text, HasSubstr("UNFINISHED"));
+    if (strcmp(step, "/tcp_new to ") != 0) {
+      MustLoad();
+      EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+      EXPECT_EQ(PayloadSent(), 100u);
+      struct stat about;
+      ASSERT_EQ(lstat(Pin("counters").c_str(), &about), 0);
+      EXPECT_TRUE(S_ISREG(about.st_mode));
+      EXPECT_NE(access(Pin("switch").c_str(), F_OK), 0);
+      EXPECT_NE(access(Pin("switch_old").c_str(), F_OK), 0);
+      EXPECT_NE(access(Pin("switch_new").c_str(), F_OK), 0);
+    }
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  }
+}
+
+// Older versions renamed one pin after the other. What they were killed at is finished.
+TEST_F(LoaderRootTest, AnOlderVersionsRenamesAreFinished) {
+  config_.max_series = 100;
+  MustLoad();
+  SendFromCgroup(100);
+  config_.max_series = 200;
+  EXPECT_TRUE(LoadKilledAt("linked "));
+  for (const char* pin : {"counters", "tcp", "names"}) {
+    const std::string next = absl::StrCat(Pin(pin), "_new");
+    ASSERT_EQ(rename(next.c_str(), Pin(pin).c_str()), 0) << pin;
+  }
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  SendFromCgroup(10);
+  EXPECT_EQ(PayloadSent(), 110u);
+}
+
 // A growth drains the old queues of free ids. One that fails then has to fill
 // them again, or no new series would be counted by name until the next load.
 TEST_F(LoaderRootTest, AFailedGrowthFillsTheQueuesAgain) {
@@ -250,7 +300,7 @@ TEST_F(LoaderRootTest, AFailedGrowthFillsTheQueuesAgain) {
   });
   EXPECT_THAT(LoadError(), HasSubstr("File exists"));
   SetStepObserver(nullptr);
-  ASSERT_EQ(unlink(Pin("merged").c_str()), 0);
+  EXPECT_NE(access(Pin("merged").c_str(), F_OK), 0);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   SendFromCgroup(5);
   MeterOptions options;

@@ -3,7 +3,6 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <dirent.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,7 +25,9 @@
 #include "lib/loader/adds.h"
 #include "lib/loader/adopt.h"
 #include "lib/loader/attach.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/destinations.h"
+#include "lib/loader/existing.h"
 #include "lib/loader/features.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
@@ -43,15 +44,6 @@
 namespace netmeter {
 namespace internal {
 namespace {
-
-// What is pinned already.
-struct ExistingMeter {
-  bool found = false;
-  bool moved = false;  // its cgroup was removed and made again
-  nm_info info = {};
-
-  bool has(uint64_t feature) const { return (info.features & feature) != 0; }
-};
 
 // What is to be loaded, as it comes to be known.
 struct Plan {
@@ -122,83 +114,6 @@ absl::Status OpenPlannedCgroup(const std::string& path, Cgroup* cgroup) {
 }
 
 // --- What is pinned already --------------------------------------------------
-
-// Reads the info of a meter that may be upgraded, or finds that there is none.
-absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
-  UniqueFd info(bpf_obj_get(pins.PathOf("info").c_str()));
-  if (!info.ok()) {
-    return errno == ENOENT
-               ? absl::OkStatus()
-               : ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf("info")));
-  }
-  nm_info read = {};
-  bpf_map_info about = {};
-  const uint32_t zero = 0;
-  if (!GetInfo(info.get(), &about) || about.type != BPF_MAP_TYPE_ARRAY ||
-      about.value_size != sizeof(read) ||
-      bpf_map_lookup_elem(info.get(), &zero, &read) != 0 ||
-      read.magic != NM_MAGIC || read.abi_major != NM_ABI_MAJOR ||
-      read.tcp_size != sizeof(nm_tcp)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(pins.PathOf("info"),
-                     " is not of this version's ABI (run the "
-                     "loader that made it: netmeter-loader unload)"));
-  }
-  if (read.retired) return absl::OkStatus();  // an unload was killed
-  existing->info = read;
-  existing->found = true;
-  Step("found a meter of version ", TextOf(read.version), ": ",
-       Describe(info.get()));
-  return absl::OkStatus();
-}
-
-// FailedPrecondition if there is a file other than these pins.
-absl::Status CheckForForeignFiles(const PinDir& pins,
-                                  const std::vector<std::string>& ours) {
-  DIR* handle = opendir(pins.path().c_str());
-  if (handle == nullptr) {
-    return ErrnoStatus(errno, absl::StrCat("open ", pins.path()));
-  }
-  std::string foreign;
-  while (dirent* entry = readdir(handle)) {
-    const std::string name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    // The kernel's own, in every BPF file system (kernel/bpf/preload).
-    if (name == "maps.debug" || name == "progs.debug") continue;
-    if (std::find(ours.begin(), ours.end(), name) == ours.end()) {
-      foreign = name;
-    }
-  }
-  closedir(handle);
-  if (foreign.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "foreign file ", pins.PathOf(foreign), ": choose another --pin-dir"));
-}
-
-// Finds a complete meter, which is to be upgraded, or clears away the rest of a
-// load or an unload that was killed.
-absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing) {
-  const PinDir& pins = transaction->pins();
-  absl::StatusOr<std::vector<std::string>> ours =
-      pins.FindOurs(transaction->state());
-  if (!ours.ok()) return ours.status();
-  NETMETER_RETURN_IF_ERROR(ReadExistingInfo(pins, existing));
-  if (existing->found) {
-    transaction->KeepOnFailure();
-    return absl::OkStatus();
-  }
-  NETMETER_RETURN_IF_ERROR(CheckForForeignFiles(pins, *ours));
-  // Links first, so that no program counts into maps that nobody sees.
-  for (const std::string& pin : *ours) {
-    const std::string path = pins.PathOf(pin);
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-      return ErrnoStatus(errno, absl::StrCat("unpin ", path));
-    }
-    Step("removed ", path, ", the rest of a load or an unload that was killed");
-  }
-  transaction->FoundNothing();
-  return absl::OkStatus();
-}
 
 // Where the configuration names no cgroup, a meter keeps the one that it has,
 // and a new one counts for the whole host.
@@ -348,6 +263,12 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
     NETMETER_RETURN_IF_ERROR(growth.ReuseMaps(object->get()));
   }
   NETMETER_RETURN_IF_ERROR((*object)->Load());
+  // libbpf makes objects without names where a try with one has failed, for what
+  // reason ever. Nobody would know these as ours.
+  if (IdentifyObject((*object)->MapFd("info")).name != ObjectNameOf("info")) {
+    return absl::UnavailableError(
+        "the kernel would not name a BPF object: run it again");
+  }
   ReportObject(**object, plan.existing.found);
   return object;
 }
@@ -361,6 +282,8 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(const Plan& plan,
        NameOf(plan.adds.egress));
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       LoadObjectWith(plan, growth, /*tracing=*/true);
+  // The kernel had no memory at that moment, maybe.
+  if (!object.ok()) object = LoadObjectWith(plan, growth, /*tracing=*/true);
   if (object.ok()) {
     TurnOffWhatItLacks(**object, features);
     return object;
@@ -410,12 +333,13 @@ absl::Status FillRules(const Config& config, const MeterObject& object) {
 }
 
 // What new maps start with. Those that an upgrade keeps have it.
-absl::Status FillMaps(const Plan& plan, Growth* growth, MeterObject* object) {
+absl::Status FillMaps(const Plan& plan, Growth* growth, MeterObject* object,
+                      Transaction* transaction) {
   if (!plan.existing.found) {
     NETMETER_RETURN_IF_ERROR(object->FillReserved());
   }
   if (growth->from_the_start()) {
-    NETMETER_RETURN_IF_ERROR(growth->DrainAndCopy(object));
+    NETMETER_RETURN_IF_ERROR(growth->DrainAndCopy(object, transaction));
   }
   NETMETER_RETURN_IF_ERROR(
       FillUplinks(plan.config.uplinks, plan.existing.info, object));
@@ -493,13 +417,19 @@ nm_info MakeInfo(const Plan& plan) {
 
 // Who a process is must be known before the owner of a socket is asked for, and
 // both before packets are counted: what runs already is named in between.
-absl::Status AttachPrograms(const MeterObject& object, Transaction* transaction,
-                            Plan* plan) {
+absl::Status AttachPrograms(const MeterObject& object, bool grows,
+                            Transaction* transaction, Plan* plan) {
   const ExistingMeter& existing = plan->existing;
   Linker linker(plan->cgroup, existing.found, transaction);
   NETMETER_RETURN_IF_ERROR(
       linker.Attach(LinkStage::kProcess, object, &plan->features));
   NameRunningProcesses(plan->config, object);
+  // From here on programs count into the new tables.
+  if (grows) {
+    transaction->NoWayBack(
+        "some programs count into larger tables, which readers do not see yet: "
+        "the next load completes them");
+  }
   NETMETER_RETURN_IF_ERROR(
       linker.Attach(LinkStage::kSocket, object, &plan->features));
   // An upgrade keeps the owners of sockets.
@@ -508,6 +438,7 @@ absl::Status AttachPrograms(const MeterObject& object, Transaction* transaction,
   }
   NETMETER_RETURN_IF_ERROR(
       linker.Attach(LinkStage::kPacket, object, &plan->features));
+  linker.RemoveUnwanted();
   if (!existing.found || existing.moved) return absl::OkStatus();
   for (const LinkPin* link : linker.attached_anew()) {
     if (link->feature != 0 && !existing.has(link->feature)) continue;
@@ -517,24 +448,49 @@ absl::Status AttachPrograms(const MeterObject& object, Transaction* transaction,
   return absl::OkStatus();
 }
 
-// Writes the info and pins the maps that are not pinned yet, `info` last: with
-// it the meter is complete.
-absl::Status Publish(const MeterObject& object, const Plan& plan,
-                     Transaction* transaction) {
-  const PinDir& pins = transaction->pins();
+absl::Status WriteInfo(const MeterObject& object, const Plan& plan) {
   NETMETER_RETURN_IF_ERROR(object.WriteInfo(MakeInfo(plan)));
   Step("wrote ", Describe(object.MapFd("info")));
+  return absl::OkStatus();
+}
+
+// Writes the info and pins the maps, `info` last: with it the meter is complete.
+absl::Status Publish(const MeterObject& object, const Plan& plan,
+                     Transaction* transaction) {
+  NETMETER_RETURN_IF_ERROR(WriteInfo(object, plan));
+  NETMETER_RETURN_IF_ERROR(
+      transaction->Pin(object.InterfacesFd(), kInterfacesPin));
   for (const MapPin& map : MapPins()) {
-    const int fd = object.MapFd(map.pin);
-    if (!plan.existing.found) {
-      NETMETER_RETURN_IF_ERROR(transaction->Pin(fd, map.pin));
-    } else if (!map.kept || !pins.Has(map.pin)) {
-      NETMETER_RETURN_IF_ERROR(pins.Replace(fd, map.pin));
-    }
+    NETMETER_RETURN_IF_ERROR(transaction->Pin(object.MapFd(map.pin), map.pin));
   }
-  NETMETER_RETURN_IF_ERROR(PinInterfaces(pins, object));
-  return SetModes(pins, /*successors=*/false, plan.access,
+  return SetModes(transaction->pins(), /*successors=*/false, plan.access,
                   transaction->OwnsDirectory());
+}
+
+// Pins the maps that are new, and writes the info last: with it nothing is left to
+// be done.
+absl::Status PublishUpgrade(const MeterObject& object, const Plan& plan,
+                            Transaction* transaction) {
+  const PinDir& pins = transaction->pins();
+  std::vector<const MapPin*> renewed;
+  for (const MapPin& map : MapPins()) {
+    const auto old =
+        std::make_shared<UniqueFd>(bpf_obj_get(pins.PathOf(map.pin).c_str()));
+    if (map.kept && old->ok()) continue;
+    renewed.push_back(&map);
+    if (!old->ok()) continue;
+    transaction->OnFailure(
+        [&pins, &map, old] { return pins.Replace(old->get(), map.pin); });
+  }
+  return InAttempts([&] {
+    for (const MapPin* map : renewed) {
+      NETMETER_RETURN_IF_ERROR(pins.Replace(object.MapFd(map->pin), map->pin));
+    }
+    NETMETER_RETURN_IF_ERROR(PinInterfaces(pins, object));
+    NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan.access,
+                                      transaction->OwnsDirectory()));
+    return WriteInfo(object, plan);
+  });
 }
 
 // Starts from the loaded configuration; the cgroup is in nm_info.
@@ -573,6 +529,14 @@ void KeepConfig(Transaction* transaction, Plan* plan) {
       "the next load will start from the defaults: ", status.message()));
 }
 
+// What is killed after this the next load takes to its end.
+void KeepConfigOfUpgrade(Transaction* transaction, Plan* plan) {
+  const std::string old = transaction->state().config;
+  transaction->OnFailure(
+      [transaction, old] { return transaction->KeepConfig(old); });
+  KeepConfig(transaction, plan);
+}
+
 void NoteChanges(Plan* plan) {
   const std::string changes =
       DescribeChanges(plan->loaded, SettingsOf(plan->config));
@@ -588,6 +552,69 @@ LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
   result.notes.insert(result.notes.begin(), plan.notes.begin(),
                       plan.notes.end());
   return result;
+}
+
+// Under the lock. What it fails to do the transaction undoes.
+absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
+                                      const ConfigChange& change, Plan* plan) {
+  const PinDir& pins = transaction->pins();
+
+  // 3. What is there: a meter to be upgraded, or nothing. The rest of a load
+  //    that was killed is cleared away, or finished below.
+  NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan->existing));
+  const bool upgrade = plan->existing.found;
+  NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, plan));
+  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(plan));
+  Growth growth(pins, plan->existing.info);
+  if (upgrade) NETMETER_RETURN_IF_ERROR(PlanUpgrade(pins, plan, &growth));
+
+  // 4. Is there anything to do?
+  NETMETER_RETURN_IF_ERROR(DecideIdentity(plan));
+  if (!growth.any() && IsUpToDate(pins, *plan)) {
+    // A load that was killed may not have come to the modes.
+    NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan->access,
+                                      transaction->OwnsDirectory()));
+    KeepConfig(transaction, plan);
+    return MakeResult(LoadResult::Action::kUnchanged, *plan);
+  }
+
+  // 5. Programs and maps, which nobody sees yet. Killed: the kernel frees what
+  //    no descriptor holds. A growth is forgotten, or, with info_new, finished.
+  plan->adds = FindAdds(plan->cells_per_series > plan->num_cpus);
+  absl::StatusOr<std::unique_ptr<MeterObject>> loaded =
+      LoadObject(*plan, growth, &plan->features);
+  if (!loaded.ok()) return loaded.status();
+  MeterObject* const object = loaded->get();
+  if (upgrade) KeepConfigOfUpgrade(transaction, plan);
+  NETMETER_RETURN_IF_ERROR(FillMaps(*plan, &growth, object, transaction));
+  NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
+  if (growth.from_the_start()) {
+    NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(*plan)));
+    NETMETER_RETURN_IF_ERROR(growth.PinSuccessors(*object));
+  }
+
+  // 6. Counting begins, or goes on with the new programs. Killed: links without
+  //    an info are removed by the next load; of an upgrade some programs are
+  //    new and some are old, which count into the same maps, and the next load
+  //    sees by the build_id of the info that it is not done.
+  NETMETER_RETURN_IF_ERROR(
+      AttachPrograms(*object, growth.any(), transaction, plan));
+  if (growth.any()) {
+    NETMETER_RETURN_IF_ERROR(InAttempts([&] {
+      return growth.MergeAndSwitch(*object, plan->access,
+                                   transaction->OwnsDirectory());
+    }));
+  }
+
+  // 7. Done.
+  if (!upgrade) {
+    NETMETER_RETURN_IF_ERROR(Publish(*object, *plan, transaction));
+    KeepConfig(transaction, plan);
+    return MakeResult(LoadResult::Action::kLoaded, *plan);
+  }
+  NETMETER_RETURN_IF_ERROR(PublishUpgrade(*object, *plan, transaction));
+  NoteChanges(plan);
+  return MakeResult(LoadResult::Action::kUpgraded, *plan);
 }
 
 // *lacks_spare_cells: it has finished an older version's growth, to tables
@@ -611,65 +638,12 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
       Transaction::Begin(pin_dir);
   if (!begun.ok()) return begun.status();
   Transaction* const transaction = begun->get();
-  const PinDir& pins = transaction->pins();
-
-  // 3. What is there: a meter to be upgraded, or nothing. The rest of a load
-  //    that was killed is cleared away, or finished below.
-  NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan.existing));
-  const bool upgrade = plan.existing.found;
-  NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, &plan));
-  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(&plan));
-  Growth growth(pins, plan.existing.info);
-  if (upgrade) NETMETER_RETURN_IF_ERROR(PlanUpgrade(pins, &plan, &growth));
-
-  // 4. Is there anything to do?
-  NETMETER_RETURN_IF_ERROR(DecideIdentity(&plan));
-  if (!growth.any() && IsUpToDate(pins, plan)) {
-    // A load that was killed may not have come to the modes.
-    NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan.access,
-                                      transaction->OwnsDirectory()));
-    KeepConfig(transaction, &plan);
-    return MakeResult(LoadResult::Action::kUnchanged, plan);
-  }
-
-  // 5. Programs and maps, which nobody sees yet. Killed: the kernel frees what
-  //    no descriptor holds. A growth is forgotten, or, with info_new, finished.
-  plan.adds = FindAdds(plan.cells_per_series > plan.num_cpus);
-  absl::StatusOr<std::unique_ptr<MeterObject>> loaded =
-      LoadObject(plan, growth, &plan.features);
-  if (!loaded.ok()) return loaded.status();
-  MeterObject* const object = loaded->get();
-  // What is killed after this the next load takes to its end.
-  if (upgrade) KeepConfig(transaction, &plan);
-  NETMETER_RETURN_IF_ERROR(FillMaps(plan, &growth, object));
-  NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
-  if (growth.from_the_start()) {
-    NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(plan)));
-    NETMETER_RETURN_IF_ERROR(growth.PinSuccessors(*object));
-  }
-
-  // 6. Counting begins, or goes on with the new programs. Killed: links without
-  //    an info are removed by the next load; of an upgrade some programs are
-  //    new and some are old, which count into the same maps, and the next load
-  //    sees by the build_id of the info that it is not done.
-  NETMETER_RETURN_IF_ERROR(AttachPrograms(*object, transaction, &plan));
-  if (growth.any()) {
-    NETMETER_RETURN_IF_ERROR(growth.MergeAndRename(
-        *object, plan.access, transaction->OwnsDirectory()));
-  }
-  NETMETER_RETURN_IF_ERROR(Publish(*object, plan, transaction));
-
-  // 7. Done.
-  if (upgrade) {
-    NoteChanges(&plan);
-  } else {
-    KeepConfig(transaction, &plan);
-  }
+  absl::StatusOr<LoadResult> result = LoadLocked(transaction, change, &plan);
+  if (!result.ok()) return transaction->Fail(result.status());
   transaction->KeepOnFailure();
-  *lacks_spare_cells = plan.cells_per_series == plan.num_cpus;
-  return MakeResult(
-      upgrade ? LoadResult::Action::kUpgraded : LoadResult::Action::kLoaded,
-      plan);
+  *lacks_spare_cells = plan.cells_per_series == plan.num_cpus &&
+                       result->action != LoadResult::Action::kUnchanged;
+  return result;
 }
 
 }  // namespace

@@ -16,8 +16,10 @@
 #include "absl/strings/strip.h"
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
+#include "lib/loader/switch.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
@@ -41,6 +43,28 @@ bool IsNameOf(const std::string& name, absl::string_view pin) {
   const std::string ours = ObjectNameOf(pin).substr(0, kKernelNameBytes);
   return name == ours || (absl::StartsWith(pin, "link_") &&
                           absl::StartsWith(name, absl::StrCat(ours, "_")));
+}
+
+struct Opened {
+  UniqueFd fd;
+  int error = 0;      // if there is no descriptor
+  bool ours = false;  // it is the object that belongs there
+};
+
+// More than once: where the kernel has no memory at this moment, ours must not be
+// taken for another's.
+Opened OpenExpected(const std::string& path, absl::string_view pin) {
+  const KernelObject::Kind kind =
+      absl::StartsWith(pin, "link_") ? KernelObject::kLink : KernelObject::kMap;
+  Opened opened;
+  for (int i = 0; i < kAttempts && !opened.ours; i++) {
+    opened.fd = UniqueFd(bpf_obj_get(path.c_str()));
+    opened.error = errno;
+    if (!opened.fd.ok()) continue;
+    const KernelObject object = IdentifyObject(opened.fd.get());
+    opened.ours = object.kind == kind && IsNameOf(object.name, pin);
+  }
+  return opened;
 }
 
 }  // namespace
@@ -79,8 +103,9 @@ absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
   const std::string path = PathOf(pin);
   UniqueFd fd(bpf_obj_get(path.c_str()));
   if (fd.ok()) return fd;
-  return ErrnoStatus(errno, absl::StrCat("open ", path),
-                     "the meter is damaged: netmeter-loader unload");
+  return ErrnoStatus(
+      errno, absl::StrCat("open ", path),
+      errno == ENOENT ? "the meter is damaged: netmeter-loader unload" : "");
 }
 
 absl::Status PinDir::Pin(int fd, absl::string_view pin) const {
@@ -108,7 +133,10 @@ absl::Status PinDir::Replace(int fd, absl::string_view pin) const {
 }
 
 void PinDir::Remove(absl::string_view pin) const {
-  unlink(PathOf(pin).c_str());
+  const std::string path = PathOf(pin);
+  for (int i = 0; i < kAttempts; i++) {
+    if (unlink(path.c_str()) == 0 || errno == ENOENT) return;
+  }
 }
 
 absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
@@ -120,25 +148,24 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
     struct stat about;
     if (lstat(path.c_str(), &about) != 0) continue;
     // A file of another file system is ours in no case: bpf(2) says EACCES.
-    UniqueFd fd(bpf_obj_get(path.c_str()));
-    if (!fd.ok() && errno == ENOENT) continue;
-    if (!fd.ok() && (errno == EPERM || errno == EACCES) && geteuid() != 0) {
-      return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
-    }
     const std::string current = pin == kOldInfoPin ? "info" : pin;
     const absl::string_view expected = absl::StripSuffix(current, kNewSuffix);
-    const bool link = absl::StartsWith(expected, "link_");
-    const KernelObject object = fd.ok() && S_ISREG(about.st_mode)
-                                    ? IdentifyObject(fd.get())
-                                    : KernelObject();
-    if (object.kind != (link ? KernelObject::kLink : KernelObject::kMap) ||
-        !IsNameOf(object.name, expected)) {
+    const Opened opened = OpenExpected(path, expected);
+    const int fd = opened.fd.get();
+    const int error = opened.fd.ok() ? 0 : opened.error;
+    if (error == ENOENT) continue;
+    if ((error == EPERM || error == EACCES) && geteuid() != 0) {
+      return ErrnoStatus(error, absl::StrCat("open ", path), "run as root");
+    }
+    const bool file = S_ISREG(about.st_mode) || IsSwitchLink(*this, pin);
+    if (!opened.ours || !file) {
       return absl::FailedPreconditionError(absl::StrCat(
           path, " is not ours (",
-          fd.ok() ? Describe(fd.get()) : std::string("no object of BPF"),
+          error == 0 ? Describe(fd) : std::string("no object of BPF"),
           "): choose another --pin-dir"));
     }
-    if (link || (expected == "info" && IsInfo(fd.get()))) ours = true;
+    ours |= absl::StartsWith(expected, "link_") ||
+            (expected == "info" && IsInfo(fd));
     found.push_back(pin);
   }
   // Maps of the right names, and nothing that tells whose they are.

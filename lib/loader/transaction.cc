@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/step.h"
 
 namespace netmeter {
@@ -90,7 +92,21 @@ absl::Status Transaction::Pin(int fd, absl::string_view pin) {
 absl::Status Transaction::KeepConfig(const std::string& yaml) {
   if (state_.config == yaml) return absl::OkStatus();
   state_.config = yaml;
-  return WriteState(lock_.get(), state_);
+  return InAttempts([this] { return WriteState(lock_.get(), state_); });
+}
+
+absl::Status Transaction::Fail(const absl::Status& error) {
+  std::string state = state_on_failure_;
+  if (!undo_.empty()) state = "the meter goes on as it was before this load";
+  for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) {
+    const absl::Status status = InAttempts(*undo);
+    if (status.ok()) continue;
+    state = absl::StrCat("not all could be undone: ", status.message(),
+                         ": the next load mends it");
+  }
+  undo_.clear();
+  if (state.empty()) return error;
+  return absl::Status(error.code(), absl::StrCat(error.message(), "; ", state));
 }
 
 }  // namespace internal

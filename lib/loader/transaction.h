@@ -10,14 +10,16 @@
 // anything is made, so that a load that is killed leaves nothing unknown. It
 // stays while there is something to be known of a meter.
 //
-// An upgrade undoes nothing: every step of it leaves a meter that counts, and
-// that the next load takes to its end.
+// What an upgrade changes it says how to undo (OnFailure()), up to where there is no
+// way back (NoWayBack()): from there on the next load takes to its end what this one
+// does not. Every step of it leaves a meter that counts, and that can be read.
 //
 // Threads: one at a time. Two loaders on one directory wait for each other.
 
 #ifndef NETMETER_LIB_LOADER_TRANSACTION_H_
 #define NETMETER_LIB_LOADER_TRANSACTION_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -45,7 +47,7 @@ class Transaction {
   static absl::StatusOr<std::unique_ptr<Transaction>> Begin(
       const std::string& pin_dir);
 
-  // Undoes what was done, unless Commit() or KeepOnFailure() was called.
+  // Undoes what a first load has done, unless KeepOnFailure() was called.
   ~Transaction();
 
   const PinDir& pins() const { return pins_; }
@@ -56,9 +58,21 @@ class Transaction {
 
   // There is no meter here: the lock file goes if this load fails.
   void FoundNothing() { found_nothing_ = true; }
-  // There is a meter here, which works whatever happens to this load, or this
-  // load is done.
+  // There is a meter here: what a first load makes is there to stay.
   void KeepOnFailure() { keep_ = true; }
+
+  // What undoes a step of an upgrade. It may be tried again.
+  void OnFailure(std::function<absl::Status()> undo) {
+    if (state_on_failure_.empty()) undo_.push_back(std::move(undo));
+  }
+  // Forgets these, and all that come. `state`: what there is if the load fails from
+  // here on.
+  void NoWayBack(const std::string& state) {
+    undo_.clear();
+    state_on_failure_ = state;
+  }
+  // Undoes an upgrade, the last step first; the error, and what there is now.
+  absl::Status Fail(const absl::Status& error);
 
   // Pins the object, and unpins it again if this load fails.
   absl::Status Pin(int fd, absl::string_view pin);
@@ -75,6 +89,8 @@ class Transaction {
   UniqueFd lock_;  // until all else is undone
   LoaderState state_;
   std::vector<std::string> pinned_;  // paths, by this load
+  std::vector<std::function<absl::Status()>> undo_;
+  std::string state_on_failure_;  // empty: there is a way back
   bool made_directory_ = false;
   bool mounted_ = false;
   bool was_unknown_ = false;  // to the lock file

@@ -14,11 +14,13 @@
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/step.h"
+#include "lib/loader/switch.h"
 #include "lib/loader/system.h"
 #include "lib/loader/transaction.h"
 
@@ -40,11 +42,22 @@ std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins) {
   return order;
 }
 
+// What is pinned there; without a descriptor if there is nothing. A link that cannot
+// be opened for want of memory is not one that is not there: it would go on counting.
+absl::Status OpenIfThere(const std::string& path, UniqueFd* fd) {
+  return InAttempts([&] {
+    *fd = UniqueFd(bpf_obj_get(path.c_str()));
+    if (fd->ok() || errno == ENOENT) return absl::OkStatus();
+    return ErrnoStatus(errno, absl::StrCat("open ", path));
+  });
+}
+
 // Readers of another version's meter keep what they have, if this version's
 // program cannot be run over its info.
 absl::Status TellReaders(const PinDir& pins) {
   for (const char* pin : {"info", kOldInfoPin}) {
-    UniqueFd info(bpf_obj_get(pins.PathOf(pin).c_str()));
+    UniqueFd info;
+    NETMETER_RETURN_IF_ERROR(OpenIfThere(pins.PathOf(pin), &info));
     if (!info.ok()) continue;
     absl::Status status = RetireInfo(info.get());
     // Who is not told keeps these maps for good, and sees them stand still:
@@ -66,17 +79,25 @@ absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
     if (access(pin_dir.c_str(), R_OK | X_OK) != 0) {
       return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
     }
-    return absl::OkStatus();  // somebody's directory
+    // Somebody's directory, or, empty, what an unload that was killed between
+    // unmounting and removing has left.
+    RemoveDirectories(state.made);
+    return absl::OkStatus();
   }
   const PinDir pins(pin_dir);
   absl::StatusOr<std::vector<std::string>> found = pins.FindOurs(state);
+  if (found.ok() && !found->empty() && IsSwitching(pins)) {
+    NETMETER_RETURN_IF_ERROR(InAttempts([&] { return SettleTables(pins); }));
+    found = pins.FindOurs(state);
+  }
   if (!found.ok()) return found.status();
   NETMETER_RETURN_IF_ERROR(TellReaders(pins));
 
   std::vector<uint32_t> programs;
   for (const std::string& pin : OrderOfRemoval(*found)) {
     const std::string path = pins.PathOf(pin);
-    UniqueFd fd(bpf_obj_get(path.c_str()));
+    UniqueFd fd;
+    NETMETER_RETURN_IF_ERROR(OpenIfThere(path, &fd));
     if (!fd.ok()) continue;
     *was_loaded = true;
     const std::string what = Describe(fd.get());
@@ -87,9 +108,12 @@ absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
       // (ENOTSUPP): it ends with its last descriptor and pin.
       bpf_link_detach(fd.get());
     }
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-      return ErrnoStatus(errno, absl::StrCat("unpin ", path), "run as root");
-    }
+    NETMETER_RETURN_IF_ERROR(InAttempts([&path] {
+      if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+      return ErrnoStatus(
+          errno, absl::StrCat("unpin ", path),
+          errno == EACCES || errno == EPERM ? "run as root" : "");
+    }));
     Step("unpinned ", path, ": ", what);
   }
   WaitUntilProgramsAreFreed(programs);

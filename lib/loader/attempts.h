@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A step behind which there is no way back, or that is the way back itself, is tried
+// again: the kernel may have had no memory just then, or a signal came.
+//
+//   absl::Status status = InAttempts([&] { return SwitchTables(pins); });
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_LOADER_ATTEMPTS_H_
+#define NETMETER_LIB_LOADER_ATTEMPTS_H_
+
+#include <chrono>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "lib/loader/step.h"
+
+namespace netmeter {
+namespace internal {
+
+constexpr int kAttempts = 3;
+constexpr std::chrono::milliseconds kAttemptPause(10);
+
+// The last result of `step`, which can be made again when it has failed.
+template <typename Function>
+absl::Status InAttempts(const Function& step) {
+  absl::Status status = step();
+  for (int i = 1; i < kAttempts && !status.ok(); i++) {
+    Step("tries again: ", status.message());
+    std::this_thread::sleep_for(kAttemptPause);
+    status = step();
+  }
+  return status;
+}
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_ATTEMPTS_H_

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/existing.h"
+
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/pin_dir.h"
+#include "lib/loader/step.h"
+#include "lib/loader/switch.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Reads the info of a meter that may be upgraded, or finds that there is none.
+absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
+  UniqueFd info(bpf_obj_get(pins.PathOf("info").c_str()));
+  if (!info.ok()) {
+    return errno == ENOENT
+               ? absl::OkStatus()
+               : ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf("info")));
+  }
+  nm_info read = {};
+  bpf_map_info about = {};
+  const uint32_t zero = 0;
+  if (!GetInfo(info.get(), &about) || about.type != BPF_MAP_TYPE_ARRAY ||
+      about.value_size != sizeof(read) ||
+      bpf_map_lookup_elem(info.get(), &zero, &read) != 0 ||
+      read.magic != NM_MAGIC || read.abi_major != NM_ABI_MAJOR ||
+      read.tcp_size != sizeof(nm_tcp)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(pins.PathOf("info"),
+                     " is not of this version's ABI (run the "
+                     "loader that made it: netmeter-loader unload)"));
+  }
+  if (read.retired) return absl::OkStatus();  // an unload was killed
+  existing->info = read;
+  existing->found = true;
+  Step("found a meter of version ", TextOf(read.version), ": ",
+       Describe(info.get()));
+  return absl::OkStatus();
+}
+
+// FailedPrecondition if there is a file other than these pins.
+absl::Status CheckForForeignFiles(const PinDir& pins,
+                                  const std::vector<std::string>& ours) {
+  DIR* handle = opendir(pins.path().c_str());
+  if (handle == nullptr) {
+    return ErrnoStatus(errno, absl::StrCat("open ", pins.path()));
+  }
+  std::string foreign;
+  while (dirent* entry = readdir(handle)) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    // The kernel's own, in every BPF file system (kernel/bpf/preload).
+    if (name == "maps.debug" || name == "progs.debug") continue;
+    if (std::find(ours.begin(), ours.end(), name) == ours.end()) {
+      foreign = name;
+    }
+  }
+  closedir(handle);
+  if (foreign.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "foreign file ", pins.PathOf(foreign), ": choose another --pin-dir"));
+}
+
+}  // namespace
+
+absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing) {
+  const PinDir& pins = transaction->pins();
+  absl::StatusOr<std::vector<std::string>> ours =
+      pins.FindOurs(transaction->state());
+  if (ours.ok() && !ours->empty() && IsSwitching(pins)) {
+    NETMETER_RETURN_IF_ERROR(SettleTables(pins));
+    ours = pins.FindOurs(transaction->state());
+  }
+  if (!ours.ok()) return ours.status();
+  NETMETER_RETURN_IF_ERROR(ReadExistingInfo(pins, existing));
+  if (existing->found) {
+    transaction->KeepOnFailure();
+    return absl::OkStatus();
+  }
+  NETMETER_RETURN_IF_ERROR(CheckForForeignFiles(pins, *ours));
+  // Links first, so that no program counts into maps that nobody sees.
+  for (const std::string& pin : *ours) {
+    const std::string path = pins.PathOf(pin);
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("unpin ", path));
+    }
+    Step("removed ", path, ", the rest of a load or an unload that was killed");
+  }
+  transaction->FoundNothing();
+  return absl::OkStatus();
+}
+
+}  // namespace internal
+}  // namespace netmeter

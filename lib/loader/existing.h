@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is pinned already where a meter is to be loaded: a meter, nothing, or what a
+// load or an unload that was killed has left.
+//
+// Threads: one at a time, under the lock of lib/loader/transaction.h.
+
+#ifndef NETMETER_LIB_LOADER_EXISTING_H_
+#define NETMETER_LIB_LOADER_EXISTING_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "lib/loader/transaction.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+
+struct ExistingMeter {
+  bool found = false;
+  bool moved = false;  // its cgroup was removed and made again
+  nm_info info = {};
+
+  bool has(uint64_t feature) const { return (info.features & feature) != 0; }
+};
+
+// Finds a complete meter, which is to be upgraded, or clears away the rest of a
+// load or an unload that was killed. Ends a change of tables that was interrupted
+// (switch.h). FailedPrecondition where something is pinned that is not ours.
+absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_EXISTING_H_
