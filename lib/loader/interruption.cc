@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/interruption.h"
+
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr unsigned kSeconds = 300;  // a function that hangs is killed
+
+// What the child tells: it may not make system calls for that.
+struct Told {
+  bool ok;
+  char message[1000];
+};
+
+// The calls that may change something, but for bpf(2).
+struct NamedCall {
+  long number;
+  const char* name;
+};
+constexpr NamedCall kCalls[] = {
+    {SYS_mount, "mount"},
+    {SYS_umount2, "umount2"},
+    {SYS_rename, "rename"},
+    {SYS_renameat, "renameat"},
+    {SYS_renameat2, "renameat2"},
+    {SYS_link, "link"},
+    {SYS_linkat, "linkat"},
+    {SYS_symlink, "symlink"},
+    {SYS_symlinkat, "symlinkat"},
+    {SYS_unlink, "unlink"},
+    {SYS_unlinkat, "unlinkat"},
+    {SYS_mkdir, "mkdir"},
+    {SYS_mkdirat, "mkdirat"},
+    {SYS_rmdir, "rmdir"},
+    {SYS_chmod, "chmod"},
+    {SYS_fchmod, "fchmod"},
+    {SYS_fchmodat, "fchmodat"},
+    {SYS_chown, "chown"},
+    {SYS_fchown, "fchown"},
+    {SYS_lchown, "lchown"},
+    {SYS_fchownat, "fchownat"},
+    {SYS_pwrite64, "pwrite64"},
+    {SYS_write, "write"},
+    {SYS_ftruncate, "ftruncate"},
+    {SYS_flock, "flock"},
+    {SYS_ioctl, "ioctl"},
+    {SYS_perf_event_open, "perf_event_open"},
+};
+
+// Commands of bpf(2) that look at something, or make what goes with the process.
+bool EndsWithProcess(uint64_t command) {
+  switch (command) {
+    case BPF_MAP_CREATE:
+    case BPF_MAP_LOOKUP_ELEM:
+    case BPF_MAP_GET_NEXT_KEY:
+    case BPF_PROG_LOAD:
+    case BPF_BTF_LOAD:
+    case BPF_OBJ_GET:
+    case BPF_OBJ_GET_INFO_BY_FD:
+    case BPF_PROG_GET_FD_BY_ID:
+    case BPF_MAP_GET_FD_BY_ID:
+    case BPF_BTF_GET_FD_BY_ID:
+    case BPF_LINK_GET_FD_BY_ID:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// "" where the call is not counted.
+std::string NameIfCounted(const user_regs_struct& registers, bool error) {
+  const long number = static_cast<long>(registers.orig_rax);
+  if (number == SYS_bpf) {
+    if (!error && EndsWithProcess(registers.rdi)) return "";
+    return absl::StrCat("bpf(", registers.rdi, ")");
+  }
+  if (number == SYS_openat) {
+    return (registers.rdx & O_CREAT) != 0 ? "openat" : "";
+  }
+  for (const NamedCall& call : kCalls) {
+    if (call.number == number) return call.name;
+  }
+  return "";
+}
+
+[[noreturn]] void RunChild(const std::function<absl::Status()>& body,
+                           Told* told) {
+  alarm(kSeconds);
+  if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(3);
+  raise(SIGSTOP);
+  const absl::Status status = body();
+  told->ok = status.ok();
+  const std::string text = status.ToString();
+  memcpy(told->message, text.data(),
+         std::min(text.size(), sizeof(told->message) - 1));
+  _exit(0);
+}
+
+// Waits for the next stop of the child; false: it has ended. *at_call: before or
+// after a system call; otherwise *signal is to be given to it.
+bool NextStop(pid_t child, bool* at_call, int* signal, int* status) {
+  if (ptrace(PTRACE_SYSCALL, child, nullptr, *signal) != 0 && errno != ESRCH) {
+    kill(child, SIGKILL);
+  }
+  while (waitpid(child, status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFSTOPPED(*status)) return false;
+  *at_call = WSTOPSIG(*status) == (SIGTRAP | 0x80);
+  *signal = *at_call ? 0 : WSTOPSIG(*status);
+  return true;
+}
+
+}  // namespace
+
+Interrupted RunInterrupted(const Interruption& interruption,
+                           const std::function<absl::Status()>& body) {
+  Interrupted result;
+  auto* const told =
+      static_cast<Told*>(mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  if (told == MAP_FAILED) return result;
+  fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) RunChild(body, told);
+  int status = 0, signal = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSTOPPED(status)) {
+    ptrace(PTRACE_SETOPTIONS, child, nullptr,
+           PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
+  }
+  bool at_call = false, inside = false, refuse = false;
+  while (NextStop(child, &at_call, &signal, &status)) {
+    if (!at_call) continue;
+    inside = !inside;
+    if (!inside && !refuse) continue;
+    user_regs_struct registers;
+    if (ptrace(PTRACE_GETREGS, child, nullptr, &registers) != 0) continue;
+    if (!inside) {
+      refuse = false;
+      registers.rax = static_cast<uint64_t>(-int64_t{interruption.error});
+      ptrace(PTRACE_SETREGS, child, nullptr, &registers);
+      continue;
+    }
+    const std::string name = NameIfCounted(registers, interruption.error != 0);
+    if (name.empty()) continue;
+    result.calls.push_back(name);
+    if (static_cast<int>(result.calls.size()) != interruption.call + 1 &&
+        name != interruption.name) {
+      continue;
+    }
+    result.reached = true;
+    if (interruption.error == 0) {
+      kill(child, SIGKILL);
+    } else {
+      // No such system call: the kernel makes none.
+      refuse = true;
+      registers.orig_rax = static_cast<uint64_t>(-1);
+      ptrace(PTRACE_SETREGS, child, nullptr, &registers);
+    }
+  }
+  result.killed = WIFSIGNALED(status);
+  result.ok = !result.killed && told->ok;
+  result.message = result.killed
+                       ? absl::StrCat("killed by signal ", WTERMSIG(status))
+                       : std::string(told->message);
+  munmap(told, sizeof(Told));
+  return result;
+}
+
+}  // namespace internal
+}  // namespace netmeter
