@@ -28,7 +28,7 @@ absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object);
 absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
                          MeterObject* object);
 
-// Once the meter is complete.
+// Of an upgrade: where no version before has pinned it.
 absl::Status PinInterfaces(const PinDir& pins, const MeterObject& object);
 
 }  // namespace internal
