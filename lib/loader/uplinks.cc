@@ -169,6 +169,7 @@ absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
   absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   for (const Interface& interface : *interfaces) {
+    if (interface.index == kLoopbackIndex) continue;  // nothing of path direct
     const std::string uplink = FindUplink(uplinks, interface.name);
     const uint32_t number =
         uplinks.empty() ? NM_UPLINK_NONE : numbers.at(uplink);

@@ -86,7 +86,8 @@ class Balancer {
     // Those that came later, and of which no socket had a packet yet.
     for (const Interface& interface : input_.interfaces) {
       if (known_.count({interface.index, number}) != 0 ||
-          open_.count(interface.index) != 0 || interface.index == 1 ||
+          open_.count(interface.index) != 0 ||
+          interface.index == kLoopbackIndex ||
           FindUplink(input_.patterns, interface.name) != name) {
         continue;
       }

@@ -19,6 +19,7 @@ namespace netmeter {
 namespace internal {
 
 constexpr int kUnknownHeader = -1;
+constexpr uint32_t kLoopbackIndex = 1;  // in every network namespace
 
 struct Interface {
   uint32_t index = 0;

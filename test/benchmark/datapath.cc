@@ -75,9 +75,11 @@ void PrintConditions(const Settings& settings, const std::vector<int>& cpus) {
 }
 
 // `elf`: another build than the usual one.
-std::unique_ptr<Programs> LoadOrDie(uint32_t max_sockets,
-                                    absl::string_view elf = "") {
+std::unique_ptr<Programs> LoadOrDie(
+    uint32_t max_sockets, absl::string_view elf = "",
+    const std::vector<std::string>& uplinks = {}) {
   ProgramOptions options = DefaultOptions();
+  options.uplinks = uplinks;
   options.max_sockets = max_sockets;
   options.elf = elf;
   std::string error;
@@ -85,6 +87,10 @@ std::unique_ptr<Programs> LoadOrDie(uint32_t max_sockets,
   if (programs == nullptr) Die(error);
   return programs;
 }
+
+// The last one is that of all interfaces here.
+const std::vector<std::string> kOne = {"*"};
+const std::vector<std::string> kFour = {"sat0", "wwan*", "ppp*", "*"};
 
 Hooks HooksOf(const Programs& programs) {
   return {programs.ProgramFd(Direction::kEgress),
@@ -95,7 +101,7 @@ Hooks HooksOf(const Programs& programs) {
 void DescribeSubjects(const Hooks (&hooks)[kSubjects], Results* results) {
   nlohmann::json all = nlohmann::json::object();
   std::string error;
-  for (const int subject : {kTable, kFloor, kHash, kEmpty}) {
+  for (const int subject : {kTable, kOneUplink, kFloor, kHash, kEmpty}) {
     for (const bool is_egress : {true, false}) {
       const nlohmann::json code = DescribeCode(
           is_egress ? hooks[subject].egress : hooks[subject].ingress, &error);
@@ -121,12 +127,20 @@ void MeasureTestRuns(const Settings& settings, const std::vector<int>& cpus,
   const absl::string_view elf(static_cast<const char*>(bytes), size);
   const auto table = LoadOrDie(DefaultOptions().max_sockets, elf);
   const auto storage = LoadOrDie(1, elf);
+  const auto one = LoadOrDie(DefaultOptions().max_sockets, elf, kOne);
+  const auto four = LoadOrDie(DefaultOptions().max_sockets, elf, kFour);
+  Programs* tables[kSubjects] = {};
+  tables[kTable] = table.get();
+  tables[kOneUplink] = one.get();
+  tables[kFourUplinks] = four.get();
   Hooks hooks[kSubjects];
   std::copy(std::begin(others), std::end(others), hooks);
   hooks[kTable] = HooksOf(*table);
   hooks[kStorage] = HooksOf(*storage);
+  hooks[kOneUplink] = HooksOf(*one);
+  hooks[kFourUplinks] = HooksOf(*four);
   DescribeSubjects(hooks, settings.results);
-  TestRuns test_runs(settings, *table, hooks);
+  TestRuns test_runs(settings, *table, tables, hooks);
   test_runs.Run("BPF_PROG_TEST_RUN, one CPU", {cpus.front()});
   test_runs.RunLoopback(cpus.front());
   if (cpus.size() > 1) {
@@ -179,6 +193,8 @@ void Measure(const Settings& settings, OwnCgroup* cgroup) {
   // the other one they all share one entry, which is taken.
   const auto table = LoadOrDie(DefaultOptions().max_sockets);
   const auto storage = LoadOrDie(1);
+  const auto one = LoadOrDie(DefaultOptions().max_sockets, "", kOne);
+  const auto four = LoadOrDie(DefaultOptions().max_sockets, "", kFour);
   std::unique_ptr<comparison_bpf, void (*)(comparison_bpf*)> comparison(
       comparison_bpf__open_and_load(), comparison_bpf__destroy);
   if (comparison == nullptr) DieWithErrno("load the programs to compare with");
@@ -187,6 +203,8 @@ void Measure(const Settings& settings, OwnCgroup* cgroup) {
                    bpf_program__fd(comparison->progs.bm_empty_rx)};
   hooks[kTable] = HooksOf(*table);
   hooks[kStorage] = HooksOf(*storage);
+  hooks[kOneUplink] = HooksOf(*one);
+  hooks[kFourUplinks] = HooksOf(*four);
   hooks[kHash] = {bpf_program__fd(comparison->progs.bm_hash_tx),
                   bpf_program__fd(comparison->progs.bm_hash_rx)};
   hooks[kFloor] = {bpf_program__fd(comparison->progs.bm_floor_tx),
@@ -200,6 +218,8 @@ void Measure(const Settings& settings, OwnCgroup* cgroup) {
   Programs* meters[kSubjects] = {};
   meters[kTable] = table.get();
   meters[kStorage] = storage.get();
+  meters[kOneUplink] = one.get();
+  meters[kFourUplinks] = four.get();
   RealPackets real(settings, hooks, meters, &link, cgroup->fd());
   // The socket that takes the only entry.
   real.SwapPacketHooks(kStorage);

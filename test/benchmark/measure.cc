@@ -12,7 +12,8 @@ namespace {
 
 // As the results have them.
 constexpr const char* kKeys[kSubjects] = {
-    "empty", "socket table", "socket storage", "shared hash", "floor"};
+    "empty", "socket table", "socket storage", "shared hash",
+    "floor", "one uplink",   "four uplinks"};
 
 const char* NameOf(int subject) {
   switch (subject) {
@@ -24,6 +25,10 @@ const char* NameOf(int subject) {
       return "netmeter, socket storage";
     case kFloor:
       return "floor: no checks, no guard";
+    case kOneUplink:
+      return "netmeter, one uplink";
+    case kFourUplinks:
+      return "netmeter, four uplinks";
     default:
       return "shared hash, 28-byte key";
   }
@@ -35,7 +40,8 @@ void Print(const std::string& title, const std::vector<Column>& columns) {
     std::printf(" %8s", column.title.c_str());
   }
   std::printf("\n");
-  for (int subject : {kTable, kStorage, kHash, kFloor, kEmpty}) {
+  for (int subject :
+       {kTable, kOneUplink, kFourUplinks, kStorage, kHash, kFloor, kEmpty}) {
     std::printf("  %-26s", NameOf(subject));
     for (const Column& column : columns) {
       if (column.samples[subject].empty()) {

@@ -35,7 +35,16 @@ long Preemptions();
 
 double Median(std::vector<double> values);
 
-enum Subject { kEmpty, kTable, kStorage, kHash, kFloor, kSubjects };
+enum Subject {
+  kEmpty,
+  kTable,
+  kStorage,
+  kHash,
+  kFloor,
+  kOneUplink,    // as kTable, with one uplink
+  kFourUplinks,  // ... with four
+  kSubjects
+};
 
 // "socket table": as the results have it.
 const char* KeyOf(int subject);

@@ -114,8 +114,8 @@ double TestRuns::Measure(int subject, Direction direction,
     for (int i = 0; i < threads; ++i) {
       workers.emplace_back([&, i] {
         if (!PinToCpu(cpus[i])) DieWithErrno("pin to a CPU");
-        if (subject == kTable) {
-          samples[i] = RunInTable(programs_, test, wait);
+        if (tables_[subject] != nullptr) {
+          samples[i] = RunInTable(*tables_[subject], test, wait);
         } else {
           wait();
           samples[i] = RunOnce(test);

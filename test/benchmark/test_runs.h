@@ -24,10 +24,15 @@ double AtomicAddNs(const std::vector<int>& cpus);
 
 class TestRuns {
  public:
-  // All three must outlive this.
+  // All must outlive this. `tables`: nullptr for a subject that is no meter whose
+  // sockets are in its table.
   TestRuns(const Settings& settings, const Programs& programs,
+           Programs* const (&tables)[kSubjects],
            const Hooks (&hooks)[kSubjects])
-      : settings_(settings), programs_(programs), hooks_(hooks) {}
+      : settings_(settings),
+        programs_(programs),
+        tables_(tables),
+        hooks_(hooks) {}
 
   // Prints a table: UDP and TCP in both directions, on all `cpus` at once.
   void Run(const std::string& title, const std::vector<int>& cpus);
@@ -43,6 +48,7 @@ class TestRuns {
 
   const Settings& settings_;
   const Programs& programs_;
+  Programs* const (&tables_)[kSubjects];
   const Hooks (&hooks_)[kSubjects];
   int samples_ = 0, disturbed_ = 0;
 };

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "lib/core/pins.h"
 #include "lib/loader/libbpf_log.h"
+#include "lib/uplinks/uplink_names.h"
 
 namespace netmeter {
 namespace internal {
@@ -100,7 +101,7 @@ absl::Status Programs::LoadObject() {
   options.sni_ports = options_.sni_ports;
   options.http_ports = options_.http_ports;
   options.destination_kinds = options_.destination_kinds;
-  options.uplinks = options_.uplinks;
+  options.uplinks = !options_.uplinks.empty();
   options.rules_count = options_.rules_count;
   options.rules_port_first = options_.rules_ports.first;
   options.rules_ports = options_.rules_ports.count;
@@ -137,6 +138,15 @@ absl::Status Programs::LoadObject() {
 }
 
 absl::Status Programs::FillRules() {
+  uint32_t number = 0;
+  for (const std::string& pattern : options_.uplinks) {
+    const nm_uplink_key key = UplinkKey(pattern);
+    ++number;
+    if (bpf_map_update_elem(object_->MapFd("uplink_names"), &key, &number,
+                            BPF_ANY) != 0) {
+      return absl::InternalError("fill nm_uplink_names");
+    }
+  }
   uint32_t index = 0;
   for (const DestinationRule& rule : options_.rules) {
     const absl::StatusOr<uint32_t> id =

@@ -55,7 +55,8 @@ struct ProgramOptions {
   std::vector<DestinationRule> rules;
   uint32_t rules_count = 0;
   PortRange rules_ports;
-  bool uplinks = false;  // of the namespace of the test
+  // Patterns of interfaces of the test's namespace, an uplink each: numbers from 1.
+  std::vector<std::string> uplinks;
   // Load all programs, the tracing ones too, not only those that
   // BPF_PROG_TEST_RUN can run.
   bool tracing = false;
