@@ -31,19 +31,14 @@
 #include "bpf/maps.bpf.h"
 
 #define NM_NETWORK_UNKNOWN (~0u)
-/* No cell has this path. */
-#define NM_PATH_UNKNOWN 0xff
 
-/* The path of a packet that is not over loopback, if its socket and its
- * interface are known; else NM_PATH_UNKNOWN. */
-static __always_inline __u32 known_path(const struct nm_socket *socket,
-                                        __u32 ifindex) {
-  __u64 word;
-
+/* Whether a packet that is not over loopback has this path; false also where its
+ * socket or its interface is not known. */
+static __always_inline bool is_path(const struct nm_socket *socket,
+                                    __u32 ifindex, __u8 path) {
   if (socket->network != nm_config.network)
-    return socket->network ? NM_PATH_DIRECT : NM_PATH_UNKNOWN;
-  word = nm_uplinks[ifindex % NM_UPLINK_WORDS];
-  return word >> 32 == ifindex ? (__u8)word : NM_PATH_UNKNOWN;
+    return socket->network && path == NM_PATH_DIRECT;
+  return nm_uplinks[ifindex % NM_UPLINK_WORDS] == ((__u64)ifindex << 32 | path);
 }
 
 /* The device of a packet. A program has no way to it but this: its context is the

@@ -87,8 +87,8 @@ static __always_inline bool is_usual_cell(struct __sk_buff *skb,
 
   if (head.transport != transport || head.kind == NM_KIND_PENDING) return false;
   if (skb->ifindex == LOOPBACK_IFINDEX) return head.path == NM_PATH_PROXY;
-  return head.path == (nm_config.uplinks ? known_path(socket, skb->ifindex)
-                                         : NM_PATH_DIRECT);
+  return nm_config.uplinks ? is_path(socket, skb->ifindex, head.path)
+                           : head.path == NM_PATH_DIRECT;
 }
 
 /* Makes a usual super-packet weigh what its segments do; false: their number is

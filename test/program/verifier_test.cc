@@ -23,9 +23,9 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 23205, 23507, 19619},
-    {"nm_egress", 31457, 31698, 28135},
-    {"nm_egress_claim", 0, 31698, 28135},
+    {"nm_ingress", 23205, 23507, 19634},
+    {"nm_egress", 31457, 31698, 28178},
+    {"nm_egress_claim", 0, 31698, 28178},
     {"nm_sock_create", 4012, 3932, 6315},
     {"nm_sock_release", 69, 69, 68},
     {"nm_sockops", 2562, 3197, 3044},
