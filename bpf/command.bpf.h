@@ -72,7 +72,7 @@ static __always_inline int run_command(struct __sk_buff *skb) {
   struct nm_info *info;
   struct nm_stats *stats;
   __u32 zero = 0;
-  __u32 retired, sweeping;
+  __u32 closed, sweeping;
   long error;
 
   if (bpf_skb_load_bytes(skb, 0, &command, sizeof(command))) return -1;
@@ -85,13 +85,13 @@ static __always_inline int run_command(struct __sk_buff *skb) {
       /* What readers have learned by the old one they learn anew: a name on the
        * wire without the suffixes of this one is another label. */
       COUNT(moves, 1);
-      retired = info->retired;
+      closed = info->closed;
       error = bpf_skb_load_bytes(skb, sizeof(command), info, sizeof(*info));
-      info->retired = retired;
+      info->closed = closed;
       COUNT(moves, 1);
       return error ? -1 : 0;
-    case NM_COMMAND_RETIRE:
-      *(volatile __u32 *)&info->retired = 1;
+    case NM_COMMAND_CLOSE:
+      *(volatile __u32 *)&info->closed = 1;
       return 0;
     case NM_COMMAND_NAME:
       if (bpf_skb_load_bytes(skb, sizeof(command), &key, sizeof(key)))

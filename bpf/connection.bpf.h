@@ -82,11 +82,11 @@ static __always_inline void on_connect_listen_or_accept(
     __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
     bpf_sk_storage_delete(&nm_namings, sk);
     owner->adopted = 0;
-    owner->name = 0;
+    owner->wire_destination = 0;
     owner->pending_service = 0;
   }
   owner->counted = 0;
-  owner->flags = NM_OWNER_RELEASED;
+  owner->flags = NM_OWNER_END_IS_TOLD;
   if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
     owner->flags |= NM_OWNER_CONNECTED;
   /* Its series is not known before its first packet. */

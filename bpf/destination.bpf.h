@@ -243,8 +243,9 @@ static __always_inline int read_destination(struct __sk_buff *skb,
 
 done:
   if (result == NM_NAMING_FOUND && naming)
-    owner->name = nm_wire_name_id(skb, owner->attribution.service, owner->user);
-  if (owner->name)
+    owner->wire_destination =
+        nm_wire_name_id(skb, owner->attribution.service, owner->user);
+  if (owner->wire_destination)
     COUNT(connections_named, 1);
   else
     COUNT(connections_unnamed, 1);

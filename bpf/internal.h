@@ -274,7 +274,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_pending) == 7 * 8);
 
 /* Bits of nm_owner.flags. */
 /* A hook will tell when this socket ends: it may have an entry of the table. */
-#define NM_OWNER_RELEASED 1
+#define NM_OWNER_END_IS_TOLD 1
 #define NM_OWNER_CLOSED 2       /* it has ended: no entry any more */
 #define NM_OWNER_CONNECTED 4    /* a TCP connection that this host opened */
 #define NM_OWNER_NAMED 8        /* its destination is as known as it will be */
@@ -297,16 +297,16 @@ NM_STATIC_ASSERT(sizeof(union nm_attribution) == 2 + 2 * 1);
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */
   union nm_attribution attribution;
-  nm_u16 tag;             /* destination by NM_TAG; 0: none */
-  nm_u8 flags;            /* NM_OWNER_* */
-  nm_u8 pending_path;     /* nm_cell.path of what is pending */
-  nm_u16 pending_service; /* ... and its service; 0: nothing ever was */
-  nm_u16 name;            /* destination, as the connection named it; 0: none */
-  nm_u16 user;            /* of the creator: nm_user_of_uid() */
-  nm_u16 counted;         /* slot in which the connection is counted; 0: none */
-  nm_u32 network;         /* low bits of its namespace's cookie; 0: unknown */
-  nm_u64 cookie;          /* of the socket that wrote this; a clone differs */
-  nm_u64 adopted;         /* cookie of the socket, if older than the meter */
+  nm_u16 tag;              /* destination by NM_TAG; 0: none */
+  nm_u8 flags;             /* NM_OWNER_* */
+  nm_u8 pending_path;      /* nm_cell.path of what is pending */
+  nm_u16 pending_service;  /* ... and its service; 0: nothing ever was */
+  nm_u16 wire_destination; /* as the connection named it; 0: none */
+  nm_u16 user;             /* of the creator: nm_user_of_uid() */
+  nm_u16 counted; /* slot in which the connection is counted; 0: none */
+  nm_u32 network; /* low bits of its namespace's cookie; 0: unknown */
+  nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
+  nm_u64 adopted; /* cookie of the socket, if older than the meter */
   struct nm_socket socket; /* in use where the table's entry is not */
   struct nm_pending pending;
 };
@@ -338,8 +338,8 @@ NM_STATIC_ASSERT(sizeof(struct nm_rule) == 8 * 4 + 2 * 2 + 2 * 1 + 2);
  * as no user can write frozen maps. Ethernet header first, then this.
  */
 enum nm_command_code {
-  NM_COMMAND_INFO = 1,   /* replaces info, but for `retired` */
-  NM_COMMAND_RETIRE = 2, /* sets info.retired */
+  NM_COMMAND_INFO = 1,   /* replaces info, but for `closed` */
+  NM_COMMAND_CLOSE = 2,  /* sets info.closed */
   NM_COMMAND_NAME = 3,   /* returns the id of a name, made if new; 0: full */
   NM_COMMAND_MERGE = 4,  /* adds old cells to the new ones, each once */
   NM_COMMAND_FREE = 5,   /* puts a free id into its queue; see nm_free */

@@ -47,14 +47,15 @@ static __always_inline void follow(struct nm_owner *owner,
   union nm_attribution attribution = attribution_of(whole);
 
   if (!(owner->flags & NM_OWNER_SUBFLOW)) owner->flags |= NM_OWNER_SUBFLOW;
-  if (!whole->name && owner->name) whole->name = owner->name;
+  if (!whole->wire_destination && owner->wire_destination)
+    whole->wire_destination = owner->wire_destination;
   if (owner->attribution.word == attribution.word && owner->tag == whole->tag &&
-      (owner->name || !whole->name))
+      (owner->wire_destination || !whole->wire_destination))
     return;
   owner->tgid = whole->tgid;
   owner->user = whole->user;
   owner->tag = whole->tag;
-  owner->name = whole->name;
+  owner->wire_destination = whole->wire_destination;
   *(volatile __u32 *)&owner->attribution.word = attribution.word;
   owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
 }

@@ -93,7 +93,7 @@ NM_GLOBAL __u32 nm_retired_slot(__u64 word, __u32 slot) {
   key.destination = head.destination;
   key.transport = head.transport;
   key.path = head.path;
-  key.pending = 2;
+  key.special = NM_SPECIAL_RETIRED;
   known = bpf_map_lookup_elem(&nm_series, &key);
   if (known) return known->slot;
   if (bpf_map_update_elem(&nm_series, &key, &value, BPF_NOEXIST)) return 0;
@@ -184,7 +184,7 @@ static __always_inline void mark(__u32 index, __u32 bit) {
 static __always_inline void mark_what_is_held(const struct nm_owner *owner) {
   mark(owner->attribution.service, NM_MARK_NAME);
   mark(owner->tag, NM_MARK_NAME);
-  mark(owner->name, NM_MARK_NAME);
+  mark(owner->wire_destination, NM_MARK_NAME);
   mark(owner->pending_service, NM_MARK_NAME);
   mark(owner->counted, NM_MARK_SLOT);
   mark(NM_WORD_SLOT(owner->socket.word), NM_MARK_SLOT);

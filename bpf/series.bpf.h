@@ -69,7 +69,7 @@ static __always_inline void find_destination(struct __sk_buff *skb,
                        ? skb->sk && skb->sk->state != TCP_LISTEN
                        : !traits->ruled;
   }
-  if (!head->destination) head->destination = owner->name;
+  if (!head->destination) head->destination = owner->wire_destination;
   if (!socket) return;
   if (direction == NM_EGRESS) {
     if (!head->destination) {

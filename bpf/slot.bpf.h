@@ -221,7 +221,7 @@ static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
   head.transport = NM_TRANSPORT_TCP;
   head.path = path;
   if (has_destinations(attribution.kind))
-    head.destination = owner->tag ? owner->tag : owner->name;
+    head.destination = owner->tag ? owner->tag : owner->wire_destination;
   return nm_slot_of_series(head.word, owner->user) & NM_SLOT_MASK;
 }
 

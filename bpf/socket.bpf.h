@@ -120,8 +120,8 @@ static __always_inline struct nm_socket *find_socket(struct nm_owner *owner,
     return &owner->socket;
   if (!may_claim) return NULL;
   owner->cookie = cookie;
-  if ((owner->flags & (NM_OWNER_RELEASED | NM_OWNER_CLOSED |
-                       NM_OWNER_SUBFLOW)) == NM_OWNER_RELEASED) {
+  if ((owner->flags & (NM_OWNER_END_IS_TOLD | NM_OWNER_CLOSED |
+                       NM_OWNER_SUBFLOW)) == NM_OWNER_END_IS_TOLD) {
     socket = claim_entry(cookie);
     if (socket) return socket;
   }
@@ -172,7 +172,7 @@ static __always_inline void socket_created(struct bpf_sock *sk) {
   owner->attribution.service = NM_NAME_UNATTRIBUTED;
   owner->attribution.kind = NM_KIND_UNATTRIBUTED;
   /* TCP sockets may outlive their process: sockops tells when they end. */
-  if (sk->protocol != IPPROTO_TCP) owner->flags = NM_OWNER_RELEASED;
+  if (sk->protocol != IPPROTO_TCP) owner->flags = NM_OWNER_END_IS_TOLD;
 
   process = process_of_new_socket(tgid, &made);
   if (!process) return;

@@ -302,7 +302,7 @@ struct nm_info {
   nm_u64 build_id;   /* of the BPF object */
   nm_u64 config_id;  /* of the configuration */
   nm_u64 cgroup_id;
-  nm_u32 retired;      /* not 0: unloaded or replaced, open again */
+  nm_u32 closed;       /* not 0: unloaded or replaced, open again */
   nm_u32 fold_unknown; /* not 0: a destination without a suffix is "other" */
   char version[NM_VERSION_BYTES]; /* of the loader */
   char kernel[NM_KERNEL_BYTES];   /* uname -r at load */
@@ -323,13 +323,20 @@ NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
                      NM_SUFFIXES_BYTES + 4 + 2 * 1 + 2 * NM_MAX_UPLINKS + 22);
 
+/* A series that has the other words of its key in common with an ordinary one. */
+enum nm_special {
+  NM_SPECIAL_NONE = 0,
+  NM_SPECIAL_PENDING = 1, /* of kind pending */
+  NM_SPECIAL_RETIRED = 2, /* of kind retired */
+};
+
 /* Key of `series`, for people and for the loader; readers need only cells. */
 struct nm_series_key {
   nm_u16 service;
   nm_u16 destination;
   nm_u8 transport;
   nm_u8 path;
-  nm_u8 pending; /* 1: of kind pending; 2: of kind retired */
+  nm_u8 special; /* enum nm_special */
   nm_u8 pad;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_series_key) == 2 * 2 + 4 * 1);

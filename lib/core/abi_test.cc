@@ -60,7 +60,7 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, max_series), 32u);
   EXPECT_EQ(offsetof(nm_info, max_names), 36u);
   EXPECT_EQ(offsetof(nm_info, created_ns), 48u);
-  EXPECT_EQ(offsetof(nm_info, retired), 96u);
+  EXPECT_EQ(offsetof(nm_info, closed), 96u);
   EXPECT_EQ(offsetof(nm_info, version), 104u);
   EXPECT_EQ(offsetof(nm_info, suffixes), 776u);
   EXPECT_EQ(offsetof(nm_info, tcp_size), 968u);

@@ -110,7 +110,7 @@ class Meter::Impl {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto patience =
         options_.wait_for_loader ? kShortOpenTimeout : SharedMaps::kOpenTimeout;
-    if (source_ != nullptr && source_->maps->retired()) {
+    if (source_ != nullptr && source_->maps->closed()) {
       // An upgrade publishes the new maps before it retires the old ones, so
       // looking now is worth it; after an unload nothing will be there.
       source_.reset();
@@ -186,7 +186,7 @@ class Meter::Impl {
           options_.pin_dir,
           std::chrono::duration_cast<std::chrono::milliseconds>(
               std::max(deadline - Clock::now(), Clock::duration::zero())));
-      if (maps.ok() && (*maps)->retired()) {
+      if (maps.ok() && (*maps)->closed()) {
         maps = absl::NotFoundError(absl::StrCat(
             "no meter at ", options_.pin_dir, " (it was unloaded)"));
       } else if (!absl::IsFailedPrecondition(maps.status())) {
@@ -206,7 +206,7 @@ class Meter::Impl {
   // Of the meter that we read. The process may be in the cgroup of others, too,
   // and those cannot be asked.
   bool NamesAreFull() const {
-    if (source_ == nullptr || source_->maps->retired()) return false;
+    if (source_ == nullptr || source_->maps->closed()) return false;
     const Health health = source_->reader.ReadHealth();
     return uint64_t{health.names} + NM_NAME_FIRST >= health.max_names;
   }

@@ -296,7 +296,7 @@ TEST_F(MeterRootTest, UnloadedMeterIsAClearErrorForGood) {
   auto meter = Meter::Open(Options());
   ASSERT_TRUE(meter.ok()) << meter.status();
   ExpectSent(**meter, 300);
-  fake->info()->retired = 1;
+  fake->info()->closed = 1;
   for (const SharedMap map : OpeningOrder()) {
     ASSERT_EQ(unlink((pin_dir_ + "/" + PinOf(map)).c_str()), 0);
   }
@@ -310,7 +310,7 @@ TEST_F(MeterRootTest, UnloadedMeterIsAClearErrorForGood) {
 
 TEST_F(MeterRootTest, RetiredPinsAreNoMeter) {
   const auto fake = MakeMeter();
-  fake->info()->retired = 1;
+  fake->info()->closed = 1;
   ASSERT_EQ(fake->Pin(pin_dir_), "");
   EXPECT_TRUE(absl::IsNotFound(Meter::Open(Options()).status()));
 }
@@ -332,9 +332,9 @@ TEST_F(MeterRootTest, ReplacedMapsAreReopened) {
       auto next = MakeMeter(options);
       next->cell(NM_SLOT_FIRST, 0)->tx_bytes += round;
       ASSERT_EQ(next->Pin(pin_dir_), "");
-      // Not yet retired: the old one is what is read.
+      // Not yet closed: the old one is what is read.
       ExpectSent(**meter, 300 + round - 1);
-      (last == nullptr ? old_meter.get() : last.get())->info()->retired = 1;
+      (last == nullptr ? old_meter.get() : last.get())->info()->closed = 1;
       ExpectSent(**meter, 300 + round);
       EXPECT_EQ((*meter)->ReadHealth()->max_series, options.max_series);
       last = std::move(next);
@@ -352,7 +352,7 @@ TEST_F(MeterRootTest, WaitingMeterFindsTheLoaderAndEachReload) {
     // Looks at most once a second.
     std::this_thread::sleep_for(std::chrono::milliseconds(1100));
     ExpectSent(**meter, 300);
-    fake->info()->retired = 1;
+    fake->info()->closed = 1;
     for (const SharedMap map : OpeningOrder()) {
       ASSERT_EQ(unlink((pin_dir_ + "/" + PinOf(map)).c_str()), 0);
     }
@@ -375,7 +375,7 @@ TEST_F(MeterRootTest, ReopenIsSafeBesideOtherThreads) {
   for (int round = 0; round < 20; ++round) {
     auto next = MakeMeter();
     ASSERT_EQ(next->Pin(pin_dir_), "");
-    fake->info()->retired = 1;
+    fake->info()->closed = 1;
     fake = std::move(next);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -558,7 +558,7 @@ TEST_F(MeterRootTest, PinsThatAreBeingReplacedAreOpenedOnceTheyAre) {
       if (map != kCounters && map != kInfo) replace(map);
     }
     replace(kInfo);
-    old_meter->info()->retired = 1;
+    old_meter->info()->closed = 1;
   });
   const auto meter = Meter::Open(Options());
   loader.join();
@@ -635,7 +635,7 @@ TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
     ExpectSent(**meter, 300);
     const auto new_meter = MakeMeter();
     ASSERT_EQ(new_meter->Pin(pin_dir_), "");
-    old_meter->info()->retired = 1;
+    old_meter->info()->closed = 1;
     {
       FailNew fail(3, true);
       EXPECT_FALSE((*meter)->ReadHost().ok());

@@ -45,7 +45,7 @@
 // process.
 //
 // Tables that grow are other maps: the loader copies the old totals into new,
-// larger ones and then marks the old ones as retired. Meter (meter.cc) sees that
+// larger ones and then marks the old ones as closed. Meter (meter.cc) sees that
 // and makes a new reader. To this one nothing ever changes its size.
 #include "lib/core/series_reader.h"
 

@@ -27,8 +27,8 @@
 // mappings alone (EINVAL). As the loader froze the maps (BPF_MAP_FREEZE),
 // nobody can make use of the right to write.
 //
-// A growth of the tables replaces the maps. It marks the old `info` as retired
-// when the new maps are pinned; retired() tells, and the caller opens again.
+// A growth of the tables replaces the maps. It marks the old `info` as closed
+// when the new maps are pinned; closed() tells, and the caller opens again.
 //
 // Threads: any.
 
@@ -102,8 +102,8 @@ class SharedMaps {
   const MapView& view() const { return view_; }
 
   // Whether the meter was unloaded, or replaced by one with other sizes.
-  bool retired() const {
-    return __atomic_load_n(&view_.info->retired, __ATOMIC_ACQUIRE) != 0;
+  bool closed() const {
+    return __atomic_load_n(&view_.info->closed, __ATOMIC_ACQUIRE) != 0;
   }
 
   // Of another value after an unload and a load, and after nothing else.

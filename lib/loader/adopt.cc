@@ -45,7 +45,7 @@ class Owners {
     *owner = of_process_;
     // A listener's connections are new sockets: only this one is older.
     owner->adopted = socket.cookie;
-    if (socket.protocol != IPPROTO_TCP) owner->flags = NM_OWNER_RELEASED;
+    if (socket.protocol != IPPROTO_TCP) owner->flags = NM_OWNER_END_IS_TOLD;
     return known_;
   }
 

@@ -44,7 +44,7 @@ absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
                      " is not of this version's ABI (run the "
                      "loader that made it: netmeter-loader unload)"));
   }
-  if (read.retired) return absl::OkStatus();  // an unload was killed
+  if (read.closed) return absl::OkStatus();  // an unload was killed
   existing->info = read;
   existing->found = true;
   Step("found a meter of version ", TextOf(read.version), ": ",

@@ -294,8 +294,7 @@ TEST_F(LoaderRootTest, AShorterInfoIsAnotherVersions) {
   const UniqueFd map(
       bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", 4, 8, 1, nullptr));
   ASSERT_TRUE(map.ok());
-  EXPECT_EQ(RetireInfo(map.get()).code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CloseInfo(map.get()).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 // unload said "open ...: Permission denied (run as root)" to root, and left a

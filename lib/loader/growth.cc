@@ -252,7 +252,7 @@ absl::Status Growth::MergeAndSwitch(const MeterObject& object,
     pins_.Remove(kMergedPin);
     Step("unpinned ", pins_.PathOf(kMergedPin));
   }
-  return RetireOldInfo(pins_);
+  return CloseOldInfo(pins_);
 }
 
 // The old programs have been replaced at all hooks. Those that were running
@@ -290,7 +290,7 @@ absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing) {
   return RefillQueues(pins, existing);
 }
 
-absl::Status RetireOldInfo(const PinDir& pins) {
+absl::Status CloseOldInfo(const PinDir& pins) {
   if (!pins.Has(kOldInfoPin)) return absl::OkStatus();
   absl::StatusOr<UniqueFd> info = pins.Open(kOldInfoPin);
   if (!info.ok()) return info.status();
@@ -302,8 +302,8 @@ absl::Status RetireOldInfo(const PinDir& pins) {
   }
   // Killed before the rename, it is still the one that is in use.
   if (about.id != other.id) {
-    NETMETER_RETURN_IF_ERROR(RetireInfo(info->get()));
-    Step("retired ", Describe(info->get()));
+    NETMETER_RETURN_IF_ERROR(CloseInfo(info->get()));
+    Step("closed ", Describe(info->get()));
   }
   pins.Remove(kOldInfoPin);
   Step("unpinned ", pins.PathOf(kOldInfoPin));

@@ -24,7 +24,7 @@
 //    twice when a growth is killed here and finished by the next load.
 // 5. Switch. NAME_new takes the place of NAME, all of them at one instant
 //    (switch.h). Before it, the old info gets a second name, `info_old`: readers
-//    who have mapped it must be told that it is retired, even if this load is
+//    who have mapped it must be told that it is closed, even if this load is
 //    killed.
 //
 // A reader sees the old totals until it opens the new maps, which have as much
@@ -110,7 +110,7 @@ absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing);
 
 // A load that was killed in part 5 left readers with an info that nobody has
 // retired: does it.
-absl::Status RetireOldInfo(const PinDir& pins);
+absl::Status CloseOldInfo(const PinDir& pins);
 
 // Whether a growth was killed in any part.
 bool IsUnfinished(const std::string& pin_dir);

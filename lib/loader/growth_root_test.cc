@@ -176,7 +176,7 @@ TEST_F(LoaderRootTest, AKilledGrowthIsFinishedByTheNextLoad) {
 
 // The kills above come at any moment. These come between any two steps of a
 // growth, among them those at which the old info is linked, renamed over and
-// retired: a reader that holds the old maps was never told, and stood still.
+// closed: a reader that holds the old maps was never told, and stood still.
 TEST_F(LoaderRootTest, AGrowthMayBeKilledBetweenAnyTwoSteps) {
   config_.max_series = 30;
   config_.max_names = 30;

@@ -147,7 +147,7 @@ absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
 // it.
 absl::Status PlanUpgrade(const PinDir& pins, Plan* plan, Growth* growth) {
   const nm_info& info = plan->existing.info;
-  NETMETER_RETURN_IF_ERROR(RetireOldInfo(pins));
+  NETMETER_RETURN_IF_ERROR(CloseOldInfo(pins));
   NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
   // An older version made no spare cells: so many are either layout's.
   if (info.cells_per_series != plan->num_cpus + 1 &&
@@ -379,7 +379,7 @@ uint64_t NowNs() {
 }
 
 // The sizes come first, so that a reader of another version sees what it may
-// read (CheckInfo() in lib/core/shared_maps.h). `retired` is nm_command's to
+// read (CheckInfo() in lib/core/shared_maps.h). `closed` is nm_command's to
 // set.
 nm_info MakeInfo(const Plan& plan) {
   const Config& config = plan.config;

@@ -628,7 +628,7 @@ absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
   return push(maps.free_names, true, names, NM_NAME_FIRST);
 }
 
-absl::Status RetireInfo(int info_fd) {
+absl::Status CloseInfo(int info_fd) {
   bpf_map_info map = {};
   if (!GetInfo(info_fd, &map)) return ErrnoStatus(errno, "read info");
   // The verifier would say EACCES, as to somebody who may not load at all.
@@ -650,7 +650,7 @@ absl::Status RetireInfo(int info_fd) {
   if (int error = netmeter_bpf__load(skeleton.get())) {
     return ErrnoStatus(error, "load nm_command");
   }
-  return RunProgram(skeleton->progs.nm_command, NM_COMMAND_RETIRE, nullptr, 0)
+  return RunProgram(skeleton->progs.nm_command, NM_COMMAND_CLOSE, nullptr, 0)
       .status();
 }
 

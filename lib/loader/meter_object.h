@@ -200,9 +200,9 @@ struct IdMaps {
 absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
                                  uint32_t max_names, const MeterObject* object);
 
-// Marks an info as retired, so that readers that hold it open again. It may be
+// Marks an info as closed, so that readers that hold it open again. It may be
 // of a meter that another version loaded: its programs have to do nothing.
-absl::Status RetireInfo(int info_fd);
+absl::Status CloseInfo(int info_fd);
 
 // Calls body(key, value) for every element of a hash map, until one fails.
 // Elements that come or go meanwhile may be seen or not.

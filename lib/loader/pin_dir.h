@@ -8,7 +8,7 @@
 //
 //   NAME_new   the successor of NAME, before it is renamed over it
 //   merged     which old cells were added to the new ones (lib/loader/growth.h)
-//   info_old   the `info` that readers still have, until it is retired
+//   info_old   the `info` that readers still have, until it is closed
 //
 // and one that `netmeter-loader retire` keeps for itself:
 //

@@ -382,7 +382,8 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
     found.key.destination = head.destination;
     found.key.transport = head.transport;
     found.key.path = head.path;
-    found.key.pending = head.kind == NM_KIND_PENDING ? 1 : 0;
+    found.key.special =
+        head.kind == NM_KIND_PENDING ? NM_SPECIAL_PENDING : NM_SPECIAL_NONE;
     idle.push_back(found);
   }
   return idle;
@@ -452,7 +453,7 @@ absl::StatusOr<std::vector<bool>> Sweep::NamesInUse(const Marks& held) const {
   NETMETER_RETURN_IF_ERROR((ReadAll<nm_series_key, nm_series_value>(
       object_->MapFd("series"), sizeof(nm_series_value), "series",
       [&](const nm_series_key& key, const nm_series_value&) {
-        if (key.pending == 2) return;
+        if (key.special == NM_SPECIAL_RETIRED) return;
         use(key.service);
         use(key.destination);
       })));

@@ -201,7 +201,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   status.cgroup_was_remade =
       status.cgroup_gone && access(TextOf(info.cgroup).c_str(), F_OK) == 0;
   status.missing_links = FindMissingLinks(pins, info);
-  status.state = status.missing_links.empty() && !(*maps)->retired() &&
+  status.state = status.missing_links.empty() && !(*maps)->closed() &&
                          !status.unfinished && !status.cgroup_gone
                      ? MeterState::kLoaded
                      : MeterState::kDamaged;

@@ -59,14 +59,14 @@ absl::Status TellReaders(const PinDir& pins) {
     UniqueFd info;
     NETMETER_RETURN_IF_ERROR(OpenIfThere(pins.PathOf(pin), &info));
     if (!info.ok()) continue;
-    absl::Status status = RetireInfo(info.get());
+    absl::Status status = CloseInfo(info.get());
     // Who is not told keeps these maps for good, and sees them stand still:
     // where that may pass, nothing is removed yet.
     if (absl::IsPermissionDenied(status) || absl::IsResourceExhausted(status) ||
         absl::IsUnavailable(status)) {
       return status;
     }
-    if (status.ok()) Step("retired ", Describe(info.get()));
+    if (status.ok()) Step("closed ", Describe(info.get()));
   }
   return absl::OkStatus();
 }

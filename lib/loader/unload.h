@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Takes a meter away: detaches, unpins, unmounts.
 //
-// Readers are told first (nm_info.retired), so that none takes counters that
+// Readers are told first (nm_info.closed), so that none takes counters that
 // stand still for a quiet network. Then the links go, those of packets first,
 // and the maps last, `info` at the end: whatever is left when an unload is
 // killed is known as ours, and the next load or unload clears it away.

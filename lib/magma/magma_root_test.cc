@@ -272,7 +272,7 @@ TEST_F(MagmaRootTest, AnUpgradeOfTheMapsChangesNothing) {
   std::unique_ptr<FakeMeter> upgraded = MakeMeter(1000, 4);
   upgraded->cell(NM_SLOT_FIRST, 1)->tx_payload_bytes += 5;
   ASSERT_EQ(upgraded->Pin(pin_dir_), "");
-  fake_->info()->retired = 1;
+  fake_->info()->closed = 1;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(host.Sent("mme", "d0"), 105u);
   ExpectEqual(host);
@@ -349,7 +349,7 @@ TEST_F(MagmaRootTest, AfterAnUnloadTheNewTotalsComeOnTop) {
   other->cell(NM_SLOT_FIRST, 0)->tx_payload_bytes = 1000;
   other->cell(NM_SLOT_FIRST + 1, 0)->tx_payload_bytes = 1;
   ASSERT_EQ(other->Pin(pin_dir_), "");
-  fake_->info()->retired = 1;
+  fake_->info()->closed = 1;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(host.Sent("mme", "d0"), 1100u);
   EXPECT_EQ(host.Sent("state", "d1"), 201u);
@@ -362,7 +362,7 @@ TEST_F(MagmaRootTest, WhileThereIsNoMeterNothingIsVisitedAndNothingForgotten) {
   Host host;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   host.TakeCalls();
-  fake_->info()->retired = 1;
+  fake_->info()->closed = 1;
   EXPECT_EQ(visitor.Visit(host.callback()).code(),
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(host.TakeCalls(), 0);

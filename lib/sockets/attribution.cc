@@ -142,7 +142,8 @@ const SocketOwner& Attribution::Find(const DiagSocket& socket,
         reader_.ReadName(whose.service, &name)) {
       found_.kind = KindName(static_cast<Kind>(whose.kind));
       found_.service = std::move(name);
-      const uint16_t destination = owner.tag != 0 ? owner.tag : owner.name;
+      const uint16_t destination =
+          owner.tag != 0 ? owner.tag : owner.wire_destination;
       if (reader_.ReadName(destination, &name)) {
         found_.destination = std::move(name);
       }

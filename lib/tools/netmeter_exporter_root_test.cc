@@ -215,10 +215,10 @@ TEST_F(ExporterRootTest, WaitsForTheMeterAndFollowsItsUpgradeAndUnload) {
   EXPECT_THAT(exporter.Get("/metrics"), HasSubstr("\nnetmeter_up 1\n"));
   auto upgraded = MakeMeter(2);
   ASSERT_EQ(upgraded->Pin(pin_dir_), "");
-  meter->info()->retired = 1;
+  meter->info()->closed = 1;
   AwaitNewReply();
   EXPECT_THAT(exporter.Get("/metrics"), HasSubstr("\nnetmeter_series 2\n"));
-  upgraded->info()->retired = 1;
+  upgraded->info()->closed = 1;
   AwaitNewReply();
   EXPECT_THAT(exporter.Get("/metrics"), EndsWith("\nnetmeter_up 0\n"));
   EXPECT_EQ(exporter.Stop(), 0);

@@ -155,14 +155,14 @@ TEST_F(Commands, InfoIsReplacedButForRetired) {
   nm_info read = programs_->ReadInfo();
   EXPECT_EQ(std::memcmp(&read, &info, sizeof(info)), 0);
 
-  EXPECT_EQ(Do(NM_COMMAND_RETIRE, nullptr, 0), 0u);
-  EXPECT_EQ(programs_->ReadInfo().retired, 1u);
-  EXPECT_EQ(Do(NM_COMMAND_RETIRE, nullptr, 0), 0u);
+  EXPECT_EQ(Do(NM_COMMAND_CLOSE, nullptr, 0), 0u);
+  EXPECT_EQ(programs_->ReadInfo().closed, 1u);
+  EXPECT_EQ(Do(NM_COMMAND_CLOSE, nullptr, 0), 0u);
 
   info.max_series = 128;
   EXPECT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info)), 0u);
   EXPECT_EQ(programs_->ReadInfo().max_series, 128u);
-  EXPECT_EQ(programs_->ReadInfo().retired, 1u);
+  EXPECT_EQ(programs_->ReadInfo().closed, 1u);
 }
 
 TEST_F(Commands, WorksOnMapsThatAreFrozen) {
@@ -199,7 +199,7 @@ TEST_F(Commands, UnknownAndShortCommandsAreRefused) {
 
   // Shorter than the command's own header.
   uint8_t bytes[sizeof(nm_command) - 1] = {};
-  bytes[offsetof(nm_command, code)] = NM_COMMAND_RETIRE;
+  bytes[offsetof(nm_command, code)] = NM_COMMAND_CLOSE;
   LIBBPF_OPTS(bpf_test_run_opts, run);
   run.data_in = bytes;
   run.data_size_in = sizeof(bytes);
@@ -207,7 +207,7 @@ TEST_F(Commands, UnknownAndShortCommandsAreRefused) {
                 bpf_program__fd(programs_->skeleton()->progs.nm_command), &run),
             0);
   EXPECT_EQ(run.retval, kRefused);
-  EXPECT_EQ(programs_->ReadInfo().retired, 0u);
+  EXPECT_EQ(programs_->ReadInfo().closed, 0u);
 }
 
 // bpf_skb_load_bytes() clears its buffer where it fails, and the buffer is the
@@ -216,11 +216,11 @@ TEST_F(Commands, ShortInfoLeavesInfoAsItWas) {
   Load();
   const nm_info info = SomeInfo();
   ASSERT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info)), 0u);
-  ASSERT_EQ(Do(NM_COMMAND_RETIRE, nullptr, 0), 0u);
+  ASSERT_EQ(Do(NM_COMMAND_CLOSE, nullptr, 0), 0u);
   EXPECT_EQ(Do(NM_COMMAND_INFO, &info, sizeof(info) - 1), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_INFO, nullptr, 0), kRefused);
   EXPECT_EQ(programs_->ReadInfo().magic, NM_MAGIC);
-  EXPECT_EQ(programs_->ReadInfo().retired, 1u);
+  EXPECT_EQ(programs_->ReadInfo().closed, 1u);
 }
 
 // --- Slots and names that are taken back -------------------------------------

@@ -138,7 +138,7 @@ TEST_F(Object, InfoIsLaidOutAsInTheHeader) {
        MEMBER(nm_info, created_ns),    MEMBER(nm_info, loaded_ns),
        MEMBER(nm_info, features),      MEMBER(nm_info, build_id),
        MEMBER(nm_info, config_id),     MEMBER(nm_info, cgroup_id),
-       MEMBER(nm_info, retired),       MEMBER(nm_info, fold_unknown),
+       MEMBER(nm_info, closed),        MEMBER(nm_info, fold_unknown),
        MEMBER(nm_info, version),       MEMBER(nm_info, kernel),
        MEMBER(nm_info, cgroup),        MEMBER(nm_info, reasons),
        MEMBER(nm_info, suffixes),      MEMBER(nm_info, tcp_size),
@@ -151,7 +151,7 @@ TEST_F(Object, SeriesAreLaidOutAsInTheHeader) {
       btf_, "nm_series_key", sizeof(nm_series_key),
       {MEMBER(nm_series_key, service), MEMBER(nm_series_key, destination),
        MEMBER(nm_series_key, transport), MEMBER(nm_series_key, path),
-       MEMBER(nm_series_key, pending), MEMBER(nm_series_key, pad)});
+       MEMBER(nm_series_key, special), MEMBER(nm_series_key, pad)});
   ExpectLayout(
       btf_, "nm_series_value", sizeof(nm_series_value),
       {MEMBER(nm_series_value, slot), MEMBER(nm_series_value, kind),
