@@ -56,7 +56,7 @@ TEST_F(NetmeterListTest, PrintsTheSeriesByTrafficAsTableAndAsJson) {
   EXPECT_EQ(json[0]["name"], "curl\\xff");
   EXPECT_EQ(json[0]["tx_bytes"].get<uint64_t>(), ~uint64_t{0});
   EXPECT_EQ(json[1]["name"], "mme\x1b[2J");
-  EXPECT_EQ(json[1].size(), 14u);
+  EXPECT_EQ(json[1].size(), 15u);
 
   EXPECT_EQ(List("2>&1 >/dev/full", 1),
             "netmeter: write to standard output: No space left on device\n");
