@@ -22,8 +22,8 @@
  * the cell which its socket has kept. So a connection that moves to another
  * uplink needs no event: its next packet finds another series.
  *
- * With lockdown=confidentiality no program reads a device. There the loader writes the words, and
- * what it has not written is in the uplink `other`.
+ * With lockdown=confidentiality no program reads a device. There the loader writes
+ * the words, and what it has not written is in the uplink `other`.
  */
 #ifndef NETMETER_BPF_UPLINK_BPF_H_
 #define NETMETER_BPF_UPLINK_BPF_H_

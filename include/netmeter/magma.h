@@ -60,8 +60,8 @@ struct MagmaOptions : PublishOptions {
   // by its name, or folded, from its first byte on. So no counter goes back. Only
   // the gauges of pending bytes have the room that the others leave at the moment,
   // and are summed beyond that. With the families of the set `default`, of services
-  // folding begins at some 1,800 series of TCP or 3,150 of others with names of
-  // 64 bytes, and at 3,550 or 5,950 with names of 16 (lib/magma/container_test.cc);
+  // folding begins at some 1,770 series of TCP or 3,050 of others with names of
+  // 64 bytes, and at 3,400 or 5,500 with names of 16 (lib/magma/container_test.cc);
   // a `destination` that nobody needs is the first thing to save. In kUnregistered,
   // "overflow" keeps a folded series also after its service has registered.
   size_t max_bytes = 4000000;

@@ -67,8 +67,8 @@ class SeriesReader {
 
   Health ReadHealth() const;
 
-  // The key of one slot as it is now: kind, name, destination, transport and
-  // path and uplink of *sample. False, and *sample unchanged: it is nobody's, or not known
+  // The key of one slot as it is now: kind, name, destination, transport, path and
+  // uplink of *sample. False, and *sample unchanged: it is nobody's, or not known
   // yet. May be called without a read before it; what it finds is true as long
   // as nm_stats.moves stays what it was before the call.
   bool ReadKey(uint32_t slot, Sample* sample) const;

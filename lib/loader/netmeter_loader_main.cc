@@ -106,6 +106,7 @@ constexpr char kLoadEpilog[] =
     "  names_from: [registration, command_line, service_list, executable]\n"
     "                            also unit, container, anywhere between\n"
     "  destinations_of: [service, binary, unit, container]\n"
+    "  uplinks: {}               uplink: [interface, \"wwan*\"]\n"
     "  destinations: [{name: dns, port: 53}]     the first that fits\n"
     "                            - {name: cloud, address: 10.0.0.0/8,\n"
     "                               port: 443 or 1000-2000, protocol: tcp}\n"

@@ -33,9 +33,10 @@ std::string ShownUplink(const Sample& sample);
 // How a table shows bytes: rounded, by HumanBytes(), or exactly.
 enum class ByteFormat { kHuman, kExact };
 
-// An aligned table with a header, with the uplinks if there are any; names cannot harm the terminal. Without
-// samples, the header and a line that says so, and names the command that says
-// why. A container that has a name there has it behind its id: "0123456789ab (web)".
+// An aligned table with a header, with the uplinks if there are any; names cannot harm
+// the terminal. Without samples, the header and a line that says so, and names the
+// command that says why. A container that has a name there has it behind its id:
+// "0123456789ab (web)".
 std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
                         const std::string& status_command,
                         const ContainerNames& containers = {});
