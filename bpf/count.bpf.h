@@ -120,7 +120,11 @@ static __always_inline void find_path(struct nm_context *c, __u32 slot) {
   __u64 found = nm_find_path(c->skb, network, c->socket && !slot);
 
   c->packet.path = found;
-  if (c->socket && !network) c->socket->network = found >> 32;
+  /* Another socket may have the entry by now. */
+  if (c->socket && !network &&
+      NM_WORD_COOKIE(*(volatile __u64 *)&c->socket->word) ==
+          NM_COOKIE(bpf_get_socket_cookie(c->skb)))
+    c->socket->network = found >> 32;
 }
 
 /* Whether the packet's TCP numbers are its socket's: raw sockets write headers

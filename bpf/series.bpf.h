@@ -91,6 +91,8 @@ static __always_inline void find_destination(struct __sk_buff *skb,
     }
     head->kind = NM_KIND_PENDING;
     head->service = owner->pending_service;
+    /* An upgrade may have taken the uplinks away. */
+    head->path = owner->pending_path;
     /* Egress may name the connection meanwhile, on another CPU. */
     search->keep = direction == NM_EGRESS;
   }
@@ -153,7 +155,8 @@ static __always_inline void keep_slot(struct nm_owner *owner,
 static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
                                          __u32 slot,
                                          const enum nm_direction direction) {
-  struct nm_search search = {.traits.word = traits};
+  const union nm_traits wanted = {.word = traits};
+  struct nm_search search = {};
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
@@ -162,9 +165,13 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
   struct nm_cell *cell = slot ? cell_of_slot(slot) : NULL;
   __u32 flags = 0;
 
-  if (cell && cell->service && cell->transport == search.traits.transport &&
-      cell->path == search.traits.path)
+  if (cell && cell->service && cell->transport == wanted.transport &&
+      cell->path == wanted.path)
     return slot;
+  /* One register from here on, and not one for each of its fields: the stack is
+   * scarce. */
+  barrier_var(traits);
+  search.traits.word = traits;
   if (sk) sk = bpf_sk_fullsock(sk);
   if (sk) owner = owner_of_socket(sk, cookie);
   if (!sk || !owner) {

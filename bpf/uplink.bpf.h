@@ -91,6 +91,9 @@ NM_GLOBAL __u64 nm_find_path(struct __sk_buff *skb, __u32 network, __u32 anew) {
   __u32 ifindex = skb->ifindex, index = ifindex % NM_UPLINK_WORDS;
   __u64 word, found;
 
+  /* The kernel verifies it, called or not: one without namespaces has no names of
+   * theirs to read. */
+  if (!nm_config.uplinks) return NM_PATH_DIRECT;
   if (!network) network = network_of(skb);
   found = (__u64)network << 32 | NM_PATH_DIRECT;
   if (network != nm_config.network || !ifindex) return found;

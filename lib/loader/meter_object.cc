@@ -419,8 +419,10 @@ int MeterObject::InterfacesFd() const {
 }
 
 void MeterObject::SetUplinkWord(uint32_t ifindex, uint32_t number) {
-  skeleton_->bss->nm_uplinks[ifindex % NM_UPLINK_WORDS] =
-      NM_UPLINK_WORD(ifindex, number);
+  volatile auto& word = skeleton_->bss->nm_uplinks[ifindex % NM_UPLINK_WORDS];
+  // Where the programs read no names, a word that is missing says `other`.
+  if (number == NM_UPLINK_OTHER && word != 0) return;
+  word = NM_UPLINK_WORD(ifindex, number);
 }
 
 absl::StatusOr<uint32_t> MeterObject::RunCommand(nm_command_code code,

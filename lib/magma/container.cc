@@ -167,7 +167,7 @@ void FoldInto(size_t budget, const FamilySet& families,
   const auto fold = [&](bool pending) {
     bool full = false;
     for (Sample& sample : *samples) {
-      if (IsReserved(sample.kind)) continue;
+      if (IsReserved(sample.kind) && sample.uplink.empty()) continue;
       if ((sample.kind == Kind::kPending) != pending) continue;
       if (!full) {
         size_t& bytes = known[std::make_tuple(
@@ -181,6 +181,7 @@ void FoldInto(size_t budget, const FamilySet& families,
       if (full) {
         sample.name = "overflow";
         sample.destination.clear();
+        sample.uplink.clear();
         // A counter stays in "overflow" for good; a gauge may leave it.
         if (!pending) sample.registered = false;
       }

@@ -62,6 +62,14 @@ class Balancer {
       if (entry.second.ended) {
         AddCounts(entry.second.end, entry.second.base, NameOf(entry.second),
                   &balance);
+        const auto now = by_index_.find(entry.first.ifindex);
+        if (now != by_index_.end() &&
+            FindUplink(input_.patterns, now->second->name) == name) {
+          AddNote(absl::StrCat(now->second->name,
+                               " is in this uplink again, which no load has "
+                               "seen"),
+                  &balance);
+        }
         continue;
       }
       const auto found = by_index_.find(entry.first.ifindex);
@@ -96,6 +104,13 @@ class Balancer {
       AddCounts(interface.counts, {}, interface.name, &balance);
     }
     AddLocal(&balance);
+    for (const Sample& sample : input_.samples) {
+      if (sample.kind == Kind::kOverflow && sample.path == Path::kDirect &&
+          sample.tx_packets + sample.rx_packets != 0) {
+        AddNote("local packets are in overflow, which has no uplink", &balance);
+        break;
+      }
+    }
     if (mixed) {
       AddNote("its interfaces have link headers of different or unknown sizes",
               &balance);
