@@ -166,8 +166,11 @@ NM_GLOBAL int nm_sample_rtt(struct __sk_buff *skb, __u32 slot) {
 static __always_inline void sample_rtt(struct __sk_buff *skb, __u32 slot,
                                        struct nm_cell *cell, __u32 payload,
                                        __u32 segments) {
-  if (payload &&
-      *(volatile __u64 *)&cell->tx_packets % NM_RTT_SAMPLE < segments)
+  const __u64 sent = *(volatile __u64 *)&cell->tx_packets;
+
+  /* One further in each round: or a connection that sends a request and an
+   * acknowledgement in turn would meet the same numbers for ever. */
+  if (payload && (sent + sent / NM_RTT_SAMPLE) % NM_RTT_SAMPLE < segments)
     nm_sample_rtt(skb, slot);
 }
 
