@@ -28,7 +28,7 @@ declare -A sources=(
   [command_line]=lib/loader/process_identity.cc
   [wire_name]=lib/core/wire_name.cc
   [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
-  [config]='lib/loader/config.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/core/status_util.cc lib/core/text.cc'
+  [config]='lib/loader/config.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
   [sock_diag]='lib/sockets/diag_message.cc lib/sockets/number_fields.cc'
 )
 declare -A libraries=(

@@ -264,6 +264,10 @@ class SocketsTest(unittest.TestCase):
         # and, before 7.2, the acknowledgement of it.
         missed = {counter: wire[counter] - seen[counter] for counter in wire}
         late = {"rx_packets": time_wait, "rx_bytes": time_wait * 52}
+        # Nothing, where one packet acknowledges our FIN and has the peer's: the socket
+        # receives that, and goes to TIME_WAIT then.
+        if not any(missed.values()):
+            return
         for packets in {0, time_wait}:
             if missed == dict(late, tx_packets=packets, tx_bytes=packets * 52):
                 return
