@@ -31,7 +31,11 @@ absl::Status Linker::Attach(LinkStage stage, const MeterObject& object,
           InAttempts([&] { return AttachOne(pin, program); });
       if (status.ok()) continue;
       Step(status.message());
-      if (pin.feature == 0) return status;
+      // What had it is not to lose it because the kernel had no memory for a moment.
+      if (pin.feature == 0 || (upgrade_ && (absl::IsResourceExhausted(status) ||
+                                            absl::IsUnavailable(status)))) {
+        return status;
+      }
       features->TurnOff(pin.feature, status.message());
     }
     unwanted_.push_back(&pin);
@@ -39,19 +43,27 @@ absl::Status Linker::Attach(LinkStage stage, const MeterObject& object,
   return absl::OkStatus();
 }
 
-void Linker::RemoveUnwanted() {
-  if (!upgrade_) return;
+absl::Status Linker::RemoveUnwanted() {
+  if (!upgrade_) return absl::OkStatus();
   const PinDir& pins = transaction_->pins();
   for (const LinkPin* pin : unwanted_) {
     const auto old =
         std::make_shared<UniqueFd>(bpf_obj_get(pins.PathOf(pin->pin).c_str()));
-    if (!old->ok()) continue;
+    if (!old->ok() && errno == ENOENT) continue;
+    if (!old->ok()) {
+      return ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf(pin->pin)));
+    }
     pins.Remove(pin->pin);
+    if (pins.Has(pin->pin)) {
+      return absl::UnavailableError(
+          absl::StrCat("remove ", pins.PathOf(pin->pin)));
+    }
     transaction_->OnFailure([&pins, pin, old] {
       return pins.Has(pin->pin) ? absl::OkStatus()
                                 : pins.Pin(old->get(), pin->pin);
     });
   }
+  return absl::OkStatus();
 }
 
 // Replaces the program of a pinned link, or attaches and pins a new link. The

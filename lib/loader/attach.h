@@ -61,7 +61,7 @@ class Linker {
 
   // Removes the links of features that are off, after the last stage: an older load
   // may have had them.
-  void RemoveUnwanted();
+  absl::Status RemoveUnwanted();
 
   // The pins that had no link, of those that were attached.
   const std::vector<const LinkPin*>& attached_anew() const {

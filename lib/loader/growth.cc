@@ -13,6 +13,7 @@
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
 #include "lib/loader/switch.h"
@@ -71,11 +72,18 @@ absl::Status RefillQueues(const PinDir& pins, const nm_info& existing) {
 }
 
 // `info` first: with it the next load would finish the growth.
-void RemoveSuccessors(const PinDir& pins) {
+// What cannot be removed ends it: without `info` the rest means nothing, and not the
+// other way round.
+absl::Status RemoveSuccessors(const PinDir& pins) {
   for (auto map = MapPins().rbegin(); map != MapPins().rend(); ++map) {
-    pins.Remove(NewPin(map->pin));
+    const std::string pin = NewPin(map->pin);
+    pins.Remove(pin);
+    if (pins.Has(pin)) {
+      return absl::UnavailableError(absl::StrCat("remove ", pins.PathOf(pin)));
+    }
   }
   pins.Remove(kMergedPin);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -95,6 +103,7 @@ absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
     if (int error = bpf_map_lookup_elem(info->get(), &zero, &sizes)) {
       return ErrnoStatus(error, "read info_new");
     }
+    newest_ = sizes;
     stage_ = Stage::kFinish;
   }
   // Smaller tables would take slots and names from those who have them.
@@ -120,7 +129,7 @@ absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
     stage_ = Stage::kStart;
   }
   if (stage_ != Stage::kFinish) {
-    RemoveSuccessors(pins_);
+    NETMETER_RETURN_IF_ERROR(RemoveSuccessors(pins_));
   }
   return absl::OkStatus();
 }
@@ -169,8 +178,10 @@ absl::Status Growth::DrainAndCopy(MeterObject* object,
   // next load that it has to look at them, and it finds no successors.
   const PinDir& pins = pins_;
   const nm_info existing = existing_;
+  transaction->OnFailure([&pins] { return SettleTables(pins); });
+  NETMETER_RETURN_IF_ERROR(InAttempts([&] { return TrySwitch(pins); }));
   transaction->OnFailure([&pins, existing] {
-    RemoveSuccessors(pins);
+    NETMETER_RETURN_IF_ERROR(RemoveSuccessors(pins));
     return RefillQueues(pins, existing);
   });
   // Not earlier: the verifier has taken its time, and while the queues are
@@ -277,14 +288,16 @@ absl::Status Growth::MergeCounters(const MeterObject& object) const {
 
 // --- What a killed growth leaves behind --------------------------------------
 
-absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing) {
+absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing,
+                                 bool killed) {
   absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),
                            names = pins.Open("free_names");
   for (const auto* fd : {&slots, &names}) {
     if (!fd->ok()) return fd->status();
   }
-  // A queue that is empty because all is in use is filled with nothing.
-  if (HasFreeIds(slots->get()) && HasFreeIds(names->get())) {
+  // A queue that is empty because all is in use is filled with nothing; of one that was
+  // drained in part nothing tells.
+  if (!killed && HasFreeIds(slots->get()) && HasFreeIds(names->get())) {
     return absl::OkStatus();
   }
   return RefillQueues(pins, existing);

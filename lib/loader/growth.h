@@ -75,6 +75,9 @@ class Growth {
   absl::Status Plan(Config* config, uint32_t* cells_per_series,
                     std::vector<std::string>* notes);
 
+  // The info that knows most: of the growth that is to be finished, or of the meter.
+  const nm_info& newest() const { return newest_; }
+
   bool any() const { return stage_ != Stage::kNone; }
   // From the beginning. Otherwise, if any(), from part 3.
   bool from_the_start() const { return stage_ == Stage::kStart; }
@@ -101,12 +104,14 @@ class Growth {
 
   const PinDir& pins_;
   const nm_info existing_;
+  nm_info newest_ = existing_;
   Stage stage_ = Stage::kNone;
 };
 
 // A load that was killed in part 1 left the meter without free slots and names:
 // gives them back.
-absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing);
+absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing,
+                                 bool killed);
 
 // A load that was killed in part 5 left readers with an info that nobody has
 // retired: does it.

@@ -252,9 +252,9 @@ TEST_F(LoaderRootTest, ASwitchThatWasKilledLeavesTablesThatFitTogether) {
       struct stat about;
       ASSERT_EQ(lstat(Pin("counters").c_str(), &about), 0);
       EXPECT_TRUE(S_ISREG(about.st_mode));
-      EXPECT_NE(access(Pin("switch").c_str(), F_OK), 0);
-      EXPECT_NE(access(Pin("switch_old").c_str(), F_OK), 0);
-      EXPECT_NE(access(Pin("switch_new").c_str(), F_OK), 0);
+      EXPECT_NE(access(Pin("netmeter_switch").c_str(), F_OK), 0);
+      EXPECT_NE(access(Pin("netmeter_switch_old").c_str(), F_OK), 0);
+      EXPECT_NE(access(Pin("netmeter_switch_new").c_str(), F_OK), 0);
     }
     bool was_loaded = false;
     ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());

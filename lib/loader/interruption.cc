@@ -147,6 +147,7 @@ Interrupted RunInterrupted(const Interruption& interruption,
     ptrace(PTRACE_SETOPTIONS, child, nullptr,
            PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
   }
+  int passed = 0;  // calls of the name
   bool at_call = false, inside = false, refuse = false;
   while (NextStop(child, &at_call, &signal, &status)) {
     if (!at_call) continue;
@@ -164,7 +165,7 @@ Interrupted RunInterrupted(const Interruption& interruption,
     if (name.empty()) continue;
     result.calls.push_back(name);
     if (static_cast<int>(result.calls.size()) != interruption.call + 1 &&
-        name != interruption.name) {
+        (name != interruption.name || passed++ < interruption.but)) {
       continue;
     }
     result.reached = true;

@@ -32,7 +32,8 @@ namespace internal {
 struct Interruption {
   int call = -1;     // the first is 0; -1: none, unless there is a name
   int error = 0;     // an errno; 0: SIGKILL
-  std::string name;  // instead of a number: each call of this name
+  std::string name;  // instead of a number: each call of this name,
+  int but = 0;       // ... but so many at first
 };
 
 struct Interrupted {

@@ -522,6 +522,24 @@ TEST_F(LoaderRootTest, AnUpgradeThatFailsSaysThatTheMeterGoesOnAsBefore) {
   }
 }
 
+// What a switch needs of the file system is tried before there is no way back.
+TEST_F(LoaderRootTest, AGrowthThatCouldNotSwitchIsNotBegun) {
+  config_.max_series = 100;
+  MustLoad();
+  SendFromCgroup(100);
+  config_.max_series = 200;
+  const Interrupted interrupted = RunInterrupted(
+      {-1, ENOMEM, "symlink"}, [&] { return Load(config_).status(); });
+  EXPECT_FALSE(interrupted.ok);
+  EXPECT_THAT(interrupted.message,
+              EndsWith("the meter goes on as it was before this load"));
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  SendFromCgroup(10);
+  EXPECT_EQ(PayloadSent(), 110u);
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(PayloadSent(), 110u);
+}
+
 // Behind the point of no return a growth that cannot go on leaves tables which can be
 // read, though they stand still, and says so.
 TEST_F(LoaderRootTest, AGrowthThatCannotSwitchSaysWhoCompletesIt) {
@@ -530,7 +548,8 @@ TEST_F(LoaderRootTest, AGrowthThatCannotSwitchSaysWhoCompletesIt) {
   SendFromCgroup(100);
   config_.max_series = 200;
   const Interrupted interrupted = RunInterrupted(
-      {-1, ENOMEM, "symlink"}, [&] { return Load(config_).status(); });
+      {-1, ENOMEM, "symlink", /*but=*/1},  // the first one only tries
+      [&] { return Load(config_).status(); });
   EXPECT_FALSE(interrupted.ok);
   EXPECT_THAT(interrupted.message, EndsWith("the next load completes them"));
   EXPECT_THAT(MustStatus().text, HasSubstr("UNFINISHED"));

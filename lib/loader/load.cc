@@ -145,7 +145,8 @@ absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
 
 // Brings what is loaded into a state from which an upgrade can go on, and plans
 // it.
-absl::Status PlanUpgrade(const PinDir& pins, Plan* plan, Growth* growth) {
+absl::Status PlanUpgrade(const PinDir& pins, bool killed, Plan* plan,
+                         Growth* growth) {
   const nm_info& info = plan->existing.info;
   NETMETER_RETURN_IF_ERROR(CloseOldInfo(pins));
   NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
@@ -161,7 +162,7 @@ absl::Status PlanUpgrade(const PinDir& pins, Plan* plan, Growth* growth) {
       growth->Plan(&plan->config, &plan->cells_per_series, &plan->notes));
   // One that is to be finished has queues that are new and full.
   if (growth->any() && !growth->from_the_start()) return absl::OkStatus();
-  return RefillDrainedQueues(pins, info);
+  return RefillDrainedQueues(pins, info, killed);
 }
 
 // The configuration, before any of it is looked at again under the lock.
@@ -203,7 +204,7 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
   for (const MapPin& map : MapPins()) {
     if (!pins.Has(map.pin)) return false;
   }
-  return true;
+  return pins.Has(kInterfacesPin);
 }
 
 // --- The object --------------------------------------------------------------
@@ -342,7 +343,7 @@ absl::Status FillMaps(const Plan& plan, Growth* growth, MeterObject* object,
     NETMETER_RETURN_IF_ERROR(growth->DrainAndCopy(object, transaction));
   }
   NETMETER_RETURN_IF_ERROR(
-      FillUplinks(plan.config.uplinks, plan.existing.info, object));
+      FillUplinks(plan.config.uplinks, growth->newest(), object, transaction));
   return FillRules(plan.config, *object);
 }
 
@@ -438,7 +439,7 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
   }
   NETMETER_RETURN_IF_ERROR(
       linker.Attach(LinkStage::kPacket, object, &plan->features));
-  linker.RemoveUnwanted();
+  NETMETER_RETURN_IF_ERROR(linker.RemoveUnwanted());
   if (!existing.found || existing.moved) return absl::OkStatus();
   for (const LinkPin* link : linker.attached_anew()) {
     if (link->feature != 0 && !existing.has(link->feature)) continue;
@@ -566,11 +567,14 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, plan));
   NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(plan));
   Growth growth(pins, plan->existing.info);
-  if (upgrade) NETMETER_RETURN_IF_ERROR(PlanUpgrade(pins, plan, &growth));
+  const bool killed = transaction->state().changing;
+  if (upgrade) {
+    NETMETER_RETURN_IF_ERROR(PlanUpgrade(pins, killed, plan, &growth));
+  }
 
   // 4. Is there anything to do?
   NETMETER_RETURN_IF_ERROR(DecideIdentity(plan));
-  if (!growth.any() && IsUpToDate(pins, *plan)) {
+  if (!growth.any() && !killed && IsUpToDate(pins, *plan)) {
     // A load that was killed may not have come to the modes.
     NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan->access,
                                       transaction->OwnsDirectory()));
@@ -585,12 +589,22 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
       LoadObject(*plan, growth, &plan->features);
   if (!loaded.ok()) return loaded.status();
   MeterObject* const object = loaded->get();
-  if (upgrade) KeepConfigOfUpgrade(transaction, plan);
+  if (upgrade) {
+    NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
+    KeepConfigOfUpgrade(transaction, plan);
+  }
   NETMETER_RETURN_IF_ERROR(FillMaps(*plan, &growth, object, transaction));
   NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
   if (growth.from_the_start()) {
     NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(*plan)));
     NETMETER_RETURN_IF_ERROR(growth.PinSuccessors(*object));
+  }
+
+  // A number has the name of its uplink before a packet counts under it. The rest of
+  // the info is the old one's: the load is not done.
+  if (upgrade && !growth.from_the_start()) {
+    NETMETER_RETURN_IF_ERROR(
+        InAttempts([&] { return object->WriteInfo(growth.newest()); }));
   }
 
   // 6. Counting begins, or goes on with the new programs. Killed: links without
@@ -613,6 +627,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
     return MakeResult(LoadResult::Action::kLoaded, *plan);
   }
   NETMETER_RETURN_IF_ERROR(PublishUpgrade(*object, *plan, transaction));
+  transaction->SetChanging(false).IgnoreError();
   NoteChanges(plan);
   return MakeResult(LoadResult::Action::kUpgraded, *plan);
 }

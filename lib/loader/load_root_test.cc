@@ -358,6 +358,35 @@ TEST_F(LoaderRootTest, ModesAreSetAfterAKill) {
   ExpectModes();
 }
 
+// The ids of `info` are those of the configuration that is loaded again, and all links
+// are attached: it was "already loaded", while one direction went on with the programs
+// of the other configuration.
+TEST_F(LoaderRootTest, AnUpgradeThatWasKilledIsNeverUpToDate) {
+  MustLoad();
+  const Config first = config_;
+  config_.proxy_ports = {9443};
+  const std::string last = LoadKilledAfter("replaced the program at", 0);
+  ASSERT_THAT(last, testing::HasSubstr("link_"));
+  config_ = first;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// A load that had nothing to do removed another program's pin.
+TEST_F(LoaderRootTest, WhatHasANameOfTheSwitchAndIsNotOursStays) {
+  MustLoad();
+  const std::string pin = Pin("netmeter_switch");
+  ASSERT_EQ(symlink("elsewhere", pin.c_str()), 0);
+  const auto result = Load(config_);
+  ASSERT_FALSE(result.ok());
+  EXPECT_THAT(std::string(result.status().message()),
+              testing::HasSubstr("netmeter_switch is not ours"));
+  struct stat about;
+  EXPECT_EQ(lstat(pin.c_str(), &about), 0);
+  ASSERT_EQ(unlink(pin.c_str()), 0);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
 // Ctrl-C in the middle left a half-attached meter.
 TEST_F(LoaderRootTest, ASignalWaitsUntilTheLoadIsDone) {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {

@@ -94,9 +94,12 @@ std::string PinDir::PathOf(absl::string_view pin) const {
   return absl::StrCat(path_, "/", pin);
 }
 
-// Without opening it: also for those who may not.
+// Without opening it: also for those who may not. What cannot be looked at is taken
+// for there: who opens it gets the error, and nothing is taken for done.
 bool PinDir::Has(absl::string_view pin) const {
-  return access(PathOf(pin).c_str(), F_OK) == 0;
+  if (access(PathOf(pin).c_str(), F_OK) == 0) return true;
+  return errno != ENOENT && errno != ENOTDIR &&
+         (errno != EACCES || geteuid() == 0);
 }
 
 absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/switch.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,17 +11,20 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
 #include "lib/loader/step.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr char kSwitch[] = "switch";
-constexpr char kOldTables[] = "switch_old";
-constexpr char kNewTables[] = "switch_new";
-// What is renamed over `switch`, or over a pin.
-constexpr char kNext[] = "switch_next";
+constexpr char kSwitch[] = "netmeter_switch";
+constexpr char kOldTables[] = "netmeter_switch_old";
+constexpr char kNewTables[] = "netmeter_switch_new";
+// What is renamed over the switch, or over a pin.
+constexpr char kNext[] = "netmeter_switch_next";
+
+constexpr int kNoLink = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 std::string In(const char* directory, const char* pin) {
   return absl::StrCat(directory, "/", pin);
@@ -70,25 +74,67 @@ absl::Status Point(const PinDir& pins, const std::string& pin,
 // The modes of the pins in it, and that of the directory above, say who may read.
 absl::Status MakeTables(const PinDir& pins, const char* directory) {
   const std::string path = pins.PathOf(directory);
-  if ((mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) ||
-      chmod(path.c_str(), 0755) != 0) {
+  if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, absl::StrCat("make ", path));
+  }
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | kNoLink));
+  if (!fd.ok() || fchmod(fd.get(), 0755) != 0) {
     return ErrnoStatus(errno, absl::StrCat("make ", path));
   }
   return absl::OkStatus();
 }
 
-// `switch` first: what is in the directories serves nobody then.
+// FailedPrecondition where another program has made what has one of the names, as in
+// a BPF file system of all.
+absl::Status CheckSwitch(const PinDir& pins) {
+  const std::string target = TargetOf(pins, kSwitch);
+  const bool ours = target == kOldTables || target == kNewTables;
+  for (const char* pin : {kSwitch, kOldTables, kNewTables, kNext}) {
+    const std::string path = pins.PathOf(pin);
+    struct stat about;
+    if (lstat(path.c_str(), &about) != 0) {
+      if (errno == ENOENT) continue;
+      return ErrnoStatus(errno, absl::StrCat("look at ", path));
+    }
+    const bool directory = pin == kOldTables || pin == kNewTables;
+    if (about.st_uid == 0 &&
+        (directory        ? S_ISDIR(about.st_mode)
+         : pin == kSwitch ? ours
+                          : S_ISLNK(about.st_mode) || ours)) {
+      continue;
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is not ours: choose another --pin-dir"));
+  }
+  return absl::OkStatus();
+}
+
+// The switch first: what is in the directories serves nobody then. Nothing goes that
+// a pin still leads through.
 absl::Status RemoveSwitch(const PinDir& pins) {
+  for (const MapPin& map : MapPins()) {
+    struct stat about;
+    if (!map.grows || !Exists(pins, kSwitch)) continue;
+    if (lstat(pins.PathOf(map.pin).c_str(), &about) != 0
+            ? errno != ENOENT
+            : S_ISLNK(about.st_mode)) {
+      return absl::UnavailableError(
+          absl::StrCat(pins.PathOf(map.pin), " leads through ", kSwitch));
+    }
+  }
   for (const char* pin : {kNext, kSwitch}) {
     pins.Remove(pin);
     if (!Exists(pins, pin)) continue;
     return absl::InternalError(absl::StrCat("remove ", pins.PathOf(pin)));
   }
   for (const char* directory : {kOldTables, kNewTables}) {
-    for (const MapPin& map : MapPins()) {
-      if (map.grows) pins.Remove(In(directory, map.pin));
-    }
     const std::string path = pins.PathOf(directory);
+    const UniqueFd fd(open(path.c_str(), O_PATH | kNoLink));
+    if (!fd.ok() && errno == ENOENT) continue;
+    if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", path));
+    for (const MapPin& map : MapPins()) {
+      if (map.grows) unlinkat(fd.get(), map.pin, 0);
+    }
     if (rmdir(path.c_str()) != 0 && errno != ENOENT) {
       return ErrnoStatus(errno, absl::StrCat("remove ", path));
     }
@@ -108,6 +154,16 @@ bool IsSwitching(const PinDir& pins) {
     if (Exists(pins, pin)) return true;
   }
   return false;
+}
+
+absl::Status TrySwitch(const PinDir& pins) {
+  NETMETER_RETURN_IF_ERROR(CheckSwitch(pins));
+  NETMETER_RETURN_IF_ERROR(MakeTables(pins, kOldTables));
+  NETMETER_RETURN_IF_ERROR(Link(pins, "info", In(kOldTables, "info")));
+  NETMETER_RETURN_IF_ERROR(Point(pins, kSwitch, kOldTables));
+  const absl::StatusOr<UniqueFd> through = pins.Open(In(kSwitch, "info"));
+  if (!through.ok()) return through.status();
+  return SettleTables(pins);
 }
 
 absl::Status SwitchTables(const PinDir& pins) {
@@ -134,6 +190,7 @@ absl::Status SwitchTables(const PinDir& pins) {
 
 absl::Status SettleTables(const PinDir& pins) {
   if (!IsSwitching(pins)) return absl::OkStatus();
+  NETMETER_RETURN_IF_ERROR(CheckSwitch(pins));
   const std::string target = TargetOf(pins, kSwitch);
   const bool forward = target == kNewTables;
   for (const MapPin& map : MapPins()) {

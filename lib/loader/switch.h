@@ -12,6 +12,8 @@
 //   switch_old/counters             a second name (link(2)) of the old map
 //   switch_new/counters             a second name of counters_new
 //
+// (all of them with netmeter_ before these names).
+//
 // 1. The two directories are made and filled, and `switch` leads to switch_old.
 // 2. The pins are replaced by symbolic links, one after the other. Each leads to the
 //    map that was there.
@@ -40,6 +42,12 @@ namespace internal {
 // the new one already. After an error: SettleTables().
 absl::Status SwitchTables(const PinDir& pins);
 
+// Whether the file system and the kernel let tables be switched at all, which is to be
+// known before there is no way back. Leaves nothing behind; after an error:
+// SettleTables().
+absl::Status TrySwitch(const PinDir& pins);
+
+// FailedPrecondition where something has a name of the switch that is not ours.
 // Ends a switch that was interrupted, and does nothing where there was none. After
 // part 3 it goes on, and the successors are in place; before it all is as it was.
 absl::Status SettleTables(const PinDir& pins);

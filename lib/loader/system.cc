@@ -384,6 +384,8 @@ LoaderState ReadState(int lock_fd) {
     std::string value;
     if (absl::ConsumePrefix(&line, "mounted ")) {
       state.mounted = absl::SimpleAtoi(line, &state.device);
+    } else if (line == "changing") {
+      state.changing = true;
     } else if (absl::ConsumePrefix(&line, "made ")) {
       if (absl::CUnescape(line, &value)) state.made.push_back(value);
     } else if (absl::ConsumePrefix(&line, "config ")) {
@@ -399,6 +401,7 @@ absl::Status WriteState(int lock_fd, const LoaderState& state) {
     absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
   }
   if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
+  if (state.changing) absl::StrAppend(&text, "changing\n");
   if (!state.config.empty()) {
     absl::StrAppend(&text, "config ", absl::CEscape(state.config), "\n");
   }

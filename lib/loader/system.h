@@ -36,8 +36,9 @@ bool CgroupIsGone(uint64_t id);
 struct LoaderState {
   std::vector<std::string> made;  // directories, topmost first
   bool mounted = false;           // on the last of these, or about to be
-  uint64_t device = 0;  // st_dev of that; 0: killed before it was known
-  std::string config;   // the loaded one, as YAML
+  uint64_t device = 0;    // st_dev of that; 0: killed before it was known
+  std::string config;     // the loaded one, as YAML
+  bool changing = false;  // an upgrade has begun, and is not done
 };
 LoaderState ReadState(int lock_fd);
 absl::Status WriteState(int lock_fd, const LoaderState& state);

@@ -4,6 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <thread>
+
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
 #include "lib/loader/attempts.h"
@@ -36,6 +39,7 @@ absl::Status Transaction::Prepare() {
   Step("locked ", LockFile(dir));
   state_ = ReadState(lock_.get());
   was_unknown_ = IsEmpty(state_);
+  was_changing_ = state_.changing;
 
   // Written down before they are made, so that they are removed whatever
   // happens. The device of a mount is known only afterwards.
@@ -66,7 +70,10 @@ Transaction::~Transaction() {
   if (keep_ || !lock_.ok()) return;
   // Maps first: by a link the next loader knows them, if this one is killed.
   for (auto path = pinned_.rbegin(); path != pinned_.rend(); ++path) {
-    unlink(path->c_str());
+    for (int i = 0; i < kAttempts && unlink(path->c_str()) != 0; i++) {
+      if (errno == ENOENT) break;
+      std::this_thread::sleep_for(kAttemptPause);
+    }
   }
   if (mounted_ || made_directory_) {
     RemoveDirectory(pins_.path(), state_).IgnoreError();
@@ -90,21 +97,33 @@ absl::Status Transaction::Pin(int fd, absl::string_view pin) {
 }
 
 absl::Status Transaction::KeepConfig(const std::string& yaml) {
-  if (state_.config == yaml) return absl::OkStatus();
+  if (state_.config == yaml && config_written_) return absl::OkStatus();
   state_.config = yaml;
+  const absl::Status status =
+      InAttempts([this] { return WriteState(lock_.get(), state_); });
+  config_written_ = status.ok();
+  return status;
+}
+
+absl::Status Transaction::SetChanging(bool changing) {
+  if (state_.changing == changing) return absl::OkStatus();
+  state_.changing = changing;
   return InAttempts([this] { return WriteState(lock_.get(), state_); });
 }
 
 absl::Status Transaction::Fail(const absl::Status& error) {
   std::string state = state_on_failure_;
   if (!undo_.empty()) state = "the meter goes on as it was before this load";
+  bool undone = state_on_failure_.empty();
   for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) {
     const absl::Status status = InAttempts(*undo);
     if (status.ok()) continue;
+    undone = false;
     state = absl::StrCat("not all could be undone: ", status.message(),
                          ": the next load mends it");
   }
   undo_.clear();
+  if (undone && !was_changing_) SetChanging(false).IgnoreError();
   if (state.empty()) return error;
   return absl::Status(error.code(), absl::StrCat(error.message(), "; ", state));
 }

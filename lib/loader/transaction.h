@@ -81,6 +81,10 @@ class Transaction {
   // Writes down what is being loaded, for the next load to start from.
   absl::Status KeepConfig(const std::string& yaml);
 
+  // Writes down that an upgrade begins, or is done. Killed in between, some programs
+  // are another load's, and neither `info` nor the configuration tells.
+  absl::Status SetChanging(bool changing);
+
  private:
   explicit Transaction(const std::string& pin_dir) : pins_(pin_dir) {}
   absl::Status Prepare();
@@ -90,6 +94,8 @@ class Transaction {
   LoaderState state_;
   std::vector<std::string> pinned_;  // paths, by this load
   std::vector<std::function<absl::Status()>> undo_;
+  bool config_written_ = true;
+  bool was_changing_ = false;     // when this load began
   std::string state_on_failure_;  // empty: there is a way back
   bool made_directory_ = false;
   bool mounted_ = false;

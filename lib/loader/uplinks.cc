@@ -2,12 +2,14 @@
 #include "lib/loader/uplinks.h"
 
 #include <bpf/bpf.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -116,6 +118,10 @@ void Resume(const nm_interface_counts& now, nm_interface* entry) {
 // From now on the interface counts for this uplink: number 0 for none.
 absl::Status BeginInterface(const Interface& interface, uint32_t number,
                             const std::vector<Entry>& entries, int fd) {
+  const auto open =
+      std::count_if(entries.begin(), entries.end(), [&](const Entry& entry) {
+        return entry.first.ifindex == interface.index && !entry.second.ended;
+      });
   bool begun = number == NM_UPLINK_NONE;
   for (const Entry& entry : entries) {
     if (entry.first.ifindex != interface.index) continue;
@@ -125,7 +131,9 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
       if (!entry.second.ended) continue;
       Resume(interface.counts, &changed.second);
     } else {
-      if (entry.second.ended) continue;
+      // If it has counted for two, nobody knows how much for which: both stay open,
+      // and `netmeter uplinks` says so.
+      if (entry.second.ended || open > 1) continue;
       changed.second.end = interface.counts;
       changed.second.ended = 1;
     }
@@ -138,7 +146,37 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
   memcpy(entry.second.name, interface.name.data(),
          std::min(interface.name.size(), sizeof(entry.second.name) - 1));
   entry.second.base = interface.counts;
-  return Write(fd, entry);
+  const int error =
+      bpf_map_update_elem(fd, &entry.first, &entry.second, BPF_ANY);
+  if (error == -E2BIG) return absl::OkStatus();  // full: as one that came later
+  return ErrnoStatus(error, "fill interfaces");
+}
+
+// What a load that fails has changed in a pinned map that older programs use. The
+// object is gone when it is undone, so the descriptor is another one.
+absl::Status RestoreOnFailure(int fd, const std::vector<Entry>& before,
+                              Transaction* transaction) {
+  const auto kept = std::make_shared<UniqueFd>(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!kept->ok()) return ErrnoStatus(errno, "keep interfaces");
+  transaction->OnFailure([kept, before]() -> absl::Status {
+    absl::StatusOr<std::vector<Entry>> now = ReadEntries(kept->get());
+    if (!now.ok()) return now.status();
+    const nm_interface_counts none = {};
+    for (const Entry& entry : *now) {
+      const bool was =
+          std::any_of(before.begin(), before.end(), [&](const Entry& old) {
+            return memcmp(&old.first, &entry.first, sizeof(old.first)) == 0;
+          });
+      // What a packet found has no base, and stays.
+      if (was || memcmp(&entry.second.base, &none, sizeof(none)) == 0) continue;
+      bpf_map_delete_elem(kept->get(), &entry.first);
+    }
+    for (const Entry& old : before) {
+      NETMETER_RETURN_IF_ERROR(Write(kept->get(), old));
+    }
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -151,13 +189,14 @@ absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object) {
 }
 
 absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
-                         MeterObject* object) {
+                         MeterObject* object, Transaction* transaction) {
   Numbers numbers;
   NETMETER_RETURN_IF_ERROR(NumberUplinks(uplinks, existing, object, &numbers));
   const int fd = object->InterfacesFd();
   absl::StatusOr<std::vector<Entry>> entries = ReadEntries(fd);
   if (!entries.ok()) return entries.status();
   if (uplinks.empty() && entries->empty()) return absl::OkStatus();
+  NETMETER_RETURN_IF_ERROR(RestoreOnFailure(fd, *entries, transaction));
   NETMETER_RETURN_IF_ERROR(
       FillPatterns(uplinks, numbers, object->MapFd("uplink_names")));
   // Whose interfaces these are.

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/transaction.h"
 #include "lib/uplinks/uplink_names.h"
 #include "netmeter/abi.h"
 
@@ -24,9 +25,10 @@ namespace internal {
 absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object);
 
 // After it, and before packets are counted. `existing` is of the meter that is
-// upgraded, or empty. ResourceExhausted: no number is left.
+// upgraded, or of the growth that is finished, or empty. The transaction is told how
+// to undo it. ResourceExhausted: no number is left.
 absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
-                         MeterObject* object);
+                         MeterObject* object, Transaction* transaction);
 
 // Of an upgrade: where no version before has pinned it.
 absl::Status PinInterfaces(const PinDir& pins, const MeterObject& object);
