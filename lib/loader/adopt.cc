@@ -22,6 +22,7 @@
 #include "lib/loader/process_identity.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
+#include "lib/uplinks/interfaces.h"
 
 namespace netmeter {
 namespace internal {
@@ -161,6 +162,7 @@ void AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
         nm_owner owner;
         if (!find.Find(socket, &owner)) return;
         const int fd = socket.fd.get();
+        owner.network = NetworkOfSocket(fd);
         // Of several holders the first is the owner, and one that
         // nm_sock_create saw being made has its owner.
         if (bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST) == 0) {

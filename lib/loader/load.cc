@@ -185,6 +185,12 @@ absl::Status DecideIdentity(Plan* plan) {
   plan->config_id =
       ConfigIdOf(plan->config, plan->cgroup.id,
                  plan->features.bits() | uint64_t{plan->access.gid} << 8);
+  const absl::StatusOr<std::string> place =
+      PlaceOfUplinks(plan->config.uplinks);
+  if (!place.ok()) return place.status();
+  if (!place->empty()) {
+    plan->config_id = HashOf(absl::StrCat(plan->config_id, "|", *place));
+  }
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -368,6 +369,22 @@ TEST_F(LoaderRootTest, AnUpgradeThatWasKilledIsNeverUpToDate) {
   const std::string last = LoadKilledAfter("replaced the program at", 0);
   ASSERT_THAT(last, testing::HasSubstr("link_"));
   config_ = first;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// The uplinks are those of the network namespace of the load: in another one it said
+// "already loaded".
+TEST_F(LoaderRootTest, UplinksFollowTheNamespaceOfTheLoad) {
+  config_.uplinks = {{"satellite", {"sat*"}}};
+  MustLoad();
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  EXPECT_EQ(InChild([this] {
+              if (unshare(CLONE_NEWNET) != 0) return 1;
+              const auto result = Load(config_);
+              return result.ok() && result->action == Action::kUpgraded ? 0 : 2;
+            }),
+            0);
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }

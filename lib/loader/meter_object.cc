@@ -20,11 +20,10 @@
 
 namespace netmeter {
 namespace internal {
-namespace {
 
 // --- lockdown=confidentiality ------------------------------------------------
 
-// Tries bpf_probe_read_kernel(): libbpf_probe_bpf_helper() of libbpf 1.1 does
+// Tries it: libbpf_probe_bpf_helper() of libbpf 1.1 does
 // not know the words by which newer kernels refuse a helper.
 bool MayReadKernelMemory() {
   const bpf_insn code[] = {
@@ -42,6 +41,8 @@ bool MayReadKernelMemory() {
                                 code, sizeof(code) / sizeof(code[0]), &options))
       .ok();
 }
+
+namespace {
 
 // Where bpf_probe_read_kernel() is refused, libbpf takes the kernel for one
 // that is older than bpf_probe_read_user(), and puts the older helper, which is

@@ -55,6 +55,10 @@ constexpr char kInterfacesMap[] = "nm_interfaces";
 // Of nm_info.uplinks.
 using UplinkIds = std::array<nm_u16, NM_MAX_UPLINKS>;
 
+// Whether programs may read kernel memory, bpf_probe_read_kernel(): not with
+// lockdown=confidentiality.
+bool MayReadKernelMemory();
+
 struct MeterObjectOptions {
   // For tests: another build of the object.
   absl::string_view elf;

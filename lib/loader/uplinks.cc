@@ -181,6 +181,20 @@ absl::Status RestoreOnFailure(int fd, const std::vector<Entry>& before,
 
 }  // namespace
 
+absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks) {
+  if (uplinks.empty()) return "";
+  absl::StatusOr<uint32_t> network = OwnNetwork(/*by_inode=*/true);
+  if (!network.ok()) return network.status();
+  std::string place = absl::StrCat(*network);
+  if (MayReadKernelMemory()) return place;
+  absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  for (const Interface& interface : *interfaces) {
+    absl::StrAppend(&place, "|", interface.index, "=", interface.name);
+  }
+  return place;
+}
+
 absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object) {
   if (!pins.Has(kInterfacesPin)) return absl::OkStatus();
   absl::StatusOr<UniqueFd> fd = pins.Open(kInterfacesPin);

@@ -11,7 +11,10 @@
 #ifndef NETMETER_LIB_LOADER_UPLINKS_H_
 #define NETMETER_LIB_LOADER_UPLINKS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/transaction.h"
@@ -20,6 +23,11 @@
 
 namespace netmeter {
 namespace internal {
+
+// What says, beside the configuration, which packets are in which uplink, as text: the
+// network namespace of this process and, where programs read no names, its interfaces.
+// "" without uplinks.
+absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks);
 
 // Before the load: what is known of interfaces stays known through an upgrade.
 absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object);

@@ -119,6 +119,15 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces() {
   return all;
 }
 
+uint32_t NetworkOfSocket(int fd) {
+  uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) != 0) {
+    return 0;
+  }
+  return static_cast<uint32_t>(cookie);
+}
+
 absl::StatusOr<uint32_t> OwnNetwork(bool by_inode) {
   if (by_inode) {
     struct stat about;
@@ -129,15 +138,13 @@ absl::StatusOr<uint32_t> OwnNetwork(bool by_inode) {
     return static_cast<uint32_t>(about.st_ino);
   }
   const UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  uint64_t cookie = 0;
-  socklen_t size = sizeof(cookie);
-  if (!fd.ok() ||
-      getsockopt(fd.get(), SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) != 0) {
+  const uint32_t network = fd.ok() ? NetworkOfSocket(fd.get()) : 0;
+  if (network == 0) {
     return absl::UnimplementedError(
         "uplinks: the kernel does not tell which network namespace this is "
         "(Linux 5.14 does)");
   }
-  return static_cast<uint32_t>(cookie);
+  return network;
 }
 
 }  // namespace internal

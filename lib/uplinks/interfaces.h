@@ -33,6 +33,10 @@ struct Interface {
 // By one request to the kernel, which needs no privilege. Ascending by index.
 absl::StatusOr<std::vector<Interface>> ListInterfaces();
 
+// The low bits of the cookie of a socket's network namespace; 0: the kernel does not
+// tell (Linux 5.14 does).
+uint32_t NetworkOfSocket(int fd);
+
 // What nm_socket.network is for sockets of this namespace: by the inode, or by the
 // cookie (Linux 5.14). Unimplemented: the kernel tells no cookie.
 absl::StatusOr<uint32_t> OwnNetwork(bool by_inode);
