@@ -159,7 +159,12 @@ vm_lane() {
   case $lane in
     *+lockdown)
       options+=(-a lockdown=confidentiality)
-      if [ "$filter" = '*' ]; then filter=$lockdown_filter; fi
+      if [ "$filter" = '*' ]; then
+        filter=$lockdown_filter
+        # There a load with uplinks is refused: only names, which nobody may read, and
+        # the cookie of a namespace, from 5.14 on, tell whose an interface is.
+        if [ "$lane" = 5.10+lockdown ]; then filter+=':*UplinksTest.*'; fi
+      fi
       ;;
     *+full | *+lazy)
       options+=(-a "preempt=${lane#*+}")
