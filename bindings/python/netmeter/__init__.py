@@ -433,7 +433,7 @@ class Meter:
     def read_host(self) -> List[Sample]:
         """All series of the meter, in no particular order.
 
-        Costs time in proportion to the series in use: 
+        Costs time in proportion to the series in use.
         Raises as read_service(), but never for want of a registration.
         """
         return _to_samples(self._open_meter().read_host())
