@@ -43,6 +43,7 @@
 #include "lib/core/status_util.h"
 #include "lib/loader/adds.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/map_elements.h"
 #include "lib/loader/name_sources.h"
 
 struct netmeter_bpf;
@@ -207,34 +208,6 @@ absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
 // Marks an info as closed, so that readers that hold it open again. It may be
 // of a meter that another version loaded: its programs have to do nothing.
 absl::Status CloseInfo(int info_fd);
-
-// Calls body(key, value) for every element of a hash map, until one fails.
-// Elements that come or go meanwhile may be seen or not.
-template <typename Key, typename Value, typename Body>
-absl::Status ForEachElement(int fd, Body body) {
-  // The kernel writes a whole key and a whole value.
-  bpf_map_info map = {};
-  if (!GetInfo(fd, &map)) return ErrnoStatus(errno, "read a map");
-  if (map.key_size != sizeof(Key) || map.value_size != sizeof(Value)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(Describe(fd), " has another layout"));
-  }
-  Key key = {}, next = {};
-  const Key* from = nullptr;
-  int end;
-  while ((end = bpf_map_get_next_key(fd, from, &next)) == 0) {
-    key = next;
-    from = &key;
-    Value value = {};
-    const int error = bpf_map_lookup_elem(fd, &key, &value);
-    if (error == -ENOENT) continue;
-    if (error != 0) return ErrnoStatus(error, "read a map");
-    absl::Status status = body(key, value);
-    if (!status.ok()) return status;
-  }
-  // Any other error would make the rest of the map vanish.
-  return end == -ENOENT ? absl::OkStatus() : ErrnoStatus(end, "read a map");
-}
 
 }  // namespace internal
 }  // namespace netmeter

@@ -86,10 +86,8 @@ absl::Status FillPatterns(const Uplinks& uplinks, const Numbers& numbers,
   return absl::OkStatus();
 }
 
-using Entry = std::pair<nm_interface_key, nm_interface>;
-
-absl::StatusOr<std::vector<Entry>> ReadEntries(int fd) {
-  std::vector<Entry> entries;
+absl::StatusOr<std::vector<InterfaceEntry>> ReadEntries(int fd) {
+  std::vector<InterfaceEntry> entries;
   const absl::Status status = ForEachElement<nm_interface_key, nm_interface>(
       fd, [&](const nm_interface_key& key, const nm_interface& value) {
         entries.emplace_back(key, value);
@@ -99,7 +97,7 @@ absl::StatusOr<std::vector<Entry>> ReadEntries(int fd) {
   return entries;
 }
 
-absl::Status Write(int fd, const Entry& entry) {
+absl::Status Write(int fd, const InterfaceEntry& entry) {
   return ErrnoStatus(
       bpf_map_update_elem(fd, &entry.first, &entry.second, BPF_ANY),
       "fill interfaces");
@@ -117,15 +115,16 @@ void Resume(const nm_interface_counts& now, nm_interface* entry) {
 
 // From now on the interface counts for this uplink: number 0 for none.
 absl::Status BeginInterface(const Interface& interface, uint32_t number,
-                            const std::vector<Entry>& entries, int fd) {
-  const auto open =
-      std::count_if(entries.begin(), entries.end(), [&](const Entry& entry) {
+                            const std::vector<InterfaceEntry>& entries,
+                            int fd) {
+  const auto open = std::count_if(
+      entries.begin(), entries.end(), [&](const InterfaceEntry& entry) {
         return entry.first.ifindex == interface.index && !entry.second.ended;
       });
   bool begun = number == NM_UPLINK_NONE;
-  for (const Entry& entry : entries) {
+  for (const InterfaceEntry& entry : entries) {
     if (entry.first.ifindex != interface.index) continue;
-    Entry changed = entry;
+    InterfaceEntry changed = entry;
     if (entry.first.uplink == number) {
       begun = true;
       if (!entry.second.ended) continue;
@@ -140,7 +139,7 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
     NETMETER_RETURN_IF_ERROR(Write(fd, changed));
   }
   if (begun) return absl::OkStatus();
-  Entry entry = {};
+  InterfaceEntry entry = {};
   entry.first.ifindex = interface.index;
   entry.first.uplink = number;
   memcpy(entry.second.name, interface.name.data(),
@@ -154,24 +153,24 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
 
 // What a load that fails has changed in a pinned map that older programs use. The
 // object is gone when it is undone, so the descriptor is another one.
-absl::Status RestoreOnFailure(int fd, const std::vector<Entry>& before,
+absl::Status RestoreOnFailure(int fd, const std::vector<InterfaceEntry>& before,
                               Transaction* transaction) {
   const auto kept = std::make_shared<UniqueFd>(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   if (!kept->ok()) return ErrnoStatus(errno, "keep interfaces");
   transaction->OnFailure([kept, before]() -> absl::Status {
-    absl::StatusOr<std::vector<Entry>> now = ReadEntries(kept->get());
+    absl::StatusOr<std::vector<InterfaceEntry>> now = ReadEntries(kept->get());
     if (!now.ok()) return now.status();
     const nm_interface_counts none = {};
-    for (const Entry& entry : *now) {
-      const bool was =
-          std::any_of(before.begin(), before.end(), [&](const Entry& old) {
+    for (const InterfaceEntry& entry : *now) {
+      const bool was = std::any_of(
+          before.begin(), before.end(), [&](const InterfaceEntry& old) {
             return memcmp(&old.first, &entry.first, sizeof(old.first)) == 0;
           });
       // What a packet found has no base, and stays.
       if (was || memcmp(&entry.second.base, &none, sizeof(none)) == 0) continue;
       bpf_map_delete_elem(kept->get(), &entry.first);
     }
-    for (const Entry& old : before) {
+    for (const InterfaceEntry& old : before) {
       NETMETER_RETURN_IF_ERROR(Write(kept->get(), old));
     }
     return absl::OkStatus();
@@ -207,14 +206,14 @@ absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
   Numbers numbers;
   NETMETER_RETURN_IF_ERROR(NumberUplinks(uplinks, existing, object, &numbers));
   const int fd = object->InterfacesFd();
-  absl::StatusOr<std::vector<Entry>> entries = ReadEntries(fd);
+  absl::StatusOr<std::vector<InterfaceEntry>> entries = ReadEntries(fd);
   if (!entries.ok()) return entries.status();
   if (uplinks.empty() && entries->empty()) return absl::OkStatus();
   NETMETER_RETURN_IF_ERROR(RestoreOnFailure(fd, *entries, transaction));
   NETMETER_RETURN_IF_ERROR(
       FillPatterns(uplinks, numbers, object->MapFd("uplink_names")));
   // Whose interfaces these are.
-  Entry network = {};
+  InterfaceEntry network = {};
   absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
   if (!own.ok()) return own.status();
   network.second.base.tx_bytes = *own;

@@ -20,6 +20,8 @@
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/map_elements.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/list.h"
 #include "lib/tools/text_table.h"
@@ -63,23 +65,18 @@ absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
                      LoaderCommand("load", pin_dir), ")"));
   }
   bpf_map_info about = {};
-  uint32_t size = sizeof(about);
-  if (!fd.ok() || bpf_obj_get_info_by_fd(fd.get(), &about, &size) != 0) {
+  if (!fd.ok() || !GetInfo(fd.get(), &about)) {
     return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
   }
   if (about.key_size != sizeof(Key) || about.value_size != sizeof(Value)) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is of another version"));
   }
-  Key key = {}, next = {};
-  const Key* from = nullptr;
-  while (bpf_map_get_next_key(fd.get(), from, &next) == 0) {
-    key = next;
-    from = &key;
-    Value value = {};
-    if (bpf_map_lookup_elem(fd.get(), &key, &value) == 0) body(key, value);
-  }
-  return absl::OkStatus();
+  return ForEachElement<Key, Value>(
+      fd.get(), [&body](const Key& key, const Value& value) {
+        body(key, value);
+        return absl::OkStatus();
+      });
 }
 
 bool IsSet(const char* file) {

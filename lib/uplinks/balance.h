@@ -32,9 +32,6 @@
 namespace netmeter {
 namespace internal {
 
-// An element of the map `interfaces`.
-using InterfaceEntry = std::pair<nm_interface_key, nm_interface>;
-
 struct BalanceInput {
   std::map<uint32_t, std::string> names;  // of uplinks, by number
   Uplinks patterns;

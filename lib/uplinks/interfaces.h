@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,9 @@ namespace internal {
 
 constexpr int kUnknownHeader = -1;
 constexpr uint32_t kLoopbackIndex = 1;  // in every network namespace
+
+// An element of the map `interfaces`.
+using InterfaceEntry = std::pair<nm_interface_key, nm_interface>;
 
 struct Interface {
   uint32_t index = 0;
