@@ -9,7 +9,7 @@
  * Adding old cells to new ones, for an upgrade that changes the table sizes,
  * has to happen once per cell although the loader may be killed at any instant.
  * A program is not killed: it runs to its end. So each cell is marked in
- * nm_merged and added in the same run, and the next load goes on behind the
+ * nm_merged and added in the same run, and the next load goes on after the
  * marks.
  */
 #ifndef NETMETER_BPF_COMMAND_BPF_H_

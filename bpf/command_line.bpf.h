@@ -68,7 +68,7 @@ static __always_inline nm_u64 nm_found(nm_u64 address, nm_u32 length) {
   return length && length <= NM_NAME_BYTES ? address << 8 | length : 0;
 }
 
-/* The name that was found, with zeros behind; name[NM_NAME_BYTES + 1] holds
+/* The name that was found, followed by zeros; name[NM_NAME_BYTES + 1] holds
  * zeros before. */
 static __always_inline int nm_read_found(nm_u64 found, nm_u8 *name) {
   nm_u32 length = found & NM_FOUND_LENGTH;
@@ -106,7 +106,7 @@ NM_GLOBAL nm_u64 nm_find_in_module(nm_u64 address) {
  * cannot be read. */
 NM_GLOBAL int nm_last_parts(nm_u64 address) {
   nm_u8 text[NM_NAME_BYTES + 10] = {};
-  nm_u32 part = 0, last = 0, in_text = ~0u; /* behind the last two '/' */
+  nm_u32 part = 0, last = 0, in_text = ~0u; /* after the last two '/' */
 
   if (nm_read_string(text, sizeof(text), address) <= 0) return -1;
   for (int i = 0; i < NM_NAME_BYTES + 9; i++) {

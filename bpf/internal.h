@@ -234,7 +234,7 @@ struct nm_naming {
   nm_u32 total;   /* bytes seen */
   nm_u8 protocol; /* enum nm_wire_protocol */
   nm_u8 state;    /* enum nm_naming_state */
-  nm_u8 resume;   /* ... behind this frame header */
+  nm_u8 resume;   /* ... after this frame header */
   nm_u8 result;   /* enum nm_naming_result */
   nm_u8 frame_type;
   nm_u8 frame_flags;
@@ -363,7 +363,7 @@ struct nm_free {
   nm_u32 first;
 };
 
-/* One of up to NM_MOST_IDLE, behind each other, of which the n-th run of one call
+/* One of up to NM_MOST_IDLE, one after the other, of which the n-th run of one call
  * takes the n-th: a packet of BPF_PROG_TEST_RUN has one page. */
 #define NM_MOST_IDLE 512
 struct nm_idle {

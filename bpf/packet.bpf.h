@@ -308,7 +308,7 @@ NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
   return bytes | (__u64)segments << 32;
 }
 
-/* What is behind the headers. Without a branch: the verifier follows each of them
+/* What follows the headers. Without a branch: the verifier follows each of them
  * to the end of the program. */
 static __always_inline __u32 payload_of(__u32 length, __u64 parsed) {
   __s32 payload = length - (parsed >> 16 & 0xffff);

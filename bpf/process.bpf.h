@@ -178,7 +178,7 @@ NM_GLOBAL int nm_is_descriptor(__u64 path, long length) {
   return in_number & 1;
 }
 
-/* What comm cut off, with zeros behind: the base name of the path, which stands
+/* What comm cut off, followed by zeros: the base name of the path, which stands
  * on the new stack, written just now; or, if the path tells a descriptor only,
  * the name of the file. Of a script that is its interpreter's. */
 static __always_inline bool read_name_of_exec(struct linux_binprm *bprm,

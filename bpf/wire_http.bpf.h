@@ -21,7 +21,7 @@
 enum nm_http_state {
   NM_HTTP_METHOD = 0,
   NM_HTTP_TARGET, /* its first byte, which tells its form */
-  NM_HTTP_SCHEME, /* of absolute-form, and the two slashes behind it */
+  NM_HTTP_SCHEME, /* of absolute-form, and the two slashes after it */
   NM_HTTP_AUTHORITY,
   NM_HTTP_TARGET_REST,
   NM_HTTP_VERSION,
@@ -29,7 +29,7 @@ enum nm_http_state {
   NM_HTTP_LINE,  /* the rest of a line that tells nothing */
   NM_HTTP_SPACE, /* in front of the value of Host */
   NM_HTTP_HOST,
-  NM_HTTP_HOST_END, /* blanks behind it */
+  NM_HTTP_HOST_END, /* blanks after it */
 };
 
 /* Of a scheme, and of what stands for a method. */

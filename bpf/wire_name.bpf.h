@@ -51,7 +51,7 @@ enum nm_naming_state {
   NM_HPACK_STRING,
   /* TLS: records are taken off first, what is in them follows */
   NM_TLS_TYPE,    /* of the handshake message, and its length; the version and
-                     the random behind it are skipped */
+                     the random after it are skipped */
   NM_TLS_SESSION, /* length, then the bytes are skipped */
   NM_TLS_CIPHERS,
   NM_TLS_COMPRESSION,
@@ -300,14 +300,14 @@ static __always_inline void nm_h2_byte(struct nm_naming *n, nm_u8 c) {
   n->saved = n->position;
   nm_h2_frame_end(n);
   if (n->padding && !n->result) {
-    /* Padding comes with HEADERS only; the block goes on behind it. */
+    /* Padding comes with HEADERS only; the block goes on after it. */
     n->state = NM_H2_SKIP;
     n->remaining = n->padding;
     n->padding = 0;
   }
 }
 
-/* Goes on with `state` behind n->value bytes that are skipped. */
+/* Goes on with `state` after n->value bytes that are skipped. */
 static __always_inline void nm_tls_skip(struct nm_naming *n, nm_u8 state) {
   n->skip = n->value;
   n->value = 0;

@@ -34,7 +34,7 @@ std::string Request(const std::string& block) {
   return kPreface + Settings() + Frame(1, kEndHeaders, block);
 }
 
-// An integer behind `first`, the bits in front of it (RFC 7541 section 5.1).
+// An integer after `first`, the bits in front of it (RFC 7541 section 5.1).
 std::string Integer(uint8_t first, int prefix, size_t value) {
   const size_t mask = (1u << prefix) - 1;
   if (value < mask) return Number(first | value, 1);

@@ -40,7 +40,7 @@ inline std::string Show(const nm_naming& n) {
   return DecodeHuffman(name, &text) ? "huffman:" + text : "no code";
 }
 
-// Reads all at once, and with a cut at every position, behind which the state
+// Reads all at once, and with a cut at every position, after which the state
 // is elsewhere in memory.
 inline std::string Read(nm_u8 protocol, const std::string& bytes) {
   nm_naming whole;

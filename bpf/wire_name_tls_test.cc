@@ -117,7 +117,7 @@ TEST(TlsNamingTest, NothingBehindTheHelloIsRead) {
 }
 
 // nm_tls_byte() read the name's length where an empty server_name had been,
-// out of the extension behind it.
+// out of the extension after it.
 TEST(TlsNamingTest, AServerNameThatHasNoRoomIsNone) {
   const std::string behind = Extension(0x0b00, std::string(1, 0) + "wrong");
   EXPECT_EQ(ReadTls(Record(Hello(Extension(0, "") + behind))), "none");

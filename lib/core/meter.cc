@@ -52,7 +52,7 @@ constexpr std::chrono::milliseconds kShortOpenTimeout(100);
 constexpr std::chrono::milliseconds kRefusalTimeout(1000);
 constexpr std::chrono::milliseconds kFirstRefusalPause(5);
 
-// Whoever opens pins before and behind that moment has some of two meters.
+// Whoever opens pins before and after that moment has some of two meters.
 constexpr int kOpenAttempts = 10;
 constexpr std::chrono::milliseconds kOpenPause(2);
 

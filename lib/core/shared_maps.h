@@ -16,7 +16,7 @@
 //    on a descriptor is not refused to anybody.
 //
 // Whatever the way, nothing is believed. Anybody may have pinned, or sent,
-// another map of another size, and an access behind the end of a mapping is a
+// another map of another size, and an access past the end of a mapping is a
 // SIGBUS. So the kernel is asked what each descriptor is, and the shape of the
 // map must be the one that `info` and the ABI demand. The numbers are then
 // copied into MapView: nothing that uses a view can leave the mappings,

@@ -38,7 +38,7 @@ void ForEachName(const std::string& path, const Body& body) {
   }
 }
 
-// The number behind "prog_id:" in fdinfo, of a program or a link; 0: none.
+// The number after "prog_id:" in fdinfo, of a program or a link; 0: none.
 uint32_t ProgramOfFdInfo(const std::string& path) {
   std::ifstream file(path);
   std::string key;

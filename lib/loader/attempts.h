@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A step behind which there is no way back, or that is the way back itself, is tried
+// A step after which there is no way back, or that is the way back itself, is tried
 // again: the kernel may have had no memory just then, or a signal came.
 //
 //   absl::Status status = InAttempts([&] { return SwitchTables(pins); });

@@ -288,7 +288,7 @@ TEST_F(LoaderRootTest, ValuesThatAreLongerThanOursAreNotReadIntoOurs) {
   for (const auto& pin : pins) unlink(Pin(pin.pin).c_str());
 }
 
-// The verifier refuses access behind the end of a value as it refuses a user:
+// The verifier refuses access past the end of a value as it refuses a user:
 // unload said "Permission denied" to root.
 TEST_F(LoaderRootTest, AShorterInfoIsAnotherVersions) {
   const UniqueFd map(

@@ -232,7 +232,7 @@ TEST_F(LoaderRootTest, AGrowthMayBeKilledBetweenAnyTwoSteps) {
 }
 
 // A kill in the switch leaves tables that can be opened, and the same tables for all
-// who do: before the switch the old ones, behind it the new ones. `unload` can, too.
+// who do: before the switch the old ones, after it the new ones. `unload` can, too.
 TEST_F(LoaderRootTest, ASwitchThatWasKilledLeavesTablesThatFitTogether) {
   for (const char* step :
        {"which leads to the old", "/names leads through", "switched to the new",

@@ -540,7 +540,7 @@ TEST_F(LoaderRootTest, AGrowthThatCouldNotSwitchIsNotBegun) {
   EXPECT_EQ(PayloadSent(), 110u);
 }
 
-// Behind the point of no return a growth that cannot go on leaves tables which can be
+// After the point of no return a growth that cannot go on leaves tables which can be
 // read, though they stand still, and says so.
 TEST_F(LoaderRootTest, AGrowthThatCannotSwitchSaysWhoCompletesIt) {
   config_.max_series = 100;

@@ -9,7 +9,7 @@
 // the loader. Four rules make it one transaction:
 //
 // - One loader works on a pin directory at a time (the lock of transaction.h).
-// - What fails is undone: nothing is left, or the old meter as it was. Behind the
+// - What fails is undone: nothing is left, or the old meter as it was. After the
 //   point of a growth from which there is no way back, each step is tried again.
 // - A load may be killed between any two steps, and the next one cleans up or
 //   goes on. It knows where the other one stopped by the pins that are there:

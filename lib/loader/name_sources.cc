@@ -147,7 +147,7 @@ void UnitEntry(const std::string& pattern, const std::string& service,
   *key = {};
   *value = {};
   memcpy(key->unit, prefix.data(), prefix.size());
-  // Without a '*', the NUL behind the name belongs to it.
+  // Without a '*', the NUL after the name belongs to it.
   key->bits = static_cast<uint32_t>(8 * (prefix.size() + (any ? 0 : 1)));
   if (service == "$1") {
     value->rest = 1;

@@ -21,7 +21,7 @@
 namespace netmeter {
 namespace internal {
 
-// The words of `names_from`, in its default order and, behind those, what is
+// The words of `names_from`, in its default order and, after those, what is
 // off by default.
 const std::vector<std::string>& DefaultNameSources();
 const std::vector<std::string>& AllNameSources();

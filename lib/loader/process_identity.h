@@ -24,7 +24,7 @@ struct Identity {
 };
 
 // `executable` is the base name of what was executed, `arguments` argv with a
-// NUL behind each, `services` maps executables and script names to services.
+// NUL after each, `services` maps executables and script names to services.
 Identity IdentifyProcess(absl::string_view executable,
                          absl::string_view arguments,
                          const std::map<std::string, std::string>& services);

@@ -335,7 +335,7 @@ absl::StatusOr<Marks> Sweep::Held() const {
   return scanned;
 }
 
-// A listener may close behind the first look; what it hands on is there then.
+// A listener may close after the first look; what it hands on is there then.
 absl::StatusOr<Marks> Sweep::HeldInTwoLooks() const {
   absl::StatusOr<Marks> held = Held();
   if (!held.ok()) return held;

@@ -103,7 +103,7 @@ class RetireRootTest : public LoaderRootTest {
     return result.ok() ? *result : RetireResult();
   }
 
-  // A retirement in a child that is killed behind so many steps; what it had done
+  // A retirement in a child that is killed after so many steps; what it had done
   // last, or "".
   std::string RetireKilledAfter(int steps) {
     return KilledAfter("", steps - 1, [this] { return TryRetire().ok(); });
@@ -461,7 +461,7 @@ TEST_F(RetireRootTest, WhatAProcessOrASocketHasStays) {
   EXPECT_EQ(payload.count("service gone"), 0u);
   kill(holder, SIGKILL);
   Wait(holder);
-  usleep(100000);  // sockets and processes end behind it
+  usleep(100000);  // sockets and processes end after it
   result = MustRetire();
   EXPECT_EQ(result.series, 2u);
   payload = Payload();

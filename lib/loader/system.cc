@@ -474,7 +474,7 @@ std::string NameOfRunning(const std::string& comm, const std::string& arguments,
   if (comm.empty() ||
       std::all_of(comm.begin(), comm.end(), absl::ascii_isdigit))
     return of_file;
-  // The path of a script stands behind its interpreter and the one argument
+  // The path of a script stands after its interpreter and the one argument
   // that "#!" may have for that.
   const std::vector<std::string> argv =
       absl::StrSplit(arguments, absl::MaxSplits('\0', 3));

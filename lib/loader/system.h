@@ -93,7 +93,7 @@ bool UnprivilegedUsersMayUseBpf();
 struct RunningProcess {
   uint32_t tgid;
   std::string name;       // of the executable, as exec saw it
-  std::string arguments;  // argv, a NUL behind each
+  std::string arguments;  // argv, a NUL after each
   std::string cgroup;     // of cgroup v2: "/system.slice/ssh.service"
 };
 
@@ -116,7 +116,7 @@ void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
                        const std::function<void(const OpenSocket&)>& body);
 
 // The name that an executable, or a script, has by its thread's name, argv (a
-// NUL behind each) and /proc/PID/exe: the path that was executed is gone.
+// NUL after each) and /proc/PID/exe: the path that was executed is gone.
 std::string NameOfRunning(const std::string& comm, const std::string& arguments,
                           const std::string& exe);
 

@@ -14,7 +14,7 @@
 // do just that. So a series must be by its name for good, or folded from its first
 // byte on:
 //  - The reader gives series in the order in which they appeared. Folding takes
-//    the first ones that fit, and never looks behind the first that does not. A
+//    the first ones that fit, and never looks past the first that does not. A
 //    series that appears later changes nothing for those before it.
 //  - What a series costs is what it can ever cost, not what it costs today: with
 //    connections, with a round-trip time, with the largest numbers. So the room

@@ -53,7 +53,7 @@ class SocketTable {
   const std::vector<SocketColumn> columns_;
   const bool exact_;
   std::vector<size_t> widths_;
-  std::vector<std::string> rows_;  // cells, with a NUL behind each
+  std::vector<std::string> rows_;  // cells, with a NUL after each
 };
 
 }  // namespace internal

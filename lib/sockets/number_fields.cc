@@ -19,7 +19,7 @@ uint64_t Load(const char* bytes) {
 }  // namespace
 
 // A new field of the kernel's goes to the end: its place in the table is its
-// number in sockets.proto. Behind tcpi_received_ce_bytes (Linux 6.18) kernels
+// number in sockets.proto. After tcpi_received_ce_bytes (Linux 6.18) kernels
 // differ.
 const std::vector<NumberField>& TcpInfoFields() {
   static const auto* const fields = new std::vector<NumberField>{

@@ -41,7 +41,7 @@ const std::vector<NumberField>& BbrFields();
 bool ReadNumber(absl::string_view structure, const NumberField& field,
                 uint64_t* value);
 
-// What comes behind the last field of the table.
+// What comes after the last field of the table.
 absl::string_view RestOf(absl::string_view structure,
                          const std::vector<NumberField>& fields);
 

@@ -22,7 +22,7 @@ void SortByTraffic(std::vector<Sample>* samples);
 // "0 B", "1023 B", "1.0 KiB", "16.0 EiB": powers of 1024.
 std::string HumanBytes(uint64_t bytes);
 
-// The name in a table: with that of a container, if it has one there, behind its id:
+// The name in a table: with that of a container, if it has one there, after its id:
 // "0123456789ab (web)". Cannot harm the terminal.
 std::string ShownName(const Sample& sample, const ContainerNames& containers);
 
@@ -35,7 +35,7 @@ enum class ByteFormat { kHuman, kExact };
 
 // An aligned table with a header, with the uplinks if there are any; names cannot harm
 // the terminal. Without samples, the header and a line that says so, and names the
-// command that says why. A container that has a name there has it behind its id:
+// command that says why. A container that has a name there has it after its id:
 // "0123456789ab (web)".
 std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
                         const std::string& status_command,

@@ -75,7 +75,7 @@ std::string NameOf(const TopRow& row) {
   return name;
 }
 
-// The columns behind the name, without the last minute.
+// The columns after the name, without the last minute.
 std::string Columns(const std::string& tx, const std::string& rx,
                     const std::string& share, const std::string& resent,
                     const std::string& rtt, const std::string& connections,

@@ -42,7 +42,7 @@ struct bm_count {
   __u64 packets;
 };
 
-/* The flow of a packet whose IP header is `offset` bytes behind its start. */
+/* The flow of a packet whose IP header is `offset` bytes after its start. */
 static __always_inline int read_flow(struct __sk_buff *skb, __u32 offset,
                                      struct bm_flow *flow) {
   void *data = (void *)(long)skb->data + offset;

@@ -160,11 +160,11 @@ void Measure(const Settings& settings, Run* run) {
   }
   // The slots that are free then are not looked at again and again.
   full.Sweep();
-  if (ReadOwn(meter, 10) != kFullMeterOwnSeries) Die("a read behind a sweep");
+  if (ReadOwn(meter, 10) != kFullMeterOwnSeries) Die("a read after a sweep");
   for (int round = 0; round < settings.rounds; ++round) {
     const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
     ReadOwn(meter, settings.reads);
-    results->Add("own series, behind a sweep", "netmeter", "ns", Better::kLess,
+    results->Add("own series, after a sweep", "netmeter", "ns", Better::kLess,
                  (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / settings.reads);
   }
 }

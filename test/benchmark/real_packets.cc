@@ -191,7 +191,7 @@ void RealPackets::PingPong(bool is_tcp) const {
   }
 }
 
-// Nobody reads: what does not fit is dropped behind the ingress hook.
+// Nobody reads: what does not fit is dropped after the ingress hook.
 void RealPackets::SendOnAll(const std::vector<int>& cpus) const {
   const int fd = link_->udp_here().get();
   std::atomic<int> go{0};

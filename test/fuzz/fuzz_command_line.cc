@@ -15,7 +15,7 @@ namespace {
 
 std::string_view memory;
 
-// As bpf_probe_read_user_str(): the bytes of `to` behind the NUL are whatever
+// As bpf_probe_read_user_str(): the bytes of `to` after the NUL are whatever
 // they are.
 long nm_read_string(void* to, uint32_t size, uint64_t address) {
   if (size == 0 || address > memory.size()) return -1;
@@ -48,7 +48,7 @@ void CheckService(int how, const nm_u8* name, const ExpectedService& expected) {
   const size_t length = strnlen(text, NM_NAME_BYTES);
   FUZZ_CHECK(length > 0);
   FUZZ_CHECK(std::string_view(text, length) == expected.name);
-  // A key of a map: zeros behind the name.
+  // A key of a map: zeros after the name.
   for (size_t i = length; i < NM_NAME_BYTES; i++) FUZZ_CHECK(name[i] == 0);
 }
 

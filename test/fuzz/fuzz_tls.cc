@@ -35,7 +35,7 @@ void ReadHello(std::string_view input) {
   Record(&split, std::string_view(message).substr(0, cut));
   Record(&split, std::string_view(message).substr(cut));
   const Expected expected = ReferenceTls(whole);
-  // Nothing is waited for behind the hello.
+  // Nothing is waited for after the hello.
   FUZZ_CHECK(expected.result != NM_NAMING_MORE);
   CheckSame(Read(NM_WIRE_TLS, whole, whole.size()), expected);
   CheckSame(Read(NM_WIRE_TLS, split, cut), expected);

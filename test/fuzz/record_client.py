@@ -18,7 +18,7 @@ The seeds of corpus/ were made so, NAME being any host name:
            socket.create_connection(("127.0.0.1", {port})), server_hostname="NAME")'
        a Go program with tls.Dial and ServerName
 
-h2/block_* and tls/body_* are their header blocks and hellos, behind the two
+h2/block_* and tls/body_* are their header blocks and hellos, after the two
 bytes that fuzz_h2.cc and fuzz_tls.cc want.
 """
 
@@ -38,7 +38,7 @@ def hello_complete(data):
 
 
 def request_end(data):
-    """Offset behind the first header block, or 0."""
+    """Offset after the first header block, or 0."""
     at = 24
     while len(data) >= at + 9:
         length, kind, flags = int.from_bytes(data[at : at + 3], "big"), data[at + 3], data[at + 4]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// bpf/wire_name.bpf.h under the fuzzer: invariants behind each byte, the input
+// bpf/wire_name.bpf.h under the fuzzer: invariants after each byte, the input
 // cut in two, and the reference's opinion.
 //
 // Threads: none.
@@ -18,7 +18,7 @@
 namespace netmeter {
 namespace fuzz {
 
-// Behind each byte; its comparisons would be half of what the fuzzer sees.
+// After each byte; its comparisons would be half of what the fuzzer sees.
 __attribute__((no_sanitize("coverage"))) inline void CheckInvariants(
     const nm_naming& n) {
   FUZZ_CHECK(n.result <= NM_NAMING_FAILED);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How the live test ends when something fails that the test itself needs: the
 // whole process ends, with a message. A test that goes on without its network
-// would measure nothing. Nothing stays behind after any end: the janitor of
+// would measure nothing. Nothing stays after any end: the janitor of
 // child.h, a process of its own, then takes everything away.
 
 #ifndef NETMETER_TEST_LIVE_CHECK_H_

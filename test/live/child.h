@@ -107,7 +107,7 @@ class Child {
 // status; what it printed is left in output. -1 when it took too long.
 int RunProgram(const std::vector<std::string>& arguments, std::string* output);
 
-// Starts a process that cleans up behind this one, however this one ends.
+// Starts a process that cleans up after this one, however this one ends.
 // Programs below WorkDirectory() that are mounts are unloaded with loader.
 void StartJanitor(const std::string& loader);
 

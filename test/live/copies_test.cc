@@ -214,7 +214,7 @@ TEST_P(CopiesTest, RawSocketsAddNothingToTcp) {
   ExpectExactBesideRaw(/*reads=*/true, 400000);
 }
 
-// Its buffer fills up, and the kernel drops its copies before or behind the
+// Its buffer fills up, and the kernel drops its copies before or after the
 // hook.
 TEST_P(CopiesTest, RawSocketsThatNobodyReadsAddNothingToTcp) {
   ExpectExactBesideRaw(/*reads=*/false, 1000000);

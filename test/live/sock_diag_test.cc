@@ -269,7 +269,7 @@ int Compare(const SsLine& line, const Json& before, const Json& after) {
       EXPECT_EQ(before["tcpi_delivery_rate_app_limited"], 1);
       compared++;
     } else if (key == "pacing_rate" || key == "delivery_rate") {
-      // Bits a second in the next word; pacing_rate may have a limit behind "/".
+      // Bits a second in the next word; pacing_rate may have a limit after "/".
       const uint64_t rate = before.at("tcpi_" + key).get<uint64_t>();
       EXPECT_EQ(line.words.at(i + 1).substr(0, line.words[i + 1].find("bps")),
                 std::to_string(rate * 8))

@@ -25,7 +25,7 @@ namespace internal {
 struct Impairment {
   uint32_t drop_every = 0;
   uint32_t duplicate_every = 0;
-  uint32_t delay_every = 0;  // behind the next five frames, or 10 ms
+  uint32_t delay_every = 0;  // after the next five frames, or 10 ms
 };
 
 class Wire {

@@ -347,7 +347,7 @@ TEST_F(Sockets, FullTableOfProcessesStillNamesThem) {
 }
 
 // The second meter on a cgroup sees a call that the first one took: its length is
-// -1 then, and the name ends with its NUL. What stands behind that in the kernel's
+// -1 then, and the name ends with its NUL. What stands after that in the kernel's
 // buffer, the end of a longer name here, became part of the key.
 TEST_F(Sockets, ANameThatAnotherMeterTookIsTheSame) {
   Start({});
