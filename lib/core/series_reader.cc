@@ -242,7 +242,7 @@ bool SeriesReader::DecodeUplink(uint32_t number, std::string* uplink) const {
   return id != NM_NAME_EMPTY && DecodeName(id, uplink);
 }
 
-bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
+bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
   // A CPU that has not counted for this series has no head; all heads that
   // are there are equal, but for flags.
   nm_u64 word = 0;
@@ -256,35 +256,36 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Series* series) const {
        head.kind != NM_KIND_RETIRED) ||
       head.transport >= NM_TRANSPORT_COUNT ||
       NM_PATH_OF(head.path) >= NM_PATH_COUNT ||
-      !DecodeUplink(NM_UPLINK_OF(head.path), &series->uplink)) {
+      !DecodeUplink(NM_UPLINK_OF(head.path), &identity->uplink)) {
     return false;
   }
-  series->kind = static_cast<Kind>(head.kind);
-  series->transport = static_cast<Transport>(head.transport);
-  series->path = static_cast<Path>(NM_PATH_OF(head.path));
-  if (series->kind == Kind::kRetired) {
-    series->name = WordOfKind(head.destination);
-    return !series->name.empty();
+  identity->kind = static_cast<Kind>(head.kind);
+  identity->transport = static_cast<Transport>(head.transport);
+  identity->path = static_cast<Path>(NM_PATH_OF(head.path));
+  if (identity->kind == Kind::kRetired) {
+    identity->name = WordOfKind(head.destination);
+    return !identity->name.empty();
   }
-  if (!DecodeName(head.service, &series->name)) return false;
+  if (!DecodeName(head.service, &identity->name)) return false;
   // A program has pending bytes, too. The name's kind is there: its length is.
-  series->of_service = head.kind == NM_KIND_SERVICE ||
-                       (head.kind == NM_KIND_PENDING &&
-                        view_.names[head.service].kind == NM_KIND_SERVICE);
-  return DecodeName(head.destination, &series->destination);
+  identity->of_service = head.kind == NM_KIND_SERVICE ||
+                         (head.kind == NM_KIND_PENDING &&
+                          view_.names[head.service].kind == NM_KIND_SERVICE);
+  return DecodeName(head.destination, &identity->destination);
 }
 
 bool SeriesReader::ReadKey(uint32_t slot, Sample* sample) const {
-  Series series;
-  if (slot == 0 || slot >= view_.max_series || !DecodeIdentity(slot, &series)) {
+  Identity identity;
+  if (slot == 0 || slot >= view_.max_series ||
+      !DecodeIdentity(slot, &identity)) {
     return false;
   }
-  sample->kind = series.kind;
-  sample->name = std::move(series.name);
-  sample->destination = std::move(series.destination);
-  sample->transport = series.transport;
-  sample->path = series.path;
-  sample->uplink = std::move(series.uplink);
+  sample->kind = identity.kind;
+  sample->name = std::move(identity.name);
+  sample->destination = std::move(identity.destination);
+  sample->transport = identity.transport;
+  sample->path = identity.path;
+  sample->uplink = std::move(identity.uplink);
   return true;
 }
 
@@ -292,10 +293,24 @@ bool SeriesReader::ReadName(uint32_t id, std::string* name) const {
   return DecodeName(id, name);
 }
 
+// The one copy of a word.
+const std::string* SeriesReader::Word(std::string word) {
+  return &*words_.insert(std::move(word)).first;
+}
+
 // Finds out whose slot it is. Returns false if it cannot be known yet.
 bool SeriesReader::Learn(uint32_t slot) {
+  Identity identity;
+  if (!DecodeIdentity(slot, &identity)) return false;
   Series series;
-  if (!DecodeIdentity(slot, &series)) return false;
+  series.name = Word(std::move(identity.name));
+  series.destination = Word(std::move(identity.destination));
+  series.uplink = Word(std::move(identity.uplink));
+  series.slot = slot;
+  series.kind = identity.kind;
+  series.transport = identity.transport;
+  series.path = identity.path;
+  series.of_service = identity.of_service;
   const auto inserted =
       by_key_.emplace(Key(series.kind, series.name, series.destination,
                           series.transport, series.path, series.uplink),
@@ -303,15 +318,17 @@ bool SeriesReader::Learn(uint32_t slot) {
   const size_t index = inserted.first->second;
   if (!inserted.second) {
     Series& first = series_[index];
-    first.more_slots.push_back(slot);
+    if (first.more_slots == nullptr) {
+      first.more_slots = std::make_unique<std::vector<uint32_t>>();
+    }
+    first.more_slots->push_back(slot);
     if (series.of_service && !first.of_service) {
       first.of_service = true;
-      by_service_[first.name].push_back(index);
+      by_service_[*first.name].push_back(index);
     }
     return true;
   }
-  if (series.of_service) by_service_[series.name].push_back(index);
-  series.slot = slot;
+  if (series.of_service) by_service_[*series.name].push_back(index);
   series_.push_back(std::move(series));
   return true;
 }
@@ -322,6 +339,7 @@ void SeriesReader::Forget() {
   series_.clear();
   by_key_.clear();
   by_service_.clear();
+  words_.clear();
 }
 
 void SeriesReader::Update() {
@@ -432,14 +450,15 @@ void SeriesReader::TakeSlot(uint32_t slot, Sample* sample) const {
 // again.
 void SeriesReader::Sum(const Series& series, Sample* sample) const {
   sample->kind = series.kind;
-  Assign(series.name, &sample->name);
-  Assign(series.destination, &sample->destination);
+  Assign(*series.name, &sample->name);
+  Assign(*series.destination, &sample->destination);
   sample->transport = series.transport;
   sample->path = series.path;
-  Assign(series.uplink, &sample->uplink);
+  Assign(*series.uplink, &sample->uplink);
   sample->registered = false;
   TakeSlot<true>(series.slot, sample);
-  for (const uint32_t slot : series.more_slots) {
+  if (series.more_slots == nullptr) return;
+  for (const uint32_t slot : *series.more_slots) {
     TakeSlot<false>(slot, sample);
   }
 }

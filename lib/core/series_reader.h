@@ -19,7 +19,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -77,27 +79,40 @@ class SeriesReader {
   bool ReadName(uint32_t id, std::string* name) const;
 
  private:
-  // One key, without room for counters: a read of all series passes over all of
-  // them. It has several slots where ids of several names decode to one, as
-  // "a.local" and "a.local:443" on the wire do.
-  struct Series {
+  // What the head of a slot's cells says.
+  struct Identity {
     std::string name;
     std::string destination;
+    std::string uplink;
     Kind kind = Kind::kUnattributed;
     Transport transport = Transport::kOther;
     Path path = Path::kDirect;
-    std::string uplink;
     bool of_service = false;  // pending: of a service, whatever else has it
-    uint32_t slot = 0;
-    std::vector<uint32_t> more_slots;
   };
-  using Key =
-      std::tuple<Kind, std::string, std::string, Transport, Path, std::string>;
+  // One key, without room for counters, and short: a read of all series passes
+  // over all of them, and what takes its time is memory. The words are in words_.
+  // It has several slots where ids of several names decode to one, as "a.local" and
+  // "a.local:443" on the wire do.
+  struct Series {
+    const std::string* name = nullptr;
+    const std::string* destination = nullptr;
+    const std::string* uplink = nullptr;
+    std::unique_ptr<std::vector<uint32_t>> more_slots;  // null: no more
+    uint32_t slot = 0;
+    Kind kind = Kind::kUnattributed;
+    Transport transport = Transport::kOther;
+    Path path = Path::kDirect;
+    bool of_service = false;
+  };
+  // Equal words have one address.
+  using Key = std::tuple<Kind, const std::string*, const std::string*,
+                         Transport, Path, const std::string*>;
 
   const nm_u64* Cell(uint32_t slot, uint32_t number) const;
   bool DecodeName(uint32_t id, std::string* name) const;
   bool DecodeUplink(uint32_t number, std::string* uplink) const;
-  bool DecodeIdentity(uint32_t slot, Series* series) const;
+  bool DecodeIdentity(uint32_t slot, Identity* identity) const;
+  const std::string* Word(std::string word);
   bool Learn(uint32_t slot);
   void Learn();
   void Forget();
@@ -128,6 +143,7 @@ class SeriesReader {
   nm_u64 heads_ = 0, slots_allocated_ = 0;  // of nm_stats, at the last look
   uint32_t next_slot_ = 1;
   std::vector<uint32_t> unknown_;  // below next_slot_, without a key when seen
+  std::set<std::string> words_;    // of series_: most occur in many of them
   std::vector<Series> series_;
   std::map<Key, size_t> by_key_;
   // With a comparison that takes a string_view without making a string of it.
