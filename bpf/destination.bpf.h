@@ -3,12 +3,14 @@
  * Which destination a socket's owner talks to. The first that there is:
  *
  *   1. the tag that the application gave the socket (control.bpf.h)
- *   2. the first rule of the configuration that matches the other end
+ *   2. the first rule of the configuration that matches the other end, unless it
+ *      yields, as those do that say a port and no address
  *   3. the name that the connection itself gives in the first bytes it sends:
  *      :authority of HTTP/2 to a proxy port, SNI of TLS to an SNI port, the host
  *      of HTTP/1 to an HTTP port
+ *   4. that rule, if it yields
  *
- * This file has the second and the third. Only what this host sends, on
+ * This file has all but the first. Only what this host sends, on
  * connections that it opened, is read for a name: no peer can fill the table of
  * names. A service may add NM_MAX_WIRE_NAMES of them, and what else has
  * destinations NM_MAX_WIRE_NAMES_OF_OTHERS.
@@ -46,8 +48,10 @@ static __always_inline bool may_match_a_rule(const union nm_traits *traits,
          rules_may_match(remote_port(traits, direction));
 }
 
+#define NM_RULE_YIELDS 0x10000
+
 /* The destination of the first rule that matches the packet's other end, of
- * which `port` is. */
+ * which `port` is, and whether the rule yields. */
 NM_GLOBAL __u32 nm_match_rules(struct __sk_buff *skb, __u32 direction,
                                __u32 port, __u32 protocol) {
   __u32 address[4] = {};
@@ -68,7 +72,7 @@ NM_GLOBAL __u32 nm_match_rules(struct __sk_buff *skb, __u32 direction,
         ((address[2] ^ rule->address[2]) & rule->mask[2]) |
         ((address[3] ^ rule->address[3]) & rule->mask[3]))
       continue;
-    return rule->destination;
+    return rule->destination | (rule->yields ? NM_RULE_YIELDS : 0);
   }
   return NM_NAME_EMPTY;
 }
@@ -230,6 +234,7 @@ static __always_inline int read_destination(struct __sk_buff *skb,
                                             __u32 new_bytes) {
   struct nm_naming *naming;
   int result = NM_NAMING_FAILED;
+  __u32 name = 0;
 
   naming = bpf_sk_storage_get(&nm_namings, sk, 0, 0);
   if (!naming) {
@@ -243,12 +248,14 @@ static __always_inline int read_destination(struct __sk_buff *skb,
 
 done:
   if (result == NM_NAMING_FOUND && naming)
-    owner->wire_destination =
-        nm_wire_name_id(skb, owner->attribution.service, owner->user);
-  if (owner->wire_destination)
+    name = nm_wire_name_id(skb, owner->attribution.service, owner->user);
+  if (name) {
     COUNT(connections_named, 1);
-  else
+    owner->wire_destination = name;
+    owner->flags &= ~NM_OWNER_RULED;
+  } else {
     COUNT(connections_unnamed, 1);
+  }
   owner->flags |= NM_OWNER_NAMED;
   socket->wire_protocol = NM_WIRE_NONE;
   *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word);

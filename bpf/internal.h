@@ -280,6 +280,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_pending) == 7 * 8);
 #define NM_OWNER_NAMED 8        /* its destination is as known as it will be */
 #define NM_OWNER_ESTABLISHED 16 /* a TCP connection whose handshake is done */
 #define NM_OWNER_SUBFLOW 32     /* of a process's MPTCP socket */
+#define NM_OWNER_RULED 64       /* wire_destination is a rule's, which yields */
 
 /* Whose a socket is: written and read as one word, so that no packet sees half
  * of a change. */
@@ -297,12 +298,13 @@ NM_STATIC_ASSERT(sizeof(union nm_attribution) == 2 + 2 * 1);
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */
   union nm_attribution attribution;
-  nm_u16 tag;              /* destination by NM_TAG; 0: none */
-  nm_u8 flags;             /* NM_OWNER_* */
-  nm_u8 pending_path;      /* nm_cell.path of what is pending */
-  nm_u16 pending_service;  /* ... and its service; 0: nothing ever was */
-  nm_u16 wire_destination; /* as the connection named it; 0: none */
-  nm_u16 user;             /* of the creator: nm_user_of_uid() */
+  nm_u16 tag;             /* destination by NM_TAG; 0: none */
+  nm_u8 flags;            /* NM_OWNER_* */
+  nm_u8 pending_path;     /* nm_cell.path of what is pending */
+  nm_u16 pending_service; /* ... and its service; 0: nothing ever was */
+  /* As the connection named it; until it has, that of a rule; 0: none. */
+  nm_u16 wire_destination;
+  nm_u16 user;    /* of the creator: nm_user_of_uid() */
   nm_u16 counted; /* slot in which the connection is counted; 0: none */
   nm_u32 network; /* low bits of its namespace's cookie; 0: unknown */
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
@@ -327,8 +329,8 @@ struct nm_rule {
   nm_u32 mask[4];
   nm_u16 port_first; /* host byte order, of the remote end */
   nm_u16 port_last;
-  nm_u8 protocol; /* IPPROTO_*, 0: any */
-  nm_u8 pad;
+  nm_u8 protocol;     /* IPPROTO_*, 0: any */
+  nm_u8 yields;       /* 1: to a name that the connection gives itself */
   nm_u16 destination; /* index in names */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_rule) == 8 * 4 + 2 * 2 + 2 * 1 + 2);

@@ -45,17 +45,20 @@ static __always_inline struct nm_owner *owner_of_mptcp(struct bpf_sock *sk) {
 static __always_inline void follow(struct nm_owner *owner,
                                    struct nm_owner *whole) {
   union nm_attribution attribution = attribution_of(whole);
+  __u16 named = owner->flags & NM_OWNER_RULED ? 0 : owner->wire_destination;
 
   if (!(owner->flags & NM_OWNER_SUBFLOW)) owner->flags |= NM_OWNER_SUBFLOW;
-  if (!whole->wire_destination && owner->wire_destination)
-    whole->wire_destination = owner->wire_destination;
+  if (!whole->wire_destination && named) whole->wire_destination = named;
   if (owner->attribution.word == attribution.word && owner->tag == whole->tag &&
-      (owner->wire_destination || !whole->wire_destination))
+      (named || !whole->wire_destination))
     return;
   owner->tgid = whole->tgid;
   owner->user = whole->user;
   owner->tag = whole->tag;
-  owner->wire_destination = whole->wire_destination;
+  if (whole->wire_destination) {
+    owner->wire_destination = whole->wire_destination;
+    owner->flags &= ~NM_OWNER_RULED;
+  }
   *(volatile __u32 *)&owner->attribution.word = attribution.word;
   owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
 }

@@ -57,30 +57,38 @@ static __always_inline void find_destination(struct __sk_buff *skb,
                                              const enum nm_direction direction,
                                              union nm_head *head) {
   const union nm_traits *traits = &search->traits;
+  __u32 rule = 0;
 
   head->destination = search->tag;
   if (!search->tag && nm_config.rules_count) {
-    head->destination =
-        nm_match_rules(skb, traits->hidden ? NM_OF_SOCKET : direction,
-                       remote_port(traits, direction),
-                       traits->hidden ? IPPROTO_TCP : traits->protocol);
+    rule = nm_match_rules(skb, traits->hidden ? NM_OF_SOCKET : direction,
+                          remote_port(traits, direction),
+                          traits->hidden ? IPPROTO_TCP : traits->protocol);
+    if (!(rule & NM_RULE_YIELDS)) head->destination = rule;
     /* Only a TCP connection has one other end for all its life. */
     search->keep = traits->transport == NM_TRANSPORT_TCP
                        ? skb->sk && skb->sk->state != TCP_LISTEN
                        : !traits->ruled;
   }
-  if (!head->destination) head->destination = owner->wire_destination;
-  if (!socket) return;
-  if (direction == NM_EGRESS) {
+  if (!head->destination && !(owner->flags & NM_OWNER_RULED))
+    head->destination = owner->wire_destination;
+  if (direction == NM_EGRESS && socket) {
     if (!head->destination) {
       socket->wire_protocol = wire_protocol_of(owner, traits);
+      /* Where what is pending belongs if the connection gives no name. */
+      if (socket->wire_protocol && rule) {
+        owner->wire_destination = rule;
+        owner->flags |= NM_OWNER_RULED;
+      }
     } else if (socket->wire_protocol) { /* tagged meanwhile */
       socket->wire_protocol = NM_WIRE_NONE;
       owner->flags |= NM_OWNER_NAMED;
       search->settles = true;
     }
   }
-  if (!head->destination && socket->wire_protocol) {
+  if (!head->destination && !(socket && socket->wire_protocol))
+    head->destination = rule;
+  if (!head->destination && socket && socket->wire_protocol) {
     if (!owner->pending_service) {
       owner->pending_service = head->service;
       owner->pending_path = traits->path;

@@ -19,6 +19,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/optional.h"
 #include "bpf/internal.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
@@ -217,6 +218,15 @@ void ParseProtocol(const YAML::Node& node, DestinationRule* rule) {
   rule->protocol = known->second;
 }
 
+bool TrueOrFalse(const YAML::Node& node, const char* key) {
+  const std::string text = Text(node, key);
+  if (text != "true" && text != "false") {
+    throw ConfigError(
+        node, absl::StrCat(key, ": ", Quote(text), ": expected true or false"));
+  }
+  return text == "true";
+}
+
 // YAML forbids it, yaml-cpp does not see it.
 ConfigError Twice(const YAML::Node& key, const char* where) {
   return ConfigError(key, absl::StrCat(where, ": key ", Quote(key.Scalar()),
@@ -231,6 +241,7 @@ DestinationRule ParseRule(const YAML::Node& node) {
   }
   DestinationRule rule;
   YAML::Node port;
+  absl::optional<bool> overrides;
   std::set<std::string> seen;
   for (const auto& item : node) {
     const std::string key = item.first.Scalar();
@@ -245,11 +256,14 @@ DestinationRule ParseRule(const YAML::Node& node) {
         port.reset(item.second);
       } else if (key == "protocol") {
         ParseProtocol(item.second, &rule);
+      } else if (key == "overrides_names") {
+        overrides = TrueOrFalse(item.second, "overrides_names");
       } else {
         throw ConfigError(
-            item.first, absl::StrCat("destinations: unknown key ", Quote(key),
-                                     DidYouMean(key, {"name", "address", "port",
-                                                      "protocol"})));
+            item.first,
+            absl::StrCat("destinations: unknown key ", Quote(key),
+                         DidYouMean(key, {"name", "address", "port", "protocol",
+                                          "overrides_names"})));
       }
     });
   }
@@ -260,6 +274,7 @@ DestinationRule ParseRule(const YAML::Node& node) {
   if (rule.name.empty()) {
     throw ConfigError(node, "destinations: a rule needs a name");
   }
+  rule.overrides_names = overrides.value_or(HasAddress(rule));
   return rule;
 }
 

@@ -98,6 +98,8 @@ destinations:
   EXPECT_EQ(cloud.port_first, 443);
   EXPECT_EQ(cloud.port_last, 443);
   EXPECT_EQ(cloud.protocol, IPPROTO_TCP);
+  EXPECT_TRUE(cloud.overrides_names);
+  EXPECT_FALSE(config->destinations[1].overrides_names);
   EXPECT_THAT(cloud.address,
               ElementsAre(0u, 0u, htonl(0xffff), htonl(0x0a000000)));
   EXPECT_THAT(cloud.mask, ElementsAre(~0u, ~0u, ~0u, htonl(0xff000000)));
@@ -152,6 +154,8 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
   EXPECT_EQ(Error("destinations:\n  - {name: x, protocol: ip}"),
             "netmeter.yml:2: protocol: 'ip': expected tcp, udp, sctp, icmp, "
             "icmpv6 or any");
+  EXPECT_EQ(Error("destinations: [{name: x, overrides_names: 1}]"),
+            "netmeter.yml:1: overrides_names: '1': expected true or false");
   EXPECT_EQ(Error("destinations: [{name: x, port: 70000}]"),
             "netmeter.yml:1: port: '70000': expected a port from 1 to 65535, "
             "or a range such as 1000-2000");

@@ -30,6 +30,10 @@ const std::vector<DestinationRule>& DefaultDestinationRules() {
   return *rules;
 }
 
+bool HasAddress(const DestinationRule& rule) {
+  return (rule.mask[0] | rule.mask[1] | rule.mask[2] | rule.mask[3]) != 0;
+}
+
 nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination) {
   nm_rule value = {};
   memcpy(value.address, rule.address, sizeof(value.address));
@@ -37,6 +41,7 @@ nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination) {
   value.port_first = rule.port_first;
   value.port_last = rule.port_last;
   value.protocol = rule.protocol;
+  value.yields = !rule.overrides_names;
   value.destination = static_cast<uint16_t>(destination);
   return value;
 }

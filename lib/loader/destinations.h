@@ -25,7 +25,12 @@ struct DestinationRule {
   uint16_t port_first = 0;
   uint16_t port_last = 65535;
   uint8_t protocol = 0;  // IPPROTO_*, 0: any
+  // Also of a connection that gives a name itself. By default where there is an
+  // address: who says which host it is knows better than a port.
+  bool overrides_names = false;
 };
+
+bool HasAddress(const DestinationRule& rule);
 
 // Those that there are by default: what a host asks its name servers has no other
 // name.

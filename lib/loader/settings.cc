@@ -28,7 +28,7 @@ std::string RulesAsText(const Config& config) {
   std::string text;
   for (const DestinationRule& rule : config.destinations) {
     absl::StrAppend(&text, rule.name, ",", rule.port_first, ",", rule.port_last,
-                    ",", rule.protocol);
+                    ",", rule.protocol, ",", rule.overrides_names);
     for (int i = 0; i < 4; i++) {
       absl::StrAppend(&text, ",", rule.address[i], "/", rule.mask[i]);
     }
@@ -72,7 +72,7 @@ std::string ProtocolName(uint8_t protocol) {
 void EmitRule(const DestinationRule& rule, YAML::Emitter* out) {
   *out << YAML::Flow << YAML::BeginMap << YAML::Key << "name" << YAML::Value
        << YAML::DoubleQuoted << rule.name;
-  if ((rule.mask[0] | rule.mask[1] | rule.mask[2] | rule.mask[3]) != 0) {
+  if (HasAddress(rule)) {
     *out << YAML::Key << "address" << YAML::Value << YAML::DoubleQuoted
          << PrefixOf(rule);
   }
@@ -85,6 +85,10 @@ void EmitRule(const DestinationRule& rule, YAML::Emitter* out) {
   if (rule.protocol != 0) {
     *out << YAML::Key << "protocol" << YAML::Value
          << ProtocolName(rule.protocol);
+  }
+  if (rule.overrides_names != HasAddress(rule)) {
+    *out << YAML::Key << "overrides_names" << YAML::Value
+         << rule.overrides_names;
   }
   *out << YAML::EndMap;
 }

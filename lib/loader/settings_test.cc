@@ -66,7 +66,9 @@ Config EverythingSet() {
       "{name: d, address: \"fd00::/8\", protocol: udp}",
       "{name: e, address: \"::/0\", port: 5-6, protocol: sctp}",
       "{name: f, address: \"::1\", protocol: icmpv6}",
-      "{name: g, protocol: icmp}"};
+      "{name: g, protocol: icmp}",
+      "{name: h, port: 443, overrides_names: true}",
+      "{name: i, address: 10.0.0.0/8, overrides_names: false}"};
   std::string yaml = "destinations:\n";
   for (const std::string& rule : rules) yaml += "  - " + rule + "\n";
   const absl::StatusOr<Config> parsed = ParseConfig(yaml, "rules", Config());

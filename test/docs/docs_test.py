@@ -33,6 +33,9 @@ PROGRAMS = {
 # Ours, too, but not built: their options stand in their text.
 SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/accuracy.sh", "test/benchmark.sh", "test/install_packages.sh")
 
+# Of a rule in `destinations`.
+RULE_KEYS = ("name", "address", "port", "protocol", "overrides_names")
+
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
@@ -143,7 +146,6 @@ def slug(heading):
     """GitHub's anchor of a heading."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
-
 
 class DocsTest(unittest.TestCase):
     def test_documents_show_files_byte_for_byte(self):
@@ -275,7 +277,7 @@ class DocsTest(unittest.TestCase):
         for row in marked_rows(rest):
             key, default = code(row[0])[0], row[1].strip("`")
             match = re.search(rf" {key} = ([^;]+);", header)
-            if match and key not in ("name", "address", "port", "protocol"):
+            if match and key not in RULE_KEYS:
                 value = match.group(1).strip('"').replace("{", "[").replace("}", "]")
                 source = read("lib/loader/name_sources.cc") + read("lib/loader/destinations.cc")
                 if key == "destinations":
@@ -295,7 +297,7 @@ class DocsTest(unittest.TestCase):
         said = dict(re.findall(r"(?<![{\w])(\w+): (.*?)(?=  |\n|$)", text))
         for row in marked_rows(rest):
             key, default = code(row[0])[0], row[1].strip("`").replace('"', "")
-            if key in ("name", "address", "port", "protocol"):
+            if key in RULE_KEYS:
                 continue  # of a rule
             if key == "cgroup":
                 default = default.partition("else ")[2]

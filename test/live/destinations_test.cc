@@ -225,6 +225,47 @@ TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
   }
 }
 
+// A rule for fluentd's port took all of Magma's calls to its cloud where the
+// deployment guide puts both on port 443: they counted as `fluentd`.
+TEST_P(DestinationsTest, RulesOfPortsYieldToNamesOfConnections) {
+  const std::vector<std::string> texts = {Get("one.example"), "SSH-2.0-x\r\n",
+                                          ""};
+  int64_t sent = 0;
+  for (const std::string& text : texts) {
+    sent += static_cast<int64_t>(text.size());
+  }
+  // Rules, and the destinations of the three connections.
+  const bool v4 = GetParam() == Family::kIpv4;
+  const std::string address = v4 ? "10.0.0.0/8" : "'fd77::/16'";
+  const struct {
+    std::string rule;
+    std::set<std::string> destinations;
+  } cases[] = {
+      {"{name: web, port: 80}", {"one.example", "web"}},
+      {"{name: all}", {"one.example", "all"}},
+      {"{name: web, port: 80, overrides_names: true}", {"web"}},
+      {"{name: net, address: " + address + "}", {"net"}},
+      {"{name: net, address: " + address + ", overrides_names: false}",
+       {"one.example", "net"}},
+  };
+  for (const auto& one : cases) {
+    const MeteredCgroup& meter =
+        World::MeterWith("destinations: [" + one.rule + "]\n");
+    Send(meter, 80, texts);
+    Settle(meter);
+    EXPECT_EQ(DestinationsOf(meter, Kind::kBinary, Program()), one.destinations)
+        << one.rule;
+    EXPECT_EQ(meter.TotalOf(Kind::kBinary, Program()).tx_payload, sent)
+        << one.rule;
+    if (one.destinations.size() > 1) {
+      EXPECT_EQ(
+          meter.TotalOf(Kind::kBinary, Program(), "one.example").tx_payload,
+          static_cast<int64_t>(texts[0].size()))
+          << one.rule;
+    }
+  }
+}
+
 // Without configuration a name server is `dns`, by UDP and by TCP.
 TEST_P(DestinationsTest, NameServersAreDnsByDefault) {
   const MeteredCgroup& meter = World::MeterWith("");
