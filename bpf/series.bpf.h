@@ -125,13 +125,11 @@ static __always_inline union nm_head head_of_packet(
   return head;
 }
 
-/* Keeps a slot, as nm_slot_of_series() returned it, in *socket where all packets
- * of the socket belong there. */
-static __always_inline void keep_slot(struct nm_owner *owner,
-                                      struct nm_search *search,
-                                      struct nm_socket *socket,
-                                      const enum nm_direction direction,
-                                      __u32 slot) {
+/* Keeps a slot, as nm_slot_of_series() returned it, with the socket where all its
+ * packets belong there. */
+static __always_inline void keep_slot(
+    struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
+    struct nm_socket *socket, const enum nm_direction direction, __u32 slot) {
   /* The table may have room for the next packet: it may grow. */
   if ((slot & NM_SLOT_OVERFLOW) && search->attribution.kind != NM_KIND_OVERFLOW)
     search->keep = false;
@@ -144,12 +142,11 @@ static __always_inline void keep_slot(struct nm_owner *owner,
       (socket->wire_protocol ||
        ((owner->flags & NM_OWNER_ESTABLISHED) && !owner->counted)))
     return;
-  *(volatile __u64 *)&socket->word =
-      NM_WORD_COOKIE(socket->word) | (slot & NM_SLOT_MASK);
+  nm_store_slot(skb, slot & NM_SLOT_MASK);
   /* A name that came meanwhile found the old slot: once more, then. */
   if (*(volatile __u16 *)&owner->tag != search->tag ||
       attribution_of(owner).word != search->attribution.word)
-    *(volatile __u64 *)&socket->word = NM_WORD_COOKIE(socket->word);
+    nm_store_slot(skb, 0);
 }
 
 /* Beside the slot, in what the next two return: the packet is a raw socket's; what
@@ -202,7 +199,7 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
     search.keep = false;
   }
   slot = nm_slot_of_series(head.word, owner->user);
-  keep_slot(owner, &search, socket, direction, slot);
+  keep_slot(skb, owner, &search, socket, direction, slot);
   if (search.settles) flags |= NM_SETTLES;
   return (slot & NM_SLOT_MASK) | flags;
 }

@@ -153,6 +153,31 @@ static __always_inline void forget_slot(struct nm_owner *owner) {
   owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
 }
 
+/* Keeps a slot with the state of the packet's socket; 0: none. By the lock of the
+ * table's entry: ingress has no lock of the socket, which may have closed on another
+ * CPU, and its entry may be another one's by now. */
+NM_GLOBAL int nm_store_slot(struct __sk_buff *skb, __u32 slot) {
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct nm_entry *entry = entry_of_cookie(cookie);
+  const __u64 word = NM_COOKIE(cookie) | (slot & 0xffff);
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner;
+
+  if (entry) {
+    bpf_spin_lock(&entry->lock);
+    if (NM_WORD_COOKIE(entry->socket.word) == NM_COOKIE(cookie))
+      entry->socket.word = word;
+    bpf_spin_unlock(&entry->lock);
+  }
+  if (!sk) return 0;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (owner && NM_WORD_COOKIE(owner->socket.word) == NM_COOKIE(cookie))
+    *(volatile __u64 *)&owner->socket.word = word;
+  return 0;
+}
+
 /* --- Life of a socket ---------------------------------------------------- */
 
 /* A process made a socket. The name it has now stays the socket's. */

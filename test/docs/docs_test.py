@@ -147,6 +147,7 @@ def slug(heading):
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
+
 class DocsTest(unittest.TestCase):
     def test_documents_show_files_byte_for_byte(self):
         shown = marked("file")

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tables that are too small lose names, never bytes.
 
+#include <bpf/bpf.h>
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bpf/internal.h"
+#include "lib/core/unique_fd.h"
 #include "netmeter/abi.h"
 #include "test/live/actor.h"
 #include "test/live/world.h"
@@ -76,6 +81,43 @@ TEST_P(TablesTest, CollisionsUnderLossKeepRetransmissionsExact) {
   measurement.ExpectPayload(10 * plan.upload, 10 * plan.download);
   EXPECT_EQ(measurement.seen().tx_retransmit,
             static_cast<int64_t>(result.client.tcp_bytes_retrans));
+}
+
+// A datagram that met the end of its socket, on another CPU, wrote its slot into an
+// entry that was free by then: no socket could have it from then on.
+TEST_P(TablesTest, DatagramsThatMeetTheEndOfTheirSocketsLeaveEntriesFree) {
+  constexpr int kPort = 9000, kSockets = 20000;
+  Lab& lab = World::CleanLab();
+  Child receiver(small_->cgroup(), lab.client, [](Child::Parent& parent) {
+    const Address any(GetParam() == Family::kIpv4 ? "0.0.0.0" : "::");
+    for (int i = 0; i < kSockets; ++i) {
+      const int fd = OpenSocket(any.family(), SOCK_DGRAM);
+      Bind(fd, any, kPort);
+      close(fd);
+    }
+    parent.Send(0);
+  });
+  Child sender(nullptr, lab.server, [](Child::Parent&) {
+    const Address to = Lab::Client(GetParam());
+    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+    for (;;) SendTo(fd, "x", to, kPort);
+  });
+  receiver.Receive<int>();
+  receiver.Join();
+  const UniqueFd map(bpf_obj_get((small_->pin_dir() + "/sockets").c_str()));
+  ASSERT_TRUE(map.ok());
+  struct {  // bpf/maps.bpf.h
+    nm_u32 lock, pad;
+    nm_socket socket;
+    nm_u8 fill[24];
+  } entry;
+  static_assert(sizeof(entry) == 64, "nm_entry");
+  for (uint32_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(bpf_map_lookup_elem(map.get(), &i, &entry), 0);
+    if (NM_WORD_COOKIE(entry.socket.word) == 0) {
+      EXPECT_EQ(NM_WORD_SLOT(entry.socket.word), 0u) << "entry " << i;
+    }
+  }
 }
 
 // A connection that is reset closes first, and sends the reset after that: it
