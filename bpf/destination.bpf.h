@@ -199,7 +199,7 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
                                 __u32 user) {
   struct nm_naming *naming = naming_of_packet(skb);
   struct nm_name_key key = {};
-  __u32 *count, known, most;
+  __u32 *count, known, most, id;
 
   if (!naming) return NM_NAME_EMPTY;
   key.kind = NM_KIND_WIRE;
@@ -220,8 +220,9 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
     COUNT(destinations_capped, 1);
     return NM_NAME_EMPTY;
   }
-  __sync_fetch_and_add(count, 1);
-  return name_id_for_user(&key, user);
+  id = name_id_for_user(&key, user);
+  if (id) __sync_fetch_and_add(count, 1);
+  return id;
 }
 
 /* Reads the last `new_bytes` of the payload, which ends at `end`. Names the
