@@ -144,8 +144,9 @@ class DeltaVisitor {
   //
   // A new load of netmeter-loader changes no sum. Where it changes the names of
   // destinations, new counters appear, and the sum over the destinations of a
-  // service stays the kernel's. A series that was retired for being idle and comes
-  // back is delivered from 0 on. After an `unload` totals begin at 0, and they are
+  // service stays the kernel's. Nor does a series that is retired for being idle:
+  // what was delivered of it is not delivered once more as `retired`. One that
+  // comes back is delivered from 0 on. After an `unload` totals begin at 0, and they are
   // delivered on top of what was delivered before. What was counted after the last
   // visit before the unload is lost with it.
   absl::Status Visit(const Callback& callback);
@@ -164,9 +165,10 @@ class DeltaVisitor {
   const PublishOptions options_;
   const std::thread::id thread_ = std::this_thread::get_id();
   bool visiting_ = false;
-  std::vector<Sample> samples_;  // memory for a read
-  uint64_t start_time_ns_ = 0;   // of the meter that delivered_ is about
-  uint64_t load_time_ns_ = 0;    // the same
+  std::vector<Sample> samples_;   // memory for a read
+  std::vector<Sample> previous_;  // what the last one found
+  uint64_t start_time_ns_ = 0;    // of the meter that delivered_ is about
+  uint64_t load_time_ns_ = 0;     // the same
   uint64_t visit_ = 0;
   std::map<std::string, Delivered> delivered_;
 };

@@ -16,12 +16,18 @@
 // unknown names. The same bytes are then in other counters. What was delivered
 // under old names counts as delivered under new ones, service by service
 // (Carry()), so a load alone makes no delta.
+//
+// A counter is the sum of several series, and one of them may be retired while the
+// others go on: the counter then gets less by what that one had, and a counter of kind
+// retired gets more. What was delivered goes the same way (Retire()), so a retirement
+// makes no delta either.
 #include "netmeter/magma.h"
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "lib/core/no_throw.h"
@@ -167,6 +173,77 @@ std::map<std::string, Delivered> Carry(
   return result;
 }
 
+auto KeyOf(const Sample& sample) {
+  return std::tie(sample.kind, sample.name, sample.destination,
+                  sample.transport, sample.path, sample.uplink);
+}
+
+bool ComesBefore(const Sample& a, const Sample& b) {
+  return KeyOf(a) < KeyOf(b);
+}
+
+// Whether a series began anew between two reads: a counter of its own never gets
+// less.
+bool BeganAnew(const Sample& before, const Sample& now) {
+  return now.tx_bytes < before.tx_bytes || now.rx_bytes < before.rx_bytes ||
+         now.tx_packets < before.tx_packets ||
+         now.rx_packets < before.rx_packets ||
+         now.tx_payload_bytes < before.tx_payload_bytes ||
+         now.rx_payload_bytes < before.rx_payload_bytes;
+}
+
+// The series of `before` that were retired since. Both are in order. What is pending
+// gets less by itself, to the advantage of another series.
+std::vector<Sample> RetiredBetween(const std::vector<Sample>& before,
+                                   const std::vector<Sample>& now) {
+  std::vector<Sample> retired;
+  auto i = now.begin();
+  for (const Sample& sample : before) {
+    if (sample.kind == Kind::kPending) continue;
+    while (i != now.end() && ComesBefore(*i, sample)) ++i;
+    const bool there = i != now.end() && KeyOf(*i) == KeyOf(sample);
+    if (!there || BeganAnew(sample, *i)) retired.push_back(sample);
+  }
+  return retired;
+}
+
+// What was delivered of series that are retired now counts as delivered of the
+// counters of kind retired, which have it now.
+template <typename Delivered>
+std::map<std::string, Delivered> Retire(
+    std::map<std::string, Delivered> delivered, std::vector<Sample> retired,
+    const std::vector<Family>& families, const PublishOptions& options) {
+  const auto each = [](const std::vector<Family>& of, const auto& body) {
+    for (const Family& family : of) {
+      if (family.type != FamilyType::kCounter) continue;
+      for (const Metric& metric : family.metrics) {
+        body(KeyOf(family, metric), metric.value);
+      }
+    }
+  };
+  each(internal::FamiliesOf(retired, Health(), options),
+       [&](const std::string& key, uint64_t value) {
+         const auto found = delivered.find(key);
+         if (found == delivered.end()) return;
+         found->second.value -= std::min(found->second.value, value);
+       });
+  for (Sample& sample : retired) {
+    sample.name = KindName(sample.kind);
+    sample.kind = Kind::kRetired;
+    sample.destination.clear();
+  }
+  std::map<std::string, uint64_t> moved;
+  each(internal::FamiliesOf(retired, Health(), options),
+       [&](const std::string& key, uint64_t value) { moved[key] = value; });
+  each(families, [&](const std::string& key, uint64_t value) {
+    const auto found = moved.find(key);
+    if (found == moved.end() || found->second == 0) return;
+    Delivered& to = delivered[key];
+    to.value = std::max(to.value, std::min(to.value + found->second, value));
+  });
+  return delivered;
+}
+
 absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
   if (meter_ == nullptr) {
     return absl::FailedPreconditionError("no meter to visit");
@@ -175,6 +252,7 @@ absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
   const absl::Status read =
       ReadConsistently(*meter_, options_.scope, &samples_, &health);
   if (!read.ok()) return read;
+  std::sort(samples_.begin(), samples_.end(), ComesBefore);
   const size_t omitted_services = options_.scope == Scope::kUnregistered
                                       ? internal::OmitRegistered(&samples_)
                                       : 0;
@@ -184,7 +262,13 @@ absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
     delivered_.clear();
   } else if (health.load_time_ns != load_time_ns_) {
     delivered_ = Carry(delivered_, *families);
+  } else {
+    std::vector<Sample> retired = RetiredBetween(previous_, samples_);
+    if (!retired.empty()) {
+      delivered_ = Retire(delivered_, std::move(retired), *families, options_);
+    }
   }
+  previous_.swap(samples_);
   start_time_ns_ = health.start_time_ns;
   load_time_ns_ = health.load_time_ns;
   ++visit_;

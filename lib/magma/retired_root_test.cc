@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// DeltaVisitor over series that are retired, on maps that this test makes itself.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "lib/magma/magma_fixture.h"
+#include "netmeter/magma.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// It was taken for delivered until it had passed what it had been before.
+TEST_F(MagmaRootTest, ASeriesThatWasRetiredAndIsBackBeginsAtZero) {
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  // Gone for a visit, and back with more than before.
+  const nm_cell before = *fake_->cell(NM_SLOT_FIRST, 0);
+  memset(fake_->cell(NM_SLOT_FIRST, 0), 0, sizeof(nm_cell));
+  fake_->stats()->moves += 2;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  *fake_->cell(NM_SLOT_FIRST, 0) = before;
+  fake_->cell(NM_SLOT_FIRST, 0)->tx_payload_bytes = 150;
+  // Gone and back between two visits.
+  fake_->cell(NM_SLOT_FIRST + 1, 0)->tx_payload_bytes = 30;
+  fake_->stats()->moves += 2;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), 250u);
+  EXPECT_EQ(host.Sent("state", "d1"), 230u);
+}
+
+// A counter is the sum of several series. One of them was retired, the counter was
+// less by as much, and all that was left of it was delivered once more.
+TEST_F(MagmaRootTest, ARetiredPartOfACounterIsNotDeliveredAgain) {
+  // A program with two destinations, which one counter of kernsnoopd's has.
+  fake_->SetName(20, NM_KIND_BINARY, "curl");
+  for (uint32_t i = 4; i < 6; ++i) {
+    AddSeries(fake_.get(), i);
+    fake_->cell(NM_SLOT_FIRST + i, 0)->service = 20;
+    fake_->cell(NM_SLOT_FIRST + i, 0)->kind = NM_KIND_BINARY;
+  }
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  std::map<std::string, uint64_t> expected = host.counters();
+  const std::string key = "linux_bytes_sent_total binary_name=curl";
+  ASSERT_EQ(expected.count(key), 1u);
+  EXPECT_EQ(expected.at(key), 500u + 600u);
+
+  nm_cell retired = *fake_->cell(NM_SLOT_FIRST + 4, 0);
+  retired.kind = NM_KIND_RETIRED;
+  retired.destination = NM_KIND_BINARY;
+  memset(fake_->cell(NM_SLOT_FIRST + 4, 0), 0, sizeof(nm_cell));
+  fake_->stats()->slots_allocated = 7;
+  *fake_->cell(NM_SLOT_FIRST + 6, 0) = retired;
+  fake_->stats()->moves += 2;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  for (const auto& counter : host.counters()) {
+    EXPECT_EQ(counter.second, expected[counter.first]) << counter.first;
+  }
+  fake_->cell(NM_SLOT_FIRST + 5, 0)->tx_payload_bytes += 7;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.counters().at(key), 1107u);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
