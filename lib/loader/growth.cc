@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -24,21 +25,12 @@ namespace internal {
 namespace {
 
 absl::Status DrainQueues(const PinDir& pins) {
-  for (const char* pin : {"free_slots", "free_names"}) {
-    absl::StatusOr<UniqueFd> queue = pins.Open(pin);
-    if (!queue.ok()) return queue.status();
-    uint32_t id;
-    int end;
-    do {
-      end = bpf_map_lookup_and_delete_elem(queue->get(), nullptr, &id);
-    } while (end == 0);
-    // With anything left in it the old programs would go on handing out.
-    if (end != -ENOENT) return ErrnoStatus(end, absl::StrCat("drain ", pin));
-    Step("drained ", pin, ": ", Describe(queue->get()));
+  absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),
+                           names = pins.Open("free_names");
+  for (const auto* fd : {&slots, &names}) {
+    if (!fd->ok()) return fd->status();
   }
-  // A program that took the last id is still on its way to use it.
-  WaitForRunningPrograms();
-  return absl::OkStatus();
+  return DrainFreeIds({slots->get(), names->get()}, WaitForRunningPrograms);
 }
 
 // Whether the queue has at least one element.
@@ -87,6 +79,28 @@ absl::Status RemoveSuccessors(const PinDir& pins) {
 }
 
 }  // namespace
+
+absl::Status DrainFreeIds(const std::vector<int>& queues,
+                          const std::function<void()>& wait_for_programs) {
+  for (bool first = true, found = true; found; first = false) {
+    found = first;
+    for (const int queue : queues) {
+      uint32_t id;
+      int end;
+      while ((end = bpf_map_lookup_and_delete_elem(queue, nullptr, &id)) == 0) {
+        found = true;
+      }
+      // With anything left in it the old programs would go on handing out.
+      if (end != -ENOENT) {
+        return ErrnoStatus(end, absl::StrCat("drain ", Describe(queue)));
+      }
+      if (first) Step("drained ", Describe(queue));
+    }
+    // A program that took an id is still on its way to use it, or to give it back.
+    if (found) wait_for_programs();
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
                           std::vector<std::string>* notes) {

@@ -44,6 +44,7 @@
 #define NETMETER_LIB_LOADER_GROWTH_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,12 @@ class Growth {
   nm_info newest_ = existing_;
   Stage stage_ = Stage::kNone;
 };
+
+// Empties the queues of free ids, so that no program of the old meter has one of
+// them any more. One that was about to make what another CPU made first gives its id
+// back: a queue stays empty only where a wait for programs has found nothing in it.
+absl::Status DrainFreeIds(const std::vector<int>& queues,
+                          const std::function<void()>& wait_for_programs);
 
 // A load that was killed in part 1 left the meter without free slots and names:
 // gives them back.

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -27,6 +28,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/growth.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
@@ -189,7 +191,7 @@ TEST_F(LoaderRootTest, AGrowthMayBeKilledBetweenAnyTwoSteps) {
   ASSERT_TRUE(reader.ok()) << reader.status();
   bool unfinished = false, pending = false;
   // Every fifth step until the new maps are renamed over the old, then every.
-  std::string from = "drained free_slots";
+  std::string from = "drained map nm_free_slots";
   int steps = 0, stride = 5;
   for (std::string last = "x"; !last.empty(); steps += stride) {
     config_.max_series += 3;
@@ -289,7 +291,7 @@ TEST_F(LoaderRootTest, AFailedGrowthFillsTheQueuesAgain) {
   uint32_t id = 0;
   bool blocked = false;
   SetStepObserver([&](const std::string& done) {
-    if (blocked || !absl::StartsWith(done, "drained free_names")) return;
+    if (blocked || !absl::StartsWith(done, "drained map nm_free_names")) return;
     blocked = true;
     UniqueFd slots(bpf_obj_get(Pin("free_slots").c_str()));
     EXPECT_NE(bpf_map_lookup_elem(slots.get(), nullptr, &id), 0);
@@ -457,6 +459,35 @@ TEST_F(LoaderRootTest, AnOlderVersionsGrowthIsFinishedAndItsTablesReplaced) {
     ASSERT_TRUE(LoadWithoutSpareCells(config_).ok());
     SendFromCgroup(100);
   }
+}
+
+// A program that took an id and found that another CPU was faster gave it back after
+// the queue had been emptied, and the id was found free a second time: two series
+// then shared a slot.
+TEST_F(LoaderRootTest, WhatIsGivenBackWhileQueuesAreEmptiedGoesToo) {
+  const auto make_queue = [] {
+    return UniqueFd(
+        bpf_map_create(BPF_MAP_TYPE_QUEUE, "ids", 0, 4, 8, nullptr));
+  };
+  const UniqueFd slots = make_queue(), names = make_queue();
+  ASSERT_TRUE(slots.ok() && names.ok()) << strerror(errno);
+  const auto give = [](const UniqueFd& queue, uint32_t id) {
+    EXPECT_EQ(bpf_map_update_elem(queue.get(), nullptr, &id, BPF_ANY), 0);
+  };
+  for (uint32_t id = 21; id < 25; id++) give(slots, id);
+  int waits = 0;
+  const auto wait = [&] {
+    // Programs that run end within a wait. Another one may have taken what the first
+    // gave back.
+    if (waits < 2) give(waits == 0 ? names : slots, 30);
+    waits++;
+  };
+  const absl::Status drained = DrainFreeIds({slots.get(), names.get()}, wait);
+  EXPECT_TRUE(drained.ok()) << drained;
+  EXPECT_EQ(waits, 3);
+  uint32_t id;
+  EXPECT_EQ(bpf_map_lookup_elem(slots.get(), nullptr, &id), -ENOENT);
+  EXPECT_EQ(bpf_map_lookup_elem(names.get(), nullptr, &id), -ENOENT);
 }
 
 }  // namespace
