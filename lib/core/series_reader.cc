@@ -205,7 +205,7 @@ bool TidyPending(Sample* sample) {
 
 }  // namespace
 
-SeriesReader::SeriesReader(const MapView& view) : view_(view) {}
+SeriesReader::SeriesReader(const MapView& view) : view_(view) { ReadNaming(); }
 
 inline const nm_u64* SeriesReader::Cell(uint32_t slot, uint32_t number) const {
   return view_.counters +
@@ -353,13 +353,16 @@ void SeriesReader::Update() {
   }
 }
 
-// How names on the wire become labels. A load may change it.
+// How names on the wire become labels, and whether connections are counted. A load
+// may change it.
 void SeriesReader::ReadNaming() {
   const nm_info& info = *view_.info;
   suffixes_ =
       absl::StrSplit(BoundedString(info.suffixes, sizeof(info.suffixes)), '\n',
                      absl::SkipEmpty());
   fold_unknown_ = info.fold_unknown != 0;
+  // Without its hook the map would say that there are no connections.
+  tcp_ = (info.features & NM_FEATURE_SOCKET_TABLE) != 0 ? view_.tcp : nullptr;
 }
 
 // Where the number stays odd the memory is no meter's: then what is there is read
@@ -438,9 +441,9 @@ void SeriesReader::TakeSlot(uint32_t slot, Sample* sample) const {
   take(offsetof(nm_cell, tx_payload_bytes), &sample->tx_payload_bytes);
   take(offsetof(nm_cell, rx_payload_bytes), &sample->rx_payload_bytes);
   take(offsetof(nm_cell, tx_retransmit_bytes), &sample->tx_retransmit_bytes);
-  if (view_.tcp != nullptr && sample->transport == Transport::kTcp &&
+  if (tcp_ != nullptr && sample->transport == Transport::kTcp &&
       sample->kind != Kind::kPending) {
-    TakeConnections<is_first>(view_.tcp[slot], &sample->tcp);
+    TakeConnections<is_first>(tcp_[slot], &sample->tcp);
   } else if (is_first) {
     sample->tcp = TcpConnections();
   }
@@ -470,8 +473,8 @@ inline void SeriesReader::Prefetch(uint32_t slot) const {
   for (uint32_t i = 0; i < view_.cells_per_series; ++i) {
     __builtin_prefetch(cell + i * kWordsPerCell);
   }
-  if (view_.tcp == nullptr) return;
-  const nm_u64* const tcp = reinterpret_cast<const nm_u64*>(&view_.tcp[slot]);
+  if (tcp_ == nullptr) return;
+  const nm_u64* const tcp = reinterpret_cast<const nm_u64*>(&tcp_[slot]);
   __builtin_prefetch(tcp);
   __builtin_prefetch(tcp + kWordsPerCell);
 }

@@ -41,7 +41,6 @@ struct MapView {
       nullptr;  // cells of 8 words, slot * cells_per_series + i
   const nm_name* names = nullptr;
   const nm_stats* stats = nullptr;
-  // Null: no program counts connections (the socket table is off).
   const nm_tcp* tcp = nullptr;
   uint32_t cells_per_series = 0;
   uint32_t max_series = 0;
@@ -138,8 +137,10 @@ class SeriesReader {
   // All below guarded by mutex_. What was learned is true as long as
   // nm_stats.moves is this. No meter begins with an odd number.
   nm_u64 moves_ = 1;
-  std::vector<std::string> suffixes_;       // of wire names, by `info`
-  bool fold_unknown_ = false;               // the same
+  std::vector<std::string> suffixes_;  // of wire names, by `info`
+  bool fold_unknown_ = false;          // the same
+  // Null: no program counts connections (the socket table is off).
+  const nm_tcp* tcp_ = nullptr;
   nm_u64 heads_ = 0, slots_allocated_ = 0;  // of nm_stats, at the last look
   uint32_t next_slot_ = 1;
   std::vector<uint32_t> unknown_;  // below next_slot_, without a key when seen

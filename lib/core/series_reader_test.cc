@@ -13,90 +13,14 @@
 #include <thread>
 #include <vector>
 
+#include "lib/core/series_buffers.h"
+
 namespace netmeter {
 namespace internal {
 namespace {
 
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr size_t kWords = sizeof(nm_cell) / sizeof(nm_u64);
-
-// The five maps on the heap, exactly as large as the view says, so that
-// AddressSanitizer sees a read that is out of bounds.
-class Buffers {
- public:
-  Buffers(uint32_t cells_per_series, uint32_t max_series, uint32_t max_names)
-      : info_(1),
-        words_(size_t{cells_per_series} * max_series * kWords),
-        names_(max_names),
-        stats_(1),
-        tcp_(max_series) {
-    view_.info = info_.data();
-    view_.counters = words_.data();
-    view_.names = names_.data();
-    view_.stats = stats_.data();
-    view_.tcp = tcp_.data();
-    view_.cells_per_series = cells_per_series;
-    view_.max_series = max_series;
-    view_.max_names = max_names;
-    SetName(NM_NAME_UNATTRIBUTED, "unattributed");
-    SetName(NM_NAME_OVERFLOW, "overflow");
-  }
-
-  const MapView& view() const { return view_; }
-  nm_info& info() { return info_[0]; }
-  nm_stats& stats() { return stats_[0]; }
-  nm_tcp& tcp(uint32_t slot) { return tcp_[slot]; }
-  void RemoveTcp() { view_.tcp = nullptr; }
-  nm_name& name(uint32_t id) { return names_[id]; }
-  std::vector<nm_u64>& words() { return words_; }
-  std::vector<nm_name>& names() { return names_; }
-
-  nm_u64* Word(uint32_t slot, uint32_t cpu, size_t offset) {
-    return &words_[(size_t{slot} * view_.cells_per_series + cpu) * kWords +
-                   offset / sizeof(nm_u64)];
-  }
-
-  void SetName(uint32_t id, const std::string& name) {
-    memcpy(names_[id].bytes, name.data(), name.size());
-    __atomic_store_n(&names_[id].length, static_cast<nm_u16>(name.size()),
-                     __ATOMIC_RELEASE);
-  }
-
-  void SetWireName(uint32_t id, const std::string& name) {
-    names_[id].kind = NM_KIND_WIRE;
-    SetName(id, name);
-  }
-
-  void SetHead(uint32_t slot, uint32_t cpu, nm_u16 service, nm_u16 destination,
-               uint8_t kind = NM_KIND_SERVICE,
-               uint8_t transport = NM_TRANSPORT_TCP,
-               uint8_t path = NM_PATH_DIRECT, uint8_t flags = 0) {
-    nm_cell cell = {};
-    cell.service = service;
-    cell.destination = destination;
-    cell.kind = kind;
-    cell.transport = transport;
-    cell.path = path;
-    cell.flags = flags;
-    nm_u64 head;
-    memcpy(&head, &cell, sizeof(head));
-    __atomic_store_n(Word(slot, cpu, 0), head, __ATOMIC_RELEASE);
-  }
-
-  void Add(uint32_t slot, uint32_t cpu, size_t offset, nm_u64 value) {
-    __atomic_fetch_add(Word(slot, cpu, offset), value, __ATOMIC_RELAXED);
-  }
-
- private:
-  std::vector<nm_info> info_;
-  std::vector<nm_u64> words_;
-  std::vector<nm_name> names_;
-  std::vector<nm_stats> stats_;
-  std::vector<nm_tcp> tcp_;
-  MapView view_;
-};
 
 TEST(SeriesReader, OfAnEmptyMeterHasNoSeries) {
   Buffers buffers(2, 64, 8);
@@ -115,7 +39,7 @@ TEST(SeriesReader, SumsTheCpusOfASeries) {
   for (const uint32_t cpu : {0u, 2u}) {
     buffers.SetHead(21, cpu, 3, 4, NM_KIND_SERVICE, NM_TRANSPORT_UDP,
                     NM_PATH_PROXY);
-    for (size_t word = 1; word < kWords; ++word) {
+    for (size_t word = 1; word < Buffers::kWords; ++word) {
       buffers.Add(21, cpu, word * sizeof(nm_u64), word * 100 + cpu);
     }
   }
@@ -166,7 +90,7 @@ TEST(SeriesReader, HasTheConnectionsOfTcpSeriesAlone) {
     EXPECT_EQ(sample.tcp.rtt_buckets[9], expected ? 19u : 0);
   }
   // Of a loader that has no such map.
-  buffers.RemoveTcp();
+  buffers.info().features = 0;
   for (const Sample& sample : SeriesReader(buffers.view()).ReadAll()) {
     EXPECT_FALSE(sample.tcp.known);
   }
@@ -301,39 +225,6 @@ TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
   EXPECT_EQ(samples[1].tx_bytes, 5u);
   EXPECT_EQ(reader.ReadHealth().retired_series, 1u);
   EXPECT_EQ(reader.ReadHealth().retired_names, 3u);
-}
-
-// A load may change what names on the wire become. A reader kept the suffixes of
-// the load before until it was made anew.
-TEST(SeriesReader, NamesOfDestinationsAreThoseOfTheLastLoad) {
-  Buffers buffers(1, 64, 8);
-  strcpy(buffers.info().suffixes, ".local");
-  buffers.SetName(3, "mme");
-  buffers.SetWireName(4, "a.test");
-  buffers.SetWireName(5, "a.local");
-  buffers.stats().slots_allocated = 2;
-  for (nm_u16 i = 0; i < 2; ++i) {
-    buffers.SetHead(21u + i, 0, 3, static_cast<nm_u16>(4 + i));
-    buffers.Add(21u + i, 0, offsetof(nm_cell, tx_bytes), 5);
-  }
-  SeriesReader reader(buffers.view());
-  const auto destinations = [&reader] {
-    std::map<std::string, uint64_t> found;
-    for (const Sample& sample : reader.ReadService("mme")) {
-      found[sample.destination] += sample.tx_bytes;
-    }
-    return found;
-  };
-  using Found = std::map<std::string, uint64_t>;
-  EXPECT_EQ(destinations(), (Found{{"a.test", 5}, {"a", 5}}));
-  // The kernel part writes `info` so.
-  strcpy(buffers.info().suffixes, ".test\n.local");
-  buffers.stats().moves += 2;
-  EXPECT_EQ(destinations(), (Found{{"a", 10}}));
-  strcpy(buffers.info().suffixes, ".local");
-  buffers.info().fold_unknown = 1;
-  buffers.stats().moves += 2;
-  EXPECT_EQ(destinations(), (Found{{"other", 5}, {"a", 5}}));
 }
 
 // A sweep left thousands of free slots, and each read looked at all of them: 16
@@ -523,7 +414,7 @@ TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
   buffers.stats().slots_allocated = 3;
   buffers.SetHead(21, 0, 3, 4, NM_KIND_SERVICE, NM_TRANSPORT_TCP, NM_PATH_PROXY,
                   NM_FLAG_REGISTERED);
-  for (size_t word = 1; word < kWords; ++word) {
+  for (size_t word = 1; word < Buffers::kWords; ++word) {
     buffers.Add(21, 0, word * sizeof(nm_u64), word);
   }
   buffers.tcp(21).opened = 7;

@@ -412,10 +412,7 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
       static_cast<const nm_u64*>(maps->mappings_[kCounters].address);
   view.names = static_cast<const nm_name*>(maps->mappings_[kNames].address);
   view.stats = static_cast<const nm_stats*>(maps->mappings_[kStats].address);
-  // Without its hook the map would say that there are no connections.
-  if ((view.info->features & NM_FEATURE_SOCKET_TABLE) != 0) {
-    view.tcp = static_cast<const nm_tcp*>(maps->mappings_[kTcp].address);
-  }
+  view.tcp = static_cast<const nm_tcp*>(maps->mappings_[kTcp].address);
   return std::shared_ptr<const SharedMaps>(std::move(maps));
 }
 

@@ -50,7 +50,9 @@ absl::StatusOr<UniqueFd> OpenMap(const std::string& pin_dir, const char* name,
 }  // namespace
 
 Attribution::Attribution(std::shared_ptr<const SharedMaps> maps)
-    : maps_(std::move(maps)), reader_(maps_->view()) {}
+    : maps_(std::move(maps)) {
+  reader_.emplace(maps_->view());
+}
 
 absl::StatusOr<std::unique_ptr<Attribution>> Attribution::Open(
     const std::string& pin_dir) {
@@ -82,16 +84,23 @@ uint32_t Attribution::SlotOf(uint64_t cookie, uint64_t owners_word) const {
              : 0;
 }
 
-const SocketOwner& Attribution::OfSlot(uint32_t slot) {
-  static const SocketOwner* const kNobody = new SocketOwner();
+// Series may have been retired, and a load may have changed how names on the wire
+// become labels.
+void Attribution::ForgetAfterMoves() {
   const nm_u64 moves =
       __atomic_load_n(&maps_->view().stats->moves, __ATOMIC_ACQUIRE);
-  if (moves != moves_ || moves % 2 != 0) by_slot_.clear();
+  if (moves == moves_ && moves % 2 == 0) return;
+  by_slot_.clear();
+  reader_.emplace(maps_->view());
   moves_ = moves;
+}
+
+const SocketOwner& Attribution::OfSlot(uint32_t slot) {
+  static const SocketOwner* const kNobody = new SocketOwner();
   const auto known = by_slot_.find(slot);
   if (known != by_slot_.end()) return known->second;
   Sample key;
-  if (!reader_.ReadKey(slot, &key)) return *kNobody;
+  if (!reader_->ReadKey(slot, &key)) return *kNobody;
   SocketOwner& owner = by_slot_[slot];
   owner.kind = KindName(key.kind);
   owner.service = std::move(key.name);
@@ -124,6 +133,7 @@ bool Attribution::OwnerByDescriptor(const Holder& holder, uint64_t cookie,
 const SocketOwner& Attribution::Find(const DiagSocket& socket,
                                      const Holders& holders) {
   found_ = SocketOwner();
+  ForgetAfterMoves();
   nm_owner owner = {};
   bool known = socket.owner.size() >= sizeof(owner);
   if (known) memcpy(&owner, socket.owner.data(), sizeof(owner));
@@ -139,12 +149,12 @@ const SocketOwner& Attribution::Find(const DiagSocket& socket,
     std::string name;
     const nm_attribution& whose = owner.attribution;
     if (whose.service != NM_NAME_EMPTY &&
-        reader_.ReadName(whose.service, &name)) {
+        reader_->ReadName(whose.service, &name)) {
       found_.kind = KindName(static_cast<Kind>(whose.kind));
       found_.service = std::move(name);
       const uint16_t destination =
           owner.tag != 0 ? owner.tag : owner.wire_destination;
-      if (reader_.ReadName(destination, &name)) {
+      if (reader_->ReadName(destination, &name)) {
         found_.destination = std::move(name);
       }
     }

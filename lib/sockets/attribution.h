@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -68,16 +69,17 @@ class Attribution {
   uint32_t SlotOf(uint64_t cookie, uint64_t owners_word) const;
   bool OwnerByDescriptor(const Holder& holder, uint64_t cookie,
                          nm_owner* owner);
+  void ForgetAfterMoves();
   const SocketOwner& OfSlot(uint32_t slot);
 
   const std::shared_ptr<const SharedMaps> maps_;
-  const SeriesReader reader_;
+  std::optional<SeriesReader> reader_;  // a new one after each move
   UniqueFd owners_;
   UniqueFd sockets_;
   uint32_t socket_mask_ = 0;
   UniqueFd process_;  // a descriptor of pid process_id_
   uint32_t process_id_ = 0;
-  nm_u64 moves_ = 0;  // of what by_slot_ has
+  nm_u64 moves_ = 0;  // of what by_slot_ and reader_ have
   std::unordered_map<uint32_t, SocketOwner> by_slot_;
   SocketOwner found_;
 };
