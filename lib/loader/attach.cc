@@ -32,11 +32,12 @@ absl::Status Linker::Attach(LinkStage stage, const MeterObject& object,
       if (status.ok()) continue;
       Step(status.message());
       // What had it is not to lose it because the kernel had no memory for a moment.
-      if (pin.feature == 0 || (upgrade_ && (absl::IsResourceExhausted(status) ||
-                                            absl::IsUnavailable(status)))) {
+      if (pin.feature == 0 || pin.tracing() ||
+          (upgrade_ && IsTransient(status))) {
         return status;
       }
-      features->TurnOff(pin.feature, status.message());
+      // The kernel may have memory later, and a foreign program may go.
+      features->TurnOffForNow(pin.feature, status.message());
     }
     unwanted_.push_back(&pin);
   }

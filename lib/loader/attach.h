@@ -55,7 +55,8 @@ class Linker {
   Linker& operator=(const Linker&) = delete;
 
   // Attaches the programs of one stage. A feature whose program cannot be attached
-  // is turned off.
+  // is turned off, but for that of the tracing programs, which is an error: the other
+  // programs were loaded to rely on them.
   absl::Status Attach(LinkStage stage, const MeterObject& object,
                       FeatureSet* features);
 

@@ -21,6 +21,11 @@ namespace internal {
 constexpr int kAttempts = 3;
 constexpr std::chrono::milliseconds kAttemptPause(10);
 
+// Whether the same may go well later: there was no memory, or a signal came.
+inline bool IsTransient(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
+
 // The last result of `step`, which can be made again when it has failed.
 template <typename Function>
 absl::Status InAttempts(const Function& step) {

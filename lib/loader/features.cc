@@ -58,6 +58,11 @@ void FeatureSet::TurnOff(uint64_t bit, absl::string_view reason) {
   notes_.push_back(absl::StrCat(NameOf(bit), " is off: ", reason));
 }
 
+void FeatureSet::TurnOffForNow(uint64_t bit, absl::string_view reason) {
+  TurnOff(bit, reason);
+  any_off_for_now_ = true;
+}
+
 void FeatureSet::Remark(uint64_t bit, absl::string_view remark) {
   const std::string line = absl::StrCat(NameOf(bit), ": ", remark);
   absl::StrAppend(&reasons_, line, "\n");

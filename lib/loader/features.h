@@ -43,11 +43,15 @@ class FeatureSet {
   const std::vector<std::string>& notes() const { return notes_; }
 
   void TurnOff(uint64_t bit, absl::string_view reason);
+  // The same, of what the next load is to try again, whatever else is as it was.
+  void TurnOffForNow(uint64_t bit, absl::string_view reason);
+  bool any_off_for_now() const { return any_off_for_now_; }
   // It is on, but there is something to be said.
   void Remark(uint64_t bit, absl::string_view remark);
 
  private:
   uint64_t bits_;
+  bool any_off_for_now_ = false;
   std::string reasons_;
   std::vector<std::string> notes_;
 };

@@ -357,6 +357,32 @@ TEST_F(LoaderRootTest, AForeignExclusiveProgramIsExplained) {
       bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_INET_EGRESS), 0);
 }
 
+// A part that could not be attached at the first load stayed off for good: later loads,
+// when nothing was in the way any more, said that there was nothing to do.
+TEST_F(LoaderRootTest, APartThatAForeignProgramKeptOffIsTriedAgain) {
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_SETSOCKOPT;
+  UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SOCKOPT, "foreign", "GPL",
+                                 pass, 2, &options));
+  ASSERT_TRUE(program.ok()) << strerror(errno);
+  UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(
+      bpf_prog_attach(program.get(), cgroup.get(), BPF_CGROUP_SETSOCKOPT, 0),
+      0);
+  MustLoad();
+  EXPECT_THAT(MustStatus().text, HasSubstr("without the multi flag"));
+  EXPECT_NE(access(Pin("link_setsockopt").c_str(), F_OK), 0);
+  ASSERT_EQ(
+      bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_SETSOCKOPT), 0);
+  SendFromCgroup(100);
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(access(Pin("link_setsockopt").c_str(), F_OK), 0);
+  EXPECT_EQ(PayloadSent(), 100u);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

@@ -165,7 +165,8 @@ Interrupted RunInterrupted(const Interruption& interruption,
     if (name.empty()) continue;
     result.calls.push_back(name);
     if (static_cast<int>(result.calls.size()) != interruption.call + 1 &&
-        (name != interruption.name || passed++ < interruption.but)) {
+        (name != interruption.name || passed++ < interruption.but ||
+         passed - interruption.but > interruption.most)) {
       continue;
     }
     result.reached = true;

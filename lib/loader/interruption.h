@@ -20,6 +20,7 @@
 #ifndef NETMETER_LIB_LOADER_INTERRUPTION_H_
 #define NETMETER_LIB_LOADER_INTERRUPTION_H_
 
+#include <climits>
 #include <functional>
 #include <string>
 #include <vector>
@@ -30,10 +31,11 @@ namespace netmeter {
 namespace internal {
 
 struct Interruption {
-  int call = -1;     // the first is 0; -1: none, unless there is a name
-  int error = 0;     // an errno; 0: SIGKILL
-  std::string name;  // instead of a number: each call of this name,
-  int but = 0;       // ... but so many at first
+  int call = -1;       // the first is 0; -1: none, unless there is a name
+  int error = 0;       // an errno; 0: SIGKILL
+  std::string name;    // instead of a number: each call of this name,
+  int but = 0;         // ... but so many at first,
+  int most = INT_MAX;  // ... and so many of them
 };
 
 struct Interrupted {

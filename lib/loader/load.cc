@@ -30,6 +30,7 @@
 #include "lib/loader/existing.h"
 #include "lib/loader/features.h"
 #include "lib/loader/growth.h"
+#include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/meter_object.h"
@@ -60,41 +61,12 @@ struct Plan {
   uint64_t build_id = 0;
   uint64_t config_id = 0;
   SettingList loaded;  // before this load; empty if not known
+  // That of the tracing programs which were loaded and cannot be attached.
+  absl::Status untraceable;
   std::vector<std::string> notes;
 };
 
 // --- What the host has -------------------------------------------------------
-
-// Refuses early, with the reason, where the load would fail later with another
-// message. A try says more than the list of capabilities: a container's seccomp
-// filter, a security module or lockdown may refuse what they allow.
-absl::Status CheckHost() {
-  // A map is the first thing that any load makes.
-  LIBBPF_OPTS(bpf_map_create_opts, options);
-  UniqueFd fd(
-      bpf_map_create(BPF_MAP_TYPE_QUEUE, "nm_probe", 0, 4, 1, &options));
-  if (!fd.ok() && errno == ENOSYS) {
-    return absl::UnimplementedError("the kernel has no bpf(2)");
-  }
-  if (!fd.ok()) {
-    return ErrnoStatus(errno, "make a BPF map",
-                       errno == EPERM ? "run as root: needs CAP_BPF, "
-                                        "CAP_NET_ADMIN, CAP_PERFMON and "
-                                        "CAP_SYS_ADMIN"
-                                      : "");
-  }
-  return absl::OkStatus();
-}
-
-// The programs are built for no kernel in particular: libbpf puts in where a
-// field is and what id a tracepoint's type has, by the types of the kernel that
-// runs.
-absl::Status CheckKernelTypes() {
-  if (access("/sys/kernel/btf/vmlinux", R_OK) == 0) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): /sys/kernel/btf/vmlinux "
-      "is missing");
-}
 
 absl::Status CountCells(bool want_spare_cells, Plan* plan) {
   // Possible, and not online: a CPU that is plugged in later has its cells.
@@ -281,27 +253,40 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
 }
 
 // Into the kernel. Where that fails, once more without the tracing programs:
-// they need what not every kernel allows (lockdown, CAP_PERFMON).
-absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(const Plan& plan,
-                                                        const Growth& growth,
-                                                        FeatureSet* features) {
+// they need what not every kernel allows (lockdown, CAP_PERFMON). `untraceable`: an
+// error where these were loaded before and could not be attached.
+absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(
+    const Plan& plan, const Growth& growth, const absl::Status& untraceable,
+    FeatureSet* features) {
   Step("adds: received ", NameOf(plan.adds.ingress), ", sent ",
        NameOf(plan.adds.egress));
-  absl::StatusOr<std::unique_ptr<MeterObject>> object =
-      LoadObjectWith(plan, growth, /*tracing=*/true);
+  const auto load = [&]() -> absl::StatusOr<std::unique_ptr<MeterObject>> {
+    if (!untraceable.ok()) return untraceable;
+    return LoadObjectWith(plan, growth, /*tracing=*/true);
+  };
+  absl::StatusOr<std::unique_ptr<MeterObject>> object = load();
   // The kernel had no memory at that moment, maybe.
-  if (!object.ok()) object = LoadObjectWith(plan, growth, /*tracing=*/true);
+  if (!object.ok()) object = load();
   if (object.ok()) {
     TurnOffWhatItLacks(**object, features);
+    return object;
+  }
+  const bool transient = IsTransient(object.status());
+  // What has it is not to lose it for that (Linker::Attach()).
+  if (transient && plan.existing.has(NM_FEATURE_PROCESS_TRACKING)) {
     return object;
   }
   absl::StatusOr<std::unique_ptr<MeterObject>> without =
       LoadObjectWith(plan, growth, /*tracing=*/false);
   if (!without.ok()) return object;  // that was not it
-  features->TurnOff(
-      NM_FEATURE_PROCESS_TRACKING,
+  const std::string reason =
       absl::StrCat(object.status().message(),
-                   ": processes are named when they open a socket"));
+                   ": processes are named when they open a socket");
+  if (transient) {
+    features->TurnOffForNow(NM_FEATURE_PROCESS_TRACKING, reason);
+  } else {
+    features->TurnOff(NM_FEATURE_PROCESS_TRACKING, reason);
+  }
   TurnOffWhatItLacks(**without, features);
   return without;
 }
@@ -409,7 +394,8 @@ nm_info MakeInfo(const Plan& plan) {
       plan.existing.found ? plan.existing.info.created_ns : info.loaded_ns;
   info.features = plan.features.bits();
   info.build_id = plan.build_id;
-  info.config_id = plan.config_id;
+  // No configuration has this one: the next load has something to do.
+  info.config_id = plan.features.any_off_for_now() ? 0 : plan.config_id;
   info.cgroup_id = plan.cgroup.id;
   CopyText(kVersion, info.version);
   CopyText(KernelRelease(), info.kernel);
@@ -428,8 +414,12 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
                             Transaction* transaction, Plan* plan) {
   const ExistingMeter& existing = plan->existing;
   Linker linker(plan->cgroup, existing.found, transaction);
-  NETMETER_RETURN_IF_ERROR(
-      linker.Attach(LinkStage::kProcess, object, &plan->features));
+  const absl::Status traced =
+      linker.Attach(LinkStage::kProcess, object, &plan->features);
+  if (!traced.ok() && !(existing.found && IsTransient(traced))) {
+    plan->untraceable = traced;
+  }
+  NETMETER_RETURN_IF_ERROR(traced);
   NameRunningProcesses(plan->config, object);
   // From here on programs count into the new tables.
   if (grows) {
@@ -563,7 +553,9 @@ LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
 
 // Under the lock. What it fails to do the transaction undoes.
 absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
-                                      const ConfigChange& change, Plan* plan) {
+                                      const ConfigChange& change,
+                                      const absl::Status& untraceable,
+                                      Plan* plan) {
   const PinDir& pins = transaction->pins();
 
   // 3. What is there: a meter to be upgraded, or nothing. The rest of a load
@@ -592,7 +584,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   //    no descriptor holds. A growth is forgotten, or, with info_new, finished.
   plan->adds = FindAdds(plan->cells_per_series > plan->num_cpus);
   absl::StatusOr<std::unique_ptr<MeterObject>> loaded =
-      LoadObject(*plan, growth, &plan->features);
+      LoadObject(*plan, growth, untraceable, &plan->features);
   if (!loaded.ok()) return loaded.status();
   MeterObject* const object = loaded->get();
   if (upgrade) {
@@ -638,16 +630,21 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   return MakeResult(LoadResult::Action::kUpgraded, *plan);
 }
 
-// *lacks_spare_cells: it has finished an older version's growth, to tables
-// without them.
+// What one load tells the next one, which is made at once.
+struct Next {
+  bool again = false;
+  // The tracing programs, once loaded, could not be attached: without them.
+  absl::Status untraceable;
+};
+
 absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
                                     const ConfigChange& change,
-                                    bool want_spare_cells,
-                                    bool* lacks_spare_cells) {
+                                    bool want_spare_cells, Next* next) {
   CaptureLibbpfMessages();
   Plan plan;
   change(&plan.config);
   plan.config.pin_dir = pin_dir;
+  next->again = false;
 
   // 1. What the host has, before anything is changed.
   NETMETER_RETURN_IF_ERROR(CheckWhatIsAsked(&plan));
@@ -659,11 +656,17 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
       Transaction::Begin(pin_dir);
   if (!begun.ok()) return begun.status();
   Transaction* const transaction = begun->get();
-  absl::StatusOr<LoadResult> result = LoadLocked(transaction, change, &plan);
-  if (!result.ok()) return transaction->Fail(result.status());
+  absl::StatusOr<LoadResult> result =
+      LoadLocked(transaction, change, next->untraceable, &plan);
+  if (!result.ok()) {
+    next->again = !plan.untraceable.ok();
+    next->untraceable = plan.untraceable;
+    return transaction->Fail(result.status());
+  }
   transaction->KeepOnFailure();
-  *lacks_spare_cells = plan.cells_per_series == plan.num_cpus &&
-                       result->action != LoadResult::Action::kUnchanged;
+  // It has finished an older version's growth, to tables without them.
+  next->again = plan.cells_per_series == plan.num_cpus &&
+                result->action != LoadResult::Action::kUnchanged;
   return result;
 }
 
@@ -671,9 +674,11 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
 
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
                                 const ConfigChange& change) {
-  bool again = false;
-  absl::StatusOr<LoadResult> result = LoadOnce(pin_dir, change, true, &again);
-  if (result.ok() && again) result = LoadOnce(pin_dir, change, true, &again);
+  Next next;
+  absl::StatusOr<LoadResult> result = LoadOnce(pin_dir, change, true, &next);
+  for (int i = 0; i < 2 && next.again; i++) {
+    result = LoadOnce(pin_dir, change, true, &next);
+  }
   return result;
 }
 
@@ -682,9 +687,9 @@ absl::StatusOr<LoadResult> Load(const Config& config) {
 }
 
 absl::StatusOr<LoadResult> LoadWithoutSpareCells(const Config& config) {
-  bool lacks = false;
+  Next next;
   return LoadOnce(
-      config.pin_dir, [&config](Config* all) { *all = config; }, false, &lacks);
+      config.pin_dir, [&config](Config* all) { *all = config; }, false, &next);
 }
 
 }  // namespace internal

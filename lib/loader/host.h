@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Whether this host can have a meter at all.
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_LOADER_HOST_H_
+#define NETMETER_LIB_LOADER_HOST_H_
+
+#include "absl/status/status.h"
+
+namespace netmeter {
+namespace internal {
+
+// Refuses early, with the reason, where the load would fail later with another
+// message. A try says more than the list of capabilities: a container's seccomp
+// filter, a security module or lockdown may refuse what they allow.
+absl::Status CheckHost();
+
+// The programs are built for no kernel in particular: libbpf puts in where a
+// field is and what id a tracepoint's type has, by the types of the kernel that
+// runs.
+absl::Status CheckKernelTypes();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_HOST_H_
