@@ -628,6 +628,17 @@ TEST_F(LoaderRootTest, AnUpgradeWithoutMemoryKeepsProcessTracking) {
   }
 }
 
+// A first load that failed said "the meter goes on as it was before this load": of no
+// meter.
+TEST_F(LoaderRootTest, AFirstLoadThatFailsSpeaksOfNoMeter) {
+  config_.uplinks = {{"satellite", {"sat*"}}};
+  const Interrupted interrupted = RunInterrupted(
+      {-1, ENOMEM, "bpf(6)"}, [&] { return Load(config_).status(); });
+  EXPECT_FALSE(interrupted.ok);
+  EXPECT_THAT(interrupted.message, EndsWith("Cannot allocate memory"));
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Calls, InterruptionTest,
     ::testing::Combine(::testing::Values(Command::kFirstLoad, Command::kNoOp,

@@ -113,7 +113,9 @@ absl::Status Transaction::SetChanging(bool changing) {
 
 absl::Status Transaction::Fail(const absl::Status& error) {
   std::string state = state_on_failure_;
-  if (!undo_.empty()) state = "the meter goes on as it was before this load";
+  // A first load has nothing to go on with.
+  if (!undo_.empty() && !found_nothing_)
+    state = "the meter goes on as it was before this load";
   bool undone = state_on_failure_.empty();
   for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) {
     const absl::Status status = InAttempts(*undo);
