@@ -191,7 +191,7 @@ struct nm_interface_counts {
 };
 
 /* Key and value of `nm_interfaces`. Of interface 0 base.tx_bytes is the inode of the
- * network namespace. */
+ * network namespace, and `ended` says that series have packets of another one, too. */
 struct nm_interface_key {
   nm_u32 ifindex;
   nm_u32 uplink; /* number */

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bpf/internal.h"
 #include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/adds.h"
@@ -374,12 +375,31 @@ TEST_F(LoaderRootTest, AnUpgradeThatWasKilledIsNeverUpToDate) {
 }
 
 // The uplinks are those of the network namespace of the load: in another one it said
-// "already loaded".
+// "already loaded", and later it kept the counts of interfaces of the old one, as the
+// numbers are the same.
 TEST_F(LoaderRootTest, UplinksFollowTheNamespaceOfTheLoad) {
   config_.uplinks = {{"satellite", {"sat*"}}};
   MustLoad();
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
-  EXPECT_EQ(InChild([this] {
+  // Keys of `interfaces`; *moved: what balances say of local packets.
+  const auto count_interfaces = [this](bool* moved) {
+    const UniqueFd fd(bpf_obj_get(Pin("interfaces").c_str()));
+    nm_interface_key key = {};
+    nm_interface value = {};
+    EXPECT_EQ(bpf_map_lookup_elem(fd.get(), &key, &value), 0);
+    *moved = value.ended != 0;
+    int count = -1;
+    for (const void* from = nullptr;
+         bpf_map_get_next_key(fd.get(), from, &key) == 0; from = &key) {
+      count++;
+    }
+    return count;
+  };
+  bool moved = true;
+  const int here = count_interfaces(&moved);
+  EXPECT_GT(here, 0);
+  EXPECT_FALSE(moved);
+  EXPECT_EQ(InChild([&] {
               if (unshare(CLONE_NEWNET) != 0) return 1;
               const auto result = Load(config_);
               return result.ok() && result->action == Action::kUpgraded ? 0 : 2;
@@ -397,7 +417,11 @@ TEST_F(LoaderRootTest, WhatHasANameOfTheSwitchAndIsNotOursStays) {
   const auto result = Load(config_);
   ASSERT_FALSE(result.ok());
   EXPECT_THAT(std::string(result.status().message()),
+  EXPECT_EQ(count_interfaces(&moved), 0);  // but for loopback
+  EXPECT_TRUE(moved);
               testing::HasSubstr("netmeter_switch is not ours"));
+  EXPECT_EQ(count_interfaces(&moved), here);
+  EXPECT_TRUE(moved);
   struct stat about;
   EXPECT_EQ(lstat(pin.c_str(), &about), 0);
   ASSERT_EQ(unlink(pin.c_str()), 0);

@@ -151,6 +151,32 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
   return ErrnoStatus(error, "fill interfaces");
 }
 
+// Says whose interfaces these are. Another namespace's have the same numbers, and
+// counts of their own: they are forgotten.
+absl::Status EnterNetwork(int fd, std::vector<InterfaceEntry>* entries) {
+  absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
+  if (!own.ok()) return own.status();
+  InterfaceEntry network = {};
+  network.second.base.tx_bytes = *own;
+  const auto known = std::find_if(
+      entries->begin(), entries->end(),
+      [](const InterfaceEntry& entry) { return entry.first.ifindex == 0; });
+  if (known != entries->end()) {
+    const bool other = known->second.base.tx_bytes != *own;
+    network.second.ended = other || known->second.ended ? 1 : 0;
+    if (other) {
+      for (const InterfaceEntry& entry : *entries) {
+        const int error = bpf_map_delete_elem(fd, &entry.first);
+        if (error != 0 && error != -ENOENT) {
+          return ErrnoStatus(error, "empty interfaces");
+        }
+      }
+      entries->clear();
+    }
+  }
+  return Write(fd, network);
+}
+
 // What a load that fails has changed in a pinned map that older programs use. The
 // object is gone when it is undone, so the descriptor is another one.
 absl::Status RestoreOnFailure(int fd, const std::vector<InterfaceEntry>& before,
@@ -212,12 +238,7 @@ absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
   NETMETER_RETURN_IF_ERROR(RestoreOnFailure(fd, *entries, transaction));
   NETMETER_RETURN_IF_ERROR(
       FillPatterns(uplinks, numbers, object->MapFd("uplink_names")));
-  // Whose interfaces these are.
-  InterfaceEntry network = {};
-  absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
-  if (!own.ok()) return own.status();
-  network.second.base.tx_bytes = *own;
-  NETMETER_RETURN_IF_ERROR(Write(fd, network));
+  NETMETER_RETURN_IF_ERROR(EnterNetwork(fd, &*entries));
   absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   for (const Interface& interface : *interfaces) {

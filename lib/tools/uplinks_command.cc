@@ -97,6 +97,7 @@ bool Forwards(const std::vector<Interface>& interfaces) {
     if (access(port.c_str(), F_OK) == 0) return true;
   }
   return false;
+          input->moved = value.ended != 0;
 }
 
 absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input) {

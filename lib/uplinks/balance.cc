@@ -104,6 +104,16 @@ class Balancer {
       AddCounts(interface.counts, {}, interface.name, &balance);
     }
     AddLocal(&balance);
+    if (input_.moved &&
+        balance.tx.local_packets + balance.rx.local_packets != 0) {
+      AddNote(
+          "local packets are also those of another network namespace, where "
+          "the "
+          "meter was loaded before (netmeter-loader unload first: counters "
+          "start "
+          "again)",
+          &balance);
+    }
     for (const Sample& sample : input_.samples) {
       if (sample.kind == Kind::kOverflow && sample.path == Path::kDirect &&
           sample.tx_packets + sample.rx_packets != 0) {

@@ -10,7 +10,7 @@
 // nothing forwards, it is all remainder; where something does, it is shown as
 // forwarded. It is not known at all where an interface has gone, was renamed while
 // it counted, counts packets that were on no link, or has link headers of unknown
-// size.
+// size; or where local packets are also another namespace's.
 //
 // Threads: plain values.
 
@@ -38,6 +38,7 @@ struct BalanceInput {
   std::vector<InterfaceEntry> entries;
   std::vector<Interface> interfaces;  // as they count now
   std::vector<Sample> samples;
+  bool moved = false;     // samples have packets of another namespace, too
   bool forwards = false;  // the namespace does, or a bridge has an interface
 };
 

@@ -76,6 +76,19 @@ TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
   EXPECT_EQ(satellite.unknown, "");
 }
 
+// After a load in another network namespace the interfaces count from there on, and the
+// series from before: the rest was less than nothing.
+TEST(Balance, IsNotKnownWhereLocalPacketsAreAlsoAnotherNamespaces) {
+  BalanceInput input = Input();
+  input.moved = true;
+  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  EXPECT_THAT(satellite.unknown, HasSubstr("of another network namespace"));
+  EXPECT_EQ(satellite.tx.rest_bytes, 0u);
+  // Without such packets nothing is mixed.
+  input.samples.clear();
+  EXPECT_EQ(BalanceUplinks(input)[0].unknown, "");
+}
+
 TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
   BalanceInput input = Input();
   InterfaceEntry ended = MakeEntry(3, 1, "eth7", 100, 1);
