@@ -3,9 +3,7 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -79,27 +77,6 @@ absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
       });
 }
 
-bool IsSet(const char* file) {
-  std::string text;
-  std::ifstream(file) >> text;
-  return text != "0";
-}
-
-// Whether packets may pass this namespace that are for no socket of it.
-bool Forwards(const std::vector<Interface>& interfaces) {
-  if (IsSet("/proc/sys/net/ipv4/ip_forward") ||
-      IsSet("/proc/sys/net/ipv6/conf/all/forwarding")) {
-    return true;
-  }
-  for (const Interface& interface : interfaces) {
-    const std::string port =
-        absl::StrCat("/sys/class/net/", interface.name, "/brport");
-    if (access(port.c_str(), F_OK) == 0) return true;
-  }
-  return false;
-          input->moved = value.ended != 0;
-}
-
 absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input) {
   auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();
@@ -120,6 +97,7 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input) {
       [&](const nm_interface_key& key, const nm_interface& value) {
         if (key.ifindex == 0) {
           network = value.base.tx_bytes;
+          input->moved = value.ended != 0;
         } else {
           input->entries.emplace_back(key, value);
         }
@@ -145,7 +123,7 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input) {
   auto interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   input->interfaces = *std::move(interfaces);
-  input->forwards = Forwards(input->interfaces);
+  input->forwards = Forwards(input->interfaces, /*root=*/"");
   return absl::OkStatus();
 }
 

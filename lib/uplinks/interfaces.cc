@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
@@ -24,6 +25,8 @@
 namespace netmeter {
 namespace internal {
 namespace {
+
+constexpr char kWhat[] = "list the interfaces";
 
 int HeaderOf(unsigned short type) {
   switch (type) {
@@ -67,31 +70,11 @@ Interface InterfaceOf(const nlmsghdr& message) {
   return found;
 }
 
-// Takes what one datagram of the answer has. False: it was the last one.
-absl::StatusOr<bool> TakeAnswer(const char* buffer, size_t size,
-                                std::vector<Interface>* all) {
-  auto left = static_cast<unsigned int>(size);
-  for (const auto* message = reinterpret_cast<const nlmsghdr*>(buffer);
-       NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
-    if (message->nlmsg_type == NLMSG_DONE) return false;
-    if (message->nlmsg_type == NLMSG_ERROR) {
-      const auto* const error =
-          static_cast<const nlmsgerr*>(NLMSG_DATA(message));
-      return ErrnoStatus(error->error, "list the interfaces");
-    }
-    if (message->nlmsg_type == RTM_NEWLINK) {
-      all->push_back(InterfaceOf(*message));
-    }
-  }
-  return true;
-}
-
-}  // namespace
-
-absl::StatusOr<std::vector<Interface>> ListInterfaces() {
-  constexpr char kWhat[] = "list the interfaces";
-  const UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (!fd.ok()) return ErrnoStatus(errno, kWhat);
+// One dump. kMore is never the result.
+absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
+                                        std::vector<char>* buffer,
+                                        std::vector<Interface>* all) {
+  all->clear();
   struct {
     nlmsghdr header;
     ifinfomsg link;
@@ -99,24 +82,102 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces() {
   request.header.nlmsg_len = sizeof(request);
   request.header.nlmsg_type = RTM_GETLINK;
   request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  if (send(fd.get(), &request, sizeof(request), 0) < 0) {
+  request.header.nlmsg_seq = sequence;
+  if (send(fd, &request, sizeof(request), 0) < 0) {
     return ErrnoStatus(errno, kWhat);
   }
+  bool changed = false;
+  for (;;) {
+    iovec part = {buffer->data(), buffer->size()};
+    sockaddr_nl sender = {};
+    msghdr header = {};
+    header.msg_name = &sender;
+    header.msg_namelen = sizeof(sender);
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    const ssize_t size = recvmsg(fd, &header, 0);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return ErrnoStatus(errno, kWhat);
+    if (size == 0 || (header.msg_flags & MSG_TRUNC) != 0) {
+      return absl::InternalError(
+          absl::StrCat(kWhat, ": a message is cut short"));
+    }
+    // Any process may send to a netlink socket; the kernel's port is 0.
+    if (sender.nl_pid != 0) continue;
+    const absl::StatusOr<LinkDump> taken = TakeInterfaces(
+        absl::string_view(buffer->data(), static_cast<size_t>(size)), sequence,
+        &changed, all);
+    if (!taken.ok() || *taken != LinkDump::kMore) return taken;
+  }
+}
+
+bool IsSet(const std::string& file) {
+  std::string text;
+  std::ifstream(file) >> text;
+  // Without IPv6 there is no such file.
+  return !text.empty() && text != "0";
+}
+
+}  // namespace
+
+absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
+                                        uint32_t sequence, bool* changed,
+                                        std::vector<Interface>* all) {
+  auto left = static_cast<unsigned int>(datagram.size());
+  for (const auto* message = reinterpret_cast<const nlmsghdr*>(datagram.data());
+       NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+    if (message->nlmsg_seq != sequence) continue;
+    // An interface has come, gone or changed since the dump began: one may be
+    // missing, another be there twice.
+    if ((message->nlmsg_flags & NLM_F_DUMP_INTR) != 0) *changed = true;
+    if (message->nlmsg_type == NLMSG_DONE) {
+      return *changed ? LinkDump::kChanged : LinkDump::kDone;
+    }
+    if (message->nlmsg_type == NLMSG_ERROR) {
+      const auto* const error =
+          static_cast<const nlmsgerr*>(NLMSG_DATA(message));
+      return ErrnoStatus(error->error, kWhat);
+    }
+    if (message->nlmsg_type == RTM_NEWLINK) {
+      all->push_back(InterfaceOf(*message));
+    }
+  }
+  return LinkDump::kMore;
+}
+
+absl::StatusOr<std::vector<Interface>> ListInterfaces() {
+  constexpr uint32_t kMostDumps = 100;
+  const UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!fd.ok()) return ErrnoStatus(errno, kWhat);
   std::vector<Interface> all;
   std::vector<char> buffer(1 << 17);
-  for (;;) {
-    const ssize_t size = recv(fd.get(), buffer.data(), buffer.size(), 0);
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return ErrnoStatus(size < 0 ? errno : EPIPE, kWhat);
-    absl::StatusOr<bool> more =
-        TakeAnswer(buffer.data(), static_cast<size_t>(size), &all);
-    if (!more.ok()) return more.status();
-    if (!*more) break;
+  for (uint32_t sequence = 1; sequence <= kMostDumps; ++sequence) {
+    const absl::StatusOr<LinkDump> dump =
+        DumpInterfaces(fd.get(), sequence, &buffer, &all);
+    if (!dump.ok()) return dump.status();
+    if (*dump == LinkDump::kChanged) continue;
+    std::sort(all.begin(), all.end(),
+              [](const Interface& a, const Interface& b) {
+                return a.index < b.index;
+              });
+    return all;
   }
-  std::sort(all.begin(), all.end(), [](const Interface& a, const Interface& b) {
-    return a.index < b.index;
-  });
-  return all;
+  return absl::UnavailableError(
+      absl::StrCat(kWhat, ": they change all the time: run it again"));
+}
+
+bool Forwards(const std::vector<Interface>& interfaces,
+              const std::string& root) {
+  if (IsSet(root + "/proc/sys/net/ipv4/ip_forward") ||
+      IsSet(root + "/proc/sys/net/ipv6/conf/all/forwarding")) {
+    return true;
+  }
+  for (const Interface& interface : interfaces) {
+    const std::string port =
+        absl::StrCat(root, "/sys/class/net/", interface.name, "/brport");
+    if (access(port.c_str(), F_OK) == 0) return true;
+  }
+  return false;
 }
 
 uint32_t NetworkOfSocket(int fd) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "bpf/internal.h"
 
 namespace netmeter {
@@ -34,8 +35,27 @@ struct Interface {
   int header = kUnknownHeader;
 };
 
-// By one request to the kernel, which needs no privilege. Ascending by index.
+// By one request to the kernel, which needs no privilege; by more where interfaces come
+// and go meanwhile. Ascending by index. Unavailable: they do all the time.
 absl::StatusOr<std::vector<Interface>> ListInterfaces();
+
+// What one datagram of the kernel's answer says.
+enum class LinkDump {
+  kMore,
+  kDone,
+  kChanged,  // done, and not one state of the interfaces: ask again
+};
+
+// Adds to *all what a datagram has of the answer to request `sequence`. *changed is
+// kept from datagram to datagram, and false at first.
+absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
+                                        uint32_t sequence, bool* changed,
+                                        std::vector<Interface>* all);
+
+// Whether packets may pass this namespace that are for no socket of it. `root` is
+// where /proc and /sys are: "" but in tests.
+bool Forwards(const std::vector<Interface>& interfaces,
+              const std::string& root);
 
 // The low bits of the cookie of a socket's network namespace; 0: the kernel does not
 // tell (Linux 5.14 does).
