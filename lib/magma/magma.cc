@@ -30,6 +30,7 @@
 #include <tuple>
 #include <utility>
 
+#include "lib/core/consistent_read.h"
 #include "lib/core/no_throw.h"
 #include "lib/magma/container.h"
 #include "lib/metrics/families.h"
@@ -87,28 +88,6 @@ std::string KeyOf(const Family& family, const Metric& metric) {
 // The key without the destination.
 std::string GroupOf(const std::string& key) {
   return key.substr(0, key.rfind('\0'));
-}
-
-// Samples and the times at which their meter began to count and was loaded: of one
-// meter, and of one load, whatever happens while we read.
-absl::Status ReadConsistently(const Meter& meter, Scope scope,
-                              std::vector<Sample>* samples, Health* health) {
-  constexpr int kAttempts = 3;
-  for (int i = 0; i < kAttempts; ++i) {
-    const auto before = meter.ReadHealth();
-    if (!before.ok()) return before.status();
-    const absl::Status read = internal::ReadScope(meter, scope, samples);
-    if (!read.ok()) return read;
-    const auto after = meter.ReadHealth();
-    if (!after.ok()) return after.status();
-    if (before->start_time_ns != after->start_time_ns ||
-        before->load_time_ns != after->load_time_ns) {
-      continue;
-    }
-    *health = *after;
-    return absl::OkStatus();
-  }
-  return absl::UnavailableError("the meter is being replaced; visit again");
 }
 
 }  // namespace
@@ -249,8 +228,12 @@ absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
     return absl::FailedPreconditionError("no meter to visit");
   }
   Health health;
-  const absl::Status read =
-      ReadConsistently(*meter_, options_.scope, &samples_, &health);
+  const absl::Status read = internal::ReadConsistently(
+      *meter_,
+      [this] {
+        return internal::ReadScope(*meter_, options_.scope, &samples_);
+      },
+      &health);
   if (!read.ok()) return read;
   std::sort(samples_.begin(), samples_.end(), ComesBefore);
   const size_t omitted_services = options_.scope == Scope::kUnregistered

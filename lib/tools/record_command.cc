@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/consistent_read.h"
 #include "lib/core/path.h"
 #include "lib/core/status_util.h"
 #include "lib/history/record.h"
@@ -137,18 +138,16 @@ class RecordCommand : public Command {
 
 absl::StatusOr<Reading> ReadMeter(const Meter& meter) {
   Reading reading;
-  const auto health = meter.ReadHealth();
-  if (!health.ok()) return health.status();
-  auto samples = meter.ReadHost();
-  if (!samples.ok()) return samples.status();
+  Health health;
+  NETMETER_RETURN_IF_ERROR(ReadConsistently(
+      meter, [&] { return meter.ReadHost(&reading.samples); }, &health));
   auto boot_id = BootId();
   if (!boot_id.ok()) return boot_id.status();
   reading.now = Seconds(CLOCK_REALTIME);
   reading.boottime = Seconds(CLOCK_BOOTTIME);
   reading.boot_id = *std::move(boot_id);
-  reading.start_ns = static_cast<int64_t>(health->start_time_ns);
-  reading.cgroup = health->cgroup;
-  reading.samples = *std::move(samples);
+  reading.start_ns = static_cast<int64_t>(health.start_time_ns);
+  reading.cgroup = health.cgroup;
   return reading;
 }
 
