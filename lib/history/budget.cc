@@ -304,22 +304,21 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
   return state;
 }
 
-absl::StatusOr<bool> NoteWarning(Database* history, const Budget& budget,
-                                 const BudgetState& state, int percent) {
-  NETMETER_RETURN_IF_ERROR(
-      history->Prepare("INSERT OR IGNORE INTO warning VALUES(?, ?, ?)")
-          .Bind(1, budget.name)
-          .Bind(2, int64_t{state.period.from})
-          .Bind(3, int64_t{percent})
-          .Run());
-  return history->changes() > 0;
+absl::StatusOr<bool> WasWarned(Database* history, const Budget& budget,
+                               const BudgetState& state, int percent) {
+  Statement note = history->Prepare(
+      "SELECT 1 FROM warning WHERE budget = ? AND period = ? AND percent = ?");
+  const bool found = note.Bind(1, budget.name)
+                         .Bind(2, int64_t{state.period.from})
+                         .Bind(3, int64_t{percent})
+                         .Step();
+  NETMETER_RETURN_IF_ERROR(note.status());
+  return found;
 }
 
-absl::Status ForgetWarning(Database* history, const Budget& budget,
-                           const BudgetState& state, int percent) {
-  return history
-      ->Prepare(
-          "DELETE FROM warning WHERE budget = ? AND period = ? AND percent = ?")
+absl::Status NoteWarning(Database* history, const Budget& budget,
+                         const BudgetState& state, int percent) {
+  return history->Prepare("INSERT OR IGNORE INTO warning VALUES(?, ?, ?)")
       .Bind(1, budget.name)
       .Bind(2, int64_t{state.period.from})
       .Bind(3, int64_t{percent})

@@ -67,12 +67,12 @@ struct BudgetState {
 absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
                                             const Budget& budget, int64_t now);
 
-// Notes that a warning is given. False: it was given before in this period.
-absl::StatusOr<bool> NoteWarning(Database* history, const Budget& budget,
-                                 const BudgetState& state, int percent);
-// Takes the note back: the warning could not be given.
-absl::Status ForgetWarning(Database* history, const Budget& budget,
-                           const BudgetState& state, int percent);
+// Whether NoteWarning() was called in this period.
+absl::StatusOr<bool> WasWarned(Database* history, const Budget& budget,
+                               const BudgetState& state, int percent);
+// Notes that a warning has been given.
+absl::Status NoteWarning(Database* history, const Budget& budget,
+                         const BudgetState& state, int percent);
 
 }  // namespace internal
 }  // namespace netmeter

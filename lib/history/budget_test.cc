@@ -160,16 +160,20 @@ TEST_F(BudgetStateTest, ALevelIsCrossedWhenItIsReachedAndWarnsOnceAPeriod) {
   now_ += 60;
   Count(80000000, 0);
   EXPECT_THAT(State().crossed, ElementsAre(80));
-  EXPECT_TRUE(*NoteWarning(history_.get(), budget_, State(), 80));
-  EXPECT_FALSE(*NoteWarning(history_.get(), budget_, State(), 80));
-  ASSERT_TRUE(ForgetWarning(history_.get(), budget_, State(), 80).ok());
-  EXPECT_TRUE(*NoteWarning(history_.get(), budget_, State(), 80));
+  const auto was_warned = [this](int percent) {
+    return *WasWarned(history_.get(), budget_, State(), percent);
+  };
+  EXPECT_FALSE(was_warned(80));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(NoteWarning(history_.get(), budget_, State(), 80).ok());
+    EXPECT_TRUE(was_warned(80));
+  }
   now_ += 60;
   Count(100000000, 0);
   EXPECT_THAT(State().crossed, ElementsAre(80, 100));
-  EXPECT_TRUE(*NoteWarning(history_.get(), budget_, State(), 100));
+  EXPECT_FALSE(was_warned(100));
   now_ += 30 * 86400;
-  EXPECT_TRUE(*NoteWarning(history_.get(), budget_, State(), 80));
+  EXPECT_FALSE(was_warned(80));
 }
 
 }  // namespace

@@ -2,13 +2,15 @@
 // `netmeter budget`: how much of each budget is used, and a command for each level
 // that it crosses.
 //
-// A level is noted in the history before its command runs, and the note is taken back
-// if the command fails. So two that run at once do not both warn, and a command that
-// failed is tried again.
+// A level is noted in the history after its command has run well. So a command that
+// failed, or whose call was killed, is tried again. Two that run at once wait for each
+// other, by a lock which goes with the process, so that they do not both warn.
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -21,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
+#include "lib/core/unique_fd.h"
 #include "lib/history/budget.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
@@ -48,7 +51,8 @@ for the whole period, if it goes on as it did so far. Nothing is limited.
 --run runs a command by sh once for each level that a budget crosses, with
 NETMETER_BUDGET, NETMETER_PERCENT (the level), NETMETER_USED_BYTES,
 NETMETER_LIMIT_BYTES and NETMETER_PERIOD_FROM and _TO in its environment. If it
-fails, the next call tries again. Root names who runs it: --run-as.
+fails, or the call is killed, the next call tries again. Root names who runs it:
+--run-as.
 
 Exit status: 0 no level is crossed; 1 failed, one line on stderr says why; 2 wrong
 usage; 3 a level is crossed; 4 a budget is used up.
@@ -149,6 +153,9 @@ class BudgetCommand : public Command {
   int Run() override {
     const auto budgets = ReadBudgetFile(config_);
     if (!budgets.ok()) return Fail(budgets.status().message());
+    // Closed after the history is: SQLite's own locks on the file end with any of its
+    // descriptors (fcntl(2)). This one is of another kind (flock(2)).
+    UniqueFd turn;
     const auto history =
         OpenHistory(database_, run_.empty() ? Database::Mode::kRead
                                             : Database::Mode::kWrite);
@@ -162,6 +169,15 @@ class BudgetCommand : public Command {
     int status = Print(json_ ? FormatRowsJson(rows)
                              : FormatRows(rows, exact_ ? ByteFormat::kExact
                                                        : ByteFormat::kHuman));
+    if (!run_.empty()) {
+      turn = UniqueFd(open(database_.c_str(), O_RDONLY | O_CLOEXEC));
+      while (turn.ok() && flock(turn.get(), LOCK_EX) != 0 && errno == EINTR) {
+      }
+      if (!turn.ok()) {
+        return Fail(
+            ErrnoStatus(errno, absl::StrCat("lock ", database_)).message());
+      }
+    }
     // Who reads the table does not matter for the warnings.
     for (const Row& row : rows) {
       if (run_.empty()) break;
@@ -180,15 +196,11 @@ class BudgetCommand : public Command {
 
  private:
   absl::Status Warn(Database* history, const Row& row, int percent) const {
-    const auto is_new = NoteWarning(history, row.budget, row.state, percent);
-    if (!is_new.ok()) return is_new.status();
-    if (!*is_new) return absl::OkStatus();
-    const absl::Status ran = RunCommand(row, percent);
-    if (!ran.ok()) {
-      NETMETER_RETURN_IF_ERROR(
-          ForgetWarning(history, row.budget, row.state, percent));
-    }
-    return ran;
+    const auto warned = WasWarned(history, row.budget, row.state, percent);
+    if (!warned.ok()) return warned.status();
+    if (*warned) return absl::OkStatus();
+    NETMETER_RETURN_IF_ERROR(RunCommand(row, percent));
+    return NoteWarning(history, row.budget, row.state, percent);
   }
 
   absl::Status RunCommand(const Row& row, int percent) const {

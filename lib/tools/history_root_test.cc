@@ -187,6 +187,24 @@ TEST_F(HistoryTest, ACommandThatFailsIsTriedAgain) {
   EXPECT_EQ(budget("exit 7").exit_status, 3);
 }
 
+// The level was noted as warned of before the command ran: one that was killed with its
+// call, as by a shutdown, was never tried again. Two calls at once still warn once.
+TEST_F(HistoryTest, ACommandWhoseCallWasKilledIsTriedAgain) {
+  const std::string config = directory_ + "/budgets.yml";
+  const std::string log = directory_ + "/log";
+  RunShell("echo 'budgets: [{name: b, limit: 100, warn: [1]}]' > " + config);
+  cell()->tx_bytes = 50;
+  ASSERT_EQ(Record().output, "");
+  const auto budget = [&](const std::string& command) {
+    return "lib/tools/netmeter budget --config " + config + " --database " +
+           database() + " --run-as root --run '" + command + "'";
+  };
+  RunShell("timeout -s KILL 1 " + budget("exec sleep 2") + " 2>&1");
+  const std::string warn = budget("sleep 1; echo warned >> " + log);
+  RunShell(warn + " & " + warn + " & wait");
+  EXPECT_EQ(RunShell("cat " + log).output, "warned\n");
+}
+
 // From the history, and what the meter has counted since its last record.
 TEST_F(HistoryTest, ListSinceHasWhatIsRecordedAndWhatIsNot) {
   cell()->tx_bytes = 1000;
