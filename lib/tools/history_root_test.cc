@@ -237,6 +237,15 @@ TEST_F(HistoryTest, WatchPrintsRatesUntilNobodyReads) {
                             HasSubstr("total, direct")));
 }
 
+// 4295 seconds are more microseconds than 32 bits have: it printed thirty times a second.
+TEST_F(HistoryTest, WatchSleepsForMoreThanAnHour) {
+  EXPECT_EQ(
+      RunShell("timeout 2 lib/tools/netmeter list --watch 4295 --pin-dir " +
+               pin_dir_ + " | grep -c TX/S")
+          .output,
+      "1\n");
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

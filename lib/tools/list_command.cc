@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -239,7 +241,8 @@ class ListCommand : public Command {
   int Watch(const Meter& meter) const {
     std::vector<Sample> before;
     double read_before = 0;
-    for (;; usleep(static_cast<useconds_t>(watch_ * 1e6))) {
+    const std::chrono::duration<double> pause(watch_);
+    for (;; std::this_thread::sleep_for(pause)) {
       auto samples = meter.ReadHost();
       if (!samples.ok()) return Fail(samples.status().message());
       const double now = Monotonic();
