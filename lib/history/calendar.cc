@@ -67,8 +67,12 @@ int DaysBetween(Day from, Day to) {
   return static_cast<int>(CivilOf(to) - CivilOf(from));
 }
 
-int64_t StartOf(Day day) {
+int64_t StartOf(Day day) { return TimeOf(day, 0); }
+
+int64_t TimeOf(Day day, int minutes) {
   tm local = {};
+  local.tm_hour = minutes / 60;
+  local.tm_min = minutes % 60;
   local.tm_year = day / 10000 - 1900;
   local.tm_mon = day / 100 % 100 - 1;
   local.tm_mday = day % 100;

@@ -34,6 +34,9 @@ Day AddDays(Day day, int days);
 int DaysBetween(Day from, Day to);
 // When the day begins, as Unix time: local midnight.
 int64_t StartOf(Day day);
+// When clocks show so many minutes after 0:00 on that day, as Unix time. Where they are
+// set forward meanwhile, it is the moment that an hour's difference makes of it.
+int64_t TimeOf(Day day, int minutes);
 
 // "2026-11-22". InvalidArgument for what is no day.
 std::string FormatDay(Day day);

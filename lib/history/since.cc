@@ -98,7 +98,7 @@ absl::StatusOr<int64_t> ParseSince(absl::string_view text, int64_t now) {
   if (duration >= 0) {
     since = now - duration;
   } else if (parts.size() == 1 && ParseMinutes(text) >= 0) {
-    since = StartOf(HourOf(now).day) + ParseMinutes(text) * 60;
+    since = TimeOf(HourOf(now).day, ParseMinutes(text));
   } else {
     const auto day = ParseDay(parts[0]);
     if (!day.ok() || parts.size() > 2) return wrong;
@@ -106,7 +106,7 @@ absl::StatusOr<int64_t> ParseSince(absl::string_view text, int64_t now) {
     if (parts.size() == 2) {
       const int minutes = ParseMinutes(parts[1]);
       if (minutes < 0) return wrong;
-      since += minutes * 60;
+      since = TimeOf(*day, minutes);
     }
   }
   if (since > now) {

@@ -31,6 +31,21 @@ TEST(Since, IsAMomentOrATimeBefore) {
   }
 }
 
+// Clocks went from 2:00 to 3:00, or back. 13:00 was taken for thirteen hours after
+// midnight, which is 14:00 then, or 12:00.
+TEST(Since, IsWhatClocksShowAlsoWhereTheyAreChanged) {
+  setenv("TZ", "Europe/Berlin", 1);
+  tzset();
+  for (const Day day : {20260329, 20261025}) {
+    const int64_t evening = StartOf(AddDays(day, 1)) - 3600;
+    for (const std::string& text : {"13:00", FormatDay(day) + " 13:00"}) {
+      const auto since = ParseSince(text, evening);
+      ASSERT_TRUE(since.ok()) << since.status();
+      EXPECT_EQ(FormatTime(*since), FormatDay(day) + " 13:00");
+    }
+  }
+}
+
 TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
   setenv("TZ", "UTC", 1);
   tzset();
