@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +34,23 @@ namespace {
 
 uint64_t Load(const nm_u64& value) {
   return __atomic_load_n(&value, __ATOMIC_RELAXED);
+}
+
+// A load that keeps the tables writes `info` between two moves (series_reader.cc): one
+// that is at work would show half of it. Where the number stays odd the memory is no
+// meter's.
+nm_info CopyInfo(const MapView& view) {
+  constexpr int kMostPauses = 10000;
+  constexpr std::chrono::microseconds kPause(50);
+  nm_info copy = {};
+  for (int i = 0; i < kMostPauses; i++) {
+    const nm_u64 before = __atomic_load_n(&view.stats->moves, __ATOMIC_ACQUIRE);
+    copy = *view.info;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (before % 2 == 0 && Load(view.stats->moves) == before) break;
+    std::this_thread::sleep_for(kPause);
+  }
+  return copy;
 }
 
 // Number of keys, -1 where the map cannot be read. A hash map that is written
@@ -194,7 +213,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   }
   const nm_stats& stats = *(*maps)->view().stats;
   status.has_info = true;
-  status.info = *(*maps)->view().info;
+  status.info = CopyInfo((*maps)->view());
   const nm_info& info = status.info;
   // With the cgroup its links went, too.
   status.cgroup_gone = CgroupIsGone(info.cgroup_id);
