@@ -55,6 +55,9 @@ class Attribution {
   static absl::StatusOr<std::unique_ptr<Attribution>> Open(
       const std::string& pin_dir);
 
+  // Whether the meter was unloaded, or has larger tables: open again.
+  bool closed() const { return maps_->closed(); }
+
   // For DumpRequest.
   int owners() const { return owners_.get(); }
 

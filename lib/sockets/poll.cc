@@ -24,8 +24,13 @@ uint64_t Now() {
 
 }  // namespace
 
-SocketPoll::SocketPoll(const std::string& pin_dir) {
-  auto attribution = Attribution::Open(pin_dir);
+SocketPoll::SocketPoll(const std::string& pin_dir) : pin_dir_(pin_dir) {
+  OpenMeter();
+}
+
+void SocketPoll::OpenMeter() {
+  attribution_.reset();
+  auto attribution = Attribution::Open(pin_dir_);
   status_ = attribution.status();
   if (attribution.ok()) attribution_ = std::move(*attribution);
 }
@@ -74,6 +79,8 @@ absl::Status SocketPoll::ReadNetwork(
 absl::Status SocketPoll::Run(
     const PollOptions& options,
     const std::function<void(const SocketRow&)>& body) {
+  if (attribution_ == nullptr ? has_run_ : attribution_->closed()) OpenMeter();
+  has_run_ = true;
   // The service of some sockets is found through their processes.
   const bool needed = options.holders || attribution_ != nullptr;
   const Holders holders = needed ? Holders::Read() : Holders();

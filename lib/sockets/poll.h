@@ -46,17 +46,20 @@ class SocketPoll {
   const absl::Status& attribution() const { return status_; }
 
   // Calls body(row) for each socket that the filter lets through; the row is
-  // gone after it.
+  // gone after it. Looks for the meter again if there was none, or another one.
   absl::Status Run(const PollOptions& options,
                    const std::function<void(const SocketRow&)>& body);
 
  private:
+  void OpenMeter();
   absl::Status ReadNetwork(const PollOptions& options, const Network& network,
                            const Holders& holders,
                            const std::function<void(const SocketRow&)>& body);
 
+  const std::string pin_dir_;
   std::unique_ptr<Attribution> attribution_;
   absl::Status status_;
+  bool has_run_ = false;
 };
 
 }  // namespace internal

@@ -222,10 +222,6 @@ class TopCommand : public Command {
   void ReadSockets(TopView* view) {
     if (view->level() != TopView::Level::kSockets) return;
     if (sockets_ == nullptr) sockets_ = std::make_unique<SocketPoll>(pin_dir_);
-    if (!sockets_->attribution().ok()) {
-      view->SetMessage(ToTerminal(sockets_->attribution().message()));
-      return;
-    }
     PollOptions options;
     options.filter.services = {view->service().name};
     options.filter.destinations = {view->destination().destination};
@@ -236,8 +232,11 @@ class TopCommand : public Command {
     SocketTable table(std::move(*columns), false);
     const absl::Status status =
         sockets_->Run(options, [&](const SocketRow& row) { table.Add(row); });
-    if (!status.ok()) {
-      view->SetMessage(ToTerminal(status.message()));
+    // Nobody's sockets are asked for, so that without a meter there are none.
+    const absl::Status& read =
+        sockets_->attribution().ok() ? status : sockets_->attribution();
+    if (!read.ok()) {
+      view->SetMessage(ToTerminal(read.message()));
       return;
     }
     view->SetSockets(absl::StrSplit(table.Format(), '\n', absl::SkipEmpty()));
