@@ -36,10 +36,6 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// As the timer in docs/operations.md: soon enough for what is left to fill up
-// slowly, and seldom on a host that has room.
-constexpr uint32_t kFullPercentAtLoad = 50;
-
 // So many slots or names change hands at once; then readers have their turn.
 constexpr size_t kAtOnce = 128;
 static_assert(kAtOnce <= NM_MOST_IDLE, "they fit into a packet");
@@ -53,6 +49,7 @@ struct LastUse {
   uint64_t head = 0;
   uint64_t total = 0;
   uint64_t since_ns = 0;  // CLOCK_BOOTTIME at which it was first seen so
+  uint64_t user = 0;      // whose share it is of, since its key is gone
 };
 
 // An idle slot.
@@ -365,6 +362,7 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
     if (head.service <= NM_NAME_UNATTRIBUTED) continue;
     IdleSlot found;
     found.slot = slot;
+    found.value.user = static_cast<nm_u16>(uses_[slot].user);
     found.total = TotalOf(slot, /*with_tcp=*/true);
     LastUse use;
     memcpy(&use.head, &head, sizeof(use.head));
@@ -400,6 +398,8 @@ absl::Status Sweep::UnlinkSlots(std::vector<IdleSlot>* slots) const {
     }
     one.value = value;
     one.linked = true;
+    uses_[one.slot].user =
+        value.user;  // for the next call, if this one is killed
     if (int error = bpf_map_delete_elem(series, &one.key)) {
       return ErrnoStatus(error, "unlink a series");
     }
@@ -676,24 +676,6 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   Step("swept");
   measure();
   return result;
-}
-
-std::string RetireAfterLoad(const std::string& pin_dir) {
-  RetireOptions options;
-  options.pin_dir = pin_dir;
-  options.full_percent = kFullPercentAtLoad;
-  const absl::StatusOr<RetireResult> result = Retire(options);
-  if (!result.ok()) {
-    return absl::StrCat("nothing that is idle was retired: ",
-                        result.status().message());
-  }
-  if (!result->needed) return "";
-  const std::string found =
-      result->series == 0 && result->names == 0
-          ? "nothing was idle for an hour since a load or retire looked at it"
-          : absl::StrCat("retired ", result->series, " series and ",
-                         result->names, " names that were idle");
-  return absl::StrCat("the tables are more than half full: ", found);
 }
 
 }  // namespace internal

@@ -130,7 +130,7 @@ class RetireRootTest : public LoaderRootTest {
     const UniqueFd map(bpf_obj_get(Pin("idle").c_str()));
     if (!map.ok()) return;  // no call took note
     for (uint32_t slot = 0; slot < config_.max_series; slot++) {
-      uint64_t use[3];  // head, total, ns
+      uint64_t use[4];  // head, total, ns, user
       ASSERT_EQ(bpf_map_lookup_elem(map.get(), &slot, use), 0);
       use[2] -= seconds * 1000000000;
       ASSERT_EQ(bpf_map_update_elem(map.get(), &slot, use, BPF_ANY), 0);
