@@ -183,9 +183,40 @@ absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
              : ToText(programs, after->maps, took.count());
 }
 
+namespace {
+
+// One of each name: an upgrade that was killed leaves the programs of two loads, and
+// some of their maps twice.
+Cost SumByName(const Cost& all) {
+  Cost sums;
+  const auto add = [](const auto& from, auto* to, const auto& sum) {
+    for (const auto& one : from) {
+      const auto known = std::find_if(
+          to->begin(), to->end(),
+          [&one](const auto& other) { return other.name == one.name; });
+      if (known == to->end()) {
+        to->push_back(one);
+      } else {
+        sum(one, &*known);
+      }
+    }
+  };
+  add(all.programs, &sums.programs,
+      [](const ProgramCost& one, ProgramCost* sum) {
+        sum->run_ns += one.run_ns;
+        sum->runs += one.runs;
+      });
+  add(all.maps, &sums.maps,
+      [](const MapCost& one, MapCost* sum) { sum->bytes += one.bytes; });
+  return sums;
+}
+
+}  // namespace
+
 // Totals since the load, as Prometheus computes rates itself. They stand still
 // unless sysctl kernel.bpf_stats_enabled is 1, and then cost some 20 ns a run.
-std::string CostMetrics(const Cost& cost) {
+std::string CostMetrics(const Cost& all) {
+  const Cost cost = SumByName(all);
   std::string text =
       "# HELP netmeter_bpf_run_seconds_total Time that the meter's BPF "
       "programs "
