@@ -17,7 +17,8 @@
 //
 // and to count twice, or to lose what was recorded, the two sides would have to be
 // written apart. A record that fails, or is killed, changes neither. The next one
-// finds the old totals, and takes all. A meter whose boot or whose maps are gone
+// finds the old totals, and takes all. What fails after that, while room is made, says
+// that it was recorded. A meter whose boot or whose maps are gone
 // cannot be read any more: what it counted after its last record is lost. That is
 // the one loss, at most an interval. It is visible as a gap.
 //
@@ -407,7 +408,13 @@ absl::StatusOr<Recorded> Record(
     NETMETER_RETURN_IF_ERROR(ForgetMeters(history, reading->boot_id));
   }
   NETMETER_RETURN_IF_ERROR((*transaction)->Commit());
-  NETMETER_RETURN_IF_ERROR(MakeRoom(history, options));
+  const absl::Status room = MakeRoom(history, options);
+  if (!room.ok()) {
+    return absl::Status(
+        room.code(),
+        absl::StrCat("recorded, but old hours and days were not made smaller: ",
+                     room.message()));
+  }
   return Describe(difference, meter->is_new);
 }
 

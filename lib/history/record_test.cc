@@ -416,6 +416,25 @@ TEST_F(RecordTest, WhatIsNoHistoryIsRefusedAndNotTouched) {
               HasSubstr("is of a newer version"));
 }
 
+// It said that the record had failed, of one that was made: room was to be made after it.
+TEST_F(RecordTest, WhatWasRecordedIsNotSaidToHaveFailed) {
+  options_.keep_hours_days = 1;
+  Count("mme", 100);
+  EXPECT_EQ(RecordNow(), 100);
+  ASSERT_TRUE(history_
+                  ->Execute("CREATE TRIGGER stop BEFORE DELETE ON hour_traffic "
+                            "BEGIN SELECT RAISE(ABORT, 'no room'); END")
+                  .ok());
+  Wait(2 * 86400);
+  Count("mme", 10);
+  const auto recorded = TryRecord();
+  ASSERT_FALSE(recorded.ok());
+  EXPECT_THAT(std::string(recorded.status().message()),
+              ::testing::StartsWith("recorded, but "));
+  ASSERT_TRUE(history_->Execute("DROP TRIGGER stop").ok());
+  EXPECT_EQ(RecordNow(), 0);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
