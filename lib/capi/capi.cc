@@ -274,8 +274,12 @@ void netmeter_close(netmeter_meter* meter) { delete meter; }
 
 int netmeter_register(netmeter_meter* meter, const char* service, size_t length,
                       netmeter_error* error) {
-  if (meter == nullptr) return Return(NoMeterGiven(), error);
-  return Return(meter->meter->Register(netmeter::Name(service, length)), error);
+  return Return(
+      WithoutThrowing([&] {
+        if (meter == nullptr) return NoMeterGiven();
+        return meter->meter->Register(netmeter::Name(service, length));
+      }),
+      error);
 }
 
 const char* netmeter_kind_name(int kind) {
@@ -309,8 +313,8 @@ const netmeter_sample* netmeter_samples_get(const netmeter_samples* samples,
 int netmeter_read_service(netmeter_meter* meter, const char* service,
                           size_t length, netmeter_samples* samples,
                           netmeter_error* error) {
-  if (meter == nullptr) return Return(NoMeterGiven(), error);
   return Return(WithoutThrowing([&] {
+                  if (meter == nullptr) return NoMeterGiven();
                   return netmeter::ReadInto(
                       samples, [&](std::vector<netmeter::Sample>* to) {
                         return service == nullptr
@@ -325,8 +329,8 @@ int netmeter_read_service(netmeter_meter* meter, const char* service,
 
 int netmeter_read_host(netmeter_meter* meter, netmeter_samples* samples,
                        netmeter_error* error) {
-  if (meter == nullptr) return Return(NoMeterGiven(), error);
   return Return(WithoutThrowing([&] {
+                  if (meter == nullptr) return NoMeterGiven();
                   return netmeter::ReadInto(
                       samples, [&](std::vector<netmeter::Sample>* to) {
                         return meter->meter->ReadHost(to);
@@ -337,11 +341,11 @@ int netmeter_read_host(netmeter_meter* meter, netmeter_samples* samples,
 
 int netmeter_read_health(netmeter_meter* meter, netmeter_health* health,
                          netmeter_error* error) {
-  if (meter == nullptr) return Return(NoMeterGiven(), error);
-  if (health == nullptr) {
-    return Return(absl::InvalidArgumentError("health is NULL"), error);
-  }
   return Return(WithoutThrowing([&] {
+                  if (meter == nullptr) return NoMeterGiven();
+                  if (health == nullptr) {
+                    return absl::InvalidArgumentError("health is NULL");
+                  }
                   const auto read = meter->meter->ReadHealth();
                   if (!read.ok()) return read.status();
                   return netmeter::FillHealth(*read, health);

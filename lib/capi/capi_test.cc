@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lib/core/version.h"
+#include "lib/testing/failing_new.h"
 #include "netmeter/netmeter.h"
 
 namespace {
@@ -147,6 +148,24 @@ TEST(CapiTest, NullIsAnErrorOrNothing) {
   netmeter_close(nullptr);
   netmeter_samples_free(nullptr);
   EXPECT_EQ(netmeter_samples_count(nullptr), 0u);
+}
+
+// The message of a NULL meter is longer than what fits into a string without memory. Where
+// there was none, std::bad_alloc went through the caller, who may be written in C.
+TEST(CapiTest, NullWithoutMemoryIsAnErrorToo) {
+  for (int call = 0; call < 4; ++call) {
+    netmeter::internal::FailNew fail(0, /*and_after=*/true);
+    netmeter_error error;
+    const int code =
+        call == 0   ? netmeter_register(nullptr, "mme", 3, &error)
+        : call == 1 ? netmeter_read_host(nullptr, nullptr, &error)
+        : call == 2
+            ? netmeter_read_service(nullptr, nullptr, 0, nullptr, &error)
+            : netmeter_read_health(nullptr, nullptr, &error);
+    const bool failed = fail.Failed();
+    EXPECT_TRUE(failed) << call;
+    EXPECT_EQ(code, NETMETER_RESOURCE_EXHAUSTED) << call;
+  }
 }
 
 TEST(CapiTest, EveryNumberHasAWord) {
