@@ -14,7 +14,7 @@
 // and writes 256 KiB at most, so a round is short, and nobody has two turns before
 // everybody had one.
 // Replies are made within a turn; the cache (reply_cache.h) bounds how often.
-// Nothing here blocks, and nothing takes a lock.
+// Nothing here blocks but the read of the meter: see Time below.
 //
 // The threat model. Who reaches the ports may read the metrics: there is no
 // authentication, so the ports are loopback's unless the operator says
@@ -32,7 +32,12 @@
 //     replies, of which there is one copy for all that asked at about the same
 //     time. If the copies have more than ReplyCache::Options::max_bytes, the holder
 //     goes that took something longest ago.
-//   * Time is bounded: everything that waits has a deadline.
+//   * Time is bounded: everything that waits has a deadline. A reply that is made
+//     reads the meter, under two mutexes that no peer can hold. While a load writes
+//     `info` or retires series it waits for that, some microseconds, and half a second
+//     if the meter's memory makes no sense. Of a meter that was unloaded or has new
+//     tables it opens the maps, which takes up to 100 ms where serve-fds does not
+//     answer (wait_for_loader). Peers cannot bring about any of these.
 //   * Without memory or descriptors single connections end, never the process.
 //
 // Not kept up: a user's right to burn his share of CPU, which the kernel's

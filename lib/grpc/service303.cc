@@ -9,8 +9,10 @@
 // MagmaMetrics and ServiceInfo make without protobuf.
 //
 // All methods are of the callback API, which needs no thread and no completion
-// queue of the host. A handler reads the meter, which is plain memory loads,
-// and finishes the call: it neither waits nor takes a lock. What peers do not
+// queue of the host. A handler reads the meter, which is plain memory loads under the
+// meter's mutexes, and finishes the call. It waits, in a thread of gRPC's, as long as
+// Meter::ReadHost() may: microseconds as a rule, and up to 2 s where the meter is being
+// replaced or was unloaded. What peers do not
 // take of a reply is gRPC's memory, as it is for the host's own methods; a host
 // that has hostile peers sets a grpc::ResourceQuota for all of them.
 #include <grpcpp/grpcpp.h>
