@@ -48,6 +48,9 @@
 //   netmeter_lost_names_total        counted in the totals above, but not under
 //   netmeter_lost_processes_total    its own name
 //   netmeter_lost_sockets_total
+//   netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
+//   netmeter_budget_used_bytes       path, direction}: by netmeter-exporter only, on
+//                                    /metrics
 //
 // In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
 // sum(netmeter_retired_bytes_total) is what the interfaces counted, less their

@@ -138,6 +138,14 @@ constexpr FamilyInfo kTable[] = {
      "Sockets for which the kernel had no memory: their traffic is counted, "
      "but as unattributed.",
      FamilyType::kCounter},
+    {FamilyId::kBudgetLimit, "netmeter_budget_limit_bytes",
+     "Network-layer bytes that a budget may use in its billing period. The "
+     "other labels are what it selects: an empty one stands for any.",
+     FamilyType::kGauge},
+    {FamilyId::kBudgetUsed, "netmeter_budget_used_bytes",
+     "Network-layer bytes that a budget has used in its billing period, as of "
+     "the last netmeter record.",
+     FamilyType::kGauge},
 };
 static_assert(sizeof(kTable) / sizeof(kTable[0]) == kFamilies,
               "a row for each FamilyId");

@@ -45,6 +45,8 @@ enum class FamilyId {
   kLostNames,
   kLostProcesses,
   kLostSockets,
+  kBudgetLimit,  // these two by netmeter-exporter only
+  kBudgetUsed,
   kCount,
 };
 

@@ -62,7 +62,8 @@ TEST(FamilySet, BytesAreAllThatCountBytes) {
                   "netmeter_retired_bytes_total", "netmeter_proxy_bytes_total",
                   "netmeter_proxy_pending_bytes",
                   "netmeter_proxy_retired_bytes_total",
-                  "netmeter_tcp_retransmit_bytes_total"));
+                  "netmeter_tcp_retransmit_bytes_total",
+                  "netmeter_budget_limit_bytes", "netmeter_budget_used_bytes"));
 }
 
 TEST(FamilySet, KernsnoopdIsWhatKernsnoopdPublished) {

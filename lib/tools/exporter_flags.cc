@@ -2,6 +2,7 @@
 #include "lib/tools/exporter_flags.h"
 
 #include <cstdio>
+#include <utility>
 
 #include "lib/core/flags.h"
 #include "lib/core/text.h"
@@ -41,6 +42,13 @@ constexpr char kEpilog[] =
     "metric\n"
     "netmeter_omitted_services then says how many services are left out.\n"
     "\n"
+    "/metrics also has the budgets of docs/history.md: "
+    "netmeter_budget_limit_bytes "
+    "and\n"
+    "netmeter_budget_used_bytes, from the file of the budgets and the history "
+    "that\n"
+    "`netmeter record` keeps. Both are read once a minute at most.\n"
+    "\n"
     "Needs no root: membership in the group of the meter's pins, usually "
     "netmeter.\n"
     "There is no authentication: who reaches the ports reads the metrics. "
@@ -57,7 +65,7 @@ constexpr char kEpilog[] =
     "One line on stderr says where it serves, with the true ports; a second "
     "one "
     "that\n"
-    "it waits for the meter, if so.\n"
+    "it waits for the meter, if so; another one why there are no budgets.\n"
     "\n"
     "Exit status: 0 after SIGTERM or SIGINT; 1 failed, one line on stderr "
     "says\n"
@@ -75,6 +83,38 @@ bool ParseFamilies(const char* prefix, const std::string& list,
   std::fprintf(stderr, "netmeter-exporter: %s%s\n", prefix,
                ToTerminal(std::string(chosen.status().message())).c_str());
   return false;
+}
+
+void AddPaths(ExporterFlags* flags, Flags* app) {
+  app->AddOption("--pin-dir", &flags->pin_dir,
+                 "Where netmeter-loader pinned the maps")
+      .Type("DIR")
+      .ShowDefault();
+  app->AddOption(
+         "--budgets", &flags->budgets,
+         "Budgets for /metrics, or off; none if the default file is not "
+         "there")
+      .Type("FILE")
+      .ShowDefault();
+  app->AddOption("--database", &flags->database,
+                 "The history, for what budgets have used")
+      .Type("FILE")
+      .ShowDefault();
+}
+
+// An unset variable in quotes must not mean the default.
+bool CheckPaths(ExporterFlags* flags) {
+  for (const auto& path : {std::make_pair("--pin-dir", &flags->pin_dir),
+                           std::make_pair("--budgets", &flags->budgets),
+                           std::make_pair("--database", &flags->database)}) {
+    if (!path.second->empty()) continue;
+    std::fprintf(stderr,
+                 "netmeter-exporter: %s: expected a path, not '' (see "
+                 "--help)\n",
+                 path.first);
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -118,10 +158,7 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
               "Leave out services that registered themselves");
   app.AddFlag("--allow-public", &flags->allow_public,
               "Accept addresses that other hosts can reach");
-  app.AddOption("--pin-dir", &flags->pin_dir,
-                "Where netmeter-loader pinned the maps")
-      .Type("DIR")
-      .ShowDefault();
+  AddPaths(flags, &app);
   std::string help;
   const absl::Status parsed = app.Parse(argc, argv, &help);
   if (!parsed.ok()) {
@@ -145,11 +182,7 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
     *exit_status = kExporterUsage;
     return false;
   }
-  // An unset variable in quotes must not mean the default.
-  if (flags->pin_dir.empty()) {
-    std::fprintf(stderr,
-                 "netmeter-exporter: --pin-dir: expected a path, not '' (see "
-                 "--help)\n");
+  if (!CheckPaths(flags)) {
     *exit_status = kExporterUsage;
     return false;
   }

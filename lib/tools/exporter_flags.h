@@ -14,6 +14,8 @@
 
 #include <string>
 
+#include "lib/history/budget.h"
+#include "lib/history/history.h"
 #include "netmeter/magma.h"
 #include "netmeter/meter.h"
 #include "netmeter/publish.h"
@@ -24,7 +26,7 @@ namespace internal {
 // The exit status after wrong usage.
 constexpr int kExporterUsage = 2;
 
-// As a value of --listen and --service303: do not serve that.
+// As a value of --listen, --service303 and --budgets: do not serve that.
 constexpr char kOff[] = "off";
 
 struct ExporterFlags {
@@ -32,8 +34,10 @@ struct ExporterFlags {
   std::string service303 = "127.0.0.1:50084";
   std::string service_name = "kernsnoopd";
   std::string pin_dir = MeterOptions().pin_dir;
-  PublishOptions publish;  // of /metrics
-  MagmaOptions magma;      // of Service303
+  PublishOptions publish;                 // of /metrics
+  MagmaOptions magma;                     // of Service303
+  std::string budgets = kDefaultBudgets;  // or kOff
+  std::string database = kDefaultHistory;
   bool allow_public = false;
   bool estimate = false;
 };

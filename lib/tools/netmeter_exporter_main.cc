@@ -34,6 +34,7 @@
 #include "lib/magma/service_info.h"
 #include "lib/metrics/exposition.h"
 #include "lib/metrics/families.h"
+#include "lib/tools/budget_metrics.h"
 #include "lib/tools/estimate.h"
 #include "lib/tools/exporter_flags.h"
 #include "netmeter/magma.h"
@@ -90,17 +91,30 @@ absl::Status Listen(const std::string& option, const ListenAddress* address,
   return absl::OkStatus();
 }
 
+// Says on stderr what is wrong, once as long as it is the same.
+void AddBudgets(const FamilySet& chosen, BudgetMetrics* budgets,
+                std::vector<Family>* families) {
+  const absl::Status before = budgets->status();
+  budgets->AddTo(chosen, BudgetMetrics::Clock::now(), families);
+  if (!budgets->status().ok() && budgets->status() != before) {
+    Fail(budgets->status());
+  }
+}
+
 // The pages of HTTP.
 class Pages {
  public:
   Pages(std::shared_ptr<const Meter> meter, const PublishOptions& options,
-        ReplyCache* replies)
+        BudgetMetrics* budgets, ReplyCache* replies)
       : replies_(replies), text_only_(options.names_without_total) {
     const auto buffer = std::make_shared<SampleBuffer>();
     for (const TextFormat format :
          {TextFormat::kPrometheus, TextFormat::kOpenMetrics}) {
-      kinds_[format] = replies->Add([meter, options, format, buffer] {
-        return ToText(Collect(meter.get(), options, buffer.get()), format);
+      kinds_[format] = replies->Add([meter, options, budgets, format, buffer] {
+        std::vector<Family> families =
+            Collect(meter.get(), options, buffer.get());
+        AddBudgets(options.families, budgets, &families);
+        return ToText(families, format);
       });
     }
   }
@@ -228,7 +242,9 @@ int Run(const ExporterFlags& flags) {
   const std::shared_ptr<const Meter> meter = std::move(*opened);
 
   ReplyCache replies((ReplyCache::Options()));
-  const Pages pages(meter, flags.publish, &replies);
+  BudgetMetrics budgets(*http == nullptr ? kOff : flags.budgets,
+                        flags.database);
+  const Pages pages(meter, flags.publish, &budgets, &replies);
   const HttpPeer::Handler handler = [&pages](const HttpRequest& request) {
     return pages.PageFor(request);
   };
@@ -259,6 +275,8 @@ int Run(const ExporterFlags& flags) {
                absl::StrJoin(serving, " and ").c_str());
   const auto health = meter->ReadHealth();
   if (!health.ok()) Fail(health.status());
+  std::vector<Family> first;  // what is wrong with budgets is told at once
+  AddBudgets(flags.publish.families, &budgets, &first);
 
   status = server.Run(stop->get());
   return status.ok() ? 0 : Fail(status);

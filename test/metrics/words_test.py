@@ -7,6 +7,7 @@ import calendar
 import dataclasses
 import json
 import os
+import subprocess
 import time
 import unittest
 
@@ -44,9 +45,18 @@ class WordsTest(unittest.TestCase):
         meter.load({"proxy_ports": [lab.PROXY_PORT]})
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(m.sys.path)}
         meter.run([lab.PYTHON, "-c", SENDER, cls.cloud.THERE, meter.pin_dir], env=env)
-        exporter = m.start_exporter(meter.pin_dir, "--families", "all")
+        directory = lab.temporary_directory(cls)
+        cls.history = ["--database", os.path.join(directory, "history.db")]
+        cls.budgets = os.path.join(directory, "budgets.yml")
+        with open(cls.budgets, "w") as file:
+            file.write("budgets:\n  - {name: all, limit: 5 kB, warn: [1]}\n")
+            file.write("  - {name: to streamer, limit: 10 GB, service: words, kind: service, destination: streamer, direction: tx}\n")
+        lab.run(lab.LIST, "record", "--pin-dir", meter.pin_dir, *cls.history)
+        exporter = m.start_exporter(meter.pin_dir, "--families", "all", "--budgets", cls.budgets, *cls.history)
         cls.addClassCleanup(m.end, exporter)
-        cls.metrics = m.text_values(m.get(m.HTTP))
+        text = m.get(m.HTTP)
+        m.promtool(text)
+        cls.metrics = m.text_values(text)
         cls.rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", meter.pin_dir))
         cls.status = json.loads(lab.run(lab.LOADER, "status", "--json", "--pin-dir", meter.pin_dir))
         with netmeter.Meter.open(meter.pin_dir) as reader:
@@ -89,6 +99,27 @@ class WordsTest(unittest.TestCase):
         self.assertEqual(found, expected)
         counted = ("netmeter_wire_", "netmeter_proxy_")
         self.assertEqual([key for key in self.metrics if key[0].startswith(counted) and key not in expected], [])
+
+    def test_budgets(self):
+        done = subprocess.run(
+            [lab.LIST, "budget", "--json", "--config", self.budgets, *self.history], stdout=subprocess.PIPE, timeout=20
+        )
+        self.assertEqual(done.returncode, 3)
+        rows = json.loads(done.stdout)
+        selects = {"all": ("", "", "", "both"), "to streamer": ("service", "words", "streamer", "tx")}
+        expected = {}
+        for row in rows:
+            kind, name, destination, direction = selects[row["name"]]
+            labels = (("budget", row["name"]), ("uplink", ""), ("kind", kind), ("name", name))
+            labels += (("destination", destination), ("path", "direct"), ("direction", direction))
+            for what in ("limit", "used"):
+                expected[("netmeter_budget_%s_bytes" % what, *labels)] = row[what + "_bytes"]
+        self.assertEqual({key: value for key, value in self.metrics.items() if "_budget_" in key[0]}, expected)
+        # 10 datagrams to the streamer, and the SYN with what came back.
+        used = {row["name"]: row["used_bytes"] for row in rows}
+        self.assertEqual(used["to streamer"], 10 * (100 + 28))
+        direct = [row for row in self.rows if row["path"] == "direct"]
+        self.assertEqual(used["all"], sum(row["tx_bytes"] + row["rx_bytes"] for row in direct))
 
     def test_losses(self):
         losses = {

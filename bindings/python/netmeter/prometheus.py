@@ -44,6 +44,9 @@ Families, in this order; one that has no series yet is left out:
     netmeter_lost_names_total        counted in the totals above, but not under
     netmeter_lost_processes_total    its own name
     netmeter_lost_sockets_total
+    netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
+    netmeter_budget_used_bytes       path, direction}: by netmeter-exporter only, on
+                                     /metrics
 
 Not in Scope.SERVICE are linux_*, netmeter_retired_bytes_total,
 netmeter_proxy_retired_bytes_total, netmeter_series, netmeter_series_limit and
