@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,6 +71,12 @@ absl::StatusOr<std::unique_ptr<Attribution>> Attribution::Open(
   return attribution;
 }
 
+bool Attribution::has_uplinks() const {
+  const nm_u16* const uplinks = maps_->view().info->uplinks;
+  return std::any_of(uplinks, uplinks + NM_MAX_UPLINKS,
+                     [](nm_u16 name) { return name != NM_NAME_EMPTY; });
+}
+
 // The slot in the socket table or, where another socket has its entry, with the
 // owner; 0: none yet.
 uint32_t Attribution::SlotOf(uint64_t cookie, uint64_t owners_word) const {
@@ -105,6 +112,7 @@ const SocketOwner& Attribution::OfSlot(uint32_t slot) {
   owner.kind = KindName(key.kind);
   owner.service = std::move(key.name);
   owner.destination = std::move(key.destination);
+  owner.uplink = std::move(key.uplink);
   return owner;
 }
 

@@ -45,7 +45,8 @@ struct SocketOwner {
   std::string kind;  // as KindName()
   std::string service;
   std::string destination;
-  uint32_t pid = 0;  // of the process that made the socket; 0: not known
+  std::string uplink;  // of the last packet
+  uint32_t pid = 0;    // of the process that made the socket; 0: not known
 };
 
 class Attribution {
@@ -60,6 +61,9 @@ class Attribution {
 
   // For DumpRequest.
   int owners() const { return owners_.get(); }
+
+  // Whether the meter counts by uplink.
+  bool has_uplinks() const;
 
   // Costs one lookup in a map of the kernel's, about half a microsecond; five
   // more system calls for a socket of UDP, or a raw one, that had no packet yet.

@@ -161,6 +161,8 @@ void AddState(Table* table) {
               [](const SocketRow& row) { return row.owner->service; });
   table->Text(21, "destination",
               [](const SocketRow& row) { return row.owner->destination; });
+  table->Text(41, "uplink",
+              [](const SocketRow& row) { return row.owner->uplink; });
   table->MaybeNumberOf(22, "owner_pid", [](const SocketRow& row) {
     return MaybeNumber{row.owner->pid != 0, row.owner->pid};
   });

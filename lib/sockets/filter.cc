@@ -46,7 +46,8 @@ bool Allows(const std::vector<Value>& list, const Value& value) {
 bool SocketFilter::Matches(const SocketRow& row) const {
   const DiagSocket& socket = *row.socket;
   if (!Allows(services, row.owner->service) ||
-      !Allows(destinations, row.owner->destination)) {
+      !Allows(destinations, row.owner->destination) ||
+      !Allows(uplinks, row.owner->uplink)) {
     return false;
   }
   if (!ports.empty() && !Allows(ports, socket.local_port) &&

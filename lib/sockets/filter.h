@@ -27,9 +27,10 @@ struct SocketFilter {
 
   std::vector<std::string> services;
   std::vector<std::string> destinations;
-  std::vector<Prefix> addresses;   // of either end
-  std::vector<uint16_t> ports;     // of either end
-  uint32_t states = ~uint32_t{0};  // bits; the kernel applies them
+  std::vector<std::string> uplinks;  // "": none
+  std::vector<Prefix> addresses;     // of either end
+  std::vector<uint16_t> ports;       // of either end
+  uint32_t states = ~uint32_t{0};    // bits; the kernel applies them
 
   bool Matches(const SocketRow& row) const;
 };

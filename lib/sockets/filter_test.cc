@@ -80,6 +80,13 @@ TEST_F(FilterTest, PortsAreOfEitherEndAndNamesAreWhole) {
   EXPECT_TRUE(filter.Matches(row_));
   filter.destinations = {"metricsd"};
   EXPECT_FALSE(filter.Matches(row_));
+  filter.destinations.clear();
+  filter.uplinks = {""};
+  EXPECT_TRUE(filter.Matches(row_));
+  filter.uplinks = {"satellite"};
+  EXPECT_FALSE(filter.Matches(row_));
+  owner_.uplink = "satellite";
+  EXPECT_TRUE(filter.Matches(row_));
 }
 
 TEST_F(FilterTest, StatesBecomeTheKernelsBits) {

@@ -137,10 +137,12 @@ void AppendProtobuf(const SocketRow& row, std::string* out) {
   out->append(message);
 }
 
-std::string DefaultColumns() {
-  return "protocol,state,rqueue,wqueue,local,remote,process,kind,service,"
-         "destination,tcpi_rtt,tcpi_total_retrans,tcpi_bytes_sent,"
-         "tcpi_bytes_received";
+std::string DefaultColumns(bool uplinks) {
+  return absl::StrCat(
+      "protocol,state,rqueue,wqueue,local,remote,process,kind,service,"
+      "destination,",
+      uplinks ? "uplink," : "",
+      "tcpi_rtt,tcpi_total_retrans,tcpi_bytes_sent,tcpi_bytes_received");
 }
 
 absl::StatusOr<std::vector<SocketColumn>> ParseColumns(

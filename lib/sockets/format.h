@@ -33,7 +33,7 @@ struct SocketColumn {
 
 // Of a list with commas. InvalidArgument names what is no column.
 absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list);
-std::string DefaultColumns();
+std::string DefaultColumns(bool uplinks);
 
 // Rows, until their widths are known. Costs about the text of each row.
 class SocketTable {

@@ -44,6 +44,9 @@ class SocketPoll {
   explicit SocketPoll(const std::string& pin_dir);
 
   const absl::Status& attribution() const { return status_; }
+  bool has_uplinks() const {
+    return attribution_ != nullptr && attribution_->has_uplinks();
+  }
 
   // Calls body(row) for each socket that the filter lets through; the row is
   // gone after it. Looks for the meter again if there was none, or another one.

@@ -38,11 +38,12 @@ COLUMNS is a list of:
   any field of --json, by its name, such as tcpi_min_rtt
 By default protocol, state, rqueue, wqueue, local, remote, process, kind,
 service, destination, tcpi_rtt, tcpi_total_retrans, tcpi_bytes_sent and
-tcpi_bytes_received.
+tcpi_bytes_received; uplink, too, where the configuration has uplinks.
 Fields have the kernel's names: tcpi_* is struct tcp_info of linux/tcp.h. Times
 of it are microseconds, rates bytes a second; a table shows ms and MiB. A field
 that this kernel does not have is not there. service, destination and kind are
-those of netmeter list; a socket in TIME_WAIT has none.
+those of netmeter list; a socket in TIME_WAIT has none. uplink is that of the
+last packet.
 docs/connections.md tells all fields.
 
 The sockets are those of tcp, udp, mptcp and raw, of this network namespace.
@@ -72,6 +73,8 @@ class SocketsCommand : public Command {
             "Only those of this name, whatever its kind", &services_);
     AddList(flags, "--destination", "NAME", "Only those with this destination",
             &destinations_);
+    AddList(flags, "--uplink", "NAME",
+            "Only those whose last packet passed it; -: none", &uplinks_);
     AddList(flags, "--state", "STATE", "Only these, such as time-wait",
             &states_);
     AddList(flags, "--address", "PREFIX", "Only with one end in it",
@@ -123,6 +126,9 @@ class SocketsCommand : public Command {
     NETMETER_RETURN_IF_ERROR(CheckPinDir(pin_dir_));
     poll_.filter.services = services_;
     poll_.filter.destinations = destinations_;
+    for (const std::string& uplink : uplinks_) {
+      poll_.filter.uplinks.push_back(uplink == "-" ? "" : uplink);
+    }
     for (const int port : ports_) {
       poll_.filter.ports.push_back(static_cast<uint16_t>(port));
     }
@@ -146,9 +152,7 @@ class SocketsCommand : public Command {
                          DidYouMean(sort_, names)));
       }
     }
-    auto columns = ParseColumns(columns_);
-    if (!columns.ok()) return columns.status();
-    parsed_columns_ = std::move(*columns);
+    NETMETER_RETURN_IF_ERROR(UseColumns(columns_));
     if (count_ != 0 && interval_ == 0) {
       return absl::InvalidArgumentError("--count: needs --interval");
     }
@@ -158,11 +162,15 @@ class SocketsCommand : public Command {
   int Run() override {
     SocketPoll poll(pin_dir_);
     if (!poll.attribution().ok()) {
-      if (!services_.empty() || !destinations_.empty()) {
+      if (!services_.empty() || !destinations_.empty() || !uplinks_.empty()) {
         return Fail(poll.attribution().message());
       }
       Fail(absl::StrCat("services are not shown: ",
                         poll.attribution().message()));
+    }
+    if (poll.has_uplinks() && columns_ == DefaultColumns(false)) {
+      const absl::Status used = UseColumns(DefaultColumns(true));
+      if (!used.ok()) return Fail(used.message());
     }
     auto next = std::chrono::steady_clock::now();
     for (int i = 0; count_ == 0 || i < count_; i++) {
@@ -199,6 +207,13 @@ class SocketsCommand : public Command {
     return absl::InvalidArgumentError(
         absl::StrCat("--protocol: '", name,
                      "' is none of tcp, udp, mptcp, raw and udplite"));
+  }
+
+  absl::Status UseColumns(const std::string& list) {
+    auto columns = ParseColumns(list);
+    if (!columns.ok()) return columns.status();
+    parsed_columns_ = std::move(*columns);
+    return absl::OkStatus();
   }
 
   static void SleepUntil(std::chrono::steady_clock::time_point when) {
@@ -289,11 +304,11 @@ class SocketsCommand : public Command {
   }
 
   std::string pin_dir_;
-  std::vector<std::string> services_, destinations_, states_, addresses_,
-      protocols_;
+  std::vector<std::string> services_, destinations_, uplinks_, states_,
+      addresses_, protocols_;
   std::vector<int> ports_;
   std::string sort_;
-  std::string columns_ = DefaultColumns();
+  std::string columns_ = DefaultColumns(false);
   bool exact_ = false;
   bool json_ = false;
   bool protobuf_ = false;

@@ -38,7 +38,8 @@ constexpr char kTopFooter[] = R"(
 Keys: up and down choose a row, Enter opens its destinations and then the sockets
 of one, Backspace goes back; s: next order; /: filter; p: pause; q: quit; ?: help
 and what the columns mean. Rows are services and all else that has series; what
-went over loopback to a proxy is a row of its own, (proxy), and in no sum.
+went over loopback to a proxy is a row of its own, (proxy), and in no sum. Where
+the configuration has uplinks, a service has a row for each that it uses.
 
 Exit status: 0 ended by q or a signal, or printed; 1 failed, one line on stderr
 says why; 2 wrong usage.
@@ -134,6 +135,7 @@ nlohmann::ordered_json ToJson(const TopRow& row) {
       {"name", ToUtf8(row.name)},
       {"destination", ToUtf8(row.destination)},
       {"path", PathName(row.path)},
+      {"uplink", ToUtf8(row.uplink)},
       {"tx_bytes_per_second", row.tx_rate},
       {"rx_bytes_per_second", row.rx_rate},
       {"share", row.share},
@@ -203,9 +205,10 @@ class TopCommand : public Command {
     if (!status.ok()) return Fail(status.message());
     const std::vector<TopRow> services = model_.Services(TopSort::kRate);
     if (!json_) {
-      std::string text = TopHeader(kTableWidth) + "\n";
+      const bool uplinks = model_.has_uplinks();
+      std::string text = TopHeader(kTableWidth, uplinks) + "\n";
       for (const TopRow& row : services) {
-        absl::StrAppend(&text, TopText(row, kTableWidth, false), "\n");
+        absl::StrAppend(&text, TopText(row, kTableWidth, false, uplinks), "\n");
       }
       return Print(text);
     }
@@ -225,6 +228,9 @@ class TopCommand : public Command {
     PollOptions options;
     options.filter.services = {view->service().name};
     options.filter.destinations = {view->destination().destination};
+    if (model_.has_uplinks()) {
+      options.filter.uplinks = {view->service().uplink};
+    }
     auto columns = ParseColumns(
         "state,local,remote,process,tcpi_rtt,tcpi_total_retrans,tcpi_snd_cwnd,"
         "tcpi_bytes_sent,tcpi_bytes_received");

@@ -72,8 +72,11 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
   std::map<Key, Totals> totals;
   for (const Sample& sample : samples) {
     AddTo(sample, &totals[Key(sample.kind, sample.name, sample.path,
-                              sample.destination)]);
+                              sample.uplink, sample.destination)]);
   }
+  has_uplinks_ =
+      std::any_of(samples.begin(), samples.end(),
+                  [](const Sample& sample) { return !sample.uplink.empty(); });
   for (auto& pair : entries_) pair.second.seen = false;
   for (const auto& pair : totals) {
     const Totals& now = pair.second;
@@ -88,7 +91,8 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
     row.kind = std::get<0>(pair.first);
     row.name = std::get<1>(pair.first);
     row.path = std::get<2>(pair.first);
-    row.destination = std::get<3>(pair.first);
+    row.uplink = std::get<3>(pair.first);
+    row.destination = std::get<4>(pair.first);
     row.tx_rate = rate(now.tx, entry.tx);
     row.rx_rate = rate(now.rx, entry.rx);
     row.retransmit_rate = rate(now.retransmit, entry.retransmit);
@@ -149,8 +153,8 @@ void TopModel::Sort(TopSort sort, std::vector<TopRow>* rows) const {
             [sort](const TopRow& a, const TopRow& b) {
               const double rank_a = Rank(a, sort), rank_b = Rank(b, sort);
               if (rank_a != rank_b) return rank_a < rank_b;
-              return std::tie(a.name, a.destination, a.kind, a.path) <
-                     std::tie(b.name, b.destination, b.kind, b.path);
+              return std::tie(a.name, a.destination, a.kind, a.path, a.uplink) <
+                     std::tie(b.name, b.destination, b.kind, b.path, b.uplink);
             });
 }
 
@@ -161,11 +165,13 @@ std::vector<TopRow> TopModel::Services(TopSort sort) const {
   for (const auto& pair : entries_) {
     const TopRow& from = pair.second.row;
     if (rows.empty() || rows.back().kind != from.kind ||
-        rows.back().name != from.name || rows.back().path != from.path) {
+        rows.back().name != from.name || rows.back().path != from.path ||
+        rows.back().uplink != from.uplink) {
       rows.emplace_back();
       rows.back().kind = from.kind;
       rows.back().name = from.name;
       rows.back().path = from.path;
+      rows.back().uplink = from.uplink;
       rtt_us = rtt_count = 0;
     }
     Add(pair.second, &rows.back(), &rtt_us, &rtt_count);
@@ -178,10 +184,11 @@ std::vector<TopRow> TopModel::Destinations(const TopRow& service,
                                            TopSort sort) const {
   std::vector<TopRow> rows;
   for (auto entry = entries_.lower_bound(
-           Key(service.kind, service.name, service.path, ""));
+           Key(service.kind, service.name, service.path, service.uplink, ""));
        entry != entries_.end() && entry->second.row.kind == service.kind &&
        entry->second.row.name == service.name &&
-       entry->second.row.path == service.path;
+       entry->second.row.path == service.path &&
+       entry->second.row.uplink == service.uplink;
        ++entry) {
     rows.push_back(entry->second.row);
   }

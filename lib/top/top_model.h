@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter top` shows: rates between readings of the meter, by service
-// and by destination, with the last minute of each.
+// What `netmeter top` shows: rates between readings of the meter, by service and
+// uplink, and by destination, with the last minute of each.
 //
 //   TopModel model;
 //   model.Update(*meter->ReadHost(), 0);
@@ -32,6 +32,7 @@ struct TopRow {
   Kind kind = Kind::kUnattributed;
   Path path = Path::kDirect;
   std::string name;
+  std::string uplink;       // "": none
   std::string destination;  // of Destinations() only
   double tx_rate = 0;       // bytes a second, on the wire
   double rx_rate = 0;
@@ -66,17 +67,20 @@ class TopModel {
   // makes no rates. What a reading no longer has is forgotten.
   void Update(const std::vector<Sample>& samples, double seconds);
 
-  // A row for each kind, name and path.
+  // A row for each kind, name, path and uplink.
   std::vector<TopRow> Services(TopSort sort) const;
 
   // The destinations of one of those.
   std::vector<TopRow> Destinations(const TopRow& service, TopSort sort) const;
 
+  // Whether the last reading has any.
+  bool has_uplinks() const { return has_uplinks_; }
+
   // The sum over path direct.
   TopRow All() const;
 
  private:
-  using Key = std::tuple<Kind, std::string, Path, std::string>;
+  using Key = std::tuple<Kind, std::string, Path, std::string, std::string>;
   struct Entry {
     TopRow row;
     uint64_t tx = 0, rx = 0, retransmit = 0, rtt_us = 0, rtt_count = 0;
@@ -91,6 +95,7 @@ class TopModel {
 
   std::map<Key, Entry> entries_;
   bool first_ = true;
+  bool has_uplinks_ = false;
 };
 
 // Eight levels of blocks, or of ASCII; empty where there was nothing.

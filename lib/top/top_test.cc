@@ -85,6 +85,51 @@ TEST(TopModel, WhatWentToAProxyIsARowOfItsOwnAndInNoSum) {
   EXPECT_DOUBLE_EQ(model.All().rate(), 100);
 }
 
+// "Uplinks apart": the same service on two of them.
+TEST(TopModel, EachUplinkOfAServiceIsARow) {
+  TopModel model;
+  model.Update({}, 0);
+  EXPECT_FALSE(model.has_uplinks());
+  Sample satellite = Of("mme", "streamer", 300, 0);
+  satellite.uplink = "satellite";
+  Sample state = Of("mme", "state", 60, 0);
+  state.uplink = "satellite";
+  Sample mobile = Of("mme", "streamer", 40, 0);
+  mobile.uplink = "lte";
+  model.Update({satellite, mobile, state}, 1);
+  EXPECT_TRUE(model.has_uplinks());
+  const std::vector<TopRow> rows = model.Services(TopSort::kRate);
+  ASSERT_THAT(rows, SizeIs(2));
+  EXPECT_EQ(rows[0].uplink, "satellite");
+  EXPECT_DOUBLE_EQ(rows[0].tx_rate, 360);
+  EXPECT_DOUBLE_EQ(rows[0].share, 0.9);
+  EXPECT_EQ(rows[1].uplink, "lte");
+  EXPECT_DOUBLE_EQ(rows[1].tx_rate, 40);
+  EXPECT_DOUBLE_EQ(model.All().rate(), 400);
+  const std::vector<TopRow> destinations =
+      model.Destinations(rows[0], TopSort::kRate);
+  ASSERT_THAT(destinations, SizeIs(2));
+  EXPECT_EQ(destinations[0].destination, "streamer");
+  EXPECT_EQ(destinations[1].uplink, "satellite");
+
+  TopView view(false);
+  const auto screen = [&](int width) {
+    std::string text;
+    for (const ScreenLine& line : view.Render(model, width, 24, 1)) {
+      EXPECT_LE(line.text.size(), static_cast<size_t>(width));
+      text += line.text + "\n";
+    }
+    return text;
+  };
+  for (const int width : {80, 200}) {
+    EXPECT_THAT(screen(width), HasSubstr(" UPLINK     "));
+    EXPECT_THAT(screen(width), HasSubstr(" satellite      360 "));
+  }
+  view.Press(TopKey::kEnter, 0, model);
+  EXPECT_THAT(screen(80), HasSubstr("services > mme on satellite "));
+  EXPECT_EQ(view.service().uplink, "satellite");
+}
+
 TEST(TopModel, SparklinesScaleToTheirHighest) {
   std::array<double, kTopHistory> history = {};
   history[kTopHistory - 1] = 800;
@@ -135,6 +180,7 @@ TEST_F(TopViewTest, FitsEverySizeAndHasNothingThatATerminalObeys) {
   }
   EXPECT_THAT(Screen(80, 24), HasSubstr(">service0 "));
   EXPECT_THAT(Screen(80, 24), HasSubstr("LAST MINUTE"));
+  EXPECT_THAT(Screen(80, 24), Not(HasSubstr("UPLINK")));
   EXPECT_THAT(Screen(120, 100), HasSubstr("evil\\x1b[2J"));
 }
 

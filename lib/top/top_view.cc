@@ -18,6 +18,7 @@ namespace {
 constexpr int kWide = 110;       // there is room for KIND and TOTAL
 constexpr int kLinesAround = 4;  // two above the header, it, and the last one
 constexpr int kLeastName = 12;
+constexpr int kUplinkWidth = 10;
 
 constexpr char kKeys[] =
     "q quit  p pause  s sort  / filter  Enter open  Backspace back  ? help";
@@ -32,6 +33,7 @@ constexpr const char* kHelp[] = {
     "p, space    stops and goes on",
     "q           ends",
     "",
+    "UPLINK          where the configuration has uplinks: a row for each",
     "SENT/S, RECV/S  bytes a second on the network, headers included",
     "SHARE           of all that this path has had in the last interval",
     "RESENT          TCP payload sent again, a second",
@@ -75,6 +77,12 @@ std::string NameOf(const TopRow& row) {
   return name;
 }
 
+// "" where there is no such column.
+std::string UplinkCell(const std::string& text, bool uplinks) {
+  if (!uplinks) return "";
+  return " " + Fit(text, kUplinkWidth);
+}
+
 // The columns after the name, without the last minute.
 std::string Columns(const std::string& tx, const std::string& rx,
                     const std::string& share, const std::string& resent,
@@ -91,9 +99,10 @@ struct Widths {
   size_t name, minute;
 };
 
-Widths WidthsOf(int width) {
+Widths WidthsOf(int width, bool uplinks) {
   const int columns =
-      static_cast<int>(Columns("", "", "", "", "", "", "", "", width).size());
+      static_cast<int>(UplinkCell("", uplinks).size() +
+                       Columns("", "", "", "", "", "", "", "", width).size());
   const int left = std::max(width - columns - 2, kLeastName);
   Widths widths;
   widths.name =
@@ -104,32 +113,35 @@ Widths WidthsOf(int width) {
 }
 
 std::string Line(const std::string& name, const std::string& columns,
-                 const std::string& minute, int width) {
-  const Widths widths = WidthsOf(width);
+                 const std::string& minute, const Widths& widths) {
   return Fit(name, widths.name) + columns + "  " + Fit(minute, widths.minute);
 }
 
 }  // namespace
 
-std::string TopHeader(int width) {
+std::string TopHeader(int width, bool uplinks) {
   return Line("NAME",
-              Columns("SENT/S", "RECV/S", "SHARE", "RESENT", "RTT", "CONN",
-                      "KIND", "TOTAL", width),
-              "LAST MINUTE", width);
+              UplinkCell("UPLINK", uplinks) +
+                  Columns("SENT/S", "RECV/S", "SHARE", "RESENT", "RTT", "CONN",
+                          "KIND", "TOTAL", width),
+              "LAST MINUTE", WidthsOf(width, uplinks));
 }
 
-std::string TopText(const TopRow& row, int width, bool utf8) {
+std::string TopText(const TopRow& row, int width, bool utf8, bool uplinks) {
+  const Widths widths = WidthsOf(width, uplinks);
+  const std::string uplink = row.uplink.empty() ? "-" : ToTerminal(row.uplink);
   const std::string name =
       row.destination.empty() ? NameOf(row) : ToTerminal(row.destination);
   return Line(name,
-              Columns(Short(row.tx_rate), Short(row.rx_rate),
-                      absl::StrFormat("%.0f%%", row.share * 100),
-                      Short(row.retransmit_rate), RttText(row.rtt_us),
-                      absl::StrCat(row.connections), KindName(row.kind),
-                      Short(static_cast<double>(row.tx_bytes) +
-                            static_cast<double>(row.rx_bytes)),
-                      width),
-              Sparkline(row.history, WidthsOf(width).minute, utf8), width);
+              UplinkCell(uplink, uplinks) +
+                  Columns(Short(row.tx_rate), Short(row.rx_rate),
+                          absl::StrFormat("%.0f%%", row.share * 100),
+                          Short(row.retransmit_rate), RttText(row.rtt_us),
+                          absl::StrCat(row.connections), KindName(row.kind),
+                          Short(static_cast<double>(row.tx_bytes) +
+                                static_cast<double>(row.rx_bytes)),
+                          width),
+              Sparkline(row.history, widths.minute, utf8), widths);
 }
 
 std::vector<TopRow> TopView::Rows(const TopModel& model) const {
@@ -264,8 +276,12 @@ bool TopView::Press(TopKey key, char character, const TopModel& model) {
 
 std::string TopView::Status(double interval) const {
   std::string where = "services";
-  if (level_ != Level::kServices)
+  if (level_ != Level::kServices) {
     absl::StrAppend(&where, " > ", NameOf(service_));
+    if (!service_.uplink.empty()) {
+      absl::StrAppend(&where, " on ", ToTerminal(service_.uplink));
+    }
+  }
   if (level_ == Level::kSockets) {
     absl::StrAppend(&where, " > ",
                     destination_.destination.empty()
@@ -309,9 +325,9 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
     add(sockets_.empty() ? "" : sockets_[0], true, false);
     texts = MatchingSockets();
   } else {
-    add(TopHeader(width), true, false);
+    add(TopHeader(width, model.has_uplinks()), true, false);
     for (const TopRow& row : Rows(model)) {
-      texts.push_back(TopText(row, width, utf8_));
+      texts.push_back(TopText(row, width, utf8_, model.has_uplinks()));
     }
   }
   if (selected_ >= texts.size())

@@ -88,8 +88,9 @@ class TopView {
 };
 
 // A row as one line of a table, for `netmeter top --once`.
-std::string TopHeader(int width);
-std::string TopText(const TopRow& row, int width, bool utf8);
+// `uplinks`: with their column.
+std::string TopHeader(int width, bool uplinks);
+std::string TopText(const TopRow& row, int width, bool utf8, bool uplinks);
 
 }  // namespace internal
 }  // namespace netmeter
