@@ -12,19 +12,25 @@
 #   -m MODULE      loaded, with its dependencies, before the command; one that
 #                  this kernel doesn't have is an error
 #   -a ARGUMENTS   added to the kernel's command line
+#   -d IMAGE       a raw disk, which the guest has as /dev/vda, and which stays
+#   -K LINE        once the output has a line that begins so, QEMU is killed by
+#                  SIGKILL, as in a power failure; the status is 137 then
 #   -s CPUS (2)  -M MEGABYTES (512)  -t SECONDS (300)
 #   -o DIR         keeps the console and the output there
 #
-# Environment: QEMU, CPU, ACCEL, MACHINE, LOGLEVEL (quiet), VERBOSE.
+# Environment: QEMU, CPU, ACCEL, MACHINE, LOGLEVEL (quiet), VERBOSE, KILL_AFTER (seconds
+# between that line and the kill).
 set -euo pipefail
-usage() { sed -n '3,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '3,23s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 # busybox runs its own applets before what PATH holds: its sh, and any applet that
 # starts another program, would use busybox's ip and tc. So these are real ones.
-programs=(dash env nsenter setsid timeout unshare xargs) files=() modules=() arguments='' cpus=2 memory=512 seconds=300 keep='' kernel=''
-while getopts k:b:f:m:a:s:M:t:o: option; do
+programs=(dash env nsenter setsid timeout unshare xargs) files=() modules=() arguments='' cpus=2 memory=512 seconds=300 keep='' kernel='' disk=() kill_at=''
+while getopts k:b:f:m:a:s:M:t:o:d:K: option; do
   case $option in
     k) kernel=$OPTARG ;; b) programs+=("$OPTARG") ;; f) files+=("$OPTARG") ;; m) modules+=("$OPTARG") ;;
     a) arguments=$OPTARG ;; s) cpus=$OPTARG ;; M) memory=$OPTARG ;; t) seconds=$OPTARG ;; o) keep=$OPTARG ;;
+    d) modules+=(virtio_pci virtio_blk) disk=(-drive "file=$OPTARG,format=raw,if=virtio") ;;
+    K) kill_at=$OPTARG ;;
     *) usage ;;
   esac
 done
@@ -167,10 +173,17 @@ if [ $((major * 1000 + minor)) -eq 6001 ]; then faster=${faster#* }; fi
 start=$EPOCHREALTIME status=0
 timeout -k 5 "$seconds" "${QEMU:-qemu-system-x86_64}" \
   -accel "${ACCEL:-tcg,thread=single}" -M "${MACHINE:-q35}" -cpu "$cpu" ${ICOUNT:+-icount "$ICOUNT"} -smp "$cpus" -m "$memory" \
-  -nodefaults -no-user-config -display none -no-reboot -nic none \
+  -nodefaults -no-user-config -display none -no-reboot -nic none ${disk[@]+"${disk[@]}"} \
   -serial "file:$work/console" -serial "file:$work/output" -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
   -append "console=ttyS0 panic=-1 oops=panic $faster ${LOGLEVEL:-quiet} $arguments" < /dev/null > "$work/qemu" 2>&1 &
 qemu=$!
+if [ -n "$kill_at" ]; then
+  until grep -q "^$kill_at" "$work/output" || ! kill -0 "$qemu" 2> /dev/null; do sleep 0.05; done
+  sleep "${KILL_AFTER:-0}"
+  # timeout's child: timeout itself would let QEMU end in order.
+  read -r child < "/proc/$qemu/task/$qemu/children" || true # there is no newline
+  if [ -n "${child:-}" ] && kill -KILL "$child"; then killed=yes; fi
+fi
 wait "$qemu" || status=$?
 qemu=
 end=$EPOCHREALTIME
@@ -189,6 +202,7 @@ case $last in
     ;;
 esac
 cat "$work/output"
+if [ -n "${killed:-}" ]; then exit 137; fi
 {
   echo "vmrun: $release: the guest did not finish (qemu's status $status$([ $status != 124 ] || echo ': timed out'))"
   tail -n 40 "$work/console"
