@@ -75,8 +75,10 @@ std::string Human(int64_t bytes) {
   return FormatBytes(bytes, ByteFormat::kHuman);
 }
 
-std::string NameOf(const UsageRow& row) {
-  return row.name.empty() ? "no name known" : Escape(row.name);
+std::string NameOf(const ReportPart& part, size_t i) {
+  const std::string& name = part.usage.rows[i].name;
+  if (!name.empty()) return Escape(name);
+  return part.by == UsageBy::kUplink ? "no uplink" : "no name known";
 }
 
 std::string Percent(int64_t part, int64_t all) {
@@ -87,7 +89,7 @@ std::string Percent(int64_t part, int64_t all) {
 }
 
 std::string LabelOf(const ReportPart& part, size_t i) {
-  return i < part.days.size() - 1 ? NameOf(part.usage.rows[i]) : "all others";
+  return i < part.days.size() - 1 ? NameOf(part, i) : "all others";
 }
 
 // Stacked bars, one for each day.
@@ -170,7 +172,7 @@ std::string FormatPart(const ReportPart& part, const Period& period) {
     }
     const size_t colour = i + 1 < part.days.size() ? i : kShown;
     html += TableRow(absl::StrCat("<span class=\"key f", colour, "\"></span>",
-                                  NameOf(usage.rows[i])),
+                                  NameOf(part, i)),
                      usage.rows[i].counters, all);
   }
   if (usage.rows.size() > kMostRows) {
@@ -258,7 +260,9 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
   for (const UsageRow& row : part.usage.rows) {
     if (part.days.size() == kShown) break;
     UsageQuery of_row = query;
-    (by == UsageBy::kService ? of_row.service : of_row.destination) =
+    (by == UsageBy::kService  ? of_row.service
+     : by == UsageBy::kUplink ? of_row.uplink
+                              : of_row.destination) =
         row.name.empty() ? "-" : row.name;
     auto days = read_days(of_row);
     if (!days.ok()) return days.status();

@@ -7,6 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
@@ -108,9 +111,16 @@ class ReportCommand : public Command {
     gethostname(host, sizeof(host) - 1);
     report_.host = host;
     report_.made = FormatTime(now);
-    for (const UsageBy by : {UsageBy::kService, UsageBy::kDestination}) {
+    for (const UsageBy by :
+         {UsageBy::kUplink, UsageBy::kService, UsageBy::kDestination}) {
       auto part = ReadReportPart(history, report_.period, report_.path, by);
       if (!part.ok()) return part.status();
+      const std::vector<UsageRow>& rows = part->usage.rows;
+      const bool named =
+          std::any_of(rows.begin(), rows.end(),
+                      [](const UsageRow& row) { return !row.name.empty(); });
+      // A host without uplinks has a part less.
+      if (by == UsageBy::kUplink && !named) continue;
       report_.parts.push_back(*std::move(part));
     }
     if (budgets_.empty()) return absl::OkStatus();

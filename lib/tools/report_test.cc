@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "lib/history/record.h"
 
@@ -93,6 +94,43 @@ TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
   EXPECT_EQ(part->usage.rows[0].name, "");
   EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 1000000));
   EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 0));
+}
+
+// A page showed everything but what an operator pays for: each uplink.
+TEST_F(ReportTest, UplinksHaveDaysAndWhatHasNoneIsCalledSo) {
+  Reading reading;
+  reading.now = StartOf(20261104);
+  reading.start_ns = 7;
+  for (const auto& uplink :
+       {std::make_pair("satellite", 2000000), std::make_pair("lte", 1000000)}) {
+    Sample sample;
+    sample.kind = Kind::kService;
+    sample.name = "mme";
+    sample.uplink = uplink.first;
+    sample.rx_bytes = static_cast<uint64_t>(uplink.second);
+    reading.samples.push_back(sample);
+  }
+  ASSERT_TRUE(
+      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
+        return reading;
+      }).ok());
+  Report report;
+  report.period = period_;
+  report.path = "direct";
+  auto part =
+      ReadReportPart(history_.get(), period_, "direct", UsageBy::kUplink);
+  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_EQ(part->days.size(), 4u);
+  EXPECT_EQ(part->usage.rows[0].name, "satellite");
+  EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 2000000));
+  EXPECT_THAT(part->days[1], ElementsAre(0, 0, 0, 1000000));
+  EXPECT_THAT(part->days[2], ElementsAre(36000, 36000, 36000, 0));
+  EXPECT_THAT(part->days[3], ElementsAre(0, 0, 0, 0));
+  report.parts = {*part};
+  const std::string page = FormatReport(report);
+  EXPECT_THAT(page, HasSubstr("<h2>By uplink</h2>"));
+  EXPECT_THAT(page, HasSubstr("</span>satellite</td>"));
+  EXPECT_THAT(page, HasSubstr("</span>no uplink</td>"));
 }
 
 // Whoever may name a process may not run anything in the reader's browser.
