@@ -119,8 +119,8 @@ struct Delta {
 //   });
 //   if (!visited.ok()) log(visited.message());  // the next one makes up for it
 //
-// The host's counters then equal the kernel's totals, and like these they
-// survive a restart of the host.
+// The service's counters then equal the kernel's totals. Like these they survive a
+// restart of the service, but not a reboot.
 class DeltaVisitor {
  public:
   // Returns OK if it has taken the delta over. Otherwise it has not used it.

@@ -21,8 +21,9 @@
  *
  * What is read, and what each counter means, is said in sample.h. What each call
  * does, waits for and costs is said in meter.h, at the function of that name. After
- * netmeter_open() a read makes no system call; one that finds no more series, and
- * no longer names, than one before into the same samples allocates nothing.
+ * netmeter_open() a read makes no system call while the meter stays the same; one that
+ * finds no more series, and no longer names, than one before into the same samples
+ * allocates nothing.
  *
  * Results: NETMETER_OK, which is 0, or the code of an error. `error` may be NULL. It
  * is written after an error only. All other outputs are unchanged after an error, but
@@ -234,8 +235,8 @@ struct netmeter_health {
 };
 
 /* As Meter::ReadHealth(). Members that the library does not know are 0.
- * NETMETER_INVALID_ARGUMENT where health->size is less than that of version 1.0; a
- * smaller struct of an older program is filled as far as it goes. */
+ * NETMETER_INVALID_ARGUMENT where health->size is less than that of the first ABI of
+ * libnetmeter.so.1; a smaller struct of an older program is filled as far as it goes. */
 int netmeter_read_health(netmeter_meter *meter, struct netmeter_health *health,
                          struct netmeter_error *error);
 

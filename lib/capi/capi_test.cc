@@ -150,8 +150,8 @@ TEST(CapiTest, NullIsAnErrorOrNothing) {
   EXPECT_EQ(netmeter_samples_count(nullptr), 0u);
 }
 
-// The message of a NULL meter is longer than what fits into a string without memory. Where
-// there was none, std::bad_alloc went through the caller, who may be written in C.
+// The message of a NULL meter is longer than what fits into a string without memory.
+// Where there was none, std::bad_alloc went through the caller, who may be written in C.
 TEST(CapiTest, NullWithoutMemoryIsAnErrorToo) {
   for (int call = 0; call < 4; ++call) {
     netmeter::internal::FailNew fail(0, /*and_after=*/true);

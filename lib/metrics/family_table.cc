@@ -110,9 +110,9 @@ constexpr FamilyInfo kTable[] = {
      "given up.",
      FamilyType::kCounter},
     {FamilyId::kRtt, "netmeter_tcp_rtt_seconds",
-     "Smoothed round-trip times of TCP connections, not over loopback: one "
-     "value for each round trip in which data was acknowledged, and one at the "
-     "end of the connection.",
+     "Smoothed round-trip times of TCP connections, not over loopback: a "
+     "sample, with about each 16th packet with payload that a CPU sends, and "
+     "one at the end of the connection.",
      FamilyType::kHistogram},
     {FamilyId::kSeries, "netmeter_series",
      "Series in use, without the reserved ones; at most netmeter_series_limit.",

@@ -33,7 +33,8 @@ constexpr char kFooter[] = R"(
 The meter must have been loaded (netmeter-loader load). Reading needs root or
 membership in the group of its pins, usually netmeter.
 
-Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage.
+Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;
+budget: 3 a level is crossed, 4 used up.
 
 Examples:
   netmeter list           a table

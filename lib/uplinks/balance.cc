@@ -104,23 +104,6 @@ class Balancer {
       AddCounts(interface.counts, {}, interface.name, &balance);
     }
     AddLocal(&balance);
-    if (input_.moved &&
-        balance.tx.local_packets + balance.rx.local_packets != 0) {
-      AddNote(
-          "local packets are also those of another network namespace, where "
-          "the "
-          "meter was loaded before (netmeter-loader unload first: counters "
-          "start "
-          "again)",
-          &balance);
-    }
-    for (const Sample& sample : input_.samples) {
-      if (sample.kind == Kind::kOverflow && sample.path == Path::kDirect &&
-          sample.tx_packets + sample.rx_packets != 0) {
-        AddNote("local packets are in overflow, which has no uplink", &balance);
-        break;
-      }
-    }
     if (mixed) {
       AddNote("its interfaces have link headers of different or unknown sizes",
               &balance);
@@ -132,6 +115,7 @@ class Balancer {
   }
 
  private:
+  // And why it may be more, or less, than passed the uplink.
   void AddLocal(UplinkBalance* balance) const {
     for (const Sample& sample : input_.samples) {
       if (sample.uplink != balance->name || sample.path != Path::kDirect) {
@@ -141,6 +125,25 @@ class Balancer {
       balance->rx.local_bytes += sample.rx_bytes;
       balance->tx.local_packets += sample.tx_packets;
       balance->rx.local_packets += sample.rx_packets;
+    }
+    if (input_.moved &&
+        balance->tx.local_packets + balance->rx.local_packets != 0) {
+      AddNote(
+          "local packets are also those of another network namespace, where "
+          "the "
+          "meter was loaded before (netmeter-loader unload first: counters "
+          "start "
+          "again)",
+          balance);
+    }
+    const bool overflows = std::any_of(
+        input_.samples.begin(), input_.samples.end(), [](const Sample& sample) {
+          return sample.kind == Kind::kOverflow &&
+                 sample.path == Path::kDirect &&
+                 sample.tx_packets + sample.rx_packets != 0;
+        });
+    if (overflows) {
+      AddNote("local packets are in overflow, which has no uplink", balance);
     }
   }
 

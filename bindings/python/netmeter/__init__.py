@@ -188,8 +188,8 @@ class TcpConnections:
     """The sum of all round-trip times in rtt_buckets, in microseconds."""
     rtt_buckets: Tuple[int, ...] = (0,) * (len(RTT_BOUNDS_US) + 1)
     """How many smoothed round-trip times (RFC 6298, section 2; path direct only)
-    fell into each bucket: one for each round trip in which data was
-    acknowledged, one at the end."""
+    fell into each bucket: a sample, with about each 16th packet with payload
+    that a CPU sends, and one at the end of a connection."""
 
 
 @dataclasses.dataclass(frozen=True)
