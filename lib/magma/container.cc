@@ -16,6 +16,8 @@
 //  - The reader gives series in the order in which they appeared. Folding takes
 //    the first ones that fit, and never looks past the first that does not. A
 //    series that appears later changes nothing for those before it.
+//    That holds until a retirement hands on slots that were in use: a new series may
+//    then come before older ones, and one of these be folded from then on.
 //  - What a series costs is what it can ever cost, not what it costs today: with
 //    connections, with a round-trip time, with the largest numbers. So the room
 //    that a series has is never needed by another.
