@@ -11,7 +11,7 @@ namespace {
 
 // "nmhi", for file(1), and to tell a history from any other database.
 constexpr int64_t kApplicationId = 0x6e6d6869;
-constexpr int64_t kSchemaVersion = 1;
+constexpr int64_t kSchemaVersion = 2;
 
 // docs/history.md explains it, and a test compares the two.
 constexpr char kSchema[] = R"(
@@ -57,6 +57,16 @@ CREATE VIEW traffic AS
   FROM day_traffic t JOIN series s ON s.id = t.series;
 )";
 
+// What version 2 has beside these: the hours of a month are too many rows to add up for
+// each question.
+constexpr char kSumsOfDays[] = R"(
+CREATE TABLE summed_day(
+  day INTEGER PRIMARY KEY);
+CREATE TABLE day_sum(
+  day INTEGER NOT NULL, series INTEGER NOT NULL, $,
+  PRIMARY KEY(day, series)) WITHOUT ROWID;
+)";
+
 absl::StatusOr<int64_t> Pragma(Database* database, absl::string_view name) {
   Statement pragma = database->Prepare(absl::StrCat("PRAGMA ", name));
   const int64_t value = pragma.Step() ? pragma.Integer(0) : 0;
@@ -64,6 +74,7 @@ absl::StatusOr<int64_t> Pragma(Database* database, absl::string_view name) {
   return value;
 }
 
+// The tables of a new database, or what one of an older version lacks.
 absl::Status MakeTables(Database* database) {
   // Outside of a transaction. Two who do it at once wait for each other.
   NETMETER_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
@@ -71,10 +82,13 @@ absl::Status MakeTables(Database* database) {
   if (!transaction.ok()) return transaction.status();
   const auto version = Pragma(database, "user_version");
   if (!version.ok()) return version.status();
-  if (*version != 0) return absl::OkStatus();  // another process was faster
-  NETMETER_RETURN_IF_ERROR(database->Execute(
-      absl::StrReplaceAll(kSchema, {{"$", CounterColumns("$ INTEGER NOT NULL")},
-                                    {"%", CounterColumns("t.$")}})));
+  // Another process may have been faster.
+  if (*version == kSchemaVersion) return absl::OkStatus();
+  for (const char* tables : {*version == 0 ? kSchema : "", kSumsOfDays}) {
+    NETMETER_RETURN_IF_ERROR(database->Execute(absl::StrReplaceAll(
+        tables, {{"$", CounterColumns("$ INTEGER NOT NULL")},
+                 {"%", CounterColumns("t.$")}})));
+  }
   NETMETER_RETURN_IF_ERROR(
       database->Execute(absl::StrCat("PRAGMA application_id=", kApplicationId,
                                      ";PRAGMA user_version=", kSchemaVersion)));
@@ -122,13 +136,20 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path,
         absl::StrCat(path, " is not a history of netmeter's"));
   }
   if (mode == Database::Mode::kCreate) {
-    if (is_new) NETMETER_RETURN_IF_ERROR(MakeTables(database->get()));
+    if (*version < kSchemaVersion) {
+      NETMETER_RETURN_IF_ERROR(MakeTables(database->get()));
+    }
     // Each commit is on the disk: a power failure costs one interval, and not all
     // since the last checkpoint.
     NETMETER_RETURN_IF_ERROR((*database)->Execute("PRAGMA synchronous=FULL"));
   } else if (is_new) {
     return absl::NotFoundError(
         absl::StrCat("no history at ", path, " (netmeter record makes it)"));
+  } else if (*version < kSchemaVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path,
+                     " is of an older version (the next netmeter record "
+                     "brings it up to date)"));
   }
   return database;
 }

@@ -33,6 +33,11 @@
 // gap "clock". Before 2020 the clock is not set yet: nothing is recorded then, and
 // nothing is lost by that.
 //
+// A day that has ended has its sum beside its hours (`day_sum`), so that `usage` reads a
+// row for each day and series, and not one for each hour. What is added to an hour of
+// such a day is added to its sum, in the same transaction. The sum goes when the hours
+// become a day.
+//
 // Room: hours of old days are folded into days, and the oldest days go. How old is
 // counted in days that the history has, not in days since: a clock that jumps ten
 // years ahead makes nothing old.
@@ -232,21 +237,36 @@ class SeriesIds {
   std::map<SeriesName, int64_t> known_;
 };
 
-// Adds the difference to the hour.
-absl::Status AddToHour(Database* history, int64_t hour,
-                       const Totals& difference, SeriesIds* ids) {
+// Adds the difference to rows of `table`: `when` is an hour of hour_traffic, or a day of
+// day_sum.
+absl::Status AddTo(Database* history, const char* table, int64_t when,
+                   const Totals& difference, SeriesIds* ids) {
   Statement add = history->Prepare(absl::StrCat(
-      "INSERT INTO hour_traffic VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
-      "DO UPDATE SET ",
+      "INSERT INTO ", table,
+      " VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ",
       CounterColumns("$ = $ + excluded.$")));
   for (const auto& series : difference) {
     const auto id = ids->Find(series.first);
     if (!id.ok()) return id.status();
-    add.Bind(1, hour).Bind(2, *id);
+    add.Bind(1, when).Bind(2, *id);
     BindCounters(series.second, 3, &add);
     NETMETER_RETURN_IF_ERROR(add.Run());
   }
   return add.status();
+}
+
+absl::Status AddToHour(Database* history, int64_t hour,
+                       const Totals& difference, SeriesIds* ids) {
+  NETMETER_RETURN_IF_ERROR(
+      AddTo(history, "hour_traffic", hour, difference, ids));
+  // The day that the hour was of when it was made: the time zone may be another one.
+  Statement summed = history->Prepare(
+      "SELECT day FROM hour JOIN summed_day USING(day) WHERE start = ?");
+  if (summed.Bind(1, hour).Step()) {
+    NETMETER_RETURN_IF_ERROR(
+        AddTo(history, "day_sum", summed.Integer(0), difference, ids));
+  }
+  return summed.status();
 }
 
 // Puts the new totals in place of the old ones; rows that are equal stay.
@@ -296,25 +316,45 @@ absl::StatusOr<std::vector<int64_t>> Days(Statement query) {
   return days;
 }
 
-// A transaction for each day, as there may be many, once --keep-hours is lowered.
-absl::Status FoldDay(Database* history, int64_t day) {
+// Runs statements that have the day as their one parameter. A transaction for each day,
+// as there may be many: once --keep-hours is lowered, for example.
+absl::Status ChangeDay(Database* history, int64_t day,
+                       const std::vector<std::string>& statements) {
   auto transaction = Transaction::Begin(history);
   if (!transaction.ok()) return transaction.status();
-  // Each statement has the day as its one parameter.
-  for (const std::string& sql :
-       {absl::StrCat(
-            "INSERT INTO day_traffic SELECT ?1, series, ",
-            CounterColumns("SUM($)"),
-            " FROM hour_traffic WHERE start IN (SELECT start FROM hour WHERE "
-            "day = ?1) GROUP BY series ON CONFLICT DO UPDATE SET ",
-            CounterColumns("$ = $ + excluded.$")),
-        std::string("INSERT OR IGNORE INTO day VALUES(?1)"),
-        std::string("DELETE FROM hour_traffic WHERE start IN (SELECT start "
-                    "FROM hour WHERE day = ?1)"),
-        std::string("DELETE FROM hour WHERE day = ?1")}) {
+  for (const std::string& sql : statements) {
     NETMETER_RETURN_IF_ERROR(history->Prepare(sql).Bind(1, day).Run());
   }
   return (*transaction)->Commit();
+}
+
+// The sum of a day by series, to be put into another table.
+std::string SumOfHours() {
+  return absl::StrCat(
+      " SELECT ?1, series, ", CounterColumns("SUM($)"),
+      " FROM hour_traffic WHERE start IN (SELECT start FROM hour WHERE day = "
+      "?1) GROUP BY series ");
+}
+
+absl::Status SumDay(Database* history, int64_t day) {
+  return ChangeDay(history, day,
+                   // Another process may have been faster.
+                   {"DELETE FROM day_sum WHERE day = ?1",
+                    absl::StrCat("INSERT INTO day_sum", SumOfHours()),
+                    "INSERT OR IGNORE INTO summed_day VALUES(?1)"});
+}
+
+absl::Status FoldDay(Database* history, int64_t day) {
+  return ChangeDay(
+      history, day,
+      {absl::StrCat("INSERT INTO day_traffic", SumOfHours(),
+                    "ON CONFLICT DO UPDATE SET ",
+                    CounterColumns("$ = $ + excluded.$")),
+       "INSERT OR IGNORE INTO day VALUES(?1)",
+       "DELETE FROM hour_traffic WHERE start IN (SELECT start FROM hour WHERE "
+       "day = ?1)",
+       "DELETE FROM hour WHERE day = ?1", "DELETE FROM day_sum WHERE day = ?1",
+       "DELETE FROM summed_day WHERE day = ?1"});
 }
 
 absl::Status DropDay(Database* history, int64_t day) {
@@ -345,6 +385,14 @@ absl::Status MakeRoom(Database* history, const RecordOptions& options) {
   if (!fold.ok()) return fold.status();
   for (const int64_t day : *fold) {
     NETMETER_RETURN_IF_ERROR(FoldDay(history, day));
+  }
+  // All but the newest, which goes on.
+  const auto sum = Days(history->Prepare(
+      "SELECT DISTINCT day FROM hour WHERE day NOT IN (SELECT day FROM "
+      "summed_day) ORDER BY day DESC LIMIT -1 OFFSET 1"));
+  if (!sum.ok()) return sum.status();
+  for (const int64_t day : *sum) {
+    NETMETER_RETURN_IF_ERROR(SumDay(history, day));
   }
   const auto drop = Days(std::move(
       history

@@ -289,6 +289,101 @@ TEST_F(RecordTest, HoursBecomeDaysAndTheOldestDaysGo) {
   EXPECT_EQ(Rows("hour_traffic"), 3 * 24);
 }
 
+// `usage` of a month took 2.9 million rows of 4,096 series: a day that has ended has its
+// sum. Nothing that comes later may be missing in it, or be there twice.
+TEST_F(RecordTest, ADayThatHasEndedHasASumWithAllThatComesLater) {
+  const auto of_sums = [this] {
+    Statement query = history_->Prepare(
+        "SELECT COALESCE(SUM(tx_bytes), 0), COUNT(*) FROM day_sum WHERE day = "
+        "20261101");
+    return query.Step() ? std::to_string(query.Integer(0)) + " in " +
+                              std::to_string(query.Integer(1))
+                        : query.status().ToString();
+  };
+  const auto of_hours = [this] {
+    Statement query = history_->Prepare(
+        "SELECT SUM(tx_bytes) FROM traffic WHERE day = 20261101");
+    return query.Step() ? query.Integer(0) : -1;
+  };
+  reading_.now = StartOf(20261102) - 95;
+  Count("mme", 100);
+  RecordNow();
+  EXPECT_EQ(of_sums(), "0 in 0");
+  Wait(60);
+  Count("mme", 10);
+  RecordNow();
+  Wait(60);  // most of it was before midnight
+  Count("mme", 1);
+  RecordNow();
+  EXPECT_EQ(of_sums(), "0 in 0");
+  Wait(60);
+  Count("mme", 7);
+  RecordNow();
+  EXPECT_EQ(of_sums(), "111 in 1");
+  reading_.now -= 3600;  // a clock that is set back
+  Wait(60);
+  Count("mme", 1000);
+  Count("dns", 10000);
+  RecordNow();
+  EXPECT_EQ(of_sums(), "11111 in 2");
+  EXPECT_EQ(of_hours(), 11111);
+  EXPECT_EQ(Rows(20261101, 20261101), "dns=10000 mme=1111 ");
+  EXPECT_EQ(Rows(20261101, 20261102, UsageBy::kDay),
+            "2026-11-01=11111 2026-11-02=7 ");
+  options_.keep_hours_days = 1;
+  reading_.now += 2 * 86400;
+  Wait(60);
+  RecordNow();
+  EXPECT_EQ(of_sums(), "0 in 0");
+  EXPECT_EQ(Rows("summed_day"), 0);
+  EXPECT_EQ(Rows(20261101, 20261101), "dns=10000 mme=1111 ");
+}
+
+// The hour of a day that goes on is, by the clock of another time zone, one of a day that
+// has a sum. What it had then was in both.
+TEST_F(RecordTest, AnotherTimeZoneCountsNothingTwice) {
+  Count("mme", 1);
+  RecordNow();
+  reading_.boottime += StartOf(20261102) + 60 - reading_.now;
+  reading_.now = StartOf(20261102) + 60;
+  Count("mme", 10);
+  RecordNow();
+  Wait(60);
+  Count("mme", 100);
+  RecordNow();
+  EXPECT_EQ(Rows("summed_day"), 1);
+  setenv("TZ", "America/New_York", 1);
+  tzset();
+  Wait(60);
+  Count("mme", 1000);
+  RecordNow();
+  EXPECT_EQ(Total(), 1111);
+  EXPECT_EQ(Rows(20261101, 20261102, UsageBy::kDay),
+            "2026-11-01=1 2026-11-02=1110 ");
+}
+
+TEST_F(RecordTest, AHistoryOfTheFirstVersionGetsItsSums) {
+  for (int day = 0; day < 3; ++day) {
+    Count("mme", 10);
+    RecordNow();
+    Wait(86400);
+  }
+  ASSERT_TRUE(history_
+                  ->Execute("DROP TABLE day_sum; DROP TABLE summed_day; PRAGMA "
+                            "user_version=1")
+                  .ok());
+  const auto old = OpenHistory(path(), Database::Mode::kRead);
+  EXPECT_TRUE(absl::IsFailedPrecondition(old.status()));
+  EXPECT_THAT(old.status().message(),
+              HasSubstr("is of an older version (the next netmeter record "));
+  Open();
+  Count("mme", 1);
+  RecordNow();
+  EXPECT_EQ(Total(), 31);
+  EXPECT_EQ(Rows("day_sum"), 3);
+  EXPECT_TRUE(OpenHistory(path(), Database::Mode::kRead).ok());
+}
+
 TEST_F(RecordTest, NamesThatAreNowhereAnyMoreGoWithTheirLastDay) {
   options_.keep_hours_days = 1;
   options_.keep_days = 1;
@@ -411,7 +506,7 @@ TEST_F(RecordTest, WhatIsNoHistoryIsRefusedAndNotTouched) {
               HasSubstr("is not a history of netmeter's"));
   unlink(other.c_str());
   Open();
-  ASSERT_TRUE(history_->Execute("PRAGMA user_version=2").ok());
+  ASSERT_TRUE(history_->Execute("PRAGMA user_version=3").ok());
   EXPECT_THAT(OpenHistory(path(), Database::Mode::kRead).status().message(),
               HasSubstr("is of a newer version"));
 }

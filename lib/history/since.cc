@@ -50,10 +50,13 @@ absl::Status AddRows(Statement* query, Totals* totals) {
   return query->status();
 }
 
+// Sums by series first: what is sorted for that has no names then.
 std::string Select(absl::string_view from) {
   return absl::StrCat(
       "SELECT kind, name, destination, transport, path, uplink, ",
-      CounterColumns("SUM(t.$)"), " FROM ", from, " GROUP BY s.id");
+      CounterColumns("t.$"), " FROM (SELECT series, ",
+      CounterColumns("SUM($) AS $"), " FROM ", from,
+      " GROUP BY series) t JOIN series s ON s.id = t.series");
 }
 
 // "13:00" as minutes of the day, or -1.
@@ -124,13 +127,10 @@ absl::StatusOr<SinceRead> ReadSince(Database* history, int64_t since,
   SinceRead read;
   read.begin = hour.start;
   Totals totals;
-  Statement hours = history->Prepare(
-      Select("hour_traffic t JOIN series s ON s.id = t.series WHERE t.start "
-             ">= ?1"));
+  Statement hours = history->Prepare(Select("hour_traffic WHERE start >= ?1"));
   hours.Bind(1, hour.start);
   absl::Status status = AddRows(&hours, &totals);
-  Statement days = history->Prepare(Select(
-      "day_traffic t JOIN series s ON s.id = t.series WHERE t.day >= ?1"));
+  Statement days = history->Prepare(Select("day_traffic WHERE day >= ?1"));
   days.Bind(1, int64_t{hour.day});
   if (status.ok()) status = AddRows(&days, &totals);
   Statement oldest = history->Prepare("SELECT 1 FROM day WHERE day = ?1");
@@ -138,8 +138,8 @@ absl::StatusOr<SinceRead> ReadSince(Database* history, int64_t since,
   if (status.ok()) status = oldest.Run();
   Totals recorded;
   Statement last = history->Prepare(
-      Select("meter_total t JOIN meter m ON m.id = t.meter JOIN series s ON "
-             "s.id = t.series WHERE m.boot_id = ?1 AND m.start_ns = ?2"));
+      Select("meter_total WHERE meter = (SELECT id FROM meter WHERE boot_id = "
+             "?1 AND start_ns = ?2)"));
   last.Bind(1, reading.boot_id).Bind(2, reading.start_ns);
   if (status.ok()) status = AddRows(&last, &recorded);
   history->Execute("COMMIT").IgnoreError();
