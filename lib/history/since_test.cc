@@ -38,7 +38,8 @@ TEST(Since, IsWhatClocksShowAlsoWhereTheyAreChanged) {
   tzset();
   for (const Day day : {20260329, 20261025}) {
     const int64_t evening = StartOf(AddDays(day, 1)) - 3600;
-    for (const std::string& text : {"13:00", FormatDay(day) + " 13:00"}) {
+    for (const std::string& text :
+         {std::string("13:00"), FormatDay(day) + " 13:00"}) {
       const auto since = ParseSince(text, evening);
       ASSERT_TRUE(since.ok()) << since.status();
       EXPECT_EQ(FormatTime(*since), FormatDay(day) + " 13:00");
