@@ -129,5 +129,38 @@ absl::Status SetModes(const PinDir& pins, bool successors,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::function<absl::Status()>> KeepModes(const PinDir& pins,
+                                                        bool own_directory) {
+  struct Kept {
+    std::string path;
+    struct stat about;
+  };
+  std::vector<Kept> files;
+  std::vector<std::string> paths;
+  for (const MapPin& map : MapPins()) paths.push_back(pins.PathOf(map.pin));
+  if (own_directory) paths.push_back(pins.path());
+  for (const std::string& path : paths) {
+    Kept file = {path, {}};
+    if (stat(path.c_str(), &file.about) == 0) {
+      files.push_back(file);
+    } else if (errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("look at ", path));
+    }
+  }
+  return std::function<absl::Status()>([files]() -> absl::Status {
+    for (const Kept& file : files) {
+      const char* const path = file.path.c_str();
+      if (chown(path, file.about.st_uid, file.about.st_gid) == 0 &&
+          chmod(path, file.about.st_mode & 07777) == 0) {
+        continue;
+      }
+      if (errno != ENOENT) {
+        return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace internal
 }  // namespace netmeter

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,10 @@ absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
 // owner and mode; and the directory, if it is ours.
 absl::Status SetModes(const PinDir& pins, bool successors,
                       const ReadAccess& access, bool own_directory);
+
+// Gives them back the owners and modes that they have now. It may be called again.
+absl::StatusOr<std::function<absl::Status()>> KeepModes(const PinDir& pins,
+                                                        bool own_directory);
 
 }  // namespace internal
 }  // namespace netmeter

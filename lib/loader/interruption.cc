@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,6 +66,20 @@ constexpr NamedCall kCalls[] = {
     {SYS_perf_event_open, "perf_event_open"},
 };
 
+// The calls that look at a path, and which of their arguments it is.
+struct PathCall {
+  long number;
+  const char* name;
+  int argument;
+};
+constexpr PathCall kPathCalls[] = {
+    {SYS_access, "access", 0},     {SYS_faccessat, "faccessat", 1},
+    {439, "faccessat2", 1},        {SYS_stat, "stat", 0},
+    {SYS_lstat, "lstat", 0},       {SYS_newfstatat, "newfstatat", 1},
+    {SYS_readlink, "readlink", 0}, {SYS_readlinkat, "readlinkat", 1},
+    {SYS_statfs, "statfs", 0},
+};
+
 // Commands of bpf(2) that look at something, or make what goes with the process.
 bool EndsWithProcess(uint64_t command) {
   switch (command) {
@@ -85,8 +100,36 @@ bool EndsWithProcess(uint64_t command) {
   }
 }
 
+// A string of the child's memory, or as much of it as there is room for.
+std::string ReadString(pid_t child, uint64_t address) {
+  char text[256] = "";
+  const iovec to = {text, sizeof(text) - 1};
+  const iovec from = {reinterpret_cast<void*>(address), sizeof(text) - 1};
+  // Up to the end of what is mapped.
+  if (process_vm_readv(child, &to, 1, &from, 1, 0) < 0) {
+    const iovec page = {from.iov_base, 4096 - address % 4096};
+    process_vm_readv(child, &to, 1, &page, 1, 0);
+  }
+  return text;
+}
+
+// "" where the call is not counted: of the processes that run there are as many calls
+// as there are processes, and of descriptors the kernel can say all.
+std::string NameIfLooks(pid_t child, const user_regs_struct& registers) {
+  const long number = static_cast<long>(registers.orig_rax);
+  for (const PathCall& call : kPathCalls) {
+    if (call.number != number) continue;
+    const std::string path =
+        ReadString(child, call.argument == 0 ? registers.rdi : registers.rsi);
+    const bool relative = path.empty() || path[0] != '/';
+    return relative || path.compare(0, 6, "/proc/") == 0 ? "" : call.name;
+  }
+  return "";
+}
+
 // "" where the call is not counted.
-std::string NameIfCounted(const user_regs_struct& registers, bool error) {
+std::string NameIfCounted(pid_t child, const user_regs_struct& registers,
+                          bool error) {
   const long number = static_cast<long>(registers.orig_rax);
   if (number == SYS_bpf) {
     if (!error && EndsWithProcess(registers.rdi)) return "";
@@ -98,7 +141,7 @@ std::string NameIfCounted(const user_regs_struct& registers, bool error) {
   for (const NamedCall& call : kCalls) {
     if (call.number == number) return call.name;
   }
-  return "";
+  return error ? NameIfLooks(child, registers) : "";
 }
 
 [[noreturn]] void RunChild(const std::function<absl::Status()>& body,
@@ -161,7 +204,8 @@ Interrupted RunInterrupted(const Interruption& interruption,
       ptrace(PTRACE_SETREGS, child, nullptr, &registers);
       continue;
     }
-    const std::string name = NameIfCounted(registers, interruption.error != 0);
+    const std::string name =
+        NameIfCounted(child, registers, interruption.error != 0);
     if (name.empty()) continue;
     result.calls.push_back(name);
     if (static_cast<int>(result.calls.size()) != interruption.call + 1 &&

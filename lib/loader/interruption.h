@@ -10,10 +10,11 @@
 //   Interrupted result = RunInterrupted(interruption, [&] { return Load(...); });
 //
 // Counted are the calls that may change something outside of the process. Where they
-// are answered with an error, these are all calls of bpf(2), too. Where the process is
-// killed, only those of bpf(2) whose effect may outlive it: a map or a program that it
-// has made, and every descriptor, goes with it. A kill between two other calls leaves
-// what a kill before the next one of these leaves.
+// are answered with an error, these are all calls of bpf(2), too, and those that look
+// at a file by its path, but for /proc. Where the process is killed, only those of
+// bpf(2) whose effect may outlive it: a map or a program that it has made, and every
+// descriptor, goes with it. A kill between two other calls leaves what a kill before
+// the next one of these leaves.
 //
 // x86-64 only. Threads: the function must not make any.
 

@@ -46,6 +46,7 @@
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
+#include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
 #include "netmeter/abi.h"
@@ -558,97 +559,6 @@ TEST_F(LoaderRootTest, AGrowthThatCannotSwitchSaysWhoCompletesIt) {
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
   EXPECT_EQ(PayloadSent(), 110u);
 }
-
-// Tracing programs that the kernel loads and does not attach. The others had been told
-// that somebody sees exec: a process kept the name of what it had run before.
-TEST_F(LoaderRootTest, WhereTracingCannotBeAttachedNobodyReliesOnIt) {
-  const auto calls =
-      RunInterrupted({}, [&] { return Load(config_).status(); }).calls;
-  const bool links = std::count(calls.begin(), calls.end(), "bpf(17)") == 0;
-  bool was_loaded = false;
-  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  // The first of them, in each attempt.
-  Interruption refused = {-1, EPERM, links ? "bpf(28)" : "bpf(17)"};
-  refused.most = 3;
-  const Interrupted interrupted =
-      RunInterrupted(refused, [&] { return Load(config_).status(); });
-  EXPECT_TRUE(interrupted.ok) << interrupted.message;
-  const std::string text = MustStatus().text;
-  EXPECT_THAT(text, HasSubstr("attach nm_exit: Operation not permitted"));
-  EXPECT_THAT(text, HasSubstr("named when they open a socket"));
-  for (const char* pin : {"link_exit", "link_fork", "link_exec"}) {
-    EXPECT_NE(access(Pin(pin).c_str(), F_OK), 0) << pin;
-  }
-  EXPECT_EQ(InChild([&] {
-              std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
-              UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-              execl("/bin/bash", "bash", "-c",
-                    "echo -n 1234567 > /dev/udp/127.0.0.1/8443", nullptr);
-              return 1;
-            }),
-            0);
-  MeterOptions options;
-  options.pin_dir = config_.pin_dir;
-  const auto meter = Meter::Open(options);
-  ASSERT_TRUE(meter.ok()) << meter.status();
-  const auto samples = (*meter)->ReadHost();
-  ASSERT_TRUE(samples.ok()) << samples.status();
-  for (const netmeter::Sample& sample : *samples) {
-    if (sample.tx_payload_bytes != 0) {
-      EXPECT_EQ(sample.name, "bash");
-    }
-  }
-  EXPECT_EQ(PayloadSent(), 7u);
-  // It is refused for good, as far as anybody knows.
-  EXPECT_EQ(MustLoad(), Action::kUnchanged);
-}
-
-// The kernel had no memory for a program, twice. The upgrade then took the tracing
-// programs away, and said that all was well.
-TEST_F(LoaderRootTest, AnUpgradeWithoutMemoryKeepsProcessTracking) {
-  MustLoad();
-  const std::string tracking = "process_tracking";
-  ASSERT_THAT(MustStatus().json, HasSubstr(tracking));
-  const auto is_on = [&] {
-    return access(Pin("link_exec").c_str(), F_OK) == 0;
-  };
-  if (!is_on()) return;  // this kernel has none
-  for (int most = 1; most <= 6; most++) {
-    SCOPED_TRACE(most);
-    config_.proxy_ports = {8443, static_cast<uint16_t>(9000 + most)};
-    Interruption refused = {-1, ENOMEM, "bpf(5)"};
-    refused.most = most;
-    const Interrupted interrupted =
-        RunInterrupted(refused, [&] { return Load(config_).status(); });
-    EXPECT_TRUE(is_on());
-    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
-    if (!interrupted.ok) {
-      EXPECT_THAT(interrupted.message, HasSubstr("Cannot allocate memory"));
-    }
-  }
-}
-
-// A first load that failed said "the meter goes on as it was before this load": of no
-// meter.
-TEST_F(LoaderRootTest, AFirstLoadThatFailsSpeaksOfNoMeter) {
-  config_.uplinks = {{"satellite", {"sat*"}}};
-  const Interrupted interrupted = RunInterrupted(
-      {-1, ENOMEM, "bpf(6)"}, [&] { return Load(config_).status(); });
-  EXPECT_FALSE(interrupted.ok);
-  EXPECT_THAT(interrupted.message, EndsWith("Cannot allocate memory"));
-  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Calls, InterruptionTest,
-    ::testing::Combine(::testing::Values(Command::kFirstLoad, Command::kNoOp,
-                                         Command::kChange, Command::kGrowth,
-                                         Command::kUnload),
-                       ::testing::Values(0, ENOMEM, EPERM, ENOSPC, EINTR)),
-    [](const ::testing::TestParamInfo<std::tuple<Command, int>>& test) {
-      return absl::StrCat(NameOf(std::get<0>(test.param)), "_",
-                          NameOf(std::get<1>(test.param)));
-    });
 
 }  // namespace
 }  // namespace internal

@@ -460,8 +460,14 @@ absl::Status Publish(const MeterObject& object, const Plan& plan,
   for (const MapPin& map : MapPins()) {
     NETMETER_RETURN_IF_ERROR(transaction->Pin(object.MapFd(map.pin), map.pin));
   }
-  return SetModes(transaction->pins(), /*successors=*/false, plan.access,
-                  transaction->OwnsDirectory());
+  const absl::Status status =
+      SetModes(transaction->pins(), /*successors=*/false, plan.access,
+               transaction->OwnsDirectory());
+  // Who has opened the meter already is told that there is none.
+  if (!status.ok()) {
+    InAttempts([&] { return CloseInfo(object.MapFd("info")); }).IgnoreError();
+  }
+  return status;
 }
 
 // Pins the maps that are new, and writes the info last: with it nothing is left to
@@ -469,6 +475,9 @@ absl::Status Publish(const MeterObject& object, const Plan& plan,
 absl::Status PublishUpgrade(const MeterObject& object, const Plan& plan,
                             Transaction* transaction) {
   const PinDir& pins = transaction->pins();
+  auto modes = KeepModes(pins, transaction->OwnsDirectory());
+  if (!modes.ok()) return modes.status();
+  transaction->OnFailure(*std::move(modes));
   std::vector<const MapPin*> renewed;
   for (const MapPin& map : MapPins()) {
     const auto old =

@@ -2,6 +2,7 @@
 #include "lib/loader/pin_dir.h"
 
 #include <bpf/bpf.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "bpf/internal.h"
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
 #include "lib/loader/attempts.h"
@@ -36,6 +38,15 @@ bool IsInfo(int fd) {
   nm_info info = {};
   memcpy(&info, value.data(), std::min(value.size(), sizeof(info)));
   return info.magic == NM_MAGIC;
+}
+
+// Whether a map of this name is a meter's interfaces. A loader of before uplinks
+// leaves them behind where it unloads a meter in a BPF file system of others.
+bool IsInterfaces(int fd) {
+  bpf_map_info about = {};
+  return GetInfo(fd, &about) && about.type == BPF_MAP_TYPE_HASH &&
+         about.key_size == sizeof(nm_interface_key) &&
+         about.value_size == sizeof(nm_interface);
 }
 
 // The program of a link may be a variant: nm_egress_claim at link_egress.
@@ -149,7 +160,10 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
   for (const std::string& pin : EveryPin()) {
     const std::string path = PathOf(pin);
     struct stat about;
-    if (lstat(path.c_str(), &about) != 0) continue;
+    if (lstat(path.c_str(), &about) != 0) {
+      if (errno == ENOENT) continue;
+      return ErrnoStatus(errno, absl::StrCat("look at ", path));
+    }
     // A file of another file system is ours in no case: bpf(2) says EACCES.
     const std::string current = pin == kOldInfoPin ? "info" : pin;
     const absl::string_view expected = absl::StripSuffix(current, kNewSuffix);
@@ -168,7 +182,8 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
           "): choose another --pin-dir"));
     }
     ours |= absl::StartsWith(expected, "link_") ||
-            (expected == "info" && IsInfo(fd));
+            (expected == "info" && IsInfo(fd)) ||
+            (pin == kInterfacesPin && IsInterfaces(fd));
     found.push_back(pin);
   }
   // Maps of the right names, and nothing that tells whose they are.
@@ -179,6 +194,24 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
         Describe(UniqueFd(bpf_obj_get(path.c_str())).get()),
         ", without a meter's info beside it): choose another --pin-dir"));
   }
+  return found;
+}
+
+std::vector<std::string> PinDir::FindNewer() const {
+  std::vector<std::string> found;
+  const std::vector<std::string> known = EveryPin();
+  DIR* const handle = opendir(path_.c_str());
+  if (handle == nullptr) return found;
+  while (const dirent* entry = readdir(handle)) {
+    const std::string pin = entry->d_name;
+    if (entry->d_type != DT_REG ||
+        std::find(known.begin(), known.end(), pin) != known.end()) {
+      continue;
+    }
+    const absl::string_view expected = absl::StripSuffix(pin, kNewSuffix);
+    if (OpenExpected(PathOf(pin), expected).ours) found.push_back(pin);
+  }
+  closedir(handle);
   return found;
 }
 

@@ -78,6 +78,10 @@ class PinDir {
   absl::StatusOr<std::vector<std::string>> FindOurs(
       const LoaderState& state) const;
 
+  // Of a newer version, which pins what this one does not know: objects that have the
+  // name of ours at such a pin. Only of use beside what FindOurs() has found.
+  std::vector<std::string> FindNewer() const;
+
  private:
   const std::string path_;
 };

@@ -12,6 +12,7 @@
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/step.h"
 
 namespace netmeter {
@@ -33,14 +34,17 @@ std::string In(const char* directory, const char* pin) {
 // "" where the pin is no symbolic link.
 std::string TargetOf(const PinDir& pins, absl::string_view pin) {
   char target[64];
-  const ssize_t length =
-      readlink(pins.PathOf(pin).c_str(), target, sizeof(target));
+  ssize_t length = -1;
+  for (int i = 0; i < kAttempts && length < 0; i++) {
+    length = readlink(pins.PathOf(pin).c_str(), target, sizeof(target));
+    if (length < 0 && (errno == EINVAL || errno == ENOENT)) break;
+  }
   return std::string(target, length > 0 ? static_cast<size_t>(length) : 0);
 }
 
 bool Exists(const PinDir& pins, absl::string_view pin) {
   struct stat about;
-  return lstat(pins.PathOf(pin).c_str(), &about) == 0;
+  return lstat(pins.PathOf(pin).c_str(), &about) == 0 || errno != ENOENT;
 }
 
 absl::Status Rename(const PinDir& pins, const std::string& from,

@@ -49,6 +49,8 @@ namespace {
 constexpr char kMountSource[] = "netmeter";
 constexpr size_t kMaxCmdline = 80 << 10;  // what the kernel part looks at, too
 
+constexpr int kLooks = 3;  // at what cannot be looked at
+
 struct Mount {
   std::string root, point, type, source;
   uint64_t device;  // st_dev
@@ -208,9 +210,12 @@ bool CgroupIsGone(uint64_t id) {
 // Of the directory that is there now: what is mounted on it counts, and not
 // what it is a directory of.
 bool IsBpffs(const std::string& path) {
-  struct statfs fs;
-  return statfs(path.c_str(), &fs) == 0 &&
-         static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
+  struct statfs fs = {};
+  // More than once: what a moment without memory hides would be mounted over.
+  for (int i = 0; i < kLooks && statfs(path.c_str(), &fs) != 0; i++) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) return false;
+  }
+  return static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
 }
 
 bool IsOwnMount(const std::string& path, const LoaderState& state) {
@@ -307,8 +312,9 @@ absl::Status RemoveDirectory(const std::string& path,
 
 std::vector<std::string> MissingDirectories(const std::string& path) {
   std::vector<std::string> missing;
-  for (std::string at = path; access(at.c_str(), F_OK) != 0 && at.size() > 1;
-       at = DirName(at)) {
+  for (std::string at = path; at.size() > 1; at = DirName(at)) {
+    // What cannot be looked at is there: it would be removed as one of ours.
+    if (access(at.c_str(), F_OK) == 0 || errno != ENOENT) break;
     missing.insert(missing.begin(), at);
   }
   return missing;
@@ -337,11 +343,12 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
     }
     if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
       // Unless it was removed meanwhile, by the one who had it.
-      struct stat mine, there;
-      if (fstat(fd.get(), &mine) == 0 && stat(file.c_str(), &there) == 0 &&
-          mine.st_ino == there.st_ino) {
-        return fd;
+      struct stat mine = {}, there = {};
+      if (fstat(fd.get(), &mine) != 0 ||
+          (stat(file.c_str(), &there) != 0 && errno != ENOENT)) {
+        return ErrnoStatus(errno, absl::StrCat("look at ", file));
       }
+      if (mine.st_ino == there.st_ino) return fd;
       continue;
     }
     if (errno != EWOULDBLOCK && errno != EINTR) {

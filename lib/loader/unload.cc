@@ -4,6 +4,7 @@
 #include <bpf/bpf.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <vector>
@@ -36,8 +37,14 @@ std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins) {
     order.push_back(link->pin);
     order.push_back(NewPin(link->pin));
   }
-  for (const std::string& pin : pins) {
-    if (!absl::StartsWith(pin, "link_")) order.push_back(pin);
+  for (const bool links : {true, false}) {
+    for (const std::string& pin : pins) {
+      const bool there =
+          std::find(order.begin(), order.end(), pin) != order.end();
+      if (!there && absl::StartsWith(pin, "link_") == links) {
+        order.push_back(pin);
+      }
+    }
   }
   return order;
 }
@@ -91,6 +98,10 @@ absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
     found = pins.FindOurs(state);
   }
   if (!found.ok()) return found.status();
+  if (!found->empty()) {
+    const std::vector<std::string> newer = pins.FindNewer();
+    found->insert(found->begin(), newer.begin(), newer.end());
+  }
   NETMETER_RETURN_IF_ERROR(TellReaders(pins));
 
   std::vector<uint32_t> programs;
