@@ -114,6 +114,7 @@ static __always_inline bool run_control(struct bpf_sockopt *ctx) {
   if (ctx->optname == NM_REGISTER ? !tgid : !owner) return false;
 
   key.kind = ctx->optname == NM_TAG ? NM_KIND_DESTINATION : NM_KIND_SERVICE;
+  if (ctx->optname != NM_TAG && !may_be_service(key.bytes)) return false;
   id = name_id_for_user(&key, current_user());
   if (!id) return false;
   if (ctx->optname == NM_REGISTER) return register_process(tgid, &key, id);

@@ -82,6 +82,7 @@ struct nm_config {
   nm_u32 max_user_series;
   nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
   nm_u32 destination_kinds; /* that have destinations: bits 1 << enum nm_kind */
+  nm_u32 registrants;       /* not 0: some services are not for everybody */
   nm_u32 rules_count;
   /* The ports of the rules that may match a packet that is not TCP's: the first,
    * and how many from there on; 0: there is no such rule. */
@@ -143,6 +144,17 @@ struct nm_unit_service {
   nm_u8 name[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_unit_service) == 2 * 4 + NM_NAME_BYTES);
+
+/* Value of `nm_registrants`: who may be the service of this name, beside root. */
+enum nm_registrant_kind {
+  NM_REGISTRANT_UID = 1,
+  NM_REGISTRANT_GID = 2,
+};
+struct nm_registrant {
+  nm_u32 kind; /* enum nm_registrant_kind */
+  nm_u32 id;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_registrant) == 2 * 4);
 
 /* What is remembered of a socket between two packets. */
 struct nm_socket {

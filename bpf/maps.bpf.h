@@ -126,6 +126,14 @@ struct {
   __type(value, struct nm_unit_service);
 } nm_units SEC(".maps");
 
+/* name of a service -> who may be it. A name that is not here is anybody's. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1);
+  __type(key, __u8[NM_NAME_BYTES]);
+  __type(value, struct nm_registrant);
+} nm_registrants SEC(".maps");
+
 /* what an interface's name begins with, or all of it -> number of its uplink; the
  * longest that fits. Written by the loader from the configuration. */
 struct {

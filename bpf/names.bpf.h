@@ -86,6 +86,21 @@ static __always_inline __u16 current_user(void) {
   return nm_user_of_uid((__u32)bpf_get_current_uid_gid());
 }
 
+/* Whether the current process may be the service of this name. Its real ids count: a
+ * setuid program is its caller's. */
+static __always_inline bool may_be_service(const __u8 *name) {
+  struct nm_registrant *registrant;
+  __u64 ids;
+
+  if (!nm_config.registrants) return true;
+  registrant = bpf_map_lookup_elem(&nm_registrants, name);
+  if (!registrant) return true;
+  ids = bpf_get_current_uid_gid();
+  if (!(__u32)ids) return true;
+  if (registrant->kind == NM_REGISTRANT_GID) ids >>= 32;
+  return (__u32)ids == registrant->id;
+}
+
 static __always_inline struct nm_user *user_of(__u16 user) {
   __u32 bucket = (user - 1) & (NM_USER_BUCKETS - 1);
 

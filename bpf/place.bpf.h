@@ -126,8 +126,15 @@ static __noinline int name_by_unit(struct nm_process *process, __u64 unit,
   if (!process) return rank;
   bpf_probe_read_kernel_str(text, sizeof(text), (void *)unit);
   if (is_before(NM_SOURCE_SERVICE_LIST, rank) &&
-      service_of_unit(process, text, unit, length))
+      service_of_unit(process, text, unit, length)) {
+    if (may_be_service(process->bytes))
+      return nm_config.ranks[NM_SOURCE_SERVICE_LIST];
+    /* A unit that may not be this service is a unit. */
+    bpf_probe_read_kernel_str(text, sizeof(text), (void *)unit);
+    process->kind = NM_KIND_UNIT;
+    __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);
     return nm_config.ranks[NM_SOURCE_SERVICE_LIST];
+  }
   if (!is_before(NM_SOURCE_UNIT, rank)) return rank;
   process->kind = NM_KIND_UNIT;
   __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);

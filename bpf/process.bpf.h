@@ -109,7 +109,7 @@ static __always_inline void classify(struct nm_process *process) {
   process->kind = NM_KIND_BINARY;
   if (nm_config.ranks[NM_SOURCE_SERVICE_LIST])
     service = bpf_map_lookup_elem(&nm_binaries, process->bytes);
-  if (!service) return;
+  if (!service || !may_be_service(*service)) return;
   process->kind = NM_KIND_SERVICE;
   __builtin_memcpy(process->bytes, *service, NM_NAME_BYTES);
 }
@@ -281,13 +281,13 @@ static __noinline int process_executes(struct task_struct *task,
   }
   if (process.kind == NM_KIND_SERVICE)
     rank = nm_config.ranks[NM_SOURCE_SERVICE_LIST];
-  if (how == NM_INFER_MODULE) {
+  if (how == NM_INFER_MODULE && may_be_service(inferred)) {
     rank = nm_config.ranks[NM_SOURCE_COMMAND_LINE];
     process.kind = NM_KIND_SERVICE;
     __builtin_memcpy(process.bytes, inferred, NM_NAME_BYTES);
   } else if (how == NM_INFER_SCRIPT) {
     service = bpf_map_lookup_elem(&nm_binaries, inferred);
-    if (service) {
+    if (service && may_be_service(*service)) {
       rank = nm_config.ranks[NM_SOURCE_COMMAND_LINE];
       process.kind = NM_KIND_SERVICE;
       __builtin_memcpy(process.bytes, *service, NM_NAME_BYTES);

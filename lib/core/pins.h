@@ -120,7 +120,7 @@ struct UnpinnedMap {
   const char* name;  // in the object
   Entries entries;
 };
-const std::array<UnpinnedMap, 9>& UnpinnedMaps();
+const std::array<UnpinnedMap, 10>& UnpinnedMaps();
 
 }  // namespace internal
 }  // namespace netmeter

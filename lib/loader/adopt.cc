@@ -97,14 +97,24 @@ namespace {
 // As nm_exec would have: the names of place.bpf.h come where names_from has
 // them.
 nm_process NameProcess(const RunningProcess& process, const Config& config,
+                       const Registrants& registrants,
                        const std::map<std::string, std::string>& services,
                        bool may_read_places) {
   const SourceRanks ranks = RanksOf(config.names_from);
   const bool lists = ranks[NM_SOURCE_SERVICE_LIST] != 0;
   const bool reads = ranks[NM_SOURCE_COMMAND_LINE] != 0;
-  const Identity identity =
-      IdentifyProcess(process.name, reads ? process.arguments : "",
-                      lists ? services : std::map<std::string, std::string>());
+  const std::map<std::string, std::string> none;
+  const auto may_be = [&](const std::string& service) {
+    return MayProcessBeService(registrants, service, process.tgid);
+  };
+  Identity identity = IdentifyProcess(
+      process.name, reads ? process.arguments : "", lists ? services : none);
+  if (identity.service && !may_be(identity.name)) {
+    identity = IdentifyProcess(process.name, "", lists ? services : none);
+  }
+  if (identity.service && !may_be(identity.name)) {
+    identity = IdentifyProcess(process.name, "", none);
+  }
   std::string name = identity.name;
   nm_kind kind = identity.service ? NM_KIND_SERVICE : NM_KIND_BINARY;
   uint32_t rank = identity.by_command_line ? ranks[NM_SOURCE_COMMAND_LINE]
@@ -119,8 +129,12 @@ nm_process NameProcess(const RunningProcess& process, const Config& config,
   };
   if (may_read_places) {
     const CgroupPlace place = PlaceOf(process.cgroup);
-    take(NM_SOURCE_SERVICE_LIST, NM_KIND_SERVICE,
-         ServiceOfUnit(config.units, place.unit));
+    const std::string service = ServiceOfUnit(config.units, place.unit);
+    if (service.empty() || may_be(service)) {
+      take(NM_SOURCE_SERVICE_LIST, NM_KIND_SERVICE, service);
+    } else {
+      take(NM_SOURCE_SERVICE_LIST, NM_KIND_UNIT, place.unit);
+    }
     take(NM_SOURCE_UNIT, NM_KIND_UNIT, place.unit);
     take(NM_SOURCE_CONTAINER, NM_KIND_CONTAINER, place.container);
   }
@@ -132,7 +146,8 @@ nm_process NameProcess(const RunningProcess& process, const Config& config,
 
 }  // namespace
 
-void NameRunningProcesses(const Config& config, const MeterObject& object) {
+void NameRunningProcesses(const Config& config, const Registrants& registrants,
+                          const MeterObject& object) {
   const int fd = object.MapFd("processes");
   std::map<std::string, std::string> services = config.aliases;
   for (const std::string& service : config.services) {
@@ -140,8 +155,8 @@ void NameRunningProcesses(const Config& config, const MeterObject& object) {
   }
   const std::vector<RunningProcess> running = RunningProcesses();
   for (const RunningProcess& process : running) {
-    const nm_process value =
-        NameProcess(process, config, services, object.may_read_places());
+    const nm_process value = NameProcess(process, config, registrants, services,
+                                         object.may_read_places());
     // What the tracing programs wrote meanwhile is newer.
     bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
     // One that ended before it was in the table is never taken out by nm_exit.

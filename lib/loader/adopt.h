@@ -24,12 +24,14 @@
 
 #include "lib/loader/config.h"
 #include "lib/loader/meter_object.h"
+#include "lib/loader/registrants.h"
 
 namespace netmeter {
 namespace internal {
 
 // Names the processes of the host that the table does not have yet.
-void NameRunningProcesses(const Config& config, const MeterObject& object);
+void NameRunningProcesses(const Config& config, const Registrants& registrants,
+                          const MeterObject& object);
 
 // Gives the IP sockets that are open already to the processes of the cgroup
 // that hold them.

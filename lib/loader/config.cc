@@ -24,6 +24,7 @@
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/registrants.h"
 
 namespace netmeter {
 namespace internal {
@@ -332,6 +333,34 @@ Uplinks ParseUplinks(const YAML::Node& node) {
   return uplinks;
 }
 
+// The keys that say what processes are named by. False: it is none of them.
+bool ParseNaming(const std::string& key, const YAML::Node& value,
+                 Config* config) {
+  if (key == "services") {
+    config->services = List<std::string>(
+        value, "services",
+        [](const YAML::Node& node) { return Executable(node, "services"); });
+  } else if (key == "aliases") {
+    config->aliases =
+        Map(value, "aliases", "executable: service",
+            [](const YAML::Node& k) { return Executable(k, "aliases"); });
+  } else if (key == "units") {
+    config->units = Map(value, "units", "unit: service",
+                        [](const YAML::Node& k) { return Text(k, "units"); });
+  } else if (key == "register_by") {
+    config->register_by =
+        Map(value, "register_by", "service: uid:USER, group:GROUP or anyone",
+            [](const YAML::Node& k) { return Name(k, "register_by"); });
+  } else if (key == "names_from") {
+    config->names_from = Texts(value, "names_from");
+    const absl::Status status = CheckNameSources(config->names_from);
+    if (!status.ok()) throw ConfigError(value, std::string(status.message()));
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
                Config* config) {
   const std::string key = key_node.Scalar();
@@ -373,21 +402,6 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
                                      ": expected keep or other"));
     }
     config->fold_unknown_destinations = text == "other";
-  } else if (key == "services") {
-    config->services = List<std::string>(
-        value, "services",
-        [](const YAML::Node& node) { return Executable(node, "services"); });
-  } else if (key == "aliases") {
-    config->aliases =
-        Map(value, "aliases", "executable: service",
-            [](const YAML::Node& k) { return Executable(k, "aliases"); });
-  } else if (key == "units") {
-    config->units = Map(value, "units", "unit: service",
-                        [](const YAML::Node& k) { return Text(k, "units"); });
-  } else if (key == "names_from") {
-    config->names_from = Texts(value, "names_from");
-    const absl::Status status = CheckNameSources(config->names_from);
-    if (!status.ok()) throw ConfigError(value, std::string(status.message()));
   } else if (key == "destinations") {
     config->destinations =
         List<DestinationRule>(value, "destinations", ParseRule);
@@ -397,17 +411,29 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     if (!status.ok()) throw ConfigError(value, std::string(status.message()));
   } else if (key == "uplinks") {
     config->uplinks = ParseUplinks(value);
-  } else {
-    throw ConfigError(
-        key_node,
-        absl::StrCat(
-            "unknown key ", Quote(key),
-            DidYouMean(key, {"pin_dir", "cgroup", "group", "max_series",
-                             "max_names", "max_processes", "max_sockets",
-                             "proxy_ports", "sni_ports", "http_ports",
-                             "destination_suffixes", "unknown_destinations",
-                             "services", "aliases", "units", "names_from",
-                             "destinations", "destinations_of", "uplinks"})));
+  } else if (!ParseNaming(key, value, config)) {
+    throw ConfigError(key_node,
+                      absl::StrCat("unknown key ", Quote(key),
+                                   DidYouMean(key, {"pin_dir",
+                                                    "cgroup",
+                                                    "group",
+                                                    "max_series",
+                                                    "max_names",
+                                                    "max_processes",
+                                                    "max_sockets",
+                                                    "proxy_ports",
+                                                    "sni_ports",
+                                                    "http_ports",
+                                                    "destination_suffixes",
+                                                    "unknown_destinations",
+                                                    "services",
+                                                    "aliases",
+                                                    "units",
+                                                    "register_by",
+                                                    "names_from",
+                                                    "destinations",
+                                                    "destinations_of",
+                                                    "uplinks"})));
   }
 }
 
@@ -650,8 +676,8 @@ absl::Status CheckConfig(const Config& config) {
   if (config.services.size() + config.aliases.size() > kMaxBinaries) {
     return bad(absl::StrCat("services and aliases: at most ", kMaxBinaries));
   }
-  const absl::Status units = CheckUnits(config.units);
-  if (!units.ok()) return units;
+  NETMETER_RETURN_IF_ERROR(CheckUnits(config.units));
+  NETMETER_RETURN_IF_ERROR(CheckRegisterBy(config.register_by));
   return CheckUplinks(config.uplinks);
 }
 

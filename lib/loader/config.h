@@ -63,6 +63,8 @@ struct Config {
   std::vector<std::string> services;           // executables that are services
   std::map<std::string, std::string> aliases;  // executable -> service
   std::map<std::string, std::string> units;    // pattern -> service
+  // Who may be a service, beside root: "uid:USER", "group:GROUP" or "anyone".
+  std::map<std::string, std::string> register_by;
   // What a process is named by, the first that applies.
   std::vector<std::string> names_from = DefaultNameSources();
   std::vector<DestinationRule> destinations = DefaultDestinationRules();

@@ -64,6 +64,7 @@ unknown_destinations: other
 services: [mme, sessiond]
 aliases: {oai_mme: mme}
 units: {nginx.service: web}
+register_by: {mme: "uid:root", sessiond: "group:998", state: anyone}
 names_from: [registration, unit, executable]
 destinations_of: [service, unit]
 uplinks: {satellite: [sat0, "wwan*"], lan: [eth1]}
@@ -76,6 +77,9 @@ destinations:
   EXPECT_THAT(config->destination_suffixes, ElementsAre("-cloud.example"));
   EXPECT_TRUE(config->fold_unknown_destinations);
   EXPECT_EQ(config->units.at("nginx.service"), "web");
+  EXPECT_EQ(config->register_by.at("mme"), "uid:root");
+  EXPECT_EQ(config->register_by.at("sessiond"), "group:998");
+  EXPECT_EQ(config->register_by.at("state"), "anyone");
   EXPECT_THAT(config->names_from,
               ElementsAre("registration", "unit", "executable"));
   EXPECT_EQ(config->pin_dir, "/run/test");
@@ -172,6 +176,9 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
       Error("http_ports: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, "
             "16, 17]"),
       HasSubstr("http_ports: at most 16"));
+  EXPECT_EQ(Error("\nregister_by: {mme: root}"),
+            "netmeter.yml:2: register_by: mme: 'root': expected uid:USER, "
+            "group:GROUP or anyone");
   EXPECT_EQ(Error("uplinks: [sat0]"),
             "netmeter.yml:1: uplinks: expected uplink: [interface, ...]");
   EXPECT_EQ(Error("\nuplinks: {lan: [\"eth?\"]}"),

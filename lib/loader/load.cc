@@ -35,6 +35,8 @@
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/registrants.h"
+#include "lib/loader/rules.h"
 #include "lib/loader/settings.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
@@ -55,6 +57,7 @@ struct Plan {
   Cgroup cgroup;
   ExistingMeter existing;
   ReadAccess access;
+  Registrants registrants;
   FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |
                       NM_FEATURE_PROCESS_TRACKING | NM_FEATURE_GROUP_ACCESS |
                       NM_FEATURE_MPTCP | NM_FEATURE_PLACES};
@@ -163,6 +166,14 @@ absl::Status DecideIdentity(Plan* plan) {
   if (!place->empty()) {
     plan->config_id = HashOf(absl::StrCat(plan->config_id, "|", *place));
   }
+  absl::StatusOr<Registrants> registrants =
+      FindRegistrants(plan->config.register_by);
+  if (!registrants.ok()) return registrants.status();
+  plan->registrants = *std::move(registrants);
+  if (!plan->registrants.empty()) {
+    plan->config_id =
+        HashOf(absl::StrCat(plan->config_id, "|", TextOf(plan->registrants)));
+  }
   return absl::OkStatus();
 }
 
@@ -231,6 +242,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   options.ranks = RanksOf(plan.config.names_from);
   options.units = !plan.config.units.empty();
   options.uplinks = !plan.config.uplinks.empty();
+  options.registrants = static_cast<uint32_t>(plan.registrants.size());
   options.proxy_ports = plan.config.proxy_ports;
   options.sni_ports = plan.config.sni_ports;
   options.http_ports = plan.config.http_ports;
@@ -291,39 +303,6 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(
   return without;
 }
 
-// What the configuration says, into the maps of these programs alone: the old
-// programs go on by the old rules until they are replaced. The order of the
-// rules is that of the file, as the first one that matches names the
-// destination.
-absl::Status FillRules(const Config& config, const MeterObject& object) {
-  const int binaries = object.MapFd("binaries"), rules = object.MapFd("rules");
-  auto add_binary = [&](const std::string& binary, const std::string& service) {
-    uint8_t key[NM_NAME_BYTES] = {}, value[NM_NAME_BYTES] = {};
-    memcpy(key, binary.data(), std::min(binary.size(), sizeof(key)));
-    memcpy(value, service.data(), std::min(service.size(), sizeof(value)));
-    return ErrnoStatus(bpf_map_update_elem(binaries, key, value, BPF_ANY),
-                       "fill binaries");
-  };
-  for (const std::string& service : config.services) {
-    NETMETER_RETURN_IF_ERROR(add_binary(service, service));
-  }
-  for (const auto& alias : config.aliases) {
-    NETMETER_RETURN_IF_ERROR(add_binary(alias.first, alias.second));
-  }
-  NETMETER_RETURN_IF_ERROR(object.FillUnits(config.units));
-  uint32_t index = 0;
-  for (const DestinationRule& rule : config.destinations) {
-    absl::StatusOr<uint32_t> id = object.NameId(NM_KIND_DESTINATION, rule.name);
-    if (!id.ok()) return id.status();
-    const nm_rule value = RuleEntry(rule, *id);
-    if (int error = bpf_map_update_elem(rules, &index, &value, BPF_ANY)) {
-      return ErrnoStatus(error, "fill rules");
-    }
-    index++;
-  }
-  return absl::OkStatus();
-}
-
 // What new maps start with. Those that an upgrade keeps have it.
 absl::Status FillMaps(const Plan& plan, Growth* growth, MeterObject* object,
                       Transaction* transaction) {
@@ -335,7 +314,7 @@ absl::Status FillMaps(const Plan& plan, Growth* growth, MeterObject* object,
   }
   NETMETER_RETURN_IF_ERROR(
       FillUplinks(plan.config.uplinks, growth->newest(), object, transaction));
-  return FillRules(plan.config, *object);
+  return FillRules(plan.config, plan.registrants, *object);
 }
 
 // From here on only BPF programs can write them. Of a map that an upgrade
@@ -420,7 +399,7 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
     plan->untraceable = traced;
   }
   NETMETER_RETURN_IF_ERROR(traced);
-  NameRunningProcesses(plan->config, object);
+  NameRunningProcesses(plan->config, plan->registrants, object);
   // From here on programs count into the new tables.
   if (grows) {
     transaction->NoWayBack(

@@ -268,6 +268,11 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
   config.max_user_series = share(sizes.max_series);
   config.socket_mask = sizes.max_sockets - 1;
   config.destination_kinds = options.destination_kinds;
+  config.registrants = options.registrants;
+  if (options.registrants != 0) {
+    bpf_map__set_max_entries(skeleton_->maps.nm_registrants,
+                             options.registrants);
+  }
   config.rules_count = options.rules_count;
   config.rules_port_first = options.rules_port_first;
   config.rules_ports = options.rules_ports;
@@ -413,6 +418,10 @@ bool MeterObject::follows_mptcp() const {
 
 int MeterObject::MergedFd() const {
   return bpf_map__fd(skeleton_->maps.nm_merged);
+}
+
+int MeterObject::RegistrantsFd() const {
+  return bpf_map__fd(skeleton_->maps.nm_registrants);
 }
 
 int MeterObject::InterfacesFd() const {

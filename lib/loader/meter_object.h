@@ -82,6 +82,7 @@ struct MeterObjectOptions {
   std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS
   std::vector<uint16_t> sni_ports;    // up to NM_MAX_SNI_PORTS
   std::vector<uint16_t> http_ports;   // up to NM_MAX_HTTP_PORTS
+  uint32_t registrants = 0;           // services that are not for everybody
   bool uplinks = false;  // packets count by uplink (bpf/uplink.bpf.h)
   // Only what a sweep for idle series takes (lib/loader/retire.h): nm_command and
   // nm_scan. Otherwise all but nm_scan.
@@ -140,6 +141,9 @@ class MeterObject {
 
   // The map that tells which cells a growth has merged.
   int MergedFd() const;
+
+  // The map of who may be which service.
+  int RegistrantsFd() const;
 
   // The map of interfaces, which lib/loader/uplinks.h fills.
   int InterfacesFd() const;

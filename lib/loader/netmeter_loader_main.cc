@@ -104,6 +104,7 @@ constexpr char kLoadEpilog[] =
     "  services: []              executables that are services\n"
     "  aliases: {}               executable: service\n"
     "  units: {}                 unit: service, or \"magma@*.service\": $1\n"
+    "  register_by: {}           service: uid:USER, group:GROUP or anyone\n"
     "  names_from: [registration, command_line, service_list, executable]\n"
     "                            also unit, container, anywhere between\n"
     "  destinations_of: [service, binary, unit, container]\n"

@@ -100,6 +100,16 @@ void EmitNames(const std::vector<std::string>& names, YAML::Emitter* out) {
   *out << YAML::EndSeq;
 }
 
+void EmitMap(const std::map<std::string, std::string>& entries,
+             YAML::Emitter* out) {
+  *out << YAML::BeginMap;
+  for (const auto& entry : entries) {
+    *out << YAML::Key << YAML::DoubleQuoted << entry.first << YAML::Value
+         << YAML::DoubleQuoted << entry.second;
+  }
+  *out << YAML::EndMap;
+}
+
 void EmitPorts(const std::vector<uint16_t>& ports, YAML::Emitter* out) {
   *out << YAML::Flow << YAML::BeginSeq;
   for (const uint16_t port : ports) *out << port;
@@ -130,13 +140,12 @@ void EmitValue(const Config& config, const std::string& key,
     *out << (config.fold_unknown_destinations ? "other" : "keep");
   } else if (key == "services") {
     EmitNames(config.services, out);
-  } else if (key == "aliases" || key == "units") {
-    *out << YAML::BeginMap;
-    for (const auto& entry : key == "units" ? config.units : config.aliases) {
-      *out << YAML::Key << YAML::DoubleQuoted << entry.first << YAML::Value
-           << YAML::DoubleQuoted << entry.second;
-    }
-    *out << YAML::EndMap;
+  } else if (key == "aliases") {
+    EmitMap(config.aliases, out);
+  } else if (key == "units") {
+    EmitMap(config.units, out);
+  } else if (key == "register_by") {
+    EmitMap(config.register_by, out);
   } else if (key == "names_from") {
     EmitNames(config.names_from, out);
   } else if (key == "destinations") {
@@ -185,6 +194,8 @@ SettingList SettingsOf(const Config& config) {
       {"aliases",
        absl::StrJoin(config.aliases, "\n", absl::PairFormatter("="))},
       {"units", absl::StrJoin(config.units, "\n", absl::PairFormatter("="))},
+      {"register_by",
+       absl::StrJoin(config.register_by, "\n", absl::PairFormatter("="))},
       {"names_from", absl::StrJoin(config.names_from, ",")},
       {"destinations", RulesAsText(config)},
       {"destinations_of", absl::StrJoin(config.destinations_of, ",")},

@@ -57,6 +57,7 @@ Config EverythingSet() {
                      "\xe2\x80\xa8"};
   config.aliases = {{"a", "b"}, {"null", "~"}};
   config.units = {{"a@*.service", "$1"}, {"null.service", "~"}};
+  config.register_by = {{"null", "uid:root"}, {"a: b", "group:#"}};
   config.names_from = {"registration", "container", "unit", "executable"};
   const std::vector<std::string> rules = {
       "{name: a}",
@@ -113,6 +114,8 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "aliases:\n"
             "  {}\n"
             "units:\n"
+            "  {}\n"
+            "register_by:\n"
             "  {}\n"
             "names_from: [\"registration\", \"command_line\", "
             "\"service_list\", \"executable\"]\n"

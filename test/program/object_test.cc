@@ -254,6 +254,8 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
       {"nm_units",
        {BPF_MAP_TYPE_LPM_TRIE, sizeof(nm_unit_key), sizeof(nm_unit_service),
         BPF_F_NO_PREALLOC}},
+      {"nm_registrants",
+       {BPF_MAP_TYPE_HASH, NM_NAME_BYTES, sizeof(nm_registrant), 0}},
       {"nm_uplink_names",
        {BPF_MAP_TYPE_LPM_TRIE, sizeof(nm_uplink_key), 4, BPF_F_NO_PREALLOC}},
       {"nm_interfaces",

@@ -102,6 +102,7 @@ absl::Status Programs::LoadObject() {
   options.http_ports = options_.http_ports;
   options.destination_kinds = options_.destination_kinds;
   options.uplinks = !options_.uplinks.empty();
+  options.registrants = options_.registrants;
   options.rules_count = options_.rules_count;
   options.rules_port_first = options_.rules_ports.first;
   options.rules_ports = options_.rules_ports.count;

@@ -57,6 +57,7 @@ struct ProgramOptions {
   PortRange rules_ports;
   // Patterns of interfaces of the test's namespace, an uplink each: numbers from 1.
   std::vector<std::string> uplinks;
+  uint32_t registrants = 0;  // services that are not for everybody
   // Load all programs, the tracing ones too, not only those that
   // BPF_PROG_TEST_RUN can run.
   bool tracing = false;

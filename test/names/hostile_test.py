@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Local users who want another one's name, or none at all: what SECURITY.md says of
+them. Real processes of other users, under a loaded meter; whose bytes they are."""
+
+import ctypes
+import errno
+import json
+import os
+import shutil
+import socket
+import subprocess
+import unittest
+
+import lab
+
+NM_SOL, NM_REGISTER, NM_TAG, NM_SERVICE = 0x6E74, 1, 2, 3
+
+BINARY, SERVICE, UNIT = "binary", "service", "unit"
+OWNER, OWNERS_GROUP, STRANGER = 4711, 4712, 4799
+
+CONFIG = {
+    "proxy_ports": [lab.PROXY_PORT],
+    "services": ["mme", "state"],
+    "aliases": {"oai_mme": "mme"},
+    "units": {"mme.service": "mme", "magma@*.service": "$1"},
+    "register_by": {
+        "mme": "uid:%d" % OWNER,
+        "policydb": "group:%d" % OWNERS_GROUP,
+        "state": "anyone",
+    },
+}
+
+CLONE_NEWUSER = 0x10000000
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+SEND = """import os, socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    sock.sendto(bytes(int(os.environ["NM_BYTES"])), ("127.0.0.1", 8443))
+"""
+
+# Other arguments than those that it was executed with: written over them, and, with
+# CAP_SYS_RESOURCE, elsewhere (PR_SET_MM of prctl(2)).
+REWRITE = """import ctypes, mmap
+other = b"python3\\0-m\\0magma.state.main\\0"
+with open("/proc/self/stat", "rb") as file:
+    start = int(file.read().rsplit(b") ", 1)[1].split()[45])  # arg_start
+ctypes.memmove(start, other, len(other))
+memory = mmap.mmap(-1, 4096)
+memory.write(other)
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+libc = ctypes.CDLL(None)
+for option, value in ((9, start + len(other)), (8, start), (9, start + len(other))):
+    libc.prctl(35, option, ctypes.c_ulong(value), 0, 0)
+with open("/proc/self/cmdline", "rb") as file:
+    assert b"magma.state.main" in file.read()
+"""
+
+
+def become(uid, gid):
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def control(option, name, sock=None):
+    """0, or the errno of the call."""
+    with sock or socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as on:
+        try:
+            on.setsockopt(NM_SOL, option, name.encode())
+        except OSError as error:
+            return error.errno
+    return 0
+
+
+def send(size):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(bytes(size), ("127.0.0.1", lab.PROXY_PORT))
+
+
+class HostileTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        cls.sink.bind(("127.0.0.1", lab.PROXY_PORT))
+        cls.addClassCleanup(cls.sink.close)
+        cls.directory = lab.temporary_directory(cls)
+        os.chmod(cls.directory, 0o755)
+        cls.meter = lab.Meter("hostile")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter.load(CONFIG)
+        cls.bytes, cls.before = 1000, {}
+        for name in ("mme", "state", "victim"):
+            source = REWRITE + SEND if name == "victim" else SEND
+            lab.make_package(cls.directory, name, source)
+
+    def size(self):
+        """A number of bytes that no other process sends."""
+        type(self).bytes += 1
+        return self.bytes
+
+    def expect(self, kind, name, size):
+        """That what is new since the last time is this, and nothing else."""
+        now = {}
+        for key, row in self.meter.series().items():
+            now[key[:2]] = now.get(key[:2], 0) + row["tx_payload_bytes"]
+        new = {key: now[key] - self.before.get(key, 0) for key in now}
+        type(self).before = now
+        self.assertEqual({k: v for k, v in new.items() if v}, {(kind, name): size})
+
+    def as_user(self, uid, function, gid=None):
+        """In a process of the meter's."""
+        return self.meter.inside(
+            lambda: (become(uid, uid if gid is None else gid), function())[1]
+        )
+
+    def program(self, name):
+        path = os.path.join(self.directory, name)
+        if not os.path.exists(path):
+            shutil.copy(lab.path("test/names/sender"), path)
+        return path
+
+    def execute(self, arguments, size, uid, cgroup=None, **variables):
+        """Runs a program of the meter's as this user, which sends so many bytes."""
+
+        def prepare():
+            self.meter.enter()
+            if cgroup:
+                with open(cgroup + "/cgroup.procs", "w", encoding="ascii") as procs:
+                    procs.write("0")
+            become(uid, uid)
+
+        done = subprocess.run(
+            arguments,
+            preexec_fn=prepare,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+            check=False,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "PYTHONPATH": self.directory,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "NM_BYTES": str(size),
+                "NM_DO": "udp=127.0.0.1:%d/%d" % (lab.PROXY_PORT, size),
+                **variables,
+            },
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def refused(self):
+        status = lab.run(
+            lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir
+        )
+        return json.loads(status)["seen"]["refused_controls"]
+
+    # --- Another one's name ---------------------------------------------------
+
+    def test_only_its_user_registers_a_service(self):
+        before = self.refused()
+        self.assertEqual(
+            self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), errno.EPERM
+        )
+        self.assertEqual(self.refused(), before + 1)
+        size = self.size()
+        for uid in (OWNER, 0):
+            self.assertEqual(
+                self.as_user(
+                    uid, lambda: (control(NM_REGISTER, "mme"), send(size))[0]
+                ),
+                0,
+            )
+            self.expect(SERVICE, "mme", size)
+        # Of a setuid program the caller is asked.
+        self.assertEqual(
+            self.meter.inside(
+                lambda: (
+                    os.setresuid(STRANGER, OWNER, OWNER),
+                    control(NM_REGISTER, "mme"),
+                )[1]
+            ),
+            errno.EPERM,
+        )
+
+    def test_only_its_group_registers_a_service(self):
+        self.assertEqual(
+            self.as_user(STRANGER, lambda: control(NM_REGISTER, "policydb")),
+            errno.EPERM,
+        )
+        size = self.size()
+        self.assertEqual(
+            self.as_user(
+                STRANGER,
+                lambda: (control(NM_REGISTER, "policydb"), send(size))[0],
+                OWNERS_GROUP,
+            ),
+            0,
+        )
+        self.expect(SERVICE, "policydb", size)
+
+    def test_anyone_registers_what_is_not_kept(self):
+        for name in ("state", "whatever"):
+            size = self.size()
+            self.assertEqual(
+                self.as_user(
+                    STRANGER, lambda: (control(NM_REGISTER, name), send(size))[0]
+                ),
+                0,
+            )
+            self.expect(SERVICE, name, size)
+
+    def test_nobody_else_gives_a_socket_to_a_service(self):
+        for uid, expected in ((STRANGER, errno.EPERM), (OWNER, 0)):
+            self.assertEqual(
+                self.as_user(uid, lambda: control(NM_SERVICE, "mme")), expected
+            )
+        # A tag is a destination's name, and no service's.
+        self.assertEqual(self.as_user(STRANGER, lambda: control(NM_TAG, "mme")), 0)
+
+    def test_root_of_a_user_namespace_is_its_user(self):
+        def call():
+            become(STRANGER, STRANGER)
+            LIBC.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self is its own again
+            self.assertEqual(LIBC.unshare(CLONE_NEWUSER), 0)
+            for file, text in (
+                ("setgroups", "deny"),
+                ("uid_map", "0 %d 1" % STRANGER),
+                ("gid_map", "0 %d 1" % STRANGER),
+            ):
+                with open("/proc/self/" + file, "w", encoding="ascii") as to:
+                    to.write(text)
+            self.assertEqual(os.getuid(), 0)
+            return control(NM_REGISTER, "mme")
+
+        self.assertEqual(self.meter.inside(call), errno.EPERM)
+
+    def test_an_executables_name_makes_no_service_of_a_stranger(self):
+        for name in ("mme", "oai_mme"):
+            for uid, kind, seen in (
+                (OWNER, SERVICE, "mme"),
+                (0, SERVICE, "mme"),
+                (STRANGER, BINARY, name),
+            ):
+                size = self.size()
+                self.execute([self.program(name)], size, uid)
+                self.expect(kind, seen, size)
+
+    def test_a_command_line_makes_no_service_of_a_stranger(self):
+        command = [lab.PYTHON, "-m", "magma.mme.main"]
+        size = self.size()
+        self.execute(command, size, OWNER)
+        self.expect(SERVICE, "mme", size)
+        size = self.size()
+        self.execute(command, size, STRANGER)
+        self.expect(BINARY, "python3", size)
+
+    def test_a_unit_makes_no_service_of_a_stranger(self):
+        for unit in ("mme.service", "magma@mme.service"):
+            cgroup = os.path.join(self.meter.cgroup, unit)
+            os.mkdir(cgroup)
+            self.addCleanup(os.rmdir, cgroup)
+            size = self.size()
+            self.execute([self.program("other")], size, OWNER, cgroup)
+            self.expect(SERVICE, "mme", size)
+            size = self.size()
+            self.execute([self.program("other")], size, STRANGER, cgroup)
+            self.expect(UNIT, unit, size)
+
+    def test_processes_that_run_before_the_load_are_asked_too(self):
+        # A shell can wait, and then send a datagram.
+        path = os.path.join(self.directory, "shells", "mme")
+        os.makedirs(os.path.dirname(path))
+        shutil.copy("/bin/bash", path)
+        self.meter.unload()
+        type(self).before = {}
+        for uid, kind in ((OWNER, SERVICE), (STRANGER, BINARY)):
+            size = self.size()
+            words = "echo ready; read; printf %%%ds x > /dev/udp/127.0.0.1/%d" % (
+                size,
+                lab.PROXY_PORT,
+            )
+            process = subprocess.Popen(
+                [path, "-c", words],
+                preexec_fn=lambda user=uid: (self.meter.enter(), become(user, user)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            try:
+                process.stdout.readline()
+                self.meter.load(CONFIG)
+                process.communicate(b"\n", timeout=20)
+            finally:
+                process.kill()
+                process.wait()
+            self.expect(kind, "mme", size)
+            self.meter.unload()
+            type(self).before = {}
+        self.meter.load(CONFIG)
+
+    def test_a_load_changes_who_may(self):
+        self.meter.load({**CONFIG, "register_by": {}})
+        self.assertEqual(
+            self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), 0
+        )
+        self.meter.load(CONFIG)
+        self.assertEqual(
+            self.as_user(STRANGER, lambda: control(NM_REGISTER, "mme")), errno.EPERM
+        )
+        config = lab.run(
+            lab.LOADER, "status", "--config", "--pin-dir", self.meter.pin_dir
+        ).decode()
+        self.assertIn('register_by:\n  "mme": "uid:%d"' % OWNER, config)
+
+    def test_a_user_that_is_missing_is_an_error(self):
+        with self.assertRaisesRegex(RuntimeError, "mme: no user nobody-of-this-name"):
+            self.meter.load({**CONFIG, "register_by": {"mme": "uid:nobody-of-this-name"}})
+
+    # --- No name ----------------------------------------------------------------
+
+    def test_arguments_that_are_rewritten_rename_nobody(self):
+        size = self.size()
+        self.execute([lab.PYTHON, "-m", "magma.victim.main"], size, 0)
+        self.expect(SERVICE, "victim", size)
+
+    def test_a_vfork_has_the_name_of_what_it_executes(self):
+        size = self.size()
+        path = self.program("spawned")
+        variables = {"NM_DO": "udp=127.0.0.1:%d/%d" % (lab.PROXY_PORT, size)}
+
+        def spawn():
+            # posix_spawn(3) of glibc is clone(CLONE_VM | CLONE_VFORK).
+            child = os.posix_spawn(path, [path], variables)
+            return os.waitpid(child, 0)[1]
+
+        self.assertEqual(self.as_user(STRANGER, spawn), 0)
+        self.expect(BINARY, "spawned", size)
+
+    def test_a_user_namespace_hides_nobody(self):
+        size = self.size()
+        self.execute(
+            ["unshare", "--user", "--map-root-user", self.program("hidden")],
+            size,
+            STRANGER,
+        )
+        self.expect(BINARY, "hidden", size)
+
+
+if __name__ == "__main__":
+    lab.main(120)
