@@ -5,6 +5,7 @@
 
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -17,17 +18,6 @@ namespace internal {
 namespace {
 
 using Structure = absl::string_view DiagSocket::*;
-
-void SetNumber(uint64_t number, FieldValue* value) {
-  value->kind = FieldValue::kNumber;
-  value->number = number;
-}
-
-void SetText(std::string text, FieldValue* value) {
-  if (text.empty()) return;
-  value->kind = FieldValue::kText;
-  value->text = std::move(text);
-}
 
 // The kernel's names do not say units. These are in include/uapi/linux/tcp.h.
 Unit UnitOf(absl::string_view name) {
@@ -53,7 +43,7 @@ class Table {
               Unit unit = Unit::kNone) {
     Add(number, name, false, unit,
         [read](const SocketRow& row, FieldValue* value) {
-          SetNumber(read(row), value);
+          value->SetNumber(read(row));
         });
   }
 
@@ -69,7 +59,7 @@ class Table {
     Add(number, name, false, Unit::kNone,
         [read](const SocketRow& row, FieldValue* value) {
           const MaybeNumber maybe = read(row);
-          if (maybe.known) SetNumber(maybe.value, value);
+          if (maybe.known) value->SetNumber(maybe.value);
         });
   }
 
@@ -78,7 +68,7 @@ class Table {
   void Text(uint32_t number, const char* name, const Read& read) {
     Add(number, name, true, Unit::kNone,
         [read](const SocketRow& row, FieldValue* value) {
-          SetText(std::string(read(row)), value);
+          value->SetText(std::string(read(row)));
         });
   }
 
@@ -91,7 +81,7 @@ class Table {
             uint64_t number;
             if ((row.socket->protocol == kProtocolMptcp) == mptcp &&
                 ReadNumber(row.socket->*structure, field, &number)) {
-              SetNumber(number, value);
+              value->SetNumber(number);
             }
           });
     }

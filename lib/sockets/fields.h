@@ -9,13 +9,12 @@
 #define NETMETER_LIB_SOCKETS_FIELDS_H_
 
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "lib/sockets/attribution.h"
 #include "lib/sockets/diag_message.h"
+#include "lib/sockets/field.h"
 #include "lib/sockets/holders.h"
 
 namespace netmeter {
@@ -30,23 +29,7 @@ struct SocketRow {
   uint64_t network = 0;  // inode of the namespace
 };
 
-struct FieldValue {
-  enum Kind { kNone, kNumber, kText };
-  Kind kind = kNone;
-  uint64_t number = 0;
-  std::string text;
-};
-
-// How a table shows a number.
-enum class Unit { kNone, kBytes, kMicroseconds, kBytesPerSecond };
-
-struct SocketField {
-  std::string name;  // in JSON, in sockets.proto and on the command line
-  uint32_t number;   // in sockets.proto; never used again for another one
-  bool is_text;
-  Unit unit;
-  std::function<void(const SocketRow&, FieldValue*)> read;
-};
+using SocketField = Field<SocketRow>;
 
 // In the order of sockets.proto. `processes`, which is a list, is not among
 // them.

@@ -4,17 +4,14 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <protozero/pbf_writer.hpp>
-#include <protozero/varint.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "lib/core/text.h"
-#include "lib/tools/list.h"
 
 namespace netmeter {
 namespace internal {
@@ -48,22 +45,6 @@ std::string ProcessText(const SocketRow& row) {
   return text;
 }
 
-std::string NumberText(uint64_t number, Unit unit, bool exact) {
-  if (exact) return absl::StrCat(number);
-  switch (unit) {
-    case Unit::kBytes:
-      return HumanBytes(number);
-    case Unit::kBytesPerSecond:
-      return number == UINT64_MAX ? "unlimited"
-                                  : absl::StrCat(HumanBytes(number), "/s");
-    case Unit::kMicroseconds:
-      return absl::StrFormat("%.3f ms", static_cast<double>(number) / 1000);
-    case Unit::kNone:
-      break;
-  }
-  return absl::StrCat(number);
-}
-
 std::string CellText(const SocketColumn& column, const SocketRow& row,
                      bool exact) {
   if (column.field == nullptr) {
@@ -85,21 +66,8 @@ bool IsNumber(const SocketColumn& column) {
 }  // namespace
 
 void AppendJson(const SocketRow& row, std::string* out) {
-  char before = '{';
-  FieldValue value;
-  for (const SocketField& field : SocketFields()) {
-    value.kind = FieldValue::kNone;
-    field.read(row, &value);
-    if (value.kind == FieldValue::kNone) continue;
-    out->push_back(before);
-    before = ',';
-    absl::StrAppend(out, "\"", field.name, "\":");
-    if (value.kind == FieldValue::kNumber) {
-      absl::StrAppend(out, value.number);
-    } else {
-      out->append(Quoted(value.text));
-    }
-  }
+  out->push_back('{');
+  AppendJsonFields(SocketFields(), row, out);
   out->append(",\"processes\":[");
   bool first = true;
   row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
@@ -113,18 +81,8 @@ void AppendJson(const SocketRow& row, std::string* out) {
 
 void AppendProtobuf(const SocketRow& row, std::string* out) {
   std::string message;
+  AppendProtobufFields(SocketFields(), row, &message);
   protozero::pbf_writer writer(message);
-  FieldValue value;
-  for (const SocketField& field : SocketFields()) {
-    value.kind = FieldValue::kNone;
-    field.read(row, &value);
-    if (value.kind == FieldValue::kNumber) {
-      writer.add_uint64(field.number, value.number);
-    } else if (value.kind == FieldValue::kText) {
-      // A field of type string must be UTF-8.
-      writer.add_string(field.number, ToUtf8(value.text));
-    }
-  }
   row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
     std::string process;
     protozero::pbf_writer fields(process);
@@ -133,8 +91,7 @@ void AppendProtobuf(const SocketRow& row, std::string* out) {
     fields.add_string(3, ToUtf8(*holder.name));
     writer.add_message(kProcessesNumber, process);
   });
-  protozero::write_varint(std::back_inserter(*out), message.size());
-  out->append(message);
+  AppendDelimited(message, out);
 }
 
 std::string DefaultColumns(bool uplinks) {

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A field of a row, such as a socket or a flow: its name in JSON, its number in
+// protobuf, and how it is read. A command has one table of them, and each way of
+// printing goes through it.
+//
+//   const std::vector<Field<SocketRow>>& fields = SocketFields();
+//   AppendJsonFields(fields, row, &out);
+//
+// Threads: any; a table does not change.
+
+#ifndef NETMETER_LIB_SOCKETS_FIELD_H_
+#define NETMETER_LIB_SOCKETS_FIELD_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+namespace internal {
+
+struct FieldValue {
+  enum Kind { kNone, kNumber, kText };
+  Kind kind = kNone;
+  uint64_t number = 0;
+  std::string text;
+
+  void SetNumber(uint64_t value) {
+    kind = kNumber;
+    number = value;
+  }
+  // A text that is empty is not there.
+  void SetText(std::string value) {
+    if (value.empty()) return;
+    kind = kText;
+    text = std::move(value);
+  }
+};
+
+// How a table shows a number.
+enum class Unit { kNone, kBytes, kMicroseconds, kBytesPerSecond };
+
+template <typename Row>
+struct Field {
+  std::string name;  // in JSON, in the .proto and on the command line
+  uint32_t number;   // in the .proto; never used again for another one
+  bool is_text;
+  Unit unit;
+  std::function<void(const Row&, FieldValue*)> read;
+};
+
+// What a table shows of a number; `exact`: without a unit.
+std::string NumberText(uint64_t number, Unit unit, bool exact);
+
+// Appends "name": and the value, after a comma unless it is the first.
+void AppendJsonField(const std::string& name, const FieldValue& value,
+                     bool first, std::string* out);
+
+// Appends a field of a message.
+void AppendProtobufField(uint32_t number, const FieldValue& value,
+                         std::string* message);
+
+// Appends a message, after its length as a varint.
+void AppendDelimited(absl::string_view message, std::string* out);
+
+// The fields that the row has, without braces. Texts are valid UTF-8.
+template <typename Row>
+void AppendJsonFields(const std::vector<Field<Row>>& fields, const Row& row,
+                      std::string* out) {
+  bool first = true;
+  FieldValue value;
+  for (const Field<Row>& field : fields) {
+    value.kind = FieldValue::kNone;
+    field.read(row, &value);
+    if (value.kind == FieldValue::kNone) continue;
+    AppendJsonField(field.name, value, first, out);
+    first = false;
+  }
+}
+
+template <typename Row>
+void AppendProtobufFields(const std::vector<Field<Row>>& fields, const Row& row,
+                          std::string* message) {
+  FieldValue value;
+  for (const Field<Row>& field : fields) {
+    value.kind = FieldValue::kNone;
+    field.read(row, &value);
+    if (value.kind != FieldValue::kNone) {
+      AppendProtobufField(field.number, value, message);
+    }
+  }
+}
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_SOCKETS_FIELD_H_
