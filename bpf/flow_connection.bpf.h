@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * The beginning and the end of a connection, as sockops tells them.
+ *
+ * The last packet of a connection is not always before its end: a socket that is
+ * closed with data unread, or by SO_LINGER with 0, is closed first and sends its
+ * RST after that (tcp_close(), tcp_disconnect()). Then the record waits for the RST;
+ * should none come, user space ends the flow a moment later.
+ */
+#ifndef NETMETER_BPF_FLOW_CONNECTION_BPF_H_
+#define NETMETER_BPF_FLOW_CONNECTION_BPF_H_
+
+#include "bpf/flow_table.bpf.h"
+
+#define TCP_SYN_RECV 3
+#define TCP_FIN_WAIT1 4
+
+struct sock {
+  int sk_err;
+} __kernel_type;
+
+struct inet_sock {
+  struct sock sk;
+} __kernel_type;
+
+struct inet_connection_sock {
+  struct inet_sock icsk_inet;
+} __kernel_type;
+
+struct tcp_sock {
+  struct inet_connection_sock inet_conn;
+} __kernel_type;
+
+/* The error of the socket: ETIMEDOUT, ECONNRESET and so on; 0: none. */
+static __always_inline __u32 error_of_socket(struct bpf_sock *sk) {
+  struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+  return tcp ? tcp->inet_conn.icsk_inet.sk.sk_err : 0;
+}
+
+static __always_inline void key_of_connection(struct bpf_sock_ops *ops,
+                                              struct nm_flow_key *key) {
+  key->cookie = bpf_get_socket_cookie(ops);
+  key->kind = NM_FLOW_CONNECTION;
+  key->protocol = IPPROTO_TCP;
+}
+
+/* What a listener exchanged with the peer becomes part of the connection. */
+static __noinline int take_handshake(const struct nm_flow_key *from,
+                                     const struct nm_flow_key *to) {
+  struct nm_flow_counts counts;
+  struct nm_flow_state *state;
+  struct nm_flow *flow;
+  bool taken = false;
+  __u64 start, id;
+  __u32 slot;
+
+  if (!from || !to) return 0;
+  flow = bpf_map_lookup_elem(&nm_flows, from);
+  if (!flow) return 0;
+  id = id_of_key(from);
+  bpf_spin_lock(&flow->lock);
+  state = &flow->state;
+  counts = state->counts;
+  start = state->start_ns;
+  slot = state->slot;
+  if (state->id == id && !(state->flags & NM_FLOW_GONE)) {
+    taken = true;
+    state->flags |= NM_FLOW_GONE;
+  }
+  bpf_spin_unlock(&flow->lock);
+  if (!taken) return 0;
+  bpf_map_delete_elem(&nm_flows, from);
+  id = id_of_key(to);
+  taken = false;
+  flow = bpf_map_lookup_elem(&nm_flows, to);
+  if (flow) {
+    bpf_spin_lock(&flow->lock);
+    state = &flow->state;
+    if (state->id == id && !(state->flags & NM_FLOW_GONE)) {
+      taken = true;
+      state->start_ns = start;
+      state->slot = slot;
+      state->counts = counts;
+    }
+    bpf_spin_unlock(&flow->lock);
+  }
+  if (!taken) add_rest(slot, NM_REST_FULL, 0, &counts);
+  return taken;
+}
+
+/* The handshake is done, also where both ends connected at once. */
+static __always_inline void flow_is_established(struct bpf_sock_ops *ops) {
+  struct nm_flow_key key = {};
+  struct nm_flow *flow;
+  __u64 now = bpf_ktime_get_ns();
+
+  key_of_connection(ops, &key);
+  flow = bpf_map_lookup_elem(&nm_flows, &key);
+  if (!flow) return;
+  bpf_spin_lock(&flow->lock);
+  flow->state.flags |= NM_FLOW_ESTABLISHED;
+  flow->state.established_ns = now;
+  bpf_spin_unlock(&flow->lock);
+}
+
+static __always_inline void flow_begins(struct bpf_sock_ops *ops,
+                                        struct bpf_sock *sk) {
+  const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  struct nm_flow_key key = {}, handshake = {};
+  struct nm_beginning beginning = {};
+
+  /* The end is told. */
+  if (bpf_sock_ops_cb_flags_set(
+          ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG))
+    return;
+  key_of_connection(ops, &key);
+  ends_of_socket(sk, &beginning.ends);
+  beginning.now_ns = bpf_ktime_get_ns();
+  if (owner) beginning.tgid = owner->tgid;
+  beginning.flags =
+      NM_FLOW_TOLD |
+      (accepted ? NM_FLOW_ACCEPTED | NM_FLOW_ESTABLISHED : NM_FLOW_OPENED);
+  if (!begin_flow(&key, &beginning, NULL) || !accepted) return;
+  flow_is_established(ops);
+  handshake.kind = NM_FLOW_HANDSHAKE;
+  handshake.protocol = IPPROTO_TCP;
+  handshake.network = owner ? owner->network : 0;
+  handshake.local_port = beginning.ends.local_port;
+  handshake.remote_port = beginning.ends.remote_port;
+  __builtin_memcpy(handshake.remote, beginning.ends.remote,
+                   sizeof(handshake.remote));
+  take_handshake(&handshake, &key);
+}
+
+/* Whether a RST may come after the end: nothing has gone wrong, and nobody has
+ * closed the connection before. */
+static __always_inline bool may_send_rst(__u32 flags, __u32 state,
+                                         __u32 error) {
+  if (error || (flags & (NM_FLOW_RST_SENT | NM_FLOW_RST_RECEIVED)))
+    return false;
+  return state == TCP_ESTABLISHED || state == TCP_SYN_RECV ||
+         state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT;
+}
+
+static __always_inline void flow_ends(struct bpf_sock_ops *ops,
+                                      struct bpf_sock *sk) {
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  const __u32 last = ops->args[0], error = error_of_socket(sk);
+  const __u32 srtt = ops->srtt_us >> 3, retransmits = ops->total_retrans;
+  const __u32 min_rtt = ops->rtt_min;
+  struct nm_ending ending = {};
+  struct nm_flow_key key = {};
+  struct nm_flow_state *state;
+  struct nm_flow *flow;
+  __u32 settled, flags;
+
+  key_of_connection(ops, &key);
+  flow = bpf_map_lookup_elem(&nm_flows, &key);
+  if (!flow) return;
+  /* The meter's program, which ran before, has settled what was pending. */
+  settled = owner && owner->pending_service ? settled_slot(owner) : 0;
+  ending.now_ns = bpf_ktime_get_ns();
+  ending.end = NM_END_CLOSED;
+  bpf_spin_lock(&flow->lock);
+  state = &flow->state;
+  state->closed_ns = ending.now_ns;
+  state->last_state = last;
+  state->error = error;
+  state->srtt_us = srtt;
+  state->min_rtt_us = min_rtt;
+  state->retransmits = retransmits;
+  if ((state->flags & NM_FLOW_PENDING) && settled) {
+    state->slot = settled;
+    state->flags &= ~NM_FLOW_PENDING;
+  }
+  state->flags |= NM_FLOW_CLOSED;
+  flags = state->flags;
+  bpf_spin_unlock(&flow->lock);
+  if (!may_send_rst(flags, last, error)) end_flow(&key, &ending);
+}
+
+#endif /* NETMETER_BPF_FLOW_CONNECTION_BPF_H_ */

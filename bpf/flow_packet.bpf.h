@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Adding a packet to its flow.
+ *
+ * These programs run after the meter's, on the same packet: the kernel runs the
+ * programs of a cgroup in the order in which they were attached. So the meter has
+ * found the packet's series already, and this file reads where: the slot that is
+ * kept with the socket or, where none is kept, the same answers as series.bpf.h
+ * finds, without making anything. What a packet weighs, whether it is a copy, and
+ * what of TCP's payload is new, the meter's own headers say.
+ *
+ * Which flow a packet is of:
+ *
+ *   of a TCP socket       the connection, by the socket's cookie
+ *   of a listener         the handshake with this peer: SYN, SYN-ACK, and the
+ *                         acknowledgement. The connection that comes of it takes
+ *                         it over
+ *   of a UDP socket       the socket and its peer
+ *   all others            none: the rest, by series (struct nm_rest)
+ *
+ * All bytes of a flow are of one series. One that goes on in another series, as it
+ * was tagged or takes another uplink, ends one record and begins the next.
+ */
+#ifndef NETMETER_BPF_FLOW_PACKET_BPF_H_
+#define NETMETER_BPF_FLOW_PACKET_BPF_H_
+
+#include "bpf/count.bpf.h"
+#include "bpf/flow_table.bpf.h"
+
+#define SOCK_DGRAM 2
+
+/* A packet, and what was found out about it. */
+struct nm_followed {
+  struct nm_packet packet;
+  struct nm_flow_key key; /* kind 0: of no flow */
+  __u64 now_ns;
+  __u32 slot;    /* of its series, with NM_SLOT_PENDING */
+  __u32 settled; /* where what is pending has gone; 0: nowhere yet */
+  __u32 reason;  /* of no flow: enum nm_rest_reason */
+};
+
+/* --- Its series ------------------------------------------------------------ */
+
+/* The slot in which the meter has just counted this packet, as
+ * slot_by_head(); `kept`: that of its socket. */
+NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
+                               __u32 direction) {
+  const union nm_traits traits = {.word = word};
+  struct nm_cell *cell = kept ? cell_of_slot(kept) : NULL;
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  struct nm_owner *owner = NULL;
+  struct bpf_sock *sk = skb->sk;
+  union nm_attribution attribution;
+  struct nm_socket *socket;
+  union nm_head head = {};
+
+  if (cell && cell->service && cell->transport == traits.transport &&
+      cell->path == traits.path)
+    return kept | (cell->kind == NM_KIND_PENDING ? NM_SLOT_PENDING : 0);
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  head.transport = traits.transport;
+  head.path = traits.path;
+  head.service = NM_NAME_UNATTRIBUTED;
+  head.kind = NM_KIND_UNATTRIBUTED;
+  if (!sk || !owner) return slot_by_head(head.word);
+  attribution = attribution_of(owner);
+  head.service = attribution.service;
+  head.kind = attribution.kind;
+  if (!has_destinations(head.kind)) return slot_by_head(head.word);
+  head.destination = *(volatile __u16 *)&owner->tag;
+  if (!head.destination && nm_config.rules_count)
+    head.destination =
+        nm_match_rules(skb, traits.hidden ? NM_OF_SOCKET : direction,
+                       direction == NM_EGRESS ? traits.dport : traits.sport,
+                       traits.hidden ? IPPROTO_TCP : traits.protocol);
+  if (!head.destination) head.destination = owner->wire_destination;
+  socket = state_of_socket(owner, cookie);
+  if (!head.destination && socket && socket->wire_protocol &&
+      (!nm_config.uplinks || traits.path == owner->pending_path)) {
+    head.kind = NM_KIND_PENDING;
+    head.service = owner->pending_service;
+    head.path = owner->pending_path;
+  }
+  return slot_by_head(head.word);
+}
+
+/* As nm_count_hidden(): the series of what looks like something else than TCP. */
+NM_GLOBAL __u32 nm_flow_of_hidden(__u32 slot, __u32 transport) {
+  struct nm_cell *cell = cell_of_slot(slot & NM_SLOT_MASK);
+  union nm_head head;
+
+  if (!cell) return slot;
+  head.word = *(volatile __u64 *)cell;
+  head.transport = transport;
+  head.flags = 0;
+  if (head.kind == NM_KIND_PENDING) head.kind = nm_kind_of_name(head.service);
+  return slot_by_head(head.word) & NM_SLOT_MASK;
+}
+
+/* --- Its flow --------------------------------------------------------------- */
+
+/* Puts the key of the packet's flow into *f, or why it has none. */
+static __always_inline void choose_flow(struct __sk_buff *skb,
+                                        struct bpf_sock *sk,
+                                        const struct nm_owner *owner,
+                                        struct nm_followed *f,
+                                        const enum nm_direction direction) {
+  struct nm_flow_key *key = &f->key;
+
+  f->reason = NM_REST_NO_FLOW;
+  if (!sk) return;
+  key->protocol = f->packet.protocol;
+  if (f->packet.transport == NM_TRANSPORT_TCP && sk->type == SOCK_STREAM) {
+    if (sk->state != TCP_LISTEN) {
+      key->kind = NM_FLOW_CONNECTION;
+      key->cookie = bpf_get_socket_cookie(skb);
+      return;
+    }
+    key->kind = NM_FLOW_HANDSHAKE;
+    key->network = owner ? owner->network : 0;
+    key->local_port = sk->src_port;
+  } else if (f->packet.transport == NM_TRANSPORT_UDP &&
+             sk->type == SOCK_DGRAM) {
+    key->kind = NM_FLOW_PEER;
+    key->cookie = bpf_get_socket_cookie(skb);
+  } else {
+    return;
+  }
+  remote_address(skb, direction, key->remote);
+  key->remote_port = direction == NM_EGRESS ? f->packet.dport : f->packet.sport;
+}
+
+/* The packet's own address at this end, where the socket has none. */
+static __always_inline void local_address(struct __sk_buff *skb,
+                                          enum nm_direction direction,
+                                          __u32 address[4]) {
+  /* The other direction's other end. */
+  remote_address(skb, direction == NM_EGRESS ? NM_INGRESS : NM_EGRESS, address);
+}
+
+/* Makes the flow of a packet that has none. False: it has none, after all. */
+static __noinline int begin_by_packet(struct __sk_buff *skb,
+                                      struct nm_followed *f, __u32 direction) {
+  struct nm_beginning beginning = {};
+  struct nm_flow_socket *sockets;
+  struct nm_owner *owner;
+  struct bpf_sock *sk;
+  const struct nm_socket *numbers = NULL;
+
+  if (!skb || !f) return 0;
+  sk = skb->sk;
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  ends_of_socket(sk, &beginning.ends);
+  beginning.now_ns = f->now_ns;
+  if (owner) beginning.tgid = owner->tgid;
+  if (f->key.kind == NM_FLOW_CONNECTION) {
+    /* What sockops did not tell of is older than these programs, or over. */
+    if (sk->state == TCP_CLOSE) {
+      f->reason = NM_REST_LATE;
+      return 0;
+    }
+    beginning.flags = NM_FLOW_PARTIAL;
+    if (owner && (owner->flags & NM_OWNER_END_IS_TOLD))
+      beginning.flags |= NM_FLOW_TOLD;
+    if (owner && (owner->flags & NM_OWNER_CONNECTED))
+      beginning.flags |= NM_FLOW_OPENED;
+    if (owner && (owner->flags & NM_OWNER_ESTABLISHED))
+      beginning.flags |= NM_FLOW_ESTABLISHED;
+    /* Only what is sent changes these: here they are from before this packet. */
+    if (direction == NM_INGRESS)
+      numbers = state_of_socket(owner, f->key.cookie);
+  } else {
+    __builtin_memcpy(beginning.ends.remote, f->key.remote,
+                     sizeof(beginning.ends.remote));
+    beginning.ends.remote_port = f->key.remote_port;
+    local_address(skb, direction, beginning.ends.local);
+  }
+  f->reason = NM_REST_FULL;
+  if (!begin_flow(&f->key, &beginning, numbers)) return 0;
+  if (f->key.kind != NM_FLOW_PEER) return 1;
+  sockets =
+      bpf_sk_storage_get(&nm_flow_sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (sockets) {
+    sockets->key = f->key;
+    __sync_fetch_and_add(&sockets->flows, 1);
+  }
+  return 1;
+}
+
+/* --- Adding ----------------------------------------------------------------- */
+
+enum nm_added {
+  NM_ADDED,
+  NM_ADDED_LAST, /* it was the last packet of its connection */
+  NM_ADD_MOVED,  /* it is of another series than the flow */
+  NM_ADD_NOT,    /* of no flow: nm_followed.reason */
+};
+
+/* Under the lock: the series of the flow, if this packet may be added to it. */
+static __always_inline enum nm_added match_series(struct nm_flow_state *state,
+                                                  const struct nm_followed *f) {
+  const __u32 slot = f->slot & NM_SLOT_MASK;
+
+  if ((state->flags & NM_FLOW_PENDING) && !(f->slot & NM_SLOT_PENDING)) {
+    if (!f->settled) return NM_ADD_NOT;
+    state->slot = f->settled;
+    state->flags &= ~NM_FLOW_PENDING;
+  }
+  if (!state->slot) {
+    state->slot = slot;
+    if (f->slot & NM_SLOT_PENDING) state->flags |= NM_FLOW_PENDING;
+  }
+  return state->slot == slot ? NM_ADDED : NM_ADD_MOVED;
+}
+
+/* Under the lock: adds a sent packet. */
+static __always_inline void add_sent_to_flow(struct __sk_buff *skb,
+                                             struct nm_flow_state *state,
+                                             struct nm_packet *packet,
+                                             struct bpf_tcp_sock *tcp) {
+  const bool partial = state->flags & NM_FLOW_PARTIAL;
+  struct nm_socket *numbers = &state->numbers;
+  __u32 new_bytes = packet->payload;
+
+  state->counts.tx_bytes += packet->bytes;
+  state->counts.tx_packets += packet->segments;
+  if (tcp) {
+    begin_sent(tcp, numbers, packet->seq, partial);
+    new_bytes = new_payload(numbers, packet);
+    if (packet->tcp_flags & TCP_FLAG_ACK) {
+      begin_received(tcp, numbers, packet->ack, partial);
+      state->counts.rx_payload_bytes +=
+          acked_payload(skb, numbers, packet->ack);
+    }
+  }
+  state->counts.tx_payload_bytes += new_bytes;
+  state->counts.tx_retransmit_bytes += packet->payload - new_bytes;
+  if (packet->transport != NM_TRANSPORT_TCP) return;
+  if (packet->tcp_flags & TCP_FLAG_FIN) {
+    if (!(state->flags & NM_FLOW_FIN_RECEIVED))
+      state->flags |= NM_FLOW_FIN_OURS_FIRST;
+    state->flags |= NM_FLOW_FIN_SENT;
+  }
+  if (packet->tcp_flags & TCP_FLAG_RST) state->flags |= NM_FLOW_RST_SENT;
+}
+
+/* Under the lock: adds a received packet. What is below the highest number that was
+ * received was sent again, or overtaken. */
+static __always_inline void add_received_to_flow(
+    struct nm_flow_state *state, const struct nm_packet *packet) {
+  __u32 first, end, again = 0;
+
+  state->counts.rx_bytes += packet->bytes;
+  state->counts.rx_packets += packet->segments;
+  if (packet->transport != NM_TRANSPORT_TCP) {
+    state->counts.rx_payload_bytes += packet->payload;
+    return;
+  }
+  first = packet->seq + !!(packet->tcp_flags & TCP_FLAG_SYN);
+  end = first + packet->payload;
+  if (packet->payload) {
+    if ((state->flags & NM_FLOW_RX_NUMBERS) && before(first, state->rx_end)) {
+      again = state->rx_end - first;
+      if (again > packet->payload) again = packet->payload;
+    }
+    state->counts.rx_retransmit_bytes += again;
+    if (!(state->flags & NM_FLOW_RX_NUMBERS) || before(state->rx_end, end))
+      state->rx_end = end;
+    state->flags |= NM_FLOW_RX_NUMBERS;
+  }
+  if (packet->tcp_flags & TCP_FLAG_FIN) {
+    state->flags |= NM_FLOW_FIN_RECEIVED;
+    state->numbers.rx_fin = packet->seq + packet->payload + 1;
+    state->numbers.rx_fin_seen = 1;
+  }
+  if (packet->tcp_flags & TCP_FLAG_RST) state->flags |= NM_FLOW_RST_RECEIVED;
+}
+
+/* Adds the packet to its flow, if it can be. */
+static __always_inline enum nm_added try_add(
+    struct __sk_buff *skb, struct nm_followed *f,
+    const enum nm_direction direction) {
+  const __u32 ifindex = skb->ifindex;
+  struct nm_flow_state *state;
+  struct bpf_tcp_sock *tcp = NULL;
+  struct nm_flow *flow;
+  struct bpf_sock *sk;
+  enum nm_added added;
+  const __u64 id = id_of_key(&f->key);
+
+  flow = bpf_map_lookup_elem(&nm_flows, &f->key);
+  if (!flow) {
+    if (!begin_by_packet(skb, f, direction)) return NM_ADD_NOT;
+    flow = bpf_map_lookup_elem(&nm_flows, &f->key);
+    if (!flow) return NM_ADD_NOT;
+  }
+  if (direction == NM_EGRESS && f->key.kind == NM_FLOW_CONNECTION) {
+    sk = skb->sk;
+    if (sk) sk = bpf_sk_fullsock(sk);
+    if (sk) tcp = bpf_tcp_sock(sk);
+  }
+  bpf_spin_lock(&flow->lock);
+  state = &flow->state;
+  if (state->id != id || (state->flags & NM_FLOW_GONE)) {
+    added = NM_ADD_NOT;
+    f->reason = NM_REST_LATE;
+  } else {
+    f->reason = NM_REST_UPLINK;
+    added = match_series(state, f);
+  }
+  if (added == NM_ADDED) {
+    state->last_ns = f->now_ns;
+    state->ifindex = ifindex;
+    if (direction == NM_EGRESS)
+      add_sent_to_flow(skb, state, &f->packet, tcp);
+    else
+      add_received_to_flow(state, &f->packet);
+    if (direction == NM_EGRESS && (state->flags & NM_FLOW_CLOSED) &&
+        (f->packet.tcp_flags & TCP_FLAG_RST))
+      added = NM_ADDED_LAST;
+  }
+  bpf_spin_unlock(&flow->lock);
+  return added;
+}
+
+static __noinline int add_to_flow(struct __sk_buff *skb, struct nm_followed *f,
+                                  const enum nm_direction direction) {
+  struct nm_ending ending = {};
+  enum nm_added added;
+
+  if (!skb || !f) return NM_ADD_NOT;
+  added = direction == NM_EGRESS ? try_add(skb, f, NM_EGRESS)
+                                 : try_add(skb, f, NM_INGRESS);
+  ending.now_ns = f->now_ns;
+  if (added == NM_ADDED_LAST) {
+    ending.end = NM_END_CLOSED;
+    end_flow(&f->key, &ending);
+    return NM_ADDED;
+  }
+  if (added == NM_ADD_MOVED) {
+    ending.end = NM_END_MOVED;
+    ending.slot = f->slot & NM_SLOT_MASK;
+    end_flow(&f->key, &ending);
+  }
+  return added;
+}
+
+/* Counts a packet that is of no flow. */
+static __noinline int add_packet_to_rest(const struct nm_followed *f,
+                                         __u32 direction) {
+  struct nm_flow_counts counts = {};
+
+  if (!f) return 0;
+  if (direction == NM_EGRESS) {
+    counts.tx_bytes = f->packet.bytes;
+    counts.tx_packets = f->packet.segments;
+    counts.tx_payload_bytes = f->packet.payload;
+  } else {
+    counts.rx_bytes = f->packet.bytes;
+    counts.rx_packets = f->packet.segments;
+    if (f->packet.transport != NM_TRANSPORT_TCP)
+      counts.rx_payload_bytes = f->packet.payload;
+  }
+  return add_rest(f->slot & NM_SLOT_MASK, f->reason, 0, &counts);
+}
+
+/* --- All of it --------------------------------------------------------------- */
+
+/* As is_counted() of count.bpf.h. */
+static __always_inline bool is_followed(struct __sk_buff *skb,
+                                        const enum nm_direction direction,
+                                        struct nm_packet *packet) {
+  if (skb->ifindex == LOOPBACK_IFINDEX && !nm_config.proxy_ports_count)
+    return false;
+  if (direction == NM_INGRESS && skb->pkt_type == PACKET_LOOPBACK) return false;
+  parse_packet(skb, packet);
+  if (skb->ifindex == LOOPBACK_IFINDEX) {
+    if (!nm_is_proxy_port(packet->sport) && !nm_is_proxy_port(packet->dport))
+      return false;
+    packet->path = NM_PATH_PROXY;
+  }
+  return true;
+}
+
+static __always_inline void follow_packet(struct __sk_buff *skb,
+                                          const enum nm_direction direction) {
+  struct nm_followed f = {};
+  __u64 cookie = bpf_get_socket_cookie(skb);
+  __u32 kept = 0, network = 0;
+  struct nm_socket *socket = NULL;
+  struct nm_owner *owner = NULL;
+  struct bpf_sock *sk = skb->sk;
+  union nm_traits traits;
+  bool waits = false;
+  int added;
+
+  if (!is_followed(skb, direction, &f.packet)) return;
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  socket = state_of_socket(owner, cookie);
+  if (socket) {
+    kept = NM_WORD_SLOT(*(volatile __u64 *)&socket->word);
+    network = socket->network;
+    waits = socket->wire_protocol;
+  }
+  if (nm_config.uplinks && f.packet.path == NM_PATH_DIRECT)
+    f.packet.path = nm_find_path(skb, network, 0);
+  traits = traits_of(&f.packet);
+  traits.ruled = may_match_a_rule(&traits, direction);
+  if (direction == NM_INGRESS && nm_is_copy(skb, traits.word, kept)) return;
+  if (traits.ruled) kept = 0;
+  if (direction == NM_EGRESS) traits.word = nm_unhide(skb, traits.word);
+  f.slot = nm_flow_series(skb, traits.word, kept, direction);
+  f.now_ns = bpf_ktime_get_ns();
+  if (traits.hidden) f.slot = nm_flow_of_hidden(f.slot, f.packet.transport);
+  choose_flow(skb, sk, owner, &f, direction);
+  if (f.key.kind) {
+    if (owner && !waits && owner->pending_service)
+      f.settled = settled_slot(owner);
+    added = add_to_flow(skb, &f, direction);
+    /* Its record is written: the next part begins. */
+    if (added == NM_ADD_MOVED) added = add_to_flow(skb, &f, direction);
+    if (added == NM_ADDED) return;
+  }
+  add_packet_to_rest(&f, direction);
+}
+
+#endif /* NETMETER_BPF_FLOW_PACKET_BPF_H_ */

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * The table of flows, and how a flow becomes a record.
+ *
+ * A flow is added to by several CPUs, and ended by one of them, or by the program
+ * that user space runs. All of them hold its lock for that. Who ends it marks it as
+ * gone under the lock, in the same step in which it copies the counters; whoever
+ * comes later sees that and counts elsewhere. So each packet is in one record, or
+ * in the rest (struct nm_rest).
+ *
+ * The kernel may hand the memory of a flow that was deleted to the next one, while
+ * a program on another CPU still has the pointer: nm_flow_state.id tells.
+ *
+ * A record for which the ring buffer has no room is counted, and its bytes go to the
+ * rest of its series: the sum stays exact.
+ */
+#ifndef NETMETER_BPF_FLOW_TABLE_BPF_H_
+#define NETMETER_BPF_FLOW_TABLE_BPF_H_
+
+#include "bpf/flows.h"
+#include "bpf/slot.bpf.h"
+
+/* key -> flow. `netmeter flows` sets the size. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 262144);
+  __type(key, struct nm_flow_key);
+  __type(value, struct nm_flow);
+} nm_flows SEC(".maps");
+
+/* 0 -> zeros: what a flow begins with. The stack is scarce. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u8[sizeof(struct nm_flow)]);
+} nm_flow_zero SEC(".maps");
+
+/* UDP socket -> the flow that it last began, and how many it began. */
+struct nm_flow_socket {
+  struct nm_flow_key key;
+  __u64 flows;
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __type(key, int);
+  __type(value, struct nm_flow_socket);
+} nm_flow_sockets SEC(".maps");
+
+/* Series and reason -> what is in no record. Full: rest_full. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 65536);
+  __type(key, struct nm_rest_key);
+  __type(value, struct nm_rest);
+} nm_rest SEC(".maps");
+
+/* 0 -> counters of the programs themselves. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct nm_flow_stats);
+} nm_flow_stats SEC(".maps");
+
+/* Records, on their way. `netmeter flows` sets the size. */
+struct {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, 8388608);
+} nm_flow_events SEC(".maps");
+
+#define COUNT_FLOWS(field, amount)                            \
+  do {                                                        \
+    __u32 zero_ = 0;                                          \
+    struct nm_flow_stats *stats_ =                            \
+        bpf_map_lookup_elem(&nm_flow_stats, &zero_);          \
+    if (stats_) __sync_fetch_and_add(&stats_->field, amount); \
+  } while (0)
+
+/* Never 0. */
+static __always_inline __u64 id_of_key(const struct nm_flow_key *key) {
+  const __u64 *words = (const __u64 *)key;
+  __u64 id = 1;
+
+#pragma unroll
+  for (__u32 i = 0; i < sizeof(*key) / sizeof(id); i++) {
+    id = (id ^ words[i]) * 0x9e3779b97f4a7c15ULL;
+    id ^= id >> 32;
+  }
+  return id | 1;
+}
+
+/* --- What is in no record ------------------------------------------------- */
+
+static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
+                               const struct nm_flow_counts *counts) {
+  struct nm_rest_key key = {.slot = slot, .reason = reason};
+  struct nm_rest *rest;
+  __u32 zero = 0;
+  void *zeros;
+
+  if (!counts) return 0;
+  rest = bpf_map_lookup_elem(&nm_rest, &key);
+  if (!rest) {
+    zeros = bpf_map_lookup_elem(&nm_flow_zero, &zero);
+    if (zeros) bpf_map_update_elem(&nm_rest, &key, zeros, BPF_NOEXIST);
+    rest = bpf_map_lookup_elem(&nm_rest, &key);
+  }
+  if (!rest) {
+    COUNT_FLOWS(rest_full, 1);
+    return 0;
+  }
+  __sync_fetch_and_add(&rest->records, records);
+  __sync_fetch_and_add(&rest->counts.tx_bytes, counts->tx_bytes);
+  __sync_fetch_and_add(&rest->counts.rx_bytes, counts->rx_bytes);
+  __sync_fetch_and_add(&rest->counts.tx_packets, counts->tx_packets);
+  __sync_fetch_and_add(&rest->counts.rx_packets, counts->rx_packets);
+  __sync_fetch_and_add(&rest->counts.tx_payload_bytes,
+                       counts->tx_payload_bytes);
+  __sync_fetch_and_add(&rest->counts.rx_payload_bytes,
+                       counts->rx_payload_bytes);
+  __sync_fetch_and_add(&rest->counts.tx_retransmit_bytes,
+                       counts->tx_retransmit_bytes);
+  __sync_fetch_and_add(&rest->counts.rx_retransmit_bytes,
+                       counts->rx_retransmit_bytes);
+  return 0;
+}
+
+/* --- A record -------------------------------------------------------------- */
+
+/* What a flow is ended with. */
+struct nm_ending {
+  __u64 now_ns;
+  __u64 last_ns; /* not 0: unless it had a packet after that */
+  __u32 end;     /* enum nm_flow_end */
+  __u32 slot;    /* NM_END_MOVED: of the next part */
+};
+
+/* Under its lock: whether the flow is to be ended, and then marks it, or begins its
+ * next part. */
+static __always_inline bool end_state(struct nm_flow_state *state, __u64 id,
+                                      const struct nm_ending *ending) {
+  if (state->id != id || (state->flags & NM_FLOW_GONE)) return false;
+  if (ending->last_ns && state->last_ns != ending->last_ns) return false;
+  if (ending->end != NM_END_MOVED) {
+    state->flags |= NM_FLOW_GONE;
+    return true;
+  }
+  if (state->slot == ending->slot) return false;
+  state->slot = ending->slot;
+  state->start_ns = ending->now_ns;
+  state->part++;
+  __builtin_memset(&state->counts, 0, sizeof(state->counts));
+  return true;
+}
+
+/* Ends a flow without a record: it is counted as lost. */
+static __noinline int lose_flow(const struct nm_flow_key *key,
+                                const struct nm_ending *ending) {
+  struct nm_flow_counts counts;
+  struct nm_flow *flow;
+  bool ends;
+  __u32 slot;
+  __u64 id;
+
+  if (!key || !ending) return 0;
+  id = id_of_key(key);
+  flow = bpf_map_lookup_elem(&nm_flows, key);
+  if (!flow) return 0;
+  bpf_spin_lock(&flow->lock);
+  counts = flow->state.counts;
+  slot = flow->state.slot;
+  ends = end_state(&flow->state, id, ending);
+  bpf_spin_unlock(&flow->lock);
+  if (!ends) return 0;
+  if (slot) {
+    COUNT_FLOWS(lost, 1);
+    add_rest(slot, NM_REST_LOST, 1, &counts);
+  }
+  return 1;
+}
+
+/* Ends a flow: writes its record, and deletes it, or begins its next part. A flow
+ * that had no packet has no record: it is over loopback. */
+static __noinline int end_flow(const struct nm_flow_key *key,
+                               const struct nm_ending *ending) {
+  struct nm_flow_record *record;
+  struct nm_flow *flow;
+  bool ends;
+  __u64 id;
+
+  if (!key || !ending) return 0;
+  id = id_of_key(key);
+  flow = bpf_map_lookup_elem(&nm_flows, key);
+  if (!flow) return 0;
+  record = bpf_ringbuf_reserve(&nm_flow_events, sizeof(*record), 0);
+  if (!record) {
+    ends = lose_flow(key, ending);
+  } else {
+    record->event.type = NM_EVENT_RECORD;
+    record->event.end = ending->end;
+    record->event.cookie = key->cookie;
+    record->event.now_ns = ending->now_ns;
+    record->event.kind = key->kind;
+    record->event.protocol = key->protocol;
+    bpf_spin_lock(&flow->lock);
+    __builtin_memcpy(&record->state, &flow->state, sizeof(flow->state));
+    ends = end_state(&flow->state, id, ending);
+    bpf_spin_unlock(&flow->lock);
+    if (ends && record->state.slot) {
+      bpf_ringbuf_submit(record, 0);
+      COUNT_FLOWS(records, 1);
+    } else {
+      bpf_ringbuf_discard(record, 0);
+    }
+  }
+  if (ends && ending->end != NM_END_MOVED) bpf_map_delete_elem(&nm_flows, key);
+  return ends;
+}
+
+/* --- A flow ----------------------------------------------------------------- */
+
+/* The slot of a series that the meter has made; reads only. As
+ * nm_slot_of_series(). */
+static __always_inline __u32 slot_by_head(__u64 word) {
+  const union nm_head head = {.word = word};
+  __u64 key = key_of_head(word);
+  __u32 slot = 0;
+
+  if (head.kind == NM_KIND_UNATTRIBUTED && !NM_UPLINK_OF(head.path))
+    return NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, head.transport, head.path);
+  if (head.kind != NM_KIND_OVERFLOW) slot = known_series(&key);
+  if (slot) return slot | (head.kind == NM_KIND_PENDING ? NM_SLOT_PENDING : 0);
+  return NM_SLOT_RESERVED(NM_NAME_OVERFLOW, head.transport,
+                          NM_PATH_OF(head.path));
+}
+
+/* Where what a connection had pending has gone: as slot_of_owner(). */
+static __always_inline __u32 settled_slot(struct nm_owner *owner) {
+  union nm_attribution attribution = attribution_of(owner);
+  union nm_head head = {};
+
+  head.service = attribution.service;
+  head.kind = attribution.kind;
+  head.transport = NM_TRANSPORT_TCP;
+  head.path = owner->pending_path;
+  if (has_destinations(attribution.kind))
+    head.destination = owner->tag ? owner->tag : owner->wire_destination;
+  return slot_by_head(head.word) & NM_SLOT_MASK;
+}
+
+/* The ends of a socket. */
+struct nm_ends {
+  __u32 local[4]; /* as nm_flow_key.remote */
+  __u32 remote[4];
+  __u16 local_port;
+  __u16 remote_port;
+};
+
+/* What a flow begins with. */
+struct nm_beginning {
+  __u64 now_ns;
+  struct nm_ends ends;
+  __u32 tgid;
+  __u32 flags; /* NM_FLOW_* */
+};
+
+/* Makes the flow of a key, unless there is one. `numbers`, which may be NULL: the
+ * meter's, of a connection that is older than this program. 0: no room. */
+static __noinline int begin_flow(const struct nm_flow_key *key,
+                                 const struct nm_beginning *beginning,
+                                 const struct nm_socket *numbers) {
+  struct nm_flow_state *state;
+  struct nm_flow *flow;
+  __u32 zero = 0;
+  void *zeros;
+  __u64 id;
+
+  if (!key || !beginning) return 0;
+  id = id_of_key(key);
+  zeros = bpf_map_lookup_elem(&nm_flow_zero, &zero);
+  if (!zeros) return 0;
+  bpf_map_update_elem(&nm_flows, key, zeros, BPF_NOEXIST);
+  flow = bpf_map_lookup_elem(&nm_flows, key);
+  if (!flow) {
+    COUNT_FLOWS(full, 1);
+    return 0;
+  }
+  bpf_spin_lock(&flow->lock);
+  state = &flow->state;
+  if (!(state->flags & NM_FLOW_MADE)) {
+    state->id = id;
+    state->start_ns = beginning->now_ns;
+    state->last_ns = beginning->now_ns;
+    __builtin_memcpy(state->local, beginning->ends.local, sizeof(state->local));
+    __builtin_memcpy(state->remote, beginning->ends.remote,
+                     sizeof(state->remote));
+    state->local_port = beginning->ends.local_port;
+    state->remote_port = beginning->ends.remote_port;
+    state->tgid = beginning->tgid;
+    state->flags = beginning->flags | NM_FLOW_MADE;
+    if (numbers) state->numbers = *numbers;
+  }
+  bpf_spin_unlock(&flow->lock);
+  return 1;
+}
+
+/* clang would make one load of two, at an address that it computes, which the
+ * verifier refuses. */
+#define SOCKET_WORD(sk, field) (*(volatile __u32 *)&(sk)->field)
+
+static __always_inline void ends_of_socket(struct bpf_sock *sk,
+                                           struct nm_ends *ends) {
+  ends->local[0] = SOCKET_WORD(sk, src_ip6[0]);
+  ends->local[1] = SOCKET_WORD(sk, src_ip6[1]);
+  ends->local[2] = SOCKET_WORD(sk, src_ip6[2]);
+  ends->local[3] = SOCKET_WORD(sk, src_ip6[3]);
+  ends->remote[0] = SOCKET_WORD(sk, dst_ip6[0]);
+  ends->remote[1] = SOCKET_WORD(sk, dst_ip6[1]);
+  ends->remote[2] = SOCKET_WORD(sk, dst_ip6[2]);
+  ends->remote[3] = SOCKET_WORD(sk, dst_ip6[3]);
+  if (SOCKET_WORD(sk, family) == AF_INET) {
+    ends->local[0] = ends->local[1] = 0;
+    ends->remote[0] = ends->remote[1] = 0;
+    ends->local[2] = ends->remote[2] = bpf_htonl(0xffff);
+    ends->local[3] = SOCKET_WORD(sk, src_ip4);
+    ends->remote[3] = SOCKET_WORD(sk, dst_ip4);
+  }
+  ends->local_port = SOCKET_WORD(sk, src_port);
+  ends->remote_port = bpf_ntohs(SOCKET_WORD(sk, dst_port));
+}
+
+#endif /* NETMETER_BPF_FLOW_TABLE_BPF_H_ */

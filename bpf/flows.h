@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * What the programs of flows.bpf.c share with `netmeter flows`: the table of flows,
+ * the records that come through the ring buffer, and what is in no record.
+ */
+#ifndef NETMETER_BPF_FLOWS_H_
+#define NETMETER_BPF_FLOWS_H_
+
+#include <linux/bpf.h> /* struct bpf_spin_lock */
+
+#include "bpf/internal.h"
+
+enum nm_flow_kind {
+  NM_FLOW_CONNECTION = 1, /* a TCP socket, by its cookie */
+  NM_FLOW_HANDSHAKE = 2, /* what a listener exchanges with one peer, until there
+                             is a connection */
+  NM_FLOW_PEER = 3,      /* of a UDP socket, with one peer */
+};
+
+/* Key of `nm_flows`. What is not named for a kind is 0. */
+struct nm_flow_key {
+  nm_u64 cookie;      /* connection, peer */
+  nm_u32 remote[4];   /* handshake, peer; IPv4 as ::ffff:a.b.c.d */
+  nm_u16 remote_port; /* handshake, peer; host byte order */
+  nm_u16 local_port;  /* handshake */
+  nm_u32 network;     /* handshake: nm_owner.network of the listener */
+  nm_u8 kind;         /* enum nm_flow_kind */
+  nm_u8 protocol;     /* IPPROTO_* */
+  nm_u8 pad[6];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_flow_key) ==
+                 8 + 4 * 4 + 2 * 2 + 4 + 2 * 1 + 6);
+
+/* As the counters of nm_cell, and what the peer sent again. */
+struct nm_flow_counts {
+  nm_u64 tx_bytes;
+  nm_u64 rx_bytes;
+  nm_u64 tx_packets;
+  nm_u64 rx_packets;
+  nm_u64 tx_payload_bytes;
+  nm_u64 rx_payload_bytes;
+  nm_u64 tx_retransmit_bytes;
+  nm_u64 rx_retransmit_bytes;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_flow_counts) == 8 * 8);
+
+/* Bits of nm_flow_state.flags. */
+#define NM_FLOW_MADE 1    /* the rest of the value is set */
+#define NM_FLOW_GONE 2    /* its record is written: nothing is added any more */
+#define NM_FLOW_PARTIAL 4 /* it is older than the programs that follow it */
+#define NM_FLOW_OPENED 8  /* by this host */
+#define NM_FLOW_ACCEPTED 0x10 /* by this host */
+#define NM_FLOW_ESTABLISHED 0x20
+#define NM_FLOW_FIN_SENT 0x40
+#define NM_FLOW_FIN_RECEIVED 0x80
+#define NM_FLOW_FIN_OURS_FIRST 0x100
+#define NM_FLOW_RST_SENT 0x200
+#define NM_FLOW_RST_RECEIVED 0x400
+#define NM_FLOW_PENDING 0x800 /* its bytes are in the pending series */
+#define NM_FLOW_CLOSED 0x1000 /* the socket has ended; a RST may still follow */
+#define NM_FLOW_TOLD 0x2000   /* a hook tells when the connection ends */
+#define NM_FLOW_RX_NUMBERS 0x4000 /* rx_end is set */
+
+struct nm_flow_state {
+  nm_u64 id;       /* of its key: tells a value that is another flow's by now */
+  nm_u64 start_ns; /* all times: CLOCK_MONOTONIC */
+  nm_u64 established_ns;
+  nm_u64 last_ns; /* of the last packet */
+  nm_u64 closed_ns;
+  struct nm_flow_counts counts;
+  nm_u32 local[4]; /* as nm_flow_key.remote */
+  nm_u32 remote[4];
+  nm_u16 local_port;
+  nm_u16 remote_port;
+  nm_u32 slot; /* of its series; 0: it had no packet yet */
+  nm_u32 tgid; /* of the process that made the socket */
+  nm_u32 ifindex;
+  nm_u32 flags; /* NM_FLOW_* */
+  nm_u32 part;  /* how many records it had before this one */
+  struct nm_socket numbers;
+  nm_u32 rx_end; /* highest end sequence that was received */
+  nm_u32 srtt_us;
+  nm_u32 min_rtt_us;
+  nm_u32 retransmits; /* segments sent again */
+  nm_u32 error;       /* of the socket, when it was closed: errno */
+  nm_u32 last_state;  /* before it was closed: TCP_ESTABLISHED and so on */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_flow_state) ==
+                 5 * 8 + sizeof(struct nm_flow_counts) + 8 * 4 + 2 * 2 + 5 * 4 +
+                     sizeof(struct nm_socket) + 6 * 4);
+
+/* Value of `nm_flows`. */
+struct nm_flow {
+  struct bpf_spin_lock lock;
+  nm_u32 pad;
+  struct nm_flow_state state;
+};
+
+/* Why there is a record. */
+enum nm_flow_end {
+  NM_END_CLOSED =
+      1, /* the TCP socket was closed: flags, error and last_state tell how */
+  NM_END_IDLE = 2,      /* no packet for the time-out */
+  NM_END_RELEASED = 3,  /* the UDP socket was closed */
+  NM_END_MOVED = 4,     /* goes on, in another series */
+  NM_END_HANDSHAKE = 5, /* no connection came of it */
+  NM_END_OPEN = 6,      /* it had not ended when its follower did */
+};
+
+enum nm_flow_event_type {
+  NM_EVENT_RECORD = 1,
+  NM_EVENT_SOCKET =
+      2, /* a UDP socket that had several peers was closed: its cookie */
+};
+
+/* What comes through the ring buffer; of NM_EVENT_SOCKET the first part alone. */
+struct nm_flow_event {
+  nm_u32 type; /* enum nm_flow_event_type */
+  nm_u32 end;  /* enum nm_flow_end */
+  nm_u64 cookie;
+  nm_u64 now_ns;
+  nm_u8 kind;     /* enum nm_flow_kind */
+  nm_u8 protocol; /* IPPROTO_* */
+  nm_u8 pad[6];
+};
+NM_STATIC_ASSERT(sizeof(struct nm_flow_event) == 2 * 4 + 2 * 8 + 8);
+
+struct nm_flow_record {
+  struct nm_flow_event event;
+  struct nm_flow_state state;
+};
+
+/* What is in no record, and why. */
+enum nm_rest_reason {
+  NM_REST_NO_FLOW = 1, /* neither TCP nor UDP, or of no socket */
+  NM_REST_LATE = 2,    /* of a connection whose record was written */
+  NM_REST_FULL = 3,    /* the table of flows was full */
+  NM_REST_LOST = 4,    /* records for which the ring buffer had no room */
+  NM_REST_UPLINK =
+      5, /* by another uplink, of a connection without a name yet */
+};
+
+/* Key and value of `nm_rest`. */
+struct nm_rest_key {
+  nm_u32 slot;
+  nm_u32 reason; /* enum nm_rest_reason */
+};
+struct nm_rest {
+  nm_u64 records; /* NM_REST_LOST */
+  struct nm_flow_counts counts;
+};
+
+/* Value of `nm_flow_stats`. Counters. */
+struct nm_flow_stats {
+  nm_u64 records;   /* written into the ring buffer */
+  nm_u64 lost;      /* for which it had no room */
+  nm_u64 full;      /* tries to add a flow that found no room, or no memory */
+  nm_u64 rest_full; /* packets, and lost records, in no entry of `nm_rest` */
+};
+
+/* A packet for nm_flow_end through BPF_PROG_TEST_RUN: ends a flow, unless it had a
+ * packet after last_ns. */
+struct nm_flow_command {
+  nm_u8 ethernet[14];
+  nm_u16 end; /* enum nm_flow_end */
+  nm_u64 last_ns;
+  struct nm_flow_key key;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_flow_command) ==
+                 14 + 2 + 8 + sizeof(struct nm_flow_key));
+
+#endif /* NETMETER_BPF_FLOWS_H_ */
