@@ -13,6 +13,7 @@ namespace internal {
 
 std::unique_ptr<Command> NewListCommand();
 std::unique_ptr<Command> NewSocketsCommand();
+std::unique_ptr<Command> NewFlowsCommand();
 std::unique_ptr<Command> NewRecordCommand();
 std::unique_ptr<Command> NewUsageCommand();
 std::unique_ptr<Command> NewTopCommand();

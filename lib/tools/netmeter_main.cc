@@ -42,6 +42,7 @@ Examples:
   netmeter list --json    the same for programs
   netmeter list --help    what columns and kinds mean
   netmeter sockets        connections, with what TCP knows of them
+  netmeter flows --follow each connection that ends, as it ends
   netmeter record         keep what was counted; a timer calls it each minute
   netmeter usage          what used the link in this billing period
   netmeter top            services and destinations live
@@ -56,6 +57,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(netmeter::internal::NewListCommand());
   commands.push_back(netmeter::internal::NewSocketsCommand());
+  commands.push_back(netmeter::internal::NewFlowsCommand());
   commands.push_back(netmeter::internal::NewRecordCommand());
   commands.push_back(netmeter::internal::NewUsageCommand());
   commands.push_back(netmeter::internal::NewTopCommand());

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/flows/flow.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/core/text.h"
+#include "lib/sockets/diag_message.h"
+#include "lib/tools/list.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// --- Of one record -----------------------------------------------------------
+
+bool Has(const nm_flow_record& record, uint32_t flags) {
+  return (record.state.flags & flags) == flags;
+}
+
+bool IsIpv4(const nm_u32 address[4]) {
+  return address[0] == 0 && address[1] == 0 && address[2] == htonl(0xffff);
+}
+
+// As struct DiagSocket has it: of IPv4 the first four bytes.
+std::array<uint8_t, 16> BytesOf(const nm_u32 address[4]) {
+  std::array<uint8_t, 16> bytes = {};
+  if (IsIpv4(address)) {
+    memcpy(bytes.data(), &address[3], 4);
+  } else {
+    memcpy(bytes.data(), address, 16);
+  }
+  return bytes;
+}
+
+uint8_t FamilyOf(const nm_flow_record& record) {
+  return IsIpv4(record.state.remote) ? AF_INET : AF_INET6;
+}
+
+std::string Ended(const nm_flow_record& record) {
+  const nm_flow_state& state = record.state;
+  if (state.error == ETIMEDOUT) return "timeout";
+  if (Has(record, NM_FLOW_RST_RECEIVED) || Has(record, NM_FLOW_RST_SENT)) {
+    return "rst";
+  }
+  if (state.error != 0) return "error";
+  if (Has(record, NM_FLOW_FIN_SENT) || Has(record, NM_FLOW_FIN_RECEIVED)) {
+    return "fin";
+  }
+  return "closed";
+}
+
+std::string LineName(FlowLine line) {
+  switch (line) {
+    case FlowLine::kFlow:
+      return "flow";
+    case FlowLine::kRemainder:
+      return "remainder";
+    case FlowLine::kLost:
+      return "lost";
+  }
+  return "";
+}
+
+std::string ErrorName(uint32_t error) {
+  if (error == 0) return "";
+  const char* const name = strerrorname_np(static_cast<int>(error));
+  return name == nullptr ? absl::StrCat(error) : name;
+}
+
+std::string CommOf(uint32_t pid) {
+  std::string name;
+  if (pid != 0) {
+    std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/comm")), name);
+  }
+  return name;
+}
+
+// --- The table of fields ------------------------------------------------------
+
+class Table {
+ public:
+  const std::vector<FlowField>& fields() const { return fields_; }
+
+  template <typename Read>
+  void Number(uint32_t number, const char* name, const Read& read,
+              Unit unit = Unit::kNone) {
+    fields_.push_back({name, number, false, unit,
+                       [read](const FlowRow& row, FieldValue* value) {
+                         value->SetNumber(read(row));
+                       }});
+  }
+  // Of a flow alone, and not 0.
+  template <typename Read>
+  void OfFlow(uint32_t number, const char* name, const Read& read,
+              Unit unit = Unit::kNone) {
+    fields_.push_back({name, number, false, unit,
+                       [read](const FlowRow& row, FieldValue* value) {
+                         if (row.line != FlowLine::kFlow) return;
+                         const uint64_t found = read(row);
+                         if (found != 0) value->SetNumber(found);
+                       }});
+  }
+  template <typename Read>
+  void Text(uint32_t number, const char* name, const Read& read) {
+    fields_.push_back({name, number, true, Unit::kNone,
+                       [read](const FlowRow& row, FieldValue* value) {
+                         value->SetText(std::string(read(row)));
+                       }});
+  }
+  template <typename Read>
+  void TextOfFlow(uint32_t number, const char* name, const Read& read) {
+    Text(number, name, [read](const FlowRow& row) {
+      return row.line == FlowLine::kFlow ? std::string(read(row))
+                                         : std::string();
+    });
+  }
+  void Count(uint32_t number, const char* name, nm_u64 nm_flow_counts::*member,
+             Unit unit) {
+    fields_.push_back({name, number, false, unit,
+                       [member](const FlowRow& row, FieldValue* value) {
+                         if (row.line == FlowLine::kLost) return;
+                         value->SetNumber(row.counts.*member);
+                       }});
+  }
+
+ private:
+  std::vector<FlowField> fields_;
+};
+
+void AddIdentity(Table* table) {
+  table->Text(1, "record",
+              [](const FlowRow& row) { return LineName(row.line); });
+  table->OfFlow(2, "start_ns", [](const FlowRow& row) { return row.start_ns; });
+  table->OfFlow(3, "end_ns", [](const FlowRow& row) { return row.end_ns; });
+  table->OfFlow(4, "duration_ns",
+                [](const FlowRow& row) { return row.end_ns - row.start_ns; });
+  table->TextOfFlow(5, "protocol", [](const FlowRow& row) {
+    return ProtocolName(row.record.event.protocol);
+  });
+  table->TextOfFlow(6, "family", [](const FlowRow& row) {
+    return FamilyOf(row.record) == AF_INET ? "ipv4" : "ipv6";
+  });
+  table->TextOfFlow(7, "local_address", [](const FlowRow& row) {
+    return AddressText(FamilyOf(row.record), BytesOf(row.record.state.local));
+  });
+  table->OfFlow(8, "local_port",
+                [](const FlowRow& row) { return row.record.state.local_port; });
+  table->TextOfFlow(9, "remote_address", [](const FlowRow& row) {
+    return AddressText(FamilyOf(row.record), BytesOf(row.record.state.remote));
+  });
+  table->OfFlow(10, "remote_port", [](const FlowRow& row) {
+    return row.record.state.remote_port;
+  });
+  table->OfFlow(11, "interface",
+                [](const FlowRow& row) { return row.record.state.ifindex; });
+  table->OfFlow(12, "cookie",
+                [](const FlowRow& row) { return row.record.event.cookie; });
+}
+
+void AddSeries(Table* table) {
+  const auto named = [](const FlowRow& row) {
+    return row.line != FlowLine::kLost && !row.series.name.empty();
+  };
+  table->Text(13, "kind", [named](const FlowRow& row) {
+    return named(row) ? KindName(row.series.kind) : "";
+  });
+  table->Text(14, "service",
+              [](const FlowRow& row) { return row.series.name; });
+  table->Text(15, "destination",
+              [](const FlowRow& row) { return row.series.destination; });
+  table->Text(16, "transport", [named](const FlowRow& row) {
+    return named(row) ? TransportName(row.series.transport) : "";
+  });
+  table->Text(17, "path", [named](const FlowRow& row) {
+    return named(row) ? PathName(row.series.path) : "";
+  });
+  table->Text(18, "uplink",
+              [](const FlowRow& row) { return row.series.uplink; });
+  table->OfFlow(19, "owner_pid",
+                [](const FlowRow& row) { return row.record.state.tgid; });
+  table->TextOfFlow(20, "process",
+                    [](const FlowRow& row) { return row.process; });
+}
+
+void AddEnd(Table* table) {
+  table->TextOfFlow(21, "opened_by", [](const FlowRow& row) {
+    return Has(row.record, NM_FLOW_OPENED) ? "local"
+           : Has(row.record, NM_FLOW_ACCEPTED) ||
+                   row.record.event.kind == NM_FLOW_HANDSHAKE
+               ? "remote"
+               : "";
+  });
+  table->OfFlow(22, "handshake_ns", [](const FlowRow& row) {
+    const nm_flow_state& state = row.record.state;
+    return state.established_ns > state.start_ns && state.part == 0
+               ? state.established_ns - state.start_ns
+               : 0;
+  });
+  table->TextOfFlow(23, "end",
+                    [](const FlowRow& row) { return EndName(row.record); });
+  table->TextOfFlow(24, "closed_by",
+                    [](const FlowRow& row) { return ClosedBy(row.record); });
+  table->TextOfFlow(25, "error", [](const FlowRow& row) {
+    return ErrorName(row.record.state.error);
+  });
+  table->OfFlow(26, "partial", [](const FlowRow& row) {
+    return Has(row.record, NM_FLOW_PARTIAL) ? 1 : 0;
+  });
+  table->OfFlow(27, "part",
+                [](const FlowRow& row) { return row.record.state.part; });
+}
+
+void AddCounts(Table* table) {
+  table->Count(30, "tx_bytes", &nm_flow_counts::tx_bytes, Unit::kBytes);
+  table->Count(31, "rx_bytes", &nm_flow_counts::rx_bytes, Unit::kBytes);
+  table->Count(32, "tx_packets", &nm_flow_counts::tx_packets, Unit::kNone);
+  table->Count(33, "rx_packets", &nm_flow_counts::rx_packets, Unit::kNone);
+  table->Count(34, "tx_payload_bytes", &nm_flow_counts::tx_payload_bytes,
+               Unit::kBytes);
+  table->Count(35, "rx_payload_bytes", &nm_flow_counts::rx_payload_bytes,
+               Unit::kBytes);
+  table->Count(36, "tx_retransmit_bytes", &nm_flow_counts::tx_retransmit_bytes,
+               Unit::kBytes);
+  table->Count(37, "rx_retransmit_bytes", &nm_flow_counts::rx_retransmit_bytes,
+               Unit::kBytes);
+  table->OfFlow(38, "tx_retransmits", [](const FlowRow& row) {
+    return row.record.state.retransmits;
+  });
+  table->OfFlow(
+      39, "rtt_us", [](const FlowRow& row) { return row.record.state.srtt_us; },
+      Unit::kMicroseconds);
+  // The kernel's value before there is a measurement is ~0.
+  table->OfFlow(
+      40, "min_rtt_us",
+      [](const FlowRow& row) {
+        const uint32_t us = row.record.state.min_rtt_us;
+        return us == ~uint32_t{0} ? 0 : us;
+      },
+      Unit::kMicroseconds);
+  table->Text(41, "reason", [](const FlowRow& row) {
+    return row.line == FlowLine::kRemainder ? RestName(row.reason) : "";
+  });
+  table->Number(42, "records", [](const FlowRow& row) {
+    return row.line == FlowLine::kFlow ? 1 : row.records;
+  });
+}
+
+const Table* MakeTable() {
+  auto* const table = new Table();
+  AddIdentity(table);
+  AddSeries(table);
+  AddEnd(table);
+  AddCounts(table);
+  return table;
+}
+
+std::string EndText(const nm_flow_record& record, bool local) {
+  const nm_flow_state& state = record.state;
+  const uint8_t family = FamilyOf(record);
+  const std::string address =
+      AddressText(family, BytesOf(local ? state.local : state.remote));
+  const uint16_t port = local ? state.local_port : state.remote_port;
+  return family == AF_INET ? absl::StrCat(address, ":", port)
+                           : absl::StrCat("[", address, "]:", port);
+}
+
+constexpr char kTableFormat[] =
+    "%-5s %-24s %-24s %-16s %-16s %-9s %-6s %10s %10s %10s %11s\n";
+
+}  // namespace
+
+std::string EndName(const nm_flow_record& record) {
+  switch (record.event.end) {
+    case NM_END_CLOSED:
+      return Ended(record);
+    case NM_END_IDLE:
+      return "idle";
+    case NM_END_RELEASED:
+      return "closed";
+    case NM_END_MOVED:
+      return "moved";
+    case NM_END_HANDSHAKE:
+      return Has(record, NM_FLOW_RST_RECEIVED) ? "rst" : "half_open";
+    case NM_END_OPEN:
+      return "open";
+  }
+  return absl::StrCat("end_", record.event.end);
+}
+
+std::string ClosedBy(const nm_flow_record& record) {
+  const std::string end = EndName(record);
+  if (end == "rst") {
+    return Has(record, NM_FLOW_RST_RECEIVED) ? "remote" : "local";
+  }
+  if (end == "fin") {
+    return Has(record, NM_FLOW_FIN_OURS_FIRST) ? "local" : "remote";
+  }
+  return end == "closed" ? "local" : "";
+}
+
+std::string RestName(uint32_t reason) {
+  switch (reason) {
+    case NM_REST_NO_FLOW:
+      return "no_flow";
+    case NM_REST_LATE:
+      return "late";
+    case NM_REST_FULL:
+      return "table_full";
+    case NM_REST_LOST:
+      return "lost_records";
+    case NM_REST_UPLINK:
+      return "other_uplink";
+  }
+  return absl::StrCat("reason_", reason);
+}
+
+const std::vector<FlowField>& FlowFields() {
+  static const Table* const table = MakeTable();
+  return table->fields();
+}
+
+void AppendJson(const FlowRow& row, std::string* out) {
+  out->push_back('{');
+  AppendJsonFields(FlowFields(), row, out);
+  out->push_back('}');
+}
+
+void AppendProtobuf(const FlowRow& row, std::string* out) {
+  std::string message;
+  AppendProtobufFields(FlowFields(), row, &message);
+  AppendDelimited(message, out);
+}
+
+std::string TableHeader() {
+  return absl::StrFormat(kTableFormat, "PROTO", "LOCAL", "REMOTE", "SERVICE",
+                         "DESTINATION", "END", "BY", "TX", "RX", "SENT AGAIN",
+                         "RTT");
+}
+
+std::string TableLine(const FlowRow& row) {
+  const auto or_dash = [](const std::string& text) {
+    return text.empty() ? std::string("-") : ToTerminal(text);
+  };
+  const bool flow = row.line == FlowLine::kFlow;
+  const std::string what = flow                          ? ""
+                           : row.line == FlowLine::kLost ? "lost records"
+                                                         : RestName(row.reason);
+  return absl::StrFormat(
+      kTableFormat,
+      flow ? ProtocolName(row.record.event.protocol)
+           : std::string(TransportName(row.series.transport)),
+      flow ? EndText(row.record, true) : absl::StrCat("(", what, ")"),
+      flow               ? EndText(row.record, false)
+      : row.records != 0 ? absl::StrCat(row.records, " records")
+                         : "-",
+      or_dash(row.series.name), or_dash(row.series.destination),
+      flow ? EndName(row.record) : "-",
+      flow ? or_dash(ClosedBy(row.record)) : "-",
+      HumanBytes(row.counts.tx_bytes), HumanBytes(row.counts.rx_bytes),
+      HumanBytes(row.counts.tx_retransmit_bytes),
+      flow && row.record.state.srtt_us != 0
+          ? NumberText(row.record.state.srtt_us, Unit::kMicroseconds, false)
+          : "-");
+}
+
+bool Matches(const SocketFilter& filter, const FlowRow& row) {
+  static const Holders* const nobody = new Holders();
+  SocketOwner owner;
+  owner.service = row.series.name;
+  owner.destination = row.series.destination;
+  owner.uplink = row.series.uplink;
+  DiagSocket socket;
+  SocketFilter names;
+  names.services = filter.services;
+  names.destinations = filter.destinations;
+  names.uplinks = filter.uplinks;
+  SocketRow ends;
+  ends.socket = &socket;
+  ends.owner = &owner;
+  ends.holders = nobody;
+  if (row.line != FlowLine::kFlow) return names.Matches(ends);
+  socket.family = FamilyOf(row.record);
+  socket.local_port = row.record.state.local_port;
+  socket.remote_port = row.record.state.remote_port;
+  socket.local_address = BytesOf(row.record.state.local);
+  socket.remote_address = BytesOf(row.record.state.remote);
+  return filter.Matches(ends);
+}
+
+FlowNames::FlowNames(std::shared_ptr<const SharedMaps> maps)
+    : maps_(std::move(maps)), reader_(maps_->view()) {}
+
+const Sample& FlowNames::SeriesOf(uint32_t slot) {
+  static const Sample* const nobody = new Sample();
+  const nm_u64 moves =
+      __atomic_load_n(&maps_->view().stats->moves, __ATOMIC_ACQUIRE);
+  if (moves != moves_ || moves % 2 != 0) by_slot_.clear();
+  moves_ = moves;
+  const auto known = by_slot_.find(slot);
+  if (known != by_slot_.end()) return known->second;
+  Sample series;
+  if (!reader_.ReadKey(slot, &series)) return *nobody;
+  return by_slot_[slot] = std::move(series);
+}
+
+FlowRow FlowNames::RowOf(const nm_flow_record& record) {
+  const nm_flow_state& state = record.state;
+  timespec real = {}, monotonic = {};
+  clock_gettime(CLOCK_REALTIME, &real);
+  clock_gettime(CLOCK_MONOTONIC, &monotonic);
+  const int64_t offset = (real.tv_sec - monotonic.tv_sec) * 1000000000 +
+                         (real.tv_nsec - monotonic.tv_nsec);
+  FlowRow row;
+  row.record = record;
+  row.counts = state.counts;
+  row.start_ns = state.start_ns + static_cast<uint64_t>(offset);
+  row.end_ns =
+      std::max(state.last_ns, state.closed_ns) + static_cast<uint64_t>(offset);
+  row.series = SeriesOf(state.slot);
+  row.process = CommOf(state.tgid);
+  return row;
+}
+
+FlowRow FlowNames::RowOf(uint32_t slot, uint32_t reason, const nm_rest& rest) {
+  FlowRow row;
+  row.line = FlowLine::kRemainder;
+  row.series = SeriesOf(slot);
+  row.reason = reason;
+  row.records = rest.records;
+  row.counts = rest.counts;
+  return row;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A record of `netmeter flows`: what the programs wrote of a flow, with names. The
+// one table of its fields is that of JSON, protobuf and flows.proto.
+//
+// Threads: FlowNames, one at a time; all else any.
+
+#ifndef NETMETER_LIB_FLOWS_FLOW_H_
+#define NETMETER_LIB_FLOWS_FLOW_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bpf/flows.h"
+#include "lib/core/series_reader.h"
+#include "lib/core/shared_maps.h"
+#include "lib/sockets/field.h"
+#include "lib/sockets/filter.h"
+#include "netmeter/sample.h"
+
+namespace netmeter {
+namespace internal {
+
+// What a line is about.
+enum class FlowLine {
+  kFlow,
+  kRemainder,  // what of a series is in no flow, and why
+  kLost,       // how many records were lost so far
+};
+
+struct FlowRow {
+  FlowLine line = FlowLine::kFlow;
+  nm_flow_record record = {};  // of a flow
+  uint64_t start_ns = 0;       // CLOCK_REALTIME
+  uint64_t end_ns = 0;
+  Sample series;         // the key alone: kind, name, destination and so on
+  std::string process;   // of the process that made the socket; "": it has gone
+  uint32_t reason = 0;   // of a remainder: enum nm_rest_reason
+  uint64_t records = 0;  // that were lost
+  nm_flow_counts counts = {};  // of any line
+};
+
+using FlowField = Field<FlowRow>;
+
+// In the order of flows.proto.
+const std::vector<FlowField>& FlowFields();
+
+// How a flow ended: "fin", "rst", "timeout" and so on; docs/connections.md has
+// all. And which end closed it: "local", "remote", or "" where nobody did.
+std::string EndName(const nm_flow_record& record);
+std::string ClosedBy(const nm_flow_record& record);
+std::string RestName(uint32_t reason);
+
+// Appends one object, in one line and without a newline.
+void AppendJson(const FlowRow& row, std::string* out);
+// Appends the length as a varint, and then one message Flow.
+void AppendProtobuf(const FlowRow& row, std::string* out);
+// A line of a table, with a newline; and the line above it.
+std::string TableLine(const FlowRow& row);
+std::string TableHeader();
+
+// Whether the options of the command line let it through. Of a remainder, service,
+// destination and uplink are compared.
+bool Matches(const SocketFilter& filter, const FlowRow& row);
+
+// Gives records their names.
+class FlowNames {
+ public:
+  explicit FlowNames(std::shared_ptr<const SharedMaps> maps);
+
+  FlowRow RowOf(const nm_flow_record& record);
+  FlowRow RowOf(uint32_t slot, uint32_t reason, const nm_rest& rest);
+
+ private:
+  const Sample& SeriesOf(uint32_t slot);
+
+  const std::shared_ptr<const SharedMaps> maps_;
+  const SeriesReader reader_;
+  nm_u64 moves_ = 1;  // of what by_slot_ has
+  std::unordered_map<uint32_t, Sample> by_slot_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_FLOWS_FLOW_H_

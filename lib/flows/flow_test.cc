@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/flows/flow.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+FlowRow Row() {
+  FlowRow row;
+  row.record.event.end = NM_END_CLOSED;
+  row.record.event.kind = NM_FLOW_CONNECTION;
+  row.record.event.protocol = IPPROTO_TCP;
+  row.record.event.cookie = 77;
+  nm_flow_state& state = row.record.state;
+  state.local[2] = state.remote[2] = htonl(0xffff);
+  state.local[3] = inet_addr("192.0.2.2");
+  state.remote[3] = inet_addr("203.0.113.7");
+  state.local_port = 51724;
+  state.remote_port = 443;
+  state.flags = NM_FLOW_MADE | NM_FLOW_OPENED | NM_FLOW_FIN_SENT |
+                NM_FLOW_FIN_RECEIVED | NM_FLOW_FIN_OURS_FIRST;
+  state.srtt_us = 612400;
+  row.counts.tx_bytes = 5000;
+  row.start_ns = 1000;
+  row.end_ns = 4000;
+  row.series.kind = Kind::kService;
+  row.series.name = "subscriberdb";
+  row.series.destination = "streamer";
+  row.series.transport = Transport::kTcp;
+  return row;
+}
+
+nlohmann::json Json(const FlowRow& row) {
+  std::string text;
+  AppendJson(row, &text);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  return nlohmann::json::parse(text);
+}
+
+std::string EndOf(uint32_t flags, uint32_t error,
+                  uint32_t end = NM_END_CLOSED) {
+  nm_flow_record record = Row().record;
+  record.state.flags = flags;
+  record.state.error = error;
+  record.event.end = end;
+  const std::string by = ClosedBy(record);
+  return EndName(record) + (by.empty() ? "" : " " + by);
+}
+
+TEST(Flow, JsonHasWhatTheProgramsWroteWithNames) {
+  const nlohmann::json json = Json(Row());
+  EXPECT_EQ(json["record"], "flow");
+  EXPECT_EQ(json["protocol"], "tcp");
+  EXPECT_EQ(json["family"], "ipv4");
+  EXPECT_EQ(json["local_address"], "192.0.2.2");
+  EXPECT_EQ(json["remote_address"], "203.0.113.7");
+  EXPECT_EQ(json["remote_port"], 443);
+  EXPECT_EQ(json["service"], "subscriberdb");
+  EXPECT_EQ(json["destination"], "streamer");
+  EXPECT_EQ(json["kind"], "service");
+  EXPECT_EQ(json["end"], "fin");
+  EXPECT_EQ(json["closed_by"], "local");
+  EXPECT_EQ(json["opened_by"], "local");
+  EXPECT_EQ(json["duration_ns"], 3000);
+  EXPECT_EQ(json["tx_bytes"], 5000);
+  EXPECT_EQ(json["rtt_us"], 612400);
+  EXPECT_EQ(json.count("error"), 0U);
+  EXPECT_EQ(json.count("partial"), 0U);
+}
+
+TEST(Flow, TheEndIsTold) {
+  EXPECT_EQ(EndOf(NM_FLOW_FIN_SENT | NM_FLOW_FIN_RECEIVED, 0), "fin remote");
+  EXPECT_EQ(EndOf(NM_FLOW_FIN_SENT | NM_FLOW_FIN_OURS_FIRST, 0), "fin local");
+  EXPECT_EQ(EndOf(NM_FLOW_RST_RECEIVED, ECONNREFUSED), "rst remote");
+  EXPECT_EQ(EndOf(NM_FLOW_RST_SENT, 0), "rst local");
+  EXPECT_EQ(EndOf(NM_FLOW_RST_SENT, ETIMEDOUT), "timeout");
+  EXPECT_EQ(EndOf(0, ETIMEDOUT), "timeout");
+  EXPECT_EQ(EndOf(0, EHOSTUNREACH), "error");
+  EXPECT_EQ(EndOf(0, 0), "closed local");
+  EXPECT_EQ(EndOf(0, 0, NM_END_RELEASED), "closed local");
+  EXPECT_EQ(EndOf(0, 0, NM_END_IDLE), "idle");
+  EXPECT_EQ(EndOf(0, 0, NM_END_MOVED), "moved");
+  EXPECT_EQ(EndOf(0, 0, NM_END_OPEN), "open");
+  EXPECT_EQ(EndOf(0, 0, NM_END_HANDSHAKE), "half_open");
+  EXPECT_EQ(EndOf(NM_FLOW_RST_RECEIVED, 0, NM_END_HANDSHAKE), "rst remote");
+  EXPECT_EQ(EndOf(0, 0, 99), "end_99");
+}
+
+TEST(Flow, ALineThatIsNoFlowHasNoAddresses) {
+  FlowRow row = Row();
+  row.line = FlowLine::kRemainder;
+  row.reason = NM_REST_LOST;
+  row.records = 12;
+  nlohmann::json json = Json(row);
+  EXPECT_EQ(json["record"], "remainder");
+  EXPECT_EQ(json["reason"], "lost_records");
+  EXPECT_EQ(json["records"], 12);
+  EXPECT_EQ(json["tx_bytes"], 5000);
+  EXPECT_EQ(json.count("local_address"), 0U);
+  row.line = FlowLine::kLost;
+  json = Json(row);
+  EXPECT_EQ(json["record"], "lost");
+  EXPECT_EQ(json.count("tx_bytes"), 0U);
+}
+
+TEST(Flow, AnyBytesMakeValidLines) {
+  std::mt19937 random(12);
+  for (int i = 0; i < 20000; i++) {
+    FlowRow row;
+    const auto fill = [&random](void* to, size_t size) {
+      for (size_t at = 0; at < size; at++) {
+        static_cast<char*>(to)[at] = static_cast<char>(random());
+      }
+    };
+    fill(&row.record, sizeof(row.record));
+    fill(&row.counts, sizeof(row.counts));
+    if (random() % 2 != 0) row.record.event.end = random() % 8;
+    row.line = static_cast<FlowLine>(random() % 3);
+    row.reason = random() % 8;
+    row.series.name.resize(random() % 64);
+    fill(&row.series.name[0], row.series.name.size());
+    row.process = row.series.name;
+    EXPECT_TRUE(Json(row).is_object());
+    const std::string line = TableLine(row);
+    EXPECT_EQ(line.find('\n'), line.size() - 1);
+    EXPECT_EQ(line.find('\x1b'), std::string::npos);
+    std::string message;
+    AppendProtobuf(row, &message);
+    EXPECT_GT(message.size(), 2U);
+  }
+}
+
+TEST(Flow, FiltersCompareEndsAndNames) {
+  SocketFilter filter;
+  EXPECT_TRUE(Matches(filter, Row()));
+  filter.ports = {443};
+  ASSERT_TRUE(AddAddress("203.0.113.0/24", &filter).ok());
+  EXPECT_TRUE(Matches(filter, Row()));
+  filter.services = {"mme"};
+  EXPECT_FALSE(Matches(filter, Row()));
+  filter.services = {"subscriberdb"};
+  EXPECT_TRUE(Matches(filter, Row()));
+  filter.uplinks = {"wan"};
+  EXPECT_FALSE(Matches(filter, Row()));
+  filter.uplinks = {""};
+  EXPECT_TRUE(Matches(filter, Row()));
+  filter.ports = {80};
+  EXPECT_FALSE(Matches(filter, Row()));
+  // A remainder has no ends.
+  FlowRow row = Row();
+  row.line = FlowLine::kRemainder;
+  EXPECT_TRUE(Matches(filter, row));
+}
+
+TEST(Flow, TheSchemaHasTheSameFields) {
+  std::ifstream file("lib/flows/flows.proto");
+  std::set<std::string> schema, fields;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string optional, type, name, equals, number;
+    words >> optional >> type >> name >> equals >> number;
+    if (optional != "optional") continue;
+    schema.insert(type + " " + name + " " + number);
+  }
+  for (const FlowField& field : FlowFields()) {
+    fields.insert((field.is_text ? "string " : "uint64 ") + field.name + " " +
+                  std::to_string(field.number) + ";");
+  }
+  EXPECT_EQ(schema, fields);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,520 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""`netmeter flows` beside what the meter counts: 10,000 connections of all kinds,
+whose records sum up to the series to the byte; a reader that stops; two readers, and
+one that is killed."""
+
+import collections
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+import unittest
+
+import lab
+
+SCHEMA = lab.path("lib/flows/flows.proto")
+HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
+# Addresses of nobody: what goes there, and what seems to come from there, is
+# never answered.
+SILENT, SPOOFED = "10.88.0.77", "10.88.0.88"
+TCP, UDP, OURS = 7000, 7001, 7002
+COUNTERS = lab.COUNTERS + ("tx_retransmit_bytes",)
+KEY = ("kind", "service", "destination", "transport", "path", "uplink")
+NM_SOL, NM_TAG = 0x6E74, 2  # abi.h
+
+
+def abort(one):
+    """close(2) that sends a RST."""
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+
+def serve(listener):
+    """Answers each connection with as much as it sent, at its end."""
+    while True:
+        try:
+            one = listener.accept()[0]
+        except OSError:
+            return
+        threading.Thread(target=answer, args=(one,), daemon=True).start()
+
+
+def answer(one):
+    size = 0
+    with one:
+        try:
+            while data := one.recv(65536):
+                size += len(data)
+            one.sendall(b"y" * size)
+        except OSError:
+            pass
+
+
+def echo(udp):
+    while True:
+        data, peer = udp.recvfrom(2000)
+        udp.sendto(data, peer)
+
+
+# --- What runs in the cgroup ---------------------------------------------------
+
+
+def exchange(count, size=100, address=(THERE, TCP)):
+    """Connections that end as they should, from the side that opened them."""
+    for i in range(count):
+        with socket.create_connection(address) as one:
+            one.sendall(b"x" * (size + i))
+            one.shutdown(socket.SHUT_WR)
+            while one.recv(65536):
+                pass
+
+
+def aborted(count):
+    for _ in range(count):
+        one = socket.create_connection((THERE, TCP))
+        one.sendall(b"x" * 50)
+        abort(one)
+
+
+def refused(count):
+    for _ in range(count):
+        with socket.socket() as one:
+            assert one.connect_ex((THERE, TCP + 900)) != 0
+
+
+def timed_out(count):
+    waiting = []
+    for _ in range(count):
+        one = socket.socket()
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_SYNCNT, 1)
+        one.setblocking(False)
+        one.connect_ex((SILENT, TCP))
+        waiting.append(one)
+    for one in waiting:
+        one.setblocking(True)
+        one.settimeout(30)
+        try:
+            one.send(b"x")
+        except OSError:
+            pass
+        one.close()
+
+
+def datagrams(count):
+    for i in range(count):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.settimeout(10)
+            one.sendto(b"u" * (10 + i % 500), (THERE, UDP))
+            one.recvfrom(2000)
+
+
+def many_peers(count):
+    """One socket, and as many peers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        for i in range(count):
+            one.sendto(b"p" * 10, (THERE, 20000 + i))
+
+
+# --- What runs outside -----------------------------------------------------------
+
+
+def half_open(count):
+    """SYNs of somebody who never answers, to our listener."""
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        for i in range(count):
+            source, target = (socket.inet_aton(a) for a in (SPOOFED, HERE))
+            tcp = struct.pack("!HHIIBBHHH", 10000 + i, OURS, 1, 0, 0x50, 2, 8192, 0, 0)
+            pseudo = source + target + struct.pack("!BBH", 0, 6, len(tcp)) + tcp
+            total = sum(struct.unpack("!%dH" % (len(pseudo) // 2), pseudo))
+            while total >> 16:
+                total = (total & 0xFFFF) + (total >> 16)
+            tcp = tcp[:16] + struct.pack("!H", ~total & 0xFFFF) + tcp[18:]
+            ip = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + source + target
+            raw.sendto(ip + tcp, (HERE, 0))
+
+
+def schema():
+    """The module that protoc makes of flows.proto."""
+    folder = os.environ["TEST_TMPDIR"]
+    command = ["protoc", "--proto_path=" + os.path.dirname(SCHEMA), "--python_out=" + folder, SCHEMA]
+    subprocess.run(command, check=True, timeout=60)
+    spec = importlib.util.spec_from_file_location("flows_pb2", os.path.join(folder, "flows_pb2.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def messages(data, kind):
+    """Each with its length before it, as a varint."""
+    at = 0
+    while at < len(data):
+        size = shift = 0
+        while True:
+            size |= (data[at] & 127) << shift
+            shift += 7
+            at += 1
+            if data[at - 1] < 128:
+                break
+        message = kind()
+        assert message.ParseFromString(data[at : at + size]) == size
+        yield {field.name: value for field, value in message.ListFields()}
+        at += size
+
+
+class FlowsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.directory = lab.temporary_directory(cls)
+        cls.cloud = lab.Cloud()
+        with cls.cloud.inside():
+            cls.server = socket.create_server((THERE, TCP), backlog=4096)
+            cls.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            cls.udp.bind((THERE, UDP))
+            link = lab.run("ip", "-json", "link", "show", "cloud")
+            cls.mac = json.loads(link)[0]["address"]
+        for address in (SILENT, SPOOFED):
+            lab.run("ip", "neighbour", "replace", address, "lladdr", cls.mac, "dev", "gate")
+        with open("/proc/sys/net/ipv4/tcp_synack_retries", "w") as file:
+            file.write("1")
+        cls.meter = lab.Meter("flows")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter.load()
+        threading.Thread(target=serve, args=(cls.server,), daemon=True).start()
+        threading.Thread(target=echo, args=(cls.udp,), daemon=True).start()
+
+    def setUp(self):
+        self.followers = 0
+
+    def programs(self):
+        shown = subprocess.run(["bpftool", "-j", "cgroup", "show", self.meter.cgroup], stdout=subprocess.PIPE, timeout=20).stdout
+        return sum(p["name"].startswith("nm_flow_") for p in json.loads(shown or "[]"))
+
+    def follow(self, *options, form="--json"):
+        """Starts a follower, and waits until it is attached."""
+        name = os.path.join(self.directory, "flows-%d" % self.followers)
+        before = self.programs()
+        with open(name, "wb") as out, open(name + ".errors", "wb") as errors:
+            follower = subprocess.Popen(
+                [lab.LIST, "flows", "--follow", form, "--pin-dir", self.meter.pin_dir, *options],
+                stdout=out,
+                stderr=errors,
+                preexec_fn=lab.die_with_parent,
+            )
+        self.addCleanup(follower.wait)
+        self.addCleanup(follower.kill)
+        self.followers += 1
+        lab.wait_for(lambda: self.programs() == before + 4 or follower.poll(), "four programs")
+        follower.file = name
+        self.assertIsNone(follower.poll(), self.errors(follower))
+        return follower
+
+    def errors(self, follower):
+        with open(follower.file + ".errors", encoding="utf-8") as file:
+            return file.read()
+
+    def read(self, follower):
+        with open(follower.file, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def finish(self, follower):
+        follower.send_signal(signal.SIGINT)
+        self.assertEqual(follower.wait(60), 0, self.errors(follower))
+        return self.read(follower)
+
+    def wait_for_flows(self, follower, count, seconds=40):
+        def enough():
+            return sum(row["record"] == "flow" for row in self.read(follower)) >= count
+
+        lab.wait_for(enough, "%d records" % count, seconds)
+
+    def series(self):
+        """{key: {counter: value}}, as KEY: with the uplink."""
+        found = collections.defaultdict(collections.Counter)
+        rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", self.meter.pin_dir))
+        for row in rows:
+            key = tuple(row.get("name" if k == "service" else k) or "" for k in KEY)
+            found[key].update({c: row[c] for c in COUNTERS})
+        return found
+
+    def check_balance(self, before, rows):
+        """The lines of all kinds are what the series counted."""
+        sums = collections.defaultdict(collections.Counter)
+        for row in rows:
+            if row["record"] != "lost":
+                key = tuple(row.get(k, "") for k in KEY)
+                sums[key].update({c: row[c] for c in COUNTERS if row[c]})
+        deltas = collections.defaultdict(collections.Counter)
+        for key, row in self.series().items():
+            old = before.get(key, {})
+            deltas[key].update({c: row[c] - old.get(c, 0) for c in COUNTERS if row[c] != old.get(c, 0)})
+        deltas = {key: value for key, value in deltas.items() if value}
+        self.assertEqual(dict(sums), deltas)
+        self.assertTrue(deltas)
+
+    def ours(self):
+        """A server in the cgroup."""
+        code = (
+            "import socket, sys; sys.path.insert(0, %r)\n"
+            "import flows_root_test as t\n"
+            "l = socket.create_server((t.HERE, t.OURS), backlog=4096)\n"
+            "print('ready', flush=True); t.serve(l)" % os.path.dirname(os.path.abspath(__file__))
+        )
+        environment = dict(os.environ, PYTHONPATH=os.path.dirname(lab.__file__))
+        process = self.meter.start([lab.PYTHON, "-B", "-c", code], stdout=subprocess.PIPE, env=environment)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+
+    def test_ten_thousand_connections_sum_up_to_the_series(self):
+        self.ours()
+        before = self.series()
+        follower = self.follow("--idle", "5")
+        begin = time.monotonic()
+        self.meter.inside(exchange, 3000)
+        self.meter.inside(aborted, 1500)
+        self.meter.inside(refused, 500)
+        self.meter.inside(timed_out, 500)
+        self.meter.inside(datagrams, 3000)
+        with self.cloud.inside():
+            half_open(500)
+        with self.cloud.inside():
+            exchange(990, address=(HERE, OURS))
+        self.meter.inside(many_peers, 10)
+        print("10,000 connections took %.1f s" % (time.monotonic() - begin))
+        self.wait_for_flows(follower, 10000)
+        rows = self.finish(follower)
+        flows = [row for row in rows if row["record"] == "flow"]
+        kinds = collections.Counter((r["protocol"], r.get("opened_by"), r["end"], r.get("closed_by")) for r in flows)
+        self.assertEqual(
+            kinds,
+            {
+                ("tcp", "local", "fin", "local"): 3000,
+                ("tcp", "local", "rst", "local"): 1500,
+                ("tcp", "local", "rst", "remote"): 500,
+                ("tcp", "local", "timeout", None): 500,
+                ("tcp", "remote", "half_open", None): 500,
+                ("tcp", "remote", "fin", "remote"): 990,
+                ("udp", None, "closed", "local"): 3010,
+            },
+        )
+        self.assertEqual(len({row["cookie"] for row in flows if row["end"] == "fin"}), 3990)
+        self.assertTrue(all(row["rtt_us"] and row["duration_ns"] for row in flows if row["end"] == "fin"))
+        self.assertFalse(any(row.get("partial") for row in flows))
+        self.assertEqual([row["records"] for row in rows if row["record"] == "lost"], [0])
+        self.check_balance(before, rows)
+
+    def test_a_reader_that_stops_loses_a_number_that_is_known(self):
+        before = self.series()
+        follower = self.follow("--buffer", "1")
+        follower.send_signal(signal.SIGSTOP)
+        self.meter.inside(exchange, 2500, 10)
+        self.meter.inside(datagrams, 3000)
+        follower.send_signal(signal.SIGCONT)
+        rows = self.finish(follower)
+        flows = [row for row in rows if row["record"] == "flow"]
+        lost = [row["records"] for row in rows if row["record"] == "lost"][-1]
+        print("%d records, %d lost" % (len(flows), lost))
+        self.assertGreater(lost, 500)
+        self.assertEqual(len(flows) + lost, 5500)
+        remainder = [row for row in rows if row.get("reason") == "lost_records"]
+        self.assertEqual(sum(row["records"] for row in remainder), lost)
+        self.check_balance(before, rows)
+        self.assertIn("%d records were lost" % lost, self.errors(follower))
+
+    def test_a_connection_that_was_there_before_is_partial(self):
+        code = (
+            "import socket, sys\n"
+            "s = socket.create_connection((%r, %d)); s.sendall(b'x' * 1000)\n"
+            "print('ready', flush=True); sys.stdin.readline()\n"
+            "s.sendall(b'x' * 500); s.shutdown(1)\n"
+            "while s.recv(65536): pass\n" % (THERE, TCP)
+        )
+        process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with process:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            before = self.series()
+            follower = self.follow()
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            self.wait_for_flows(follower, 1)
+        rows = self.finish(follower)
+        (flow,) = [row for row in rows if row["record"] == "flow"]
+        self.assertEqual((flow["partial"], flow["opened_by"], flow["end"]), (1, "local", "fin"))
+        self.assertEqual((flow["tx_payload_bytes"], flow["rx_payload_bytes"]), (500, 1500))
+        self.check_balance(before, rows)
+
+    def test_a_connection_that_is_tagged_goes_on_in_another_record(self):
+        def tagged():
+            with socket.create_connection((THERE, TCP)) as one:
+                one.sendall(b"x" * 1000)
+                time.sleep(0.1)
+                one.setsockopt(NM_SOL, NM_TAG, b"streamer")
+                one.sendall(b"x" * 300)
+                one.shutdown(socket.SHUT_WR)
+                while one.recv(65536):
+                    pass
+
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(tagged)
+        self.wait_for_flows(follower, 2)
+        rows = self.finish(follower)
+        first, second = [row for row in rows if row["record"] == "flow"]
+        self.assertEqual((first["end"], first["tx_payload_bytes"]), ("moved", 1000))
+        self.assertEqual((second["end"], second["tx_payload_bytes"]), ("fin", 300))
+        self.assertEqual((second["destination"], second["part"]), ("streamer", 1))
+        self.assertEqual(first["cookie"], second["cookie"])
+        self.check_balance(before, rows)
+
+    def named(self, port, host):
+        """Requests of HTTP/1, which name their destination, and a connection that
+        says nothing."""
+
+        def request():
+            for _ in range(20):
+                with socket.create_connection((host, port)) as one:
+                    one.sendall(b"GET / HTTP/1.1\r\nHost: streamer.example\r\n\r\n" + b"x" * 5000)
+                    one.shutdown(socket.SHUT_WR)
+                    while one.recv(65536):
+                        pass
+            socket.create_connection((host, port)).close()
+
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(request)
+        self.wait_for_flows(follower, 21)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        return [row for row in rows if row["record"] == "flow"]
+
+    def test_a_connection_that_names_its_destination_is_one_record(self):
+        with self.cloud.inside():
+            server = socket.create_server((THERE, 80))
+        self.addCleanup(server.close)
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        destinations = collections.Counter(row.get("destination") for row in self.named(80, THERE))
+        self.assertEqual(destinations, {"streamer.example": 20, None: 1})
+
+    def test_uplinks_are_told(self):
+        self.addCleanup(self.meter.load)
+        self.meter.load({"uplinks": {"wan": ["gate"]}})
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(exchange, 20)
+        self.meter.inside(datagrams, 20)
+        self.wait_for_flows(follower, 40)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        self.assertEqual({row["uplink"] for row in rows if row["record"] == "flow"}, {"wan"})
+
+    def test_a_proxy_on_loopback_has_records_at_both_ends(self):
+        self.addCleanup(self.meter.load)
+        self.meter.load({"proxy_ports": [lab.PROXY_PORT]})
+
+        def both():
+            server = socket.create_server(("127.0.0.1", lab.PROXY_PORT))
+            threading.Thread(target=serve, args=(server,), daemon=True).start()
+            other = socket.create_server(("127.0.0.1", 0))
+            threading.Thread(target=serve, args=(other,), daemon=True).start()
+            exchange(50, address=("127.0.0.1", lab.PROXY_PORT))
+            exchange(50, address=other.getsockname())
+            time.sleep(0.5)
+
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(both)
+        self.wait_for_flows(follower, 100)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        paths = collections.Counter((row["path"], row["opened_by"]) for row in rows if row["record"] == "flow")
+        self.assertEqual(paths, {("proxy", "local"): 50, ("proxy", "remote"): 50})
+
+    def test_a_new_load_ends_it_with_a_message(self):
+        self.addCleanup(self.meter.load)
+        follower = self.follow()
+        self.meter.load({"proxy_ports": [lab.PROXY_PORT + 1]})
+        self.assertEqual(follower.wait(20), 1)
+        self.assertEqual(self.errors(follower), "netmeter: the meter was unloaded, or loaded anew\n")
+        lab.wait_for(lambda: self.programs() == 0, "programs that go")
+
+    def test_silent_udp_ends_by_the_time_out_and_what_is_open_has_a_record(self):
+        def silent():
+            one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            one.sendto(b"u" * 10, (THERE, UDP))
+            open_one = socket.create_connection((THERE, TCP))
+            time.sleep(3)
+            return one.fileno() + open_one.fileno()
+
+        before = self.series()
+        follower = self.follow("--idle", "1")
+        child = threading.Thread(target=self.meter.inside, args=(silent,))
+        child.start()
+        self.wait_for_flows(follower, 1)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        child.join()
+        ends = sorted((row["protocol"], row["end"]) for row in rows if row["record"] == "flow")
+        self.assertEqual(ends, [("tcp", "open"), ("udp", "idle")])
+
+    def test_two_followers_tell_the_same_and_a_killed_one_leaves_nothing(self):
+        first = self.follow()
+        second = self.follow(form="--protobuf")
+        killed = self.follow()
+        self.assertEqual(self.programs(), 12)
+        killed.kill()
+        killed.wait()
+        lab.wait_for(lambda: self.programs() == 8, "programs that go")
+        self.meter.inside(exchange, 200)
+        self.meter.inside(datagrams, 100)
+        self.wait_for_flows(first, 300)
+        rows = self.finish(first)
+        self.finish_protobuf(second, rows)
+        lab.wait_for(lambda: self.programs() == 0, "programs that go")
+
+    def finish_protobuf(self, follower, rows):
+        follower.send_signal(signal.SIGINT)
+        self.assertEqual(follower.wait(60), 0)
+        with open(follower.file, "rb") as file:
+            others = list(messages(file.read(), schema().Flow))
+        self.assertEqual(len(others), len(rows))
+        # Each has its own clock for the beginning and the end.
+        times = ("start_ns", "end_ns", "duration_ns", "handshake_ns")
+        strip = lambda row: sorted((k, v) for k, v in row.items() if k not in times and v != 0)
+        self.assertEqual(sorted(map(strip, rows)), sorted(map(strip, others)))
+
+    def test_filters_choose(self):
+        follower = self.follow("--protocol", "udp", "--port", str(UDP), "--address", THERE)
+        self.meter.inside(exchange, 5)
+        self.meter.inside(datagrams, 5)
+        self.wait_for_flows(follower, 5)
+        flows = [row for row in self.finish(follower) if row["record"] == "flow"]
+        self.assertEqual([row["protocol"] for row in flows], ["udp"] * 5)
+
+    def refuse(self, program, *arguments, **options):
+        done = subprocess.run([program, "flows", *arguments], capture_output=True, timeout=20, **options)
+        error = done.stderr.decode()
+        self.assertEqual(done.returncode, 1, error)
+        self.assertEqual(error.count("\n"), 1, error)
+        self.assertEqual(done.stdout, b"")
+        return error
+
+    def test_without_a_meter_or_root_one_line_says_so(self):
+        self.assertIn("netmeter-loader load", self.refuse(lab.LIST, "--follow", "--pin-dir", "/nonexistent"))
+        # Where anybody may execute it.
+        os.chmod(self.directory, 0o755)
+        program = shutil.copy(lab.LIST, self.directory)
+        options = {"preexec_fn": lambda: os.setuid(65534), "cwd": "/"}
+        self.assertIn("root", self.refuse(program, "--follow", "--pin-dir", self.meter.pin_dir, **options))
+
+
+if __name__ == "__main__":
+    lab.main(280)
