@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The records of `netmeter flows`, on this kernel: of all kinds of connections, at
+// both ends, they sum up to what the meters counted. flows_root_test.py has more of
+// them, and the program.
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "lib/flows/flow.h"
+#include "lib/flows/follower.h"
+#include "test/live/world.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kPort = 8760;
+constexpr int kClosedPort = 8761;
+
+using Key = std::tuple<Kind, std::string, std::string, Transport, Path>;
+using Counts = std::array<int64_t, 7>;
+using Sums = std::map<Key, Counts>;
+
+Key KeyOf(const Sample& s) {
+  return Key(s.kind, s.name, s.destination, s.transport, s.path);
+}
+
+void AddTo(const Counts& counts, int sign, Counts* sum) {
+  for (size_t i = 0; i < counts.size(); ++i) (*sum)[i] += sign * counts[i];
+}
+
+// A meter with a follower, from the constructor on.
+class Followed {
+ public:
+  explicit Followed(MeteredCgroup& meter) : meter_(meter) {
+    const UnlimitedLockedMemory unlimited;
+    FollowOptions options;
+    options.pin_dir = meter.pin_dir();
+    options.max_flows = 4096;
+    options.buffer_bytes = 1 << 20;
+    auto started = Follower::Start(options);
+    EXPECT_TRUE(started.ok()) << started.status();
+    if (!started.ok()) return;
+    follower_ = std::move(*started);
+    names_ = std::make_unique<FlowNames>(follower_->maps());
+    Count(-1);
+  }
+
+  bool ok() const { return follower_ != nullptr; }
+
+  // Reads until there are so many flows.
+  void WaitFor(size_t flows) {
+    for (int i = 0; i < 200 && rows_.size() < flows; ++i) {
+      const absl::Status status = follower_->Poll(50, Body());
+      ASSERT_TRUE(status.ok()) << status;
+    }
+  }
+
+  // The records, the last ones included, are what the meter counted.
+  void ExpectBalance() {
+    const absl::Status status = follower_->Stop(Body());
+    ASSERT_TRUE(status.ok()) << status;
+    Count(1);
+    Sums sums;
+    for (const FlowRow& row : rows_) Sum(row, &sums);
+    auto rests = follower_->Rests();
+    ASSERT_TRUE(rests.ok()) << rests.status();
+    for (const FlowRest& rest : *rests) {
+      Sum(names_->RowOf(rest.key.slot, rest.key.reason, rest.value), &sums);
+    }
+    EXPECT_EQ(follower_->Stats().lost, 0);
+    EXPECT_EQ(follower_->Stats().full, 0);
+    for (auto it = counted_.begin(); it != counted_.end();) {
+      it = it->second == Counts() ? counted_.erase(it) : std::next(it);
+    }
+    EXPECT_EQ(sums, counted_);
+    EXPECT_FALSE(sums.empty());
+  }
+
+  // "fin local": how many.
+  std::map<std::string, int> Ends() const {
+    std::map<std::string, int> ends;
+    for (const FlowRow& row : rows_) {
+      const std::string by = ClosedBy(row.record);
+      ends[EndName(row.record) + (by.empty() ? "" : " " + by)]++;
+    }
+    return ends;
+  }
+
+ private:
+  Follower::Body Body() {
+    return [this](const nm_flow_record& record) {
+      rows_.push_back(names_->RowOf(record));
+    };
+  }
+
+  static void Sum(const FlowRow& row, Sums* sums) {
+    const nm_flow_counts& c = row.counts;
+    const auto number = [](uint64_t value) {
+      return static_cast<int64_t>(value);
+    };
+    AddTo({number(c.tx_bytes), number(c.rx_bytes), number(c.tx_packets),
+           number(c.rx_packets), number(c.tx_payload_bytes),
+           number(c.rx_payload_bytes), number(c.tx_retransmit_bytes)},
+          1, &(*sums)[KeyOf(row.series)]);
+  }
+
+  void Count(int sign) {
+    std::vector<Sample> samples;
+    const absl::Status status = meter_.meter().ReadHost(&samples);
+    EXPECT_TRUE(status.ok()) << status;
+    for (const Sample& s : samples) {
+      Totals one;
+      one.Add(s);
+      AddTo({one.tx_bytes, one.rx_bytes, one.tx_packets, one.rx_packets,
+             one.tx_payload, one.rx_payload, one.tx_retransmit},
+            sign, &counted_[KeyOf(s)]);
+    }
+  }
+
+  MeteredCgroup& meter_;
+  std::unique_ptr<Follower> follower_;
+  std::unique_ptr<FlowNames> names_;
+  std::vector<FlowRow> rows_;
+  Sums counted_;
+};
+
+class FlowsTest : public FamilyTest {};
+NM_FOR_BOTH_FAMILIES(FlowsTest);
+
+// A connection that its own end aborts, and one that nobody listens for.
+void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
+                       const Cgroup* server_cgroup, const NetNamespace& server,
+                       const Address& address) {
+  Child listener(server_cgroup, server, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(address.family(), SOCK_STREAM);
+    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    Bind(fd, address, kPort);
+    Check(listen(fd, 8), "listen");
+    parent.Send(0);
+    const int accepted = Accept(fd);
+    parent.Receive<int>();
+    close(accepted);
+  });
+  listener.Receive<int>();
+  Child child(cgroup, client, [&](Child::Parent&) {
+    const int fd = OpenSocket(address.family(), SOCK_STREAM);
+    Connect(fd, address, kPort);
+    SendAll(fd, 100);
+    const linger at_once = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(fd);
+    const int refused = OpenSocket(address.family(), SOCK_STREAM);
+    const sockaddr_storage to = address.WithPort(kClosedPort);
+    if (connect(refused, reinterpret_cast<const sockaddr*>(&to),
+                Address::Length(to)) == 0) {
+      Die("somebody listens");
+    }
+    close(refused);
+  });
+  child.Join();
+  listener.Send(0);
+  listener.Join();
+}
+
+TEST_P(FlowsTest, SumUpToTheSeriesAtBothEnds) {
+  Lab& lab = World::CleanLab();
+  lab.Configure(LinkSetup());
+  Followed client(World::ClientMeter());
+  Followed server(World::ServerMeter());
+  ASSERT_TRUE(client.ok() && server.ok());
+  const Ends ends =
+      lab.Between(World::ClientMeter().cgroup(), World::ServerMeter().cgroup());
+  TcpPlan tcp;
+  tcp.server = Lab::Server(GetParam());
+  tcp.upload = 200000;
+  tcp.download = 50000;
+  tcp.connections = 30;
+  RunTcp(ends, tcp);
+  tcp.connections = 5;
+  tcp.first_to_close = FirstToClose::kClientAtOnce;
+  RunTcp(ends, tcp);
+  UdpPlan udp;
+  udp.server = Lab::Server(GetParam());
+  udp.upload_count = 20;
+  udp.upload_size = 300;
+  udp.download_count = 10;
+  udp.download_size = 200;
+  RunUdp(ends, udp);
+  AbortAndBeRefused(ends.client_cgroup, *ends.client, ends.server_cgroup,
+                    *ends.server, Lab::Server(GetParam()));
+  client.WaitFor(38);
+  server.WaitFor(37);
+  client.ExpectBalance();
+  server.ExpectBalance();
+  const std::map<std::string, int> at_client = {{"fin remote", 30},
+                                                {"fin local", 5},
+                                                {"rst local", 1},
+                                                {"rst remote", 1},
+                                                {"closed local", 1}};
+  EXPECT_EQ(client.Ends(), at_client);
+  const std::map<std::string, int> at_server = {{"fin local", 30},
+                                                {"fin remote", 5},
+                                                {"rst remote", 1},
+                                                {"closed local", 1}};
+  EXPECT_EQ(server.Ends(), at_server);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
