@@ -103,6 +103,8 @@ class Balancer {
       take_header(interface);
       AddCounts(interface.counts, {}, interface.name, &balance);
     }
+    // Elements of a hash table come in any order.
+    std::sort(balance.interfaces.begin(), balance.interfaces.end());
     AddLocal(&balance);
     if (mixed) {
       AddNote("its interfaces have link headers of different or unknown sizes",

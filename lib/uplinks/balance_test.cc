@@ -76,6 +76,16 @@ TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
   EXPECT_EQ(satellite.unknown, "");
 }
 
+// Two calls printed the same interfaces in another order.
+TEST(Balance, InterfacesAreInOrder) {
+  BalanceInput input = Input();
+  input.interfaces.push_back(MakeInterface(7, "wwan3", 300, 3));
+  input.interfaces.push_back(MakeInterface(9, "wwan1", 300, 3));
+  input.entries.insert(input.entries.begin(), MakeEntry(7, 1, "wwan3", 300, 3));
+  EXPECT_THAT(BalanceUplinks(input)[0].interfaces,
+              ElementsAre("sat0", "wwan1", "wwan3"));
+}
+
 // After a load in another network namespace the interfaces count from there on, and the
 // series from before: the rest was less than nothing.
 TEST(Balance, IsNotKnownWhereLocalPacketsAreAlsoAnotherNamespaces) {
