@@ -30,6 +30,7 @@ TEST_F(LoaderRootTest, AUserGetsHisShareBackAfterARetirementThatWasKilled) {
   MustLoad();
   RetireOptions retire;
   retire.pin_dir = config_.pin_dir;
+  retire.idle_seconds = 0;
   for (int round = 0; round < 3; round++) {
     SCOPED_TRACE(round);
     ASSERT_EQ(
