@@ -132,10 +132,8 @@ class Balancer {
         balance->tx.local_packets + balance->rx.local_packets != 0) {
       AddNote(
           "local packets are also those of another network namespace, where "
-          "the "
-          "meter was loaded before (netmeter-loader unload first: counters "
-          "start "
-          "again)",
+          "the meter was loaded before (netmeter-loader unload first: counters "
+          "start again)",
           balance);
     }
     const bool overflows = std::any_of(
