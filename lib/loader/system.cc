@@ -25,7 +25,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -99,12 +98,6 @@ std::vector<Mount> ReadMounts() {
   return mounts;
 }
 
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file),
-                     std::istreambuf_iterator<char>());
-}
-
 // The first bytes of a file; what a process shows of itself may be without end.
 std::string ReadSome(const std::string& path, size_t most) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -151,6 +144,8 @@ absl::Status MakeDirectories(const std::string& path, bool* made) {
 }
 
 }  // namespace
+
+std::string ReadAll(const std::string& path) { return ReadSome(path, 1 << 20); }
 
 // A hierarchy may be mounted several times, and a container may see only a part
 // of it. The mount whose root is "/" shows all that this process may see.

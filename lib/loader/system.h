@@ -22,6 +22,10 @@
 namespace netmeter {
 namespace internal {
 
+// A small file, such as those of /proc: what of it can be read. Not by the iterators of a
+// stream, which throw where a process ends between open and read (ESRCH).
+std::string ReadAll(const std::string& path);
+
 // The mount point of cgroup v2 whose root is the hierarchy's root, from
 // /proc/self/mountinfo (cgroups(7)). NotFound, with what to do about it.
 absl::StatusOr<std::string> FindCgroupRoot();

@@ -164,6 +164,15 @@ TEST(FindGroupTest, SaysHowToMakeIt) {
             "no group 4294967295 (ids are below 4294967295)");
 }
 
+// Where processes came and went, one that ended between open(2) and read(2) of its files
+// ended the load by an exception. The soak found it.
+TEST(ReadAllTest, AFileThatCannotBeReadIsEmpty) {
+  EXPECT_EQ(ReadAll("/proc/self/mem"), "");  // EIO: nothing is mapped at 0
+  EXPECT_EQ(ReadAll("/proc/self"), "");      // EISDIR
+  EXPECT_EQ(ReadAll("/no such file"), "");
+  EXPECT_EQ(ReadAll("/proc/self/comm"), "system_test\n");
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
