@@ -13,6 +13,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+constexpr size_t kMaxMethodBytes = 32;
+
 // RFC 9110, 5.6.2: the characters of methods and of names of headers.
 bool IsToken(absl::string_view text) {
   if (text.empty()) return false;
@@ -67,7 +69,8 @@ HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request) {
     // What cannot become a request need not be waited for.
     const absl::string_view method =
         received.substr(0, received.find_first_of(" \r\n"));
-    if (!received.empty() && (!IsToken(method) || method.size() > 32)) {
+    if (!received.empty() &&
+        (!IsToken(method) || method.size() > kMaxMethodBytes)) {
       return HttpParse::kBad;
     }
     return received.size() >= kMaxHttpHeadBytes ? HttpParse::kTooLarge
@@ -78,7 +81,9 @@ HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request) {
   for (absl::string_view& line : lines) line = absl::StripSuffix(line, "\r");
 
   const std::vector<absl::string_view> words = absl::StrSplit(lines[0], ' ');
-  if (words.size() != 3 || !IsToken(words[0]) || words[1].empty() ||
+  // The same whether the head has come as a whole or in pieces.
+  if (words.size() != 3 || !IsToken(words[0]) ||
+      words[0].size() > kMaxMethodBytes || words[1].empty() ||
       !IsVersion(words[2])) {
     return HttpParse::kBad;
   }

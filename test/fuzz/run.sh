@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
-# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc, config or sock_diag;
-# all if none is given.
+# ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc, config, sock_diag,
+# series, descriptors or http_request; all if none is given.
 #
 #   --runs N      executions of each (default: as many as take a few seconds)
 #   --seconds N   as long as that each, instead
@@ -30,6 +30,9 @@ declare -A sources=(
   [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
   [config]='lib/loader/config.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
   [sock_diag]='lib/sockets/diag_message.cc lib/sockets/number_fields.cc'
+  [series]='lib/core/series_reader.cc lib/core/wire_name.cc lib/core/words.cc'
+  [descriptors]='lib/core/shared_maps.cc lib/core/pins.cc lib/core/status_util.cc lib/core/path.cc lib/core/group.cc'
+  [http_request]=lib/exporter/http_request.cc
 )
 declare -A libraries=(
   [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]='' [http]=''
@@ -38,9 +41,12 @@ declare -A libraries=(
   [grpc]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
   [sock_diag]='-labsl_strings -labsl_throw_delegate'
+  [series]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
+  [descriptors]='-labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
+  [http_request]='-labsl_strings -labsl_throw_delegate'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000)
-declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096)
+declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000 [series]=3000 [descriptors]=3000 [http_request]=100000)
+declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096 [series]=2048 [descriptors]=32 [http_request]=512)
 
 runs='' seconds='' seed=1 keep='' targets=()
 while [ $# -gt 0 ]; do
@@ -55,7 +61,7 @@ while [ $# -gt 0 ]; do
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config sock_diag)
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config sock_diag series descriptors http_request)
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1
@@ -82,7 +88,7 @@ fuzz() {
   # shellcheck disable=SC2086 # lists of words
   if ! clang++ -std=c++17 -O2 -g -fno-omit-frame-pointer \
     -Wall -Wextra -Werror -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-    -iquote . -I include "test/fuzz/fuzz_$target.cc" ${sources[$target]} \
+    -iquote . -I include -DNETMETER_FROM_SOURCE "test/fuzz/fuzz_$target.cc" ${sources[$target]} \
     -o "$work/fuzz_$target" ${libraries[$target]} > "$log" 2>&1; then
     cat "$log"
     echo "FAILED fuzz_$target: does not compile"

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// lib/core/shared_maps.h: what may come from the socket of `netmeter-loader serve-fds`,
+// or from who has taken its place: any bytes, and any descriptors. Each byte of the
+// input but the first, which is the byte of data, is a descriptor, or begins another
+// control message. None of them is a map: nothing opens, and no descriptor is left.
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/core/shared_maps.h"
+#include "test/fuzz/check.h"
+
+namespace {
+
+std::string Directory() {
+  static const auto* const directory = [] {
+    char name[] = "/tmp/netmeter-fuzz.XXXXXX";
+    FUZZ_CHECK(mkdtemp(name) != nullptr);
+    return new std::string(name);
+  }();
+  return *directory;
+}
+
+size_t OpenDescriptors() {
+  DIR* const directory = opendir("/proc/self/fd");
+  FUZZ_CHECK(directory != nullptr);
+  size_t count = 0;
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+// Appends one message of SCM_RIGHTS with these descriptors.
+void Append(const std::vector<int>& fds, std::string* control) {
+  const size_t begin = control->size();
+  control->resize(begin + CMSG_SPACE(fds.size() * sizeof(int)));
+  cmsghdr header = {};
+  header.cmsg_level = SOL_SOCKET;
+  header.cmsg_type = SCM_RIGHTS;
+  header.cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+  memcpy(&(*control)[begin], &header, sizeof(header));
+  memcpy(&(*control)[begin + CMSG_LEN(0)], fds.data(),
+         fds.size() * sizeof(int));
+}
+
+void Answer(int connection, const uint8_t* data, size_t size) {
+  static const int kinds[] = {open("/dev/null", O_RDWR | O_CLOEXEC),
+                              open("/", O_RDONLY | O_CLOEXEC),
+                              memfd_create("fuzz", MFD_CLOEXEC),
+                              socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  if (size == 0) return;
+  std::vector<int> fds;
+  std::string control;
+  for (size_t i = 1; i < size; ++i) {
+    if (data[i] < 240) {
+      fds.push_back(kinds[data[i] % 4]);
+    } else if (!fds.empty()) {
+      Append(fds, &control);
+      fds.clear();
+    }
+  }
+  if (!fds.empty()) Append(fds, &control);
+  iovec bytes = {const_cast<uint8_t*>(data), 1 + size % 2};
+  if (size < 2) bytes.iov_len = 1;
+  msghdr message = {};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control.empty() ? nullptr : &control[0];
+  message.msg_controllen = control.size();
+  sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using netmeter::internal::SharedMaps;
+  static const std::string pin_dir = Directory() + "/pins";
+  static const int listener = [] {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strcpy(address.sun_path, (pin_dir + ".sock").c_str());
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    FUZZ_CHECK(bind(fd, reinterpret_cast<const sockaddr*>(&address),
+                    sizeof(address)) == 0);
+    FUZZ_CHECK(listen(fd, 4) == 0);
+    atexit([] {
+      unlink((pin_dir + ".sock").c_str());
+      rmdir(Directory().c_str());
+    });
+    return fd;
+  }();
+  Answer(-1, data, 0);  // opens what it sends, before they are counted
+  const size_t before = OpenDescriptors();
+  std::thread server([&] {
+    const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    Answer(connection, data, size);
+    close(connection);
+  });
+  const auto maps = SharedMaps::Open(pin_dir, std::chrono::milliseconds(5000));
+  server.join();
+  FUZZ_CHECK(!maps.ok());
+  FUZZ_CHECK(!maps.status().message().empty());
+  FUZZ_CHECK(OpenDescriptors() == before);
+  return 0;
+}

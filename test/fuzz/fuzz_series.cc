@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// lib/core/series_reader.h: the shared maps, with any contents. A reader believes
+// nothing that it reads, whoever wrote it; and contents may change between two reads.
+// The input is laid over the maps twice: from its begin, and from its middle.
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "lib/core/series_reader.h"
+#include "test/fuzz/check.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr uint32_t kSeries = 40, kNames = 12, kCells = 3;
+
+// The maps, in memory of exactly their sizes: what is read beyond them is found.
+struct Maps {
+  std::vector<nm_u64> counters = std::vector<nm_u64>(kSeries * kCells * 8);
+  std::vector<nm_name> names = std::vector<nm_name>(kNames);
+  std::vector<nm_stats> stats = std::vector<nm_stats>(1);
+  std::vector<nm_tcp> tcp = std::vector<nm_tcp>(kSeries);
+  std::vector<nm_info> info = std::vector<nm_info>(1);
+
+  MapView View() const {
+    MapView view;
+    view.info = info.data();
+    view.counters = counters.data();
+    view.names = names.data();
+    view.stats = stats.data();
+    view.tcp = tcp.data();
+    view.cells_per_series = kCells;
+    view.max_series = kSeries;
+    view.max_names = kNames;
+    return view;
+  }
+};
+
+// The input again and again, with the number of the round mixed in: short inputs fill
+// large maps with more than one pattern.
+template <typename T>
+void Lay(const uint8_t* data, size_t size, size_t* at, std::vector<T>* map) {
+  auto* const bytes = reinterpret_cast<uint8_t*>(map->data());
+  for (size_t i = 0; i < map->size() * sizeof(T); ++i, ++*at) {
+    bytes[i] = static_cast<uint8_t>(data[*at % size] + *at / size % 7);
+  }
+}
+
+void LayAll(const uint8_t* data, size_t size, Maps* maps) {
+  size_t at = 0;
+  Lay(data, size, &at, &maps->stats);
+  // An odd number of moves says that a program is in the middle of one: the reader
+  // waits for its end, which does not come here.
+  maps->stats[0].moves &= ~1ULL;
+  Lay(data, size, &at, &maps->counters);
+  Lay(data, size, &at, &maps->names);
+  Lay(data, size, &at, &maps->info);
+  Lay(data, size, &at, &maps->tcp);
+}
+
+void Read(SeriesReader* reader, std::vector<Sample>* samples) {
+  reader->ReadAll(samples);
+  FUZZ_CHECK(samples->size() <= kSeries);
+  size_t bytes = 0;
+  for (const Sample& sample : *samples) {
+    bytes +=
+        sample.name.size() + sample.destination.size() + sample.uplink.size();
+    FUZZ_CHECK(KindName(sample.kind) != nullptr);
+    FUZZ_CHECK(TransportName(sample.transport) != nullptr);
+    FUZZ_CHECK(PathName(sample.path) != nullptr);
+  }
+  // A Huffman code of HPACK has 5 bits at least.
+  FUZZ_CHECK(bytes <= samples->size() * 3 * 2 * NM_NAME_BYTES);
+  if (!samples->empty()) {
+    std::vector<Sample> of_service;
+    reader->ReadService((*samples)[0].name, &of_service);
+    FUZZ_CHECK(of_service.size() <= samples->size());
+  }
+  const Health health = reader->ReadHealth();
+  FUZZ_CHECK(health.version.size() <= NM_VERSION_BYTES);
+  FUZZ_CHECK(health.cgroup.size() <= NM_PATH_BYTES);
+  Sample sample;
+  std::string name;
+  for (const uint32_t number : {0u, 1u, kNames, kSeries, ~0u}) {
+    reader->ReadKey(number, &sample);
+    reader->ReadName(number, &name);
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace netmeter::internal;  // NOLINT
+  if (size < 2) return 0;
+  Maps maps;
+  LayAll(data, size, &maps);
+  SeriesReader reader(maps.View());
+  std::vector<netmeter::Sample> samples;
+  Read(&reader, &samples);
+  LayAll(data + size / 2, size - size / 2, &maps);
+  Read(&reader, &samples);
+  return 0;
+}
