@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
@@ -177,17 +176,6 @@ TEST_F(LoaderRootTest, AnUnloadThatCannotLookAtAPinSaysSo) {
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
   EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Calls, InterruptionTest,
-    ::testing::Combine(::testing::Values(Command::kFirstLoad, Command::kNoOp,
-                                         Command::kChange, Command::kGrowth,
-                                         Command::kUnload),
-                       ::testing::Values(0, ENOMEM, EPERM, ENOSPC, EINTR)),
-    [](const ::testing::TestParamInfo<std::tuple<Command, int>>& test) {
-      return absl::StrCat(NameOf(std::get<0>(test.param)), "_",
-                          NameOf(std::get<1>(test.param)));
-    });
 
 }  // namespace
 }  // namespace internal

@@ -560,6 +560,17 @@ TEST_F(LoaderRootTest, AGrowthThatCannotSwitchSaysWhoCompletesIt) {
   EXPECT_EQ(PayloadSent(), 110u);
 }
 
+INSTANTIATE_TEST_SUITE_P(
+    Calls, InterruptionTest,
+    ::testing::Combine(::testing::Values(Command::kFirstLoad, Command::kNoOp,
+                                         Command::kChange, Command::kGrowth,
+                                         Command::kUnload),
+                       ::testing::Values(0, ENOMEM, EPERM, ENOSPC, EINTR)),
+    [](const ::testing::TestParamInfo<std::tuple<Command, int>>& test) {
+      return absl::StrCat(NameOf(std::get<0>(test.param)), "_",
+                          NameOf(std::get<1>(test.param)));
+    });
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
