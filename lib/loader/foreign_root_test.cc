@@ -370,6 +370,53 @@ TEST_F(LoaderRootTest, WithoutPrivilegeItSaysWhatIsMissing) {
             0);
 }
 
+// What this mount namespace does not show, a kernel does not have.
+TEST_F(LoaderRootTest, AKernelWithoutBtfIsAClearError) {
+  EXPECT_EQ(
+      InChild([this] {
+        if (unshare(CLONE_NEWNS) != 0 ||
+            mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            mount("none", "/sys/kernel/btf", "tmpfs", 0, "") != 0) {
+          return 1;
+        }
+        const absl::Status status = Load(config_).status();
+        return absl::StrContains(status.message(),
+                                 "the kernel has no BTF "
+                                 "(CONFIG_DEBUG_INFO_BTF)")
+                   ? 0
+                   : 2;
+      }),
+      0);
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+}
+
+TEST_F(LoaderRootTest, AHostWithoutCgroupV2IsAClearError) {
+  EXPECT_EQ(
+      InChild([this] {
+        if (unshare(CLONE_NEWNS) != 0 ||
+            mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+          return 1;
+        }
+        absl::StatusOr<std::string> root = FindCgroupRoot();
+        for (int i = 0; i < 10 && root.ok(); i++) {
+          if (umount2(root->c_str(), MNT_DETACH) != 0) return 2;
+          root = FindCgroupRoot();
+        }
+        // Else it would be the whole host that is counted.
+        if (root.ok()) return 3;
+        Config config = config_;
+        config.cgroup.clear();
+        const absl::Status status = Load(config).status();
+        return absl::StrContains(status.message(),
+                                 "cgroup v2 is not mounted (mount -t "
+                                 "cgroup2 ")
+                   ? 0
+                   : 4;
+      }),
+      0);
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+}
+
 TEST_F(LoaderRootTest, AForeignExclusiveProgramIsExplained) {
   // attach without the multi flag, as old tools do
   const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},

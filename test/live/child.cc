@@ -135,7 +135,9 @@ Child::Child(const Cgroup* cgroup, const NetNamespace& network,
 
   // No stray process, whatever becomes of the test.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  close(janitor_pipe);
+  // Once: a child may have children.
+  if (janitor_pipe >= 0) close(janitor_pipe);
+  janitor_pipe = -1;
   child_.fd_ = UniqueFd();
   alarm(2 * kTimeoutMs / 1000);
   if (cgroup != nullptr) cgroup->Join();
@@ -219,6 +221,10 @@ void CleanUp(const std::string& loader, pid_t owner) {
     if (IsMount(path)) umount2(path.c_str(), MNT_DETACH);
   }
   RemoveCgroup(cgroups);
+  // That of a soak which did not come to its end (soak_watch.h).
+  const std::string memory = "/nm-soak-" + std::to_string(owner);
+  rmdir(("/sys/fs/cgroup/memory" + memory).c_str());
+  rmdir((CgroupMount() + memory).c_str());
   RemoveTree(work);
 }
 

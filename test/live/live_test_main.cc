@@ -3,10 +3,11 @@
 // cgroup of one side or both. Needs root, nothing else but
 //
 //   live_test [--loader=PATH to netmeter-loader] [--actor=PATH to live_actor]
-//             [--accuracy=FILE] [--gtest_...]
+//             [--accuracy=FILE] [--soak-...] [--gtest_...]
 //
 // Without --loader and --actor they are looked for in Bazel's runfiles, beside
-// this file, in PATH. FILE receives the rows of test/accuracy.sh.
+// this file, in PATH. FILE receives the rows of test/accuracy.sh. The
+// options --soak-... are those of test/soak.sh (soak.h).
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include "test/live/actor.h"
 #include "test/live/child.h"
 #include "test/live/measurement.h"
+#include "test/live/soak.h"
 #include "test/live/world.h"
 
 namespace netmeter {
@@ -68,6 +70,18 @@ int Main(int argc, char** argv) {
       actor_program = value;
     } else if (is("--accuracy=")) {
       rows = value;
+    } else if (is("--soak-rounds=")) {
+      soak_options.rounds = std::atoi(value.c_str());
+    } else if (is("--soak-seconds=")) {
+      soak_options.seconds = std::atoi(value.c_str());
+    } else if (is("--soak-upgrades=")) {
+      soak_options.upgrades = std::atoi(value.c_str());
+    } else if (is("--soak-observer=")) {
+      soak_options.observer = value;
+    } else if (is("--soak-json=")) {
+      soak_options.json = value;
+    } else if (argument == "--soak-cpu-hotplug") {
+      soak_options.cpu_hotplug = true;
     } else {
       std::fprintf(stderr, "live_test: unknown argument %s\n", argv[i]);
       return 2;

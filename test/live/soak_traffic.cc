@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/live/soak_traffic.h"
+
+#include <linux/icmp.h>
+#include <linux/icmpv6.h>
+#include <linux/if_ether.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "netmeter/abi.h"
+#include "test/live/actor.h"
+#include "test/live/sends.h"
+#include "test/live/traffic.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kClosedPort = 9;  // at both ends
+constexpr int kSinkPort = 9000;
+// To its server the client's end closes first. It is in TIME_WAIT when the peer's FIN
+// comes, which no hook sees, nor the answer.
+constexpr int kTimeWaitPort = 7777;
+
+constexpr int kPrograms = 8;
+// A worker, or a piece of its work, that takes longer hangs.
+constexpr unsigned kMostSeconds = 120;
+
+struct Place {
+  Lab* lab;
+  const Cgroup* cgroup;
+  std::vector<std::string> programs;  // what to execute
+};
+
+Family FamilyOf(uint32_t turn) {
+  return turn % 2 == 0 ? Family::kIpv4 : Family::kIpv6;
+}
+
+// --- Kinds of traffic --------------------------------------------------------
+
+void Tcp(const Place& place, const TcpPlan& plan) {
+  RunTcp(place.lab->Between(place.cgroup, nullptr), plan);
+}
+
+TcpPlan PlanOf(uint32_t turn) {
+  TcpPlan plan;
+  plan.server = Lab::Server(FamilyOf(turn), static_cast<int>(turn / 2 % 4));
+  plan.upload = 1 + turn * 7919 % 60000;
+  plan.download = turn * 104729 % 90000;
+  return plan;
+}
+
+void Connections(const Place& place, uint32_t turn) {
+  TcpPlan plan = PlanOf(turn);
+  plan.connections = 1 + static_cast<int>(turn % 7);
+  Tcp(place, plan);
+}
+
+void ManyConnections(const Place& place, uint32_t turn) {
+  TcpPlan plan = PlanOf(turn);
+  plan.connections = 40;
+  plan.upload %= 5000;
+  plan.download %= 5000;
+  Tcp(place, plan);
+}
+
+void ClientClosesFirst(const Place& place, uint32_t turn) {
+  TcpPlan plan = PlanOf(turn);
+  plan.first_to_close = FirstToClose::kClientAtOnce;
+  plan.port = kTimeWaitPort;
+  Tcp(place, plan);
+}
+
+void OtherSends(const Place& place, uint32_t turn) {
+  TcpPlan plan = PlanOf(turn);
+  plan.upload += 100000;
+  plan.send = turn / 2 % 3 == 0   ? SendZeroCopy
+              : turn / 2 % 3 == 1 ? SendByFile
+                                  : SendBySplice;
+  Tcp(place, plan);
+}
+
+void Registered(const Place& place, uint32_t turn) {
+  TcpPlan plan = PlanOf(turn);
+  plan.upload %= 3000;
+  plan.download %= 3000;
+  plan.begin_client = [turn] {
+    const UniqueFd fd(OpenSocket(AF_INET, SOCK_DGRAM));
+    const int error = Control(fd.get(), NM_REGISTER,
+                              "soak-service-" + std::to_string(turn % 400));
+    // Full tables refuse, and so does a growth for some milliseconds.
+    if (error != 0 && error != EPERM) _exit(1);
+  };
+  Tcp(place, plan);
+}
+
+void Named(const Place& place, uint32_t turn) {
+  TcpPlan plan = PlanOf(turn);
+  plan.port = 80;
+  plan.upload += 200;
+  plan.send = [turn](int fd, uint64_t bytes) {
+    const std::string request = "GET / HTTP/1.1\r\nHost: h" +
+                                std::to_string(turn % 300) +
+                                ".soak.example\r\n\r\n";
+    Check(send(fd, request.data(), request.size(), 0), "send");
+    SendAll(fd, bytes - request.size());
+  };
+  Tcp(place, plan);
+}
+
+void Datagrams(const Place& place, uint32_t turn) {
+  UdpPlan plan;
+  plan.server = Lab::Server(FamilyOf(turn));
+  plan.connected = turn / 2 % 2 == 0;
+  plan.upload_count = 60;
+  plan.upload_size = 1 + static_cast<int>(turn * 31 % 1200);
+  plan.download_count = 60;
+  plan.download_size = 1 + static_cast<int>(turn * 17 % 1200);
+  if (turn / 4 % 2 == 1) {
+    plan.segments = 20;
+    plan.gro = true;
+  }
+  RunUdp(place.lab->Between(place.cgroup, nullptr), plan);
+}
+
+void Fragments(const Place& place, uint32_t turn) {
+  UdpPlan plan;
+  plan.server = Lab::Server(FamilyOf(turn));
+  plan.upload_count = plan.download_count = 5;
+  plan.upload_size = 4000;
+  plan.download_size = 6000;
+  RunUdp(place.lab->Between(place.cgroup, nullptr), plan);
+}
+
+// In a process of the client's that is gone afterwards.
+void InClient(const Place& place, const std::function<void()>& body) {
+  Child child(place.cgroup, place.lab->client, [&](Child::Parent&) { body(); });
+  child.Join();
+}
+
+void Ping(int fd, Family family) {
+  const Address to = Lab::Server(family);
+  std::string request(8 + 100, '\0');
+  request[0] = static_cast<char>(family == Family::kIpv4 ? ICMP_ECHO
+                                                         : ICMPV6_ECHO_REQUEST);
+  for (int i = 0; i < 10; ++i) {
+    SendTo(fd, request, to, 0);
+    WaitReadable(fd);
+    char reply[256];
+    Check(recv(fd, reply, sizeof(reply), 0), "recv");
+  }
+}
+
+int OpenPing(Family family) {
+  return family == Family::kIpv4
+             ? OpenSocket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP)
+             : OpenSocket(AF_INET6, SOCK_DGRAM, IPPROTO_ICMPV6);
+}
+
+void Pings(const Place& place, uint32_t turn) {
+  InClient(place, [turn] {
+    const UniqueFd fd(OpenPing(FamilyOf(turn)));
+    Ping(fd.get(), FamilyOf(turn));
+  });
+}
+
+void ExpectRefused(const Address& to) {
+  const UniqueFd fd(OpenSocket(to.family(), SOCK_STREAM));
+  sockaddr_storage where = to.WithPort(kClosedPort);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&where),
+              Address::Length(where)) == 0 ||
+      errno != ECONNREFUSED) {
+    Die("connect to a closed port");
+  }
+}
+
+void Refused(const Place& place, uint32_t turn) {
+  InClient(place, [turn] {
+    for (int i = 0; i < 5; ++i) ExpectRefused(Lab::Server(FamilyOf(turn)));
+  });
+}
+
+void Aborted(const Place& place, uint32_t turn) {
+  const Address address = Lab::Server(FamilyOf(turn));
+  Child server(nullptr, place.lab->server, [&](Child::Parent& parent) {
+    const UniqueFd listener(OpenSocket(address.family(), SOCK_STREAM));
+    parent.Send(Bind(listener.get(), address));
+    Check(listen(listener.get(), 1), "listen");
+    parent.Send(0);
+    const UniqueFd fd(Accept(listener.get()));
+    parent.Send(ReceiveExactly(fd.get(), 10000));
+    parent.Receive<int>();
+  });
+  const int port = server.Receive<int>();
+  server.Receive<int>();
+  Child client(place.cgroup, place.lab->client, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(address.family(), SOCK_STREAM);
+    Connect(fd, address, port);
+    SendAll(fd, 10000);
+    parent.Receive<int>();
+    const linger at_once = {1, 0};
+    Check(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)),
+          "SO_LINGER");
+    close(fd);
+  });
+  server.Receive<uint64_t>();
+  client.Send(0);
+  client.Join();
+  server.Send(0);
+  server.Join();
+}
+
+// The client has no socket for any of these.
+void ForNoSocket(const Place& place, uint32_t turn) {
+  const Family family = FamilyOf(turn);
+  Child server(nullptr, place.lab->server, [family](Child::Parent&) {
+    const Address client = Lab::Client(family);
+    const UniqueFd udp(OpenSocket(client.family(), SOCK_DGRAM));
+    SendTo(udp.get(), "nobody there", client, kClosedPort);
+    ExpectRefused(client);
+    const UniqueFd ping(OpenPing(family));
+    std::string request(8 + 20, '\0');
+    request[0] = static_cast<char>(
+        family == Family::kIpv4 ? ICMP_ECHO : ICMPV6_ECHO_REQUEST);
+    SendTo(ping.get(), request, client, 0);
+    WaitReadable(ping.get());
+  });
+  server.Join();
+}
+
+// Processes of a program each, which live for some milliseconds.
+void ShortProcesses(const Place& place, uint32_t turn) {
+  const std::string& path = place.programs[turn % place.programs.size()];
+  for (int i = 0; i < 5; ++i) {
+    Child child(place.cgroup, place.lab->client, [&](Child::Parent&) {
+      ExecActor(path, {"udp=10.77.3.2/9000/3/100"});
+    });
+    child.Join();
+  }
+}
+
+// But for TIME_WAIT.
+Remainder OfOnePacket(const Packet& packet) {
+  if (packet.fragment) {
+    // The first fragment's header is the datagram's, but for IPv6's own header.
+    if (packet.fragment_offset != 0) return {"fragments", packet.ip_header, 1};
+    return {"fragments", packet.ethertype == ETH_P_IPV6 ? 8 : 0, 0};
+  }
+  const bool received = !packet.outgoing;
+  if (received && packet.destination_port == kClosedPort &&
+      (packet.tcp() || packet.protocol == IPPROTO_UDP)) {
+    return Whole("no-socket", packet);
+  }
+  if (!received && packet.rst() && packet.source_port == kClosedPort) {
+    return Whole("reset", packet);
+  }
+  if (packet.protocol != IPPROTO_ICMP && packet.protocol != IPPROTO_ICMPV6) {
+    return {};
+  }
+  const int type = packet.icmp_type;
+  if (received ? type == ICMP_ECHO || type == ICMPV6_ECHO_REQUEST
+               : (packet.protocol == IPPROTO_ICMP && type == ICMP_ECHOREPLY) ||
+                     type == ICMPV6_ECHO_REPLY) {
+    return Whole("ping", packet);
+  }
+  const bool unreachable = packet.protocol == IPPROTO_ICMP
+                               ? type == ICMP_DEST_UNREACH
+                               : type == ICMPV6_DEST_UNREACH;
+  if (!received && unreachable) return Whole("icmp-error", packet);
+  return {};
+}
+
+// Of connections to kTimeWaitPort, by family and the client's port: whether the peer
+// has closed.
+using Closed = std::map<std::pair<uint16_t, uint16_t>, bool>;
+
+Remainder OfTimeWait(const Packet& packet, Closed* closed) {
+  const bool received = !packet.outgoing;
+  const uint16_t here = received ? packet.destination_port : packet.source_port;
+  const uint16_t there =
+      received ? packet.source_port : packet.destination_port;
+  if (!packet.tcp() || there != kTimeWaitPort) return {};
+  bool& is_closed = (*closed)[{packet.ethertype, here}];
+  if (packet.syn()) is_closed = false;
+  if (received && packet.fin()) is_closed = true;
+  return is_closed ? Whole("time-wait", packet) : Remainder();
+}
+
+using Run = void (*)(const Place&, uint32_t turn);
+struct Kind {
+  const char* name;
+  Run run;
+  bool always;  // of the four, too
+};
+constexpr Kind kKinds[] = {
+    {"connections", Connections, true},
+    {"many-connections", ManyConnections, true},
+    {"datagrams", Datagrams, true},
+    {"registered", Registered, true},
+    {"time-wait", ClientClosesFirst, false},
+    {"other-sends", OtherSends, false},
+    {"named", Named, false},
+    {"fragments", Fragments, false},
+    {"pings", Pings, false},
+    {"refused", Refused, false},
+    {"aborted", Aborted, false},
+    {"no-socket", ForNoSocket, false},
+    {"short-processes", ShortProcesses, false},
+};
+
+}  // namespace
+
+Classify SoakRemainders() {
+  const auto closed = std::make_shared<Closed>();
+  return [closed](const Packet& packet) {
+    const Remainder part = OfTimeWait(packet, closed.get());
+    return part.name != nullptr ? part : OfOnePacket(packet);
+  };
+}
+
+// Written by the test, read by the workers.
+struct SoakTraffic::Shared {
+  int stop;
+};
+
+SoakTraffic::SoakTraffic(Lab& lab, const Cgroup* cgroup, bool few)
+    : shared_(static_cast<Shared*>(mmap(nullptr, sizeof(Shared),
+                                        PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+  if (shared_ == MAP_FAILED) Die("mmap");
+  sink_ =
+      std::make_unique<Child>(nullptr, lab.server, [](Child::Parent& parent) {
+        const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+        parent.Send(Bind(fd, Lab::Server(Family::kIpv4), kSinkPort));
+        alarm(0);
+        pause();
+      });
+  sink_->Receive<int>();
+  Place place = {&lab, cgroup, {}};
+  for (int i = 0; i < kPrograms; ++i) {
+    place.programs.push_back(CopyOfActor("soak-program-" + std::to_string(i)));
+  }
+  for (const Kind& kind : kKinds) {
+    if (few && !kind.always) continue;
+    workers_.push_back({kind.name, nullptr});
+    workers_.back().child = std::make_unique<Child>(
+        nullptr, lab.router_a, [=](Child::Parent& parent) {
+          uint32_t turn = 0;
+          alarm(kMostSeconds);
+          while (parent.Receive<int>() != 0) {
+            uint64_t pieces = 0;
+            do {
+              alarm(kMostSeconds);
+              kind.run(place, turn++);
+              ++pieces;
+            } while (__atomic_load_n(&shared_->stop, __ATOMIC_ACQUIRE) == 0);
+            // What a Child expects of its own children.
+            if (testing::Test::HasFailure()) _exit(1);
+            parent.Send(pieces);
+          }
+        });
+  }
+}
+
+SoakTraffic::~SoakTraffic() {
+  for (Worker& worker : workers_) worker.child->Send(0);
+  for (Worker& worker : workers_) worker.child->Join();
+  sink_.reset();
+  munmap(shared_, sizeof(Shared));
+}
+
+void SoakTraffic::Start() {
+  __atomic_store_n(&shared_->stop, 0, __ATOMIC_RELEASE);
+  for (Worker& worker : workers_) worker.child->Send(1);
+}
+
+void SoakTraffic::Stop() {
+  __atomic_store_n(&shared_->stop, 1, __ATOMIC_RELEASE);
+  for (Worker& worker : workers_) {
+    worker.pieces += worker.child->Receive<uint64_t>();
+  }
+}
+
+std::vector<std::pair<std::string, uint64_t>> SoakTraffic::Pieces() const {
+  std::vector<std::pair<std::string, uint64_t>> pieces;
+  for (const Worker& worker : workers_) {
+    pieces.emplace_back(worker.kind, worker.pieces);
+  }
+  return pieces;
+}
+
+}  // namespace internal
+}  // namespace netmeter

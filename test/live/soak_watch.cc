@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/live/soak_watch.h"
+
+#include <bpf/bpf.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <fstream>
+#include <map>
+#include <tuple>
+
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr useconds_t kPause = 5000;  // between two reads
+
+uint64_t ResidentKib() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * 4;
+}
+
+using Key =
+    std::tuple<Kind, std::string, std::string, Transport, Path, std::string>;
+using Values = std::array<uint64_t, 7>;
+
+Values ValuesOf(const Sample& sample) {
+  return {sample.tx_bytes,           sample.rx_bytes,
+          sample.tx_packets,         sample.rx_packets,
+          sample.tx_payload_bytes,   sample.rx_payload_bytes,
+          sample.tx_retransmit_bytes};
+}
+
+// What one reader has seen last.
+class Watch {
+ public:
+  void Compare(const std::vector<Sample>& samples, ReaderState* state) {
+    Values sum = {};
+    for (const Sample& sample : samples) {
+      const Values values = ValuesOf(sample);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+      // What was pending moves to where it belongs.
+      if (sample.kind == Kind::kPending) continue;
+      Values& before = before_[{sample.kind, sample.name, sample.destination,
+                                sample.transport, sample.path, sample.uplink}];
+      Check(sample.name + " to " + sample.destination, before, values, state);
+      before = values;
+    }
+    Check("the sum", sum_, sum, state);
+    sum_ = sum;
+    ++state->reads;
+  }
+
+ private:
+  static void Check(const std::string& what, const Values& before,
+                    const Values& now, ReaderState* state) {
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (now[i] >= before[i]) continue;
+      ++state->backwards;
+      snprintf(state->last, sizeof(state->last),
+               "%s: value %zu: %llu, then %llu", what.c_str(), i,
+               static_cast<unsigned long long>(before[i]),
+               static_cast<unsigned long long>(now[i]));
+    }
+  }
+
+  std::map<Key, Values> before_;
+  Values sum_ = {};
+};
+
+// Reads once; opens the meter first if there is none.
+void ReadOnce(const MeterOptions& options, std::unique_ptr<Meter>* meter,
+              Watch* watch, ReaderState* state) {
+  absl::Status status;
+  if (*meter == nullptr) {
+    auto opened = Meter::Open(options);
+    status = opened.status();
+    if (opened.ok()) *meter = *std::move(opened);
+  }
+  if (*meter != nullptr) {
+    const auto samples = (*meter)->ReadHost();
+    status = samples.status();
+    if (samples.ok()) watch->Compare(*samples, state);
+  }
+  if (status.ok()) return;
+  ++state->errors;
+  snprintf(state->last, sizeof(state->last), "%s", status.ToString().c_str());
+}
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+bool WriteTo(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  return file.good();
+}
+
+}  // namespace
+
+struct SoakReader::Shared {
+  int stop;
+  ReaderState state;
+};
+
+SoakReader::SoakReader(const std::string& pin_dir, const NetNamespace& network,
+                       bool anew)
+    : shared_(static_cast<Shared*>(mmap(nullptr, sizeof(Shared),
+                                        PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+  if (shared_ == MAP_FAILED) Die("mmap");
+  child_ = std::make_unique<Child>(nullptr, network, [=](Child::Parent&) {
+    alarm(0);
+    MeterOptions options;
+    options.pin_dir = pin_dir;
+    std::unique_ptr<Meter> meter;
+    Watch watch;
+    while (__atomic_load_n(&shared_->stop, __ATOMIC_ACQUIRE) == 0) {
+      if (anew) meter.reset();
+      ReadOnce(options, &meter, &watch, &shared_->state);
+      shared_->state.resident_kib = ResidentKib();
+      usleep(kPause);
+    }
+  });
+}
+
+SoakReader::~SoakReader() {
+  __atomic_store_n(&shared_->stop, 1, __ATOMIC_RELEASE);
+  child_->Join();
+  munmap(shared_, sizeof(Shared));
+}
+
+ReaderState SoakReader::State() const { return shared_->state; }
+
+KernelState ReadKernelState() {
+  KernelState state;
+  for (uint32_t id = 0; bpf_map_get_next_id(id, &id) == 0;) {
+    const UniqueFd fd(bpf_map_get_fd_by_id(id));
+    bpf_map_info about = {};
+    uint32_t size = sizeof(about);
+    if (!fd.ok() || bpf_obj_get_info_by_fd(fd.get(), &about, &size) != 0 ||
+        std::string(about.name).compare(0, 3, "nm_") != 0) {
+      continue;
+    }
+    ++state.maps;
+    std::ifstream file("/proc/self/fdinfo/" + std::to_string(fd.get()));
+    for (std::string word; file >> word;) {
+      uint64_t bytes = 0;
+      if (word == "memlock:" && file >> bytes) state.kib += bytes / 1024;
+    }
+  }
+  for (uint32_t id = 0; bpf_prog_get_next_id(id, &id) == 0;) {
+    const UniqueFd fd(bpf_prog_get_fd_by_id(id));
+    bpf_prog_info about = {};
+    uint32_t size = sizeof(about);
+    if (fd.ok() && bpf_obj_get_info_by_fd(fd.get(), &about, &size) == 0 &&
+        std::string(about.name).compare(0, 3, "nm_") == 0) {
+      ++state.programs;
+    }
+  }
+  return state;
+}
+
+MemoryCgroup::MemoryCgroup(const std::string& name) {
+  const std::string v2 = CgroupDirectory() + "/../";
+  const std::string own = name + "-" + std::to_string(getpid());
+  if (FirstLine(v2 + "cgroup.controllers").find("memory") !=
+          std::string::npos &&
+      WriteTo(v2 + "cgroup.subtree_control", "+memory")) {
+    path_ = v2 + own;
+  } else if (access("/sys/fs/cgroup/memory/memory.limit_in_bytes", F_OK) == 0) {
+    v1_ = true;
+    path_ = "/sys/fs/cgroup/memory/" + own;
+  }
+  if (path_.empty()) return;
+  if (mkdir(path_.c_str(), 0755) != 0) path_.clear();
+  // Nobody is killed there.
+  if (v1_ && exists()) WriteTo(path_ + "/memory.oom_control", "1");
+  std::ifstream cgroups("/proc/self/cgroup");
+  for (std::string line; std::getline(cgroups, line);) {
+    const size_t colon = line.rfind(':');
+    if (v1_ && line.find(":memory:") != std::string::npos) {
+      home_ = "/sys/fs/cgroup/memory" + line.substr(colon + 1);
+    } else if (!v1_ && line.compare(0, 3, "0::") == 0) {
+      home_ = v2 + line.substr(3);
+    }
+  }
+}
+
+MemoryCgroup::~MemoryCgroup() {
+  if (!exists()) return;
+  Squeeze(false);
+  for (int i = 0; i < 100 && rmdir(path_.c_str()) != 0; ++i) usleep(10000);
+}
+
+void MemoryCgroup::Run(const std::function<void()>& body) const {
+  if (exists()) WriteTo(path_ + "/cgroup.procs", std::to_string(getpid()));
+  body();
+  if (exists()) WriteTo(home_ + "/cgroup.procs", std::to_string(getpid()));
+}
+
+void MemoryCgroup::Squeeze(bool on) const {
+  if (!exists()) return;
+  const std::string limit =
+      path_ + (v1_ ? "/memory.limit_in_bytes" : "/memory.high");
+  const std::string usage =
+      path_ + (v1_ ? "/memory.usage_in_bytes" : "/memory.current");
+  WriteTo(limit, on ? FirstLine(usage) : v1_ ? "-1" : "max");
+}
+
+}  // namespace internal
+}  // namespace netmeter

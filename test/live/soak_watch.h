@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who looks on during a soak: readers that take a total which went back for an error,
+// and what the kernel keeps for meters.
+
+#ifndef NETMETER_TEST_LIVE_SOAK_WATCH_H_
+#define NETMETER_TEST_LIVE_SOAK_WATCH_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "test/live/child.h"
+
+namespace netmeter {
+namespace internal {
+
+// Of one reader, in shared memory.
+struct ReaderState {
+  uint64_t reads = 0;
+  uint64_t backwards = 0;  // values that were lower than before
+  uint64_t errors = 0;     // reads that failed
+  uint64_t resident_kib = 0;
+  char last[200] = "";  // the last of these
+};
+
+// A process that reads all series again and again, from a meter that it holds or, with
+// `anew`, from one that it opens each time.
+class SoakReader {
+ public:
+  SoakReader(const std::string& pin_dir, const NetNamespace& network,
+             bool anew);
+  ~SoakReader();
+
+  ReaderState State() const;
+
+ private:
+  struct Shared;
+  Shared* shared_;
+  std::unique_ptr<Child> child_;
+};
+
+// Maps and programs of the host whose names are ours, and the memory of the maps.
+struct KernelState {
+  int maps = 0;
+  int programs = 0;
+  uint64_t kib = 0;
+};
+KernelState ReadKernelState();
+
+// A memory cgroup, of v2 or v1, for the processes that send: they wait while it has no
+// room, and what their sockets need is refused.
+class MemoryCgroup {
+ public:
+  explicit MemoryCgroup(const std::string& name);
+  ~MemoryCgroup();
+
+  bool exists() const { return !path_.empty(); }
+  // Runs body with this process in it.
+  void Run(const std::function<void()>& body) const;
+  // Leaves no room, or all.
+  void Squeeze(bool on) const;
+
+ private:
+  std::string path_, home_;
+  bool v1_ = false;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_TEST_LIVE_SOAK_WATCH_H_

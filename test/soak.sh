@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# soak.sh [OPTION]...: everything at once, for as long as one likes.
+#
+#   --minutes N      rounds of a minute each (10)
+#   --upgrades N     then so many upgrades with growth, under four kinds of traffic (200)
+#   --json FILE      what each round has shown, one JSON object a line
+#
+# As root on Debian 12. Thirteen kinds of traffic run at once between network namespaces
+# of their own; meanwhile programs are replaced, tables grow, processes register and end,
+# the socket table is too small, and a memory cgroup has no room now and then for what
+# sends. Three readers look on, two in C++ and one in Python, and an exporter.
+# Prints a line for each round, in which
+#
+#   - the interface and the meter have to differ by packets of named kinds alone
+#     (docs/counting.md#the-remainder);
+#   - no reader may see a value go back, or fail;
+#   - the kernel may keep no more maps and programs, and processes no more memory, than
+#     in the first one.
+#
+# Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
+set -euo pipefail
+usage() { sed -n '3,22s/^# \{0,1\}//p' "$0"; }
+die() { echo "soak.sh: $*" >&2; exit 2; }
+
+minutes=10 upgrades=200 json=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --minutes=* | --upgrades=* | --json=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    --minutes | --upgrades | --json) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    *) die "unknown option $1 (--help tells)" ;;
+  esac
+  case $1 in
+    --minutes | --upgrades)
+      [[ $2 =~ ^[0-9]+$ ]] || die "$1 needs a number"
+      printf -v "${1#--}" %s "$2" ;;
+    --json) json=$(realpath -m -- "$2") ;;
+  esac
+  shift 2
+done
+if [ -n "$json" ]; then : > "$json" || die "cannot write $json"; fi
+[ "$(id -u)" = 0 ] || die "not root: the soak loads BPF programs"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+
+targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter-exporter //test/soak:observer)
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+build=(--jobs=2 --color=no --curses=no --noshow_progress)
+bazel build "${build[@]}" "${targets[@]}" > "$out/log" 2>&1 || { cat "$out/log" >&2; die "the build failed"; }
+bin=$(bazel info "${build[@]}" bazel-bin 2> /dev/null)
+
+# A round takes longer than its traffic: an upgrade may be on its way, and all has to be
+# quiet. Each upgrade takes some seconds.
+options=("--soak-rounds=$minutes" --soak-seconds=60 "--soak-upgrades=$upgrades" '--gtest_filter=SoakTest.*' --gtest_brief=1)
+limit=$((600 + minutes * 120 + upgrades * 15))
+options+=("--soak-observer=$bin/test/soak/observer $bin/lib/tools/netmeter-exporter $out/observer")
+if [ -n "$json" ]; then options+=("--soak-json=$json"); fi
+status=0
+timeout --foreground -k 30 "$limit" "$bin/test/live/live_test" --loader="$bin/lib/loader/netmeter-loader" \
+  --actor="$bin/test/live/live_actor" "${options[@]}" || status=$?
+if [ $status = 0 ]; then echo "passed: $minutes rounds and $upgrades upgrades"; else echo "FAILED ($status)"; fi
+exit $status
