@@ -486,7 +486,7 @@ class FlowsTest(unittest.TestCase):
         with open(follower.file, "rb") as file:
             others = list(messages(file.read(), schema().Flow))
         self.assertEqual(len(others), len(rows))
-        # Each takes its own times, and one may find a process that has gone for the other.
+        # Each takes its own times; one may find a process that has gone for the other.
         own = ("start_ns", "end_ns", "duration_ns", "handshake_ns", "process")
         strip = lambda row: sorted((k, v) for k, v in row.items() if k not in own and v != 0)
         self.assertEqual(sorted(map(strip, rows)), sorted(map(strip, others)))
