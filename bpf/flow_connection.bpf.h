@@ -79,9 +79,17 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
     state = &flow->state;
     if (state->id == id && !(state->flags & NM_FLOW_GONE)) {
       taken = true;
-      state->start_ns = start;
-      state->slot = slot;
-      state->counts = counts;
+      if (state->start_ns > start) state->start_ns = start;
+      if (!state->slot) state->slot = slot;
+      /* A packet of the connection may have come before, on another CPU. */
+      state->counts.tx_bytes += counts.tx_bytes;
+      state->counts.rx_bytes += counts.rx_bytes;
+      state->counts.tx_packets += counts.tx_packets;
+      state->counts.rx_packets += counts.rx_packets;
+      state->counts.tx_payload_bytes += counts.tx_payload_bytes;
+      state->counts.rx_payload_bytes += counts.rx_payload_bytes;
+      state->counts.tx_retransmit_bytes += counts.tx_retransmit_bytes;
+      state->counts.rx_retransmit_bytes += counts.rx_retransmit_bytes;
     }
     bpf_spin_unlock(&flow->lock);
   }

@@ -53,6 +53,7 @@ NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
   union nm_attribution attribution;
   struct nm_socket *socket;
   union nm_head head = {};
+  __u32 rule = 0;
 
   if (cell && cell->service && cell->transport == traits.transport &&
       cell->path == traits.path)
@@ -69,13 +70,17 @@ NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
   head.kind = attribution.kind;
   if (!has_destinations(head.kind)) return slot_by_head(head.word);
   head.destination = *(volatile __u16 *)&owner->tag;
-  if (!head.destination && nm_config.rules_count)
-    head.destination =
-        nm_match_rules(skb, traits.hidden ? NM_OF_SOCKET : direction,
-                       direction == NM_EGRESS ? traits.dport : traits.sport,
-                       traits.hidden ? IPPROTO_TCP : traits.protocol);
-  if (!head.destination) head.destination = owner->wire_destination;
+  if (!head.destination && nm_config.rules_count) {
+    rule = nm_match_rules(skb, traits.hidden ? NM_OF_SOCKET : direction,
+                          direction == NM_EGRESS ? traits.dport : traits.sport,
+                          traits.hidden ? IPPROTO_TCP : traits.protocol);
+    if (!(rule & NM_RULE_YIELDS)) head.destination = rule;
+  }
+  if (!head.destination && !(owner->flags & NM_OWNER_RULED))
+    head.destination = owner->wire_destination;
   socket = state_of_socket(owner, cookie);
+  if (!head.destination && !(socket && socket->wire_protocol))
+    head.destination = rule;
   if (!head.destination && socket && socket->wire_protocol &&
       (!nm_config.uplinks || traits.path == owner->pending_path)) {
     head.kind = NM_KIND_PENDING;
@@ -312,7 +317,7 @@ static __always_inline enum nm_added try_add(
     added = match_series(state, f);
   }
   if (added == NM_ADDED) {
-    state->last_ns = f->now_ns;
+    if (state->last_ns < f->now_ns) state->last_ns = f->now_ns;
     state->ifindex = ifindex;
     if (direction == NM_EGRESS)
       add_sent_to_flow(skb, state, &f->packet, tcp);

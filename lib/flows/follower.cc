@@ -296,7 +296,10 @@ absl::Status Follower::Stop(const Body& body) {
 uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
                          uint64_t now_ns, bool all) const {
   if ((state.flags & NM_FLOW_CLOSED) != 0) {
-    return all || now_ns - state.closed_ns > kRstNs ? NM_END_CLOSED : 0;
+    return all || (now_ns > state.closed_ns &&
+                   now_ns - state.closed_ns > kRstNs)
+               ? NM_END_CLOSED
+               : 0;
   }
   const uint64_t idle_ns =
       static_cast<uint64_t>(std::chrono::nanoseconds(options_.idle).count());

@@ -149,6 +149,8 @@ class FlowsCommand : public Command {
   int Run() override {
     struct sigaction action = {};
     action.sa_handler = OnSignal;
+    // A second one ends the program, also while nobody reads what it prints.
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       sigaction(signal, &action, nullptr);
     }

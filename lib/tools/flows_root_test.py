@@ -404,6 +404,17 @@ class FlowsTest(unittest.TestCase):
         destinations = collections.Counter(row.get("destination") for row in self.named(80, THERE))
         self.assertEqual(destinations, {"streamer.example": 20, None: 1})
 
+    def test_a_rule_for_a_port_yields_as_in_the_meter(self):
+        # It did not in the records: each had three, two of them in a series of nobody's.
+        self.addCleanup(self.meter.load)
+        self.meter.load({"http_ports": [8080], "destinations": [{"name": "web", "port": 8080}]})
+        with self.cloud.inside():
+            server = socket.create_server((THERE, 8080))
+        self.addCleanup(server.close)
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        destinations = collections.Counter(row.get("destination") for row in self.named(8080, THERE))
+        self.assertEqual(destinations, {"streamer.example": 20, "web": 1})
+
     def test_uplinks_are_told(self):
         self.addCleanup(self.meter.load)
         self.meter.load({"uplinks": {"wan": ["gate"]}})
