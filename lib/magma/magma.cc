@@ -190,8 +190,9 @@ std::vector<Sample> RetiredBetween(const std::vector<Sample>& before,
 // counters of kind retired, which have it now.
 template <typename Delivered>
 std::map<std::string, Delivered> Retire(
-    std::map<std::string, Delivered> delivered, std::vector<Sample> retired,
-    const std::vector<Family>& families, const PublishOptions& options) {
+    std::map<std::string, Delivered> delivered,
+    const std::vector<Sample>& retired, const std::vector<Family>& families,
+    const PublishOptions& options) {
   const auto each = [](const std::vector<Family>& of, const auto& body) {
     for (const Family& family : of) {
       if (family.type != FamilyType::kCounter) continue;
@@ -200,19 +201,26 @@ std::map<std::string, Delivered> Retire(
       }
     }
   };
-  each(internal::FamiliesOf(retired, Health(), options),
-       [&](const std::string& key, uint64_t value) {
-         const auto found = delivered.find(key);
-         if (found == delivered.end()) return;
-         found->second.value -= std::min(found->second.value, value);
-       });
-  for (Sample& sample : retired) {
-    sample.name = KindName(sample.kind);
-    sample.kind = Kind::kRetired;
-    sample.destination.clear();
+  std::vector<Sample> given;  // those of which all was delivered
+  for (const Sample& sample : retired) {
+    bool all = true;
+    each(internal::FamiliesOf({sample}, Health(), options),
+         [&](const std::string& key, uint64_t value) {
+           const auto found = delivered.find(key);
+           const uint64_t taken = found == delivered.end()
+                                      ? 0
+                                      : std::min(found->second.value, value);
+           if (taken < value) all = false;
+           if (taken != 0) found->second.value -= taken;
+         });
+    if (!all) continue;
+    given.push_back(sample);
+    given.back().name = KindName(sample.kind);
+    given.back().kind = Kind::kRetired;
+    given.back().destination.clear();
   }
   std::map<std::string, uint64_t> moved;
-  each(internal::FamiliesOf(retired, Health(), options),
+  each(internal::FamiliesOf(given, Health(), options),
        [&](const std::string& key, uint64_t value) { moved[key] = value; });
   each(families, [&](const std::string& key, uint64_t value) {
     const auto found = moved.find(key);
@@ -246,9 +254,9 @@ absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
   } else if (health.load_time_ns != load_time_ns_) {
     delivered_ = Carry(delivered_, *families);
   } else {
-    std::vector<Sample> retired = RetiredBetween(previous_, samples_);
+    const std::vector<Sample> retired = RetiredBetween(previous_, samples_);
     if (!retired.empty()) {
-      delivered_ = Retire(delivered_, std::move(retired), *families, options_);
+      delivered_ = Retire(delivered_, retired, *families, options_);
     }
   }
   previous_.swap(samples_);
