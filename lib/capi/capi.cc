@@ -107,7 +107,7 @@ static_assert(sizeof(void*) != 8 ||
 template <size_t size>
 void CopyText(absl::string_view text, char (&to)[size]) {
   const size_t length = std::min(text.size(), size - 1);
-  memcpy(to, text.data(), length);
+  if (length != 0) memcpy(to, text.data(), length);  // data() may be null
   to[length] = '\0';
 }
 
