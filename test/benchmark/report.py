@@ -268,7 +268,8 @@ def claim(files):
 
         def costs(way, subject):
             found = [Spread(targets.datapath(results, way, c, subject)).median for c in targets.COLUMNS]
-            return "%.0f to %.0f ns" % (min(found), max(found))
+            least, most = "%.0f" % min(found), "%.0f" % max(found)
+            return "%s ns" % least if least == most else "%s to %s ns" % (least, most)
 
         one, both = "test run, one CPU", "test run, two CPUs"
         text.append(
