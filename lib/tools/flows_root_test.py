@@ -5,7 +5,6 @@ whose records sum up to the series to the byte; a reader that stops; two readers
 one that is killed."""
 
 import collections
-import importlib.util
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ import time
 import unittest
 
 import lab
+import protobuf_stream
 
 SCHEMA = lab.path("lib/flows/flows.proto")
 HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
@@ -138,34 +138,6 @@ def half_open(count):
             tcp = tcp[:16] + struct.pack("!H", ~total & 0xFFFF) + tcp[18:]
             ip = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + source + target
             raw.sendto(ip + tcp, (HERE, 0))
-
-
-def schema():
-    """The module that protoc makes of flows.proto."""
-    folder = os.environ["TEST_TMPDIR"]
-    command = ["protoc", "--proto_path=" + os.path.dirname(SCHEMA), "--python_out=" + folder, SCHEMA]
-    subprocess.run(command, check=True, timeout=60)
-    spec = importlib.util.spec_from_file_location("flows_pb2", os.path.join(folder, "flows_pb2.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def messages(data, kind):
-    """Each with its length before it, as a varint."""
-    at = 0
-    while at < len(data):
-        size = shift = 0
-        while True:
-            size |= (data[at] & 127) << shift
-            shift += 7
-            at += 1
-            if data[at - 1] < 128:
-                break
-        message = kind()
-        assert message.ParseFromString(data[at : at + size]) == size
-        yield {field.name: value for field, value in message.ListFields()}
-        at += size
 
 
 class FlowsTest(unittest.TestCase):
@@ -495,7 +467,10 @@ class FlowsTest(unittest.TestCase):
         follower.send_signal(signal.SIGINT)
         self.assertEqual(follower.wait(60), 0)
         with open(follower.file, "rb") as file:
-            others = list(messages(file.read(), schema().Flow))
+            others = [
+                {field.name: value for field, value in message.ListFields()}
+                for message in protobuf_stream.messages(file.read(), protobuf_stream.schema(SCHEMA).Flow)
+            ]
         self.assertEqual(len(others), len(rows))
         # Each takes its own times; one may find a process that has gone for the other.
         own = ("start_ns", "end_ns", "duration_ns", "handshake_ns", "process")

@@ -4,14 +4,14 @@
 of this process. No meter and no root are needed; test/live/sock_diag_test.cc has
 both."""
 
-import importlib.util
 import json
 import os
 import socket
 import subprocess
-import tempfile
 import time
 import unittest
+
+import protobuf_stream
 
 PROGRAM = os.path.abspath("lib/tools/netmeter")
 SCHEMA = os.path.abspath("lib/sockets/sockets.proto")
@@ -20,34 +20,6 @@ SCHEMA = os.path.abspath("lib/sockets/sockets.proto")
 def run(*arguments):
     done = subprocess.run([PROGRAM, "sockets", "--pin-dir", "/nonexistent", *arguments], capture_output=True, timeout=60)
     return done.returncode, done.stdout, done.stderr.decode()
-
-
-def schema():
-    """The module that protoc makes of sockets.proto."""
-    folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
-    command = ["protoc", "--proto_path=" + os.path.dirname(SCHEMA), "--python_out=" + folder, SCHEMA]
-    subprocess.run(command, check=True, timeout=60)
-    spec = importlib.util.spec_from_file_location("sockets_pb2", os.path.join(folder, "sockets_pb2.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def messages(data, kind):
-    """Each with its length before it, as a varint."""
-    at = 0
-    while at < len(data):
-        size = shift = 0
-        while True:
-            size |= (data[at] & 127) << shift
-            shift += 7
-            at += 1
-            if data[at - 1] < 128:
-                break
-        message = kind()
-        assert message.ParseFromString(data[at : at + size]) == size
-        yield message
-        at += size
 
 
 class SocketsCommandTest(unittest.TestCase):
@@ -86,12 +58,12 @@ class SocketsCommandTest(unittest.TestCase):
         self.assertEqual(received["rqueue"], 12345)
 
     def test_protobuf_is_the_same_by_the_schema(self):
-        kind = schema().Socket
+        kind = protobuf_stream.schema(SCHEMA).Socket
         rows = {row["cookie"]: row for row in self.rows()}
         status, out, _ = run("--protobuf", "--port", str(self.port))
         self.assertEqual(status, 0)
         seen = 0
-        for message in messages(out, kind):
+        for message in protobuf_stream.messages(out, kind):
             row = rows[message.cookie]
             fields = {field.name: value for field, value in message.ListFields()}
             fields["processes"] = [{"pid": p.pid, "fd": p.fd, "name": p.name} for p in message.processes]
@@ -103,7 +75,7 @@ class SocketsCommandTest(unittest.TestCase):
         self.assertEqual(seen, len(rows))
 
     def test_every_field_of_the_schema_is_a_column_and_the_other_way_round(self):
-        kind = schema().Socket
+        kind = protobuf_stream.schema(SCHEMA).Socket
         names = [field.name for field in kind.DESCRIPTOR.fields if field.name != "processes"]
         status, out, error = run("--columns", ",".join(names), "--sort", names[-1], "--port", str(self.port))
         self.assertEqual(status, 0, error)
