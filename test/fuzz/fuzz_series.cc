@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/core/series_buffers.h"
 #include "lib/core/series_reader.h"
 #include "test/fuzz/check.h"
 
@@ -17,48 +18,26 @@ namespace {
 
 constexpr uint32_t kSeries = 40, kNames = 12, kCells = 3;
 
-// The maps, in memory of exactly their sizes: what is read beyond them is found.
-struct Maps {
-  std::vector<nm_u64> counters = std::vector<nm_u64>(kSeries * kCells * 8);
-  std::vector<nm_name> names = std::vector<nm_name>(kNames);
-  std::vector<nm_stats> stats = std::vector<nm_stats>(1);
-  std::vector<nm_tcp> tcp = std::vector<nm_tcp>(kSeries);
-  std::vector<nm_info> info = std::vector<nm_info>(1);
-
-  MapView View() const {
-    MapView view;
-    view.info = info.data();
-    view.counters = counters.data();
-    view.names = names.data();
-    view.stats = stats.data();
-    view.tcp = tcp.data();
-    view.cells_per_series = kCells;
-    view.max_series = kSeries;
-    view.max_names = kNames;
-    return view;
-  }
-};
-
 // The input again and again, with the number of the round mixed in: short inputs fill
 // large maps with more than one pattern.
 template <typename T>
-void Lay(const uint8_t* data, size_t size, size_t* at, std::vector<T>* map) {
-  auto* const bytes = reinterpret_cast<uint8_t*>(map->data());
-  for (size_t i = 0; i < map->size() * sizeof(T); ++i, ++*at) {
+void Lay(const uint8_t* data, size_t size, size_t* at, T* map, size_t count) {
+  auto* const bytes = reinterpret_cast<uint8_t*>(map);
+  for (size_t i = 0; i < count * sizeof(T); ++i, ++*at) {
     bytes[i] = static_cast<uint8_t>(data[*at % size] + *at / size % 7);
   }
 }
 
-void LayAll(const uint8_t* data, size_t size, Maps* maps) {
+void LayAll(const uint8_t* data, size_t size, Buffers* maps) {
   size_t at = 0;
-  Lay(data, size, &at, &maps->stats);
+  Lay(data, size, &at, &maps->stats(), 1);
   // An odd number of moves says that a program is in the middle of one: the reader
   // waits for its end, which does not come here.
-  maps->stats[0].moves &= ~1ULL;
-  Lay(data, size, &at, &maps->counters);
-  Lay(data, size, &at, &maps->names);
-  Lay(data, size, &at, &maps->info);
-  Lay(data, size, &at, &maps->tcp);
+  maps->stats().moves &= ~1ULL;
+  Lay(data, size, &at, maps->words().data(), maps->words().size());
+  Lay(data, size, &at, maps->names().data(), maps->names().size());
+  Lay(data, size, &at, &maps->info(), 1);
+  Lay(data, size, &at, &maps->tcp(0), kSeries);
 }
 
 void Read(SeriesReader* reader, std::vector<Sample>* samples) {
@@ -97,9 +76,9 @@ void Read(SeriesReader* reader, std::vector<Sample>* samples) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace netmeter::internal;  // NOLINT
   if (size < 2) return 0;
-  Maps maps;
+  Buffers maps(kCells, kSeries, kNames);
   LayAll(data, size, &maps);
-  SeriesReader reader(maps.View());
+  SeriesReader reader(maps.view());
   std::vector<netmeter::Sample> samples;
   Read(&reader, &samples);
   LayAll(data + size / 2, size - size / 2, &maps);
