@@ -36,6 +36,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// A program of somebody else's that lets all pass: a descriptor, or -1 with errno.
+int LoadForeign(bpf_prog_type type, bpf_attach_type where, const char* name) {
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = where;
+  return bpf_prog_load(type, name, "GPL", pass, 2, &options);
+}
+
 TEST_F(LoaderRootTest, AnotherCgroupAtTheSamePinsIsRefused) {
   MustLoad();
   const std::string other = absl::StrCat(cgroup_, "/inner");
@@ -75,12 +84,8 @@ TEST_F(LoaderRootTest, PinsOfOthersWithOurNamesAreLeftAlone) {
   ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
   ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
   UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "theirs", 4, 4, 1, nullptr));
-  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
-                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
-  options.expected_attach_type = BPF_CGROUP_INET_EGRESS;
-  UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "theirs", "GPL",
-                                 pass, 2, &options));
+  UniqueFd program(
+      LoadForeign(BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS, "theirs"));
   UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   UniqueFd link(bpf_link_create(program.get(), cgroup.get(),
                                 BPF_CGROUP_INET_EGRESS, nullptr));
@@ -419,12 +424,8 @@ TEST_F(LoaderRootTest, AHostWithoutCgroupV2IsAClearError) {
 
 TEST_F(LoaderRootTest, AForeignExclusiveProgramIsExplained) {
   // attach without the multi flag, as old tools do
-  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
-                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
-  options.expected_attach_type = BPF_CGROUP_INET_EGRESS;
-  UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "foreign", "GPL",
-                                 pass, 2, &options));
+  UniqueFd program(
+      LoadForeign(BPF_PROG_TYPE_CGROUP_SKB, BPF_CGROUP_INET_EGRESS, "foreign"));
   ASSERT_TRUE(program.ok()) << strerror(errno);
   UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(
@@ -440,12 +441,8 @@ TEST_F(LoaderRootTest, AForeignExclusiveProgramIsExplained) {
 // A part that could not be attached at the first load stayed off for good: later loads,
 // when nothing was in the way any more, said that there was nothing to do.
 TEST_F(LoaderRootTest, APartThatAForeignProgramKeptOffIsTriedAgain) {
-  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
-                           {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
-  options.expected_attach_type = BPF_CGROUP_SETSOCKOPT;
-  UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SOCKOPT, "foreign", "GPL",
-                                 pass, 2, &options));
+  UniqueFd program(LoadForeign(BPF_PROG_TYPE_CGROUP_SOCKOPT,
+                               BPF_CGROUP_SETSOCKOPT, "foreign"));
   ASSERT_TRUE(program.ok()) << strerror(errno);
   UniqueFd cgroup(open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(
