@@ -15,6 +15,7 @@
 #include <bpf/bpf.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -45,6 +46,9 @@ struct Settings {
 };
 
 constexpr int kMostPerProcess = 50000;
+// What a process has open beside its sockets: programs, maps, and the pipes of all
+// that were made before.
+constexpr int kOtherDescriptors = 500;
 constexpr int kPortsPerAddress = 50000;
 constexpr uint16_t kFirstPort = 10000;
 constexpr int kMostSockets = 1000000;
@@ -67,7 +71,7 @@ double Memory(const std::string& field) {
 // A process with some of the sockets, which does what it is told by a byte.
 class Holder {
  public:
-  enum Command : char { kOpen = 'o', kSend = 's', kClose = 'c' };
+  enum Command : char { kOpen = 'o', kSend = 's', kClose = 'c', kEnd = 'e' };
 
   // Sockets `first` to `first + count` of all.
   Holder(int first, int count) : first_(first), count_(count) {
@@ -79,13 +83,15 @@ class Holder {
     const UniqueFd commands(to[0]), replies(from[1]);
     pid_ = Check(fork(), "fork");
     if (pid_ == 0) {
-      // It ends when there is nobody left to write a command.
       to_ = UniqueFd();
       Obey(commands.get(), replies.get());
     }
   }
+  // Holders that were made later have this pipe open, too: it has no end as long as
+  // they live. So the end is a command.
   ~Holder() {
-    to_ = UniqueFd();
+    const char byte = kEnd;
+    if (write(to_.get(), &byte, 1) != 1) kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
 
@@ -105,7 +111,7 @@ class Holder {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::vector<UniqueFd> sockets;
     char command;
-    while (read(commands, &command, 1) == 1) {
+    while (read(commands, &command, 1) == 1 && command != kEnd) {
       const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
       if (command == kOpen) {
         for (int i = 0; i < count_; ++i) sockets.push_back(Open(first_ + i));
@@ -163,9 +169,11 @@ class Crowd {
     Check(getrlimit(RLIMIT_NOFILE, &limit), "limit of descriptors");
     limit.rlim_cur = limit.rlim_max;
     Check(setrlimit(RLIMIT_NOFILE, &limit), "limit of descriptors");
-    // The others are for what each has beside them.
+    // Two processes at least: so the short way, --smoke, has all that a million
+    // sockets have.
     per_process_ = static_cast<int>(
-        std::min<rlim_t>(limit.rlim_max - 100, kMostPerProcess));
+        std::min<rlim_t>(limit.rlim_max - kOtherDescriptors, kMostPerProcess));
+    per_process_ = std::max(1, std::min(per_process_, settings.most / 2));
   }
 
   // So many sockets, without a meter and with one.
