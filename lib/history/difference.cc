@@ -19,12 +19,16 @@
 //   when they are read. Nothing was retired then. The old name has a difference
 //   below 0, and the new one the same above 0.
 //
+// What has gone back was retired where `retired` has grown by as much, or where its
+// service has less over all destinations: a new name takes nothing from that sum.
+//
 // All this only moves parts between series. So the sum is exact by construction,
 // and what is wrong at most is a name. A series that was retired and then came back
 // with more than it had before cannot be told from one that just grew: what it
 // counted before stands as `retired` then, not with its name.
 #include "lib/history/difference.h"
 
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -62,6 +66,19 @@ SeriesName RetiredOf(const SeriesName& name) {
   return {kRetiredWord, name.kind, "", name.transport, name.path, name.uplink};
 }
 
+SeriesName WithoutDestination(SeriesName name) {
+  name.destination.clear();
+  return name;
+}
+
+Totals WithoutDestinations(const Totals& totals) {
+  Totals sums;
+  for (const auto& series : totals) {
+    sums[WithoutDestination(series.first)] += series.second;
+  }
+  return sums;
+}
+
 }  // namespace
 
 Counters& Counters::operator+=(const Counters& other) {
@@ -95,53 +112,61 @@ bool SeriesName::operator<(const SeriesName& other) const {
                   other.path, other.uplink);
 }
 
+SeriesName NameOf(const Sample& sample) {
+  return {KindName(sample.kind),      ToUtf8(sample.name),
+          ToUtf8(sample.destination), TransportName(sample.transport),
+          PathName(sample.path),      ToUtf8(sample.uplink)};
+}
+
 Totals TotalsOf(const std::vector<Sample>& samples) {
   Totals totals;
   for (const Sample& sample : samples) {
     const Counters counters = CountersOf(sample);
-    if (counters.IsZero()) continue;
-    totals[{KindName(sample.kind), ToUtf8(sample.name),
-            ToUtf8(sample.destination), TransportName(sample.transport),
-            PathName(sample.path), ToUtf8(sample.uplink)}] += counters;
+    if (!counters.IsZero()) totals[NameOf(sample)] += counters;
   }
   return totals;
 }
 
-Totals Difference(const Totals& before, const Totals& now) {
-  Totals difference;
-  for (const auto& series : now) {
-    Counters delta = series.second;
-    delta -= Find(before, series.first);
-    difference[series.first] = delta;
-  }
-  // Those that went back, by the series that may have what they had.
-  struct Gone {
-    Counters sum;
-    std::vector<SeriesName> names;
-  };
-  std::map<SeriesName, Gone> gone;
+std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now) {
+  std::set<SeriesName> names;
   for (const auto& series : before) {
     const SeriesName& name = series.first;
-    const Counters& at_present = Find(now, name);
-    Counters delta = at_present;
-    delta -= series.second;
-    difference[name] = delta;
     if (name.kind == kPendingWord || name.kind == kRetiredWord) continue;
-    if (!at_present.AnyBelow(series.second)) continue;
-    Gone& group = gone[RetiredOf(name)];
-    group.sum += series.second;
-    group.names.push_back(name);
+    if (Find(now, name).AnyBelow(series.second)) names.insert(name);
   }
-  for (const auto& group : gone) {
-    const auto retired = difference.find(group.first);
-    if (retired == difference.end() ||
-        retired->second.AnyBelow(group.second.sum)) {
-      continue;  // renamed
-    }
-    retired->second -= group.second.sum;
-    for (const SeriesName& name : group.second.names) {
-      difference[name] = Find(now, name);
-    }
+  return names;
+}
+
+std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now) {
+  std::set<SeriesName> names = WentBackBetween(before, now);
+  if (names.empty()) return names;
+  // By the series that may have what they had.
+  Totals gone;
+  for (const SeriesName& name : names) {
+    gone[RetiredOf(name)] += before.at(name);
+  }
+  const Totals services_before = WithoutDestinations(before);
+  const Totals services_now = WithoutDestinations(now);
+  for (auto i = names.begin(); i != names.end();) {
+    const SeriesName retired = RetiredOf(*i);
+    Counters grown = Find(now, retired);
+    grown -= Find(before, retired);
+    const SeriesName service = WithoutDestination(*i);
+    const bool renamed =
+        grown.AnyBelow(gone.at(retired)) &&
+        !Find(services_now, service).AnyBelow(Find(services_before, service));
+    i = renamed ? names.erase(i) : std::next(i);
+  }
+  return names;
+}
+
+Totals Difference(const Totals& before, const Totals& now) {
+  Totals difference;
+  for (const auto& series : now) difference[series.first] = series.second;
+  for (const auto& series : before) difference[series.first] -= series.second;
+  for (const SeriesName& name : RetiredBetween(before, now)) {
+    difference[RetiredOf(name)] -= before.at(name);
+    difference[name] = Find(now, name);
   }
   for (auto i = difference.begin(); i != difference.end();) {
     i = i->second.IsZero() ? difference.erase(i) : std::next(i);

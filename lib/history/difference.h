@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,11 +70,21 @@ struct SeriesName {
   }
 };
 
+SeriesName NameOf(const Sample& sample);
+
 using Totals = std::map<SeriesName, Counters>;
 
 // Series of equal names, once they are UTF-8, are summed. Those with nothing but 0
 // are left out.
 Totals TotalsOf(const std::vector<Sample>& samples);
+
+// The series of `before` that have less now in any counter, or are gone. Those of kind
+// pending are not among them: they get less by themselves.
+std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now);
+
+// Those of them that were retired in between, and not renamed by a load; the top of
+// difference.cc tells how they are told apart.
+std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now);
 
 // now - before, by series. The sum over all series is exactly the difference of the
 // sums, whatever happened between the two reads; the top of difference.cc tells to

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,21 @@ TEST(Difference, OfASeriesThatWasRenamedMovesToItsNewName) {
       {Name("service", "a", "cloud.example.com"), Bytes(-50)},
       {Name("service", "a", "cloud"), Bytes(60)},
       {Name("retired", "service"), Bytes(10)}};
+  EXPECT_EQ(Difference(before, now), expected);
+}
+
+// Both by one load. Nothing said then that anything was retired.
+TEST(Difference, OfARenameAndARetirementTellsThemApart) {
+  const Totals before = {{Name("service", "a", "cloud.example.com"), Bytes(50)},
+                         {Name("service", "b"), Bytes(70)},
+                         {Name("retired", "service"), Bytes(20)}};
+  const Totals now = {{Name("service", "a", "cloud"), Bytes(60)},
+                      {Name("retired", "service"), Bytes(90)}};
+  EXPECT_EQ(RetiredBetween(before, now),
+            std::set<SeriesName>{Name("service", "b")});
+  const Totals expected = {
+      {Name("service", "a", "cloud.example.com"), Bytes(-50)},
+      {Name("service", "a", "cloud"), Bytes(60)}};
   EXPECT_EQ(Difference(before, now), expected);
 }
 
