@@ -52,7 +52,8 @@ fill() {
 
 install_library() {
   local header
-  for header in abi meter meter_inline netmeter sample; do
+  for header in abi grpc grpc_inline magma magma_inline meter meter_inline netmeter \
+    prometheus prometheus_inline publish publish_inline sample service303_wire; do
     put 644 "$source/include/netmeter/$header.h" "$prefix/include/netmeter/$header.h"
   done
   put 644 "$build/lib/capi/libnetmeter.so.1" "$libdir/libnetmeter.so.1"

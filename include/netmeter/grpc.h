@@ -91,4 +91,8 @@ bool SetChannelTag(absl::string_view destination,
 
 }  // namespace netmeter
 
+#ifndef NETMETER_FROM_SOURCE  // see the end of meter.h
+#include "netmeter/grpc_inline.h"
+#endif
+
 #endif  // NETMETER_GRPC_H_

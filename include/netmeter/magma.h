@@ -23,10 +23,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,10 +32,6 @@
 #include "netmeter/publish.h"
 
 namespace netmeter {
-namespace internal {
-class SampleBuffer;
-struct Family;
-}  // namespace internal
 
 // All of PublishOptions; but `families` is FamilySet::Kernsnoopd() by default, as
 // magmad sends what is published over the link that is paid for, uncompressed and
@@ -83,9 +77,8 @@ class MagmaMetrics {
   std::string Serialize() const;
 
  private:
-  const std::shared_ptr<const Meter> meter_;
-  const MagmaOptions options_;
-  const std::shared_ptr<internal::SampleBuffer> buffer_;
+  class Impl;
+  const std::shared_ptr<const Impl> impl_;
 };
 
 // What was added to one counter.
@@ -130,6 +123,7 @@ class DeltaVisitor {
   // visited: no gauge, no histogram.
   explicit DeltaVisitor(std::shared_ptr<const Meter> meter,
                         const MagmaOptions& options = MagmaOptions());
+  ~DeltaVisitor();
 
   // Calls back for every counter that grew since its last delivery, and once for
   // every counter that is new, possibly with value 0. So the first visit delivers
@@ -152,27 +146,14 @@ class DeltaVisitor {
   absl::Status Visit(const Callback& callback);
 
  private:
-  struct Delivered {
-    uint64_t value = 0;
-    uint64_t visit = 0;      // the last one that saw the counter
-    bool announced = false;  // false: a callback is due, also for 0
-  };
-
-  absl::Status VisitAll(const Callback& callback);
-  absl::Status Prepare(std::vector<internal::Family>* families);
-
-  const std::shared_ptr<const Meter> meter_;
-  const PublishOptions options_;
-  const std::thread::id thread_ = std::this_thread::get_id();
-  bool visiting_ = false;
-  std::vector<Sample> samples_;   // memory for a read
-  std::vector<Sample> previous_;  // what the last one found
-  uint64_t start_time_ns_ = 0;    // of the meter that delivered_ is about
-  uint64_t load_time_ns_ = 0;     // the same
-  uint64_t visit_ = 0;
-  std::map<std::string, Delivered> delivered_;
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace netmeter
+
+#ifndef NETMETER_FROM_SOURCE  // see the end of meter.h
+#include "netmeter/magma_inline.h"
+#endif
 
 #endif  // NETMETER_MAGMA_H_

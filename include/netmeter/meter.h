@@ -32,6 +32,9 @@
 #include "netmeter/sample.h"
 
 namespace netmeter {
+namespace internal {
+class MeterAccess;
+}
 
 struct MeterOptions {
   // Where netmeter-loader pinned the maps (its --pin-dir).
@@ -122,6 +125,7 @@ class Meter {
   absl::StatusOr<Health> ReadHealth() const;
 
  private:
+  friend class internal::MeterAccess;
   class Impl;
   explicit Meter(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

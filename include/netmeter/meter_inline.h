@@ -188,6 +188,18 @@ class Meter::Impl {
   std::atomic<netmeter_samples*> spare_{nullptr};
 };
 
+namespace internal {
+
+// For prometheus.h, magma.h and grpc.h. Null for null.
+class MeterAccess {
+ public:
+  static netmeter_meter* Get(const Meter* meter) {
+    return meter == nullptr ? nullptr : meter->impl_->meter();
+  }
+};
+
+}  // namespace internal
+
 inline Meter::Meter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 inline Meter::~Meter() = default;
 

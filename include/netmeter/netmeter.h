@@ -34,9 +34,10 @@
  *
  * Threads: every function that takes a netmeter_meter may be called from any thread
  * at any time, but for netmeter_close(), which comes last. netmeter_samples are for
- * one thread at a time. After fork(2) the child may use a meter, unless another
- * thread was calling it at that moment. Nothing here throws, aborts, prints, forks,
- * starts a thread or installs a process-wide hook.
+ * one thread at a time, and a netmeter_visitor is for the thread that made it. After
+ * fork(2) the child may use a meter, unless another thread was calling it at that
+ * moment. Nothing here throws, aborts, prints, forks, starts a thread or installs a
+ * process-wide hook.
  *
  * Stability: the ABI of libnetmeter.so.1 only grows. A struct that the caller
  * fills begins with its size, and so does one that the library fills: new members
@@ -239,6 +240,121 @@ struct netmeter_health {
  * libnetmeter.so.1; a smaller struct of an older program is filled as far as it goes. */
 int netmeter_read_health(netmeter_meter *meter, struct netmeter_health *health,
                          struct netmeter_error *error);
+
+/* Publishing: what prometheus.h, magma.h and grpc.h are made of.
+ * -------------------------------------------------------------- */
+
+/* Scope in publish.h. */
+enum netmeter_scope {
+  NETMETER_SCOPE_SERVICE = 0,
+  NETMETER_SCOPE_HOST = 1,
+  NETMETER_SCOPE_UNREGISTERED = 2
+};
+const char *netmeter_scope_name(int scope);
+
+/* As FamilySet::Parse() in publish.h. *families is a number that means something to
+ * the library of this process only, and is never 0. */
+int netmeter_parse_families(const char *list, size_t length, uint64_t *families,
+                            struct netmeter_error *error);
+
+/* As FamilySet::Contains(): 1 or 0. */
+int netmeter_has_family(uint64_t families, const char *family, size_t length);
+
+/* PublishOptions in publish.h and MagmaOptions in magma.h. */
+struct netmeter_publish_options {
+  size_t size;       /* sizeof(struct netmeter_publish_options) */
+  size_t max_bytes;  /* of Magma's path; 0: 4,000,000 */
+  uint64_t families; /* 0: kernsnoopd on Magma's path, else default */
+  int32_t scope;     /* enum netmeter_scope */
+  int32_t omit_zeros;
+  int32_t names_without_total;
+  int32_t without_timestamps; /* of Magma's path */
+};
+#define NETMETER_PUBLISH_OPTIONS_INIT \
+  { sizeof(struct netmeter_publish_options), 0, 0, 0, 0, 0, 0 }
+
+enum netmeter_type {
+  NETMETER_TYPE_COUNTER = 0,
+  NETMETER_TYPE_GAUGE = 1,
+  NETMETER_TYPE_HISTOGRAM = 2
+};
+
+/* One metric. Texts are UTF-8 and end with a NUL. */
+struct netmeter_metric {
+  size_t size;        /* of what the library has filled, in bytes */
+  const char *family; /* these two live as long as the process */
+  const char *help;
+  const char *const *label_names;
+  const char *const *label_values;
+  size_t label_count;
+  const double *bucket_bounds;   /* of a histogram, in seconds */
+  const uint64_t *bucket_counts; /* what fell into each, not the running sum */
+  size_t bucket_count;
+  uint64_t value; /* of a histogram: the sum, in microseconds */
+  int32_t type;   /* enum netmeter_type, of the family */
+  uint8_t reserved[4];
+};
+
+/* Memory for what is published, as netmeter_samples: for call after call, and for one
+ * thread at a time. */
+typedef struct netmeter_metrics netmeter_metrics;
+
+/* NULL where there is no memory. */
+netmeter_metrics *netmeter_metrics_new(void);
+
+/* NULL is allowed. */
+void netmeter_metrics_free(netmeter_metrics *metrics);
+
+/* What the last netmeter_read_metrics() into it found: family after family, in the
+ * order of publish.h; all metrics of one have the same pointer `family`. A metric is
+ * valid until the next call with `metrics`. NULL for an index not below the count. */
+size_t netmeter_metrics_count(const netmeter_metrics *metrics);
+const struct netmeter_metric *netmeter_metrics_get(
+    const netmeter_metrics *metrics, size_t index);
+
+/* As PrometheusCollectable::Collect() in prometheus.h: a meter that cannot be read,
+ * which NULL is, too, is netmeter_up 0, and no error. `options` may be NULL. Errors:
+ * NETMETER_INVALID_ARGUMENT, and NETMETER_RESOURCE_EXHAUSTED, with no metric, where
+ * there is not even memory for netmeter_up. */
+int netmeter_read_metrics(netmeter_meter *meter,
+                          const struct netmeter_publish_options *options,
+                          netmeter_metrics *metrics,
+                          struct netmeter_error *error);
+
+/* As MagmaMetrics::Serialize() in magma.h. *bytes are valid until the next call with
+ * `metrics`. Meter, options and errors as above. */
+int netmeter_serialize_metrics(netmeter_meter *meter,
+                               const struct netmeter_publish_options *options,
+                               netmeter_metrics *metrics, const char **bytes,
+                               size_t *length, struct netmeter_error *error);
+
+/* What Service303 in grpc.h answers to GetServiceInfo, of a service that started at
+ * start_time_s of Unix time. As above. */
+int netmeter_serialize_service_info(netmeter_meter *meter, const char *name,
+                                    size_t name_length, const char *version,
+                                    size_t version_length,
+                                    uint64_t start_time_s,
+                                    netmeter_metrics *metrics,
+                                    const char **bytes, size_t *length,
+                                    struct netmeter_error *error);
+
+/* DeltaVisitor in magma.h, which says which thread may visit. `meter` may be closed
+ * before the visitor is freed. */
+typedef struct netmeter_visitor netmeter_visitor;
+int netmeter_visitor_new(netmeter_meter *meter,
+                         const struct netmeter_publish_options *options,
+                         netmeter_visitor **visitor,
+                         struct netmeter_error *error);
+
+/* NULL is allowed. */
+void netmeter_visitor_free(netmeter_visitor *visitor);
+
+/* As DeltaVisitor::Visit(). take() returns NETMETER_OK if it has taken the delta over;
+ * its value is what was added. Anything else ends the visit, and is returned. */
+int netmeter_visit(netmeter_visitor *visitor,
+                   int (*take)(const struct netmeter_metric *delta,
+                               void *context),
+                   void *context, struct netmeter_error *error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -25,9 +25,6 @@
 #include "netmeter/publish.h"
 
 namespace netmeter {
-namespace internal {
-class SampleBuffer;
-}  // namespace internal
 
 class PrometheusCollectable : public prometheus::Collectable {
  public:
@@ -43,11 +40,14 @@ class PrometheusCollectable : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
-  const std::shared_ptr<const Meter> meter_;
-  const PublishOptions options_;
-  const std::shared_ptr<internal::SampleBuffer> buffer_;
+  class Impl;
+  const std::unique_ptr<const Impl> impl_;
 };
 
 }  // namespace netmeter
+
+#ifndef NETMETER_FROM_SOURCE  // see the end of meter.h
+#include "netmeter/prometheus_inline.h"
+#endif
 
 #endif  // NETMETER_PROMETHEUS_H_

@@ -140,4 +140,8 @@ struct PublishOptions {
 
 }  // namespace netmeter
 
+#ifndef NETMETER_FROM_SOURCE  // see the end of meter.h
+#include "netmeter/publish_inline.h"
+#endif
+
 #endif  // NETMETER_PUBLISH_H_

@@ -7,8 +7,6 @@
 // it uses again. Then each gets its row, in the C API's layout, with pointers to
 // these strings. So a row costs a copy of some 200 bytes on top of a read, and no
 // allocation once there were as many.
-#include <string.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -21,16 +19,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/capi/handles.h"
 #include "lib/capi/sized.h"
 #include "lib/core/control.h"
 #include "lib/core/no_throw.h"
 #include "lib/core/version.h"
 #include "netmeter/meter.h"
 #include "netmeter/netmeter.h"
-
-struct netmeter_meter {
-  std::unique_ptr<netmeter::Meter> meter;
-};
 
 struct netmeter_samples {
   std::vector<netmeter::Sample> samples;
@@ -40,6 +35,7 @@ struct netmeter_samples {
 namespace netmeter {
 namespace {
 
+using internal::CopyText;
 using internal::WithoutThrowing;
 
 // Enumerators are the same numbers on both sides.
@@ -102,29 +98,6 @@ constexpr size_t kHealthOfVersion1 =
 static_assert(sizeof(void*) != 8 ||
                   (kOptionsOfVersion1 == 40 && kHealthOfVersion1 == 488),
               "ABI");
-
-// Text and its NUL, cut if it is longer.
-template <size_t size>
-void CopyText(absl::string_view text, char (&to)[size]) {
-  const size_t length = std::min(text.size(), size - 1);
-  if (length != 0) memcpy(to, text.data(), length);  // data() may be null
-  to[length] = '\0';
-}
-
-// The code of `status`, with its text in *error.
-int Return(const absl::Status& status, netmeter_error* error) {
-  const int code = static_cast<int>(status.code());
-  if (code != NETMETER_OK && error != nullptr) {
-    error->code = code;
-    CopyText(status.message(), error->message);
-  }
-  return code;
-}
-
-absl::string_view Name(const char* name, size_t length) {
-  return name == nullptr ? absl::string_view()
-                         : absl::string_view(name, length);
-}
 
 netmeter_sample RowOf(const Sample& sample) {
   netmeter_sample row = {};
@@ -241,27 +214,25 @@ absl::Status NoMeterGiven() {
 }  // namespace netmeter
 
 using netmeter::NoMeterGiven;
-using netmeter::Return;
+using netmeter::internal::Name;
+using netmeter::internal::Return;
 using netmeter::internal::WithoutThrowing;
 
 const char* netmeter_version(void) { return netmeter::internal::kVersion; }
 
 int netmeter_register_process(const char* service, size_t length,
                               netmeter_error* error) {
-  return Return(netmeter::RegisterProcess(netmeter::Name(service, length)),
-                error);
+  return Return(netmeter::RegisterProcess(Name(service, length)), error);
 }
 
 int netmeter_tag_socket(int fd, const char* destination, size_t length,
                         netmeter_error* error) {
-  return Return(netmeter::TagSocket(fd, netmeter::Name(destination, length)),
-                error);
+  return Return(netmeter::TagSocket(fd, Name(destination, length)), error);
 }
 
 int netmeter_set_socket_service(int fd, const char* service, size_t length,
                                 netmeter_error* error) {
-  return Return(netmeter::SetSocketService(fd, netmeter::Name(service, length)),
-                error);
+  return Return(netmeter::SetSocketService(fd, Name(service, length)), error);
 }
 
 int netmeter_open(const netmeter_options* options, netmeter_meter** meter,
@@ -274,12 +245,11 @@ void netmeter_close(netmeter_meter* meter) { delete meter; }
 
 int netmeter_register(netmeter_meter* meter, const char* service, size_t length,
                       netmeter_error* error) {
-  return Return(
-      WithoutThrowing([&] {
-        if (meter == nullptr) return NoMeterGiven();
-        return meter->meter->Register(netmeter::Name(service, length));
-      }),
-      error);
+  return Return(WithoutThrowing([&] {
+                  if (meter == nullptr) return NoMeterGiven();
+                  return meter->meter->Register(Name(service, length));
+                }),
+                error);
 }
 
 const char* netmeter_kind_name(int kind) {

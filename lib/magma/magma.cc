@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MagmaMetrics is a reading and a container. DeltaVisitor turns totals into
-// increments, for hosts whose counters can only be incremented.
+// DeltaVisitor turns totals into increments, for hosts whose counters can only be
+// incremented.
 //
 // It keeps what it has delivered of each counter. The difference to the total of
 // now is due. The entry is updated after the callback has taken the delta, and
@@ -24,15 +24,17 @@
 #include "netmeter/magma.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <iterator>
-#include <tuple>
+#include <map>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "lib/core/consistent_read.h"
 #include "lib/core/no_throw.h"
-#include "lib/magma/container.h"
+#include "lib/history/difference.h"
+#include "lib/magma/serialize.h"
 #include "lib/metrics/families.h"
 #include "lib/metrics/sample_buffer.h"
 
@@ -42,29 +44,14 @@ namespace {
 using internal::Family;
 using internal::FamilyType;
 using internal::Metric;
+using internal::SeriesName;
 
-std::vector<Family> CollectFolded(const Meter* meter,
-                                  const MagmaOptions& options,
-                                  internal::SampleBuffer* buffer) {
-  if (meter == nullptr) return internal::FamiliesOfError();
-  const internal::SampleBuffer::Lease lease(buffer);
-  std::vector<Sample>* const samples = lease.get();
-  if (!internal::ReadScope(*meter, options.scope, samples).ok()) {
-    return internal::FamiliesOfError();
-  }
-  const auto health = meter->ReadHealth();
-  if (!health.ok()) return internal::FamiliesOfError();
-  size_t omitted_services = 0;
-  *samples = internal::Fold(std::move(*samples), options.max_bytes, options,
-                            &omitted_services);
-  return internal::FamiliesOf(*samples, *health, options, omitted_services);
-}
-
-int64_t NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
+struct Delivered {
+  uint64_t value = 0;
+  uint64_t visit = 0;      // the last one that saw the counter
+  bool announced = false;  // false: a callback is due, also for 0
+};
+using DeliveredMap = std::map<std::string, Delivered>;
 
 // What tells one counter from all others: the family, its labels, and the
 // destination last, which is empty where there is none. Neither names nor UTF-8
@@ -90,38 +77,10 @@ std::string GroupOf(const std::string& key) {
   return key.substr(0, key.rfind('\0'));
 }
 
-}  // namespace
-
-MagmaMetrics::MagmaMetrics(std::shared_ptr<const Meter> meter,
-                           const MagmaOptions& options)
-    : meter_(std::move(meter)),
-      options_(options),
-      buffer_(std::make_shared<internal::SampleBuffer>()) {}
-
-std::string MagmaMetrics::Serialize() const {
-  const int64_t time = options_.timestamps ? NowMs() : 0;
-  try {
-    return internal::ToContainer(
-        CollectFolded(meter_.get(), options_, buffer_.get()), time);
-  } catch (const std::exception&) {  // no memory for all, but for an error?
-  }
-  try {
-    return internal::ToContainer(internal::FamiliesOfError(), time);
-  } catch (const std::exception&) {
-  }
-  return std::string();
-}
-
-DeltaVisitor::DeltaVisitor(std::shared_ptr<const Meter> meter,
-                           const MagmaOptions& options)
-    : meter_(std::move(meter)), options_(options) {}
-
 // After a load: what was delivered of counters that are gone, or that are less
 // than that, goes to those of the same family and service that are more.
-template <typename Delivered>
-std::map<std::string, Delivered> Carry(
-    const std::map<std::string, Delivered>& delivered,
-    const std::vector<Family>& families) {
+DeliveredMap Carry(const DeliveredMap& delivered,
+                   const std::vector<Family>& families) {
   std::map<std::string, uint64_t> now;
   for (const Family& family : families) {
     if (family.type != FamilyType::kCounter) continue;
@@ -129,7 +88,7 @@ std::map<std::string, Delivered> Carry(
       now[KeyOf(family, metric)] = metric.value;
     }
   }
-  std::map<std::string, Delivered> result;
+  DeliveredMap result;
   std::map<std::string, uint64_t> surplus;
   for (const auto& entry : delivered) {
     const auto found = now.find(entry.first);
@@ -152,47 +111,11 @@ std::map<std::string, Delivered> Carry(
   return result;
 }
 
-auto KeyOf(const Sample& sample) {
-  return std::tie(sample.kind, sample.name, sample.destination,
-                  sample.transport, sample.path, sample.uplink);
-}
-
-bool ComesBefore(const Sample& a, const Sample& b) {
-  return KeyOf(a) < KeyOf(b);
-}
-
-// Whether a series began anew between two reads: a counter of its own never gets
-// less.
-bool BeganAnew(const Sample& before, const Sample& now) {
-  return now.tx_bytes < before.tx_bytes || now.rx_bytes < before.rx_bytes ||
-         now.tx_packets < before.tx_packets ||
-         now.rx_packets < before.rx_packets ||
-         now.tx_payload_bytes < before.tx_payload_bytes ||
-         now.rx_payload_bytes < before.rx_payload_bytes;
-}
-
-// The series of `before` that were retired since. Both are in order. What is pending
-// gets less by itself, to the advantage of another series.
-std::vector<Sample> RetiredBetween(const std::vector<Sample>& before,
-                                   const std::vector<Sample>& now) {
-  std::vector<Sample> retired;
-  auto i = now.begin();
-  for (const Sample& sample : before) {
-    if (sample.kind == Kind::kPending) continue;
-    while (i != now.end() && ComesBefore(*i, sample)) ++i;
-    const bool there = i != now.end() && KeyOf(*i) == KeyOf(sample);
-    if (!there || BeganAnew(sample, *i)) retired.push_back(sample);
-  }
-  return retired;
-}
-
 // What was delivered of series that are retired now counts as delivered of the
 // counters of kind retired, which have it now.
-template <typename Delivered>
-std::map<std::string, Delivered> Retire(
-    std::map<std::string, Delivered> delivered,
-    const std::vector<Sample>& retired, const std::vector<Family>& families,
-    const PublishOptions& options) {
+DeliveredMap Retire(DeliveredMap delivered, const std::vector<Sample>& retired,
+                    const std::vector<Family>& families,
+                    const PublishOptions& options) {
   const auto each = [](const std::vector<Family>& of, const auto& body) {
     for (const Family& family : of) {
       if (family.type != FamilyType::kCounter) continue;
@@ -231,7 +154,96 @@ std::map<std::string, Delivered> Retire(
   return delivered;
 }
 
-absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
+}  // namespace
+
+class MagmaMetrics::Impl {
+ public:
+  Impl(std::shared_ptr<const Meter> meter, const MagmaOptions& options)
+      : meter_(std::move(meter)), options_(options) {}
+
+  std::string Serialize() const {
+    return internal::SerializeMetrics(meter_.get(), options_, &buffer_);
+  }
+
+ private:
+  const std::shared_ptr<const Meter> meter_;
+  const MagmaOptions options_;
+  mutable internal::SampleBuffer buffer_;
+};
+
+MagmaMetrics::MagmaMetrics(std::shared_ptr<const Meter> meter,
+                           const MagmaOptions& options)
+    : impl_(std::make_shared<const Impl>(std::move(meter), options)) {}
+
+std::string MagmaMetrics::Serialize() const { return impl_->Serialize(); }
+
+class DeltaVisitor::Impl {
+ public:
+  Impl(std::shared_ptr<const Meter> meter, const MagmaOptions& options)
+      : meter_(std::move(meter)), options_(options) {}
+
+  absl::Status Visit(const Callback& callback);
+
+ private:
+  absl::Status VisitAll(const Callback& callback);
+  absl::Status Prepare(std::vector<Family>* families);
+  void Follow(const Health& health, const std::vector<Family>& families);
+
+  const std::shared_ptr<const Meter> meter_;
+  const PublishOptions options_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  bool visiting_ = false;
+  std::vector<Sample> samples_;   // memory for a read
+  std::vector<Sample> previous_;  // what the last one found
+  internal::Totals totals_;       // of previous_
+  uint64_t start_time_ns_ = 0;    // of the meter that delivered_ is about
+  uint64_t load_time_ns_ = 0;     // the same
+  uint64_t visit_ = 0;
+  DeliveredMap delivered_;
+};
+
+DeltaVisitor::DeltaVisitor(std::shared_ptr<const Meter> meter,
+                           const MagmaOptions& options)
+    : impl_(new Impl(std::move(meter), options)) {}
+
+DeltaVisitor::~DeltaVisitor() = default;
+
+absl::Status DeltaVisitor::Visit(const Callback& callback) {
+  return impl_->Visit(callback);
+}
+
+// What became, since the last visit, of what was delivered until then.
+void DeltaVisitor::Impl::Follow(const Health& health,
+                                const std::vector<Family>& families) {
+  internal::Totals totals = internal::TotalsOf(samples_);
+  DeliveredMap delivered;
+  if (health.start_time_ns == start_time_ns_) {
+    delivered = delivered_;
+    // Without a load nothing was renamed.
+    const bool loaded = health.load_time_ns != load_time_ns_;
+    const std::set<SeriesName> gone =
+        loaded ? std::set<SeriesName>()
+               : internal::WentBackBetween(totals_, totals);
+    if (!gone.empty()) {
+      std::vector<Sample> retired;
+      for (const Sample& sample : previous_) {
+        if (gone.count(internal::NameOf(sample)) != 0) {
+          retired.push_back(sample);
+        }
+      }
+      delivered = Retire(std::move(delivered), retired, families, options_);
+    }
+    if (loaded) delivered = Carry(delivered, families);
+  }
+  // No failure from here on.
+  delivered_.swap(delivered);
+  totals_.swap(totals);
+  previous_.swap(samples_);
+  start_time_ns_ = health.start_time_ns;
+  load_time_ns_ = health.load_time_ns;
+}
+
+absl::Status DeltaVisitor::Impl::Prepare(std::vector<Family>* families) {
   if (meter_ == nullptr) {
     return absl::FailedPreconditionError("no meter to visit");
   }
@@ -243,30 +255,17 @@ absl::Status DeltaVisitor::Prepare(std::vector<Family>* families) {
       },
       &health);
   if (!read.ok()) return read;
-  std::sort(samples_.begin(), samples_.end(), ComesBefore);
   const size_t omitted_services = options_.scope == Scope::kUnregistered
                                       ? internal::OmitRegistered(&samples_)
                                       : 0;
   *families =
       internal::FamiliesOf(samples_, health, options_, omitted_services);
-  if (health.start_time_ns != start_time_ns_) {
-    delivered_.clear();
-  } else if (health.load_time_ns != load_time_ns_) {
-    delivered_ = Carry(delivered_, *families);
-  } else {
-    const std::vector<Sample> retired = RetiredBetween(previous_, samples_);
-    if (!retired.empty()) {
-      delivered_ = Retire(delivered_, retired, *families, options_);
-    }
-  }
-  previous_.swap(samples_);
-  start_time_ns_ = health.start_time_ns;
-  load_time_ns_ = health.load_time_ns;
+  Follow(health, *families);
   ++visit_;
   return absl::OkStatus();
 }
 
-absl::Status DeltaVisitor::Visit(const Callback& callback) {
+absl::Status DeltaVisitor::Impl::Visit(const Callback& callback) {
   if (std::this_thread::get_id() != thread_) {
     return absl::FailedPreconditionError(
         "DeltaVisitor::Visit() in another thread than the one that made the "
@@ -284,7 +283,7 @@ absl::Status DeltaVisitor::Visit(const Callback& callback) {
   return VisitAll(callback);
 }
 
-absl::Status DeltaVisitor::VisitAll(const Callback& callback) {
+absl::Status DeltaVisitor::Impl::VisitAll(const Callback& callback) {
   std::vector<Family> families;
   absl::Status status =
       internal::WithoutThrowing([&] { return Prepare(&families); });

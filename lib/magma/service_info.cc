@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <protozero/pbf_writer.hpp>
-#include <utility>
 
 #include "lib/core/text.h"
 
@@ -33,13 +32,18 @@ std::string StateOf(const Meter* meter) {
 
 }  // namespace
 
-ServiceInfo::ServiceInfo(std::string name, std::string version)
+ServiceInfo::ServiceInfo(const std::string& name, const std::string& version)
+    : ServiceInfo(name, version,
+                  static_cast<uint64_t>(
+                      std::chrono::duration_cast<std::chrono::seconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count())) {}
+
+ServiceInfo::ServiceInfo(const std::string& name, const std::string& version,
+                         uint64_t start_time_secs)
     : name_(ToUtf8(name)),
       version_(ToUtf8(version)),
-      start_time_secs_(static_cast<uint64_t>(
-          std::chrono::duration_cast<std::chrono::seconds>(
-              std::chrono::system_clock::now().time_since_epoch())
-              .count())) {}
+      start_time_secs_(start_time_secs) {}
 
 std::string ServiceInfo::Serialize(const Meter* meter) const {
   std::string bytes;

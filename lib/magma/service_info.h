@@ -13,24 +13,19 @@
 #include <string>
 
 #include "netmeter/meter.h"
+#include "netmeter/service303_wire.h"  // what else a server answers
 
 namespace netmeter {
 namespace internal {
 
-// The paths of Service303's methods begin with this.
-constexpr char kService303Path[] = "/magma.orc8r.Service303/";
-
-// Serialized replies of methods that do nothing here, and say so as Magma's own
-// services do. GetOperationalStatesResponse: no states; magmad asks at each
-// check-in, and logs an error where nobody answers.
-constexpr char kNoOperationalStates[] = "";
-// ReloadConfigResponse: result RELOAD_UNSUPPORTED.
-constexpr char kReloadUnsupported[] = "\x08\x03";
-
 class ServiceInfo {
  public:
   // The service's start time is now.
-  ServiceInfo(std::string name, std::string version);
+  ServiceInfo(const std::string& name, const std::string& version);
+
+  // Or then, in seconds of Unix time.
+  ServiceInfo(const std::string& name, const std::string& version,
+              uint64_t start_time_secs);
 
   // A magma.orc8r.ServiceInfo in protobuf's wire format: name, version, ALIVE,
   // APP_HEALTHY, the start time and, in status.meta under "netmeter", "ok" or

@@ -71,6 +71,7 @@ class FamilySetAccess {
   static bool Has(const FamilySet& set, FamilyId id) {
     return (set.families_ >> static_cast<int>(id) & 1) != 0;
   }
+  static uint64_t Get(const FamilySet& set) { return set.families_; }
   static FamilySet Of(uint64_t families) {
     FamilySet set;
     set.families_ = families;

@@ -8,11 +8,26 @@
 #include "netmeter/prometheus.h"
 
 namespace netmeter {
+
+class PrometheusCollectable::Impl {
+ public:
+  Impl(std::shared_ptr<const Meter> meter, const PublishOptions& options)
+      : meter_(std::move(meter)), options_(options) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const {
+    return internal::ToPrometheus(
+        internal::Collect(meter_.get(), options_, &buffer_));
+  }
+
+ private:
+  const std::shared_ptr<const Meter> meter_;
+  const PublishOptions options_;
+  mutable internal::SampleBuffer buffer_;
+};
+
 PrometheusCollectable::PrometheusCollectable(std::shared_ptr<const Meter> meter,
                                              const PublishOptions& options)
-    : meter_(std::move(meter)),
-      options_(options),
-      buffer_(std::make_shared<internal::SampleBuffer>()) {}
+    : impl_(new Impl(std::move(meter), options)) {}
 
 PrometheusCollectable::~PrometheusCollectable() = default;
 
@@ -21,8 +36,7 @@ std::vector<prometheus::MetricFamily> PrometheusCollectable::Collect() const {
   // what cannot be had becomes less: all, else that there is an error, else
   // nothing.
   try {
-    return internal::ToPrometheus(
-        internal::Collect(meter_.get(), options_, buffer_.get()));
+    return impl_->Collect();
   } catch (const std::exception&) {  // no memory for all, but for an error?
   }
   try {

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Installs the library as packaging/install.sh does, and compiles consumer.c and
-consumer.cc with it as another build would: by a compiler of the system and
-pkg-config, and nothing of Bazel's."""
+"""Installs the library as packaging/install.sh does, and compiles the programs of this
+folder with it as another build would: by a compiler of the system and pkg-config, and
+nothing of Bazel's."""
 
 import concurrent.futures
+import glob
 import os
 import subprocess
 
@@ -12,6 +13,13 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
 SMALL = ["-fno-exceptions", "-fno-rtti"]
 # This system's abseil, which is the program's own.
 ABSEIL = ["-labsl_statusor", "-labsl_status", "-labsl_cord", "-labsl_strings", "-labsl_raw_logging_internal"]
+# What else a source needs. Files of its own: the program's generated code.
+LIBRARIES = {
+    "consumer.cc": [],
+    "publish_prometheus.cc": ["-lprometheus-cpp-core"],
+    "publish_magma.cc": ["service303.pb.o", "metrics.pb.o", "-lprotobuf"],
+    "publish_grpc.cc": ["service303.grpc.pb.o", "service303.pb.o", "metrics.pb.o", "-lgrpc++", "-lgrpc", "-lgpr", "-lprotobuf", "-labsl_synchronization"],
+}
 
 # name: (compiler, source, options, kind of library)
 CONSUMERS = {
@@ -24,6 +32,15 @@ CONSUMERS = {
     "cpp14-clang": ("clang++", "consumer.cc", ["-std=c++14"], "static"),
     "cpp17-clang": ("clang++", "consumer.cc", ["-std=c++17", *SMALL], "static"),
     "cpp20-clang": ("clang++", "consumer.cc", ["-std=c++20", *SMALL], "shared"),
+    "prometheus14-gcc": ("g++", "publish_prometheus.cc", ["-std=c++14"], "shared"),
+    "prometheus17-clang": ("clang++", "publish_prometheus.cc", ["-std=c++17", *SMALL], "static"),
+    "prometheus20-gcc": ("g++", "publish_prometheus.cc", ["-std=c++20", *SMALL], "shared"),
+    "magma14-clang": ("clang++", "publish_magma.cc", ["-std=c++14"], "static"),
+    "magma17-gcc": ("g++", "publish_magma.cc", ["-std=c++17", *SMALL], "shared"),
+    "magma20-clang": ("clang++", "publish_magma.cc", ["-std=c++20"], "shared"),
+    "grpc14-gcc": ("g++", "publish_grpc.cc", ["-std=c++14"], "static"),
+    "grpc17-clang": ("clang++", "publish_grpc.cc", ["-std=c++17"], "shared"),
+    "grpc20-gcc": ("g++", "publish_grpc.cc", ["-std=c++20", "-fno-exceptions"], "shared"),
 }
 
 
@@ -47,6 +64,7 @@ class Consumers:
         self.directory = directory
         self.prefix = os.path.join(directory, "prefix")
         self.library = os.path.join(self.prefix, "lib")
+        self.protos = os.path.join(directory, "protos")
         install = os.path.join(ROOT, "packaging/install.sh")
         run([install, "--prefix", self.prefix, "--build", ROOT, "library"])
         # As a user's shell would have it, for what is not below /usr.
@@ -60,25 +78,43 @@ class Consumers:
     def pkg_config(self, *options):
         return run(["pkg-config", *options, "netmeter"], env=self.environment).split()
 
-    def compile(self, name):
-        """The path of the program."""
+    def generate(self):
+        """Makes the code of Magma's protos, as Magma's own build does, and its objects."""
+        os.makedirs(self.protos)
+        protos = os.path.join(ROOT, "examples/magma_protos")
+        plugin = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin"
+        files = [os.path.join(protos, name) for name in ("metrics.proto", "service303.proto")]
+        run(["protoc", "-I" + protos, plugin, "--cpp_out=" + self.protos, "--grpc_out=" + self.protos, *files])
+        for name in ("metrics.pb", "service303.pb", "service303.grpc.pb"):
+            run(["g++", "-std=c++14", "-c", name + ".cc", "-o", name + ".o"], cwd=self.protos)
+
+    def compile(self, name, abseil=None):
+        """The path of the program; with another abseil, which is a folder of include and lib."""
         compiler, file, options, kind = CONSUMERS[name]
-        program = os.path.join(self.directory, name)
-        command = [compiler, *WARNINGS, *options, "-o", program, *self.pkg_config("--cflags"), source(file), "-xnone"]
+        program = os.path.join(self.directory, name + (os.path.basename(abseil) if abseil else ""))
+        command = [compiler, *WARNINGS, *options, "-o", program, *self.pkg_config("--cflags"), "-isystem", self.protos]
+        if abseil:
+            command += ["-isystem", os.path.join(abseil, "include")]
+        command += [source(file), "-xnone"]
         if kind == "shared":
             command += ["-Wl,-rpath," + self.library, *self.pkg_config("--libs")]
         else:
             libraries = self.pkg_config("--static", "--libs")
             command += ["-l:libnetmeter.a" if option == "-lnetmeter" else option for option in libraries]
-        if file.endswith(".cc"):
+        command += [os.path.join(self.protos, item) if item.endswith(".o") else item for item in LIBRARIES.get(file, [])]
+        if abseil:
+            command += ["-Wl,--start-group", *glob.glob(os.path.join(abseil, "lib/libabsl_*.a")), "-Wl,--end-group"]
+        elif file.endswith(".cc"):
             command += ABSEIL
         run(command)
         return program
 
-    def compile_all(self, names=tuple(CONSUMERS)):
+    def compile_all(self, names=tuple(CONSUMERS), abseil=None):
         """{name: program}"""
+        if not os.path.exists(self.protos):
+            self.generate()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            return dict(zip(names, pool.map(self.compile, names)))
+            return dict(zip(names, pool.map(lambda name: self.compile(name, abseil), names)))
 
     def build_by_make(self):
         folder = os.path.join(self.directory, "make")
@@ -89,9 +125,9 @@ class Consumers:
         return os.path.join(folder, "consumer")
 
     def build_by_cmake(self):
-        """The paths of the program in C and the one in C++."""
+        """The paths of the programs: in C, in C++, and with prometheus-cpp."""
         folder = os.path.join(self.directory, "cmake")
         own = os.path.dirname(os.path.realpath(source("CMakeLists.txt")))
         run(["cmake", "-S", own, "-B", folder], env=self.environment)
         run(["cmake", "--build", folder, "--parallel", "2"], env=self.environment)
-        return [os.path.join(folder, "consumer_c"), os.path.join(folder, "consumer_cc")]
+        return [os.path.join(folder, name) for name in ("consumer_c", "consumer_cc", "publish_prometheus")]

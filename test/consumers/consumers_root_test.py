@@ -27,6 +27,7 @@ class ConsumersRootTest(unittest.TestCase):
         cls.addClassCleanup(cls.close_meter)
         cls.consumers = Consumers(cls.directory)
         cls.programs = cls.consumers.compile_all(("c99-gcc", "cpp14-gcc", "cpp17-clang"))
+        cls.publishers = cls.consumers.compile_all(("prometheus17-clang", "magma17-gcc", "grpc14-gcc"))
 
     @classmethod
     def close_meter(cls):
@@ -46,6 +47,18 @@ class ConsumersRootTest(unittest.TestCase):
             output = self.meter.run([program, self.meter.pin_dir]).decode()
             self.assertEqual(output, "consumer streamer udp %d\n" % (33 * number))
             self.assertEqual(self.sent("consumer", "streamer"), 33 * number)
+
+    def test_each_publisher_has_what_was_sent(self):
+        self.meter.run([self.programs["cpp14-gcc"], self.meter.pin_dir])
+        page, counters, families = (
+            self.meter.run([program, self.meter.pin_dir]).decode() for program in self.publishers.values()
+        )
+        key = 'magma_bytes_sent_total{service_name="consumer",dest_service="streamer"} 5\n'
+        self.assertIn(key, page)
+        self.assertIn("magma_bytes_sent_total service_name=consumer dest_service=streamer +5\n", counters)
+        self.assertRegex(counters, "(?m)^magma_bytes_sent_total: [1-9][0-9]* metrics$")
+        # netmeter_up and magma_bytes_sent_total at least.
+        self.assertRegex(families, "^consumer: [2-9] families\n$")
 
     def test_who_may_not_read_registers_all_the_same(self):
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", self.programs["c99-gcc"]]

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MagmaMetrics and DeltaVisitor (magma.h) over the C API; the top of meter_inline.h
+// tells why. They need no protobuf: the container comes as bytes.
+
+#ifndef NETMETER_MAGMA_INLINE_H_
+#define NETMETER_MAGMA_INLINE_H_
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "netmeter/magma.h"
+#include "netmeter/netmeter.h"
+#include "netmeter/publish_inline.h"
+
+namespace netmeter {
+namespace internal {
+
+inline netmeter_publish_options OptionsOfC(const MagmaOptions& options) {
+  netmeter_publish_options given =
+      OptionsOfC(static_cast<const PublishOptions&>(options));
+  given.max_bytes = options.max_bytes == 0 ? 1 : options.max_bytes;
+  given.without_timestamps = options.timestamps ? 0 : 1;
+  return given;
+}
+
+// Empty where there is no memory.
+inline std::string CopyBytes(const char* bytes, size_t length) {
+#ifdef __cpp_exceptions
+  try {
+    return std::string(bytes, length);
+  } catch (const std::exception&) {
+    return std::string();
+  }
+#else
+  return std::string(bytes, length);
+#endif
+}
+
+// A callback of C that calls the program's. What the program returned or threw waits
+// here until the library's frames are left.
+class DeltaTaker {
+ public:
+  explicit DeltaTaker(const DeltaVisitor::Callback& callback)
+      : callback_(callback) {}
+
+  static int Take(const netmeter_metric* delta, void* context) {
+    auto* const taker = static_cast<DeltaTaker*>(context);
+#ifdef __cpp_exceptions
+    try {
+      taker->status_ = taker->TakeOne(*delta);
+    } catch (...) {
+      taker->thrown_ = std::current_exception();
+      return NETMETER_INTERNAL;
+    }
+#else
+    taker->status_ = taker->TakeOne(*delta);
+#endif
+    return taker->status_.ok() ? NETMETER_OK : NETMETER_INTERNAL;
+  }
+
+  // What Visit() returns, of what netmeter_visit() returned.
+  absl::Status Finish(int code, const netmeter_error& error) {
+#ifdef __cpp_exceptions
+    if (thrown_ != nullptr) std::rethrow_exception(thrown_);
+#endif
+    return status_.ok() ? StatusOf(code, error) : status_;
+  }
+
+ private:
+  absl::Status TakeOne(const netmeter_metric& from) {
+    Delta delta;
+    const absl::Status copied = OutOfMemoryAsStatus([&] {
+      delta.labels.reserve(from.label_count);
+      for (size_t i = 0; i < from.label_count; ++i) {
+        delta.labels.push_back({from.label_names[i], from.label_values[i]});
+      }
+      return absl::OkStatus();
+    });
+    if (!copied.ok()) return copied;
+    delta.name = from.family;
+    delta.value = from.value;
+    return callback_(delta);
+  }
+
+  const DeltaVisitor::Callback& callback_;
+  absl::Status status_;
+#ifdef __cpp_exceptions
+  std::exception_ptr thrown_;
+#endif
+};
+
+}  // namespace internal
+
+class MagmaMetrics::Impl {
+ public:
+  Impl(std::shared_ptr<const Meter> meter, const MagmaOptions& options)
+      : publisher_(std::move(meter), internal::OptionsOfC(options)) {}
+
+  // Without the meter: netmeter_up 0. Empty where there was no memory.
+  std::string Serialize(bool with_meter) const {
+    const internal::MetricsLease metrics(publisher_.spare());
+    const char* bytes = nullptr;
+    size_t length = 0;
+    if (metrics.get() == nullptr ||
+        netmeter_serialize_metrics(with_meter ? publisher_.meter() : nullptr,
+                                   &publisher_.options(), metrics.get(), &bytes,
+                                   &length, nullptr) != NETMETER_OK) {
+      return std::string();
+    }
+    return internal::CopyBytes(bytes, length);
+  }
+
+ private:
+  const internal::Publisher publisher_;
+};
+
+inline MagmaMetrics::MagmaMetrics(std::shared_ptr<const Meter> meter,
+                                  const MagmaOptions& options)
+    : impl_(std::make_shared<const Impl>(std::move(meter), options)) {}
+
+inline std::string MagmaMetrics::Serialize() const {
+  // No memory for all, but perhaps for an error.
+  std::string bytes = impl_->Serialize(true);
+  if (bytes.empty()) bytes = impl_->Serialize(false);
+  return bytes;
+}
+
+class DeltaVisitor::Impl {
+ public:
+  Impl(std::shared_ptr<const Meter> meter, const MagmaOptions& options)
+      : meter_(std::move(meter)) {
+    const netmeter_publish_options given = internal::OptionsOfC(options);
+    code_ = netmeter_visitor_new(internal::MeterAccess::Get(meter_.get()),
+                                 &given, &visitor_, &error_);
+  }
+  ~Impl() { netmeter_visitor_free(visitor_); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  absl::Status Visit(const Callback& callback) {
+    if (code_ != NETMETER_OK) return internal::StatusOf(code_, error_);
+    internal::DeltaTaker taker(callback);
+    netmeter_error error;
+    const int code =
+        netmeter_visit(visitor_, &internal::DeltaTaker::Take, &taker, &error);
+    return taker.Finish(code, error);
+  }
+
+ private:
+  const std::shared_ptr<const Meter> meter_;
+  netmeter_visitor* visitor_ = nullptr;
+  netmeter_error error_;
+  int code_;
+};
+
+inline DeltaVisitor::DeltaVisitor(std::shared_ptr<const Meter> meter,
+                                  const MagmaOptions& options)
+    : impl_(new Impl(std::move(meter), options)) {}
+
+inline DeltaVisitor::~DeltaVisitor() = default;
+
+inline absl::Status DeltaVisitor::Visit(const Callback& callback) {
+  return impl_->Visit(callback);
+}
+
+}  // namespace netmeter
+
+#endif  // NETMETER_MAGMA_INLINE_H_

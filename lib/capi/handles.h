@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the files of the C API share: its handle of a meter, and how a Status leaves.
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_CAPI_HANDLES_H_
+#define NETMETER_LIB_CAPI_HANDLES_H_
+
+#include <string.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "netmeter/meter.h"
+#include "netmeter/netmeter.h"
+
+struct netmeter_meter {
+  // Visitors have it, too.
+  std::shared_ptr<netmeter::Meter> meter;
+};
+
+namespace netmeter {
+namespace internal {
+
+// Text and its NUL, cut if it is longer.
+template <size_t size>
+void CopyText(absl::string_view text, char (&to)[size]) {
+  const size_t length = std::min(text.size(), size - 1);
+  if (length != 0) memcpy(to, text.data(), length);  // data() may be null
+  to[length] = '\0';
+}
+
+// The code of `status`, with its text in *error.
+inline int Return(const absl::Status& status, netmeter_error* error) {
+  const int code = static_cast<int>(status.code());
+  if (code != NETMETER_OK && error != nullptr) {
+    error->code = code;
+    CopyText(status.message(), error->message);
+  }
+  return code;
+}
+
+inline absl::string_view Name(const char* name, size_t length) {
+  return name == nullptr ? absl::string_view()
+                         : absl::string_view(name, length);
+}
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CAPI_HANDLES_H_
