@@ -20,7 +20,8 @@
 // A counter is the sum of several series, and one of them may be retired while the
 // others go on: the counter then gets less by what that one had, and a counter of kind
 // retired gets more. What was delivered goes the same way (Retire()), so a retirement
-// makes no delta either.
+// makes no delta either. A load may do both at once. Then Retire() comes first, with
+// what RetiredBetween() takes for retired, and Carry() has the rest.
 #include "netmeter/magma.h"
 
 #include <algorithm>
@@ -222,7 +223,7 @@ void DeltaVisitor::Impl::Follow(const Health& health,
     // Without a load nothing was renamed.
     const bool loaded = health.load_time_ns != load_time_ns_;
     const std::set<SeriesName> gone =
-        loaded ? std::set<SeriesName>()
+        loaded ? internal::RetiredBetween(totals_, totals)
                : internal::WentBackBetween(totals_, totals);
     if (!gone.empty()) {
       std::vector<Sample> retired;

@@ -67,6 +67,45 @@ TEST_F(MagmaRootTest, ARetiredPartOfACounterIsNotDeliveredAgain) {
   EXPECT_EQ(host.counters().at(key), 1107u);
 }
 
+// One load may rename and retire. All that had gone was taken for renamed then: as much
+// of what else the service sent was held back, and was delivered as retired once more.
+TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
+  for (uint32_t i = 0; i < 4; ++i) {
+    fake_->cell(NM_SLOT_FIRST + i, 0)->tx_bytes = 1000 * (i + 1);
+  }
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+
+  // d0 of mme is retired, d2 of mme has more, and d1 of state has another name.
+  nm_cell retired = *fake_->cell(NM_SLOT_FIRST, 0);
+  retired.kind = NM_KIND_RETIRED;
+  retired.service = NM_KIND_SERVICE;
+  retired.destination = NM_KIND_SERVICE;
+  memset(fake_->cell(NM_SLOT_FIRST, 0), 0, sizeof(nm_cell));
+  fake_->stats()->slots_allocated = 5;
+  *fake_->cell(NM_SLOT_FIRST + 4, 0) = retired;
+  fake_->cell(NM_SLOT_FIRST + 2, 0)->tx_payload_bytes += 50;
+  fake_->cell(NM_SLOT_FIRST + 2, 0)->tx_bytes += 60;
+  fake_->SetName(6, NM_KIND_DESTINATION, "e1");
+  fake_->info()->loaded_ns = 77;
+  fake_->stats()->moves += 2;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(host.Sent("mme", "d0"), 100u);
+  EXPECT_EQ(host.Sent("mme", "d2"), 350u);
+  EXPECT_EQ(host.Sent("state", "d1") + host.Sent("state", "e1"), 200u);
+  uint64_t wire = 0;
+  for (const auto& counter : host.counters()) {
+    if (counter.first.find("netmeter_retired_bytes_total") == 0) {
+      EXPECT_EQ(counter.second, 0u) << counter.first;
+    }
+    if (counter.first.find("netmeter_wire_bytes_total") == 0) {
+      wire += counter.second;
+    }
+  }
+  EXPECT_EQ(wire, 10060u);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
