@@ -152,6 +152,92 @@ TEST(CapiTest, NullIsAnErrorOrNothing) {
 
 // The message of a NULL meter is longer than what fits into a string without memory.
 // Where there was none, std::bad_alloc went through the caller, who may be written in C.
+TEST(CapiTest, WhatIsPublishedWithoutAMeterIsThatThereIsNone) {
+  netmeter_metrics* const metrics = netmeter_metrics_new();
+  netmeter_publish_options options = NETMETER_PUBLISH_OPTIONS_INIT;
+  for (const auto* given :
+       {&options, static_cast<netmeter_publish_options*>(nullptr)}) {
+    ASSERT_EQ(netmeter_read_metrics(nullptr, given, metrics, nullptr),
+              NETMETER_OK);
+    ASSERT_EQ(netmeter_metrics_count(metrics), 1u);
+    const netmeter_metric& up = *netmeter_metrics_get(metrics, 0);
+    EXPECT_EQ(up.size, sizeof(up));
+    EXPECT_STREQ(up.family, "netmeter_up");
+    EXPECT_EQ(up.type, NETMETER_TYPE_GAUGE);
+    EXPECT_EQ(up.label_count, 0u);
+    EXPECT_EQ(up.value, 0u);
+    EXPECT_EQ(netmeter_metrics_get(metrics, 1), nullptr);
+    const char* bytes = nullptr;
+    size_t length = 0;
+    ASSERT_EQ(netmeter_serialize_metrics(nullptr, given, metrics, &bytes,
+                                         &length, nullptr),
+              NETMETER_OK);
+    EXPECT_THAT(std::string(bytes, length), HasSubstr("netmeter_up"));
+    ASSERT_EQ(
+        netmeter_serialize_service_info(nullptr, "mme", 3, "1.2", 3, 77,
+                                        metrics, &bytes, &length, nullptr),
+        NETMETER_OK);
+    EXPECT_THAT(std::string(bytes, length), HasSubstr("no meter"));
+  }
+  netmeter_metrics_free(metrics);
+}
+
+TEST(CapiTest, PublishOptionsOfAnotherKindAreRefused) {
+  netmeter_metrics* const metrics = netmeter_metrics_new();
+  netmeter_visitor* visitor = nullptr;
+  netmeter_publish_options smaller = NETMETER_PUBLISH_OPTIONS_INIT;
+  --smaller.size;
+  netmeter_publish_options no_scope = NETMETER_PUBLISH_OPTIONS_INIT;
+  no_scope.scope = 3;
+  const char* bytes = nullptr;
+  size_t length = 0;
+  for (const auto* options : {&smaller, &no_scope}) {
+    EXPECT_EQ(netmeter_read_metrics(nullptr, options, metrics, nullptr),
+              NETMETER_INVALID_ARGUMENT);
+    EXPECT_EQ(netmeter_serialize_metrics(nullptr, options, metrics, &bytes,
+                                         &length, nullptr),
+              NETMETER_INVALID_ARGUMENT);
+    EXPECT_EQ(netmeter_visitor_new(nullptr, options, &visitor, nullptr),
+              NETMETER_INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(bytes, nullptr);
+  EXPECT_EQ(visitor, nullptr);
+  netmeter_metrics_free(metrics);
+}
+
+TEST(CapiTest, FamiliesAreChosenByName) {
+  uint64_t families = 0;
+  netmeter_error error;
+  ASSERT_EQ(netmeter_parse_families("bytes", 5, &families, &error),
+            NETMETER_OK);
+  const uint64_t bytes = families;
+  EXPECT_NE(bytes, 0u);
+  EXPECT_EQ(netmeter_has_family(bytes, "netmeter_wire_bytes_total", 25), 1);
+  EXPECT_EQ(netmeter_has_family(bytes, "netmeter_series", 15), 0);
+  EXPECT_EQ(netmeter_parse_families("byte", 4, &families, &error),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_THAT(error.message, HasSubstr("did you mean"));
+  EXPECT_EQ(families, bytes);
+  EXPECT_STREQ(netmeter_scope_name(NETMETER_SCOPE_UNREGISTERED),
+               "unregistered");
+}
+
+TEST(CapiTest, NullWhereNothingCanBePublishedIsAnError) {
+  EXPECT_EQ(netmeter_parse_families("all", 3, nullptr, nullptr),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_read_metrics(nullptr, nullptr, nullptr, nullptr),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_serialize_metrics(nullptr, nullptr, nullptr, nullptr,
+                                       nullptr, nullptr),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_visitor_new(nullptr, nullptr, nullptr, nullptr),
+            NETMETER_INVALID_ARGUMENT);
+  EXPECT_EQ(netmeter_visit(nullptr, nullptr, nullptr, nullptr),
+            NETMETER_INVALID_ARGUMENT);
+  netmeter_metrics_free(nullptr);
+  netmeter_visitor_free(nullptr);
+}
+
 TEST(CapiTest, NullWithoutMemoryIsAnErrorToo) {
   for (int call = 0; call < 4; ++call) {
     netmeter::internal::FailNew fail(0, /*and_after=*/true);
