@@ -210,7 +210,7 @@ class MagmaTest(unittest.TestCase):
         for name in names:
             port = self.ports[1] if name == "bootstrapper" else self.ports[0]
             authority = "%s-%s" % (name, DOMAIN)
-            # Magma connects to bootstrap_address for the bootstrapper, else to cloud_address.
+            # As Magma: to bootstrap_address for the bootstrapper, else to cloud_address.
             host = target or "%s:%d" % (authority if name == "bootstrapper" else DOMAIN, port)
             calls = json.dumps([(authority, CALLS[service][name])])
             self.meter.run(
