@@ -98,16 +98,18 @@ Measurement::Owners Measurement::ReadOwners() const {
 
 void Measurement::Finish(const Classify& classify) {
   // Quiet: nothing new in five reads in a row, and nothing under way between
-  // the counters and the sniffer.
+  // the counters and the sniffer. A sniffer that still reads on is waited for.
   size_t count = 0;
   LinkCounters counters = {};
-  for (int quiet = 0, i = 0; quiet < 5 && i < 500; ++i) {
+  for (int quiet = 0, idle = 0, i = 0; quiet < 5 && idle < 500 && i < 4000;
+       ++i) {
     usleep(15000);
     counters = Counters();
     const size_t now = sniffer_->count();
     const size_t passed = counters.tx_packets - counters_before_.tx_packets +
                           counters.rx_packets - counters_before_.rx_packets;
     quiet = now == count && now == passed ? quiet + 1 : 0;
+    idle = now == count ? idle + 1 : 0;
     count = now;
   }
   owners_ = ReadOwners();
@@ -116,7 +118,8 @@ void Measurement::Finish(const Classify& classify) {
     seen_ = Sum(seen_, owner.second);
   }
   Totals sniffed;
-  packets_ = sniffer_->Stop();
+  uint32_t drops = 0;
+  packets_ = sniffer_->StopAndCount(&drops);
   packets_.resize(count);
   const std::vector<const char*> late =
       FindLatePackets(packets_, reference_.sent_is_outgoing);
@@ -137,8 +140,6 @@ void Measurement::Finish(const Classify& classify) {
     if (packet.tcp() && part.packets == 0)
       (sent ? sniffed.tx_payload : sniffed.rx_payload) += packet.payload;
   }
-  // The counters of the interface are the reference, and the sniffer only
-  // names packets: they have to agree.
   Totals out;
   out.tx_packets = counters.tx_packets - counters_before_.tx_packets;
   out.rx_packets = counters.rx_packets - counters_before_.rx_packets;
@@ -150,16 +151,33 @@ void Measurement::Finish(const Classify& classify) {
     std::swap(out.tx_packets, out.rx_packets);
     std::swap(out.tx_bytes, out.rx_bytes);
   }
-  EXPECT_EQ(out.tx_packets, sniffed.tx_packets) << "counters and sniffer";
-  EXPECT_EQ(out.rx_packets, sniffed.rx_packets) << "counters and sniffer";
-  EXPECT_EQ(out.tx_bytes, sniffed.tx_bytes) << "counters and sniffer";
-  EXPECT_EQ(out.rx_bytes, sniffed.rx_bytes) << "counters and sniffer";
-
+  CheckCapture(drops, out, sniffed);
   link_ = out;
   link_.tx_payload = sniffed.tx_payload;
   link_.rx_payload = sniffed.rx_payload;
   for (const auto& part : remainder_) link_ = Subtract(link_, part.second);
   finished_ = true;
+}
+
+// The counters of the interface are the reference, and the sniffer only names
+// packets: they have to agree. A soak beside other work once had 127,233 bytes on
+// the interface that the sniffer had not, and called them bytes without an
+// explanation, as if the meter had lost them.
+void Measurement::CheckCapture(uint32_t drops, const Totals& counted,
+                               const Totals& sniffed) {
+  const Totals missing = Subtract(counted, sniffed);
+  if (drops == 0 && missing.tx_packets == 0 && missing.rx_packets == 0 &&
+      missing.tx_bytes == 0 && missing.rx_bytes == 0) {
+    return;
+  }
+  std::ostringstream error;
+  error << "the capture on " << reference_.link << " is not whole: sent "
+        << missing.tx_packets << " packets with " << missing.tx_bytes
+        << " bytes, received " << missing.rx_packets << " with "
+        << missing.rx_bytes << " more on the interface than captured; " << drops
+        << " were dropped as its buffer was full (PACKET_STATISTICS)";
+  capture_error_ = error.str();
+  ADD_FAILURE() << capture_error_;
 }
 
 void Measurement::Explain(const std::string& name, const Totals& part) {
@@ -210,6 +228,8 @@ void Measurement::ExplainSecondPass() {
 }
 
 void Measurement::ExpectBalance() {
+  // It has failed, by name, and the remainder is not known.
+  if (!capture_error_.empty()) return;
   ExplainSecondPass();
   EXPECT_EQ(seen_.tx_bytes, link_.tx_bytes);
   EXPECT_EQ(seen_.tx_packets, link_.tx_packets);

@@ -86,6 +86,11 @@ class Measurement {
   void ExpectOwner(const Owner& owner) const;
   Totals Of(const Owner& owner) const;
 
+  // What is wrong with the capture, which names the packets of the remainder; ""
+  // if it has every packet that the interface counted. Without all of them nothing
+  // can be said of the meter: this is an error of its own. After Finish().
+  const std::string& capture_error() const { return capture_error_; }
+
   const Totals& seen() const { return seen_; }
   // Wire bytes and packets of the link, less headers and remainder; payload
   // of TCP.
@@ -114,6 +119,8 @@ class Measurement {
   void PrintPackets() const;
   void WriteRow(bool sent, bool failed) const;
   LinkCounters Counters() const;
+  void CheckCapture(uint32_t drops, const Totals& counted,
+                    const Totals& sniffed);
   Owners ReadOwners() const;
 
   const MeteredCgroup& meter_;
@@ -123,6 +130,7 @@ class Measurement {
   std::unique_ptr<Sniffer> sniffer_;
   std::vector<Packet> packets_;
   bool finished_ = false;
+  std::string capture_error_;
   Totals seen_, link_;
   int64_t sent_ = -1, received_ = -1;
   std::map<std::string, Totals> remainder_;

@@ -122,6 +122,16 @@ Sniffer::~Sniffer() {
 }
 
 const std::vector<Packet>& Sniffer::Stop() {
+  uint32_t drops = 0;
+  StopAndCount(&drops);
+  if (drops != 0) {
+    errno = ENOBUFS;
+    Die("the sniffer on " + link_ + " lost packets");
+  }
+  return packets_;
+}
+
+const std::vector<Packet>& Sniffer::StopAndCount(uint32_t* drops) {
   stop_ = true;
   thread_.join();
   tpacket_stats stats = {};
@@ -129,10 +139,7 @@ const std::vector<Packet>& Sniffer::Stop() {
   Check(getsockopt(socket_.get(), SOL_PACKET, PACKET_STATISTICS, &stats, &size),
         "PACKET_STATISTICS");
   socket_ = UniqueFd();
-  if (stats.tp_drops != 0) {
-    errno = ENOBUFS;
-    Die("the sniffer on " + link_ + " lost packets");
-  }
+  *drops = stats.tp_drops;
   return packets_;
 }
 

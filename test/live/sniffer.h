@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Records every packet that passes one interface, by a packet socket and a
-// thread. Stop() ends the test process if the kernel had to drop a record.
+// thread. Stop() ends the test process if the kernel had to drop a record;
+// StopAndCount() says how many.
 //
 //   Sniffer sniffer(router, "a1");
 //   ... traffic ...
@@ -58,6 +59,10 @@ class Sniffer {
 
   // Ends the recording, once nothing waits to be recorded.
   const std::vector<Packet>& Stop();
+
+  // The same, where drops are the caller's business: packets that passed and for
+  // whose records the socket had no room (PACKET_STATISTICS).
+  const std::vector<Packet>& StopAndCount(uint32_t* drops);
 
  private:
   void Loop();
