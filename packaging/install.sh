@@ -76,7 +76,7 @@ install_exporter() {
 install_python() {
   local packages=$prefix/lib/python3/dist-packages suffix file
   suffix=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
-  for file in __init__.py prometheus.py py.typed _netmeter.pyi; do
+  for file in __init__.py connections.py prometheus.py py.typed _netmeter.pyi; do
     put 644 "$source/bindings/python/netmeter/$file" "$packages/netmeter/$file"
   done
   put 644 "$build/bindings/python/netmeter/_netmeter.so" "$packages/netmeter/_netmeter$suffix"

@@ -28,8 +28,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/connections/flow_record_fields.h"
 #include "lib/core/version.h"
 #include "lib/metrics/families.h"
+#include "netmeter/connections.h"
 #include "netmeter/meter.h"
 #include "netmeter/publish.h"
 
@@ -179,6 +181,38 @@ py::tuple ToPython(const Health& h) {
       h.lost_packets_storage_failed, h.lost_packets_header_errors,
       h.lost_names_full, h.lost_names_capped, h.lost_processes_full,
       h.lost_sockets_storage_failed);
+}
+
+// In the order of the fields of netmeter.Connection, which is that of connections.h.
+py::tuple ToPython(const Connection& c) {
+  return py::make_tuple(
+      c.fd, c.cookie, c.mptcp, Text(c.state), Text(c.local_address),
+      c.local_port, Text(c.remote_address), c.remote_port, Text(c.congestion),
+      c.rtt_us, c.rtt_variation_us, c.min_rtt_us, c.retransmission_timeout_us,
+      c.sent_bytes, c.retransmitted_bytes, c.acknowledged_bytes,
+      c.received_bytes, c.unsent_bytes, c.sent_segments, c.received_segments,
+      c.retransmitted_segments, c.out_of_order_segments, c.duplicate_segments,
+      c.unacknowledged_segments, c.lost_segments, c.timeouts_in_a_row,
+      c.timeouts_known, c.timeouts, c.timeout_time_ms, c.delivery_rate,
+      c.delivery_limited_by_application, c.pacing_rate, c.busy_us,
+      c.limited_by_receiver_us, c.limited_by_buffer_us,
+      c.congestion_window_segments, c.segment_bytes, c.path_mtu,
+      c.send_window_bytes, c.since_sent_ms, c.since_received_ms,
+      py::bytes(c.tcp_info));
+}
+
+// In the order of the fields of netmeter.FlowRecord, which is that of connections.h.
+py::tuple ToPython(const FlowRecord& record) {
+  const auto& fields = internal::FlowRecordFields();
+  py::tuple values(fields.size());
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].text != nullptr) {
+      values[i] = Text(record.*fields[i].text);
+    } else {
+      values[i] = record.*fields[i].value;
+    }
+  }
+  return values;
 }
 
 const char* TypeName(internal::FamilyType type) {
@@ -332,6 +366,44 @@ void SetSocketServiceOfPython(int fd, const std::string& service) {
   RaiseUnlessOk(InLibrary([&] { return SetSocketService(fd, service); }));
 }
 
+py::tuple ReadConnectionOfPython(int fd) {
+  const absl::StatusOr<Connection> connection =
+      InLibrary([fd] { return ReadConnection(fd); });
+  RaiseUnlessOk(connection.status());
+  return ToPython(*connection);
+}
+
+py::list ReadOwnConnectionsOfPython() {
+  const absl::StatusOr<std::vector<Connection>> connections =
+      InLibrary([] { return ReadOwnConnections(); });
+  RaiseUnlessOk(connections.status());
+  py::list list;
+  for (const Connection& connection : *connections) {
+    list.append(ToPython(connection));
+  }
+  return list;
+}
+
+// netmeter::FlowDecoder, which makes no system call: the GIL is its lock.
+class PyFlowDecoder {
+ public:
+  void Append(const py::bytes& bytes) {
+    RaiseUnlessOk(decoder_.Append(std::string(bytes)));
+  }
+
+  // None: the rest has to come first.
+  py::object Next() {
+    FlowRecord record;
+    const absl::StatusOr<bool> is_one = decoder_.Next(&record);
+    RaiseUnlessOk(is_one.status());
+    if (!*is_one) return py::none();
+    return ToPython(record);
+  }
+
+ private:
+  FlowDecoder decoder_;
+};
+
 bool InSubinterpreter() {
 #if PY_VERSION_HEX >= 0x03090000
   PyInterpreterState* const current = PyInterpreterState_Get();
@@ -384,6 +456,18 @@ void Define(py::module_& m) {
         py::arg("destination"));
   m.def("set_socket_service", &SetSocketServiceOfPython, py::arg("fd"),
         py::arg("service"));
+
+  py::tuple names(internal::FlowRecordFields().size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    names[i] = internal::FlowRecordFields()[i].name;
+  }
+  m.attr("FLOW_RECORD_FIELDS") = names;
+  py::class_<PyFlowDecoder>(m, "FlowDecoder")
+      .def(py::init<>())
+      .def("append", &PyFlowDecoder::Append, py::arg("data"))
+      .def("next", [](PyFlowDecoder& decoder) { return decoder.Next(); });
+  m.def("read_connection", &ReadConnectionOfPython, py::arg("fd"));
+  m.def("read_own_connections", &ReadOwnConnectionsOfPython);
 
   m.def(
       "check_families",

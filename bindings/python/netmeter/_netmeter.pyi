@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The extension module: the C++ API as it is. Private; use the package.
 
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 __version__: str
 DEFAULT_PIN_DIR: str
@@ -10,6 +10,7 @@ TRANSPORTS: Tuple[str, ...]
 PATHS: Tuple[str, ...]
 SCOPES: Tuple[str, ...]
 RTT_BOUNDS_US: Tuple[int, ...]
+FLOW_RECORD_FIELDS: Tuple[str, ...]
 
 # Name, help, "counter", "gauge" or "histogram", names of labels, (their values,
 # value); a histogram's value is ([(bound, cumulative count)], sum).
@@ -37,6 +38,16 @@ class Meter:
 
 def tag_socket(fd: int, destination: bytes) -> None: ...
 def set_socket_service(fd: int, service: bytes) -> None: ...
+
+class FlowDecoder:
+    def __init__(self) -> None: ...
+    def append(self, data: bytes) -> None: ...
+    # The fields of netmeter.connections.FlowRecord, in its order.
+    def next(self) -> Optional[Tuple[Any, ...]]: ...
+
+# The fields of netmeter.connections.Connection, in its order.
+def read_connection(fd: int) -> Tuple[Any, ...]: ...
+def read_own_connections() -> List[Tuple[Any, ...]]: ...
 def check_families(families: str) -> None: ...
 def families_of_error() -> List[_Family]: ...
 def in_subinterpreter() -> bool: ...
