@@ -51,6 +51,11 @@ for program in netmeter netmeter-loader netmeter-exporter; do
 done
 install -D -m 644 packaging/completion/_netmeter "$staged/usr/share/zsh/vendor-completions/_netmeter"
 
+install -D -m 644 packaging/grafana/netmeter.yml "$staged/etc/grafana/provisioning/dashboards/netmeter.yml"
+for file in packaging/grafana/netmeter.json packaging/prometheus/netmeter.rules.yml; do
+  install -D -m 644 "$file" "$staged/usr/share/netmeter-grafana/$(basename "$file")"
+done
+
 # -d: Bazel and clang are not in Build-Depends, as dh builds nothing.
 (cd "$tree" && dpkg-buildpackage -b -us -uc -d > "$scratch/log" 2>&1) ||
   { tail -n 40 "$scratch/log" >&2; die "dpkg-buildpackage fails"; }

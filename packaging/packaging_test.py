@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """What can be said of the packages without making them: versions and symbols agree, the
-rules for Prometheus do what they say, and bash completes what the programs know.
+rules for Prometheus do what they say, the dashboard asks for metrics that there are, and
+bash completes what the programs know. test/metrics/dashboard_test.py runs its queries.
 
 packaging/make_debs.sh and packaging/test_debs.sh make and try the packages.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +15,8 @@ import tempfile
 import unittest
 
 LOADER = os.path.abspath("lib/loader/netmeter-loader")
+
+DASHBOARD = "packaging/grafana/netmeter.json"
 
 
 def read(path):
@@ -23,6 +27,14 @@ def read(path):
 def run(*command, **options):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, **options)
     return done.returncode, done.stdout.decode(errors="replace")
+
+
+def queries_of(dashboard):
+    """Of its panels, its variables and its annotations."""
+    panels = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    return panels + [variable["query"] for variable in dashboard["templating"]["list"]] + [
+        note["expr"] for note in dashboard["annotations"]["list"]
+    ]
 
 
 def packaged_units():
@@ -67,6 +79,45 @@ class PackagingTest(unittest.TestCase):
         for metric in re.findall(r"(?<!:)\bnetmeter_\w+(?=[\[{ ]|$)", re.sub(r"#.*|description:.*", "", rules), re.M):
             if not metric.endswith("rate5m"):
                 self.assertRegex(metrics, r"\b%s\b" % metric)
+
+    def test_the_dashboard_is_about_metrics_that_exist(self):
+        metrics, dashboard = read("include/netmeter/publish.h"), json.loads(read(DASHBOARD))
+        cost = ("netmeter_bpf_run_seconds_total", "netmeter_bpf_runs_total", "netmeter_bpf_map_bytes")
+        asked = set(re.findall(r"\b(?:netmeter|magma|linux)_\w+", " ".join(queries_of(dashboard))))
+        self.assertGreater(len(asked), 20)
+        for metric in asked.difference(cost):
+            self.assertRegex(metrics, r"\b%s\b" % re.sub("_bucket$", "", metric))
+        # One dashboard for all alerts: what each is about can be looked at.
+        for alert in re.findall(r"- alert: (\S+)\n +expr: (?:>-\n)?((?:.|\n)*?) {8}(?:for|labels):", read("packaging/prometheus/netmeter.rules.yml")):
+            for metric in re.findall(r"(?<!:)\bnetmeter_\w+(?=[\[{ )])", alert[1]):
+                self.assertIn(metric, asked, alert[0])
+
+    def test_each_panel_says_what_it_shows_and_covers_no_other(self):
+        dashboard = json.loads(read(DASHBOARD))
+        panels = dashboard["panels"]
+        self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
+        covered = {}
+        for panel in panels:
+            place = panel["gridPos"]
+            self.assertLessEqual(place["x"] + place["w"], 24, panel["title"])
+            for y in range(place["y"], place["y"] + place["h"]):
+                for x in range(place["x"], place["x"] + place["w"]):
+                    self.assertIsNone(covered.setdefault((x, y), None), panel["title"])
+                    covered[(x, y)] = panel["title"]
+            if panel["type"] != "row":
+                self.assertTrue(panel["description"].endswith(("." , "status")), panel["title"])
+                self.assertTrue(panel["fieldConfig"]["defaults"]["unit"], panel["title"])
+                self.assertEqual(panel["datasource"]["uid"], "${datasource}")
+        # No row of the grid is empty in between.
+        lines = {y for _, y in covered}
+        self.assertEqual(lines, set(range(len(lines))))
+        # All variables that are asked for are there.
+        known = {variable["name"] for variable in dashboard["templating"]["list"]} | {"__rate_interval", "__range"}
+        self.assertEqual(set(re.findall(r"\$(\w+)", " ".join(queries_of(dashboard)))) - known, set())
+
+    def test_grafana_is_told_where_the_package_has_the_dashboard(self):
+        path = re.search(r"^ +path: /(\S+)$", read("packaging/grafana/netmeter.yml"), re.M).group(1)
+        self.assertIn(path, read("packaging/debian/netmeter-grafana.install").split())
 
     def test_systemd_takes_the_units(self):
         # As the package names them, and with programs that are here.

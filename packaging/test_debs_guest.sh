@@ -94,7 +94,8 @@ say "traffic: sent $(cat /tmp/traffic) bytes, counted $(sent), $before before th
 check "there was traffic before the upgrade" [ "$before" -gt 0 ]
 check "no byte is lost" [ "$(sent)" = "$(cat /tmp/traffic)" ]
 
-check "purge" dpkg --purge python3-netmeter libnetmeter-dev libnetmeter1 netmeter-exporter netmeter
+check "the dashboard is where Grafana is told" [ -s "$(sed -n 's/^ *path: //p' /etc/grafana/provisioning/dashboards/netmeter.yml)/netmeter.json" ]
+check "purge" dpkg --purge netmeter-grafana python3-netmeter libnetmeter-dev libnetmeter1 netmeter-exporter netmeter
 files > /tmp/after
 check "no file is left" diff /tmp/before /tmp/after
 check "no group is left" [ "$(getent group | sort)" = "$group_before" ]
