@@ -29,6 +29,63 @@ size_t BytesOfMagma(std::vector<Family> families,
   return ToContainer(families, kSomeTime).size();
 }
 
+// What a gateway publishes that is one of many, by what its link may carry.
+// docs/fleet.md has their configurations; test/fleet reads this table.
+struct Profile {
+  const char* name;
+  const char* families;
+  bool omit_zeros;
+  int seconds;  // between scrapes
+};
+constexpr Profile kProfiles[] = {
+    // Below the five minutes after which Prometheus takes a series for gone.
+    {"satellite", "netmeter_wire_bytes_total", true, 240},
+    {"metered", "bytes", true, 60},
+    {"full", "all", false, 15},
+};
+
+// Lines of the text that are values. A histogram has many.
+size_t SamplesOf(const std::string& text) {
+  size_t samples = 0;
+  bool begins = true;
+  for (const char c : text) {
+    if (begins && c != '#') ++samples;
+    begins = c == '\n';
+  }
+  return samples;
+}
+
+// A row of the table below for each profile.
+absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
+                                             const Health& health,
+                                             PublishOptions options,
+                                             size_t omitted) {
+  constexpr double kSecondsOfDay = 24 * 60 * 60;
+  std::string out = absl::StrFormat(
+      "\nA gateway like this one in a fleet, scraped by Prometheus, by profile "
+      "(docs/fleet.md).\nBytes are those of the replies; a server of 1,000 has "
+      "1,000 times the samples.\n\n"
+      "%-10s %-26s %6s %8s %10s %9s %9s %10s\n",
+      "profile", "families", "every", "samples", "samples/s", "bytes",
+      "MB a day", "GB a month");
+  for (const Profile& profile : kProfiles) {
+    const auto set = FamilySet::Parse(profile.families);
+    if (!set.ok()) return set.status();
+    options.families = *set;
+    options.omit_zeros = profile.omit_zeros;
+    const std::string text = ToText(
+        FamiliesOf(samples, health, options, omitted), TextFormat::kPrometheus);
+    const double scrapes = kSecondsOfDay / profile.seconds;
+    const size_t count = SamplesOf(text);
+    absl::StrAppendFormat(
+        &out, "%-10s %-26s %4d s %8d %10.2f %9d %9.3f %10.3f\n", profile.name,
+        profile.families, profile.seconds, count,
+        static_cast<double>(count) / profile.seconds, text.size(),
+        1e-6 * scrapes * text.size(), 30e-9 * scrapes * text.size());
+  }
+  return out;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> Estimate(const Meter& meter,
@@ -66,7 +123,9 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   }
   add("--service303-families", flags.magma.families);
   add("--families", flags.publish.families);
-  return out;
+  const auto profiles = EstimateProfiles(samples, *health, options, omitted);
+  if (!profiles.ok()) return profiles.status();
+  return out + *profiles;
 }
 
 }  // namespace internal

@@ -19,8 +19,8 @@ namespace netmeter {
 namespace internal {
 
 // A table for people: for each set of families, and for those that the flags
-// choose, how large a reply is with the series that there are now. Errors as
-// Meter::ReadHost().
+// choose, how large a reply is with the series that there are now; and for each
+// profile of a fleet, what that is in a day. Errors as Meter::ReadHost().
 absl::StatusOr<std::string> Estimate(const Meter& meter,
                                      const ExporterFlags& flags);
 

@@ -16,11 +16,13 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lib/testing/fake_meter.h"
+#include "lib/testing/run_shell.h"
 #include "lib/tools/exporter_process.h"
 
 namespace netmeter {
@@ -204,6 +206,38 @@ TEST_F(ExporterRootTest, PublishesTheFamiliesThatAreChosen) {
   const std::string text = exporter.Get("/metrics");
   EXPECT_THAT(text, HasSubstr("\nmagma_bytes_sent_total{"));
   EXPECT_THAT(text, Not(HasSubstr("netmeter_wire")));
+}
+
+// What a fleet is planned by: the same replies as those that are served.
+TEST_F(ExporterRootTest, EstimatesWhatTheProfilesOfAFleetCost) {
+  const auto meter = MakeMeter(20);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  const ShellResult run =
+      RunShell("lib/tools/netmeter-exporter --estimate --pin-dir " + pin_dir_);
+  ASSERT_EQ(run.exit_status, 0) << run.output;
+  ExporterProcess exporter({"--families", "all", "--pin-dir", pin_dir_});
+  const std::string page = exporter.Get("/metrics");
+  const std::string text = page.substr(page.find("\r\n\r\n") + 4);
+  std::istringstream lines(text);
+  int samples = 0;
+  for (std::string line; std::getline(lines, line);) samples += line[0] != '#';
+  std::istringstream row(run.output.substr(run.output.find("\nfull ")));
+  std::string name, families, unit;
+  int every = 0, estimated_samples = 0;
+  double per_second = 0, megabytes = 0;
+  size_t bytes = 0;
+  row >> name >> families >> every >> unit >> estimated_samples >> per_second >>
+      bytes >> megabytes;
+  EXPECT_EQ(name + families, "fullall") << run.output;
+  EXPECT_EQ(every, 15);
+  EXPECT_EQ(estimated_samples, samples);
+  EXPECT_GT(samples, 20 * 10);
+  EXPECT_NEAR(per_second, samples / 15.0, 0.01);
+  EXPECT_EQ(bytes, text.size());
+  EXPECT_NEAR(megabytes, 86400 / 15 * 1e-6 * text.size(), 0.001);
+  // Nothing was on a link, and what is 0 is left out.
+  EXPECT_THAT(run.output,
+              HasSubstr("\nsatellite  netmeter_wire_bytes_total   240 s"));
 }
 
 TEST_F(ExporterRootTest, WaitsForTheMeterAndFollowsItsUpgradeAndUnload) {
