@@ -349,8 +349,9 @@ int netmeter_visitor_new(netmeter_meter *meter,
 /* NULL is allowed. */
 void netmeter_visitor_free(netmeter_visitor *visitor);
 
-/* As DeltaVisitor::Visit(). take() returns NETMETER_OK if it has taken the delta over;
- * its value is what was added. Anything else ends the visit, and is returned. */
+/* As DeltaVisitor::Visit(). A delta has a counter's family and labels, no help, and as
+ * value what was added; it is valid during the call. take() returns NETMETER_OK if it
+ * has taken the delta over. Any other code ends the visit, and is returned. */
 int netmeter_visit(netmeter_visitor *visitor,
                    int (*take)(const struct netmeter_metric *delta,
                                void *context),
