@@ -203,7 +203,9 @@ struct nm_interface_counts {
 };
 
 /* Key and value of `nm_interfaces`. Of interface 0 base.tx_bytes is the inode of the
- * network namespace, and `ended` says that series have packets of another one, too. */
+ * network namespace, `ended` says that series have packets of another one, too, and
+ * base.rx_bytes is not 0 where forwarded packets are counted for a shorter time than
+ * the interfaces are. */
 struct nm_interface_key {
   nm_u32 ifindex;
   nm_u32 uplink; /* number */
@@ -217,6 +219,17 @@ struct nm_interface {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
                  NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 4);
+
+/* Key and value of `forwarded`: from an uplink to an uplink, NM_UPLINK_NONE of a
+ * multicast that comes in: it may leave by several. Wire bytes, without link
+ * headers. */
+#define NM_FORWARDED_INDEX(in, out) ((in) << 4 | (out))
+#define NM_FORWARDED_ENTRIES 256
+struct nm_forwarded {
+  nm_u64 bytes;
+  nm_u64 packets;
+};
+NM_STATIC_ASSERT(sizeof(struct nm_forwarded) == 2 * 8);
 
 /* The protocol by which a connection is going to name its destination. */
 enum nm_wire_protocol {

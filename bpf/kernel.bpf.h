@@ -76,11 +76,37 @@ typedef struct {
 
 struct net_device {
   char name[16];
+  int ifindex;
   possible_net_t nd_net;
 } __kernel_type;
 
 struct sk_buff {
   struct net_device *dev;
+  unsigned int len;
+  unsigned char *head;
+  unsigned int end;
+  __u16 network_header;
+  __u16 inner_transport_header;
+  __u8 pkt_type : 3;
+  __u8 encapsulation : 1;
+} __kernel_type;
+
+struct skb_shared_info {
+  unsigned short gso_size;
+  unsigned short gso_segs;
+  unsigned int gso_type;
+} __kernel_type;
+
+/* Of a program of netfilter (Linux 6.4). */
+struct nf_hook_state {
+  __u8 pf;
+  struct net_device *in;
+  struct net_device *out;
+} __kernel_type;
+
+struct bpf_nf_ctx {
+  const struct nf_hook_state *state;
+  struct sk_buff *skb;
 } __kernel_type;
 
 struct signal_struct {

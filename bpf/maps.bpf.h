@@ -15,6 +15,7 @@
 
 #include "bpf/internal.h"
 #include "bpf/kernel.bpf.h"
+#include "bpf/uplink_maps.bpf.h"
 
 /* The loader writes it between open and load, so the verifier takes it as
  * constant and removes what is switched off. */
@@ -133,28 +134,6 @@ struct {
   __type(key, __u8[NM_NAME_BYTES]);
   __type(value, struct nm_registrant);
 } nm_registrants SEC(".maps");
-
-/* what an interface's name begins with, or all of it -> number of its uplink; the
- * longest that fits. Written by the loader from the configuration. */
-struct {
-  __uint(type, BPF_MAP_TYPE_LPM_TRIE);
-  __uint(map_flags, BPF_F_NO_PREALLOC);
-  __uint(max_entries, 1024);
-  __type(key, struct nm_uplink_key);
-  __type(value, __u32);
-} nm_uplink_names SEC(".maps");
-
-/* interface and uplink -> what the interface had counted when it was first in this
- * uplink: 0 of one that came later. Written by the loader, and by the packet
- * programs when they see an interface for the first time. Full: `netmeter uplinks`
- * takes an interface for one that came later. */
-struct {
-  __uint(type, BPF_MAP_TYPE_HASH);
-  __uint(map_flags, BPF_F_NO_PREALLOC);
-  __uint(max_entries, 4096);
-  __type(key, struct nm_interface_key);
-  __type(value, struct nm_interface);
-} nm_interfaces SEC(".maps");
 
 /* NM_UPLINK_WORD() of interfaces, by the low bits of the ifindex. A variable, and no
  * map to be looked up: each packet reads it. Written by the packet programs; by the

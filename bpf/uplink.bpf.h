@@ -66,22 +66,13 @@ static __always_inline __u32 network_of(struct __sk_buff *skb) {
   return network ? network : NM_NETWORK_UNKNOWN;
 }
 
-/* The uplink of an interface by its name. `netmeter uplinks` is to know it. */
+/* The uplink of the packet's interface by its name. */
 static __always_inline __u32 uplink_by_name(struct __sk_buff *skb,
                                             __u32 ifindex) {
-  struct nm_uplink_key key = {.bits = 8 * NM_INTERFACE_BYTES};
-  struct nm_interface_key interface = {.ifindex = ifindex};
-  struct nm_interface value = {};
-  __u32 *uplink;
+  __u8 name[NM_INTERFACE_BYTES] = {};
 
-  bpf_probe_read_kernel(key.name, sizeof(key.name), &device_of(skb)->name);
-  uplink = bpf_map_lookup_elem(&nm_uplink_names, &key);
-  interface.uplink = uplink ? *uplink & 0xf : NM_UPLINK_OTHER;
-  if (!bpf_map_lookup_elem(&nm_interfaces, &interface)) {
-    __builtin_memcpy(value.name, key.name, sizeof(value.name));
-    bpf_map_update_elem(&nm_interfaces, &interface, &value, BPF_NOEXIST);
-  }
-  return interface.uplink;
+  bpf_probe_read_kernel(name, sizeof(name), &device_of(skb)->name);
+  return uplink_of_name(name, ifindex);
 }
 
 /* The path of a packet that is not over loopback, and above it the namespace.

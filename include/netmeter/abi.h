@@ -276,6 +276,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_stats) == 25 * 8 + 7 * 8);
 #define NM_FEATURE_GROUP_ACCESS (1ULL << 3)     /* pins readable by group */
 #define NM_FEATURE_MPTCP (1ULL << 4)            /* subflows have owners */
 #define NM_FEATURE_PLACES (1ULL << 5)           /* units, containers */
+#define NM_FEATURE_FORWARDED (1ULL << 6)        /* forwarded, by uplink */
 
 #define NM_VERSION_BYTES 32
 #define NM_KERNEL_BYTES 64

@@ -101,6 +101,13 @@ const std::array<MapPin, kMapPins>& MapPins();
 constexpr size_t kLinkPins = 9;
 const std::array<LinkPin, kLinkPins>& LinkPins();
 
+// What counts forwarded packets, where there are uplinks (lib/loader/forwarding.h):
+// links of netfilter and maps, beside these tables.
+constexpr std::array<const char*, 2> kForwardLinks = {"link_forward4",
+                                                      "link_forward6"};
+constexpr char kForwardedPin[] = "forwarded";
+constexpr char kForwardersPin[] = "forwarders";
+
 // The file name of a shared map's pin, and the size of its values: a fixed one
 // within a major version of the ABI, but `info` and `stats` may grow at their
 // ends.

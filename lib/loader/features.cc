@@ -34,6 +34,7 @@ const std::vector<Feature>& Features() {
       {"group_access", NM_FEATURE_GROUP_ACCESS},
       {"mptcp", NM_FEATURE_MPTCP},
       {"places", NM_FEATURE_PLACES},
+      {"forwarded", NM_FEATURE_FORWARDED},
   };
   return *features;
 }

@@ -43,6 +43,7 @@ class FeatureSet {
   // The same for the user of this load.
   const std::vector<std::string>& notes() const { return notes_; }
 
+  void TurnOn(uint64_t bit) { bits_ |= bit; }
   void TurnOff(uint64_t bit, absl::string_view reason);
   // The same, of what the next load is to try again, whatever else is as it was.
   void TurnOffForNow(uint64_t bit, absl::string_view reason);

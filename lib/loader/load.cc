@@ -29,6 +29,7 @@
 #include "lib/loader/destinations.h"
 #include "lib/loader/existing.h"
 #include "lib/loader/features.h"
+#include "lib/loader/forwarding.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
@@ -63,7 +64,8 @@ struct Plan {
                       NM_FEATURE_MPTCP | NM_FEATURE_PLACES};
   uint64_t build_id = 0;
   uint64_t config_id = 0;
-  SettingList loaded;  // before this load; empty if not known
+  SettingList loaded;          // before this load; empty if not known
+  bool other_network = false;  // than that of the interfaces which were known
   // That of the tracing programs which were loaded and cannot be attached.
   absl::Status untraceable;
   std::vector<std::string> notes;
@@ -164,7 +166,8 @@ absl::Status DecideIdentity(Plan* plan) {
       PlaceOfUplinks(plan->config.uplinks);
   if (!place.ok()) return place.status();
   if (!place->empty()) {
-    plan->config_id = HashOf(absl::StrCat(plan->config_id, "|", *place));
+    plan->config_id = HashOf(
+        absl::StrCat(plan->config_id, "|", *place, "|", ForwardingBuildId()));
   }
   absl::StatusOr<Registrants> registrants =
       FindRegistrants(plan->config.register_by);
@@ -192,6 +195,10 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
   }
   for (const MapPin& map : MapPins()) {
     if (!pins.Has(map.pin)) return false;
+  }
+  for (const char* link : kForwardLinks) {
+    if (plan.existing.has(NM_FEATURE_FORWARDED) && !pins.Has(link))
+      return false;
   }
   return pins.Has(kInterfacesPin);
 }
@@ -304,17 +311,18 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(
 }
 
 // What new maps start with. Those that an upgrade keeps have it.
-absl::Status FillMaps(const Plan& plan, Growth* growth, MeterObject* object,
+absl::Status FillMaps(Plan* plan, Growth* growth, MeterObject* object,
                       Transaction* transaction) {
-  if (!plan.existing.found) {
+  if (!plan->existing.found) {
     NETMETER_RETURN_IF_ERROR(object->FillReserved());
   }
   if (growth->from_the_start()) {
     NETMETER_RETURN_IF_ERROR(growth->DrainAndCopy(object, transaction));
   }
-  NETMETER_RETURN_IF_ERROR(
-      FillUplinks(plan.config.uplinks, growth->newest(), object, transaction));
-  return FillRules(plan.config, plan.registrants, *object);
+  NETMETER_RETURN_IF_ERROR(FillUplinks(plan->config.uplinks, growth->newest(),
+                                       object, transaction,
+                                       &plan->other_network));
+  return FillRules(plan->config, plan->registrants, *object);
 }
 
 // From here on only BPF programs can write them. Of a map that an upgrade
@@ -414,6 +422,9 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
   }
   NETMETER_RETURN_IF_ERROR(
       linker.Attach(LinkStage::kPacket, object, &plan->features));
+  NETMETER_RETURN_IF_ERROR(AttachForwarding(
+      {!plan->config.uplinks.empty(), existing.found, plan->other_network},
+      object, transaction, &plan->features));
   NETMETER_RETURN_IF_ERROR(linker.RemoveUnwanted());
   if (!existing.found || existing.moved) return absl::OkStatus();
   for (const LinkPin* link : linker.attached_anew()) {
@@ -579,7 +590,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
     NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
     KeepConfigOfUpgrade(transaction, plan);
   }
-  NETMETER_RETURN_IF_ERROR(FillMaps(*plan, &growth, object, transaction));
+  NETMETER_RETURN_IF_ERROR(FillMaps(plan, &growth, object, transaction));
   NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
   if (growth.from_the_start()) {
     NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(*plan)));

@@ -93,6 +93,9 @@ std::vector<std::string> EveryPin() {
     pins.push_back(NewPin(pin));
   };
   for (const LinkPin& link : LinkPins()) append(link.pin);
+  for (const char* link : kForwardLinks) append(link);
+  append(kForwardersPin);
+  append(kForwardedPin);
   pins.push_back(kMergedPin);
   pins.push_back(kOldInfoPin);
   append(kIdlePin);

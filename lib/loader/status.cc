@@ -89,6 +89,11 @@ std::vector<std::string> FindMissingLinks(const PinDir& pins,
       missing.push_back(link.pin);
     }
   }
+  for (const char* link : kForwardLinks) {
+    if ((info.features & NM_FEATURE_FORWARDED) != 0 && !pins.Has(link)) {
+      missing.push_back(link);
+    }
+  }
   return missing;
 }
 
@@ -111,6 +116,11 @@ std::vector<FeatureStatus> FeaturesOf(const nm_info& info) {
       if (absl::ConsumePrefix(&line, absl::StrCat(feature.name, ": "))) {
         status.reason = std::string(line);
       }
+    }
+    // Of a meter without uplinks it is no part.
+    if (feature.bit == NM_FEATURE_FORWARDED && !status.active &&
+        status.reason.empty()) {
+      continue;
     }
     features.push_back(status);
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
@@ -153,7 +154,10 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
 
 // Says whose interfaces these are. Another namespace's have the same numbers, and
 // counts of their own: they are forgotten.
-absl::Status EnterNetwork(int fd, std::vector<InterfaceEntry>* entries) {
+// `late`: forwarded packets are counted from now on, and those interfaces that are known
+// from before.
+absl::Status EnterNetwork(int fd, bool late, bool* other_network,
+                          std::vector<InterfaceEntry>* entries) {
   absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
   if (!own.ok()) return own.status();
   InterfaceEntry network = {};
@@ -163,6 +167,13 @@ absl::Status EnterNetwork(int fd, std::vector<InterfaceEntry>* entries) {
       [](const InterfaceEntry& entry) { return entry.first.ifindex == 0; });
   if (known != entries->end()) {
     const bool other = known->second.base.tx_bytes != *own;
+    *other_network = other;
+    const bool open = std::any_of(
+        entries->begin(), entries->end(), [](const InterfaceEntry& entry) {
+          return entry.first.ifindex != 0 && !entry.second.ended;
+        });
+    network.second.base.rx_bytes =
+        !other && (known->second.base.rx_bytes != 0 || (late && open)) ? 1 : 0;
     network.second.ended = other || known->second.ended ? 1 : 0;
     if (other) {
       for (const InterfaceEntry& entry : *entries) {
@@ -228,7 +239,8 @@ absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object) {
 }
 
 absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
-                         MeterObject* object, Transaction* transaction) {
+                         MeterObject* object, Transaction* transaction,
+                         bool* other_network) {
   Numbers numbers;
   NETMETER_RETURN_IF_ERROR(NumberUplinks(uplinks, existing, object, &numbers));
   const int fd = object->InterfacesFd();
@@ -238,7 +250,9 @@ absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
   NETMETER_RETURN_IF_ERROR(RestoreOnFailure(fd, *entries, transaction));
   NETMETER_RETURN_IF_ERROR(
       FillPatterns(uplinks, numbers, object->MapFd("uplink_names")));
-  NETMETER_RETURN_IF_ERROR(EnterNetwork(fd, &*entries));
+  NETMETER_RETURN_IF_ERROR(
+      EnterNetwork(fd, !transaction->pins().Has(kForwardLinks[0]),
+                   other_network, &*entries));
   absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   for (const Interface& interface : *interfaces) {

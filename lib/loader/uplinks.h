@@ -34,9 +34,11 @@ absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object);
 
 // After it, and before packets are counted. `existing` is of the meter that is
 // upgraded, or of the growth that is finished, or empty. The transaction is told how
-// to undo it. ResourceExhausted: no number is left.
+// to undo it. *other_network: what is known is of another network namespace than this
+// one. ResourceExhausted: no number is left.
 absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
-                         MeterObject* object, Transaction* transaction);
+                         MeterObject* object, Transaction* transaction,
+                         bool* other_network);
 
 // Of an upgrade: where no version before has pinned it.
 absl::Status PinInterfaces(const PinDir& pins, const MeterObject& object);

@@ -3,6 +3,7 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <string.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/core/series_reader.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
@@ -23,7 +26,9 @@
 #include "lib/tools/commands.h"
 #include "lib/tools/list.h"
 #include "lib/tools/text_table.h"
+#include "lib/tools/uplink_numbers.h"
 #include "lib/uplinks/balance.h"
+#include "lib/uplinks/forwarded.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -35,13 +40,15 @@ For each uplink of the configuration and each direction:
   interface     what its interfaces counted since counting began in this uplink
   local         wire bytes of this host's own sockets: the sum of `netmeter list
                 --uplink NAME`
-  link headers  those of local packets, as the interface counts them
-  forwarded     the rest: what was forwarded for others, with its link headers, and
-                what no socket had, such as ARP and pings of the kernel's
-  remainder     the same where nothing is forwarded in this network namespace
-The first is always the sum of the others. Where that cannot be known, the rest is
-"-", and a line says why: an interface that has gone took its count with it; one
-that counts super-packets (GRO, TSO) has fewer packets than were on the link.
+  forwarded     wire bytes of what passed this host for others, as the meter counts
+                them after all rules of the firewall
+  link headers  those of local and of forwarded packets, as the interface counts them
+  remainder     the rest: what no socket had, such as ARP and pings of the kernel's
+The first is always the sum of the others. Where the kernel cannot tell what is
+forwarded (before Linux 6.4), `forwarded` is the rest, with its link headers and the
+remainder, and a line says so. Where the rest cannot be known, it is "-", and a line
+says why: an interface that has gone took its count with it; one that counts
+super-packets (GRO, TSO) has fewer packets than were on the link.
 
 Root only, in the network namespace of the uplinks. Exit status: 0 printed; 1
 failed, one line on stderr says why; 2 wrong usage.
@@ -77,27 +84,51 @@ absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
       });
 }
 
-absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input) {
+// What is forwarded, where this meter counts it; *why not, or what is to be said of it.
+absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
+                             bool late, BalanceInput* input, std::string* why) {
+  constexpr char kFeature[] = "forwarded: ";
+  if ((info.features & NM_FEATURE_FORWARDED) == 0) {
+    for (absl::string_view line : absl::StrSplit(
+             absl::string_view(info.reasons,
+                               strnlen(info.reasons, sizeof(info.reasons))),
+             '\n')) {
+      if (absl::ConsumePrefix(&line, kFeature)) *why = std::string(line);
+    }
+    if (why->empty()) *why = "the meter is of an older version";
+    return absl::OkStatus();
+  }
+  auto forwarded = ReadForwarded(pin_dir);
+  if (!forwarded.ok()) return forwarded.status();
+  input->counts_forwarded = true;
+  input->forwarded = *std::move(forwarded);
+  if (late) {
+    *why =
+        "it is counted for a shorter time than the interfaces, and before that "
+        "it is in the remainder";
+  }
+  return absl::OkStatus();
+}
+
+// *why: something to be said of what is forwarded, or "".
+absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
+                       std::string* why) {
   auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();
-  const SeriesReader names((*maps)->view());
-  for (uint32_t i = 0; i < NM_MAX_UPLINKS; ++i) {
-    const uint32_t id = (*maps)->view().info->uplinks[i];
-    std::string name;
-    if (id != 0 && names.ReadName(id, &name)) input->names[i + 1] = name;
-  }
-  input->names[NM_UPLINK_OTHER] = kOtherUplink;
+  input->names = ReadUplinkNames(**maps);
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_uplink_key, uint32_t>(
       pin_dir, "uplink_names", [&](const nm_uplink_key& key, uint32_t number) {
         input->patterns[input->names[number]].push_back(PatternOf(key));
       })));
   uint64_t network = 0;
+  bool late = false;
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_interface_key, nm_interface>(
       pin_dir, "interfaces",
       [&](const nm_interface_key& key, const nm_interface& value) {
         if (key.ifindex == 0) {
           network = value.base.tx_bytes;
           input->moved = value.ended != 0;
+          late = value.base.rx_bytes != 0;
         } else {
           input->entries.emplace_back(key, value);
         }
@@ -120,6 +151,8 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input) {
   const auto meter = Meter::Open(options);
   if (!meter.ok()) return meter.status();
   NETMETER_RETURN_IF_ERROR((*meter)->ReadHost(&input->samples));
+  NETMETER_RETURN_IF_ERROR(
+      ReadForwardedOf(pin_dir, *(*maps)->view().info, late, input, why));
   auto interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   input->interfaces = *std::move(interfaces);
@@ -127,23 +160,34 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input) {
   return absl::OkStatus();
 }
 
+// What the rest is called.
+const char* RestOf(const BalanceInput& input) {
+  return input.forwards && !input.counts_forwarded ? "forwarded" : "remainder";
+}
+
 nlohmann::ordered_json ToJson(const DirectionBalance& one, bool known,
-                              bool forwards) {
+                              const BalanceInput& input) {
+  const std::string name = RestOf(input);
   const nlohmann::ordered_json rest =
       known ? nlohmann::ordered_json(one.rest_bytes) : nullptr;
   const nlohmann::ordered_json packets =
       known ? nlohmann::ordered_json(one.rest_packets) : nullptr;
-  return {{"interface_bytes", one.interface_bytes},
-          {"interface_packets", one.interface_packets},
-          {"local_bytes", one.local_bytes},
-          {"local_packets", one.local_packets},
-          {"link_header_bytes", one.header_bytes},
-          {forwards ? "forwarded_bytes" : "remainder_bytes", rest},
-          {forwards ? "forwarded_packets" : "remainder_packets", packets}};
+  nlohmann::ordered_json object = {{"interface_bytes", one.interface_bytes},
+                                   {"interface_packets", one.interface_packets},
+                                   {"local_bytes", one.local_bytes},
+                                   {"local_packets", one.local_packets}};
+  if (input.counts_forwarded) {
+    object["forwarded_bytes"] = one.forwarded_bytes;
+    object["forwarded_packets"] = one.forwarded_packets;
+  }
+  object["link_header_bytes"] = one.header_bytes;
+  object[name + "_bytes"] = rest;
+  object[name + "_packets"] = packets;
+  return object;
 }
 
 std::string FormatUplinksJson(const std::vector<UplinkBalance>& all,
-                              bool forwards) {
+                              const BalanceInput& input) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const UplinkBalance& one : all) {
     nlohmann::ordered_json interfaces = nlohmann::ordered_json::array();
@@ -154,8 +198,8 @@ std::string FormatUplinksJson(const std::vector<UplinkBalance>& all,
     array.push_back(
         {{"uplink", ToUtf8(one.name)},
          {"interfaces", interfaces},
-         {"tx", ToJson(one.tx, known, forwards)},
-         {"rx", ToJson(one.rx, known, forwards)},
+         {"tx", ToJson(one.tx, known, input)},
+         {"rx", ToJson(one.rx, known, input)},
          {"unknown", known ? nlohmann::ordered_json()
                            : nlohmann::ordered_json(ToUtf8(one.unknown))}});
   }
@@ -183,11 +227,12 @@ class UplinksCommand : public Command {
 
   int Run() override {
     BalanceInput input;
-    const absl::Status read = ReadInput(pin_dir_, &input);
+    std::string why;
+    const absl::Status read = ReadInput(pin_dir_, &input, &why);
     if (!read.ok()) return Fail(read.message());
     const std::vector<UplinkBalance> all = BalanceUplinks(input);
-    return Print(json_ ? FormatUplinksJson(all, input.forwards)
-                       : Table(all, input.forwards));
+    return Print(json_ ? FormatUplinksJson(all, input)
+                       : Table(all, input, why));
   }
 
  private:
@@ -196,7 +241,7 @@ class UplinksCommand : public Command {
   }
 
   std::string Table(const std::vector<UplinkBalance>& all,
-                    bool forwards) const {
+                    const BalanceInput& input, const std::string& why) const {
     constexpr auto kRight = TextColumn::kRight;
     TextTable table({{"UPLINK"},
                      {"WHAT"},
@@ -218,9 +263,13 @@ class UplinksCommand : public Command {
           &DirectionBalance::interface_packets);
       add("local", &DirectionBalance::local_bytes,
           &DirectionBalance::local_packets);
+      if (input.counts_forwarded) {
+        add("forwarded", &DirectionBalance::forwarded_bytes,
+            &DirectionBalance::forwarded_packets);
+      }
       table.Add({name, "link headers", Bytes(one.tx.header_bytes),
                  Bytes(one.rx.header_bytes), "-", "-"});
-      const std::string rest = forwards ? "forwarded" : "remainder";
+      const std::string rest = RestOf(input);
       if (one.unknown.empty()) {
         add(rest, &DirectionBalance::rest_bytes,
             &DirectionBalance::rest_packets);
@@ -229,6 +278,12 @@ class UplinksCommand : public Command {
         absl::StrAppend(&notes, name, ": ", rest,
                         " is not known: ", ToTerminal(one.unknown), "\n");
       }
+    }
+    if (input.counts_forwarded && !why.empty()) {
+      absl::StrAppend(&notes, "forwarded: ", why, "\n");
+    } else if (input.forwards && !why.empty()) {
+      absl::StrAppend(
+          &notes, "forwarded is with the remainder: ", ToTerminal(why), "\n");
     }
     return absl::StrCat(table.Format(TerminalWidth()), notes);
   }

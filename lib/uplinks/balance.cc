@@ -106,6 +106,7 @@ class Balancer {
     // Elements of a hash table come in any order.
     std::sort(balance.interfaces.begin(), balance.interfaces.end());
     AddLocal(&balance);
+    AddForwarded(number, &balance);
     if (mixed) {
       AddNote("its interfaces have link headers of different or unknown sizes",
               &balance);
@@ -147,20 +148,33 @@ class Balancer {
     }
   }
 
+  void AddForwarded(uint32_t number, UplinkBalance* balance) const {
+    const auto found = input_.forwarded.find(number);
+    if (!input_.counts_forwarded || found == input_.forwarded.end()) return;
+    balance->tx.forwarded_bytes = found->second.tx_bytes;
+    balance->rx.forwarded_bytes = found->second.rx_bytes;
+    balance->tx.forwarded_packets = found->second.tx_packets;
+    balance->rx.forwarded_packets = found->second.rx_packets;
+  }
+
   static void Close(uint64_t header, UplinkBalance* balance) {
     for (DirectionBalance* one : {&balance->tx, &balance->rx}) {
-      one->header_bytes = header * one->local_packets;
-      const uint64_t ours = one->local_bytes + one->header_bytes;
-      if (one->interface_packets < one->local_packets ||
-          one->interface_bytes < ours) {
-        AddNote(absl::StrCat(
-                    "the interface counted ", one->interface_packets,
-                    " packets where local services had ", one->local_packets,
-                    " on the link: it counts super-packets, or not all"),
-                balance);
+      const uint64_t packets = one->local_packets + one->forwarded_packets;
+      one->header_bytes = header * packets;
+      const uint64_t ours =
+          one->local_bytes + one->forwarded_bytes + one->header_bytes;
+      if (one->interface_packets < packets || one->interface_bytes < ours) {
+        AddNote(
+            absl::StrCat("the interface counted ", one->interface_packets,
+                         one->forwarded_packets != 0
+                             ? " packets where local services and others had "
+                             : " packets where local services had ",
+                         packets,
+                         " on the link: it counts super-packets, or not all"),
+            balance);
       }
       one->rest_bytes = one->interface_bytes - ours;
-      one->rest_packets = one->interface_packets - one->local_packets;
+      one->rest_packets = one->interface_packets - packets;
     }
     if (balance->unknown.empty()) return;
     for (DirectionBalance* one : {&balance->tx, &balance->rx}) {

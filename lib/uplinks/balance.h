@@ -2,12 +2,13 @@
 // The balance of each uplink: what its interfaces counted since counting began, and
 // whose it was.
 //
-//   interface = local + link headers + rest
+//   interface = local + forwarded + link headers + rest
 //
-// `local` is what sockets of the namespace had, `link headers` are those of its
-// packets. The rest is what was forwarded for others, with its link headers, and the
-// remainder of docs/counting.md. Interfaces do not tell these two apart: where
-// nothing forwards, it is all remainder; where something does, it is shown as
+// `local` is what sockets of the namespace had, `forwarded` what the meter counted of
+// what passed, `link headers` are those of both. The rest is the remainder of
+// docs/counting.md. Where the meter does not count what is forwarded, that is in the
+// rest, with its link headers, as interfaces do not tell the two apart: where nothing
+// forwards, it is all remainder; where something does, it is shown as
 // forwarded. It is not known at all where an interface has gone, was renamed while
 // it counted, counts packets that were on no link, or has link headers of unknown
 // size; or where local packets are also another namespace's.
@@ -25,6 +26,7 @@
 
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
+#include "lib/uplinks/forwarded.h"
 #include "lib/uplinks/interfaces.h"
 #include "lib/uplinks/uplink_names.h"
 #include "netmeter/sample.h"
@@ -40,6 +42,8 @@ struct BalanceInput {
   std::vector<Sample> samples;
   bool moved = false;     // samples have packets of another namespace, too
   bool forwards = false;  // the namespace does, or a bridge has an interface
+  bool counts_forwarded = false;  // the meter does, and `forwarded` has it
+  Forwarded forwarded;
 };
 
 // One direction.
@@ -48,7 +52,9 @@ struct DirectionBalance {
   uint64_t interface_packets = 0;
   uint64_t local_bytes = 0;
   uint64_t local_packets = 0;
-  uint64_t header_bytes = 0;  // of local packets
+  uint64_t forwarded_bytes = 0;
+  uint64_t forwarded_packets = 0;
+  uint64_t header_bytes = 0;  // of local and of forwarded packets
   uint64_t rest_bytes = 0;    // if the balance is known
   uint64_t rest_packets = 0;
 };

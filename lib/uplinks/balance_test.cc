@@ -67,6 +67,28 @@ TEST(Balance, ClosesSinceTheBase) {
   EXPECT_EQ(satellite.rx.rest_bytes, 8000u - 1000 - 4 * 14);
 }
 
+TEST(Balance, WhatIsForwardedIsARowWhereItIsMeasured) {
+  BalanceInput input = Input();
+  std::vector<nm_forwarded> pairs(NM_FORWARDED_ENTRIES);
+  pairs[NM_FORWARDED_INDEX(NM_UPLINK_OTHER, 1)] = {600, 2};  // left by it
+  pairs[NM_FORWARDED_INDEX(1, NM_UPLINK_OTHER)] = {700, 3};  // came in by it
+  pairs[NM_FORWARDED_INDEX(NM_UPLINK_NONE, 1)] = {50, 1};    // a multicast
+  input.forwarded = SumByUplink(pairs);
+  EXPECT_EQ(BalanceUplinks(input)[0].tx.forwarded_bytes, 0u);
+  input.counts_forwarded = true;
+  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  EXPECT_EQ(satellite.tx.forwarded_bytes, 650u);
+  EXPECT_EQ(satellite.tx.forwarded_packets, 3u);
+  EXPECT_EQ(satellite.rx.forwarded_bytes, 700u);
+  EXPECT_EQ(satellite.tx.header_bytes, (4 + 3) * 14u);
+  EXPECT_EQ(satellite.tx.rest_bytes, 4000u - 1000 - 650 - 7 * 14);
+  EXPECT_EQ(satellite.tx.rest_packets, 10u - 4 - 3);
+  EXPECT_EQ(satellite.rx.rest_packets, 20u - 4 - 3);
+  // More than the interface had: it counts super-packets.
+  input.forwarded[1].tx_packets = 1000;
+  EXPECT_THAT(BalanceUplinks(input)[0].unknown, HasSubstr("super-packets"));
+}
+
 TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
   BalanceInput input = Input();
   input.interfaces.push_back(MakeInterface(9, "wwan1", 300, 3));

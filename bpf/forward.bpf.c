@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0
+/*
+ * What the host forwards for others, by uplink: a part of the meter where the
+ * configuration has uplinks, and an object of its own, as not every kernel has the
+ * hook. Packets of this host's sockets never come here.
+ *
+ * The hook is netfilter's FORWARD of the loader's network namespace, after all rules
+ * (Linux 6.4): what a firewall drops is not counted, and nothing is dropped here. The
+ * kernel hands over both interfaces, so that each packet counts once, for the pair of
+ * uplinks by which it came in and leaves.
+ *
+ * A link of netfilter keeps its program for good. So the programs that are attached
+ * only call the one that counts, through nm_forwarders: a load replaces that in one
+ * step, and each packet runs one of them.
+ */
+#define __BPF__ 1
+#include "bpf/uplink_maps.bpf.h"
+
+#define NF_ACCEPT 1
+#define NFPROTO_IPV4 2
+#define SKB_GSO_TCPV4 (1 << 0)
+#define SKB_GSO_TCPV6 (1 << 4)
+#define MAX_EXTENSIONS 8
+
+/* 0 -> the program that counts. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u32);
+} nm_forwarders SEC(".maps");
+
+/* NM_FORWARDED_INDEX() -> what each CPU saw. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, NM_FORWARDED_ENTRIES);
+  __type(key, __u32);
+  __type(value, struct nm_forwarded);
+} nm_forwarded SEC(".maps");
+
+/* What a CPU knows of an interface. It compares the name for each packet: a rename
+ * is followed at once. */
+struct nm_known {
+  __u32 ifindex;
+  __u32 uplink;
+  __u64 name[NM_INTERFACE_BYTES / 8];
+};
+
+/* low bits of the ifindex -> interface. */
+#define NM_KNOWN 256 /* a power of two */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, NM_KNOWN);
+  __type(key, __u32);
+  __type(value, struct nm_known);
+} nm_known SEC(".maps");
+
+static __always_inline __u32 uplink_of_device(struct net_device *device) {
+  __u64 name[NM_INTERFACE_BYTES / 8] = {};
+  __u32 ifindex, index, uplink;
+  struct nm_known *known;
+
+  if (!device) return NM_UPLINK_NONE;
+  ifindex = device->ifindex;
+  index = ifindex % NM_KNOWN;
+  bpf_probe_read_kernel(name, sizeof(name), &device->name);
+  known = bpf_map_lookup_elem(&nm_known, &index);
+  if (!known) return NM_UPLINK_NONE; /* not reached */
+  if (known->ifindex == ifindex && known->name[0] == name[0] &&
+      known->name[1] == name[1])
+    return known->uplink & 0xf;
+  uplink = uplink_of_name((const __u8 *)name, ifindex);
+  /* A softirq may come in between, on kernels where a packet is given back to the
+   * hooks by a task (NFQUEUE): a half of an entry fits no interface. */
+  *(volatile __u32 *)&known->ifindex = 0;
+  known->name[0] = name[0];
+  known->name[1] = name[1];
+  known->uplink = uplink;
+  *(volatile __u32 *)&known->ifindex = ifindex;
+  return uplink & 0xf;
+}
+
+/* The bytes of the IP header with its extensions. *jumbo: bytes of the option which
+ * the kernel put into a super-packet, and takes out before the link. */
+static __always_inline __u32 ip_header(const unsigned char *ip, bool ipv4,
+                                       __u8 *protocol, __u32 *jumbo) {
+  __u8 byte = 0, extension[4];
+  __u32 length = 40;
+
+  if (ipv4) {
+    bpf_probe_read_kernel(&byte, 1, ip);
+    bpf_probe_read_kernel(protocol, 1, ip + 9);
+    return (byte & 0xf) * 4;
+  }
+  bpf_probe_read_kernel(protocol, 1, ip + 6);
+#pragma unroll
+  for (int i = 0; i < MAX_EXTENSIONS; i++) {
+    /* Hop-by-hop, routing, destination options. */
+    if (*protocol != 0 && *protocol != 43 && *protocol != 60) break;
+    bpf_probe_read_kernel(extension, sizeof(extension), ip + length);
+    if (*protocol == 0 && extension[2] == 0xc2) *jumbo = 8;
+    *protocol = extension[0];
+    length += (extension[1] + 1) * 8;
+  }
+  return length;
+}
+
+/* The bytes of the headers that each segment of a super-packet has: where there are
+ * packets within packets, the kernel knows where the innermost begins. */
+static __always_inline __u32 headers_of(struct sk_buff *skb, bool ipv4,
+                                        __u32 gso_type, __u32 *jumbo) {
+  const unsigned char *ip = skb->head + skb->network_header;
+  __u8 protocol = 0, byte = 0;
+  __u32 header = ip_header(ip, ipv4, &protocol, jumbo);
+
+  if (BPF_CORE_READ_BITFIELD(skb, encapsulation))
+    header = skb->inner_transport_header - skb->network_header;
+  if (!(gso_type & (SKB_GSO_TCPV4 | SKB_GSO_TCPV6))) return header + 8;
+  bpf_probe_read_kernel(&byte, 1, ip + (header & 0xffff) + 12);
+  return header + (byte >> 4) * 4;
+}
+
+/* As nm_weigh() of packet.bpf.h. */
+static __always_inline __u32 weigh(struct sk_buff *skb, bool ipv4,
+                                   __u32 *segments) {
+  struct skb_shared_info *info = (void *)(skb->head + skb->end);
+  __u32 bytes = skb->len, jumbo = 0, header, size, count;
+
+  *segments = 1;
+  size = BPF_CORE_READ(info, gso_size);
+  if (!size) return bytes;
+  header = headers_of(skb, ipv4, BPF_CORE_READ(info, gso_type), &jumbo);
+  count = BPF_CORE_READ(info, gso_segs);
+  /* From a virtio peer only the size of its segments is known. */
+  if (!count && bytes > header) count = (bytes - header + size - 1) / size;
+  if (count <= 1) return bytes;
+  *segments = count;
+  return bytes + (count - 1) * (header - jumbo) - jumbo;
+}
+
+/* Of a link: calls the other one. A program of its own for each family, as a link
+ * has the name of its program. */
+SEC("netfilter")
+int nm_forward4(struct bpf_nf_ctx *ctx) {
+  bpf_tail_call(ctx, &nm_forwarders, 0);
+  return NF_ACCEPT;
+}
+
+SEC("netfilter")
+int nm_forward6(struct bpf_nf_ctx *ctx) {
+  bpf_tail_call(ctx, &nm_forwarders, 0);
+  return NF_ACCEPT;
+}
+
+SEC("netfilter")
+int nm_forward(struct bpf_nf_ctx *ctx) {
+  const struct nf_hook_state *state = ctx->state;
+  struct sk_buff *skb = ctx->skb;
+  struct nm_forwarded *forwarded;
+  __u32 in = NM_UPLINK_NONE, segments, bytes, index;
+
+  /* A multicast comes here once for each interface that it leaves by. */
+  if (BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_HOST)
+    in = uplink_of_device(state->in);
+  index = NM_FORWARDED_INDEX(in, uplink_of_device(state->out));
+  bytes = weigh(skb, state->pf == NFPROTO_IPV4, &segments);
+  forwarded = bpf_map_lookup_elem(&nm_forwarded, &index);
+  if (!forwarded) return NF_ACCEPT; /* not reached */
+  /* Atomic, though it is this CPU's: as above. */
+  __sync_fetch_and_add(&forwarded->bytes, bytes);
+  __sync_fetch_and_add(&forwarded->packets, segments);
+  return NF_ACCEPT;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Which interface is in which uplink: the maps that the packet programs
+ * (uplink.bpf.h) and the one that counts forwarded packets (forward.bpf.c) share.
+ */
+#ifndef NETMETER_BPF_UPLINK_MAPS_BPF_H_
+#define NETMETER_BPF_UPLINK_MAPS_BPF_H_
+
+#include "bpf/internal.h"
+#include "bpf/kernel.bpf.h"
+
+/* what an interface's name begins with, or all of it -> number of its uplink; the
+ * longest that fits. Written by the loader from the configuration. */
+struct {
+  __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 1024);
+  __type(key, struct nm_uplink_key);
+  __type(value, __u32);
+} nm_uplink_names SEC(".maps");
+
+/* interface and uplink -> what the interface had counted when it was first in this
+ * uplink: 0 of one that came later. Written by the loader, and by the packet
+ * programs when they see an interface for the first time. Full: `netmeter uplinks`
+ * takes an interface for one that came later. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 4096);
+  __type(key, struct nm_interface_key);
+  __type(value, struct nm_interface);
+} nm_interfaces SEC(".maps");
+
+/* The uplink of an interface by its name. `netmeter uplinks` is to know it. */
+static __always_inline __u32 uplink_of_name(const __u8 name[NM_INTERFACE_BYTES],
+                                            __u32 ifindex) {
+  struct nm_uplink_key key = {.bits = 8 * NM_INTERFACE_BYTES};
+  struct nm_interface_key interface = {.ifindex = ifindex};
+  struct nm_interface value = {};
+  __u32 *uplink;
+
+  __builtin_memcpy(key.name, name, sizeof(key.name));
+  uplink = bpf_map_lookup_elem(&nm_uplink_names, &key);
+  interface.uplink = uplink ? *uplink & 0xf : NM_UPLINK_OTHER;
+  if (!bpf_map_lookup_elem(&nm_interfaces, &interface)) {
+    __builtin_memcpy(value.name, key.name, sizeof(value.name));
+    bpf_map_update_elem(&nm_interfaces, &interface, &value, BPF_NOEXIST);
+  }
+  return interface.uplink;
+}
+
+#endif /* NETMETER_BPF_UPLINK_MAPS_BPF_H_ */
