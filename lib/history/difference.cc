@@ -46,15 +46,6 @@ int64_t AddWrapping(int64_t a, int64_t b) {
                               static_cast<uint64_t>(b));
 }
 
-Counters CountersOf(const Sample& sample) {
-  Counters counters;
-  for (size_t i = 0; i < kCounterCount; ++i) {
-    counters.value[i] =
-        static_cast<int64_t>(sample.*kRecordedCounters[i].field);
-  }
-  return counters;
-}
-
 const Counters& Find(const Totals& totals, const SeriesName& name) {
   static const Counters& zero = *new Counters();
   const auto found = totals.find(name);
@@ -118,6 +109,15 @@ SeriesName NameOf(const Sample& sample) {
           PathName(sample.path),      ToUtf8(sample.uplink)};
 }
 
+Counters CountersOf(const Sample& sample) {
+  Counters counters;
+  for (size_t i = 0; i < kCounterCount; ++i) {
+    counters.value[i] =
+        static_cast<int64_t>(sample.*kRecordedCounters[i].field);
+  }
+  return counters;
+}
+
 Totals TotalsOf(const std::vector<Sample>& samples) {
   Totals totals;
   for (const Sample& sample : samples) {
@@ -127,11 +127,27 @@ Totals TotalsOf(const std::vector<Sample>& samples) {
   return totals;
 }
 
+void AddForwarded(const ForwardedSamples& forwarded, Totals* totals) {
+  for (const auto& uplink : forwarded) {
+    if (uplink.second.IsZero()) continue;
+    (*totals)[{kForwardedKind, kForwardedKind, "",
+               TransportName(Transport::kOther), PathName(Path::kDirect),
+               ToUtf8(uplink.first)}] += uplink.second;
+  }
+}
+
+void KeepForwarded(const Totals& before, Totals* totals) {
+  for (const auto& series : before) {
+    if (series.first.kind == kForwardedKind) totals->insert(series);
+  }
+}
+
 std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now) {
   std::set<SeriesName> names;
   for (const auto& series : before) {
     const SeriesName& name = series.first;
     if (name.kind == kPendingWord || name.kind == kRetiredWord) continue;
+    if (name.kind == kForwardedKind) continue;  // is not retired, ever
     if (Find(now, name).AnyBelow(series.second)) names.insert(name);
   }
   return names;

@@ -55,6 +55,8 @@ struct Counters {
   bool IsZero() const { return *this == Counters(); }
 };
 
+Counters CountersOf(const Sample& sample);
+
 // What a series is called. Words, as in `netmeter list --json`.
 struct SeriesName {
   std::string kind;
@@ -79,12 +81,21 @@ using Totals = std::map<SeriesName, Counters>;
 Totals TotalsOf(const std::vector<Sample>& samples);
 
 // The series of `before` that have less now in any counter, or are gone. Those of kind
-// pending are not among them: they get less by themselves.
+// pending are not among them: they get less by themselves. Nor is what was forwarded.
 std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now);
 
 // Those of them that were retired in between, and not renamed by a load; the top of
 // difference.cc tells how they are told apart.
 std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now);
+
+// What was forwarded for others, by uplink, in wire bytes of both directions: a kind
+// of its own, so that no service is taken for it, nor it for a service.
+constexpr char kForwardedKind[] = "forwarded";
+using ForwardedSamples = std::map<std::string, Counters>;
+void AddForwarded(const ForwardedSamples& forwarded, Totals* totals);
+
+// The same as they were before, where they could not be read.
+void KeepForwarded(const Totals& before, Totals* totals);
 
 // now - before, by series. The sum over all series is exactly the difference of the
 // sums, whatever happened between the two reads; the top of difference.cc tells to

@@ -439,7 +439,12 @@ absl::StatusOr<Recorded> Record(
   Totals before;
   NETMETER_RETURN_IF_ERROR(
       ReadTotals(history, meter->id, &before, ids.known()));
-  const Totals now = TotalsOf(reading->samples);
+  Totals now = TotalsOf(reading->samples);
+  if (reading->has_forwarded) {
+    AddForwarded(reading->forwarded, &now);
+  } else {
+    KeepForwarded(before, &now);
+  }
   const Totals difference = Difference(before, now);
   NETMETER_RETURN_IF_ERROR(AddToHour(history, hour->start, difference, &ids));
   NETMETER_RETURN_IF_ERROR(

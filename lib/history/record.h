@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/history/difference.h"
 #include "lib/history/history.h"
 #include "netmeter/sample.h"
 
@@ -28,6 +29,9 @@ struct Reading {
   int64_t start_ns = 0;  // Health::start_time_ns
   std::string cgroup;    // Health::cgroup
   std::vector<Sample> samples;
+  // What was forwarded; none where it is not counted, or only root may read it.
+  bool has_forwarded = false;
+  ForwardedSamples forwarded;
 };
 
 struct RecordOptions {

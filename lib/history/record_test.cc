@@ -428,6 +428,47 @@ TEST_F(RecordTest, PendingCountsForItsServiceOnAllDays) {
 }
 
 // A process may call itself as the reserved series are called.
+TEST_F(RecordTest, WhatIsForwardedBelongsToItsUplinkAndToNoService) {
+  Count("forwarded", 5);  // a service that is called so
+  reading_.samples[0].uplink = "satellite";
+  reading_.has_forwarded = true;
+  reading_.forwarded["satellite"].value = {100, 200, 1, 2};
+  reading_.forwarded["lan"].value = {200, 100, 2, 1};
+  EXPECT_EQ(RecordNow(), 605);
+  Wait(60);
+  reading_.forwarded["satellite"].value = {130, 200, 2, 2};
+  EXPECT_EQ(RecordNow(), 30);
+  // Who may not read it records nothing of it, and forgets nothing.
+  Wait(60);
+  reading_.has_forwarded = false;
+  EXPECT_EQ(RecordNow(), 0);
+  Wait(60);
+  reading_.has_forwarded = true;
+  EXPECT_EQ(RecordNow(), 0);
+  UsageQuery query;
+  query.period = {20261101, 20261130};
+  query.by = UsageBy::kUplink;
+  auto usage = ReadUsage(history_.get(), query);
+  ASSERT_TRUE(usage.ok()) << usage.status();
+  ASSERT_EQ(usage->rows.size(), 2u);
+  EXPECT_EQ(usage->rows[0].name, "satellite");
+  EXPECT_EQ(usage->rows[0].counters.tx_bytes(), 135);
+  EXPECT_EQ(usage->rows[0].counters.rx_bytes(), 200);
+  // A budget of an uplink asks so.
+  query.by = UsageBy::kNothing;
+  query.uplink = "satellite";
+  usage = ReadUsage(history_.get(), query);
+  ASSERT_TRUE(usage.ok()) << usage.status();
+  EXPECT_EQ(usage->sum.bytes(), 335);
+  query.by = UsageBy::kService;
+  usage = ReadUsage(history_.get(), query);
+  ASSERT_TRUE(usage.ok()) << usage.status();
+  ASSERT_EQ(usage->rows.size(), 2u);
+  EXPECT_EQ(usage->rows[0].kind, "forwarded");
+  EXPECT_EQ(usage->rows[1].kind, "service");
+  EXPECT_EQ(usage->rows[1].counters.bytes(), 5);
+}
+
 TEST_F(RecordTest, AServiceCalledOverflowIsNotTheOverflow) {
   Count("overflow", 5);
   Series(Kind::kOverflow, "overflow")->tx_bytes = 7;

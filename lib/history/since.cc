@@ -56,7 +56,8 @@ std::string Select(absl::string_view from) {
       "SELECT kind, name, destination, transport, path, uplink, ",
       CounterColumns("t.$"), " FROM (SELECT series, ",
       CounterColumns("SUM($) AS $"), " FROM ", from,
-      " GROUP BY series) t JOIN series s ON s.id = t.series");
+      " GROUP BY series) t JOIN series s ON s.id = t.series WHERE s.kind <> '",
+      kForwardedKind, "'");  // no series of the meter
 }
 
 // "13:00" as minutes of the day, or -1.

@@ -13,7 +13,8 @@ namespace {
 // What belongs to no single service is told from services that are called the
 // same: a process may register as "overflow".
 constexpr char kClass[] =
-    "CASE WHEN s.kind IN ('unattributed', 'overflow', 'retired') THEN s.kind "
+    "CASE WHEN s.kind IN ('unattributed', 'overflow', 'retired', 'forwarded') "
+    "THEN s.kind "
     "ELSE '' END";
 
 std::string ColumnsOf(UsageBy by) {

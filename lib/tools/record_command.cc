@@ -8,16 +8,20 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/consistent_read.h"
 #include "lib/core/path.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/history/record.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
 #include "lib/tools/list.h"
+#include "lib/tools/uplink_numbers.h"
+#include "lib/uplinks/forwarded.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -75,6 +79,35 @@ absl::Status MakeDirectory(const std::string& database,
   return absl::OkStatus();
 }
 
+// What is forwarded belongs to the history as well, where the meter counts it and this
+// process may read it.
+absl::StatusOr<Reading> ReadAll(const Meter& meter,
+                                const std::string& pin_dir) {
+  absl::StatusOr<Reading> reading = ReadMeter(meter);
+  if (!reading.ok()) return reading;
+  const auto forwarded = ReadForwarded(pin_dir);
+  if (absl::IsNotFound(forwarded.status()) ||
+      absl::IsPermissionDenied(forwarded.status())) {
+    return reading;
+  }
+  if (!forwarded.ok()) return forwarded.status();
+  const auto maps = SharedMaps::Open(pin_dir);
+  if (!maps.ok()) return maps.status();
+  const std::map<uint32_t, std::string> names = ReadUplinkNames(**maps);
+  reading->has_forwarded = true;
+  for (const auto& uplink : *forwarded) {
+    const auto name = names.find(uplink.first);
+    if (name == names.end()) continue;
+    Sample sample;
+    sample.tx_bytes = uplink.second.tx_bytes;
+    sample.rx_bytes = uplink.second.rx_bytes;
+    sample.tx_packets = uplink.second.tx_packets;
+    sample.rx_packets = uplink.second.rx_packets;
+    reading->forwarded[name->second] = CountersOf(sample);
+  }
+  return reading;
+}
+
 class RecordCommand : public Command {
  public:
   std::string Name() const override { return "record"; }
@@ -118,8 +151,9 @@ class RecordCommand : public Command {
     if (!directory.ok()) return Fail(directory.message());
     const auto history = OpenHistory(database_, Database::Mode::kCreate);
     if (!history.ok()) return Fail(history.status().message());
-    const auto recorded = Record(history->get(), options_,
-                                 [&meter] { return ReadMeter(**meter); });
+    const auto recorded = Record(history->get(), options_, [&] {
+      return ReadAll(**meter, options_.pin_dir);
+    });
     if (!recorded.ok()) return Fail(recorded.status().message());
     if (!verbose_) return 0;
     return Print(absl::StrCat(
