@@ -95,6 +95,15 @@ absl::Status MakeTables(Database* database) {
   return (*transaction)->Commit();
 }
 
+// Who only reads a history of version 1 has its hours without sums: empty tables of
+// this connection alone take their place. The next record makes them.
+absl::Status ReadWithoutSums(Database* database) {
+  return database->Execute(absl::StrReplaceAll(
+      absl::StrCat("PRAGMA temp_store=MEMORY;", kSumsOfDays),
+      {{"CREATE TABLE", "CREATE TEMP TABLE"},
+       {"$", CounterColumns("$ INTEGER NOT NULL")}}));
+}
+
 }  // namespace
 
 std::string CounterColumns(absl::string_view format) {
@@ -146,10 +155,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path,
     return absl::NotFoundError(
         absl::StrCat("no history at ", path, " (netmeter record makes it)"));
   } else if (*version < kSchemaVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path,
-                     " is of an older version (the next netmeter record "
-                     "brings it up to date)"));
+    NETMETER_RETURN_IF_ERROR(ReadWithoutSums(database->get()));
   }
   return database;
 }
