@@ -4,6 +4,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
 
 #include "lib/core/text.h"
 #include "lib/history/budget.h"
@@ -62,19 +65,22 @@ BudgetMetrics::BudgetMetrics(const std::string& config,
                              const std::string& database)
     : config_(config), database_(database) {}
 
-absl::Status BudgetMetrics::Read() {
-  limits_.clear();
-  used_.clear();
-  const auto budgets = ReadBudgetFile(config_);
-  if (absl::IsNotFound(budgets.status()) && config_ == kDefaultBudgets) {
+constexpr std::chrono::milliseconds BudgetMetrics::kPatience;
+
+absl::Status BudgetMetrics::ReadInto(const std::string& config,
+                                     const std::string& database,
+                                     Values* values) {
+  const auto budgets = ReadBudgetFile(config);
+  if (absl::IsNotFound(budgets.status()) && config == kDefaultBudgets) {
     return absl::OkStatus();
   }
   if (!budgets.ok()) return budgets.status();
   for (const Budget& budget : *budgets) {
-    limits_.push_back({LabelsOf(budget), static_cast<uint64_t>(budget.limit)});
+    values->limits.push_back(
+        {LabelsOf(budget), static_cast<uint64_t>(budget.limit)});
   }
-  SortByLabels(&limits_);
-  const auto history = OpenHistory(database_, Database::Mode::kRead);
+  SortByLabels(&values->limits);
+  const auto history = OpenHistory(database, Database::Mode::kRead);
   if (!history.ok()) return history.status();
   std::vector<Metric> used;
   for (const Budget& budget : *budgets) {
@@ -86,8 +92,28 @@ absl::Status BudgetMetrics::Read() {
                     static_cast<uint64_t>(std::max<int64_t>(0, state->used))});
   }
   SortByLabels(&used);
-  used_ = std::move(used);
+  values->used = std::move(used);
   return absl::OkStatus();
+}
+
+BudgetMetrics::Values BudgetMetrics::Read(const std::string& config,
+                                          const std::string& database) {
+  const Clock::time_point begin = Clock::now();
+  Values values;
+  values.status = ReadInto(config, database, &values);
+  values.took = Clock::now() - begin;
+  return values;
+}
+
+void BudgetMetrics::Begin() {
+  try {
+    reading_ = std::async(std::launch::async, &BudgetMetrics::Read, config_,
+                          database_);
+    reading_.wait_for(kPatience);
+  } catch (const std::system_error& error) {  // no thread can be made
+    values_.status = absl::ResourceExhaustedError(
+        absl::StrCat("read the budgets: ", error.what()));
+  }
 }
 
 void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
@@ -95,14 +121,18 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
   if (config_ == kOff) return;
   const bool wanted = FamilySetAccess::Has(chosen, FamilyId::kBudgetLimit) ||
                       FamilySetAccess::Has(chosen, FamilyId::kBudgetUsed);
-  if (wanted && now >= due_) {
-    const Clock::time_point begin = Clock::now();
-    status_ = Read();
-    due_ = now + std::max<Clock::duration>(
-                     kLifetime, kLifetimePerReading * (Clock::now() - begin));
+  if (wanted && now >= due_ && !reading_.valid()) {
+    due_ = now + kLifetime;
+    Begin();
   }
-  AddFamily(FamilyId::kBudgetLimit, limits_, chosen, families);
-  AddFamily(FamilyId::kBudgetUsed, used_, chosen, families);
+  if (reading_.valid() &&
+      reading_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+    values_ = reading_.get();
+    due_ = std::max<Clock::time_point>(
+        due_, now + kLifetimePerReading * values_.took);
+  }
+  AddFamily(FamilyId::kBudgetLimit, values_.limits, chosen, families);
+  AddFamily(FamilyId::kBudgetUsed, values_.used, chosen, families);
 }
 
 }  // namespace internal

@@ -9,12 +9,17 @@
 // takes a hundredth of the time at most. In between the values are those of the last
 // read. A file that is changed needs no restart.
 //
-// Threads: one.
+// They are read by a thread of their own: a slow disk, or hundreds of budgets, keep
+// nobody waiting for longer than kPatience. A page that is made meanwhile has the
+// values of the read before.
+//
+// Threads: one, beside that one.
 
 #ifndef NETMETER_LIB_TOOLS_BUDGET_METRICS_H_
 #define NETMETER_LIB_TOOLS_BUDGET_METRICS_H_
 
 #include <chrono>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -29,6 +34,9 @@ class BudgetMetrics {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // How long AddTo() waits for a read that it begins.
+  static constexpr std::chrono::milliseconds kPatience{250};
+
   // Of budgets in `config`; kOff: none. Nothing is read yet.
   BudgetMetrics(const std::string& config, const std::string& database);
 
@@ -40,17 +48,27 @@ class BudgetMetrics {
 
   // Why something is not there; OK if nothing is missing. It is no error that there
   // is no file where the budgets are by default.
-  const absl::Status& status() const { return status_; }
+  const absl::Status& status() const { return values_.status; }
 
  private:
-  absl::Status Read();
+  struct Values {
+    std::vector<Metric> limits;
+    std::vector<Metric> used;
+    absl::Status status;
+    Clock::duration took{};
+  };
+
+  static Values Read(const std::string& config, const std::string& database);
+  static absl::Status ReadInto(const std::string& config,
+                               const std::string& database, Values* values);
+  void Begin();
 
   const std::string config_;
   const std::string database_;
   Clock::time_point due_ = Clock::time_point::min();
-  std::vector<Metric> limits_;
-  std::vector<Metric> used_;
-  absl::Status status_;
+  Values values_;
+  // Its destructor waits for the thread.
+  std::future<Values> reading_;
 };
 
 }  // namespace internal
