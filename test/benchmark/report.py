@@ -56,7 +56,7 @@ SECTIONS = {
     "forwarding": (
         "Forwarded packets",
         "Packets a second through a router that runs each of them. netmeter's programs do not run for what is "
-        "forwarded, which is counted below.",
+        "forwarded, which is counted below, as long as the configuration has no uplinks.",
         ["packets/s"],
     ),
     "read": ("Reading", "Nanoseconds of a read by the library.", ["ns"]),
