@@ -115,8 +115,12 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
   // that finds the maps that are not pinned, too, such as the constants.
   Cost cost;
   std::map<uint32_t, MapCost> maps;
-  for (const LinkPin& entry : LinkPins()) {
-    const std::string path = absl::StrCat(pin_dir, "/", entry.pin);
+  std::vector<const char*> pins;
+  for (const LinkPin& link : LinkPins()) pins.push_back(link.pin);
+  // Of what these call, the time is theirs.
+  pins.insert(pins.end(), kForwardLinks.begin(), kForwardLinks.end());
+  for (const char* pin : pins) {
+    const std::string path = absl::StrCat(pin_dir, "/", pin);
     const UniqueFd link(bpf_obj_get(path.c_str()));
     if (!link.ok()) {
       if (errno == ENOENT) continue;  // an optional part, or none at all
@@ -137,7 +141,7 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
     if (!GetInfo(program.get(), &info)) return CannotLookAt(path);
     ProgramCost found;
     // And not that of a variant: it is a label of a metric.
-    found.name = ObjectNameOf(entry.pin);
+    found.name = ObjectNameOf(pin);
     found.id = info.id;
     found.run_ns = info.run_time_ns;
     found.runs = info.run_cnt;

@@ -30,8 +30,9 @@ struct MapCost {
 };
 
 struct Cost {
-  std::vector<ProgramCost> programs;  // in the order of LinkPins()
-  std::vector<MapCost> maps;          // by name; the programs' own included
+  std::vector<ProgramCost>
+      programs;               // in the order of LinkPins(), then kForwardLinks
+  std::vector<MapCost> maps;  // by name; the programs' own included
 };
 
 // The totals now. NotFound if nothing is loaded.
