@@ -56,14 +56,16 @@ struct {
 } nm_known SEC(".maps");
 
 static __always_inline __u32 uplink_of_device(struct net_device *device) {
-  __u64 name[NM_INTERFACE_BYTES / 8] = {};
+  __u64 name[NM_INTERFACE_BYTES / 8];
   __u32 ifindex, index, uplink;
   struct nm_known *known;
 
   if (!device) return NM_UPLINK_NONE;
   ifindex = device->ifindex;
   index = ifindex % NM_KNOWN;
-  bpf_probe_read_kernel(name, sizeof(name), &device->name);
+  /* The verifier knows the type: no helper, which takes ten times as long. */
+  name[0] = *(const __u64 *)&device->name[0];
+  name[1] = *(const __u64 *)&device->name[8];
   known = bpf_map_lookup_elem(&nm_known, &index);
   if (!known) return NM_UPLINK_NONE; /* not reached */
   if (known->ifindex == ifindex && known->name[0] == name[0] &&
