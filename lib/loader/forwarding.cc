@@ -220,8 +220,15 @@ absl::Status Remove(Transaction* transaction) {
   for (const char* pin : {kForwardLinks[0], kForwardLinks[1], kForwardersPin}) {
     const auto old =
         std::make_shared<UniqueFd>(bpf_obj_get(pins.PathOf(pin).c_str()));
-    if (!old->ok()) continue;
+    if (!old->ok() && errno == ENOENT) continue;
+    // Of one that is there and cannot be opened, nobody knows whether it counts.
+    if (!old->ok()) {
+      return ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf(pin)));
+    }
     pins.Remove(pin);
+    if (pins.Has(pin)) {
+      return absl::UnavailableError(absl::StrCat("remove ", pins.PathOf(pin)));
+    }
     transaction->OnFailure([&pins, pin, old] {
       return pins.Has(pin) ? absl::OkStatus() : pins.Pin(old->get(), pin);
     });
@@ -240,6 +247,11 @@ absl::Status AttachForwarding(const ForwardingPlan& plan,
   features->TurnOn(NM_FEATURE_FORWARDED);
   Forwarding forwarding(plan, transaction);
   absl::Status status = forwarding.Load(meter);
+  if (!status.ok() && !MayReadKernelMemory()) {
+    features->TurnOff(NM_FEATURE_FORWARDED,
+                      "lockdown=confidentiality: not told from the remainder");
+    return absl::OkStatus();
+  }
   if (!status.ok() && !IsTransient(status) && !KernelHasHook()) {
     features->TurnOff(NM_FEATURE_FORWARDED,
                       "the kernel has no programs of netfilter (Linux 6.4 "
