@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""examples/stores in real engines, DuckDB and ClickHouse (chdb), from PyPI: what `netmeter
+sockets` prints of this host goes into the tables, as JSON and as protobuf, and the queries
+find what a simulated stream is known to have."""
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import clients
+
+HERE = os.path.join("test", "stores")
+NETMETER = os.path.join("lib", "tools", "netmeter")
+
+# In the interpreter that has the engines: two of chdb's sessions in a process are one.
+INSERT = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import stores
+folder, schema = sys.argv[2], os.path.realpath("lib/sockets/sockets.proto")
+question = "SELECT count(*), sum(tcpi_bytes_sent), count(tcpi_rtt), max(cookie) FROM sockets"
+duckdb, clickhouse = stores.Duckdb(folder), stores.Clickhouse(folder)
+duckdb.insert(folder + "/sockets.ndjson")
+clickhouse.insert(folder + "/sockets.ndjson")
+answers = [duckdb.query(question), clickhouse.query(question)]
+clickhouse.query("TRUNCATE TABLE sockets")
+clickhouse.insert(folder + "/sockets.pb", form="Protobuf", settings="SETTINGS format_schema='%s:Socket'" % schema)
+answers.append(clickhouse.query(question))
+for engine in (duckdb, clickhouse):
+    engine.insert(folder + "/flows.ndjson", "flows")
+    answers.append(engine.query("SELECT service, tx_bytes, \\"end\\" FROM flows ORDER BY record"))
+    exported = folder + "/flows.parquet"
+    if engine is duckdb:
+        engine.query("COPY flows TO '%s' (FORMAT parquet)" % exported)
+        answers.append(engine.query("SELECT service, tx_bytes, \\"end\\" FROM '%s' ORDER BY record" % exported))
+for statement in stores.statements("clickhouse_kafka.sql"):
+    clickhouse.query("SELECT formatQuery('%s')" % statement.replace("'", "''"))
+print(json.dumps(answers))
+"""
+
+
+class StoresTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.python = clients.make_venv("duckdb", "", ["chdb"])
+
+    def run_python(self, *arguments):
+        done = subprocess.run([self.python, *arguments], stdout=subprocess.PIPE, timeout=300, check=True)
+        return done.stdout.decode()
+
+    def test_what_the_commands_print_goes_into_the_tables(self):
+        with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server, \
+                socket.create_connection(server.getsockname()) as client:
+            client.sendall(bytes(5000))
+            # A reading as a stream has an object a line.
+            for name, options in (("ndjson", ["--json", "--interval", "1", "--count", "1"]), ("pb", ["--protobuf"])):
+                with open(os.path.join(folder, "sockets." + name), "wb") as file:
+                    command = [NETMETER, "sockets", "--protocol", "tcp", "--port", str(server.getsockname()[1])]
+                    subprocess.run(command + options, check=True, stdout=file, stderr=subprocess.DEVNULL)
+            with open(os.path.join(folder, "sockets.ndjson"), encoding="utf-8") as file:
+                rows = [json.loads(line) for line in file]
+            with open(os.path.join(folder, "flows.ndjson"), "w", encoding="utf-8") as file:
+                file.write('{"record": "flow", "service": "mme", "tx_bytes": 18446744073709551615, "end": "fin"}\n')
+                file.write('{"record": "lost", "records": 3}\n')
+            answers = json.loads(self.run_python("-c", INSERT, HERE, folder).splitlines()[-1])
+        sent = sum(row.get("tcpi_bytes_sent", 0) for row in rows)
+        self.assertGreaterEqual(sent, 5000)
+        wanted = [[len(rows), sent, sum("tcpi_rtt" in row for row in rows), max(row["cookie"] for row in rows)]]
+        self.assertEqual(answers[:3], [wanted] * 3)
+        flow = ["mme", 2.0**64, "fin"]
+        for answer in answers[3:]:
+            self.assertEqual([row for row in answer if row[0] == "mme"], [flow])
+            self.assertEqual(len(answer), 2)
+
+    def test_queries_find_what_the_simulation_has(self):
+        text = self.run_python(
+            os.path.join(HERE, "stores.py"), "--sockets", "200", "--seconds", "200", "--netmeter", NETMETER)
+        self.assertIn("4000 rows", text)
+        self.assertIn("ClickHouse", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

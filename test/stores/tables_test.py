@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tables of examples/stores have every field of the schemas, and nothing else."""
+
+import unittest
+
+import tables
+
+
+class TablesTest(unittest.TestCase):
+    def test_files_are_what_the_schemas_make(self):
+        for path, text in tables.files().items():
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), text, "run: test/stores/tables.py --write")
+
+    def test_every_field_is_a_column(self):
+        with open("lib/flows/flows.proto", encoding="utf-8") as file:
+            count = file.read().count("optional ")
+        self.assertEqual(len(tables.fields("lib/flows/flows.proto", "Flow")), count)
+        sockets = dict(tables.fields("lib/sockets/sockets.proto", "Socket"))
+        self.assertEqual(sockets["processes"], "Process")
+        self.assertEqual(sockets["tcpi_rtt"], "uint64")
+
+
+if __name__ == "__main__":
+    unittest.main()
