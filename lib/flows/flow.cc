@@ -47,12 +47,21 @@ uint8_t FamilyOf(const nm_flow_record& record) {
   return IsIpv4(record.state.remote) ? AF_INET : AF_INET6;
 }
 
+// Whether a RST of the peer's has ended it. Anybody may send one; TCP takes that
+// which has the right number, and then the socket has one of these errors
+// (tcp_reset() in net/ipv4/tcp_input.c). A flow of which no hook told the end has
+// no error to look at.
+bool ResetByPeer(const nm_flow_record& record) {
+  if (!Has(record, NM_FLOW_RST_RECEIVED)) return false;
+  const uint32_t error = record.state.error;
+  return !Has(record, NM_FLOW_CLOSED) || error == ECONNRESET ||
+         error == ECONNREFUSED || error == EPIPE;
+}
+
 std::string Ended(const nm_flow_record& record) {
   const nm_flow_state& state = record.state;
   if (state.error == ETIMEDOUT) return "timeout";
-  if (Has(record, NM_FLOW_RST_RECEIVED) || Has(record, NM_FLOW_RST_SENT)) {
-    return "rst";
-  }
+  if (ResetByPeer(record) || Has(record, NM_FLOW_RST_SENT)) return "rst";
   if (state.error != 0) return "error";
   if (Has(record, NM_FLOW_FIN_SENT) || Has(record, NM_FLOW_FIN_RECEIVED)) {
     return "fin";
@@ -301,7 +310,7 @@ std::string EndName(const nm_flow_record& record) {
 std::string ClosedBy(const nm_flow_record& record) {
   const std::string end = EndName(record);
   if (end == "rst") {
-    return Has(record, NM_FLOW_RST_RECEIVED) ? "remote" : "local";
+    return ResetByPeer(record) ? "remote" : "local";
   }
   if (end == "fin") {
     return Has(record, NM_FLOW_FIN_OURS_FIRST) ? "local" : "remote";

@@ -100,6 +100,20 @@ TEST(Flow, TheEndIsTold) {
   EXPECT_EQ(EndOf(0, 0, 99), "end_99");
 }
 
+// A RST that anybody had sent, with any number, once decided how a connection had
+// ended, though TCP had not taken it.
+TEST(Flow, AStrayRstEndsNothing) {
+  const uint32_t closed = NM_FLOW_CLOSED | NM_FLOW_RST_RECEIVED;
+  const uint32_t both = NM_FLOW_FIN_SENT | NM_FLOW_FIN_RECEIVED;
+  EXPECT_EQ(EndOf(closed | both, 0), "fin remote");
+  EXPECT_EQ(EndOf(closed | both | NM_FLOW_FIN_OURS_FIRST, 0), "fin local");
+  EXPECT_EQ(EndOf(closed, EHOSTUNREACH), "error");
+  EXPECT_EQ(EndOf(closed | NM_FLOW_RST_SENT, 0), "rst local");
+  for (const uint32_t error : {ECONNRESET, ECONNREFUSED, EPIPE}) {
+    EXPECT_EQ(EndOf(closed | both, error), "rst remote");
+  }
+}
+
 TEST(Flow, ALineThatIsNoFlowHasNoAddresses) {
   FlowRow row = Row();
   row.line = FlowLine::kRemainder;

@@ -125,19 +125,28 @@ def many_peers(count):
 # --- What runs outside -----------------------------------------------------------
 
 
+def send_segment(raw, source, target, number, flags):
+    """A segment without payload; source and target are (address, port)."""
+    addresses = socket.inet_aton(source[0]) + socket.inet_aton(target[0])
+    tcp = struct.pack("!HHIIBBHHH", source[1], target[1], number, 0, 0x50, flags, 8192, 0, 0)
+    pseudo = addresses + struct.pack("!BBH", 0, 6, len(tcp)) + tcp
+    total = sum(struct.unpack("!%dH" % (len(pseudo) // 2), pseudo))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    tcp = tcp[:16] + struct.pack("!H", ~total & 0xFFFF) + tcp[18:]
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + addresses
+    raw.sendto(ip + tcp, (target[0], 0))
+
+
+def raw_socket():
+    return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+
 def half_open(count):
     """SYNs of somebody who never answers, to our listener."""
-    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+    with raw_socket() as raw:
         for i in range(count):
-            source, target = (socket.inet_aton(a) for a in (SPOOFED, HERE))
-            tcp = struct.pack("!HHIIBBHHH", 10000 + i, OURS, 1, 0, 0x50, 2, 8192, 0, 0)
-            pseudo = source + target + struct.pack("!BBH", 0, 6, len(tcp)) + tcp
-            total = sum(struct.unpack("!%dH" % (len(pseudo) // 2), pseudo))
-            while total >> 16:
-                total = (total & 0xFFFF) + (total >> 16)
-            tcp = tcp[:16] + struct.pack("!H", ~total & 0xFFFF) + tcp[18:]
-            ip = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + source + target
-            raw.sendto(ip + tcp, (HERE, 0))
+            send_segment(raw, (SPOOFED, 10000 + i), (HERE, OURS), 1, flags=2)
 
 
 class FlowsTest(unittest.TestCase):
@@ -322,6 +331,43 @@ class FlowsTest(unittest.TestCase):
         (flow,) = [row for row in rows if row["record"] == "flow"]
         self.assertEqual((flow["partial"], flow["opened_by"], flow["end"]), (1, "local", "fin"))
         self.assertEqual((flow["tx_payload_bytes"], flow["rx_payload_bytes"]), (500, 1500))
+        self.check_balance(before, rows)
+
+    def test_a_rst_that_tcp_does_not_take_ends_nothing(self):
+        code = (
+            "import socket, sys\n"
+            "s = socket.create_connection((%r, %d)); s.sendall(b'x' * 1000)\n"
+            "print(s.getsockname()[1], flush=True); sys.stdin.readline()\n"
+            "s.shutdown(1)\n"
+            "while s.recv(65536): pass\n" % (THERE, TCP)
+        )
+        follower = self.follow()
+        before = self.series()
+        process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with process:
+            port = int(process.stdout.readline())
+            with self.cloud.inside(), raw_socket() as raw:
+                # A billion apart, so two of them are in no window.
+                for number in (0, 1 << 30, 1 << 31, 3 << 30):
+                    send_segment(raw, (THERE, TCP), (HERE, port), number, flags=4)
+            time.sleep(0.2)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            self.wait_for_flows(follower, 1)
+        rows = self.finish(follower)
+        (flow,) = [row for row in rows if row["record"] == "flow"]
+        self.assertEqual((flow["end"], flow["closed_by"], flow.get("error")), ("fin", "local", None))
+        self.assertGreaterEqual(flow["rx_packets"], 4)
+        self.check_balance(before, rows)
+
+    def test_more_flows_than_a_scan_takes_all_end(self):
+        follower = self.follow()
+        before = self.series()
+        self.meter.inside(many_peers, 40000)
+        self.wait_for_flows(follower, 40000)
+        rows = self.finish(follower)
+        ends = collections.Counter(row["end"] for row in rows if row["record"] == "flow")
+        self.assertEqual(ends, {"closed": 40000})
         self.check_balance(before, rows)
 
     def test_a_connection_that_is_tagged_goes_on_in_another_record(self):
