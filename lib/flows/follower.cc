@@ -30,6 +30,10 @@ constexpr std::chrono::milliseconds kScanInterval{250};
 // A RST that comes after the end of its socket comes within the same call.
 constexpr uint64_t kRstNs = 100000000;
 constexpr uint32_t kBatch = 512;
+// A scan copies so many flows out of the kernel, and the next goes on from there:
+// some ten milliseconds, however many flows a stranger's SYNs make. A table of
+// 262,144 is looked through in four seconds.
+constexpr uint32_t kFlowsOfScan = 16384;
 
 uint64_t MonotonicNs() {
   timespec now = {};
@@ -295,6 +299,8 @@ absl::Status Follower::Stop(const Body& body) {
 // enum nm_flow_end, or 0: it goes on.
 uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
                          uint64_t now_ns, bool all) const {
+  // Just begun: its times are not there yet, and it is not silent since 1970.
+  if ((state.flags & NM_FLOW_MADE) == 0 && !all) return 0;
   if ((state.flags & NM_FLOW_CLOSED) != 0) {
     return all || (now_ns > state.closed_ns &&
                    now_ns - state.closed_ns > kRstNs)
@@ -306,7 +312,10 @@ uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
   const bool idle = now_ns > state.last_ns && now_ns - state.last_ns > idle_ns;
   switch (key.kind) {
     case NM_FLOW_PEER:
-      if (released_.count(key.cookie) != 0) return NM_END_RELEASED;
+      if (released_.count(key.cookie) + released_before_.count(key.cookie) !=
+          0) {
+        return NM_END_RELEASED;
+      }
       if (idle) return NM_END_IDLE;
       break;
     case NM_FLOW_HANDSHAKE:
@@ -332,19 +341,19 @@ bool Follower::End(const nm_flow_key& key, uint32_t end, uint64_t last_ns) {
          run.retval != 0;
 }
 
-absl::Status Follower::Scan(bool all) {
+// Adds to *ends what is over of the next flows, up to `most` of them or somewhat
+// more. At the end of the table position_ is where it begins again.
+absl::Status Follower::ScanSome(bool all, uint64_t most, Ends* ends) {
   const int map = bpf_map__fd(skeleton_->maps.nm_flows);
   std::vector<nm_flow_key> keys(kBatch);
   std::vector<nm_flow> values(kBatch);
-  std::vector<std::pair<nm_flow_key, std::pair<uint32_t, uint64_t>>> ends;
   const uint64_t now_ns = MonotonicNs();
-  uint32_t position = 0;
-  uint32_t* from = nullptr;
-  for (bool last = false; !last;) {
+  for (uint64_t seen = 0; seen < most;) {
     uint32_t count = static_cast<uint32_t>(keys.size());
     uint32_t next = 0;
-    const int error = bpf_map_lookup_batch(map, from, &next, keys.data(),
-                                           values.data(), &count, nullptr);
+    const int error = bpf_map_lookup_batch(
+        map, position_.has_value() ? &*position_ : nullptr, &next, keys.data(),
+        values.data(), &count, nullptr);
     if (error == -ENOSPC && keys.size() <= options_.max_flows) {
       keys.resize(keys.size() * 2);  // a bucket has more
       values.resize(keys.size());
@@ -353,17 +362,33 @@ absl::Status Follower::Scan(bool all) {
     if (error != 0 && error != -ENOENT) {
       return ErrnoStatus(error, "read the table of flows");
     }
-    last = error == -ENOENT;
-    position = next;
-    from = &position;
     for (uint32_t i = 0; i < count; i++) {
       const nm_flow_state& state = values[i].state;
       const uint32_t end = EndOf(keys[i], state, now_ns, all);
       if (end == 0) continue;
-      ends.push_back({keys[i], {end, all ? 0 : state.last_ns}});
+      ends->push_back({keys[i], {end, all ? 0 : state.last_ns}});
+    }
+    seen += count;
+    position_ = next;
+    if (error == -ENOENT) {
+      position_.reset();
+      break;
     }
   }
-  released_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Follower::Scan(bool all) {
+  Ends ends;
+  if (all) position_.reset();
+  // A socket that is released in the middle of a round waits for the next one.
+  if (!position_.has_value()) {
+    released_before_ = std::move(released_);
+    released_.clear();
+  }
+  NETMETER_RETURN_IF_ERROR(
+      ScanSome(all, all ? UINT64_MAX : kFlowsOfScan, &ends));
+  if (!position_.has_value()) released_before_.clear();
   for (size_t i = 0; i < ends.size(); i++) {
     End(ends[i].first, ends[i].second.first, ends[i].second.second);
     if (i % 256 == 255) ring_buffer__consume(events_);

@@ -20,8 +20,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -88,6 +90,9 @@ class Follower {
   absl::Status Attach();
   static int OnEvent(void* follower, void* data, size_t size);
   void Take(const void* data, size_t size);
+  using Ends =
+      std::vector<std::pair<nm_flow_key, std::pair<uint32_t, uint64_t>>>;
+  absl::Status ScanSome(bool all, uint64_t most, Ends* ends);
   absl::Status Scan(bool all);
   uint32_t EndOf(const nm_flow_key& key, const nm_flow_state& state,
                  uint64_t now_ns, bool all) const;
@@ -101,7 +106,9 @@ class Follower {
   ring_buffer* events_ = nullptr;
   const Body* body_ = nullptr;  // of the call that is running
   std::chrono::steady_clock::time_point next_scan_;
-  std::unordered_set<uint64_t> released_;  // cookies of UDP sockets
+  // Cookies of UDP sockets: since this round through the table began, and before.
+  std::unordered_set<uint64_t> released_, released_before_;
+  std::optional<uint32_t> position_;  // in the table; none: at its beginning
 };
 
 }  // namespace internal
