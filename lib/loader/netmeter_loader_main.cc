@@ -7,6 +7,7 @@
 // its options in --help. All values go into one struct Options; what no single option
 // can tell to be wrong is in FindWrongUse().
 
+#include <linux/capability.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 #include "lib/core/command_line.h"
 #include "lib/core/flags.h"
 #include "lib/core/path.h"
+#include "lib/core/privileges.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
@@ -580,6 +582,18 @@ void PrintSteps() {
   });
 }
 
+// What a command needs of root, before it has read anything that somebody else wrote.
+absl::Status DropWhatNobodyNeeds(const std::string& command) {
+  if (command == "load" || command == "unload" || command == "retire") {
+    return DropPrivileges({CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN,
+                           CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_DAC_OVERRIDE,
+                           CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
+  }
+  if (command == "serve-fds") return absl::OkStatus();  // later, in serve.cc
+  return DropPrivileges({CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN,
+                         CAP_DAC_READ_SEARCH});
+}
+
 int Main(int argc, char** argv) {
   const std::string wrong =
       CheckCommand(argc, argv, "netmeter-loader",
@@ -607,6 +621,8 @@ int Main(int argc, char** argv) {
   const Flags* const command = flags.command();
   const std::string misuse = FindWrongUse(command, options);
   if (!misuse.empty()) return WrongUsage(misuse);
+  const absl::Status dropped = DropWhatNobodyNeeds(command->name());
+  if (!dropped.ok()) return Fail(dropped);
   if (options.verbose) PrintSteps();
 
   Config config, file;

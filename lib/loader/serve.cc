@@ -18,6 +18,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/privileges.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
@@ -209,6 +210,12 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
     absl::StatusOr<UniqueFd> made = Listen(own_path, options);
     if (!made.ok()) return made.status();
     listener = std::move(*made);
+  }
+
+  const absl::Status dropped = DropPrivilegesOfReader();
+  if (!dropped.ok()) {
+    if (!own_path.empty()) unlink(own_path.c_str());
+    return dropped;
   }
 
   // As a descriptor: a handler could run just before poll(2), which would then

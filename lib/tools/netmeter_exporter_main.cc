@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/core/privileges.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
@@ -269,6 +270,7 @@ int Run(const ExporterFlags& flags) {
         },
         &server, &serving);
   }
+  if (status.ok()) status = DropPrivilegesOfReader();
   if (!status.ok()) return Fail(status);
   // stderr, with all else that it says: nothing of it is output.
   std::fprintf(stderr, "netmeter-exporter: serving %s\n",

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a program of ours may still do: it gives up the capabilities that it has no use
+// for, as soon as it can, and all that a program started by it could get.
+//
+//   absl::Status status = DropPrivileges({CAP_BPF, CAP_SYS_ADMIN});
+//
+// Not seccomp, and not Landlock. A filter of system calls would have to know those of
+// each version of libc and of libbpf; a process under Landlock may not mount, which
+// `load` does, and 5.10 has none. The systemd units have filters (packaging/debian).
+//
+// Threads: both calls are about the calling thread; call them while there is one.
+
+#ifndef NETMETER_LIB_CORE_PRIVILEGES_H_
+#define NETMETER_LIB_CORE_PRIVILEGES_H_
+
+#include <initializer_list>
+
+#include "absl/status/status.h"
+
+namespace netmeter {
+namespace internal {
+
+// Keeps of the present capabilities those of `keep` (CAP_... of linux/capability.h).
+// The inheritable, the ambient and the bounding set become empty, and no_new_privs is
+// set. Without CAP_SETPCAP the kernel lets nobody change the bounding set: it stays
+// then, and by no_new_privs nothing comes of it. All else that fails is an error, and
+// the program should end.
+absl::Status DropPrivileges(std::initializer_list<int> keep);
+
+// For a program that goes on to read: keeps nothing, or CAP_BPF where the kernel lets
+// nobody open a pinned map without it (before 5.19) and the program has it. Finds out by
+// trying, as distributions change both.
+absl::Status DropPrivilegesOfReader();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CORE_PRIVILEGES_H_

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the real programs may still do while they run, as /proc/PID/status has it, and
+that it is enough: a reader goes on after tables have grown."""
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+import urllib.request
+
+import lab
+
+EXPORTER = lab.path("lib/tools/netmeter-exporter")
+# Those of packaging/debian/netmeter.service.
+OF_LOAD = {
+    0,  # CAP_CHOWN
+    1,  # CAP_DAC_OVERRIDE
+    2,  # CAP_DAC_READ_SEARCH
+    3,  # CAP_FOWNER
+    12,  # CAP_NET_ADMIN
+    19,  # CAP_SYS_PTRACE
+    21,  # CAP_SYS_ADMIN
+    24,  # CAP_SYS_RESOURCE
+    38,  # CAP_PERFMON
+    39,  # CAP_BPF
+}
+CAP_BPF = 39
+
+
+def status(pid):
+    """{field: value} of /proc/PID/status."""
+    with open("/proc/%d/status" % pid, encoding="ascii") as file:
+        return dict(re.findall(r"(\w+):\s*(.*)", file.read()))
+
+
+def capabilities(fields, name):
+    bits = int(fields[name], 16)
+    return {i for i in range(64) if bits >> i & 1}
+
+
+def pins_need_a_capability():
+    """Before 5.19 bpf(2) opens no pin for who has none."""
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(release[1]), int(release[2])) < (5, 19)
+
+
+class PrivilegesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.meter = lab.Meter("privileges")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter.load()
+        cls.own = capabilities(status(os.getpid()), "CapEff")  # a container has not all
+        cls.of_reader = {CAP_BPF} if pins_need_a_capability() else set()
+
+    def start(self, *arguments, **options):
+        process = subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=lab.die_with_parent, text=True, **options
+        )
+
+        def end():
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+        self.addCleanup(end)
+        return process
+
+    def expect(self, pid, kept, bounding=frozenset()):
+        fields = status(pid)
+        self.assertEqual(fields["NoNewPrivs"], "1")
+        for name, expected in (("CapEff", kept), ("CapPrm", kept), ("CapInh", set()), ("CapAmb", set()), ("CapBnd", bounding)):
+            self.assertEqual(capabilities(fields, name), set(expected), name)
+
+    def start_exporter(self, *before):
+        process = self.start(
+            *before, EXPORTER, "--pin-dir", self.meter.pin_dir, "--listen", "127.0.0.1:0", "--service303", "off"
+        )
+        line = process.stdout.readline()
+        self.assertIn("serving", line)
+        return process, re.search(r"http://\S*/metrics", line)[0]
+
+    def read(self, url):
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return reply.read().decode()
+
+    def test_the_exporter_keeps_nothing_and_reads_on(self):
+        process, url = self.start_exporter()
+        self.expect(process.pid, self.of_reader)
+        self.assertIn("netmeter_up 1", self.read(url))
+        # The tables that it holds are replaced: it opens the new ones.
+        self.meter.load({"max_series": 6000})
+
+        def grown():
+            return re.search(r"netmeter_series_limit\S* 5\d\d\d|netmeter_series_limit\S* 6000", self.read(url))
+
+        lab.wait_for(grown, "the page of the larger tables")
+        self.expect(process.pid, self.of_reader)
+
+    def test_the_exporter_runs_where_it_has_nothing_to_drop(self):
+        # As in its systemd unit, of which the bounding set is none of its business.
+        before = ("setpriv", "--bounding-set=-setpcap,-sys_admin", "--inh-caps=-all")
+        process, url = self.start_exporter(*before)
+        fields = status(process.pid)
+        self.assertEqual(capabilities(fields, "CapEff"), self.of_reader)
+        self.assertEqual(fields["NoNewPrivs"], "1")
+        self.assertIn("netmeter_up 1", self.read(url))
+
+    def test_serve_fds_keeps_nothing(self):
+        path = "/run/netmeter-privileges-%d.sock" % os.getpid()
+        process = self.start(lab.LOADER, "serve-fds", "--pin-dir", self.meter.pin_dir, "--socket", path, "--group", "root")
+        lab.wait_for(lambda: os.path.exists(path) and status(process.pid)["NoNewPrivs"] == "1")
+        lab.wait_for(lambda: not capabilities(status(process.pid), "CapBnd"))
+        time.sleep(0.1)
+        self.expect(process.pid, self.of_reader)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=10), 0)
+        self.assertFalse(os.path.exists(path), "serve-fds may not remove its socket")
+
+    def test_the_loader_keeps_what_its_unit_names(self):
+        # It waits for its lock, with all privileges dropped before.
+        name = "/run/.netmeter%s.lock" % self.meter.pin_dir.replace("-", "\\x2d").replace("/", "-")
+        for command in ("load", "unload", "retire"):
+            with open(name, "w", encoding="ascii") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                more = ["--max-names", "4100"] if command == "load" else []
+                process = self.start(lab.LOADER, command, "--pin-dir", self.meter.pin_dir, *more)
+                lab.wait_for(lambda: not capabilities(status(process.pid), "CapBnd"))
+                time.sleep(0.2)
+                self.assertIsNone(process.poll(), command)
+                self.expect(process.pid, OF_LOAD & self.own)
+                process.kill()
+                process.wait()
+
+    def test_a_drop_that_fails_is_an_error_of_one_line(self):
+        commands = {
+            "netmeter-loader": [lab.LOADER, "status", "--pin-dir", self.meter.pin_dir],
+            "netmeter-exporter": [EXPORTER, "--pin-dir", self.meter.pin_dir, "--listen", "127.0.0.1:0", "--service303", "off"],
+        }
+        for program, command in commands.items():
+            for call, what in (("capset", "drop capabilities"),):
+                inject = "inject=%s:error=EPERM" % call
+                done = subprocess.run(
+                    ["strace", "-qq", "-o", "/dev/null", "-e", inject, *command],
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False,
+                )
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertEqual(done.stdout, "%s: %s: Operation not permitted\n" % (program, what))
+
+
+if __name__ == "__main__":
+    unittest.main()
