@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
 # ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc, config, sock_diag,
-# series, descriptors or http_request; all if none is given.
+# series, descriptors, http_request, magma_config or grpc_peer; all if none is given.
 #
 #   --runs N      executions of each (default: as many as take a few seconds)
 #   --seconds N   as long as that each, instead
@@ -33,6 +33,8 @@ declare -A sources=(
   [series]='lib/core/series_reader.cc lib/core/wire_name.cc lib/core/words.cc'
   [descriptors]='lib/core/shared_maps.cc lib/core/pins.cc lib/core/status_util.cc lib/core/path.cc lib/core/group.cc'
   [http_request]=lib/exporter/http_request.cc
+  [magma_config]='lib/loader/magma_config.cc lib/loader/config.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/loader/registrants.cc lib/core/group.cc lib/core/user.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
+  [grpc_peer]='lib/exporter/server.cc lib/exporter/grpc_peer.cc lib/exporter/listen_address.cc lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc lib/core/status_util.cc'
 )
 declare -A libraries=(
   [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]='' [http]=''
@@ -44,9 +46,11 @@ declare -A libraries=(
   [series]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [descriptors]='-labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
   [http_request]='-labsl_strings -labsl_throw_delegate'
+  [magma_config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
+  [grpc_peer]='-lnghttp2 -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate -pthread'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000 [series]=3000 [descriptors]=3000 [http_request]=100000)
-declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096 [series]=2048 [descriptors]=32 [http_request]=512)
+declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000 [series]=3000 [descriptors]=3000 [http_request]=100000 [magma_config]=2000 [grpc_peer]=2000)
+declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096 [series]=2048 [descriptors]=32 [http_request]=512 [magma_config]=2048 [grpc_peer]=2048)
 
 runs='' seconds='' seed=1 keep='' targets=()
 while [ $# -gt 0 ]; do
@@ -61,7 +65,7 @@ while [ $# -gt 0 ]; do
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config sock_diag series descriptors http_request)
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config sock_diag series descriptors http_request magma_config grpc_peer)
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1

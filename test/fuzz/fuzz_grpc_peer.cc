@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// lib/exporter/server.h with lib/exporter/grpc_peer.h: the exporter's own event loop
+// and connections, on real sockets. An input is what clients send, cut into parts by
+// the bytes 0xff N: then the client N % 4 goes on; N >= 128: it closes its side, N >=
+// 192: it resets. The first byte says how many of them send HTTP/2's preface first.
+//
+// After each input a client that keeps to the protocol has its reply: nothing that
+// others did keeps the server from that.
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "lib/exporter/grpc_peer.h"
+#include "lib/exporter/server.h"
+#include "test/fuzz/check.h"
+
+namespace netmeter {
+namespace fuzz {
+namespace {
+
+using namespace internal;  // NOLINT
+
+constexpr std::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+// SETTINGS without any, and an empty HEADERS frame's worth of a call.
+constexpr std::string_view kSettings("\0\0\0\4\0\0\0\0\0", 9);
+
+// :method POST, :scheme http, and literals without indexing (RFC 7541).
+std::string Call() {
+  std::string block = "\x83\x86";
+  const auto literal = [&block](std::string_view name, std::string_view value) {
+    block += '\0';
+    block += static_cast<char>(name.size());
+    block += name;
+    block += static_cast<char>(value.size());
+    block += value;
+  };
+  literal(":path", "/s/Reply");
+  literal(":authority", "localhost");
+  literal("content-type", "application/grpc");
+  literal("te", "trailers");
+  std::string frames(kPreface);
+  frames += kSettings;
+  frames += std::string("\0\0", 2) + static_cast<char>(block.size()) +
+            std::string("\1\4\0\0\0\1", 6) + block;
+  frames += std::string("\0\0\5\0\1\0\0\0\1\0\0\0\0\0", 14);
+  return frames;
+}
+
+class Exporter {
+ public:
+  Exporter() : replies_(ReplyCache::Options()), server_(&replies_) {
+    service_.replies = &replies_;
+    service_.path = "/s/";
+    service_.methods["Reply"] =
+        replies_.Add([] { return std::string("pong"); });
+    const auto address = ParseListenAddress("127.0.0.1:0");
+    FUZZ_CHECK(address.ok());
+    const auto name = server_.Listen(*address, [this](UniqueFd fd) {
+      return std::make_unique<GrpcPeer>(std::move(fd), &service_);
+    });
+    FUZZ_CHECK(name.ok());
+    port_ =
+        static_cast<uint16_t>(std::stoi(name->substr(name->rfind(':') + 1)));
+    stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+    // For as long as the process lives.
+    std::thread([this] { FUZZ_CHECK(server_.Run(stop_.get()).ok()); }).detach();
+  }
+
+  UniqueFd Connect() const {
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port_);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    FUZZ_CHECK(
+        connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
+    // No TIME_WAIT: a run makes a hundred thousand of connections.
+    const linger at_once = {1, 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    return fd;
+  }
+
+  // A well-behaved client has "pong".
+  void ExpectServed() const {
+    static const std::string call = Call();
+    const UniqueFd fd = Connect();
+    FUZZ_CHECK(send(fd.get(), call.data(), call.size(), MSG_NOSIGNAL) ==
+               static_cast<ssize_t>(call.size()));
+    std::string got;
+    char buffer[4096];
+    while (got.find("pong") == got.npos) {
+      pollfd polled = {fd.get(), POLLIN, 0};
+      FUZZ_CHECK(poll(&polled, 1, 5000) == 1);
+      const ssize_t count = recv(fd.get(), buffer, sizeof(buffer), 0);
+      FUZZ_CHECK(count > 0);
+      got.append(buffer, static_cast<size_t>(count));
+    }
+  }
+
+ private:
+  ReplyCache replies_;
+  GrpcService service_;
+  Server server_;
+  uint16_t port_ = 0;
+  UniqueFd stop_;
+};
+
+void Send(const UniqueFd& fd, std::string_view bytes) {
+  // The server may have closed, which is its right; it may not take all at once.
+  if (!bytes.empty()) {
+    (void)!send(fd.get(), bytes.data(), bytes.size(),
+                MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+}
+
+void Run(const Exporter& exporter, std::string_view input) {
+  const uint8_t polite = static_cast<uint8_t>(input[0]);
+  input.remove_prefix(1);
+  UniqueFd clients[4];
+  size_t now = 0;
+  while (true) {
+    if (!clients[now].ok()) {
+      clients[now] = exporter.Connect();
+      if (polite >> now & 1) {
+        Send(clients[now], kPreface);
+        Send(clients[now], kSettings);
+      }
+    }
+    const size_t cut = std::min(input.find('\xff'), input.size());
+    Send(clients[now], input.substr(0, cut));
+    if (input.size() < cut + 2) break;
+    const uint8_t next = static_cast<uint8_t>(input[cut + 1]);
+    input.remove_prefix(cut + 2);
+    if (next >= 192) {
+      clients[now] = UniqueFd();
+    } else if (next >= 128) {
+      shutdown(clients[now].get(), SHUT_WR);
+    }
+    now = next % 4;
+  }
+  exporter.ExpectServed();
+}
+
+}  // namespace
+}  // namespace fuzz
+}  // namespace netmeter
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto* exporter = new netmeter::fuzz::Exporter;
+  if (size < 1) return 0;
+  netmeter::fuzz::Run(*exporter, {reinterpret_cast<const char*>(data), size});
+  return 0;
+}
