@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # wheel_test.sh [PYTHON...]: for each Python (default: Debian's), builds the
 # wheel as a user does, installs it into a clean virtual environment, runs the
-# unit tests on it, and checks the types with mypy. Needs PyPI.
+# unit tests on it, and checks the types with mypy; then the same wheel with
+# its libraries in it, by packaging/make_wheels.sh. Needs PyPI.
 #
 # It runs Bazel, in an output base of its own if itself run by Bazel; see
 # setup.py for NETMETER_BAZEL and NETMETER_BAZEL_OPTIONS.
@@ -95,6 +96,25 @@ for python; do
   clean/bin/python -m mypy.stubtest --allowlist allowed netmeter._netmeter
   errors=$(clean/bin/python -m mypy --strict wrong.py || true)
   [ "$(grep -c '^wrong.py:[3456]: error' <<<"$errors")" -ge 4 ] || { echo "$errors"; exit 1; }
-  rm -rf "$work/build" "$work/clean" "$work/wheels"
+
+  # The one that carries its libraries, by a Python that has no other packages: none
+  # but glibc's and the compiler's come from the system.
+  "$root/packaging/make_wheels.sh" "$work/carried" "$python"
+  "$python" -m venv "$work/alone"
+  "$work/alone/bin/pip" install -q --no-index "$work"/carried/netmeter-*-manylinux_*.whl
+  cd /
+  "$work/alone/bin/python" "$here/netmeter_test.py"
+  "$work/alone/bin/python" - "$work/alone" <<'END'
+import re
+import sys
+
+import netmeter
+
+maps = open("/proc/self/maps").read()
+libraries = set(re.findall(r"/\S*/(?:libabsl\w*|libnghttp2|_netmeter)[-.]\S*", maps))
+assert len(libraries) > 5, maps
+assert all(library.startswith(sys.argv[1]) for library in libraries), libraries
+END
+  rm -rf "$work/build" "$work/clean" "$work/wheels" "$work/carried" "$work/alone"
 done
 echo "all good"
