@@ -36,7 +36,7 @@ TEST_PACKAGES=(
   # system call counts
   prometheus python3-protobuf tcpdump strace
   # containers and units by a real runtime and a real manager
-  crun systemd
+  crun systemd libcap2-bin python3-yaml
   # a terminal for netmeter top
   tmux
   # real clients; Python's from PyPI

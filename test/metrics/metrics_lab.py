@@ -196,9 +196,9 @@ def start_prometheus(test, targets):
     lab.wait_for(ready, seconds=60)
 
 
-def query(promql):
+def query(promql, server=PROMETHEUS):
     """{labels: value} of an instant query."""
-    reply = json.loads(get(PROMETHEUS, "/api/v1/query?" + urllib.parse.urlencode({"query": promql})))
+    reply = json.loads(get(server, "/api/v1/query?" + urllib.parse.urlencode({"query": promql})))
     assert reply["status"] == "success", reply
     return {tuple(sorted(row["metric"].items())): float(row["value"][1]) for row in reply["data"]["result"]}
 
