@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Makes a release of this tree:
+#
+#   packaging/make_release.sh [--check | --snapshot] [DIR]
+#
+# Checks that all versions agree, then makes the sources, the Debian packages (with
+# lintian), the static programs and a wheel, with their SHA256SUMS, in DIR
+# (packaging/build/VERSION). A release is made of a commit whose CHANGELOG.md has the
+# date of the version; --snapshot makes one of what there is. --check only compares the
+# versions. CONTRIBUTING.md has the steps around it. Needs test/install_packages.sh
+# package, and PyPI. NETMETER_BAZEL_OPTIONS takes the place of Bazel's "-c opt".
+set -euo pipefail
+
+die() { echo "make_release.sh: $*" >&2; exit 1; }
+
+way=release directory=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --check | --snapshot) way=${1#--} ;;
+    -*) die "unknown option '$1' (--help lists them)" ;;
+    *) directory=$1 ;;
+  esac
+  shift
+done
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# --- versions -----------------------------------------------------------------
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' lib/core/version.h)
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "lib/core/version.h has no version like 1.2.3: '$version'"
+# agree FILE FOUND [EXPECTED]
+agree() { [ "$2" = "${3:-$version}" ] || die "$1 says '$2', and lib/core/version.h $version"; }
+agree packaging/debian/changelog "$(sed -n '1s/^netmeter (\(.*\)-[0-9]*) .*/\1/p' packaging/debian/changelog)"
+newest=$(grep -m 1 '^## ' CHANGELOG.md)
+agree CHANGELOG.md "$(sed -n 's/^## \[\([^]]*\)\] - .*/\1/p' <<< "$newest")"
+agree bindings/python/setup.py "$(sed -n 's/^ *version=\(.*\),$/\1/p' bindings/python/setup.py)" 'version()'
+# The ABI's major version is in the library's name, the package's, and the symbols'.
+soname=$(sed -n 's/.*soname = "libnetmeter\.so\.\(.*\)",/\1/p' lib/capi/BUILD.bazel)
+agree "packaging/debian/control: libnetmeter" "$(sed -n 's/^Package: libnetmeter\([0-9]*\)$/\1/p' packaging/debian/control)" "$soname"
+agree "lib/capi/exports.lds: NETMETER_" "$(sed -n 's/^NETMETER_\([0-9]*\)\..*/\1/p' lib/capi/exports.lds | tail -n 1)" "$soname"
+echo "version $version, libnetmeter.so.$soname: all agree"
+[ "$way" != check ] || exit 0
+
+if [ "$way" = release ]; then
+  [[ $newest =~ \ -\ 20[0-9]{2}-[01][0-9]-[0-3][0-9]$ ]] || die "CHANGELOG.md has no date yet: $newest"
+  [ -z "$(git status --porcelain)" ] || die "there is what no commit has (git status)"
+fi
+
+# --- everything ---------------------------------------------------------------
+mkdir -p "${directory:-packaging/build/$version}"
+output=$(cd "${directory:-packaging/build/$version}" && pwd)
+rm -f "$output"/*
+# gzip -n: two runs on one commit give the same bytes.
+git archive --format=tar --prefix="netmeter-$version/" HEAD | gzip -n > "$output/netmeter-$version.tar.gz"
+packaging/make_debs.sh "$output" > /dev/null
+read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
+static=(lib/loader/netmeter-loader-static lib/tools/netmeter-static lib/tools/netmeter-exporter-static)
+bazel build "${options[@]}" "${static[@]/#lib/\/\/lib}" > /dev/null
+build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
+for program in "${static[@]}"; do
+  name=$(basename "$program")
+  install -m 755 "$build/$program" "$output/${name%-static}-$version-$(uname -m)-static"
+done
+packaging/make_wheels.sh "$output" > /dev/null
+(cd "$output" && sha256sum -- * > SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS && cat SHA256SUMS)
+[ "$way" = snapshot ] || echo "git tag -s v$version"
