@@ -475,6 +475,14 @@ TEST_F(RecordTest, WhatIsForwardedBelongsToItsUplinkAndToNoService) {
   EXPECT_EQ(usage->rows[0].kind, "forwarded");
   EXPECT_EQ(usage->rows[1].kind, "service");
   EXPECT_EQ(usage->rows[1].counters.bytes(), 5);
+  // It once stood beside what had no name, as if somebody had looked for one.
+  query.by = UsageBy::kDestination;
+  usage = ReadUsage(history_.get(), query);
+  ASSERT_TRUE(usage.ok()) << usage.status();
+  ASSERT_EQ(usage->rows.size(), 2u);
+  EXPECT_EQ(usage->rows[0].name, "forwarded");
+  EXPECT_EQ(usage->rows[0].counters.bytes(), 330);
+  EXPECT_EQ(usage->rows[1].counters.bytes(), 5);
 }
 
 TEST_F(RecordTest, AServiceCalledOverflowIsNotTheOverflow) {

@@ -17,6 +17,9 @@ constexpr char kClass[] =
     "THEN s.kind "
     "ELSE '' END";
 
+// What has no destination of its own, for a reason that is worth a row.
+constexpr char kNoDestination[] = "s.kind IN ('pending', 'forwarded')";
+
 std::string ColumnsOf(UsageBy by) {
   switch (by) {
     case UsageBy::kService:
@@ -25,8 +28,8 @@ std::string ColumnsOf(UsageBy by) {
           "MAX(CASE s.kind WHEN 'pending' THEN '' ELSE s.kind "
           "END), s.name");
     case UsageBy::kDestination:
-      return "'', CASE s.kind WHEN 'pending' THEN 'pending' ELSE "
-             "s.destination END";
+      return absl::StrCat("'', CASE WHEN ", kNoDestination,
+                          " THEN s.kind ELSE s.destination END");
     case UsageBy::kUplink:
       return "'', s.uplink";
     case UsageBy::kDay:
@@ -42,7 +45,8 @@ std::string GroupOf(UsageBy by) {
     case UsageBy::kService:
       return absl::StrCat(" GROUP BY ", kClass, ", s.name");
     case UsageBy::kDestination:
-      return " GROUP BY s.kind = 'pending', s.destination";
+      return absl::StrCat(" GROUP BY CASE WHEN ", kNoDestination,
+                          " THEN s.kind ELSE '' END, s.destination");
     case UsageBy::kUplink:
       return " GROUP BY s.uplink";
     case UsageBy::kDay:
