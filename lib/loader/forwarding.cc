@@ -126,15 +126,25 @@ class Forwarding {
                        absl::StrCat("use ", bpf_map__name(map)));
   }
 
+  // None: there is no such pin. An error is neither: a pin that was taken for there
+  // is never made.
+  absl::Status OpenPin(const char* pin, UniqueFd* fd) const {
+    const std::string path = pins_.PathOf(pin);
+    *fd = UniqueFd(bpf_obj_get(path.c_str()));
+    if (fd->ok() || errno == ENOENT) return absl::OkStatus();
+    return ErrnoStatus(errno, absl::StrCat("open ", path));
+  }
+
   absl::Status UsePinned(bpf_map* map, const char* pin) const {
-    if (!pins_.Has(pin)) return absl::OkStatus();
-    const absl::StatusOr<UniqueFd> fd = pins_.Open(pin);
-    return fd.ok() ? Use(map, fd->get()) : fd.status();
+    UniqueFd fd;
+    NETMETER_RETURN_IF_ERROR(OpenPin(pin, &fd));
+    return fd.ok() ? Use(map, fd.get()) : absl::OkStatus();
   }
 
   absl::Status PinMap(int fd, const char* pin) {
-    if (pins_.Has(pin)) return absl::OkStatus();
-    return PinNew(fd, pin);
+    UniqueFd pinned;
+    NETMETER_RETURN_IF_ERROR(OpenPin(pin, &pinned));
+    return pinned.ok() ? absl::OkStatus() : PinNew(fd, pin);
   }
 
   absl::Status PinNew(int fd, const char* pin) {
@@ -175,11 +185,13 @@ class Forwarding {
 
   absl::Status AttachHook(const Hook& hook) {
     const std::string path = pins_.PathOf(hook.pin);
-    if (pins_.Has(hook.pin)) {
+    UniqueFd pinned;
+    NETMETER_RETURN_IF_ERROR(OpenPin(hook.pin, &pinned));
+    if (pinned.ok()) {
       if (!plan_.other_network) return absl::OkStatus();
       // There nobody needs it, and no failure brings it back: what it counts is of
       // no uplink of ours.
-      bpf_link_detach(UniqueFd(bpf_obj_get(path.c_str())).get());
+      bpf_link_detach(pinned.get());
       pins_.Remove(hook.pin);
     }
     const bpf_program* program = bpf_object__find_program_by_name(

@@ -214,6 +214,8 @@ class InterruptionTest
     config_.max_names = 12;
     config_.max_processes = 256;
     config_.max_sockets = 256;
+    // With uplinks there are more maps, and the programs of netfilter.
+    config_.uplinks = {{"satellite", {"sat*"}}};
     shared_ = static_cast<Shared*>(mmap(nullptr, sizeof(Shared),
                                         PROT_READ | PROT_WRITE,
                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -521,6 +523,57 @@ TEST_F(LoaderRootTest, AnUpgradeThatFailsSaysThatTheMeterGoesOnAsBefore) {
     EXPECT_EQ(MustLoad(), Action::kUnchanged);
     EXPECT_EQ(PayloadSent(), 100u);
   }
+}
+
+// What counts forwarded packets is an object of its own, the last to be loaded, and was
+// so after the point of no return: without memory for it a growth left tables that stood
+// still. And where access(2) found no memory, its pins were taken for there.
+TEST_F(LoaderRootTest, NoMemoryForWhatIsForwardedIsUndone) {
+  config_.max_series = 100;
+  config_.uplinks = {{"satellite", {"sat*"}}};
+  const auto load = [&] { return Load(config_).status(); };
+  const auto unload = [&] {
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  };
+  const auto last_program = [](const std::vector<std::string>& calls) {
+    return static_cast<int>(
+        std::find(calls.rbegin(), calls.rend(), "bpf(5)").base() -
+        calls.begin() - 1);
+  };
+  std::vector<std::string> calls = RunInterrupted({-1, ENOMEM, ""}, load).calls;
+  unload();
+  for (size_t i = last_program(calls); i < calls.size(); ++i) {
+    if (calls[i] != "access") continue;
+    if (RunInterrupted({static_cast<int>(i), ENOMEM, ""}, load).ok) {
+      EXPECT_EQ(MustStatus().state, MeterState::kLoaded) << "at call " << i;
+      unload();
+    }
+  }
+
+  // Among the last programs of a growth. libbpf tries again what the kernel refuses.
+  MustLoad();
+  if (MustStatus().text.find("Linux 6.4") != std::string::npos) return;
+  config_.max_series = 200;
+  calls = RunInterrupted({-1, ENOMEM, ""}, load).calls;
+  Interrupted interrupted;
+  for (auto i = std::count(calls.begin(), calls.end(), "bpf(5)") - 1;
+       i > 0 && interrupted.message.find("forwarded") == std::string::npos;
+       --i) {
+    unload();
+    config_.max_series = 100;
+    MustLoad();
+    SendFromCgroup(100);
+    config_.max_series = 200;
+    interrupted =
+        RunInterrupted({-1, ENOMEM, "bpf(5)", static_cast<int>(i), 2}, load);
+  }
+  EXPECT_FALSE(interrupted.ok);
+  EXPECT_THAT(interrupted.message, HasSubstr("what is forwarded"));
+  EXPECT_THAT(interrupted.message,
+              EndsWith("the meter goes on as it was before this load"));
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  EXPECT_EQ(PayloadSent(), 100u);
 }
 
 // What a switch needs of the file system is tried before there is no way back.

@@ -408,6 +408,10 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
   }
   NETMETER_RETURN_IF_ERROR(traced);
   NameRunningProcesses(plan->config, plan->registrants, object);
+  // While there is a way back: it may find no memory, and its tables never grow.
+  NETMETER_RETURN_IF_ERROR(AttachForwarding(
+      {!plan->config.uplinks.empty(), existing.found, plan->other_network},
+      object, transaction, &plan->features));
   // From here on programs count into the new tables.
   if (grows) {
     transaction->NoWayBack(
@@ -422,9 +426,6 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
   }
   NETMETER_RETURN_IF_ERROR(
       linker.Attach(LinkStage::kPacket, object, &plan->features));
-  NETMETER_RETURN_IF_ERROR(AttachForwarding(
-      {!plan->config.uplinks.empty(), existing.found, plan->other_network},
-      object, transaction, &plan->features));
   NETMETER_RETURN_IF_ERROR(linker.RemoveUnwanted());
   if (!existing.found || existing.moved) return absl::OkStatus();
   for (const LinkPin* link : linker.attached_anew()) {
