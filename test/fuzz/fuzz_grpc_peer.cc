@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -75,14 +76,32 @@ class Exporter {
     std::thread([this] { FUZZ_CHECK(server_.Run(stop_.get()).ok()); }).detach();
   }
 
+  // poll(2) is never restarted after a signal.
+  static void Await(const UniqueFd& fd, short events) {
+    pollfd polled = {fd.get(), events, 0};
+    int ready;
+    do {
+      ready = poll(&polled, 1, 5000);
+    } while (ready < 0 && errno == EINTR);
+    FUZZ_CHECK(ready == 1);
+  }
+
   UniqueFd Connect() const {
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in to = {};
     to.sin_family = AF_INET;
     to.sin_port = htons(port_);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    FUZZ_CHECK(
-        connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
+    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) {
+      // libFuzzer's SIGALRM, each 6 s with -timeout=10. The connection goes on.
+      FUZZ_CHECK(errno == EINTR);
+      Await(fd, POLLOUT);
+      int error = 0;
+      socklen_t size = sizeof(error);
+      FUZZ_CHECK(getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) ==
+                     0 &&
+                 error == 0);
+    }
     // No TIME_WAIT: a run makes a hundred thousand of connections.
     const linger at_once = {1, 0};
     setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
@@ -98,8 +117,7 @@ class Exporter {
     std::string got;
     char buffer[4096];
     while (got.find("pong") == got.npos) {
-      pollfd polled = {fd.get(), POLLIN, 0};
-      FUZZ_CHECK(poll(&polled, 1, 5000) == 1);
+      Await(fd, POLLIN);
       const ssize_t count = recv(fd.get(), buffer, sizeof(buffer), 0);
       FUZZ_CHECK(count > 0);
       got.append(buffer, static_cast<size_t>(count));
