@@ -331,13 +331,17 @@ class ForwardedTest(unittest.TestCase):
     def start_client(self, address):
         """Of the LAN: sends as many bytes as a line says, and reads twice as many."""
         code = (
-            "import socket, sys\n"
+            "import socket, sys, threading\n"
             "s = socket.create_connection((%r, 7000))\n"
+            "def read(size):\n"
+            "    while size: size -= len(s.recv(65536)) or sys.exit('ended early')\n"
             "for line in sys.stdin:\n"
             "    size = int(line)\n"
+            # While it sends: both ends once waited for each other, with full buffers.
+            "    reader = threading.Thread(target=read, args=(2 * size,))\n"
+            "    reader.start()\n"
             "    s.sendall(bytes(size))\n"
-            "    got = 0\n"
-            "    while got < 2 * size: got += len(s.recv(65536))\n"
+            "    reader.join()\n"
             "    print('answered', flush=True)" % address
         )
         process = subprocess.Popen(
