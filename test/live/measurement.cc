@@ -76,11 +76,16 @@ Remainder Everywhere(const Packet& packet) {
 
 Measurement::Measurement(const MeteredCgroup& meter, const Reference& reference)
     : meter_(meter), reference_(reference) {
-  // Once more if a packet passed between the two.
+  // Once more if a packet passed between the two. A veth counts a packet before it is
+  // delivered: one that a busy machine delivers late is in the counters, and then comes
+  // to the sniffer.
+  int tries = 0;
   do {
     counters_before_ = Counters();
     sniffer_ = std::make_unique<Sniffer>(*reference.where, reference.link);
-  } while (!(Counters() == counters_before_));
+    usleep(2000);
+  } while (!(Counters() == counters_before_) ||
+           (sniffer_->count() != 0 && ++tries < 100));
   before_ = ReadOwners();
 }
 
