@@ -512,7 +512,11 @@ absl::Status ChangeConfig(const Transaction& transaction,
   config.pin_dir = transaction.pins().path();
   plan->config = config;
   StepLines("configuration: ", ConfigAsYaml(config, Keys::kAll));
-  return CheckConfig(config);
+  NETMETER_RETURN_IF_ERROR(CheckConfig(config));
+  // The next load starts from this text, and has to be able to read it.
+  return ParseConfig(ConfigAsYaml(config, Keys::kChanged), "the configuration",
+                     Config())
+      .status();
 }
 
 // What cannot be written down the next load cannot start from; all else is as

@@ -386,6 +386,16 @@ TEST_F(LoaderRootTest, AnUpgradeThatWasKilledIsNeverUpToDate) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
+// --magma-config took a service "a/b", and the next load read none of what had been
+// kept: it had the defaults, and the default group.
+TEST_F(LoaderRootTest, WhatTheNextLoadCouldNotReadIsRefused) {
+  config_.services = {"a/b"};
+  const auto loaded = Load(config_);
+  EXPECT_TRUE(absl::IsInvalidArgument(loaded.status())) << loaded.status();
+  EXPECT_THAT(loaded.status().message(), HasSubstr("a/b"));
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+}
+
 // The uplinks are those of the network namespace of the load: in another one it said
 // "already loaded", and later it kept the counts of interfaces of the old one, as the
 // numbers are the same.
