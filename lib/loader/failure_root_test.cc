@@ -161,6 +161,36 @@ TEST_F(LoaderRootTest, AFirstLoadThatFailsAtTheEndTellsWhoHasOpenedTheMeter) {
   EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
 }
 
+// Two units that start at once: a whole load while another one has not yet come to
+// the lock. That one had seen no BPF file system, then read the directory, and took
+// the pins of the first for foreign files.
+TEST_F(LoaderRootTest, ALoadAnywhereBeforeTheLockOfAnotherIsFound) {
+  MustLoad();  // what a process looks at once, it has seen then
+  bool was_loaded = false;
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  Interruption before;
+  before.meanwhile = [] {};
+  const auto calls =
+      RunInterrupted(before, [&] { return Load(config_).status(); }).calls;
+  const auto lock = static_cast<size_t>(
+      std::find(calls.begin(), calls.end(), "flock") - calls.begin());
+  ASSERT_LT(lock, calls.size());
+  before.meanwhile = [&] { MustLoad(); };
+  for (size_t call = 0; call <= lock; call++) {
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    before.call = static_cast<int>(call);
+    const Interrupted second = RunInterrupted(before, [&] {
+      const absl::StatusOr<LoadResult> result = Load(config_);
+      if (!result.ok() || result->action == Action::kUnchanged) {
+        return result.status();
+      }
+      return absl::InternalError("it has loaded what was loaded");
+    });
+    EXPECT_TRUE(second.reached) << call;
+    EXPECT_TRUE(second.ok) << calls[call] << ": " << second.message;
+  }
+}
+
 // In somebody's BPF file system each directory is somebody's. What could not be looked
 // at was taken for missing: a pin stayed after the unload that went well.
 TEST_F(LoaderRootTest, AnUnloadThatCannotLookAtAPinSaysSo) {

@@ -204,8 +204,10 @@ Interrupted RunInterrupted(const Interruption& interruption,
       ptrace(PTRACE_SETREGS, child, nullptr, &registers);
       continue;
     }
-    const std::string name =
-        NameIfCounted(child, registers, interruption.error != 0);
+    std::string name = NameIfCounted(child, registers, interruption.error != 0);
+    if (name.empty() && interruption.meanwhile != nullptr) {
+      name = absl::StrCat("call ", registers.orig_rax);
+    }
     if (name.empty()) continue;
     result.calls.push_back(name);
     if (static_cast<int>(result.calls.size()) != interruption.call + 1 &&
@@ -214,7 +216,9 @@ Interrupted RunInterrupted(const Interruption& interruption,
       continue;
     }
     result.reached = true;
-    if (interruption.error == 0) {
+    if (interruption.meanwhile != nullptr) {
+      interruption.meanwhile();
+    } else if (interruption.error == 0) {
       kill(child, SIGKILL);
     } else {
       // No such system call: the kernel makes none.

@@ -37,6 +37,9 @@ struct Interruption {
   std::string name;    // instead of a number: each call of this name,
   int but = 0;         // ... but so many at first,
   int most = INT_MAX;  // ... and so many of them
+  // Instead of the error or the kill: the process stands still before the call
+  // while this runs, and goes on. All calls are counted, "flock" by its name.
+  std::function<void()> meanwhile = nullptr;
 };
 
 struct Interrupted {

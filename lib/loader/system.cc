@@ -245,8 +245,13 @@ absl::Status CheckContents(const std::string& path) {
     return errno == ENOENT ? absl::OkStatus()
                            : ErrnoStatus(errno, absl::StrCat("open ", path));
   }
+  // Again, of the directory that is read: another loader may have mounted and
+  // pinned since.
+  struct statfs fs = {};
+  const bool mounted = fstatfs(dirfd(dir), &fs) == 0 &&
+                       static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
   std::string foreign;
-  while (dirent* entry = readdir(dir)) {
+  while (dirent* entry = mounted ? nullptr : readdir(dir)) {
     if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
       foreign = entry->d_name;
       break;
