@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/config_text.h"
 #include "lib/loader/registrants.h"
 
 namespace netmeter {
@@ -37,7 +37,6 @@ namespace {
 // would have no effect, and nobody would know.
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
-constexpr size_t kMaxBinaries = 1024;
 
 // A value that does not fit, with its place. yaml-cpp throws; nothing of it
 // leaves this file.
@@ -66,12 +65,6 @@ void AtKey(const YAML::Node& key, F parse) {
   }
 }
 
-// A value in a message: a file may hold a long one.
-std::string Quote(const std::string& value) {
-  return value.size() <= 64 ? absl::StrCat("'", value, "'")
-                            : absl::StrCat("'", value.substr(0, 64), "...'");
-}
-
 std::string Text(const YAML::Node& node, const char* key) {
   if (!node.IsScalar()) {
     throw ConfigError(node, absl::StrCat(key, ": expected one value, not a ",
@@ -94,54 +87,28 @@ uint32_t Number(const YAML::Node& node, const char* key, uint32_t lowest,
   return value;
 }
 
-std::string Name(const YAML::Node& node, const char* key) {
-  std::string name = Text(node, key);
-  if (name.empty() || name.size() > NM_NAME_BYTES ||
-      name.find('\0') != std::string::npos) {
-    throw ConfigError(node,
-                      absl::StrCat(key, ": ", Quote(name), ": a name has 1 to ",
-                                   NM_NAME_BYTES, " bytes, no NUL"));
+// The text of a node, unless `why_not` has a reason against it.
+template <typename WhyNot>
+std::string Checked(const YAML::Node& node, const char* key, WhyNot why_not) {
+  std::string text = Text(node, key);
+  const std::string reason = why_not(text);
+  if (!reason.empty()) {
+    throw ConfigError(node, absl::StrCat(key, ": ", reason));
   }
-  // YAML 1.2, 5.2. What is loaded is kept as YAML, too.
-  if (ToUtf8(name) != name) {
-    throw ConfigError(node, absl::StrCat(key, ": a name is no UTF-8"));
-  }
-  return name;
+  return text;
 }
 
-// Processes are compared by the base name of what was executed.
+std::string Name(const YAML::Node& node, const char* key) {
+  return Checked(node, key,
+                 [](const std::string& name) { return WhyNoName(name); });
+}
+
 std::string Executable(const YAML::Node& node, const char* key) {
-  std::string name = Name(node, key);
-  if (name.find('/') != std::string::npos) {
-    throw ConfigError(node, absl::StrCat(key, ": ", Quote(name),
-                                         ": expected the name of an "
-                                         "executable, without its path"));
-  }
-  // No pattern and no blank is ever found, and nobody would know.
-  if (name.find_first_of("*?[") != std::string::npos) {
-    throw ConfigError(
-        node, absl::StrCat(key, ": ", Quote(name),
-                           ": expected the name of an executable, not a "
-                           "pattern (what is not listed counts under its own "
-                           "name)"));
-  }
-  if (name == "." || name == ".." || absl::ascii_isspace(name.front()) ||
-      absl::ascii_isspace(name.back())) {
-    throw ConfigError(node, absl::StrCat(key, ": ", Quote(name),
-                                         ": no executable has this name"));
-  }
-  return name;
+  return Checked(node, key, WhyNoExecutable);
 }
 
 std::string Suffix(const YAML::Node& node) {
-  std::string suffix = Name(node, "destination_suffixes");
-  if (suffix[0] != '.' && suffix[0] != '-') {
-    throw ConfigError(
-        node, absl::StrCat("destination_suffixes: ", Quote(suffix),
-                           ": expected a suffix that begins with '.' or '-', "
-                           "such as .local"));
-  }
-  return suffix;
+  return Checked(node, "destination_suffixes", WhyNoSuffix);
 }
 
 void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
@@ -443,54 +410,12 @@ bool HasControlCharacters(const std::string& text) {
   });
 }
 
-// Sees where documents begin, and nothing else.
-class DocumentStarts : public YAML::EventHandler {
- public:
-  int line() const { return line_; }  // of the last one, from 1
-
-  void OnDocumentStart(const YAML::Mark& mark) override {
-    line_ = mark.line + 1;
-  }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-
- private:
-  int line_ = 0;
-};
-
-// 0: there is one document, or none. Not YAML::LoadAll(), which never ends
-// where the parser does not get past what follows a document.
-int LineOfSecondDocument(const std::string& text) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  DocumentStarts starts;
-  if (!parser.HandleNextDocument(starts)) return 0;
-  return parser.HandleNextDocument(starts) ? starts.line() : 0;
-}
-
 // `line` counts from 0, as yaml-cpp does.
 bool LineIsIndentedByTab(absl::string_view yaml, int line) {
   const std::vector<absl::string_view> lines = absl::StrSplit(yaml, '\n');
   if (line < 0 || static_cast<size_t>(line) >= lines.size()) return false;
   const absl::string_view text = lines[static_cast<size_t>(line)];
   return absl::StrContains(text.substr(0, text.find_first_not_of(" \t")), '\t');
-}
-
-// One line, whatever the file held.
-std::string OneLine(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
 }
 
 }  // namespace
@@ -658,12 +583,12 @@ absl::Status CheckConfig(const Config& config) {
   if (config.http_ports.size() > NM_MAX_HTTP_PORTS) {
     return bad(absl::StrCat("http_ports: at most ", NM_MAX_HTTP_PORTS));
   }
-  // They go into nm_info.suffixes, one a line.
   size_t suffixes = 0;
   for (const std::string& suffix : config.destination_suffixes) {
     suffixes += suffix.size() + 1;
-    if (suffix.find('\n') != std::string::npos) {
-      return bad("destination_suffixes: expected names without line breaks");
+    const std::string reason = WhyNoSuffix(suffix);
+    if (!reason.empty()) {
+      return bad(absl::StrCat("destination_suffixes: ", reason));
     }
   }
   if (suffixes >= NM_SUFFIXES_BYTES) {
@@ -673,8 +598,8 @@ absl::Status CheckConfig(const Config& config) {
   if (config.destinations.size() > NM_MAX_RULES) {
     return bad(absl::StrCat("destinations: at most ", NM_MAX_RULES, " rules"));
   }
-  if (config.services.size() + config.aliases.size() > kMaxBinaries) {
-    return bad(absl::StrCat("services and aliases: at most ", kMaxBinaries));
+  if (config.services.size() + config.aliases.size() > kMaxExecutables) {
+    return bad(absl::StrCat("services and aliases: at most ", kMaxExecutables));
   }
   NETMETER_RETURN_IF_ERROR(CheckUnits(config.units));
   NETMETER_RETURN_IF_ERROR(CheckRegisterBy(config.register_by));

@@ -15,7 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "netmeter/abi.h"
+#include "lib/loader/config_text.h"
 
 namespace netmeter {
 namespace internal {
@@ -28,7 +28,7 @@ namespace {
 // Thrown within this file only.
 class BadValue : public std::exception {
  public:
-  explicit BadValue(std::string text) : text_(std::move(text)) {}
+  explicit BadValue(std::string text) : text_(OneLine(std::move(text))) {}
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
@@ -64,6 +64,11 @@ Merged LoadMerged(const std::string& directory, const std::string& overrides,
     YAML::Node file;
     try {
       file = YAML::Load(*text);
+      const int second = LineOfSecondDocument(*text);
+      if (second != 0) {
+        throw BadValue(absl::StrCat(path, ":", second,
+                                    ": a second document: expected one map"));
+      }
     } catch (const YAML::Exception& error) {
       throw BadValue(
           absl::StrCat(path, ":", error.mark.line + 1, ": ", error.msg));
@@ -74,7 +79,12 @@ Merged LoadMerged(const std::string& directory, const std::string& overrides,
       throw BadValue(
           absl::StrCat(path, ":", file.Mark().line + 1, ": expected a map"));
     }
+    // Of a key that is there twice the last one counts, as in Magma's own reader.
     for (const auto& item : file) {
+      if (!item.first.IsScalar()) {
+        throw BadValue(absl::StrCat(path, ":", item.first.Mark().line + 1,
+                                    ": expected key: value lines"));
+      }
       merged.map[item.first.Scalar()] = item.second;
       merged.paths[item.first.Scalar()] = path;
     }
@@ -162,12 +172,19 @@ void ImportServices(const Merged& registry, Config* config, Sources* sources) {
   if (services && services.IsMap()) {
     std::vector<std::string> names;
     for (const auto& service : services) {
+      const std::string place = Place(registry, "services", service.first);
+      if (!service.first.IsScalar()) {
+        throw BadValue(absl::StrCat(place, ": services: expected names"));
+      }
       const std::string name = service.first.Scalar();
-      if (name.empty() || name.size() > NM_NAME_BYTES) {
-        throw BadValue(absl::StrCat(Place(registry, "services", service.first),
-                                    ": services: '", name.substr(0, 64),
-                                    "': a name has 1 to ", NM_NAME_BYTES,
-                                    " bytes"));
+      const std::string reason = WhyNoExecutable(name);
+      if (!reason.empty()) {
+        throw BadValue(absl::StrCat(place, ": services: ", reason));
+      }
+      // Here, too: each is looked for among the others.
+      if (names.size() == kMaxExecutables) {
+        throw BadValue(
+            absl::StrCat(place, ": services: at most ", kMaxExecutables));
       }
       AddOnce(&config->services, name);
       names.push_back(name);
@@ -197,16 +214,30 @@ void ImportProxy(const Merged& proxy, Config* config, Sources* sources) {
     sources->Add(proxy.paths.at("local_port"), "proxy_ports",
                  {absl::StrCat(port)});
   }
+  uint16_t before = 0;
   for (const char* key : {"cloud_port", "bootstrap_port"}) {
-    if (const uint16_t port = Port(proxy, key)) {
-      AddOnce(&config->sni_ports, port);
-      sources->Add(proxy.paths.at(key), "sni_ports", {absl::StrCat(port)});
-    }
+    const uint16_t port = Port(proxy, key);
+    if (port == 0 || port == before) continue;
+    AddOnce(&config->sni_ports, port);
+    sources->Add(proxy.paths.at(key), "sni_ports", {absl::StrCat(port)});
+    before = port;
   }
   // A service calls "streamer-<cloud_address>". In front of the others, as the
   // first suffix that fits is the one that is taken off.
-  const std::string cloud = Text(proxy, "cloud_address");
+  std::string cloud = Text(proxy, "cloud_address");
+  // The dot of the root, which is taken off the names that are compared with it.
+  if (!cloud.empty() && cloud.back() == '.') cloud.pop_back();
   if (cloud.empty()) return;
+  const YAML::Node& map = proxy.map;
+  const std::string place = Place(proxy, "cloud_address", map["cloud_address"]);
+  if (cloud.find_first_of(":/ ") != std::string::npos) {
+    throw BadValue(absl::StrCat(place, ": cloud_address: ", Quote(cloud),
+                                ": expected a host, without a port"));
+  }
+  const std::string reason = WhyNoSuffix(absl::StrCat("-", cloud));
+  if (!reason.empty()) {
+    throw BadValue(absl::StrCat(place, ": cloud_address: ", reason));
+  }
   config->destination_suffixes.insert(config->destination_suffixes.begin(),
                                       absl::StrCat("-", cloud));
   sources->Add(proxy.paths.at("cloud_address"), "destination_suffixes",
@@ -235,7 +266,8 @@ absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
   } catch (const BadValue& error) {
     return absl::InvalidArgumentError(error.what());
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(directory, ": ", error.msg));
+    return absl::InvalidArgumentError(
+        OneLine(absl::StrCat(directory, ": ", error.msg)));
   }
   absl::Status status = CheckConfig(result);
   if (!status.ok()) {

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+#include "lib/loader/settings.h"
+
 namespace netmeter {
 namespace internal {
 namespace {
@@ -98,7 +100,9 @@ TEST_F(MagmaConfigTest, OnePortMayBeThatOfAllServices) {
   EXPECT_EQ(config->destinations.size(), 1u);
   EXPECT_EQ(config->sni_ports, Config().sni_ports);
   EXPECT_THAT(config->sources,
-              Contains(HasSubstr(overrides_ + "/control_proxy.yml: ")));
+              Contains(overrides_ + "/control_proxy.yml: sni_ports 443; "
+                                    "destination_suffixes "
+                                    "-controller.example.org"));
 }
 
 TEST_F(MagmaConfigTest, AnOverrideReplacesWholeKeys) {
@@ -140,6 +144,52 @@ TEST_F(MagmaConfigTest, AnErrorNamesTheOverride) {
   Write(overrides_ + "/control_proxy.yml", "\n\nlocal_port: 0\n");
   EXPECT_EQ(Error(),
             overrides_ + "/control_proxy.yml:3: local_port: '0' is no port");
+}
+
+// What was loaded is kept, and the next load reads it: it refused then what had been
+// taken here. YAML that Magma's own reader refuses was read in part.
+TEST_F(MagmaConfigTest, WhatNetmeterYmlCouldNotHoldIsAClearError) {
+  const std::string registry = dir_ + "/service_registry.yml";
+  const std::string proxy = dir_ + "/control_proxy.yml";
+  Write(registry, "services:\n  ok: {}\n  'b*': {}\n");
+  EXPECT_THAT(Error(),
+              HasSubstr(":3: services: 'b*': expected the name of an"));
+  Write(registry, "services:\n  \"a\\nb\\0\": {}\n");
+  EXPECT_THAT(Error(), HasSubstr(":2: services: 'a?b?': a name has 1 to 64"));
+  Write(registry, "services:\n  ? [a, b]\n  : {}\n");
+  EXPECT_THAT(Error(), HasSubstr(": services: expected names"));
+  Write(registry, "[a]: 1\n");
+  EXPECT_EQ(Error(), registry + ":1: expected key: value lines");
+  Write(registry, "services: {}\n---\nservices: {a: {}}\n");
+  EXPECT_EQ(Error(), registry + ":2: a second document: expected one map");
+  // The last one, as PyYAML has it.
+  Write(registry, "services: {a: {}}\nservices: {b: {}}\n");
+  EXPECT_THAT(Import()->services, ElementsAre("b", "mme", "sctpd"));
+  Write(proxy, "\ncloud_address: controller.test:443\n");
+  EXPECT_EQ(Error(), proxy +
+                         ":2: cloud_address: 'controller.test:443': "
+                         "expected a host, without a port");
+  Write(proxy, "cloud_address: " + std::string(191, 'a') + "\n");
+  EXPECT_THAT(Error(), HasSubstr(":1: cloud_address: '-aaa"));
+}
+
+TEST_F(MagmaConfigTest, ALongDomainIsASuffix) {
+  const std::string domain = "controller." + std::string(120, 'd') + ".test";
+  Write(dir_ + "/control_proxy.yml", "cloud_address: " + domain + ".\n");
+  absl::StatusOr<Config> config = Import();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->destination_suffixes,
+              ElementsAre("-" + domain, ".local"));
+  EXPECT_TRUE(
+      ParseConfig(ConfigAsYaml(*config, Keys::kAll), "kept", Config()).ok());
+}
+
+// Took 28 s.
+TEST_F(MagmaConfigTest, TooManyServicesAreRefusedAtOnce) {
+  std::string text = "services:\n";
+  for (int i = 0; i < 20000; i++) text += "  s" + std::to_string(i) + ": {}\n";
+  Write(dir_ + "/service_registry.yml", text);
+  EXPECT_THAT(Error(), HasSubstr(":1026: services: at most 1024"));
 }
 
 // As netmeter.yml: no waiting, no reading without end.

@@ -28,12 +28,12 @@ declare -A sources=(
   [command_line]=lib/loader/process_identity.cc
   [wire_name]=lib/core/wire_name.cc
   [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
-  [config]='lib/loader/config.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/loader/registrants.cc lib/core/group.cc lib/core/user.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
+  [config]='lib/loader/config.cc lib/loader/config_text.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/loader/registrants.cc lib/core/group.cc lib/core/user.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
   [sock_diag]='lib/sockets/diag_message.cc lib/sockets/number_fields.cc'
   [series]='lib/core/series_reader.cc lib/core/wire_name.cc lib/core/words.cc'
   [descriptors]='lib/core/shared_maps.cc lib/core/pins.cc lib/core/status_util.cc lib/core/path.cc lib/core/group.cc'
   [http_request]=lib/exporter/http_request.cc
-  [magma_config]='lib/loader/magma_config.cc lib/loader/config.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/loader/registrants.cc lib/core/group.cc lib/core/user.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
+  [magma_config]='lib/loader/magma_config.cc lib/loader/config.cc lib/loader/config_text.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/loader/registrants.cc lib/core/group.cc lib/core/user.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
   [grpc_peer]='lib/exporter/server.cc lib/exporter/grpc_peer.cc lib/exporter/listen_address.cc lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc lib/core/status_util.cc'
 )
 declare -A libraries=(
