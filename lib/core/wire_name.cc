@@ -3,6 +3,7 @@
 
 #include <nghttp2/nghttp2.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -33,6 +34,25 @@ absl::string_view HostOf(absl::string_view authority) {
     return authority;
   }
   return host;
+}
+
+// How many bytes at the end of `host` are the beginning of a suffix: of a name that
+// the kernel part has cut, the rest of the suffix is not known.
+size_t BeginsSuffix(absl::string_view host,
+                    const std::vector<std::string>& suffixes) {
+  size_t longest = 0;
+  for (const std::string& suffix : suffixes) {
+    size_t length = std::min(suffix.size(), host.size());
+    // A host that is nothing but a suffix keeps it, as below.
+    if (length > 0 && length == host.size()) length--;
+    while (length > longest &&
+           !absl::EndsWithIgnoreCase(
+               host, absl::string_view(suffix).substr(0, length))) {
+      length--;
+    }
+    longest = std::max(longest, length);
+  }
+  return longest;
 }
 
 }  // namespace
@@ -83,6 +103,13 @@ std::string LabelOfWireName(absl::string_view bytes, bool huffman,
     if (host.size() > suffix.size() && absl::EndsWithIgnoreCase(host, suffix)) {
       return std::string(host.substr(0, host.size() - suffix.size()));
     }
+  }
+  // Longer names are stored as far as there is room. Without this a deployment with a
+  // long domain had `streamer-controller.a-long-dom` for `streamer`.
+  if (!huffman && bytes.size() == NM_NAME_BYTES) {
+    if (host.back() == ':') host.remove_suffix(1);  // cut between host and port
+    const size_t cut = BeginsSuffix(host, suffixes);
+    if (cut > 0) return std::string(host.substr(0, host.size() - cut));
   }
   return fold_unknown ? kOther : std::string(host);
 }

@@ -27,7 +27,9 @@ bool DecodeHuffman(absl::string_view code, std::string* text);
 
 // The label of a name: decoded, in lower case (RFC 4343), without its port and
 // without the first of the suffixes that it ends with. A name without any is
-// kept, or "other" with `fold_unknown`, as is a name that cannot be decoded.
+// kept, or "other" with `fold_unknown`, as is a name that cannot be decoded. A name
+// of NM_NAME_BYTES that is not Huffman code may have been cut by the kernel part: from
+// it the beginning of a suffix is taken off, too.
 std::string LabelOfWireName(absl::string_view bytes, bool huffman,
                             const std::vector<std::string>& suffixes,
                             bool fold_unknown);

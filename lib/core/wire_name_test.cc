@@ -38,6 +38,34 @@ TEST(WireNameTest, AnUnknownHostIsKeptOrFolded) {
   EXPECT_EQ(Label("a.local", true), "a");
 }
 
+// The kernel part stores 64 bytes. A long domain was left at the label as far as there
+// had been room.
+TEST(WireNameTest, OfACutNameTheBeginningOfASuffixIsTakenOff) {
+  const std::string suffix =
+      "-controller.gateways.a-country.an-operator.a-company.example";
+  const auto label = [&](const std::string& name, bool fold = false) {
+    return LabelOfWireName(name.substr(0, 64), false, {".local", suffix}, fold);
+  };
+  EXPECT_EQ(label("streamer" + suffix), "streamer");
+  EXPECT_EQ(label("streamer" + suffix, true), "streamer");
+  EXPECT_EQ(label("Bootstrapper" + suffix + ":443", true), "bootstrapper");
+  const std::string long_name(50, 'a');
+  EXPECT_EQ(label(long_name + suffix), long_name);
+  // Cut at each byte, and in what stands before the suffix.
+  for (size_t length = 64 - suffix.size(); length < 64; length++) {
+    const std::string name(length, 'b');
+    EXPECT_EQ(label(name + suffix, true), name) << length;
+  }
+  EXPECT_EQ(label(std::string(70, 'c') + suffix), std::string(64, 'c'));
+  EXPECT_EQ(label(std::string(70, 'c') + suffix, true), "other");
+  // Cut in the port, or right before it.
+  EXPECT_EQ(label(std::string(57, 'd') + ".local:443"), std::string(57, 'd'));
+  EXPECT_EQ(label(std::string(56, 'd') + ".local:443"), std::string(56, 'd'));
+  // A shorter name is whole.
+  EXPECT_EQ(label("streamer-controller"), "streamer-controller");
+  EXPECT_EQ(label(suffix.substr(0, 50), true), "other");
+}
+
 TEST(WireNameTest, HuffmanOfRfc7541IsDecoded) {
   // RFC 7541, C.4.1
   const std::string code = "\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
