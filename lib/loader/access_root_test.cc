@@ -19,6 +19,7 @@
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/serve.h"
+#include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
@@ -79,6 +80,18 @@ TEST_F(LoaderRootTest, OnlyTheGroupReadsAndNobodyWrites) {
         0)
         << "uid " << user;
   }
+}
+
+// It was "not loaded", with the exit status of that, for a user without the group.
+TEST_F(LoaderRootTest, StatusTellsWhoMayNotLook) {
+  MustLoad();
+  EXPECT_EQ(InChild([&] {
+              if (!BecomeUser(kNobody)) return 2;
+              const auto status = GetStatus(config_.pin_dir);
+              return absl::IsPermissionDenied(status.status()) ? 0 : 3;
+            }),
+            0);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
 TEST_F(LoaderRootTest, AMissingGroupLeavesRootAlone) {

@@ -206,6 +206,8 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   status.pin_dir = pin_dir;
   absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
       SharedMaps::Open(pin_dir);
+  // Who may not look cannot tell what is there: "not loaded" was said of it.
+  if (absl::IsPermissionDenied(maps.status())) return maps.status();
   status.unfinished = IsUnfinished(pin_dir);
   if (!maps.ok()) {
     // In the middle of a growth the maps of two meters may be pinned, which do
