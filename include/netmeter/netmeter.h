@@ -30,7 +30,8 @@
  * that samples may be empty after NETMETER_RESOURCE_EXHAUSTED.
  *
  * Names (of services and destinations) are a pointer and a length, as for
- * setsockopt(2): 1 to 64 bytes without a NUL.
+ * setsockopt(2): 1 to 64 bytes without a NUL. A length, or the size of a struct, above
+ * 64 KiB is NETMETER_INVALID_ARGUMENT before anything is read: it was not set.
  *
  * Threads: every function that takes a netmeter_meter may be called from any thread
  * at any time, but for netmeter_close(), which comes last. netmeter_samples are for

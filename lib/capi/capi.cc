@@ -192,11 +192,12 @@ absl::Status Open(const netmeter_options* given, netmeter_meter** meter) {
     }
     if (all.pin_dir != nullptr) options.pin_dir = all.pin_dir;
     if (all.service != nullptr) {
-      options.service.assign(all.service, all.service_length);
       // A caller that has a name for us, but an empty one, is in error.
-      const absl::Status valid =
-          internal::CheckName("service name", options.service);
+      const absl::string_view service =
+          internal::Name(all.service, all.service_length);
+      const absl::Status valid = internal::CheckName("service name", service);
       if (!valid.ok()) return valid;
+      options.service = std::string(service);
     }
     options.wait_for_loader = all.wait_for_loader != 0;
   }
@@ -214,6 +215,7 @@ absl::Status NoMeterGiven() {
 }  // namespace netmeter
 
 using netmeter::NoMeterGiven;
+using netmeter::internal::CheckLength;
 using netmeter::internal::Name;
 using netmeter::internal::Return;
 using netmeter::internal::WithoutThrowing;
@@ -285,13 +287,16 @@ int netmeter_read_service(netmeter_meter* meter, const char* service,
                           netmeter_error* error) {
   return Return(WithoutThrowing([&] {
                   if (meter == nullptr) return NoMeterGiven();
+                  if (service != nullptr) {
+                    const absl::Status valid = CheckLength(length);
+                    if (!valid.ok()) return valid;
+                  }
                   return netmeter::ReadInto(
                       samples, [&](std::vector<netmeter::Sample>* to) {
                         return service == nullptr
                                    ? meter->meter->ReadService(to)
                                    : meter->meter->ReadService(
-                                         absl::string_view(service, length),
-                                         to);
+                                         Name(service, length), to);
                       });
                 }),
                 error);

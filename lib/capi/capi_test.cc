@@ -103,6 +103,54 @@ TEST(CapiTest, ANameHasOneToSixtyFourBytesWithoutNul) {
   netmeter_close(meter);
 }
 
+// -1 is what a failed call may have left in a length. abseil ended the program, and
+// a size of a struct like that wrote zeros up to the end of the memory.
+TEST(CapiTest, ALengthThatIsNoneIsAnError) {
+  netmeter_options options = Waiting();
+  netmeter_meter* meter;
+  ASSERT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_OK);
+  netmeter_samples* samples = netmeter_samples_new();
+  netmeter_metrics* metrics = netmeter_metrics_new();
+  for (const size_t length : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 20}) {
+    netmeter_error error;
+    const auto expect_refused = [&](int code) {
+      EXPECT_EQ(code, NETMETER_INVALID_ARGUMENT) << length;
+      EXPECT_THAT(error.message, HasSubstr("at most"));
+    };
+    expect_refused(netmeter_register_process("x", length, &error));
+    expect_refused(netmeter_tag_socket(0, "x", length, &error));
+    expect_refused(netmeter_set_socket_service(0, "x", length, &error));
+    expect_refused(netmeter_register(meter, "x", length, &error));
+    expect_refused(netmeter_read_service(meter, "x", length, samples, &error));
+    uint64_t families = 7;
+    expect_refused(netmeter_parse_families("x", length, &families, &error));
+    EXPECT_EQ(families, 7u);
+    EXPECT_EQ(netmeter_has_family(7, "x", length), 0);
+    const char* bytes;
+    size_t size;
+    expect_refused(netmeter_serialize_service_info(
+        meter, "x", length, "1", 1, 0, metrics, &bytes, &size, &error));
+    expect_refused(netmeter_serialize_service_info(
+        meter, "x", 1, "1", length, 0, metrics, &bytes, &size, &error));
+    options = Waiting();
+    options.service = "x";
+    options.service_length = length;
+    netmeter_meter* other;
+    expect_refused(netmeter_open(&options, &other, &error));
+    netmeter_health health = {};
+    health.size = length;
+    EXPECT_NE(netmeter_read_health(meter, &health, &error), NETMETER_OK);
+    options = Waiting();
+    options.size = length;
+    EXPECT_EQ(netmeter_open(&options, &other, &error),
+              NETMETER_INVALID_ARGUMENT);
+    EXPECT_THAT(error.message, HasSubstr("size"));
+  }
+  netmeter_metrics_free(metrics);
+  netmeter_samples_free(samples);
+  netmeter_close(meter);
+}
+
 TEST(CapiTest, ReadsWithoutAMeterWaitForIt) {
   netmeter_options options = Waiting();
   netmeter_meter* meter;

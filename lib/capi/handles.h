@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "netmeter/meter.h"
 #include "netmeter/netmeter.h"
@@ -43,9 +44,22 @@ inline int Return(const absl::Status& status, netmeter_error* error) {
   return code;
 }
 
+// The longest text that a caller may give: far more than any that has a meaning. A
+// length that is -1 by mistake would have been read up to the end of the memory.
+constexpr size_t kMaxTextBytes = 64 << 10;
+
+inline absl::Status CheckLength(size_t length) {
+  return length <= kMaxTextBytes ? absl::OkStatus()
+                                 : absl::InvalidArgumentError(absl::StrCat(
+                                       "a text of ", length, " bytes, at most ",
+                                       kMaxTextBytes, " are allowed"));
+}
+
+// What is longer is cut, for those who look at a name's length before they read it.
 inline absl::string_view Name(const char* name, size_t length) {
-  return name == nullptr ? absl::string_view()
-                         : absl::string_view(name, length);
+  return name == nullptr
+             ? absl::string_view()
+             : absl::string_view(name, std::min(length, kMaxTextBytes));
 }
 
 }  // namespace internal

@@ -217,6 +217,7 @@ absl::Status Take(const Delta& delta,
 }  // namespace netmeter
 
 using netmeter::MeterOf;
+using netmeter::internal::CheckLength;
 using netmeter::internal::FamilySetAccess;
 using netmeter::internal::Name;
 using netmeter::internal::Return;
@@ -232,6 +233,8 @@ int netmeter_parse_families(const char* list, size_t length, uint64_t* families,
                   if (families == nullptr) {
                     return absl::InvalidArgumentError("families is NULL");
                   }
+                  const absl::Status valid = CheckLength(length);
+                  if (!valid.ok()) return valid;
                   const auto set =
                       netmeter::FamilySet::Parse(Name(list, length));
                   if (set.ok()) *families = FamilySetAccess::Get(*set);
@@ -241,6 +244,7 @@ int netmeter_parse_families(const char* list, size_t length, uint64_t* families,
 }
 
 int netmeter_has_family(uint64_t families, const char* family, size_t length) {
+  if (!CheckLength(length).ok()) return 0;
   return FamilySetAccess::Of(families).Contains(Name(family, length)) ? 1 : 0;
 }
 
@@ -300,6 +304,10 @@ int netmeter_serialize_service_info(netmeter_meter* meter, const char* name,
                                     const char** bytes, size_t* length,
                                     netmeter_error* error) {
   return Return(WithoutThrowing([&] {
+                  for (const size_t given : {name_length, version_length}) {
+                    const absl::Status valid = CheckLength(given);
+                    if (!valid.ok()) return valid;
+                  }
                   return netmeter::Serialize(metrics, bytes, length, [&] {
                     return netmeter::internal::ServiceInfo(
                                std::string(Name(name, name_length)),

@@ -85,6 +85,12 @@ TEST(SizedTest, WhatIsShorterThanVersionOneIsRefused) {
   Grown taken = {sizeof(Grown), 7, 8, 9};
   EXPECT_FALSE(TakeSized(&callers.known, kFirstSize, &taken));
   EXPECT_EQ(taken.first, 7u);
+  // Nor is what was not set: zeros were written behind the struct.
+  callers.known.size = SIZE_MAX;
+  EXPECT_FALSE(
+      FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
+  EXPECT_FALSE(TakeSized(&callers.known, kFirstSize, &taken));
+  EXPECT_EQ(callers.known.first, kUntouched);
 }
 
 }  // namespace
