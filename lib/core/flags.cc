@@ -50,6 +50,12 @@ std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
 // One line for the error that app.parse() threw.
 std::string DescribeParseError(const CLI::App& app,
                                const CLI::ParseError& error) {
+  // Its own words for a flag with a value name neither the dashes nor the mistake.
+  const std::string text = error.what();
+  const size_t flag = text.find(" was given a disallowed flag override");
+  if (flag != std::string::npos) {
+    return absl::StrCat("--", text.substr(0, flag), " takes no value");
+  }
   const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
   if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError) ||
       extras.empty()) {
@@ -171,7 +177,9 @@ Flags* Flags::AddCommand(const std::string& name,
 
 Option Flags::AddFlag(const std::string& name, bool* value,
                       const std::string& description) {
-  return Option(app_->add_flag(name, *value, description));
+  // Not --name=5, which would be as --name: nobody would know what the 5 did.
+  return Option(
+      app_->add_flag(name, *value, description)->disable_flag_override());
 }
 
 Option Flags::AddOption(const std::string& name, std::string* value,

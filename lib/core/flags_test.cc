@@ -186,6 +186,10 @@ TEST(Flags, RefusesWrongValues) {
   EXPECT_EQ(ErrorOf({"--small", "4294967296"}),
             "Could not convert: --small = 4294967296");
   EXPECT_EQ(ErrorOf({"--text"}), "--text: 1 required TEXT missing");
+  // A number was as good as nothing.
+  for (const char* flag : {"--on=5", "--on=false", "--on=x"}) {
+    EXPECT_EQ(ErrorOf({flag}), "--on takes no value") << flag;
+  }
 }
 
 TEST(Flags, RefusesOptionsThatDoNotGoTogether) {

@@ -117,6 +117,16 @@ bool CheckPaths(ExporterFlags* flags) {
   return true;
 }
 
+// A string of protobuf is UTF-8 (proto3): a peer would refuse every reply.
+bool CheckServiceName(const std::string& name) {
+  if (!name.empty() && ToUtf8(name) == name) return true;
+  std::fprintf(stderr,
+               "netmeter-exporter: --service-name: expected a name in UTF-8, "
+               "not '%s' (see --help)\n",
+               ToTerminal(name).c_str());
+  return false;
+}
+
 }  // namespace
 
 bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
@@ -182,7 +192,7 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
     *exit_status = kExporterUsage;
     return false;
   }
-  if (!CheckPaths(flags)) {
+  if (!CheckPaths(flags) || !CheckServiceName(flags->service_name)) {
     *exit_status = kExporterUsage;
     return false;
   }

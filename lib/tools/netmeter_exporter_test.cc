@@ -97,7 +97,8 @@ TEST(Exporter, WrongUseIsOneLineAndExitStatus2) {
        {"nonsense", "--nonsense", "--listen", "--listen nonsense",
         "--listen 127.0.0.1", "--service303 x:1", "--pin-dir ''",
         "--listen off --service303 off", "--families nonsense", "--families ''",
-        "--budgets ''", "--database ''"}) {
+        "--budgets ''", "--database ''", "--service-name ''",
+        "--service-name \"$(printf '\\377')\"", "--estimate=5"}) {
     const Result result =
         RunExporter(std::string(arguments) + " 2>&1 >/dev/null");
     EXPECT_EQ(result.exit_status, 2) << arguments;
