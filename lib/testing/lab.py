@@ -177,8 +177,10 @@ class Meter:
         try:
             self.kill()
         finally:
-            self.unload()
-            os.rmdir(self.cgroup)
+            try:
+                self.unload()
+            finally:  # also where the loader cannot run
+                os.rmdir(self.cgroup)
 
     def kill(self):
         """Ends what still runs in the cgroup, which is the test's own."""
