@@ -53,7 +53,8 @@ if [ -n "$go" ]; then targets=(//test/names:mptcp_test); else targets=(); fi
 targets+=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter)
 packages='build'
 if [ "$kernels" != host ]; then
-  targets+=(//test/program:stress_test //test/program:verifier_test)
+  targets+=(//test/program:stress_test //test/program:verifier_test
+    //lib/loader:netmeter-loader-static //lib/tools:netmeter-static)
 fi
 if [ "$kernels" != host ] || [ -n "$go" ]; then packages='test'; fi
 out=$(mktemp -d)
