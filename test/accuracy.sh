@@ -28,7 +28,7 @@ set -euo pipefail
 usage() { sed -n '3,30s/^# \{0,1\}//p' "$0"; }
 die() { echo "accuracy.sh: $*" >&2; exit 2; }
 
-kernels=host filter='*-Stress.*:Verifier.*' json='' minimum=60 go=''
+kernels=host filter='*-Stress.*:Verifier.*:SoakTest.*' json='' minimum=60 go=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
