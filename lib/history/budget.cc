@@ -17,6 +17,7 @@
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
+#include "lib/history/difference.h"
 #include "lib/history/usage.h"
 
 namespace netmeter {
@@ -126,7 +127,8 @@ Budget ParseBudget(const YAML::Node& map, int reset_day) {
                                       {{"service", "service"},
                                        {"binary", "binary"},
                                        {"unit", "unit"},
-                                       {"container", "container"}});
+                                       {"container", "container"},
+                                       {kForwardedKind, kForwardedKind}});
     } else if (key == "path") {
       budget.path = Word<std::string>(
           value, key, {{"direct", "direct"}, {"proxy", "proxy"}});
@@ -263,6 +265,27 @@ absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file) {
   return ParseBudgets(text, file);
 }
 
+namespace {
+
+// When the history begins, to the hour, or to the day where hours were removed.
+absl::StatusOr<int64_t> FirstRecord(Database* history) {
+  Statement hours = history->Prepare("SELECT MIN(start) FROM hour");
+  const int64_t hour = hours.Step() ? hours.Integer(0) : 0;
+  Statement days = history->Prepare(
+      "SELECT MIN(day) FROM (SELECT day FROM day UNION ALL "
+      "SELECT day FROM summed_day)");
+  const int64_t day = days.Step() ? days.Integer(0) : 0;
+  for (const Statement* statement : {&hours, &days}) {
+    if (!statement->status().ok()) return statement->status();
+  }
+  if (day == 0) return hour;
+  const int64_t start = StartOf(static_cast<Day>(day));
+  // The day of the first hour began before it.
+  return hour == 0 || start + kDay <= hour ? start : hour;
+}
+
+}  // namespace
+
 absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
                                             const Budget& budget, int64_t now) {
   BudgetState state;
@@ -289,11 +312,16 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
       break;
   }
   const int64_t begin = StartOf(state.period.from);
-  const int64_t length = StartOf(AddDays(state.period.to, 1)) - begin;
-  if (now - begin >= kDay) {
-    state.forecast = static_cast<int64_t>(static_cast<double>(state.used) *
-                                          static_cast<double>(length) /
-                                          static_cast<double>(now - begin));
+  const int64_t end = StartOf(AddDays(state.period.to, 1));
+  const auto first = FirstRecord(history);
+  if (!first.ok()) return first.status();
+  // A history that is younger than its period knows of its own time alone.
+  const int64_t known = *first > begin + kDay ? *first : begin;
+  if (now - known >= kDay) {
+    state.forecast =
+        state.used + static_cast<int64_t>(static_cast<double>(state.used) *
+                                          static_cast<double>(end - now) /
+                                          static_cast<double>(now - known));
   }
   state.percent = static_cast<int>(
       std::min<double>(1e6, std::floor(100.0 * static_cast<double>(state.used) /

@@ -153,6 +153,47 @@ TEST_F(BudgetStateTest, IsOfThePeriodAndForecastsItsEnd) {
   EXPECT_EQ(State().used, 0);
 }
 
+// In the month of an installation the forecast was a fraction of what came.
+TEST_F(BudgetStateTest,
+       AHistoryThatIsYoungerThanThePeriodForecastsByItsOwnTime) {
+  now_ += 20 * 86400;
+  Count(10000000, 0);
+  EXPECT_EQ(State().forecast, -1);  // known for less than a day
+  now_ += 2 * 86400;
+  EXPECT_EQ(State().forecast, 50000000);  // 5 MB a day, for 8 days more
+}
+
+TEST_F(BudgetStateTest, ABudgetOfWhatIsForwardedHasItAlone) {
+  Reading reading;
+  reading.now = reading.boottime = now_ += 60;
+  reading.boot_id = "boot";
+  Sample sample;
+  sample.kind = Kind::kBinary;
+  sample.name = "curl";
+  sample.rx_bytes = 1000;
+  reading.samples = {sample};
+  reading.has_forwarded = true;
+  reading.forwarded["lan"].value = {100, 200, 1, 2};
+  ASSERT_TRUE(
+      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
+        return reading;
+      }).ok());
+  const auto budgets = ParseBudgets(
+      "budgets: [{name: f, limit: 5, kind: forwarded},"
+      "{name: d, limit: 5, destination: forwarded},"
+      "{name: -, limit: 5, destination: '-'}]",
+      "test");
+  ASSERT_TRUE(budgets.ok()) << budgets.status();
+  std::vector<int64_t> used;
+  for (Budget budget : *budgets) {
+    budget.reset_day = budget_.reset_day;
+    budget_ = budget;
+    used.push_back(State().used);
+  }
+  // What is forwarded was among what has no destination, and no row of its own.
+  EXPECT_THAT(used, ElementsAre(300, 300, 1000));
+}
+
 TEST_F(BudgetStateTest, ALevelIsCrossedWhenItIsReachedAndWarnsOnceAPeriod) {
   now_ += 60;
   Count(79999999, 0);

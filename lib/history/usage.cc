@@ -77,9 +77,9 @@ std::string QueryText(UsageBy by) {
       "?1 AND ?2 AND h.day NOT IN (SELECT day FROM summed_day) GROUP BY series",
       by_day ? ", h.day" : "", from_days("day_sum"), from_days("day_traffic"),
       ") t JOIN series s ON s.id = t.series WHERE s.path = ?3"
-      " AND (?4 = '' OR s.name = ?4) AND (?5 = '' OR ?5 = CASE WHEN "
-      "s.kind = 'pending' THEN 'pending' WHEN s.destination = '' THEN '-' ELSE "
-      "s.destination END)"
+      " AND (?4 = '' OR s.name = ?4) AND (?5 = '' OR ?5 = CASE WHEN ",
+      kNoDestination,
+      " THEN s.kind WHEN s.destination = '' THEN '-' ELSE s.destination END)"
       " AND (?6 = '' OR ?6 = CASE WHEN s.uplink = '' THEN '-' ELSE s.uplink "
       "END) AND (?7 = '' OR s.kind = ?7)",
       GroupOf(by));

@@ -91,7 +91,17 @@ std::string FormatRows(const std::vector<Row>& rows, ByteFormat format) {
                state.forecast < 0 ? "-" : FormatBytes(state.forecast, format),
                absl::StrCat(state.percent, "%"), WordOf(state)});
   }
-  return table.Format(TerminalWidth());
+  std::string text = table.Format(TerminalWidth());
+  // Or a name is misspelt, and the budget is never crossed.
+  for (const Row& row : rows) {
+    const Budget& budget = row.budget;
+    const bool of_some = !budget.service.empty() || !budget.kind.empty() ||
+                         !budget.destination.empty() || !budget.uplink.empty();
+    if (row.state.used != 0 || !of_some) continue;
+    absl::StrAppend(&text, "(", ToTerminal(budget.name),
+                    ": nothing that it is for was recorded in this period)\n");
+  }
+  return text;
 }
 
 std::string FormatRowsJson(const std::vector<Row>& rows) {

@@ -103,15 +103,19 @@ void AddPaths(ExporterFlags* flags, Flags* app) {
 }
 
 // An unset variable in quotes must not mean the default.
-bool CheckPaths(ExporterFlags* flags) {
-  for (const auto& path : {std::make_pair("--pin-dir", &flags->pin_dir),
-                           std::make_pair("--budgets", &flags->budgets),
-                           std::make_pair("--database", &flags->database)}) {
-    if (!path.second->empty()) continue;
+bool CheckPaths(const ExporterFlags& flags) {
+  const struct {
+    const char* option;
+    const std::string& path;
+  } paths[] = {{"--pin-dir", flags.pin_dir},
+               {"--budgets", flags.budgets},
+               {"--database", flags.database}};
+  for (const auto& path : paths) {
+    if (!path.path.empty()) continue;
     std::fprintf(stderr,
                  "netmeter-exporter: %s: expected a path, not '' (see "
                  "--help)\n",
-                 path.first);
+                 path.option);
     return false;
   }
   return true;
@@ -192,7 +196,7 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
     *exit_status = kExporterUsage;
     return false;
   }
-  if (!CheckPaths(flags) || !CheckServiceName(flags->service_name)) {
+  if (!CheckPaths(*flags) || !CheckServiceName(flags->service_name)) {
     *exit_status = kExporterUsage;
     return false;
   }

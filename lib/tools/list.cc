@@ -104,7 +104,7 @@ std::string ShownUplink(const Sample& sample) {
 }
 
 std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
-                        const std::string& status_command,
+                        const std::string& when_empty,
                         const ContainerNames& containers) {
   std::vector<Row> rows = {{"KIND", "NAME", "DESTINATION", "TRANSPORT", "PATH",
                             "TX", "RX", "TX PKTS", "RX PKTS", "TX PAYLOAD",
@@ -135,12 +135,7 @@ std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
     }
     table += '\n';
   }
-  if (samples.empty()) {
-    absl::StrAppend(&table,
-                    "(nothing counted yet: the meter is loaded, but saw no "
-                    "packet; if there is traffic: ",
-                    ToTerminal(status_command), ")\n");
-  }
+  if (samples.empty()) absl::StrAppend(&table, ToTerminal(when_empty), "\n");
   return table;
 }
 

@@ -34,11 +34,10 @@ std::string ShownUplink(const Sample& sample);
 enum class ByteFormat { kHuman, kExact };
 
 // An aligned table with a header, with the uplinks if there are any; names cannot harm
-// the terminal. Without samples, the header and a line that says so, and names the
-// command that says why. A container that has a name there has it after its id:
-// "0123456789ab (web)".
+// the terminal. Without samples, the header and the line `when_empty`. A container that
+// has a name there has it after its id: "0123456789ab (web)".
 std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
-                        const std::string& status_command,
+                        const std::string& when_empty,
                         const ContainerNames& containers = {});
 
 // One array of objects; names are valid UTF-8, numbers are exact. A container that

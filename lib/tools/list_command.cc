@@ -55,7 +55,8 @@ KIND:
   unattributed    of sockets that no process owns, such as the kernel's own
   overflow        what found no room for a series or a name of its own
 The sum over all kinds with PATH direct is what the interfaces counted, less
-their link headers.
+their link headers and what the host forwards for others, which is in no series:
+`netmeter uplinks` has the whole of each link.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
 
@@ -232,9 +233,15 @@ class ListCommand : public Command {
     std::vector<Sample> chosen;
     for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
     if (json_) return Print(FormatJson(chosen, view.containers));
-    return Print(FormatTable(chosen, view.format,
-                             LoaderCommand("status", pin_dir_),
-                             view.containers));
+    // The meter has some, but for the filter, or it has none.
+    const std::string when_empty =
+        samples.empty()
+            ? absl::StrCat(
+                  "(nothing counted yet: the meter is loaded, but saw no "
+                  "packet; if there is traffic: ",
+                  LoaderCommand("status", pin_dir_), ")")
+            : view.when_empty;
+    return Print(FormatTable(chosen, view.format, when_empty, view.containers));
   }
 
   // Until it is killed, or nobody reads.

@@ -95,11 +95,9 @@ TEST(FormatTable, ShowsExactBytesIfAsked) {
 
 TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
   const std::string table =
-      FormatTable({}, ByteFormat::kHuman, "netmeter-loader status");
+      FormatTable({}, ByteFormat::kHuman, "(nothing: \x1b[2J)");
   EXPECT_THAT(table, HasSubstr("KIND"));
-  EXPECT_THAT(table, HasSubstr("(nothing counted yet: the meter is loaded, but "
-                               "saw no packet; if there is traffic: "
-                               "netmeter-loader status)\n"));
+  EXPECT_THAT(table, HasSubstr("\n(nothing: \\x1b[2J)\n"));
 }
 
 TEST(FormatTable, LetsNoNameReachTheTerminal) {

@@ -264,6 +264,8 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
      : by == UsageBy::kUplink ? of_row.uplink
                               : of_row.destination) =
         row.name.empty() ? "-" : row.name;
+    // A service may have the name of what belongs to none.
+    if (by == UsageBy::kService && row.kind == row.name) of_row.kind = row.kind;
     auto days = read_days(of_row);
     if (!days.ok()) return days.status();
     for (size_t i = 0; i < days->size(); ++i) {

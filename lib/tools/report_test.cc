@@ -96,6 +96,32 @@ TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
   EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 0));
 }
 
+// Its bar was called "no name known".
+TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
+  Reading reading;
+  reading.now = StartOf(20261104);
+  reading.start_ns = 7;
+  Sample sample;
+  sample.kind = Kind::kBinary;
+  sample.name = "curl";
+  sample.rx_bytes = 1000000;
+  reading.samples = {sample};
+  reading.has_forwarded = true;
+  reading.forwarded["lan"].value = {1000000, 2000000, 1, 2};
+  ASSERT_TRUE(
+      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
+        return reading;
+      }).ok());
+  const auto part =
+      ReadReportPart(history_.get(), period_, "direct", UsageBy::kDestination);
+  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_GE(part->days.size(), 3u);
+  EXPECT_EQ(part->usage.rows[0].name, "forwarded");
+  EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 3000000));
+  EXPECT_EQ(part->usage.rows[1].name, "");
+  EXPECT_THAT(part->days[1], ElementsAre(0, 0, 0, 1000000));
+}
+
 // A page showed everything but what an operator pays for: each uplink.
 TEST_F(ReportTest, UplinksHaveDaysAndWhatHasNoneIsCalledSo) {
   Reading reading;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // `netmeter usage`: what used the link in a billing period.
 #include <map>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
+#include "lib/core/words.h"
+#include "lib/history/difference.h"
 #include "lib/history/usage.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
@@ -18,8 +22,10 @@ constexpr char kUsageFooter[] = R"(
 Without --month and --from: the billing period of today. All days are local days
 of the host that recorded. A period of --reset-day 31 begins on the last day of a
 shorter month. Bytes are those of `netmeter list`: without link headers. With
---path direct the sum is what the interfaces counted; --path proxy shows what went
-over loopback to a proxy; the proxy then sent it over the link.
+--path direct the sum is what all interfaces counted, and what is forwarded for
+others stands in it twice, once for each of the two: --uplink has the bill of one
+link. --path proxy shows what went over loopback to a proxy; the proxy then sent it
+over the link.
 The column SERVICE has the name of any series: a service, a program, a unit or a
 container, as KIND says.
 
@@ -70,7 +76,11 @@ class UsageCommand : public Command {
         ->AddOption("--destination", &query_.destination,
                     "Only this destination")
         .Type("NAME");
-    flags->AddOption("--kind", &query_.kind, "Only this kind").Type("KIND");
+    std::vector<std::string> kinds = KindNames();
+    kinds.push_back(kForwardedKind);
+    flags->AddOption("--kind", &query_.kind, "Only this kind")
+        .Type("KIND")
+        .OneOf(kinds);
     flags->AddOption("--uplink", &query_.uplink, "Only this uplink")
         .Type("NAME");
     const Option json =

@@ -107,7 +107,12 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                                   FormatDay(query.period.to), ", path ",
                                   query.path, "\n", table.Format(width));
   if (usage.rows.empty()) {
-    absl::StrAppend(&text, "(nothing was recorded in this period)\n");
+    const bool filtered = !query.service.empty() ||
+                          !query.destination.empty() || !query.kind.empty() ||
+                          !query.uplink.empty();
+    absl::StrAppend(&text, filtered
+                               ? "(no such series in this period)\n"
+                               : "(nothing was recorded in this period)\n");
   }
   for (const Gap& gap : usage.gaps) {
     absl::StrAppend(&text, DescribeGap(gap), "\n");
