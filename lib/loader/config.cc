@@ -342,6 +342,8 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
   } else if (key == "group") {
     config->group = value.IsNull() ? "" : Text(value, "group");
     config->group_required = !config->group.empty();
+  } else if (key == "btf") {
+    config->btf = value.IsNull() ? "" : Text(value, "btf");
   } else if (key == "max_series") {
     config->max_series =
         Number(value, "max_series", NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT);
@@ -384,6 +386,7 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
                                    DidYouMean(key, {"pin_dir",
                                                     "cgroup",
                                                     "group",
+                                                    "btf",
                                                     "max_series",
                                                     "max_names",
                                                     "max_processes",
@@ -408,6 +411,18 @@ bool HasControlCharacters(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   });
+}
+
+absl::Status CheckPath(const char* key, const std::string& path) {
+  if (path.empty() || path[0] != '/') {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, ": expected an absolute path, not '", path, "'"));
+  }
+  if (HasControlCharacters(path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, ": expected a path without control characters"));
+  }
+  return absl::OkStatus();
 }
 
 // `line` counts from 0, as yaml-cpp does.
@@ -529,25 +544,20 @@ absl::Status CheckConfig(const Config& config) {
   auto bad = [](const std::string& text) {
     return absl::InvalidArgumentError(text);
   };
-  if (config.pin_dir.empty() || config.pin_dir[0] != '/') {
-    return bad(absl::StrCat("pin_dir: expected an absolute path, not '",
-                            config.pin_dir, "'"));
-  }
+  NETMETER_RETURN_IF_ERROR(CheckPath("pin_dir", config.pin_dir));
   // <pin_dir>.sock is a path of unix(7), which has 108 bytes.
   if (config.pin_dir.size() > 96) {
     return bad(absl::StrCat("pin_dir: expected at most 96 bytes, not ",
                             config.pin_dir.size()));
   }
-  if (HasControlCharacters(config.pin_dir)) {
-    return bad("pin_dir: expected a path without control characters");
+  if (!config.cgroup.empty()) {
+    NETMETER_RETURN_IF_ERROR(CheckPath("cgroup", config.cgroup));
   }
-  if (!config.cgroup.empty() && config.cgroup[0] != '/') {
-    return bad(absl::StrCat("cgroup: expected an absolute path, not '",
-                            config.cgroup, "'"));
+  if (!config.btf.empty()) {
+    NETMETER_RETURN_IF_ERROR(CheckPath("btf", config.btf));
   }
-  if (HasControlCharacters(config.cgroup)) {
-    return bad("cgroup: expected a path without control characters");
-  }
+  // The next load reads it from YAML.
+  if (ToUtf8(config.btf) != config.btf) return bad("btf: expected UTF-8");
   if (HasControlCharacters(config.group)) {
     return bad("group: expected a name without control characters");
   }

@@ -37,6 +37,9 @@ struct Config {
   // error, and otherwise a note.
   bool group_required = false;
 
+  // The kernel's types, for a kernel that does not show its own; empty: none.
+  std::string btf;
+
   // Table sizes. docs/configuration.md says what an entry of each table costs.
   uint32_t max_series = 4096;
   uint32_t max_names = 4096;

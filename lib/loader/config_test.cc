@@ -52,6 +52,7 @@ TEST(ConfigTest, EveryKeyIsRead) {
 pin_dir: /run/test
 cgroup: /sys/fs/cgroup/test
 group: metrics
+btf: /boot/vmlinux.btf
 max_series: 100
 max_names: 200
 max_processes: 300
@@ -85,6 +86,7 @@ destinations:
   EXPECT_EQ(config->pin_dir, "/run/test");
   EXPECT_EQ(config->cgroup, "/sys/fs/cgroup/test");
   EXPECT_EQ(config->group, "metrics");
+  EXPECT_EQ(config->btf, "/boot/vmlinux.btf");
   EXPECT_EQ(config->max_series, 100u);
   EXPECT_EQ(config->max_names, 200u);
   EXPECT_EQ(config->max_processes, 300u);
@@ -224,6 +226,8 @@ TEST(ConfigTest, WhatCannotBeMeantIsRefused) {
   // An empty one would be the whole host.
   EXPECT_EQ(Error("group: x\ncgroup: ''"),
             "netmeter.yml:2: cgroup: expected an absolute path, not ''");
+  EXPECT_EQ(Error("group: x\nbtf: here"),
+            "netmeter.yml:2: btf: expected an absolute path, not 'here'");
   EXPECT_EQ(Error("group: x\ncgroup: here"),
             "netmeter.yml:2: cgroup: expected an absolute path, not 'here'");
   EXPECT_THAT(Error("cgroup: \"/a\\nb\""), HasSubstr("netmeter.yml:1: cgroup"));

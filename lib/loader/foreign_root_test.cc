@@ -35,6 +35,7 @@ namespace internal {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A program of somebody else's that lets all pass: a descriptor, or -1 with errno.
 int LoadForeign(bpf_prog_type type, bpf_attach_type where, const char* name) {
@@ -393,6 +394,46 @@ TEST_F(LoaderRootTest, AKernelWithoutBtfIsAClearError) {
       }),
       0);
   EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+}
+
+// The same kernel, and a file with its types: it counts, and the next load knows the
+// file. What the kernel alone can do by its types is off.
+TEST_F(LoaderRootTest, AKernelWithoutBtfTakesItFromAFile) {
+  const std::string types = std::string(getenv("TEST_TMPDIR")) + "/types";
+  std::ofstream(types, std::ios::binary)
+      << std::ifstream("/sys/kernel/btf/vmlinux", std::ios::binary).rdbuf();
+  // The pins, too, are in the child's mounts alone.
+  const int status = InChild([&] {
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("none", "/sys/kernel/btf", "tmpfs", 0, "") != 0) {
+      return 1;
+    }
+    config_.btf = types + "-none";
+    EXPECT_EQ(LoadError(),
+              "btf: read " + types + "-none: No such file or directory");
+    EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+    config_.btf = types;
+    EXPECT_EQ(MustLoad(), Action::kLoaded);
+    SendFromCgroup(1000);
+    EXPECT_EQ(PayloadSent(), 1000u);
+    EXPECT_THAT(MustStatus().text,
+                HasSubstr("the kernel shows no BTF of its own"));
+    // Of one that names no file the loaded configuration does.
+    const auto again = Load(config_.pin_dir, [](Config*) {});
+    EXPECT_TRUE(again.ok() && again->action == Action::kUnchanged)
+        << again.status();
+    // A kernel that shows its own needs no file.
+    EXPECT_EQ(umount("/sys/kernel/btf"), 0);
+    EXPECT_EQ(unlink(types.c_str()), 0);
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_THAT(MustStatus().text, Not(HasSubstr("no BTF of its own")));
+    EXPECT_EQ(PayloadSent(), 1000u);
+    bool was_loaded = false;
+    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+    return HasFailure() ? 2 : 0;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(LoaderRootTest, AHostWithoutCgroupV2IsAClearError) {

@@ -89,7 +89,11 @@ class Forwarding {
   Forwarding& operator=(const Forwarding&) = delete;
 
   absl::Status Load(const MeterObject& meter) {
-    skeleton_ = forward_bpf__open();
+    LIBBPF_OPTS(bpf_object_open_opts, options);
+    if (!plan_.types_file.empty()) {
+      options.btf_custom_path = plan_.types_file.c_str();
+    }
+    skeleton_ = forward_bpf__open_opts(&options);
     if (skeleton_ == nullptr) return ErrnoStatus(errno, "open the BPF object");
     const auto& maps = skeleton_->maps;
     bpf_program* program;
@@ -262,6 +266,13 @@ absl::Status AttachForwarding(const ForwardingPlan& plan,
   if (!status.ok() && !MayReadKernelMemory()) {
     features->TurnOff(NM_FEATURE_FORWARDED,
                       "lockdown=confidentiality: not told from the remainder");
+    return absl::OkStatus();
+  }
+  // A program of netfilter reads a packet by types that only the kernel has.
+  if (!status.ok() && !IsTransient(status) && !plan.types_file.empty()) {
+    features->TurnOff(NM_FEATURE_FORWARDED,
+                      "the kernel shows no BTF of its own: not told from the "
+                      "remainder");
     return absl::OkStatus();
   }
   if (!status.ok() && !IsTransient(status) && !KernelHasHook()) {

@@ -18,6 +18,7 @@
 #define NETMETER_LIB_LOADER_FORWARDING_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "lib/loader/features.h"
@@ -31,6 +32,7 @@ struct ForwardingPlan {
   bool wanted = false;         // the configuration has uplinks
   bool upgrade = false;        // there may be pins
   bool other_network = false;  // they are of another network namespace
+  std::string types_file;      // as in MeterObjectOptions
 };
 
 // Begins to count, goes on with the programs of this load, or ends it. Where the kernel

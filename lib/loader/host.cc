@@ -2,7 +2,6 @@
 #include "lib/loader/host.h"
 
 #include <bpf/bpf.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -28,13 +27,6 @@ absl::Status CheckHost() {
                                       : "");
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckKernelTypes() {
-  if (access("/sys/kernel/btf/vmlinux", R_OK) == 0) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): /sys/kernel/btf/vmlinux "
-      "is missing");
 }
 
 }  // namespace internal

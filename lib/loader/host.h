@@ -16,11 +16,6 @@ namespace internal {
 // filter, a security module or lockdown may refuse what they allow.
 absl::Status CheckHost();
 
-// The programs are built for no kernel in particular: libbpf puts in where a
-// field is and what id a tracepoint's type has, by the types of the kernel that
-// runs.
-absl::Status CheckKernelTypes();
-
 }  // namespace internal
 }  // namespace netmeter
 

@@ -26,13 +26,14 @@
 #include "lib/loader/adopt.h"
 #include "lib/loader/attach.h"
 #include "lib/loader/attempts.h"
-#include "lib/loader/destinations.h"
+#include "lib/loader/configured_object.h"
 #include "lib/loader/existing.h"
 #include "lib/loader/features.h"
 #include "lib/loader/forwarding.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/kernel_types.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
@@ -54,7 +55,8 @@ struct Plan {
   Config config;  // sizes as they will be
   uint32_t num_cpus = 0;
   uint32_t cells_per_series = 0;
-  Adds adds;  // atomic in tables without spare cells
+  std::string types_file;  // "": the kernel shows its own
+  Adds adds;               // atomic in tables without spare cells
   Cgroup cgroup;
   ExistingMeter existing;
   ReadAccess access;
@@ -157,11 +159,17 @@ absl::Status DecideIdentity(Plan* plan) {
       DecideAccess(plan->config, &plan->features);
   if (!access.ok()) return access.status();
   plan->access = *access;
-  NETMETER_RETURN_IF_ERROR(CheckKernelTypes());
+  absl::StatusOr<std::string> types = FindKernelTypes(plan->config.btf);
+  if (!types.ok()) return types.status();
+  plan->types_file = *std::move(types);
   plan->build_id = BuildId();
   plan->config_id =
       ConfigIdOf(plan->config, plan->cgroup.id,
                  plan->features.bits() | uint64_t{plan->access.gid} << 8);
+  // Once the kernel shows its own types there is more to be had.
+  if (!plan->types_file.empty()) {
+    plan->config_id = HashOf(absl::StrCat(plan->config_id, "|types of a file"));
+  }
   const absl::StatusOr<std::string> place =
       PlaceOfUplinks(plan->config.uplinks);
   if (!place.ok()) return place.status();
@@ -205,54 +213,18 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
 
 // --- The object --------------------------------------------------------------
 
-void ReportObject(const MeterObject& object, bool upgrade) {
-  if (!StepsAreObserved()) return;
-  bpf_object* const all = object.bpf();
-  bpf_program* program;
-  bpf_object__for_each_program(program, all) {
-    const int fd = bpf_program__fd(program);
-    if (fd < 0) continue;
-    const uint32_t verified = VerifiedInstructions(fd);
-    Step("loaded ", Describe(fd),
-         verified == 0
-             ? ""
-             : absl::StrCat(", ", verified, " instructions verified"));
-  }
-  bpf_map* map;
-  bpf_object__for_each_map(map, all) {
-    if (bpf_map__fd(map) >= 0) {
-      Step(upgrade ? "has " : "made ", Describe(bpf_map__fd(map)), ", ",
-           bpf_map__max_entries(map), " entries");
-    }
-  }
-}
-
 absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
     const Plan& plan, const Growth& growth, bool tracing) {
-  MeterObjectOptions options;
+  MeterObjectOptions options = ObjectOptionsOf(plan.config);
   options.sizes.cells_per_series = plan.cells_per_series;
   options.has_spare_cell = plan.cells_per_series > plan.num_cpus;
   options.adds = plan.adds;
   if (plan.existing.found) {
     options.old_cells_per_series = plan.existing.info.cells_per_series;
   }
-  options.sizes.max_series = plan.config.max_series;
-  options.sizes.max_names = plan.config.max_names;
-  options.sizes.max_processes = plan.config.max_processes;
-  options.sizes.max_sockets = RoundUpToPowerOfTwo(plan.config.max_sockets);
+  options.types_file = plan.types_file;
   options.tracing = tracing;
-  options.destination_kinds = BitsOfKinds(plan.config.destinations_of);
-  options.rules_count = static_cast<uint32_t>(plan.config.destinations.size());
-  const PortRange ports = PortsBeyondTcp(plan.config.destinations);
-  options.rules_port_first = ports.first;
-  options.rules_ports = ports.count;
-  options.ranks = RanksOf(plan.config.names_from);
-  options.units = !plan.config.units.empty();
-  options.uplinks = !plan.config.uplinks.empty();
   options.registrants = static_cast<uint32_t>(plan.registrants.size());
-  options.proxy_ports = plan.config.proxy_ports;
-  options.sni_ports = plan.config.sni_ports;
-  options.http_ports = plan.config.http_ports;
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();
@@ -279,6 +251,16 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(
     FeatureSet* features) {
   Step("adds: received ", NameOf(plan.adds.ingress), ", sent ",
        NameOf(plan.adds.egress));
+  // The kernel finds a tracepoint by its own types, not by those of a file.
+  if (!plan.types_file.empty()) {
+    auto without = LoadObjectWith(plan, growth, /*tracing=*/false);
+    if (!without.ok()) return without;
+    features->TurnOff(NM_FEATURE_PROCESS_TRACKING,
+                      "the kernel shows no BTF of its own: processes are named "
+                      "when they open a socket");
+    TurnOffWhatItLacks(**without, features);
+    return without;
+  }
   const auto load = [&]() -> absl::StatusOr<std::unique_ptr<MeterObject>> {
     if (!untraceable.ok()) return untraceable;
     return LoadObjectWith(plan, growth, /*tracing=*/true);
@@ -409,9 +391,10 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
   NETMETER_RETURN_IF_ERROR(traced);
   NameRunningProcesses(plan->config, plan->registrants, object);
   // While there is a way back: it may find no memory, and its tables never grow.
-  NETMETER_RETURN_IF_ERROR(AttachForwarding(
-      {!plan->config.uplinks.empty(), existing.found, plan->other_network},
-      object, transaction, &plan->features));
+  NETMETER_RETURN_IF_ERROR(
+      AttachForwarding({!plan->config.uplinks.empty(), existing.found,
+                        plan->other_network, plan->types_file},
+                       object, transaction, &plan->features));
   // From here on programs count into the new tables.
   if (grows) {
     transaction->NoWayBack(

@@ -102,8 +102,11 @@ absl::Status FindTracepoints(netmeter_bpf* skeleton) {
 }
 
 // Of the object that this program carries, unless there is another one.
-netmeter_bpf* OpenSkeleton(absl::string_view elf) {
-  if (elf.empty()) return netmeter_bpf__open();
+netmeter_bpf* OpenSkeleton(absl::string_view elf,
+                           const std::string& types_file) {
+  LIBBPF_OPTS(bpf_object_open_opts, open_options);
+  if (!types_file.empty()) open_options.btf_custom_path = types_file.c_str();
+  if (elf.empty()) return netmeter_bpf__open_opts(&open_options);
   auto* const skeleton =
       static_cast<netmeter_bpf*>(calloc(1, sizeof(netmeter_bpf)));
   if (skeleton == nullptr) return nullptr;
@@ -111,7 +114,7 @@ netmeter_bpf* OpenSkeleton(absl::string_view elf) {
   if (error == 0) {
     skeleton->skeleton->data = const_cast<char*>(elf.data());
     skeleton->skeleton->data_sz = elf.size();
-    error = bpf_object__open_skeleton(skeleton->skeleton, nullptr);
+    error = bpf_object__open_skeleton(skeleton->skeleton, &open_options);
   }
   if (error == 0) return skeleton;
   netmeter_bpf__destroy(skeleton);
@@ -193,7 +196,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
     const MeterObjectOptions& options) {
   const bool confidential = !MayReadKernelMemory();
   if (options.tracing && confidential) HandleConfidentiality();
-  netmeter_bpf* const skeleton = OpenSkeleton(options.elf);
+  netmeter_bpf* const skeleton = OpenSkeleton(options.elf, options.types_file);
   if (skeleton == nullptr) return ErrnoStatus(errno, "open the BPF object");
   std::unique_ptr<MeterObject> self(new MeterObject(skeleton));
   const Adds adds = options.has_spare_cell ? options.adds : Adds();
@@ -289,7 +292,8 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
                   (options.units || options.ranks[NM_SOURCE_UNIT] != 0 ||
                    options.ranks[NM_SOURCE_CONTAINER] != 0);
   config.task_access =
-      HelperExists(BPF_PROG_TYPE_CGROUP_SOCK, BPF_FUNC_get_current_task_btf)
+      options.types_file.empty() && HelperExists(BPF_PROG_TYPE_CGROUP_SOCK,
+                                                 BPF_FUNC_get_current_task_btf)
           ? NM_TASK_BTF
       : confidential ? NM_TASK_NONE
                      : NM_TASK_PROBE;

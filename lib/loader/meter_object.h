@@ -63,6 +63,9 @@ bool MayReadKernelMemory();
 struct MeterObjectOptions {
   // For tests: another build of the object.
   absl::string_view elf;
+  // Of a kernel that shows none of its own (lib/loader/kernel_types.h): a file with its
+  // types. The kernel then gives programs no pointer to a task either.
+  std::string types_file;
   TableSizes sizes;
   // Whether the last cell of a series is the spare one: not in tables of an
   // older version, whose growth this load finishes. Adds are atomic then.

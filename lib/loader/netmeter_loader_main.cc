@@ -77,7 +77,7 @@ constexpr char kEpilog[] =
     "\n"
     "Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN), kernel "
     "5.10\n"
-    "or newer with BTF, and cgroup v2.\n"
+    "or newer with BTF (or load --btf), and cgroup v2.\n"
     "\n";
 
 constexpr char kLoadEpilog[] =
@@ -93,6 +93,8 @@ constexpr char kLoadEpilog[] =
     "Configuration (YAML, all keys optional, defaults shown):\n"
     "  pin_dir: /run/netmeter    cgroup: the root of cgroup v2\n"
     "  group: netmeter           may read the counters; '' for root only\n"
+    "  btf: ''                   types of a kernel that shows none of its "
+    "own\n"
     "  max_series: 4096          (kind, name, destination, transport,\n"
     "                            path, uplink)\n"
     "  max_names: 4096           of services, binaries, units, containers and\n"
@@ -344,6 +346,7 @@ struct Options {
   std::string magma_overrides = "/var/opt/magma/configs";
   std::string cgroup;
   std::string group;
+  std::string btf;
   uint32_t max_series = 0;
   uint32_t max_names = 0;
   // retire
@@ -396,6 +399,9 @@ Flags* AddLoad(Flags* flags, Options* options) {
           "--group", &options->group,
           "Group that may read, name or id (default netmeter; '': none)")
       .Type("GROUP");
+  load->AddOption("--btf", &options->btf,
+                  "Types of this kernel, if it has no /sys/kernel/btf/vmlinux")
+      .Type("FILE");
   load->AddOption("--max-series", &options->max_series,
                   "Slots for series (default 4096)")
       .Check(Number(NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT))
@@ -507,7 +513,7 @@ Flags* AddServeFds(Flags* flags, Options* options) {
 // "" if nothing is.
 std::string FindWrongUse(const Flags* command, const Options& options) {
   // An unset variable in quotes must not mean the default: the whole host.
-  for (const char* name : {"--pin-dir", "--cgroup", "--config",
+  for (const char* name : {"--pin-dir", "--cgroup", "--config", "--btf",
                            "--magma-config", "--magma-overrides", "--socket"}) {
     if (command->WasGivenEmpty(name)) {
       return std::string(name) + ": expected a path, not ''";
@@ -560,6 +566,7 @@ void ApplyLoadOptions(const Flags* load, const Options& options,
     config->group = options.group;
     config->group_required = !options.group.empty();
   }
+  if (load->WasGiven("--btf")) config->btf = CanonicalPath(options.btf);
   if (load->WasGiven("--max-series")) config->max_series = options.max_series;
   if (load->WasGiven("--max-names")) config->max_names = options.max_names;
   const std::string source = SourceOfKeys("the command line", before, *config);

@@ -25,6 +25,7 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/kernel_types.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
@@ -221,6 +222,12 @@ nm_name_key Sweep::KeyOfName(uint32_t id) const {
 
 // nm_command and nm_scan, over the maps of the meter that is loaded.
 absl::Status Sweep::OpenObject() {
+  // A file with types does not help: nm_scan is an iterator, of a type of the kernel's.
+  if (!KernelShowsTypes()) {
+    return absl::UnimplementedError(
+        "the kernel shows no BTF (CONFIG_DEBUG_INFO_BTF), without which nobody "
+        "knows what sockets use");
+  }
   const nm_info& info = *view().info;
   MeterObjectOptions options;
   options.only_sweeps = true;

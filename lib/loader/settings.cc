@@ -120,6 +120,8 @@ void EmitValue(const Config& config, const std::string& key,
                YAML::Emitter* out) {
   if (key == "group") {
     *out << YAML::DoubleQuoted << config.group;
+  } else if (key == "btf") {
+    *out << YAML::DoubleQuoted << config.btf;
   } else if (key == "max_series") {
     *out << config.max_series;
   } else if (key == "max_names") {
@@ -179,6 +181,7 @@ bool IsShort(const std::string& key, const std::string& before,
 SettingList SettingsOf(const Config& config) {
   return {
       {"group", config.group},
+      {"btf", config.btf},
       {"max_series", absl::StrCat(config.max_series)},
       {"max_names", absl::StrCat(config.max_names)},
       {"max_processes", absl::StrCat(config.max_processes)},

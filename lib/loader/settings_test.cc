@@ -31,6 +31,7 @@ Config EverythingSet() {
   Config config;
   config.group = "staff";
   config.group_required = true;
+  config.btf = "/a: b";
   config.max_series = 100;
   config.max_names = 200;
   config.max_processes = 300;
@@ -101,6 +102,7 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
   EXPECT_EQ(ConfigAsYaml(config, Keys::kAll),
             "pin_dir: \"/run/netmeter\"\n"
             "cgroup: \"/c\"\n"
+            "btf: \"\"\n"
             "max_series: 4096\n"
             "max_names: 4096\n"
             "max_processes: 16384\n"

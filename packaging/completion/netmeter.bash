@@ -12,7 +12,7 @@ _netmeter() {
   done
   COMPREPLY=()
   case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --budgets | --config | --database | --html) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --btf | --budgets | --config | --database | --html) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --cgroup | --pin-dir | --magma-config | --magma-overrides)
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
       return

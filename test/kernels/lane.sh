@@ -4,6 +4,8 @@
 # in the guest (under dash and busybox) or on the host: which features are
 # active after a load, then the live tests, and those of each TEST. netmeter-loader
 # is in PATH.
+# With NETMETER_HIDE_BTF the kernel shows no types from here on, and every load is given
+# a file that has them: in a guest only.
 # Lines beginning with @@ are for report.py, here and in test/accuracy.
 live_test=$1 runfiles=$2 filter=$3 seconds=$4
 shift 4
@@ -19,6 +21,30 @@ esp='src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1 mode transport'
 unshare -n ip xfrm state add $esp auth 'hmac(sha1)' 0x000102030405060708090a0b0c0d0e0f10111213 \
   enc 'cbc(aes)' 0x000102030405060708090a0b0c0d0e0f > /dev/null 2>&1 && ipsec=yes || ipsec=no
 echo "@@kernel ipsec $ipsec"
+
+if [ -n "${NETMETER_HIDE_BTF:-}" ]; then
+  types=/run/types loader=$(command -v netmeter-loader)
+  cp /sys/kernel/btf/vmlinux "$types" && mount -t tmpfs none /sys/kernel/btf || exit 1
+  mv "$loader" "$loader-itself" || exit 1
+  cat > "$loader" << EOF
+#!/bin/sh
+command=\$1
+shift
+[ "\$command" != load ] || set -- --btf $types "\$@"
+exec $loader-itself "\$command" "\$@"
+EOF
+  chmod 755 "$loader"
+  # A file that cannot serve is refused before anything is made.
+  head -c 100000 "$types" > "$types-short"
+  for wrong in "$types-none" "$types-short" /bin/busybox; do
+    if "$loader-itself" load --btf "$wrong" --pin-dir /run/wrong || [ -e /run/wrong ]; then
+      echo "a load with $wrong was not refused"
+      exit 1
+    fi
+  done
+fi
+[ -r /sys/kernel/btf/vmlinux ] && btf=yes || btf=no
+echo "@@kernel btf $btf"
 
 # A meter of its own, so that the host's is not touched.
 dir=$(mktemp -d) || exit 1

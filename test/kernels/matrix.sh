@@ -4,7 +4,8 @@
 #
 #   --kernels LIST   all (default), or some of: host 5.10 6.1 6.12 7.2 6.1-rt
 #                    5.10+lockdown 7.2+lockdown 7.2+full 7.2+lazy (5.10 alone
-#                    is without lockdown); not in all: 6.12-rt
+#                    is without lockdown) 6.1+nobtf; not in all: 6.12-rt
+#                    5.10+nobtf 6.12+nobtf 7.2+nobtf
 #   --filter GLOB    only these tests (as --gtest_filter)
 #   --bin DIR        bazel-bin of "bazel build //..." (default: bazel-bin)
 #   --out DIR        logs and results go there (default: a temporary folder)
@@ -24,14 +25,14 @@
 # nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,26s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,27s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
 declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-backports)
 # Longest first: two at a time then finish together.
-all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown 6.1-rt 7.2+full 7.2+lazy)
-more=(6.12-rt)
+all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown 6.1-rt 7.2+full 7.2+lazy 6.1+nobtf)
+more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf)
 # A soak wants all at once: an emulated guest is too slow for it, and beside one so is
 # this kernel. test/soak.sh is for it.
 usual_filter='*-SoakTest.*'
@@ -42,6 +43,9 @@ lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*S
 # With PREEMPT_RT softirqs are tasks, which preempt each other: each way of a
 # packet, both transports, many at once.
 realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.AreOpened*:Stress.*'
+# The kernel shows no types of its own: the loader is given a file. Programs are put
+# together by it as by the kernel's: each way of a packet once is enough.
+nobtf_filter='LoadTest.*:*LinkTest.*OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:ConnectionsTest.*:RemainderTest.*'
 # Loaded where the kernel has them as modules.
 modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel
@@ -152,7 +156,7 @@ get_kernel() {
 
 # vm_lane LANE
 vm_lane() {
-  local lane=$1 line=${1%%+*} kernel options=() filter=$filter module program
+  local lane=$1 line=${1%%+*} kernel options=() beginning=() filter=$filter module program
   kernel=$(folder_of "$line")
   get_kernel "$line" "$lane" || return 0
   case $(cat "$kernel/release") in
@@ -173,6 +177,10 @@ vm_lane() {
       options+=(-a "preempt=${lane#*+}")
       if [ "$filter" = '*' ]; then filter='Stress.*'; fi
       ;;
+    *+nobtf)
+      beginning=(env NETMETER_HIDE_BTF=1)
+      if [ "$filter" = '*' ]; then filter=$nobtf_filter; fi
+      ;;
     *-rt) if [ "$filter" = '*' ]; then filter=$realtime_filter; fi ;;
     *) if [ "$filter" = '*' ]; then filter=$usual_filter; fi ;;
   esac
@@ -187,7 +195,7 @@ vm_lane() {
   # An emulated guest takes longest for what the dynamic linker does.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \
     -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" -f "$stress_test" -f "$verifier_test" -M 1024 -t $((seconds + 60)) -o "$out/$lane" -- \
-    ./lane.sh ./test/live/live_test /t/runfiles "$filter" "$seconds" /t/stress_test /t/verifier_test > "$out/$lane/log" 2>&1
+    ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$filter" "$seconds" /t/stress_test /t/verifier_test > "$out/$lane/log" 2>&1
 }
 
 host_lane() {
