@@ -408,8 +408,54 @@ class DocsTest(unittest.TestCase):
             elif name.endswith(".py"):
                 known |= set(re.findall(r"\bdef (test_\w+)\(", read(name)))
         for document in documents():
-            for test in re.findall(r"`([A-Z]\w*\.[A-Z]\w+|test_\w+)`", without_fences(read(document))):
+            for test in re.findall(r"`(?:\w+/)?([A-Z]\w*\.[A-Z]\w+|test_\w+)(?:/\w+)?`", without_fences(read(document))):
                 self.assertIn(test, known, document)
+
+    def test_each_claim_of_security_has_tests_that_are_run(self):
+        claims = []
+        for match in re.finditer(r"^\| claim \| why \| test \|\n", read("SECURITY.md"), re.M):
+            claims += marked_rows(read("SECURITY.md")[match.start():])
+        self.assertGreater(len(claims), 25)
+        for claim, _, cell in claims:
+            with self.subTest(claim=claim):
+                self.assertTrue(re.search(r"`|\]\(", cell), "no test is named")
+                path = None
+                for link, name in re.findall(r"\]\(([^)]+)\)|`([^`]+)`", cell):
+                    if link:
+                        path = link
+                        self.assert_is_run(path)
+                    elif name.startswith("test_"):
+                        # A row may go on with the file of another one.
+                        files = [path] if path else [f for f in tree() if f.endswith(".py")]
+                        files = [f for f in files if re.search(rf"^    def {name}\(", read(f), re.M)]
+                        self.assertEqual(len(files), 1, name)
+                        self.assert_is_run(files[0])
+                    else:
+                        self.assert_is_run(self.file_of_case(name))
+
+    def file_of_case(self, name):
+        """The file of `Suite.Case` or `Instance/Suite.Case/Parameter`."""
+        match = re.fullmatch(r"(?:(\w+)/)?(\w+)\.(\w+)(?:/(\w+))?", name)
+        self.assertTrue(match, name)
+        instance, suite, case, parameter = match.groups()
+        test = re.compile(rf"^TEST(?:_[FP])?\(\s*{suite},\s*{case}\)", re.M)
+        files = [f for f in tree() if f.endswith(".cc") and test.search(read(f))]
+        self.assertEqual(len(files), 1, name)
+        if instance:
+            text = read(files[0])
+            self.assertTrue(re.search(rf"INSTANTIATE_TEST_SUITE_P\(\s*{instance},\s*{suite}\b", text), name)
+            for word in parameter.split("_"):
+                self.assertTrue(re.search(rf'"{word}"', text), name)
+        return files[0]
+
+    def assert_is_run(self, path):
+        """A target has it, or test/run.sh calls it."""
+        folder, _, file = path.rpartition("/")
+        stem = file.rpartition(".")[0]
+        if path.endswith(".sh"):
+            self.assertTrue(path in read("test/run.sh"), path)
+        else:
+            self.assertTrue(re.search(rf'"({re.escape(file)}|{re.escape(stem)})"', read(folder + "/BUILD.bazel")), path)
 
     def test_newest_version_is_that_of_the_library(self):
         newest = re.search(r"^## \[(\S+)\] - (unreleased|\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.M).group(1)
