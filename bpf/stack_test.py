@@ -5,13 +5,15 @@
 frames of global functions, so a test on the host's kernel alone would not notice.
 """
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
-OBJECT = sys.argv.pop(1)
-OF_FLOWS = OBJECT.endswith("flows.bpf.o")
+OBJECT, STATIC = sys.argv.pop(1), sys.argv.pop(1)
+NAME = os.path.basename(OBJECT).partition(".")[0]
 MAX_STACK = 512  # MAX_BPF_STACK in include/linux/filter.h
 
 
@@ -19,9 +21,10 @@ class Object:
     """Frames and calls of the functions of a BPF object, by llvm-objdump(1)."""
 
     def __init__(self, path):
-        command = ["llvm-objdump", "-dr", "--no-show-raw-insn", path]
+        command = ["llvm-objdump", "-dr", path]
         text = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.decode()
         self.frames, self._calls, self._starts = {}, {}, {}
+        self.sections = {}  # of each function
         section = function = None
         lines = text.split("\n")
         for i, line in enumerate(lines):
@@ -32,6 +35,7 @@ class Object:
                     continue  # a label of the function
                 function = match.group(2)
                 self._starts[section, int(match.group(1), 16) // 8] = function
+                self.sections[function] = section
                 self.frames[function], self._calls[function] = 0, set()
             elif function:
                 self._read(function, lines, i)
@@ -43,17 +47,20 @@ class Object:
             add = re.compile(match.group(1) + r" \+= -(0x[0-9a-f]+|\d+)")
             used += [int(n, 0) for line in lines[i + 1 : i + 6] for n in add.findall(line)[:1]]
         self.frames[function] = max([self.frames[function]] + used)
-        # A call in another section names its symbol; in the same one the number of
-        # instructions to it stands in the call itself.
-        if match := re.search(r"R_BPF_64_32\s+(\S+)", lines[i]):
-            offset = re.search(r"call (-?(?:0x)?[0-9a-f]+)", lines[i - 1])
-            self._calls[function].add((match.group(1), int(offset.group(1), 0)))
+        # A call of a function, not of a helper. To another section it has a symbol, with
+        # the function's place behind it if that is static; within one section the call
+        # itself says how far away a static function is.
+        if call := re.match(r"\s*(\d+):\s+85 10 00 00 ((?:[0-9a-f]{2}\s){4})", lines[i]):
+            away = int.from_bytes(bytes.fromhex(call.group(2)), "little", signed=True)
+            if match := re.search(r"R_BPF_64_32\s+(\S+)", lines[i + 1]):
+                self._calls[function].add((match.group(1), away + 1))
+            else:
+                place = int(call.group(1)) + away + 1
+                self._calls[function].add((self.sections[function], place))
 
     def calls(self, function):
-        for symbol, offset in self._calls[function]:
-            callee = symbol if symbol in self.frames else self._starts.get((symbol, offset + 1))
-            if callee:
-                yield callee
+        for symbol, place in self._calls[function]:
+            yield symbol if symbol in self.frames else self._starts[symbol, place]
 
     def deepest(self, function):
         """(bytes, functions) of the chain of calls that takes most."""
@@ -66,42 +73,64 @@ class Object:
 class StackTest(unittest.TestCase):
     def test_frames_of_all_chains_of_calls_fit(self):
         read = Object(OBJECT)
-        expected = PROGRAMS_OF_FLOWS if OF_FLOWS else PROGRAMS
-        programs = [name for name in read.frames if name in expected]
-        self.assertEqual(sorted(programs), sorted(expected))
+        programs = [name for name, section in read.sections.items() if section != ".text"]
+        self.assertEqual(sorted(programs), sorted(PROGRAMS[NAME]))
         for program in programs:
             size, functions = read.deepest(program)
             print(program, size, functions)
             self.assertLessEqual(size, MAX_STACK, functions)
 
     def test_frames_and_calls_are_read(self):
-        size, functions = Object(OBJECT).deepest("nm_flow_tx" if OF_FLOWS else "nm_egress")
-        self.assertGreaterEqual(len(functions), 2 if OF_FLOWS else 4)
-        self.assertGreater(size, MAX_STACK / 2)
+        deepest, calls, least = DEEPEST[NAME]
+        size, functions = Object(OBJECT).deepest(deepest)
+        self.assertGreaterEqual(len(functions), calls)
+        self.assertGreaterEqual(size, least)
+
+    # Ours are global or inline. One that is static and called by another static one left
+    # no relocation, and counted as no call.
+    def test_calls_of_static_functions_are_seen(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "static.bpf.o")
+            command = ["clang", "-O2", "-target", "bpf", "-c", STATIC, "-o", path]
+            subprocess.run(command, check=True)
+            read = Object(path)
+        names = {program: [name for name, _ in read.deepest(program)[1]] for program in ("far", "near")}
+        self.assertEqual(names, {"far": ["far", "middle", "leaf"], "near": ["near", "leaf"]})
+        self.assertGreater(read.deepest("far")[0], MAX_STACK)
+        self.assertLess(read.deepest("near")[0], MAX_STACK)
 
 
-PROGRAMS = (
-    "nm_command",
-    "nm_egress",
-    "nm_egress_claim",
-    "nm_exec",
-    "nm_exit",
-    "nm_fork",
-    "nm_ingress",
-    "nm_scan",
-    "nm_setsockopt",
-    "nm_sock_create",
-    "nm_sock_release",
-    "nm_sockops",
-)
+PROGRAMS = {
+    "netmeter": (
+        "nm_command",
+        "nm_egress",
+        "nm_egress_claim",
+        "nm_exec",
+        "nm_exit",
+        "nm_fork",
+        "nm_ingress",
+        "nm_scan",
+        "nm_setsockopt",
+        "nm_sock_create",
+        "nm_sock_release",
+        "nm_sockops",
+    ),
+    "flows": (
+        "nm_flow_end",
+        "nm_flow_release",
+        "nm_flow_rx",
+        "nm_flow_sockops",
+        "nm_flow_tx",
+    ),
+    "forward": (
+        "nm_forward",
+        "nm_forward4",
+        "nm_forward6",
+    ),
+}
 
-PROGRAMS_OF_FLOWS = (
-    "nm_flow_end",
-    "nm_flow_release",
-    "nm_flow_rx",
-    "nm_flow_sockops",
-    "nm_flow_tx",
-)
+# One program of each, and what its chain has at least: functions, bytes.
+DEEPEST = {"netmeter": ("nm_egress", 4, 256), "flows": ("nm_flow_tx", 2, 256), "forward": ("nm_forward", 1, 32)}
 
 if __name__ == "__main__":
     unittest.main()
