@@ -29,6 +29,7 @@
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
 #include "netmeter/abi.h"
+#include "netmeter/meter.h"
 
 namespace netmeter {
 namespace internal {
@@ -423,13 +424,28 @@ TEST_F(LoaderRootTest, AKernelWithoutBtfTakesItFromAFile) {
     const auto again = Load(config_.pin_dir, [](Config*) {});
     EXPECT_TRUE(again.ok() && again->action == Action::kUnchanged)
         << again.status();
+    // Who reads is told that the tables have grown, and of the end, which needs no file:
+    // both were refused for want of types.
+    MeterOptions options;
+    options.pin_dir = config_.pin_dir;
+    const auto meter = Meter::Open(options);
+    EXPECT_TRUE(meter.ok() && (*meter)->ReadHost().ok());
+    config_.max_series = 5000;
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_EQ(PayloadSent(), 1000u);
+    EXPECT_EQ(rename(types.c_str(), (types + "-moved").c_str()), 0);
+    bool was_loaded = false;
+    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+    EXPECT_FALSE(meter.ok() && (*meter)->ReadHost().ok());
+    EXPECT_EQ(rename((types + "-moved").c_str(), types.c_str()), 0);
+    EXPECT_EQ(MustLoad(), Action::kLoaded);
+    SendFromCgroup(1000);
     // A kernel that shows its own needs no file.
     EXPECT_EQ(umount("/sys/kernel/btf"), 0);
     EXPECT_EQ(unlink(types.c_str()), 0);
     EXPECT_EQ(MustLoad(), Action::kUpgraded);
     EXPECT_THAT(MustStatus().text, Not(HasSubstr("no BTF of its own")));
     EXPECT_EQ(PayloadSent(), 1000u);
-    bool was_loaded = false;
     EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
     return HasFailure() ? 2 : 0;
   });

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/meter_object.h"
 
+#include <bpf/btf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/kernel_types.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/settings.h"
 #include "lib/uplinks/interfaces.h"
@@ -172,6 +175,17 @@ absl::StatusOr<uint32_t> RunProgram(const bpf_program* program,
     return absl::InternalError("nm_command refused a command");
   }
   return options.retval;
+}
+
+// The types of the object itself, in memory.
+UniqueFd MakeTypesFile(const bpf_object* object) {
+  UniqueFd fd(memfd_create("nm_types", MFD_CLOEXEC));
+  uint32_t size = 0;
+  const void* const bytes = btf__raw_data(bpf_object__btf(object), &size);
+  if (bytes == nullptr || write(fd.get(), bytes, size) != ssize_t{size}) {
+    return UniqueFd();  // which libbpf says is no file
+  }
+  return fd;
 }
 
 }  // namespace
@@ -655,6 +669,14 @@ absl::Status CloseInfo(int info_fd) {
   // for its own: all other maps are new and small, and go with it.
   std::unique_ptr<netmeter_bpf, void (*)(netmeter_bpf*)> skeleton(
       netmeter_bpf__open(), netmeter_bpf__destroy);
+  // It reads no structure of the kernel. Where the kernel shows no types, those that the
+  // object was built with do: an unload needs no file.
+  UniqueFd types;
+  if (skeleton && !KernelShowsTypes()) {
+    types = MakeTypesFile(skeleton->obj);
+    const std::string path = absl::StrCat("/proc/self/fd/", types.get());
+    skeleton.reset(OpenSkeleton("", path));
+  }
   if (!skeleton) return ErrnoStatus(errno, "open the BPF object");
   bpf_program* program;
   bpf_object__for_each_program(program, skeleton->obj) {
