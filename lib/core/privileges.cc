@@ -82,6 +82,8 @@ bool MayOpenPins() {
          errno != EPERM;
 }
 
+// Of the calling thread alone. libcap's psx_syscall() would do it to all of them; here
+// the caller has but one (privileges.h).
 absl::Status KeepOnly(uint64_t keep) {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return ErrnoStatus(errno, "set no_new_privs");

@@ -8,7 +8,10 @@
 // each version of libc and of libbpf; a process under Landlock may not mount, which
 // `load` does, and 5.10 has none. The systemd units have filters (packaging/debian).
 //
-// Threads: both calls are about the calling thread; call them while there is one.
+// Threads: both calls are about the calling thread, as capset(2) and prctl(2) are: one
+// that exists already keeps all that it has, and one that is started later has what its
+// parent had then. So call them before there is a second thread. What a library starts
+// counts, too: no call may come before them that could (gRPC's do).
 
 #ifndef NETMETER_LIB_CORE_PRIVILEGES_H_
 #define NETMETER_LIB_CORE_PRIVILEGES_H_

@@ -270,6 +270,8 @@ int Run(const ExporterFlags& flags) {
         },
         &server, &serving);
   }
+  // Before there is any other thread, which would keep what it has: what is to start one
+  // goes below this line (privileges_root_test looks at every thread).
   if (status.ok()) status = DropPrivilegesOfReader();
   if (!status.ok()) return Fail(status);
   // stderr, with all else that it says: nothing of it is output.

@@ -31,10 +31,15 @@ OF_LOAD = {
 CAP_BPF = 39
 
 
-def status(pid):
-    """{field: value} of /proc/PID/status."""
-    with open("/proc/%d/status" % pid, encoding="ascii") as file:
+def status(pid, thread=None):
+    """{field: value} of /proc/PID/status, or of one thread's."""
+    folder = "/proc/%d" % pid if thread is None else "/proc/%d/task/%d" % (pid, thread)
+    with open(folder + "/status", encoding="ascii") as file:
         return dict(re.findall(r"(\w+):\s*(.*)", file.read()))
+
+
+def threads(pid):
+    return [int(name) for name in os.listdir("/proc/%d/task" % pid)]
 
 
 def capabilities(fields, name):
@@ -72,14 +77,18 @@ class PrivilegesTest(unittest.TestCase):
         return process
 
     def expect(self, pid, kept, bounding=frozenset()):
-        fields = status(pid)
-        self.assertEqual(fields["NoNewPrivs"], "1")
-        for name, expected in (("CapEff", kept), ("CapPrm", kept), ("CapInh", set()), ("CapAmb", set()), ("CapBnd", bounding)):
-            self.assertEqual(capabilities(fields, name), set(expected), name)
+        # Capabilities are a thread's: one that was started before the drop keeps its own.
+        found = threads(pid)
+        self.assertIn(pid, found)
+        for thread in found:
+            fields = status(pid, thread)
+            self.assertEqual(fields["NoNewPrivs"], "1")
+            for name, expected in (("CapEff", kept), ("CapPrm", kept), ("CapInh", set()), ("CapAmb", set()), ("CapBnd", bounding)):
+                self.assertEqual(capabilities(fields, name), set(expected), (fields["Name"], name))
 
-    def start_exporter(self, *before):
+    def start_exporter(self, *before, service303="off"):
         process = self.start(
-            *before, EXPORTER, "--pin-dir", self.meter.pin_dir, "--listen", "127.0.0.1:0", "--service303", "off"
+            *before, EXPORTER, "--pin-dir", self.meter.pin_dir, "--listen", "127.0.0.1:0", "--service303", service303
         )
         line = process.stdout.readline()
         self.assertIn("serving", line)
@@ -101,6 +110,13 @@ class PrivilegesTest(unittest.TestCase):
 
         lab.wait_for(grown, "the page of the larger tables")
         self.expect(process.pid, self.of_reader)
+
+    def test_every_thread_of_the_exporter_keeps_nothing(self):
+        # With all that it serves, and while it is asked: whatever thread there is by then.
+        process, url = self.start_exporter(service303="127.0.0.1:0")
+        for _ in range(20):
+            self.assertIn("netmeter_up 1", self.read(url))
+            self.expect(process.pid, self.of_reader)
 
     def test_the_exporter_runs_where_it_has_nothing_to_drop(self):
         # As in its systemd unit, of which the bounding set is none of its business.

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <map>
@@ -40,19 +41,30 @@ Values ValuesOf(const Sample& sample) {
 class Watch {
  public:
   void Compare(const std::vector<Sample>& samples, ReaderState* state) {
-    Values sum = {};
+    Values sum = {}, pending = {};
     for (const Sample& sample : samples) {
       const Values values = ValuesOf(sample);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
       // What was pending moves to where it belongs.
-      if (sample.kind == Kind::kPending) continue;
+      if (sample.kind == Kind::kPending) {
+        for (size_t i = 0; i < sum.size(); ++i) pending[i] += values[i];
+        continue;
+      }
       Values& before = before_[{sample.kind, sample.name, sample.destination,
                                 sample.transport, sample.path, sample.uplink}];
       Check(sample.name + " to " + sample.destination, before, values, state);
       before = values;
     }
-    Check("the sum", sum_, sum, state);
+    // A read in the middle of such a move may have it twice, and the next one once
+    // (bpf/pending.bpf.h). On a busy machine a soak saw a sum that was one packet less
+    // at the next read, in a round whose balance was exact.
+    Values least = sum_;
+    for (size_t i = 0; i < sum.size(); ++i) {
+      least[i] -= std::min(least[i], pending_[i]);
+    }
+    Check("the sum", least, sum, state);
     sum_ = sum;
+    pending_ = pending;
     ++state->reads;
   }
 
@@ -70,7 +82,7 @@ class Watch {
   }
 
   std::map<Key, Values> before_;
-  Values sum_ = {};
+  Values sum_ = {}, pending_ = {};
 };
 
 // Reads once; opens the meter first if there is none.
