@@ -5,6 +5,9 @@
 #   --minutes N      rounds of a minute each (10)
 #   --upgrades N     then so many upgrades with growth, under four kinds of traffic (200)
 #   --json FILE      what each round has shown, one JSON object a line
+#   --kernel LINE    in a virtual machine with 4 CPUs and this kernel (5.10 6.1 6.12 7.2),
+#                    where the last CPU, which is not there at the load, comes and goes
+#                    twice a second; without the third reader, the exporter, and FILE
 #
 # As root on Debian 12. Thirteen kinds of traffic run at once between network namespaces
 # of their own; meanwhile programs are replaced, tables grow, processes register and end,
@@ -20,15 +23,15 @@
 #
 # Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
 set -euo pipefail
-usage() { sed -n '3,22s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,25s/^# \{0,1\}//p' "$0"; }
 die() { echo "soak.sh: $*" >&2; exit 2; }
 
-minutes=10 upgrades=200 json=''
+minutes=10 upgrades=200 json='' kernel=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --minutes=* | --upgrades=* | --json=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-    --minutes | --upgrades | --json) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    --minutes=* | --upgrades=* | --json=* | --kernel=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    --minutes | --upgrades | --json | --kernel) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
   esac
   case $1 in
@@ -36,6 +39,7 @@ while [ $# -gt 0 ]; do
       [[ $2 =~ ^[0-9]+$ ]] || die "$1 needs a number"
       printf -v "${1#--}" %s "$2" ;;
     --json) json=$(realpath -m -- "$2") ;;
+    --kernel) kernel=$2 ;;
   esac
   shift 2
 done
@@ -44,7 +48,11 @@ if [ -n "$json" ]; then : > "$json" || die "cannot write $json"; fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
+if [ -n "$kernel" ] && [ -n "$json" ]; then die "--kernel goes without --json"; fi
 targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter-exporter //test/soak:observer)
+if [ -n "$kernel" ]; then
+  targets+=(//lib/loader:netmeter-loader-static //lib/tools:netmeter //lib/tools:netmeter-static //test/program:stress_test //test/program:verifier_test)
+fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT
@@ -55,9 +63,18 @@ bin=$(bazel info "${build[@]}" bazel-bin 2> /dev/null)
 
 # A round takes longer than its traffic: an upgrade may be on its way, and all has to be
 # quiet. Each upgrade takes some seconds.
-options=("--soak-rounds=$minutes" --soak-seconds=60 "--soak-upgrades=$upgrades" '--gtest_filter=SoakTest.*' --gtest_brief=1)
+options=("--soak-rounds=$minutes" --soak-seconds=60 "--soak-upgrades=$upgrades")
 limit=$((600 + minutes * 120 + upgrades * 15))
-options+=("--soak-observer=$bin/test/soak/observer $bin/lib/tools/netmeter-exporter $out/observer")
+if [ -n "$kernel" ]; then
+  # What is taken off and put back is then among the possible CPUs alone at first.
+  status=0
+  test/kernels/matrix.sh --kernels "$kernel" --bin "$bin" --out "$out" --timeout $((limit * 2)) --cpus 4 \
+    --kernel-arguments maxcpus=3 --filter 'SoakTest.*' --live-options "${options[*]} --soak-cpu-hotplug" > "$out/matrix" 2>&1 || status=$?
+  sed -n '/^@@live-begin/,/^@@live-end/{/^@@/!p}' "$out/$kernel/log" || true
+  if [ $status = 0 ]; then echo "passed: $minutes rounds and $upgrades upgrades on $kernel"; else cat "$out/matrix"; echo "FAILED ($status)"; fi
+  exit $status
+fi
+options+=('--gtest_filter=SoakTest.*' --gtest_brief=1 "--soak-observer=$bin/test/soak/observer $bin/lib/tools/netmeter-exporter $out/observer")
 if [ -n "$json" ]; then options+=("--soak-json=$json"); fi
 status=0
 timeout --foreground -k 30 "$limit" "$bin/test/live/live_test" --loader="$bin/lib/loader/netmeter-loader" \

@@ -6,6 +6,7 @@
 # is in PATH.
 # With NETMETER_HIDE_BTF the kernel shows no types from here on, and every load is given
 # a file that has them: in a guest only.
+# NETMETER_LIVE_OPTIONS: more words for LIVE_TEST.
 # Lines beginning with @@ are for report.py, here and in test/accuracy.
 live_test=$1 runfiles=$2 filter=$3 seconds=$4
 shift 4
@@ -69,7 +70,8 @@ TEST_TMPDIR=$(mktemp -d) || exit 1
 export TEST_TMPDIR
 cd "$runfiles/$TEST_WORKSPACE" || exit 1
 echo "@@live-begin"
-timeout --foreground -k 5 "$seconds" "$live_test" --loader="$(command -v netmeter-loader)" --accuracy="$TEST_TMPDIR/rows" --gtest_filter="$filter" --gtest_color=no
+# shellcheck disable=SC2086 # words
+timeout --foreground -k 5 "$seconds" "$live_test" --loader="$(command -v netmeter-loader)" --accuracy="$TEST_TMPDIR/rows" --gtest_filter="$filter" --gtest_color=no ${NETMETER_LIVE_OPTIONS:-}
 status=$?
 for test in "$@"; do
   timeout --foreground -k 5 "$seconds" "$test" --gtest_filter="$filter" --gtest_color=no

@@ -11,6 +11,9 @@
 #   --out DIR        logs and results go there (default: a temporary folder)
 #   --timeout SECS   per kernel (1500)
 #   --vms N          virtual machines at a time (2)
+#   --cpus N         of each virtual machine (2)
+#   --kernel-arguments WORDS   added to the kernel's command line there
+#   --live-options WORDS   added to those of live_test, in virtual machines
 #   --beside FILE    while FILE exists, other tests run, too: one virtual machine
 #                    at a time, and this kernel's lane waits
 #   --fetch          gets the kernels of these lanes, and runs nothing
@@ -25,7 +28,7 @@
 # nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,27s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,30s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
@@ -55,11 +58,12 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
 programs=(ip tc ss ethtool bpftool sysctl)
 
 kernels=all filter='*' bin=bazel-bin out='' seconds=1500 vms=2 beside='' fetch=
+cpus=2 kernel_arguments='' live_options=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --fetch) fetch=yes; shift; continue ;;
-    --kernels | --filter | --bin | --out | --timeout | --vms | --beside) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    --kernels | --filter | --bin | --out | --timeout | --vms | --beside | --cpus | --kernel-arguments | --live-options) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
   esac
   case $1 in
@@ -69,6 +73,9 @@ while [ $# -gt 0 ]; do
     --out) out=$2 ;;
     --timeout) seconds=$2 ;;
     --vms) vms=$2 ;;
+    --cpus) cpus=$2 ;;
+    --kernel-arguments) kernel_arguments=$2 ;;
+    --live-options) live_options=$2 ;;
     --beside) beside=$2 ;;
   esac
   shift 2
@@ -178,12 +185,13 @@ vm_lane() {
       if [ "$filter" = '*' ]; then filter='Stress.*'; fi
       ;;
     *+nobtf)
-      beginning=(env NETMETER_HIDE_BTF=1)
+      beginning=(NETMETER_HIDE_BTF=1)
       if [ "$filter" = '*' ]; then filter=$nobtf_filter; fi
       ;;
     *-rt) if [ "$filter" = '*' ]; then filter=$realtime_filter; fi ;;
     *) if [ "$filter" = '*' ]; then filter=$usual_filter; fi ;;
   esac
+  if [ -n "$kernel_arguments" ]; then options+=(-a "$kernel_arguments"); fi
   for module in "${modules[@]}"; do
     if [ -n "$(find "$kernel/modules" \( -name "$module.ko*" -o -name "${module//_/-}.ko*" \) -print -quit)" ]; then
       options+=(-m "$module")
@@ -194,8 +202,8 @@ vm_lane() {
   done
   # An emulated guest takes longest for what the dynamic linker does.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \
-    -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" -f "$stress_test" -f "$verifier_test" -M 1024 -t $((seconds + 60)) -o "$out/$lane" -- \
-    ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$filter" "$seconds" /t/stress_test /t/verifier_test > "$out/$lane/log" 2>&1
+    -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" -f "$stress_test" -f "$verifier_test" -M 1024 -s "$cpus" -t $((seconds + 60)) -o "$out/$lane" -- \
+    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$filter" "$seconds" /t/stress_test /t/verifier_test > "$out/$lane/log" 2>&1
 }
 
 host_lane() {
