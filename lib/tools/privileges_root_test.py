@@ -112,7 +112,7 @@ class PrivilegesTest(unittest.TestCase):
         self.expect(process.pid, self.of_reader)
 
     def test_every_thread_of_the_exporter_keeps_nothing(self):
-        # With all that it serves, and while it is asked: whatever thread there is by then.
+        # With all that it serves, and while it is asked: whatever thread there is then.
         process, url = self.start_exporter(service303="127.0.0.1:0")
         for _ in range(20):
             self.assertIn("netmeter_up 1", self.read(url))
