@@ -173,9 +173,10 @@ std::vector<Budget> ParseDocument(const YAML::Node& root) {
       UnknownKey(pair.first, key, {"budgets", "reset_day"});
     }
   }
-  if (!list.IsDefined() || !list.IsSequence() || list.size() == 0) {
+  if (!list.IsDefined() || !list.IsSequence()) {
     throw BudgetError(root, "budgets: expected a list of budgets");
   }
+  if (list.size() == 0) throw BudgetError(list, "budgets: the list is empty");
   if (list.size() > kMostBudgets) {
     throw BudgetError(list, absl::StrCat("budgets: more than ", kMostBudgets));
   }
@@ -250,7 +251,9 @@ absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file) {
   const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status = {};
   if (!fd.ok() || fstat(fd.get(), &status) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("open ", file));
+    return ErrnoStatus(
+        errno, absl::StrCat("open ", file),
+        errno == ENOENT ? "an example: netmeter budget --help" : "");
   }
   if (!S_ISREG(status.st_mode)) return At(file, 0, "is no file");
   std::string text;
@@ -323,9 +326,9 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
                                           static_cast<double>(end - now) /
                                           static_cast<double>(now - known));
   }
-  state.percent = static_cast<int>(
-      std::min<double>(1e6, std::floor(100.0 * static_cast<double>(state.used) /
-                                       static_cast<double>(budget.limit))));
+  state.percent = static_cast<int64_t>(
+      std::min(1e18, std::floor(100.0 * static_cast<double>(state.used) /
+                                static_cast<double>(budget.limit))));
   for (const int level : budget.warn) {
     if (state.percent >= level) state.crossed.push_back(level);
   }

@@ -59,8 +59,8 @@ struct BudgetState {
   Period period;
   int64_t used = 0;  // bytes, as of the last record
   int64_t forecast =
-      -1;           // for the whole period; -1: less than a day is known of it
-  int percent = 0;  // of the limit, rounded down
+      -1;  // for the whole period; -1: less than a day is known of it
+  int64_t percent = 0;       // of the limit, rounded down
   std::vector<int> crossed;  // levels of `warn`
 };
 

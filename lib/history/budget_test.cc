@@ -70,7 +70,8 @@ TEST(Budget, WhatIsWrongIsOneLineWithItsPlace) {
   };
   EXPECT_EQ(error(""), "f: expected one document with the key budgets");
   EXPECT_EQ(error("[]"), "f:1: expected the key budgets");
-  EXPECT_EQ(error("budgets: []"), "f:1: budgets: expected a list of budgets");
+  EXPECT_EQ(error("budgets: []"), "f:1: budgets: the list is empty");
+  EXPECT_EQ(error("budgets: 5"), "f:1: budgets: expected a list of budgets");
   EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5 gb}"),
             "f:2: limit: expected a size, as 100 GB, not '5 gb'");
   EXPECT_EQ(error("budgets:\n  - {name: a, limt: 5}"),

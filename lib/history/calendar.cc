@@ -97,12 +97,17 @@ absl::StatusOr<Day> ParseDay(absl::string_view text) {
 }
 
 std::string FormatTime(int64_t unix_seconds) {
+  const std::string text = FormatSecond(unix_seconds);
+  return text.substr(0, text.rfind(':'));
+}
+
+std::string FormatSecond(int64_t unix_seconds) {
   const time_t time = unix_seconds;
   tm local = {};
   localtime_r(&time, &local);
-  return absl::StrFormat("%04d-%02d-%02d %02d:%02d", local.tm_year + 1900,
+  return absl::StrFormat("%04d-%02d-%02d %02d:%02d:%02d", local.tm_year + 1900,
                          local.tm_mon + 1, local.tm_mday, local.tm_hour,
-                         local.tm_min);
+                         local.tm_min, local.tm_sec);
 }
 
 Period PeriodOf(int year, int month, int reset_day) {

@@ -43,6 +43,8 @@ std::string FormatDay(Day day);
 absl::StatusOr<Day> ParseDay(absl::string_view text);
 // "2026-11-22 13:05".
 std::string FormatTime(int64_t unix_seconds);
+// The same with seconds.
+std::string FormatSecond(int64_t unix_seconds);
 
 // Both days are in it.
 struct Period {

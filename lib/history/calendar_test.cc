@@ -73,6 +73,7 @@ TEST(Calendar, TheNightOf25HoursHasTwoHoursOfOneName) {
   }
   EXPECT_EQ(FormatTime(midnight + 2 * 3600), "2026-10-25 02:00");
   EXPECT_EQ(FormatTime(midnight + 3 * 3600), "2026-10-25 02:00");
+  EXPECT_EQ(FormatSecond(midnight + 7), "2026-10-25 00:00:07");
   EXPECT_EQ(StartOf(20260330) - StartOf(20260329), 23 * 3600);
 }
 

@@ -67,12 +67,6 @@ struct Row {
   BudgetState state;
 };
 
-const char* WordOf(const BudgetState& state) {
-  return state.percent >= 100    ? "used up"
-         : state.crossed.empty() ? "ok"
-                                 : "warning";
-}
-
 std::string FormatRows(const std::vector<Row>& rows, ByteFormat format) {
   TextTable table({{"BUDGET"},
                    {"UNTIL", TextColumn::kLeft, 2},
@@ -89,7 +83,7 @@ std::string FormatRows(const std::vector<Row>& rows, ByteFormat format) {
                FormatBytes(row.budget.limit, format),
                FormatBytes(row.budget.limit - state.used, format),
                state.forecast < 0 ? "-" : FormatBytes(state.forecast, format),
-               absl::StrCat(state.percent, "%"), WordOf(state)});
+               absl::StrCat(state.percent, "%"), BudgetWord(state)});
   }
   std::string text = table.Format(TerminalWidth());
   // Or a name is misspelt, and the budget is never crossed.
@@ -114,7 +108,7 @@ std::string FormatRowsJson(const std::vector<Row>& rows) {
                                      {"used_bytes", row.state.used},
                                      {"percent", row.state.percent},
                                      {"crossed", row.state.crossed},
-                                     {"state", WordOf(row.state)}};
+                                     {"state", BudgetWord(row.state)}};
     object["forecast_bytes"] = row.state.forecast < 0
                                    ? nlohmann::ordered_json(nullptr)
                                    : nlohmann::ordered_json(row.state.forecast);
@@ -133,8 +127,8 @@ class BudgetCommand : public Command {
 
   void Declare(Flags* flags) override {
     AddDatabase(flags, &database_);
-    config_ = kDefaultBudgets;
-    flags->AddOption("--config", &config_, "The budgets")
+    budgets_ = kDefaultBudgets;
+    flags->AddOption("--budgets,--config", &budgets_, "The budgets")
         .Type("FILE")
         .ShowDefault();
     const Option run = flags
@@ -161,7 +155,7 @@ class BudgetCommand : public Command {
   }
 
   int Run() override {
-    const auto budgets = ReadBudgetFile(config_);
+    const auto budgets = ReadBudgetFile(budgets_);
     if (!budgets.ok()) return Fail(budgets.status().message());
     // Closed after the history is: SQLite's own locks on the file end with any of its
     // descriptors (fcntl(2)). This one is of another kind (flock(2)).
@@ -259,7 +253,7 @@ class BudgetCommand : public Command {
   }
 
   std::string database_;
-  std::string config_;
+  std::string budgets_;
   std::string run_;
   std::string run_as_;
   bool json_ = false;

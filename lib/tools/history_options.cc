@@ -49,6 +49,7 @@ void PeriodOptions::Declare(Flags* flags) {
   flags
       ->AddOption("--reset-day", &reset_day_,
                   "On which day of a month the period begins")
+      .Excludes(from)
       .Type("DAY")
       .InRange(1, 31)
       .ShowDefault();

@@ -140,7 +140,7 @@ TEST_F(HistoryTest, ABudgetWarnsOnceAtEachLevel) {
   RunShell("echo 'budgets: [{name: satellite, limit: 100 MB}]' > " + config +
            "; touch " + log + "; chmod 666 " + log);
   const auto budget = [&](const std::string& options) {
-    return RunShell("lib/tools/netmeter budget --config " + config +
+    return RunShell("lib/tools/netmeter budget --budgets " + config +
                     " --database " + database() + " " + options + " 2>&1");
   };
   const std::string run =
@@ -173,7 +173,7 @@ TEST_F(HistoryTest, ACommandThatFailsIsTriedAgain) {
   cell()->tx_bytes = 50;
   ASSERT_EQ(Record().output, "");
   const auto budget = [&](const std::string& command) {
-    return RunShell("lib/tools/netmeter budget --config " + config +
+    return RunShell("lib/tools/netmeter budget --budgets " + config +
                     " --database " + database() + " --run-as root --run '" +
                     command + "' 2>&1 >/dev/null");
   };
@@ -196,7 +196,7 @@ TEST_F(HistoryTest, ACommandWhoseCallWasKilledIsTriedAgain) {
   cell()->tx_bytes = 50;
   ASSERT_EQ(Record().output, "");
   const auto budget = [&](const std::string& command) {
-    return "lib/tools/netmeter budget --config " + config + " --database " +
+    return "lib/tools/netmeter budget --budgets " + config + " --database " +
            database() + " --run-as root --run '" + command + "'";
   };
   RunShell("timeout -s KILL 1 " + budget("exec sleep 2") + " 2>&1");

@@ -271,9 +271,10 @@ class ListCommand : public Command {
         const size_t room = height - kOthers;
         view.top = top_ == 0 ? room : std::min<size_t>(top_, room);
       }
-      const std::string screen = absl::StrCat(
-          height > 0 ? kHomeAndClear : "", FormatTime(time(nullptr)), ", each ",
-          watch_, " s\n", FormatView(rows, view), height > 0 ? "" : "\n");
+      const std::string screen =
+          absl::StrCat(height > 0 ? kHomeAndClear : "",
+                       FormatSecond(time(nullptr)), ", each ", watch_, " s\n",
+                       FormatView(rows, view), height > 0 ? "" : "\n");
       const int status = Print(screen);
       if (status != 0) return status;
     }

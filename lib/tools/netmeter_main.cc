@@ -5,6 +5,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,8 +69,10 @@ std::vector<std::unique_ptr<Command>> Commands() {
   return commands;
 }
 
-int WrongUsage(absl::string_view message) {
-  return Fail(absl::StrCat(message, " (see: netmeter --help)"), kExitUsage);
+// `command`: whose help tells more, "list "; "": that of all.
+int WrongUsage(absl::string_view message, absl::string_view command) {
+  return Fail(absl::StrCat(message, " (see: netmeter ", command, "--help)"),
+              kExitUsage);
 }
 
 }  // namespace
@@ -83,7 +86,7 @@ int main(int argc, char** argv) {
   for (const auto& command : commands) names.push_back(command->Name());
   const std::string wrong =
       netmeter::internal::CheckCommand(argc, argv, "netmeter", names);
-  if (!wrong.empty()) return WrongUsage(wrong);
+  if (!wrong.empty()) return WrongUsage(wrong, "");
 
   Flags flags(kDescription, "netmeter");
   flags.AddVersion(absl::StrCat("netmeter ", netmeter::internal::kVersion),
@@ -93,14 +96,19 @@ int main(int argc, char** argv) {
     command->Declare(flags.AddCommand(command->Name(), command->Description()));
   }
 
+  // CheckCommand() has seen to it that a command comes first.
+  const std::string named =
+      argc > 1 && std::find(names.begin(), names.end(), argv[1]) != names.end()
+          ? absl::StrCat(argv[1], " ")
+          : "";
   std::string help;
   const absl::Status parsed = flags.Parse(argc, argv, &help);
-  if (!parsed.ok()) return WrongUsage(parsed.message());
+  if (!parsed.ok()) return WrongUsage(parsed.message(), named);
   if (!help.empty()) return Print(help);
   for (const auto& command : commands) {
     if (flags.command()->name() != command->Name()) continue;
     const absl::Status options = command->CheckOptions();
-    if (!options.ok()) return WrongUsage(options.message());
+    if (!options.ok()) return WrongUsage(options.message(), named);
     return command->Run();
   }
   return kExitUsage;  // not reached: Parse() requires one

@@ -57,6 +57,7 @@ TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
                                 "usage --from 2026-02-30",
                                 "usage --from 2026-11-02 --to 2026-11-01",
                                 "usage --reset-day 32",
+                                "usage --from 2026-11-02 --reset-day 15",
                                 "list --since soon",
                                 "list --since 2100-01-01",
                                 "list --watch 0",
@@ -77,7 +78,7 @@ TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
         RunNetmeter(std::string(arguments) + " 2>&1 >/dev/null");
     EXPECT_EQ(result.exit_status, 2) << arguments;
     EXPECT_THAT(result.output, StartsWith("netmeter: "));
-    EXPECT_THAT(result.output, EndsWith("(see: netmeter --help)\n"));
+    EXPECT_THAT(result.output, EndsWith(" --help)\n"));
     EXPECT_EQ(result.output.find('\n'), result.output.size() - 1);
   }
 }
@@ -86,7 +87,17 @@ TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
 TEST(Netmeter, AnEmptyPinDirectoryIsNamedAsItsOption) {
   EXPECT_EQ(RunNetmeter("list --pin-dir '' 2>&1").output,
             "netmeter: --pin-dir: expected a path, not '' (see: netmeter "
-            "--help)\n");
+            "list --help)\n");
+}
+
+// It was the help of all commands, which has no options.
+TEST(Netmeter, WrongUseNamesTheHelpOfItsCommand) {
+  EXPECT_THAT(RunNetmeter("usage --reset-day 32 2>&1").output,
+              EndsWith(" (see: netmeter usage --help)\n"));
+  EXPECT_THAT(RunNetmeter("budget --bytes --json 2>&1").output,
+              EndsWith(" (see: netmeter budget --help)\n"));
+  EXPECT_THAT(RunNetmeter("2>&1").output,
+              EndsWith(" (see: netmeter --help)\n"));
 }
 
 // "nonsense" was told "A subcommand is required".
@@ -136,8 +147,11 @@ TEST(Netmeter, MissingHistoryIsOneLineAndExitStatus1) {
   EXPECT_EQ(result.output,
             "netmeter: no history at /nonexistent/db (netmeter record makes "
             "it)\n");
-  EXPECT_EQ(RunNetmeter("budget --config /nonexistent 2>&1").output,
-            "netmeter: open /nonexistent: No such file or directory\n");
+  EXPECT_EQ(RunNetmeter("budget --budgets /nonexistent 2>&1").output,
+            "netmeter: open /nonexistent: No such file or directory (an "
+            "example: netmeter budget --help)\n");
+  // As it was called before it had the name of report's and of the exporter's.
+  EXPECT_EQ(RunNetmeter("budget --config /nonexistent 2>&1").exit_status, 1);
   // Without a meter no history is made.
   EXPECT_THAT(RunNetmeter("record --pin-dir /nonexistent --database "
                           "/nonexistent/db 2>&1")

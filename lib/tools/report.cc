@@ -187,7 +187,8 @@ std::string FormatBudgets(const Report& report) {
   if (report.budgets.empty()) return "";
   std::string html =
       "<section><h2>Budgets</h2>\n<table><tr><th>budget</th><th>until</th>"
-      "<th>used</th><th>limit</th><th>forecast</th><th></th></tr>\n";
+      "<th>used</th><th>limit</th><th>left</th><th>forecast</th><th>state</th>"
+      "<th></th></tr>\n";
   for (size_t i = 0; i < report.budgets.size(); ++i) {
     const Budget& budget = report.budgets[i];
     const BudgetState& state = report.states[i];
@@ -196,11 +197,12 @@ std::string FormatBudgets(const Report& report) {
         &html, "<tr><td>", Escape(budget.name), "</td><td>",
         FormatDay(state.period.to), "</td><td", over ? " class=\"bad\"" : "",
         ">", Human(state.used), " (", state.percent, " %)</td><td>",
-        Human(budget.limit), "</td><td>",
-        state.forecast < 0 ? "-" : Human(state.forecast),
-        "</td><td style=\"width:25%\"><div class=\"bar\"><div class=\"",
-        over ? "over" : "f0",
-        "\" style=\"width:", std::max(0, std::min(100, state.percent)),
+        Human(budget.limit), "</td><td>", Human(budget.limit - state.used),
+        "</td><td>", state.forecast < 0 ? "-" : Human(state.forecast),
+        "</td><td>", BudgetWord(state),
+        "</td><td style=\"width:20%\"><div class=\"bar\"><div class=\"",
+        over ? "over" : "f0", "\" style=\"width:",
+        std::max<int64_t>(0, std::min<int64_t>(100, state.percent)),
         "%\"></div></div></td></tr>\n");
   }
   return absl::StrCat(html, "</table></section>\n");
@@ -227,11 +229,12 @@ std::string FormatGaps(const std::vector<Gap>& gaps) {
 }  // namespace
 
 absl::StatusOr<ReportPart> ReadReportPart(Database* history,
-                                          const Period& period,
-                                          const std::string& path, UsageBy by) {
+                                          const Report& report, UsageBy by) {
+  const Period& period = report.period;
   UsageQuery query;
   query.period = period;
-  query.path = path;
+  query.path = report.path;
+  query.uplink = report.uplink;
   query.by = by;
   ReportPart part;
   part.by = by;
@@ -287,8 +290,11 @@ std::string FormatReport(const Report& report) {
     const Counters& sum = report.parts[0].usage.sum;
     absl::StrAppend(&html, "<p class=\"big\">", Human(sum.bytes()), "</p>\n<p>",
                     Human(sum.tx_bytes()), " sent, ", Human(sum.rx_bytes()),
-                    " received, path ", Escape(report.path), ". ",
-                    Human(sum.tx_retransmit_bytes()),
+                    " received, path ", Escape(report.path),
+                    report.uplink.empty()
+                        ? ""
+                        : absl::StrCat(", uplink ", Escape(report.uplink)),
+                    ". ", Human(sum.tx_retransmit_bytes()),
                     " of TCP were sent again.</p>\n");
   }
   html += FormatBudgets(report);

@@ -30,16 +30,16 @@ struct Report {
   std::string host;
   std::string made;  // when
   std::string path;
+  std::string uplink;  // "": any
   Period period;
   std::vector<ReportPart> parts;
   std::vector<Budget> budgets;
   std::vector<BudgetState> states;  // of these
 };
 
-// Errors as ReadUsage().
+// Of the report's period, path and uplink. Errors as ReadUsage().
 absl::StatusOr<ReportPart> ReadReportPart(Database* history,
-                                          const Period& period,
-                                          const std::string& path, UsageBy by);
+                                          const Report& report, UsageBy by);
 
 std::string FormatReport(const Report& report);
 

@@ -23,14 +23,17 @@ namespace {
 
 constexpr char kReportFooter[] = R"(
 One self-contained HTML file: it loads nothing, has no script, and can be printed.
-Who used the link, day by day, by service and destination; retransmissions; budgets
-of the current period; gaps. --html - writes to standard output.
+Who used the link, day by day, by uplink where there are any, by service and
+destination; retransmissions; budgets of the current period; gaps. What is forwarded
+for others stands in the page of all uplinks twice, once for each of the two: --uplink
+makes the bill of one. --html - writes to standard output.
 
 Exit status: 0 written; 1 failed, one line on stderr says why; 2 wrong usage.
 
 Examples:
   netmeter report --html november.html --month 2026-11
   netmeter report --html - --reset-day 15 --budgets /etc/netmeter-budgets.yml
+  netmeter report --html satellite.html --uplink satellite
 )";
 
 // All of it, or what was there before.
@@ -77,6 +80,8 @@ class ReportCommand : public Command {
         .Type("PATH")
         .OneOf({"direct", "proxy"})
         .ShowDefault();
+    flags->AddOption("--uplink", &report_.uplink, "Only this uplink")
+        .Type("NAME");
     flags->AddOption("--budgets", &budgets_, "The budgets, if there are some")
         .Type("FILE");
     flags->SetFooter(kReportFooter);
@@ -113,7 +118,9 @@ class ReportCommand : public Command {
     report_.made = FormatTime(now);
     for (const UsageBy by :
          {UsageBy::kUplink, UsageBy::kService, UsageBy::kDestination}) {
-      auto part = ReadReportPart(history, report_.period, report_.path, by);
+      // It would be one row.
+      if (by == UsageBy::kUplink && !report_.uplink.empty()) continue;
+      auto part = ReadReportPart(history, report_, by);
       if (!part.ok()) return part.status();
       const std::vector<UsageRow>& rows = part->usage.rows;
       const bool named =

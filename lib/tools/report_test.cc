@@ -28,6 +28,8 @@ class ReportTest : public testing::Test {
     path_ = testing::TempDir() + "/report-" + std::to_string(getpid());
     auto history = OpenHistory(path_, Database::Mode::kCreate);
     ASSERT_TRUE(history.ok()) << history.status();
+    report_.period = period_;
+    report_.path = "direct";
     history_ = *std::move(history);
     Reading reading;
     reading.now = StartOf(20261101) + 3600;
@@ -57,11 +59,11 @@ class ReportTest : public testing::Test {
   std::string path_;
   std::unique_ptr<Database> history_;
   const Period period_ = {20261101, 20261104};
+  Report report_;
 };
 
 TEST_F(ReportTest, DaysOfTheFirstRowsAndOfAllOthersAreTheSum) {
-  const auto part =
-      ReadReportPart(history_.get(), period_, "direct", UsageBy::kService);
+  const auto part = ReadReportPart(history_.get(), report_, UsageBy::kService);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->days.size(), 6u);
   EXPECT_THAT(part->days[0], ElementsAre(8000, 8000, 8000, 0));
@@ -88,7 +90,7 @@ TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
         return reading;
       }).ok());
   const auto part =
-      ReadReportPart(history_.get(), period_, "direct", UsageBy::kDestination);
+      ReadReportPart(history_.get(), report_, UsageBy::kDestination);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->days.size(), 3u);
   EXPECT_EQ(part->usage.rows[0].name, "");
@@ -113,7 +115,7 @@ TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
         return reading;
       }).ok());
   const auto part =
-      ReadReportPart(history_.get(), period_, "direct", UsageBy::kDestination);
+      ReadReportPart(history_.get(), report_, UsageBy::kDestination);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_GE(part->days.size(), 3u);
   EXPECT_EQ(part->usage.rows[0].name, "forwarded");
@@ -143,8 +145,7 @@ TEST_F(ReportTest, UplinksHaveDaysAndWhatHasNoneIsCalledSo) {
   Report report;
   report.period = period_;
   report.path = "direct";
-  auto part =
-      ReadReportPart(history_.get(), period_, "direct", UsageBy::kUplink);
+  auto part = ReadReportPart(history_.get(), report_, UsageBy::kUplink);
   ASSERT_TRUE(part.ok()) << part.status();
   ASSERT_EQ(part->days.size(), 4u);
   EXPECT_EQ(part->usage.rows[0].name, "satellite");
@@ -157,6 +158,34 @@ TEST_F(ReportTest, UplinksHaveDaysAndWhatHasNoneIsCalledSo) {
   EXPECT_THAT(page, HasSubstr("<h2>By uplink</h2>"));
   EXPECT_THAT(page, HasSubstr("</span>satellite</td>"));
   EXPECT_THAT(page, HasSubstr("</span>no uplink</td>"));
+
+  // The bill of one of them.
+  report.uplink = "satellite";
+  part = ReadReportPart(history_.get(), report, UsageBy::kService);
+  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_EQ(part->usage.rows.size(), 1u);
+  EXPECT_EQ(part->usage.sum.bytes(), 2000000);
+  ASSERT_EQ(part->days.size(), 2u);
+  EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 2000000));
+  EXPECT_THAT(part->days[1], ElementsAre(0, 0, 0, 0));
+  report.parts = {*part};
+  EXPECT_THAT(FormatReport(report), HasSubstr("path direct, uplink satellite"));
+}
+
+// What is left was nowhere on the page, and the colour alone told the state.
+TEST_F(ReportTest, ABudgetHasWhatIsLeftAndItsState) {
+  Budget budget;
+  budget.name = "satellite";
+  budget.limit = 4096;
+  report_.budgets = {budget};
+  BudgetState state;
+  state.period = period_;
+  state.used = 5120;
+  state.percent = 125;
+  report_.states = {state};
+  EXPECT_THAT(FormatReport(report_),
+              HasSubstr("<td>4.0 KiB</td><td>-1.0 KiB</td><td>-</td>"
+                        "<td>used up</td>"));
 }
 
 // Whoever may name a process may not run anything in the reader's browser.
@@ -166,7 +195,7 @@ TEST_F(ReportTest, NoNameIsMarkupAndNothingIsLoaded) {
   report.period = period_;
   report.path = "direct";
   for (const UsageBy by : {UsageBy::kService, UsageBy::kDestination}) {
-    auto part = ReadReportPart(history_.get(), period_, "direct", by);
+    auto part = ReadReportPart(history_.get(), report_, by);
     ASSERT_TRUE(part.ok());
     report.parts.push_back(*part);
   }
@@ -194,8 +223,8 @@ TEST_F(ReportTest, NoNameIsMarkupAndNothingIsLoaded) {
 TEST_F(ReportTest, AnEmptyPeriodIsAPage) {
   Report report;
   report.period = {20200101, 20200131};
-  auto part = ReadReportPart(history_.get(), report.period, "direct",
-                             UsageBy::kService);
+  report.path = "direct";
+  auto part = ReadReportPart(history_.get(), report, UsageBy::kService);
   ASSERT_TRUE(part.ok());
   report.parts = {*part};
   EXPECT_THAT(FormatReport(report), HasSubstr("<p class=\"big\">0 B</p>"));

@@ -126,7 +126,7 @@ class SocketsCommandTest(unittest.TestCase):
                           ["--json", "--protobuf"], ["--json", "--exact"], ["--pin-dir", ""], ["extra"]):
             status, out, error = run(*arguments)
             self.assertEqual((status, out, error.count("\n")), (2, b"", 1), (arguments, error))
-            self.assertTrue(error.startswith("netmeter: ") and error.endswith("(see: netmeter --help)\n"), error)
+            self.assertTrue(error.startswith("netmeter: ") and error.endswith("(see: netmeter sockets --help)\n"), error)
 
     def test_a_lost_reader_ends_it(self):
         with subprocess.Popen([PROGRAM, "sockets", "--json", "--interval", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:

@@ -44,7 +44,7 @@ For each uplink of the configuration and each direction:
                 them after all rules of the firewall
   link headers  those of local and of forwarded packets, as the interface counts them
   remainder     the rest: what no socket had, such as ARP and pings of the kernel's
-The first is always the sum of the others. Where the kernel cannot tell what is
+Where all are known, the first is the sum of the others. Where the kernel cannot tell what is
 forwarded (before Linux 6.4), `forwarded` is the rest, with its link headers and the
 remainder, and a line says so. Where the rest cannot be known, it is "-", and a line
 says why: an interface that has gone took its count with it; one that counts

@@ -70,6 +70,12 @@ const char* UsageByName(UsageBy by) {
   return "";
 }
 
+const char* BudgetWord(const BudgetState& state) {
+  return state.percent >= 100    ? "used up"
+         : state.crossed.empty() ? "ok"
+                                 : "warning";
+}
+
 std::string FormatBytes(int64_t bytes, ByteFormat format) {
   if (format == ByteFormat::kExact) return absl::StrCat(bytes);
   if (bytes >= 0) return HumanBytes(static_cast<uint64_t>(bytes));

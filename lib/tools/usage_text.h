@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string>
 
+#include "lib/history/budget.h"
 #include "lib/history/usage.h"
 #include "lib/tools/list.h"
 
@@ -20,6 +21,9 @@ const char* UsageByName(UsageBy by);
 
 // HumanBytes(), also below 0; or the number.
 std::string FormatBytes(int64_t bytes, ByteFormat format);
+
+// "ok", "warning" or "used up".
+const char* BudgetWord(const BudgetState& state);
 
 // The period, a table with shares and the sum, and a line for each gap.
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,

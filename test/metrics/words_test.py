@@ -102,7 +102,7 @@ class WordsTest(unittest.TestCase):
 
     def test_budgets(self):
         done = subprocess.run(
-            [lab.LIST, "budget", "--json", "--config", self.budgets, *self.history], stdout=subprocess.PIPE, timeout=20
+            [lab.LIST, "budget", "--json", "--budgets", self.budgets, *self.history], stdout=subprocess.PIPE, timeout=20
         )
         self.assertEqual(done.returncode, 3)
         rows = json.loads(done.stdout)
