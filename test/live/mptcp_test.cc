@@ -95,8 +95,9 @@ class MptcpTest : public FamilyTest {
   // knows that, so the peer's last packets, and their answers, may be missing:
   // the FIN again, and the acknowledgement of ours. Seen in one of ten runs of
   // busy guests, never on the host.
-  static void ExpectBalanceButForOrphans(const Measurement& end) {
-    const Totals &link = end.link(), &seen = end.seen();
+  // The suite of all scenarios called it wrong once, as only this test knew of it.
+  static void ExpectBalanceButForOrphans(Measurement* end) {
+    const Totals link = end->link(), seen = end->seen();
     const int64_t received = link.rx_packets - seen.rx_packets;
     const int64_t sent = link.tx_packets - seen.tx_packets;
     EXPECT_GE(received, 0);
@@ -108,6 +109,13 @@ class MptcpTest : public FamilyTest {
     EXPECT_GE(link.rx_bytes - seen.rx_bytes, received * (header + 32));
     EXPECT_LE(link.rx_bytes - seen.rx_bytes, received * (header + 52));
     EXPECT_EQ(link.tx_bytes - seen.tx_bytes, sent * (header + 32));
+    if (HasFailure() || received == 0) return;
+    Totals missing;
+    missing.rx_packets = received;
+    missing.rx_bytes = link.rx_bytes - seen.rx_bytes;
+    missing.tx_packets = sent;
+    missing.tx_bytes = link.tx_bytes - seen.tx_bytes;
+    end->Explain("time-wait", missing);
   }
 
   // Both ends in the meters' cgroups, and given to services of this test's
@@ -127,7 +135,7 @@ class MptcpTest : public FamilyTest {
     server.Finish(SynAckSent);
     client.ExpectBalance();
     if (client_protocol == IPPROTO_MPTCP && server_protocol == IPPROTO_MPTCP) {
-      ExpectBalanceButForOrphans(server);
+      ExpectBalanceButForOrphans(&server);
     } else {
       server.ExpectBalance();
     }
