@@ -255,13 +255,12 @@ py::list ToPython(const std::vector<internal::Family>& families) {
         if (i == 0) names[j] = text(metric.labels[j].name);
         values[j] = text(metric.labels[j].value);
       }
-      metrics[i] =
-          family.type == internal::FamilyType::kHistogram
-              ? py::make_tuple(
-                    values,
-                    py::make_tuple(BucketsToPython(metric.buckets),
-                                   static_cast<double>(metric.value) / 1e6))
-              : py::make_tuple(values, metric.value);
+      py::object value = py::int_(metric.value);
+      if (family.type == internal::FamilyType::kHistogram) {
+        value = py::make_tuple(BucketsToPython(metric.buckets),
+                               static_cast<double>(metric.value) / 1e6);
+      }
+      metrics[i] = py::make_tuple(values, value);
     }
     list.append(py::make_tuple(text(family.name), text(family.help),
                                TypeName(family.type), names, metrics));
@@ -509,4 +508,5 @@ extern "C" PYBIND11_EXPORT PyObject* PyInit__netmeter() {
     return m.ptr();
   }
   PYBIND11_CATCH_INIT_EXCEPTIONS
+  return nullptr;  // the macro of pybind11 3 returns nothing
 }

@@ -66,7 +66,7 @@ class EmbeddingTest(unittest.TestCase):
 
     def test_the_example_builds_in_a_workspace_of_its_own(self):
         files = blocks()
-        self.assertEqual(sorted(files), [".bazelrc", "BUILD.bazel", "WORKSPACE"])
+        self.assertEqual(sorted(files), [".bazelrc", "BUILD.bazel", "MODULE.bazel", "WORKSPACE"])
         for name, text in files.items():
             with open(os.path.join(self.own, name), "w", encoding="utf-8") as file:
                 file.write(text)

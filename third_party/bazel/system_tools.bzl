@@ -4,6 +4,8 @@ Each tool is looked up once (environment override first, then fixed
 directories, so that neither pyenv's shims nor a PATH without /usr/sbin
 matter) and offered as @system_tools//:<name>. The Python that is found gives
 @system_tools//:python_headers and the toolchain of py_test and py_binary.
+@system_tools//:archives.bzl has the names of the static libraries that programs
+without shared ones are linked with.
 """
 
 # name -> (environment override, candidates, Debian package)
@@ -20,6 +22,13 @@ _PYTHON_ENV = "NETMETER_PYTHON"
 _DIRS = ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin"]
 
 _PYTHON_QUERY = "import sys, sysconfig; print(sys.executable); print(sysconfig.get_paths()['include'])"
+
+# With Abseil's, which are as many as there are: each release divides them in another
+# way.
+_ARCHIVES = ["bpf", "elf", "m", "ncursesw", "nghttp2", "sqlite3", "tinfo", "yaml-cpp", "z"]
+
+# Only where libelf was built with them.
+_ARCHIVES_IF_THERE = ["bz2", "lzma", "zstd"]
 
 _BUILD = """\
 load("@bazel_tools//tools/python:toolchain.bzl", "py_runtime_pair")
@@ -72,6 +81,22 @@ def _find(rctx, env, candidates):
                 return path
     return None
 
+def _archives(rctx):
+    machine = rctx.execute(["uname", "-m"]).stdout.strip()
+    directory = rctx.path("/usr/lib/%s-linux-gnu" % machine)
+    there = []
+    if directory.exists:
+        there = [
+            path.basename[len("lib"):-len(".a")]
+            for path in directory.readdir()
+            if path.basename.startswith("lib") and path.basename.endswith(".a")
+        ]
+    return sorted(_ARCHIVES + [
+        name
+        for name in there
+        if name.startswith("absl_") or name in _ARCHIVES_IF_THERE
+    ])
+
 def _impl(rctx):
     missing = []
     for name, (env, candidates, package) in _TOOLS.items():
@@ -95,6 +120,7 @@ def _impl(rctx):
         fail("no Python.h in %s (apt-get install python3-dev)" % include)
     rctx.symlink(include, "python_include")
 
+    rctx.file("archives.bzl", "ARCHIVES = %r\n" % _archives(rctx))
     rctx.file("BUILD.bazel", _BUILD.format(
         python = executable,
         tools = "\n".join([_TOOL.format(name) for name in _TOOLS]),

@@ -1,0 +1,112 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# bazel_module.sh [OPTION...] [TARGET...]: builds TARGETs (default: the programs, the
+# libraries, the kernel part and the Python package) by MODULE.bazel, with a Bazel that
+# has no WORKSPACE any more, and runs unit tests there; then the example of
+# docs/embedding.md as a module of its own.
+#
+#   --root DIR   the Debian root with that Bazel (default ~/.cache/netmeter/unstable)
+#
+# The Bazel, 7 or newer, is that of Debian's unstable, in a root of its own that
+# mmdebstrap makes (once; 2.3 GB), with newer compilers and libraries than Debian 12's.
+# Nothing else is downloaded. Needs root; 20 minutes. Not in test/run.sh.
+set -euo pipefail
+usage() { sed -n '3,13s/^# \{0,1\}//p' "$0"; }
+die() { echo "bazel_module.sh: $*" >&2; exit 1; }
+
+directory=${XDG_CACHE_HOME:-$HOME/.cache}/netmeter/unstable
+targets=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --root) [ $# -ge 2 ] || die "--root needs a value"; directory=$2; shift ;;
+    --root=*) directory=${1#*=} ;;
+    -*) die "unknown option $1 (--help tells)" ;;
+    *) targets+=("$1") ;;
+  esac
+  shift
+done
+[ "$(id -u)" = 0 ] || die "run as root"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+command -v mmdebstrap > /dev/null || die "no mmdebstrap (test/install_packages.sh package)"
+
+# What builds, without what only runs the demo.
+packages() {
+  sed -n '/^BUILD_PACKAGES=(/,/# running/p' test/install_packages.sh |
+    sed 's/#.*//; /BUILD_PACKAGES/d' | tr -s ' \n' ,
+}
+
+if [ ! -e "$directory/usr/bin/bazel" ]; then
+  mkdir -p "$(dirname "$directory")"
+  rm -rf --one-file-system "$directory.new"
+  # A mirror may be behind.
+  mmdebstrap --quiet --variant=minbase --include="$(packages)procps" \
+    --aptopt='Acquire::Check-Valid-Until "false"' sid "$directory.new" ||
+    die "mmdebstrap could not make a root of Debian's unstable"
+  mv "$directory.new" "$directory"
+fi
+
+clean_up() {
+  for child in proc dev; do
+    umount "$directory/$child" 2> /dev/null || :
+  done
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM
+mount -t proc proc "$directory/proc"
+mount --rbind /dev "$directory/dev"
+mount --make-rslave "$directory/dev"
+
+work=$directory/src
+rm -rf --one-file-system "$work"
+mkdir -p "$work/libnetmeter" "$work/own" "$work/modules"
+git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -xC "$work/libnetmeter"
+
+# Debian's Bazel has the modules that it needs itself, but for these, which stand in
+# the lists of others and are not used.
+for module in buildozer protobuf zlib apple_support; do
+  mkdir "$work/modules/$module"
+  echo "module(name = \"$module\")" > "$work/modules/$module/MODULE.bazel"
+  : > "$work/modules/$module/BUILD.bazel"
+  echo "common --override_module=$module=/src/modules/$module"
+done > "$directory/root/.bazelrc"
+echo "common --noenable_workspace" >> "$directory/root/.bazelrc"
+
+bazel() {
+  local there=$1
+  shift
+  # shellcheck disable=SC2016  # of the inner shell
+  env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$directory" \
+    sh -c 'cd "$0" && exec bazel --host_jvm_args=-Xmx1g "$@"' "/src/$there" "$@"
+}
+options=(--jobs=2 --color=no --curses=no --noshow_progress)
+
+chroot "$directory" bazel --version
+if [ ${#targets[@]} = 0 ]; then
+  targets=(//:all //bpf/... //bindings/python:netmeter)
+  for program in loader:netmeter-loader tools:netmeter tools:netmeter-exporter; do
+    targets+=("//lib/$program" "//lib/$program-static")
+  done
+fi
+bazel libnetmeter build "${options[@]}" "${targets[@]}"
+# Newer abseils are for C++17 and later; flags_test has the words of Debian 12's CLI11.
+bazel libnetmeter test "${options[@]}" -- \
+  //lib/core:all //lib/metrics:all //lib/history:all \
+  -//lib/core:headers_as_cpp14 -//lib/core:flags_test
+bazel libnetmeter shutdown
+
+# The document's files, but for WORKSPACE.
+python3 - "$work/own" << 'END'
+import sys
+sys.path.insert(0, "test/docs")
+import embedding_test
+for name, text in embedding_test.blocks().items():
+    if name != "WORKSPACE":
+        with open(sys.argv[1] + "/" + name, "w", encoding="utf-8") as file:
+            file.write(text)
+END
+cp examples/embed.cc "$work/own"
+bazel own build "${options[@]}" //:embed
+chroot "$directory" /src/own/bazel-bin/embed || [ $? = 1 ]  # no meter there
+bazel own shutdown
+echo "bazel_module.sh: passed"
