@@ -3,8 +3,10 @@
 # link_library.sh SHARED SONAME STATIC EXPORTS ARCHIVE... -- LIBRARY...
 #
 # Makes the shared and the static library; library.bzl tells how, and why so. A
-# LIBRARY of the system is "absl_status", or a pattern, "absl_*".
+# LIBRARY of the system is "absl_status", or a pattern, "absl_*". NETMETER_CXX is another
+# compiler than g++: aarch64-linux-gnu-g++ (build --action_env).
 set -euo pipefail
+compiler=${NETMETER_CXX:-g++}
 shared=$1 soname=$2 static=$3 exports=$4
 shift 4
 archives=()
@@ -15,19 +17,19 @@ done
 shift
 system_archives=() system_shared=()
 for library; do
-  folder=$(dirname "$(g++ -print-file-name="lib${library/\*/base}.a")")
+  folder=$(dirname "$("$compiler" -print-file-name="lib${library/\*/base}.a")")
   # shellcheck disable=SC2206 # patterns
   system_archives+=("$folder"/lib$library.a) system_shared+=("$folder"/lib$library.so)
 done
 
-g++ -shared -o "$shared" -Wl,-soname,"$soname" -Wl,--version-script="$exports" \
+"$compiler" -shared -o "$shared" -Wl,-soname,"$soname" -Wl,--version-script="$exports" \
   -Wl,--whole-archive "${archives[@]}" -Wl,--no-whole-archive \
   -Wl,--as-needed "${system_shared[@]}" -Wl,--no-as-needed \
   -Wl,--gc-sections -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-s
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-g++ -r -nostdlib -o "$scratch/all.o" -Wl,--force-group-allocation \
+"$compiler" -r -nostdlib -o "$scratch/all.o" -Wl,--force-group-allocation \
   -Wl,--whole-archive "${archives[@]}" -Wl,--no-whole-archive \
   -Wl,--start-group "${system_archives[@]}" -Wl,--end-group
 # The names between "global:" and "local:". LLVM's objcopy makes STB_GNU_UNIQUE local,

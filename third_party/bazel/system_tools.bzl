@@ -82,7 +82,9 @@ def _find(rctx, env, candidates):
     return None
 
 def _archives(rctx):
-    machine = rctx.execute(["uname", "-m"]).stdout.strip()
+    # Of the compiler, which may be one for another machine: aarch64-linux-gnu-gcc.
+    compiler = rctx.os.environ.get("CC", "gcc")
+    machine = rctx.execute([compiler, "-dumpmachine"]).stdout.strip().split("-")[0]
     directory = rctx.path("/usr/lib/%s-linux-gnu" % machine)
     there = []
     if directory.exists:
@@ -129,6 +131,6 @@ def _impl(rctx):
 system_tools = repository_rule(
     implementation = _impl,
     configure = True,
-    environ = [env for (env, _, _) in _TOOLS.values()] + [_PYTHON_ENV],
+    environ = [env for (env, _, _) in _TOOLS.values()] + [_PYTHON_ENV, "CC"],
     local = True,
 )
