@@ -11,9 +11,12 @@
  *   handshake done   counted as opened, or accepted, in nm_tcp. Where the
  *                    series is not known yet, the first packet outside of the
  *                    pending series does it: keep_slot()
+ *   sent again       segments, and the expiries of the timer (RTO_CB, RETRANS_CB):
+ *                    the kernel calls where something was lost, and no usual packet
+ *                    pays for it
  *   closed           the state leaves the table; what is pending is settled; it
  *                    counts as closed, or as failed, with its last round-trip
- *                    time
+ *                    time, and by whose RST it was, if by any
  *
  * A connection counts as closed in the series in which it was counted as opened
  * or accepted, so that the difference is the number of open ones, whatever it
@@ -25,6 +28,21 @@
 #include "bpf/mptcp.bpf.h"
 #include "bpf/pending.bpf.h"
 #include "bpf/tcp.bpf.h"
+
+#define EPIPE 32
+#define ECONNRESET 104
+
+/* Whether a RST of the peer ends the connection: tcp_reset() in net/ipv4/tcp_input.c,
+ * which is called once the numbers of the RST were found right, sets one of these and
+ * then the state (Linux 5.10 to 7.2). tcp_disconnect() sets ECONNRESET, too, but after
+ * the state. */
+static __always_inline bool peer_has_reset(struct bpf_sock *sk) {
+  __u32 error;
+
+  if (!nm_config.reads_errors) return false;
+  error = error_of_socket(sk);
+  return error == ECONNRESET || error == EPIPE;
+}
 
 /* The slot that is kept for a connection; 0: none, or that of the
  * pending series. */
@@ -64,7 +82,8 @@ static __always_inline void on_established(struct bpf_sock_ops *ops,
 static __always_inline void on_connect_listen_or_accept(
     struct bpf_sock_ops *ops, struct bpf_sock *sk) {
   const bool accepted = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
-  const __u32 events = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG;
+  const __u32 events = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG |
+                       BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG;
   __u64 cookie = bpf_get_socket_cookie(ops);
   struct nm_owner *whole, *owner = owner_of_connection(sk, &whole);
 
@@ -86,12 +105,33 @@ static __always_inline void on_connect_listen_or_accept(
     owner->pending_service = 0;
   }
   owner->counted = 0;
+  owner->timeouts = 0;
+  /* Of an accepted one: SYN-ACKs that its listener sent again. */
+  owner->retransmitted_segments = accepted ? ops->total_retrans : 0;
   owner->flags = NM_OWNER_END_IS_TOLD;
   if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
     owner->flags |= NM_OWNER_CONNECTED;
   /* Its series is not known before its first packet. */
   if (accepted) owner->flags |= NM_OWNER_ESTABLISHED;
   if (whole) follow(owner, whole);
+}
+
+/* Something was sent again: `segments`, or by the timer. Only what is lost comes
+ * here. Where the series is not known yet, the owner keeps the numbers. */
+static __always_inline void on_sent_again(struct bpf_sock_ops *ops,
+                                          struct bpf_sock *sk, __u32 timeouts,
+                                          __u32 segments) {
+  struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  struct nm_tcp *tcp;
+  __u32 slot;
+
+  if (!owner) return;
+  owner->timeouts += timeouts;
+  owner->retransmitted_segments += segments;
+  slot = owner->counted;
+  if (!slot) slot = kept_slot(sk, bpf_get_socket_cookie(ops));
+  tcp = slot ? tcp_of_slot(slot) : NULL;
+  if (tcp) count_waiting(owner, tcp);
 }
 
 /* A connection is over, or a socket listens no more. */
@@ -121,9 +161,14 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   /* Without a packet it was none of ours: over loopback. */
   tcp = slot ? tcp_of_slot(slot) : NULL;
   if (!tcp) return;
+  count_waiting(owner, tcp);
   if (owner->flags & NM_OWNER_ESTABLISHED) {
     count_established(owner, slot);
     __sync_fetch_and_add(&tcp->closed, 1);
+    if (owner->flags & NM_OWNER_RESET)
+      __sync_fetch_and_add(&tcp->resets_sent, 1);
+    else if (peer_has_reset(sk))
+      __sync_fetch_and_add(&tcp->resets_received, 1);
     count_rtt(tcp, ops->srtt_us >> 3);
   } else if (ops->args[0] == TCP_SYN_SENT) {
     __sync_fetch_and_add(&tcp->failed, 1);

@@ -332,6 +332,8 @@ static __always_inline __u64 count_sent(struct nm_context *c,
   __u32 new_bytes, acked = 0;
 
   new_bytes = split_payload(c, &acked);
+  if ((packet->tcp_flags & TCP_FLAG_RST) && has_sequence(c))
+    nm_count_reset(c->skb, c->slot);
   if (cell->kind == NM_KIND_PENDING ||
       (nm_config.uplinks && c->socket && c->socket->wire_protocol)) {
     if (nm_count_pending(

@@ -15,29 +15,6 @@
 #define TCP_SYN_RECV 3
 #define TCP_FIN_WAIT1 4
 
-struct sock {
-  int sk_err;
-} __kernel_type;
-
-struct inet_sock {
-  struct sock sk;
-} __kernel_type;
-
-struct inet_connection_sock {
-  struct inet_sock icsk_inet;
-} __kernel_type;
-
-struct tcp_sock {
-  struct inet_connection_sock inet_conn;
-} __kernel_type;
-
-/* The error of the socket: ETIMEDOUT, ECONNRESET and so on; 0: none. */
-static __always_inline __u32 error_of_socket(struct bpf_sock *sk) {
-  struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-
-  return tcp ? tcp->inet_conn.icsk_inet.sk.sk_err : 0;
-}
-
 static __always_inline void key_of_connection(struct bpf_sock_ops *ops,
                                               struct nm_flow_key *key) {
   key->cookie = bpf_get_socket_cookie(ops);

@@ -92,6 +92,7 @@ struct nm_config {
   nm_u32 tgid_helper;  /* bpf_get_current_pid_tgid() works in setsockopt */
   nm_u32 untracked;    /* nobody sees exec, fork and exit */
   nm_u32 mptcp;        /* bpf_skc_to_mptcp_sock() exists */
+  nm_u32 reads_errors; /* sk_err of a TCP socket can be read */
   nm_u32 reads_kernel; /* tracing programs may call bpf_probe_read_kernel() */
   nm_u32 places;       /* cgroups are looked at, for units and containers */
   nm_u32 ranks[NM_SOURCES]; /* the earlier in names_from, the lower; 0: off */
@@ -306,6 +307,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_pending) == 7 * 8);
 #define NM_OWNER_ESTABLISHED 16 /* a TCP connection whose handshake is done */
 #define NM_OWNER_SUBFLOW 32     /* of a process's MPTCP socket */
 #define NM_OWNER_RULED 64       /* wire_destination is a rule's, which yields */
+#define NM_OWNER_RESET 128      /* a TCP connection that has sent a RST */
 
 /* Whose a socket is: written and read as one word, so that no packet sees half
  * of a change. */
@@ -334,11 +336,14 @@ struct nm_owner {
   nm_u32 network; /* low bits of its namespace's cookie; 0: unknown */
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
   nm_u64 adopted; /* cookie of the socket, if older than the meter */
+  /* As those of nm_tcp: what has no series yet in which it could count. */
+  nm_u32 timeouts;
+  nm_u32 retransmitted_segments;
   struct nm_socket socket; /* in use where the table's entry is not */
   struct nm_pending pending;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
-                 4 + 4 + 2 + 2 * 1 + 4 * 2 + 4 + 2 * 8 +
+                 4 + 4 + 2 + 2 * 1 + 4 * 2 + 4 + 2 * 8 + 2 * 4 +
                      sizeof(struct nm_socket) + sizeof(struct nm_pending));
 
 /* Value of `users`. */

@@ -97,6 +97,29 @@ struct skb_shared_info {
   unsigned int gso_type;
 } __kernel_type;
 
+struct sock {
+  int sk_err;
+} __kernel_type;
+
+struct inet_sock {
+  struct sock sk;
+} __kernel_type;
+
+struct inet_connection_sock {
+  struct inet_sock icsk_inet;
+} __kernel_type;
+
+struct tcp_sock {
+  struct inet_connection_sock inet_conn;
+} __kernel_type;
+
+/* The error of the socket: ETIMEDOUT, ECONNRESET and so on; 0: none. */
+static __always_inline __u32 error_of_socket(struct bpf_sock *sk) {
+  struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+  return tcp ? tcp->inet_conn.icsk_inet.sk.sk_err : 0;
+}
+
 /* Of a program of netfilter (Linux 6.4). */
 struct nf_hook_state {
   __u8 pf;

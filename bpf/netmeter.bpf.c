@@ -108,6 +108,12 @@ int nm_sockops(struct bpf_sock_ops *ops) {
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
       on_established(ops, sk);
       break;
+    case BPF_SOCK_OPS_RTO_CB:
+      if (!ops->args[2]) on_sent_again(ops, sk, 1, 0); /* else it gives up */
+      break;
+    case BPF_SOCK_OPS_RETRANS_CB:
+      on_sent_again(ops, sk, 0, ops->args[1]);
+      break;
     case BPF_SOCK_OPS_STATE_CB:
       if (ops->args[1] == TCP_CLOSE) on_closed(ops, sk);
       break;

@@ -131,6 +131,39 @@ static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
   return 0;
 }
 
+/* Counts that a connection sent a RST, once. One whose end was not told yet counts
+ * it then: close(2) sends the RST after its end, all else before it. */
+NM_GLOBAL int nm_count_reset(struct __sk_buff *skb, __u32 slot) {
+  struct bpf_sock *sk = skb->sk;
+  struct nm_owner *owner;
+  struct nm_tcp *tcp;
+
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (!owner || !(owner->flags & NM_OWNER_ESTABLISHED) ||
+      (owner->flags & NM_OWNER_RESET))
+    return 0;
+  owner->flags |= NM_OWNER_RESET;
+  if (!(owner->flags & NM_OWNER_CLOSED)) return 0;
+  tcp = tcp_of_slot(owner->counted ? owner->counted : slot);
+  if (tcp && tcp->kind != NM_KIND_PENDING)
+    __sync_fetch_and_add(&tcp->resets_sent, 1);
+  return 0;
+}
+
+/* Adds what was sent again to the connection's series. */
+static __always_inline void count_waiting(struct nm_owner *owner,
+                                          struct nm_tcp *tcp) {
+  const __u32 timeouts = owner->timeouts;
+  const __u32 segments = owner->retransmitted_segments;
+
+  owner->timeouts = 0;
+  owner->retransmitted_segments = 0;
+  if (timeouts) __sync_fetch_and_add(&tcp->timeouts, timeouts);
+  if (segments) __sync_fetch_and_add(&tcp->retransmitted_segments, segments);
+}
+
 /* Adds a smoothed round-trip time to the histogram of its series. */
 static __always_inline void count_rtt(struct nm_tcp *tcp, __u32 us) {
   const __u32 bounds[] = NM_RTT_BOUNDS_US;

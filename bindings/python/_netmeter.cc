@@ -152,7 +152,9 @@ void RaiseUnlessOk(const absl::Status& status) {
 py::object ToPython(const TcpConnections& tcp) {
   if (!tcp.known) return py::none();
   return py::make_tuple(tcp.opened, tcp.accepted, tcp.closed, tcp.failed,
-                        tcp.rtt_us, py::tuple(py::cast(tcp.rtt_buckets)));
+                        tcp.rtt_us, py::tuple(py::cast(tcp.rtt_buckets)),
+                        tcp.resets_sent, tcp.resets_received, tcp.timeouts,
+                        tcp.retransmitted_segments);
 }
 
 // Tuples in the order of the fields of netmeter.Sample.

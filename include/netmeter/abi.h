@@ -217,9 +217,13 @@ struct nm_tcp {
      packet with payload that a CPU sends, and of each connection's end. Path
      direct only. */
   nm_u64 rtt_buckets[NM_RTT_BUCKETS];
+  nm_u64 resets_sent;     /* of `closed`: those that this host ended by a RST */
+  nm_u64 resets_received; /* ... and those that the peer did */
+  nm_u64 timeouts; /* of the retransmission timer, but for one that gave up */
+  nm_u64 retransmitted_segments;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_tcp) ==
-                 2 * 2 + 4 * 1 + 5 * 8 + NM_RTT_BUCKETS * 8);
+                 2 * 2 + 4 * 1 + 5 * 8 + NM_RTT_BUCKETS * 8 + 4 * 8);
 
 struct nm_name {
   nm_u16 length;  /* 0: not in use */

@@ -84,6 +84,10 @@ inline void AssignSample(const netmeter_sample& from, Sample* to) {
   std::copy(from.tcp_rtt_buckets, from.tcp_rtt_buckets + NETMETER_RTT_BUCKETS,
             to->tcp.rtt_buckets.begin());
   to->tcp.rtt_us = from.tcp_rtt_us;
+  to->tcp.resets_sent = from.tcp_resets_sent;
+  to->tcp.resets_received = from.tcp_resets_received;
+  to->tcp.timeouts = from.tcp_timeouts;
+  to->tcp.retransmitted_segments = from.tcp_retransmitted_segments;
 }
 
 inline absl::Status AssignSamples(const netmeter_samples& from,

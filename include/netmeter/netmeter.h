@@ -183,6 +183,10 @@ struct netmeter_sample {
   const char *uplink; /* ends with a NUL; "": none */
   uint32_t uplink_length;
   uint8_t reserved_too[4];
+  uint64_t tcp_resets_sent;
+  uint64_t tcp_resets_received;
+  uint64_t tcp_timeouts;
+  uint64_t tcp_retransmitted_segments;
 };
 
 /* Memory for what a read finds. It may be used for read after read. */

@@ -40,6 +40,10 @@
 //   netmeter_tcp_connections_accepted_total  sample.h; without what was open
 //   netmeter_tcp_connections_closed_total    before the load
 //   netmeter_tcp_connections_failed_total
+//   netmeter_tcp_resets_sent_total           the same, of the same; not in the set
+//   netmeter_tcp_resets_received_total       `default`
+//   netmeter_tcp_timeouts_total
+//   netmeter_tcp_retransmitted_segments_total
 //   netmeter_tcp_rtt_seconds         the same labels, a histogram: smoothed
 //                                    round-trip times, path direct only
 //   netmeter_series                  gauges, without labels
@@ -101,7 +105,8 @@ class FamilySet {
   // From a list of names, with commas between them: of families, as above, or
   // of sets:
   //   default     all but the histogram netmeter_tcp_rtt_seconds, which is a
-  //               third of all samples
+  //               third of all samples, and the four that tell of resets, timeouts
+  //               and retransmitted segments
   //   all         all
   //   bytes       all that count bytes: those with _bytes in their names
   //   kernsnoopd  what Magma's kernsnoopd published: magma_bytes_sent_total

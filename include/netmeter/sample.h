@@ -67,6 +67,15 @@ struct TcpConnections {
   // fell into each bucket, and the sum of all, in microseconds.
   std::array<uint64_t, 10> rtt_buckets = {};
   uint64_t rtt_us = 0;
+  // Of `closed`: those that a RST ended, which the socket sent, or which the peer
+  // did. A refused connection is in `failed`.
+  uint64_t resets_sent = 0;
+  uint64_t resets_received = 0;
+  // How often the retransmission timer expired, and how many segments were sent
+  // again for any reason; both with SYNs. As tcpi_total_rto and tcpi_total_retrans of
+  // TCP_INFO.
+  uint64_t timeouts = 0;
+  uint64_t retransmitted_segments = 0;
 };
 
 // One series. Counters are totals since the maps were made (first `load`, or

@@ -84,7 +84,7 @@ static_assert(NETMETER_RTT_BUCKETS ==
 // The structs of version 1.0 of the ABI: none may get shorter, or move a member.
 static_assert(sizeof(netmeter_error) == 1024, "ABI");
 static_assert(sizeof(void*) != 8 || (sizeof(netmeter_options) == 40 &&
-                                     sizeof(netmeter_sample) == 240 &&
+                                     sizeof(netmeter_sample) == 272 &&
                                      sizeof(netmeter_health) == 488),
               "ABI");
 
@@ -127,6 +127,10 @@ netmeter_sample RowOf(const Sample& sample) {
   row.tcp_rtt_us = sample.tcp.rtt_us;
   row.uplink = sample.uplink.c_str();
   row.uplink_length = static_cast<uint32_t>(sample.uplink.size());
+  row.tcp_resets_sent = sample.tcp.resets_sent;
+  row.tcp_resets_received = sample.tcp.resets_received;
+  row.tcp_timeouts = sample.tcp.timeouts;
+  row.tcp_retransmitted_segments = sample.tcp.retransmitted_segments;
   return row;
 }
 

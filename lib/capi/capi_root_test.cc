@@ -43,6 +43,10 @@ class CapiRootTest : public BpffsTest {
     tcp->closed = 10;
     tcp->failed = 11;
     tcp->rtt_us = 12;
+    tcp->resets_sent = 14;
+    tcp->resets_received = 15;
+    tcp->timeouts = 16;
+    tcp->retransmitted_segments = 17;
     for (int i = 0; i < NM_RTT_BUCKETS; ++i) tcp->rtt_buckets[i] = 20 + i;
     AddBinary(1, "curl");
     strcpy(fake_.info()->version, "1.2.3");
@@ -110,6 +114,10 @@ TEST_F(CapiRootTest, ASampleHasEveryCounter) {
   EXPECT_EQ(sample.tcp_closed, 10u);
   EXPECT_EQ(sample.tcp_failed, 11u);
   EXPECT_EQ(sample.tcp_rtt_us, 12u);
+  EXPECT_EQ(sample.tcp_resets_sent, 14u);
+  EXPECT_EQ(sample.tcp_resets_received, 15u);
+  EXPECT_EQ(sample.tcp_timeouts, 16u);
+  EXPECT_EQ(sample.tcp_retransmitted_segments, 17u);
   for (uint64_t i = 0; i < NETMETER_RTT_BUCKETS; ++i) {
     EXPECT_EQ(sample.tcp_rtt_buckets[i], 20 + i);
   }

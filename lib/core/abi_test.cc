@@ -13,7 +13,7 @@ namespace {
 
 TEST(Abi, SizesAreThoseOfVersionOne) {
   EXPECT_EQ(sizeof(nm_cell), 64u);
-  EXPECT_EQ(sizeof(nm_tcp), 128u);
+  EXPECT_EQ(sizeof(nm_tcp), 160u);
   EXPECT_EQ(sizeof(nm_name), 72u);
   EXPECT_EQ(sizeof(nm_stats), 256u);
   EXPECT_EQ(sizeof(nm_info), 1024u);
@@ -45,6 +45,10 @@ TEST(Abi, ConnectionsAreSelfDescribing) {
   EXPECT_EQ(offsetof(nm_tcp, failed), 32u);
   EXPECT_EQ(offsetof(nm_tcp, rtt_us), 40u);
   EXPECT_EQ(offsetof(nm_tcp, rtt_buckets), 48u);
+  EXPECT_EQ(offsetof(nm_tcp, resets_sent), 128u);
+  EXPECT_EQ(offsetof(nm_tcp, resets_received), 136u);
+  EXPECT_EQ(offsetof(nm_tcp, timeouts), 144u);
+  EXPECT_EQ(offsetof(nm_tcp, retransmitted_segments), 152u);
   const nm_u32 bounds[] = NM_RTT_BOUNDS_US;
   EXPECT_EQ(sizeof(bounds) / sizeof(bounds[0]), NM_RTT_BUCKETS - 1u);
 }

@@ -180,6 +180,11 @@ void TakeConnections(const nm_tcp& tcp, TcpConnections* sum) {
   Take<is_first>(Load(&tcp.closed), &sum->closed);
   Take<is_first>(Load(&tcp.failed), &sum->failed);
   Take<is_first>(Load(&tcp.rtt_us), &sum->rtt_us);
+  Take<is_first>(Load(&tcp.resets_sent), &sum->resets_sent);
+  Take<is_first>(Load(&tcp.resets_received), &sum->resets_received);
+  Take<is_first>(Load(&tcp.timeouts), &sum->timeouts);
+  Take<is_first>(Load(&tcp.retransmitted_segments),
+                 &sum->retransmitted_segments);
   ForEachBelow<NM_RTT_BUCKETS>([&](size_t i) {
     Take<is_first>(Load(&tcp.rtt_buckets[i]), &sum->rtt_buckets[i]);
   });

@@ -76,6 +76,10 @@ TEST(SeriesReader, HasTheConnectionsOfTcpSeriesAlone) {
     tcp.closed = 3;
     tcp.failed = 4;
     tcp.rtt_us = 5;
+    tcp.resets_sent = 6;
+    tcp.resets_received = 7;
+    tcp.timeouts = 8;
+    tcp.retransmitted_segments = 9;
     for (nm_u64 i = 0; i < NM_RTT_BUCKETS; ++i) tcp.rtt_buckets[i] = 10 + i;
   }
   for (const Sample& sample : SeriesReader(buffers.view()).ReadAll()) {
@@ -87,6 +91,10 @@ TEST(SeriesReader, HasTheConnectionsOfTcpSeriesAlone) {
     EXPECT_EQ(sample.tcp.closed, expected ? 3u : 0);
     EXPECT_EQ(sample.tcp.failed, expected ? 4u : 0);
     EXPECT_EQ(sample.tcp.rtt_us, expected ? 5u : 0);
+    EXPECT_EQ(sample.tcp.resets_sent, expected ? 6u : 0);
+    EXPECT_EQ(sample.tcp.resets_received, expected ? 7u : 0);
+    EXPECT_EQ(sample.tcp.timeouts, expected ? 8u : 0);
+    EXPECT_EQ(sample.tcp.retransmitted_segments, expected ? 9u : 0);
     EXPECT_EQ(sample.tcp.rtt_buckets[9], expected ? 19u : 0);
   }
   // Of a loader that has no such map.
@@ -452,7 +460,9 @@ TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
             0u);
   EXPECT_FALSE(sample.tcp.known);
   EXPECT_EQ(sample.tcp.opened + sample.tcp.accepted + sample.tcp.closed +
-                sample.tcp.failed + sample.tcp.rtt_us,
+                sample.tcp.failed + sample.tcp.rtt_us + sample.tcp.resets_sent +
+                sample.tcp.resets_received + sample.tcp.timeouts +
+                sample.tcp.retransmitted_segments,
             0u);
   for (const uint64_t bucket : sample.tcp.rtt_buckets) EXPECT_EQ(bucket, 0u);
 

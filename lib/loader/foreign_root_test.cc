@@ -296,6 +296,30 @@ TEST_F(LoaderRootTest, AMapOfAnotherKindAtInfoIsRefused) {
   unlink(Pin("info").c_str());
 }
 
+// One before the counters of resets and time-outs: its map `tcp` has shorter values. It
+// goes on as it is.
+TEST_F(LoaderRootTest, AMeterWithShorterConnectionsIsRefusedAndGoesOn) {
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+  const UniqueFd real(bpf_obj_get(Pin("info").c_str()));
+  ASSERT_TRUE(real.ok());
+  const uint32_t zero = 0;
+  nm_info info;
+  ASSERT_EQ(bpf_map_lookup_elem(real.get(), &zero, &info), 0);
+  info.tcp_size = 128;
+  const UniqueFd older(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", 4,
+                                      sizeof(info), 1, nullptr));
+  ASSERT_TRUE(older.ok());
+  ASSERT_EQ(bpf_map_update_elem(older.get(), &zero, &info, BPF_ANY), 0);
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  ASSERT_EQ(bpf_obj_pin(older.get(), Pin("info").c_str()), 0);
+  EXPECT_THAT(LoadError(), HasSubstr("netmeter-loader unload"));
+  EXPECT_EQ(access(Pin("link_egress").c_str(), F_OK), 0);
+  bool was_loaded;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+}
+
 // A newer version may lengthen them. The kernel writes a whole value: status and
 // retire gave it room for their own, on the stack of a root.
 TEST_F(LoaderRootTest, ValuesThatAreLongerThanOursAreNotReadIntoOurs) {

@@ -16,6 +16,7 @@
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/kernel_types.h"
 #include "lib/loader/libbpf_log.h"
+#include "lib/loader/probes.h"
 #include "lib/loader/settings.h"
 #include "lib/uplinks/interfaces.h"
 // After the types that it names.
@@ -130,26 +131,6 @@ netmeter_bpf* OpenSkeleton(absl::string_view elf,
 absl::Status Update(const bpf_map* map, const void* key, const void* value) {
   return ErrnoStatus(bpf_map_update_elem(bpf_map__fd(map), key, value, BPF_ANY),
                      absl::StrCat("fill ", bpf_map__name(map)));
-}
-
-bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
-  return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
-}
-
-// Tries bpf_skc_to_mptcp_sock(), which is there without MPTCP, too, and then
-// fails only when a program calls it with a socket.
-bool MayFollowMptcp() {
-  const bpf_insn code[] = {
-      {BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
-       offsetof(bpf_sock_ops, sk), 0},
-      {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_1, 0, 1, 0},
-      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skc_to_mptcp_sock},
-      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
-      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
-  };
-  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_SOCK_OPS, "nm_probe", "GPL", code,
-                                sizeof(code) / sizeof(code[0]), nullptr))
-      .ok();
 }
 
 // nm_command is a program of traffic control, which BPF_PROG_TEST_RUN gives a
@@ -299,6 +280,7 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
       HelperExists(BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_FUNC_get_current_pid_tgid);
   config.untracked = !options.tracing;
   config.mptcp = MayFollowMptcp();
+  config.reads_errors = MayReadErrors();
   may_read_places_ = options.tracing && !confidential;
   config.reads_kernel = may_read_places_;
   std::copy(options.ranks.begin(), options.ranks.end(), config.ranks);

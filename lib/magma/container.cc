@@ -122,12 +122,13 @@ void AddMetric(const Metric& metric, FamilyType type, int64_t timestamp_ms,
 
 // More than any series takes. A service's TCP series has most metrics: payload,
 // wire bytes and wire packets, each of them sent and received; retransmissions;
-// opened, accepted, closed and failed connections; the round-trip times. A new
+// opened, accepted, closed and failed connections; resets sent and received,
+// timeouts, and segments sent again; the round-trip times. A new
 // family of series adds to the first number here. Each metric has three names of
 // NM_NAME_BYTES (of the service, the destination, the uplink) of which every byte
 // became four (\xNN) and some 200 bytes of all else; and there are the buckets of one
 // histogram.
-constexpr size_t kMostBytesOfSeries = 12 * (3 * 4 * 64 + 200) + 10 * 24;
+constexpr size_t kMostBytesOfSeries = 16 * (3 * 4 * 64 + 200) + 10 * 24;
 
 // Any time: from 2004 to 2527 they all take as many bytes.
 constexpr int64_t kSomeTime = int64_t{1} << 40;

@@ -283,8 +283,8 @@ TEST(Container, MetricBytesAreAllButTheHeads) {
 
 TEST(Fold, LeavesAloneWhatFits) {
   const std::vector<Sample> samples =
-      Fold(LongSamples(1350, 'x'), 4000000, false);
-  ASSERT_EQ(samples.size(), 1350u);
+      Fold(LongSamples(1050, 'x'), 4000000, false);
+  ASSERT_EQ(samples.size(), 1050u);
   for (const Sample& sample : samples) EXPECT_NE(sample.name, "overflow");
 }
 
@@ -459,7 +459,7 @@ TEST(Fold, NeverMovesASeriesWhateverItAndItsNeighboursBecome) {
 // Pending bytes have what the other series leave, and are a gauge: its sum is
 // kept.
 TEST(Fold, GivesPendingBytesTheRoomThatIsLeft) {
-  for (const size_t count : {100, 1450, 4096}) {
+  for (const size_t count : {100, 1120, 4096}) {
     std::vector<Sample> samples = LongSamples(count, 'x');
     for (size_t i = 0; i < 2000; ++i) {
       samples.push_back(MakeSample(

@@ -279,6 +279,10 @@ void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
   Builder accepted(FamilyId::kConnectionsAccepted, chosen);
   Builder closed(FamilyId::kConnectionsClosed, chosen);
   Builder failed(FamilyId::kConnectionsFailed, chosen);
+  Builder resets_sent(FamilyId::kResetsSent, chosen);
+  Builder resets_received(FamilyId::kResetsReceived, chosen);
+  Builder timeouts(FamilyId::kTimeouts, chosen);
+  Builder again(FamilyId::kRetransmittedSegments, chosen);
   Builder rtt(FamilyId::kRtt, chosen);
   for (const Row& row : rows) {
     const Sample& sample = row.sample;
@@ -296,6 +300,10 @@ void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
     accepted.Add(labels, tcp.accepted);
     closed.Add(labels, tcp.closed);
     failed.Add(labels, tcp.failed);
+    resets_sent.Add(labels, tcp.resets_sent);
+    resets_received.Add(labels, tcp.resets_received);
+    timeouts.Add(labels, tcp.timeouts);
+    again.Add(labels, tcp.retransmitted_segments);
     // The kernel takes round-trip times of path direct only. What never had one
     // is left out.
     if (tcp.rtt_us == 0) continue;
@@ -303,7 +311,8 @@ void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
             {tcp.rtt_buckets.begin(), tcp.rtt_buckets.end()});
   }
   for (Builder* family :
-       {&retransmit, &opened, &accepted, &closed, &failed, &rtt}) {
+       {&retransmit, &opened, &accepted, &closed, &failed, &resets_sent,
+        &resets_received, &timeouts, &again, &rtt}) {
     family->MoveTo(families);
   }
 }

@@ -237,6 +237,10 @@ TEST(Families, ConnectionsAreSummedOverPathsAndRoundTripsAreAHistogram) {
   direct.tcp.accepted = 4;
   direct.tcp.closed = 3;
   direct.tcp.failed = 2;
+  direct.tcp.resets_sent = 6;
+  direct.tcp.resets_received = 7;
+  direct.tcp.timeouts = 8;
+  direct.tcp.retransmitted_segments = 9;
   direct.tcp.rtt_us = 1234500;
   direct.tcp.rtt_buckets = {{1, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
   Sample proxy = direct;
@@ -257,7 +261,11 @@ TEST(Families, ConnectionsAreSummedOverPathsAndRoundTripsAreAHistogram) {
           "netmeter_tcp_connections_opened_total",
           "netmeter_tcp_connections_accepted_total",
           "netmeter_tcp_connections_closed_total",
-          "netmeter_tcp_connections_failed_total", "netmeter_tcp_rtt_seconds"));
+          "netmeter_tcp_connections_failed_total",
+          "netmeter_tcp_resets_sent_total",
+          "netmeter_tcp_resets_received_total", "netmeter_tcp_timeouts_total",
+          "netmeter_tcp_retransmitted_segments_total",
+          "netmeter_tcp_rtt_seconds"));
   const std::string text = Text(families);
   const std::string labels =
       "kind=\"service\",name=\"mme\",destination=\"streamer\"";
@@ -265,6 +273,10 @@ TEST(Families, ConnectionsAreSummedOverPathsAndRoundTripsAreAHistogram) {
   EXPECT_THAT(text, HasSubstr("accepted_total{" + labels + "} 8\n"));
   EXPECT_THAT(text, HasSubstr("closed_total{" + labels + "} 6\n"));
   EXPECT_THAT(text, HasSubstr("failed_total{" + labels + "} 4\n"));
+  EXPECT_THAT(text, HasSubstr("resets_sent_total{" + labels + "} 12\n"));
+  EXPECT_THAT(text, HasSubstr("resets_received_total{" + labels + "} 14\n"));
+  EXPECT_THAT(text, HasSubstr("timeouts_total{" + labels + "} 16\n"));
+  EXPECT_THAT(text, HasSubstr("segments_total{" + labels + "} 18\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE netmeter_tcp_rtt_seconds histogram\n"
                               "netmeter_tcp_rtt_seconds_bucket{" +
                               labels +
@@ -339,7 +351,7 @@ TEST(Families, AreThoseThatWereChosen) {
   EXPECT_THAT(names(Scope::kHost, "default"), Not(Contains(rtt)));
   EXPECT_THAT(names(Scope::kHost, "all"), Contains(rtt));
   EXPECT_EQ(names(Scope::kHost, "all").size(),
-            names(Scope::kHost, "default").size() + 1);
+            names(Scope::kHost, "default").size() + 5);
   EXPECT_THAT(names(Scope::kHost, "kernsnoopd"),
               ElementsAre("netmeter_up", "magma_bytes_sent_total",
                           "linux_bytes_sent_total"));

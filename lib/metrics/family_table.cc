@@ -109,6 +109,20 @@ constexpr FamilyInfo kTable[] = {
      "TCP connections that this host could not open: refused, timed out or "
      "given up.",
      FamilyType::kCounter},
+    {FamilyId::kResetsSent, "netmeter_tcp_resets_sent_total",
+     "TCP connections that a RST of this host's socket ended.",
+     FamilyType::kCounter},
+    {FamilyId::kResetsReceived, "netmeter_tcp_resets_received_total",
+     "TCP connections that a RST of the peer ended; refused ones are in "
+     "netmeter_tcp_connections_failed_total.",
+     FamilyType::kCounter},
+    {FamilyId::kTimeouts, "netmeter_tcp_timeouts_total",
+     "Expiries of the retransmission timer of TCP connections, of SYNs, too.",
+     FamilyType::kCounter},
+    {FamilyId::kRetransmittedSegments,
+     "netmeter_tcp_retransmitted_segments_total",
+     "TCP segments that were sent again for any reason, SYNs included.",
+     FamilyType::kCounter},
     {FamilyId::kRtt, "netmeter_tcp_rtt_seconds",
      "Smoothed round-trip times of TCP connections, not over loopback: a "
      "sample, with about each 16th packet with payload that a CPU sends, and "
@@ -163,7 +177,10 @@ constexpr uint64_t Bit(FamilyId id) {
 }
 
 constexpr uint64_t kAll = (uint64_t{1} << kFamilies) - 1;
-constexpr uint64_t kDefault = kAll & ~Bit(FamilyId::kRtt);
+constexpr uint64_t kDefault =
+    kAll & ~(Bit(FamilyId::kResetsSent) | Bit(FamilyId::kResetsReceived) |
+             Bit(FamilyId::kTimeouts) | Bit(FamilyId::kRetransmittedSegments) |
+             Bit(FamilyId::kRtt));
 constexpr uint64_t kKernsnoopd =
     Bit(FamilyId::kMagmaSent) | Bit(FamilyId::kLinuxSent);
 

@@ -43,13 +43,22 @@ TEST(FamilyTable, HasOneRowForEachName) {
   EXPECT_EQ(names.size(), static_cast<size_t>(kFamilies));
 }
 
-TEST(FamilySet, DefaultIsAllButTheHistogram) {
+TEST(FamilySet, DefaultIsAllButTheHistogramAndWhatTellsOfTrouble) {
   EXPECT_EQ(Parsed("default"), Chosen(FamilySet()));
   std::vector<std::string> all = Parsed("all");
   EXPECT_EQ(all.size(), static_cast<size_t>(kFamilies));
-  EXPECT_EQ(Parsed("default,netmeter_tcp_rtt_seconds"), all);
-  EXPECT_FALSE(FamilySet().Contains("netmeter_tcp_rtt_seconds"));
-  EXPECT_EQ(Chosen(FamilySet()).size() + 1, all.size());
+  std::string list = "default";
+  for (const char* family :
+       {"netmeter_tcp_resets_sent_total", "netmeter_tcp_resets_received_total",
+        "netmeter_tcp_timeouts_total",
+        "netmeter_tcp_retransmitted_segments_total",
+        "netmeter_tcp_rtt_seconds"}) {
+    list += std::string(",") + family;
+    EXPECT_FALSE(FamilySet().Contains(family));
+    EXPECT_FALSE(FamilySet::Kernsnoopd().Contains(family));
+  }
+  EXPECT_EQ(Parsed(list.c_str()), all);
+  EXPECT_EQ(Chosen(FamilySet()).size() + 5, all.size());
 }
 
 TEST(FamilySet, BytesAreAllThatCountBytes) {

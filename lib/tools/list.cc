@@ -54,9 +54,16 @@ Row RowOf(const Sample& sample, ByteFormat format,
 // The fields of TcpConnections; null where nothing of it is known.
 nlohmann::ordered_json ToJson(const TcpConnections& tcp) {
   if (!tcp.known) return nullptr;
-  return {{"opened", tcp.opened}, {"accepted", tcp.accepted},
-          {"closed", tcp.closed}, {"failed", tcp.failed},
-          {"rtt_us", tcp.rtt_us}, {"rtt_buckets", tcp.rtt_buckets}};
+  return {{"opened", tcp.opened},
+          {"accepted", tcp.accepted},
+          {"closed", tcp.closed},
+          {"failed", tcp.failed},
+          {"rtt_us", tcp.rtt_us},
+          {"rtt_buckets", tcp.rtt_buckets},
+          {"resets_sent", tcp.resets_sent},
+          {"resets_received", tcp.resets_received},
+          {"timeouts", tcp.timeouts},
+          {"retransmitted_segments", tcp.retransmitted_segments}};
 }
 
 }  // namespace

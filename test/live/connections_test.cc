@@ -2,19 +2,18 @@
 // TCP connections, and how long their round trips take: against TCP_INFO.
 
 #include <errno.h>
-#include <linux/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "netmeter/abi.h"
+#include "test/live/connections.h"
 #include "test/live/world.h"
 
 namespace netmeter {
@@ -22,91 +21,6 @@ namespace internal {
 namespace {
 
 constexpr int kServerPort = 8700;
-
-void Add(const TcpConnections& from, int sign, TcpConnections* to) {
-  const auto add = [sign](uint64_t value, uint64_t* sum) {
-    *sum += static_cast<uint64_t>(sign) * value;
-  };
-  add(from.opened, &to->opened);
-  add(from.accepted, &to->accepted);
-  add(from.closed, &to->closed);
-  add(from.failed, &to->failed);
-  add(from.rtt_us, &to->rtt_us);
-  for (size_t i = 0; i < from.rtt_buckets.size(); ++i) {
-    add(from.rtt_buckets[i], &to->rtt_buckets[i]);
-  }
-}
-
-TcpConnections Sum(const MeteredCgroup& meter,
-                   const char* destination = nullptr) {
-  TcpConnections sum;
-  for (const Sample& sample : meter.Samples()) {
-    if (sample.transport != Transport::kTcp) {
-      EXPECT_FALSE(sample.tcp.known);
-      continue;
-    }
-    EXPECT_EQ(sample.tcp.known, sample.kind != Kind::kPending);
-    if (destination == nullptr || sample.destination == destination) {
-      Add(sample.tcp, 1, &sum);
-    }
-  }
-  return sum;
-}
-
-uint64_t Count(const TcpConnections& tcp) {
-  return std::accumulate(tcp.rtt_buckets.begin(), tcp.rtt_buckets.end(),
-                         uint64_t{0});
-}
-
-// What was counted since the constructor.
-class Since {
- public:
-  explicit Since(const MeteredCgroup& meter)
-      : meter_(meter), before_(Sum(meter)) {}
-
-  TcpConnections Now() const {
-    TcpConnections now = Sum(meter_);
-    Add(before_, -1, &now);
-    return now;
-  }
-  // Waits until `closed` connections have ended: a socket may close after
-  // close(2).
-  TcpConnections AfterClosed(uint64_t closed) const {
-    TcpConnections now = Now();
-    for (int i = 0; i < 500 && now.closed < closed; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      now = Now();
-    }
-    return now;
-  }
-
- private:
-  const MeteredCgroup& meter_;
-  const TcpConnections before_;
-};
-
-uint32_t SmoothedRttUs(int fd) {
-  tcp_info info = {};
-  socklen_t size = sizeof(info);
-  getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size);
-  return info.tcpi_rtt;
-}
-
-// Also where connections of others are in TIME_WAIT.
-int Listen(const Address& address, int port, int backlog) {
-  const int listener = OpenSocket(address.family(), SOCK_STREAM);
-  SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-  Bind(listener, address, port);
-  listen(listener, backlog);
-  return listener;
-}
-
-// close(2) that sends a RST.
-void Abort(int fd) {
-  const linger at_once = {1, 0};
-  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-  close(fd);
-}
 
 class ConnectionsTest : public FamilyTest {
  protected:
@@ -155,6 +69,7 @@ TEST_P(ConnectionsTest, AreOpenedAcceptedAndClosed) {
   EXPECT_EQ(ours.accepted, 0u);
   EXPECT_EQ(ours.closed, 7u);
   EXPECT_EQ(ours.failed, 0u);
+  EXPECT_EQ(ours.resets_sent + ours.resets_received + ours.timeouts, 0u);
   // At the end, and some while data was sent.
   EXPECT_GE(Count(ours), 7u);
   EXPECT_GT(ours.rtt_us, 0u);
@@ -163,6 +78,7 @@ TEST_P(ConnectionsTest, AreOpenedAcceptedAndClosed) {
   EXPECT_EQ(theirs.accepted, 7u);
   EXPECT_EQ(theirs.closed, 7u);
   EXPECT_EQ(theirs.failed, 0u);
+  EXPECT_EQ(theirs.resets_sent + theirs.resets_received + theirs.timeouts, 0u);
   EXPECT_GE(Count(theirs), 7u);
 }
 
@@ -274,6 +190,8 @@ TEST_P(ConnectionsTest, RefusedOnesHaveFailed) {
   EXPECT_EQ(seen.closed, 0u);
   EXPECT_EQ(seen.failed, 3u);
   EXPECT_EQ(Count(seen), 0u);
+  // The RST that refused each of them ended no connection.
+  EXPECT_EQ(seen.resets_sent + seen.resets_received, 0u);
 }
 
 // A connection that may still name its destination belongs to no series yet:
@@ -541,6 +459,7 @@ TEST_P(ConnectionsTest, OutliveAnUpgradeToLargerTables) {
   const TcpConnections after = Sum(meter);
   EXPECT_EQ(after.opened, before.opened);
   EXPECT_EQ(after.closed, before.closed);
+  EXPECT_EQ(after.resets_sent, before.resets_sent);
   EXPECT_EQ(after.rtt_us, before.rtt_us);
   EXPECT_EQ(after.rtt_buckets, before.rtt_buckets);
   RunTcp(lab.Between(meter.cgroup(), nullptr), plan);

@@ -74,7 +74,9 @@ TEST_F(Object, ConnectionsAreLaidOutAsInTheHeader) {
        MEMBER(nm_tcp, transport), MEMBER(nm_tcp, path), MEMBER(nm_tcp, kind),
        MEMBER(nm_tcp, flags), MEMBER(nm_tcp, opened), MEMBER(nm_tcp, accepted),
        MEMBER(nm_tcp, closed), MEMBER(nm_tcp, failed), MEMBER(nm_tcp, rtt_us),
-       MEMBER(nm_tcp, rtt_buckets)});
+       MEMBER(nm_tcp, rtt_buckets), MEMBER(nm_tcp, resets_sent),
+       MEMBER(nm_tcp, resets_received), MEMBER(nm_tcp, timeouts),
+       MEMBER(nm_tcp, retransmitted_segments)});
 }
 
 TEST_F(Object, CellIsLaidOutAsInTheHeader) {

@@ -190,6 +190,14 @@ class TcpConnections:
     """How many smoothed round-trip times (RFC 6298, section 2; path direct only)
     fell into each bucket: a sample, with about each 16th packet with payload
     that a CPU sends, and one at the end of a connection."""
+    resets_sent: int = 0
+    """Of closed: those that a RST of the socket ended."""
+    resets_received: int = 0
+    """Of closed: those that a RST of the peer ended. Refused ones are in failed."""
+    timeouts: int = 0
+    """How often the retransmission timer expired, SYNs included."""
+    retransmitted_segments: int = 0
+    """Segments that were sent again for any reason, SYNs included."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -395,6 +395,10 @@ def read_fake_meter(pin_dir):
                     failed=4,
                     rtt_us=1500500,
                     rtt_buckets=tuple(range(10)),
+                    resets_sent=6,
+                    resets_received=7,
+                    timeouts=8,
+                    retransmitted_segments=9,
                 ),
             ),
         )

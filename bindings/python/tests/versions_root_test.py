@@ -38,6 +38,13 @@ OF_SERVICES = (
     "netmeter_tcp_connections_closed_total",
     "netmeter_tcp_connections_failed_total",
 )
+# As the histogram, not in the set `default`.
+OF_TROUBLE = (
+    "netmeter_tcp_resets_sent_total",
+    "netmeter_tcp_resets_received_total",
+    "netmeter_tcp_timeouts_total",
+    "netmeter_tcp_retransmitted_segments_total",
+)
 COUNTERS = OF_SERVICES + (
     "linux_bytes_sent_total",
     "linux_bytes_received_total",
@@ -45,7 +52,7 @@ COUNTERS = OF_SERVICES + (
     "netmeter_lost_names_total",
     "netmeter_lost_processes_total",
     "netmeter_lost_sockets_total",
-)
+) + OF_TROUBLE
 HISTOGRAM = "netmeter_tcp_rtt_seconds"
 HISTOGRAMS = tuple(HISTOGRAM + end for end in ("_bucket", "_sum", "_count"))
 OF_METER = ("netmeter_up", "netmeter_build_info", "netmeter_start_time_seconds")
@@ -138,7 +145,8 @@ class VersionsTest(unittest.TestCase):
             host = values_of(self.answers[version]["host"])
             default = values_of(self.answers[version]["default"])
             self.assertEqual(
-                default, {k: host[k] for k in host if k[0] not in HISTOGRAMS}
+                default,
+                {k: host[k] for k in host if k[0] not in HISTOGRAMS + OF_TROUBLE},
             )
             names = ("netmeter_up", "magma_bytes_sent_total", "linux_bytes_sent_total")
             self.assertEqual(
@@ -169,6 +177,7 @@ class VersionsTest(unittest.TestCase):
             mme = (("destination", "streamer"), ("kind", "service"), ("name", "mme"))
             opened = "netmeter_tcp_connections_opened_total"
             self.assertEqual(values[opened, mme], 1)
+            self.assertEqual([values[name, mme] for name in OF_TROUBLE], [6, 7, 8, 9])
             self.assertEqual(values[HISTOGRAM + "_sum", mme], 1.5005)
             self.assertEqual(values[HISTOGRAM + "_count", mme], 45)
             bucket = tuple(sorted([*mme, ("le", "0.02")]))

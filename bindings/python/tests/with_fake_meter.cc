@@ -76,6 +76,19 @@ std::string Padded(const char* prefix, unsigned number) {
   return text;
 }
 
+void FillConnections(nm_tcp* tcp) {
+  tcp->opened = 1;
+  tcp->accepted = 2;
+  tcp->closed = 3;
+  tcp->failed = 4;
+  tcp->rtt_us = 1500500;
+  tcp->resets_sent = 6;
+  tcp->resets_received = 7;
+  tcp->timeouts = 8;
+  tcp->retransmitted_segments = 9;
+  for (nm_u64 i = 0; i < NM_RTT_BUCKETS; ++i) tcp->rtt_buckets[i] = i;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -115,13 +128,7 @@ int main(int argc, char** argv) {
   nm_cell* cell = filler.AddSeries(NM_KIND_SERVICE, mme, streamer,
                                    NM_TRANSPORT_TCP, NM_PATH_DIRECT);
   cell->flags = NM_FLAG_REGISTERED;
-  nm_tcp* tcp = meter.tcp(NM_SLOT_FIRST);
-  tcp->opened = 1;
-  tcp->accepted = 2;
-  tcp->closed = 3;
-  tcp->failed = 4;
-  tcp->rtt_us = 1500500;
-  for (nm_u64 i = 0; i < NM_RTT_BUCKETS; ++i) tcp->rtt_buckets[i] = i;
+  FillConnections(meter.tcp(NM_SLOT_FIRST));
   nm_cell* other = cell + 1;  // of the second CPU
   other->tx_bytes = 1000;
   other->rx_bytes = 2000;

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/probes.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include <cstddef>
+
+#include "lib/core/unique_fd.h"
+
+namespace netmeter {
+namespace internal {
+
+bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
+  return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
+}
+
+// Tries bpf_skc_to_mptcp_sock(), which is there without MPTCP, too, and then
+// fails only when a program calls it with a socket.
+bool MayFollowMptcp() {
+  const bpf_insn code[] = {
+      {BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
+       offsetof(bpf_sock_ops, sk), 0},
+      {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_1, 0, 1, 0},
+      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skc_to_mptcp_sock},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+  };
+  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_SOCK_OPS, "nm_probe", "GPL", code,
+                                sizeof(code) / sizeof(code[0]), nullptr))
+      .ok();
+}
+
+// The error of a TCP socket is read by the kernel's own types, which not every kernel
+// shows, and which without CAP_PERFMON nobody may follow.
+bool MayReadErrors() {
+  const bpf_insn code[] = {
+      {BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
+       offsetof(bpf_sock_ops, sk), 0},
+      {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_1, 0, 3, 0},
+      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skc_to_tcp_sock},
+      {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_0, 0, 1, 0},
+      {BPF_LDX | BPF_MEM | BPF_W, BPF_REG_0, BPF_REG_0, 0, 0},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+  };
+  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_SOCK_OPS, "nm_probe", "GPL", code,
+                                sizeof(code) / sizeof(code[0]), nullptr))
+      .ok();
+}
+
+}  // namespace internal
+}  // namespace netmeter
