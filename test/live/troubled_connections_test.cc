@@ -128,7 +128,9 @@ TEST_P(TroubledConnectionsTest, ResetsOfNamelessOnesCountWhereTheirEndDoes) {
                [](Child::Parent& parent) {
                  const int listener = Listen(Lab::Server(GetParam()), 443, 4);
                  parent.Send(0);
-                 Abort(Accept(listener));
+                 const int accepted = Accept(listener);
+                 parent.Receive<int>();  // connect(2) has returned
+                 Abort(accepted);
                  parent.Send(0);
                  // Nobody accepts the other one: a RST may overtake the end of its
                  // handshake.
@@ -145,11 +147,14 @@ TEST_P(TroubledConnectionsTest, ResetsOfNamelessOnesCountWhereTheirEndDoes) {
         }
         const int reset = OpenSocket(to.family(), SOCK_STREAM);
         Connect(reset, to, 443);
+        parent.Send(0);
         parent.Receive<int>();
         const int aborted = OpenSocket(to.family(), SOCK_STREAM);
         Connect(aborted, to, 443);
         Abort(aborted);
       });
+  client.Receive<int>();
+  server.Send(0);
   server.Receive<int>();
   client.Send(0);
   client.Join();
