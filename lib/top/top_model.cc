@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/top/top_model.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -13,26 +15,6 @@ namespace {
 // retired and came back; one that is pending shrinks.
 uint64_t Delta(uint64_t now, uint64_t before) {
   return now < before ? 0 : now - before;
-}
-
-// One series of many: several series of a service have one destination, one for
-// each transport.
-struct Totals {
-  uint64_t tx = 0, rx = 0, retransmit = 0, rtt_us = 0, rtt_count = 0;
-  uint64_t connections = 0;
-};
-
-void AddTo(const Sample& sample, Totals* totals) {
-  totals->tx += sample.tx_bytes;
-  totals->rx += sample.rx_bytes;
-  totals->retransmit += sample.tx_retransmit_bytes;
-  if (!sample.tcp.known) return;
-  totals->rtt_us += sample.tcp.rtt_us;
-  totals->rtt_count +=
-      std::accumulate(sample.tcp.rtt_buckets.begin(),
-                      sample.tcp.rtt_buckets.end(), uint64_t{0});
-  totals->connections +=
-      Delta(sample.tcp.opened + sample.tcp.accepted, sample.tcp.closed);
 }
 
 double Mean(uint64_t sum, uint64_t count) {
@@ -68,56 +50,79 @@ const char* TopSortName(TopSort sort) {
   return kNames[static_cast<int>(sort)];
 }
 
+// Several series of a service have one destination, one for each transport.
+void TopModel::AddTo(const Sample& sample, Totals* totals) {
+  totals->tx += sample.tx_bytes;
+  totals->rx += sample.rx_bytes;
+  totals->retransmit += sample.tx_retransmit_bytes;
+  if (!sample.tcp.known) return;
+  totals->rtt_us += sample.tcp.rtt_us;
+  totals->rtt_count +=
+      std::accumulate(sample.tcp.rtt_buckets.begin(),
+                      sample.tcp.rtt_buckets.end(), uint64_t{0});
+  totals->connections +=
+      Delta(sample.tcp.opened + sample.tcp.accepted, sample.tcp.closed);
+}
+
 void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
-  std::map<Key, Totals> totals;
+  has_uplinks_ = false;
+  for (auto& pair : entries_) {
+    pair.second.now = Totals();
+    pair.second.seen = false;
+  }
+  // A reading has thousands of series, and nearly all were in the one before.
+  Key key;
   for (const Sample& sample : samples) {
-    AddTo(sample, &totals[Key(sample.kind, sample.name, sample.path,
-                              sample.uplink, sample.destination)]);
-  }
-  has_uplinks_ =
-      std::any_of(samples.begin(), samples.end(),
-                  [](const Sample& sample) { return !sample.uplink.empty(); });
-  for (auto& pair : entries_) pair.second.seen = false;
-  for (const auto& pair : totals) {
-    const Totals& now = pair.second;
-    const auto inserted = entries_.emplace(pair.first, Entry());
+    key = std::tie(sample.kind, sample.name, sample.path, sample.uplink,
+                   sample.destination);
+    const auto inserted = entries_.try_emplace(key);
     Entry& entry = inserted.first->second;
-    TopRow& row = entry.row;
-    // A series that is new since the last reading has had all that it has.
-    const bool rates = !first_ && seconds > 0;
-    const auto rate = [&](uint64_t value, uint64_t before) {
-      return rates ? static_cast<double>(Delta(value, before)) / seconds : 0;
-    };
-    row.kind = std::get<0>(pair.first);
-    row.name = std::get<1>(pair.first);
-    row.path = std::get<2>(pair.first);
-    row.uplink = std::get<3>(pair.first);
-    row.destination = std::get<4>(pair.first);
-    row.tx_rate = rate(now.tx, entry.tx);
-    row.rx_rate = rate(now.rx, entry.rx);
-    row.retransmit_rate = rate(now.retransmit, entry.retransmit);
-    entry.rtt_us_delta = rates ? Delta(now.rtt_us, entry.rtt_us) : 0;
-    entry.rtt_count_delta = rates ? Delta(now.rtt_count, entry.rtt_count) : 0;
-    row.rtt_us = Mean(entry.rtt_us_delta, entry.rtt_count_delta);
-    row.tx_bytes = now.tx;
-    row.rx_bytes = now.rx;
-    row.connections = now.connections;
-    if (rates) {
-      std::rotate(row.history.begin(), row.history.begin() + 1,
-                  row.history.end());
-      row.history.back() = row.rate();
+    if (inserted.second) {
+      TopRow& row = entry.row;
+      std::tie(row.kind, row.name, row.path, row.uplink, row.destination) = key;
     }
-    entry.tx = now.tx;
-    entry.rx = now.rx;
-    entry.retransmit = now.retransmit;
-    entry.rtt_us = now.rtt_us;
-    entry.rtt_count = now.rtt_count;
     entry.seen = true;
+    AddTo(sample, &entry.now);
+    has_uplinks_ = has_uplinks_ || !sample.uplink.empty();
   }
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    entry = entry->second.seen ? std::next(entry) : entries_.erase(entry);
+  direct_rate_ = proxy_rate_ = 0;
+  for (auto pair = entries_.begin(); pair != entries_.end();) {
+    if (!pair->second.seen) {
+      pair = entries_.erase(pair);
+      continue;
+    }
+    UpdateEntry(first_ ? 0 : seconds, &pair->second);
+    const TopRow& row = pair->second.row;
+    (row.path == Path::kDirect ? direct_rate_ : proxy_rate_) += row.rate();
+    ++pair;
   }
   first_ = false;
+}
+
+// A series that is new since the last reading has had all that it has. 0 seconds: no
+// rates.
+void TopModel::UpdateEntry(double seconds, Entry* entry) {
+  const Totals &now = entry->now, &before = entry->before;
+  TopRow& row = entry->row;
+  const bool rates = seconds > 0;
+  const auto rate = [&](uint64_t value, uint64_t last) {
+    return rates ? static_cast<double>(Delta(value, last)) / seconds : 0;
+  };
+  row.tx_rate = rate(now.tx, before.tx);
+  row.rx_rate = rate(now.rx, before.rx);
+  row.retransmit_rate = rate(now.retransmit, before.retransmit);
+  entry->rtt_us_delta = rates ? Delta(now.rtt_us, before.rtt_us) : 0;
+  entry->rtt_count_delta = rates ? Delta(now.rtt_count, before.rtt_count) : 0;
+  row.rtt_us = Mean(entry->rtt_us_delta, entry->rtt_count_delta);
+  row.tx_bytes = now.tx;
+  row.rx_bytes = now.rx;
+  row.connections = now.connections;
+  if (rates) {
+    double* const history = row.history.data();
+    memmove(history, history + 1, (kTopHistory - 1) * sizeof(*history));
+    row.history.back() = row.rate();
+  }
+  entry->before = now;
 }
 
 void TopModel::Add(const Entry& entry, TopRow* row, uint64_t* rtt_us,
@@ -129,24 +134,17 @@ void TopModel::Add(const Entry& entry, TopRow* row, uint64_t* rtt_us,
   row->tx_bytes += from.tx_bytes;
   row->rx_bytes += from.rx_bytes;
   row->connections += from.connections;
-  for (size_t i = 0; i < kTopHistory; i++) row->history[i] += from.history[i];
+  double* const to = row->history.data();
+  const double* const added = from.history.data();
+  for (size_t i = 0; i < kTopHistory; i++) to[i] += added[i];
   *rtt_us += entry.rtt_us_delta;
   *rtt_count += entry.rtt_count_delta;
   row->rtt_us = Mean(*rtt_us, *rtt_count);
 }
 
-double TopModel::RateOf(Path path) const {
-  double rate = 0;
-  for (const auto& pair : entries_) {
-    if (pair.second.row.path == path) rate += pair.second.row.rate();
-  }
-  return rate;
-}
-
 void TopModel::Sort(TopSort sort, std::vector<TopRow>* rows) const {
-  const double direct = RateOf(Path::kDirect), proxy = RateOf(Path::kProxy);
   for (TopRow& row : *rows) {
-    const double all = row.path == Path::kDirect ? direct : proxy;
+    const double all = row.path == Path::kDirect ? direct_rate_ : proxy_rate_;
     row.share = all > 0 ? row.rate() / all : 0;
   }
   std::sort(rows->begin(), rows->end(),

@@ -81,21 +81,27 @@ class TopModel {
 
  private:
   using Key = std::tuple<Kind, std::string, Path, std::string, std::string>;
+  struct Totals {
+    uint64_t tx = 0, rx = 0, retransmit = 0, rtt_us = 0, rtt_count = 0;
+    uint64_t connections = 0;
+  };
   struct Entry {
     TopRow row;
-    uint64_t tx = 0, rx = 0, retransmit = 0, rtt_us = 0, rtt_count = 0;
+    Totals now, before;
     uint64_t rtt_us_delta = 0, rtt_count_delta = 0;
     bool seen = false;
   };
 
+  static void AddTo(const Sample& sample, Totals* totals);
+  static void UpdateEntry(double seconds, Entry* entry);
   static void Add(const Entry& entry, TopRow* row, uint64_t* rtt_us,
                   uint64_t* rtt_count);
-  double RateOf(Path path) const;
   void Sort(TopSort sort, std::vector<TopRow>* rows) const;
 
   std::map<Key, Entry> entries_;
   bool first_ = true;
   bool has_uplinks_ = false;
+  double direct_rate_ = 0, proxy_rate_ = 0;  // of all entries
 };
 
 // Eight levels of blocks, or of ASCII; empty where there was nothing.

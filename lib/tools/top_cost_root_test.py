@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What `netmeter top` costs while 4,096 series move: its share of a CPU on a terminal of
+80x24, as it stands there, and while somebody works with it."""
+
+import itertools
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import time
+import unittest
+
+import lab
+
+SERVICES, DESTINATIONS = 64, 64  # as many series as the product
+MOST_PERCENT = 2.0
+SECONDS = 20
+
+# A datagram from each of the sockets, about once a second: each series moves between
+# any two readings.
+SENDER = """
+import socket, time
+sockets = []
+for i in range(%d):
+    for j in range(%d):
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.setsockopt(0x6e74, 3, b"service%%02d" %% i)  # NM_SERVICE of abi.h
+        s.setsockopt(0x6e74, 2, b"destination%%02d" %% j)  # NM_TAG
+        s.connect(("10.88.0.2", 7001))
+        sockets.append(s)
+rounds = 0
+while True:
+    for k, s in enumerate(sockets):
+        s.send(b"x" * (k * 7 %% 1000))
+        if k %% 256 == 0:
+            time.sleep(0.05)
+    rounds += 1
+    if rounds == 2:
+        print("ready", flush=True)
+""" % (SERVICES, DESTINATIONS)
+
+
+def cpu_seconds(pid):
+    with open("/proc/%d/stat" % pid, encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class TopCostTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.directory = lab.temporary_directory(cls)
+        cloud = lab.Cloud()
+        with cloud.inside():
+            # Nobody reads: no answers, and none that it is unreachable.
+            cls.sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            cls.sink.bind(("10.88.0.2", 7001))
+        cls.meter = lab.Meter("topcost")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter.load({"max_series": 8192, "max_names": 1024})
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
+        os.environ["TMUX_TMPDIR"] = cls.directory
+
+    def tmux(self, *arguments):
+        done = subprocess.run(["tmux", "-f", "/dev/null", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+        return done.stdout.decode()
+
+    def wait_screen(self, pattern):
+        lab.wait_for(lambda: re.search(pattern, self.tmux("capture-pane", "-p", "-t", "top"), re.M), pattern)
+
+    def measure(self, pid, keys=()):
+        """Percent of a CPU; a key each second meanwhile."""
+        before, begin = cpu_seconds(pid), time.monotonic()
+        pressed = itertools.cycle(keys)
+        while time.monotonic() < begin + SECONDS:
+            if keys:
+                self.tmux("send-keys", "-t", "top", next(pressed))
+            time.sleep(1)
+        return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - begin)
+
+    def test_with_4096_series_it_takes_little_of_a_cpu(self):
+        sender = lab.start_service(self, "sender", SENDER)
+        self.assertEqual(sender.stdout.readline(), "ready\n")
+        self.addCleanup(self.tmux, "kill-server")
+        command = "echo $$ > %s/pid; exec %s top --pin-dir %s" % (self.directory, lab.LIST, self.meter.pin_dir)
+        self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "sh -c '%s'" % command)
+        self.wait_screen(r"^services  every 1 s  by rate")
+        self.wait_screen(r"^service\d\d +\d")
+        with open(self.directory + "/pid", encoding="ascii") as file:
+            pid = int(file.read())
+        shown = json.loads(lab.run(lab.LIST, "top", "--once", "--json", "--pin-dir", self.meter.pin_dir))
+        moving = sum(row["tx_bytes_per_second"] > 0 for row in shown)
+        self.assertGreaterEqual(moving, SERVICES * DESTINATIONS)
+        still = self.measure(pid)
+        # Order, down, into a service, back.
+        busy = self.measure(pid, ("s", "Down", "Enter", "Down", "BSpace"))
+        print("netmeter top with %d series that move: %.1f %% of a CPU, %.1f %% with a key a second" % (moving, still, busy))
+        self.assertLess(still, MOST_PERCENT)
+        self.assertLess(busy, 2 * MOST_PERCENT)
+        self.tmux("send-keys", "-t", "top", "q")
+        lab.wait_for(lambda: not os.path.exists("/proc/%d" % pid), "the end")
+
+
+if __name__ == "__main__":
+    assert shutil.which("tmux"), "tmux is missing: test/install_packages.sh"
+    lab.main(180)
