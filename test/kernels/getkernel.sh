@@ -15,14 +15,15 @@
 #        while the mirror has this machine's own suite
 #   1    anything else: the network, the mirror's signature, no such kernel...
 #
-# With 1 and 100 DIR stays as it was. Environment: FLAVOUR (cloud-amd64),
-# MIRROR and SECURITY (default: the repositories of this machine's own apt),
+# With 1 and 100 DIR stays as it was. Environment: FLAVOUR (cloud-amd64; its end is the
+# architecture), MIRROR and SECURITY (default: the repositories of this machine's own apt),
 # KEYRING.
 set -euo pipefail
 export LC_ALL=C
 if [ $# != 2 ]; then sed -n '3,19s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
 suite=$1 out=$2
 flavour=${FLAVOUR:-cloud-amd64}
+architecture=${flavour##*-}
 keyring=${KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
 
 die() { echo "getkernel: $suite: $*" >&2; exit 1; }
@@ -60,7 +61,7 @@ cat > "$tmp/apt.conf" << EOC
 Dir::Etc::SourceList "$tmp/sources.list"; Dir::Etc::SourceParts "/dev/null";
 Dir::Etc::Preferences "/dev/null"; Dir::Etc::PreferencesParts "/dev/null";
 Dir::State "$tmp"; Dir::State::Lists "$tmp/lists"; Dir::State::status "$tmp/status"; Dir::Cache "$tmp/cache";
-APT::Architecture "amd64"; APT::Architectures { "amd64"; };
+APT::Architecture "$architecture"; APT::Architectures { "$architecture"; };
 APT::Sandbox::User ""; APT::Default-Release ""; APT::Update::Error-Mode "any";
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
@@ -78,7 +79,7 @@ update() {
   : > "$tmp/sources.list"
   while [ $# -gt 0 ]; do
     uri=$1
-    echo "deb [arch=amd64 signed-by=$keyring] $uri $2 main" >> "$tmp/sources.list"
+    echo "deb [arch=$architecture signed-by=$keyring] $uri $2 main" >> "$tmp/sources.list"
     shift 2
   done
   if apt get -q update > "$tmp/log" 2>&1; then return 0; fi

@@ -15,22 +15,25 @@
 #   -d IMAGE       a raw disk, which the guest has as /dev/vda, and which stays
 #   -K LINE        once the output has a line that begins so, QEMU is killed by
 #                  SIGKILL, as in a power failure; the status is 137 then
+#   -r ROOT        the guest's programs and libraries are of this root of Debian, which
+#                  may be for another machine: the emulated one is of its kind
 #   -s CPUS (2)  -M MEGABYTES (512)  -t SECONDS (300)
 #   -o DIR         keeps the console and the output there
 #
 # Environment: QEMU, CPU, ACCEL, MACHINE, LOGLEVEL (quiet), VERBOSE, KILL_AFTER (seconds
 # between that line and the kill).
 set -euo pipefail
-usage() { sed -n '3,23s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '3,25s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 # busybox runs its own applets before what PATH holds: its sh, and any applet that
 # starts another program, would use busybox's ip and tc. So these are real ones.
-programs=(dash env nsenter setsid timeout unshare xargs) files=() modules=() arguments='' cpus=2 memory=512 seconds=300 keep='' kernel='' disk=() kill_at=''
-while getopts k:b:f:m:a:s:M:t:o:d:K: option; do
+programs=(dash env nsenter setsid timeout unshare xargs) files=() modules=() arguments='' cpus=2 memory=512 seconds=300 keep='' kernel='' disk=() kill_at='' from_root=''
+while getopts k:b:f:m:a:s:M:t:o:d:K:r: option; do
   case $option in
     k) kernel=$OPTARG ;; b) programs+=("$OPTARG") ;; f) files+=("$OPTARG") ;; m) modules+=("$OPTARG") ;;
     a) arguments=$OPTARG ;; s) cpus=$OPTARG ;; M) memory=$OPTARG ;; t) seconds=$OPTARG ;; o) keep=$OPTARG ;;
     d) modules+=(virtio_pci virtio_blk) disk=(-drive "file=$OPTARG,format=raw,if=virtio") ;;
     K) kill_at=$OPTARG ;;
+    r) from_root=$OPTARG ;;
     *) usage ;;
   esac
 done
@@ -64,9 +67,20 @@ printf '127.0.0.1 localhost\n::1 localhost\n' > "$root/etc/hosts"
 
 # Libraries of the system go where they were; any other (of a build folder)
 # goes to /lib under its name, where the guest's ld.so looks, too.
+libraries_of() {
+  local name
+  if [ -z "$from_root" ]; then
+    ldd "$1" 2> /dev/null | grep -o '/[^ ]*' || true # static: ldd fails
+    return
+  fi
+  # ldd would run the program, which is perhaps not of this machine's kind.
+  for name in $(readelf -ld "$1" 2> /dev/null | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p; s/.*interpreter: .*\/\(.*\)\]/\1/p'); do
+    find "$from_root"/lib "$from_root"/usr/lib -name "$name" -print -quit
+  done
+}
 add_libraries() {
   local library to
-  for library in $(ldd "$1" 2> /dev/null | grep -o '/[^ ]*' || true); do # static: ldd fails
+  for library in $(libraries_of "$1"); do
     case $library in
       /lib/* | /lib64/* | /usr/lib/* | /usr/lib64/*) to=$library ;;
       *) to=/lib/${library##*/} ;;
@@ -74,10 +88,19 @@ add_libraries() {
     if [ -e "$root$to" ]; then continue; fi
     mkdir -p "$root${to%/*}"
     cp -L "$library" "$root$to"
+    if [ -n "$from_root" ]; then add_libraries "$library"; fi
   done
 }
+path_of() {
+  if [ -z "$from_root" ] || [ -e "$1" ]; then
+    command -v "$1"
+  else
+    find "$from_root"/{,usr/}{bin,sbin} -name "$1" -print -quit
+  fi
+}
 for program in busybox "${programs[@]}"; do
-  path=$(command -v "$program") || die "no program $program on this machine"
+  path=$(path_of "$program") || path=
+  [ -n "$path" ] || die "no program $program ${from_root:-on this machine}"
   cp -L "$path" "$root/bin/"
   add_libraries "$path"
 done
@@ -115,8 +138,14 @@ add_module() {
 : > "$root/mod/load"
 for module in ${modules[@]+"${modules[@]}"}; do add_module "$module"; done
 
+machine=$(readelf -h "$root/bin/dash" | sed -n 's/^ *Machine: *//p')
+
 # The console is ttyS0, the command's output ttyS1: 8250 is built in everywhere,
-# virtio-console is a module in 5.10 and 6.1.
+# virtio-console is a module in 5.10 and 6.1. A machine of arm64 has one port of its own,
+# ttyAMA0, and the other on PCI.
+port=ttyS1
+if [ "$machine" = AArch64 ]; then port=ttyS0; fi
+echo "port=$port" > "$root/t/.port"
 printf '%q ' "$@" > "$root/t/.command"
 cat > "$root/init" << 'EOI'
 #!/bin/busybox sh
@@ -132,9 +161,10 @@ mount -t tracefs tr /sys/kernel/tracing 2> /dev/null
 mount -t securityfs se /sys/kernel/security 2> /dev/null
 busybox ip link set lo up
 . /mod/load
-stty -F /dev/ttyS1 raw -echo
+. /t/.port
+stty -F /dev/$port raw -echo
 # Opened once: an open(2) while the last close drains the port answers EAGAIN.
-exec 9> /dev/ttyS1
+exec 9> /dev/$port
 read up _ < /proc/uptime
 cd /t; /bin/sh /t/.command < /dev/null >&9 2>&1; status=$?
 read up2 _ < /proc/uptime
@@ -158,6 +188,13 @@ cpu=${CPU:-max,-erms,-fsrm,-la57,-smap}
 major=${release%%.*} minor=${release#*.}
 minor=${minor%%[!0-9]*}
 if [ -z "${CPU:-}" ] && [ $((major * 1000 + minor)) -lt 6018 ]; then cpu+=,-cx16; fi
+system=qemu-system-x86_64 board=q35 console=ttyS0
+output=(-serial "file:$work/output")
+if [ "$machine" = AArch64 ]; then
+  # Of a CPU without pointer authentication, which takes long to emulate.
+  system=qemu-system-aarch64 board=virt console=ttyAMA0 cpu=${CPU:-cortex-a72}
+  output=(-chardev "file,id=output,path=$work/output" -device "pci-serial,chardev=output")
+fi
 # cryptomgr.notests: the kernel tests its own cryptography at the start and with
 # each module of it, which takes as long as all the rest of the start. 6.1 finds no
 # cipher for IPsec without these tests.
@@ -171,11 +208,11 @@ if [ $((major * 1000 + minor)) -eq 6001 ]; then faster=${faster#* }; fi
 : > "$work/console"
 : > "$work/output"
 start=$EPOCHREALTIME status=0
-timeout -k 5 "$seconds" "${QEMU:-qemu-system-x86_64}" \
-  -accel "${ACCEL:-tcg,thread=single}" -M "${MACHINE:-q35}" -cpu "$cpu" ${ICOUNT:+-icount "$ICOUNT"} -smp "$cpus" -m "$memory" \
+timeout -k 5 "$seconds" "${QEMU:-$system}" \
+  -accel "${ACCEL:-tcg,thread=single}" -M "${MACHINE:-$board}" -cpu "$cpu" ${ICOUNT:+-icount "$ICOUNT"} -smp "$cpus" -m "$memory" \
   -nodefaults -no-user-config -display none -no-reboot -nic none ${disk[@]+"${disk[@]}"} \
-  -serial "file:$work/console" -serial "file:$work/output" -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
-  -append "console=ttyS0 panic=-1 oops=panic $faster ${LOGLEVEL:-quiet} $arguments" < /dev/null > "$work/qemu" 2>&1 &
+  -serial "file:$work/console" "${output[@]}" -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
+  -append "console=$console panic=-1 oops=panic $faster ${LOGLEVEL:-quiet} $arguments" < /dev/null > "$work/qemu" 2>&1 &
 qemu=$!
 if [ -n "$kill_at" ]; then
   until grep -q "^$kill_at" "$work/output" || ! kill -0 "$qemu" 2> /dev/null; do sleep 0.05; done
