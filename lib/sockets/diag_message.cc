@@ -24,6 +24,20 @@ constexpr const char* kStates[] = {
     "TIME_WAIT",   "CLOSE",        "CLOSE_WAIT",    "LAST_ACK",  "LISTEN",
     "CLOSING",     "NEW_SYN_RECV", "BOUND_INACTIVE"};
 
+// Of SCTP's associations, from kSctpStates on (enum sctp_state in
+// include/net/sctp/constants.h). Those without a name here are TCP's, too.
+constexpr uint8_t kSctpStates = 16;
+constexpr uint8_t kSctpEstablished = 3;
+constexpr const char* kAssociationStates[] = {nullptr,
+                                              "COOKIE_WAIT",
+                                              "COOKIE_ECHOED",
+                                              nullptr,
+                                              "SHUTDOWN_PENDING",
+                                              "SHUTDOWN_SENT",
+                                              "SHUTDOWN_RECEIVED",
+                                              "SHUTDOWN_ACK_SENT"};
+constexpr uint8_t kTcpEstablished = 1, kTcpClose = 7;
+
 // idiag_timer of struct inet_diag_msg.
 constexpr const char* kTimers[] = {"off", "on", "keepalive", "timewait",
                                    "persist"};
@@ -131,12 +145,38 @@ void TakeAttribute(int type, absl::string_view value, DiagSocket* socket) {
     case INET_DIAG_CGROUP_ID:
       socket->cgroup_id = NumberOf<uint64_t>(value);
       break;
+    case INET_DIAG_PEERS:  // of SCTP's associations only
+      socket->association = true;
+      break;
     case INET_DIAG_SK_BPF_STORAGES:
       socket->owner = StorageOf(value);
       break;
     default:
       break;  // of a newer kernel, or of no use here
   }
+}
+
+// What inet_sctp_diag_fill() in net/sctp/diag.c fills with numbers of its own.
+void TakeSctp(DiagSocket* socket) {
+  if (!socket->association) {
+    socket->expires_ms = 0;  // left as it was in the kernel's buffer
+    return;
+  }
+  socket->timer = socket->timer == 0 ? 0 : 1;  // SCTP_EVENT_TIMEOUT_T3_RTX
+  const uint8_t state = socket->state;
+  socket->state = state == 0                  ? kTcpClose
+                  : state == kSctpEstablished ? kTcpEstablished
+                  : state < 128 ? static_cast<uint8_t>(kSctpStates + state)
+                                : state;
+}
+
+// nullptr for what has no name here.
+const char* AssociationStateName(size_t state) {
+  const size_t count =
+      sizeof(kAssociationStates) / sizeof(kAssociationStates[0]);
+  return state >= kSctpStates && state - kSctpStates < count
+             ? kAssociationStates[state - kSctpStates]
+             : nullptr;
 }
 
 }  // namespace
@@ -198,6 +238,7 @@ bool ParseDiagSocket(absl::string_view payload, uint16_t protocol,
   ForEachAttribute(payload, [&](int type, absl::string_view value) {
     TakeAttribute(type, value, socket);
   });
+  if (protocol == IPPROTO_SCTP) TakeSctp(socket);
   return true;
 }
 
@@ -210,7 +251,8 @@ std::string AddressText(uint8_t family,
 std::string StateName(uint8_t state) {
   const size_t count = sizeof(kStates) / sizeof(kStates[0]);
   if (state >= 1 && state <= count) return kStates[state - 1];
-  return absl::StrCat(state);
+  const char* const of_sctp = AssociationStateName(state);
+  return of_sctp != nullptr ? of_sctp : absl::StrCat(state);
 }
 
 uint8_t StateOfName(absl::string_view name) {
@@ -220,6 +262,10 @@ uint8_t StateOfName(absl::string_view name) {
   for (const char* known : kStates) {
     state++;
     if (wanted == known) return state;
+  }
+  for (state = kSctpStates; state < 2 * kSctpStates; state++) {
+    const char* const known = AssociationStateName(state);
+    if (known != nullptr && wanted == known) return state;
   }
   return 0;
 }
@@ -234,6 +280,8 @@ std::string ProtocolName(uint16_t protocol) {
       return "udplite";
     case IPPROTO_RAW:
       return "raw";
+    case IPPROTO_SCTP:
+      return "sctp";
     case kMptcp:
       return "mptcp";
     default:

@@ -60,7 +60,11 @@ struct MaybeNumber {
 struct DiagSocket {
   uint16_t protocol = 0;  // IPPROTO_*, IPPROTO_MPTCP included
   uint8_t family = 0;     // AF_INET or AF_INET6
-  uint8_t state = 0;      // TCP_ESTABLISHED and so on, also of other protocols
+  // TCP_ESTABLISHED and so on, also of other protocols; those that associations of
+  // SCTP alone have are from 16 on.
+  uint8_t state = 0;
+  // Of SCTP: an association of the socket, which has a message of its own.
+  bool association = false;
   uint8_t timer = 0;
   uint8_t retrans = 0;
   uint16_t local_port = 0;  // host byte order

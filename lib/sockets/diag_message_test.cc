@@ -9,8 +9,13 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
+
+// Needs that one.
+#include <linux/sctp.h>
 
 #include <string>
+#include <vector>
 
 #include "lib/sockets/number_fields.h"
 
@@ -52,8 +57,9 @@ std::string Connection() {
   return Bytes(message);
 }
 
-uint64_t Number(absl::string_view structure, const std::string& name) {
-  for (const NumberField& field : TcpInfoFields()) {
+uint64_t Number(absl::string_view structure, const std::string& name,
+                const std::vector<NumberField>& fields = TcpInfoFields()) {
+  for (const NumberField& field : fields) {
     uint64_t value = 0;
     if (field.name == name && ReadNumber(structure, field, &value)) {
       return value;
@@ -96,6 +102,66 @@ TEST(DiagMessage, ASocketIsReadWithItsAttributes) {
   EXPECT_EQ(Number(socket.info, "tcpi_rcv_wscale"), 9u);
   EXPECT_EQ(Number(socket.info, "tcpi_delivery_rate_app_limited"), 1u);
   EXPECT_EQ(Number(socket.info, "tcpi_bytes_sent"), 1ULL << 40);
+}
+
+// Both have the kernel's numbers, which differ: an association has its peers.
+TEST(DiagMessage, AnAssociationOfSctpIsToldFromItsSocket) {
+  inet_diag_msg message = {};
+  message.idiag_family = AF_INET;
+  message.idiag_state = 3;
+  message.idiag_timer = 4;
+  message.idiag_expires = 9;
+  const std::string of_socket = Bytes(message);
+  const std::string of_association =
+      of_socket + Attribute(INET_DIAG_PEERS, std::string(128, '\0'));
+  DiagSocket socket;
+  ASSERT_TRUE(ParseDiagSocket(of_association, IPPROTO_SCTP, &socket));
+  EXPECT_TRUE(socket.association);
+  EXPECT_EQ(StateName(socket.state), "ESTABLISHED");
+  EXPECT_EQ(TimerName(socket.timer), "on");
+  ASSERT_TRUE(ParseDiagSocket(of_socket, IPPROTO_SCTP, &socket));
+  EXPECT_FALSE(socket.association);
+  EXPECT_EQ(StateName(socket.state), "SYN_RECV");
+  EXPECT_EQ(socket.expires_ms, 0u);
+  const char* const names[] = {"CLOSE",
+                               "COOKIE_WAIT",
+                               "COOKIE_ECHOED",
+                               "ESTABLISHED",
+                               "SHUTDOWN_PENDING",
+                               "SHUTDOWN_SENT",
+                               "SHUTDOWN_RECEIVED",
+                               "SHUTDOWN_ACK_SENT"};
+  for (uint8_t state = 0; state < 8; state++) {
+    message.idiag_state = state;
+    ASSERT_TRUE(ParseDiagSocket(
+        Bytes(message) + Attribute(INET_DIAG_PEERS, std::string(128, '\0')),
+        IPPROTO_SCTP, &socket));
+    EXPECT_EQ(StateName(socket.state), names[state]);
+    EXPECT_EQ(StateOfName(names[state]), socket.state);
+  }
+  message.idiag_state = 255;
+  ASSERT_TRUE(ParseDiagSocket(
+      Bytes(message) + Attribute(INET_DIAG_PEERS, std::string(128, '\0')),
+      IPPROTO_SCTP, &socket));
+  EXPECT_EQ(StateName(socket.state), "255");
+}
+
+TEST(DiagMessage, TheTableOfSctpIsTheKernelsStructure) {
+  EXPECT_EQ(SctpInfoFields().size(), 43u);
+  sctp_info info = {};
+  info.sctpi_outstrms = 7;
+  info.sctpi_peer_sack = 1;
+  info.sctpi_isacks = 1ULL << 40;
+  info.sctpi_ictrlchunks = 5;
+  info.sctpi_p_srtt = 70;
+  info.sctpi_p_error = 3;
+  const std::string bytes = Bytes(info);
+  EXPECT_EQ(Number(bytes, "sctpi_outstrms", SctpInfoFields()), 7u);
+  EXPECT_EQ(Number(bytes, "sctpi_peer_sack", SctpInfoFields()), 1u);
+  EXPECT_EQ(Number(bytes, "sctpi_isacks", SctpInfoFields()), 1ULL << 40);
+  EXPECT_EQ(Number(bytes, "sctpi_ictrlchunks", SctpInfoFields()), 5u);
+  EXPECT_EQ(Number(bytes, "sctpi_p_srtt", SctpInfoFields()), 70u);
+  EXPECT_EQ(Number(bytes, "sctpi_p_error", SctpInfoFields()), 3u);
 }
 
 // Linux 5.10's structure has 232 bytes; what it lacks is not there, and not 0.

@@ -6,6 +6,7 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -89,6 +90,35 @@ absl::StatusOr<SocketDump> SocketDump::Open() {
 }
 
 absl::Status SocketDump::Read(
+    const DumpRequest& request,
+    const std::function<void(const DiagSocket&, absl::string_view)>& body) {
+  return request.protocol == IPPROTO_SCTP ? ReadSctp(request, body)
+                                          : ReadOnce(request, body);
+}
+
+// sctp_diag_dump() in net/sctp/diag.c: with LISTEN among the states it tells of all
+// sockets that listen; with others than that and CLOSE, of all that have associations,
+// whether or not they listen, and of those. It knows of no others.
+absl::Status SocketDump::ReadSctp(
+    const DumpRequest& request,
+    const std::function<void(const DiagSocket&, absl::string_view)>& body) {
+  constexpr uint32_t kListeners = 1 << TCP_LISTEN | 1 << TCP_CLOSE;
+  DumpRequest part = request;
+  for (const bool listen : {true, false}) {
+    part.states = listen ? kListeners : ~kListeners;
+    const auto take = [&](const DiagSocket& socket, absl::string_view message) {
+      const bool listens = !socket.association && socket.state == TCP_LISTEN;
+      const bool wanted = socket.state < 32
+                              ? (request.states >> socket.state & 1) != 0
+                              : request.states == ~uint32_t{0};
+      if (wanted && listens == listen) body(socket, message);
+    };
+    NETMETER_RETURN_IF_ERROR(ReadOnce(part, take));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SocketDump::ReadOnce(
     const DumpRequest& request,
     const std::function<void(const DiagSocket&, absl::string_view)>& body) {
   const std::string what =

@@ -31,7 +31,7 @@ constexpr uint16_t kProtocolMptcp = 262;  // IPPROTO_MPTCP
 struct DumpRequest {
   uint8_t family = 0;  // AF_INET or AF_INET6
   uint16_t protocol =
-      0;  // IPPROTO_TCP, _UDP, _UDPLITE, _RAW, or kProtocolMptcp
+      0;  // IPPROTO_TCP, _UDP, _UDPLITE, _RAW, _SCTP, or kProtocolMptcp
   uint32_t states = ~uint32_t{0};  // bits 1 << TCP_ESTABLISHED and so on
   // A map of socket storage whose values become DiagSocket.owner; -1: none.
   int owners = -1;
@@ -42,16 +42,24 @@ class SocketDump {
   // In the network namespace of the calling thread, and it stays in that one.
   static absl::StatusOr<SocketDump> Open();
 
-  // Calls body(socket, message) for each socket; `message` is the payload that
-  // the views of `socket` point into. Unimplemented where the kernel has no such
-  // dump; PermissionDenied where it does not tell `owners`. Blocks as long as
-  // the kernel writes: about a microsecond for each socket.
+  // Calls body(socket, message) for each socket and, of SCTP, for each association,
+  // too; `message` is the payload that the views of `socket` point into.
+  // Unimplemented where the kernel has no such dump; PermissionDenied where it does
+  // not tell `owners`. Blocks as long as the kernel writes: about a microsecond for
+  // each socket.
   absl::Status Read(
       const DumpRequest& request,
       const std::function<void(const DiagSocket&, absl::string_view)>& body);
 
  private:
   explicit SocketDump(UniqueFd fd);
+
+  absl::Status ReadOnce(
+      const DumpRequest& request,
+      const std::function<void(const DiagSocket&, absl::string_view)>& body);
+  absl::Status ReadSctp(
+      const DumpRequest& request,
+      const std::function<void(const DiagSocket&, absl::string_view)>& body);
 
   UniqueFd fd_;
   uint32_t sequence_ = 0;

@@ -34,6 +34,20 @@ Unit UnitOf(absl::string_view name) {
   return Unit::kNone;
 }
 
+// Of which sockets a structure is.
+bool IsOfAny(const DiagSocket& socket) {
+  return socket.protocol != kProtocolMptcp;
+}
+bool IsOfTcp(const DiagSocket& socket) {
+  return IsOfAny(socket) && socket.protocol != IPPROTO_SCTP;
+}
+bool IsOfMptcp(const DiagSocket& socket) {
+  return socket.protocol == kProtocolMptcp;
+}
+bool IsOfAssociation(const DiagSocket& socket) {
+  return socket.protocol == IPPROTO_SCTP && socket.association;
+}
+
 class Table {
  public:
   const std::vector<SocketField>& fields() const { return fields_; }
@@ -74,12 +88,13 @@ class Table {
 
   // The fields of a structure, numbered in the order of their table.
   void Numbers(uint32_t first, const std::vector<NumberField>& fields,
-               Structure structure, bool mptcp = false) {
+               Structure structure,
+               bool (*is_of)(const DiagSocket& socket) = IsOfAny) {
     for (const NumberField& field : fields) {
       Add(first++, field.name, false, UnitOf(field.name),
-          [field, structure, mptcp](const SocketRow& row, FieldValue* value) {
+          [field, structure, is_of](const SocketRow& row, FieldValue* value) {
             uint64_t number;
-            if ((row.socket->protocol == kProtocolMptcp) == mptcp &&
+            if (is_of(*row.socket) &&
                 ReadNumber(row.socket->*structure, field, &number)) {
               value->SetNumber(number);
             }
@@ -153,6 +168,9 @@ void AddState(Table* table) {
               [](const SocketRow& row) { return row.owner->destination; });
   table->Text(41, "uplink",
               [](const SocketRow& row) { return row.owner->uplink; });
+  table->MaybeNumberOf(42, "association", [](const SocketRow& row) {
+    return MaybeNumber{row.socket->association, 1};
+  });
   table->MaybeNumberOf(22, "owner_pid", [](const SocketRow& row) {
     return MaybeNumber{row.owner->pid != 0, row.owner->pid};
   });
@@ -171,16 +189,14 @@ void AddState(Table* table) {
 // What no table knows yet is kept as the kernel sent it.
 void AddRests(Table* table) {
   table->Text(80, "tcp_info_more", [](const SocketRow& row) {
-    return row.socket->protocol == kProtocolMptcp
-               ? ""
-               : absl::BytesToHexString(
-                     RestOf(row.socket->info, TcpInfoFields()));
+    return !IsOfTcp(*row.socket) ? ""
+                                 : absl::BytesToHexString(RestOf(
+                                       row.socket->info, TcpInfoFields()));
   });
   table->Text(81, "mptcp_info_more", [](const SocketRow& row) {
-    return row.socket->protocol != kProtocolMptcp
-               ? ""
-               : absl::BytesToHexString(
-                     RestOf(row.socket->info, MptcpInfoFields()));
+    return !IsOfMptcp(*row.socket) ? ""
+                                   : absl::BytesToHexString(RestOf(
+                                         row.socket->info, MptcpInfoFields()));
   });
 }
 
@@ -193,8 +209,9 @@ Table* MakeTable() {
   table->Numbers(60, DctcpFields(), &DiagSocket::dctcp);
   table->Numbers(70, VegasFields(), &DiagSocket::vegas);
   AddRests(table);
-  table->Numbers(100, TcpInfoFields(), &DiagSocket::info);
-  table->Numbers(200, MptcpInfoFields(), &DiagSocket::info, true);
+  table->Numbers(100, TcpInfoFields(), &DiagSocket::info, IsOfTcp);
+  table->Numbers(200, MptcpInfoFields(), &DiagSocket::info, IsOfMptcp);
+  table->Numbers(300, SctpInfoFields(), &DiagSocket::info, IsOfAssociation);
   return table;
 }
 

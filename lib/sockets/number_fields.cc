@@ -126,6 +126,56 @@ const std::vector<NumberField>& MptcpInfoFields() {
   return *fields;
 }
 
+// struct sctp_info of include/uapi/linux/sctp.h, as far as it is about an association
+// and its primary path; what follows is about the socket.
+const std::vector<NumberField>& SctpInfoFields() {
+  static const auto* const fields = new std::vector<NumberField>{
+      {"sctpi_tag", 0, 4, 0, 0, 0},
+      {"sctpi_state", 4, 4, 0, 0, 0},
+      {"sctpi_rwnd", 8, 4, 0, 0, 0},
+      {"sctpi_unackdata", 12, 2, 0, 0, 0},
+      {"sctpi_penddata", 14, 2, 0, 0, 0},
+      {"sctpi_instrms", 16, 2, 0, 0, 0},
+      {"sctpi_outstrms", 18, 2, 0, 0, 0},
+      {"sctpi_fragmentation_point", 20, 4, 0, 0, 0},
+      {"sctpi_inqueue", 24, 4, 0, 0, 0},
+      {"sctpi_outqueue", 28, 4, 0, 0, 0},
+      {"sctpi_overall_error", 32, 4, 0, 0, 0},
+      {"sctpi_max_burst", 36, 4, 0, 0, 0},
+      {"sctpi_maxseg", 40, 4, 0, 0, 0},
+      {"sctpi_peer_rwnd", 44, 4, 0, 0, 0},
+      {"sctpi_peer_tag", 48, 4, 0, 0, 0},
+      {"sctpi_peer_capable", 52, 1, 0, 0, 0},
+      {"sctpi_peer_sack", 53, 1, 0, 0, 0},
+      {"sctpi_isacks", 56, 8, 0, 0, 0},
+      {"sctpi_osacks", 64, 8, 0, 0, 0},
+      {"sctpi_opackets", 72, 8, 0, 0, 0},
+      {"sctpi_ipackets", 80, 8, 0, 0, 0},
+      {"sctpi_rtxchunks", 88, 8, 0, 0, 0},
+      {"sctpi_outofseqtsns", 96, 8, 0, 0, 0},
+      {"sctpi_idupchunks", 104, 8, 0, 0, 0},
+      {"sctpi_gapcnt", 112, 8, 0, 0, 0},
+      {"sctpi_ouodchunks", 120, 8, 0, 0, 0},
+      {"sctpi_iuodchunks", 128, 8, 0, 0, 0},
+      {"sctpi_oodchunks", 136, 8, 0, 0, 0},
+      {"sctpi_iodchunks", 144, 8, 0, 0, 0},
+      {"sctpi_octrlchunks", 152, 8, 0, 0, 0},
+      {"sctpi_ictrlchunks", 160, 8, 0, 0, 0},
+      {"sctpi_p_state", 296, 4, 0, 0, 0},
+      {"sctpi_p_cwnd", 300, 4, 0, 0, 0},
+      {"sctpi_p_srtt", 304, 4, 0, 0, 0},
+      {"sctpi_p_rto", 308, 4, 0, 0, 0},
+      {"sctpi_p_hbinterval", 312, 4, 0, 0, 0},
+      {"sctpi_p_pathmaxrxt", 316, 4, 0, 0, 0},
+      {"sctpi_p_sackdelay", 320, 4, 0, 0, 0},
+      {"sctpi_p_sackfreq", 324, 4, 0, 0, 0},
+      {"sctpi_p_ssthresh", 328, 4, 0, 0, 0},
+      {"sctpi_p_partial_bytes_acked", 332, 4, 0, 0, 0},
+      {"sctpi_p_flight_size", 336, 4, 0, 0, 0},
+      {"sctpi_p_error", 340, 2, 0, 0, 0}};
+  return *fields;
+}
+
 // include/uapi/linux/sock_diag.h: an array.
 const std::vector<NumberField>& SkMeminfoFields() {
   static const auto* const fields =

@@ -32,6 +32,7 @@ struct NumberField {
 
 const std::vector<NumberField>& TcpInfoFields();
 const std::vector<NumberField>& MptcpInfoFields();
+const std::vector<NumberField>& SctpInfoFields();
 const std::vector<NumberField>& SkMeminfoFields();
 const std::vector<NumberField>& VegasFields();
 const std::vector<NumberField>& DctcpFields();

@@ -60,7 +60,7 @@ absl::Status SocketPoll::ReadNetwork(
   };
   const bool any = options.protocols.empty();
   const std::vector<uint16_t> usual = {IPPROTO_TCP, IPPROTO_UDP, kProtocolMptcp,
-                                       IPPROTO_RAW};
+                                       IPPROTO_SCTP, IPPROTO_RAW};
   for (const uint16_t protocol : any ? usual : options.protocols) {
     for (const int family : {AF_INET, AF_INET6}) {
       DumpRequest request;

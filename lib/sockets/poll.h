@@ -28,7 +28,7 @@ namespace netmeter {
 namespace internal {
 
 struct PollOptions {
-  // IPPROTO_*; empty: tcp, udp, mptcp and raw, each where the kernel has it.
+  // IPPROTO_*; empty: tcp, udp, mptcp, sctp and raw, each where the kernel has it.
   std::vector<uint16_t> protocols;
   bool all_networks = false;
   // Whether rows must have the processes that hold a socket. Without a meter the

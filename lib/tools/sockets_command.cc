@@ -46,7 +46,8 @@ those of netmeter list; a socket in TIME_WAIT has none. uplink is that of the
 last packet.
 docs/connections.md tells all fields.
 
-The sockets are those of tcp, udp, mptcp and raw, of this network namespace.
+The sockets are those of tcp, udp, mptcp, sctp and raw, of this network
+namespace. One of sctp has a line for itself, and one for each association.
 Without root, the processes are the user's own, and there is no service.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
@@ -82,8 +83,8 @@ class SocketsCommand : public Command {
     flags->AddOption("--port", &ports_, "Only with one end on it")
         .Type("PORT")
         .InRange(0, 65535, Option::InHelp::kNo);
-    AddList(flags, "--protocol", "NAME", "tcp, udp, mptcp, raw or udplite",
-            &protocols_);
+    AddList(flags, "--protocol", "NAME",
+            "tcp, udp, mptcp, sctp, raw or udplite", &protocols_);
     flags->AddFlag("--all-netns", &poll_.all_networks,
                    "Of all network namespaces (root)");
     flags
@@ -199,14 +200,14 @@ class SocketsCommand : public Command {
   absl::Status AddProtocol(const std::string& name) {
     for (const uint16_t protocol :
          {uint16_t{IPPROTO_TCP}, uint16_t{IPPROTO_UDP}, uint16_t{IPPROTO_RAW},
-          uint16_t{IPPROTO_UDPLITE}, kProtocolMptcp}) {
+          uint16_t{IPPROTO_UDPLITE}, uint16_t{IPPROTO_SCTP}, kProtocolMptcp}) {
       if (ProtocolName(protocol) != absl::AsciiStrToLower(name)) continue;
       poll_.protocols.push_back(protocol);
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
         absl::StrCat("--protocol: '", name,
-                     "' is none of tcp, udp, mptcp, raw and udplite"));
+                     "' is none of tcp, udp, mptcp, sctp, raw and udplite"));
   }
 
   absl::Status UseColumns(const std::string& list) {

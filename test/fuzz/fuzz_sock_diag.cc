@@ -36,12 +36,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!ParseDiagSocket(message.payload, IPPROTO_TCP, &socket)) continue;
     FUZZ_CHECK(!AddressText(socket.family, socket.local_address).empty());
     FUZZ_CHECK(!StateName(socket.state).empty());
+    DiagSocket sctp;
+    FUZZ_CHECK(ParseDiagSocket(message.payload, IPPROTO_SCTP, &sctp));
+    FUZZ_CHECK(!StateName(sctp.state).empty());
     for (const absl::string_view view :
          {socket.info, socket.skmeminfo, socket.vegas, socket.dctcp, socket.bbr,
           socket.congestion, socket.ulp, socket.owner}) {
       sum += Touch(view, message.payload);
     }
-    for (const auto* fields : {&TcpInfoFields(), &MptcpInfoFields()}) {
+    for (const auto* fields :
+         {&TcpInfoFields(), &MptcpInfoFields(), &SctpInfoFields()}) {
       for (const NumberField& field : *fields) {
         uint64_t value = 0;
         if (!ReadNumber(socket.info, field, &value)) continue;

@@ -54,7 +54,7 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel
   xfrm_user esp4 esp6 authenc echainiv drbg jitterentropy_rng
   vxlan tls gcm ctr ghash_generic aes_generic
-  inet_diag tcp_diag udp_diag raw_diag mptcp_diag)
+  inet_diag tcp_diag udp_diag raw_diag mptcp_diag sctp_diag)
 programs=(ip tc ss ethtool bpftool sysctl)
 
 kernels=all filter='*' bin=bazel-bin out='' seconds=1500 vms=2 beside='' fetch=

@@ -495,6 +495,99 @@ TEST_F(SockDiagTest, MptcpSocketsAreShownWhereTheKernelHasThem) {
   EXPECT_EQ(found, KernelAtLeast(5, 19) ? 1 : 0);
 }
 
+// What a child of the test below saw.
+struct SctpSeen {
+  int lines = 0, associations = 0, listeners = 0, established = 0, wrong = 0;
+};
+
+SctpSeen LookAtSctp(SocketPoll* poll, const std::string& service) {
+  SctpSeen seen;
+  for (const Json& row : ReadOurs(poll).rows) {
+    if (row["protocol"] != "sctp") continue;
+    seen.lines++;
+    const bool association = row.count("association") != 0;
+    seen.associations += association;
+    seen.listeners += row["state"] == "LISTEN";
+    seen.established += row["state"] == "ESTABLISHED";
+    const bool right =
+        row.value("service", "") == service && row["processes"].size() == 1 &&
+        row.count("tcpi_rto") == 0 &&
+        association == (row.count("sctpi_opackets") != 0) &&
+        (!association ||
+         (row["remote_port"] == kPort + 5 && row["sctpi_outstrms"] > 0 &&
+          row["sctpi_opackets"] > 0 && row["sctpi_p_srtt"] < 10000));
+    if (!right) fprintf(stderr, "%s\n", row.dump().c_str());
+    seen.wrong += !right;
+  }
+  return seen;
+}
+
+int CountSctp(SocketPoll* poll, const char* state) {
+  PollOptions options;
+  EXPECT_TRUE(AddState(state, &options.filter).ok());
+  options.protocols = {IPPROTO_SCTP};
+  int count = 0;
+  const absl::Status status =
+      poll->Run(options, [&](const SocketRow&) { count++; });
+  EXPECT_TRUE(status.ok()) << status;
+  return count;
+}
+
+// A socket of SCTP is listed once, and then each association of it.
+TEST_F(SockDiagTest,
+       SctpSocketsAndTheirAssociationsAreShownWhereTheKernelHasThem) {
+  const Address address = Lab::Server(Family::kIpv4);
+  const UniqueFd probe(socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP));
+  if (!probe.ok()) {  // `vmrun.sh -m sctp` loads it in Debian's kernels
+    EXPECT_NE(access("/mod/sctp.ko", F_OK), 0) << "loaded, but no SCTP";
+    return;
+  }
+  Lab& lab = World::CleanLab();
+  const std::string pin_dir = World::ClientMeter().pin_dir();
+  Child server(
+      World::ServerMeter().cgroup(), lab.server, [&](Child::Parent& parent) {
+        const int listener = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
+        Bind(listener, address, kPort + 5);
+        listen(listener, 5);
+        parent.Send(0);
+        const int first = Accept(listener), second = Accept(listener);
+        ReceiveExactly(first, 100);
+        ReceiveExactly(second, 100);
+        parent.Receive<int>();
+      });
+  server.Receive<int>();
+  Child client(
+      World::ClientMeter().cgroup(), lab.client, [&](Child::Parent& parent) {
+        Register("diag-sctp");
+        for (int i = 0; i < 2; i++) {
+          const int fd = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
+          Connect(fd, address, kPort + 5);
+          SendAll(fd, 100);
+        }
+        const int listener = OpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
+        Bind(listener, Lab::Client(Family::kIpv4), kPort + 6);
+        listen(listener, 5);
+        usleep(300000);
+        SocketPoll poll(pin_dir);
+        parent.Send(LookAtSctp(&poll, "diag-sctp"));
+        parent.Send(CountSctp(&poll, "listen"));
+        parent.Send(CountSctp(&poll, "established"));
+        parent.Send(CountSctp(&poll, "shutdown-sent"));
+      });
+  const SctpSeen seen = client.Receive<SctpSeen>();
+  EXPECT_EQ(seen.lines, 5);
+  EXPECT_EQ(seen.associations, 2);
+  EXPECT_EQ(seen.listeners, 1);
+  EXPECT_EQ(seen.established, 4);
+  EXPECT_EQ(seen.wrong, 0);
+  EXPECT_EQ(client.Receive<int>(), 1);
+  EXPECT_EQ(client.Receive<int>(), 4);
+  EXPECT_EQ(client.Receive<int>(), 0);
+  client.Join();
+  server.Send(0);
+  server.Join();
+}
+
 // --- The kernel's structures ------------------------------------------------
 
 // Members by name: bit offset, and bits where it is a bit field.
