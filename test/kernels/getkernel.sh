@@ -16,8 +16,8 @@
 #   1    anything else: the network, the mirror's signature, no such kernel...
 #
 # With 1 and 100 DIR stays as it was. Environment: FLAVOUR (cloud-amd64; its end is the
-# architecture), MIRROR and SECURITY (default: the repositories of this machine's own apt),
-# KEYRING.
+# architecture), MIRROR and SECURITY (default: the repositories of this machine's
+# own apt), KEYRING.
 set -euo pipefail
 export LC_ALL=C
 if [ $# != 2 ]; then sed -n '3,19s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
