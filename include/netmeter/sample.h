@@ -68,12 +68,13 @@ struct TcpConnections {
   std::array<uint64_t, 10> rtt_buckets = {};
   uint64_t rtt_us = 0;
   // Of `closed`: those that a RST ended, which the socket sent, or which the peer
-  // did. A refused connection is in `failed`.
+  // did. A refused connection is in `failed`. Where the kernel has no types of its own
+  // (docs/kernels.md), nobody knows of the latter.
   uint64_t resets_sent = 0;
   uint64_t resets_received = 0;
   // How often the retransmission timer expired, and how many segments were sent
-  // again for any reason; both with SYNs. As tcpi_total_rto and tcpi_total_retrans of
-  // TCP_INFO.
+  // again for any reason; both with SYNs. TCP_INFO has them as tcpi_total_rto and
+  // tcpi_total_retrans.
   uint64_t timeouts = 0;
   uint64_t retransmitted_segments = 0;
 };
