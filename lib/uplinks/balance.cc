@@ -35,6 +35,11 @@ void AddCounts(const nm_interface_counts& now, const nm_interface_counts& base,
   balance->rx.interface_packets += now.rx_packets - base.rx_packets;
 }
 
+bool HasCounted(const nm_interface& ended) {
+  return ended.end.tx_packets != ended.base.tx_packets ||
+         ended.end.rx_packets != ended.base.rx_packets;
+}
+
 class Balancer {
  public:
   explicit Balancer(const BalanceInput& input) : input_(input) {
@@ -50,26 +55,11 @@ class Balancer {
   UplinkBalance Of(uint32_t number, const std::string& name) const {
     UplinkBalance balance;
     balance.name = name;
-    int header = kUnknownHeader;
-    bool mixed = false;
-    const auto take_header = [&](const Interface& interface) {
-      mixed |= header != kUnknownHeader && header != interface.header;
-      mixed |= interface.header == kUnknownHeader;
-      header = interface.header;
-    };
+    LinkHeaders headers;
     for (const InterfaceEntry& entry : input_.entries) {
       if (entry.first.uplink != number) continue;
       if (entry.second.ended) {
-        AddCounts(entry.second.end, entry.second.base, NameOf(entry.second),
-                  &balance);
-        const auto now = by_index_.find(entry.first.ifindex);
-        if (now != by_index_.end() &&
-            FindUplink(input_.patterns, now->second->name) == name) {
-          AddNote(absl::StrCat(now->second->name,
-                               " is in this uplink again, which no load has "
-                               "seen"),
-                  &balance);
-        }
+        AddEnded(entry, &headers, &balance);
         continue;
       }
       const auto found = by_index_.find(entry.first.ifindex);
@@ -81,7 +71,7 @@ class Balancer {
       }
       const Interface& interface = *found->second;
       balance.interfaces.push_back(interface.name);
-      take_header(interface);
+      headers.Add(interface);
       AddCounts(interface.counts, entry.second.base, interface.name, &balance);
       if (open_.at(interface.index) > 1 ||
           FindUplink(input_.patterns, interface.name) != name) {
@@ -100,24 +90,63 @@ class Balancer {
         continue;
       }
       balance.interfaces.push_back(interface.name);
-      take_header(interface);
+      headers.Add(interface);
       AddCounts(interface.counts, {}, interface.name, &balance);
     }
     // Elements of a hash table come in any order.
     std::sort(balance.interfaces.begin(), balance.interfaces.end());
     AddLocal(&balance);
     AddForwarded(number, &balance);
-    if (mixed) {
+    if (headers.mixed) {
       AddNote("its interfaces have link headers of different or unknown sizes",
               &balance);
-      header = 0;
+    } else if (headers.size == kUnknownHeader && !headers.gone.empty()) {
+      AddNote(absl::StrCat(headers.gone,
+                           " has left this uplink and the host, and nothing "
+                           "tells the size of its link headers"),
+              &balance);
     }
-    Close(header == kUnknownHeader ? 0 : static_cast<uint64_t>(header),
-          &balance);
+    const bool known = !headers.mixed && headers.size != kUnknownHeader;
+    Close(known ? static_cast<uint64_t>(headers.size) : 0, &balance);
     return balance;
   }
 
  private:
+  // Those of an uplink's interfaces, which are of one size or cannot be told apart.
+  struct LinkHeaders {
+    int size = kUnknownHeader;
+    bool mixed = false;
+    // An interface that was in the uplink, and is not there to ask. It had such as
+    // the others of its uplink have, if there are some.
+    std::string gone;
+
+    void Add(const Interface& interface) {
+      mixed |= size != kUnknownHeader && size != interface.header;
+      mixed |= interface.header == kUnknownHeader;
+      size = interface.header;
+    }
+  };
+
+  // An interface that was in this uplink until a load.
+  void AddEnded(const InterfaceEntry& entry, LinkHeaders* headers,
+                UplinkBalance* balance) const {
+    const std::string name = NameOf(entry.second);
+    AddCounts(entry.second.end, entry.second.base, name, balance);
+    const auto now = by_index_.find(entry.first.ifindex);
+    // Another uplink's by now, or none's: its link headers are what they were.
+    if (now != by_index_.end() && now->second->name == name) {
+      headers->Add(*now->second);
+    } else if (HasCounted(entry.second)) {
+      headers->gone = name;
+    }
+    if (now != by_index_.end() &&
+        FindUplink(input_.patterns, now->second->name) == balance->name) {
+      AddNote(absl::StrCat(now->second->name,
+                           " is in this uplink again, which no load has seen"),
+              balance);
+    }
+  }
+
   // And why it may be more, or less, than passed the uplink.
   void AddLocal(UplinkBalance* balance) const {
     for (const Sample& sample : input_.samples) {

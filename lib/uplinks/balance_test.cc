@@ -133,6 +133,32 @@ TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
   EXPECT_EQ(satellite.unknown, "");
 }
 
+// A load with another list of uplinks ends the entries of this one: its link headers
+// became 0, and stood in the remainder.
+TEST(Balance, AnUplinkThatIsNoLongerInTheConfigurationKeepsItsLinkHeaders) {
+  BalanceInput input = Input();
+  const UplinkBalance before = BalanceUplinks(input)[0];
+  ASSERT_GT(before.tx.header_bytes, 0u);
+  for (InterfaceEntry& entry : input.entries) {
+    if (entry.first.uplink != 1) continue;
+    for (const Interface& interface : input.interfaces) {
+      if (interface.index != entry.first.ifindex) continue;
+      entry.second.ended = 1;
+      entry.second.end = interface.counts;
+    }
+  }
+  input.patterns.clear();
+  const UplinkBalance after = BalanceUplinks(input)[0];
+  EXPECT_EQ(after.tx.header_bytes, before.tx.header_bytes);
+  EXPECT_EQ(after.tx.rest_bytes, before.tx.rest_bytes);
+  EXPECT_EQ(after.rx.rest_bytes, before.rx.rest_bytes);
+  EXPECT_EQ(after.unknown, before.unknown);
+  // Nothing tells any more.
+  input.interfaces.clear();
+  EXPECT_THAT(BalanceUplinks(input)[0].unknown,
+              HasSubstr("sat0 has left this uplink and the host"));
+}
+
 TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
   BalanceInput gone = Input();
   gone.entries.push_back(MakeEntry(4, 1, "wwan0", 0, 0));
