@@ -19,6 +19,7 @@
 #include "lib/core/unique_fd.h"
 #include "lib/history/difference.h"
 #include "lib/history/usage.h"
+#include "lib/loader/config_text.h"
 
 namespace netmeter {
 namespace internal {
@@ -47,6 +48,11 @@ std::string Scalar(const YAML::Node& node, absl::string_view key,
   if (!node.IsScalar() || node.Scalar().empty()) {
     throw BudgetError(node, absl::StrCat(key, ": expected ", expected));
   }
+  return node.Scalar();
+}
+
+std::string KeyOf(const YAML::Node& node) {
+  if (!node.IsScalar()) throw BudgetError(node, "expected key: value lines");
   return node.Scalar();
 }
 
@@ -104,7 +110,7 @@ Budget ParseBudget(const YAML::Node& map, int reset_day) {
   budget.reset_day = reset_day;
   std::set<std::string> seen;
   for (const auto& pair : map) {
-    const std::string key = pair.first.as<std::string>();
+    const std::string key = KeyOf(pair.first);
     const YAML::Node& value = pair.second;
     if (!seen.insert(key).second) {
       throw BudgetError(pair.first, absl::StrCat(key, ": is there twice"));
@@ -161,7 +167,7 @@ std::vector<Budget> ParseDocument(const YAML::Node& root) {
   YAML::Node list(YAML::NodeType::Undefined);
   std::set<std::string> seen;
   for (const auto& pair : root) {
-    const std::string key = pair.first.as<std::string>();
+    const std::string key = KeyOf(pair.first);
     if (!seen.insert(key).second) {
       throw BudgetError(pair.first, absl::StrCat(key, ": is there twice"));
     }
@@ -235,15 +241,16 @@ absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
 absl::StatusOr<std::vector<Budget>> ParseBudgets(const std::string& yaml,
                                                  const std::string& file) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
-    if (documents.size() != 1 || documents[0].IsNull()) {
+    const YAML::Node root = YAML::Load(yaml);
+    if (LineOfSecondDocument(yaml) != 0 || root.IsNull()) {
       return At(file, 0, "expected one document with the key budgets");
     }
-    return ParseDocument(documents[0]);
+    return ParseDocument(root);
   } catch (const BudgetError& error) {
     return At(file, error.line(), error.what());
   } catch (const YAML::Exception& error) {
-    return At(file, error.mark.is_null() ? 0 : error.mark.line + 1, error.msg);
+    return At(file, error.mark.is_null() ? 0 : error.mark.line + 1,
+              WhyNoYaml(yaml, error));
   }
 }
 

@@ -69,7 +69,13 @@ TEST(Budget, WhatIsWrongIsOneLineWithItsPlace) {
     return std::string(budgets.status().message());
   };
   EXPECT_EQ(error(""), "f: expected one document with the key budgets");
+  EXPECT_EQ(error("a: 1\n---\nb: 2"),
+            "f: expected one document with the key budgets");
   EXPECT_EQ(error("[]"), "f:1: expected the key budgets");
+  EXPECT_EQ(error("[a]: 1"), "f:1: expected key: value lines");
+  EXPECT_EQ(error("budgets:\n  - {[a]: 1}"), "f:2: expected key: value lines");
+  EXPECT_EQ(error("budgets:\n\t- {name: a}"),
+            "f:2: a tab indents this line: YAML takes blanks only");
   EXPECT_EQ(error("budgets: []"), "f:1: budgets: the list is empty");
   EXPECT_EQ(error("budgets: 5"), "f:1: budgets: expected a list of budgets");
   EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5 gb}"),

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/history/history.h"
 
+#include <sys/stat.h>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "lib/core/status_util.h"
@@ -117,7 +120,13 @@ std::string CounterColumns(absl::string_view format) {
 
 absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path,
                                                       Database::Mode mode) {
-  auto database = Database::Open(path, mode);
+  struct stat status = {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+  }
+  // SQLite has names of its own that begin so: ":memory:".
+  auto database = Database::Open(
+      absl::StartsWith(path, ":") ? absl::StrCat("./", path) : path, mode);
   if (absl::IsNotFound(database.status())) {
     return absl::NotFoundError(
         absl::StrCat("no history at ", path, " (netmeter record makes it)"));
@@ -126,9 +135,11 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path,
   const auto version = Pragma(database->get(), "user_version");
   if (mode == Database::Mode::kRead &&
       absl::IsPermissionDenied(version.status())) {
-    // The very first record was killed, and SQLite has to tidy up.
+    // The very first record was killed, or the file came alone: SQLite has to make
+    // the two files beside it.
     return absl::NotFoundError(absl::StrCat(
-        "no history at ", path, " yet (the next netmeter record makes it)"));
+        "no history that this user may read at ", path,
+        " yet (the next netmeter record makes what is missing beside it)"));
   }
   if (!version.ok()) return version.status();
   const auto id = Pragma(database->get(), "application_id");

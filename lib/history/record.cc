@@ -119,7 +119,10 @@ absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   if (last.Step()) {
     const int64_t end = last.Integer(0);
     NETMETER_RETURN_IF_ERROR(last.Run());
-    NETMETER_RETURN_IF_ERROR(AddGap(history, end, start, "lost"));
+    // The clock at the load may have been behind: a host without one begins in 1970.
+    NETMETER_RETURN_IF_ERROR(
+        AddGap(history, end, start < end ? std::max(end, reading.now) : start,
+               "lost"));
   }
   NETMETER_RETURN_IF_ERROR(last.status());
   NETMETER_RETURN_IF_ERROR(

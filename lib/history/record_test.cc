@@ -147,6 +147,38 @@ TEST_F(RecordTest, EachByteIsRecordedOnceHoweverOften) {
   EXPECT_EQ(Gaps(), "");
 }
 
+// A host without a clock of its own loads in 1970. The gap ended before it began, and
+// stood in every period before.
+TEST_F(RecordTest, AGapNeverEndsBeforeItBegins) {
+  Count("mme", 100);
+  RecordNow();
+  Wait(30);
+  const int64_t now = reading_.now;
+  reading_.now = 10;
+  Reboot();
+  reading_.now = now + 60;
+  reading_.boottime += 60;
+  Count("mme", 50);
+  EXPECT_EQ(RecordNow(), 50);
+  EXPECT_EQ(Gaps(), "lost 90; ");
+  EXPECT_TRUE(Read(20260101, 20260131).gaps.empty());
+}
+
+// SQLite keeps ":memory:" nowhere, and makes files beside a device.
+TEST_F(RecordTest, AHistoryIsAFile) {
+  EXPECT_EQ(
+      OpenHistory("/dev/null", Database::Mode::kCreate).status().message(),
+      "/dev/null is no file");
+  char here[4096];
+  ASSERT_NE(getcwd(here, sizeof(here)), nullptr);
+  ASSERT_EQ(chdir(directory_.c_str()), 0);
+  EXPECT_TRUE(OpenHistory(":memory:", Database::Mode::kCreate).ok());
+  EXPECT_EQ(unlink(":memory:"), 0);
+  unlink(":memory:-wal");
+  unlink(":memory:-shm");
+  EXPECT_EQ(chdir(here), 0);
+}
+
 TEST_F(RecordTest, ARebootAndAnUnloadLoseTheLastIntervalAndNoMore) {
   Count("mme", 100);
   RecordNow();

@@ -23,6 +23,7 @@ absl::StatusCode CodeOf(int result) {
       return absl::StatusCode::kResourceExhausted;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
       return absl::StatusCode::kUnavailable;
     case SQLITE_PERM:
     case SQLITE_READONLY:
@@ -132,6 +133,12 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
 Database::~Database() { sqlite3_close_v2(handle_); }
 
 absl::Status Database::Error(int result) const {
+  if ((result & 0xff) == SQLITE_PROTOCOL) {
+    // Whoever may read may lock: with fcntl(2), and for as long as it likes.
+    return absl::UnavailableError(
+        absl::StrCat(path_, ": another program keeps its lock (see: fuser ",
+                     path_, "-shm)"));
+  }
   return absl::Status(
       CodeOf(result),
       absl::StrCat(

@@ -28,8 +28,9 @@ std::string ColumnsOf(UsageBy by) {
           "MAX(CASE s.kind WHEN 'pending' THEN '' ELSE s.kind "
           "END), s.name");
     case UsageBy::kDestination:
-      return absl::StrCat("'', CASE WHEN ", kNoDestination,
-                          " THEN s.kind ELSE s.destination END");
+      return absl::StrCat(
+          "CASE WHEN ", kNoDestination, " THEN s.kind ELSE '' END, CASE WHEN ",
+          kNoDestination, " THEN s.kind ELSE s.destination END");
     case UsageBy::kUplink:
       return "'', s.uplink";
     case UsageBy::kDay:
@@ -81,8 +82,8 @@ std::string QueryText(UsageBy by) {
       kNoDestination,
       " THEN s.kind WHEN s.destination = '' THEN '-' ELSE s.destination END)"
       " AND (?6 = '' OR ?6 = CASE WHEN s.uplink = '' THEN '-' ELSE s.uplink "
-      "END) AND (?7 = '' OR s.kind = ?7)",
-      GroupOf(by));
+      "END) AND (?7 = '' OR s.kind = ?7) AND (?8 = 0 OR NOT ",
+      kNoDestination, ")", GroupOf(by));
 }
 
 absl::StatusOr<std::vector<Gap>> ReadGaps(Database* history,
@@ -109,7 +110,8 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
       .Bind(4, query.service)
       .Bind(5, query.destination)
       .Bind(6, query.uplink)
-      .Bind(7, query.kind);
+      .Bind(7, query.kind)
+      .Bind(8, int64_t{query.has_destination});
   Usage usage;
   while (select.Step()) {
     UsageRow row;

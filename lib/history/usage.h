@@ -33,10 +33,14 @@ struct UsageQuery {
   std::string destination;
   std::string uplink;
   std::string kind;
+  // Only what may have a destination. A destination may be called "pending".
+  bool has_destination = false;
 };
 
 struct UsageRow {
-  std::string kind;  // by service: its kind; else ""
+  // By service: its kind. By destination: that of what has none, "pending" or
+  // "forwarded", as a destination may have such a name. Else "".
+  std::string kind;
   std::string name;  // of the service, the destination, the uplink or the day
   Counters counters;
 };

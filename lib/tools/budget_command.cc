@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/types.h>
@@ -17,7 +18,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +40,7 @@ namespace {
 
 constexpr int kExitWarned = 3;
 constexpr int kExitExceeded = 4;
+constexpr std::chrono::seconds kPatience(60);
 
 constexpr char kBudgetFooter[] = R"(
 The budgets are in a file (docs/history.md):
@@ -51,8 +56,9 @@ for the whole period, if it goes on as it did so far. Nothing is limited.
 --run runs a command by sh once for each level that a budget crosses, with
 NETMETER_BUDGET, NETMETER_PERCENT (the level), NETMETER_USED_BYTES,
 NETMETER_LIMIT_BYTES and NETMETER_PERIOD_FROM and _TO in its environment. If it
-fails, or the call is killed, the next call tries again. Root names who runs it:
---run-as.
+fails, takes longer than --run-seconds, or the call is killed, the next call tries
+again. A level is crossed once in a period, whatever becomes of the limit. Root names
+who runs it: --run-as.
 
 Exit status: 0 no level is crossed; 1 failed, one line on stderr says why; 2 wrong
 usage; 3 a level is crossed; 4 a budget is used up.
@@ -138,6 +144,13 @@ class BudgetCommand : public Command {
     flags->AddOption("--run-as", &run_as_, "The user who runs it")
         .Type("USER")
         .Needs(run);
+    flags
+        ->AddOption("--run-seconds", &run_seconds_,
+                    "How long it may take; then it is killed")
+        .Type("SECONDS")
+        .InRange(1, 86400)
+        .ShowDefault()
+        .Needs(run);
     const Option json =
         flags->AddFlag("--json", &json_, "Print one JSON array of objects");
     flags->AddFlag("--bytes", &exact_, "Print exact bytes, not KiB or MiB")
@@ -174,13 +187,8 @@ class BudgetCommand : public Command {
                              : FormatRows(rows, exact_ ? ByteFormat::kExact
                                                        : ByteFormat::kHuman));
     if (!run_.empty()) {
-      turn = UniqueFd(open(database_.c_str(), O_RDONLY | O_CLOEXEC));
-      while (turn.ok() && flock(turn.get(), LOCK_EX) != 0 && errno == EINTR) {
-      }
-      if (!turn.ok()) {
-        return Fail(
-            ErrnoStatus(errno, absl::StrCat("lock ", database_)).message());
-      }
+      const absl::Status locked = Lock(&turn);
+      if (!locked.ok()) return Fail(locked.message());
     }
     // Who reads the table does not matter for the warnings.
     for (const Row& row : rows) {
@@ -199,6 +207,26 @@ class BudgetCommand : public Command {
   }
 
  private:
+  // Whoever may read the file may lock it, too, and would stop the timer for good.
+  absl::Status Lock(UniqueFd* turn) const {
+    const std::string what = absl::StrCat("lock ", database_);
+    *turn = UniqueFd(open(database_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!turn->ok()) return ErrnoStatus(errno, what);
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (flock(turn->get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR) {
+        return ErrnoStatus(errno, what);
+      }
+      if (std::chrono::steady_clock::now() > end) {
+        return absl::UnavailableError(absl::StrCat(
+            what, ": another program has held it for a minute (see: fuser ",
+            database_, ")"));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Warn(Database* history, const Row& row, int percent) const {
     const auto warned = WasWarned(history, row.budget, row.state, percent);
     if (!warned.ok()) return warned.status();
@@ -224,9 +252,13 @@ class BudgetCommand : public Command {
         absl::StrCat("NETMETER_LIMIT_BYTES=", row.budget.limit),
         absl::StrCat("NETMETER_PERIOD_FROM=", FormatDay(row.state.period.from)),
         absl::StrCat("NETMETER_PERIOD_TO=", FormatDay(row.state.period.to))};
+    // Who called may have had the kernel reap children: then none could be waited for.
+    signal(SIGCHLD, SIG_DFL);
     const pid_t child = fork();
     if (child < 0) return ErrnoStatus(errno, "fork");
     if (child == 0) {
+      setpgid(0, 0);
+      signal(SIGPIPE, SIG_DFL);
       if (user != nullptr && geteuid() == 0 &&
           (initgroups(user->pw_name, user->pw_gid) != 0 ||
            setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)) {
@@ -240,9 +272,24 @@ class BudgetCommand : public Command {
       execl("/bin/sh", "sh", "-c", run_.c_str(), nullptr);
       _exit(127);
     }
+    setpgid(child, child);  // whichever of the two is first
     int status = 0;
-    while (waitpid(child, &status, 0) < 0) {
-      if (errno != EINTR) return ErrnoStatus(errno, "wait for the command");
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(run_seconds_);
+    for (pid_t ended = 0; ended == 0;) {
+      ended = waitpid(child, &status, WNOHANG);
+      if (ended < 0 && errno == EINTR) ended = 0;
+      if (ended < 0) return ErrnoStatus(errno, "wait for the command");
+      if (ended != 0) break;
+      if (std::chrono::steady_clock::now() > end) {
+        kill(-child, SIGKILL);
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+        }
+        return absl::DeadlineExceededError(absl::StrCat(
+            "--run: the command for ", row.budget.name, " at ", percent,
+            " % ran longer than ", run_seconds_, " s (--run-seconds)"));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
     return absl::AbortedError(absl::StrCat(
@@ -256,6 +303,7 @@ class BudgetCommand : public Command {
   std::string budgets_;
   std::string run_;
   std::string run_as_;
+  int run_seconds_ = 60;
   bool json_ = false;
   bool exact_ = false;
 };

@@ -205,6 +205,60 @@ TEST_F(HistoryTest, ACommandWhoseCallWasKilledIsTriedAgain) {
   EXPECT_EQ(RunShell("cat " + log).output, "warned\n");
 }
 
+// It held the timer's unit for good, and nothing was recorded any more.
+TEST_F(HistoryTest, ACommandThatDoesNotEndIsKilledWithItsChildren) {
+  const std::string config = directory_ + "/budgets.yml";
+  RunShell("echo 'budgets: [{name: b, limit: 100, warn: [1]}]' > " + config);
+  cell()->tx_bytes = 50;
+  ASSERT_EQ(Record().output, "");
+  const std::string budget = "lib/tools/netmeter budget --budgets " + config +
+                             " --database " + database() + " --run-as root ";
+  const ShellResult killed = RunShell(
+      budget + "--run-seconds 1 --run 'sleep 3071; true' 2>&1 >/dev/null");
+  EXPECT_EQ(killed.exit_status, 1);
+  EXPECT_EQ(killed.output,
+            "netmeter: --run: the command for b at 1 % ran longer than 1 s "
+            "(--run-seconds)\n");
+  EXPECT_NE(RunShell("pgrep -f 'sleep 307[1]'").exit_status, 0);
+  // Who ignores SIGCHLD gets no status of a child: each call ran the command again.
+  EXPECT_EQ(RunShell("python3 -c 'import os, signal, sys; "
+                     "signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+                     "os.execvp(sys.argv[1], sys.argv[1:])' " +
+                     budget + "--run true > /dev/null 2>&1")
+                .exit_status,
+            3);
+  EXPECT_EQ(RunShell(budget + "--run 'exit 7' >/dev/null 2>&1").exit_status, 3);
+}
+
+// As root it took the place of what was there: of /dev/null, once.
+TEST_F(HistoryTest, AReportReplacesNothingButFiles) {
+  cell()->tx_bytes = 50;
+  ASSERT_EQ(Record().output, "");
+  const auto report = [&](const std::string& file) {
+    return RunShell("lib/tools/netmeter report --database " + database() +
+                    " --html " + file + " 2>&1")
+        .exit_status;
+  };
+  const std::string page = directory_ + "/page.html";
+  ASSERT_EQ(
+      RunShell("touch " + page + "; chmod 600 " + page + "; ln -s page.html " +
+               directory_ + "/link; mknod " + directory_ +
+               "/null c 1 3; mkfifo " + directory_ + "/fifo; cat " +
+               directory_ + "/fifo > " + directory_ + "/read &")
+          .exit_status,
+      0);
+  for (const char* file : {"/page.html", "/link", "/null", "/fifo"}) {
+    EXPECT_EQ(report(directory_ + file), 0) << file;
+  }
+  EXPECT_EQ(report("/dev/fd/1 | cat > /dev/null"), 0);
+  EXPECT_EQ(RunShell("cd " + directory_ +
+                     "; stat -c '%n %F %a' page.html link null fifo; grep -l "
+                     "'</html>' page.html")
+                .output,
+            "page.html regular file 600\nlink symbolic link 777\n"
+            "null character special file 644\nfifo fifo 644\npage.html\n");
+}
+
 // From the history, and what the meter has counted since its last record.
 TEST_F(HistoryTest, ListSinceHasWhatIsRecordedAndWhatIsNot) {
   cell()->tx_bytes = 1000;

@@ -267,8 +267,9 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
      : by == UsageBy::kUplink ? of_row.uplink
                               : of_row.destination) =
         row.name.empty() ? "-" : row.name;
-    // A service may have the name of what belongs to none.
-    if (by == UsageBy::kService && row.kind == row.name) of_row.kind = row.kind;
+    // A service, or a destination, may have the name of what belongs to none.
+    if (row.kind == row.name) of_row.kind = row.kind;
+    of_row.has_destination = by == UsageBy::kDestination && row.kind.empty();
     auto days = read_days(of_row);
     if (!days.ok()) return days.status();
     for (size_t i = 0; i < days->size(); ++i) {

@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -36,29 +39,48 @@ Examples:
   netmeter report --html satellite.html --uplink satellite
 )";
 
-// All of it, or what was there before.
-absl::Status WriteFile(const std::string& path, absl::string_view text) {
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".new");
-  {
-    const UniqueFd fd(
-        open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("write ", path));
-    while (!text.empty()) {
-      const ssize_t count = write(fd.get(), text.data(), text.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) {
-        const absl::Status status =
-            ErrnoStatus(errno, absl::StrCat("write ", path));
-        unlink(temporary.c_str());
-        return status;
-      }
-      text.remove_prefix(static_cast<size_t>(count));
-    }
+// `path` is for messages.
+absl::Status WriteAll(int fd, absl::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t count = write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, absl::StrCat("write ", path));
+    text.remove_prefix(static_cast<size_t>(count));
   }
-  if (rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const absl::Status status = ErrnoStatus(errno, absl::StrCat("write ", path));
-  unlink(temporary.c_str());
-  return status;
+  return absl::OkStatus();
+}
+
+// All of it, or what was there before, with its mode. What is no file is written to,
+// never replaced: /dev/stdout, a pipe of the shell's.
+absl::Status WriteFile(const std::string& path, absl::string_view text) {
+  const std::string what = absl::StrCat("write ", path);
+  struct stat existing = {};
+  const bool exists = stat(path.c_str(), &existing) == 0;
+  if (exists && !S_ISREG(existing.st_mode)) {
+    const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+    if (!fd.ok()) return ErrnoStatus(errno, what);
+    return WriteAll(fd.get(), text, path);
+  }
+  // Where a symbolic link leads.
+  std::string target = path;
+  if (exists) {
+    const std::unique_ptr<char, decltype(&free)> real(
+        realpath(path.c_str(), nullptr), free);
+    if (real == nullptr) return ErrnoStatus(errno, what);
+    target = real.get();
+  }
+  const std::string temporary = absl::StrCat(target, ".", getpid(), ".new");
+  const UniqueFd fd(
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd.ok()) return ErrnoStatus(errno, what);
+  absl::Status written = WriteAll(fd.get(), text, path);
+  if (written.ok() &&
+      ((exists && fchmod(fd.get(), existing.st_mode & 07777) != 0) ||
+       rename(temporary.c_str(), target.c_str()) != 0)) {
+    written = ErrnoStatus(errno, what);
+  }
+  if (!written.ok()) unlink(temporary.c_str());
+  return written;
 }
 
 class ReportCommand : public Command {

@@ -108,6 +108,10 @@ TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
   sample.name = "curl";
   sample.rx_bytes = 1000000;
   reading.samples = {sample};
+  // The days of both were added, for each.
+  sample.destination = "forwarded";
+  sample.rx_bytes = 500000;
+  reading.samples.push_back(sample);
   reading.has_forwarded = true;
   reading.forwarded["lan"].value = {1000000, 2000000, 1, 2};
   ASSERT_TRUE(
@@ -122,6 +126,10 @@ TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
   EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 3000000));
   EXPECT_EQ(part->usage.rows[1].name, "");
   EXPECT_THAT(part->days[1], ElementsAre(0, 0, 0, 1000000));
+  EXPECT_EQ(part->usage.rows[2].name, "forwarded");
+  EXPECT_EQ(part->usage.rows[2].kind, "");
+  EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 500000));
+  EXPECT_THAT(part->days.back(), ElementsAre(0, 0, 0, 0));
 }
 
 // A page showed everything but what an operator pays for: each uplink.

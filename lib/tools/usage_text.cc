@@ -52,6 +52,12 @@ void AddCounters(const Counters& counters, nlohmann::ordered_json* json) {
   }
 }
 
+// In what programs read, rows that have no destination tell so by their kind. In a table
+// their names do.
+bool HasKind(const UsageQuery& query) {
+  return query.by == UsageBy::kService || query.by == UsageBy::kDestination;
+}
+
 }  // namespace
 
 const char* UsageByName(UsageBy by) {
@@ -106,7 +112,7 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                FormatBytes(counters.tx_retransmit_bytes(), format)});
   };
   for (const UsageRow& row : usage.rows) {
-    add(NameOf(row), row.kind, row.counters);
+    add(NameOf(row), with_kind ? row.kind : "", row.counters);
   }
   add("sum", "", usage.sum);
   std::string text = absl::StrCat(FormatDay(query.period.from), " to ",
@@ -130,7 +136,7 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const UsageRow& row : usage.rows) {
     nlohmann::ordered_json object;
-    if (query.by == UsageBy::kService) object["kind"] = row.kind;
+    if (HasKind(query)) object["kind"] = row.kind;
     object[UsageByName(query.by)] = row.name;
     AddCounters(row.counters, &object);
     rows.push_back(std::move(object));
@@ -152,7 +158,7 @@ std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
 }
 
 std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
-  const bool with_kind = query.by == UsageBy::kService;
+  const bool with_kind = HasKind(query);
   std::string text =
       absl::StrCat(with_kind ? "kind," : "", UsageByName(query.by));
   for (const RecordedCounter& counter : kRecordedCounters) {

@@ -97,7 +97,8 @@ TEST_F(UsageTextTest, CsvQuotesAndIsNoFormula) {
             "service,mme,1536,1024,0,0,0,0,0\n"
             "binary,\"'=cmd|'!A1,\"\"x\"\"\",500,12,0,0,0,0,0\n");
   query_.by = UsageBy::kDestination;
-  EXPECT_THAT(FormatUsageCsv(usage_, query_), StartsWith("destination,tx_"));
+  EXPECT_THAT(FormatUsageCsv(usage_, query_),
+              StartsWith("kind,destination,tx_"));
 }
 
 }  // namespace
