@@ -65,6 +65,9 @@ std::string KeyOf(const Family& family, const Metric& metric) {
       destination = &label.value;
       continue;
     }
+    // Its label appears with the first series of an uplink. The others are what they
+    // were.
+    if (internal::IsUplink(label) && label.value.empty()) continue;
     key.push_back('\0');
     key += label.value;
   }

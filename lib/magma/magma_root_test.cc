@@ -221,6 +221,47 @@ TEST_F(MagmaRootTest, ALoadThatRenamesDestinationsDeliversNothingTwice) {
   EXPECT_EQ(host.TakeCalls(), 0);
 }
 
+// All that had been delivered came again: with the first packet by an uplink, each
+// series gets the label, and was taken for a new one.
+TEST_F(MagmaRootTest, ALoadThatBringsUplinksDeliversNothingTwice) {
+  host_options_.families = *FamilySet::Parse("netmeter_wire_bytes_total");
+  nm_cell* const cell = fake_->cell(NM_SLOT_FIRST, 0);
+  cell->tx_bytes = 1000;
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  const auto sum = [&host] {
+    uint64_t bytes = 0;
+    for (const auto& entry : host.counters()) {
+      if (entry.first.find("netmeter_wire_bytes_total") == 0) {
+        bytes += entry.second;
+      }
+    }
+    return bytes;
+  };
+  EXPECT_EQ(sum(), 1000u);
+  fake_->SetName(10, NM_KIND_UPLINK, "satellite");
+  fake_->info()->uplinks[0] = 10;
+  fake_->info()->loaded_ns = 77;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(sum(), 1000u);
+  // Packets pass it some visits later; then another load changes a name, too.
+  AddSeries(fake_.get(), 4);
+  fake_->SetName(9, NM_KIND_DESTINATION, "d0");
+  nm_cell* const by_satellite = fake_->cell(NM_SLOT_FIRST + 4, 0);
+  by_satellite->path = NM_PATH_DIRECT | 1 << NM_UPLINK_SHIFT;
+  by_satellite->tx_bytes = 50;
+  cell->tx_bytes += 3;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(sum(), 1053u);
+  fake_->info()->loaded_ns = 78;
+  fake_->SetName(5, NM_KIND_DESTINATION, "e0");
+  fake_->stats()->moves += 2;
+  by_satellite->tx_bytes += 7;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  EXPECT_EQ(sum(), 1060u);
+}
+
 TEST_F(MagmaRootTest, AfterAnUnloadTheNewTotalsComeOnTop) {
   DeltaVisitor visitor(meter_, host_options_);
   Host host;

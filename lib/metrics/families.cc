@@ -395,6 +395,10 @@ bool IsDestination(const Label& label) {
   return name == "destination" || name == "dest_service";
 }
 
+bool IsUplink(const Label& label) {
+  return absl::string_view(label.name) == "uplink";
+}
+
 double BucketBound(size_t bucket) {
   constexpr auto kBounds = TcpConnections::RttBoundsUs();
   return bucket < kBounds.size() ? kBounds[bucket] / 1e6

@@ -60,6 +60,8 @@ class Labels {
 
 // Whether it is the label of destinations, which most families of series have.
 bool IsDestination(const Label& label);
+// ... that of uplinks, which a family has as soon as one of its metrics has an uplink.
+bool IsUplink(const Label& label);
 
 struct Metric {
   Labels labels;       // the same names, in the same order, in a family
