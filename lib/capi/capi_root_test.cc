@@ -190,6 +190,27 @@ TEST_F(CapiRootTest, WithoutMemoryEveryCallIsResourceExhausted) {
   }
 }
 
+// A code that gRPC does not have became 2.
+TEST_F(CapiRootTest, AVisitEndsWithTheCodeOfItsCallback) {
+  netmeter_visitor* visitor = nullptr;
+  netmeter_publish_options options = NETMETER_PUBLISH_OPTIONS_INIT;
+  options.scope = NETMETER_SCOPE_HOST;
+  ASSERT_EQ(netmeter_visitor_new(meter_, &options, &visitor, nullptr),
+            NETMETER_OK);
+  for (int code : {14, 100, -1, 0}) {
+    netmeter_error error = {};
+    EXPECT_EQ(netmeter_visit(
+                  visitor,
+                  [](const netmeter_metric*, void* context) {
+                    return *static_cast<int*>(context);
+                  },
+                  &code, &error),
+              code);
+    EXPECT_EQ(error.code, code);
+  }
+  netmeter_visitor_free(visitor);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

@@ -237,9 +237,12 @@ TEST(CapiTest, PublishOptionsOfAnotherKindAreRefused) {
   --smaller.size;
   netmeter_publish_options no_scope = NETMETER_PUBLISH_OPTIONS_INIT;
   no_scope.scope = 3;
+  // It was taken, and then "not enough memory".
+  netmeter_publish_options no_families = NETMETER_PUBLISH_OPTIONS_INIT;
+  no_families.families = uint64_t{1} << 63;
   const char* bytes = nullptr;
   size_t length = 0;
-  for (const auto* options : {&smaller, &no_scope}) {
+  for (const auto* options : {&smaller, &no_scope, &no_families}) {
     EXPECT_EQ(netmeter_read_metrics(nullptr, options, metrics, nullptr),
               NETMETER_INVALID_ARGUMENT);
     EXPECT_EQ(netmeter_serialize_metrics(nullptr, options, metrics, &bytes,
@@ -265,6 +268,9 @@ TEST(CapiTest, FamiliesAreChosenByName) {
   EXPECT_EQ(netmeter_parse_families("byte", 4, &families, &error),
             NETMETER_INVALID_ARGUMENT);
   EXPECT_THAT(error.message, HasSubstr("did you mean"));
+  // Was a choice of no family at all.
+  EXPECT_EQ(netmeter_parse_families(nullptr, 0, &families, nullptr),
+            NETMETER_INVALID_ARGUMENT);
   EXPECT_EQ(families, bytes);
   EXPECT_STREQ(netmeter_scope_name(NETMETER_SCOPE_UNREGISTERED),
                "unregistered");

@@ -85,6 +85,11 @@ absl::Status TakeOptions(const netmeter_publish_options* given,
   }
   options->scope = static_cast<Scope>(all.scope);
   if (all.families != 0) {
+    if (!FamilySetAccess::IsSet(all.families)) {
+      return absl::InvalidArgumentError(
+          "netmeter_publish_options.families is not from "
+          "netmeter_parse_families()");
+    }
     options->families = FamilySetAccess::Of(all.families);
   }
   options->omit_zeros = all.omit_zeros != 0;
@@ -186,10 +191,10 @@ absl::Status Serialize(netmeter_metrics* metrics, const char** bytes,
 }
 
 // One delta as the C API gives it. Has no memory of its own: a failure here could not
-// be told from one of the callback.
+// be told from one of the callback. *code is what take() returned.
 absl::Status Take(const Delta& delta,
                   int (*take)(const netmeter_metric* delta, void* context),
-                  void* context) {
+                  void* context, int* code) {
   constexpr size_t kMostLabels = 16;
   const char* names[kMostLabels];
   const char* values[kMostLabels];
@@ -208,9 +213,10 @@ absl::Status Take(const Delta& delta,
   }
   row.value = delta.value;
   row.type = NETMETER_TYPE_COUNTER;
-  const int code = take(&row, context);
-  if (code == NETMETER_OK) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(code), "");
+  *code = take(&row, context);
+  return *code == NETMETER_OK
+             ? absl::OkStatus()
+             : absl::AbortedError("take() did not take a delta over");
 }
 
 }  // namespace
@@ -342,14 +348,18 @@ void netmeter_visitor_free(netmeter_visitor* visitor) { delete visitor; }
 int netmeter_visit(netmeter_visitor* visitor,
                    int (*take)(const netmeter_metric* delta, void* context),
                    void* context, netmeter_error* error) {
-  return Return(
-      WithoutThrowing([&] {
-        if (visitor == nullptr || take == nullptr) {
-          return absl::InvalidArgumentError("visitor or take is NULL");
-        }
-        return visitor->visitor.Visit([&](const netmeter::Delta& delta) {
-          return netmeter::Take(delta, take, context);
-        });
-      }),
-      error);
+  // It may be any number, of which absl::Status keeps those that it knows.
+  int taken = NETMETER_OK;
+  const absl::Status visited = WithoutThrowing([&] {
+    if (visitor == nullptr || take == nullptr) {
+      return absl::InvalidArgumentError("visitor or take is NULL");
+    }
+    return visitor->visitor.Visit([&](const netmeter::Delta& delta) {
+      return netmeter::Take(delta, take, context, &taken);
+    });
+  });
+  const int code = Return(visited, error);
+  if (taken == NETMETER_OK) return code;
+  if (error != nullptr) error->code = taken;
+  return taken;
 }

@@ -226,6 +226,10 @@ absl::Status UnknownName(absl::string_view name) {
 
 const FamilyInfo& InfoOf(FamilyId id) { return kTable[static_cast<int>(id)]; }
 
+bool FamilySetAccess::IsSet(uint64_t families) {
+  return (families & ~kAll) == 0 && (families & kAlways) == kAlways;
+}
+
 const char* NameWithoutTotal(const char* name) {
   static const auto* const names = [] {
     auto* all = new std::map<std::string, std::string, std::less<>>;
@@ -245,6 +249,8 @@ FamilySet::FamilySet() : families_(internal::kDefault) {}
 absl::StatusOr<FamilySet> FamilySet::Parse(absl::string_view list) {
   uint64_t families = internal::kAlways;
   const absl::Status status = internal::WithoutThrowing([&] {
+    // StrSplit() makes no part of a text at null, and one of any other empty text.
+    if (list.empty()) return internal::UnknownName(list);
     for (absl::string_view name : absl::StrSplit(list, ',')) {
       name = absl::StripAsciiWhitespace(name);
       const uint64_t called = internal::FamiliesCalled(name);

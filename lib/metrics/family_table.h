@@ -76,6 +76,8 @@ class FamilySetAccess {
     return (set.families_ >> static_cast<int>(id) & 1) != 0;
   }
   static uint64_t Get(const FamilySet& set) { return set.families_; }
+  // Whether Get() gives this number of some set.
+  static bool IsSet(uint64_t families);
   static FamilySet Of(uint64_t families) {
     FamilySet set;
     set.families_ = families;
