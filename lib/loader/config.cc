@@ -356,6 +356,7 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     config->max_sockets = Number(value, "max_sockets", 1, 1 << 22);
   } else if (key == "proxy_ports") {
     config->proxy_ports = Ports(value, "proxy_ports");
+    config->proxy_ports_given = true;
   } else if (key == "sni_ports") {
     config->sni_ports = Ports(value, "sni_ports");
   } else if (key == "http_ports") {
@@ -425,14 +426,6 @@ absl::Status CheckPath(const char* key, const std::string& path) {
   return absl::OkStatus();
 }
 
-// `line` counts from 0, as yaml-cpp does.
-bool LineIsIndentedByTab(absl::string_view yaml, int line) {
-  const std::vector<absl::string_view> lines = absl::StrSplit(yaml, '\n');
-  if (line < 0 || static_cast<size_t>(line) >= lines.size()) return false;
-  const absl::string_view text = lines[static_cast<size_t>(line)];
-  return absl::StrContains(text.substr(0, text.find_first_not_of(" \t")), '\t');
-}
-
 }  // namespace
 
 const std::map<std::string, uint8_t>& Protocols() {
@@ -485,11 +478,8 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
     return absl::InvalidArgumentError(
         OneLine(absl::StrCat(file_name, ":", line, " ", error.what())));
   } catch (const YAML::Exception& error) {
-    // Its own words are of blocks and maps.
-    const bool tab = LineIsIndentedByTab(yaml, error.mark.line);
     return absl::InvalidArgumentError(OneLine(absl::StrCat(
-        file_name, ":", error.mark.line + 1, ": ",
-        tab ? "a tab indents this line: YAML takes blanks only" : error.msg)));
+        file_name, ":", error.mark.line + 1, ": ", WhyNoYaml(yaml, error))));
   }
   absl::Status status = CheckConfig(config);
   if (!status.ok()) {

@@ -48,6 +48,7 @@ struct Config {
 
   // Loopback traffic to or from these is counted, as path "proxy".
   std::vector<uint16_t> proxy_ports = {8443};
+  bool proxy_ports_given = false;  // by a file, be they the default or not
 
   // TLS connections to these ports name their destination by SNI.
   std::vector<uint16_t> sni_ports = {443, 7443, 7444, 9443, 9444};

@@ -4,10 +4,14 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <sstream>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "lib/core/text.h"
 
 namespace netmeter {
@@ -38,7 +42,22 @@ class DocumentStarts : public YAML::EventHandler {
   int line_ = 0;
 };
 
+// `line` counts from 0, as yaml-cpp does.
+bool LineIsIndentedByTab(absl::string_view yaml, int line) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(yaml, '\n');
+  if (line < 0 || static_cast<size_t>(line) >= lines.size()) return false;
+  const absl::string_view text = lines[static_cast<size_t>(line)];
+  return absl::StrContains(text.substr(0, text.find_first_not_of(" \t")), '\t');
+}
+
 }  // namespace
+
+std::string WhyNoYaml(absl::string_view yaml, const YAML::Exception& error) {
+  // Its own words are of blocks and maps.
+  return LineIsIndentedByTab(yaml, error.mark.line)
+             ? "a tab indents this line: YAML takes blanks only"
+             : error.msg;
+}
 
 // Not YAML::LoadAll(), which never ends where the parser does not get past what
 // follows a document.
@@ -85,6 +104,10 @@ std::string WhyNoExecutable(const std::string& name) {
     return absl::StrCat(Quote(name),
                         ": expected the name of an executable, not a pattern "
                         "(what is not listed counts under its own name)");
+  }
+  if (OneLine(name) != name) {
+    return absl::StrCat(Quote(OneLine(name)),
+                        ": a name without control characters is expected");
   }
   if (name == "." || name == ".." || absl::ascii_isspace(name.front()) ||
       absl::ascii_isspace(name.back())) {

@@ -9,7 +9,12 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "netmeter/abi.h"
+
+namespace YAML {
+class Exception;
+}
 
 namespace netmeter {
 namespace internal {
@@ -20,6 +25,9 @@ constexpr size_t kMaxExecutables = 1024;
 // The line, from 1, of the second document of a YAML text; 0: there is one, or none.
 // Throws what yaml-cpp throws.
 int LineOfSecondDocument(const std::string& yaml);
+
+// What yaml-cpp did not like about a text.
+std::string WhyNoYaml(absl::string_view yaml, const YAML::Exception& error);
 
 // A value in a message: a file may hold a long one.
 std::string Quote(const std::string& value);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/magma_config.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
@@ -48,6 +49,14 @@ std::string Place(const Merged& file, const std::string& key,
   return absl::StrCat(file.paths.at(key), ":", node.Mark().line + 1);
 }
 
+// Magma's own reader takes in what a merge key refers to; yaml-cpp has it as a key of
+// that name, and what it refers to would be missing.
+void RefuseMerge(const std::string& path, const YAML::Node& key) {
+  if (key.Scalar() != "<<" || key.Tag() == "!") return;
+  throw BadValue(absl::StrCat(path, ":", key.Mark().line + 1,
+                              ": a merge key (<<): write its keys out"));
+}
+
 Merged LoadMerged(const std::string& directory, const std::string& overrides,
                   const std::string& name) {
   Merged merged;
@@ -57,6 +66,11 @@ Merged LoadMerged(const std::string& directory, const std::string& overrides,
     // A directory that is not there is as one without the file.
     if (access(path.c_str(), F_OK) != 0 &&
         (errno == ENOENT || errno == ENOTDIR)) {
+      struct stat link = {};
+      if (lstat(path.c_str(), &link) == 0) {
+        throw BadValue(absl::StrCat(
+            path, ": is a symbolic link to a file that is missing"));
+      }
       continue;
     }
     const absl::StatusOr<std::string> text = ReadConfigFile(path);
@@ -70,8 +84,8 @@ Merged LoadMerged(const std::string& directory, const std::string& overrides,
                                     ": a second document: expected one map"));
       }
     } catch (const YAML::Exception& error) {
-      throw BadValue(
-          absl::StrCat(path, ":", error.mark.line + 1, ": ", error.msg));
+      throw BadValue(absl::StrCat(path, ":", error.mark.line + 1, ": ",
+                                  WhyNoYaml(*text, error)));
     }
     merged.found = true;
     if (file.IsNull()) continue;
@@ -85,6 +99,7 @@ Merged LoadMerged(const std::string& directory, const std::string& overrides,
         throw BadValue(absl::StrCat(path, ":", item.first.Mark().line + 1,
                                     ": expected key: value lines"));
       }
+      RefuseMerge(path, item.first);
       merged.map[item.first.Scalar()] = item.second;
       merged.paths[item.first.Scalar()] = path;
     }
@@ -176,6 +191,7 @@ void ImportServices(const Merged& registry, Config* config, Sources* sources) {
       if (!service.first.IsScalar()) {
         throw BadValue(absl::StrCat(place, ": services: expected names"));
       }
+      RefuseMerge(registry.paths.at("services"), service.first);
       const std::string name = service.first.Scalar();
       const std::string reason = WhyNoExecutable(name);
       if (!reason.empty()) {
@@ -210,7 +226,8 @@ void ImportServices(const Merged& registry, Config* config, Sources* sources) {
 // streamer send; and td-agent-bit, which uses it, gives an address of its own.
 void ImportProxy(const Merged& proxy, Config* config, Sources* sources) {
   if (const uint16_t port = Port(proxy, "local_port")) {
-    config->proxy_ports = {port};
+    if (!config->proxy_ports_given) config->proxy_ports.clear();
+    AddOnce(&config->proxy_ports, port);
     sources->Add(proxy.paths.at("local_port"), "proxy_ports",
                  {absl::StrCat(port)});
   }
@@ -258,6 +275,13 @@ absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
       return absl::NotFoundError(absl::StrCat(
           directory,
           " holds neither service_registry.yml nor control_proxy.yml"));
+    }
+    // Without the registry, most of Magma's services keep the names of their programs.
+    for (const auto& file : {std::make_pair(&registry, "service_registry.yml"),
+                             std::make_pair(&proxy, "control_proxy.yml")}) {
+      if (file.first->found) continue;
+      result.sources.push_back(
+          absl::StrCat(directory, "/", file.second, ": does not exist"));
     }
     Sources sources;
     ImportServices(registry, &result, &sources);

@@ -138,6 +138,39 @@ TEST_F(MagmaConfigTest, MissingAndBrokenFilesAreClearErrors) {
   EXPECT_THAT(Error(), HasSubstr("/service_registry.yml:3: services: 'aaa"));
 }
 
+// A load with both files counted the ports of Magma's only.
+TEST_F(MagmaConfigTest, ItsProxyIsAddedToPortsOfYourOwn) {
+  Write(dir_ + "/control_proxy.yml", "local_port: 9000\n");
+  const auto ports = [&](const std::string& own) {
+    const auto base = ParseConfig(own, "own.yml", Config());
+    EXPECT_TRUE(base.ok()) << base.status();
+    return ImportMagmaConfig(dir_, overrides_, *base)->proxy_ports;
+  };
+  EXPECT_THAT(ports(""), ElementsAre(9000));
+  EXPECT_THAT(ports("proxy_ports: [3128]"), ElementsAre(3128, 9000));
+  EXPECT_THAT(ports("proxy_ports: [8443]"), ElementsAre(8443, 9000));
+  EXPECT_THAT(ports("proxy_ports: [9000]"), ElementsAre(9000));
+}
+
+// The services that a merge key or a link to nothing stood for were missing, and
+// nothing told.
+TEST_F(MagmaConfigTest, NothingIsLeftOutInSilence) {
+  const std::string registry = dir_ + "/service_registry.yml";
+  Write(dir_ + "/control_proxy.yml", "local_port: 9000\n");
+  EXPECT_THAT(Import()->sources, Contains(registry + ": does not exist"));
+  ASSERT_EQ(symlink("nowhere.yml", registry.c_str()), 0);
+  EXPECT_EQ(Error(),
+            registry + ": is a symbolic link to a file that is missing");
+  unlink(registry.c_str());
+  Write(registry, "a: &a {mme: {}}\nservices:\n  <<: *a\n  state: {}\n");
+  EXPECT_EQ(Error(), registry + ":3: a merge key (<<): write its keys out");
+  Write(registry, "a: &a {services: {}}\n<<: *a\n");
+  EXPECT_EQ(Error(), registry + ":2: a merge key (<<): write its keys out");
+  Write(registry, "services:\n\tmme: {}\n");
+  EXPECT_EQ(Error(),
+            registry + ":2: a tab indents this line: YAML takes blanks only");
+}
+
 // The file that the value is from: it was "control_proxy.yml: ..." for both.
 TEST_F(MagmaConfigTest, AnErrorNamesTheOverride) {
   Write(dir_ + "/control_proxy.yml", "local_port: 8443\n");
@@ -156,6 +189,8 @@ TEST_F(MagmaConfigTest, WhatNetmeterYmlCouldNotHoldIsAClearError) {
               HasSubstr(":3: services: 'b*': expected the name of an"));
   Write(registry, "services:\n  \"a\\nb\\0\": {}\n");
   EXPECT_THAT(Error(), HasSubstr(":2: services: 'a?b?': a name has 1 to 64"));
+  Write(registry, "services:\n  \"a\\nb\": {}\n");
+  EXPECT_THAT(Error(), HasSubstr("'a?b': a name without control characters"));
   Write(registry, "services:\n  ? [a, b]\n  : {}\n");
   EXPECT_THAT(Error(), HasSubstr(": services: expected names"));
   Write(registry, "[a]: 1\n");
