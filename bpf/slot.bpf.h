@@ -93,7 +93,8 @@ static __always_inline __u64 key_of_head(__u64 word) {
 static __always_inline long enter_series(const __u64 *key, __u64 word,
                                          __u32 slot, __u16 user) {
   const union nm_head head = {.word = word};
-  struct nm_series_value value = {};
+  /* For copy_name(), which stores words. */
+  struct nm_series_value value __attribute__((aligned(8))) = {};
 
   value.slot = slot;
   value.kind = head.kind;

@@ -277,12 +277,13 @@ absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
           " holds neither service_registry.yml nor control_proxy.yml"));
     }
     // Without the registry, most of Magma's services keep the names of their programs.
-    for (const auto& file : {std::make_pair(&registry, "service_registry.yml"),
-                             std::make_pair(&proxy, "control_proxy.yml")}) {
-      if (file.first->found) continue;
+    const auto note_missing = [&](const Merged& file, const char* name) {
+      if (file.found) return;
       result.sources.push_back(
-          absl::StrCat(directory, "/", file.second, ": does not exist"));
-    }
+          absl::StrCat(directory, "/", name, ": does not exist"));
+    };
+    note_missing(registry, "service_registry.yml");
+    note_missing(proxy, "control_proxy.yml");
     Sources sources;
     ImportServices(registry, &result, &sources);
     ImportProxy(proxy, &result, &sources);

@@ -388,7 +388,8 @@ absl::Status MeterObject::Load() {
                                   program.empty() ? "" : ": ", program),
                      error == -EPERM ? "needs CAP_BPF, CAP_NET_ADMIN and "
                                        "CAP_PERFMON, or lockdown refuses it"
-                     : error == -ENOMEM || error == -E2BIG
+                     // Of a map. Of a program: more than the verifier walks.
+                     : error == -ENOMEM || (error == -E2BIG && program.empty())
                          ? "not enough memory: smaller tables"
                          : "see --verbose");
 }
