@@ -12,21 +12,22 @@
 #
 # Without COMPONENT it installs the library and all programs. --prefix is /usr/local
 # by itself, and --libdir PREFIX/lib. --destdir goes before all of them, for packages.
-# --build DIR is where Bazel's output is, in place of bazel-bin.
+# --build DIR is where Bazel's output is, in place of bazel-bin, --machine TRIPLET what it
+# was cross-built for, such as aarch64-linux-gnu.
 set -euo pipefail
 
 die() { echo "install.sh: $*" >&2; exit 1; }
 
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-prefix=/usr/local libdir='' destdir='' build=$source/bazel-bin components=()
+prefix=/usr/local libdir='' destdir='' build=$source/bazel-bin machine='' components=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --prefix | --libdir | --destdir | --build)
+    --prefix | --libdir | --destdir | --build | --machine)
       [ $# -ge 2 ] || die "$1 needs a value"
       declare "${1#--}=$2"
       shift 2
       ;;
-    -h | --help) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     library | programs | exporter | python) components+=("$1"); shift ;;
     *) die "unknown argument '$1' (--help lists them)" ;;
   esac
@@ -76,6 +77,8 @@ install_exporter() {
 install_python() {
   local packages=$prefix/lib/python3/dist-packages suffix file
   suffix=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+  # ".cpython-311-x86_64-linux-gnu.so"
+  [ -z "$machine" ] || suffix=${suffix/-$(uname -m)-linux-gnu/-$machine}
   for file in __init__.py connections.py prometheus.py py.typed _netmeter.pyi; do
     put 644 "$source/bindings/python/netmeter/$file" "$packages/netmeter/$file"
   done

@@ -6,7 +6,7 @@
 #
 # They are in DIR, packaging/build by itself. Two runs on one commit give the same bytes.
 # Needs test/install_packages.sh package. NETMETER_BAZEL_OPTIONS takes the place of
-# Bazel's "-c opt".
+# Bazel's "-c opt". make_debs_for.sh does it for other releases, and for arm64.
 set -euo pipefail
 
 die() { echo "make_debs.sh: $*" >&2; exit 1; }
@@ -25,10 +25,14 @@ done
 version=$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)
 [ "${version%-*}" = "$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' lib/core/version.h)" ] ||
   die "packaging/debian/changelog has version $version, lib/core/version.h another one"
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2> /dev/null) ||
+[ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2> /dev/null) ||
   SOURCE_DATE_EPOCH=$(dpkg-parsechangelog -l packaging/debian/changelog -S Timestamp)
 export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8
 umask 022
+
+# Of make_debs_for.sh: the machine that Bazel's compiler is for.
+arch=${NETMETER_ARCH:-$(dpkg --print-architecture)}
+multiarch=$(dpkg-architecture -a "$arch" -q DEB_HOST_MULTIARCH 2> /dev/null)
 
 read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
 bazel build "${options[@]}" //packaging
@@ -43,7 +47,7 @@ cp -a packaging/debian "$tree/debian"
 cp -a packaging/man "$tree/man"
 staged=$tree/prebuilt
 packaging/install.sh --build "$build" --destdir "$staged" --prefix /usr \
-  --libdir "/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" library programs exporter python
+  --libdir "/usr/lib/$multiarch" --machine "$multiarch" library programs exporter python
 install -D -m 644 packaging/netmeter.yml "$staged/etc/netmeter.yml"
 for program in netmeter netmeter-loader netmeter-exporter; do
   install -D -m 644 packaging/completion/netmeter.bash \
@@ -57,9 +61,9 @@ for file in packaging/grafana/netmeter.json packaging/prometheus/netmeter.rules.
 done
 
 # -d: Bazel and clang are not in Build-Depends, as dh builds nothing.
-(cd "$tree" && dpkg-buildpackage -b -us -uc -d > "$scratch/log" 2>&1) ||
+(cd "$tree" && dpkg-buildpackage -b -us -uc -d -a "$arch" > "$scratch/log" 2>&1) ||
   { tail -n 40 "$scratch/log" >&2; die "dpkg-buildpackage fails"; }
-lintian --fail-on error,warning --suppress-tags-from-file packaging/lintian-suppressed \
+lintian --profile debian --fail-on error,warning --suppress-tags-from-file packaging/lintian-suppressed \
   "$scratch"/*.changes || die "lintian is not content"
 rm -f "$output"/*.deb
 cp "$scratch"/*.deb "$output/"

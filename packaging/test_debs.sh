@@ -3,21 +3,30 @@
 # Tries the packages of make_debs.sh on a Debian of their own, with systemd, in a virtual
 # machine:
 #
-#   packaging/make_debs.sh && packaging/test_debs.sh [DIR [SUITE]]
+#   packaging/make_debs.sh && packaging/test_debs.sh [DIR [SUITE [ARCH]]]
 #
-# DIR is where the packages are (packaging/build), SUITE a Debian (bookworm). They are
-# installed, started, read by an unprivileged user, upgraded under traffic, and purged;
-# test_debs_guest.sh has the steps. As root. Takes some minutes; the first run of a week
-# fetches a Debian (140 MB). Prints PASS, or what failed.
+# DIR is where the packages are (packaging/build), SUITE bookworm, trixie or noble, ARCH
+# amd64 or arm64, whose programs must run here (qemu-user-static; binfmt_misc mounted).
+# They are installed, started, read by an unprivileged user, upgraded under traffic, and
+# purged; test_debs_guest.sh has the steps. As root. Takes some minutes; the first run of
+# a week fetches the release (140 MB; Ubuntu's as sources.sh tells). Prints PASS, or what
+# failed.
 # Needs test/install_packages.sh package.
 set -euo pipefail
 
 die() { echo "test_debs.sh: $*" >&2; exit 1; }
 
-case ${1:-} in -h | --help) sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=packaging/sources.sh
+. "$here/sources.sh"
 debs=$(cd "${1:-$here/build}" && pwd)
-suite=${2:-bookworm}
+suite=${2:-bookworm} arch=${3:-amd64}
+case $arch in
+  amd64) console=ttyS0 machine=(qemu-system-x86_64 -M q35 -cpu "max,-cx16") ;;
+  arm64) console=ttyAMA0 machine=(qemu-system-aarch64 -M virt -cpu max) ;;
+  *) die "'$arch' is neither amd64 nor arm64" ;;
+esac
 [ "$(id -u)" = 0 ] || die "not root"
 ls "$debs"/netmeter_*.deb > /dev/null || die "no packages in $debs (run: packaging/make_debs.sh)"
 cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter
@@ -26,10 +35,11 @@ mkdir -p "$cache"
 # What the packages depend on, and what a server has; the kernel is the suite's own.
 depends=$(for deb in "$debs"/*.deb; do dpkg-deb -f "$deb" Depends; done |
   tr ',' '\n' | sed 's/ *(.*//; s/ //g; s/|.*//' | grep -v '^\(netmeter\|libnetmeter1\)$' | sort -u | paste -sd,)
-root=$cache/$suite-$(sha256sum <<< "$depends" | cut -c1-8).tar
+root=$cache/$suite-$arch-$(sha256sum <<< "$depends" | cut -c1-8).tar
 if [ -z "$(find "$root" -mtime -7 2> /dev/null)" ]; then
-  mmdebstrap --quiet --format=tar --variant=minbase \
-    --include="systemd,systemd-sysv,dbus,udev,kmod,iproute2,linux-image-amd64,$depends" "$suite" "$root.new"
+  sources_of "$suite" "$arch"
+  mmdebstrap --quiet --format=tar --variant=minbase --architectures="$arch" \
+    --include="systemd,systemd-sysv,dbus,udev,kmod,iproute2,$image,$depends" "$suite" "$root.new" "${sources[@]}"
   mv "$root.new" "$root"
 fi
 
@@ -39,12 +49,22 @@ tar -C "$scratch" --one-file-system -xf "$root"
 mkdir "$scratch/debs"
 cp "$debs"/*.deb "$scratch/debs/"
 cp "$here/test_debs_guest.sh" "$scratch/guest.sh"
-# A service in C, linked with what libnetmeter-dev has in it.
-dpkg-deb -x "$debs"/libnetmeter-dev_*.deb "$scratch/dev"
-cc -I"$scratch/dev/usr/include" "$here/../examples/embed.c" -o "$scratch/embed" \
-  "$scratch"/dev/usr/lib/*/libnetmeter.a -lstdc++ -lm
-rm -r "${scratch:?}/dev"
-cat > "$scratch/etc/systemd/system/netmeter-guest.service" <<'UNIT'
+# Services in C and C++, linked with what libnetmeter-dev has in it, by the compiler that
+# made it; that in C with the static library.
+compiler=/ tools=
+[ ! -e "$cache/build-$suite-$arch/usr/bin/cc" ] || compiler=$cache/build-$suite-$arch
+[ "$arch" = amd64 ] || tools=aarch64-linux-gnu-
+work=$(mktemp -d "$compiler/tmp/netmeter-debs.XXXXXX")
+trap 'rm -rf "$scratch" "$work"' EXIT
+for deb in "$debs"/libnetmeter-dev_*.deb "$debs"/libnetmeter1_*.deb; do dpkg-deb -x "$deb" "$work"; done
+cp "$here"/../examples/embed.c "$here"/../examples/embed.cc "$work/"
+# shellcheck disable=SC2016 # of the inner shell
+chroot "$compiler" sh -c 'cd "$0" && "$1gcc" -Iusr/include embed.c -o embed usr/lib/*/libnetmeter.a -lstdc++ -lm &&
+  "$1g++" -std=c++17 -Iusr/include embed.cc -o embed-cc usr/lib/*/libnetmeter.so.1 -Wl,--start-group \
+    $(ls /usr/lib/"$("$1gcc" -dumpmachine)"/libabsl_*.a) -Wl,--end-group' "/tmp/$(basename "$work")" "$tools"
+cp "$work/embed" "$work/embed-cc" "$scratch/"
+rm -r "$work"
+cat > "$scratch/etc/systemd/system/netmeter-guest.service" << UNIT
 [Unit]
 After=basic.target dbus.service
 [Service]
@@ -52,25 +72,25 @@ Type=oneshot
 ExecStart=/guest.sh
 StandardOutput=tty
 StandardError=tty
-TTYPath=/dev/ttyS0
+TTYPath=/dev/$console
 ExecStopPost=/bin/systemctl poweroff --force
 UNIT
 mkdir -p "$scratch/etc/systemd/system/multi-user.target.wants"
 ln -s ../netmeter-guest.service "$scratch/etc/systemd/system/multi-user.target.wants/"
 ln -sf /usr/lib/systemd/systemd "$scratch/init"
-cp "$scratch"/boot/vmlinuz-* "$cache/$suite-vmlinuz"
+cp "$scratch"/boot/vmlinuz-* "$cache/$suite-$arch-vmlinuz"
 # Small, and not compressed: the machine may be an emulated one.
 find "$scratch"/lib/modules/ -name '*.ko' ! -name dummy.ko -delete
 rm -rf "${scratch:?}"/boot/* "$scratch"/var/cache/* "$scratch"/var/lib/apt/* "$scratch"/usr/lib/firmware \
   "$scratch"/usr/share/{doc,locale,i18n,man,zoneinfo} "$scratch"/usr/lib/*/gconv "$scratch"/usr/lib/udev/hwdb*
-initrd=$cache/$suite-initrd.$$
+initrd=$cache/$suite-$arch-initrd.$$
 trap 'rm -rf "$scratch" "$initrd"' EXIT
 (cd "$scratch" && find . -xdev | cpio --quiet -o -H newc) > "$initrd"
 
 # ACCEL=kvm where that works; why these options of TCG, test/kernels/vmrun.sh tells.
-timeout 900 qemu-system-x86_64 -display none -monitor none -no-reboot -m 2048 -smp 2 -nic none \
-  -accel "${ACCEL:-tcg,thread=single}" -M q35 -cpu max,-cx16 -kernel "$cache/$suite-vmlinuz" -initrd "$initrd" \
-  -append "console=ttyS0 quiet panic=-1 systemd.mask=systemd-udevd.service systemd.mask=serial-getty@ttyS0.service" \
+timeout 1500 "${machine[@]}" -display none -monitor none -no-reboot -m 2048 -smp 2 -nic none \
+  -accel "${ACCEL:-tcg,thread=single}" -kernel "$cache/$suite-$arch-vmlinuz" -initrd "$initrd" \
+  -append "console=$console quiet panic=-1 systemd.mask=systemd-udevd.service systemd.mask=serial-getty@$console.service" \
   -serial "file:$scratch.log" < /dev/null || true
 tr -d '\r' < "$scratch.log" | sed -n '/^GUEST: /p'
 if ! grep -q '^GUEST: PASS' "$scratch.log"; then

@@ -48,6 +48,7 @@ check "the meter is loaded" netmeter-loader status
 say "$(systemd-analyze security --no-pager netmeter-exporter.service | tail -n 1)"
 
 check "a service in C publishes" sh -c '/embed | grep -q "my-service, udp: sent 33 bytes"'
+check "a service in C++ publishes" sh -c '/embed-cc | grep -q "my-service, udp: sent 66 bytes"'
 cat > /tmp/service.py <<'PY'
 import socket
 import netmeter
