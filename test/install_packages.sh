@@ -45,7 +45,7 @@ TEST_PACKAGES=(
   clang-format-14 clang-tidy-14 shellcheck
 )
 PACKAGE_PACKAGES=(
-  debhelper dh-python help2man lintian mmdebstrap cpio qemu-system-x86 qemu-system-arm
+  debhelper dh-python help2man man-db lintian mmdebstrap cpio qemu-system-x86 qemu-system-arm
 )
 BENCHMARK_PACKAGES=(
   # meters to compare with, and the chart

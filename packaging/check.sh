@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Checks what is packaged, by what others check it with: the packages and their man pages
+# (lintian), units (systemd-analyze verify), completion (bash), rules for Prometheus
+# (promtool, with unit tests), each query of the dashboard (a real Prometheus), and the
+# links, options and names in the documents:
+#
+#   packaging/check.sh
+#
+# As root. Needs test/install_packages.sh test, and package. Takes some minutes. Exits
+# with 0 if nothing is wrong.
+set -euo pipefail
+case ${1:-} in
+  -h | --help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  ?*) echo "check.sh: unknown argument '$1' (--help tells)" >&2; exit 2 ;;
+esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+packaging/make_debs.sh "$scratch"
+for deb in "$scratch"/*.deb; do dpkg-deb -x "$deb" "$scratch/root"; done
+for page in "$scratch"/root/usr/share/man/man?/*.gz; do
+  warnings=$(LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings -l -Tutf8 -Z "$page" 2>&1 > /dev/null)
+  [ -z "$warnings" ] || { printf '%s: %s\n' "${page##*/}" "$warnings" >&2; exit 1; }
+  echo "man page: ${page##*/}"
+done
+bazel test --jobs=2 --test_output=errors //packaging:packaging_test //test/docs:docs_test
+bazel test --jobs=2 --config=root --test_output=errors //test/metrics:dashboard_test
