@@ -133,11 +133,13 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
 Database::~Database() { sqlite3_close_v2(handle_); }
 
 absl::Status Database::Error(int result) const {
-  if ((result & 0xff) == SQLITE_PROTOCOL) {
+  const int primary = result & 0xff;
+  if (primary == SQLITE_BUSY || primary == SQLITE_PROTOCOL) {
     // Whoever may read may lock: with fcntl(2), and for as long as it likes.
     return absl::UnavailableError(
-        absl::StrCat(path_, ": another program keeps its lock (see: fuser ",
-                     path_, "-shm)"));
+        absl::StrCat(path_, ": another program has kept its lock for ",
+                     kBusyMilliseconds / 1000, " seconds (see: fuser ", path_,
+                     " ", path_, "-shm)"));
   }
   return absl::Status(
       CodeOf(result),

@@ -230,6 +230,26 @@ TEST_F(HistoryTest, ACommandThatDoesNotEndIsKilledWithItsChildren) {
   EXPECT_EQ(RunShell(budget + "--run 'exit 7' >/dev/null 2>&1").exit_status, 3);
 }
 
+// "database is locked" was all that it said, or "locking protocol".
+TEST_F(HistoryTest, WhoKeepsALockOfTheHistoryIsLookedFor) {
+  cell()->tx_bytes = 50;
+  ASSERT_EQ(Record().output, "");
+  // A reader may lock what SQLite locks: bytes 120 to 128 of the file beside it.
+  const ShellResult locked = Record(
+      "python3 -c 'import fcntl, os, sys, time; "
+      "fcntl.lockf(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_SH, 9, 120); "
+      "print(flush=True); time.sleep(60)' " +
+      database() + "-shm > " + directory_ +
+      "/locked & trap \"kill $!\" EXIT; " + "while ! [ -s " + directory_ +
+      "/locked ]; do sleep 0.1; done; ");
+  EXPECT_EQ(locked.exit_status, 1);
+  EXPECT_EQ(
+      locked.output,
+      "netmeter: " + database() +
+          ": another program has kept its lock for 10 seconds (see: fuser " +
+          database() + " " + database() + "-shm)\n");
+}
+
 // As root it took the place of what was there: of /dev/null, once.
 TEST_F(HistoryTest, AReportReplacesNothingButFiles) {
   cell()->tx_bytes = 50;
