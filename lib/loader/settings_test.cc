@@ -52,11 +52,10 @@ Config EverythingSet() {
                      "'",
                      "\"",
                      "\\",
-                     "a\nb\tc",
-                     "\x01\x7f",
                      "gr\xc3\xbc\xc3\x9f",
                      "\xe2\x80\xa8"};
-  config.aliases = {{"a", "b"}, {"null", "~"}};
+  config.aliases = {
+      {"a", "b"}, {"null", "~"}, {"c", "a\nb\tc"}, {"d", "\x01\x7f"}};
   config.units = {{"a@*.service", "$1"}, {"null.service", "~"}};
   config.register_by = {{"null", "uid:root"}, {"a: b", "group:#"}};
   config.names_from = {"registration", "container", "unit", "executable"};
