@@ -39,6 +39,14 @@ constexpr Walked kRecorded[] = {
     {"nm_scan", 105, 105, 105},
 };
 
+// The figures are of clang 14, with which libnetmeter is built. Another one's programs
+// have to be loaded, too: test/bazel_module.sh.
+uint32_t MostOf(uint32_t recorded) {
+  return std::getenv("NETMETER_OTHER_CLANG") != nullptr
+             ? recorded * 4
+             : recorded + recorded / 4;
+}
+
 // 0: not recorded.
 uint32_t RecordedOf(const std::string& program) {
   for (const Walked& one : kRecorded) {
@@ -86,7 +94,7 @@ TEST(Verifier, WalksNotMuchMoreThanItDid) {
     EXPECT_GT(walked, 0u);
     const uint32_t recorded = RecordedOf(name);
     ASSERT_NE(recorded, 0u) << "record it here and in bpf/README.md";
-    EXPECT_LE(walked, recorded + recorded / 4);
+    EXPECT_LE(walked, MostOf(recorded));
   }
 }
 
