@@ -221,9 +221,9 @@ void ImportServices(const Merged& registry, Config* config, Sources* sources) {
   sources->Add(kBuiltIn, "aliases", aliases);
 }
 
-// There is no rule for the fluentd_port of the file. Where it is 443, as the
-// other ports in Magma's deployment guide, the rule would take what bootstrapper and
-// streamer send; and td-agent-bit, which uses it, gives an address of its own.
+// There is no rule for the fluentd_port of the file, but SNI is looked for there. Where
+// it is 443, as the other ports in Magma's deployment guide, a rule would take what
+// bootstrapper and streamer send.
 void ImportProxy(const Merged& proxy, Config* config, Sources* sources) {
   if (const uint16_t port = Port(proxy, "local_port")) {
     if (!config->proxy_ports_given) config->proxy_ports.clear();
@@ -232,7 +232,7 @@ void ImportProxy(const Merged& proxy, Config* config, Sources* sources) {
                  {absl::StrCat(port)});
   }
   uint16_t before = 0;
-  for (const char* key : {"cloud_port", "bootstrap_port"}) {
+  for (const char* key : {"cloud_port", "bootstrap_port", "fluentd_port"}) {
     const uint16_t port = Port(proxy, key);
     if (port == 0 || port == before) continue;
     AddOnce(&config->sni_ports, port);
