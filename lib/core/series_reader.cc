@@ -456,19 +456,23 @@ void SeriesReader::TakeSlot(uint32_t slot, Sample* sample) const {
 
 // What *sample held before is overwritten, and the memory of its strings used
 // again.
+// All but the names, which may take memory.
 void SeriesReader::Sum(const Series& series, Sample* sample) const {
   sample->kind = series.kind;
-  Assign(*series.name, &sample->name);
-  Assign(*series.destination, &sample->destination);
   sample->transport = series.transport;
   sample->path = series.path;
-  Assign(*series.uplink, &sample->uplink);
   sample->registered = false;
   TakeSlot<true>(series.slot, sample);
   if (series.more_slots == nullptr) return;
   for (const uint32_t slot : *series.more_slots) {
     TakeSlot<false>(slot, sample);
   }
+}
+
+void SeriesReader::Name(const Series& series, Sample* sample) {
+  Assign(*series.name, &sample->name);
+  Assign(*series.destination, &sample->destination);
+  Assign(*series.uplink, &sample->uplink);
 }
 
 // The lines of a slot are far from those of the one before where a service has
@@ -497,8 +501,10 @@ void SeriesReader::Fill(size_t count, const Next& next,
       if (i + kAhead < count) Prefetch(next(i + kAhead).slot);
       if (filled == samples->size()) samples->emplace_back();
       Sample* const sample = &(*samples)[filled];
-      Sum(next(i), sample);
+      const Series& series = next(i);
+      Sum(series, sample);
       if (sample->kind == Kind::kPending && TidyPending(sample)) continue;
+      Name(series, sample);
       ++filled;
     }
   } catch (...) {

@@ -129,6 +129,7 @@ class SeriesReader {
   void TakeSlot(uint32_t slot, Sample* sample) const;
   void Prefetch(uint32_t slot) const;
   void Sum(const Series& series, Sample* sample) const;
+  static void Name(const Series& series, Sample* sample);
   template <typename Next>
   void Fill(size_t count, const Next& next, std::vector<Sample>* samples) const;
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lib/core/series_buffers.h"
+#include "lib/testing/failing_new.h"
 
 namespace netmeter {
 namespace internal {
@@ -255,6 +256,26 @@ TEST(SeriesReader, LooksAtFreeSlotsWhenAHeadWasWritten) {
   buffers.SetHead(23, 0, 4, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
   buffers.stats().slots_allocated = 4;
   EXPECT_THAT(reader.ReadService("late"), SizeIs(2));
+}
+
+// The bug: the names of an empty pending series were copied and dropped again, at
+// each read, where it was the last one.
+TEST(SeriesReader, AllocatesNothingForAnEmptyPendingSeries) {
+  const std::string longer_than_a_string_holds(40, 'n');
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, longer_than_a_string_holds);
+  buffers.SetName(4, longer_than_a_string_holds + "2");
+  buffers.stats().slots_allocated = 2;
+  buffers.SetHead(21, 0, 3, 0);
+  buffers.SetHead(22, 0, 4, 0, NM_KIND_PENDING);
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples;
+  reader.ReadAll(&samples);
+  ASSERT_THAT(samples, SizeIs(1));
+  FailNew fail(0);
+  reader.ReadAll(&samples);
+  EXPECT_FALSE(fail.Failed());
+  EXPECT_THAT(samples, SizeIs(1));
 }
 
 TEST(SeriesReader, SkipsRetiredSeriesOfAKindThatThereIsNot) {
