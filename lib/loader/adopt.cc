@@ -107,13 +107,16 @@ nm_process NameProcess(const RunningProcess& process, const Config& config,
   const auto may_be = [&](const std::string& service) {
     return MayProcessBeService(registrants, service, process.tgid);
   };
-  Identity identity = IdentifyProcess(
-      process.name, reads ? process.arguments : "", lists ? services : none);
+  const std::map<std::string, std::string>& executables =
+      lists ? services : none;
+  Identity identity =
+      IdentifyProcess(process.name, reads ? process.arguments : "", executables,
+                      /*scripts=*/services);
   if (identity.service && !may_be(identity.name)) {
-    identity = IdentifyProcess(process.name, "", lists ? services : none);
+    identity = IdentifyProcess(process.name, "", executables, none);
   }
   if (identity.service && !may_be(identity.name)) {
-    identity = IdentifyProcess(process.name, "", none);
+    identity = IdentifyProcess(process.name, "", none, none);
   }
   std::string name = identity.name;
   nm_kind kind = identity.service ? NM_KIND_SERVICE : NM_KIND_BINARY;

@@ -38,11 +38,12 @@ namespace internal {
 
 Identity IdentifyProcess(absl::string_view executable,
                          absl::string_view arguments,
-                         const std::map<std::string, std::string>& services) {
+                         const std::map<std::string, std::string>& executables,
+                         const std::map<std::string, std::string>& scripts) {
   Identity identity;
   identity.name = std::string(executable.substr(0, NM_NAME_BYTES));
-  auto known = services.find(identity.name);
-  if (known != services.end()) {
+  auto known = executables.find(identity.name);
+  if (known != executables.end()) {
     identity.service = true;
     identity.name = known->second;
   }
@@ -62,8 +63,8 @@ Identity IdentifyProcess(absl::string_view executable,
     identity.service = identity.by_command_line = true;
     identity.name = inferred;
   } else if (how == NM_INFER_SCRIPT) {
-    known = services.find(inferred);
-    if (known != services.end()) {
+    known = scripts.find(inferred);
+    if (known != scripts.end()) {
       identity.service = identity.by_command_line = true;
       identity.name = known->second;
     }

@@ -24,10 +24,12 @@ struct Identity {
 };
 
 // `executable` is the base name of what was executed, `arguments` argv with a
-// NUL after each, `services` maps executables and script names to services.
+// NUL after each. `executables` maps these to services, and `scripts` the names of
+// scripts that the arguments tell.
 Identity IdentifyProcess(absl::string_view executable,
                          absl::string_view arguments,
-                         const std::map<std::string, std::string>& services);
+                         const std::map<std::string, std::string>& executables,
+                         const std::map<std::string, std::string>& scripts);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -23,13 +23,16 @@ const std::map<std::string, std::string>& Services() {
 
 // "service:<name>" or "binary:<name>"
 std::string Identify(const std::string& executable,
-                     const std::vector<std::string>& arguments) {
+                     const std::vector<std::string>& arguments,
+                     bool lists = true) {
   std::string argv;
   for (const std::string& argument : arguments) {
     argv += argument;
     argv.push_back('\0');
   }
-  Identity identity = IdentifyProcess(executable, argv, Services());
+  Identity identity = IdentifyProcess(
+      executable, argv,
+      lists ? Services() : std::map<std::string, std::string>(), Services());
   return (identity.service ? "service:" : "binary:") + identity.name;
 }
 
@@ -95,6 +98,16 @@ TEST(IdentifyProcessTest, ScriptsOfConfiguredServicesAreServices) {
             "service:subscriberdb");
 }
 
+// The bug: names_from without service_list made python3 of it here, and the service
+// where the process came after the meter.
+TEST(IdentifyProcessTest, WhatAScriptNamesNeedsNoListOfExecutables) {
+  EXPECT_EQ(Identify("python3", {"python3", "/opt/sessiond/main.py"},
+                     /*lists=*/false),
+            "service:sessiond");
+  EXPECT_EQ(Identify("sessiond", {"sessiond"}, /*lists=*/false),
+            "binary:sessiond");
+}
+
 TEST(IdentifyProcessTest, BinariesAndAliases) {
   EXPECT_EQ(Identify("mme", {"/usr/local/bin/mme", "-c", "x"}), "service:mme");
   EXPECT_EQ(Identify("oai_mme", {"/usr/local/bin/oai_mme"}), "service:mme");
@@ -105,11 +118,12 @@ TEST(IdentifyProcessTest, BinariesAndAliases) {
 }
 
 TEST(IdentifyProcessTest, UnterminatedArgumentsAreNoService) {
-  EXPECT_EQ(IdentifyProcess("python3", "python3", Services()).name, "python3");
+  EXPECT_EQ(IdentifyProcess("python3", "python3", Services(), Services()).name,
+            "python3");
   EXPECT_EQ(
       IdentifyProcess("python3",
                       absl::string_view("python3\0-m\0magma.state.main", 27),
-                      Services())
+                      Services(), Services())
           .name,
       "python3");
 }

@@ -76,7 +76,7 @@ void One(std::string_view arguments) {
   static const auto* const services =
       new std::map<std::string, std::string>{{"oai_mme", "mme"}};
   const internal::Identity identity = internal::IdentifyProcess(
-      "python3", {arguments.data(), arguments.size()}, *services);
+      "python3", {arguments.data(), arguments.size()}, *services, *services);
   if (expected.how == kModule) {
     FUZZ_CHECK(identity.service && identity.name == expected.name);
   } else if (expected.how == kScript && expected.name == "oai_mme") {
