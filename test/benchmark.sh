@@ -22,7 +22,7 @@
 #   sockets      up to 1,000,000 open and active
 #   sockdiag     netmeter sockets beside ss: 100,000 of them
 #   load         netmeter-loader, the verifier's work, the size on disk
-#   all          all of them; about 40 minutes. Names of some, with commas between
+#   all          all of them; 20 to 40 minutes. Names of some, with commas between
 #                them, are measured into one file
 #
 #   --json FILE  all samples and the verdicts (test/benchmark/summary.py says how)
@@ -51,7 +51,10 @@ for argument in "$@"; do
     argument=$PWD/$argument
   fi
   path_next=
-  case $argument in --json | --out) path_next=1 ;; esac
+  case $argument in
+    --json | --out) path_next=1 ;;
+    --json=[!/]* | --out=[!/]*) argument=${argument%%=*}=$PWD/${argument#*=} ;;
+  esac
   arguments+=("$argument")
 done
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

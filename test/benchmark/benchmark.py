@@ -188,6 +188,11 @@ def main():
     if "--help" in options.extra or "-h" in options.extra:
         program, _ = BENCHMARKS[options.benchmarks[0]]
         sys.exit(running.run([os.path.join("test/benchmark", program), "--help"], options.bin))
+    if options.json:
+        try:  # before 20 minutes of measuring, not after
+            open(options.json, "a", encoding="utf-8").close()
+        except OSError as error:
+            sys.exit("benchmark: --json: %s" % error)
     data = {
         "schema": summary.SCHEMA,
         "smoke": options.smoke,

@@ -172,7 +172,7 @@ def verdict_text(verdict):
         return "not run: " + verdict["missing"]
     text = verdict["verdict"]
     if not verdict["clear"]:
-        text += ", but within the spread"
+        text += ", but within the spread: another run may say otherwise"
     if verdict["absent"]:
         text += ", without %s" % ", ".join(verdict["absent"])
     return text
@@ -281,7 +281,9 @@ def claim(files):
     except summary.Missing:
         pass
     runs = "" if len(files) == 1 else " in all of %d runs" % len(files)
-    text.append("%d of %d targets are met%s" % (len(by_verdict(files)["met"]), len(targets.TARGETS), runs))
+    names = by_verdict(files)
+    met, run = len(names["met"]), len(names["met"] + names["not met"])
+    text.append("%d of the %d targets that were run are met%s" % (met, run, runs))
     return " ".join(text)
 
 
@@ -337,6 +339,13 @@ def page(files):
         " ".join([claim(files) + ".", missed(files)]).strip(),
         "",
         "![What counting costs](performance.svg)",
+        "",
+        "In the tables `tx` is what the host sends, and `rx` what it receives. Netmeter itself is `netmeter`, or "
+        "`socket table` where its own ways are compared: it finds the series of a packet in a table by the socket's "
+        "cookie. `one uplink` and `four uplinks` are the same with that many uplinks in the configuration. `socket "
+        "storage` is its way without the table, for sockets that found no room in it, and `shared hash` a hash of "
+        "series that all CPUs write to. `floor` is the least that a meter by sockets could do. A loss below zero is "
+        "a gain, which is noise.",
         "",
         *target_lines(files),
         "",
