@@ -155,7 +155,7 @@ bin=$(bazel info "${options[@]}" bazel-bin 2> /dev/null) || give_up "bazel info 
 rows+=("build|||$((SECONDS - stage))")
 
 # count EVENTS: prints "passed failed" for a build event file of "bazel test";
-# what failed goes to stderr.
+# what failed goes to stderr, each with the first lines of what it said.
 count() {
   python3 - "$1" << 'EOF'
 import json
@@ -191,8 +191,13 @@ for (label, _, _), result in sorted(results.items(), key=str):
     skipped = re.search(r"\bSKIPPED\b|\(skipped=", output)
     for case in tree.iter("testcase"):
         name = f"{label}: {case.get('classname', '')}.{case.get('name')}".replace(": .", ": ")
-        if case.find("failure") is not None or case.find("error") is not None:
-            failures.append(name)
+        trouble = [one for one in (case.find("failure"), case.find("error")) if one is not None]
+        if trouble:
+            said = trouble[0].get("message") or ""
+            if output:
+                said = "\n".join(re.findall(r"^(?:\w*(?:Error|Exception)\b.*|FAIL.*|.*\bfailed\b.*)$", output, re.MULTILINE))
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            failures.append("\n    ".join([name, *(line[:200] for line in lines[:4])]))
         elif skipped or case.find("skipped") is not None or case.get("status") == "notrun" or case.get("result") in ("skipped", "suppressed"):
             failures.append(name + " (skipped)")
         else:
@@ -270,7 +275,7 @@ finish_live() {
   if [ "$bad" != 0 ]; then
     if [ ! -s "$logs/kernels/failures" ]; then echo "FAILED $title: matrix.sh" > "$logs/kernels/failures"; fi
     cat "$logs/kernels/failures"
-    grep '^FAILED' "$logs/kernels/failures" | sed 's/^/  /' >> "$logs/failures"
+    grep -A 4 '^FAILED' "$logs/kernels/failures" | cut -c1-200 | sed 's/^/  /' >> "$logs/failures"
   fi
 }
 
