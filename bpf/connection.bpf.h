@@ -32,11 +32,12 @@
 #define EPIPE 32
 #define ECONNRESET 104
 
-/* Whether a RST of the peer ends the connection: tcp_reset() in net/ipv4/tcp_input.c,
- * which is called once the numbers of the RST were found right, sets one of these and
- * then the state (Linux 5.10 to 7.2). tcp_disconnect() sets ECONNRESET, too, but after
- * the state. */
-static __always_inline bool peer_has_reset(struct bpf_sock *sk) {
+/* Whether a RST ends the connection: tcp_reset() in net/ipv4/tcp_input.c sets one of
+ * these and then the state (Linux 5.10 to 7.2). It is called once the numbers of a RST
+ * were found right, and also where data comes for a socket that is closed: then it is
+ * this host that sends one, from no socket of the connection. tcp_disconnect() sets
+ * ECONNRESET, too, but after the state. */
+static __always_inline bool is_reset(struct bpf_sock *sk) {
   __u32 error;
 
   if (!nm_config.reads_errors) return false;
@@ -101,6 +102,9 @@ static __always_inline void on_connect_listen_or_accept(
     __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
     bpf_sk_storage_delete(&nm_namings, sk);
     owner->adopted = 0;
+    /* Subflows that join are sockets of their own: this is the first one, with
+     * which the process's socket connects again. */
+    if (whole && (owner->flags & NM_OWNER_CLOSED)) whole->wire_destination = 0;
     owner->wire_destination = 0;
     owner->pending_service = 0;
   }
@@ -167,8 +171,10 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
     __sync_fetch_and_add(&tcp->closed, 1);
     if (owner->flags & NM_OWNER_RESET)
       __sync_fetch_and_add(&tcp->resets_sent, 1);
-    else if (peer_has_reset(sk))
-      __sync_fetch_and_add(&tcp->resets_received, 1);
+    else if (is_reset(sk))
+      __sync_fetch_and_add(
+          owner->socket.rx_rst_seen ? &tcp->resets_received : &tcp->resets_sent,
+          1);
     count_rtt(tcp, ops->srtt_us >> 3);
   } else if (ops->args[0] == TCP_SYN_SENT) {
     __sync_fetch_and_add(&tcp->failed, 1);

@@ -43,19 +43,22 @@
 #define NM_COPIES_NS 100000000
 
 /* Whether the kernel may deliver a packet with this address to several sockets.
- * Devices without link addresses (tun) do not tell it by pkt_type. */
-static __always_inline bool is_group_address(__u8 first, bool ipv4) {
-  return ipv4 ? (first & 0xf0) == 0xe0 : first == 0xff;
+ * pkt_type does not always tell: a device without link addresses (tun, WireGuard)
+ * has none of a group, and a broadcast may come in a frame for this host alone.
+ * Nearly every IPv4 broadcast address ends with 255; what is none takes a longer
+ * way, and counts the same. */
+static __always_inline bool is_group_address(__u8 first, __u8 last, bool ipv4) {
+  return ipv4 ? first >= 0xe0 || last == 0xff : first == 0xff;
 }
 
 static __always_inline bool is_for_many(struct __sk_buff *skb) {
   const bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
-  __u8 first = 0;
+  __u8 address[4] = {};
 
   if (skb->pkt_type != PACKET_HOST && skb->pkt_type != PACKET_OTHERHOST)
     return true;
-  bpf_skb_load_bytes(skb, ipv4 ? 16 : 24, &first, 1);
-  return is_group_address(first, ipv4);
+  bpf_skb_load_bytes(skb, ipv4 ? 16 : 24, address, sizeof(address));
+  return is_group_address(address[0], address[3], ipv4);
 }
 
 /* Whether a socket of the packet's own protocol receives it, TCP or UDP. Both

@@ -208,6 +208,9 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
                    owner && owner->adopted == cookie);
     acked = acked_payload(skb, socket, tcp->rcv_nxt);
     if (acked) nm_add_sent(NM_PAIR(slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
+    /* What is pending is noted where it is added, or it stays there. */
+    if (acked && owner && cell->kind == NM_KIND_PENDING)
+      __sync_fetch_and_add(&owner->pending.rx_payload_bytes, acked);
   }
   head.word = *(volatile __u64 *)cell;
   head.transport = transport;
@@ -243,6 +246,8 @@ static __always_inline void count_received(struct nm_context *c,
     c->socket->rx_fin = packet->seq + packet->payload + 1;
     c->socket->rx_fin_seen = 1;
   }
+  if (has_sequence(c) && (packet->tcp_flags & TCP_FLAG_RST))
+    c->socket->rx_rst_seen = 1;
   if (cell->kind == NM_KIND_PENDING)
     nm_note_received(c->skb, packet->bytes, packet->segments);
 }

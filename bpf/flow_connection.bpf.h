@@ -14,6 +14,8 @@
 
 #define TCP_SYN_RECV 3
 #define TCP_FIN_WAIT1 4
+#define TCP_FIN_WAIT2 5
+#define TCP_CLOSING 11
 
 static __always_inline void key_of_connection(struct bpf_sock_ops *ops,
                                               struct nm_flow_key *key) {
@@ -119,14 +121,18 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   take_handshake(&handshake, &key);
 }
 
-/* Whether a RST may come after the end: nothing has gone wrong, and nobody has
- * closed the connection before. */
+/* Whether a RST may come after the end: nothing has gone wrong, and not both ends
+ * have closed the connection before. A RST that TCP has taken is an error; one that
+ * it has not, anybody may have sent. */
 static __always_inline bool may_send_rst(__u32 flags, __u32 state,
                                          __u32 error) {
-  if (error || (flags & (NM_FLOW_RST_SENT | NM_FLOW_RST_RECEIVED)))
-    return false;
+  if (error || (flags & NM_FLOW_RST_SENT)) return false;
+  if ((flags & NM_FLOW_RST_RECEIVED) && !nm_config.reads_errors) return false;
+  /* The usual end of who closes first, but with the peer's FIN. */
+  if (state == TCP_FIN_WAIT2) return !(flags & NM_FLOW_FIN_RECEIVED);
   return state == TCP_ESTABLISHED || state == TCP_SYN_RECV ||
-         state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT;
+         state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT ||
+         state == TCP_CLOSING;
 }
 
 static __always_inline void flow_ends(struct bpf_sock_ops *ops,

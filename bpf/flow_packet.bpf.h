@@ -163,7 +163,7 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   if (owner) beginning.tgid = owner->tgid;
   if (f->key.kind == NM_FLOW_CONNECTION) {
     /* What sockops did not tell of is older than these programs, or over. */
-    if (sk->state == TCP_CLOSE) {
+    if (sk->state == TCP_CLOSE || (owner && (owner->flags & NM_OWNER_CLOSED))) {
       f->reason = NM_REST_LATE;
       return 0;
     }

@@ -168,12 +168,13 @@ struct nm_socket {
   nm_u8 rx_fin_seen; /* rx_fin is set; written by ingress only */
   nm_u8 rx_fin_counted; /* rx_ack is past the FIN */
   nm_u8 wire_protocol;  /* enum nm_wire_protocol; not NONE: counts as pending */
-  nm_u8 pad[3];
+  nm_u8 rx_rst_seen;    /* the peer has sent a RST; written by ingress only */
+  nm_u8 pad[2];
   nm_u32 network; /* its namespace, where there are uplinks: that of the inode,
                      or the low bits of its cookie where devices cannot be read;
                      0: not looked at yet; ~0: unknown */
 };
-NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 5 * 1 + 3 + 4);
+NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 6 * 1 + 2 + 4);
 
 /* The first four of these bytes, where both numbers are known and the peer has
  * sent no FIN yet. Machines are little-endian: third_party/bazel/bpf.bzl. */

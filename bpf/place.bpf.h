@@ -63,12 +63,20 @@ NM_GLOBAL int nm_is_container_id(__u64 address, int begins) {
 
 /* NM_PLACE of a cgroup's name. */
 NM_GLOBAL __u32 nm_place_of_name(__u64 name) {
-  __u8 text[128] = {};
+  __u8 text[136] = {};
   __u64 last = 0;
   long length = bpf_probe_read_kernel_str(text, sizeof(text), (void *)name) - 1;
+  long rest;
 
-  /* Too short for either, or cut. */
-  if (length < 9 || length >= (long)sizeof(text) - 1) return 0;
+  /* A name has up to 255 bytes (NAME_MAX), and the stack has not. */
+  if (length == sizeof(text) - 1) {
+    rest =
+        bpf_probe_read_kernel_str(text, sizeof(text), (void *)(name + length)) -
+        1;
+    if (rest < 0 || rest > 255 - length) return 0;
+    length += rest;
+  }
+  if (length < 9) return 0; /* too short for either */
   if (bpf_probe_read_kernel(&last, sizeof(last), (void *)(name + length - 8)))
     return 0;
   if (last == NM_LAST_SERVICE) return NM_PLACE(NM_KIND_UNIT, 0, length);

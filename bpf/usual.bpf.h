@@ -109,7 +109,8 @@ static __always_inline bool may_have_copies(struct __sk_buff *skb, bool ipv4) {
   if (data + 28 > end) return true; /* not reached: read_usual_ip() */
   if (skb->pkt_type != PACKET_HOST && skb->pkt_type != PACKET_OTHERHOST)
     return true;
-  return is_group_address(*(__u8 *)(data + (ipv4 ? 16 : 24)), ipv4);
+  data += ipv4 ? 16 : 24;
+  return is_group_address(*(__u8 *)data, *(__u8 *)(data + 3), ipv4);
 }
 
 static __always_inline bool count_usual_udp(struct __sk_buff *skb,
@@ -166,7 +167,7 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
   flags = *(__u8 *)(data + 13);
   seq_end = bpf_ntohl(*(__be32 *)(data + 4));
   ack = bpf_ntohl(*(__be32 *)(data + 8));
-  if (bytes < header || (flags & TCP_FLAG_FIN)) return false;
+  if (bytes < header || (flags & (TCP_FLAG_FIN | TCP_FLAG_RST))) return false;
   payload = bytes - header;
   cell = usual_cell(skb, &socket, &slot);
   if (!cell || !is_usual_cell(skb, socket, cell, NM_TRANSPORT_TCP) ||
@@ -176,7 +177,7 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
     add_received(slot, cell, false, bytes, segments, 0);
     return true;
   }
-  if ((flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) != TCP_FLAG_ACK ||
+  if ((flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) != TCP_FLAG_ACK ||
       *(volatile __u32 *)&socket->tx_valid != NM_SOCKET_NUMBERS)
     return false;
   /* From here on as acked_payload() and new_payload(). */

@@ -376,6 +376,8 @@ absl::StatusOr<std::vector<IdleSlot>> Sweep::FindIdleSlots() {
     use.total = found.total;
     use.since_ns = now;
     if (uses_[slot].head != use.head || uses_[slot].total != use.total) {
+      // The same series: a call was killed before it gave back the share.
+      if (uses_[slot].head == use.head) use.user = uses_[slot].user;
       uses_[slot] = use;
     }
     const uint64_t idle_ns = now - uses_[slot].since_ns;
@@ -601,6 +603,8 @@ absl::Status Sweep::Run(RetireResult* result) {
   absl::StatusOr<uint32_t> done = TakeBack(NM_COMMAND_FOLD, "series", idle);
   if (!done.ok()) return done.status();
   result->series = *done;
+  // The next series of a slot may have the same head and total: it is new.
+  for (const nm_idle& one : idle) uses_[one.id] = LastUse();
 
   NETMETER_RETURN_IF_ERROR(ReadProcesses());
   absl::StatusOr<std::vector<IdleName>> names = FindUnusedNames();

@@ -401,6 +401,42 @@ TEST_P(Ipv4CopiesTest, BroadcastCountsOnce) {
   ExpectCopiesOf(kCount * kBytes, measurement);
 }
 
+// The bug: what comes by tun or WireGuard has no link address of a group, and a
+// broadcast that a router sends on comes in a frame for one host. Each receiver
+// counted it.
+TEST_P(Ipv4CopiesTest, BroadcastInAFrameForOneHostCountsOnce) {
+  NetNamespace outer, inner;
+  inner.AddVeth({"c0", MacAddress(41)}, outer, {"o0", MacAddress(42)});
+  inner.SetUp("c0");
+  outer.SetUp("o0");
+  outer.AddAddress("o0", Address("10.79.0.1"), 24);
+  inner.AddAddress("c0", Address("10.79.0.2"), 24);
+  inner.AddAddress("c0", Address("10.79.1.2"), 24);
+  outer.AddRoute(Address("10.79.1.0"), 24, Address("10.79.0.2"));
+  for (int i = 0; i < count(); ++i) {
+    receivers_.push_back(
+        std::make_unique<Receiver>(inner, ServiceOf(i), true, [] {
+          const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+          SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+          Bind(fd, Address("0.0.0.0"), 5358);
+          return fd;
+        }));
+  }
+  Begin();
+  Measurement measurement(World::ClientMeter(), {&outer, "o0", false});
+  Child sender(nullptr, outer, [&](Child::Parent&) {
+    const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+    SetOption(fd, SOL_SOCKET, SO_BROADCAST, 1);
+    for (int i = 0; i < kCount; ++i)
+      SendTo(fd, std::string(kBytes, 'x'), Address("10.79.1.255"), 5358);
+  });
+  sender.Join();
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, kCount * kBytes);
+  ExpectCopiesOf(kCount * kBytes, measurement);
+}
+
 // A router or a bridge hands the same bytes to several network namespaces, whose
 // links have the same number: as many packets, on as many links.
 TEST_P(CopiesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {

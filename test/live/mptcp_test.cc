@@ -275,6 +275,55 @@ TEST_P(MptcpTest, NamesGivenLaterHoldFromThenOn) {
   }
 }
 
+// The bug: a socket that connected again kept the destination that its first
+// connection had named.
+TEST_P(MptcpTest, WhoConnectsAgainHasAnotherDestination) {
+  const int protocol = HasMptcp() ? IPPROTO_MPTCP : 0;
+  const Address address = Lab::Server(GetParam());
+  const MeteredCgroup& meter = World::MeterWith("");
+  const std::string name = "mptcp-again" + FamilyName(GetParam());
+  const std::vector<std::string> hosts = {"first.example", "second.example"};
+  Child server(nullptr, World::CleanLab().server, [&](Child::Parent& parent) {
+    const int listener = OpenSocket(address.family(), SOCK_STREAM, protocol);
+    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+    Bind(listener, address, 80);
+    Check(listen(listener, 8), "listen");
+    parent.Send(0);
+    for (size_t i = 0; i < hosts.size(); ++i) {
+      const int fd = Accept(listener);
+      // Until the end, which is a RST.
+      for (char text[100]; recv(fd, text, sizeof(text), 0) > 0;) {
+      }
+      close(fd);
+    }
+  });
+  server.Receive<int>();
+  Child client(
+      meter.cgroup(), World::CleanLab().client, [&](Child::Parent& parent) {
+        const int fd = OpenSocket(address.family(), SOCK_STREAM, protocol);
+        GivenTo(name)(fd);
+        for (const std::string& host : hosts) {
+          Connect(fd, address, 80);
+          usleep(100000);  // as TcpClient()
+          const std::string text =
+              "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
+          Check(send(fd, text.data(), text.size(), 0), "send");
+          usleep(100000);
+          sockaddr none = {};
+          none.sa_family = AF_UNSPEC;
+          Check(connect(fd, &none, sizeof(none)), "disconnect");
+        }
+        parent.Send(0);
+      });
+  client.Receive<int>();
+  client.Join();
+  server.Join();
+  for (const std::string& host : hosts) {
+    EXPECT_GT(meter.TotalOf(Kind::kService, name, host.c_str()).tx_payload, 0)
+        << host;
+  }
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

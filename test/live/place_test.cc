@@ -2,6 +2,7 @@
 // Who a process is by where it runs: by its unit or its container, as its
 // cgroup tells.
 
+#include <string.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "netmeter/abi.h"
 #include "test/live/actor.h"
 #include "test/live/world.h"
 
@@ -98,6 +100,19 @@ TEST_F(PlaceTest, AUnitIsNamedWithItsInstance) {
   Act("system.slice/nm-web@b.service/workers/1", "nm-web-b", 4);
   ExpectPayload(Kind::kUnit, "nm-web@a.service", "nm-web-a", 100);
   ExpectPayload(Kind::kUnit, "nm-web@b.service", "nm-web-b", 600);
+}
+
+// The bug: a unit with a name of 127 bytes or more had none. Its first bytes are
+// shown, as of any long name.
+TEST_F(PlaceTest, AUnitHasANameOfAnyLength) {
+  for (const size_t length : {126, 127, 134, 135, 136, 255}) {
+    std::string unit = "nm-" + std::to_string(length) + "@";
+    unit.append(length - unit.size() - strlen(".service"), 'x');
+    unit += ".service";
+    const std::string program = "nm-long-" + std::to_string(length);
+    Act("system.slice/" + unit, program, 1);
+    ExpectPayload(Kind::kUnit, unit.substr(0, NM_NAME_BYTES), program, 100);
+  }
 }
 
 TEST_F(PlaceTest, AUnitOfTheConfigurationIsAService) {

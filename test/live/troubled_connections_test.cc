@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -37,11 +39,13 @@ uint64_t TotalTimeouts(int fd) {
 
 // A RST that came is known only where programs may follow the kernel's own types. It
 // may have them and yet show them to nobody.
+bool ReadsResets(const TcpConnections& seen) {
+  return seen.resets_received != 0 ||
+         access("/sys/kernel/btf/vmlinux", R_OK) == 0;
+}
+
 void ExpectResetsReceived(const TcpConnections& seen, uint64_t expected) {
-  if (seen.resets_received == 0 &&
-      access("/sys/kernel/btf/vmlinux", R_OK) != 0) {
-    return;
-  }
+  if (!ReadsResets(seen)) return;
   EXPECT_EQ(seen.resets_received, expected);
 }
 
@@ -118,6 +122,44 @@ TEST_P(TroubledConnectionsTest, ResetsAreThoseOfTheSideThatSentThem) {
   // Nothing is counted a second time when the descriptors are closed.
   EXPECT_EQ(client_meter.Now().resets_sent, 6u);
   EXPECT_EQ(server_meter.Now().resets_sent, 3u);
+}
+
+// The bug: data that comes after close(2) makes the kernel send a RST, and end the
+// socket as if one had come. It counted as received.
+TEST_P(TroubledConnectionsTest, DataAfterCloseIsAnsweredWithAResetOfOurs) {
+  Lab& lab = World::CleanLab();
+  Child server(
+      World::ServerMeter().cgroup(), lab.server, [](Child::Parent& parent) {
+        const int listener = Listen(Lab::Server(GetParam()), kServerPort, 1);
+        parent.Send(0);
+        const int fd = Accept(listener);
+        ReceiveUntilEnd(fd);
+        // Data that acknowledges the FIN ends the socket without an error.
+        usleep(300000);
+        SendAll(fd, 100);
+        pollfd ended = {fd, POLLERR, 0};
+        poll(&ended, 1, 10000);
+        close(fd);
+      });
+  server.Receive<int>();
+  const Since client_meter(World::ClientMeter());
+  const Since server_meter(World::ServerMeter());
+  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
+    const Address to = Lab::Server(GetParam());
+    const int fd = OpenSocket(to.family(), SOCK_STREAM);
+    Connect(fd, to, kServerPort);
+    // Longer than 60 s it stays a socket, which waits for the peer's FIN.
+    SetOption(fd, IPPROTO_TCP, TCP_LINGER2, 90);
+    close(fd);
+  });
+  client.Join();
+  server.Join();
+  const TcpConnections ours = client_meter.AfterClosed(1);
+  const TcpConnections theirs = server_meter.AfterClosed(1);
+  EXPECT_EQ(ours.resets_received, 0u);
+  EXPECT_EQ(ours.resets_sent, ReadsResets(theirs) ? 1u : 0u);
+  EXPECT_EQ(theirs.resets_sent, 0u);
+  ExpectResetsReceived(theirs, 1);
 }
 
 // A connection that may still name its destination belongs to no series when the RST
