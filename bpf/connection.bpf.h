@@ -171,10 +171,13 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
     __sync_fetch_and_add(&tcp->closed, 1);
     if (owner->flags & NM_OWNER_RESET)
       __sync_fetch_and_add(&tcp->resets_sent, 1);
-    else if (is_reset(sk))
+    else if (is_reset(sk)) {
+      /* Newer kernels send their answer from this socket: it counts here alone. */
+      owner->flags |= NM_OWNER_RESET;
       __sync_fetch_and_add(
           owner->socket.rx_rst_seen ? &tcp->resets_received : &tcp->resets_sent,
           1);
+    }
     count_rtt(tcp, ops->srtt_us >> 3);
   } else if (ops->args[0] == TCP_SYN_SENT) {
     __sync_fetch_and_add(&tcp->failed, 1);
