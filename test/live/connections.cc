@@ -76,6 +76,22 @@ void Abort(int fd) {
   close(fd);
 }
 
+namespace {
+
+TcpConnections Settled(const MeteredCgroup& meter) {
+  TcpConnections now = Sum(meter);
+  for (int i = 0; i < 200 && now.closed < now.opened + now.accepted; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    now = Sum(meter);
+  }
+  return now;
+}
+
+}  // namespace
+
+Since::Since(const MeteredCgroup& meter)
+    : meter_(meter), before_(Settled(meter)) {}
+
 TcpConnections Since::Now() const {
   TcpConnections now = Sum(meter_);
   Add(before_, -1, &now);

@@ -27,8 +27,9 @@ uint64_t Count(const TcpConnections& tcp);
 // What was counted since the constructor.
 class Since {
  public:
-  explicit Since(const MeteredCgroup& meter)
-      : meter_(meter), before_(Sum(meter)) {}
+  // Waits until the connections that were there have ended, two seconds at most: those
+  // of another test may still close after its end.
+  explicit Since(const MeteredCgroup& meter);
 
   TcpConnections Now() const;
   // Waits until `closed` connections have ended: a socket may close after
