@@ -127,11 +127,14 @@ void Receive(int fd) {
 
 struct Sum {
   uint64_t tx_bytes = 0, rx_bytes = 0, tx_packets = 0, rx_packets = 0;
+  uint64_t tx_payload = 0, rx_payload = 0, tx_retransmit = 0;
   uint64_t spare = 0;  // tx_packets of the spare cells
 
   bool operator==(const Sum& other) const {
     return tx_bytes == other.tx_bytes && rx_bytes == other.rx_bytes &&
-           tx_packets == other.tx_packets && rx_packets == other.rx_packets;
+           tx_packets == other.tx_packets && rx_packets == other.rx_packets &&
+           tx_payload == other.tx_payload && rx_payload == other.rx_payload &&
+           tx_retransmit == other.tx_retransmit;
   }
 };
 
@@ -143,6 +146,9 @@ Sum SumOf(const Programs& programs) {
     sum.rx_bytes += cell.rx_bytes;
     sum.tx_packets += cell.tx_packets;
     sum.rx_packets += cell.rx_packets;
+    sum.tx_payload += cell.tx_payload_bytes;
+    sum.rx_payload += cell.rx_payload_bytes;
+    sum.tx_retransmit += cell.tx_retransmit_bytes;
     const uint32_t spare = (entry.first + 1) * programs.cells_per_series() - 1;
     nm_cell value = {};
     bpf_map__lookup_elem(programs.skeleton()->maps.nm_counters, &spare,
@@ -153,9 +159,10 @@ Sum SumOf(const Programs& programs) {
 }
 
 void PrintTo(const Sum& sum, std::ostream* out) {
-  *out << "tx " << sum.tx_packets << " packets, " << sum.tx_bytes
-       << " bytes; rx " << sum.rx_packets << " packets, " << sum.rx_bytes
-       << " bytes";
+  *out << "tx " << sum.tx_packets << " packets, " << sum.tx_bytes << " bytes, "
+       << sum.tx_payload << " of payload, " << sum.tx_retransmit
+       << " again; rx " << sum.rx_packets << " packets, " << sum.rx_bytes
+       << " bytes, " << sum.rx_payload << " of payload";
 }
 
 class Stress : public testing::Test {
