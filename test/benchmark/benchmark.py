@@ -210,6 +210,7 @@ def main():
         else:
             data["benchmarks"][name] = part
     results = summary.Results(data)
+    data["failed"] = failed
     data["targets"] = targets.judge(results)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:

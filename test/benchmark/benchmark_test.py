@@ -126,6 +126,13 @@ class BenchmarkTest(unittest.TestCase):
         for title, _, _ in report.SECTIONS.values():
             self.assertIn("\n## %s\n" % title, page)
         self.assertNotIn("DO NOT AGREE", page)
+        self.assertNotIn("FAILED", page)
+
+    # The bug: a benchmark that failed was left out of the file, and nobody was told.
+    def test_the_page_tells_what_failed(self):
+        self.assertEqual(self.data["failed"], [])
+        page = report.page([self.data, {**self.data, "failed": ["scrape"]}])
+        self.assertIn("\nFAILED, AND SO NOT IN EACH RUN: scrape.\n", page)
 
     def test_the_page_has_the_profile_of_a_packet(self):
         if "code" in self.results.skipped("datapath"):

@@ -16,7 +16,8 @@ void OrDie(const std::string& error) {
 
 }  // namespace
 
-FullMeter::FullMeter(const std::string& directory) : pin_dir_(directory) {
+FullMeter::FullMeter(const std::string& directory, const std::string& domain)
+    : pin_dir_(directory) {
   OrDie(MountBpffs(pin_dir_));
   FakeMeter::Options options;
   options.cells_per_series =
@@ -35,7 +36,7 @@ FullMeter::FullMeter(const std::string& directory) : pin_dir_(directory) {
   }
   for (uint32_t i = 0; i < kFullMeterOwnSeries; ++i) {
     meter_->SetName(kFirst + kServices + i, NM_KIND_DESTINATION,
-                    "destination-" + std::to_string(i));
+                    "destination-" + std::to_string(i) + domain);
   }
   for (uint32_t i = 0; i < kFullMeterSeries; ++i) {
     for (uint32_t cpu = 0; cpu < options.cells_per_series; ++cpu) {

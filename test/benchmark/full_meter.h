@@ -23,8 +23,10 @@ constexpr char kFullMeterService[] = "subscriberdb";
 
 class FullMeter {
  public:
-  // `directory`: where it mounts, empty. Dies where that fails.
-  explicit FullMeter(const std::string& directory);
+  // `directory`: where it mounts, empty. `domain` ends the name of every destination.
+  // Dies where something fails.
+  explicit FullMeter(const std::string& directory,
+                     const std::string& domain = "");
   ~FullMeter();
   FullMeter(const FullMeter&) = delete;
   FullMeter& operator=(const FullMeter&) = delete;

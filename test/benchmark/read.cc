@@ -18,6 +18,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/testing/fake_meter.h"
@@ -119,13 +120,36 @@ bool MakesNoSystemCall(const Meter& meter, Reader reader) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-void Measure(const Settings& settings, Run* run) {
-  FullMeter full(run->directory());
+std::unique_ptr<Meter> OpenOrDie(const FullMeter& full) {
   MeterOptions options;
   options.pin_dir = full.pin_dir();
-  const auto opened = Meter::Open(options);
+  auto opened = Meter::Open(options);
   if (!opened.ok()) Die(std::string(opened.status().message()));
-  const Meter& meter = **opened;
+  return std::move(*opened);
+}
+
+// Names that a string has to allocate memory for, as those of hosts often are. In
+// a meter of its own, after the others.
+void MeasureLongNames(const Settings& settings, Run* run) {
+  const FullMeter full(run->directory(), ".services.example.com");
+  const std::unique_ptr<Meter> meter = OpenOrDie(full);
+  constexpr char kCase[] = "all series, long names";
+  if (ReadAll(*meter, 10) != kFullMeterSeries) Die("a read of long names");
+  Results* results = run->results();
+  results->Fact(std::string(kCase) + ": allocations",
+                CountAllocations(*meter, ReadAll));
+  for (int round = 0; round < settings.rounds; ++round) {
+    const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
+    ReadAll(*meter, settings.reads);
+    results->Add(kCase, "netmeter", "ns", Better::kLess,
+                 (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / settings.reads);
+  }
+}
+
+void Measure(const Settings& settings, Run* run) {
+  FullMeter full(run->directory());
+  const std::unique_ptr<Meter> opened = OpenOrDie(full);
+  const Meter& meter = *opened;
   const struct {
     const char* name;
     Reader reader;
@@ -180,5 +204,8 @@ int main(int argc, char** argv) {
   benchmark.Number("rounds", &settings.rounds, 3,
                    "rounds of every measurement");
   benchmark.Number("reads", &settings.reads, 10, "reads of one sample");
-  return benchmark.Main(argc, argv, [&](Run* run) { Measure(settings, run); });
+  return benchmark.Main(argc, argv, [&](Run* run) {
+    Measure(settings, run);
+    MeasureLongNames(settings, run);
+  });
 }

@@ -351,6 +351,9 @@ def page(files):
         "",
         *profile_lines(results),
     ]
+    failed = dict.fromkeys(name for data in files for name in data.get("failed", ()))
+    if failed:
+        lines += ["", "FAILED, AND SO NOT IN EACH RUN: %s." % ", ".join(failed)]
     if len(files) > 1:
         lines += ["", "The verdicts are of %d runs; the figures are of the first." % len(files)]
     for name in SECTIONS:

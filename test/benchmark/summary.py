@@ -19,6 +19,7 @@ The file is one JSON object:
                       "median", "low", "high",
                       "against": {"subject", "how", "median", "low", "high"}}]
   }
+  failed       names of benchmarks that ended with an error, and so are not there
   targets      [{"what", "limit", "figure", "verdict", "clear", "missed",
                  "absent", "missing": why it was not run}], see targets.py
 
