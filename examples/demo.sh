@@ -166,6 +166,7 @@ END
 make_cgroup() {
   local parent
   parent=$(awk '$4 == "/" { for (i = 7; i < NF; i++) if ($i == "-" && $(i + 1) == "cgroup2") { print $5; exit } }' /proc/self/mountinfo)
+  parent=$(printf '%b' "$parent")  # a space is \040 there
   if [ -z "$parent" ]; then
     parent=$work/cgroup2
     mkdir "$parent"

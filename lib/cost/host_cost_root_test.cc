@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 
 #include "lib/core/unique_fd.h"
 #include "lib/testing/bpffs_fixture.h"
+#include "lib/testing/fake_meter.h"
 #include "lib/testing/run_shell.h"
 
 namespace netmeter {
@@ -189,6 +192,18 @@ TEST_F(HostCostTest, HoldersAreProcessesAndPins) {
   EXPECT_THAT(Ours(cost).pins, ElementsAre(pin));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+}
+
+// /proc/self/mountinfo has a space as \\040. What is pinned below it had no holder.
+TEST_F(HostCostTest, PinsAreFoundBelowAnyMountPoint) {
+  const std::string point = pin_dir_ + "x my\tpins\\040";
+  ASSERT_EQ(mkdir(point.c_str(), 0700), 0);
+  ASSERT_EQ(MountBpffs(point), "");
+  const std::string pin = point + "/cost";
+  EXPECT_EQ(bpf_obj_pin(program_.get(), pin.c_str()), 0);
+  EXPECT_THAT(Ours(Read()).pins, ElementsAre(pin));
+  EXPECT_EQ(umount2(point.c_str(), MNT_DETACH), 0);
+  EXPECT_EQ(rmdir(point.c_str()), 0);
 }
 
 TEST_F(HostCostTest, TheProgramPrintsItAndTheKernelMeasuresNoLonger) {

@@ -12,8 +12,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "lib/core/mounts.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
 
@@ -113,20 +113,16 @@ void ReadPins(const std::string& directory, int depth,
   });
 }
 
-// The mount points of BPF file systems, each device once (proc(5), mountinfo).
+// The mount points of BPF file systems, each device once.
 std::vector<std::string> BpfMounts() {
-  std::vector<std::string> mounts;
-  std::set<std::string> devices;
-  std::ifstream file("/proc/self/mountinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::vector<std::string> halves = absl::StrSplit(line, " - ");
-    if (halves.size() < 2) continue;
-    const std::vector<std::string> mount = absl::StrSplit(halves[0], ' ');
-    const std::vector<std::string> type = absl::StrSplit(halves[1], ' ');
-    if (mount.size() < 5 || type[0] != "bpf") continue;
-    if (devices.insert(mount[2]).second) mounts.push_back(mount[4]);
+  std::vector<std::string> points;
+  std::set<uint64_t> devices;
+  for (const Mount& mount : ReadMounts()) {
+    if (mount.type == "bpf" && devices.insert(mount.device).second) {
+      points.push_back(mount.point);
+    }
   }
-  return mounts;
+  return points;
 }
 
 }  // namespace

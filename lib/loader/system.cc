@@ -13,7 +13,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -37,6 +36,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lib/core/group.h"
+#include "lib/core/mounts.h"
 #include "lib/core/status_util.h"
 
 namespace netmeter {
@@ -49,54 +49,6 @@ constexpr char kMountSource[] = "netmeter";
 constexpr size_t kMaxCmdline = 80 << 10;  // what the kernel part looks at, too
 
 constexpr int kLooks = 3;  // at what cannot be looked at
-
-struct Mount {
-  std::string root, point, type, source;
-  uint64_t device;  // st_dev
-};
-
-// Undoes the octal escapes of mountinfo, proc(5).
-std::string Unescape(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); i++) {
-    if (text[i] == '\\' && i + 3 < text.size()) {
-      out.push_back(static_cast<char>((text[i + 1] - '0') * 64 +
-                                      (text[i + 2] - '0') * 8 +
-                                      (text[i + 3] - '0')));
-      i += 3;
-    } else {
-      out.push_back(text[i]);
-    }
-  }
-  return out;
-}
-
-// /proc/self/mountinfo, proc(5): id, parent, device, root, mount point,
-// options, any number of optional fields, "-", type, source. Mounts of other
-// mount namespaces are not in it, which is right: their paths mean nothing
-// here.
-std::vector<Mount> ReadMounts() {
-  std::vector<Mount> mounts;
-  std::ifstream file("/proc/self/mountinfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    std::vector<std::string> fields = absl::StrSplit(line, ' ');
-    size_t dash = 0;
-    while (dash < fields.size() && fields[dash] != "-") dash++;
-    if (fields.size() < 5 || dash + 2 >= fields.size()) continue;
-    const std::pair<std::string, std::string> device =
-        absl::StrSplit(fields[2], absl::MaxSplits(':', 1));
-    uint32_t major_number = 0, minor_number = 0;
-    if (!absl::SimpleAtoi(device.first, &major_number) ||
-        !absl::SimpleAtoi(device.second, &minor_number)) {
-      continue;
-    }
-    mounts.push_back({Unescape(fields[3]), Unescape(fields[4]),
-                      fields[dash + 1], Unescape(fields[dash + 2]),
-                      makedev(major_number, minor_number)});
-  }
-  return mounts;
-}
 
 // The first bytes of a file; what a process shows of itself may be without end.
 std::string ReadSome(const std::string& path, size_t most) {

@@ -17,6 +17,7 @@ import ctypes
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -111,12 +112,18 @@ class Cloud:
             _check(_LIBC.setns(self.own, CLONE_NEWNET), "setns")
 
 
-def _cgroup_root():
-    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+def _unescape_mount(field):
+    """Undoes the escapes of /proc/self/mountinfo: a space is \\040 there."""
+    return re.sub(r"\\([0-3][0-7]{2})", lambda found: chr(int(found.group(1), 8)), field)
+
+
+def cgroup_root():
+    """Where cgroup v2 is mounted."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
         for line in mounts:
             left, right = line.split(" - ")
             if right.split()[0] == "cgroup2":
-                return left.split()[4]
+                return _unescape_mount(left.split(" ")[4])
     raise OSError("cgroup v2 is not mounted")
 
 
@@ -126,7 +133,7 @@ class Meter:
     def __init__(self, name):
         name = "netmeter-test-%s-%d" % (name, os.getpid())
         self.pin_dir = os.path.join("/run", name)
-        self.cgroup = os.path.join(_cgroup_root(), name)
+        self.cgroup = os.path.join(cgroup_root(), name)
         os.mkdir(self.cgroup)
         self._start_janitor()
 

@@ -15,6 +15,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "lib/core/mounts.h"
+
 namespace netmeter {
 namespace internal {
 namespace {
@@ -62,14 +64,8 @@ void RemoveTree(const std::string& path) {
 
 // The first cgroup v2 mount, which need not be at /sys/fs/cgroup.
 std::string CgroupMount() {
-  std::ifstream mounts("/proc/self/mountinfo");
-  for (std::string line; std::getline(mounts, line);) {
-    std::istringstream words(line);
-    std::string skip, mount, word;
-    words >> skip >> skip >> skip >> skip >> mount;
-    while (words >> word && word != "-") {
-    }
-    if (words >> word && word == "cgroup2") return mount;
+  for (const Mount& mount : ReadMounts()) {
+    if (mount.type == "cgroup2") return mount.point;
   }
   errno = ENOENT;
   Die("no cgroup v2 is mounted");

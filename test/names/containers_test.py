@@ -65,9 +65,7 @@ class ContainersTest(unittest.TestCase):
         cls.meter.load(CONFIG)
         cls.addClassCleanup(cls.meter.unload)
         # The path of the cgroup in the file system of BOOTED.
-        with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
-            points = [line.split()[4] for line in mounts if " - cgroup2 " in line]
-        cls.below = "/" + os.path.relpath(cls.meter.cgroup, points[0])
+        cls.below = "/" + os.path.relpath(cls.meter.cgroup, lab.cgroup_root())
 
     @classmethod
     def remove_cgroups(cls):
