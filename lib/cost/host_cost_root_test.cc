@@ -199,7 +199,9 @@ TEST_F(HostCostTest, PinsAreFoundBelowAnyMountPoint) {
   const std::string point = pin_dir_ + "x my\tpins\\040";
   ASSERT_EQ(mkdir(point.c_str(), 0700), 0);
   ASSERT_EQ(MountBpffs(point), "");
-  const std::string pin = point + "/cost";
+  const std::string folder = point + "/below";
+  EXPECT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const std::string pin = folder + "/cost";
   EXPECT_EQ(bpf_obj_pin(program_.get(), pin.c_str()), 0);
   EXPECT_THAT(Ours(Read()).pins, ElementsAre(pin));
   EXPECT_EQ(umount2(point.c_str(), MNT_DETACH), 0);

@@ -3,7 +3,9 @@
 
 #include <bpf/bpf.h>
 #include <dirent.h>
-#include <sys/stat.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -28,13 +30,13 @@ struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
 };
 
+// `directory` may be null.
 template <typename Body>
-void ForEachName(const std::string& path, const Body& body) {
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));
-  if (!directory) return;
-  while (const dirent* const entry = readdir(directory.get())) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") body(dirfd(directory.get()), name);
+void ForEachEntry(DIR* directory, const Body& body) {
+  const std::unique_ptr<DIR, CloseDirectory> closes(directory);
+  while (const dirent* const entry = directory ? readdir(directory) : nullptr) {
+    const absl::string_view name = entry->d_name;
+    if (name != "." && name != "..") body(dirfd(directory), *entry);
   }
 }
 
@@ -61,10 +63,13 @@ uint32_t ProgramOfPerfEvent(int pid, int fd) {
   return program;
 }
 
+// Neither stat(2) nor open(2) of what a descriptor is of: where that is a file of
+// NFS or FUSE whose server hangs, they never return.
 void ReadProcess(const std::string& pid, ProgramHolders* holders) {
   const std::string folder = absl::StrCat("/proc/", pid);
   std::set<uint32_t> found;
-  ForEachName(folder + "/fd", [&](int directory, const std::string& number) {
+  const auto look = [&](int directory, const dirent& entry) {
+    const std::string number = entry.d_name;
     char text[64];
     const ssize_t size =
         readlinkat(directory, number.c_str(), text, sizeof(text));
@@ -83,7 +88,8 @@ void ReadProcess(const std::string& pid, ProgramHolders* holders) {
       }
     }
     if (program != 0) found.insert(program);
-  });
+  };
+  ForEachEntry(opendir((folder + "/fd").c_str()), look);
   if (found.empty()) return;
   std::string name;
   std::ifstream comm(folder + "/comm");
@@ -93,22 +99,33 @@ void ReadProcess(const std::string& pid, ProgramHolders* holders) {
   }
 }
 
-void ReadPins(const std::string& directory, int depth,
+// A directory of the same mount; null for any other one: what is mounted below a
+// BPF file system may be such a server's, too.
+DIR* OpenBelow(int directory, const char* name) {
+  open_how how = {};
+  how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_XDEV;
+  UniqueFd fd(static_cast<int>(
+      syscall(SYS_openat2, directory, name, &how, sizeof(how))));
+  return fd.ok() ? fdopendir(fd.Release()) : nullptr;
+}
+
+void ReadPins(DIR* directory, const std::string& path, int depth,
               ProgramHolders* holders) {
-  if (depth > kDeepest) return;
-  ForEachName(directory, [&](int, const std::string& name) {
-    const std::string path = absl::StrCat(directory, "/", name);
-    struct stat about;
-    if (lstat(path.c_str(), &about) != 0) return;
-    if (S_ISDIR(about.st_mode)) return ReadPins(path, depth + 1, holders);
-    if (!S_ISREG(about.st_mode)) return;
-    const UniqueFd fd(bpf_obj_get(path.c_str()));
+  ForEachEntry(directory, [&](int fd_of_directory, const dirent& entry) {
+    const std::string below = absl::StrCat(path, "/", entry.d_name);
+    if (entry.d_type == DT_DIR && depth < kDeepest) {
+      ReadPins(OpenBelow(fd_of_directory, entry.d_name), below, depth + 1,
+               holders);
+    }
+    if (entry.d_type != DT_REG) return;
+    const UniqueFd fd(bpf_obj_get(below.c_str()));
     if (!fd.ok()) return;
     const KernelObject object = IdentifyObject(fd.get());
     if (object.kind == KernelObject::kProgram) {
-      (*holders)[object.id].pins.push_back(path);
+      (*holders)[object.id].pins.push_back(below);
     } else if (object.kind == KernelObject::kLink) {
-      (*holders)[object.program].pins.push_back(path);
+      (*holders)[object.program].pins.push_back(below);
     }
   });
 }
@@ -130,12 +147,15 @@ std::vector<std::string> BpfMounts() {
 ProgramHolders ReadProgramHolders() {
   ProgramHolders holders;
   const std::string own = absl::StrCat(getpid());
-  ForEachName("/proc", [&](int, const std::string& name) {
+  ForEachEntry(opendir("/proc"), [&](int, const dirent& entry) {
+    const std::string name = entry.d_name;
     if (name[0] >= '1' && name[0] <= '9' && name != own) {
       ReadProcess(name, &holders);
     }
   });
-  for (const std::string& mount : BpfMounts()) ReadPins(mount, 0, &holders);
+  for (const std::string& mount : BpfMounts()) {
+    ReadPins(opendir(mount.c_str()), mount, 0, &holders);
+  }
   return holders;
 }
 
