@@ -47,26 +47,60 @@ uint8_t FamilyOf(const nm_flow_record& record) {
   return IsIpv4(record.state.remote) ? AF_INET : AF_INET6;
 }
 
-// Whether a RST of the peer's has ended it. Anybody may send one; TCP takes that
-// which has the right number, and then the socket has one of these errors
-// (tcp_reset() in net/ipv4/tcp_input.c). A flow of which no hook told the end has
-// no error to look at.
-bool ResetByPeer(const nm_flow_record& record) {
-  if (!Has(record, NM_FLOW_RST_RECEIVED)) return false;
-  const uint32_t error = record.state.error;
-  return !Has(record, NM_FLOW_CLOSED) || error == ECONNRESET ||
-         error == ECONNREFUSED || error == EPIPE;
+// Which end did something: sent the RST that ended it, or the first FIN.
+enum class Side { kNobody, kLocal, kRemote };
+
+// Anybody may send a RST; TCP takes that which has the right number, and then the
+// socket has one of these errors (tcp_reset() in net/ipv4/tcp_input.c). It has them,
+// too, where data came after this host had closed: then the kernel answers with a RST
+// from no socket, and the programs see none. A RST of which they see none though TCP
+// took it came within IPsec. A flow of which no hook told the end has no error to look
+// at.
+Side ResetBy(const nm_flow_record& record) {
+  const uint32_t error = record.state.error, last = record.state.last_state;
+  const bool taken = error == ECONNRESET || error == EPIPE;
+  if (Has(record, NM_FLOW_RST_RECEIVED) &&
+      (taken || error == ECONNREFUSED || !Has(record, NM_FLOW_CLOSED))) {
+    return Side::kRemote;
+  }
+  if (Has(record, NM_FLOW_RST_SENT)) return Side::kLocal;
+  if (!taken) return Side::kNobody;
+  return last == TCP_FIN_WAIT1 || last == TCP_FIN_WAIT2 ? Side::kLocal
+                                                        : Side::kRemote;
+}
+
+// By the state that TCP was in: a FIN may have any number, too, or have been sent
+// before there was a follower. By the packets where no hook told the end.
+Side FirstFinBy(const nm_flow_record& record) {
+  if (Has(record, NM_FLOW_CLOSED)) {
+    switch (record.state.last_state) {
+      case TCP_FIN_WAIT1:
+      case TCP_FIN_WAIT2:
+      case TCP_CLOSING:
+        return Side::kLocal;
+      case TCP_CLOSE_WAIT:
+      case TCP_LAST_ACK:
+        return Side::kRemote;
+      case TCP_ESTABLISHED:
+      case TCP_SYN_SENT:
+      case TCP_SYN_RECV:
+        return Side::kNobody;
+    }
+  }
+  if (Has(record, NM_FLOW_FIN_OURS_FIRST)) return Side::kLocal;
+  if (Has(record, NM_FLOW_FIN_RECEIVED)) return Side::kRemote;
+  return Has(record, NM_FLOW_FIN_SENT) ? Side::kLocal : Side::kNobody;
+}
+
+std::string SideName(Side side) {
+  return side == Side::kLocal ? "local" : side == Side::kRemote ? "remote" : "";
 }
 
 std::string Ended(const nm_flow_record& record) {
-  const nm_flow_state& state = record.state;
-  if (state.error == ETIMEDOUT) return "timeout";
-  if (ResetByPeer(record) || Has(record, NM_FLOW_RST_SENT)) return "rst";
-  if (state.error != 0) return "error";
-  if (Has(record, NM_FLOW_FIN_SENT) || Has(record, NM_FLOW_FIN_RECEIVED)) {
-    return "fin";
-  }
-  return "closed";
+  if (record.state.error == ETIMEDOUT) return "timeout";
+  if (ResetBy(record) != Side::kNobody) return "rst";
+  if (record.state.error != 0) return "error";
+  return FirstFinBy(record) == Side::kNobody ? "closed" : "fin";
 }
 
 std::string LineName(FlowLine line) {
@@ -309,12 +343,8 @@ std::string EndName(const nm_flow_record& record) {
 
 std::string ClosedBy(const nm_flow_record& record) {
   const std::string end = EndName(record);
-  if (end == "rst") {
-    return ResetByPeer(record) ? "remote" : "local";
-  }
-  if (end == "fin") {
-    return Has(record, NM_FLOW_FIN_OURS_FIRST) ? "local" : "remote";
-  }
+  if (end == "rst") return SideName(ResetBy(record));
+  if (end == "fin") return SideName(FirstFinBy(record));
   return end == "closed" ? "local" : "";
 }
 

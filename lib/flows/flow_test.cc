@@ -114,6 +114,81 @@ TEST(Flow, AStrayRstEndsNothing) {
   }
 }
 
+// As the above, of a TCP socket whose end a hook has told.
+std::string EndFrom(uint32_t last_state, uint32_t flags, uint32_t error) {
+  nm_flow_record record = Row().record;
+  record.state.flags = NM_FLOW_CLOSED | flags;
+  record.state.error = error;
+  record.state.last_state = last_state;
+  const std::string by = ClosedBy(record);
+  return EndName(record) + (by.empty() ? "" : " " + by);
+}
+
+constexpr uint32_t kFins[] = {
+    0, NM_FLOW_FIN_SENT | NM_FLOW_FIN_OURS_FIRST, NM_FLOW_FIN_RECEIVED,
+    NM_FLOW_FIN_SENT | NM_FLOW_FIN_RECEIVED,
+    NM_FLOW_FIN_SENT | NM_FLOW_FIN_RECEIVED | NM_FLOW_FIN_OURS_FIRST};
+
+// A follower that was started after our FIN saw the peer's alone, and named the peer;
+// one that saw none said that nothing was closed.
+TEST(Flow, WhoClosedFirstIsToldByTheState) {
+  for (const uint32_t fins : kFins) {
+    for (const uint32_t stray : {0, NM_FLOW_RST_RECEIVED}) {
+      const uint32_t flags = fins | stray;
+      for (const uint32_t state : {TCP_FIN_WAIT1, TCP_FIN_WAIT2, TCP_CLOSING}) {
+        EXPECT_EQ(EndFrom(state, flags, 0), "fin local") << state << flags;
+      }
+      for (const uint32_t state : {TCP_CLOSE_WAIT, TCP_LAST_ACK}) {
+        EXPECT_EQ(EndFrom(state, flags, 0), "fin remote") << state << flags;
+      }
+      // A FIN that TCP has not taken, as it had a wrong number.
+      for (const uint32_t state : {TCP_ESTABLISHED, TCP_SYN_SENT}) {
+        EXPECT_EQ(EndFrom(state, flags, 0), "closed local") << state << flags;
+      }
+    }
+  }
+}
+
+TEST(Flow, WhoResetIsToldByWhatTcpTook) {
+  constexpr uint32_t kStates[] = {TCP_ESTABLISHED, TCP_FIN_WAIT1,
+                                  TCP_FIN_WAIT2,   TCP_CLOSING,
+                                  TCP_LAST_ACK,    TCP_CLOSE_WAIT};
+  for (const uint32_t state : kStates) {
+    const uint32_t reset = state == TCP_CLOSE_WAIT ? EPIPE : ECONNRESET;
+    for (const uint32_t fins : kFins) {
+      for (const uint32_t sent : {0, NM_FLOW_RST_SENT}) {
+        const uint32_t both = fins | sent | NM_FLOW_RST_RECEIVED;
+        EXPECT_EQ(EndFrom(state, both, reset), "rst remote") << state << both;
+        EXPECT_EQ(EndFrom(state, both, ETIMEDOUT), "timeout");
+      }
+      const uint32_t ours = fins | NM_FLOW_RST_SENT;
+      EXPECT_EQ(EndFrom(state, ours, 0), "rst local") << state << ours;
+      EXPECT_EQ(EndFrom(state, ours, reset), "rst local") << state << ours;
+      EXPECT_EQ(EndFrom(state, ours, ECONNABORTED), "rst local");
+      EXPECT_EQ(EndFrom(state, ours | NM_FLOW_RST_RECEIVED, 0), "rst local");
+      EXPECT_EQ(EndFrom(state, ours | NM_FLOW_RST_RECEIVED, ECONNABORTED),
+                "rst local");
+      EXPECT_EQ(EndFrom(state, fins | NM_FLOW_RST_RECEIVED, EHOSTUNREACH),
+                "error");
+    }
+  }
+  // Refused by a RST, and by ICMP.
+  EXPECT_EQ(EndFrom(TCP_SYN_SENT, NM_FLOW_RST_RECEIVED, ECONNREFUSED),
+            "rst remote");
+  EXPECT_EQ(EndFrom(TCP_SYN_SENT, 0, ECONNREFUSED), "error");
+}
+
+// Data for a socket that is closed is answered by a RST from no socket: that ended as
+// "error", and by nobody.
+TEST(Flow, ARstThatNoHookSawHasASide) {
+  for (const uint32_t fins : kFins) {
+    EXPECT_EQ(EndFrom(TCP_FIN_WAIT1, fins, ECONNRESET), "rst local");
+    EXPECT_EQ(EndFrom(TCP_FIN_WAIT2, fins, ECONNRESET), "rst local");
+    EXPECT_EQ(EndFrom(TCP_ESTABLISHED, fins, ECONNRESET), "rst remote");
+    EXPECT_EQ(EndFrom(TCP_CLOSE_WAIT, fins, EPIPE), "rst remote");
+  }
+}
+
 TEST(Flow, ALineThatIsNoFlowHasNoAddresses) {
   FlowRow row = Row();
   row.line = FlowLine::kRemainder;

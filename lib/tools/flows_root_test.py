@@ -24,7 +24,7 @@ HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
 # Addresses of nobody: what goes there, and what seems to come from there, is
 # never answered.
 SILENT, SPOOFED = "10.88.0.77", "10.88.0.88"
-TCP, UDP, OURS = 7000, 7001, 7002
+TCP, UDP, OURS, TOLD = 7000, 7001, 7002, 7003
 COUNTERS = lab.COUNTERS + ("tx_retransmit_bytes",)
 KEY = ("kind", "service", "destination", "transport", "path", "uplink")
 NM_SOL, NM_TAG = 0x6E74, 2  # abi.h
@@ -55,6 +55,30 @@ def answer(one):
             one.sendall(b"y" * size)
         except OSError:
             pass
+
+
+def obey(listener, may_close):
+    """Serves one connection after the other, each as its first byte says."""
+    while True:
+        one = listener.accept()[0]
+        command = one.recv(1)
+        if command == b"a":
+            abort(one)
+            continue
+        try:
+            if command == b"d":
+                one.sendall(b"unread")
+            elif command == b"w":
+                while one.recv(10):
+                    pass
+                may_close.wait(30)
+            elif command == b"s":
+                time.sleep(0.3)
+                one.sendall(b"late")
+                time.sleep(0.3)
+        except OSError:
+            pass
+        one.close()
 
 
 def echo(udp):
@@ -107,6 +131,21 @@ def timed_out(count):
         one.close()
 
 
+def told(*steps):
+    """A connection to obey(), of which the peer and this end do what `steps` say."""
+    one = socket.create_connection((THERE, TOLD))
+    for step in steps:
+        if isinstance(step, bytes):
+            one.sendall(step)
+        elif step == "shut":
+            one.shutdown(socket.SHUT_RDWR)
+        elif step == "abort":
+            abort(one)
+        else:
+            time.sleep(step)
+    one.close()
+
+
 def datagrams(count):
     for i in range(count):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
@@ -157,6 +196,7 @@ class FlowsTest(unittest.TestCase):
         cls.cloud = lab.Cloud()
         with cls.cloud.inside():
             cls.server = socket.create_server((THERE, TCP), backlog=4096)
+            cls.obedient = socket.create_server((THERE, TOLD))
             cls.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             cls.udp.bind((THERE, UDP))
             link = lab.run("ip", "-json", "link", "show", "cloud")
@@ -169,6 +209,8 @@ class FlowsTest(unittest.TestCase):
         cls.addClassCleanup(cls.meter.close)
         cls.meter.load()
         threading.Thread(target=serve, args=(cls.server,), daemon=True).start()
+        cls.may_close = threading.Event()
+        threading.Thread(target=obey, args=(cls.obedient, cls.may_close), daemon=True).start()
         threading.Thread(target=echo, args=(cls.udp,), daemon=True).start()
 
     def setUp(self):
@@ -359,6 +401,44 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual((flow["end"], flow["closed_by"], flow.get("error")), ("fin", "local", None))
         self.assertGreaterEqual(flow["rx_packets"], 4)
         self.check_balance(before, rows)
+
+    def test_who_has_closed_it_is_told(self):
+        self.may_close.set()
+        follower = self.follow()
+        cases = {
+            ("rst", "remote", "ECONNRESET"): (b"a", 0.3),
+            ("rst", "local", None): (b"w", "abort"),
+            ("fin", "remote", None): (b"c", 0.3),
+            ("fin", "local", None): (b"w", "shut", 0.3),
+        }
+        for steps in cases.values():
+            self.meter.inside(told, *steps)
+        # With data unread, before and after the peer's FIN.
+        self.meter.inside(told, b"d", 0.3)
+        self.meter.inside(told, b"s", 0.5)
+        # Data that comes after this end has closed: the kernel's RST is of no socket.
+        self.meter.inside(told, b"s", "shut", 0.6)
+        self.wait_for_flows(follower, 7)
+        ends = [(r["end"], r.get("closed_by"), r.get("error")) for r in self.finish(follower) if r["record"] == "flow"]
+        self.assertEqual(ends[:4], list(cases))
+        self.assertEqual(ends[4:6], [("rst", "local", None)] * 2)
+        self.assertEqual(ends[6], ("rst", "local", "ECONNRESET"))
+
+    def test_a_fin_from_before_the_follower_was_the_first(self):
+        self.may_close.clear()
+        code = (
+            "import socket\n"
+            "s = socket.create_connection((%r, %d)); s.sendall(b'w'); s.shutdown(1)\n"
+            "print('ready', flush=True); s.recv(1)\n" % (THERE, TOLD)
+        )
+        process = self.meter.start([lab.PYTHON, "-c", code], stdout=subprocess.PIPE)
+        with process:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            follower = self.follow()
+            self.may_close.set()
+            self.wait_for_flows(follower, 1)
+        (flow,) = [row for row in self.finish(follower) if row["record"] == "flow"]
+        self.assertEqual((flow["partial"], flow["end"], flow["closed_by"]), (1, "fin", "local"))
 
     def test_more_flows_than_a_scan_takes_all_end(self):
         follower = self.follow()
