@@ -125,7 +125,7 @@ def main():
     import clients
     import lab
 
-    venv = os.path.dirname(os.path.dirname(clients.make_venv("prometheus_client", "==0.3.1")))
+    venv = os.path.dirname(os.path.dirname(clients.make_venv("prometheus_client", "==0.3.1", ["--use-pep517"])))
     lab.private_network()
     there = lab.Cloud().THERE
     errors = []
