@@ -100,6 +100,14 @@ void EmitNames(const std::vector<std::string>& names, YAML::Emitter* out) {
   *out << YAML::EndSeq;
 }
 
+// Few in a line. A gateway of Magma has dozens: one a line, to be read and compared.
+void EmitLines(const std::vector<std::string>& names, YAML::Emitter* out) {
+  if (names.size() <= 4) return EmitNames(names, out);
+  *out << YAML::Block << YAML::BeginSeq;
+  for (const std::string& name : names) *out << YAML::DoubleQuoted << name;
+  *out << YAML::EndSeq;
+}
+
 void EmitMap(const std::map<std::string, std::string>& entries,
              YAML::Emitter* out) {
   *out << YAML::BeginMap;
@@ -141,7 +149,7 @@ void EmitValue(const Config& config, const std::string& key,
   } else if (key == "unknown_destinations") {
     *out << (config.fold_unknown_destinations ? "other" : "keep");
   } else if (key == "services") {
-    EmitNames(config.services, out);
+    EmitLines(config.services, out);
   } else if (key == "aliases") {
     EmitMap(config.aliases, out);
   } else if (key == "units") {

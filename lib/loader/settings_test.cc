@@ -92,6 +92,18 @@ TEST(ConfigAsYaml, IsReadAsTheSame) {
   }
 }
 
+TEST(ConfigAsYaml, HasManyServicesOneALine) {
+  Config config;
+  config.services = {"a", "b", "c", "d", "null"};
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged),
+            "services:\n"
+            "  - \"a\"\n"
+            "  - \"b\"\n"
+            "  - \"c\"\n"
+            "  - \"d\"\n"
+            "  - \"null\"\n");
+}
+
 TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
   Config config;
   EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "{}\n");
