@@ -5,6 +5,7 @@
 #include <bpf/btf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -34,6 +35,10 @@ constexpr uint32_t kBatch = 512;
 // some ten milliseconds, however many flows a stranger's SYNs make. A table of
 // 262,144 is looked through in four seconds.
 constexpr uint32_t kFlowsOfScan = 16384;
+// Records that are taken at once: some ten milliseconds. And beside the end of so many
+// flows: twice as many, so that the buffer does not fill by that.
+constexpr int kRecordsOfCall = 4096;
+constexpr int kEndsAtOnce = 256;
 
 uint64_t MonotonicNs() {
   timespec now = {};
@@ -255,20 +260,36 @@ absl::Status Follower::Attach() {
   return absl::OkStatus();
 }
 
+// libbpf reads on while there is anything, which may be for ever. It stops at an
+// error, after the record for which it was returned.
 int Follower::OnEvent(void* follower, void* data, size_t size) {
-  static_cast<Follower*>(follower)->Take(data, size);
-  return 0;
+  auto* const self = static_cast<Follower*>(follower);
+  self->Take(data, size);
+  return --self->left_ > 0 ? 0 : -ECANCELED;
 }
 
 void Follower::Take(const void* data, size_t size) {
   nm_flow_event event;
   if (size < sizeof(event)) return;
   memcpy(&event, data, sizeof(event));
-  if (event.type == NM_EVENT_SOCKET) released_.insert(event.cookie);
+  // No more of them than flows can be left of; the others end by the time-out.
+  if (event.type == NM_EVENT_SOCKET && released_.size() < options_.max_flows) {
+    released_.insert(event.cookie);
+  }
   nm_flow_record record;
   if (event.type != NM_EVENT_RECORD || size < sizeof(record)) return;
   memcpy(&record, data, sizeof(record));
   (*body_)(record);
+}
+
+// Of what is there, or comes within wait_ms.
+absl::Status Follower::TakeSome(int wait_ms, int most) {
+  left_ = most;
+  const int count = wait_ms == 0 ? ring_buffer__consume(events_)
+                                 : ring_buffer__poll(events_, wait_ms);
+  return count < 0 && count != -EINTR && count != -ECANCELED
+             ? ErrnoStatus(count, "read the ring buffer")
+             : absl::OkStatus();
 }
 
 absl::Status Follower::Poll(int wait_ms, const Body& body) {
@@ -276,10 +297,7 @@ absl::Status Follower::Poll(int wait_ms, const Body& body) {
     return absl::AbortedError("the meter was unloaded, or loaded anew");
   }
   body_ = &body;
-  const int count = ring_buffer__poll(events_, wait_ms);
-  if (count < 0 && count != -EINTR) {
-    return ErrnoStatus(count, "read the ring buffer");
-  }
+  NETMETER_RETURN_IF_ERROR(TakeSome(wait_ms, kRecordsOfCall));
   if (std::chrono::steady_clock::now() < next_scan_) return absl::OkStatus();
   next_scan_ = std::chrono::steady_clock::now() + kScanInterval;
   return Scan(/*all=*/false);
@@ -290,9 +308,9 @@ absl::Status Follower::Stop(const Body& body) {
   for (bpf_link* const link : links_) bpf_link__destroy(link);
   links_.clear();
   WaitForRunningPrograms();
-  ring_buffer__consume(events_);
-  const absl::Status status = Scan(/*all=*/true);
-  ring_buffer__consume(events_);
+  absl::Status status = TakeSome(/*wait_ms=*/0, INT_MAX);
+  status.Update(Scan(/*all=*/true));
+  status.Update(TakeSome(/*wait_ms=*/0, INT_MAX));
   return status;
 }
 
@@ -341,14 +359,14 @@ bool Follower::End(const nm_flow_key& key, uint32_t end, uint64_t last_ns) {
          run.retval != 0;
 }
 
-// Adds to *ends what is over of the next flows, up to `most` of them or somewhat
-// more. At the end of the table position_ is where it begins again.
-absl::Status Follower::ScanSome(bool all, uint64_t most, Ends* ends) {
+// Adds to *ends what is over of the next flows, kFlowsOfScan or somewhat more. At the
+// end of the table position_ is where it begins again.
+absl::Status Follower::ScanSome(bool all, Ends* ends) {
   const int map = bpf_map__fd(skeleton_->maps.nm_flows);
   std::vector<nm_flow_key> keys(kBatch);
   std::vector<nm_flow> values(kBatch);
   const uint64_t now_ns = MonotonicNs();
-  for (uint64_t seen = 0; seen < most;) {
+  for (uint32_t seen = 0; seen < kFlowsOfScan;) {
     uint32_t count = static_cast<uint32_t>(keys.size());
     uint32_t next = 0;
     const int error = bpf_map_lookup_batch(
@@ -378,21 +396,27 @@ absl::Status Follower::ScanSome(bool all, uint64_t most, Ends* ends) {
   return absl::OkStatus();
 }
 
+// A part of the table, or all of it, part by part.
 absl::Status Follower::Scan(bool all) {
-  Ends ends;
   if (all) position_.reset();
-  // A socket that is released in the middle of a round waits for the next one.
-  if (!position_.has_value()) {
-    released_before_ = std::move(released_);
-    released_.clear();
-  }
-  NETMETER_RETURN_IF_ERROR(
-      ScanSome(all, all ? UINT64_MAX : kFlowsOfScan, &ends));
-  if (!position_.has_value()) released_before_.clear();
-  for (size_t i = 0; i < ends.size(); i++) {
-    End(ends[i].first, ends[i].second.first, ends[i].second.second);
-    if (i % 256 == 255) ring_buffer__consume(events_);
-  }
+  do {
+    // A socket that is released in the middle of a round waits for the next one.
+    if (!position_.has_value()) {
+      released_before_ = std::move(released_);
+      released_.clear();
+    }
+    Ends ends;
+    NETMETER_RETURN_IF_ERROR(ScanSome(all, &ends));
+    if (!position_.has_value()) released_before_.clear();
+    for (size_t i = 0; i < ends.size(); i++) {
+      // At the end all: nobody adds any more, and no record is in the way of these.
+      if (i % kEndsAtOnce == 0) {
+        NETMETER_RETURN_IF_ERROR(
+            TakeSome(/*wait_ms=*/0, all ? INT_MAX : 2 * kEndsAtOnce));
+      }
+      End(ends[i].first, ends[i].second.first, ends[i].second.second);
+    }
+  } while (all && position_.has_value());
   return absl::OkStatus();
 }
 

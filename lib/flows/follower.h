@@ -67,10 +67,11 @@ class Follower {
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
-  // Waits up to `wait_ms` for records, and calls body(record) for each; several
-  // times a second it ends what is idle. Aborted: the meter was unloaded, or
-  // loaded anew, and this follower is of no use any more. Interrupted by signals:
-  // returns early.
+  // Waits up to `wait_ms` for records, and calls body(record) for each, but for some
+  // thousands at most: it returns also where they come without end, and what is left
+  // waits for the next call. Several times a second it ends what is idle. Aborted: the
+  // meter was unloaded, or loaded anew, and this follower is of no use any more.
+  // Interrupted by signals: returns early.
   absl::Status Poll(int wait_ms, const Body& body);
 
   // Detaches the programs, and ends all flows that there still are: body(record)
@@ -90,9 +91,10 @@ class Follower {
   absl::Status Attach();
   static int OnEvent(void* follower, void* data, size_t size);
   void Take(const void* data, size_t size);
+  absl::Status TakeSome(int wait_ms, int most);
   using Ends =
       std::vector<std::pair<nm_flow_key, std::pair<uint32_t, uint64_t>>>;
-  absl::Status ScanSome(bool all, uint64_t most, Ends* ends);
+  absl::Status ScanSome(bool all, Ends* ends);
   absl::Status Scan(bool all);
   uint32_t EndOf(const nm_flow_key& key, const nm_flow_state& state,
                  uint64_t now_ns, bool all) const;
@@ -105,6 +107,7 @@ class Follower {
   std::vector<bpf_link*> links_;
   ring_buffer* events_ = nullptr;
   const Body* body_ = nullptr;  // of the call that is running
+  int left_ = 0;                // records that this call may still take
   std::chrono::steady_clock::time_point next_scan_;
   // Cookies of UDP sockets: since this round through the table began, and before.
   std::unordered_set<uint64_t> released_, released_before_;

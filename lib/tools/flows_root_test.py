@@ -154,6 +154,14 @@ def datagrams(count):
             one.recvfrom(2000)
 
 
+def flood():
+    """Flows without end."""
+    print("ready", flush=True)
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.sendto(b"f", (THERE, 9))
+
+
 def many_peers(count):
     """One socket, and as many peers."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
@@ -282,13 +290,11 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(dict(sums), deltas)
         self.assertTrue(deltas)
 
-    def ours(self):
-        """A server in the cgroup."""
-        code = (
-            "import socket, sys; sys.path.insert(0, %r)\n"
-            "import flows_root_test as t\n"
-            "l = socket.create_server((t.HERE, t.OURS), backlog=4096)\n"
-            "print('ready', flush=True); t.serve(l)" % os.path.dirname(os.path.abspath(__file__))
+    def python(self, code):
+        """A process in the cgroup, once it has said that it is ready."""
+        code = "import socket, sys; sys.path.insert(0, %r)\nimport flows_root_test as t\n%s" % (
+            os.path.dirname(os.path.abspath(__file__)),
+            code,
         )
         environment = dict(os.environ, PYTHONPATH=os.path.dirname(lab.__file__))
         process = self.meter.start([lab.PYTHON, "-B", "-c", code], stdout=subprocess.PIPE, env=environment)
@@ -296,6 +302,13 @@ class FlowsTest(unittest.TestCase):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.assertEqual(process.stdout.readline(), b"ready\n")
+        return process
+
+    def ours(self):
+        """A server in the cgroup."""
+        self.python(
+            "l = socket.create_server((t.HERE, t.OURS), backlog=4096)\nprint('ready', flush=True); t.serve(l)"
+        )
 
     def test_ten_thousand_connections_sum_up_to_the_series(self):
         self.ours()
@@ -352,6 +365,53 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(sum(row["records"] for row in remainder), lost)
         self.check_balance(before, rows)
         self.assertIn("%d records were lost" % lost, self.errors(follower))
+
+    def test_a_flood_keeps_it_from_no_signal_and_in_its_memory(self):
+        # The buffer was read until it was empty, which it never was.
+        before = self.series()
+        command = [lab.LIST, "flows", "--follow", "--json", "--pin-dir", self.meter.pin_dir, "--buffer", "1"]
+        follower = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lab.die_with_parent
+        )
+        self.addCleanup(follower.stdout.close)
+        self.addCleanup(follower.stderr.close)
+        self.addCleanup(follower.wait)
+        self.addCleanup(follower.kill)
+        lab.wait_for(lambda: self.programs() == 4, "four programs")
+        chunks = []
+
+        def read_slowly():
+            while chunk := os.read(follower.stdout.fileno(), 65536):
+                chunks.append(chunk)
+                time.sleep(0.05)
+
+        reader = threading.Thread(target=read_slowly)
+        reader.start()
+        flooding = self.python("t.flood()")
+        time.sleep(4)
+        with open("/proc/%d/status" % follower.pid, encoding="utf-8") as status:
+            memory = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+        print("%.1f MiB of memory" % (memory / 1024))
+        self.assertLess(memory, 64 * 1024)
+        follower.send_signal(signal.SIGINT)
+        self.assertEqual(follower.wait(30), 0)
+        flooding.kill()
+        flooding.wait()
+        reader.join()
+        rows = [json.loads(line) for line in b"".join(chunks).splitlines()]
+        flows = [row for row in rows if row["record"] == "flow"]
+        lost = [row["records"] for row in rows if row["record"] == "lost"]
+        print("%d records, %d lost" % (len(flows), lost[-1]))
+        self.assertEqual(lost, sorted(lost))
+        self.assertGreater(lost[-1], 0)
+        remainder = [row for row in rows if row.get("reason") == "lost_records"]
+        self.assertEqual(sum(row["records"] for row in remainder), lost[-1])
+        # A packet each: what was not followed any more is all that is missing.
+        counted = sum(row["tx_packets"] for row in flows + remainder)
+        self.assertEqual(counted, len(flows) + lost[-1])
+        after = self.series()
+        self.assertLessEqual(counted, sum((after[key] - before[key])["tx_packets"] for key in after))
+        self.assertIn(b"%d records were lost" % lost[-1], follower.stderr.read())
 
     def test_a_connection_that_was_there_before_is_partial(self):
         code = (
