@@ -125,7 +125,7 @@ def main():
     import clients
     import lab
 
-    venv = os.path.dirname(os.path.dirname(clients.make_venv("prometheus_client", "==0.3.1", ["--use-pep517"])))
+    venv = os.path.dirname(os.path.dirname(clients.make_venv("prometheus_client", "==0.3.1", clients.FROM_SOURCE)))
     lab.private_network()
     there = lab.Cloud().THERE
     errors = []

@@ -90,7 +90,7 @@ class ReloadTest(unittest.TestCase):
         )
 
     def test_readers_follow_a_load(self):
-        python = clients.make_venv("prometheus_client", "==0.3.1", ["--use-pep517"])
+        python = clients.make_venv("prometheus_client", "==0.3.1", clients.FROM_SOURCE)
         lab.private_network()
         cloud = lab.Cloud()
         self.directory = lab.temporary_directory(type(self))

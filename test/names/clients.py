@@ -14,6 +14,8 @@ import lab
 
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 DAY = 86400
+# For a package without a wheel, such as prometheus_client 0.3.1, which Magma pins.
+FROM_SOURCE = ("--use-pep517",)
 
 
 def cache(*path):

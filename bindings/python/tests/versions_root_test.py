@@ -96,7 +96,7 @@ class VersionsTest(unittest.TestCase):
             cls.pythons[version] = clients.make_venv(
                 "prometheus_client",
                 "" if version == "newest" else "==" + version,
-                ["--use-pep517"],  # 0.3.1 has no wheel
+                clients.FROM_SOURCE,  # 0.3.1 has no wheel
             )
         pin_dir = os.path.join(cls.directory.name, "meter")
         os.mkdir(pin_dir)
