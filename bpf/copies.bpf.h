@@ -23,6 +23,8 @@
  * number in its header. So the bytes alone do not tell a copy from a repetition,
  * but the sockets do: none receives the same packet twice. How often a packet
  * was there is how often the socket received it that received it most often.
+ * The first sockets are enough for that, as long as they are there. They have gone
+ * when another socket receives the bytes twice, and none of them in between.
  * (Not told apart: segments of one super-packet that all have the same bytes.
  * A socket takes all of them before the next socket takes the first.)
  *
@@ -163,11 +165,24 @@ NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
       receiver->times = copies->counted ? copies->counted - 1 : 0;
     }
     if (receiver->cookie != cookie) continue;
+    copies->stranger = copies->strangers = 0;
     if (++receiver->times <= copies->counted) return 1;
     copies->counted = receiver->times;
     return 0;
   }
-  return 1; /* the first receivers tell the packets apart */
+  if (copies->stranger != cookie) {
+    /* The first receivers tell the packets apart. Strangers are watched for longer
+     * and longer, one after the other: the first may have gone, too. */
+    if (!(copies->strangers & (copies->strangers - 1)))
+      copies->stranger = cookie;
+    copies->strangers++;
+    return 1;
+  }
+  __builtin_memset(copies->receivers, 0, sizeof(copies->receivers));
+  copies->stranger = copies->strangers = 0;
+  copies->receivers[0].cookie = cookie;
+  copies->receivers[0].times = ++copies->counted;
+  return 0;
 }
 
 #endif /* NETMETER_BPF_COPIES_BPF_H_ */

@@ -141,7 +141,8 @@ NM_STATIC_ASSERT(sizeof(struct nm_unit_key) == 4 + NM_NAME_BYTES);
 
 struct nm_unit_service {
   nm_u32 rest; /* 1: the service is what is between this and ".service" */
-  nm_u32 rest_from;
+  nm_u32
+      rest_from; /* what '*' stands for begins there; 0, too: there is none */
   nm_u8 name[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_unit_service) == 2 * 4 + NM_NAME_BYTES);

@@ -201,7 +201,7 @@ struct {
 
 /* A packet that several sockets may receive, and those that did:
  * copies.bpf.h. */
-#define NM_RECEIVERS 5
+#define NM_RECEIVERS 4
 #define NM_COPIES_SETS 128 /* a power of two */
 #define NM_COPIES_WAYS 4
 struct nm_receiver {
@@ -209,10 +209,12 @@ struct nm_receiver {
   __u32 times;  /* that it received these bytes */
 };
 struct nm_copies {
-  __u64 identity; /* of its bytes */
-  __u64 seen;     /* when its last copy came, in ns */
-  __u32 counted;  /* times that these bytes were counted */
-  __u32 network;  /* namespace; 0: not known */
+  __u64 identity;  /* of its bytes */
+  __u64 seen;      /* when its last copy came, in ns */
+  __u32 counted;   /* times that these bytes were counted */
+  __u32 network;   /* namespace; 0: not known */
+  __u32 stranger;  /* cookie of one that is not in receivers; 0: none */
+  __u32 strangers; /* deliveries to such ones since one that is in receivers */
   struct nm_receiver receivers[NM_RECEIVERS];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_copies) == 64);

@@ -103,8 +103,16 @@ static __always_inline bool service_of_unit(struct nm_process *process,
   __builtin_memcpy(key.unit, text, NM_NAME_BYTES);
   service = bpf_map_lookup_elem(&nm_units, &key);
   if (!service) return false;
-  process->kind = NM_KIND_SERVICE;
   rest = (int)length - (int)service->rest_from - 8;
+  /* "a.*.service" begins as "a.service" does, which it doesn't fit. A shorter
+   * pattern may. */
+  if (rest < 0) {
+    key.bits = 8 * (length - 8);
+    service = bpf_map_lookup_elem(&nm_units, &key);
+    if (!service) return false;
+    rest = (int)length - (int)service->rest_from - 8;
+  }
+  process->kind = NM_KIND_SERVICE;
   if (!service->rest || rest <= 0) { /* or "magma@.service" */
     if (!service->rest)
       __builtin_memcpy(process->bytes, service->name, NM_NAME_BYTES);

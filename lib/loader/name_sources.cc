@@ -149,9 +149,9 @@ void UnitEntry(const std::string& pattern, const std::string& service,
   memcpy(key->unit, prefix.data(), prefix.size());
   // Without a '*', the NUL after the name belongs to it.
   key->bits = static_cast<uint32_t>(8 * (prefix.size() + (any ? 0 : 1)));
+  if (any) value->rest_from = static_cast<uint32_t>(prefix.size());
   if (service == "$1") {
     value->rest = 1;
-    value->rest_from = static_cast<uint32_t>(prefix.size());
   } else {
     memcpy(value->name, service.data(),
            std::min(service.size(), sizeof(value->name)));
@@ -182,7 +182,11 @@ std::string ServiceOfUnit(const std::map<std::string, std::string>& units,
   for (const auto& entry : units) {
     bool any;
     const std::string prefix = PrefixOf(entry.first, &any);
-    if (any ? !absl::StartsWith(unit, prefix) : unit != prefix) continue;
+    const size_t around = prefix.size() + strlen(kService);
+    if (any ? !absl::StartsWith(unit, prefix) || unit.size() < around
+            : unit != prefix) {
+      continue;
+    }
     const size_t length = prefix.size() + (any ? 0 : 1);
     if (!service.empty() && length < longest) continue;
     longest = length;
@@ -190,8 +194,7 @@ std::string ServiceOfUnit(const std::map<std::string, std::string>& units,
       service = entry.second;
       continue;
     }
-    const size_t around = prefix.size() + strlen(kService);
-    service = unit.size() <= around  // "magma@.service"
+    service = unit.size() == around  // "magma@.service"
                   ? unit
                   : unit.substr(prefix.size(), unit.size() - around);
   }

@@ -52,6 +52,16 @@ TEST(NameSourcesTest, TheLongestPatternNamesAUnitsService) {
   EXPECT_EQ(ServiceOfUnit({{"a.service", "b"}}, "aa.service"), "");
 }
 
+// The bug: "a.*.service" took "a.service", whose first bytes are its own.
+TEST(NameSourcesTest, APatternTakesNoPartOfTheUnitsSuffix) {
+  EXPECT_EQ(ServiceOfUnit({{"a.*.service", "$1"}}, "a.service"), "");
+  EXPECT_EQ(ServiceOfUnit({{"a.*.service", "b"}}, "a.service"), "");
+  EXPECT_EQ(
+      ServiceOfUnit({{"a.*.service", "b"}, {"*.service", "$1"}}, "a.service"),
+      "a");
+  EXPECT_EQ(ServiceOfUnit({{"a.*.service", "$1"}}, "a.x.service"), "x");
+}
+
 TEST(NameSourcesTest, OrdersThatCannotBeMeantAreErrors) {
   const auto error = [](const std::vector<std::string>& sources) {
     return std::string(CheckNameSources(sources).message());

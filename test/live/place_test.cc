@@ -24,7 +24,10 @@ constexpr char kConfig[] =
     "services: [nm-listed]\n"
     "units:\n"
     "  \"nm-magma@*.service\": \"$1\"\n"
-    "  nm-exact.service: nm-renamed\n";
+    "  nm-exact.service: nm-renamed\n"
+    "  nm-dot*.service: nm-shorter\n"
+    "  nm-dot.*.service: \"$1\"\n"
+    "  nm-lone.*.service: nm-fixed\n";
 
 std::string Id(char digit) { return std::string(64, digit); }
 
@@ -125,6 +128,20 @@ TEST_F(PlaceTest, AUnitOfTheConfigurationIsAService) {
   ExpectPayload(kind, "nm-renamed", "nm-exact", 500);
   ExpectPayload(Kind::kBinary, "nm-none", "nm-none", 600);
   ExpectPayload(kind, "nm-magma@.service", "nm-template", 700);
+}
+
+// The bug: "nm-dot.*.service" took nm-dot.service, whose first bytes are its own.
+TEST_F(PlaceTest, APatternTakesNoPartOfTheUnitsSuffix) {
+  Act("system.slice/nm-dot.service", "nm-dotted", 3);
+  Act("system.slice/nm-dot.inner.service", "nm-dotted", 5);
+  Act("system.slice/nm-lone.service", "nm-alone", 6);
+  Act("system.slice/nm-lone.b.service", "nm-alone-b", 7);
+  const bool named = MayReadKernelMemory();
+  const Kind kind = named ? Kind::kService : Kind::kBinary;
+  ExpectPayload(kind, "nm-shorter", "nm-dotted", named ? 300 : 800);
+  ExpectPayload(kind, "inner", "nm-dotted", named ? 500 : 800);
+  ExpectPayload(Kind::kUnit, "nm-lone.service", "nm-alone", 600);
+  ExpectPayload(kind, "nm-fixed", "nm-alone-b", 700);
 }
 
 TEST_F(PlaceTest, ContainersOfOneImageStayApart) {

@@ -93,6 +93,17 @@ TEST_F(Copies, AreToldByMoreSocketsThanAreRemembered) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(Multicast4()), 0u) << i;
 }
 
+// The bug: when the sockets that were remembered had gone, and one remained that
+// was not, its repetitions of the bytes were copies for as long as they came.
+TEST_F(Copies, AreNotWhatASocketReceivesThatOutlivesTheRemembered) {
+  EXPECT_EQ(Receive(Multicast4()), 1u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Receive(Multicast4()), 0u) << i;
+  // Of each that repeats, the first delivery is a copy.
+  EXPECT_EQ(Receive(Multicast4(), 5), 4u);
+  EXPECT_EQ(Receive(Multicast4(), 5), 4u);
+  EXPECT_EQ(Receive(Multicast4(), 6), 5u);
+}
+
 TEST_F(Copies, AreNotPacketsThatDifferInOneByte) {
   for (uint8_t i = 0; i < 50; ++i)
     EXPECT_EQ(Receive(Multicast4().Byte(5, i)), 1u) << int{i};
