@@ -52,13 +52,13 @@
 #include <stdint.h>
 
 /* The version of this header. */
-#define NETMETER_VERSION "0.1.0"
+#define NETMETER_VERSION "1.0.0"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The version of the library that runs, such as "0.1.0". */
+/* The version of the library that runs, such as "1.0.0". */
 const char *netmeter_version(void);
 
 /* The numbers are those of gRPC's and abseil's codes. */

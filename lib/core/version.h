@@ -7,7 +7,7 @@
 namespace netmeter {
 namespace internal {
 
-constexpr char kVersion[] = "0.1.0";
+constexpr char kVersion[] = "1.0.0";
 
 }  // namespace internal
 }  // namespace netmeter

@@ -78,7 +78,7 @@ TEST(Exporter, HelpExplainsAndHasExamples) {
 }
 
 TEST(Exporter, VersionIsOneLine) {
-  EXPECT_EQ(RunExporter("--version 2>&1").output, "netmeter-exporter 0.1.0\n");
+  EXPECT_EQ(RunExporter("--version 2>&1").output, "netmeter-exporter 1.0.0\n");
 }
 
 // libgrpc++ brought 24 libraries more, and nine threads.
@@ -163,7 +163,7 @@ TEST(Exporter, SaysThatItWaitsAndServesMeanwhile) {
   magma::orc8r::ServiceInfo info;
   ASSERT_TRUE(stub->GetServiceInfo(&context, Void(), &info).ok());
   EXPECT_EQ(info.name(), "kernsnoopd");
-  EXPECT_EQ(info.version(), "0.1.0");
+  EXPECT_EQ(info.version(), "1.0.0");
   EXPECT_THAT(info.status().meta().at("netmeter"), HasSubstr("/nonexistent"));
   EXPECT_EQ(exporter.Stop(), 0);
 }

@@ -37,7 +37,7 @@ TEST(Netmeter, HelpExplainsAndHasExamples) {
 TEST(Netmeter, VersionIsOneLine) {
   const Result result = RunNetmeter("--version 2>&1");
   EXPECT_EQ(result.exit_status, 0);
-  EXPECT_EQ(result.output, "netmeter 0.1.0\n");
+  EXPECT_EQ(result.output, "netmeter 1.0.0\n");
 }
 
 TEST(Netmeter, WrongUseIsOneLineAndExitStatus2) {
