@@ -198,7 +198,7 @@ void CountRuns(const Settings& settings, Row* row, Run* run) {
 }
 
 void MeasureRates(const Settings& settings, Row* row, Run* run) {
-  auto observers = MakeObservers();
+  auto observers = MakeObservers(run);
   const Place place = {"router", "nm1", "", "", true};
   row->Open(AF_INET);
   std::vector<bool> missing(observers.size());

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/benchmark/harness.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,6 +55,12 @@ std::string Run::CgroupPath() const {
     DieWithErrno("find the cgroup");
   }
   return path;
+}
+
+void Run::MountDirectory() {
+  Check(unshare(CLONE_NEWNS), "mounts of our own");
+  Check(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mount");
+  Check(mount("none", directory_.c_str(), "tmpfs", 0, "mode=0700"), "mount");
 }
 
 double NowNs(clockid_t clock) {

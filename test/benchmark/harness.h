@@ -59,6 +59,9 @@ class Run {
   std::string CgroupPath() const;
   // Empty, to be mounted upon: removed at the end, but nothing in it.
   const std::string& directory() const { return directory_; }
+  // Mounts of this process's own, which go with it: a file system at directory(), for
+  // pins and copies.
+  void MountDirectory();
 
  private:
   Results results_;

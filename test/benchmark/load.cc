@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -153,11 +152,7 @@ void DescribeDisk(const Settings& settings, const std::string& directory,
 
 void Measure(const Settings& settings, Run* run) {
   const std::string cgroup = run->CgroupPath();
-  // A file system of our own for pins and copies: it goes with this process.
-  Check(unshare(CLONE_NEWNS), "mounts of our own");
-  Check(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mount");
-  Check(mount("none", run->directory().c_str(), "tmpfs", 0, "mode=0700"),
-        "mount");
+  run->MountDirectory();
   Results* results = run->results();
   DescribeDisk(settings, run->directory(), results);
   DescribePrograms(results);

@@ -202,7 +202,10 @@ class Netobserv : public Observer {
   bool created_ = false;
 };
 
-// A program that reads packets by itself.
+// Of a command: the interface's name stands there.
+constexpr char kInterface[] = "INTERFACE";
+
+// A program that reads packets, or events, by itself.
 class Process : public Observer {
  public:
   // `ready`: what it says on stderr when it is; "": a third of a second.
@@ -262,9 +265,11 @@ class Process : public Observer {
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     dup2(error_fd, STDERR_FILENO);
-    command_.push_back(place.interface);
     std::vector<char*> arguments;
-    for (std::string& word : command_) arguments.push_back(&word[0]);
+    for (std::string& word : command_) {
+      if (word == kInterface) word = place.interface;
+      arguments.push_back(&word[0]);
+    }
     arguments.push_back(nullptr);
     execvp(arguments[0], arguments.data());
     _exit(127);
@@ -275,6 +280,57 @@ class Process : public Observer {
   pid_t pid_ = -1;
   UniqueFd stderr_;
   double start_ns_ = 0;
+};
+
+// netmeter-loader's own meter, and netmeter flows --follow, which reads each record.
+class Followed : public Observer {
+ public:
+  Followed(const std::string& cgroup, const std::string& pin_dir)
+      : Observer("netmeter, followed"),
+        load_(std::string(kLoader) + " load --quiet --group '' --cgroup " +
+              cgroup + " --pin-dir " + pin_dir),
+        unload_(std::string(kLoader) + " unload --quiet --pin-dir " + pin_dir),
+        follower_("",
+                  {"lib/tools/netmeter", "flows", "--follow", "--json",
+                   "--pin-dir", pin_dir},
+                  "") {}
+  ~Followed() override { Stop(); }
+
+  std::string Start(int cgroup_fd, const Place& place) override {
+    std::string error;
+    loaded_ = RunCommand(load_, &error);
+    if (!loaded_) Die(error);
+    const uint32_t alone = ProgramsOf(cgroup_fd);
+    error = follower_.Start(cgroup_fd, place);
+    if (!error.empty()) Die(error);
+    for (int i = 0; ProgramsOf(cgroup_fd) == alone; ++i) {
+      if (i == 1000) Die("netmeter flows does not follow");
+      usleep(10000);
+    }
+    return "";
+  }
+  void Stop() override {
+    follower_.Stop();
+    std::string error;
+    if (std::exchange(loaded_, false) && !RunCommand(unload_, &error))
+      Die(error);
+  }
+  double CpuNs() const override { return follower_.CpuNs(); }
+
+ private:
+  static uint32_t ProgramsOf(int cgroup_fd) {
+    uint32_t ids[64], count = 64;
+    if (bpf_prog_query(cgroup_fd, BPF_CGROUP_INET_EGRESS, 0, nullptr, ids,
+                       &count) != 0) {
+      DieWithErrno("list the programs of the cgroup");
+    }
+    return count;
+  }
+
+  static constexpr char kLoader[] = "lib/loader/netmeter-loader";
+  const std::string load_, unload_;
+  Process follower_;
+  bool loaded_ = false;
 };
 
 // With the best of the hooks that the kernel lets kernsnoopd have. Which one is
@@ -304,7 +360,9 @@ double OwnCpuNs() {
   return ns;
 }
 
-std::vector<std::unique_ptr<Observer>> MakeObservers() {
+std::vector<std::unique_ptr<Observer>> MakeObservers(Run* run) {
+  const std::string cgroup = run->CgroupPath();
+  run->MountDirectory();
   const Comparison comparison(comparison_bpf__open_and_load(),
                               comparison_bpf__destroy);
   if (comparison == nullptr) DieWithErrno("load the programs to compare with");
@@ -315,6 +373,7 @@ std::vector<std::unique_ptr<Observer>> MakeObservers() {
                                              comparison->progs.bm_empty_tx,
                                              comparison->progs.bm_empty_rx));
   all.push_back(std::make_unique<Netmeter>());
+  all.push_back(std::make_unique<Followed>(cgroup, run->directory() + "/pins"));
   all.push_back(std::make_unique<CgroupPair>("shared hash", comparison,
                                              comparison->progs.bm_hash_tx,
                                              comparison->progs.bm_hash_rx));
@@ -327,10 +386,11 @@ std::vector<std::unique_ptr<Observer>> MakeObservers() {
   all.push_back(std::make_unique<Process>(
       "tcpdump",
       std::vector<std::string>{"tcpdump", "-Z", "root", "-n", "-w", "/dev/null",
-                               "-i"},
+                               "-i", kInterface},
       "listening on"));
   all.push_back(std::make_unique<Process>(
-      "nethogs", std::vector<std::string>{"nethogs", "-a", "-t"}, ""));
+      "nethogs", std::vector<std::string>{"nethogs", "-a", "-t", kInterface},
+      ""));
   return all;
 }
 

@@ -5,6 +5,8 @@
 //   off            nothing
 //   empty          programs that do nothing, at the hooks of netmeter's
 //   netmeter       all programs of a meter
+//   netmeter, followed
+//                  the same, as netmeter-loader loads it, and netmeter flows --follow
 //   shared hash    the proposal of Magma p018 at the same hooks
 //   kernsnoopd     each call of tcp_sendmsg(), for the whole machine
 //   systemd        IPAccounting of the cgroup
@@ -20,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "test/benchmark/harness.h"
 #include "test/benchmark/network.h"
 
 namespace netmeter {
@@ -43,8 +46,9 @@ class Observer {
   const std::string name_;
 };
 
-// All of them, in the order above. Loads the programs; dies where that fails.
-std::vector<std::unique_ptr<Observer>> MakeObservers();
+// All of them, in the order above. Loads the programs; dies where that fails. Takes
+// the run's directory.
+std::vector<std::unique_ptr<Observer>> MakeObservers(Run* run);
 
 // The CPU time of this process and of the kernel's softirq threads.
 double OwnCpuNs();

@@ -45,7 +45,8 @@ SECTIONS = {
         "Traffic",
         "The share of the operations a second that is lost, against nothing in place, and the CPU time of an "
         "operation. A gain is noise, and shows how much of it there is. Over loopback netmeter counts proxy ports "
-        "only: what it costs there is to see that a packet is none of them.",
+        "only: what it costs there is to see that a packet is none of them. \"netmeter, followed\" is a meter of "
+        "netmeter-loader's with \"netmeter flows --follow --json\", whose own CPU time is in the operation's.",
         ["bytes/s", "trips/s", "packets/s", "CPU ns per operation"],
     ),
     "churn": (

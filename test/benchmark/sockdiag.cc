@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -134,10 +133,7 @@ void MeasureOnce(const Subject& subject, int sockets, Results* results) {
 void Measure(const Settings& settings, Run* run) {
   const std::string cgroup = run->CgroupPath();
   const std::string pin_dir = run->directory() + "/pins";
-  Check(unshare(CLONE_NEWNS), "mounts of our own");
-  Check(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mount");
-  Check(mount("none", run->directory().c_str(), "tmpfs", 0, "mode=0700"),
-        "mount");
+  run->MountDirectory();
   const UniqueFd network = NewNetwork();
   Shell("ip link set lo up");
   Load(settings, cgroup, pin_dir);

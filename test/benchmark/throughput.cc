@@ -33,7 +33,7 @@ class Phases {
         results_(run->results()),
         cgroup_(run->cgroup()),
         network_(cgroup_),
-        observers_(MakeObservers()),
+        observers_(MakeObservers(run)),
         missing_(observers_.size()) {}
 
   void Measure(const Place& place, Workload* workload) {
