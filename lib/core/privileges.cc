@@ -108,16 +108,25 @@ absl::Status DropPrivileges(std::initializer_list<int> keep) {
   return KeepOnly(bits);
 }
 
+absl::StatusOr<bool> UsersMayOpenPins() {
+  Capabilities now;
+  NETMETER_RETURN_IF_ERROR(Get(&now));
+  Capabilities without = now;
+  without.effective = 0;
+  NETMETER_RETURN_IF_ERROR(Set(without));
+  const bool may = MayOpenPins();
+  NETMETER_RETURN_IF_ERROR(Set(now));
+  return may;
+}
+
 absl::Status DropPrivilegesOfReader() {
   NETMETER_RETURN_IF_ERROR(KeepOnly(Bit(CAP_BPF)));
   Capabilities now;
   NETMETER_RETURN_IF_ERROR(Get(&now));
   if (now.permitted == 0) return absl::OkStatus();
-  // Without it for a moment: does the kernel still let us?
-  Capabilities without = now;
-  without.effective = 0;
-  NETMETER_RETURN_IF_ERROR(Set(without));
-  return MayOpenPins() ? KeepOnly(0) : Set(now);
+  const absl::StatusOr<bool> may = UsersMayOpenPins();
+  if (!may.ok()) return may.status();
+  return *may ? KeepOnly(0) : absl::OkStatus();
 }
 
 }  // namespace internal

@@ -19,6 +19,7 @@
 #include <initializer_list>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace netmeter {
 namespace internal {
@@ -34,6 +35,13 @@ absl::Status DropPrivileges(std::initializer_list<int> keep);
 // nobody open a pinned map without it (before 5.19) and the program has it. Finds out by
 // trying, as distributions change both.
 absl::Status DropPrivilegesOfReader();
+
+// Whether bpf(2) opens a pinned map for a process without any capability. Until 5.18
+// kernel.unprivileged_bpf_disabled refuses every command of bpf(2) to it; from 5.19 on
+// those that make an object ("bpf: refine kernel.unprivileged_bpf_disabled behaviour").
+// Distributions move such changes to older kernels, so that a try says more than the
+// version: the thread has no effective capability for a moment.
+absl::StatusOr<bool> UsersMayOpenPins();
 
 }  // namespace internal
 }  // namespace netmeter

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/core/privileges.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -36,8 +37,9 @@ TEST_F(LoaderRootTest, OnlyTheGroupReadsAndNobodyWrites) {
   SendFromCgroup(42);
   MeterOptions options;
   options.pin_dir = config_.pin_dir;
-  const bool direct = UnprivilegedUsersMayUseBpf();
-  if (direct) {
+  const absl::StatusOr<bool> direct = UsersMayOpenPins();
+  ASSERT_TRUE(direct.ok()) << direct.status();
+  if (*direct) {
     EXPECT_EQ(InChild([&] {
                 if (!BecomeUser(kGid)) return 2;
                 auto meter = Meter::Open(options);

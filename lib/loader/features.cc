@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
+#include "lib/core/privileges.h"
 #include "lib/core/status_util.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
@@ -96,7 +97,9 @@ absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
   access.group = true;
   // The pins get the group all the same: the kernel may be another one
   // tomorrow, and serve-fds takes its group from them.
-  if (!UnprivilegedUsersMayUseBpf()) {
+  const absl::StatusOr<bool> direct = UsersMayOpenPins();
+  if (!direct.ok()) return direct.status();
+  if (!*direct) {
     features->Remark(NM_FEATURE_GROUP_ACCESS,
                      "this kernel refuses bpf(2) to users: they read through "
                      "netmeter-loader serve-fds");

@@ -3,19 +3,15 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
-#include <linux/bpf.h>
 #include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -392,34 +388,6 @@ int UnprivilegedBpfDisabled() {
   int value;
   std::string text = ReadAll("/proc/sys/kernel/unprivileged_bpf_disabled");
   return absl::SimpleAtoi(text, &value) ? value : 2;
-}
-
-// Until 5.18 kernel.unprivileged_bpf_disabled refuses every command of bpf(2)
-// to a process without CAP_BPF; from 5.19 on it refuses those that make an
-// object ("bpf: refine kernel.unprivileged_bpf_disabled behaviour").
-// Distributions move such changes to older kernels, so that a try says more
-// than the version. A child tries: who has given up root does not get it back.
-bool UnprivilegedUsersMayUseBpf() {
-  const pid_t child = fork();
-  if (child < 0) return false;
-  if (child == 0) {
-    // Refused to all (EPERM), or only unable to find this path (ENOENT)?
-    union bpf_attr attr;
-    memset(&attr, 0, sizeof(attr));
-    attr.pathname = reinterpret_cast<uintptr_t>("/nonexistent");
-    if (setgroups(0, nullptr) != 0 || setresgid(65534, 65534, 65534) != 0 ||
-        setresuid(65534, 65534, 65534) != 0) {
-      _exit(1);
-    }
-    syscall(SYS_bpf, BPF_OBJ_GET, &attr, sizeof(attr));
-    _exit(errno == EPERM ? 1 : 0);
-  }
-  // Not known where SIGCHLD is ignored: then waitpid() finds no child.
-  int status = 0;
-  pid_t waited;
-  while ((waited = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
-  }
-  return waited == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 std::string NameOfRunning(const std::string& comm, const std::string& arguments,

@@ -90,10 +90,6 @@ absl::StatusOr<gid_t> FindGroup(const std::string& name);
 // kernel.unprivileged_bpf_disabled; 2 where the file cannot be read.
 int UnprivilegedBpfDisabled();
 
-// True if bpf(2) answers an unprivileged user at all (5.19 and newer, or
-// kernel.unprivileged_bpf_disabled = 0): a child process tries.
-bool UnprivilegedUsersMayUseBpf();
-
 struct RunningProcess {
   uint32_t tgid;
   std::string name;       // of the executable, as exec saw it

@@ -153,6 +153,22 @@ class PrivilegesTest(unittest.TestCase):
                 process.kill()
                 process.wait()
 
+    def test_a_load_knows_whether_the_group_reads_without_serve_fds(self):
+        # It had tried as another user, which it can no more be without CAP_SETUID: so it
+        # said on every kernel that the group reads through serve-fds alone.
+        group = "54321"
+        self.addCleanup(self.meter.load)
+        done = subprocess.run(
+            [lab.LOADER, "load", "--pin-dir", self.meter.pin_dir, "--group", group],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=True,
+        )
+        reads = subprocess.run(
+            ["setpriv", "--reuid=65534", "--regid=" + group, "--clear-groups", lab.path("lib/tools/netmeter"), "list",
+             "--pin-dir", self.meter.pin_dir],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False,
+        )
+        self.assertEqual("serve-fds" in done.stdout, reads.returncode != 0, done.stdout + reads.stdout)
+
     def test_a_drop_that_fails_is_an_error_of_one_line(self):
         commands = {
             "netmeter-loader": [lab.LOADER, "status", "--pin-dir", self.meter.pin_dir],
