@@ -135,6 +135,7 @@ class DeltaVisitor {
   // callback does.
   //   FailedPrecondition  also: called in another thread than the constructor, or
   //                       by the callback
+  //   InvalidArgument     also: the callback is empty
   //
   // A new load of netmeter-loader changes no sum. Where it changes the names of
   // destinations, new counters appear, and the sum over the destinations of a

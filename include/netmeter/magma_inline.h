@@ -141,6 +141,9 @@ class DeltaVisitor::Impl {
 
   absl::Status Visit(const Callback& callback) {
     if (code_ != NETMETER_OK) return internal::StatusOf(code_, error_);
+    if (!callback) {
+      return absl::InvalidArgumentError("no callback to visit with");
+    }
     internal::DeltaTaker taker(callback);
     netmeter_error error;
     const int code =

@@ -276,6 +276,17 @@ absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
           directory,
           " holds neither service_registry.yml nor control_proxy.yml"));
     }
+    // A file that was cut short when it was written, as on a full disk, would take all
+    // names away in silence.
+    const YAML::Node& services = registry.map;
+    if (registry.found &&
+        (!services["services"] || services["services"].IsNull())) {
+      throw BadValue(
+          absl::StrCat(directory, "/service_registry.yml: has no services"));
+    }
+    if (proxy.found && proxy.map.size() == 0) {
+      throw BadValue(absl::StrCat(directory, "/control_proxy.yml: is empty"));
+    }
     // Without the registry, most of Magma's services keep the names of their programs.
     const auto note_missing = [&](const Merged& file, const char* name) {
       if (file.found) return;

@@ -131,7 +131,7 @@ TEST_F(MagmaConfigTest, MissingAndBrokenFilesAreClearErrors) {
   EXPECT_THAT(Error(), HasSubstr("control_proxy.yml:"));
   Write(dir_ + "/control_proxy.yml", "- a\n");
   EXPECT_THAT(Error(), HasSubstr("expected a map"));
-  Write(dir_ + "/control_proxy.yml", "");
+  Write(dir_ + "/control_proxy.yml", "local_port: 8443\n");
   EXPECT_EQ(Error(), "accepted");
   Write(dir_ + "/service_registry.yml", "services: [a]\n");
   EXPECT_EQ(Error(),
@@ -172,6 +172,18 @@ TEST_F(MagmaConfigTest, NothingIsLeftOutInSilence) {
   Write(registry, "services:\n\tmme: {}\n");
   EXPECT_EQ(Error(),
             registry + ":2: a tab indents this line: YAML takes blanks only");
+}
+
+// A file without anything, as a full disk leaves it, took all names away in silence.
+TEST_F(MagmaConfigTest, FilesThatWereCutShortAreErrors) {
+  const std::string registry = dir_ + "/service_registry.yml";
+  for (const char* text : {"", "services:\n", "# nothing\n"}) {
+    Write(registry, text);
+    EXPECT_EQ(Error(), registry + ": has no services");
+  }
+  Write(registry, "services: {state: {}}\n");
+  Write(dir_ + "/control_proxy.yml", "");
+  EXPECT_EQ(Error(), dir_ + "/control_proxy.yml: is empty");
 }
 
 // The file that the value is from: it was "control_proxy.yml: ..." for both.

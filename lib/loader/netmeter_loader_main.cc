@@ -26,6 +26,7 @@
 #include "lib/core/flags.h"
 #include "lib/core/path.h"
 #include "lib/core/privileges.h"
+#include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
@@ -49,6 +50,9 @@ constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr int kNotLoaded = 3;  // of `status`, as in the LSB
 constexpr int kDamaged = 4;
+
+// Where Magma has what the cloud or the operator wrote.
+constexpr char kMagmaOverrides[] = "/var/opt/magma/configs";
 
 constexpr char kDescription[] =
     "Installs libnetmeter's kernel part: counts the bytes that each service "
@@ -343,7 +347,7 @@ struct Options {
   bool defaults = false;
   std::string config_file;
   std::string magma_config;
-  std::string magma_overrides = "/var/opt/magma/configs";
+  std::string magma_overrides;  // "": kMagmaOverrides, which may be missing
   std::string cgroup;
   std::string group;
   std::string btf;
@@ -550,8 +554,13 @@ absl::StatusOr<Config> ReadConfigFiles(const Options& options) {
     if (!source.empty()) config.sources.push_back(source);
   }
   if (!options.magma_config.empty()) {
-    return ImportMagmaConfig(options.magma_config, options.magma_overrides,
-                             config);
+    const std::string& overrides = options.magma_overrides;
+    if (!overrides.empty() && access(overrides.c_str(), F_OK) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("--magma-overrides ", overrides));
+    }
+    return ImportMagmaConfig(
+        CanonicalPath(options.magma_config),
+        overrides.empty() ? kMagmaOverrides : CanonicalPath(overrides), config);
   }
   return config;
 }

@@ -93,6 +93,14 @@ TEST(NetmeterLoader, ABadConfigurationIsAFailureWithFileAndLine) {
             "netmeter-loader: /tmp: is a directory, expected a YAML file\n");
 }
 
+// A typing error lost the cloud's own values in silence.
+TEST(NetmeterLoader, OverridesThatWereAskedForHaveToBeThere) {
+  EXPECT_EQ(
+      RunLoader("load --magma-config /tmp --magma-overrides /no/where").output,
+      "netmeter-loader: --magma-overrides /no/where: No such file or "
+      "directory\n");
+}
+
 TEST(NetmeterLoader, HintsNameThePinDirectory) {
   const Result result = RunLoader("status --pin-dir no-such-directory");
   EXPECT_EQ(result.exit_status, 3);

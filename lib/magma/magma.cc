@@ -270,6 +270,9 @@ absl::Status DeltaVisitor::Impl::Prepare(std::vector<Family>* families) {
 }
 
 absl::Status DeltaVisitor::Impl::Visit(const Callback& callback) {
+  if (!callback) {
+    return absl::InvalidArgumentError("no callback to visit with");
+  }
   if (std::this_thread::get_id() != thread_) {
     return absl::FailedPreconditionError(
         "DeltaVisitor::Visit() in another thread than the one that made the "

@@ -39,6 +39,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// It called nothing, which ended the program by std::bad_function_call.
+TEST_F(MagmaRootTest, AVisitWithoutACallbackIsAnError) {
+  DeltaVisitor visitor(meter_, host_options_);
+  EXPECT_TRUE(absl::IsInvalidArgument(visitor.Visit(DeltaVisitor::Callback())));
+}
+
 TEST_F(MagmaRootTest, FirstVisitDeliversTheTotalsSoFarAndTheNextTheRest) {
   DeltaVisitor visitor(meter_, host_options_);
   Host host;
