@@ -100,6 +100,12 @@ Cgroup::Cgroup(const std::string& name) {
   Check(mkdir(path_.c_str(), 0755), path_);
 }
 
+uint64_t Cgroup::id() const {
+  struct stat about = {};
+  Check(stat(path_.c_str(), &about), path_.c_str());
+  return about.st_ino;
+}
+
 void Cgroup::Join() const {
   UniqueFd fd(Check(
       open((path_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC), path_));

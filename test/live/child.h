@@ -40,6 +40,7 @@ class Cgroup {
   ~Cgroup() { RemoveCgroup(path_); }
 
   const std::string& path() const { return path_; }
+  uint64_t id() const;  // as BPF links tell it: the directory's inode
 
   // Moves the calling process here; its sockets stay where they were made.
   void Join() const;

@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "test/live/late_packets.h"
@@ -333,11 +336,35 @@ void Measurement::NotOnThisKernel(const std::string& probe) {
          << ",\"absent\":" << Quoted(probe) << "}" << std::endl;
 }
 
-void Measurement::PrintPackets() const {
+// Of a connection that ended in an unusual way a packet may have a wrong name.
+void Measurement::PrintUnusualEnds(int most) const {
+  using Ends = std::tuple<uint16_t, uint16_t, uint16_t>;
+  const auto ends = [](const Packet& p) {
+    return Ends(p.ethertype, std::min(p.source_port, p.destination_port),
+                std::max(p.source_port, p.destination_port));
+  };
+  const std::vector<const char*> late =
+      FindLatePackets(packets_, reference_.sent_is_outgoing);
+  std::map<Ends, int> fins;
+  std::set<Ends> unusual;
+  for (size_t i = 0; i < packets_.size(); ++i) {
+    const Packet& p = packets_[i];
+    if (!p.tcp()) continue;
+    if (p.fin() && ++fins[ends(p)] > 2) unusual.insert(ends(p));
+    if (p.rst() || late[i] != nullptr) unusual.insert(ends(p));
+  }
+  PrintPackets([&](const Packet& p) {
+    return p.tcp() && unusual.count(ends(p)) != 0 && most-- > 0;
+  });
+}
+
+void Measurement::PrintPackets(
+    const std::function<bool(const Packet&)>& like) const {
   const std::vector<const char*> late =
       FindLatePackets(packets_, reference_.sent_is_outgoing);
   for (size_t i = 0; i < packets_.size(); ++i) {
     const Packet& p = packets_[i];
+    if (like && !like(p)) continue;
     std::printf("%s %s %5u-%5u protocol %u flags %02x bytes %u payload %u",
                 reference_.link.c_str(), p.outgoing ? "out" : "in ",
                 p.source_port, p.destination_port, p.protocol, p.tcp_flags,

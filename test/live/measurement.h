@@ -95,6 +95,8 @@ class Measurement {
   // Wire bytes and packets of the link, less headers and remainder; payload
   // of TCP.
   const Totals& link() const { return link_; }
+  // At most so many lines.
+  void PrintUnusualEnds(int most) const;
   const std::map<std::string, Totals>& remainder() const { return remainder_; }
   // Whether there was a packet like this. After Finish().
   bool Any(const std::function<bool(const Packet&)>& like) const;
@@ -116,7 +118,8 @@ class Measurement {
   using Owners = std::map<Owner, Totals>;
 
   void ExplainSecondPass();
-  void PrintPackets() const;
+  void PrintPackets(
+      const std::function<bool(const Packet&)>& like = nullptr) const;
   void WriteRow(bool sent, bool failed) const;
   LinkCounters Counters() const;
   void CheckCapture(uint32_t drops, const Totals& counted,

@@ -193,6 +193,7 @@ class SoakTest : public LiveTest {
         captured ? std::abs(seen.tx_bytes - measurement.link().tx_bytes) +
                        std::abs(seen.rx_bytes - measurement.link().rx_bytes)
                  : 0;
+    if (unexplained != 0) measurement.PrintUnusualEnds(400);
     uint64_t reads = 0, backwards = 0, resident = 0;
     for (const auto& reader : readers_) {
       const ReaderState state = reader->State();
@@ -202,15 +203,17 @@ class SoakTest : public LiveTest {
       EXPECT_EQ(state.backwards, 0u) << state.last;
       EXPECT_EQ(state.errors, 0u) << state.last;
     }
-    KernelState kernel = ReadKernelState();
+    const auto read = [&] { return ReadKernelState(meter_->cgroup()->id()); };
+    KernelState kernel = read();
     // What a growth has replaced goes when its readers have opened the new tables. And
-    // a meter of somebody else, such as that of another test, may come and go.
+    // a load of somebody else has maps and programs before it attaches them. Not longer
+    // than the traffic's processes wait to go on: kTimeoutMs.
     for (int i = 0;
-         i < 2400 && round_ > 1 &&
+         i < 400 && round_ > 1 &&
          (kernel.maps > kernel_.maps || kernel.programs > kernel_.programs);
          ++i) {
       usleep(50000);
-      kernel = ReadKernelState();
+      kernel = read();
     }
     std::printf("%5s  %22" PRId64 "  %11" PRId64 "  %-19s  %8d  %7d  %7" PRIu64
                 "  %4" PRIu64 "  %4d  %5" PRIu64 "  %10" PRIu64 "\n",

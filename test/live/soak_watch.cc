@@ -9,6 +9,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "netmeter/meter.h"
@@ -153,13 +154,76 @@ SoakReader::~SoakReader() {
 
 ReaderState SoakReader::State() const { return shared_->state; }
 
-KernelState ReadKernelState() {
+namespace {
+
+// The programs of the kernel whose names are ours, each with its maps.
+std::map<uint32_t, std::vector<uint32_t>> FindPrograms() {
+  std::map<uint32_t, std::vector<uint32_t>> found;
+  for (uint32_t id = 0; bpf_prog_get_next_id(id, &id) == 0;) {
+    const UniqueFd fd(bpf_prog_get_fd_by_id(id));
+    std::vector<uint32_t> maps(256);
+    bpf_prog_info about = {};
+    about.map_ids = reinterpret_cast<uintptr_t>(maps.data());
+    about.nr_map_ids = static_cast<uint32_t>(maps.size());
+    uint32_t size = sizeof(about);
+    if (!fd.ok() || bpf_obj_get_info_by_fd(fd.get(), &about, &size) != 0 ||
+        std::string(about.name).compare(0, 3, "nm_") != 0) {
+      continue;
+    }
+    maps.resize(std::min<size_t>(maps.size(), about.nr_map_ids));
+    found[id] = std::move(maps);
+  }
+  return found;
+}
+
+// Those that are attached to another cgroup.
+std::set<uint32_t> FindAttachedElsewhere(uint64_t cgroup) {
+  std::set<uint32_t> programs;
+  for (uint32_t id = 0; bpf_link_get_next_id(id, &id) == 0;) {
+    const UniqueFd fd(bpf_link_get_fd_by_id(id));
+    bpf_link_info about = {};
+    uint32_t size = sizeof(about);
+    if (fd.ok() && bpf_obj_get_info_by_fd(fd.get(), &about, &size) == 0 &&
+        about.type == BPF_LINK_TYPE_CGROUP &&
+        about.cgroup.cgroup_id != cgroup) {
+      programs.insert(about.prog_id);
+    }
+  }
+  return programs;
+}
+
+}  // namespace
+
+// What nobody else's meter has. Whatever shares a map with a program that is attached
+// to another cgroup is of that meter.
+KernelState ReadKernelState(uint64_t cgroup) {
+  std::map<uint32_t, std::vector<uint32_t>> programs = FindPrograms();
+  std::set<uint32_t> others = FindAttachedElsewhere(cgroup), their_maps;
+  for (bool more = true; more;) {
+    more = false;
+    for (auto program = programs.begin(); program != programs.end();) {
+      const std::vector<uint32_t>& maps = program->second;
+      const bool theirs =
+          others.count(program->first) != 0 ||
+          std::any_of(maps.begin(), maps.end(),
+                      [&](uint32_t map) { return their_maps.count(map) != 0; });
+      if (!theirs) {
+        ++program;
+        continue;
+      }
+      their_maps.insert(maps.begin(), maps.end());
+      program = programs.erase(program);
+      more = true;
+    }
+  }
   KernelState state;
+  state.programs = static_cast<int>(programs.size());
   for (uint32_t id = 0; bpf_map_get_next_id(id, &id) == 0;) {
     const UniqueFd fd(bpf_map_get_fd_by_id(id));
     bpf_map_info about = {};
     uint32_t size = sizeof(about);
-    if (!fd.ok() || bpf_obj_get_info_by_fd(fd.get(), &about, &size) != 0 ||
+    if (their_maps.count(id) != 0 || !fd.ok() ||
+        bpf_obj_get_info_by_fd(fd.get(), &about, &size) != 0 ||
         std::string(about.name).compare(0, 3, "nm_") != 0) {
       continue;
     }
@@ -168,15 +232,6 @@ KernelState ReadKernelState() {
     for (std::string word; file >> word;) {
       uint64_t bytes = 0;
       if (word == "memlock:" && file >> bytes) state.kib += bytes / 1024;
-    }
-  }
-  for (uint32_t id = 0; bpf_prog_get_next_id(id, &id) == 0;) {
-    const UniqueFd fd(bpf_prog_get_fd_by_id(id));
-    bpf_prog_info about = {};
-    uint32_t size = sizeof(about);
-    if (fd.ok() && bpf_obj_get_info_by_fd(fd.get(), &about, &size) == 0 &&
-        std::string(about.name).compare(0, 3, "nm_") == 0) {
-      ++state.programs;
     }
   }
   return state;

@@ -40,13 +40,14 @@ class SoakReader {
   std::unique_ptr<Child> child_;
 };
 
-// Maps and programs of the host whose names are ours, and the memory of the maps.
+// Maps and programs of the kernel whose names are ours, and the memory of the maps, but
+// for those of meters of other cgroups: `cgroup` is the number of ours.
 struct KernelState {
   int maps = 0;
   int programs = 0;
   uint64_t kib = 0;
 };
-KernelState ReadKernelState();
+KernelState ReadKernelState(uint64_t cgroup);
 
 // A memory cgroup, of v2 or v1, for the processes that send: they wait while it has no
 // room, and what their sockets need is refused.
