@@ -127,6 +127,16 @@ void Child::Parent::ReceiveBytes(void* data, size_t size) {
   }
 }
 
+// The soak's memory cgroup has no room now and then.
+static pid_t ForkPatiently() {
+  for (int i = 0;; ++i) {
+    const pid_t pid = fork();
+    if (pid >= 0 || errno != ENOMEM || i == kTimeoutMs / 10)
+      return Check(pid, "fork");
+    usleep(10000);
+  }
+}
+
 Child::Child(const Cgroup* cgroup, const NetNamespace& network,
              const std::function<void(Parent&)>& body) {
   int ends[2];
@@ -136,7 +146,7 @@ Child::Child(const Cgroup* cgroup, const NetNamespace& network,
   Parent parent;
   parent.fd_ = UniqueFd(ends[1]);
   std::fflush(stdout);
-  pid_ = Check(fork(), "fork");
+  pid_ = ForkPatiently();
   if (pid_ != 0) return;
 
   // No stray process, whatever becomes of the test.
