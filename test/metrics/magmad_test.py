@@ -109,6 +109,19 @@ class MagmadTest(unittest.TestCase):
         self.assertEqual(found[("netmeter_up",)], 1)
         self.assertEqual(m.end(service), -signal.SIGTERM)
 
+    def test_the_patch_of_magma_service_names_the_mme(self):
+        # The MME has a second MagmaService, a global: its name took what was sent before
+        # main() had made the first, and magmad never asks it.
+        default = "mount --bind %s /mnt && mount -t tmpfs none /run && mkdir /run/netmeter && mount --move /mnt /run/netmeter"
+        script = "mount --make-rprivate / && " + default % self.meter.pin_dir + " && exec \"$@\""
+        command = ["unshare", "--mount", "sh", "-c", script, "sh", m.PATCHED, self.cloud.THERE, "9"]
+        before = self.meter.series().get(("service", "mme", "", "udp", "direct"), {}).get("tx_payload_bytes", 0)
+        answer = self.meter.run(command).decode()
+        series = self.meter.series()
+        self.assertEqual(series["service", "mme", "", "udp", "direct"]["tx_payload_bytes"] - before, 2000)
+        self.assertEqual([key for key in series if key[1] == "s6a_async_service"], [])
+        self.assertIn('name: "magma_bytes_sent_total"', answer)
+
     def test_visitor_of_an_example_has_what_the_kernel_counted(self):
         visitor = self.start([m.VISITOR, self.meter.pin_dir], stdin=m.subprocess.PIPE)
         self.addCleanup(visitor.stdin.close)
