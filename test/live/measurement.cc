@@ -351,10 +351,13 @@ void Measurement::PrintUnusualEnds(int most) const {
     const Packet& p = packets_[i];
     if (!p.tcp()) continue;
     if (p.fin() && ++fins[ends(p)] > 2) unusual.insert(ends(p));
-    if (p.rst() || late[i] != nullptr) unusual.insert(ends(p));
+    if (late[i] != nullptr) unusual.insert(ends(p));
   }
+  std::set<Ends> ending;
   PrintPackets([&](const Packet& p) {
-    return p.tcp() && unusual.count(ends(p)) != 0 && most-- > 0;
+    if (!p.tcp() || unusual.count(ends(p)) == 0) return false;
+    if (p.fin() || p.rst()) ending.insert(ends(p));
+    return ending.count(ends(p)) != 0 && most-- > 0;
   });
 }
 

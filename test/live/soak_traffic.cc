@@ -275,9 +275,16 @@ Remainder OfOnePacket(const Packet& packet) {
   return {};
 }
 
-// Of connections to kTimeWaitPort, by family and the client's port: whether the peer
-// has closed.
-using Closed = std::map<std::pair<uint16_t, uint16_t>, bool>;
+// Of a connection to kTimeWaitPort. The client closes first, and at once: with the
+// acknowledgement of its FIN the socket becomes a TIME_WAIT one, which no hook knows.
+struct ClosedFirst {
+  bool fin_sent = false;
+  uint32_t fin_end = 0;
+  bool gone = false;
+  bool answers = false;  // the peer's FIN, which came with that acknowledgement
+};
+// By family and the client's port.
+using Closed = std::map<std::pair<uint16_t, uint16_t>, ClosedFirst>;
 
 Remainder OfTimeWait(const Packet& packet, Closed* closed) {
   const bool received = !packet.outgoing;
@@ -285,10 +292,62 @@ Remainder OfTimeWait(const Packet& packet, Closed* closed) {
   const uint16_t there =
       received ? packet.source_port : packet.destination_port;
   if (!packet.tcp() || there != kTimeWaitPort) return {};
-  bool& is_closed = (*closed)[{packet.ethertype, here}];
-  if (packet.syn()) is_closed = false;
-  if (received && packet.fin()) is_closed = true;
-  return is_closed ? Whole("time-wait", packet) : Remainder();
+  ClosedFirst& connection = (*closed)[{packet.ethertype, here}];
+  if (packet.syn()) {
+    if (!received) connection = ClosedFirst();
+    return {};
+  }
+  if (received) {
+    if (connection.gone) return Whole("time-wait", packet);
+    if (connection.fin_sent && packet.tcp_acknowledged == connection.fin_end) {
+      connection.gone = true;
+      connection.answers = packet.fin();
+    }
+    return {};
+  }
+  if (packet.fin()) {
+    connection.fin_sent = true;
+    connection.fin_end = packet.tcp_sequence + packet.payload + 1;
+  }
+  // What the socket sent last crosses the acknowledgement. What took its place sends
+  // nothing but acknowledgements, with a time and no SACK: 32 bytes.
+  if (!connection.gone || packet.fin() ||
+      packet.bytes != packet.ip_header + 32) {
+    return {};
+  }
+  if (connection.answers) {
+    connection.answers = false;
+    return {};
+  }
+  return Whole("time-wait", packet);
+}
+
+// A SYN to the closed port, by family and the client's port. Where the machine is slow
+// it is sent again before the answer is there, and the second RST finds no socket.
+struct Refusal {
+  uint32_t sequence = 0;
+  bool answered = false;
+};
+using Refusals = std::map<std::pair<uint16_t, uint16_t>, Refusal>;
+
+Remainder OfSecondRefusal(const Packet& packet, Refusals* refusals) {
+  const bool received = !packet.outgoing;
+  const uint16_t here = received ? packet.destination_port : packet.source_port;
+  const uint16_t there =
+      received ? packet.source_port : packet.destination_port;
+  if (!packet.tcp() || there != kClosedPort) return {};
+  Refusal& refusal = (*refusals)[{packet.ethertype, here}];
+  if (!received && packet.syn() && refusal.sequence != packet.tcp_sequence) {
+    refusal.sequence = packet.tcp_sequence;
+    refusal.answered = false;
+  }
+  if (!received || !packet.rst() ||
+      packet.tcp_acknowledged != refusal.sequence + 1) {
+    return {};
+  }
+  if (refusal.answered) return Whole("no-socket", packet);
+  refusal.answered = true;
+  return {};
 }
 
 using Run = void (*)(const Place&, uint32_t turn);
@@ -317,9 +376,13 @@ constexpr Kind kKinds[] = {
 
 Classify SoakRemainders() {
   const auto closed = std::make_shared<Closed>();
-  return [closed](const Packet& packet) {
-    const Remainder part = OfTimeWait(packet, closed.get());
-    return part.name != nullptr ? part : OfOnePacket(packet);
+  const auto refusals = std::make_shared<Refusals>();
+  return [closed, refusals](const Packet& packet) {
+    for (const Remainder& part : {OfTimeWait(packet, closed.get()),
+                                  OfSecondRefusal(packet, refusals.get())}) {
+      if (part.name != nullptr) return part;
+    }
+    return OfOnePacket(packet);
   };
 }
 
