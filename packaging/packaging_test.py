@@ -187,6 +187,14 @@ class PackagingTest(unittest.TestCase):
         named = set(re.findall(r"--name=(netmeter\S*)", rules)) | {"netmeter-exporter"}
         self.assertEqual(named, {os.path.splitext(name)[0] for name in packaged_units()})
 
+    # An upgrade stopped the timers that somebody had switched on, until the next boot:
+    # the history got no record. packaging/test_debs.sh makes an upgrade.
+    def test_an_upgrade_goes_on_with_what_was_switched_on(self):
+        not_started = re.findall(r"^\tdh_installsystemd .*--no-start.*$", read("packaging/debian/rules"), re.M)
+        self.assertEqual(len(not_started), 3)
+        for line in not_started:
+            self.assertIn(" --restart-after-upgrade", line)
+
     def complete(self, *words):
         script = 'source packaging/completion/netmeter.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _netmeter "$1"; printf "%s\\n" "${COMPREPLY[@]}"'
         status, output = run("bash", "-c", script, "bash", LOADER, *words)

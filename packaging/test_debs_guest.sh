@@ -28,6 +28,13 @@ files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /run
 # The field of our C service's one series.
 sent() { netmeter list --json | python3 -c 'import json, sys
 print(sum(row["tx_bytes"] for row in json.load(sys.stdin) if row["name"] == "traffic"))'; }
+# Which of the units that wait to be switched on are so, now and at boot.
+switched_on() {
+  local unit
+  for unit in netmeter-record.timer netmeter-record-last.service netmeter-retire.timer; do
+    echo "$unit: $(systemctl is-active $unit), $(systemctl is-enabled $unit 2> /dev/null)"
+  done
+}
 metrics() { python3 -c 'import urllib.request as r
 print(r.urlopen("http://127.0.0.1:9384/metrics").read().decode())'; }
 
@@ -63,11 +70,13 @@ check "a user outside of it does not" sh -c '! setpriv --reuid=1234 --regid=1234
 check "the exporter has it" retry sh -c "$(declare -f metrics); metrics | grep -q 'my-service'"
 
 check "there is no history yet" [ ! -e /var/lib/netmeter ]
+check "timers wait to be switched on" sh -c '! systemctl is-active netmeter-record.timer netmeter-record-last.service netmeter-retire.timer'
 check "the timer of the history" systemctl enable --now netmeter-record.timer
 check "a record" systemctl start netmeter-record.service
 check "a user in the group reads the history" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter usage | grep -q my-service"
 check "a user outside of it does not read it" sh -c '! setpriv --reuid=1234 --regid=1234 --clear-groups netmeter usage'
 check "a retirement" systemctl start netmeter-retire.service
+check "the timer of retirements, until the next boot" systemctl start netmeter-retire.timer
 
 # Datagrams of a known size, all through an upgrade.
 cat > /tmp/traffic.py <<'PY'
@@ -85,8 +94,13 @@ PY
 python3 /tmp/traffic.py > /tmp/traffic &
 before=0
 for ((i = 0; i < 100 && before == 0; i++)); do sleep 0.2; before=$(sent); done
+switched_before=$(switched_on)
+say "before the upgrade: ${switched_before//$'\n'/; }"
 check "upgrade" dpkg -i /debs/*.deb
 check "netmeter.service is active after it" systemctl is-active netmeter.service
+check "what was switched on is so after it" [ "$(switched_on)" = "$switched_before" ]
+check "the timer of the history runs" systemctl is-active netmeter-record.timer
+check "the timer of retirements runs" systemctl is-active netmeter-retire.timer
 check "load ran again" [ "$(journalctl -u netmeter.service | grep -c 'Starting netmeter.service')" -ge 2 ]
 sleep 1
 touch /tmp/stop
