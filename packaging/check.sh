@@ -25,5 +25,5 @@ for page in "$scratch"/root/usr/share/man/man?/*.gz; do
   [ -z "$warnings" ] || { printf '%s: %s\n' "${page##*/}" "$warnings" >&2; exit 1; }
   echo "man page: ${page##*/}"
 done
-bazel test --jobs=2 --test_output=errors //packaging:packaging_test //test/docs:docs_test
+bazel test --jobs=2 --test_output=errors //packaging:all //test/docs:docs_test
 bazel test --jobs=2 --config=root --test_output=errors //test/metrics:dashboard_test

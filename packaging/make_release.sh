@@ -56,7 +56,9 @@ git archive --format=tar --prefix="netmeter-$version/" HEAD | gzip -n > "$output
 packaging/make_debs.sh "$output" > /dev/null
 read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
 static=(lib/loader/netmeter-loader-static lib/tools/netmeter-static lib/tools/netmeter-exporter-static)
-bazel build "${options[@]}" "${static[@]/#lib/\/\/lib}" > /dev/null
+labels=()
+for program in "${static[@]}"; do labels+=("//${program%/*}:${program##*/}"); done
+bazel build "${options[@]}" "${labels[@]}" > /dev/null
 build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
 for program in "${static[@]}"; do
   name=$(basename "$program")
