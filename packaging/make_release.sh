@@ -6,10 +6,11 @@
 #
 # Checks that all versions agree, then makes the sources, the Debian packages (with
 # lintian), the static programs and a wheel, with their SHA256SUMS, in DIR
-# (packaging/build/VERSION). A release is made of a commit whose CHANGELOG.md has the
-# date of the version; --snapshot makes one of what there is. --check only compares the
-# versions. CONTRIBUTING.md has the steps around it. Needs test/install_packages.sh
-# package, and PyPI. NETMETER_BAZEL_OPTIONS takes the place of Bazel's "-c opt".
+# (packaging/build/VERSION). DIR is empty, or has what an earlier run left in it, which
+# goes. A release is made of a commit whose CHANGELOG.md has the date of the version;
+# --snapshot makes one of what there is. --check only compares the versions.
+# CONTRIBUTING.md has the steps around it. Needs test/install_packages.sh package, and
+# PyPI. NETMETER_BAZEL_OPTIONS takes the place of Bazel's "-c opt".
 set -euo pipefail
 
 die() { echo "make_release.sh: $*" >&2; exit 1; }
@@ -17,13 +18,14 @@ die() { echo "make_release.sh: $*" >&2; exit 1; }
 way=release directory=''
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --check | --snapshot) way=${1#--} ;;
     -*) die "unknown option '$1' (--help lists them)" ;;
     *) directory=$1 ;;
   esac
   shift
 done
+[ -z "$directory" ] || directory=$(realpath -m -- "$directory")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # --- versions -----------------------------------------------------------------
@@ -47,10 +49,18 @@ if [ "$way" = release ]; then
   [ -z "$(git status --porcelain)" ] || die "there is what no commit has (git status)"
 fi
 
+directory=${directory:-$PWD/packaging/build/$version}
+# What an earlier run left is in its SHA256SUMS, and has our name.
+earlier() { sed -n 's/^[0-9a-f]\{64\}  \([^/]*netmeter[^/]*\)$/\1/p' "$directory/SHA256SUMS" 2> /dev/null || true; }
+if [ -e "$directory" ]; then
+  [ -d "$directory" ] || die "$directory is no directory"
+  foreign=$(cd "$directory" && find . -mindepth 1 -maxdepth 1 -printf '%P\n' | grep -vxF -e SHA256SUMS -f <(earlier) | head -n 1) || true
+  [ -z "$foreign" ] || die "$directory has '$foreign', which no release left there: it must be empty"
+fi
+
 # --- everything ---------------------------------------------------------------
-mkdir -p "${directory:-packaging/build/$version}"
-output=$(cd "${directory:-packaging/build/$version}" && pwd)
-rm -f "$output"/*
+output=$(mktemp -d)
+trap 'rm -rf "$output"' EXIT
 # gzip -n: two runs on one commit give the same bytes.
 git archive --format=tar --prefix="netmeter-$version/" HEAD | gzip -n > "$output/netmeter-$version.tar.gz"
 packaging/make_debs.sh "$output" > /dev/null
@@ -65,5 +75,10 @@ for program in "${static[@]}"; do
   install -m 755 "$build/$program" "$output/${name%-static}-$version-$(uname -m)-static"
 done
 packaging/make_wheels.sh "$output" > /dev/null
-(cd "$output" && sha256sum -- * > SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS && cat SHA256SUMS)
+(cd "$output" && sums=$(sha256sum -- *) && echo "$sums" | tee SHA256SUMS)
+
+# Whole, or not at all.
+mkdir -p "$directory"
+earlier | (cd "$directory" && xargs -r -d '\n' rm -f --)
+cp "$output"/* "$directory/"
 [ "$way" = snapshot ] || echo "git tag -s v$version"

@@ -89,6 +89,53 @@ class ReleaseTest(unittest.TestCase):
             folder, target = re.match("//(.*):(.*)-static$", label).groups()
             self.assertIn(f'name = "{target}",', read(os.path.join(ROOT, folder, "BUILD.bazel")))
 
+    # It was below the tree, wherever somebody stood who gave "out".
+    def test_a_release_is_in_the_directory_that_is_named(self):
+        names = ["netmeter_1.deb", "netmeter.whl", "SHA256SUMS"]
+        for _ in range(2):  # over its own, too
+            status, output = self.release("--snapshot", "deep/out")
+            self.assertEqual(status, 0, output)
+            found = sorted(os.listdir(os.path.join(self.here, "deep/out")))
+            self.assertEqual([name for name in names if name not in found], [])
+            sums = read(os.path.join(self.here, "deep/out/SHA256SUMS"))
+            self.assertEqual(sorted(re.findall("^[0-9a-f]{64}  (.*)$", sums, re.M) + ["SHA256SUMS"]), found)
+            self.assertEqual(len(found), 7)
+
+    # It deleted every file of the directory.
+    def test_a_release_deletes_nothing_of_others(self):
+        self.assertEqual(self.release("--snapshot", "out")[0], 0)
+        made = os.listdir(os.path.join(self.here, "out"))
+        write(os.path.join(self.here, "images/SHA256SUMS"), "0" * 64 + "  disk.iso\n")
+        write(os.path.join(self.here, "images/disk.iso"), "mine")
+        self.assertIn("has 'disk.iso'", self.release("--snapshot", "images")[1])
+        self.assertEqual(read(os.path.join(self.here, "images/disk.iso")), "mine")
+        for name in ("thesis.odt", ".hidden", "folder/file", "SHA256SUMS of mine"):
+            for folder in ("out", "other " + name[:2]):
+                path = os.path.join(self.here, folder, name)
+                write(path, "mine")
+                status, output = self.release("--snapshot", folder)
+                self.assertEqual(status, 1, output)
+                self.assertIn(f"has '{name.split('/')[0]}', which no release left there", output)
+                self.assertEqual(read(path), "mine")
+                os.remove(path)
+                if "/" in name:
+                    os.rmdir(os.path.dirname(path))
+        self.assertEqual(sorted(os.listdir(os.path.join(self.here, "out"))), sorted(made))
+
+    # What an older version made goes; a release that fails takes nothing away.
+    def test_a_release_replaces_an_earlier_one_as_a_whole(self):
+        out = os.path.join(self.here, "out")
+        write(os.path.join(out, "netmeter-0.9.tar.gz"), "old")
+        write(os.path.join(out, "SHA256SUMS"), "0" * 64 + "  netmeter-0.9.tar.gz\n")
+        wheels = os.path.join(self.tree, "packaging/make_wheels.sh")
+        working = read(wheels)
+        write(wheels, "#!/bin/sh\nexit 1\n")
+        self.assertEqual(self.release("--snapshot", "out")[0], 1)
+        self.assertEqual(sorted(os.listdir(out)), ["SHA256SUMS", "netmeter-0.9.tar.gz"])
+        write(wheels, working)
+        self.assertEqual(self.release("--snapshot", "out")[0], 0)
+        self.assertNotIn("netmeter-0.9.tar.gz", os.listdir(out))
+
 
 if __name__ == "__main__":
     unittest.main()
