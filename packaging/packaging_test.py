@@ -84,6 +84,14 @@ class PackagingTest(unittest.TestCase):
         self.assertEqual(packaged, exported)
         self.assertGreater(len(packaged), 15)
 
+    # The text ended in the middle of a sentence.
+    def test_the_package_has_the_whole_licence(self):
+        licence = re.search(r"^Redistribution .*?(?=^---)", read("LICENSE"), re.M | re.S).group(0).strip()
+        self.assertTrue(licence.endswith("SUCH DAMAGE."))
+        paragraph = re.search(r"^License: BSD-3-Clause\n((?: .*\n)+)", read("packaging/debian/copyright"), re.M).group(1)
+        # As deb-copyright has it: a space before each line, and a dot for an empty one.
+        self.assertEqual(re.sub(r"^ (\.$)?", "", paragraph, flags=re.M).strip(), licence)
+
     def test_prometheus_rules_do_what_they_say(self):
         folder = "packaging/prometheus"
         self.assertEqual(run("promtool", "check", "rules", "netmeter.rules.yml", cwd=folder)[0], 0)
