@@ -24,7 +24,7 @@ retry() {
   "$@"
 }
 # Everything that a package or the loader could leave behind.
-files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path '*/__pycache__' -o -name '.pwd.lock' -o -name '*.cache' -o -path '/var/lib/systemd/*' -o -path '/etc/*-' -o -path '/var/tmp*' \) -prune -o -print | sort; }
+files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/backups -o -path '*/__pycache__' -o -name '.pwd.lock' -o -name '*.cache' -o -path '/var/lib/systemd/*' -o -path '/etc/*-' -o -path '/var/tmp*' \) -prune -o -print | sort; }
 # The field of our C service's one series.
 sent() { netmeter list --json | python3 -c 'import json, sys
 print(sum(row["tx_bytes"] for row in json.load(sys.stdin) if row["name"] == "traffic"))'; }
