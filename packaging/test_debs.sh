@@ -3,25 +3,27 @@
 # Tries the packages of make_debs.sh on a Debian of their own, with systemd, in a virtual
 # machine:
 #
-#   packaging/make_debs.sh && packaging/test_debs.sh [DIR [SUITE [ARCH]]]
+#   packaging/make_debs.sh && packaging/test_debs.sh [DIR [SUITE [ARCH [EARLIER]]]]
 #
 # DIR is where the packages are (packaging/build), SUITE bookworm, trixie or noble, ARCH
 # amd64 or arm64, whose programs must run here (qemu-user-static; binfmt_misc mounted).
-# They are installed, started, read by an unprivileged user, upgraded under traffic, and
-# purged; test_debs_guest.sh has the steps. As root. Takes some minutes; the first run of
-# a week fetches the release (140 MB; Ubuntu's as sources.sh tells). Prints PASS, or what
-# failed.
+# EARLIER has the packages of an earlier version; without it make_earlier_debs.py makes
+# some, with other BPF programs. Those are installed, started, read by an unprivileged
+# user, upgraded under traffic to the ones of DIR, whose programs take over, and purged;
+# test_debs_guest.sh has the steps. As root. Takes some minutes; the first run of a week
+# fetches the release (140 MB; Ubuntu's as sources.sh tells). Prints PASS, or what failed.
 # Needs test/install_packages.sh package.
 set -euo pipefail
 
 die() { echo "test_debs.sh: $*" >&2; exit 1; }
 
-case ${1:-} in -h | --help) sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=packaging/sources.sh
 . "$here/sources.sh"
 debs=$(cd "${1:-$here/build}" && pwd)
 suite=${2:-bookworm} arch=${3:-amd64}
+earlier=${4:+$(cd "$4" && pwd)}
 case $arch in
   amd64) console=ttyS0 machine=(qemu-system-x86_64 -M q35 -cpu "max,-cx16") ;;
   arm64) console=ttyAMA0 machine=(qemu-system-aarch64 -M virt -cpu max) ;;
@@ -46,8 +48,9 @@ fi
 scratch=$(mktemp -d /var/tmp/netmeter-debs.XXXXXX)
 trap 'rm -rf "$scratch"' EXIT
 tar -C "$scratch" --one-file-system -xf "$root"
-mkdir "$scratch/debs"
+mkdir "$scratch/debs" "$scratch/earlier"
 cp "$debs"/*.deb "$scratch/debs/"
+if [ -n "$earlier" ]; then cp "$earlier"/*.deb "$scratch/earlier/"; else "$here/make_earlier_debs.py" "$debs" "$scratch/earlier"; fi
 cp "$here/test_debs_guest.sh" "$scratch/guest.sh"
 # Services in C and C++, linked with what libnetmeter-dev has in it, by the compiler that
 # made it; that in C with the static library.

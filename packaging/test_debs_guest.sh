@@ -24,10 +24,37 @@ retry() {
   "$@"
 }
 # Everything that a package or the loader could leave behind.
-files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/backups -o -path '*/__pycache__' -o -name '.pwd.lock' -o -name '*.cache' -o -path '/var/lib/systemd/*' -o -path '/etc/*-' -o -path '/var/tmp*' \) -prune -o -print | sort; }
+files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /earlier -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/backups -o -path '*/__pycache__' -o -name '.pwd.lock' -o -name '*.cache' -o -path '/var/lib/systemd/*' -o -path '/etc/*-' -o -path '/var/tmp*' \) -prune -o -print | sort; }
 # The field of our C service's one series.
 sent() { netmeter list --json | python3 -c 'import json, sys
 print(sum(row["tx_bytes"] for row in json.load(sys.stdin) if row["name"] == "traffic"))'; }
+# The meter's BPF programs: "nm_egress 12 0123456789abcdef", a name, the number that the
+# kernel gave it, and the tag, which is made of its instructions.
+programs() {
+  python3 - << 'PY'
+import ctypes, os, platform, struct
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"x86_64": 321, "aarch64": 280}[platform.machine()]
+def bpf(command, attributes):
+    buffer = ctypes.create_string_buffer(attributes, 128)
+    return libc.syscall(number, command, buffer, 128), buffer.raw
+at = 0
+while True:
+    failed, answer = bpf(11, struct.pack("=II", at, 0))  # BPF_PROG_GET_NEXT_ID
+    if failed:
+        break
+    at = struct.unpack_from("=I", answer, 4)[0]
+    program, _ = bpf(13, struct.pack("=I", at))  # BPF_PROG_GET_FD_BY_ID
+    if program < 0:
+        continue
+    info = ctypes.create_string_buffer(256)
+    bpf(15, struct.pack("=IIQ", program, 256, ctypes.addressof(info)))  # BPF_OBJ_GET_INFO_BY_FD
+    os.close(program)
+    name = info.raw[64:80].split(b"\0")[0].decode()
+    if name.startswith("nm_"):
+        print(name, at, info.raw[8:16].hex())
+PY
+}
 # Which of the units that wait to be switched on are so, now and at boot.
 switched_on() {
   local unit
@@ -46,7 +73,7 @@ ip link set uplink up
 files > /tmp/before
 group_before=$(getent group | sort)
 
-check "install" dpkg -i /debs/*.deb
+check "install the earlier version" dpkg -i /earlier/*.deb
 check "netmeter.service is active" systemctl is-active netmeter.service
 check "netmeter-fds.socket is active" systemctl is-active netmeter-fds.socket
 check "netmeter-exporter.service is active" systemctl is-active netmeter-exporter.service
@@ -96,12 +123,21 @@ before=0
 for ((i = 0; i < 100 && before == 0; i++)); do sleep 0.2; before=$(sent); done
 switched_before=$(switched_on)
 say "before the upgrade: ${switched_before//$'\n'/; }"
+programs > /tmp/programs.before
+build_before=$(netmeter-loader status --json | grep build_id)
 check "upgrade" dpkg -i /debs/*.deb
 check "netmeter.service is active after it" systemctl is-active netmeter.service
 check "what was switched on is so after it" [ "$(switched_on)" = "$switched_before" ]
 check "the timer of the history runs" systemctl is-active netmeter-record.timer
 check "the timer of retirements runs" systemctl is-active netmeter-retire.timer
-check "load ran again" [ "$(journalctl -u netmeter.service | grep -c 'Starting netmeter.service')" -ge 2 ]
+check "load replaced the programs" sh -c 'journalctl -u netmeter.service | grep "upgraded, counters kept"'
+programs > /tmp/programs.after
+check "there is another kernel part" [ "$(netmeter-loader status --json | grep build_id)" != "$build_before" ]
+check "the programs have the same names" [ "$(cut -d' ' -f1 /tmp/programs.before | sort)" = "$(cut -d' ' -f1 /tmp/programs.after | sort)" ]
+check "none of the earlier programs is there" [ -z "$(cut -d' ' -f2 /tmp/programs.before | grep -xF -f <(cut -d' ' -f2 /tmp/programs.after))" ]
+replaced=$(grep -cvF -f <(cut -d' ' -f3 /tmp/programs.before) /tmp/programs.after)
+say "$(grep -c . /tmp/programs.after) programs, $replaced of them with other instructions"
+check "programs have other instructions" [ "$replaced" -ge 3 ]
 sleep 1
 touch /tmp/stop
 wait
