@@ -23,7 +23,25 @@ for deb in "$scratch"/*.deb; do dpkg-deb -x "$deb" "$scratch/root"; done
 for page in "$scratch"/root/usr/share/man/man?/*.gz; do
   warnings=$(LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings -l -Tutf8 -Z "$page" 2>&1 > /dev/null)
   [ -z "$warnings" ] || { printf '%s: %s\n' "${page##*/}" "$warnings" >&2; exit 1; }
-  echo "man page: ${page##*/}"
+done
+# check_page PROGRAM [SUBCOMMAND]: each option and each example begins a line of its page.
+check_page() {
+  local help page lines wanted name=${1##*/}${2:+-$2}
+  help=$("$scratch/root/usr/$1" "${@:2}" --help)
+  page=$(echo "$scratch"/root/usr/share/man/man?/"$name".?.gz)
+  [ -e "$page" ] || { echo "there is no man page $name" >&2; exit 1; }
+  lines=$'\n'$(LC_ALL=C MANWIDTH=1000 man -l "$page" | col -bx | sed 's/^ *//; s/$/ /')
+  while read -r wanted; do
+    [[ $lines == *$'\n'"$wanted "* ]] || { echo "the man page $name has no line '$wanted'" >&2; exit 1; }
+  done < <(sed -n 's/  *$//; /^Options:/,/^$/s/^  \(-[^ ]*\).*/\1/p
+    /^Examples:/,/^$/s/^  \([a-z].*\)/\1/p' <<< "$help" | sed 's/   *.*//')
+  echo "man page: $name"
+}
+for program in sbin/netmeter-loader bin/netmeter bin/netmeter-exporter; do
+  check_page "$program"
+  for command in $("$scratch/root/usr/$program" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z0-9-]*\).*/\1/p'); do
+    check_page "$program" "$command"
+  done
 done
 bazel test --jobs=2 --test_output=errors //packaging:all //test/docs:docs_test
 bazel test --jobs=2 --config=root --test_output=errors //test/metrics:dashboard_test

@@ -79,6 +79,24 @@ std::string DescribeParseError(const CLI::App& app,
                       DidYouMean(option, known));
 }
 
+// An option whose name ends one column before the descriptions had one space behind it,
+// as if the description were a value. It has a line of its own here. help2man, too,
+// tells the two by two spaces.
+class ColumnFormatter : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option,
+                          bool is_positional) const override {
+    std::string text = CLI::Formatter::make_option(option, is_positional);
+    const std::string name = "  " + make_option_name(option, is_positional) +
+                             make_option_opts(option);
+    const size_t width = get_column_width();
+    if (name.size() + 1 == width && text.compare(0, width, name + " ") == 0) {
+      text.replace(name.size(), 1, "\n" + std::string(width, ' '));
+    }
+    return text;
+  }
+};
+
 // --help has a check's description beside the type of the value.
 template <typename Number>
 CLI::Validator Range(Number lowest, Number highest, Option::InHelp help) {
@@ -150,7 +168,9 @@ Option Option::Needs(const Option& other) const {
 // --- Flags -------------------------------------------------------------------
 
 Flags::Flags(const std::string& description, const std::string& program)
-    : app_(std::make_shared<CLI::App>(description, program)) {}
+    : app_(std::make_shared<CLI::App>(description, program)) {
+  app_->formatter(std::make_shared<ColumnFormatter>());
+}
 
 Flags::Flags(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
 

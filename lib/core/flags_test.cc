@@ -226,7 +226,8 @@ Options:
   --large N                   Up to 64 bits
   --fraction F                A fraction
   --word WORD ...             Words
-  --port PORT ... Needs: --on Ports
+  --port PORT ... Needs: --on
+                              Ports
   --color COLOR:value in {green->1,red->0} OR {1,0}
                               A color
   --kind KIND:{this,that} Excludes: --on
@@ -245,6 +246,31 @@ TEST(Flags, TheColumnWidthHoldsForCommandsToo) {
   std::string help;
   ASSERT_EQ(Parse(&flags, {"show", "--help"}, &help), kNoError);
   EXPECT_NE(help.find("\n  --json    An object\n"), std::string::npos) << help;
+}
+
+// "--pin-dir DIR=/run/netmeter Where it is": a reader, and help2man, took the
+// description for a part of the name.
+TEST(Flags, TwoSpacesAtLeastAreBeforeADescription) {
+  std::string value;
+  Flags flags("Does it.", "program");
+  flags.SetColumnWidth(12);
+  flags.AddOption("--six", &value, "Short").Type("N");
+  flags.AddOption("--seven", &value, "Long").Type("N");
+  flags.AddOption("--eight", &value, "Longer").Type("NN");
+  // The end of its name is further behind.
+  const Option three = flags.AddOption("--two", &value, "Two").Type("NNN");
+  flags.AddOption("--one", &value, "One").Type("NNN").Needs(three);
+  flags.AddCommand("go", "Goes")->AddOption("--again", &value, "It").Type("N");
+  std::string help;
+  EXPECT_EQ(Parse(&flags, {"--help"}, &help), kNoError);
+  EXPECT_THAT(help, testing::HasSubstr("\n  --six N   Short\n"));
+  EXPECT_THAT(help, testing::HasSubstr("\n  --seven N\n            Long\n"));
+  EXPECT_THAT(help, testing::HasSubstr("\n  --eight NN\n            Longer\n"));
+  EXPECT_THAT(help, testing::HasSubstr(
+                        "\n  --one NNN Needs: --two\n            One\n"));
+
+  EXPECT_EQ(Parse(&flags, {"go", "--help"}, &help), kNoError);
+  EXPECT_THAT(help, testing::HasSubstr("\n  --again N\n            It\n"));
 }
 
 TEST(Flags, TellsWhichCommandWasGiven) {

@@ -43,8 +43,7 @@ constexpr int kExitExceeded = 4;
 constexpr std::chrono::seconds kPatience(60);
 
 constexpr char kBudgetFooter[] = R"(
-The budgets are in a file (docs/history.md):
-
+Budgets (YAML, in a file; docs/history.md tells all keys):
   reset_day: 15
   budgets:
     - {name: satellite, limit: 100 GB}

@@ -38,20 +38,20 @@ Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong usage;
 budget: 3 a level is crossed, 4 used up.
 
 Examples:
-  netmeter list           a table
-  netmeter list --bytes   the same with exact numbers
-  netmeter list --json    the same for programs
-  netmeter list --help    what columns and kinds mean
-  netmeter sockets        connections, with what TCP knows of them
-  netmeter flows --follow each connection that ends, as it ends
-  netmeter record         keep what was counted; a timer calls it each minute
-  netmeter usage          what used the link in this billing period
-  netmeter top            services and destinations live
-  netmeter cost --all     what every BPF program of the host costs
-  netmeter budget         how much of each budget is used
+  netmeter list            a table
+  netmeter list --bytes    the same with exact numbers
+  netmeter list --json     the same for programs
+  netmeter list --help     what columns and kinds mean
+  netmeter sockets         connections, with what TCP knows of them
+  netmeter flows --follow  each connection that ends, as it ends
+  netmeter record          keep what was counted; a timer calls it each minute
+  netmeter usage           what used the link in this billing period
+  netmeter top             services and destinations live
+  netmeter cost --all      what every BPF program of the host costs
+  netmeter budget          how much of each budget is used
   netmeter report --html FILE
-                          this billing period as a page
-  netmeter uplinks        what each uplink carried, and whose it was
+                           this billing period as a page
+  netmeter uplinks         what each uplink carried, and whose it was
 )";
 
 std::vector<std::unique_ptr<Command>> Commands() {
