@@ -19,6 +19,7 @@ struct Connection {
   bool sent_acknowledged = false;
   bool received_acknowledged = false;
   int unanswered = 0;  // packets that came to the TIME_WAIT socket
+  bool reset = false;  // by either end: there is no socket any more
   bool peer_syn = false;
   uint32_t received_start = 0;
   std::map<uint32_t, uint32_t> received;  // payload by sequence number
@@ -86,7 +87,13 @@ std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
       names[i] = "time-wait";
       continue;
     }
+    // It finds no socket, and nobody answers a RST.
+    if (!sent && packet.rst() && connection.reset) {
+      names[i] = "late";
+      continue;
+    }
     connection.See(packet, sent);
+    connection.reset |= packet.rst();
     // A reset that acknowledges nothing answers a packet that found no socket,
     // with the number that the packet acknowledged (RFC 9293, 3.5.2).
     if (!sent || !packet.rst() || packet.ack()) continue;

@@ -138,6 +138,7 @@ void Measurement::Finish(const Classify& classify) {
     if (part.name == nullptr && classify) part = classify(packet);
     if (part.name == nullptr && late[i] != nullptr)
       part = Whole(late[i], packet);
+    names_.push_back(part.name);
     if (part.name != nullptr) {
       Totals& remainder = remainder_[part.name];
       (sent ? remainder.tx_bytes : remainder.rx_bytes) += part.bytes;
@@ -336,35 +337,33 @@ void Measurement::NotOnThisKernel(const std::string& probe) {
          << ",\"absent\":" << Quoted(probe) << "}" << std::endl;
 }
 
-// Of a connection that ended in an unusual way a packet may have a wrong name.
+// Of connections that a RST had ended when a packet came that has no name: from the
+// first FIN or RST on.
 void Measurement::PrintUnusualEnds(int most) const {
   using Ends = std::tuple<uint16_t, uint16_t, uint16_t>;
   const auto ends = [](const Packet& p) {
     return Ends(p.ethertype, std::min(p.source_port, p.destination_port),
                 std::max(p.source_port, p.destination_port));
   };
-  const std::vector<const char*> late =
-      FindLatePackets(packets_, reference_.sent_is_outgoing);
-  std::map<Ends, int> fins;
-  std::set<Ends> unusual;
+  std::set<Ends> reset, unusual, ending;
   for (size_t i = 0; i < packets_.size(); ++i) {
     const Packet& p = packets_[i];
     if (!p.tcp()) continue;
-    if (p.fin() && ++fins[ends(p)] > 2) unusual.insert(ends(p));
-    if (late[i] != nullptr) unusual.insert(ends(p));
+    if (p.outgoing != reference_.sent_is_outgoing && names_[i] == nullptr &&
+        reset.count(ends(p)) != 0) {
+      unusual.insert(ends(p));
+    }
+    if (p.rst()) reset.insert(ends(p));
   }
-  std::set<Ends> ending;
   PrintPackets([&](const Packet& p) {
     if (!p.tcp() || unusual.count(ends(p)) == 0) return false;
     if (p.fin() || p.rst()) ending.insert(ends(p));
-    return ending.count(ends(p)) != 0 && most-- > 0;
+    return (ending.count(ends(p)) != 0 || p.syn()) && most-- > 0;
   });
 }
 
 void Measurement::PrintPackets(
     const std::function<bool(const Packet&)>& like) const {
-  const std::vector<const char*> late =
-      FindLatePackets(packets_, reference_.sent_is_outgoing);
   for (size_t i = 0; i < packets_.size(); ++i) {
     const Packet& p = packets_[i];
     if (like && !like(p)) continue;
@@ -375,7 +374,7 @@ void Measurement::PrintPackets(
     if (p.tcp())
       std::printf(" sequence %u acknowledged %u", p.tcp_sequence,
                   p.tcp_acknowledged);
-    std::printf(" %s\n", late[i] != nullptr ? late[i] : "");
+    std::printf(" %s\n", names_[i] != nullptr ? names_[i] : "");
   }
 }
 

@@ -132,6 +132,7 @@ class Measurement {
   LinkCounters counters_before_;
   std::unique_ptr<Sniffer> sniffer_;
   std::vector<Packet> packets_;
+  std::vector<const char*> names_;  // of each packet, by Finish()
   bool finished_ = false;
   std::string capture_error_;
   Totals seen_, link_;

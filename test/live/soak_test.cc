@@ -193,7 +193,7 @@ class SoakTest : public LiveTest {
         captured ? std::abs(seen.tx_bytes - measurement.link().tx_bytes) +
                        std::abs(seen.rx_bytes - measurement.link().rx_bytes)
                  : 0;
-    if (unexplained != 0) measurement.PrintUnusualEnds(400);
+    if (unexplained != 0) measurement.PrintUnusualEnds(100);
     uint64_t reads = 0, backwards = 0, resident = 0;
     for (const auto& reader : readers_) {
       const ReaderState state = reader->State();
