@@ -359,6 +359,10 @@ class PyMeter {
       std::make_shared<internal::SampleBuffer>();
 };
 
+void RegisterProcessOfPython(const std::string& service) {
+  RaiseUnlessOk(InLibrary([&] { return RegisterProcess(service); }));
+}
+
 void TagSocketOfPython(int fd, const std::string& destination) {
   RaiseUnlessOk(InLibrary([&] { return TagSocket(fd, destination); }));
 }
@@ -453,6 +457,7 @@ void Define(py::module_& m) {
       .def("families", &PyMeter::Families, py::arg("scope"),
            py::arg("families"), py::arg("omit_zeros") = false,
            py::arg("names_without_total") = false);
+  m.def("register_process", &RegisterProcessOfPython, py::arg("service"));
   m.def("tag_socket", &TagSocketOfPython, py::arg("fd"),
         py::arg("destination"));
   m.def("set_socket_service", &SetSocketServiceOfPython, py::arg("fd"),

@@ -32,6 +32,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
+#include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
 #include "netmeter/abi.h"
 
@@ -166,7 +167,13 @@ absl::Status RegisterProcess(absl::string_view service) {
   for (const int family : {AF_INET, AF_INET6, AF_UNIX}) {
     fd = UniqueFd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (fd.ok()) {
-      return Control(fd.get(), NM_REGISTER, service, "register the service");
+      if (setsockopt(fd.get(), NM_SOL, NM_REGISTER, service.data(),
+                     static_cast<socklen_t>(service.size())) == 0) {
+        return absl::OkStatus();
+      }
+      error = errno;
+      return ControlError(error, absl::StrCat("register the service '",
+                                              ToTerminal(service), "'"));
     }
     if (error == 0) error = errno;
   }

@@ -57,6 +57,7 @@ __all__ = [
     "TcpConnections",
     "Transport",
     "UnavailableError",
+    "register_process",
     "set_socket_service",
     "tag_socket",
 ]
@@ -498,6 +499,32 @@ class Meter:
                 "the meter is closed", "FAILED_PRECONDITION"
             )
         return meter
+
+
+def register_process(service: str) -> None:
+    """Names this process as Meter.register() does, but without a Meter.
+
+    For a service that leaves publishing to netmeter-exporter: it needs no right
+    to read, so it need not be in the group of the maps. It is not registered
+    again with a meter that is loaded later.
+
+    service: 1 to 64 bytes without NUL, such as "mobilityd".
+
+    Three system calls, and three for each socket of socket activation. While
+    netmeter-loader grows the tables, names are refused. Nobody can tell that
+    from full tables without a Meter, so this waits for each refusal, 1 second.
+
+    Raises:
+      InvalidArgumentError   empty, longer than 64 bytes, or with a NUL
+      NotFoundError          no meter is loaded for this process's cgroup
+      PermissionDeniedError  the meter refused: its tables are full, or this
+                             user's share of them; or the name is another
+                             user's by ``register_by`` of the configuration
+      Error                  RESOURCE_EXHAUSTED: no descriptor was left
+      TypeError              service is not a str
+    The message says which service was refused.
+    """
+    _netmeter.register_process(_to_bytes(service))
 
 
 class _HasFileno(Protocol):

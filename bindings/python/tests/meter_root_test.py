@@ -298,6 +298,31 @@ class RealMeterTest(unittest.TestCase):
 
         self.assertEqual(self.lab.inside(inside), "PERMISSION_DENIED")
 
+    def test_who_may_not_read_registers_all_the_same(self):
+        # Once, Python could register by a Meter only, which takes the right to read.
+        self.lab.load({"register_by": {"mme": "uid:0"}})
+
+        def inside():
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            with self.assertRaises(netmeter.PermissionDeniedError):
+                self.open()
+            netmeter.register_process("mobilityd")
+            sent = transfer("UP", 1000)[0]
+            refused = "register the service 'mme': the meter refused"
+            with self.assertRaisesRegex(netmeter.PermissionDeniedError, refused):
+                netmeter.register_process("mme")
+            # It is who it was.
+            return sent + transfer("UP", 500)[0]
+
+        sent = self.lab.inside(inside)
+        with self.open() as meter:
+            self.assertEqual(meter.read_service("mme"), [])
+            samples = meter.read_service("mobilityd")
+            self.assertEqual({s.registered for s in samples}, {True})
+            self.assertEqual(sum(s.tx_payload_bytes for s in samples), sent)
+
     def test_threads_read_while_others_fork_and_traffic_flows(self):
         def inside():
             with self.open(service="busy") as meter:

@@ -120,6 +120,14 @@ class OptionsTest(unittest.TestCase):
                 with self.assertRaises(TypeError):
                     meter.register(service)
 
+    def test_register_process_refuses_what_is_no_name(self):
+        for service in ("", "x" * 65, "\u00e9" * 33, "a\0b", "\ud800"):
+            with self.assertRaises(netmeter.InvalidArgumentError):
+                netmeter.register_process(service)
+        for service in (b"mme", None, 3):
+            with self.assertRaisesRegex(TypeError, "a name is str"):
+                netmeter.register_process(service)
+
     def test_a_closed_meter_says_so(self):
         with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
             self.assertEqual(repr(meter), "<netmeter.Meter %s>" % NOWHERE)
@@ -282,7 +290,7 @@ class TypesTest(unittest.TestCase):
     def test_everything_public_is_documented(self):
         for name in netmeter.__all__:
             self.assertTrue(hasattr(netmeter, name), name)
-        for thing in (netmeter, netmeter.Meter, *SocketTest.CALLS):
+        for thing in (netmeter, netmeter.Meter, netmeter.register_process, *SocketTest.CALLS):
             self.assertTrue(thing.__doc__)
         for name, method in vars(netmeter.Meter).items():
             if not name.startswith("_"):

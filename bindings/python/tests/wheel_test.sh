@@ -52,6 +52,10 @@ def main() -> None:
     REGISTRY.register(
         netmeter.prometheus.Collector(meter, netmeter.prometheus.Scope.HOST)
     )
+    try:
+        netmeter.register_process("")  # no name, as the host may have a meter
+    except netmeter.InvalidArgumentError:
+        pass
     with socket.socket() as sock:
         try:
             netmeter.tag_socket(sock, "streamer")
@@ -71,6 +75,7 @@ netmeter.Meter.open("/nonexistent").read_host()[0].tx_bytes = "1"
 netmeter.tag_socket("fd", "streamer")
 netmeter.Meter.open(service=3)
 netmeter.set_socket_service(None, "mobilityd")
+netmeter.register_process(b"mobilityd")
 END
 
 for python; do
@@ -95,7 +100,7 @@ for python; do
   printf '%s\n' 'netmeter\._netmeter\.Meter(\.__init__|\.__new__)?' 'netmeter\._netmeter\.FlowDecoder' >allowed
   clean/bin/python -m mypy.stubtest --allowlist allowed netmeter._netmeter
   errors=$(clean/bin/python -m mypy --strict wrong.py || true)
-  [ "$(grep -c '^wrong.py:[3456]: error' <<<"$errors")" -ge 4 ] || { echo "$errors"; exit 1; }
+  [ "$(grep -c '^wrong.py:[34567]: error' <<<"$errors")" -ge 5 ] || { echo "$errors"; exit 1; }
 
   # The one that carries its libraries, by a Python that has no other packages: none
   # but glibc's and the compiler's come from the system.
