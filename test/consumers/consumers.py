@@ -43,6 +43,14 @@ CONSUMERS = {
     "grpc20-gcc": ("g++", "publish_grpc.cc", ["-std=c++20", "-fno-exceptions"], "shared"),
 }
 
+# What CMakeLists.txt builds with each component.
+CMAKE_PROGRAMS = {
+    "core": ["consumer_cc", "consumer_static"],
+    "prometheus": ["publish_prometheus"],
+    "magma": ["publish_magma"],
+    "grpc": ["publish_grpc"],
+}
+
 
 def run(command, **options):
     """The output of a command that must succeed."""
@@ -124,10 +132,21 @@ class Consumers:
         run(["make", "-C", folder], env=self.environment)
         return os.path.join(folder, "consumer")
 
-    def build_by_cmake(self):
-        """The paths of the programs: in C, in C++, and with prometheus-cpp."""
-        folder = os.path.join(self.directory, "cmake")
+    def configure_by_cmake(self, name, components, *options):
+        """The folder of the build, which is `name`."""
+        if not os.path.exists(self.protos):
+            self.generate()
+        folder = os.path.join(self.directory, name)
         own = os.path.dirname(os.path.realpath(source("CMakeLists.txt")))
-        run(["cmake", "-S", own, "-B", folder], env=self.environment)
+        options += ("-DCOMPONENTS=" + ";".join(components), "-DPROTOS=" + self.protos)
+        run(["cmake", "-S", own, "-B", folder, *options], env=self.environment)
+        return folder
+
+    def build_by_cmake(self, name, components):
+        """The paths of the programs: in C, and with each component."""
+        folder = self.configure_by_cmake(name, components)
         run(["cmake", "--build", folder, "--parallel", "2"], env=self.environment)
-        return [os.path.join(folder, name) for name in ("consumer_c", "consumer_cc", "publish_prometheus")]
+        programs = ["consumer_c"]
+        for component in components:
+            programs += CMAKE_PROGRAMS[component]
+        return [os.path.join(folder, program) for program in programs]

@@ -10,10 +10,20 @@ import subprocess
 import tempfile
 import unittest
 
-from consumers import CONSUMERS, Consumers
+from consumers import CMAKE_PROGRAMS, CONSUMERS, Consumers, run
 
 # Of consumer.*, of publish_prometheus, of publish_magma, and of publish_grpc.
 NO_METER = ("5: no meter at /nonexistent", "\nnetmeter_up 0\n", "waiting for a meter: no meter at /nonexistent", "consumer: 1 families\n")
+OPTIONAL = """\
+cmake_minimum_required(VERSION 3.18)
+project(optional CXX)
+foreach(round RANGE 1)
+  find_package(netmeter REQUIRED COMPONENTS core OPTIONAL_COMPONENTS grpc)
+  if(NOT TARGET netmeter::core OR TARGET netmeter::grpc OR netmeter_grpc_FOUND)
+    message(FATAL_ERROR "core alone is here")
+  endif()
+endforeach()
+"""
 
 
 class ConsumersTest(unittest.TestCase):
@@ -41,9 +51,59 @@ class ConsumersTest(unittest.TestCase):
     def test_make_finds_it_by_pkg_config(self):
         self.expect_no_meter(self.consumers.build_by_make())
 
-    def test_cmake_finds_its_package(self):
-        for program in self.consumers.build_by_cmake():
+    def test_cmake_finds_all_components_at_once(self):
+        programs = self.consumers.build_by_cmake("cmake-all", list(CMAKE_PROGRAMS))
+        self.assertEqual(len(programs), 6)
+        for program in programs:
             self.expect_no_meter(program)
+
+    def test_cmake_finds_each_component_alone(self):
+        # Once there was core alone, and it did not bring the abseil of its headers.
+        for component in CMAKE_PROGRAMS:
+            if component == "grpc":  # which takes long, and is above
+                self.consumers.configure_by_cmake("cmake-grpc", ["grpc"])
+                continue
+            for program in self.consumers.build_by_cmake("cmake-" + component, [component]):
+                self.expect_no_meter(program)
+
+    def test_cmake_needs_no_abseil_for_c(self):
+        folder = self.consumers.configure_by_cmake("cmake-c", [], *self.without("absl"))
+        run(["cmake", "--build", folder], env=self.consumers.environment)
+        self.expect_no_meter(folder + "/consumer_c")
+
+    @staticmethod
+    def without(package):
+        """Options for CMake, which then does not find the package."""
+        return ["-DCMAKE_DISABLE_FIND_PACKAGE_%s=ON" % package]
+
+    def test_cmake_says_which_component_there_is_not(self):
+        with self.assertRaises(RuntimeError) as caught:
+            self.consumers.configure_by_cmake("cmake-none", ["core", "orc8r"])
+        words = " ".join(str(caught.exception).split())
+        self.assertIn("netmeter has no component orc8r, only core, prometheus, magma and grpc.", words)
+
+    def test_cmake_goes_on_without_an_optional_component(self):
+        folder = os.path.join(self.consumers.directory, "optional")
+        os.mkdir(folder)
+        with open(folder + "/CMakeLists.txt", "w", encoding="utf-8") as file:
+            file.write(OPTIONAL)
+        # A second time, as a part of a project may.
+        run(["cmake", folder, "-B", folder, *self.without("gRPC")], env=self.consumers.environment)
+
+    def test_cmake_says_what_a_component_needs(self):
+        needs = {
+            "core": ("absl", "absl::statusor", "libabsl-dev"),
+            "prometheus": ("prometheus-cpp", "prometheus-cpp::core", "prometheus-cpp-dev"),
+            "magma": ("absl", "absl::statusor", "libabsl-dev"),
+            "grpc": ("gRPC", "gRPC::grpc++", "libgrpc++-dev"),
+        }
+        self.assertEqual(sorted(needs), sorted(CMAKE_PROGRAMS))
+        for component, (package, target, debian) in needs.items():
+            with self.subTest(component), self.assertRaises(RuntimeError) as caught:
+                self.consumers.configure_by_cmake("cmake-no-" + component, [component], *self.without(package))
+            words = " ".join(str(caught.exception).split())
+            self.assertIn("netmeter's component %s needs %s, and there is no package %s " % (component, target, package), words)
+            self.assertIn("(in Debian it is in %s; else set %s_DIR)" % (debian, package), words)
 
     def test_the_version_of_the_files_is_that_of_the_library(self):
         (version,) = self.consumers.pkg_config("--modversion")
