@@ -83,6 +83,31 @@ install_python() {
     put 644 "$source/bindings/python/netmeter/$file" "$packages/netmeter/$file"
   done
   put 644 "$build/bindings/python/netmeter/_netmeter.so" "$packages/netmeter/_netmeter$suffix"
+
+  # importlib.metadata and pip know a package by it. pip removes none without RECORD.
+  local info=$destdir$packages/netmeter-$version.dist-info
+  install -d "$info"
+  python_metadata > "$info/METADATA"
+  echo netmeter > "$info/top_level.txt"
+  echo install.sh > "$info/INSTALLER"
+  chmod 644 "$info"/*
+}
+
+# As setuptools makes it of setup.py.
+python_metadata() {
+  local setup=$source/bindings/python/setup.py
+  # keyword NAME: the string that setup() is called with
+  keyword() { sed -n "s/^    $1=\"\(.*\)\",\$/\1/p" "$setup"; }
+  cat << END
+Metadata-Version: 2.1
+Name: $(keyword name)
+Version: $version
+Summary: $(keyword description)
+License: $(keyword license)
+Requires-Python: $(keyword python_requires)
+Provides-Extra: prometheus
+Requires-Dist: $(sed -n 's/.*"prometheus": \["\(.*\)"\].*/\1/p' "$setup"); extra == "prometheus"
+END
 }
 
 for component in "${components[@]}"; do "install_$component"; done

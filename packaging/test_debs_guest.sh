@@ -90,6 +90,8 @@ meter = netmeter.Meter.open(service="in-python")
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hello", ("192.0.2.1", 9))
 assert [s.tx_bytes for s in meter.read_service()] == [33], meter.read_service()
 PY
+check "pip and importlib know the package of Python" python3 -c 'import importlib.metadata, netmeter
+assert importlib.metadata.version("netmeter") == netmeter.__version__'
 check "a service in Python publishes" python3 /tmp/service.py
 group=$(getent group netmeter | cut -d: -f3)
 check "a user in the group reads" sh -c "setpriv --reuid=1234 --regid=1234 --groups=$group netmeter list | grep -q my-service"

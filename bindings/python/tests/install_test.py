@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What packaging/install.sh installs for Python is a package that importlib.metadata, and
+so pip, know. Once, importlib.metadata.version("netmeter") found none."""
+
+import email
+import glob
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+# Of an interpreter that has no other netmeter.
+SHOW = """
+import importlib.metadata, netmeter, netmeter.connections
+package = importlib.metadata.distribution("netmeter")
+print(package.version, netmeter.__version__, package.metadata["Requires-Python"], *package.requires)
+"""
+
+
+def arguments_of_setup():
+    """What setup.py calls setup() with."""
+    kept = {}
+    fakes = {
+        "setuptools": {"Extension": lambda *_, **__: None, "setup": kept.update},
+        "setuptools.command": {},
+        "setuptools.command.build_ext": {"build_ext": object},
+    }
+    for name, contents in fakes.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(contents)
+    runpy.run_path("bindings/python/setup.py")
+    return kept
+
+
+class InstallTest(unittest.TestCase):
+    def test_the_installed_package_is_known_as_the_wheel_is(self):
+        setup = arguments_of_setup()
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as destination:
+            subprocess.run(
+                ["packaging/install.sh", "--build", os.getcwd(), "--destdir", destination, "python"], check=True
+            )
+            (packages,) = glob.glob(destination + "/usr/local/lib/python3/dist-packages")
+            (metadata,) = glob.glob(packages + "/netmeter-%s.dist-info/METADATA" % setup["version"])
+            with open(metadata, encoding="utf-8") as file:
+                fields = email.message_from_file(file)
+            shown = subprocess.run(
+                ["/usr/bin/python3", "-c", SHOW],
+                env={**os.environ, "PYTHONPATH": packages, "PYTHONSAFEPATH": "1"},
+                stdout=subprocess.PIPE,
+                check=True,
+            ).stdout.decode()
+        keys = {"Name": "name", "Version": "version", "Summary": "description"}
+        keys.update({"License": "license", "Requires-Python": "python_requires"})
+        self.assertEqual({k: fields[k] for k in keys}, {k: setup[name] for k, name in keys.items()})
+        ((extra, (requirement,)),) = setup["extras_require"].items()
+        self.assertEqual(fields.get_all("Provides-Extra"), [extra])
+        needed = '%s; extra == "%s"' % (requirement, extra)
+        self.assertEqual(fields.get_all("Requires-Dist"), [needed])
+        version = setup["version"]
+        self.assertEqual(shown, "%s %s %s %s\n" % (version, version, setup["python_requires"], needed))
+
+
+if __name__ == "__main__":
+    unittest.main()
