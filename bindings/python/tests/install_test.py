@@ -62,6 +62,24 @@ class InstallTest(unittest.TestCase):
         version = setup["version"]
         self.assertEqual(shown, "%s %s %s %s\n" % (version, version, setup["python_requires"], needed))
 
+    def test_wheels_are_made_for_the_pythons_that_are_here(self):
+        def pythons(**environment):
+            command = ["packaging/make_wheels.sh", "--list"]
+            done = subprocess.run(command, env={"PATH": "/usr/bin:/bin", **environment}, capture_output=True)
+            return done.returncode, done.stdout.decode().split(), done.stderr.decode()
+
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
+            debians, shim, broken = os.path.realpath("/usr/bin/python3"), folder + "/one", folder + "/python3.12"
+            os.symlink("/usr/bin/python3", shim)
+            with open(broken, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\nexit 127\n")  # as pyenv's, where no 3.12 is chosen
+            os.chmod(broken, 0o755)
+            # Each version once, and what PATH has comes first.
+            both = pythons(PATH=folder + ":/usr/bin:/bin", NETMETER_PYTHONS=shim)
+            self.assertEqual(both, (0, [debians], ""))
+        status, _, error = pythons(NETMETER_PYTHONS="/nonexistent/python3.9")
+        self.assertEqual((status, error), (1, "make_wheels.sh: no Python /nonexistent/python3.9\n"))
+
 
 if __name__ == "__main__":
     unittest.main()

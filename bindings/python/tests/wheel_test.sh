@@ -1,16 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# wheel_test.sh [PYTHON...]: for each Python (default: Debian's), builds the
-# wheel as a user does, installs it into a clean virtual environment, runs the
-# unit tests on it, and checks the types with mypy; then the same wheel with
-# its libraries in it, by packaging/make_wheels.sh. Needs PyPI.
+# wheel_test.sh [PYTHON...]: for each Python, builds the wheel as a user does,
+# installs it into a clean virtual environment, runs the unit tests on it, and
+# checks the types with mypy; then the same wheel with its libraries in it, by
+# packaging/make_wheels.sh, which also tells which Pythons it takes by itself:
+# 3.9 to 3.13, as far as they are in PATH or in NETMETER_PYTHONS (of Bazel:
+# --test_env=NETMETER_PYTHONS="/opt/python3.9/bin/python3"). Needs PyPI.
 #
 # It runs Bazel, in an output base of its own if itself run by Bazel; see
 # setup.py for NETMETER_BAZEL and NETMETER_BAZEL_OPTIONS.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 root=$(cd "$here/../../.." && pwd -P)
-[ $# -gt 0 ] || set -- /usr/bin/python3
+if [ $# -eq 0 ]; then
+  mapfile -t pythons < <("$root/packaging/make_wheels.sh" --list)
+  [ ${#pythons[@]} -gt 0 ] || { echo "wheel_test.sh: no Python 3.9 to 3.13 is in PATH" >&2; exit 1; }
+  set -- "${pythons[@]}"
+fi
 
 work=$(mktemp -d)
 cleanup() {
@@ -110,11 +116,13 @@ for python; do
   cd /
   "$work/alone/bin/python" "$here/netmeter_test.py"
   "$work/alone/bin/python" - "$work/alone" <<'END'
+import importlib.metadata
 import re
 import sys
 
 import netmeter
 
+assert importlib.metadata.version("netmeter") == netmeter.__version__
 maps = open("/proc/self/maps").read()
 libraries = set(re.findall(r"/\S*/(?:libabsl\w*|libnghttp2|_netmeter)[-.]\S*", maps))
 assert len(libraries) > 5, maps
@@ -122,4 +130,4 @@ assert all(library.startswith(sys.argv[1]) for library in libraries), libraries
 END
   rm -rf "$work/build" "$work/clean" "$work/wheels" "$work/carried" "$work/alone"
 done
-echo "all good"
+echo "all good: $# Pythons"
