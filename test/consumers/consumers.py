@@ -43,6 +43,9 @@ CONSUMERS = {
     "grpc20-gcc": ("g++", "publish_grpc.cc", ["-std=c++20", "-fno-exceptions"], "shared"),
 }
 
+# A compiler for another C library than glibc.
+MUSL = ["musl-gcc", "-std=c11", "-D_DEFAULT_SOURCE", *WARNINGS]
+
 # What CMakeLists.txt builds with each component.
 CMAKE_PROGRAMS = {
     "core": ["consumer_cc", "consumer_static"],

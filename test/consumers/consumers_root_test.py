@@ -8,7 +8,7 @@ import shutil
 import unittest
 
 import lab
-from consumers import ROOT, Consumers, run
+from consumers import MUSL, ROOT, Consumers, run, source
 
 # Shows the meter at its usual place, where the examples look for it.
 AT_HOME = 'mount --bind "$0" /mnt && mount -t tmpfs none /run && mkdir /run/netmeter && mount --move /mnt /run/netmeter && exec "$@"'
@@ -66,6 +66,14 @@ class ConsumersRootTest(unittest.TestCase):
         self.assertRegex(output, "^7: .*Permission denied")
         self.assertEqual(self.meter.run([*nobody, "--register", "unread"]), b"")
         self.assertEqual(self.sent("unread", "streamer"), 33)
+
+    def test_a_program_for_musl_registers_by_abi_h_alone(self):
+        for number, options in enumerate((["-static"], []), 1):
+            program = os.path.join(self.directory, "musl%d" % number)
+            run([*MUSL, source("musl.c"), *options, *self.consumers.pkg_config("--cflags"), "-o", program])
+            self.meter.run([program, "for-musl"])
+            self.assertEqual(self.sent("for-musl", "streamer"), 33 * number)
+            self.assertNotIn("libc.so.6", run(["readelf", "-d", program]))
 
     def run_example(self, program):
         output = self.meter.run(

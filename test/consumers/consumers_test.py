@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-from consumers import CMAKE_PROGRAMS, CONSUMERS, Consumers, run
+from consumers import CMAKE_PROGRAMS, CONSUMERS, MUSL, Consumers, run, source
 
 # Of consumer.*, of publish_prometheus, of publish_magma, and of publish_grpc.
 NO_METER = ("5: no meter at /nonexistent", "\nnetmeter_up 0\n", "waiting for a meter: no meter at /nonexistent", "consumer: 1 families\n")
@@ -104,6 +104,22 @@ class ConsumersTest(unittest.TestCase):
             words = " ".join(str(caught.exception).split())
             self.assertIn("netmeter's component %s needs %s, and there is no package %s " % (component, target, package), words)
             self.assertIn("(in Debian it is in %s; else set %s_DIR)" % (debian, package), words)
+
+    def test_musl_compiles_the_header_and_cannot_have_the_library(self):
+        # So say the documents: it has been made with glibc. Where this fails, mend them.
+        folder = self.consumers.directory
+        run([*MUSL, "-c", source("consumer.c"), *self.consumers.pkg_config("--cflags"), "-o", folder + "/musl.o"])
+        libstdcpp = run(["g++", "-print-file-name=libstdc++.a"]).strip()
+        static = ["-L" + self.consumers.library, "-l:libnetmeter.a", libstdcpp, "-lgcc_eh"]
+        with self.assertRaisesRegex(RuntimeError, "undefined reference to `__libc_single_threaded'"):
+            run([*MUSL, "-static", folder + "/musl.o", *static, "-o", folder + "/musl"])
+        run([*MUSL, folder + "/musl.o", "-L" + self.consumers.library, "-lnetmeter", "-o", folder + "/musl"])
+        # With all libraries of glibc's world where musl looks for them.
+        libraries = os.path.dirname(run(["g++", "-print-file-name=libstdc++.so.6"]).strip())
+        paths = {"LD_LIBRARY_PATH": ":".join([self.consumers.library, libraries, "/usr/lib/x86_64-linux-gnu"])}
+        done = subprocess.run([folder + "/musl", "/nonexistent"], stderr=subprocess.PIPE, env=paths, timeout=60)
+        self.assertRegex(done.stderr.decode(), "libnetmeter.so.1: __libc_single_threaded: symbol not found")
+        self.assertEqual(done.returncode, 127)
 
     def test_the_version_of_the_files_is_that_of_the_library(self):
         (version,) = self.consumers.pkg_config("--modversion")
