@@ -19,7 +19,9 @@ begins at the root of the tree, wherever the document stands:
 import functools
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -455,6 +457,25 @@ class DocsTest(unittest.TestCase):
             self.assertTrue(path in read("test/run.sh"), path)
         else:
             self.assertTrue(re.search(rf'"({re.escape(file)}|{re.escape(stem)})"', read(folder + "/BUILD.bazel")), path)
+
+    def test_no_unit_may_do_more_than_its_score(self):
+        ((folder, rest),) = marked("exposure")
+        most = {unit: float(score) for units, score, _ in marked_rows(rest) for unit in code(units)}
+        scores = {}
+        with tempfile.TemporaryDirectory() as scratch:
+            for file in os.listdir(os.path.join(ROOT, folder)):
+                if not file.endswith(".service"):
+                    continue
+                name = re.sub(r"^netmeter\.(?=netmeter-)", "", file)
+                unit = os.path.join(scratch, name)
+                shutil.copy(os.path.join(ROOT, folder, file), unit)
+                command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit]
+                text = subprocess.run(command, stdout=subprocess.PIPE, timeout=60).stdout.decode()
+                scores[name] = float(re.search(r"exposure level for \S+: ([0-9.]+)", text).group(1))
+                print(f"{name}: {scores[name]}")
+        self.assertEqual(sorted(scores), sorted(most))
+        for name, score in scores.items():
+            self.assertLessEqual(score, most[name], name)
 
     def test_newest_version_is_that_of_the_library(self):
         newest = re.search(r"^## \[(\S+)\] - (unreleased|\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.M).group(1)
