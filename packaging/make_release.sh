@@ -5,7 +5,7 @@
 #   packaging/make_release.sh [--check | --snapshot] [DIR]
 #
 # Checks that all versions agree, then makes the sources, the Debian packages (with
-# lintian), the static programs and a wheel, with their SHA256SUMS, in DIR
+# lintian), the static programs and wheels, with their SHA256SUMS, in DIR
 # (packaging/build/VERSION). DIR is empty, or has what an earlier run left in it, which
 # goes. A release is made of a commit whose CHANGELOG.md has the date of the version;
 # --snapshot makes one of what there is. --check only compares the versions.
