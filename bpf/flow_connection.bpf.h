@@ -49,6 +49,7 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
   }
   bpf_spin_unlock(&flow->lock);
   if (!taken) return 0;
+  count_gone(NM_FLOW_STRANGER);
   bpf_map_delete_elem(&nm_flows, from);
   id = id_of_key(to);
   taken = false;
@@ -109,7 +110,9 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   beginning.flags =
       NM_FLOW_TOLD |
       (accepted ? NM_FLOW_ACCEPTED | NM_FLOW_ESTABLISHED : NM_FLOW_OPENED);
-  if (!begin_flow(&key, &beginning, NULL) || !accepted) return;
+  if (!begin_flow(&key, &beginning, NULL))
+    bpf_sk_storage_get(&nm_flow_waiting, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!accepted) return;
   flow_is_established(ops);
   handshake.kind = NM_FLOW_HANDSHAKE;
   handshake.protocol = IPPROTO_TCP;

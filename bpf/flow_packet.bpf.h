@@ -18,6 +18,10 @@
  *   of a UDP socket       the socket and its peer
  *   all others            none: the rest, by series (struct nm_rest)
  *
+ * What of TCP's payload is new, a flow's numbers tell; those of a connection for which
+ * the table has no room are kept with its socket (struct nm_flow_waiting), and go into
+ * the flow that begins when there is room.
+ *
  * All bytes of a flow are of one series. One that goes on in another series, as it
  * was tagged or takes another uplink, ends one record and begins the next.
  */
@@ -37,6 +41,8 @@ struct nm_followed {
   __u32 slot;    /* of its series, with NM_SLOT_PENDING */
   __u32 settled; /* where what is pending has gone; 0: nowhere yet */
   __u32 reason;  /* of no flow: enum nm_rest_reason */
+  __u32 again;   /* TCP: of its payload, what was sent before */
+  __u32 acked;   /* TCP: received payload that it acknowledges */
 };
 
 /* --- Its series ------------------------------------------------------------ */
@@ -144,6 +150,32 @@ static __always_inline void local_address(struct __sk_buff *skb,
   remote_address(skb, direction == NM_EGRESS ? NM_INGRESS : NM_EGRESS, address);
 }
 
+/* Of a connection that has no flow: false, it gets none. */
+static __always_inline bool begin_connection(struct bpf_sock *sk,
+                                             struct nm_owner *owner,
+                                             struct nm_followed *f,
+                                             __u32 direction,
+                                             struct nm_flow_waiting *waiting,
+                                             struct nm_beginning *beginning) {
+  /* What sockops did not tell of is older than these programs, or over. */
+  const bool over =
+      sk->state == TCP_CLOSE || (owner && (owner->flags & NM_OWNER_CLOSED));
+
+  f->reason = waiting ? NM_REST_FULL : NM_REST_LATE;
+  if (over) return false;
+  /* Only what is sent may move its numbers: it alone changes them. */
+  if (waiting && direction == NM_INGRESS) return false;
+  beginning->flags = NM_FLOW_PARTIAL;
+  if (!waiting || waiting->adopted) beginning->flags |= NM_FLOW_ADOPTED;
+  if (owner && (owner->flags & NM_OWNER_END_IS_TOLD))
+    beginning->flags |= NM_FLOW_TOLD;
+  if (owner && (owner->flags & NM_OWNER_CONNECTED))
+    beginning->flags |= NM_FLOW_OPENED;
+  if (owner && (owner->flags & NM_OWNER_ESTABLISHED))
+    beginning->flags |= NM_FLOW_ESTABLISHED;
+  return true;
+}
+
 /* Makes the flow of a packet that has none. False: it has none, after all. */
 static __noinline int begin_by_packet(struct __sk_buff *skb,
                                       struct nm_followed *f, __u32 direction) {
@@ -151,6 +183,7 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   struct nm_flow_socket *sockets;
   struct nm_owner *owner;
   struct bpf_sock *sk;
+  struct nm_flow_waiting *waiting = NULL;
   const struct nm_socket *numbers = NULL;
 
   if (!skb || !f) return 0;
@@ -162,22 +195,16 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   beginning.now_ns = f->now_ns;
   if (owner) beginning.tgid = owner->tgid;
   if (f->key.kind == NM_FLOW_CONNECTION) {
-    /* What sockops did not tell of is older than these programs, or over. */
-    if (sk->state == TCP_CLOSE || (owner && (owner->flags & NM_OWNER_CLOSED))) {
-      f->reason = NM_REST_LATE;
+    waiting = bpf_sk_storage_get(&nm_flow_waiting, sk, 0, 0);
+    if (!begin_connection(sk, owner, f, direction, waiting, &beginning))
       return 0;
-    }
-    beginning.flags = NM_FLOW_PARTIAL;
-    if (owner && (owner->flags & NM_OWNER_END_IS_TOLD))
-      beginning.flags |= NM_FLOW_TOLD;
-    if (owner && (owner->flags & NM_OWNER_CONNECTED))
-      beginning.flags |= NM_FLOW_OPENED;
-    if (owner && (owner->flags & NM_OWNER_ESTABLISHED))
-      beginning.flags |= NM_FLOW_ESTABLISHED;
-    /* Only what is sent changes these: here they are from before this packet. */
-    if (direction == NM_INGRESS)
+    if (waiting)
+      numbers = &waiting->numbers;
+    else if (direction == NM_INGRESS)
       numbers = state_of_socket(owner, f->key.cookie);
   } else {
+    if (f->key.kind == NM_FLOW_HANDSHAKE || direction == NM_INGRESS)
+      beginning.flags = NM_FLOW_STRANGER;
     __builtin_memcpy(beginning.ends.remote, f->key.remote,
                      sizeof(beginning.ends.remote));
     beginning.ends.remote_port = f->key.remote_port;
@@ -185,6 +212,7 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
   }
   f->reason = NM_REST_FULL;
   if (!begin_flow(&f->key, &beginning, numbers)) return 0;
+  if (waiting) bpf_sk_storage_delete(&nm_flow_waiting, sk);
   if (f->key.kind != NM_FLOW_PEER) return 1;
   sockets =
       bpf_sk_storage_get(&nm_flow_sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -193,6 +221,58 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
     __sync_fetch_and_add(&sockets->flows, 1);
   }
   return 1;
+}
+
+/* --- Its payload ------------------------------------------------------------ */
+
+/* What of a sent packet's payload its socket sent before, and how much it
+ * acknowledges. The one who holds the socket's lock calls it, once for each packet. */
+static __always_inline void split_sent(struct __sk_buff *skb,
+                                       struct nm_followed *f,
+                                       struct bpf_tcp_sock *tcp,
+                                       struct nm_socket *numbers,
+                                       bool adopted) {
+  begin_sent(tcp, numbers, f->packet.seq, adopted);
+  f->again = f->packet.payload - new_payload(numbers, &f->packet);
+  if (!(f->packet.tcp_flags & TCP_FLAG_ACK)) return;
+  begin_received(tcp, numbers, f->packet.ack, adopted);
+  f->acked = acked_payload(skb, numbers, f->packet.ack);
+}
+
+static __always_inline void note_fin(struct nm_socket *numbers,
+                                     const struct nm_packet *packet) {
+  if (!(packet->tcp_flags & TCP_FLAG_FIN)) return;
+  numbers->rx_fin = packet->seq + packet->payload + 1;
+  numbers->rx_fin_seen = 1;
+}
+
+/* The payload of a packet of a connection for which there was no room. */
+static __noinline int split_waiting(struct __sk_buff *skb,
+                                    struct nm_followed *f, __u32 direction) {
+  struct nm_flow_waiting *waiting, first = {.adopted = 1};
+  struct nm_socket *numbers = NULL;
+  struct bpf_sock *sk;
+
+  if (!skb || !f) return 0;
+  sk = skb->sk;
+  if (sk) sk = bpf_sk_fullsock(sk);
+  if (!sk) return 0;
+  /* Only what is sent changes the meter's: they are from before this packet. */
+  if (direction == NM_INGRESS)
+    numbers = state_of_socket(bpf_sk_storage_get(&nm_owners, sk, 0, 0),
+                              f->key.cookie);
+  if (numbers) first.numbers = *numbers;
+  waiting = bpf_sk_storage_get(&nm_flow_waiting, sk, &first,
+                               BPF_SK_STORAGE_GET_F_CREATE);
+  if (!waiting) {
+    COUNT_FLOWS(rest_full, 1);
+    return 0;
+  }
+  if (direction == NM_INGRESS)
+    note_fin(&waiting->numbers, &f->packet);
+  else
+    split_sent(skb, f, bpf_tcp_sock(sk), &waiting->numbers, waiting->adopted);
+  return 0;
 }
 
 /* --- Adding ----------------------------------------------------------------- */
@@ -222,27 +302,15 @@ static __always_inline enum nm_added match_series(struct nm_flow_state *state,
 }
 
 /* Under the lock: adds a sent packet. */
-static __always_inline void add_sent_to_flow(struct __sk_buff *skb,
-                                             struct nm_flow_state *state,
-                                             struct nm_packet *packet,
-                                             struct bpf_tcp_sock *tcp) {
-  const bool partial = state->flags & NM_FLOW_PARTIAL;
-  struct nm_socket *numbers = &state->numbers;
-  __u32 new_bytes = packet->payload;
+static __always_inline void add_sent_to_flow(struct nm_flow_state *state,
+                                             const struct nm_followed *f) {
+  const struct nm_packet *packet = &f->packet;
 
   state->counts.tx_bytes += packet->bytes;
   state->counts.tx_packets += packet->segments;
-  if (tcp) {
-    begin_sent(tcp, numbers, packet->seq, partial);
-    new_bytes = new_payload(numbers, packet);
-    if (packet->tcp_flags & TCP_FLAG_ACK) {
-      begin_received(tcp, numbers, packet->ack, partial);
-      state->counts.rx_payload_bytes +=
-          acked_payload(skb, numbers, packet->ack);
-    }
-  }
-  state->counts.tx_payload_bytes += new_bytes;
-  state->counts.tx_retransmit_bytes += packet->payload - new_bytes;
+  state->counts.tx_payload_bytes += packet->payload - f->again;
+  state->counts.tx_retransmit_bytes += f->again;
+  state->counts.rx_payload_bytes += f->acked;
   if (packet->transport != NM_TRANSPORT_TCP) return;
   if (packet->tcp_flags & TCP_FLAG_FIN) {
     if (!(state->flags & NM_FLOW_FIN_RECEIVED))
@@ -278,8 +346,6 @@ static __always_inline void add_received_to_flow(
   }
   if (packet->tcp_flags & TCP_FLAG_FIN) {
     state->flags |= NM_FLOW_FIN_RECEIVED;
-    state->numbers.rx_fin = packet->seq + packet->payload + 1;
-    state->numbers.rx_fin_seen = 1;
   }
   if (packet->tcp_flags & TCP_FLAG_RST) state->flags |= NM_FLOW_RST_RECEIVED;
 }
@@ -315,12 +381,18 @@ static __always_inline enum nm_added try_add(
   } else {
     f->reason = NM_REST_UPLINK;
     added = match_series(state, f);
+    /* One that is not added is in the rest with these. */
+    if (added != NM_ADD_MOVED && tcp)
+      split_sent(skb, f, tcp, &state->numbers,
+                 !!(state->flags & NM_FLOW_ADOPTED));
+    if (direction == NM_INGRESS && f->packet.transport == NM_TRANSPORT_TCP)
+      note_fin(&state->numbers, &f->packet);
   }
   if (added == NM_ADDED) {
     if (state->last_ns < f->now_ns) state->last_ns = f->now_ns;
     state->ifindex = ifindex;
     if (direction == NM_EGRESS)
-      add_sent_to_flow(skb, state, &f->packet, tcp);
+      add_sent_to_flow(state, f);
     else
       add_received_to_flow(state, &f->packet);
     if (direction == NM_EGRESS && (state->flags & NM_FLOW_CLOSED) &&
@@ -354,15 +426,20 @@ static __noinline int add_to_flow(struct __sk_buff *skb, struct nm_followed *f,
 }
 
 /* Counts a packet that is of no flow. */
-static __noinline int add_packet_to_rest(const struct nm_followed *f,
+static __noinline int add_packet_to_rest(struct __sk_buff *skb,
+                                         struct nm_followed *f,
                                          __u32 direction) {
   struct nm_flow_counts counts = {};
 
   if (!f) return 0;
+  if (f->reason == NM_REST_FULL && f->key.kind == NM_FLOW_CONNECTION)
+    split_waiting(skb, f, direction);
   if (direction == NM_EGRESS) {
     counts.tx_bytes = f->packet.bytes;
     counts.tx_packets = f->packet.segments;
-    counts.tx_payload_bytes = f->packet.payload;
+    counts.tx_payload_bytes = f->packet.payload - f->again;
+    counts.tx_retransmit_bytes = f->again;
+    counts.rx_payload_bytes = f->acked;
   } else {
     counts.rx_bytes = f->packet.bytes;
     counts.rx_packets = f->packet.segments;
@@ -430,7 +507,7 @@ static __always_inline void follow_packet(struct __sk_buff *skb,
     if (added == NM_ADD_MOVED) added = add_to_flow(skb, &f, direction);
     if (added == NM_ADDED) return;
   }
-  add_packet_to_rest(&f, direction);
+  add_packet_to_rest(skb, &f, direction);
 }
 
 #endif /* NETMETER_BPF_FLOW_PACKET_BPF_H_ */

@@ -13,6 +13,10 @@
  *
  * A record for which the ring buffer has no room is counted, and its bytes go to the
  * rest of its series: the sum stays exact.
+ *
+ * Who sends to us makes flows without being anybody: a SYN or a datagram may have any
+ * source. What begins so has a part of the table, and connections that are there, and
+ * what this host begins, have all of it.
  */
 #ifndef NETMETER_BPF_FLOW_TABLE_BPF_H_
 #define NETMETER_BPF_FLOW_TABLE_BPF_H_
@@ -49,6 +53,19 @@ struct {
   __type(value, struct nm_flow_socket);
 } nm_flow_sockets SEC(".maps");
 
+/* TCP socket -> its numbers, while the table has no room for its flow: what of its
+ * payload is new they alone tell. */
+struct nm_flow_waiting {
+  struct nm_socket numbers;
+  __u32 adopted; /* as NM_FLOW_ADOPTED */
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __type(key, int);
+  __type(value, struct nm_flow_waiting);
+} nm_flow_waiting SEC(".maps");
+
 /* Series and reason -> what is in no record. Full: rest_full. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
@@ -57,6 +74,9 @@ struct {
   __type(key, struct nm_rest_key);
   __type(value, struct nm_rest);
 } nm_rest SEC(".maps");
+
+/* How many flows of strangers there may be. `netmeter flows` sets it. */
+const volatile __u32 nm_most_strangers = 131072;
 
 /* 0 -> counters of the programs themselves. */
 struct {
@@ -79,6 +99,18 @@ struct {
         bpf_map_lookup_elem(&nm_flow_stats, &zero_);          \
     if (stats_) __sync_fetch_and_add(&stats_->field, amount); \
   } while (0)
+
+/* Several CPUs may find room for the last one: it is about so many. */
+static __always_inline bool has_room_for_strangers(void) {
+  __u32 zero = 0;
+  struct nm_flow_stats *stats = bpf_map_lookup_elem(&nm_flow_stats, &zero);
+
+  return stats && *(volatile __u64 *)&stats->strangers < nm_most_strangers;
+}
+
+static __always_inline void count_gone(__u32 flags) {
+  if (flags & NM_FLOW_STRANGER) COUNT_FLOWS(strangers, -1);
+}
 
 /* Never 0. */
 static __always_inline __u64 id_of_key(const struct nm_flow_key *key) {
@@ -161,9 +193,9 @@ static __always_inline bool end_state(struct nm_flow_state *state, __u64 id,
 static __noinline int lose_flow(const struct nm_flow_key *key,
                                 const struct nm_ending *ending) {
   struct nm_flow_counts counts;
+  __u32 slot, flags;
   struct nm_flow *flow;
   bool ends;
-  __u32 slot;
   __u64 id;
 
   if (!key || !ending) return 0;
@@ -173,6 +205,7 @@ static __noinline int lose_flow(const struct nm_flow_key *key,
   bpf_spin_lock(&flow->lock);
   counts = flow->state.counts;
   slot = flow->state.slot;
+  flags = flow->state.flags;
   ends = end_state(&flow->state, id, ending);
   bpf_spin_unlock(&flow->lock);
   if (!ends) return 0;
@@ -180,6 +213,7 @@ static __noinline int lose_flow(const struct nm_flow_key *key,
     COUNT_FLOWS(lost, 1);
     add_rest(slot, NM_REST_LOST, 1, &counts);
   }
+  if (ending->end != NM_END_MOVED) count_gone(flags);
   return 1;
 }
 
@@ -210,6 +244,7 @@ static __noinline int end_flow(const struct nm_flow_key *key,
     __builtin_memcpy(&record->state, &flow->state, sizeof(flow->state));
     ends = end_state(&flow->state, id, ending);
     bpf_spin_unlock(&flow->lock);
+    if (ends && ending->end != NM_END_MOVED) count_gone(record->state.flags);
     if (ends && record->state.slot) {
       bpf_ringbuf_submit(record, 0);
       COUNT_FLOWS(records, 1);
@@ -274,8 +309,8 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
                                  const struct nm_beginning *beginning,
                                  const struct nm_socket *numbers) {
   struct nm_flow_state *state;
-  struct nm_flow *flow;
-  __u32 zero = 0;
+  struct nm_flow *flow = NULL;
+  __u32 zero = 0, made = 0;
   void *zeros;
   __u64 id;
 
@@ -283,8 +318,10 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
   id = id_of_key(key);
   zeros = bpf_map_lookup_elem(&nm_flow_zero, &zero);
   if (!zeros) return 0;
-  bpf_map_update_elem(&nm_flows, key, zeros, BPF_NOEXIST);
-  flow = bpf_map_lookup_elem(&nm_flows, key);
+  if (!(beginning->flags & NM_FLOW_STRANGER) || has_room_for_strangers()) {
+    bpf_map_update_elem(&nm_flows, key, zeros, BPF_NOEXIST);
+    flow = bpf_map_lookup_elem(&nm_flows, key);
+  }
   if (!flow) {
     COUNT_FLOWS(full, 1);
     return 0;
@@ -303,8 +340,10 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
     state->tgid = beginning->tgid;
     state->flags = beginning->flags | NM_FLOW_MADE;
     if (numbers) state->numbers = *numbers;
+    made = beginning->flags;
   }
   bpf_spin_unlock(&flow->lock);
+  if (made & NM_FLOW_STRANGER) COUNT_FLOWS(strangers, 1);
   return 1;
 }
 

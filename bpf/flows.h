@@ -60,6 +60,8 @@ NM_STATIC_ASSERT(sizeof(struct nm_flow_counts) == 8 * 8);
 #define NM_FLOW_CLOSED 0x1000 /* the socket has ended; a RST may still follow */
 #define NM_FLOW_TOLD 0x2000   /* a hook tells when the connection ends */
 #define NM_FLOW_RX_NUMBERS 0x4000 /* rx_end is set */
+#define NM_FLOW_STRANGER 0x8000   /* it began by what somebody sent to us */
+#define NM_FLOW_ADOPTED 0x10000   /* its socket is older than the programs */
 
 struct nm_flow_state {
   nm_u64 id;       /* of its key: tells a value that is another flow's by now */
@@ -150,12 +152,15 @@ struct nm_rest {
   struct nm_flow_counts counts;
 };
 
-/* Value of `nm_flow_stats`. Counters. */
+/* Value of `nm_flow_stats`. Counters, but for strangers. */
 struct nm_flow_stats {
-  nm_u64 records;   /* written into the ring buffer */
-  nm_u64 lost;      /* for which it had no room */
-  nm_u64 full;      /* tries to add a flow that found no room, or no memory */
-  nm_u64 rest_full; /* packets, and lost records, in no entry of `nm_rest` */
+  nm_u64 records; /* written into the ring buffer */
+  nm_u64 lost;    /* for which it had no room */
+  nm_u64 full;    /* tries to add a flow that found no room, or no memory */
+  nm_u64
+      rest_full; /* packets, and lost records, in no entry of `nm_rest`, or of
+                       which nobody knows what of their payload is new */
+  nm_u64 strangers; /* flows that there are with NM_FLOW_STRANGER */
 };
 
 /* A packet for nm_flow_end through BPF_PROG_TEST_RUN: ends a flow, unless it had a

@@ -145,8 +145,8 @@ absl::Status ReadConfig(const MeterMaps& maps, nm_config* config) {
 
 bool IsOurs(const char* map) {
   for (const char* const ours :
-       {"nm_flows", "nm_flow_zero", "nm_flow_sockets", "nm_rest",
-        "nm_flow_stats", "nm_flow_events", "nm_copies"}) {
+       {"nm_flows", "nm_flow_zero", "nm_flow_sockets", "nm_flow_waiting",
+        "nm_rest", "nm_flow_stats", "nm_flow_events", "nm_copies"}) {
     if (strcmp(map, ours) == 0) return true;
   }
   return absl::EndsWith(map, ".rodata");
@@ -216,6 +216,8 @@ absl::Status Follower::Load() {
   if (skeleton_ == nullptr) return ErrnoStatus(errno, "open the BPF object");
   NETMETER_RETURN_IF_ERROR(ReuseMaps());
   bpf_map__set_max_entries(skeleton_->maps.nm_flows, options_.max_flows);
+  *const_cast<uint32_t*>(&skeleton_->rodata->nm_most_strangers) =
+      (options_.max_flows + 1) / 2;
   bpf_map__set_max_entries(skeleton_->maps.nm_flow_events,
                            options_.buffer_bytes);
   if (const int error = flows_bpf__load(skeleton_)) {

@@ -39,7 +39,8 @@ namespace internal {
 struct FollowOptions {
   std::string pin_dir;
   // Flows that there are at once. Each takes about 350 bytes of the kernel's
-  // memory while it is there.
+  // memory while it is there. Handshakes, and UDP flows that the peer began, are at
+  // most half of them: anybody can make these.
   uint32_t max_flows = 262144;
   // Of the ring buffer: a power of two, and a multiple of the page size.
   uint32_t buffer_bytes = 8 << 20;

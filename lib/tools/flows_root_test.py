@@ -24,7 +24,7 @@ HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
 # Addresses of nobody: what goes there, and what seems to come from there, is
 # never answered.
 SILENT, SPOOFED = "10.88.0.77", "10.88.0.88"
-TCP, UDP, OURS, TOLD = 7000, 7001, 7002, 7003
+TCP, UDP, OURS, TOLD, SINK = 7000, 7001, 7002, 7003, 7004
 COUNTERS = lab.COUNTERS + ("tx_retransmit_bytes",)
 KEY = ("kind", "service", "destination", "transport", "path", "uplink")
 NM_SOL, NM_TAG = 0x6E74, 2  # abi.h
@@ -131,6 +131,30 @@ def timed_out(count):
         one.close()
 
 
+def crowd(count):
+    """As many connections while two UDP flows take the room, and one that outlives both."""
+    blocking = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    for one in blocking:
+        one.sendto(b"b", (THERE, 9))
+    last = socket.create_connection((THERE, TCP))
+    others = [socket.create_connection((THERE, TCP)) for _ in range(count)]
+    last.sendall(b"x" * 30000)
+    for one in others:
+        one.sendall(b"x" * 30000)
+        one.shutdown(socket.SHUT_WR)
+    for one in others:
+        while one.recv(65536):
+            pass
+        one.close()
+    for one in blocking:
+        one.close()
+    last.sendall(b"x" * 30000)
+    last.shutdown(socket.SHUT_WR)
+    while last.recv(65536):
+        pass
+    last.close()
+
+
 def told(*steps):
     """A connection to obey(), of which the peer and this end do what `steps` say."""
     one = socket.create_connection((THERE, TOLD))
@@ -194,6 +218,16 @@ def half_open(count):
     with raw_socket() as raw:
         for i in range(count):
             send_segment(raw, (SPOOFED, 10000 + i), (HERE, OURS), 1, flags=2)
+
+
+def spoofed_datagrams(count):
+    """Datagrams of as many peers, to a socket of ours."""
+    with raw_socket() as raw:
+        for i in range(count):
+            udp = struct.pack("!HHHH", 10000 + i, SINK, 18, 0) + b"d" * 10
+            addresses = socket.inet_aton(SPOOFED) + socket.inet_aton(HERE)
+            ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0) + addresses
+            raw.sendto(ip + udp, (HERE, 0))
 
 
 class FlowsTest(unittest.TestCase):
@@ -346,6 +380,49 @@ class FlowsTest(unittest.TestCase):
         self.assertTrue(all(row["rtt_us"] and row["duration_ns"] for row in flows if row["end"] == "fin"))
         self.assertFalse(any(row.get("partial") for row in flows))
         self.assertEqual([row["records"] for row in rows if row["record"] == "lost"], [0])
+        self.check_balance(before, rows)
+
+    def test_strangers_leave_room_for_connections(self):
+        # SYNs and datagrams with sources of nobody filled the table, and no connection
+        # had a record any more.
+        self.ours()
+        self.python(
+            "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind((t.HERE, t.SINK))\n"
+            "print('ready', flush=True)\nwhile True: u.recv(2000)"
+        )
+        for strangers in (half_open, spoofed_datagrams):
+            before = self.series()
+            follower = self.follow("--max-flows", "1000", "--idle", "20")
+            with self.cloud.inside():
+                strangers(1500)
+                exchange(100, 5000, address=(HERE, OURS))
+            self.meter.inside(exchange, 100, 5000)
+            self.meter.inside(datagrams, 100)
+            self.wait_for_flows(follower, 300)
+            rows = self.finish(follower)
+            ends = collections.Counter((row["end"], row.get("opened_by")) for row in rows if row["record"] == "flow")
+            self.assertEqual((ends["fin", "remote"], ends["fin", "local"], ends["closed", None]), (100, 100, 100))
+            self.assertEqual(sum(ends.values()) - 300, 500)
+            self.assertTrue(any(row.get("reason") == "table_full" for row in rows))
+            self.check_balance(before, rows)
+
+    def test_what_finds_no_room_is_in_the_remainder_with_its_payload(self):
+        # Of received payload nothing was in it, and what was sent again counted as new.
+        lab.run("tc", "qdisc", "add", "dev", "gate", "root", "tbf", "rate", "50mbit", "burst", "4kb", "limit", "8kb")
+        self.addCleanup(lab.run, "tc", "qdisc", "del", "dev", "gate", "root")
+        before = self.series()
+        follower = self.follow("--max-flows", "2")
+        self.meter.inside(crowd, 30)
+        rows = self.finish(follower)
+        remainder = collections.Counter()
+        for row in rows:
+            if row.get("reason") == "table_full":
+                remainder.update({c: row[c] for c in COUNTERS})
+        self.assertGreater(remainder["rx_payload_bytes"], 25 * 30000)
+        self.assertGreater(remainder["tx_retransmit_bytes"], 0)
+        (late,) = [row for row in rows if row.get("opened_by")]
+        self.assertEqual((late["partial"], late["end"]), (1, "fin"))
+        self.assertGreater(late["rx_payload_bytes"], 0)
         self.check_balance(before, rows)
 
     def test_a_reader_that_stops_loses_a_number_that_is_known(self):
