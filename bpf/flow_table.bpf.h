@@ -66,7 +66,8 @@ struct {
   __type(value, struct nm_flow_waiting);
 } nm_flow_waiting SEC(".maps");
 
-/* Series and reason -> what is in no record. Full: rest_full. */
+/* Series, as long as its slot is its, and reason -> what is in no record. Full:
+ * rest_full. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -130,11 +131,14 @@ static __always_inline __u64 id_of_key(const struct nm_flow_key *key) {
 static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
                                const struct nm_flow_counts *counts) {
   struct nm_rest_key key = {.slot = slot, .reason = reason};
+  struct nm_stats *stats = stats_of_meter();
   struct nm_rest *rest;
   __u32 zero = 0;
   void *zeros;
 
   if (!counts) return 0;
+  /* Its slot is nobody else's before all programs that have it have ended. */
+  if (stats) key.moves = (*(volatile __u64 *)&stats->moves + 1) & ~1ULL;
   rest = bpf_map_lookup_elem(&nm_rest, &key);
   if (!rest) {
     zeros = bpf_map_lookup_elem(&nm_flow_zero, &zero);

@@ -146,7 +146,10 @@ enum nm_rest_reason {
 struct nm_rest_key {
   nm_u32 slot;
   nm_u32 reason; /* enum nm_rest_reason */
+  nm_u64
+      moves; /* nm_stats.moves, even: after it the slot may be of another series */
 };
+NM_STATIC_ASSERT(sizeof(struct nm_rest_key) == 2 * 4 + 8);
 struct nm_rest {
   nm_u64 records; /* NM_REST_LOST */
   struct nm_flow_counts counts;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -119,6 +120,12 @@ std::string ErrorName(uint32_t error) {
   if (error == 0) return "";
   const char* const name = strerrorname_np(static_cast<int>(error));
   return name == nullptr ? absl::StrCat(error) : name;
+}
+
+bool IsSameSeries(const Sample& a, const Sample& b) {
+  return a.kind == b.kind && a.name == b.name &&
+         a.destination == b.destination && a.transport == b.transport &&
+         a.path == b.path && a.uplink == b.uplink;
 }
 
 std::string CommOf(uint32_t pid) {
@@ -413,6 +420,18 @@ std::string TableLine(const FlowRow& row) {
           : "-");
 }
 
+void AddRemainder(const FlowRow& row, FlowRow* sum) {
+  sum->records += row.records;
+  for (nm_u64 nm_flow_counts::*const member :
+       {&nm_flow_counts::tx_bytes, &nm_flow_counts::rx_bytes,
+        &nm_flow_counts::tx_packets, &nm_flow_counts::rx_packets,
+        &nm_flow_counts::tx_payload_bytes, &nm_flow_counts::rx_payload_bytes,
+        &nm_flow_counts::tx_retransmit_bytes,
+        &nm_flow_counts::rx_retransmit_bytes}) {
+    sum->counts.*member += row.counts.*member;
+  }
+}
+
 bool Matches(const SocketFilter& filter, const FlowRow& row) {
   static const Holders* const nobody = new Holders();
   SocketOwner owner;
@@ -440,10 +459,13 @@ bool Matches(const SocketFilter& filter, const FlowRow& row) {
 FlowNames::FlowNames(std::shared_ptr<const SharedMaps> maps)
     : maps_(std::move(maps)), reader_(maps_->view()) {}
 
+nm_u64 FlowNames::Moves() const {
+  return __atomic_load_n(&maps_->view().stats->moves, __ATOMIC_ACQUIRE);
+}
+
 const Sample& FlowNames::SeriesOf(uint32_t slot) {
   static const Sample* const nobody = new Sample();
-  const nm_u64 moves =
-      __atomic_load_n(&maps_->view().stats->moves, __ATOMIC_ACQUIRE);
+  const nm_u64 moves = Moves();
   if (moves != moves_ || moves % 2 != 0) by_slot_.clear();
   moves_ = moves;
   const auto known = by_slot_.find(slot);
@@ -471,11 +493,36 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   return row;
 }
 
-FlowRow FlowNames::RowOf(uint32_t slot, uint32_t reason, const nm_rest& rest) {
+// Where a move came in between the packet and this call, the name that the slot has by
+// now is taken: most slots keep theirs. One that is nobody's by now was just retired,
+// and had the name before.
+void FlowNames::Know(const nm_rest_key& key) {
+  const std::pair<uint32_t, nm_u64> place(key.slot, key.moves);
+  const auto after = known_.lower_bound(place);
+  if (after != known_.end() && after->first == place) return;
+  const auto before = after == known_.begin() ? known_.end() : std::prev(after);
+  const bool has_before =
+      before != known_.end() && before->first.first == key.slot;
+  const nm_u64 moves = Moves();
+  Sample series;
+  if (moves % 2 == 0 && reader_.ReadKey(key.slot, &series) &&
+      Moves() == moves) {
+    known_.emplace_hint(after, place,
+                        has_before && IsSameSeries(*before->second, series)
+                            ? before->second
+                            : std::make_shared<const Sample>(series));
+  } else if (has_before && moves % 2 == 0 && key.moves != moves) {
+    known_.emplace_hint(after, place, before->second);
+  }
+}
+
+FlowRow FlowNames::RowOf(const nm_rest_key& key, const nm_rest& rest) {
+  Know(key);
+  const auto known = known_.find({key.slot, key.moves});
   FlowRow row;
   row.line = FlowLine::kRemainder;
-  row.series = SeriesOf(slot);
-  row.reason = reason;
+  if (known != known_.end()) row.series = *known->second;
+  row.reason = key.reason;
   row.records = rest.records;
   row.counts = rest.counts;
   return row;

@@ -8,9 +8,11 @@
 #define NETMETER_LIB_FLOWS_FLOW_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bpf/flows.h"
@@ -61,6 +63,9 @@ void AppendProtobuf(const FlowRow& row, std::string* out);
 std::string TableLine(const FlowRow& row);
 std::string TableHeader();
 
+// Adds what a row of a remainder counted to another one.
+void AddRemainder(const FlowRow& row, FlowRow* sum);
+
 // Whether the options of the command line let it through. Of a remainder, service,
 // destination and uplink are compared.
 bool Matches(const SocketFilter& filter, const FlowRow& row);
@@ -71,15 +76,22 @@ class FlowNames {
   explicit FlowNames(std::shared_ptr<const SharedMaps> maps);
 
   FlowRow RowOf(const nm_flow_record& record);
-  FlowRow RowOf(uint32_t slot, uint32_t reason, const nm_rest& rest);
+
+  // Of a remainder, with the name that the series had. A slot may be another series'
+  // later on, so Know() is to be called several times a second with what there is.
+  FlowRow RowOf(const nm_rest_key& key, const nm_rest& rest);
+  void Know(const nm_rest_key& key);
 
  private:
   const Sample& SeriesOf(uint32_t slot);
+  nm_u64 Moves() const;
 
   const std::shared_ptr<const SharedMaps> maps_;
   const SeriesReader reader_;
   nm_u64 moves_ = 1;  // of what by_slot_ has
   std::unordered_map<uint32_t, Sample> by_slot_;
+  // By slot and nm_rest_key.moves.
+  std::map<std::pair<uint32_t, nm_u64>, std::shared_ptr<const Sample>> known_;
 };
 
 }  // namespace internal

@@ -31,6 +31,7 @@ constexpr std::chrono::milliseconds kScanInterval{250};
 // A RST that comes after the end of its socket comes within the same call.
 constexpr uint64_t kRstNs = 100000000;
 constexpr uint32_t kBatch = 512;
+constexpr uint32_t kMostRests = 65536;  // of nm_rest
 // A scan copies so many flows out of the kernel, and the next goes on from there:
 // some ten milliseconds, however many flows a stranger's SYNs make. A table of
 // 262,144 is looked through in four seconds.
@@ -433,18 +434,28 @@ nm_flow_stats Follower::Stats() const {
 absl::StatusOr<std::vector<FlowRest>> Follower::Rests() const {
   const int map = bpf_map__fd(skeleton_->maps.nm_rest);
   std::vector<FlowRest> rests;
-  FlowRest rest = {};
-  const nm_rest_key* previous = nullptr;
-  nm_rest_key before = {};
-  while (bpf_map_get_next_key(map, previous, &rest.key) == 0) {
-    before = rest.key;
-    previous = &before;
-    if (bpf_map_lookup_elem(map, &rest.key, &rest.value) == 0) {
-      rests.push_back(rest);
+  std::vector<nm_rest_key> keys(kBatch);
+  std::vector<nm_rest> values(kBatch);
+  uint32_t position = 0, next = 0;
+  bool first = true;
+  for (;;) {
+    uint32_t count = static_cast<uint32_t>(keys.size());
+    const int error =
+        bpf_map_lookup_batch(map, first ? nullptr : &position, &next,
+                             keys.data(), values.data(), &count, nullptr);
+    if (error == -ENOSPC && keys.size() <= kMostRests) {
+      keys.resize(keys.size() * 2);  // a bucket has more
+      values.resize(keys.size());
+      continue;
     }
+    if (error != 0 && error != -ENOENT) {
+      return ErrnoStatus(error, "read what is in no record");
+    }
+    for (uint32_t i = 0; i < count; i++) rests.push_back({keys[i], values[i]});
+    if (error != 0) return rests;
+    position = next;
+    first = false;
   }
-  if (errno != ENOENT) return ErrnoStatus(errno, "read what is in no record");
-  return rests;
 }
 
 }  // namespace internal

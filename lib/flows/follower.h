@@ -49,7 +49,8 @@ struct FollowOptions {
   std::chrono::milliseconds idle{60000};
 };
 
-// What is in no record, of one series and for one reason.
+// What is in no record, of one series and for one reason. A series may have several,
+// with other keys.
 struct FlowRest {
   nm_rest_key key;
   nm_rest value;

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -176,6 +178,7 @@ class FlowsCommand : public Command {
         wait_ms = static_cast<int>(std::min<int64_t>(wait_ms, left.count()));
       }
       status = follower.Poll(wait_ms, body);
+      KnowRests(follower);
       EmitLost(follower, /*anew=*/true);
       if (follows_) Flush();
     }
@@ -192,9 +195,7 @@ class FlowsCommand : public Command {
     auto rests = follower->Rests();
     if (status.ok()) status = rests.status();
     if (rests.ok()) {
-      for (const FlowRest& rest : *rests) {
-        Emit(names_->RowOf(rest.key.slot, rest.key.reason, rest.value));
-      }
+      for (const auto& row : RowsOf(*rests)) Emit(row.second);
     }
     EmitLost(*follower, /*anew=*/false);
     if (json_ && !follows_) output_ += lines_ == 0 ? "[]\n" : "\n]\n";
@@ -214,6 +215,34 @@ class FlowsCommand : public Command {
     }
     if (!status.ok()) return Fail(status.message());
     return exit_status_;
+  }
+
+  using RestKey = std::tuple<uint32_t, Kind, std::string, std::string,
+                             Transport, Path, std::string>;
+
+  // One for each series and reason.
+  std::map<RestKey, FlowRow> RowsOf(const std::vector<FlowRest>& rests) {
+    std::map<RestKey, FlowRow> rows;
+    for (const FlowRest& rest : rests) {
+      FlowRow row = names_->RowOf(rest.key, rest.value);
+      const Sample& s = row.series;
+      const auto found =
+          rows.try_emplace(RestKey(row.reason, s.kind, s.name, s.destination,
+                                   s.transport, s.path, s.uplink),
+                           row);
+      if (!found.second) AddRemainder(row, &found.first->second);
+    }
+    return rows;
+  }
+
+  // The names of what is in no record, before its slots are other series'.
+  void KnowRests(const Follower& follower) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_names_) return;
+    next_names_ = now + std::chrono::milliseconds(kPollMs);
+    const auto rests = follower.Rests();
+    if (!rests.ok()) return;
+    for (const FlowRest& rest : *rests) names_->Know(rest.key);
   }
 
   // The number of records that were lost so far; `anew`: where there are more.
@@ -270,6 +299,7 @@ class FlowsCommand : public Command {
   int buffer_mib_ = 8;
 
   std::unique_ptr<FlowNames> names_;
+  std::chrono::steady_clock::time_point next_names_;
   std::string output_;
   int exit_status_ = 0;
   size_t lines_ = 0;

@@ -692,6 +692,29 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(self.errors(follower), "netmeter: the meter was unloaded, or loaded anew\n")
         lab.wait_for(lambda: self.programs() == 0, "programs that go")
 
+    def test_the_remainder_is_of_the_series_that_counted_it_also_after_retire(self):
+        # Its slot was kept, and the name looked up at the end, when it was another series'.
+        ping = (
+            "import os, socket, struct, sys\n"
+            "r = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)\n"
+            "for i in range(%%d): r.sendto(struct.pack('!BBHHH', 13, 0, 0, 7, i), (%r, 0))\n" % THERE
+        )
+
+        def run(name, count):
+            program = os.path.join(self.directory, name)
+            shutil.copy(os.path.realpath(lab.PYTHON), program)
+            self.meter.run([program, "-c", ping % count])
+
+        follower = self.follow()
+        names = ["retired%d" % i for i in range(4)]
+        for i, name in enumerate(names):
+            run(name, 10 + i)
+            time.sleep(0.7)
+            lab.run(lab.LOADER, "retire", "--idle", "0", "--pin-dir", self.meter.pin_dir)
+        rows = [row for row in self.finish(follower) if row.get("reason") == "no_flow"]
+        sent = {row.get("service"): row["tx_packets"] for row in rows if row["tx_packets"]}
+        self.assertEqual(sent, {name: 10 + i for i, name in enumerate(names)})
+
     def test_silent_udp_ends_by_the_time_out_and_what_is_open_has_a_record(self):
         def silent():
             one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

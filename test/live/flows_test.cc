@@ -75,7 +75,7 @@ class Followed {
     auto rests = follower_->Rests();
     ASSERT_TRUE(rests.ok()) << rests.status();
     for (const FlowRest& rest : *rests) {
-      Sum(names_->RowOf(rest.key.slot, rest.key.reason, rest.value), &sums);
+      Sum(names_->RowOf(rest.key, rest.value), &sums);
     }
     EXPECT_EQ(follower_->Stats().lost, 0);
     EXPECT_EQ(follower_->Stats().full, 0);
