@@ -150,10 +150,21 @@ class Table {
                          value->SetNumber(read(row));
                        }});
   }
-  // Of a flow alone, and not 0.
+  // Of a flow alone.
   template <typename Read>
   void OfFlow(uint32_t number, const char* name, const Read& read,
               Unit unit = Unit::kNone) {
+    fields_.push_back({name, number, false, unit,
+                       [read](const FlowRow& row, FieldValue* value) {
+                         if (row.line == FlowLine::kFlow) {
+                           value->SetNumber(read(row));
+                         }
+                       }});
+  }
+  // Of a flow alone, and 0 is not known.
+  template <typename Read>
+  void IfKnown(uint32_t number, const char* name, const Read& read,
+               Unit unit = Unit::kNone) {
     fields_.push_back({name, number, false, unit,
                        [read](const FlowRow& row, FieldValue* value) {
                          if (row.line != FlowLine::kFlow) return;
@@ -174,6 +185,16 @@ class Table {
       return row.line == FlowLine::kFlow ? std::string(read(row))
                                          : std::string();
     });
+  }
+  // TCP tells it when the connection ends.
+  void Retransmits(uint32_t number, const char* name) {
+    fields_.push_back({name, number, false, Unit::kNone,
+                       [](const FlowRow& row, FieldValue* value) {
+                         if (row.line == FlowLine::kFlow &&
+                             Has(row.record, NM_FLOW_CLOSED)) {
+                           value->SetNumber(row.record.state.retransmits);
+                         }
+                       }});
   }
   void Count(uint32_t number, const char* name, nm_u64 nm_flow_counts::*member,
              Unit unit) {
@@ -214,8 +235,8 @@ void AddIdentity(Table* table) {
   });
   table->OfFlow(11, "interface",
                 [](const FlowRow& row) { return row.record.state.ifindex; });
-  table->OfFlow(12, "cookie",
-                [](const FlowRow& row) { return row.record.event.cookie; });
+  table->IfKnown(12, "cookie",
+                 [](const FlowRow& row) { return row.record.event.cookie; });
 }
 
 void AddSeries(Table* table) {
@@ -237,8 +258,8 @@ void AddSeries(Table* table) {
   });
   table->Text(18, "uplink",
               [](const FlowRow& row) { return row.series.uplink; });
-  table->OfFlow(19, "owner_pid",
-                [](const FlowRow& row) { return row.record.state.tgid; });
+  table->IfKnown(19, "owner_pid",
+                 [](const FlowRow& row) { return row.record.state.tgid; });
   table->TextOfFlow(20, "process",
                     [](const FlowRow& row) { return row.process; });
 }
@@ -251,7 +272,7 @@ void AddEnd(Table* table) {
                ? "remote"
                : "";
   });
-  table->OfFlow(22, "handshake_ns", [](const FlowRow& row) {
+  table->IfKnown(22, "handshake_ns", [](const FlowRow& row) {
     const nm_flow_state& state = row.record.state;
     return state.established_ns > state.start_ns && state.part == 0
                ? state.established_ns - state.start_ns
@@ -284,14 +305,12 @@ void AddCounts(Table* table) {
                Unit::kBytes);
   table->Count(37, "rx_retransmit_bytes", &nm_flow_counts::rx_retransmit_bytes,
                Unit::kBytes);
-  table->OfFlow(38, "tx_retransmits", [](const FlowRow& row) {
-    return row.record.state.retransmits;
-  });
-  table->OfFlow(
+  table->Retransmits(38, "tx_retransmits");
+  table->IfKnown(
       39, "rtt_us", [](const FlowRow& row) { return row.record.state.srtt_us; },
       Unit::kMicroseconds);
   // The kernel's value before there is a measurement is ~0.
-  table->OfFlow(
+  table->IfKnown(
       40, "min_rtt_us",
       [](const FlowRow& row) {
         const uint32_t us = row.record.state.min_rtt_us;

@@ -31,11 +31,11 @@ clickhouse.insert(folder + "/sockets.pb", form="Protobuf", settings="SETTINGS fo
 answers.append(clickhouse.query(question))
 for engine in (duckdb, clickhouse):
     engine.insert(folder + "/flows.ndjson", "flows")
-    answers.append(engine.query("SELECT service, tx_bytes, \\"end\\" FROM flows ORDER BY record"))
+    answers.append(engine.query("SELECT service, tx_bytes, \\"end\\", duration_ns, part FROM flows ORDER BY record"))
     exported = folder + "/flows.parquet"
     if engine is duckdb:
         engine.query("COPY flows TO '%s' (FORMAT parquet)" % exported)
-        answers.append(engine.query("SELECT service, tx_bytes, \\"end\\" FROM '%s' ORDER BY record" % exported))
+        answers.append(engine.query("SELECT service, tx_bytes, \\"end\\", duration_ns, part FROM '%s' ORDER BY record" % exported))
 for statement in stores.statements("clickhouse_kafka.sql"):
     clickhouse.query("SELECT formatQuery('%s')" % statement.replace("'", "''"))
 print(json.dumps(answers))
@@ -63,14 +63,14 @@ class StoresTest(unittest.TestCase):
             with open(os.path.join(folder, "sockets.ndjson"), encoding="utf-8") as file:
                 rows = [json.loads(line) for line in file]
             with open(os.path.join(folder, "flows.ndjson"), "w", encoding="utf-8") as file:
-                file.write('{"record": "flow", "service": "mme", "tx_bytes": 18446744073709551615, "end": "fin"}\n')
+                file.write('{"record": "flow", "service": "mme", "tx_bytes": 18446744073709551615, "end": "fin", "duration_ns": 0, "part": 0}\n')
                 file.write('{"record": "lost", "records": 3}\n')
             answers = json.loads(self.run_python("-c", INSERT, HERE, folder).splitlines()[-1])
         sent = sum(row.get("tcpi_bytes_sent", 0) for row in rows)
         self.assertGreaterEqual(sent, 5000)
         wanted = [[len(rows), sent, sum("tcpi_rtt" in row for row in rows), max(row["cookie"] for row in rows)]]
         self.assertEqual(answers[:3], [wanted] * 3)
-        flow = ["mme", 2.0**64, "fin"]
+        flow = ["mme", 2.0**64, "fin", 0, 0]
         for answer in answers[3:]:
             self.assertEqual([row for row in answer if row[0] == "mme"], [flow])
             self.assertEqual(len(answer), 2)
