@@ -128,6 +128,13 @@ bool IsSameSeries(const Sample& a, const Sample& b) {
          a.path == b.path && a.uplink == b.uplink;
 }
 
+uint64_t NowNs(clockid_t clock) {
+  timespec now = {};
+  clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(now.tv_nsec);
+}
+
 std::string CommOf(uint32_t pid) {
   std::string name;
   if (pid != 0) {
@@ -212,8 +219,8 @@ class Table {
 void AddIdentity(Table* table) {
   table->Text(1, "record",
               [](const FlowRow& row) { return LineName(row.line); });
-  table->OfFlow(2, "start_ns", [](const FlowRow& row) { return row.start_ns; });
-  table->OfFlow(3, "end_ns", [](const FlowRow& row) { return row.end_ns; });
+  table->Number(2, "start_ns", [](const FlowRow& row) { return row.start_ns; });
+  table->Number(3, "end_ns", [](const FlowRow& row) { return row.end_ns; });
   table->OfFlow(4, "duration_ns",
                 [](const FlowRow& row) { return row.end_ns - row.start_ns; });
   table->TextOfFlow(5, "protocol", [](const FlowRow& row) {
@@ -476,7 +483,9 @@ bool Matches(const SocketFilter& filter, const FlowRow& row) {
 }
 
 FlowNames::FlowNames(std::shared_ptr<const SharedMaps> maps)
-    : maps_(std::move(maps)), reader_(maps_->view()) {}
+    : maps_(std::move(maps)),
+      reader_(maps_->view()),
+      began_ns_(NowNs(CLOCK_REALTIME)) {}
 
 nm_u64 FlowNames::Moves() const {
   return __atomic_load_n(&maps_->view().stats->moves, __ATOMIC_ACQUIRE);
@@ -496,17 +505,12 @@ const Sample& FlowNames::SeriesOf(uint32_t slot) {
 
 FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   const nm_flow_state& state = record.state;
-  timespec real = {}, monotonic = {};
-  clock_gettime(CLOCK_REALTIME, &real);
-  clock_gettime(CLOCK_MONOTONIC, &monotonic);
-  const int64_t offset = (real.tv_sec - monotonic.tv_sec) * 1000000000 +
-                         (real.tv_nsec - monotonic.tv_nsec);
+  const uint64_t offset = NowNs(CLOCK_REALTIME) - NowNs(CLOCK_MONOTONIC);
   FlowRow row;
   row.record = record;
   row.counts = state.counts;
-  row.start_ns = state.start_ns + static_cast<uint64_t>(offset);
-  row.end_ns =
-      std::max(state.last_ns, state.closed_ns) + static_cast<uint64_t>(offset);
+  row.start_ns = state.start_ns + offset;
+  row.end_ns = std::max(state.last_ns, state.closed_ns) + offset;
   row.series = SeriesOf(state.slot);
   row.process = CommOf(state.tgid);
   return row;
@@ -535,11 +539,24 @@ void FlowNames::Know(const nm_rest_key& key) {
   }
 }
 
+FlowRow FlowNames::RowUntilNow(FlowLine line) const {
+  FlowRow row;
+  row.line = line;
+  row.start_ns = began_ns_;
+  row.end_ns = NowNs(CLOCK_REALTIME);
+  return row;
+}
+
+FlowRow FlowNames::RowOfLost(uint64_t records) const {
+  FlowRow row = RowUntilNow(FlowLine::kLost);
+  row.records = records;
+  return row;
+}
+
 FlowRow FlowNames::RowOf(const nm_rest_key& key, const nm_rest& rest) {
   Know(key);
   const auto known = known_.find({key.slot, key.moves});
-  FlowRow row;
-  row.line = FlowLine::kRemainder;
+  FlowRow row = RowUntilNow(FlowLine::kRemainder);
   if (known != known_.end()) row.series = *known->second;
   row.reason = key.reason;
   row.records = rest.records;

@@ -35,7 +35,8 @@ enum class FlowLine {
 struct FlowRow {
   FlowLine line = FlowLine::kFlow;
   nm_flow_record record = {};  // of a flow
-  uint64_t start_ns = 0;       // CLOCK_REALTIME
+  // CLOCK_REALTIME. Of what is no flow: since when it counts, and when it was read.
+  uint64_t start_ns = 0;
   uint64_t end_ns = 0;
   Sample series;         // the key alone: kind, name, destination and so on
   std::string process;   // of the process that made the socket; "": it has gone
@@ -70,7 +71,7 @@ void AddRemainder(const FlowRow& row, FlowRow* sum);
 // destination and uplink are compared.
 bool Matches(const SocketFilter& filter, const FlowRow& row);
 
-// Gives records their names.
+// Gives records their names. It is made when its follower begins.
 class FlowNames {
  public:
   explicit FlowNames(std::shared_ptr<const SharedMaps> maps);
@@ -82,12 +83,17 @@ class FlowNames {
   FlowRow RowOf(const nm_rest_key& key, const nm_rest& rest);
   void Know(const nm_rest_key& key);
 
+  // How many were lost so far.
+  FlowRow RowOfLost(uint64_t records) const;
+
  private:
   const Sample& SeriesOf(uint32_t slot);
   nm_u64 Moves() const;
+  FlowRow RowUntilNow(FlowLine line) const;
 
   const std::shared_ptr<const SharedMaps> maps_;
   const SeriesReader reader_;
+  const uint64_t began_ns_;
   nm_u64 moves_ = 1;  // of what by_slot_ has
   std::unordered_map<uint32_t, Sample> by_slot_;
   // By slot and nm_rest_key.moves.

@@ -250,10 +250,7 @@ class FlowsCommand : public Command {
     const nm_flow_stats stats = follower.Stats();
     if (anew && stats.lost == lost_) return;
     lost_ = stats.lost;
-    FlowRow row;
-    row.line = FlowLine::kLost;
-    row.records = stats.lost;
-    Add(row);
+    Add(names_->RowOfLost(stats.lost));
   }
 
   void Emit(const FlowRow& row) {

@@ -346,7 +346,7 @@ class FlowsTest(unittest.TestCase):
 
     def test_ten_thousand_connections_sum_up_to_the_series(self):
         self.ours()
-        before = self.series()
+        before, began = self.series(), time.time_ns()
         follower = self.follow("--idle", "5")
         begin = time.monotonic()
         self.meter.inside(exchange, 3000)
@@ -380,6 +380,10 @@ class FlowsTest(unittest.TestCase):
         self.assertTrue(all(row["rtt_us"] and row["duration_ns"] for row in flows if row["end"] == "fin"))
         self.assertFalse(any(row.get("partial") for row in flows))
         self.assertEqual([row["records"] for row in rows if row["record"] == "lost"], [0])
+        # Lines without a time were of 1970 in a store.
+        others = [row for row in rows if row["record"] != "flow"]
+        self.assertTrue(all(began <= row["start_ns"] <= row["end_ns"] <= time.time_ns() for row in others))
+        self.assertLessEqual(max(row["end_ns"] for row in flows), others[-1]["end_ns"])
         self.check_balance(before, rows)
 
     def test_strangers_leave_room_for_connections(self):

@@ -64,7 +64,7 @@ class StoresTest(unittest.TestCase):
                 rows = [json.loads(line) for line in file]
             with open(os.path.join(folder, "flows.ndjson"), "w", encoding="utf-8") as file:
                 file.write('{"record": "flow", "service": "mme", "tx_bytes": 18446744073709551615, "end": "fin", "duration_ns": 0, "part": 0}\n')
-                file.write('{"record": "lost", "records": 3}\n')
+                file.write('{"record": "lost", "start_ns": 1800000000000000000, "end_ns": 1800000001000000000, "records": 3}\n')
             answers = json.loads(self.run_python("-c", INSERT, HERE, folder).splitlines()[-1])
         sent = sum(row.get("tcpi_bytes_sent", 0) for row in rows)
         self.assertGreaterEqual(sent, 5000)
