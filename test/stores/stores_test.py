@@ -41,6 +41,32 @@ for statement in stores.statements("clickhouse_kafka.sql"):
 print(json.dumps(answers))
 """
 
+# A pipe that stays open, as that of a stream: parts of the table come meanwhile.
+STREAM = """
+import glob, json, os, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import stores
+folder, table, path, form, settings = sys.argv[2:]
+clickhouse = stores.Clickhouse(folder)
+with open(path, "rb") as file:
+    rows = file.read()
+pipe, written, parts = folder + "/pipe", [0], []
+os.mkfifo(pipe)
+
+def write():
+    with open(pipe, "wb", buffering=0) as stream:
+        end = time.monotonic() + 60
+        while not parts and time.monotonic() < end:
+            stream.write(rows)
+            written[0] += 1
+            time.sleep(0.2)
+            parts.extend(glob.glob(folder + "/clickhouse/store/*/*/20[0-9]*"))
+
+threading.Thread(target=write).start()
+clickhouse.insert(pipe, table, form, settings)
+print(json.dumps([len(parts), written[0], clickhouse.query("SELECT count(*) FROM " + table)[0][0]]))
+"""
+
 
 class StoresTest(unittest.TestCase):
     @classmethod
@@ -74,6 +100,26 @@ class StoresTest(unittest.TestCase):
         for answer in answers[3:]:
             self.assertEqual([row for row in answer if row[0] == "mme"], [flow])
             self.assertEqual(len(answer), 2)
+
+    def test_rows_of_a_pipe_that_stays_open_are_in_the_table(self):
+        # Nothing was inserted before the pipe's end, or a million rows.
+        with open(os.path.join("examples", "stores", "clickhouse_stream.settings"), encoding="utf-8") as file:
+            settings = "SETTINGS " + file.read()
+        schema = os.path.realpath("lib/sockets/sockets.proto")
+        with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
+            command = [NETMETER, "sockets", "--protocol", "tcp", "--port", str(server.getsockname()[1])]
+            for form, options, more in (
+                ("JSONEachRow", ["--json", "--interval", "1", "--count", "1"], ""),
+                ("Protobuf", ["--protobuf"], ", format_schema = '%s:Socket'" % schema),
+            ):
+                path, own = os.path.join(folder, form), os.path.join(folder, "of" + form)
+                os.mkdir(own)
+                with open(path, "wb") as file:
+                    subprocess.run(command + options, check=True, stdout=file, stderr=subprocess.DEVNULL)
+                text = self.run_python("-c", STREAM, HERE, own, "sockets", path, form, settings + more)
+                parts, written, count = json.loads(text.splitlines()[-1])
+                self.assertGreater(parts, 0, form)
+                self.assertEqual(count, written, form)
 
     def test_queries_find_what_the_simulation_has(self):
         text = self.run_python(
