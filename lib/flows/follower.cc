@@ -22,6 +22,7 @@
 #include "lib/core/version.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
+#include "lib/loader/system.h"
 
 namespace netmeter {
 namespace internal {
@@ -144,6 +145,24 @@ absl::Status ReadConfig(const MeterMaps& maps, nm_config* config) {
       "netmeter-loader)");
 }
 
+absl::StatusOr<UniqueFd> OpenMetersCgroup(const std::string& path,
+                                          uint64_t id) {
+  UniqueFd cgroup(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat about = {};
+  if (cgroup.ok() && fstat(cgroup.get(), &about) == 0 && about.st_ino == id) {
+    return cgroup;
+  }
+  const int error = cgroup.ok() ? 0 : errno;
+  cgroup = OpenCgroupById(id);
+  if (cgroup.ok()) return cgroup;
+  if (error != 0) {
+    return ErrnoStatus(error, absl::StrCat("open the meter's cgroup ", path),
+                       "in the mount namespace of the host");
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is not the meter's cgroup any more (netmeter-loader load)"));
+}
+
 bool IsOurs(const char* map) {
   for (const char* const ours :
        {"nm_flows", "nm_flow_zero", "nm_flow_sockets", "nm_flow_waiting",
@@ -239,20 +258,13 @@ absl::Status Follower::Attach() {
   const nm_info& info = *maps_->view().info;
   const std::string path(info.cgroup,
                          strnlen(info.cgroup, sizeof(info.cgroup)));
-  const UniqueFd cgroup(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  struct stat about = {};
-  if (!cgroup.ok() || fstat(cgroup.get(), &about) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("open the meter's cgroup ", path));
-  }
-  if (about.st_ino != info.cgroup_id) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " is not the meter's cgroup any more (netmeter-loader load)"));
-  }
+  auto cgroup = OpenMetersCgroup(path, info.cgroup_id);
+  if (!cgroup.ok()) return cgroup.status();
   const auto& programs = skeleton_->progs;
   for (bpf_program* const program :
        {programs.nm_flow_sockops, programs.nm_flow_release, programs.nm_flow_tx,
         programs.nm_flow_rx}) {
-    bpf_link* const link = bpf_program__attach_cgroup(program, cgroup.get());
+    bpf_link* const link = bpf_program__attach_cgroup(program, cgroup->get());
     if (link == nullptr) {
       return ErrnoStatus(
           errno,

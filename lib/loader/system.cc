@@ -128,24 +128,47 @@ absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id) {
   return fd;
 }
 
-bool CgroupIsGone(uint64_t id) {
-  // Ids are file handles of any mount of the hierarchy (FILEID_KERNFS in
-  // include/linux/exportfs.h, since 5.5).
+namespace {
+
+// Ids are file handles of any mount of the hierarchy (FILEID_KERNFS in
+// include/linux/exportfs.h, since 5.5).
+UniqueFd OpenCgroupOfMount(int mount, uint64_t id) {
   constexpr int kFileidKernfs = 0xfe;
   alignas(file_handle) char buffer[sizeof(file_handle) + sizeof(id)] = {};
   auto* handle = reinterpret_cast<file_handle*>(buffer);
   handle->handle_bytes = sizeof(id);
   handle->handle_type = kFileidKernfs;
   memcpy(handle->f_handle, &id, sizeof(id));
+  return UniqueFd(
+      open_by_handle_at(mount, handle, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+}  // namespace
+
+UniqueFd OpenCgroupById(uint64_t id) {
+  // By numbers: a libc's sys/mount.h need not have them (linux/mount.h).
+  constexpr unsigned kCloexec = 1, kConfigCreate = 6;
+  const UniqueFd context(
+      static_cast<int>(syscall(SYS_fsopen, "cgroup2", kCloexec)));
+  if (!context.ok() || syscall(SYS_fsconfig, context.get(), kConfigCreate,
+                               nullptr, nullptr, 0) != 0) {
+    return UniqueFd();
+  }
+  const UniqueFd mount(
+      static_cast<int>(syscall(SYS_fsmount, context.get(), kCloexec, 0)));
+  // fsmount(2) opens it as O_PATH does, which a handle is not looked up by.
+  const UniqueFd root(
+      openat(mount.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return root.ok() ? OpenCgroupOfMount(root.get(), id) : UniqueFd();
+}
+
+bool CgroupIsGone(uint64_t id) {
   for (const Mount& mount : ReadMounts()) {
     if (mount.type != "cgroup2") continue;
     UniqueFd root(
         open(mount.point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!root.ok()) continue;
-    return !UniqueFd(
-                open_by_handle_at(root.get(), handle, O_RDONLY | O_CLOEXEC))
-                .ok() &&
-           errno == ESTALE;
+    return !OpenCgroupOfMount(root.get(), id).ok() && errno == ESTALE;
   }
   return false;
 }

@@ -33,6 +33,11 @@ absl::StatusOr<std::string> FindCgroupRoot();
 // Opens a cgroup v2 directory; *id becomes its cgroup id.
 absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id);
 
+// The cgroup with this id, through a mount of one's own that nobody else sees, for
+// where no path leads to it: `ip netns exec` hides /sys/fs/cgroup behind another
+// /sys. Not ok: there is none, or not for all but root; errno.
+UniqueFd OpenCgroupById(uint64_t id);
+
 // Whether the cgroup with this id was removed. False where that cannot be told.
 bool CgroupIsGone(uint64_t id);
 

@@ -262,13 +262,13 @@ class FlowsTest(unittest.TestCase):
         shown = subprocess.run(["bpftool", "-j", "cgroup", "show", self.meter.cgroup], stdout=subprocess.PIPE, timeout=20).stdout
         return sum(p["name"].startswith("nm_flow_") for p in json.loads(shown or "[]"))
 
-    def follow(self, *options, form="--json"):
+    def follow(self, *options, form="--json", through=()):
         """Starts a follower, and waits until it is attached."""
         name = os.path.join(self.directory, "flows-%d" % self.followers)
         before = self.programs()
         with open(name, "wb") as out, open(name + ".errors", "wb") as errors:
             follower = subprocess.Popen(
-                [lab.LIST, "flows", "--follow", form, "--pin-dir", self.meter.pin_dir, *options],
+                [*through, lab.LIST, "flows", "--follow", form, "--pin-dir", self.meter.pin_dir, *options],
                 stdout=out,
                 stderr=errors,
                 preexec_fn=lab.die_with_parent,
@@ -718,6 +718,14 @@ class FlowsTest(unittest.TestCase):
         rows = [row for row in self.finish(follower) if row.get("reason") == "no_flow"]
         sent = {row.get("service"): row["tx_packets"] for row in rows if row["tx_packets"]}
         self.assertEqual(sent, {name: 10 + i for i, name in enumerate(names)})
+
+    def test_the_cgroup_is_found_where_no_path_leads_to_it(self):
+        # As "ip netns exec" does it.
+        hide = 'mount -t sysfs netmeter-test /sys && ! test -e "$0" && exec "$@"'
+        follower = self.follow(through=["unshare", "--mount", "sh", "-c", hide, self.meter.cgroup])
+        self.meter.inside(exchange, 5)
+        self.wait_for_flows(follower, 5)
+        self.finish(follower)
 
     def test_silent_udp_ends_by_the_time_out_and_what_is_open_has_a_record(self):
         def silent():
