@@ -2,8 +2,11 @@
 #include "lib/tools/command.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "lib/core/status_util.h"
@@ -39,11 +42,23 @@ int Print(absl::string_view text) {
       text.remove_prefix(static_cast<size_t>(count));
     } else if (errno == EPIPE || errno == EBADF) {
       return kExitError;
+    } else if (errno == EAGAIN) {
+      // It is non-blocking, as whoever shares the description may have made it.
+      pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+      poll(&output, 1, -1);
     } else if (errno != EINTR) {
       return Fail(ErrnoStatus(errno, "write to standard output").message());
     }
   }
   return 0;
+}
+
+bool WaitForLostReader(std::chrono::nanoseconds time) {
+  const int64_t ns = std::max<int64_t>(time.count(), 0);
+  const timespec left = {static_cast<time_t>(ns / 1000000000),
+                         static_cast<long>(ns % 1000000000)};
+  pollfd output = {STDOUT_FILENO, 0, 0};
+  return ppoll(&output, 1, &left, nullptr) > 0;
 }
 
 }  // namespace internal

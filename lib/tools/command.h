@@ -10,6 +10,7 @@
 #ifndef NETMETER_LIB_TOOLS_COMMAND_H_
 #define NETMETER_LIB_TOOLS_COMMAND_H_
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -53,6 +54,11 @@ int Fail(absl::string_view message, int exit_status = kExitError);
 // Writes all of text to stdout; the exit status. Nobody needs to be told that
 // the reader of a pipe has gone. SIGPIPE must be ignored.
 int Print(absl::string_view text);
+
+// Waits, unless standard output is a pipe, a socket or a terminal whose other end has
+// gone, or goes meanwhile: true. A stream that has nothing to print finds out so. A
+// signal ends it, too.
+bool WaitForLostReader(std::chrono::nanoseconds time);
 
 }  // namespace internal
 }  // namespace netmeter

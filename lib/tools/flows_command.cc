@@ -181,6 +181,7 @@ class FlowsCommand : public Command {
       KnowRests(follower);
       EmitLost(follower, /*anew=*/true);
       if (follows_) Flush();
+      if (exit_status_ == 0 && WaitForLostReader({})) exit_status_ = kExitError;
     }
     return Finish(&follower, body, status);
   }

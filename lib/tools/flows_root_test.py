@@ -719,6 +719,13 @@ class FlowsTest(unittest.TestCase):
         sent = {row.get("service"): row["tx_packets"] for row in rows if row["tx_packets"]}
         self.assertEqual(sent, {name: 10 + i for i, name in enumerate(names)})
 
+    def test_a_lost_reader_ends_it_also_where_nothing_is_printed(self):
+        command = [lab.LIST, "flows", "--follow", "--json", "--pin-dir", self.meter.pin_dir, "--service", "nobody"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent) as follower:
+            lab.wait_for(lambda: self.programs() == 4, "four programs")
+            follower.stdout.close()
+            self.assertEqual(follower.wait(20), 1)
+
     def test_the_cgroup_is_found_where_no_path_leads_to_it(self):
         # As "ip netns exec" does it.
         hide = 'mount -t sysfs netmeter-test /sys && ! test -e "$0" && exec "$@"'

@@ -179,7 +179,10 @@ class SocketsCommand : public Command {
       if (exit_status != 0 || interval_ == 0) return exit_status;
       next += std::chrono::duration_cast<std::chrono::steady_clock::duration>(
           std::chrono::duration<double>(interval_));
-      if (i + 1 != count_) SleepUntil(next);
+      if (i + 1 == count_) break;
+      if (WaitForLostReader(next - std::chrono::steady_clock::now())) {
+        return kExitError;
+      }
     }
     return 0;
   }
@@ -215,16 +218,6 @@ class SocketsCommand : public Command {
     if (!columns.ok()) return columns.status();
     parsed_columns_ = std::move(*columns);
     return absl::OkStatus();
-  }
-
-  static void SleepUntil(std::chrono::steady_clock::time_point when) {
-    const auto left = when - std::chrono::steady_clock::now();
-    const int64_t ns =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
-    if (ns <= 0) return;
-    const timespec time = {static_cast<time_t>(ns / 1000000000),
-                           static_cast<long>(ns % 1000000000)};
-    nanosleep(&time, nullptr);
   }
 
   bool IsTable() const { return !json_ && !protobuf_; }

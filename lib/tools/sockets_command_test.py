@@ -128,6 +128,28 @@ class SocketsCommandTest(unittest.TestCase):
             self.assertEqual((status, out, error.count("\n")), (2, b"", 1), (arguments, error))
             self.assertTrue(error.startswith("netmeter: ") and error.endswith("(see: netmeter sockets --help)\n"), error)
 
+    def test_a_lost_reader_ends_it_also_where_nothing_is_printed(self):
+        # It was noticed by a write alone.
+        command = [PROGRAM, "sockets", "--pin-dir", "/nonexistent", "--json", "--interval", "30", "--address", "192.0.2.7"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            time.sleep(0.5)
+            self.assertIsNone(process.poll())
+            process.stdout.close()
+            self.assertEqual(process.wait(10), 1)
+
+    def test_a_pipe_that_does_not_block_ends_nothing(self):
+        # A write that found no room was an error.
+        readable, writable = os.pipe()
+        os.set_blocking(writable, False)
+        command = [PROGRAM, "sockets", "--pin-dir", "/nonexistent", "--json", "--interval", "0.01", "--count", "100", "--port", str(self.port)]
+        with subprocess.Popen(command, stdout=writable, stderr=subprocess.DEVNULL) as process:
+            os.close(writable)
+            time.sleep(1)
+            with open(readable, "rb") as pipe:
+                lines = pipe.read().splitlines()
+            self.assertEqual(process.wait(10), 0)
+        self.assertEqual(len(lines), 400)
+
     def test_a_lost_reader_ends_it(self):
         with subprocess.Popen([PROGRAM, "sockets", "--json", "--interval", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
             child.stdout.readline()
