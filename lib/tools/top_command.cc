@@ -226,6 +226,7 @@ class TopCommand : public Command {
     if (view->level() != TopView::Level::kSockets) return;
     if (sockets_ == nullptr) sockets_ = std::make_unique<SocketPoll>(pin_dir_);
     PollOptions options;
+    options.all_networks = true;  // as the series have all of them
     options.filter.services = {view->service().name};
     options.filter.destinations = {view->destination().destination};
     if (model_.has_uplinks()) {

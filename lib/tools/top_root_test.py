@@ -31,19 +31,21 @@ class TopTest(unittest.TestCase):
     def setUpClass(cls):
         lab.private_network()
         cls.directory = lab.temporary_directory(cls)
-        cloud = lab.Cloud()
+        cloud = cls.cloud = lab.Cloud()
         with cloud.inside():
             cls.server = socket.create_server(("10.88.0.2", 7000))
         cls.meter = lab.Meter("top")
         cls.addClassCleanup(cls.meter.close)
         cls.meter.load()
-        threading.Thread(target=cls.serve, daemon=True).start()
+        cls.own_server = socket.create_server(("10.88.0.1", 7000))
+        for server in (cls.server, cls.own_server):
+            threading.Thread(target=cls.serve, args=(server,), daemon=True).start()
         os.environ["TMUX_TMPDIR"] = cls.directory
 
     @classmethod
-    def serve(cls):
+    def serve(cls, server):
         while True:
-            one = cls.server.accept()[0]
+            one = server.accept()[0]
             threading.Thread(target=cls.drain, args=(one,), daemon=True).start()
 
     @staticmethod
@@ -98,6 +100,20 @@ class TopTest(unittest.TestCase):
         self.wait_screen(r"PAUSED")
         self.keys("q")
         self.wait_screen(r"^left 0$")
+
+    def test_sockets_of_another_network_namespace_are_shown(self):
+        # There was nothing below their destination.
+        enter = "import ctypes, os\nctypes.CDLL(None).setns(os.open('/proc/%d/fd/%d', os.O_RDONLY), 0x40000000)\n"
+        source = enter % (os.getpid(), self.cloud.network) + SENDER.replace("10.88.0.2", "10.88.0.1")
+        self.assertEqual(lab.start_service(self, "pipelined", source).stdout.readline(), "ready\n")
+        self.addCleanup(self.tmux, "kill-server")
+        command = "%s top --interval 0.3 --pin-dir %s" % (lab.LIST, self.meter.pin_dir)
+        self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", command)
+        self.wait_screen(r"^pipelined ")
+        self.keys("/", "pipe", "Enter", "Enter")
+        self.wait_screen(r"^streamer +(9\d|1\d\d)\.\dK ")
+        self.keys("Enter")
+        self.wait_screen(r"^ESTABLISHED  10.88.0.2:\d+ +10.88.0.1:7000 +python3/\d+ ")
 
     def test_a_signal_restores_the_terminal(self):
         self.addCleanup(self.tmux, "kill-server")
