@@ -73,6 +73,25 @@ std::vector<Network> AllNetworks() {
   return networks;
 }
 
+namespace {
+
+// Whether opening or entering a namespace failed as it has gone. Between umount and
+// unlink a name of /run/netns is an empty file, which nobody can enter (EINVAL) and
+// which has no permissions (EACCES).
+bool HasGone(int error) {
+  return error == ENOENT || error == ESRCH || error == EINVAL ||
+         error == EACCES;
+}
+
+absl::Status NotEntered(int error, const std::string& what) {
+  if (HasGone(error)) {
+    return absl::NotFoundError(absl::StrCat(what, ": it has gone"));
+  }
+  return ErrnoStatus(error, what, "run as root");
+}
+
+}  // namespace
+
 absl::Status InNetwork(const Network& network,
                        const std::function<absl::Status()>& body) {
   if (network.path == kOwn) return body();
@@ -80,11 +99,10 @@ absl::Status InNetwork(const Network& network,
   if (!own.ok()) return ErrnoStatus(errno, absl::StrCat("open ", kOwn));
   const UniqueFd other(open(network.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!other.ok()) {
-    return ErrnoStatus(errno, absl::StrCat("open ", network.path));
+    return NotEntered(errno, absl::StrCat("open ", network.path));
   }
   if (setns(other.get(), CLONE_NEWNET) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("enter ", network.path),
-                       "run as root");
+    return NotEntered(errno, absl::StrCat("enter ", network.path));
   }
   const absl::Status status = body();
   if (setns(own.get(), CLONE_NEWNET) != 0) {

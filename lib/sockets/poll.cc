@@ -45,7 +45,7 @@ absl::Status SocketPoll::ReadNetwork(
     dump.emplace(std::move(*made));
     return absl::OkStatus();
   });
-  // Its last process may have ended since it was listed.
+  // Its last process may have ended since it was listed, or its name is being removed.
   if (absl::IsNotFound(opened)) return absl::OkStatus();
   if (!opened.ok()) return opened;
   static const SocketOwner* const kNobody = new SocketOwner();
