@@ -4,6 +4,7 @@
 #include <curses.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -87,6 +88,13 @@ class Terminal {
     }
     attrset(A_NORMAL);
     refresh();
+  }
+
+  // Nobody types any more: reading fails at once, for ever. SIGHUP comes only to the
+  // session whose terminal it is.
+  static bool HasGone() {
+    pollfd input = {STDIN_FILENO, 0, 0};
+    return poll(&input, 1, 0) > 0;
   }
 
   // Waits for a key, up to so many milliseconds.
@@ -279,6 +287,7 @@ class TopCommand : public Command {
       const TopView::Level level = view.level();
       const TopKey key = terminal.Read(
           static_cast<int>(std::max<int64_t>(left.count(), 0)), &character);
+      if (key == TopKey::kNone && terminal.HasGone()) break;
       if (!view.Press(key, character, model_)) break;
       if (view.level() != level) ReadSockets(&view);
       if (Clock::now() < next) continue;

@@ -4,6 +4,7 @@
 
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -123,6 +124,24 @@ class TopTest(unittest.TestCase):
         with open(self.directory + "/pid") as file:
             os.kill(int(file.read()), signal.SIGTERM)
         self.wait_screen(r"^left 0$")
+
+    def test_a_terminal_that_goes_away_ends_it(self):
+        # It took all of a CPU, where no SIGHUP came.
+        ours, terminal = pty.openpty()
+        process = subprocess.Popen(
+            [lab.LIST, "top", "--pin-dir", self.meter.pin_dir],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=subprocess.DEVNULL,
+            env=dict(os.environ, TERM="xterm"),
+            preexec_fn=lab.die_with_parent,
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        os.close(terminal)
+        self.assertTrue(os.read(ours, 100))
+        os.close(ours)
+        process.wait(10)
 
     def test_once_is_for_scripts(self):
         out = lab.run(lab.LIST, "top", "--once", "--json", "--interval", "1", "--pin-dir", self.meter.pin_dir)
