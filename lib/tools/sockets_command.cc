@@ -177,8 +177,12 @@ class SocketsCommand : public Command {
     for (int i = 0; count_ == 0 || i < count_; i++) {
       const int exit_status = RunOnce(&poll);
       if (exit_status != 0 || interval_ == 0) return exit_status;
-      next += std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-          std::chrono::duration<double>(interval_));
+      // After a stall at once, but what was missed is not made up for.
+      next = std::max(
+          next +
+              std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                  std::chrono::duration<double>(interval_)),
+          std::chrono::steady_clock::now());
       if (i + 1 == count_) break;
       if (WaitForLostReader(next - std::chrono::steady_clock::now())) {
         return kExitError;

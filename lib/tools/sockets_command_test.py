@@ -6,6 +6,7 @@ both."""
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -110,6 +111,21 @@ class SocketsCommandTest(unittest.TestCase):
         self.assertEqual(len(times), 3)
         self.assertEqual(times, sorted(times))
         self.assertEqual(error.count("1 sockets in "), 3)
+
+    def test_a_stall_is_not_made_up_for(self):
+        # All readings that were missed came at once.
+        command = [PROGRAM, "sockets", "--pin-dir", "/nonexistent", "--json", "--interval", "0.2", "--count", "8",
+                   "--state", "listen", "--port", str(self.port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            process.stdout.readline()
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(2)
+            process.send_signal(signal.SIGCONT)
+            out = process.stdout.read()
+        times = [json.loads(line)["time_ns"] for line in out.splitlines()]
+        # Of seven the first may come at once.
+        self.assertEqual(len(times), 7)
+        self.assertGreater(times[-1] - times[1], 0.8 * 10**9)
 
     def test_without_a_meter_there_is_no_service_and_one_line_says_why(self):
         status, out, error = run("--json", "--port", str(self.port))
