@@ -95,7 +95,7 @@ std::string HeldBy(const HostProgram& program) {
   std::vector<std::string> parts;
   if (!program.processes.empty()) parts.push_back(program.processes[0]);
   if (!program.pins.empty()) parts.push_back(program.pins[0]);
-  if (parts.empty()) return "(attached)";
+  if (parts.empty()) return "(not found)";
   const size_t more =
       program.processes.size() + program.pins.size() - parts.size();
   if (more > 0) parts.push_back(absl::StrCat("+", more));

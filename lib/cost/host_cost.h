@@ -44,8 +44,8 @@ struct HostProgram {
   uint32_t jited_bytes = 0;
   std::vector<uint32_t> maps;  // ids
   // Processes that have it, or a link or a perf event of it, open: "PID/NAME".
-  // Pins of it, or of a link of it: their paths. Where there is neither, only
-  // an attachment holds it.
+  // Pins of it, or of a link of it: their paths. Where there is neither, what it is
+  // attached to holds it, or a pin in another mount namespace.
   std::vector<std::string> processes;
   std::vector<std::string> pins;
 };

@@ -125,6 +125,14 @@ TEST_F(HostCostTest, RunsAreCountedToTheLastOne) {
   }
 }
 
+// It said "(attached)", also of what a pin in another mount namespace held.
+TEST_F(HostCostTest, WhatHoldsAProgramIsNotGuessed) {
+  HostCost cost;
+  cost.programs.resize(1);
+  const std::string table = HostCostTable(cost);
+  EXPECT_NE(table.find("(not found)"), std::string::npos) << table;
+}
+
 // What stands in both of two lists: other programs and maps of the host come and
 // go, and a map grows.
 std::vector<Json> InBoth(const Json& before, const Json& after) {

@@ -27,8 +27,9 @@ Columns of --all:
   MAPS KiB   kernel memory of the maps that the program uses. A map of several
              programs is in each of them; the last line has it once
   HELD BY    a process (PID/NAME) that has the program or a link of it open, a
-             pin, and how many more there are; (attached): only what it is
-             attached to
+             pin, and how many more there are; (not found): none of these in this
+             mount namespace. What it is attached to may hold it, or a pin in
+             another one
 The kernel measures only while somebody asks, which costs each run of every BPF
 program some 20 ns. It ends with this process, however that ends.
 
