@@ -3,9 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/text.h"
 
@@ -141,6 +143,13 @@ Option Option::InRange(int lowest, int highest, InHelp help) const {
 
 Option Option::InRange(double lowest, double highest, InHelp help) const {
   option_->check(Range(lowest, highest, help));
+  // "nan" is a number, and neither below nor above anything.
+  option_->check([](const std::string& text) -> std::string {
+    double value;
+    return absl::SimpleAtod(text, &value) && !std::isfinite(value)
+               ? absl::StrCat("Value ", text, " is no number")
+               : "";
+  });
   return *this;
 }
 

@@ -180,6 +180,8 @@ TEST(Flags, RefusesWrongValues) {
   EXPECT_EQ(ErrorOf({"--number", "10"}),
             "--number: Value 10 not in range 1 to 9");
   EXPECT_NE(ErrorOf({"--fraction", "0.4"}), kNoError);
+  EXPECT_EQ(ErrorOf({"--fraction", "nan"}),
+            "--fraction: Value nan is no number");
   EXPECT_EQ(ErrorOf({"--large", "13"}), "--large: bad luck");
   EXPECT_EQ(ErrorOf({"--kind", "other"}), "--kind: other not in {this,that}");
   EXPECT_NE(ErrorOf({"--color", "blue"}), kNoError);
