@@ -254,10 +254,23 @@ class FlowsCommand : public Command {
     Add(names_->RowOfLost(stats.lost));
   }
 
+  // Of a remainder, by its transport.
+  static int ProtocolOf(const FlowRow& row) {
+    if (row.line == FlowLine::kFlow) return row.record.event.protocol;
+    switch (row.series.transport) {
+      case Transport::kTcp:
+        return IPPROTO_TCP;
+      case Transport::kUdp:
+        return IPPROTO_UDP;
+      default:
+        return 0;
+    }
+  }
+
   void Emit(const FlowRow& row) {
-    if (row.line == FlowLine::kFlow && !wanted_protocols_.empty() &&
+    if (!wanted_protocols_.empty() &&
         std::find(wanted_protocols_.begin(), wanted_protocols_.end(),
-                  row.record.event.protocol) == wanted_protocols_.end()) {
+                  ProtocolOf(row)) == wanted_protocols_.end()) {
       return;
     }
     if (Matches(filter_, row)) Add(row);
