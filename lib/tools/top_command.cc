@@ -294,7 +294,7 @@ class TopCommand : public Command {
       next = Clock::now() + Interval();
       if (view.paused()) continue;
       const absl::Status status = Read();
-      if (!status.ok()) view.SetMessage(ToTerminal(status.message()));
+      view.SetMessage(status.ok() ? "" : ToTerminal(status.message()));
       ReadSockets(&view);
     }
     return 0;
