@@ -155,11 +155,13 @@ class SocketsCommandTest(unittest.TestCase):
 
     def test_a_pipe_that_does_not_block_ends_nothing(self):
         # A write that found no room was an error.
-        more = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(3)]
+        server = socket.create_server(("127.0.0.1", 0), backlog=50)
+        port = server.getsockname()[1]
+        more = [server] + [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
         self.addCleanup(lambda: [one.close() for one in more])
         readable, writable = os.pipe()
         os.set_blocking(writable, False)
-        command = [PROGRAM, "sockets", "--pin-dir", "/nonexistent", "--json", "--interval", "0.1", "--count", "20", "--protocol", "tcp"]
+        command = [PROGRAM, "sockets", "--pin-dir", "/nonexistent", "--json", "--interval", "0.1", "--count", "20", "--port", str(port)]
         with subprocess.Popen(command, stdout=writable, stderr=subprocess.DEVNULL) as process:
             os.close(writable)
             time.sleep(4)
