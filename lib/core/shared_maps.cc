@@ -283,12 +283,32 @@ MapShape ParseFdInfo(const std::string& text) {
   return shape;
 }
 
+namespace {
+
+// For the time of a switch of tables the pins are symbolic links that lead through
+// another one (lib/loader/switch.h). Between the moment when the kernel has read the link
+// and the one when it looks up where that leads, the switch may end: then the pin is
+// there, as a file, and what it led to is not.
+int OpenPin(const std::string& path) {
+  constexpr int kTries = 100;
+  for (int i = 0;; ++i) {
+    const int fd = OpenPinnedMap(path.c_str());
+    struct stat about;
+    if (fd >= 0 || errno != ENOENT || i == kTries ||
+        lstat(path.c_str(), &about) != 0) {
+      return fd;
+    }
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir) {
   SharedMapFds fds;
   for (const SharedMap map : OpeningOrder()) {
     const std::string path = absl::StrCat(pin_dir, "/", PinOf(map));
     // Opened for writing: see shared_maps.h. bpf(2) sets O_CLOEXEC itself.
-    fds[map] = UniqueFd(OpenPinnedMap(path.c_str()));
+    fds[map] = UniqueFd(OpenPin(path));
     if (fds[map].ok() || (map != kInfo && errno == ENOENT)) continue;
     return PinError(errno, path, pin_dir);
   }
