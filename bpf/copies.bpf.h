@@ -16,8 +16,9 @@
  *      the protocol itself. The kernel's own lookup says so.
  *   2. SCTP has one, too, but no lookup: a raw copy never counts.
  *   3. All others (ICMP, other protocols, multicast, broadcast) count for the
- *      first socket. Each CPU remembers the last packets by their first bytes,
- *      with the sockets that received them.
+ *      first socket. Each CPU remembers the last packets, by their first bytes, with
+ *      the sockets that received them. The bytes themselves are compared: a sender
+ *      finds other bytes with the same hash.
  *
  * Two packets may have the same bytes: a sender repeats itself, and IPv6 has no
  * number in its header. So the bytes alone do not tell a copy from a repetition,
@@ -35,10 +36,6 @@
 
 #include "bpf/maps.bpf.h"
 #include "bpf/packet.bpf.h"
-
-/* Bytes of a packet that tell it from others: headers, with their checksums and
- * numbers. */
-#define NM_IDENTITY_BYTES 64
 
 /* Copies of one packet are not further apart. What is older is another packet,
  * and the sockets that had it may have ended. */
@@ -92,32 +89,48 @@ NM_GLOBAL int nm_has_receiver(struct __sk_buff *skb, __u32 protocol,
   return 1;
 }
 
-/* A number for the packet's first bytes, its length and its device. */
-static __always_inline __u64 identity_of(struct __sk_buff *skb) {
-  const __u32 length = skb->len;
-  __u64 identity = (__u64)skb->ifindex << 32 | length, word;
+/* What tells the packet from others. */
+static __always_inline void identify(struct __sk_buff *skb, __u32 ports,
+                                     struct nm_identity *identity) {
+  __u64 last = (__u64)skb->len - 1;
 
-  identity ^= (__u64)skb->protocol << 48;
+  identity->length = skb->len;
+  identity->device = skb->ifindex;
+  identity->protocol = skb->protocol;
+  identity->ports = ports;
+  /* So older verifiers see that it is no read of 0 bytes. */
+  if (last > NM_IDENTITY_BYTES - 1) last = NM_IDENTITY_BYTES - 1;
+  barrier_var(last);
+  bpf_skb_load_bytes(skb, 0, identity->bytes, last + 1);
+}
 
-  for (__u32 i = 0; i < NM_IDENTITY_BYTES; i += sizeof(word)) {
-    if (bpf_skb_load_bytes(skb, i, &word, sizeof(word))) {
-      /* The last bytes of a short packet, some of them once more. */
-      if (bpf_skb_load_bytes(skb, length - sizeof(word), &word, sizeof(word)))
-        break;
-      i = NM_IDENTITY_BYTES;
-    }
-    identity = (identity ^ word) * 0x9e3779b97f4a7c15ULL;
-    identity ^= identity >> 32;
+/* The set of entries for such packets. A sender may choose it; it tells no packet
+ * from another. */
+static __always_inline __u32 set_of(const struct nm_identity *identity) {
+  __u64 hash = 0;
+
+  for (int i = 0; i < NM_IDENTITY_WORDS; i++) {
+    hash = (hash ^ identity->words[i]) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
   }
-  return identity;
+  return hash % NM_COPIES_SETS;
+}
+
+static __always_inline bool is_identity(const struct nm_identity *a,
+                                        const struct nm_identity *b) {
+  __u64 differences = 0;
+
+  for (int i = 0; i < NM_IDENTITY_WORDS; i++)
+    differences |= a->words[i] ^ b->words[i];
+  return !differences;
 }
 
 /* What this CPU remembers of a packet, or room for it. `network` is the network
  * namespace, 0: not known. A bridge hands the same bytes to many namespaces, and
  * each is a link of its own. */
-static __always_inline struct nm_copies *copies_of(__u64 identity, __u64 now,
-                                                   __u32 network) {
-  const __u32 first = (identity % NM_COPIES_SETS) * NM_COPIES_WAYS;
+static __always_inline struct nm_copies *copies_of(
+    const struct nm_identity *identity, __u64 now, __u32 network) {
+  const __u32 first = set_of(identity) * NM_COPIES_WAYS;
   __u32 oldest = first, index;
   __u64 most = 0, age;
   struct nm_copies *copies;
@@ -126,10 +139,10 @@ static __always_inline struct nm_copies *copies_of(__u64 identity, __u64 now,
     index = first + i;
     copies = bpf_map_lookup_elem(&nm_copies, &index);
     if (!copies) return NULL;
-    age = copies->identity ? now - copies->seen : ~0ULL;
+    age = copies->seen ? now - copies->seen : ~0ULL;
     /* The fast clock may go back a little where it is adjusted. */
-    if (copies->identity && (__s64)age < 0) age = 0;
-    if (copies->identity == identity && age <= NM_COPIES_NS &&
+    if (copies->seen && (__s64)age < 0) age = 0;
+    if (age <= NM_COPIES_NS && is_identity(&copies->packet, identity) &&
         (copies->network == network || !copies->network || !network))
       return copies;
     /* In nanoseconds: hundreds of packets come in one millisecond, and by
@@ -142,18 +155,21 @@ static __always_inline struct nm_copies *copies_of(__u64 identity, __u64 now,
   copies = bpf_map_lookup_elem(&nm_copies, &oldest);
   if (!copies) return NULL;
   __builtin_memset(copies, 0, sizeof(*copies));
-  copies->identity = identity;
+  copies->packet = *identity;
   return copies;
 }
 
 /* Whether another socket was counted for this packet. `cookie` is that of the
- * socket that receives it now. */
+ * socket that receives it now, `ports` those of the packet, if it has any. */
 NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
-                                 __u32 network) {
+                                 __u32 network, __u32 ports) {
   __u64 now = bpf_ktime_get_ns();
-  struct nm_copies *copies = copies_of(identity_of(skb), now, network);
+  struct nm_identity identity = {};
   struct nm_receiver *receiver;
+  struct nm_copies *copies;
 
+  identify(skb, ports, &identity);
+  copies = copies_of(&identity, now, network);
   if (!copies) return 0;
   copies->seen = now;
   if (network) copies->network = network;

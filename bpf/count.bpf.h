@@ -160,7 +160,8 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
   }
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
   return nm_is_counted_copy(skb, bpf_get_socket_cookie(skb),
-                            owner ? owner->network : 0);
+                            owner ? owner->network : 0,
+                            traits.sport | (__u32)traits.dport << 16);
 }
 
 /* --- TCP that looks like something else ----------------------------------- */

@@ -204,22 +204,42 @@ struct {
 #define NM_RECEIVERS 4
 #define NM_COPIES_SETS 128 /* a power of two */
 #define NM_COPIES_WAYS 4
+/* First bytes of a packet: headers, with their checksums and numbers. */
+#define NM_IDENTITY_BYTES 64
+#define NM_IDENTITY_WORDS ((NM_IDENTITY_BYTES + 16) / 8)
+/* What tells a packet from others. */
+struct nm_identity {
+  union {
+    struct {
+      __u8 bytes[NM_IDENTITY_BYTES]; /* of a shorter packet: then 0 */
+      __u32 length;
+      __u32 device;
+      __u32 protocol; /* IPv4 or IPv6 */
+      __u32 ports;    /* behind IPv6 extensions they are not among the bytes */
+    };
+    __u64 words[NM_IDENTITY_WORDS];
+  };
+};
+NM_STATIC_ASSERT(sizeof(struct nm_identity) == NM_IDENTITY_BYTES + 4 * 4);
+
 struct nm_receiver {
   __u32 cookie; /* low bits; 0: none */
   __u32 times;  /* that it received these bytes */
 };
 struct nm_copies {
-  __u64 identity;  /* of its bytes */
-  __u64 seen;      /* when its last copy came, in ns */
+  struct nm_identity packet;
+  __u64 seen;      /* when its last copy came, in ns; 0: never, no packet */
   __u32 counted;   /* times that these bytes were counted */
   __u32 network;   /* namespace; 0: not known */
   __u32 stranger;  /* cookie of one that is not in receivers; 0: none */
   __u32 strangers; /* deliveries to such ones since one that is in receivers */
   struct nm_receiver receivers[NM_RECEIVERS];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_copies) == 64);
+NM_STATIC_ASSERT(sizeof(struct nm_copies) ==
+                 sizeof(struct nm_identity) + 8 + 4 * 4 +
+                     NM_RECEIVERS * sizeof(struct nm_receiver));
 
-/* low bits of a packet's identity, and a way -> what this CPU remembers of it. */
+/* hash of a packet's identity, and a way -> what this CPU remembers of it. */
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
   __uint(max_entries, NM_COPIES_SETS *NM_COPIES_WAYS);

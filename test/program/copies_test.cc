@@ -109,6 +109,45 @@ TEST_F(Copies, AreNotPacketsThatDifferInOneByte) {
     EXPECT_EQ(Receive(Multicast4().Byte(5, i)), 1u) << int{i};
 }
 
+// The bug: a hash of the first bytes stood for them, and it could be inverted. Flip
+// bit 63 of one word and bits 63 and 31 of the next, and it was the same: what a
+// sender wrote so, for one socket each, were copies, all but the first.
+TEST_F(Copies, AreNotPacketsThatASenderMakesForTheSameHash) {
+  constexpr uint8_t kFlipped = 'x' ^ 0x80;
+  for (Packet packet :
+       {Multicast4(), Multicast6(), Packet::Ipv4().Icmp().Payload(56),
+        Packet::Ipv6().Protocol(kOspf).Payload(44)}) {
+    EXPECT_EQ(Receive(packet), 1u);
+    packet.Byte(48 + 7, kFlipped).Byte(56 + 3, kFlipped).Byte(56 + 7, kFlipped);
+    EXPECT_EQ(Receive(packet), 1u);
+    EXPECT_EQ(Receive(packet), 0u);
+  }
+}
+
+// IPv6 extensions may be longer than the bytes that are remembered. Then the ports
+// alone tell for whom a packet is.
+TEST_F(Copies, AreNotForAnotherPortBehindLongExtensions) {
+  for (uint16_t port = 1; port < 10; ++port) {
+    Packet packet = Packet::Ipv6().DestinationOptions(4).Udp(5353, port);
+    packet.Payload(40).Byte(24, 0xff);
+    EXPECT_EQ(Receive(packet), 1u) << port;
+    EXPECT_EQ(Receive(packet), 0u) << port;
+  }
+}
+
+// A packet that is shorter than the bytes that are remembered.
+TEST_F(Copies, AreToldFromShortPacketsThatDiffer) {
+  for (size_t size = 1; size < 10; ++size) {
+    Packet packet = Packet::Ipv4().Protocol(kOspf).Payload(size);
+    EXPECT_EQ(Receive(packet), 1u) << size;
+    EXPECT_EQ(Receive(packet), 0u) << size;
+    packet.Byte(20 + size - 1, 1);
+    EXPECT_EQ(Receive(packet), 1u) << size;
+    EXPECT_EQ(Receive(packet), 0u) << size;
+  }
+  EXPECT_EQ(Receive(Packet::Ipv4().Protocol(kOspf)), 1u);
+}
+
 // The bug that this prevents: a routing daemon that starts again, and receives
 // the same hello as the one before it.
 TEST_F(Copies, AreForgottenAfterATenthOfASecond) {
