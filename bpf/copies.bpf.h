@@ -11,9 +11,9 @@
  * The kernel makes all copies of a packet one after the other, within one call
  * of a softirq, so on one CPU. Three rules follow:
  *
- *   1. TCP and UDP have a handler of their own. A raw copy counts only where no
- *      socket of that protocol waits for the packet: for user space that speaks
- *      the protocol itself. The kernel's own lookup says so.
+ *   1. TCP and UDP to one host have a handler of their own. A raw copy counts only
+ *      where no socket of that protocol waits for the packet: for user space that
+ *      speaks the protocol itself. The kernel's own lookup says so.
  *   2. SCTP has one, too, but no lookup: a raw copy never counts.
  *   3. All others (ICMP, other protocols, multicast, broadcast) count for the
  *      first socket. Each CPU remembers the last packets, by their first bytes, with

@@ -151,7 +151,9 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
   if (sk) sk = bpf_sk_fullsock(sk);
   if (transport) {
     if (sk && sk->type == SOCK_RAW) {
-      if (traits.transport == NM_TRANSPORT_SCTP ||
+      if (traits.transport == NM_TRANSPORT_SCTP) return 1;
+      /* The lookup is for packets to one host. */
+      if (!many &&
           nm_has_receiver(skb, traits.protocol, traits.sport, traits.dport))
         return 1;
     } else if (!many) {

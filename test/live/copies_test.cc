@@ -16,6 +16,10 @@
 #include "netmeter/abi.h"
 #include "test/live/world.h"
 
+#ifndef IPV6_MULTICAST_ALL
+#define IPV6_MULTICAST_ALL 29  // linux/in6.h, from 4.20 on
+#endif
+
 namespace netmeter {
 namespace internal {
 namespace {
@@ -161,13 +165,17 @@ class CopiesTest : public LiveTest,
     SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     SetOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, 4 << 20);
     Bind(fd, Address(v4() ? "0.0.0.0" : "::"), port);
+    Join(fd, group);
+    return fd;
+  }
+
+  static void Join(int fd, const Address& group) {
     group_req request = {};
     request.gr_interface = if_nametoindex("c0");
     request.gr_group = group.WithPort(0);
     Check(setsockopt(fd, v4() ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
                      MCAST_JOIN_GROUP, &request, sizeof(request)),
           "MCAST_JOIN_GROUP");
-    return fd;
   }
 
   static void MulticastBy(int fd, const std::string& link) {
@@ -322,13 +330,41 @@ TEST_P(CopiesTest, OtherProtocolsCountOnce) {
 TEST_P(CopiesTest, MulticastCountsOnce) {
   const Address group(v4() ? "239.77.0.3" : "ff05::79");
   Open([=] { return OpenMember(group, 5353); });
-  OpenRaw(IPPROTO_UDP);  // adds nothing
+  OpenRaw(IPPROTO_UDP);
   Begin();
   Measurement measurement(World::ClientMeter(), lab().ClientLink());
   SendFromRouter(group, 5353);
   measurement.Finish();
   measurement.ExpectBalance();
   measurement.ExpectPayload(0, kCount * kBytes);
+  ExpectCopiesOf(kCount * kBytes, measurement);
+}
+
+// The bug: a UDP socket that had the port and was no member of the group, and so
+// received nothing, made all copies for raw sockets count for nobody.
+TEST_P(CopiesTest, RawSocketsAloneCountMulticastOnce) {
+  const Address group(v4() ? "239.77.0.6" : "ff05::7c");
+  Receiver bystander(lab().client, "copies-bystander", true, [=] {
+    const int fd = OpenSocket(af(), SOCK_DGRAM);
+    Bind(fd, Address(v4() ? "0.0.0.0" : "::"), 5357);
+    if (v4())
+      SetOption(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+    else
+      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+    return fd;
+  });
+  Open([=] {
+    const int fd = OpenSocket(af(), SOCK_RAW, IPPROTO_UDP);
+    Join(fd, group);
+    return fd;
+  });
+  Begin();
+  Measurement measurement(World::ClientMeter(), lab().ClientLink());
+  SendFromRouter(group, 5357);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, kCount * kBytes);
+  EXPECT_EQ(bystander.Finish(), 0);
   ExpectCopiesOf(kCount * kBytes, measurement);
 }
 
