@@ -91,10 +91,9 @@ static __always_inline bool is_before(__u32 source, __u32 rank) {
   return nm_config.ranks[source] && nm_config.ranks[source] < rank;
 }
 
-/* Makes the process the service that the configuration makes of its unit, whose
- * name is `text`; false: of none. */
-static __always_inline bool service_of_unit(struct nm_process *process,
-                                            __u8 *text, __u64 unit,
+/* Makes of `text`, the name of a unit, that of the service that the configuration
+ * makes of it; false: of none. */
+static __always_inline bool service_of_unit(__u8 *text, __u64 unit,
                                             __u32 length) {
   struct nm_unit_key key = {.bits = 8 * NM_NAME_BYTES};
   struct nm_unit_service *service;
@@ -112,14 +111,11 @@ static __always_inline bool service_of_unit(struct nm_process *process,
     if (!service) return false;
     rest = (int)length - (int)service->rest_from - 8;
   }
-  process->kind = NM_KIND_SERVICE;
-  if (!service->rest || rest <= 0) { /* or "magma@.service" */
-    if (!service->rest)
-      __builtin_memcpy(process->bytes, service->name, NM_NAME_BYTES);
-    else
-      __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);
+  if (!service->rest) {
+    __builtin_memcpy(text, service->name, NM_NAME_BYTES);
     return true;
   }
+  if (rest <= 0) return true; /* "magma@.service" */
   /* What '*' stands for: up to ".service". Bytes are masked, as older verifiers
    * lose the bounds of a length. */
   bpf_probe_read_kernel_str(text, NM_NAME_BYTES + 1,
@@ -128,7 +124,7 @@ static __always_inline bool service_of_unit(struct nm_process *process,
     int before_end = i - rest;
 
     barrier_var(before_end);
-    process->bytes[i] = text[i] & before_end >> 31;
+    text[i] &= before_end >> 31;
   }
   return true;
 }
@@ -142,14 +138,14 @@ static __noinline int name_by_unit(struct nm_process *process, __u64 unit,
   if (!process) return rank;
   bpf_probe_read_kernel_str(text, sizeof(text), (void *)unit);
   if (is_before(NM_SOURCE_SERVICE_LIST, rank) &&
-      service_of_unit(process, text, unit, length)) {
-    if (may_be_service(process->bytes))
+      service_of_unit(text, unit, length)) {
+    if (may_be_service(text)) {
+      process->kind = NM_KIND_SERVICE;
+      __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);
       return nm_config.ranks[NM_SOURCE_SERVICE_LIST];
-    /* A unit that may not be this service is a unit. */
+    }
+    /* A unit that may not be this service is one of which none is made. */
     bpf_probe_read_kernel_str(text, sizeof(text), (void *)unit);
-    process->kind = NM_KIND_UNIT;
-    __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);
-    return nm_config.ranks[NM_SOURCE_SERVICE_LIST];
   }
   if (!is_before(NM_SOURCE_UNIT, rank)) return rank;
   process->kind = NM_KIND_UNIT;

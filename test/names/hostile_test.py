@@ -15,7 +15,7 @@ import lab
 
 NM_SOL, NM_REGISTER, NM_TAG, NM_SERVICE = 0x6E74, 1, 2, 3
 
-BINARY, SERVICE, UNIT = "binary", "service", "unit"
+BINARY, SERVICE, UNIT, CONTAINER = "binary", "service", "unit", "container"
 OWNER, OWNERS_GROUP, STRANGER = 4711, 4712, 4799
 
 CONFIG = {
@@ -254,48 +254,85 @@ class HostileTest(unittest.TestCase):
         self.execute(command, size, STRANGER)
         self.expect(BINARY, "python3", size)
 
+    def cgroup(self, name):
+        cgroup = os.path.join(self.meter.cgroup, name)
+        os.mkdir(cgroup)
+        self.addCleanup(os.rmdir, cgroup)
+        return cgroup
+
     def test_a_unit_makes_no_service_of_a_stranger(self):
         for unit in ("mme.service", "magma@mme.service"):
-            cgroup = os.path.join(self.meter.cgroup, unit)
-            os.mkdir(cgroup)
-            self.addCleanup(os.rmdir, cgroup)
+            cgroup = self.cgroup(unit)
             size = self.size()
             self.execute([self.program("other")], size, OWNER, cgroup)
             self.expect(SERVICE, "mme", size)
             size = self.size()
             self.execute([self.program("other")], size, STRANGER, cgroup)
-            self.expect(UNIT, unit, size)
+            self.expect(BINARY, "other", size)
+
+    def test_a_unit_of_a_stranger_is_what_the_order_makes_of_it(self):
+        """The bug: it was a unit, also where names_from has none, and hid the container."""
+        unit = self.cgroup("mme.service")
+        container = self.cgroup("mme.service/" + "a" * 64)
+        path = os.path.join(self.directory, "order", "other")
+        os.makedirs(os.path.dirname(path))
+        shutil.copy("/bin/bash", path)
+        sources = ["registration", "command_line", "service_list"]
+        for places, cgroup, kind, name in (
+            ([], container, BINARY, "other"),
+            (["container"], unit, BINARY, "other"),
+            (["container"], container, CONTAINER, "a" * 12),
+            (["unit", "container"], container, UNIT, "mme.service"),
+            (["container", "unit"], container, CONTAINER, "a" * 12),
+        ):
+            config = {**CONFIG, "names_from": sources + places + ["executable"]}
+            with self.subTest(places=places, cgroup=cgroup):
+                self.meter.load(config)
+                size = self.size()
+                self.execute([self.program("other")], size, STRANGER, cgroup)
+                self.expect(kind, name, size)
+                self.run_before_the_load(path, config, cgroup, STRANGER)
+                self.expect(kind, name, self.bytes)
+                self.meter.unload()
+                type(self).before = {}
+        self.meter.load(CONFIG)
+
+    def run_before_the_load(self, path, config, cgroup, uid):
+        """A shell sends after the load what it was started for before."""
+        words = "echo ready; read; printf %%%ds x > /dev/udp/127.0.0.1/%d" % (
+            self.size(),
+            lab.PROXY_PORT,
+        )
+        self.meter.unload()
+        type(self).before = {}
+
+        def prepare():
+            with open(cgroup + "/cgroup.procs", "w", encoding="ascii") as procs:
+                procs.write("0")
+            become(uid, uid)
+
+        process = subprocess.Popen(
+            [path, "-c", words],
+            preexec_fn=prepare,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        try:
+            process.stdout.readline()
+            self.meter.load(config)
+            process.communicate(b"\n", timeout=20)
+        finally:
+            process.kill()
+            process.wait()
 
     def test_processes_that_run_before_the_load_are_asked_too(self):
         # A shell can wait, and then send a datagram.
         path = os.path.join(self.directory, "shells", "mme")
         os.makedirs(os.path.dirname(path))
         shutil.copy("/bin/bash", path)
-        self.meter.unload()
-        type(self).before = {}
         for uid, kind in ((OWNER, SERVICE), (STRANGER, BINARY)):
-            size = self.size()
-            words = "echo ready; read; printf %%%ds x > /dev/udp/127.0.0.1/%d" % (
-                size,
-                lab.PROXY_PORT,
-            )
-            process = subprocess.Popen(
-                [path, "-c", words],
-                preexec_fn=lambda user=uid: (self.meter.enter(), become(user, user)),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-            try:
-                process.stdout.readline()
-                self.meter.load(CONFIG)
-                process.communicate(b"\n", timeout=20)
-            finally:
-                process.kill()
-                process.wait()
-            self.expect(kind, "mme", size)
-            self.meter.unload()
-            type(self).before = {}
-        self.meter.load(CONFIG)
+            self.run_before_the_load(path, CONFIG, self.meter.cgroup, uid)
+            self.expect(kind, "mme", self.bytes)
 
     def test_a_load_changes_who_may(self):
         self.meter.load({**CONFIG, "register_by": {}})
