@@ -7,6 +7,8 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -196,6 +198,84 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
   measurement.ExpectBalance();
   measurement.ExpectPayload(12, 0);
   EXPECT_EQ(measurement.RemainderPackets("icmp-error"), 1);
+}
+
+// Beside a datagram that is right, to one socket. The kernel looks at the checksum of
+// a longer one when it is read.
+TEST_P(RemainderTest, UdpWithAWrongChecksumIsSeenByTheLinkOnly) {
+  constexpr int kWrong = 3, kZero = 2, kRight = 100;  // kRight: bytes
+  constexpr int kPort = 9100;
+  LinkSetup setup;
+  setup.offload = false;  // or links of older kernels say that it is right
+  lab().Configure(setup);
+  MeteredCgroup& meter = World::ClientMeter();
+  const Address to = Lab::Client(GetParam());
+  Child receiver(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+    Bind(fd, to, kPort);
+    parent.Send(0);
+    ReceiveExactly(fd, kRight);
+  });
+  receiver.Receive<int>();
+  Measurement measurement(meter, lab().ClientReference());
+  Child sender(nullptr, lab().server, [&](Child::Parent&) {
+    const int raw = OpenSocket(to.family(), SOCK_RAW, IPPROTO_UDP);
+    const auto send_raw = [&](size_t payload, uint16_t checksum) {
+      std::string datagram(8 + payload, '\0');
+      const uint16_t header[] = {htons(9), htons(kPort),
+                                 htons(static_cast<uint16_t>(8 + payload)),
+                                 checksum};
+      memcpy(&datagram[0], header, sizeof(header));
+      SendTo(raw, datagram, to, 0);
+    };
+    for (int i = 0; i < kWrong; ++i) send_raw(68, htons(0x1234));
+    // IPv4 has checksum 0 for none.
+    for (int i = 0; i < kZero && !v4(); ++i) send_raw(500, 0);
+    SendTo(OpenSocket(to.family(), SOCK_DGRAM), std::string(kRight, 'x'), to,
+           kPort);
+  });
+  sender.Join();
+  receiver.Join();
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    return packet.payload == kRight ? Remainder() : Whole("checksum", packet);
+  });
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, kRight);
+  EXPECT_EQ(measurement.RemainderPackets("checksum"),
+            v4() ? kWrong : kWrong + kZero);
+}
+
+// Their checksum is wrong: a kernel that speaks SCTP drops them without an answer.
+TEST_P(RemainderTest, SctpForARawSocketIsSeenByTheLinkOnly) {
+  constexpr int kPackets = 4, kBytes = 60;
+  MeteredCgroup& meter = World::ClientMeter();
+  const Address to = Lab::Client(GetParam());
+  Child receiver(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(to.family(), SOCK_RAW, IPPROTO_SCTP);
+    parent.Send(0);
+    char buffer[128];
+    for (int i = 0; i < kPackets; ++i) {
+      WaitReadable(fd);
+      Check(recv(fd, buffer, sizeof(buffer), 0), "recv");
+    }
+  });
+  receiver.Receive<int>();
+  Measurement measurement(meter, lab().ClientReference());
+  Child sender(nullptr, lab().server, [&](Child::Parent&) {
+    const int fd = OpenSocket(to.family(), SOCK_RAW, IPPROTO_SCTP);
+    for (int i = 0; i < kPackets; ++i)
+      SendTo(fd, std::string(kBytes, '\1'), to, 0);
+  });
+  sender.Join();
+  receiver.Join();
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    return Whole(packet.protocol == IPPROTO_SCTP ? "sctp-raw" : "other",
+                 packet);
+  });
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, 0);
+  EXPECT_EQ(measurement.RemainderPackets("sctp-raw"), kPackets);
+  EXPECT_EQ(measurement.RemainderPackets("other"), 0);
 }
 
 TEST_P(RemainderTest, MulticastSentWithLoopbackIsCountedOnce) {
