@@ -16,6 +16,7 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/shares.h"
 #include "lib/loader/step.h"
 #include "lib/loader/switch.h"
 #include "lib/loader/uplinks.h"
@@ -163,6 +164,7 @@ absl::Status Growth::ReuseMaps(MeterObject* object) const {
         object->Reuse(map.pin, fd->get(), pins_.PathOf(pin)));
   }
   NETMETER_RETURN_IF_ERROR(ReuseInterfaces(pins_, object));
+  NETMETER_RETURN_IF_ERROR(ReuseShares(pins_, /*required=*/false, object));
   return any() ? ReuseOldCounters(object) : absl::OkStatus();
 }
 

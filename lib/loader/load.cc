@@ -40,6 +40,7 @@
 #include "lib/loader/registrants.h"
 #include "lib/loader/rules.h"
 #include "lib/loader/settings.h"
+#include "lib/loader/shares.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/transaction.h"
@@ -300,6 +301,9 @@ absl::Status FillMaps(Plan* plan, Growth* growth, MeterObject* object,
   }
   if (growth->from_the_start()) {
     NETMETER_RETURN_IF_ERROR(growth->DrainAndCopy(object, transaction));
+  }
+  if (growth->any()) {
+    NETMETER_RETURN_IF_ERROR(CopyShares(transaction->pins(), *object));
   }
   NETMETER_RETURN_IF_ERROR(FillUplinks(plan->config.uplinks, growth->newest(),
                                        object, transaction,

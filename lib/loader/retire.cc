@@ -29,6 +29,7 @@
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/shares.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/transaction.h"
@@ -102,30 +103,6 @@ absl::Status ReadAll(int fd, size_t value_size, const char* what, Body body) {
     if (error != 0) return absl::OkStatus();
     begun = true;
   }
-}
-
-// The map of this name that a program uses, which need not be pinned.
-UniqueFd FindMapOfProgram(const std::string& link_pin,
-                          const std::string& name) {
-  UniqueFd link(bpf_obj_get(link_pin.c_str()));
-  bpf_link_info about_link = {};
-  if (!link.ok() || !GetInfo(link.get(), &about_link)) return UniqueFd();
-  UniqueFd program(bpf_prog_get_fd_by_id(about_link.prog_id));
-  std::vector<uint32_t> ids(64);
-  bpf_prog_info about = {};
-  about.nr_map_ids = static_cast<uint32_t>(ids.size());
-  about.map_ids = reinterpret_cast<uint64_t>(ids.data());
-  if (!program.ok() || !GetInfo(program.get(), &about)) return UniqueFd();
-  ids.resize(std::min<size_t>(ids.size(), about.nr_map_ids));
-  for (const uint32_t id : ids) {
-    UniqueFd map(bpf_map_get_fd_by_id(id));
-    bpf_map_info about_map = {};
-    if (map.ok() && GetInfo(map.get(), &about_map) &&
-        TextOf(about_map.name) == name.substr(0, 15)) {
-      return map;
-    }
-  }
-  return UniqueFd();
 }
 
 class Sweep {
@@ -247,15 +224,8 @@ absl::Status Sweep::OpenObject() {
     NETMETER_RETURN_IF_ERROR(
         (*object)->Reuse(map.pin, fd->get(), pins_.PathOf(map.pin)));
   }
-  for (const char* name : {"nm_users", "nm_wire_names"}) {
-    const UniqueFd fd = FindMapOfProgram(pins_.PathOf("link_egress"), name);
-    if (!fd.ok()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(pins_.PathOf("link_egress"), ": its program has no map ",
-                       name, " (run: netmeter-loader load)"));
-    }
-    NETMETER_RETURN_IF_ERROR((*object)->ReuseUnpinned(name, fd.get()));
-  }
+  NETMETER_RETURN_IF_ERROR(
+      ReuseShares(pins_, /*required=*/true, object->get()));
   NETMETER_RETURN_IF_ERROR((*object)->Load());
   object_ = std::move(*object);
   Step("loaded nm_command and nm_scan");

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What users and services have added to the tables, over loads.
+
+#include <bpf/bpf.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/unload.h"
+#include "netmeter/abi.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+class SharesRootTest : public LoaderRootTest {
+ protected:
+  void SetUp() override {
+    LoaderRootTest::SetUp();
+    config_.destinations.clear();  // their names take room
+    config_.max_series = 400;
+    config_.max_names = 400;  // an eighth: 50
+  }
+
+  // How many of 120 new names a user adds.
+  int AddedByUser(const std::string& prefix) {
+    return InChild([&] {
+      std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+      if (!BecomeUser(kGid)) return 255;
+      const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      int added = 0;
+      for (int i = 0; i < 120; i++) {
+        const std::string name = absl::StrCat(prefix, i);
+        added += setsockopt(fd.get(), NM_SOL, NM_SERVICE, name.data(),
+                            static_cast<socklen_t>(name.size())) == 0;
+      }
+      return added;
+    });
+  }
+
+  // The map that the program at egress has.
+  UniqueFd WireNames() {
+    uint32_t program_id = 0;
+    LinkId("link_egress", &program_id);
+    const UniqueFd program(bpf_prog_get_fd_by_id(program_id));
+    std::vector<uint32_t> ids(64);
+    bpf_prog_info about = {};
+    about.nr_map_ids = static_cast<uint32_t>(ids.size());
+    about.map_ids = reinterpret_cast<uint64_t>(ids.data());
+    if (!GetInfo(program.get(), &about)) return UniqueFd();
+    ids.resize(about.nr_map_ids);
+    for (const uint32_t id : ids) {
+      UniqueFd map(bpf_map_get_fd_by_id(id));
+      if (IdentifyObject(map.get()).name == "nm_wire_names") return map;
+    }
+    return UniqueFd();
+  }
+
+  uint32_t WireNamesOf(uint32_t id) {
+    uint32_t count = 0;
+    const UniqueFd map = WireNames();
+    EXPECT_EQ(bpf_map_lookup_elem(map.get(), &id, &count), 0);
+    return count;
+  }
+};
+
+// The bug: a load that changed anything gave each user an eighth of the names anew.
+TEST_F(SharesRootTest, AUserGetsNoOtherShareByALoad) {
+  MustLoad();
+  EXPECT_EQ(AddedByUser("a"), 49);  // and the name of this program
+  for (const uint16_t port : {7001, 7002}) {
+    config_.proxy_ports = {port};
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_EQ(AddedByUser(absl::StrCat(port, "-")), 0);
+  }
+  config_.max_series = 600;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(AddedByUser("b"), 0);
+  config_.max_names = 800;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(AddedByUser("c"), 50);
+  config_.proxy_ports = {7003};
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(AddedByUser("d"), 0);
+}
+
+// The bug: so did the cap on names of destinations start again.
+TEST_F(SharesRootTest, AServiceGetsNoOtherDestinationsByALoad) {
+  MustLoad();
+  const uint32_t id = NM_NAME_FIRST + 10, count = 77;
+  ASSERT_EQ(bpf_map_update_elem(WireNames().get(), &id, &count, BPF_ANY), 0);
+  config_.proxy_ports = {7001};
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(WireNamesOf(id), count);
+  config_.max_names = 800;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(WireNamesOf(id), count);
+  EXPECT_EQ(WireNamesOf(id + 400), 0u);
+}
+
+// ... also where a growth of names is killed, and the next load finishes it.
+TEST_F(SharesRootTest, AGrowthThatWasKilledKeepsTheShares) {
+  const uint32_t id = NM_NAME_FIRST + 10, count = 77;
+  for (const char* step : {"pinned ", "replaced the program at ",
+                           "added the totals", "switched to the new tables"}) {
+    SCOPED_TRACE(step);
+    config_.max_names = 400;
+    MustLoad();
+    ASSERT_EQ(AddedByUser("a"), 49);
+    ASSERT_EQ(bpf_map_update_elem(WireNames().get(), &id, &count, BPF_ANY), 0);
+    config_.max_names = 800;
+    EXPECT_TRUE(LoadKilledAt(step));
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_EQ(WireNamesOf(id), count);
+    EXPECT_EQ(AddedByUser("b"), 50);
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
