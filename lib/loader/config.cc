@@ -173,6 +173,24 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
         absl::StrCat("address: ", Quote(text), ": expected ", network, "/",
                      length, ", or ", parts.first, " for this host alone"));
   }
+  if (length == 0) {
+    throw ConfigError(node, absl::StrCat("address: ", Quote(text),
+                                         ": leave address out: then a rule "
+                                         "matches all addresses"));
+  }
+  // Packets over IPv4 have such addresses for the kernel part.
+  const in6_addr mapped = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}}};
+  bool has_ipv4 = masked < 96;
+  for (uint32_t word = 0; word < 4; word++) {
+    has_ipv4 &=
+        (mapped.s6_addr32[word] & rule->mask[word]) == rule->address[word];
+  }
+  if (has_ipv4) {
+    throw ConfigError(node, absl::StrCat("address: ", Quote(text),
+                                         ": has ::ffff:0:0/96 in it, as which "
+                                         "IPv4 is matched: expected a longer "
+                                         "prefix"));
+  }
 }
 
 void ParseProtocol(const YAML::Node& node, DestinationRule* rule) {

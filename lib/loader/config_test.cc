@@ -117,7 +117,6 @@ destinations:
 
 TEST(ConfigTest, PrefixesOfEveryLengthMask) {
   std::map<int, std::string> prefixes = {
-      {0, "::/0"},
       {1, "8000::/1"},
       {31, "ffff:fffe::/31"},
       {32, "ffff:ffff::/32"},
@@ -125,7 +124,7 @@ TEST(ConfigTest, PrefixesOfEveryLengthMask) {
       {64, "ffff:ffff:ffff:ffff::/64"},
       {127, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127"},
       {128, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}};
-  for (int length : {0, 1, 31, 32, 33, 64, 127, 128}) {
+  for (int length : {1, 31, 32, 33, 64, 127, 128}) {
     absl::StatusOr<Config> config = Parse(absl::StrCat(
         "destinations: [{name: x, address: '", prefixes[length], "'}]"));
     ASSERT_TRUE(config.ok()) << config.status();
@@ -266,6 +265,27 @@ TEST(ConfigTest, WhatIsAmbiguousIsRefused) {
   EXPECT_EQ(Error("destinations: [{name: x, address: '2001:db8::1/32'}]"),
             "netmeter.yml:1: address: '2001:db8::1/32': expected "
             "2001:db8::/32, or 2001:db8::1 for this host alone");
+  // These matched IPv4, too, or all of one kind, and were shown without an address.
+  for (const char* address : {"::/0", "0.0.0.0/0"}) {
+    EXPECT_EQ(Error(absl::StrCat("destinations: [{name: x, address: '", address,
+                                 "'}]")),
+              absl::StrCat("netmeter.yml:1: address: '", address,
+                           "': leave address out: then a rule matches all "
+                           "addresses"));
+  }
+  for (const char* address : {"::/1", "::/64", "::/80", "::fffe:0:0/95"}) {
+    EXPECT_EQ(Error(absl::StrCat("destinations: [{name: x, address: '", address,
+                                 "'}]")),
+              absl::StrCat("netmeter.yml:1: address: '", address,
+                           "': has ::ffff:0:0/96 in it, as which IPv4 is "
+                           "matched: expected a longer prefix"));
+  }
+  for (const char* address : {"::/96", "::1", "::ffff:10.0.0.0/104", "8000::/1",
+                              "64:ff9b::/96", "128.0.0.0/1"}) {
+    EXPECT_EQ(Error(absl::StrCat("destinations: [{name: x, address: '", address,
+                                 "'}]")),
+              "accepted");
+  }
 }
 
 // The line was that of the next key.

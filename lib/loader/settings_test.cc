@@ -61,11 +61,11 @@ Config EverythingSet() {
   config.names_from = {"registration", "container", "unit", "executable"};
   const std::vector<std::string> rules = {
       "{name: a}",
-      "{name: \"null\", address: 0.0.0.0/0}",
+      "{name: \"null\", address: 128.0.0.0/1}",
       "{name: b, address: 10.1.2.3, port: 443}",
       "{name: c, address: 10.0.0.0/9, port: 1-65535, protocol: tcp}",
       "{name: d, address: \"fd00::/8\", protocol: udp}",
-      "{name: e, address: \"::/0\", port: 5-6, protocol: sctp}",
+      "{name: e, address: \"8000::/1\", port: 5-6, protocol: sctp}",
       "{name: f, address: \"::1\", protocol: icmpv6}",
       "{name: g, protocol: icmp}",
       "{name: h, port: 443, overrides_names: true}",
