@@ -523,6 +523,12 @@ std::string FindWrongUse(const Flags* command, const Options& options) {
       return std::string(name) + ": expected a path, not ''";
     }
   }
+  // A meter would be where this shell happens to be, and no reader would look there.
+  if (command->name() == "load" && command->WasGiven("--pin-dir") &&
+      options.pin_dir[0] != '/') {
+    return "--pin-dir: expected an absolute path, not '" + options.pin_dir +
+           "'";
+  }
   // Of load, '' means that no group may read.
   if (command->name() == "serve-fds" && command->WasGiven("--group") &&
       options.serve.group.empty()) {

@@ -50,6 +50,8 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
       {"retire -q -v", "--quiet excludes --verbose"},
       {"load -q -v", "--quiet excludes --verbose"},
       {"load --pin-dir ''", "--pin-dir: expected a path, not ''"},
+      {"load --pin-dir here",
+       "--pin-dir: expected an absolute path, not 'here'"},
       {"load --magma-overrides /x", "without --magma-config"},
       {"serve-fds --group ''", "--group: expected the name of a group, not ''"},
       {"status --pin-dir \"$(printf '/a\\nb')\"", "control characters"},
