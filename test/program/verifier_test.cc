@@ -25,14 +25,14 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 24090, 24388, 18952},
+    {"nm_ingress", 25022, 25312, 18952},
     {"nm_egress", 36009, 36403, 29797},
     {"nm_egress_claim", 0, 36403, 29797},
     {"nm_sock_create", 4183, 4084, 6621},
     {"nm_sock_release", 69, 69, 69},
     {"nm_sockops", 2268, 2843, 2957},
     {"nm_setsockopt", 3391, 3383, 3920},
-    {"nm_exec", 12873, 12873, 11711},
+    {"nm_exec", 13616, 13616, 12069},
     {"nm_fork", 43, 43, 43},
     {"nm_exit", 13, 13, 13},
     {"nm_command", 1874, 1874, 1972},
