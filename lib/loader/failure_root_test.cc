@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/core/privileges.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
@@ -134,6 +137,32 @@ TEST_F(LoaderRootTest, AnUpgradeThatFailsGivesThePinsBackToTheirGroup) {
   EXPECT_THAT(interrupted.message,
               EndsWith("the meter goes on as it was before this load"));
   ExpectModes();
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// A loader that may not give the larger tables to the group found that out after the
+// point of no return: readers stood still, and did so after each further load.
+TEST_F(LoaderRootTest, AGrowthThatMayNotSetModesIsUndone) {
+  config_.max_series = 100;
+  MustLoad();
+  SendFromCgroup(100);
+  Config wanted = config_;
+  wanted.max_series = 101;
+  const Interrupted failed = RunInterrupted({}, [&]() -> absl::Status {
+    if (setgroups(0, nullptr) != 0) return absl::InternalError("setgroups");
+    const absl::Status dropped = DropPrivileges(
+        {CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE,
+         CAP_SYS_RESOURCE, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH});
+    return dropped.ok() ? Load(wanted).status() : dropped;
+  });
+  EXPECT_FALSE(failed.ok);
+  EXPECT_THAT(failed.message, HasSubstr("set the mode of " + Pin("counters")));
+  EXPECT_THAT(failed.message,
+              EndsWith("the meter goes on as it was before this load"));
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  ExpectModes();
+  SendFromCgroup(10);
+  EXPECT_EQ(PayloadSent(), 110u);
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 

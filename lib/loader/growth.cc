@@ -261,7 +261,8 @@ absl::Status Growth::MergeAndSwitch(const MeterObject& object,
   NETMETER_RETURN_IF_ERROR(SettleTables(pins_));
   NETMETER_RETURN_IF_ERROR(MergeCounters(object));
   // Whoever reads the old maps opens the new ones, once they are in place;
-  // until then he sees the old totals.
+  // until then he sees the old totals. The load has done this already, but the group
+  // may be another one by now.
   NETMETER_RETURN_IF_ERROR(
       SetModes(pins_, /*successors=*/true, access, own_directory));
   if (pins_.Has(NewPin("info"))) {

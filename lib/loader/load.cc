@@ -448,14 +448,18 @@ absl::Status Publish(const MeterObject& object, const Plan& plan,
   return status;
 }
 
+absl::Status KeepModesOnFailure(Transaction* transaction) {
+  auto modes = KeepModes(transaction->pins(), transaction->OwnsDirectory());
+  if (!modes.ok()) return modes.status();
+  transaction->OnFailure(*std::move(modes));
+  return absl::OkStatus();
+}
+
 // Pins the maps that are new, and writes the info last: with it nothing is left to
 // be done.
 absl::Status PublishUpgrade(const MeterObject& object, const Plan& plan,
                             Transaction* transaction) {
   const PinDir& pins = transaction->pins();
-  auto modes = KeepModes(pins, transaction->OwnsDirectory());
-  if (!modes.ok()) return modes.status();
-  transaction->OnFailure(*std::move(modes));
   std::vector<const MapPin*> renewed;
   for (const MapPin& map : MapPins()) {
     const auto old =
@@ -581,12 +585,18 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   if (upgrade) {
     NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
     KeepConfigOfUpgrade(transaction, plan);
+    NETMETER_RETURN_IF_ERROR(KeepModesOnFailure(transaction));
   }
   NETMETER_RETURN_IF_ERROR(FillMaps(plan, &growth, object, transaction));
   NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
   if (growth.from_the_start()) {
     NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(*plan)));
     NETMETER_RETURN_IF_ERROR(growth.PinSuccessors(*object));
+  }
+  // While there is a way back: who may not do this (CAP_CHOWN) never may.
+  if (growth.any()) {
+    NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/true, plan->access,
+                                      transaction->OwnsDirectory()));
   }
 
   // A number has the name of its uplink before a packet counts under it. The rest of
