@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
+#include "lib/testing/run_shell.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -35,6 +37,17 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+// As this reader sees it: one that holds old tables opens the new ones.
+uint64_t SentBy(const Meter& reader) {
+  const auto samples = reader.ReadHost();
+  EXPECT_TRUE(samples.ok()) << samples.status();
+  uint64_t sum = 0;
+  if (!samples.ok()) return sum;
+  for (const Sample& sample : *samples) sum += sample.tx_payload_bytes;
+  return sum;
+}
 
 // Tracing programs that the kernel loads and does not attach. The others had been told
 // that somebody sees exec: a process kept the name of what it had run before.
@@ -164,6 +177,82 @@ TEST_F(LoaderRootTest, AGrowthThatMayNotSetModesIsUndone) {
   SendFromCgroup(10);
   EXPECT_EQ(PayloadSent(), 110u);
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// With few descriptors a growth came past the point of no return, and had none left for
+// the object that closes the old info: readers that ran saw the old totals stand still,
+// while the message said that they did not see the new ones yet.
+TEST_F(LoaderRootTest, AGrowthWithFewDescriptorsFreezesNoReader) {
+  config_.max_series = 100;
+  MustLoad();
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  options.wait_for_loader = true;
+  const auto reader = Meter::Open(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  uint64_t sent = 0;
+  int failed = 0, grown = 0;
+  for (rlim_t most = 40; grown < 2 && most < 200; most += 4) {
+    SCOPED_TRACE(most);
+    Config wanted = config_;
+    wanted.max_series++;
+    const Interrupted interrupted = RunInterrupted({}, [&]() -> absl::Status {
+      const rlimit limit = {most, most};
+      return setrlimit(RLIMIT_NOFILE, &limit) != 0
+                 ? absl::InternalError("setrlimit")
+                 : Load(wanted).status();
+    });
+    (interrupted.ok ? grown : failed)++;
+    if (interrupted.ok) config_ = wanted;
+    EXPECT_THAT(interrupted.message, Not(HasSubstr("next load")));
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    SendFromCgroup(10);
+    sent += 10;
+    EXPECT_EQ(PayloadSent(), sent);
+    EXPECT_EQ(SentBy(**reader), sent);
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_EQ(grown, 2);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// The program itself takes as many as it may have.
+TEST_F(LoaderRootTest, TheSoftLimitOfDescriptorsIsNoLimit) {
+  MustLoad();
+  const ShellResult grown = RunShell(
+      "ulimit -Sn 30; exec lib/loader/netmeter-loader load --pin-dir " +
+      config_.pin_dir + " --max-series 5000 2>&1");
+  EXPECT_EQ(grown.exit_status, 0) << grown.output;
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
+// Where the old info cannot be closed the message says who sees what.
+TEST_F(LoaderRootTest, AGrowthThatCannotTellReadersSaysSo) {
+  const auto load = [&](uint32_t series) {
+    config_.max_series = series;
+    return Load(config_).status();
+  };
+  const auto grow = [&] { return load(200); };
+  ASSERT_TRUE(load(100).ok());
+  const auto calls = RunInterrupted({-1, ENOMEM, ""}, grow).calls;
+  bool was_loaded = false;
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  ASSERT_TRUE(load(100).ok());
+  SendFromCgroup(100);
+  // BPF_PROG_TEST_RUN: the last one writes the new info, the one before closes the old.
+  const auto runs = std::count(calls.begin(), calls.end(), "bpf(10)");
+  const Interrupted interrupted =
+      RunInterrupted({-1, ENOMEM, "bpf(10)", static_cast<int>(runs) - 2}, grow);
+  EXPECT_FALSE(interrupted.ok);
+  EXPECT_THAT(interrupted.message,
+              EndsWith("the larger tables are in place, but readers that run "
+                       "see the old totals until the next load"));
+  EXPECT_THAT(MustStatus().text, HasSubstr("UNFINISHED"));
+  SendFromCgroup(10);
+  EXPECT_EQ(PayloadSent(), 110u);
+  ASSERT_TRUE(grow().ok());
+  EXPECT_EQ(PayloadSent(), 110u);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
 // Who had opened the meter before it failed held one that stood still, and was not told.

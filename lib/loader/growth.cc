@@ -25,6 +25,11 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+// What stands after the switch, until the old info is closed.
+constexpr char kReadersAreNotTold[] =
+    "the larger tables are in place, but readers that run see the old totals "
+    "until the next load";
+
 absl::Status DrainQueues(const PinDir& pins) {
   absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),
                            names = pins.Open("free_names");
@@ -254,17 +259,27 @@ absl::Status Growth::PinSuccessors(const MeterObject& object) {
 
 // --- Parts 4 and 5 -----------------------------------------------------------
 
+absl::Status Growth::PrepareToClose() {
+  absl::StatusOr<UniqueFd> info = pins_.Open("info");
+  if (!info.ok()) return info.status();
+  absl::StatusOr<UniqueFd> closer = LoadCloser(info->get());
+  if (!closer.ok()) return closer.status();
+  closer_ = *std::move(closer);
+  Step("loaded what will close ", Describe(info->get()));
+  return absl::OkStatus();
+}
+
 absl::Status Growth::MergeAndSwitch(const MeterObject& object,
                                     const ReadAccess& access,
-                                    bool own_directory) {
+                                    Transaction* transaction) {
   // One that has failed, in an attempt before this one.
   NETMETER_RETURN_IF_ERROR(SettleTables(pins_));
   NETMETER_RETURN_IF_ERROR(MergeCounters(object));
   // Whoever reads the old maps opens the new ones, once they are in place;
   // until then he sees the old totals. The load has done this already, but the group
   // may be another one by now.
-  NETMETER_RETURN_IF_ERROR(
-      SetModes(pins_, /*successors=*/true, access, own_directory));
+  NETMETER_RETURN_IF_ERROR(SetModes(pins_, /*successors=*/true, access,
+                                    transaction->OwnsDirectory()));
   if (pins_.Has(NewPin("info"))) {
     // A second name, so that a load that is killed between the two steps
     // leaves it for the next one to retire.
@@ -274,13 +289,17 @@ absl::Status Growth::MergeAndSwitch(const MeterObject& object,
       return ErrnoStatus(errno, absl::StrCat("link ", old_info));
     }
     Step("linked ", old_info);
-    NETMETER_RETURN_IF_ERROR(SwitchTables(pins_));
+    const absl::Status switched = SwitchTables(pins_);
+    if (LeadsToNewTables(pins_)) transaction->NoWayBack(kReadersAreNotTold);
+    NETMETER_RETURN_IF_ERROR(switched);
   }
+  // Or an attempt before this one has made it.
+  transaction->NoWayBack(kReadersAreNotTold);
   if (pins_.Has(kMergedPin)) {
     pins_.Remove(kMergedPin);
     Step("unpinned ", pins_.PathOf(kMergedPin));
   }
-  return CloseOldInfo(pins_);
+  return CloseOldInfo(pins_, closer_.get());
 }
 
 // The old programs have been replaced at all hooks. Those that were running
@@ -320,7 +339,7 @@ absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing,
   return RefillQueues(pins, existing);
 }
 
-absl::Status CloseOldInfo(const PinDir& pins) {
+absl::Status CloseOldInfo(const PinDir& pins, int closer) {
   if (!pins.Has(kOldInfoPin)) return absl::OkStatus();
   absl::StatusOr<UniqueFd> info = pins.Open(kOldInfoPin);
   if (!info.ok()) return info.status();
@@ -332,7 +351,8 @@ absl::Status CloseOldInfo(const PinDir& pins) {
   }
   // Killed before the rename, it is still the one that is in use.
   if (about.id != other.id) {
-    NETMETER_RETURN_IF_ERROR(CloseInfo(info->get()));
+    NETMETER_RETURN_IF_ERROR(closer >= 0 ? RunCloser(closer)
+                                         : CloseInfo(info->get()));
     Step("closed ", Describe(info->get()));
   }
   pins.Remove(kOldInfoPin);

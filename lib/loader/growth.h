@@ -49,6 +49,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lib/core/unique_fd.h"
 #include "lib/loader/config.h"
 #include "lib/loader/features.h"
 #include "lib/loader/meter_object.h"
@@ -92,9 +93,12 @@ class Growth {
   absl::Status DrainAndCopy(MeterObject* object, Transaction* transaction);
   // The end of part 2. `info` is written already.
   absl::Status PinSuccessors(const MeterObject& object);
-  // Parts 4 and 5.
+  // Before part 3: loads what will close the old info in part 5.
+  absl::Status PrepareToClose();
+  // Parts 4 and 5. Says to the transaction what stands if the rest fails.
   absl::Status MergeAndSwitch(const MeterObject& object,
-                              const ReadAccess& access, bool own_directory);
+                              const ReadAccess& access,
+                              Transaction* transaction);
 
  private:
   enum class Stage { kNone, kStart, kFinish };
@@ -107,6 +111,7 @@ class Growth {
   const nm_info existing_;
   nm_info newest_ = existing_;
   Stage stage_ = Stage::kNone;
+  UniqueFd closer_;
 };
 
 // Empties the queues of free ids, so that no program of the old meter has one of
@@ -121,8 +126,8 @@ absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing,
                                  bool killed);
 
 // A load that was killed in part 5 left readers with an info that nobody has
-// retired: does it.
-absl::Status CloseOldInfo(const PinDir& pins);
+// retired: does it. `closer`: of LoadCloser(), or -1.
+absl::Status CloseOldInfo(const PinDir& pins, int closer = -1);
 
 // Whether a growth was killed in any part.
 bool IsUnfinished(const std::string& pin_dir);

@@ -582,6 +582,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
       LoadObject(*plan, growth, untraceable, &plan->features);
   if (!loaded.ok()) return loaded.status();
   MeterObject* const object = loaded->get();
+  if (growth.any()) NETMETER_RETURN_IF_ERROR(growth.PrepareToClose());
   if (upgrade) {
     NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
     KeepConfigOfUpgrade(transaction, plan);
@@ -614,9 +615,10 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
       AttachPrograms(*object, growth.any(), transaction, plan));
   if (growth.any()) {
     NETMETER_RETURN_IF_ERROR(InAttempts([&] {
-      return growth.MergeAndSwitch(*object, plan->access,
-                                   transaction->OwnsDirectory());
+      return growth.MergeAndSwitch(*object, plan->access, transaction);
     }));
+    transaction->NoWayBack(
+        "the larger tables are in use, and the next load completes the rest");
   }
 
   // 7. Done.

@@ -2,6 +2,7 @@
 #include "lib/loader/meter_object.h"
 
 #include <bpf/btf.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -137,9 +138,9 @@ absl::Status Update(const bpf_map* map, const void* key, const void* value) {
 // packet of our choice. The packet is the command, and the return value of the
 // program, which would be a verdict, its answer. It runs to its end, whatever
 // happens to this process.
-absl::StatusOr<uint32_t> RunProgram(const bpf_program* program,
-                                    nm_command_code code, const void* payload,
-                                    size_t size, uint32_t times = 1) {
+absl::StatusOr<uint32_t> RunProgram(int program, nm_command_code code,
+                                    const void* payload, size_t size,
+                                    uint32_t times = 1) {
   std::vector<char> packet(sizeof(nm_command) + size);
   nm_command header = {};
   header.code = static_cast<nm_u16>(code);
@@ -149,7 +150,7 @@ absl::StatusOr<uint32_t> RunProgram(const bpf_program* program,
   options.data_in = packet.data();
   options.data_size_in = static_cast<uint32_t>(packet.size());
   options.repeat = static_cast<int>(times);
-  if (int error = bpf_prog_test_run_opts(bpf_program__fd(program), &options)) {
+  if (int error = bpf_prog_test_run_opts(program, &options)) {
     return ErrnoStatus(error, "run nm_command");
   }
   if (options.retval == UINT32_MAX) {
@@ -440,7 +441,8 @@ absl::StatusOr<uint32_t> MeterObject::RunCommand(nm_command_code code,
                                                  const void* payload,
                                                  size_t size,
                                                  uint32_t times) const {
-  return RunProgram(skeleton_->progs.nm_command, code, payload, size, times);
+  return RunProgram(bpf_program__fd(skeleton_->progs.nm_command), code, payload,
+                    size, times);
 }
 
 absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,
@@ -641,7 +643,7 @@ absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
   return push(maps.free_names, true, names, NM_NAME_FIRST);
 }
 
-absl::Status CloseInfo(int info_fd) {
+absl::StatusOr<UniqueFd> LoadCloser(int info_fd) {
   bpf_map_info map = {};
   if (!GetInfo(info_fd, &map)) return ErrnoStatus(errno, "read info");
   // The verifier would say EACCES, as to somebody who may not load at all.
@@ -671,8 +673,20 @@ absl::Status CloseInfo(int info_fd) {
   if (int error = netmeter_bpf__load(skeleton.get())) {
     return ErrnoStatus(error, "load nm_command");
   }
-  return RunProgram(skeleton->progs.nm_command, NM_COMMAND_CLOSE, nullptr, 0)
-      .status();
+  // It keeps its maps, without a descriptor for each.
+  UniqueFd closer(
+      fcntl(bpf_program__fd(skeleton->progs.nm_command), F_DUPFD_CLOEXEC, 0));
+  if (!closer.ok()) return ErrnoStatus(errno, "keep nm_command");
+  return closer;
+}
+
+absl::Status RunCloser(int closer) {
+  return RunProgram(closer, NM_COMMAND_CLOSE, nullptr, 0).status();
+}
+
+absl::Status CloseInfo(int info_fd) {
+  absl::StatusOr<UniqueFd> closer = LoadCloser(info_fd);
+  return closer.ok() ? RunCloser(closer->get()) : closer.status();
 }
 
 }  // namespace internal

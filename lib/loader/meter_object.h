@@ -41,6 +41,7 @@
 #include "bpf/internal.h"
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
 #include "lib/loader/adds.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/map_elements.h"
@@ -215,6 +216,11 @@ absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
 // Marks an info as closed, so that readers that hold it open again. It may be
 // of a meter that another version loaded: its programs have to do nothing.
 absl::Status CloseInfo(int info_fd);
+
+// The two halves of it: the first takes memory and descriptors, the second nothing
+// that there may be none of. The closer holds its info.
+absl::StatusOr<UniqueFd> LoadCloser(int info_fd);
+absl::Status RunCloser(int closer);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -34,6 +34,7 @@
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/load.h"
 #include "lib/loader/magma_config.h"
+#include "lib/loader/prepare_process.h"
 #include "lib/loader/retire.h"
 #include "lib/loader/serve.h"
 #include "lib/loader/settings.h"
@@ -617,6 +618,7 @@ absl::Status DropWhatNobodyNeeds(const std::string& command) {
 }
 
 int Main(int argc, char** argv) {
+  PrepareProcess();
   const std::string wrong =
       CheckCommand(argc, argv, "netmeter-loader",
                    {"load", "unload", "retire", "status", "cost", "serve-fds"});

@@ -153,6 +153,10 @@ bool IsSwitchLink(const PinDir& pins, absl::string_view pin) {
   return TargetOf(pins, pin) == absl::StrCat(kSwitch, "/", pin);
 }
 
+bool LeadsToNewTables(const PinDir& pins) {
+  return TargetOf(pins, kSwitch) == kNewTables;
+}
+
 bool IsSwitching(const PinDir& pins) {
   for (const char* pin : {kSwitch, kOldTables, kNewTables, kNext}) {
     if (Exists(pins, pin)) return true;

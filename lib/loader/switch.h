@@ -55,6 +55,9 @@ absl::Status SettleTables(const PinDir& pins);
 // Whether a switch was interrupted.
 bool IsSwitching(const PinDir& pins);
 
+// Whether part 3 is done, and part 4 is not.
+bool LeadsToNewTables(const PinDir& pins);
+
 // Whether the path is that of a pin which is a symbolic link for the time of a
 // switch.
 bool IsSwitchLink(const PinDir& pins, absl::string_view pin);

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/prepare_process.h"
+
+#include <sys/resource.h>
+
+namespace netmeter {
+namespace internal {
+
+void PrepareProcess() {
+  rlimit descriptors;
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    descriptors.rlim_cur = descriptors.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &descriptors);
+  }
+}
+
+}  // namespace internal
+}  // namespace netmeter

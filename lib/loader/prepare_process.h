@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What netmeter-loader does first, so that nothing that it was started with ends it in
+// the middle of its work, or gives its files other modes.
+//
+//   PrepareProcess();
+//
+// Threads: before there is a second one.
+
+#ifndef NETMETER_LIB_LOADER_PREPARE_PROCESS_H_
+#define NETMETER_LIB_LOADER_PREPARE_PROCESS_H_
+
+namespace netmeter {
+namespace internal {
+
+// Takes as many descriptors as it may have: an object of BPF has one for each of its
+// maps and programs. What is refused stays as it was.
+void PrepareProcess();
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_PREPARE_PROCESS_H_
