@@ -27,8 +27,12 @@ absl::Status Linker::Attach(LinkStage stage, const MeterObject& object,
     // Off by now, as its programs were not loaded.
     if (pin.feature == 0 || features->has(pin.feature)) {
       bpf_program* const program = object.program(pin.pin);
-      const absl::Status status =
-          InAttempts([&] { return AttachOne(pin, program); });
+      const auto attach = [&] { return AttachOne(pin, program); };
+      absl::Status status = InAttempts(attach);
+      // Without what is optional a growth goes on, unless it may pass.
+      if (!status.ok() && (pin.feature == 0 || IsTransient(status))) {
+        status = InAttempts(attach, transaction_->patience());
+      }
       if (status.ok()) continue;
       Step(status.message());
       // What had it is not to lose it because the kernel had no memory for a moment.
@@ -54,11 +58,7 @@ absl::Status Linker::RemoveUnwanted() {
     if (!old->ok()) {
       return ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf(pin->pin)));
     }
-    pins.Remove(pin->pin);
-    if (pins.Has(pin->pin)) {
-      return absl::UnavailableError(
-          absl::StrCat("remove ", pins.PathOf(pin->pin)));
-    }
+    NETMETER_RETURN_IF_ERROR(pins.Remove(pin->pin));
     transaction_->OnFailure([&pins, pin, old] {
       return pins.Has(pin->pin) ? absl::OkStatus()
                                 : pins.Pin(old->get(), pin->pin);
@@ -150,7 +150,7 @@ absl::Status Linker::PinNew(const LinkPin& pin, bpf_link* link,
   }
   if (old && rename(pin_at.c_str(), path.c_str()) != 0) {
     const int error = errno;
-    pins.Remove(NewPin(pin.pin));
+    pins.Remove(NewPin(pin.pin)).IgnoreError();
     return ErrnoStatus(error, absl::StrCat("rename ", pin_at));
   }
   Step("attached ", Describe(bpf_link__fd(link)), ", pinned at ", path);
@@ -160,8 +160,7 @@ absl::Status Linker::PinNew(const LinkPin& pin, bpf_link* link,
   }
   transaction_->OnFailure([&pins, &pin, old] {
     if (old) return pins.Replace(old->get(), pin.pin);
-    pins.Remove(pin.pin);
-    return absl::OkStatus();
+    return pins.Remove(pin.pin);
   });
   return absl::OkStatus();
 }

@@ -155,10 +155,7 @@ class Forwarding {
     if (!plan_.upgrade) return transaction_->Pin(fd, pin);
     NETMETER_RETURN_IF_ERROR(pins_.Pin(fd, pin));
     const PinDir& pins = pins_;
-    transaction_->OnFailure([&pins, pin] {
-      pins.Remove(pin);
-      return absl::OkStatus();
-    });
+    transaction_->OnFailure([&pins, pin] { return pins.Remove(pin); });
     return absl::OkStatus();
   }
 
@@ -196,7 +193,7 @@ class Forwarding {
       // There nobody needs it, and no failure brings it back: what it counts is of
       // no uplink of ours.
       bpf_link_detach(pinned.get());
-      pins_.Remove(hook.pin);
+      NETMETER_RETURN_IF_ERROR(pins_.Remove(hook.pin));
     }
     const bpf_program* program = bpf_object__find_program_by_name(
         skeleton_->obj, ObjectNameOf(hook.pin).c_str());
@@ -241,10 +238,7 @@ absl::Status Remove(Transaction* transaction) {
     if (!old->ok()) {
       return ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf(pin)));
     }
-    pins.Remove(pin);
-    if (pins.Has(pin)) {
-      return absl::UnavailableError(absl::StrCat("remove ", pins.PathOf(pin)));
-    }
+    NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
     transaction->OnFailure([&pins, pin, old] {
       return pins.Has(pin) ? absl::OkStatus() : pins.Pin(old->get(), pin);
     });

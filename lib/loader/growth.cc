@@ -74,14 +74,9 @@ absl::Status RefillQueues(const PinDir& pins, const nm_info& existing) {
 // other way round.
 absl::Status RemoveSuccessors(const PinDir& pins) {
   for (auto map = MapPins().rbegin(); map != MapPins().rend(); ++map) {
-    const std::string pin = NewPin(map->pin);
-    pins.Remove(pin);
-    if (pins.Has(pin)) {
-      return absl::UnavailableError(absl::StrCat("remove ", pins.PathOf(pin)));
-    }
+    NETMETER_RETURN_IF_ERROR(pins.Remove(NewPin(map->pin)));
   }
-  pins.Remove(kMergedPin);
-  return absl::OkStatus();
+  return pins.Remove(kMergedPin);
 }
 
 }  // namespace
@@ -296,7 +291,7 @@ absl::Status Growth::MergeAndSwitch(const MeterObject& object,
   // Or an attempt before this one has made it.
   transaction->NoWayBack(kReadersAreNotTold);
   if (pins_.Has(kMergedPin)) {
-    pins_.Remove(kMergedPin);
+    NETMETER_RETURN_IF_ERROR(pins_.Remove(kMergedPin));
     Step("unpinned ", pins_.PathOf(kMergedPin));
   }
   return CloseOldInfo(pins_, closer_.get());
@@ -355,14 +350,15 @@ absl::Status CloseOldInfo(const PinDir& pins, int closer) {
                                          : CloseInfo(info->get()));
     Step("closed ", Describe(info->get()));
   }
-  pins.Remove(kOldInfoPin);
+  NETMETER_RETURN_IF_ERROR(pins.Remove(kOldInfoPin));
   Step("unpinned ", pins.PathOf(kOldInfoPin));
   return absl::OkStatus();
 }
 
 bool IsUnfinished(const std::string& pin_dir) {
   const PinDir pins(pin_dir);
-  if (pins.Has(kMergedPin) || pins.Has(kOldInfoPin) || IsSwitching(pins)) {
+  if (pins.Has(kMergedPin) || pins.Has(kOldInfoPin) ||
+      LeadThroughSwitch(pins)) {
     return true;
   }
   for (const MapPin& map : MapPins()) {

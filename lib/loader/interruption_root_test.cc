@@ -613,6 +613,53 @@ TEST_F(LoaderRootTest, AGrowthThatCannotSwitchSaysWhoCompletesIt) {
   EXPECT_EQ(PayloadSent(), 110u);
 }
 
+// Three errors, 10 ms apart, made a growth give up where there was no way back: readers
+// stood still until somebody loaded again.
+TEST_F(LoaderRootTest, AGrowthOutlastsErrorsThatLastForAMoment) {
+  config_.max_series = 100;
+  MustLoad();
+  uint64_t sent = 0;
+  // The first one of each name but unlink only tries.
+  for (const char* name : {"link", "symlink", "rename", "unlink"}) {
+    SCOPED_TRACE(name);
+    config_.max_series += 10;
+    const auto calls = RunInterrupted({-1, ENOSPC, ""}, [&] {
+                         return Load(config_).status();
+                       }).calls;
+    const auto all = std::count(calls.begin(), calls.end(), name);
+    ASSERT_GT(all, 2);
+    config_.max_series += 10;
+    Interruption refused = {-1, ENOSPC, name, static_cast<int>(all) - 2};
+    refused.most = 5;
+    const Interrupted grown =
+        RunInterrupted(refused, [&] { return Load(config_).status(); });
+    EXPECT_TRUE(grown.reached);
+    EXPECT_TRUE(grown.ok) << grown.message;
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    SendFromCgroup(10);
+    EXPECT_EQ(PayloadSent(), sent += 10);
+  }
+}
+
+// The trial of a switch, whose directory could not be removed again, was taken for a
+// growth that was killed: a meter in which nothing was wrong was called damaged.
+TEST_F(LoaderRootTest, ATrialThatCannotBeRemovedDoesNoDamage) {
+  config_.max_series = 100;
+  MustLoad();
+  SendFromCgroup(100);
+  config_.max_series = 200;
+  const Interrupted failed = RunInterrupted(
+      {-1, EPERM, "rmdir"}, [&] { return Load(config_).status(); });
+  EXPECT_FALSE(failed.ok);
+  EXPECT_THAT(failed.message, HasSubstr("netmeter_switch_old"));
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  SendFromCgroup(10);
+  EXPECT_EQ(PayloadSent(), 110u);
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(PayloadSent(), 110u);
+  EXPECT_NE(access(Pin("netmeter_switch_old").c_str(), F_OK), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Calls, InterruptionTest,
     ::testing::Combine(::testing::Values(Command::kFirstLoad, Command::kNoOp,

@@ -38,6 +38,7 @@
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/registrants.h"
+#include "lib/loader/renewed_maps.h"
 #include "lib/loader/rules.h"
 #include "lib/loader/settings.h"
 #include "lib/loader/shares.h"
@@ -413,7 +414,8 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
   }
   NETMETER_RETURN_IF_ERROR(
       linker.Attach(LinkStage::kPacket, object, &plan->features));
-  NETMETER_RETURN_IF_ERROR(linker.RemoveUnwanted());
+  NETMETER_RETURN_IF_ERROR(InAttempts([&] { return linker.RemoveUnwanted(); },
+                                      transaction->patience()));
   if (!existing.found || existing.moved) return absl::OkStatus();
   for (const LinkPin* link : linker.attached_anew()) {
     if (link->feature != 0 && !existing.has(link->feature)) continue;
@@ -448,37 +450,17 @@ absl::Status Publish(const MeterObject& object, const Plan& plan,
   return status;
 }
 
-absl::Status KeepModesOnFailure(Transaction* transaction) {
-  auto modes = KeepModes(transaction->pins(), transaction->OwnsDirectory());
-  if (!modes.ok()) return modes.status();
-  transaction->OnFailure(*std::move(modes));
-  return absl::OkStatus();
-}
-
-// Pins the maps that are new, and writes the info last: with it nothing is left to
-// be done.
+// Writes the info last: with it nothing is left to be done.
 absl::Status PublishUpgrade(const MeterObject& object, const Plan& plan,
                             Transaction* transaction) {
-  const PinDir& pins = transaction->pins();
-  std::vector<const MapPin*> renewed;
-  for (const MapPin& map : MapPins()) {
-    const auto old =
-        std::make_shared<UniqueFd>(bpf_obj_get(pins.PathOf(map.pin).c_str()));
-    if (map.kept && old->ok()) continue;
-    renewed.push_back(&map);
-    if (!old->ok()) continue;
-    transaction->OnFailure(
-        [&pins, &map, old] { return pins.Replace(old->get(), map.pin); });
-  }
-  return InAttempts([&] {
-    for (const MapPin* map : renewed) {
-      NETMETER_RETURN_IF_ERROR(pins.Replace(object.MapFd(map->pin), map->pin));
-    }
-    NETMETER_RETURN_IF_ERROR(PinInterfaces(pins, object));
-    NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan.access,
-                                      transaction->OwnsDirectory()));
-    return WriteInfo(object, plan);
-  });
+  return InAttempts(
+      [&] {
+        NETMETER_RETURN_IF_ERROR(SetModes(transaction->pins(),
+                                          /*successors=*/false, plan.access,
+                                          transaction->OwnsDirectory()));
+        return WriteInfo(object, plan);
+      },
+      transaction->patience());
 }
 
 // Starts from the loaded configuration; the cgroup is in nm_info.
@@ -607,6 +589,10 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
         InAttempts([&] { return object->WriteInfo(growth.newest()); }));
   }
 
+  if (upgrade) {
+    NETMETER_RETURN_IF_ERROR(PinRenewedMaps(*object, transaction));
+  }
+
   // 6. Counting begins, or goes on with the new programs. Killed: links without
   //    an info are removed by the next load; of an upgrade some programs are
   //    new and some are old, which count into the same maps, and the next load
@@ -614,9 +600,11 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   NETMETER_RETURN_IF_ERROR(
       AttachPrograms(*object, growth.any(), transaction, plan));
   if (growth.any()) {
-    NETMETER_RETURN_IF_ERROR(InAttempts([&] {
-      return growth.MergeAndSwitch(*object, plan->access, transaction);
-    }));
+    NETMETER_RETURN_IF_ERROR(InAttempts(
+        [&] {
+          return growth.MergeAndSwitch(*object, plan->access, transaction);
+        },
+        transaction->patience()));
     transaction->NoWayBack(
         "the larger tables are in use, and the next load completes the rest");
   }

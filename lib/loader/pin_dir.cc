@@ -149,11 +149,14 @@ absl::Status PinDir::Replace(int fd, absl::string_view pin) const {
   return absl::OkStatus();
 }
 
-void PinDir::Remove(absl::string_view pin) const {
+absl::Status PinDir::Remove(absl::string_view pin) const {
   const std::string path = PathOf(pin);
+  int error = 0;
   for (int i = 0; i < kAttempts; i++) {
-    if (unlink(path.c_str()) == 0 || errno == ENOENT) return;
+    if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+    error = errno;
   }
+  return ErrnoStatus(error, absl::StrCat("remove ", path));
 }
 
 absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(

@@ -71,7 +71,7 @@ class PinDir {
   absl::Status Replace(int fd, absl::string_view pin) const;
 
   // Nothing there is no error.
-  void Remove(absl::string_view pin) const;
+  absl::Status Remove(absl::string_view pin) const;
 
   // The pins of EveryPin() that are there. FailedPrecondition if one holds
   // something else than ours.

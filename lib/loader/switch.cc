@@ -58,7 +58,7 @@ absl::Status Rename(const PinDir& pins, const std::string& from,
 // A second name of the map; it takes the place of what has that name.
 absl::Status Link(const PinDir& pins, const std::string& from,
                   const std::string& to) {
-  pins.Remove(to);
+  NETMETER_RETURN_IF_ERROR(pins.Remove(to));
   if (link(pins.PathOf(from).c_str(), pins.PathOf(to).c_str()) == 0) {
     return absl::OkStatus();
   }
@@ -68,7 +68,7 @@ absl::Status Link(const PinDir& pins, const std::string& from,
 // Makes `pin` a symbolic link to `target`, at one instant.
 absl::Status Point(const PinDir& pins, const std::string& pin,
                    const std::string& target) {
-  pins.Remove(kNext);
+  NETMETER_RETURN_IF_ERROR(pins.Remove(kNext));
   if (symlink(target.c_str(), pins.PathOf(kNext).c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("link ", pins.PathOf(kNext)));
   }
@@ -127,9 +127,7 @@ absl::Status RemoveSwitch(const PinDir& pins) {
     }
   }
   for (const char* pin : {kNext, kSwitch}) {
-    pins.Remove(pin);
-    if (!Exists(pins, pin)) continue;
-    return absl::InternalError(absl::StrCat("remove ", pins.PathOf(pin)));
+    NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
   }
   for (const char* directory : {kOldTables, kNewTables}) {
     const std::string path = pins.PathOf(directory);
@@ -160,6 +158,13 @@ bool LeadsToNewTables(const PinDir& pins) {
 bool IsSwitching(const PinDir& pins) {
   for (const char* pin : {kSwitch, kOldTables, kNewTables, kNext}) {
     if (Exists(pins, pin)) return true;
+  }
+  return false;
+}
+
+bool LeadThroughSwitch(const PinDir& pins) {
+  for (const MapPin& map : MapPins()) {
+    if (map.grows && IsSwitchLink(pins, map.pin)) return true;
   }
   return false;
 }

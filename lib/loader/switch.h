@@ -52,8 +52,12 @@ absl::Status TrySwitch(const PinDir& pins);
 // part 3 it goes on, and the successors are in place; before it all is as it was.
 absl::Status SettleTables(const PinDir& pins);
 
-// Whether a switch was interrupted.
+// Whether anything of a switch, or of its trial, is left.
 bool IsSwitching(const PinDir& pins);
+
+// Whether a pin leads through it: it has to be ended. What else is left is in nobody's
+// way, and the next load removes it.
+bool LeadThroughSwitch(const PinDir& pins);
 
 // Whether part 3 is done, and part 4 is not.
 bool LeadsToNewTables(const PinDir& pins);

@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/system.h"
 
@@ -70,6 +71,10 @@ class Transaction {
   void NoWayBack(const std::string& state) {
     undo_.clear();
     state_on_failure_ = state;
+  }
+  // For how long a step is tried that stands now.
+  Patience patience() const {
+    return state_on_failure_.empty() ? Patience::kMoment : Patience::kSeconds;
   }
   // Undoes an upgrade, the last step first; the error, and what there is now.
   absl::Status Fail(const absl::Status& error);
