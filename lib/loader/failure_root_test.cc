@@ -13,12 +13,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "lib/core/privileges.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/interruption.h"
@@ -35,6 +37,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -252,6 +255,50 @@ TEST_F(LoaderRootTest, AGrowthThatCannotTellReadersSaysSo) {
   EXPECT_EQ(PayloadSent(), 110u);
   ASSERT_TRUE(grow().ok());
   EXPECT_EQ(PayloadSent(), 110u);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
+// access(2) found no memory, once or for ever, and a pin of work in progress was taken
+// for there: the message called a meter damaged, and advised to unload it, of which
+// `status` said that it was loaded.
+TEST_F(LoaderRootTest, NoMemoryForALookIsNoDamage) {
+  config_.max_series = 100;
+  MustLoad();
+  uint64_t sent = 0;
+  for (const int most : {1, 3, INT_MAX}) {
+    for (const int but : {0, 1, 2, 3, 4, 6, 8, 12, 16, 24}) {
+      SCOPED_TRACE(absl::StrCat(most, " after ", but));
+      config_.max_series += 2;
+      Interruption refused = {-1, ENOMEM, "access", but};
+      refused.most = most;
+      const Interrupted grown =
+          RunInterrupted(refused, [&] { return Load(config_).status(); });
+      EXPECT_THAT(grown.message, Not(HasSubstr("unload")));
+      if (!grown.ok) {
+        EXPECT_THAT(grown.message, AnyOf(EndsWith("nothing was changed"),
+                                         EndsWith("as it was before this load"),
+                                         HasSubstr("next load")));
+      }
+      const bool unfinished =
+          grown.message.find("next load") != std::string::npos;
+      if (unfinished) MustLoad();
+      EXPECT_EQ(MustStatus().state, MeterState::kLoaded) << grown.message;
+      SendFromCgroup(10);
+      EXPECT_EQ(PayloadSent(), sent += 10);
+    }
+  }
+}
+
+// What could not be removed was said without a reason, and what stands was not said.
+TEST_F(LoaderRootTest, ALoadThatChangedNothingSaysSo) {
+  MustLoad();
+  config_.max_series++;
+  const Interrupted failed = RunInterrupted(
+      {-1, EPERM, "unlink"}, [&] { return Load(config_).status(); });
+  EXPECT_FALSE(failed.ok);
+  EXPECT_THAT(failed.message, HasSubstr("remove " + Pin("info_new") +
+                                        ": Operation not permitted"));
+  EXPECT_THAT(failed.message, EndsWith("; nothing was changed"));
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 

@@ -56,6 +56,14 @@ bool IsNameOf(const std::string& name, absl::string_view pin) {
                           absl::StartsWith(name, absl::StrCat(ours, "_")));
 }
 
+// Of a meter. What only work in progress has may be missing.
+bool MustBeThere(absl::string_view pin) {
+  for (const MapPin& map : MapPins()) {
+    if (pin == map.pin) return true;
+  }
+  return false;
+}
+
 struct Opened {
   UniqueFd fd;
   int error = 0;      // if there is no descriptor
@@ -111,18 +119,24 @@ std::string PinDir::PathOf(absl::string_view pin) const {
 // Without opening it: also for those who may not. What cannot be looked at is taken
 // for there: who opens it gets the error, and nothing is taken for done.
 bool PinDir::Has(absl::string_view pin) const {
-  if (access(PathOf(pin).c_str(), F_OK) == 0) return true;
-  return errno != ENOENT && errno != ENOTDIR &&
-         (errno != EACCES || geteuid() == 0);
+  const std::string path = PathOf(pin);
+  for (int i = 0; i < kAttempts; i++) {
+    if (access(path.c_str(), F_OK) == 0) return true;
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    if (errno == EACCES && geteuid() != 0) return false;
+  }
+  return true;
 }
 
 absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
   const std::string path = PathOf(pin);
   UniqueFd fd(bpf_obj_get(path.c_str()));
   if (fd.ok()) return fd;
-  return ErrnoStatus(
-      errno, absl::StrCat("open ", path),
-      errno == ENOENT ? "the meter is damaged: netmeter-loader unload" : "");
+  const int error = errno;
+  return ErrnoStatus(error, absl::StrCat("open ", path),
+                     error == ENOENT && MustBeThere(pin)
+                         ? "the meter is damaged: netmeter-loader unload"
+                         : "");
 }
 
 absl::Status PinDir::Pin(int fd, absl::string_view pin) const {

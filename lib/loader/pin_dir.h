@@ -62,7 +62,7 @@ class PinDir {
 
   bool Has(absl::string_view pin) const;
 
-  // An error says that the meter is damaged: use it for what must be there.
+  // Where one of MapPins() is missing the error says that the meter is damaged.
   absl::StatusOr<UniqueFd> Open(absl::string_view pin) const;
 
   // Each reports a step when it is done.

@@ -114,8 +114,11 @@ absl::Status Transaction::SetChanging(bool changing) {
 absl::Status Transaction::Fail(const absl::Status& error) {
   std::string state = state_on_failure_;
   // A first load has nothing to go on with.
-  if (!undo_.empty() && !found_nothing_)
+  if (!undo_.empty() && !found_nothing_) {
     state = "the meter goes on as it was before this load";
+  } else if (state.empty() && keep_) {
+    state = "nothing was changed";
+  }
   bool undone = state_on_failure_.empty();
   for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) {
     const absl::Status status = InAttempts(*undo);
