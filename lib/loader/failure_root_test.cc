@@ -17,6 +17,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -299,6 +300,34 @@ TEST_F(LoaderRootTest, ALoadThatChangedNothingSaysSo) {
   EXPECT_THAT(failed.message, HasSubstr("remove " + Pin("info_new") +
                                         ": Operation not permitted"));
   EXPECT_THAT(failed.message, EndsWith("; nothing was changed"));
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
+// Pins that could not be opened or looked at for a moment were called another program's,
+// with the advice to choose another directory: next to the meter that was loaded there.
+TEST_F(LoaderRootTest, WhatCannotBeLookedAtIsNotCalledForeign) {
+  config_.max_series = 100;
+  MustLoad();
+  config_.max_series = 101;
+  const auto load = [&] { return Load(config_).status(); };
+  for (const auto& [name, error, text] :
+       {std::make_tuple("bpf(7)", ENOMEM, "open "),      // BPF_OBJ_GET
+        std::make_tuple("bpf(15)", ENOMEM, "open ")}) {  // ... GET_INFO_BY_FD
+    SCOPED_TRACE(name);
+    const Interrupted failed = RunInterrupted({-1, error, name}, load);
+    EXPECT_FALSE(failed.ok);
+    EXPECT_THAT(failed.message, HasSubstr(text + config_.pin_dir));
+    EXPECT_THAT(failed.message, HasSubstr("Cannot allocate memory"));
+    EXPECT_THAT(failed.message, Not(HasSubstr("not ours")));
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  }
+  // Killed in the middle of the switch: pins are symbolic links.
+  EXPECT_TRUE(LoadKilledAt("counters leads through"));
+  const Interrupted failed = RunInterrupted({-1, EIO, "readlink"}, load);
+  EXPECT_FALSE(failed.ok);
+  EXPECT_THAT(failed.message, HasSubstr("Input/output error"));
+  EXPECT_THAT(failed.message, Not(HasSubstr("not ours")));
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 

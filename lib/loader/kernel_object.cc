@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -25,15 +26,20 @@ KernelObject IdentifyObject(int fd) {
   const ssize_t length = readlink(absl::StrCat("/proc/self/fd/", fd).c_str(),
                                   target, sizeof(target) - 1);
   const absl::string_view kind(target, length < 0 ? 0 : length);
+  if (length < 0) object.error = errno;
+  const auto failed = [&object] {
+    object.error = errno;
+    return object;
+  };
   if (kind == "anon_inode:bpf-map") {
     bpf_map_info about = {};
-    if (!GetInfo(fd, &about)) return object;
+    if (!GetInfo(fd, &about)) return failed();
     object.kind = KernelObject::kMap;
     object.name = TextOf(about.name);
     object.id = about.id;
   } else if (kind == "anon_inode:bpf-prog") {
     bpf_prog_info about = {};
-    if (!GetInfo(fd, &about)) return object;
+    if (!GetInfo(fd, &about)) return failed();
     object.kind = KernelObject::kProgram;
     object.name = TextOf(about.name);
     object.id = about.id;
@@ -41,14 +47,17 @@ KernelObject IdentifyObject(int fd) {
     // bpf_link_new_fd(), of BPF_OBJ_GET, names it with a hyphen;
     // bpf_link_prime(), of BPF_LINK_CREATE, with an underscore.
     bpf_link_info about = {};
-    if (!GetInfo(fd, &about)) return object;
+    if (!GetInfo(fd, &about)) return failed();
     object.kind = KernelObject::kLink;
     object.id = about.id;
     object.program = about.prog_id;
     object.to_cgroup = about.type == BPF_LINK_TYPE_CGROUP;
     if (object.to_cgroup) object.cgroup_id = about.cgroup.cgroup_id;
     UniqueFd program(bpf_prog_get_fd_by_id(about.prog_id));
-    if (program.ok()) object.name = IdentifyObject(program.get()).name;
+    if (!program.ok()) return failed();
+    const KernelObject identified = IdentifyObject(program.get());
+    object.name = identified.name;
+    object.error = identified.error;
   }
   return object;
 }

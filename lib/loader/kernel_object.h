@@ -30,6 +30,7 @@ uint32_t VerifiedInstructions(int program);
 struct KernelObject {
   enum Kind { kOther, kMap, kProgram, kLink };
   Kind kind = kOther;
+  int error = 0;     // an errno: it could not be looked at, and may be anything
   std::string name;  // in the kernel; of a link, that of its program
   uint32_t id = 0;
   uint32_t program = 0;    // of a link: id

@@ -66,9 +66,15 @@ bool MustBeThere(absl::string_view pin) {
 
 struct Opened {
   UniqueFd fd;
-  int error = 0;      // if there is no descriptor
+  int error = 0;      // if there is no descriptor, or it cannot be looked at
   bool ours = false;  // it is the object that belongs there
 };
+
+// Of bpf(2): it is no object of BPF, or one that nobody may open so. All others are
+// of this moment, and say nothing of what is there.
+bool IsNoObject(int error) {
+  return error == EACCES || error == EPERM || error == EINVAL || error == ELOOP;
+}
 
 // More than once: where the kernel has no memory at this moment, ours must not be
 // taken for another's.
@@ -81,6 +87,7 @@ Opened OpenExpected(const std::string& path, absl::string_view pin) {
     opened.error = errno;
     if (!opened.fd.ok()) continue;
     const KernelObject object = IdentifyObject(opened.fd.get());
+    opened.error = object.error;
     opened.ours = object.kind == kind && IsNameOf(object.name, pin);
   }
   return opened;
@@ -189,16 +196,24 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
     const absl::string_view expected = absl::StripSuffix(current, kNewSuffix);
     const Opened opened = OpenExpected(path, expected);
     const int fd = opened.fd.get();
-    const int error = opened.fd.ok() ? 0 : opened.error;
-    if (error == ENOENT) continue;
+    const int error = opened.error;
+    if (!opened.fd.ok() && error == ENOENT) continue;
     if ((error == EPERM || error == EACCES) && geteuid() != 0) {
       return ErrnoStatus(error, absl::StrCat("open ", path), "run as root");
     }
-    const bool file = S_ISREG(about.st_mode) || IsSwitchLink(*this, pin);
+    if (!opened.ours && error != 0 && error != ENOENT && !IsNoObject(error)) {
+      return ErrnoStatus(error, absl::StrCat("open ", path));
+    }
+    bool file = S_ISREG(about.st_mode);
+    if (S_ISLNK(about.st_mode)) {
+      const absl::StatusOr<bool> link = IsSwitchLink(*this, pin);
+      if (!link.ok()) return link.status();
+      file = *link;
+    }
     if (!opened.ours || !file) {
       return absl::FailedPreconditionError(absl::StrCat(
           path, " is not ours (",
-          error == 0 ? Describe(fd) : std::string("no object of BPF"),
+          opened.fd.ok() ? Describe(fd) : std::string("no object of BPF"),
           "): choose another --pin-dir"));
     }
     ours |= absl::StartsWith(expected, "link_") ||

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
@@ -31,15 +32,19 @@ std::string In(const char* directory, const char* pin) {
   return absl::StrCat(directory, "/", pin);
 }
 
-// "" where the pin is no symbolic link.
-std::string TargetOf(const PinDir& pins, absl::string_view pin) {
-  char target[64];
-  ssize_t length = -1;
-  for (int i = 0; i < kAttempts && length < 0; i++) {
-    length = readlink(pins.PathOf(pin).c_str(), target, sizeof(target));
-    if (length < 0 && (errno == EINVAL || errno == ENOENT)) break;
+// "" where the pin is no symbolic link, or there is none.
+absl::StatusOr<std::string> TargetOf(const PinDir& pins,
+                                     absl::string_view pin) {
+  const std::string path = pins.PathOf(pin);
+  int error = 0;
+  for (int i = 0; i < kAttempts; i++) {
+    char target[64];
+    const ssize_t length = readlink(path.c_str(), target, sizeof(target));
+    if (length >= 0) return std::string(target, static_cast<size_t>(length));
+    error = errno;
+    if (error == EINVAL || error == ENOENT) return std::string();
   }
-  return std::string(target, length > 0 ? static_cast<size_t>(length) : 0);
+  return ErrnoStatus(error, absl::StrCat("look at ", path));
 }
 
 bool Exists(const PinDir& pins, absl::string_view pin) {
@@ -91,8 +96,9 @@ absl::Status MakeTables(const PinDir& pins, const char* directory) {
 // FailedPrecondition where another program has made what has one of the names, as in
 // a BPF file system of all.
 absl::Status CheckSwitch(const PinDir& pins) {
-  const std::string target = TargetOf(pins, kSwitch);
-  const bool ours = target == kOldTables || target == kNewTables;
+  const absl::StatusOr<std::string> target = TargetOf(pins, kSwitch);
+  if (!target.ok()) return target.status();
+  const bool ours = *target == kOldTables || *target == kNewTables;
   for (const char* pin : {kSwitch, kOldTables, kNewTables, kNext}) {
     const std::string path = pins.PathOf(pin);
     struct stat about;
@@ -147,12 +153,14 @@ absl::Status RemoveSwitch(const PinDir& pins) {
 
 }  // namespace
 
-bool IsSwitchLink(const PinDir& pins, absl::string_view pin) {
-  return TargetOf(pins, pin) == absl::StrCat(kSwitch, "/", pin);
+absl::StatusOr<bool> IsSwitchLink(const PinDir& pins, absl::string_view pin) {
+  const absl::StatusOr<std::string> target = TargetOf(pins, pin);
+  if (!target.ok()) return target.status();
+  return *target == absl::StrCat(kSwitch, "/", pin);
 }
 
 bool LeadsToNewTables(const PinDir& pins) {
-  return TargetOf(pins, kSwitch) == kNewTables;
+  return TargetOf(pins, kSwitch).value_or("") == kNewTables;
 }
 
 bool IsSwitching(const PinDir& pins) {
@@ -164,7 +172,7 @@ bool IsSwitching(const PinDir& pins) {
 
 bool LeadThroughSwitch(const PinDir& pins) {
   for (const MapPin& map : MapPins()) {
-    if (map.grows && IsSwitchLink(pins, map.pin)) return true;
+    if (map.grows && IsSwitchLink(pins, map.pin).value_or(true)) return true;
   }
   return false;
 }
@@ -204,14 +212,18 @@ absl::Status SwitchTables(const PinDir& pins) {
 absl::Status SettleTables(const PinDir& pins) {
   if (!IsSwitching(pins)) return absl::OkStatus();
   NETMETER_RETURN_IF_ERROR(CheckSwitch(pins));
-  const std::string target = TargetOf(pins, kSwitch);
+  const absl::StatusOr<std::string> read = TargetOf(pins, kSwitch);
+  if (!read.ok()) return read.status();
+  const std::string& target = *read;
   const bool forward = target == kNewTables;
   for (const MapPin& map : MapPins()) {
     if (!map.grows || (!forward && target != kOldTables)) continue;
     const std::string path = pins.PathOf(map.pin);
     std::string from = NewPin(map.pin);
     if (!forward || !pins.Has(from)) {
-      if (!IsSwitchLink(pins, map.pin)) continue;
+      const absl::StatusOr<bool> link = IsSwitchLink(pins, map.pin);
+      if (!link.ok()) return link.status();
+      if (!*link) continue;
       from = kNext;
       NETMETER_RETURN_IF_ERROR(Link(pins, In(target.c_str(), map.pin), from));
     }

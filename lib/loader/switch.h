@@ -32,6 +32,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/loader/pin_dir.h"
 
@@ -64,7 +65,7 @@ bool LeadsToNewTables(const PinDir& pins);
 
 // Whether the path is that of a pin which is a symbolic link for the time of a
 // switch.
-bool IsSwitchLink(const PinDir& pins, absl::string_view pin);
+absl::StatusOr<bool> IsSwitchLink(const PinDir& pins, absl::string_view pin);
 
 }  // namespace internal
 }  // namespace netmeter
