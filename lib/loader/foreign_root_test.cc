@@ -154,6 +154,38 @@ TEST_F(LoaderRootTest, PinsOfOthersWithOurNamesAreLeftAlone) {
 
 // A map called nm_names, pinned as `names` by another program, was taken for
 // the rest of a meter and removed.
+// Of foreign things with the names of a growth's pins `status` said that a load had been
+// killed, and advised one, which refused them.
+TEST_F(LoaderRootTest, ForeignThingsAreNoUnfinishedLoad) {
+  MustLoad();
+  const std::string link = Pin("counters_new"), folder = Pin("info_new"),
+                    old = Pin("netmeter_switch_old");
+  ASSERT_EQ(symlink("/etc/passwd", link.c_str()), 0);
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  EXPECT_THAT(MustStatus().text, Not(HasSubstr("UNFINISHED")));
+  EXPECT_THAT(LoadError(), HasSubstr(" is not ours"));
+  EXPECT_EQ(unlink(link.c_str()), 0);
+  EXPECT_EQ(rmdir(folder.c_str()), 0);
+
+  // Deeper: a pin in a directory that is a switch's by its name and its owner. The load
+  // could not remove it, and said "Directory not empty", for ever.
+  ASSERT_EQ(mkdir(old.c_str(), 0755), 0);
+  const UniqueFd map(
+      bpf_map_create(BPF_MAP_TYPE_ARRAY, "not_ours", 4, 4, 1, nullptr));
+  for (const char* const name : {"theirs", "counters"}) {
+    const std::string pin = old + "/" + name;
+    ASSERT_EQ(bpf_obj_pin(map.get(), pin.c_str()), 0);
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    config_.max_series++;
+    EXPECT_THAT(LoadError(), HasSubstr(pin + " is not ours"));
+    EXPECT_EQ(access(pin.c_str(), F_OK), 0);
+    EXPECT_EQ(unlink(pin.c_str()), 0);
+  }
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_NE(access(old.c_str(), F_OK), 0);
+}
+
 TEST_F(LoaderRootTest, TheNameOfAMapAloneDoesNotMakeItOurs) {
   ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
   ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);

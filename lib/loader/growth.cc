@@ -357,12 +357,12 @@ absl::Status CloseOldInfo(const PinDir& pins, int closer) {
 
 bool IsUnfinished(const std::string& pin_dir) {
   const PinDir pins(pin_dir);
-  if (pins.Has(kMergedPin) || pins.Has(kOldInfoPin) ||
-      LeadThroughSwitch(pins)) {
+  if (pins.HasOurs(kMergedPin, kMergedPin) ||
+      pins.HasOurs(kOldInfoPin, "info") || LeadThroughSwitch(pins)) {
     return true;
   }
   for (const MapPin& map : MapPins()) {
-    if (pins.Has(NewPin(map.pin))) return true;
+    if (pins.HasOurs(NewPin(map.pin), map.pin)) return true;
   }
   // Drained: no free slot, although not all are in use.
   absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),

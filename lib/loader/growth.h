@@ -129,7 +129,8 @@ absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing,
 // retired: does it. `closer`: of LoadCloser(), or -1.
 absl::Status CloseOldInfo(const PinDir& pins, int closer = -1);
 
-// Whether a growth was killed in any part.
+// Whether a growth was killed, or has failed, in any part. What another program has
+// pinned by one of the names is none.
 bool IsUnfinished(const std::string& pin_dir);
 
 }  // namespace internal

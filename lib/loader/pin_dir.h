@@ -62,6 +62,13 @@ class PinDir {
 
   bool Has(absl::string_view pin) const;
 
+  // Whether what is pinned at `at`, a path below this one, is an object that belongs at
+  // `pin`. Users may open nothing: they see whether it is a file of root's.
+  absl::StatusOr<bool> IsOurs(absl::string_view at,
+                              absl::string_view pin) const;
+  // The same; what cannot be looked at is taken for ours.
+  bool HasOurs(absl::string_view at, absl::string_view pin) const;
+
   // Where one of MapPins() is missing the error says that the meter is damaged.
   absl::StatusOr<UniqueFd> Open(absl::string_view pin) const;
 

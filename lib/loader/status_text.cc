@@ -61,7 +61,7 @@ std::string TextWithoutInfo(const MeterStatus& status) {
   return absl::StrCat(
       "damaged: ", status.pin_dir,
       status.unfinished
-          ? ": a load that was to grow the tables was killed (run: "
+          ? ": a load that was to grow the tables was killed or failed (run: "
           : " holds the rest of a load or an unload that was killed (run: ",
       load, kOtherOptions, status.unfinished ? ")\n" : "; or unload)\n");
 }
@@ -89,7 +89,7 @@ std::string DamageOf(const MeterStatus& status) {
   if (status.unfinished) {
     absl::StrAppend(&text,
                     "  UNFINISHED      a load that was to grow the tables was "
-                    "killed ",
+                    "killed or failed ",
                     run_load);
   }
   return text;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/switch.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "absl/status/statusor.h"
@@ -93,8 +95,34 @@ absl::Status MakeTables(const PinDir& pins, const char* directory) {
   return absl::OkStatus();
 }
 
+absl::Status NotOurs(const std::string& path) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is not ours: choose another --pin-dir"));
+}
+
+// The directories of a switch hold second names of our maps.
+absl::Status CheckTables(const PinDir& pins, const char* directory) {
+  const std::string path = pins.PathOf(directory);
+  DIR* const handle = opendir(path.c_str());
+  if (handle == nullptr) return ErrnoStatus(errno, absl::StrCat("open ", path));
+  absl::Status status;
+  while (const dirent* entry = status.ok() ? readdir(handle) : nullptr) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    const bool expected = std::any_of(
+        MapPins().begin(), MapPins().end(),
+        [&](const MapPin& map) { return map.grows && name == map.pin; });
+    const std::string pin = In(directory, name.c_str());
+    absl::StatusOr<bool> ours = expected;
+    if (expected) ours = pins.IsOurs(pin, name);
+    status = ours.ok() && !*ours ? NotOurs(pins.PathOf(pin)) : ours.status();
+  }
+  closedir(handle);
+  return status;
+}
+
 // FailedPrecondition where another program has made what has one of the names, as in
-// a BPF file system of all.
+// a BPF file system of all, or what is in one of the directories.
 absl::Status CheckSwitch(const PinDir& pins) {
   const absl::StatusOr<std::string> target = TargetOf(pins, kSwitch);
   if (!target.ok()) return target.status();
@@ -111,10 +139,10 @@ absl::Status CheckSwitch(const PinDir& pins) {
         (directory        ? S_ISDIR(about.st_mode)
          : pin == kSwitch ? ours
                           : S_ISLNK(about.st_mode) || ours)) {
+      if (directory) NETMETER_RETURN_IF_ERROR(CheckTables(pins, pin));
       continue;
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " is not ours: choose another --pin-dir"));
+    return NotOurs(path);
   }
   return absl::OkStatus();
 }
