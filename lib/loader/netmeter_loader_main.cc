@@ -612,7 +612,11 @@ absl::Status DropWhatNobodyNeeds(const std::string& command) {
                            CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_DAC_OVERRIDE,
                            CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
   }
-  if (command == "serve-fds") return absl::OkStatus();  // later, in serve.cc
+  // What it makes its socket with; all but what reading takes goes later (serve.cc).
+  if (command == "serve-fds") {
+    return DropPrivileges({CAP_BPF, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE,
+                           CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
+  }
   return DropPrivileges({CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN,
                          CAP_DAC_READ_SEARCH});
 }

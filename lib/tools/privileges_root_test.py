@@ -29,6 +29,9 @@ OF_LOAD = {
     39,  # CAP_BPF
 }
 CAP_BPF = 39
+# What serve-fds makes its socket with: CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH,
+# CAP_FOWNER, CAP_SYS_ADMIN, CAP_BPF.
+OF_SERVE_FDS = {0, 1, 2, 3, 21, CAP_BPF}
 
 
 def status(pid, thread=None):
@@ -45,6 +48,11 @@ def threads(pid):
 def capabilities(fields, name):
     bits = int(fields[name], 16)
     return {i for i in range(64) if bits >> i & 1}
+
+
+def lock_of(path):
+    """As LockFile() of lib/loader/system.cc has it."""
+    return "/run/.netmeter%s.lock" % path.replace("-", "\\x2d").replace("/", "-")
 
 
 def pins_need_a_capability():
@@ -138,9 +146,25 @@ class PrivilegesTest(unittest.TestCase):
         self.assertEqual(process.wait(timeout=10), 0)
         self.assertFalse(os.path.exists(path), "serve-fds may not remove its socket")
 
+    def test_serve_fds_drops_first_what_its_socket_needs_not(self):
+        # It kept all that root has until it had made its socket. It waits for the lock.
+        path = "/run/netmeter-privileges-first-%d.sock" % os.getpid()
+        with open(lock_of(path), "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            process = self.start(lab.LOADER, "serve-fds", "--pin-dir", self.meter.pin_dir, "--socket", path, "--group", "root")
+            lab.wait_for(lambda: not capabilities(status(process.pid), "CapBnd"))
+            time.sleep(0.2)
+            self.assertIsNone(process.poll())
+            self.expect(process.pid, OF_SERVE_FDS & self.own)
+            self.assertFalse(os.path.exists(path))
+        lab.wait_for(lambda: os.path.exists(path))
+        lab.wait_for(lambda: capabilities(status(process.pid), "CapPrm") == self.of_reader)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=10), 0)
+
     def test_the_loader_keeps_what_its_unit_names(self):
         # It waits for its lock, with all privileges dropped before.
-        name = "/run/.netmeter%s.lock" % self.meter.pin_dir.replace("-", "\\x2d").replace("/", "-")
+        name = lock_of(self.meter.pin_dir)
         for command in ("load", "unload", "retire"):
             with open(name, "w", encoding="ascii") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
