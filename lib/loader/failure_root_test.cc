@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -228,6 +229,42 @@ TEST_F(LoaderRootTest, TheSoftLimitOfDescriptorsIsNoLimit) {
       config_.pin_dir + " --max-series 5000 2>&1");
   EXPECT_EQ(grown.exit_status, 0) << grown.output;
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
+// `ulimit -f 0` ended the loader by a signal, without a word.
+TEST_F(LoaderRootTest, AFileThatMayNotGrowIsAnErrorAsAnyOther) {
+  const ShellResult failed =
+      RunShell("ulimit -f 0; exec lib/loader/netmeter-loader load --pin-dir " +
+               config_.pin_dir + " --cgroup " + cgroup_ + " 2>&1");
+  EXPECT_EQ(failed.exit_status, 1);
+  EXPECT_THAT(failed.output, HasSubstr("File too large"));
+  EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
+}
+
+// The links had mode 0 below `umask 0777`, and nobody but root came to a pin directory
+// whose parents a load had made below `umask 077`.
+TEST_F(LoaderRootTest, TheMaskOfTheShellChangesNoModes) {
+  const std::string parent = config_.pin_dir;
+  config_.pin_dir += "/meter";
+  for (const char* mask : {"0777", "077", "0"}) {
+    SCOPED_TRACE(mask);
+    const ShellResult loaded = RunShell(absl::StrCat(
+        "umask ", mask, "; exec lib/loader/netmeter-loader load --group ",
+        kGroup, " --pin-dir ", config_.pin_dir, " --cgroup ", cgroup_,
+        " 2>&1"));
+    EXPECT_EQ(loaded.exit_status, 0) << loaded.output;
+    ExpectModes();
+    struct stat about;
+    for (const char* link : {"link_egress", "link_sock_create"}) {
+      ASSERT_EQ(stat(Pin(link).c_str(), &about), 0);
+      EXPECT_EQ(about.st_mode & 0777, 0600u) << link;
+    }
+    ASSERT_EQ(stat(parent.c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 0777, 0755u);
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  }
+  EXPECT_NE(access(parent.c_str(), F_OK), 0);
 }
 
 // Where the old info cannot be closed the message says who sees what.
