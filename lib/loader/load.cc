@@ -528,6 +528,32 @@ LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
   return result;
 }
 
+// The rest of 5: what the maps start with, and all pins that can be made while there is a
+// way back.
+absl::Status FillAndPin(Plan* plan, Growth* growth, MeterObject* object,
+                        Transaction* transaction) {
+  NETMETER_RETURN_IF_ERROR(FillMaps(plan, growth, object, transaction));
+  NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
+  if (growth->from_the_start()) {
+    NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(*plan)));
+    NETMETER_RETURN_IF_ERROR(growth->PinSuccessors(*object));
+  }
+  // Who may not do this (CAP_CHOWN) never may.
+  if (growth->any()) {
+    NETMETER_RETURN_IF_ERROR(SetModes(transaction->pins(), /*successors=*/true,
+                                      plan->access,
+                                      transaction->OwnsDirectory()));
+  }
+  if (!plan->existing.found) return absl::OkStatus();
+  // A number has the name of its uplink before a packet counts under it. The rest of
+  // the info is the old one's: the load is not done.
+  if (!growth->from_the_start()) {
+    NETMETER_RETURN_IF_ERROR(
+        InAttempts([&] { return object->WriteInfo(growth->newest()); }));
+  }
+  return PinRenewedMaps(*object, transaction);
+}
+
 // Under the lock. What it fails to do the transaction undoes.
 absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
                                       const ConfigChange& change,
@@ -570,28 +596,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
     KeepConfigOfUpgrade(transaction, plan);
     NETMETER_RETURN_IF_ERROR(KeepModesOnFailure(transaction));
   }
-  NETMETER_RETURN_IF_ERROR(FillMaps(plan, &growth, object, transaction));
-  NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
-  if (growth.from_the_start()) {
-    NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(*plan)));
-    NETMETER_RETURN_IF_ERROR(growth.PinSuccessors(*object));
-  }
-  // While there is a way back: who may not do this (CAP_CHOWN) never may.
-  if (growth.any()) {
-    NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/true, plan->access,
-                                      transaction->OwnsDirectory()));
-  }
-
-  // A number has the name of its uplink before a packet counts under it. The rest of
-  // the info is the old one's: the load is not done.
-  if (upgrade && !growth.from_the_start()) {
-    NETMETER_RETURN_IF_ERROR(
-        InAttempts([&] { return object->WriteInfo(growth.newest()); }));
-  }
-
-  if (upgrade) {
-    NETMETER_RETURN_IF_ERROR(PinRenewedMaps(*object, transaction));
-  }
+  NETMETER_RETURN_IF_ERROR(FillAndPin(plan, &growth, object, transaction));
 
   // 6. Counting begins, or goes on with the new programs. Killed: links without
   //    an info are removed by the next load; of an upgrade some programs are
