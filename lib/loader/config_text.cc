@@ -56,7 +56,8 @@ std::string WhyNoYaml(absl::string_view yaml, const YAML::Exception& error) {
   // Its own words are of blocks and maps.
   return LineIsIndentedByTab(yaml, error.mark.line)
              ? "a tab indents this line: YAML takes blanks only"
-             : error.msg;
+         : absl::StrContains(yaml, '\0') ? "the file has a NUL: expected text"
+                                         : error.msg;
 }
 
 // Not YAML::LoadAll(), which never ends where the parser does not get past what
@@ -69,9 +70,11 @@ int LineOfSecondDocument(const std::string& yaml) {
   return parser.HandleNextDocument(starts) ? starts.line() : 0;
 }
 
+// A NUL would end the message.
 std::string Quote(const std::string& value) {
-  return value.size() <= 64 ? absl::StrCat("'", value, "'")
-                            : absl::StrCat("'", value.substr(0, 64), "...'");
+  return OneLine(value.size() <= 64
+                     ? absl::StrCat("'", value, "'")
+                     : absl::StrCat("'", value.substr(0, 64), "...'"));
 }
 
 std::string OneLine(std::string text) {

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lib/loader/config_text.h"
 
 namespace netmeter {
 namespace internal {
@@ -107,12 +109,21 @@ SourceRanks RanksOf(const std::vector<std::string>& sources) {
 absl::Status CheckUnit(const std::string& pattern, const std::string& service) {
   const auto bad = [&](const std::string& what) {
     return absl::InvalidArgumentError(
-        absl::StrCat("units: '", pattern.substr(0, 64), "': ", what));
+        absl::StrCat("units: ", Quote(pattern), ": ", what));
   };
-  if (!IsUnit(pattern) || pattern.size() >= NM_NAME_BYTES ||
-      pattern.find('/') != std::string::npos ||
-      pattern.find('\0') != std::string::npos) {
+  if (!IsUnit(pattern)) {
     return bad("expected the name of a unit, such as ssh.service");
+  }
+  if (pattern.size() >= NM_NAME_BYTES) {
+    return bad(absl::StrCat("expected at most ", NM_NAME_BYTES - 1, " bytes"));
+  }
+  // systemd.unit(5). No unit's name has another one.
+  const auto is_of_a_unit = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           absl::StrContains(":-_.\\@*", c);
+  };
+  if (!std::all_of(pattern.begin(), pattern.end(), is_of_a_unit)) {
+    return bad("expected letters, digits, :-_.\\@ and one *");
   }
   const size_t star = pattern.find('*');
   if (star != std::string::npos &&

@@ -98,8 +98,17 @@ TEST(NameSourcesTest, PatternsThatCannotMatchAreErrors) {
   EXPECT_EQ(error("*.service", "all"), "");
   EXPECT_EQ(error("ssh", "x"),
             "units: 'ssh': expected the name of a unit, such as ssh.service");
-  EXPECT_EQ(error(std::string(60, 'a') + ".service", "x").substr(0, 6),
-            "units:");
+  EXPECT_EQ(error(std::string(60, 'a') + ".service", "x"),
+            "units: '" + std::string(60, 'a') +
+                ".ser...': expected at most 63 bytes");
+  // These could match no unit.
+  for (const char* name :
+       {"web-[0-9].service", "web?.service", " web.service", "a/b.service"}) {
+    EXPECT_EQ(error(name, "x"), "units: '" + std::string(name) +
+                                    "': expected letters, digits, :-_.\\@ and "
+                                    "one *");
+  }
+  EXPECT_EQ(error("a\n.service", "x").find('\n'), std::string::npos);
   EXPECT_EQ(error("a*b.service", "x"),
             "units: 'a*b.service': expected at most one *, right before "
             ".service");
