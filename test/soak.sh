@@ -19,7 +19,7 @@
 #     (docs/counting.md#the-remainder);
 #   - no reader may see a value go back, or fail;
 #   - the kernel may keep no more maps and programs, and processes no more memory, than
-#     in the first one.
+#     in the second one.
 #
 # Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
 set -euo pipefail

@@ -209,7 +209,7 @@ class SoakTest : public LiveTest {
     // a load of somebody else has maps and programs before it attaches them. Not longer
     // than the traffic's processes wait to go on: kTimeoutMs.
     for (int i = 0;
-         i < 400 && round_ > 1 &&
+         i < 400 && round_ > 2 &&
          (kernel.maps > kernel_.maps || kernel.programs > kernel_.programs);
          ++i) {
       usleep(50000);
@@ -240,9 +240,10 @@ class SoakTest : public LiveTest {
     ExpectFlat(kernel, resident);
   }
 
-  // Compared with the end of the first round.
+  // Compared with the end of the second round: on a slow machine the tables grow for the
+  // first time in that one.
   void ExpectFlat(const KernelState& kernel, uint64_t resident) {
-    if (round_ == 1) {
+    if (round_ <= 2) {
       kernel_ = kernel;
       resident_ = resident;
       growths_before_ = growths_;
