@@ -275,6 +275,15 @@ Remainder OfOnePacket(const Packet& packet) {
   return {};
 }
 
+// The client's port, and that of its peer.
+struct Ports {
+  uint16_t here, there;
+};
+Ports PortsOf(const Packet& packet) {
+  return packet.outgoing ? Ports{packet.source_port, packet.destination_port}
+                         : Ports{packet.destination_port, packet.source_port};
+}
+
 // Of a connection to kTimeWaitPort. The client closes first, and at once: with the
 // acknowledgement of its FIN the socket becomes a TIME_WAIT one, which no hook knows.
 struct ClosedFirst {
@@ -288,11 +297,8 @@ using Closed = std::map<std::pair<uint16_t, uint16_t>, ClosedFirst>;
 
 Remainder OfTimeWait(const Packet& packet, Closed* closed) {
   const bool received = !packet.outgoing;
-  const uint16_t here = received ? packet.destination_port : packet.source_port;
-  const uint16_t there =
-      received ? packet.source_port : packet.destination_port;
-  if (!packet.tcp() || there != kTimeWaitPort) return {};
-  ClosedFirst& connection = (*closed)[{packet.ethertype, here}];
+  if (!packet.tcp() || PortsOf(packet).there != kTimeWaitPort) return {};
+  ClosedFirst& connection = (*closed)[{packet.ethertype, PortsOf(packet).here}];
   if (packet.syn()) {
     if (!received) connection = ClosedFirst();
     return {};
@@ -332,11 +338,8 @@ using Refusals = std::map<std::pair<uint16_t, uint16_t>, Refusal>;
 
 Remainder OfSecondRefusal(const Packet& packet, Refusals* refusals) {
   const bool received = !packet.outgoing;
-  const uint16_t here = received ? packet.destination_port : packet.source_port;
-  const uint16_t there =
-      received ? packet.source_port : packet.destination_port;
-  if (!packet.tcp() || there != kClosedPort) return {};
-  Refusal& refusal = (*refusals)[{packet.ethertype, here}];
+  if (!packet.tcp() || PortsOf(packet).there != kClosedPort) return {};
+  Refusal& refusal = (*refusals)[{packet.ethertype, PortsOf(packet).here}];
   if (!received && packet.syn() && refusal.sequence != packet.tcp_sequence) {
     refusal.sequence = packet.tcp_sequence;
     refusal.answered = false;
