@@ -75,11 +75,19 @@ std::string Text(const YAML::Node& node, const char* key) {
   return node.Scalar();
 }
 
+// Digits and nothing else. A leading zero is octal for some readers of YAML and not
+// for others.
+bool Decimal(absl::string_view text, uint32_t* value) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return c >= '0' && c <= '9'; }) &&
+         (text.size() == 1 || text[0] != '0') && absl::SimpleAtoi(text, value);
+}
+
 uint32_t Number(const YAML::Node& node, const char* key, uint32_t lowest,
                 uint32_t highest) {
   uint32_t value = 0;
-  if (!absl::SimpleAtoi(Text(node, key), &value) || value < lowest ||
-      value > highest) {
+  if (!Decimal(Text(node, key), &value) || value < lowest || value > highest) {
     throw ConfigError(
         node, absl::StrCat(key, ": expected a number from ", lowest, " to ",
                            highest, ", not ", Quote(node.Scalar())));
@@ -115,8 +123,8 @@ void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
   const std::string text = Text(node, "port");
   std::vector<std::string> parts = absl::StrSplit(text, '-');
   uint32_t first = 0, last = 0;
-  if (parts.size() > 2 || !absl::SimpleAtoi(parts.front(), &first) ||
-      !absl::SimpleAtoi(parts.back(), &last) || first < 1 || first > last ||
+  if (parts.size() > 2 || !Decimal(parts.front(), &first) ||
+      !Decimal(parts.back(), &last) || first < 1 || first > last ||
       last > 65535) {
     throw ConfigError(
         node, absl::StrCat("port: ", Quote(text),
@@ -148,7 +156,7 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
   }
   length = longest;
   if (text.find('/') != std::string::npos &&
-      (!absl::SimpleAtoi(parts.second, &length) || length > longest)) {
+      (!Decimal(parts.second, &length) || length > longest)) {
     throw ConfigError(
         node, absl::StrCat("address: ", Quote(text),
                            ": expected a prefix length up to ", longest));
@@ -462,6 +470,12 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
                                    absl::string_view file_name,
                                    const Config& defaults) {
   Config config = defaults;
+  // yaml-cpp takes it for UTF-16, and half of a character for an empty file.
+  if (absl::StartsWith(yaml, "\xff\xfe") ||
+      absl::StartsWith(yaml, "\xfe\xff")) {
+    return absl::InvalidArgumentError(
+        OneLine(absl::StrCat(file_name, ":1: this is UTF-16: expected UTF-8")));
+  }
   try {
     const YAML::Node root = YAML::Load(std::string(yaml));
     const int second = LineOfSecondDocument(std::string(yaml));
@@ -622,6 +636,42 @@ absl::Status CheckConfig(const Config& config) {
   NETMETER_RETURN_IF_ERROR(CheckUnits(config.units));
   NETMETER_RETURN_IF_ERROR(CheckRegisterBy(config.register_by));
   return CheckUplinks(config.uplinks);
+}
+
+std::vector<std::string> WhatHasNoEffect(const Config& config) {
+  std::vector<std::string> notes;
+  const SourceRanks ranks = RanksOf(config.names_from);
+  if (ranks[NM_SOURCE_SERVICE_LIST] == 0 &&
+      ranks[NM_SOURCE_COMMAND_LINE] == 0) {
+    constexpr char kWhy[] =
+        " has no effect: names_from has neither service_list nor command_line";
+    if (!config.services.empty()) {
+      notes.push_back(absl::StrCat("services", kWhy));
+    }
+    if (!config.aliases.empty()) notes.push_back(absl::StrCat("aliases", kWhy));
+  }
+  for (const auto& ports : {std::make_pair("proxy_ports", &config.proxy_ports),
+                            std::make_pair("sni_ports", &config.sni_ports),
+                            std::make_pair("http_ports", &config.http_ports)}) {
+    std::set<uint16_t> seen;
+    for (const uint16_t port : *ports.second) {
+      if (seen.insert(port).second) continue;
+      notes.push_back(absl::StrCat(ports.first, ": ", port, " is there twice"));
+    }
+  }
+  const auto& rules = config.destinations;
+  for (auto rule = rules.begin(); rule != rules.end(); ++rule) {
+    const auto before = std::find_if(
+        rules.begin(), rule,
+        [&](const DestinationRule& other) { return Covers(other, *rule); });
+    if (before == rule) continue;
+    notes.push_back(
+        absl::StrCat("destinations: rule ", rule - rules.begin() + 1, " (",
+                     ToTerminal(rule->name), ") has no effect: rule ",
+                     before - rules.begin() + 1, " (", ToTerminal(before->name),
+                     ") is before it and matches all that it matches"));
+  }
+  return notes;
 }
 
 }  // namespace internal

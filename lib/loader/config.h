@@ -101,6 +101,11 @@ absl::StatusOr<Config> ReadConfig(const std::string& path,
 // Ranges, lengths and counts, whatever they came from. InvalidArgument.
 absl::Status CheckConfig(const Config& config);
 
+// What is allowed and yet does nothing, a line each, as a setting that another one
+// switches off. No error: --magma-config lists services also where they are named by
+// their units, and a meter is not to lose its configuration over it.
+std::vector<std::string> WhatHasNoEffect(const Config& config);
+
 }  // namespace internal
 }  // namespace netmeter
 

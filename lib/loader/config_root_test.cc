@@ -19,6 +19,7 @@ namespace internal {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -40,6 +41,21 @@ class ConfigRootTest : public LoaderRootTest {
 };
 
 void ChangeNothing(Config*) {}
+
+// The 12: what can never match was loaded without a word.
+TEST_F(ConfigRootTest, WhatHasNoEffectIsSaidByEachLoad) {
+  config_.services = {"mme"};
+  config_.names_from = {"registration", "unit", "executable"};
+  const std::string note =
+      "services has no effect: names_from has neither service_list nor "
+      "command_line";
+  absl::StatusOr<LoadResult> first = Load(config_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_THAT(first->notes, Contains(note));
+  const LoadResult again = MustChange(ChangeNothing);
+  EXPECT_EQ(again.action, Action::kUnchanged);
+  EXPECT_THAT(again.notes, ElementsAre(note));
+}
 
 // `load --max-series 8192`, which the documentation recommends, dropped the
 // services, aliases and destinations that were loaded, without a word.

@@ -288,6 +288,66 @@ TEST(ConfigTest, WhatIsAmbiguousIsRefused) {
   }
 }
 
+// 010000 was 10,000, which YAML 1.1 reads as 4,096.
+TEST(ConfigTest, NumbersAreDigitsWithoutLeadingZeros) {
+  for (const char* number : {"010000", "00", "+100", "0x100", "1e3", "1_000"}) {
+    EXPECT_EQ(Error(absl::StrCat("max_series: ", number)),
+              absl::StrCat("netmeter.yml:1: max_series: expected a number from "
+                           "22 to 65535, not '",
+                           number, "'"));
+    EXPECT_THAT(Error(absl::StrCat("proxy_ports: [", number, "]")),
+                HasSubstr("proxy_ports: expected a number"));
+  }
+  for (const char* port : {"080", "80-090", "+80", "\" 80\""}) {
+    EXPECT_THAT(
+        Error(absl::StrCat("destinations: [{name: x, port: ", port, "}]")),
+        HasSubstr("expected a port from 1 to 65535"));
+  }
+  EXPECT_THAT(Error("destinations: [{name: x, address: 10.0.0.0/08}]"),
+              HasSubstr("expected a prefix length up to 32"));
+}
+
+// An attacker's: a file of these two bytes was an empty one.
+TEST(ConfigTest, Utf16IsCalledSo) {
+  for (const char* mark : {"\xff\xfe", "\xfe\xff"}) {
+    for (const char* rest : {"", "g\xff"}) {
+      EXPECT_EQ(Error(absl::StrCat(mark, rest)),
+                "netmeter.yml:1: this is UTF-16: expected UTF-8");
+    }
+  }
+  EXPECT_EQ(Error("\xef\xbb\xbfmax_series: 100"), "accepted");
+}
+
+std::vector<std::string> NoEffect(const std::string& yaml) {
+  absl::StatusOr<Config> config = Parse(yaml);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() ? WhatHasNoEffect(*config) : std::vector<std::string>();
+}
+
+// Each was accepted without a word.
+TEST(ConfigTest, WhatHasNoEffectIsTold) {
+  EXPECT_THAT(NoEffect("services: [mme]\naliases: {a: b}"), ElementsAre());
+  EXPECT_THAT(NoEffect("names_from: [registration, executable]"),
+              ElementsAre());
+  EXPECT_THAT(
+      NoEffect("services: [mme]\naliases: {a: b}\n"
+               "units: {a.service: b}\n"
+               "names_from: [registration, unit, executable]"),
+      ElementsAre(
+          "services has no effect: names_from has neither service_list nor "
+          "command_line",
+          "aliases has no effect: names_from has neither service_list nor "
+          "command_line"));
+  EXPECT_THAT(NoEffect("proxy_ports: [8443, 9443, 8443]\nhttp_ports: [80, 80]"),
+              ElementsAre("proxy_ports: 8443 is there twice",
+                          "http_ports: 80 is there twice"));
+  EXPECT_THAT(
+      NoEffect("destinations: [{name: a, address: 10.0.0.0/8}, {name: b}, "
+               "{name: \"c\\e\", port: 53}]"),
+      ElementsAre("destinations: rule 3 (c\\x1b) has no effect: rule 2 (b) is "
+                  "before it and matches all that it matches"));
+}
+
 // The line was that of the next key.
 TEST(ConfigTest, ABlankValueIsInTheLineOfItsKey) {
   EXPECT_EQ(Error("max_series:\n\n\ngroup: x\n"),

@@ -34,6 +34,19 @@ bool HasAddress(const DestinationRule& rule) {
   return (rule.mask[0] | rule.mask[1] | rule.mask[2] | rule.mask[3]) != 0;
 }
 
+bool Covers(const DestinationRule& earlier, const DestinationRule& later) {
+  for (int word = 0; word < 4; ++word) {
+    const uint32_t mask = earlier.mask[word];
+    if ((later.mask[word] & mask) != mask ||
+        (later.address[word] & mask) != earlier.address[word]) {
+      return false;
+    }
+  }
+  return earlier.port_first <= later.port_first &&
+         earlier.port_last >= later.port_last &&
+         (earlier.protocol == 0 || earlier.protocol == later.protocol);
+}
+
 nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination) {
   nm_rule value = {};
   memcpy(value.address, rule.address, sizeof(value.address));

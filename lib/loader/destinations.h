@@ -32,6 +32,10 @@ struct DestinationRule {
 
 bool HasAddress(const DestinationRule& rule);
 
+// Whether nothing is left for `later` where `earlier` comes before it. A rule that
+// yields to names is the first that matches, too.
+bool Covers(const DestinationRule& earlier, const DestinationRule& later);
+
 // Those that there are by default: what a host asks its name servers has no other
 // name.
 const std::vector<DestinationRule>& DefaultDestinationRules();

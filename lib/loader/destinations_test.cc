@@ -44,6 +44,37 @@ TEST(PortsBeyondTcp, AreThoseOfTheRules) {
   for (uint32_t port : {0, 65535}) EXPECT_TRUE(Looks(any, port)) << port;
 }
 
+DestinationRule Network(uint32_t address, uint32_t mask) {
+  DestinationRule rule = Rule(0, 65535, 0);
+  rule.address[3] = address;
+  rule.mask[3] = mask;
+  return rule;
+}
+
+TEST(Covers, IsWhereNothingIsLeftForTheLaterRule) {
+  const DestinationRule all = Rule(0, 65535, 0);
+  EXPECT_TRUE(Covers(all, all));
+  EXPECT_TRUE(Covers(all, Rule(53, 53, IPPROTO_UDP)));
+  EXPECT_FALSE(Covers(Rule(53, 53, IPPROTO_UDP), all));
+  EXPECT_TRUE(Covers(Rule(50, 60, IPPROTO_UDP), Rule(50, 60, IPPROTO_UDP)));
+  EXPECT_FALSE(Covers(Rule(50, 60, 0), Rule(49, 60, 0)));
+  EXPECT_FALSE(Covers(Rule(50, 60, 0), Rule(50, 61, 0)));
+  EXPECT_FALSE(Covers(Rule(50, 60, IPPROTO_TCP), Rule(50, 60, IPPROTO_UDP)));
+
+  const DestinationRule ten = Network(0x0a000000, 0xff000000);
+  EXPECT_TRUE(Covers(ten, ten));
+  EXPECT_TRUE(Covers(all, ten));
+  EXPECT_FALSE(Covers(ten, all));
+  EXPECT_TRUE(Covers(ten, Network(0x0a010000, 0xffff0000)));
+  EXPECT_FALSE(Covers(ten, Network(0x0b010000, 0xffff0000)));
+
+  // nm_match_rules() ends with the first that matches, whether that one yields or not.
+  DestinationRule overrides = all;
+  overrides.overrides_names = true;
+  EXPECT_TRUE(Covers(all, overrides));
+  EXPECT_TRUE(Covers(overrides, all));
+}
+
 TEST(DestinationKinds, AreBits) {
   EXPECT_EQ(BitsOfKinds({}), 0u);
   EXPECT_EQ(BitsOfKinds({"unit", "service"}),

@@ -486,6 +486,9 @@ absl::Status ChangeConfig(const Transaction& transaction,
   plan->config = config;
   StepLines("configuration: ", ConfigAsYaml(config, Keys::kAll));
   NETMETER_RETURN_IF_ERROR(CheckConfig(config));
+  for (const std::string& note : WhatHasNoEffect(config)) {
+    plan->notes.push_back(note);
+  }
   // The next load starts from this text, and has to be able to read it.
   return ParseConfig(ConfigAsYaml(config, Keys::kChanged), "the configuration",
                      Config())
