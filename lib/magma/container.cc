@@ -97,28 +97,47 @@ void AddHistogram(const Metric& metric, protozero::pbf_writer* out) {
   }
 }
 
-// protozero writes what it is told, zeros too. proto2's readers need that for
-// has_type() and has_value(), and orc8r drops a whole upload where one is missing.
-void AddMetric(const Metric& metric, FamilyType type, int64_t timestamp_ms,
-               protozero::pbf_writer* family) {
-  protozero::pbf_writer out(*family, kFamilyMetric);
-  for (const Label& label : metric.labels) {
-    protozero::pbf_writer pair(out, kMetricLabel);
-    pair.add_string(kLabelName, label.name);
-    pair.add_string(kLabelValue, label.value);
+// Writes metrics. The length of a message stands before it, and protozero closes
+// the gap between its guess and the length when a nested writer ends: for each
+// label that moves all that was written of it. So what is nested is written apart,
+// into memory that is used again, and added with its length known.
+class MetricWriter {
+ public:
+  explicit MetricWriter(int64_t timestamp_ms) : timestamp_ms_(timestamp_ms) {}
+
+  // protozero writes what it is told, zeros too. proto2's readers need that for
+  // has_type() and has_value(), and orc8r drops a whole upload where one is missing.
+  void Add(const Metric& metric, FamilyType type,
+           protozero::pbf_writer* family) {
+    metric_.clear();
+    protozero::pbf_writer out(metric_);
+    for (const Label& label : metric.labels) {
+      part_.clear();
+      protozero::pbf_writer pair(part_);
+      pair.add_string(kLabelName, label.name);
+      pair.add_string(kLabelValue, label.value);
+      out.add_message(kMetricLabel, part_);
+    }
+    if (type == FamilyType::kHistogram) {
+      AddHistogram(metric, &out);
+    } else {
+      part_.clear();
+      protozero::pbf_writer(part_).add_double(
+          kValue, static_cast<double>(metric.value));
+      out.add_message(
+          type == FamilyType::kGauge ? kMetricGauge : kMetricCounter, part_);
+    }
+    // orc8r drops that of all else.
+    if (type == FamilyType::kGauge && timestamp_ms_ != 0) {
+      out.add_int64(kMetricTimestampMs, timestamp_ms_);
+    }
+    family->add_message(kFamilyMetric, metric_);
   }
-  if (type == FamilyType::kHistogram) {
-    AddHistogram(metric, &out);
-  } else {
-    protozero::pbf_writer value(
-        out, type == FamilyType::kGauge ? kMetricGauge : kMetricCounter);
-    value.add_double(kValue, static_cast<double>(metric.value));
-  }
-  // orc8r drops that of all else.
-  if (type == FamilyType::kGauge && timestamp_ms != 0) {
-    out.add_int64(kMetricTimestampMs, timestamp_ms);
-  }
-}
+
+ private:
+  const int64_t timestamp_ms_;
+  std::string metric_, part_;
+};
 
 // More than any series takes. A service's TCP series has most metrics: payload,
 // wire bytes and wire packets, each of them sent and received; retransmissions;
@@ -201,13 +220,14 @@ void FoldInto(size_t budget, const FamilySet& families,
 std::string ToContainer(const std::vector<Family>& families,
                         int64_t timestamp_ms) {
   std::string bytes;
+  MetricWriter writer(timestamp_ms);
   protozero::pbf_writer container(bytes);
   for (const Family& family : families) {
     protozero::pbf_writer out(container, kContainerFamily);
     out.add_string(kFamilyName, family.name);
     out.add_enum(kFamilyType, TypeOf(family.type));
     for (const Metric& metric : family.metrics) {
-      AddMetric(metric, family.type, timestamp_ms, &out);
+      writer.Add(metric, family.type, &out);
     }
   }
   return bytes;
@@ -215,10 +235,11 @@ std::string ToContainer(const std::vector<Family>& families,
 
 size_t MetricBytes(const std::vector<Family>& families, int64_t timestamp_ms) {
   std::string bytes;
+  MetricWriter writer(timestamp_ms);
   protozero::pbf_writer out(bytes);
   for (const Family& family : families) {
     for (const Metric& metric : family.metrics) {
-      AddMetric(metric, family.type, timestamp_ms, &out);
+      writer.Add(metric, family.type, &out);
     }
   }
   return bytes.size();
