@@ -348,6 +348,27 @@ TEST(SeriesReader, ReadsNamesOfAnyBytesUpToTheFullLength) {
   EXPECT_EQ(samples[0].destination, "x");
 }
 
+// What is in the vector stays there only if it is the name, to the last byte.
+TEST(SeriesReader, TellsNamesApartThatDifferInOneByte) {
+  for (size_t size = 1; size <= NM_NAME_BYTES; ++size) {
+    for (size_t at = 0; at < size; ++at) {
+      Buffers buffers(1, 64, 8);
+      std::string name(size, 'a');
+      buffers.SetName(3, name);
+      buffers.stats().slots_allocated = 1;
+      buffers.SetHead(21, 0, 3, 0);
+      std::vector<Sample> samples(1);
+      name[at] = 'b';
+      samples[0].name = name;
+      samples[0].destination = name;
+      SeriesReader(buffers.view()).ReadAll(&samples);
+      ASSERT_THAT(samples, SizeIs(1));
+      ASSERT_EQ(samples[0].name, std::string(size, 'a'));
+      ASSERT_EQ(samples[0].destination, "");
+    }
+  }
+}
+
 TEST(SeriesReader, SkipsCellsThatMakeNoSense) {
   Buffers buffers(1, 64, 8);
   buffers.SetName(3, "mme");
