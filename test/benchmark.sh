@@ -17,6 +17,7 @@
 #                veth: empty programs, netmeter, others, tcpdump, nethogs
 #   churn        the same for short connections
 #   forwarding   what forwarded packets cost: no run of netmeter's programs
+#   names        what it costs at most to read a name from a connection's first bytes
 #   read         a read by the library: 16 series, and 4,096
 #   scrape       /metrics and GetMetrics of 4,096 series
 #   sockets      up to 1,000,000 open and active
@@ -33,13 +34,13 @@
 # and leaves nothing behind. For figures worth quoting the machine should do
 # nothing else.
 set -euo pipefail
-usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,34s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
 
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
   *,*) mode=$1; shift ;;
-  datapath | structures | throughput | churn | forwarding | read | scrape | sockets | sockdiag | load | all | report) mode=$1; shift ;;
+  datapath | structures | throughput | churn | forwarding | names | read | scrape | sockets | sockdiag | load | all | report) mode=$1; shift ;;
   '') usage >&2; exit 2 ;;
   *) echo "benchmark.sh: unknown benchmark $1 (--help tells)" >&2; exit 2 ;;
 esac

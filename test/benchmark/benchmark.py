@@ -32,6 +32,7 @@ BENCHMARKS = {
     "scrape": ("scrape", []),
     "load": ("load", []),
     "sockdiag": ("sockdiag", []),
+    "names": ("names", []),
     "forwarding": ("forwarding", []),
     "churn": ("throughput", ["--workloads", "churn"]),
     "throughput": ("throughput", []),

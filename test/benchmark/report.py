@@ -60,6 +60,12 @@ SECTIONS = {
         "forwarded, which is counted below, as long as the configuration has no uplinks.",
         ["packets/s"],
     ),
+    "names": (
+        "Names on the wire",
+        "All runs of the program at egress while a connection sends its first 16 KiB, in one packet: what real "
+        "clients send, and bytes that were made to be read to the last one. No later packet of the connection is read.",
+        ["us per connection"],
+    ),
     "read": ("Reading", "Nanoseconds of a read by the library.", ["ns"]),
     "scrape": ("A scrape", "How long a client waits, and the CPU time of netmeter-exporter.", ["ms", "CPU ms"]),
     "load": (
