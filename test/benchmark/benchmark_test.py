@@ -103,6 +103,12 @@ class BenchmarkTest(unittest.TestCase):
         for value in self.results.facts_ending("read", ": system calls").values():
             self.assertEqual(value, 0)
 
+    # A program that stops before the last of them ends the benchmark.
+    def test_crafted_bytes_are_read_to_the_last(self):
+        cases = self.results.cases("names", "us per connection")
+        for protocol, most in (("TLS", 4), ("HTTP/1", 4), ("HTTP/2", 4)):
+            self.assertEqual(sum(case.startswith(protocol) for case in cases), most, cases)
+
     def test_every_target_finds_its_figure(self):
         verdicts = targets.judge(self.results)
         self.assertEqual(len(verdicts), len(targets.TARGETS))
