@@ -7,7 +7,8 @@
 #   --json FILE      what each round has shown, one JSON object a line
 #   --kernel LINE    in a virtual machine with 2 CPUs and this kernel (5.10 6.1 6.12 7.2),
 #                    where the second, which is not there at the load, comes and goes
-#                    twice a second; without the third reader, the exporter, and FILE
+#                    twice a second, and the clock goes an hour ahead and back; without
+#                    the third reader, the exporter, and FILE
 #
 # As root on Debian 12. Thirteen kinds of traffic run at once between network namespaces
 # of their own; meanwhile programs are replaced, tables grow, processes register and end,
@@ -23,7 +24,7 @@
 #
 # Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
 set -euo pipefail
-usage() { sed -n '3,25s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,26s/^# \{0,1\}//p' "$0"; }
 die() { echo "soak.sh: $*" >&2; exit 2; }
 
 minutes=10 upgrades=200 json='' kernel=''
@@ -69,7 +70,7 @@ if [ -n "$kernel" ]; then
   # What is taken off and put back is then among the possible CPUs alone at first.
   status=0
   test/kernels/matrix.sh --kernels "$kernel" --bin "$bin" --out "$out" --timeout $((limit * 2)) --cpus 2 \
-    --kernel-arguments maxcpus=1 --filter 'SoakTest.*' --live-options "${options[*]} --soak-cpu-hotplug" > "$out/matrix" 2>&1 || status=$?
+    --kernel-arguments maxcpus=1 --filter 'SoakTest.*' --live-options "${options[*]} --soak-cpu-hotplug --soak-clock-jumps" > "$out/matrix" 2>&1 || status=$?
   sed -n '/^@@live-begin/,/^@@live-end/{/^@@/!p}' "$out/$kernel/log" || true
   if [ $status = 0 ]; then echo "passed: $minutes rounds and $upgrades upgrades on $kernel"; else cat "$out/matrix"; echo "FAILED ($status)"; fi
   exit $status

@@ -82,6 +82,8 @@ int Main(int argc, char** argv) {
       soak_options.json = value;
     } else if (argument == "--soak-cpu-hotplug") {
       soak_options.cpu_hotplug = true;
+    } else if (argument == "--soak-clock-jumps") {
+      soak_options.clock_jumps = true;
     } else {
       std::fprintf(stderr, "live_test: unknown argument %s\n", argv[i]);
       return 2;

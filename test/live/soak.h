@@ -17,6 +17,7 @@ struct SoakOptions {
   std::string observer;      // a program that is called with the pin directory
   std::string json;          // file for the rows
   bool cpu_hotplug = false;  // takes CPUs off and puts them back
+  bool clock_jumps = false;  // sets the clock an hour ahead and back
 };
 
 extern SoakOptions soak_options;

@@ -75,13 +75,14 @@ class Observer {
   pid_t pid_ = -1;
 };
 
-// Takes the last CPU off and puts it back, unless there is but one.
-class CpuHotplug {
+// Changes the machine twice a second, and each second time back.
+class Disturbance {
  public:
-  explicit CpuHotplug(bool wanted) {
+  Disturbance(bool wanted, std::function<void(bool back)> change)
+      : change_(std::move(change)) {
     if (wanted) thread_ = std::thread([this] { Loop(); });
   }
-  ~CpuHotplug() {
+  ~Disturbance() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
   }
@@ -89,21 +90,35 @@ class CpuHotplug {
 
  private:
   void Loop() {
-    const long cpus = sysconf(_SC_NPROCESSORS_CONF);
-    const std::string file =
-        "/sys/devices/system/cpu/cpu" + std::to_string(cpus - 1) + "/online";
-    for (bool on = false; !stop_; on = !on) {
-      std::ofstream(file) << (on ? "1" : "0") << std::flush;
+    for (bool back = false; !stop_ || back; back = !back) {
+      change_(back);
       ++times_;
       usleep(500000);
     }
-    std::ofstream(file) << "1" << std::flush;
   }
 
+  const std::function<void(bool)> change_;
   std::atomic<bool> stop_{false};
   std::atomic<int> times_{0};
   std::thread thread_;
 };
+
+// Takes the last CPU off, unless there is but one.
+void ChangeCpus(bool back) {
+  const long cpus = sysconf(_SC_NPROCESSORS_CONF);
+  std::ofstream("/sys/devices/system/cpu/cpu" + std::to_string(cpus - 1) +
+                "/online")
+      << (back ? "1" : "0") << std::flush;
+}
+
+// Sets the clock of the host an hour ahead.
+void ChangeTime(bool back) {
+  constexpr time_t kHour = 3600;
+  timespec now = {};
+  Check(clock_gettime(CLOCK_REALTIME, &now), "read the clock");
+  now.tv_sec += back ? -kHour : kHour;
+  Check(clock_settime(CLOCK_REALTIME, &now), "set the clock");
+}
 
 class SoakTest : public LiveTest {
  protected:
@@ -275,7 +290,8 @@ TEST_F(SoakTest, EveryByteIsExplainedInEachRound) {
     traffic = std::make_unique<SoakTraffic>(World::CleanLab(), meter_->cgroup(),
                                             /*few=*/false);
   });
-  const CpuHotplug hotplug(soak_options.cpu_hotplug);
+  const Disturbance cpus(soak_options.cpu_hotplug, ChangeCpus);
+  const Disturbance time(soak_options.clock_jumps, ChangeTime);
   for (int round = 0; round < soak_options.rounds; ++round) {
     const auto end = Clock::now() + std::chrono::seconds(soak_options.seconds);
     int step = 0;
@@ -295,9 +311,12 @@ TEST_F(SoakTest, EveryByteIsExplainedInEachRound) {
                 kind.second);
     EXPECT_GT(kind.second, 0u) << kind.first;
   }
-  std::printf("  %d times without memory%s, %d times another number of CPUs\n",
-              squeezes_, memory_->exists() ? "" : " (no memory cgroup here)",
-              hotplug.times());
+  std::printf(
+      "  %d times without memory%s, %d times another number of CPUs, %d jumps "
+      "of "
+      "the clock\n",
+      squeezes_, memory_->exists() ? "" : " (no memory cgroup here)",
+      cpus.times(), time.times());
   EXPECT_EQ(total_unexplained_, 0);
   EXPECT_EQ(lost_captures_, 0) << "rounds whose capture is not whole";
 }
