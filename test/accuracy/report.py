@@ -41,19 +41,23 @@ def verdict(row):
 
 
 def read(path, kernel):
-    rows, absent = [], []
+    rows, absent, cut = [], [], 0
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             if not line.startswith(MARK):
                 continue
-            row = {"kernel": kernel, **json.loads(line[len(MARK) :])}
+            try:
+                row = {"kernel": kernel, **json.loads(line[len(MARK) :])}
+            except ValueError:  # the machine ended in the middle of it
+                cut += 1
+                continue
             if "absent" in row:
                 absent.append(row)
                 continue
             row["difference"] = row["ours"] - row["expected"]
             row["verdict"] = verdict(row)
             rows.append(row)
-    return rows, absent
+    return rows, absent, cut
 
 
 def owners(row):
@@ -93,11 +97,13 @@ def main():
         log = os.path.join(arguments.lanes, kernel, "log")
         if not os.path.exists(log):
             continue
-        rows, absent = read(log, kernel)
+        rows, absent, cut = read(log, kernel)
         print(f"\nOn {kernel}")
         print_table(rows)
         if len(rows) < arguments.minimum:
             short.append(f"{kernel}: {len(rows)} rows, but at least {arguments.minimum} are expected: something did not run")
+        if cut:
+            short.append(f"{kernel}: {cut} rows that are no rows, in {log}: it ended too early")
         everything += rows
         nothing += absent
     if nothing:

@@ -28,13 +28,14 @@ def row(**changes):
 
 
 class ReportTest(unittest.TestCase):
-    def run_report(self, rows, *options):
+    def run_report(self, rows, *options, cut=""):
         """Exit status, what was printed, and what the JSON holds."""
         with tempfile.TemporaryDirectory() as folder:
             os.makedirs(os.path.join(folder, "lanes", "host"))
             with open(os.path.join(folder, "lanes", "host", "log"), "w", encoding="utf-8") as file:
                 file.write("[ RUN      ] Test.Case/IPv4\n")
                 file.writelines(f"@@accuracy {json.dumps(line)}\n" for line in rows)
+                file.write(cut)
             result = os.path.join(folder, "json")
             sys.argv = ["report.py", "--json", result, *options, os.path.join(folder, "lanes")]
             output = io.StringIO()
@@ -77,6 +78,14 @@ class ReportTest(unittest.TestCase):
         status, lines, _ = self.run_report([row(), row()], "--minimum", "3")
         self.assertEqual(status, 1)
         self.assertIn("host: 2 rows, but at least 3 are expected: something did not run", lines)
+
+    # The bug: a virtual machine hung in the middle of a line, and so the report fell.
+    def test_a_row_that_is_cut_fails(self):
+        status, lines, result = self.run_report([row()], cut='@@accuracy {"sce')
+        self.assertEqual(status, 1)
+        self.assertTrue(any("host: 1 rows that are no rows" in line for line in lines), lines)
+        self.assertEqual(lines[-1], "1 rows, 1 exact, 0 explained, 0 wrong")
+        self.assertEqual(len(result["rows"]), 1)
 
     def test_says_to_whom(self):
         to = [{"kind": "service", "name": f"s{i}", "destination": "", "bytes": i} for i in range(1, 5)]
