@@ -20,13 +20,6 @@ constexpr uint8_t kPriority = NM_H2_FLAG_PRIORITY;
 
 std::string ReadH2(const std::string& bytes) { return Read(NM_WIRE_H2, bytes); }
 
-const char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-std::string Frame(uint8_t type, uint8_t flags, const std::string& payload) {
-  return Number(payload.size(), 3) + Number(type, 1) + Number(flags, 1) +
-         Number(1, 4) + payload;
-}
-
 std::string Settings() { return Frame(4, 0, Number(3, 2) + Number(100, 4)); }
 
 // A connection whose first request has this header block.
@@ -34,20 +27,6 @@ std::string Request(const std::string& block) {
   return kPreface + Settings() + Frame(1, kEndHeaders, block);
 }
 
-// An integer after `first`, the bits in front of it (RFC 7541 section 5.1).
-std::string Integer(uint8_t first, int prefix, size_t value) {
-  const size_t mask = (1u << prefix) - 1;
-  if (value < mask) return Number(first | value, 1);
-  std::string text = Number(first | mask, 1);
-  for (value -= mask; value >= 128; value >>= 7) {
-    text += Number((value & 127) | 128, 1);
-  }
-  return text + Number(value, 1);
-}
-
-std::string String(const std::string& text) {
-  return Integer(0, 7, text.size()) + text;
-}
 std::string HuffmanString(const std::string& code) {
   return Integer(0x80, 7, code.size()) + code;
 }

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 
+#include "bpf/first_bytes_testing.h"
 #include "bpf/wire_name.bpf.h"
 #include "lib/core/wire_name.h"
 
@@ -56,12 +57,6 @@ inline std::string Read(nm_u8 protocol, const std::string& bytes) {
     EXPECT_EQ(Show(second), Show(whole)) << "cut at " << cut;
   }
   return Show(whole);
-}
-
-inline std::string Number(size_t value, int bytes) {
-  std::string text;
-  while (bytes--) text.push_back(static_cast<char>(value >> (8 * bytes)));
-  return text;
 }
 
 // A file of the corpus: see test/fuzz/record_client.py.

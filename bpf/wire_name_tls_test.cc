@@ -17,34 +17,6 @@ std::string ReadTls(const std::string& bytes) {
   return Read(NM_WIRE_TLS, bytes);
 }
 
-std::string Record(const std::string& payload) {
-  return "\x16\3" + Number(1, 1) + Number(payload.size(), 2) + payload;
-}
-
-std::string Extension(uint16_t type, const std::string& content) {
-  return Number(type, 2) + Number(content.size(), 2) + content;
-}
-
-std::string Sni(const std::string& name) {
-  return Extension(0, Number(name.size() + 3, 2) + Number(0, 1) +
-                          Number(name.size(), 2) + name);
-}
-
-// The handshake message. `extensions` with its length, or nothing.
-std::string Message(const std::string& extensions, size_t session = 32,
-                    size_t ciphers = 16) {
-  const std::string body = "\3\3" + std::string(32, 'r') + Number(session, 1) +
-                           std::string(session, 's') + Number(2 * ciphers, 2) +
-                           std::string(2 * ciphers, '\x13') + Number(1, 1) +
-                           Number(0, 1) + extensions;
-  return Number(1, 1) + Number(body.size(), 3) + body;
-}
-
-std::string Hello(const std::string& extensions, size_t session = 32,
-                  size_t ciphers = 16) {
-  return Message(Number(extensions.size(), 2) + extensions, session, ciphers);
-}
-
 const uint16_t kGrease[] = {0x0a0a, 0x7a7a, 0xfafa};
 
 TEST(TlsNamingTest, ServerNameIsFound) {
@@ -84,9 +56,7 @@ TEST(TlsNamingTest, RecordsMaySplitAnywhere) {
     Feed(&n, Record(hello.substr(0, cut)) + Record(hello.substr(cut)));
     ASSERT_EQ(Show(n), kName) << cut;
   }
-  std::string bytes;
-  for (char c : hello) bytes += Record(std::string(1, c));
-  EXPECT_EQ(ReadTls(bytes), kName);
+  EXPECT_EQ(ReadTls(Records(hello, 1)), kName);
 }
 
 TEST(TlsNamingTest, AHelloWithoutTheNameIsNone) {

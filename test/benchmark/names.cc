@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "bpf/first_bytes_testing.h"
 #include "bpf/internal.h"
 #include "test/benchmark/harness.h"
 #include "test/benchmark/namespaces.h"
@@ -39,100 +40,54 @@ struct FirstBytes {
   bool pending;  // all of them are read, and name nothing yet
 };
 
-std::string BigEndian(size_t value, int bytes) {
-  std::string text;
-  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) {
-    text.push_back(static_cast<char>(value >> shift));
-  }
-  return text;
-}
-
 std::string Repeated(const std::string& part) {
   std::string text;
   while (text.size() < kBytes) text += part;
   return text;
 }
 
-// `text`, and then as often as there is room.
-std::string Filled(std::string text, const std::string& part) {
-  text += Repeated(part);
-  text.resize(kBytes);
-  return text;
-}
-
-// A record of TLS (RFC 8446, 5.1) of type handshake.
-std::string Record(const std::string& text) {
-  return "\x16\x03\x01" + BigEndian(text.size(), 2) + text;
-}
-
-// A ClientHello (RFC 8446, 4.1.2), which says of itself that it is so long.
-std::string HelloOf(size_t bytes, const std::string& extensions) {
-  const std::string body = "\x03\x03" + std::string(32, 'r') +
-                           std::string(1, '\0') + BigEndian(2, 2) + "\x13\x01" +
-                           std::string("\x01\x00", 2) + BigEndian(bytes, 2) +
-                           extensions;
-  return "\x01" + BigEndian(body.size() + bytes - extensions.size(), 3) + body;
-}
-
-std::string Extension(int type, const std::string& text) {
-  return BigEndian(static_cast<size_t>(type), 2) + BigEndian(text.size(), 2) +
-         text;
-}
-
-std::string ServerName(const std::string& host) {
-  const std::string entry =
-      std::string(1, '\0') + BigEndian(host.size(), 2) + host;
-  return Extension(0, BigEndian(entry.size(), 2) + entry);
-}
-
-// The same bytes in records of one byte each.
-std::string InRecordsOfOneByte(const std::string& text) {
-  std::string records;
-  for (const char byte : text) records += Record(std::string(1, byte));
-  records.resize(kBytes);
-  return records;
-}
-
-// The beginning of HTTP/2 (RFC 9113, 3.4), and of a frame of header fields that is
-// longer than what is read.
-std::string Headers(const std::string& fields) {
-  const std::string settings = BigEndian(0, 3) + "\x04" + BigEndian(0, 5);
-  return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + BigEndian(16384, 3) +
-         "\x01" + BigEndian(0, 1) + BigEndian(1, 4) + fields;
-}
+// The first kBytes of it, which has as many.
+std::string Cut(const std::string& bytes) { return bytes.substr(0, kBytes); }
 
 std::vector<FirstBytes> AllFirstBytes() {
-  const std::string usual = ServerName("www.example.com");
-  const std::string curl = HelloOf(usual.size(), usual);
+  const std::string rest = Repeated("x");
   const std::string get = "GET / HTTP/1.1\r\n";
-  const std::string unknown = Extension(0xfafa, "");
-  const std::string endless = HelloOf(60000, Repeated(unknown));
+  const auto hello = [](const std::string& extensions, size_t record) {
+    return Cut(Records(Hello(extensions), record));
+  };
+  const std::string sni = Sni("www.example.com");
+  const std::string unknown = Repeated(Extension(0xfafa, ""));
+  constexpr size_t kMostOfRecord = 16384;
+  // One frame of header fields: HEADERS is 1, SETTINGS 4.
+  const auto headers = [](const std::string& fields) {
+    return Cut(kPreface + Frame(4, 0, "") + Frame(1, 0, fields));
+  };
+  // A literal field with a new name (RFC 7541, 6.2.2).
+  const auto field = [](const std::string& name, const std::string& value) {
+    return Number(0, 1) + String(name) + String(value);
+  };
   return {
-      {"no name to read", kPortOfNone, std::string(kBytes, 'x'), false},
-      {"TLS, a name first", kPortOfTls, Filled(Record(curl), "x"), false},
+      {"no name to read", kPortOfNone, rest, false},
+      {"TLS, a name first", kPortOfTls, Cut(Record(Hello(sni)) + rest), false},
       {"HTTP/1, a name first", kPortOfHttp,
-       Filled(get + "Host: www.example.com\r\n\r\n", "x"), false},
-      {"TLS, extensions without end", kPortOfTls,
-       Filled("\x16\x03\x01" + BigEndian(16384, 2) + endless, unknown), true},
+       Cut(get + "Host: www.example.com\r\n\r\n" + rest), false},
+      {"TLS, extensions without end", kPortOfTls, hello(unknown, kMostOfRecord),
+       true},
       {"TLS, one long extension", kPortOfTls,
-       Filled("\x16\x03\x01" + BigEndian(16384, 2) +
-                  HelloOf(60000, Extension(0xfafa, std::string(50000, 'x'))),
-              "x"),
+       hello(Extension(0xfafa, rest) + sni, kMostOfRecord), true},
+      {"TLS, records of one byte", kPortOfTls, hello(unknown, 1), true},
+      {"HTTP/1, one long line", kPortOfHttp, Cut(get + "X: " + rest), true},
+      {"HTTP/1, lines without end", kPortOfHttp, Cut(get + Repeated("a:\r\n")),
        true},
-      {"TLS, records of one byte", kPortOfTls, InRecordsOfOneByte(endless),
+      {"HTTP/1, almost Host", kPortOfHttp, Cut(get + Repeated("Hosu:\r\n")),
        true},
-      {"HTTP/1, one long line", kPortOfHttp, Filled(get + "X: ", "x"), true},
-      {"HTTP/1, lines without end", kPortOfHttp, Filled(get, "a:\r\n"), true},
-      {"HTTP/1, almost Host", kPortOfHttp, Filled(get, "Hosu:\r\n"), true},
-      // A literal field with a new name (RFC 7541, 6.2.2), of 15,000 bytes.
-      {"HTTP/2, one long value", kPortOfProxy,
-       Filled(Headers(std::string(1, '\0') + "\x01x\x7f\x99\x74"), "x"), true},
-      {"HTTP/2, fields without end", kPortOfProxy, Filled(Headers(""), "\x82"),
+      {"HTTP/2, one long value", kPortOfProxy, headers(field("x", rest)), true},
+      {"HTTP/2, fields without end", kPortOfProxy, headers(Repeated("\x82")),
        true},
       {"HTTP/2, literals without end", kPortOfProxy,
-       Filled(Headers(""), std::string(1, '\0') + "\x01x\x01x"), true},
+       headers(Repeated(field("x", "x"))), true},
       {"HTTP/2, almost :authority", kPortOfProxy,
-       Filled(Headers(""), std::string(1, '\0') + "\x0a:authoritx\x01x"), true},
+       headers(Repeated(field(":authoritx", "x"))), true},
   };
 }
 
@@ -176,9 +131,9 @@ void Measure(int rounds, Run* run) {
   std::string error;
   if (!EnterOwnNetwork(&error)) Die(error);
   Network network(run->cgroup());
-  const std::string large = "ip link set dev ";
-  Shell(large + "nm0 mtu 65535");
-  network.AsServer(network.veth(), [&] { Shell(large + "nm1 mtu 65535"); });
+  Shell("ip link set dev nm0 mtu 65535");
+  network.AsServer(network.veth(),
+                   [] { Shell("ip link set dev nm1 mtu 65535"); });
   const auto programs = Programs::Load(DefaultOptions(), &error);
   if (programs == nullptr ||
       !programs->AttachSocketHooks(run->cgroup()->fd(), &error) ||
