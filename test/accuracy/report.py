@@ -100,8 +100,10 @@ def main():
         rows, absent, cut = read(log, kernel)
         print(f"\nOn {kernel}")
         print_table(rows)
-        if len(rows) < arguments.minimum:
-            short.append(f"{kernel}: {len(rows)} rows, but at least {arguments.minimum} are expected: something did not run")
+        # Lanes that run fewer tests have a + or - in their names (matrix.sh).
+        minimum = 1 if set(kernel) & set("+-") else arguments.minimum
+        if len(rows) < minimum:
+            short.append(f"{kernel}: {len(rows)} rows, but at least {minimum} are expected: something did not run")
         if cut:
             short.append(f"{kernel}: {cut} rows that are no rows, in {log}: it ended too early")
         everything += rows

@@ -6,7 +6,8 @@
 #                    5.10+lockdown 7.2+lockdown 7.2+full 7.2+lazy (5.10 alone
 #                    is without lockdown) 6.1+nobtf; not in all: 6.12-rt
 #                    5.10+nobtf 6.12+nobtf 7.2+nobtf
-#   --filter GLOB    only these tests (as --gtest_filter)
+#   --filter GLOB    only these tests (as --gtest_filter); with a - in front: all that a
+#                    lane has but these
 #   --bin DIR        bazel-bin of "bazel build //..." (default: bazel-bin)
 #   --out DIR        logs and results go there (default: a temporary folder)
 #   --timeout SECS   per kernel (1500)
@@ -28,7 +29,7 @@
 # nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,30s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,31s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
@@ -161,9 +162,18 @@ get_kernel() {
   [ -s "$(folder_of "$1")/package" ] || return 1
 }
 
+# tests_of OWN: what --filter makes of a lane's own tests.
+tests_of() {
+  case $filter in
+    '*') echo "$1" ;;
+    -*) case $1 in *-*) echo "$1:${filter#-}" ;; *) echo "$1$filter" ;; esac ;;
+    *) echo "$filter" ;;
+  esac
+}
+
 # vm_lane LANE
 vm_lane() {
-  local lane=$1 line=${1%%+*} kernel options=() beginning=() filter=$filter module program
+  local lane=$1 line=${1%%+*} kernel options=() beginning=() own=$usual_filter module program
   kernel=$(folder_of "$line")
   get_kernel "$line" "$lane" || return 0
   case $(cat "$kernel/release") in
@@ -173,23 +183,20 @@ vm_lane() {
   case $lane in
     *+lockdown)
       options+=(-a lockdown=confidentiality)
-      if [ "$filter" = '*' ]; then
-        filter=$lockdown_filter
-        # There a load with uplinks is refused: only names, which nobody may read, and
-        # the cookie of a namespace, from 5.14 on, tell whose an interface is.
-        if [ "$lane" = 5.10+lockdown ]; then filter+=':*UplinksTest.*'; fi
-      fi
+      own=$lockdown_filter
+      # There a load with uplinks is refused: only names, which nobody may read, and
+      # the cookie of a namespace, from 5.14 on, tell whose an interface is.
+      if [ "$lane" = 5.10+lockdown ]; then own+=':*UplinksTest.*'; fi
       ;;
     *+full | *+lazy)
       options+=(-a "preempt=${lane#*+}")
-      if [ "$filter" = '*' ]; then filter='Stress.*'; fi
+      own='Stress.*'
       ;;
     *+nobtf)
       beginning=(NETMETER_HIDE_BTF=1)
-      if [ "$filter" = '*' ]; then filter=$nobtf_filter; fi
+      own=$nobtf_filter
       ;;
-    *-rt) if [ "$filter" = '*' ]; then filter=$realtime_filter; fi ;;
-    *) if [ "$filter" = '*' ]; then filter=$usual_filter; fi ;;
+    *-rt) own=$realtime_filter ;;
   esac
   if [ -n "$kernel_arguments" ]; then options+=(-a "$kernel_arguments"); fi
   for module in "${modules[@]}"; do
@@ -203,17 +210,15 @@ vm_lane() {
   # An emulated guest takes longest for what the dynamic linker does.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \
     -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" -f "$stress_test" -f "$verifier_test" -M 1024 -s "$cpus" -t $((seconds + 60)) -o "$out/$lane" -- \
-    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$filter" "$seconds" /t/stress_test /t/verifier_test > "$out/$lane/log" 2>&1
+    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$(tests_of "$own")" "$seconds" /t/stress_test /t/verifier_test > "$out/$lane/log" 2>&1
 }
 
 host_lane() {
-  local filter=$filter
-  if [ "$filter" = '*' ]; then filter=$usual_filter; fi
   mkdir "$out/host/bin"
   ln -s "$loader" "$netmeter" "$out/host/bin/"
   # --foreground: stays in the process group that cleanup ends.
   PATH=$out/host/bin:$PATH timeout --foreground -k 5 $((seconds + 60)) sh "$here/lane.sh" \
-    ./test/live/live_test "$runfiles" "$filter" "$seconds" > "$out/host/log" 2>&1 < /dev/null
+    ./test/live/live_test "$runfiles" "$(tests_of "$usual_filter")" "$seconds" > "$out/host/log" 2>&1 < /dev/null
 }
 
 run_lane() {

@@ -202,10 +202,9 @@ fi
 # nothing in what is tested, and takes a fifth of an emulated kernel's time. The
 # live tests on the host's own kernel run with all of it.
 faster="cryptomgr.notests mitigations=off init_on_alloc=0 randomize_kstack_offset=off hardened_usercopy=off audit=0 nowatchdog"
+if [ $((major * 1000 + minor)) -eq 6001 ]; then faster=${faster#* }; fi
 # noirqdebug: where interrupts are threads (PREEMPT_RT), the emulated serial port's look
 # as if nobody cared, and the kernel takes the port from the test in the middle of a word.
-faster+=" noirqdebug"
-if [ $((major * 1000 + minor)) -eq 6001 ]; then faster=${faster#* }; fi
 # thread=single: multi-threaded TCG races with the kernel patching its own text
 # (1 of 20 boots of 7.2: "Oops: int3"). It costs no time, and one VM one CPU.
 : > "$work/console"
@@ -215,7 +214,7 @@ timeout -k 5 "$seconds" "${QEMU:-$system}" \
   -accel "${ACCEL:-tcg,thread=single}" -M "${MACHINE:-$board}" -cpu "$cpu" ${ICOUNT:+-icount "$ICOUNT"} -smp "$cpus" -m "$memory" \
   -nodefaults -no-user-config -display none -no-reboot -nic none ${disk[@]+"${disk[@]}"} \
   -serial "file:$work/console" "${output[@]}" -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
-  -append "console=$console panic=-1 oops=panic $faster ${LOGLEVEL:-quiet} $arguments" < /dev/null > "$work/qemu" 2>&1 &
+  -append "console=$console panic=-1 oops=panic noirqdebug $faster ${LOGLEVEL:-quiet} $arguments" < /dev/null > "$work/qemu" 2>&1 &
 qemu=$!
 if [ -n "$kill_at" ]; then
   until grep -q "^$kill_at" "$work/output" || ! kill -0 "$qemu" 2> /dev/null; do sleep 0.05; done
