@@ -312,9 +312,8 @@ TEST_F(SoakTest, EveryByteIsExplainedInEachRound) {
     EXPECT_GT(kind.second, 0u) << kind.first;
   }
   std::printf(
-      "  %d times without memory%s, %d times another number of CPUs, %d jumps "
-      "of "
-      "the clock\n",
+      "  %d times without memory%s, another number of CPUs %d times, "
+      "another time of the clock %d times\n",
       squeezes_, memory_->exists() ? "" : " (no memory cgroup here)",
       cpus.times(), time.times());
   EXPECT_EQ(total_unexplained_, 0);
