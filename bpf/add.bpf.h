@@ -117,15 +117,14 @@ static __always_inline void add_received(__u32 slot, struct nm_cell *cell,
     add_received_to_cell(cell, bytes, segments, payload, false);
 }
 
-/* Not 0 while this CPU adds what it sent. It is in the first cells, which are
- * no series', and not in a map of its own: it has to stay through an upgrade of
- * the programs, since a run of the old ones may be interrupted by one of the
- * new. */
-static __always_inline __u64 *busy_of_cpu(void) {
+/* The CPU's first cell, which is no series': its tx_bytes is the busy word, not 0
+ * while the CPU adds what it sent. It is there, and not in a map of its own, because
+ * it has to stay through an upgrade of the programs: a run of the old ones may be
+ * interrupted by one of the new. */
+static __always_inline struct nm_cell *cell_of_cpu(void) {
   __u32 cpu = bpf_get_smp_processor_id();
-  struct nm_cell *cell = bpf_map_lookup_elem(&nm_counters, &cpu);
 
-  return cell ? &cell->tx_bytes : NULL;
+  return bpf_map_lookup_elem(&nm_counters, &cpu);
 }
 
 /* Whether the CPU is this run's; it gives the CPU back by 0 in *busy. */
@@ -141,6 +140,7 @@ static __always_inline bool take_cpu(__u64 *busy, const enum nm_adds adds) {
 static __always_inline void add_sent(__u32 slot, struct nm_cell *cell,
                                      const struct nm_sent *sent, __u32 segments,
                                      const enum nm_adds adds) {
+  struct nm_cell *first;
   __u64 *busy;
   bool alone;
 
@@ -149,8 +149,9 @@ static __always_inline void add_sent(__u32 slot, struct nm_cell *cell,
     add_sent_to_cell(cell, sent, segments, true);
     return;
   }
-  busy = busy_of_cpu();
-  if (!busy) return; /* not reached: each CPU has one */
+  first = cell_of_cpu();
+  if (!first) return; /* not reached: each CPU has one */
+  busy = &first->tx_bytes;
   alone = take_cpu(busy, adds);
   if (alone) {
     add_sent_to_cell(cell, sent, segments, false);

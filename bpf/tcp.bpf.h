@@ -32,8 +32,10 @@
 #define NM_ALWAYS_NEW 0
 #endif
 
-/* How many packets are sent for each sample of the round-trip time. */
-#define NM_RTT_SAMPLE 16
+/* How many packets are sent for each sample of the round-trip time, and for the
+ * first one of a series: a sample costs as much as a packet. */
+#define NM_RTT_SAMPLE 64
+#define NM_RTT_FIRST_SAMPLE 16
 
 /* a is before b in the sequence space, RFC 9293 section 3.4 */
 static __always_inline bool before(__u32 a, __u32 b) {
@@ -203,7 +205,9 @@ static __always_inline void sample_rtt(struct __sk_buff *skb, __u32 slot,
 
   /* One further in each round: or a connection that sends a request and an
    * acknowledgement in turn would meet the same numbers for ever. */
-  if (payload && (sent + sent / NM_RTT_SAMPLE) % NM_RTT_SAMPLE < segments)
+  if (payload &&
+      (sent - sent / NM_RTT_SAMPLE - NM_RTT_FIRST_SAMPLE) % NM_RTT_SAMPLE <
+          segments)
     nm_sample_rtt(skb, slot);
 }
 

@@ -78,17 +78,20 @@ static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
 
 /* Whether a cell is of this transport, of the packet's path, and not
  * pending. */
-static __always_inline bool is_usual_cell(struct __sk_buff *skb,
+static __always_inline bool is_usual_cell(__u32 ifindex,
                                           const struct nm_socket *socket,
                                           struct nm_cell *cell,
                                           __u8 transport) {
   union nm_head head = {.word = (__u64) * (volatile __u32 *)&cell->transport
                                 << 32};
+  union nm_head usual = {
+      .transport = transport,
+      .path = ifindex == LOOPBACK_IFINDEX ? NM_PATH_PROXY : NM_PATH_DIRECT};
 
-  if (head.transport != transport || head.kind == NM_KIND_PENDING) return false;
-  if (skb->ifindex == LOOPBACK_IFINDEX) return head.path == NM_PATH_PROXY;
-  return nm_config.uplinks ? is_path(socket, skb->ifindex, head.path)
-                           : head.path == NM_PATH_DIRECT;
+  if (head.kind == NM_KIND_PENDING) return false;
+  if (nm_config.uplinks && ifindex != LOOPBACK_IFINDEX)
+    return head.transport == transport && is_path(socket, ifindex, head.path);
+  return (__u16)(head.word >> 32) == (__u16)(usual.word >> 32);
 }
 
 /* Makes a usual super-packet weigh what its segments do; false: their number is
@@ -116,15 +119,14 @@ static __always_inline bool may_have_copies(struct __sk_buff *skb, bool ipv4) {
 static __always_inline bool count_usual_udp(struct __sk_buff *skb,
                                             const enum nm_direction direction,
                                             const enum nm_adds adds,
-                                            __u32 header) {
+                                            __u32 header, __u32 ifindex) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-  __u32 bytes = skb->len, segments = 1, payload = bytes - header, slot;
+  __u32 bytes, segments = 1, payload, slot;
   struct nm_socket *socket;
   struct nm_cell *cell;
 
-  if (bytes < header) return false;
   /* Its other end may be another one for each packet, a proxy or not. */
-  if (skb->ifindex == LOOPBACK_IFINDEX) return false;
+  if (ifindex == LOOPBACK_IFINDEX) return false;
   if (direction == NM_INGRESS && may_have_copies(skb, header == 28))
     return false;
   if (nm_config.rules_ports) {
@@ -133,9 +135,13 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
       return false;
   }
   cell = usual_cell(skb, &socket, &slot);
-  if (!cell || !is_usual_cell(skb, socket, cell, NM_TRANSPORT_UDP) ||
-      !weigh_usual(skb, header, &bytes, &segments))
+  if (!cell || !is_usual_cell(ifindex, socket, cell, NM_TRANSPORT_UDP))
     return false;
+  bytes =
+      skb->len; /* after the calls, across which it would be kept on the stack */
+  if (bytes < header) return false;
+  payload = bytes - header;
+  if (!weigh_usual(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, payload);
   } else {
@@ -149,9 +155,9 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
 static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
                                             const enum nm_direction direction,
                                             const enum nm_adds adds,
-                                            __u32 header) {
+                                            __u32 header, __u32 ifindex) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-  __u32 bytes = skb->len, segments = 1, payload, seq_end, ack, slot;
+  __u32 bytes, segments = 1, payload, seq_end, ack, slot;
   struct nm_sent sent = {};
   struct bpf_sock *sk = skb->sk;
   struct nm_socket *socket;
@@ -161,25 +167,27 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
   data += header;
   if (data + 20 > end || !sk) return false;
   /* To or from a proxy, or not: that stays through a connection. */
-  if (skb->ifindex == LOOPBACK_IFINDEX && sk->state != TCP_ESTABLISHED)
-    return false;
+  if (ifindex == LOOPBACK_IFINDEX && sk->state != TCP_ESTABLISHED) return false;
   header += (*(__u8 *)(data + 12) >> 4) * 4;
   flags = *(__u8 *)(data + 13);
   seq_end = bpf_ntohl(*(__be32 *)(data + 4));
   ack = bpf_ntohl(*(__be32 *)(data + 8));
-  if (bytes < header || (flags & (TCP_FLAG_FIN | TCP_FLAG_RST))) return false;
-  payload = bytes - header;
-  cell = usual_cell(skb, &socket, &slot);
-  if (!cell || !is_usual_cell(skb, socket, cell, NM_TRANSPORT_TCP) ||
-      !weigh_usual(skb, header, &bytes, &segments))
+  if (flags & (TCP_FLAG_FIN | TCP_FLAG_RST)) return false;
+  if (direction == NM_EGRESS &&
+      (flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) != TCP_FLAG_ACK)
     return false;
+  cell = usual_cell(skb, &socket, &slot);
+  if (!cell || !is_usual_cell(ifindex, socket, cell, NM_TRANSPORT_TCP))
+    return false;
+  bytes = skb->len;
+  if (bytes < header) return false;
+  payload = bytes - header;
+  if (!weigh_usual(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, 0);
     return true;
   }
-  if ((flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) != TCP_FLAG_ACK ||
-      *(volatile __u32 *)&socket->tx_valid != NM_SOCKET_NUMBERS)
-    return false;
+  if (*(volatile __u32 *)&socket->tx_valid != NM_SOCKET_NUMBERS) return false;
   /* From here on as acked_payload() and new_payload(). */
   if (before(socket->rx_ack, ack)) {
     if (peer_has_finished(sk->state)) return false;
@@ -203,44 +211,46 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
 static __always_inline bool count_usual(struct __sk_buff *skb,
                                         const enum nm_direction direction,
                                         const enum nm_adds adds) {
+  const __u32 ifindex = skb->ifindex; /* two loads: once for all */
   struct nm_usual usual = {};
 
-  if (skb->ifindex == LOOPBACK_IFINDEX && nm_is_no_proxys(skb)) return true;
+  if (ifindex == LOOPBACK_IFINDEX && nm_is_no_proxys(skb)) return true;
   if (!read_usual_ip(skb, &usual)) return false;
   if (usual.protocol == IPPROTO_TCP)
-    return count_usual_tcp(skb, direction, adds, usual.header);
+    return count_usual_tcp(skb, direction, adds, usual.header, ifindex);
   if (usual.protocol == IPPROTO_UDP)
-    return count_usual_udp(skb, direction, adds, usual.header + 8);
+    return count_usual_udp(skb, direction, adds, usual.header + 8, ifindex);
   return false;
 }
 
 NM_GLOBAL int nm_any_received(struct __sk_buff *skb) {
-  count_any(skb, NM_INGRESS, NULL);
+  if (nm_config.ways != NM_WAYS_USUAL) count_any(skb, NM_INGRESS, NULL);
   return 0;
 }
 
 static __noinline __u64 count_any_sent(struct __sk_buff *skb,
                                        struct nm_sent *sent) {
-  return skb && sent ? count_any(skb, NM_EGRESS, sent) : 0;
+  if (!skb || !sent || nm_config.ways == NM_WAYS_USUAL) return 0;
+  return count_any(skb, NM_EGRESS, sent);
 }
 
 static __always_inline void count_ingress(struct __sk_buff *skb) {
   if (nm_config.ways != NM_WAYS_LONG &&
       count_usual(skb, NM_INGRESS, NM_ADDS_ATOMIC))
     return;
-  if (nm_config.ways != NM_WAYS_USUAL) nm_any_received(skb);
+  nm_any_received(skb);
 }
 
 /* The long way is the same for all ways to add, but for the add itself. */
 static __always_inline void count_egress(struct __sk_buff *skb,
                                          const enum nm_adds adds) {
-  struct nm_sent sent = {};
+  struct nm_sent sent;
   struct nm_cell *cell;
   __u64 slot_and_segments;
 
   if (nm_config.ways != NM_WAYS_LONG && count_usual(skb, NM_EGRESS, adds))
     return;
-  if (nm_config.ways == NM_WAYS_USUAL) return;
+  __builtin_memset(&sent, 0, sizeof(sent));
   slot_and_segments = count_any_sent(skb, &sent);
   cell = slot_and_segments ? cell_of_slot(slot_and_segments) : NULL;
   if (!cell) return;

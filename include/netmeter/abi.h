@@ -213,7 +213,7 @@ struct nm_tcp {
   nm_u64 closed;   /* of the above, those that ended */
   nm_u64 failed;   /* connect(2) without a handshake: refused, timed out */
   nm_u64 rtt_us;   /* sum of all that rtt_buckets counts, in microseconds */
-  /* The kernel's smoothed round-trip times (RFC 6298) by size: of about each 16th
+  /* The kernel's smoothed round-trip times (RFC 6298) by size: of about each 64th
      packet with payload that a CPU sends, and of each connection's end. Path
      direct only. */
   nm_u64 rtt_buckets[NM_RTT_BUCKETS];

@@ -62,7 +62,7 @@ struct TcpConnections {
   uint64_t closed = 0;    // of these; open now: opened + accepted - closed
   uint64_t failed = 0;    // connect(2) without a handshake: refused, timed out
   // A sample of the kernel's smoothed round-trip times (RFC 6298, section 2), of path
-  // direct only: that of the connection with about each 16th packet with payload
+  // direct only: that of the connection with about each 64th packet with payload
   // that a CPU sends for the series, and that of each connection at its end. How many
   // fell into each bucket, and the sum of all, in microseconds.
   std::array<uint64_t, 10> rtt_buckets = {};

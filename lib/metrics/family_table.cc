@@ -125,7 +125,7 @@ constexpr FamilyInfo kTable[] = {
      FamilyType::kCounter},
     {FamilyId::kRtt, "netmeter_tcp_rtt_seconds",
      "Smoothed round-trip times of TCP connections, not over loopback: a "
-     "sample, with about each 16th packet with payload that a CPU sends, and "
+     "sample, with about each 64th packet with payload that a CPU sends, and "
      "one at the end of the connection.",
      FamilyType::kHistogram},
     {FamilyId::kSeries, "netmeter_series",

@@ -82,9 +82,9 @@ TEST_P(ConnectionsTest, AreOpenedAcceptedAndClosed) {
   EXPECT_GE(Count(theirs), 7u);
 }
 
-// With each 16th packet with payload that a CPU sends, or so, and at the end.
+// With each 64th packet with payload that a CPU sends, or so, and at the end.
 TEST_P(ConnectionsTest, RoundTripsAreSampledWithPackets) {
-  constexpr uint64_t kRequests = 800;
+  constexpr uint64_t kRequests = 3200;
   Lab& lab = World::CleanLab();
   Child server(
       World::ServerMeter().cgroup(), lab.server, [](Child::Parent& parent) {
@@ -124,9 +124,9 @@ TEST_P(ConnectionsTest, RoundTripsAreSampledWithPackets) {
   client.Join();
   server.Join();
   const TcpConnections seen = meter.AfterClosed(1);
-  // Some of the multiples of 16 may be acknowledgements without payload.
-  EXPECT_GE(Count(seen), kRequests / 16 / 2);
-  EXPECT_LE(Count(seen), kRequests / 16 * 2 + 2);
+  // Some of the multiples of 64 may be acknowledgements without payload.
+  EXPECT_GE(Count(seen), kRequests / 64 / 2);
+  EXPECT_LE(Count(seen), kRequests / 64 * 2 + 2);
   // Those of TCP_INFO, between the first and the last; the last one of all, when it
   // closes, may be another.
   EXPECT_GE(seen.rtt_us, least * (Count(seen) - 1));

@@ -328,10 +328,12 @@ TEST_P(TroubledConnectionsTest, RetransmissionsAreThoseOfTcpInfo) {
 
 // A link whose delay is known, and different in each direction: a round trip has both.
 TEST_P(TroubledConnectionsTest, RoundTripsAreThoseOfTheLink) {
-  constexpr uint64_t kRequests = 40;
+  // More than there are from sample to sample.
+  constexpr uint64_t kRequests = 80;
   Lab& lab = World::WiredLab();
   Child server(
       World::ServerMeter().cgroup(), lab.server, [](Child::Parent& parent) {
+        RunOnOneCpu();  // each counts to the next sample for itself
         const int listener = Listen(Lab::Server(GetParam()), kServerPort, 1);
         parent.Send(0);
         const int fd = Accept(listener);
@@ -351,6 +353,7 @@ TEST_P(TroubledConnectionsTest, RoundTripsAreThoseOfTheLink) {
   lab.wire->Impair(there, back);
   Child client(
       World::ClientMeter().cgroup(), lab.client, [](Child::Parent& parent) {
+        RunOnOneCpu();
         const Address to = Lab::Server(GetParam());
         const int fd = OpenSocket(to.family(), SOCK_STREAM);
         SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);

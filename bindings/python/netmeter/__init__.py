@@ -189,7 +189,7 @@ class TcpConnections:
     """The sum of all round-trip times in rtt_buckets, in microseconds."""
     rtt_buckets: Tuple[int, ...] = (0,) * (len(RTT_BOUNDS_US) + 1)
     """How many smoothed round-trip times (RFC 6298, section 2; path direct only)
-    fell into each bucket: a sample, with about each 16th packet with payload
+    fell into each bucket: a sample, with about each 64th packet with payload
     that a CPU sends, and one at the end of a connection."""
     resets_sent: int = 0
     """Of closed: those that a RST of the socket ended."""
