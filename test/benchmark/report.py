@@ -185,6 +185,19 @@ def verdict_text(verdict):
     return text
 
 
+def verdict_of_runs(verdicts):
+    """One text for the verdicts of all runs about a target. A run that is not clear contradicts none."""
+    if len({verdict["verdict"] for verdict in verdicts}) == 1:
+        # One that is clear decides.
+        return verdict_text(next((verdict for verdict in verdicts if verdict["clear"]), verdicts[0]))
+    if any(verdict["verdict"] == "not run" for verdict in verdicts):
+        return "; ".join(dict.fromkeys(map(verdict_text, verdicts)))
+    met = sum(verdict["verdict"] == "met" for verdict in verdicts)
+    agree = len({verdict["verdict"] for verdict in verdicts if verdict["clear"]}) < 2
+    reason = "the limit is within the spread" if agree else "THEY DO NOT AGREE"
+    return "met in %d of %d runs: %s" % (met, len(verdicts), reason)
+
+
 def target_lines(files, only_run=False):
     """Each target beside its figures, a row of each; every verdict anew, by the table as it is. The verdict stands in
     the first row of a target; a figure that misses, in any of the files, says so itself."""
@@ -193,12 +206,9 @@ def target_lines(files, only_run=False):
     for verdicts in zip(*judged):
         if only_run and verdicts[0]["verdict"] == "not run":
             continue
-        texts = [verdict_text(verdict) for verdict in verdicts]
-        if len(set(v["verdict"] for v in verdicts)) > 1:
-            texts.append("THEY DO NOT AGREE")
         missed = tuple(label + ": " for verdict in verdicts for label in verdict["missed"])
         figures = [part + (", missed" if part.startswith(missed) else "") for part in verdicts[0]["figure"].split("; ")]
-        rows.append([verdicts[0]["what"], verdicts[0]["limit"], figures[0] or "-", "; ".join(dict.fromkeys(texts))])
+        rows.append([verdicts[0]["what"], verdicts[0]["limit"], figures[0] or "-", verdict_of_runs(verdicts)])
         rows += [["", "", figure, ""] for figure in figures[1:]]
     return ["## Targets", "", *table(["what", "at most", "figure", "verdict"], rows)]
 

@@ -109,6 +109,21 @@ class VerdictTest(unittest.TestCase):
         self.assertEqual(found[0]["missed"], list(targets.COLUMNS))
         self.assertEqual(found[0]["missed"], found[1]["missed"])
 
+    # The bug: a run that could not tell, as the limit was within its spread, was
+    # said not to agree with one that could.
+    def test_a_run_that_is_not_clear_contradicts_none(self):
+        def text(*samples):
+            runs = [results(read={("own series", "netmeter", "ns"): one}) for one in samples]
+            return report.verdict_of_runs([verdict("read, 16 series of a service", run) for run in runs])
+
+        met, not_met = [900] * 5, [1100] * 5
+        below, above = [900, 950, 990, 1100, 1200], [900, 950, 1010, 1100, 1200]
+        self.assertEqual(text(met, met, below), "met")
+        self.assertEqual(text(met, met, above), "met in 2 of 3 runs: the limit is within the spread")
+        self.assertEqual(text(not_met, below), "met in 1 of 2 runs: the limit is within the spread")
+        self.assertEqual(text(met, not_met, below), "met in 2 of 3 runs: THEY DO NOT AGREE")
+        self.assertIn("within the spread: another run", text(below, below))
+
     def test_one_column_that_misses_misses_the_target(self):
         one = verdict_beside_hash([35] * 5, [25] * 5)
         self.assertEqual((one["verdict"], one["missed"]), ("not met", ["TCP tx"]))
