@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# from_bare.sh [DIR]: from a bare Debian 12 to `netmeter list`: seconds, and megabytes
+# of packages that are fetched, by the packages of make_debs.sh and from the sources.
+#
+#   packaging/make_debs.sh && packaging/from_bare.sh
+#
+# DIR is where the packages are (packaging/build). Each way begins in a root of its own,
+# which has what debootstrap's smallest variant has. Lists of packages are fetched within
+# the time, but are not in the megabytes. The meters are on a cgroup of their own. As
+# root; takes some minutes. Needs test/install_packages.sh package.
+set -euo pipefail
+
+die() { echo "from_bare.sh: $*" >&2; exit 1; }
+
+case ${1:-} in -h | --help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+[ "$(id -u)" = 0 ] || die "not root"
+# Mounts end with this.
+[ "${NETMETER_UNSHARED:-}" = 1 ] ||
+  exec env NETMETER_UNSHARED=1 unshare --mount --pid --fork --kill-child "$0" "$@"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+debs=$(cd "${1:-packaging/build}" 2> /dev/null && pwd) || die "no folder ${1:-packaging/build} (run: packaging/make_debs.sh)"
+ls "$debs"/netmeter_*.deb > /dev/null 2>&1 || die "no packages in $debs (run: packaging/make_debs.sh)"
+command -v mmdebstrap > /dev/null || die "no mmdebstrap (run: test/install_packages.sh package)"
+cgroups=$(awk '$0 ~ / - cgroup2 / { print $5; exit }' /proc/self/mountinfo)
+[ -n "$cgroups" ] || die "no cgroup v2 is mounted"
+
+scratch=$(mktemp -d /var/tmp/netmeter-bare.XXXXXX)
+cgroup=$cgroups/netmeter-bare-$$
+clean() {
+  rmdir "$cgroup" 2> /dev/null || true
+  for way in packages sources; do
+    umount -R "$scratch/$way/proc" "$scratch/$way/sys" "$scratch/$way/run" 2> /dev/null || true
+  done
+  rm -rf --one-file-system "$scratch"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+mmdebstrap --quiet --format=tar --variant=minbase --include=ca-certificates bookworm "$scratch/bare.tar"
+
+# Runs what it reads in a new root, and prints seconds and megabytes.
+measure() {
+  local way=$1 root=$scratch/$1 start
+  mkdir "$root"
+  tar -C "$root" -xf "$scratch/bare.tar"
+  # As a machine has them.
+  mount -t proc proc "$root/proc"
+  mount --rbind /sys "$root/sys"
+  mount --make-rslave "$root/sys"
+  mount -t tmpfs tmpfs "$root/run"
+  cp /etc/resolv.conf "$root/etc/" 2> /dev/null || true
+  "copy_$way" "$root"
+  mkdir -p "$cgroup"
+  cat > "$root/steps"
+  start=$SECONDS
+  env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
+    CGROUP="$cgroup" chroot "$root" bash -e /steps > "$scratch/$way.log" 2>&1 || { tail -n 20 "$scratch/$way.log" >&2; die "$way: failed"; }
+  printf '%-10s %8d %8.0f\n' "$way" $((SECONDS - start)) "$(awk '{ sum += $1 } END { print sum / 1000000 }' "$root/bytes")"
+  env -i PATH=/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" netmeter-loader unload > /dev/null
+  rmdir "$cgroup"
+}
+copy_packages() { cp "$debs"/netmeter_*.deb "$1/root/"; }
+copy_sources() {
+  mkdir "$1/root/src"
+  git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -xC "$1/root/src"
+}
+
+# Of each package that is going to be fetched, its size; of one that is here, too.
+sizes='sizes() { apt-get install -y --no-install-recommends --print-uris "$@" | sed -n "s/^'\''.*'\'' [^ ]* \([0-9]*\).*/\1/p"; }'
+# shellcheck disable=SC2016 # of the inner shell
+show='netmeter-loader load --cgroup "$CGROUP"
+netmeter list'
+
+printf '%-10s %8s %8s\n' "" seconds MB
+measure packages << END
+$sizes
+cd /root
+apt-get update
+sizes ./*.deb > /bytes
+stat -c %s ./*.deb >> /bytes
+apt-get install -y --no-install-recommends ./*.deb
+$show
+END
+measure sources << END
+$sizes
+cd /root/src
+apt-get update
+sizes \$(sed -n '/^BUILD_PACKAGES=(/,/^)/p' test/install_packages.sh | sed 's/#.*//; /[()]/d') > /bytes
+test/install_packages.sh build
+bazel build -c opt //lib/loader:netmeter-loader //lib/tools:netmeter
+install bazel-bin/lib/loader/netmeter-loader bazel-bin/lib/tools/netmeter /usr/local/sbin/
+$show
+END
