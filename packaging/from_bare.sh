@@ -38,7 +38,8 @@ trap clean EXIT
 trap 'exit 130' INT TERM
 mmdebstrap --quiet --format=tar --variant=minbase --include=ca-certificates bookworm "$scratch/bare.tar"
 
-# Runs what it reads in a new root, and prints seconds and megabytes.
+# Runs what it reads in a new root, and prints seconds, and megabytes of the packages
+# there: apt-get keeps what it has fetched.
 measure() {
   local way=$1 root=$scratch/$1 start
   mkdir "$root"
@@ -55,7 +56,8 @@ measure() {
   start=$SECONDS
   env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
     CGROUP="$cgroup" chroot "$root" bash -e /steps > "$scratch/$way.log" 2>&1 || { tail -n 20 "$scratch/$way.log" >&2; die "$way: failed"; }
-  printf '%-10s %8d %8.0f\n' "$way" $((SECONDS - start)) "$(awk '{ sum += $1 } END { print sum / 1000000 }' "$root/bytes")"
+  printf '%-10s %8d %8.0f\n' "$way" $((SECONDS - start)) \
+    "$(find "$root/var/cache/apt/archives" "$root/root" -name '*.deb' -printf '%s\n' | awk '{ sum += $1 } END { print sum / 1000000 }')"
   env -i PATH=/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" netmeter-loader unload > /dev/null
   rmdir "$cgroup"
 }
@@ -65,27 +67,19 @@ copy_sources() {
   git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -xC "$1/root/src"
 }
 
-# Of each package that is going to be fetched, its size; of one that is here, too.
-sizes='sizes() { apt-get install -y --no-install-recommends --print-uris "$@" | sed -n "s/^'\''.*'\'' [^ ]* \([0-9]*\).*/\1/p"; }'
 # shellcheck disable=SC2016 # of the inner shell
 show='netmeter-loader load --cgroup "$CGROUP"
 netmeter list'
 
 printf '%-10s %8s %8s\n' "" seconds MB
 measure packages << END
-$sizes
 cd /root
 apt-get update
-sizes ./*.deb > /bytes
-stat -c %s ./*.deb >> /bytes
 apt-get install -y --no-install-recommends ./*.deb
 $show
 END
 measure sources << END
-$sizes
 cd /root/src
-apt-get update
-sizes \$(sed -n '/^BUILD_PACKAGES=(/,/^)/p' test/install_packages.sh | sed 's/#.*//; /[()]/d') > /bytes
 test/install_packages.sh build
 bazel build -c opt //lib/loader:netmeter-loader //lib/tools:netmeter
 install bazel-bin/lib/loader/netmeter-loader bazel-bin/lib/tools/netmeter /usr/local/sbin/
