@@ -36,21 +36,18 @@ output=$(cd "${3:-packaging/build/$suite-$arch}" && pwd)
 command -v mmdebstrap > /dev/null || die "no mmdebstrap (run: test/install_packages.sh package)"
 root=${XDG_CACHE_HOME:-$HOME/.cache}/netmeter/build-$suite-$arch
 
-# What builds, without what only runs the demo, and what makes packages.
-packages() {
-  sed -n '/^BUILD_PACKAGES=(/,/# running/p' test/install_packages.sh |
-    sed 's/#.*//; /BUILD_PACKAGES/d' | tr -s ' \n' '\n' | grep .
-}
+# What builds, and what makes packages.
+packages=$(test/install_packages.sh --list compile)
 # Libraries of both machines cannot all be there at once. Two have headers alone.
 is_library() { grep "$@" -E '^(lib(bpf|elf|absl|yaml-cpp|nghttp2|sqlite3|ncurses|grpc\+\+|protobuf|gtest|gmock)|zlib1g|prometheus-cpp|linux-libc)-dev$'; }
-tools=$(packages | if [ "$arch" = amd64 ]; then cat; else is_library -v; fi | paste -sd,)
+tools=$(if [ "$arch" = amd64 ]; then cat; else is_library -v; fi <<< "$packages" | paste -sd,)
 [ "$suite" != noble ] || tools=${tools/,bpftool,/,linux-tools-generic,}
 tools+=,debhelper,dh-python,help2man,lintian,dpkg-dev,git,procps,python3-all
 libraries=
 if [ "$arch" = arm64 ]; then
   # Its libraries beside those of the building machine.
   tools+=,g++-aarch64-linux-gnu,qemu-user-static
-  libraries=$(packages | is_library | sed 's/$/:arm64/' | paste -sd,),libpython3-dev:arm64
+  libraries=$(is_library <<< "$packages" | sed 's/$/:arm64/' | paste -sd,),libpython3-dev:arm64
 fi
 
 if [ ! -e "$root/usr/bin/bazel" ]; then

@@ -30,17 +30,11 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 command -v mmdebstrap > /dev/null || die "no mmdebstrap (test/install_packages.sh package)"
 
-# What builds, without what only runs the demo.
-packages() {
-  sed -n '/^BUILD_PACKAGES=(/,/# running/p' test/install_packages.sh |
-    sed 's/#.*//; /BUILD_PACKAGES/d' | tr -s ' \n' ,
-}
-
 if [ ! -e "$directory/usr/bin/bazel" ]; then
   mkdir -p "$(dirname "$directory")"
   rm -rf --one-file-system "$directory.new"
   # A mirror may be behind.
-  mmdebstrap --quiet --variant=minbase --include="$(packages)procps" \
+  mmdebstrap --quiet --variant=minbase --include="$(test/install_packages.sh --list compile | paste -sd,),procps" \
     --aptopt='Acquire::Check-Valid-Until "false"' sid "$directory.new" ||
     die "mmdebstrap could not make a root of Debian's unstable"
   mv "$directory.new" "$directory"

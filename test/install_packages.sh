@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Installs, on Debian 12, what libnetmeter needs; everything is Debian's own.
 #
-#   install_packages.sh build    to build everything and to run examples/demo.sh
+#   install_packages.sh compile  to build everything
+#   install_packages.sh build    the same, and to run examples/demo.sh
 #   install_packages.sh test     the same, and what test/run.sh needs (default)
 #   install_packages.sh package
 #                                what builds, and what packaging/ makes and tries
@@ -10,12 +11,13 @@
 #   install_packages.sh benchmark
 #                                what builds, and what test/benchmark.sh compares
 #                                with and draws by
+#   install_packages.sh --list GROUP
+#                                prints the packages of a group, one a line
 #
 # Silent and offline when nothing is missing. Starts no service.
 set -euo pipefail
 
-BUILD_PACKAGES=(
-  # compiling and linking
+COMPILE_PACKAGES=(
   bazel-bootstrap g++ clang llvm bpftool git ca-certificates
   libbpf-dev libelf-dev zlib1g-dev linux-libc-dev
   libabsl-dev libyaml-cpp-dev libnghttp2-dev libsqlite3-dev libncurses-dev
@@ -24,6 +26,9 @@ BUILD_PACKAGES=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   python3 python3-dev pybind11-dev
   libgtest-dev libgmock-dev
+)
+BUILD_PACKAGES=(
+  "${COMPILE_PACKAGES[@]}"
   # running the programs and the demo
   iproute2 iputils-ping ethtool curl procps kmod util-linux
   nghttp2-proxy openssl python3-grpcio
@@ -54,14 +59,25 @@ BENCHMARK_PACKAGES=(
 
 die() { echo "install_packages.sh: $*" >&2; exit 1; }
 
+list=
+if [ "${1:-}" = --list ]; then
+  list=yes
+  shift
+  [ $# -ge 1 ] || die "--list needs a group"
+fi
 case ${1:-test} in
+  compile) packages=("${COMPILE_PACKAGES[@]}") ;;
   build) packages=("${BUILD_PACKAGES[@]}") ;;
   test) packages=("${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}") ;;
   package) packages=("${BUILD_PACKAGES[@]}" "${PACKAGE_PACKAGES[@]}") ;;
   benchmark) packages=("${BUILD_PACKAGES[@]}" "${BENCHMARK_PACKAGES[@]}") ;;
-  -h | --help) sed -n '3,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) die "unknown group '$1': build, test, package or benchmark" ;;
+  -h | --help) sed -n '3,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) die "unknown group '$1': compile, build, test, package or benchmark" ;;
 esac
+if [ -n "$list" ]; then
+  printf '%s\n' "${packages[@]}"
+  exit 0
+fi
 
 if ! grep -qsx 'ID="\?debian"\?' /etc/os-release || ! command -v apt-get > /dev/null; then
   die "this is not Debian; the packages are Debian 12's"
