@@ -51,6 +51,8 @@ TEST_PACKAGES=(
 )
 PACKAGE_PACKAGES=(
   debhelper dh-python help2man man-db lintian mmdebstrap cpio qemu-system-x86 qemu-system-arm
+  # roots of arm64
+  arch-test qemu-user-static
 )
 BENCHMARK_PACKAGES=(
   # meters to compare with, and the chart

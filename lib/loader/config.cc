@@ -650,13 +650,15 @@ std::vector<std::string> WhatHasNoEffect(const Config& config) {
     }
     if (!config.aliases.empty()) notes.push_back(absl::StrCat("aliases", kWhy));
   }
-  for (const auto& ports : {std::make_pair("proxy_ports", &config.proxy_ports),
-                            std::make_pair("sni_ports", &config.sni_ports),
-                            std::make_pair("http_ports", &config.http_ports)}) {
+  const std::pair<const char*, const std::vector<uint16_t>*> lists[] = {
+      {"proxy_ports", &config.proxy_ports},
+      {"sni_ports", &config.sni_ports},
+      {"http_ports", &config.http_ports}};
+  for (const auto& list : lists) {
     std::set<uint16_t> seen;
-    for (const uint16_t port : *ports.second) {
+    for (const uint16_t port : *list.second) {
       if (seen.insert(port).second) continue;
-      notes.push_back(absl::StrCat(ports.first, ": ", port, " is there twice"));
+      notes.push_back(absl::StrCat(list.first, ": ", port, " is there twice"));
     }
   }
   const auto& rules = config.destinations;
