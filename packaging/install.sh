@@ -34,6 +34,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#components[@]} -gt 0 ] || components=(library programs exporter)
 libdir=${libdir:-$prefix/lib}
+to_prefix=$(realpath -m --no-symlinks --relative-to="$libdir" "$prefix")
 version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$source/lib/core/version.h")
 [ -n "$version" ] || die "no version in lib/core/version.h"
 
@@ -43,10 +44,11 @@ put() {
   install -D -m "$1" "$2" "$destdir$3"
 }
 
-# fill TEMPLATE TO: the template with the folders and the version
+# fill TEMPLATE TO: the template with the folders and the version. What CMake reads finds
+# the folders from its own, as the tree may be a sysroot, or moved.
 fill() {
   install -d "$(dirname "$destdir$2")"
-  sed -e "s|@prefix@|$prefix|g; s|@libdir@|$libdir|g; s|@version@|$version|g" \
+  sed -e "s|@prefix@|$prefix|g; s|@libdir@|$libdir|g; s|@version@|$version|g; s|@to_prefix@|$to_prefix|g" \
     "$source/packaging/$1" > "$destdir$2"
   chmod 644 "$destdir$2"
 }

@@ -35,7 +35,8 @@ arch=${NETMETER_ARCH:-$(dpkg --print-architecture)}
 multiarch=$(dpkg-architecture -a "$arch" -q DEB_HOST_MULTIARCH 2> /dev/null)
 
 read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
-# The tree is free of the warnings of GCC 12; those of others are no reason to have no package.
+# The tree is free of the warnings of GCC 12. Those of others are no reason to have no
+# package.
 [ "$(gcc -dumpversion)" = 12 ] || options+=(--per_file_copt=.*@-Wno-error)
 bazel build "${options[@]}" //packaging
 build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
@@ -47,10 +48,14 @@ tree=$scratch/netmeter
 mkdir "$tree"
 cp -a packaging/debian "$tree/debian"
 cp -a packaging/man "$tree/man"
+# --help and the man pages name them.
+mkdir "$tree/docs"
+cp docs/*.md docs/architecture.svg "$tree/docs/"
 staged=$tree/prebuilt
 packaging/install.sh --build "$build" --destdir "$staged" --prefix /usr \
   --libdir "/usr/lib/$multiarch" --machine "$multiarch" library programs exporter python
 install -D -m 644 packaging/netmeter.yml "$staged/etc/netmeter.yml"
+install -D -m 644 packaging/netmeter-exporter.default "$staged/etc/default/netmeter-exporter"
 for program in netmeter netmeter-loader netmeter-exporter; do
   install -D -m 644 packaging/completion/netmeter.bash \
     "$staged/usr/share/bash-completion/completions/$program"
@@ -67,6 +72,6 @@ done
   { tail -n 40 "$scratch/log" >&2; die "dpkg-buildpackage fails"; }
 lintian --profile debian --fail-on error,warning --suppress-tags-from-file packaging/lintian-suppressed \
   "$scratch"/*.changes || die "lintian is not content"
-rm -f "$output"/*.deb
+rm -f "$output"/{netmeter,netmeter-exporter,netmeter-grafana,libnetmeter1,libnetmeter-dev,python3-netmeter}_*.deb
 cp "$scratch"/*.deb "$output/"
 (cd "$output" && sha256sum ./*.deb)

@@ -85,6 +85,6 @@ END
 fi
 # shellcheck disable=SC2016 # of the inner shell
 env -i "${environment[@]}" chroot "$root" sh -c 'cd /src && exec packaging/make_debs.sh /src/debs'
-rm -f "$output"/*.deb
+rm -f "$output"/{netmeter,netmeter-exporter,netmeter-grafana,libnetmeter1,libnetmeter-dev,python3-netmeter}_*.deb
 cp "$root"/src/debs/*.deb "$output/"
 echo "packages: $output"

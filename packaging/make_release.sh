@@ -40,6 +40,7 @@ agree bindings/python/setup.py "$(sed -n 's/^ *version=\(.*\),$/\1/p' bindings/p
 agree include/netmeter/netmeter.h "$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)"
 agree MODULE.bazel "$(sed -n '/^module(/,/^)/s/^ *version = "\(.*\)",$/\1/p' MODULE.bazel)"
 agree docs/embedding.md "$(sed -n 's/^bazel_dep(name = "libnetmeter", version = "\(.*\)")$/\1/p' docs/embedding.md)"
+agree packaging/containers/daemonset.yml "$(sed -n 's/^ *image: .*:\(.*\)/\1/p' packaging/containers/daemonset.yml | sort -u)"
 # The ABI's major version is in the library's name, the package's, and the symbols'.
 soname=$(sed -n 's/.*soname = "libnetmeter\.so\.\(.*\)",/\1/p' lib/capi/BUILD.bazel)
 agree "packaging/debian/control: libnetmeter" "$(sed -n 's/^Package: libnetmeter\([0-9]*\)$/\1/p' packaging/debian/control)" "$soname"

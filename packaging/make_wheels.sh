@@ -40,7 +40,10 @@ pythons() {
       continue
     }
     # Of a shim of pyenv, the interpreter itself; there may be none behind it.
-    path=$("$path" -c 'import sys; print(sys.executable)' 2> /dev/null) || continue
+    path=$("$path" -c 'import sys; print(sys.executable)' 2> /dev/null) || {
+      echo "make_wheels.sh: $path does not run" >&2
+      continue
+    }
     version=$("$path" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     [[ $known != *" $version "* ]] || continue
     reason=$(why_not "$path")

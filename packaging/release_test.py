@@ -22,6 +22,7 @@ VERSIONS = {
     "include/netmeter/netmeter.h": ('#define NETMETER_VERSION "', "9"),
     "MODULE.bazel": ('name = "libnetmeter",\n    version = "', "9"),
     "docs/embedding.md": ('bazel_dep(name = "libnetmeter", version = "', "9"),
+    "packaging/containers/daemonset.yml": ("image: registry.example/netmeter:", "9"),
     "lib/capi/BUILD.bazel": ('soname = "libnetmeter.so.', "9"),
     "packaging/debian/control": ("Package: libnetmeter", "9"),
     "lib/capi/exports.lds": ("\nNETMETER_", "9"),

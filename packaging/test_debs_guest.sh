@@ -147,6 +147,13 @@ say "traffic: sent $(cat /tmp/traffic) bytes, counted $(sent), $before before th
 check "there was traffic before the upgrade" [ "$before" -gt 0 ]
 check "no byte is lost" [ "$(sent)" = "$(cat /tmp/traffic)" ]
 
+sed -i 's/^OPTIONS=.*/OPTIONS="--families bytes --omit-zeros"/' /etc/default/netmeter-exporter
+systemctl restart netmeter-exporter
+check "the exporter has the options of /etc/default" retry sh -c "$(declare -f metrics); metrics > /tmp/page && grep -q '^netmeter_wire_bytes_total' /tmp/page && ! grep -q '^netmeter_series' /tmp/page"
+# The other units and prerm know this directory alone.
+echo 'pin_dir: /run/elsewhere' >> /etc/netmeter.yml
+check "a load with another pin_dir" systemctl restart netmeter
+check "is one of the same meter" sh -c '[ ! -e /run/elsewhere ] && netmeter list --json | grep -q traffic'
 check "the dashboard is where Grafana is told" [ -s "$(sed -n 's/^ *path: //p' /etc/grafana/provisioning/dashboards/netmeter.yml)/netmeter.json" ]
 check "purge" dpkg --purge netmeter-grafana python3-netmeter libnetmeter-dev libnetmeter1 netmeter-exporter netmeter
 files > /tmp/after

@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/core/text.h"
 
 namespace netmeter {
@@ -253,8 +254,22 @@ Option Flags::AddChoice(const std::string& name,
                         const std::map<std::string, int>& words,
                         const std::function<void(int)>& set,
                         const std::string& description) {
+  // In CLI11's own words a choice shows its numbers, too.
+  const std::string choice =
+      absl::StrCat("{",
+                   absl::StrJoin(words, ",",
+                                 [](std::string* out, const auto& entry) {
+                                   absl::StrAppend(out, entry.first);
+                                 }),
+                   "}");
+  const auto number_of = [words, choice](std::string& word) -> std::string {
+    const auto found = words.find(word);
+    if (found == words.end()) return absl::StrCat(word, " not in ", choice);
+    word = absl::StrCat(found->second);
+    return "";
+  };
   return Option(app_->add_option_function<int>(name, set, description)
-                    ->transform(CLI::CheckedTransformer(words)));
+                    ->transform(CLI::Validator(number_of, choice)));
 }
 
 absl::Status Flags::Parse(int argc, const char* const* argv,

@@ -184,7 +184,8 @@ TEST(Flags, RefusesWrongValues) {
             "--fraction: Value nan is no number");
   EXPECT_EQ(ErrorOf({"--large", "13"}), "--large: bad luck");
   EXPECT_EQ(ErrorOf({"--kind", "other"}), "--kind: other not in {this,that}");
-  EXPECT_NE(ErrorOf({"--color", "blue"}), kNoError);
+  EXPECT_EQ(ErrorOf({"--color", "blue"}), "--color: blue not in {green,red}");
+  EXPECT_EQ(ErrorOf({"--color", "1"}), "--color: 1 not in {green,red}");
   EXPECT_EQ(ErrorOf({"--small", "4294967296"}),
             "Could not convert: --small = 4294967296");
   EXPECT_EQ(ErrorOf({"--text"}), "--text: 1 required TEXT missing");
@@ -230,8 +231,7 @@ Options:
   --word WORD ...             Words
   --port PORT ... Needs: --on
                               Ports
-  --color COLOR:value in {green->1,red->0} OR {1,0}
-                              A color
+  --color COLOR:{green,red}   A color
   --kind KIND:{this,that} Excludes: --on
                               A kind
   --watch SECONDS=2           Again

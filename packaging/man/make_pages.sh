@@ -51,7 +51,7 @@ page() {
   verbatim < "$scratch/whole" > "$scratch/include"
   [ ! -e "$here/$3.h2m" ] || cat "$here/$3.h2m" >> "$scratch/include"
   see=$(tr ' ' '\n' <<< "$5" | sed 's/\(.*\)(\(.\))/.BR \1 (\2),/; $s/,$//')
-  printf '\n[SEE ALSO]\n%s\n' "$see" >> "$scratch/include"
+  printf '\n[SEE ALSO]\n%s\n.PP\nDocuments, such as docs/history.md, are in /usr/share/doc/netmeter.\n' "$see" >> "$scratch/include"
   mkdir -p "$output/$2"
   help2man --no-info --section="$1" --version-string="$version" --name="$4" \
     --include="$scratch/include" "$scratch/$3" |

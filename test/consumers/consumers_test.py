@@ -6,6 +6,7 @@ prometheus-cpp, a protobuf and a gRPC of their own, by compilers alone, by make 
 CMake."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -23,6 +24,15 @@ foreach(round RANGE 1)
     message(FATAL_ERROR "core alone is here")
   endif()
 endforeach()
+"""
+MOVED = """\
+cmake_minimum_required(VERSION 3.18)
+project(moved CXX)
+find_package(netmeter REQUIRED)
+get_target_property(shared netmeter::netmeter IMPORTED_LOCATION)
+get_target_property(static netmeter::netmeter_static IMPORTED_LOCATION)
+get_target_property(headers netmeter::netmeter INTERFACE_INCLUDE_DIRECTORIES)
+message(STATUS "${shared} ${static} ${headers}")
 """
 
 
@@ -104,6 +114,16 @@ class ConsumersTest(unittest.TestCase):
             words = " ".join(str(caught.exception).split())
             self.assertIn("netmeter's component %s needs %s, and there is no package %s " % (component, target, package), words)
             self.assertIn("(in Debian it is in %s; else set %s_DIR)" % (debian, package), words)
+
+    def test_cmake_finds_a_tree_that_was_moved(self):
+        # In a sysroot it once named the library and the headers of the host.
+        folder = os.path.join(self.consumers.directory, "sysroot")
+        shutil.copytree(self.consumers.prefix, folder + "/opt/netmeter", symlinks=True)
+        with open(folder + "/CMakeLists.txt", "w", encoding="utf-8") as file:
+            file.write(MOVED)
+        places = run(["cmake", folder, "-B", folder + "/build", "-DCMAKE_PREFIX_PATH=" + folder + "/opt/netmeter"])
+        moved = os.path.realpath(folder + "/opt/netmeter")
+        self.assertIn("-- %s/lib/libnetmeter.so.1 %s/lib/libnetmeter.a %s/include\n" % (moved, moved, moved), places)
 
     def test_musl_compiles_the_header_and_cannot_have_the_library(self):
         # So say the documents: it has been made with glibc. Where this fails, mend them.

@@ -204,6 +204,12 @@ class DashboardTest(unittest.TestCase):
         self.assertEqual(list(missing), [])
         print("%d queries of %d panels have data" % (len(queries), len({title for title, _ in queries})))
 
+    def test_4_jobs_are_not_summed_by_themselves(self):
+        # A service that publishes itself has the same series as another job.
+        with open(DASHBOARD, encoding="utf-8") as file:
+            (job,) = [v for v in json.load(file)["templating"]["list"] if v["name"] == "job"]
+        self.assertEqual((job["current"]["value"], job["includeAll"]), (["netmeter"], False))
+
     def value(self, title):
         (promql,) = [promql for name, promql in expressions() if name == title]
         return m.query(promql)
