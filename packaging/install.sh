@@ -34,6 +34,10 @@ while [ $# -gt 0 ]; do
 done
 [ ${#components[@]} -gt 0 ] || components=(library programs exporter)
 libdir=${libdir:-$prefix/lib}
+# They go into files of pkg-config and CMake.
+for directory in "$prefix" "$libdir"; do
+  [[ $directory =~ ^/[A-Za-z0-9@%+=:,._/~-]*$ ]] || die "'$directory' is no absolute path of letters, digits and @%+=:,._/~-"
+done
 to_prefix=$(realpath -m --no-symlinks --relative-to="$libdir" "$prefix")
 version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$source/lib/core/version.h")
 [ -n "$version" ] || die "no version in lib/core/version.h"
@@ -77,7 +81,11 @@ install_exporter() {
 }
 
 install_python() {
-  local packages=$prefix/lib/python3/dist-packages suffix file
+  local packages suffix file
+  # Debian's Python looks for packages of all its versions below /usr alone.
+  packages=$prefix/lib/python3/dist-packages
+  [ "$prefix" = /usr ] ||
+    packages=$prefix/lib/$(/usr/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/dist-packages
   suffix=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
   # ".cpython-311-x86_64-linux-gnu.so"
   [ -z "$machine" ] || suffix=${suffix/-$(uname -m)-linux-gnu/-$machine}

@@ -50,6 +50,10 @@ if [ "$arch" = arm64 ]; then
   libraries=$(is_library <<< "$packages" | sed 's/$/:arm64/' | paste -sd,),libpython3-dev:arm64
 fi
 
+mkdir -p "$(dirname "$root")"
+exec 9> "$root.lock"
+flock -n 9 || die "another one works in $root"
+
 if [ ! -e "$root/usr/bin/bazel" ]; then
   rm -rf --one-file-system "$root.new"
   sources_of "$suite" "$arch"

@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
     -h | --help) sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --check | --snapshot) way=${1#--} ;;
     -*) die "unknown option '$1' (--help lists them)" ;;
-    *) directory=$1 ;;
+    *) [ -z "$directory" ] || die "one DIR, not '$directory' and '$1'"; directory=$1 ;;
   esac
   shift
 done
@@ -66,7 +66,13 @@ fi
 output=$(mktemp -d)
 trap 'rm -rf "$output"' EXIT
 # gzip -n: two runs on one commit give the same bytes.
-git archive --format=tar --prefix="netmeter-$version/" HEAD | gzip -n > "$output/netmeter-$version.tar.gz"
+if [ "$way" = release ]; then
+  git archive --format=tar --prefix="netmeter-$version/" HEAD
+else
+  # What the packages are made of.
+  git ls-files -z --cached --others --exclude-standard |
+    tar -c --null --no-recursion --ignore-failed-read --sort=name --owner=0 --group=0 --numeric-owner --transform "s|^|netmeter-$version/|" -T -
+fi | gzip -n > "$output/netmeter-$version.tar.gz"
 packaging/make_debs.sh "$output" > /dev/null
 read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
 static=(lib/loader/netmeter-loader-static lib/tools/netmeter-static lib/tools/netmeter-exporter-static)

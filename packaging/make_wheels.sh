@@ -32,7 +32,7 @@ END
 
 # pythons: those that are here, one of each version; what PATH has comes first.
 pythons() {
-  local python path version reason named known=' '
+  local python path shim version reason named known=' '
   read -ra named <<< "${NETMETER_PYTHONS:-}"
   for python in python3.{9,10,11,12,13} "${named[@]}"; do
     path=$(command -v "$python") || {
@@ -40,8 +40,9 @@ pythons() {
       continue
     }
     # Of a shim of pyenv, the interpreter itself; there may be none behind it.
-    path=$("$path" -c 'import sys; print(sys.executable)' 2> /dev/null) || {
-      echo "make_wheels.sh: $path does not run" >&2
+    shim=$path
+    path=$("$shim" -c 'import sys; print(sys.executable)' 2> /dev/null) || {
+      echo "make_wheels.sh: $shim does not run" >&2
       continue
     }
     version=$("$path" -c 'import sys; print("%d.%d" % sys.version_info[:2])')

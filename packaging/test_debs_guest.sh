@@ -155,9 +155,22 @@ echo 'pin_dir: /run/elsewhere' >> /etc/netmeter.yml
 check "a load with another pin_dir" systemctl restart netmeter
 check "is one of the same meter" sh -c '[ ! -e /run/elsewhere ] && netmeter list --json | grep -q traffic'
 check "the dashboard is where Grafana is told" [ -s "$(sed -n 's/^ *path: //p' /etc/grafana/provisioning/dashboards/netmeter.yml)/netmeter.json" ]
+# dpkg --root of another system: its scripts once unloaded and purged this one.
+mkdir -p /tmp/other/etc /tmp/other/var/lib/netmeter
+cp /etc/group /etc/passwd /etc/shadow /etc/gshadow /tmp/other/etc/
+touch /tmp/other/var/lib/netmeter/group-is-of-the-package
+check "prerm of another root" env DPKG_ROOT=/tmp/other sh /var/lib/dpkg/info/netmeter.prerm remove
+check "postrm of another root" env DPKG_ROOT=/tmp/other sh /var/lib/dpkg/info/netmeter.postrm purge
+check "they purge that one" sh -c '[ ! -e /tmp/other/var/lib/netmeter ] && ! grep -q ^netmeter: /tmp/other/etc/group'
+check "and nothing here" sh -c 'getent group netmeter && [ -e /var/lib/netmeter/history.db ] && netmeter list --json | grep -q traffic'
 check "purge" dpkg --purge netmeter-grafana python3-netmeter libnetmeter-dev libnetmeter1 netmeter-exporter netmeter
 files > /tmp/after
 check "no file is left" diff /tmp/before /tmp/after
 check "no group is left" [ "$(getent group | sort)" = "$group_before" ]
 check "no meter is left" sh -c '! mountpoint /run/netmeter && ! ls -d /run/netmeter*'
+# Once the group went, whosever it was.
+groupadd --system netmeter
+check "an install where there is a group netmeter" dpkg --install /debs/netmeter_*.deb
+check "purge again" dpkg --purge netmeter
+check "that group is left" getent group netmeter
 say PASS

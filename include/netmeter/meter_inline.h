@@ -212,8 +212,7 @@ inline absl::StatusOr<std::unique_ptr<Meter>> Meter::Open(
   return internal::OutOfMemoryAsStatus(
       [&]() -> absl::StatusOr<std::unique_ptr<Meter>> {
         if (options.pin_dir.find('\0') != std::string::npos) {
-          return absl::InvalidArgumentError(
-              "MeterOptions.pin_dir contains a NUL");
+          return absl::InvalidArgumentError("pin_dir contains a NUL");
         }
         std::unique_ptr<Impl> impl(new Impl);
         const absl::Status status = impl->Open(options);

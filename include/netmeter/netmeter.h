@@ -33,6 +33,9 @@
  * setsockopt(2): 1 to 64 bytes without a NUL. A length, or the size of a struct, above
  * 64 KiB is NETMETER_INVALID_ARGUMENT before anything is read: it was not set.
  *
+ * A thread that is cancelled (pthread_cancel(3)) in one of these functions is cancelled
+ * after it. A callback must not throw, longjmp() or end its thread.
+ *
  * Threads: every function that takes a netmeter_meter may be called from any thread
  * at any time, but for netmeter_close(), which comes last. netmeter_samples are for
  * one thread at a time, and a netmeter_visitor is for the thread that made it. After

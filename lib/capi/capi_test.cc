@@ -2,8 +2,10 @@
 // The C API without a meter: what is wrong in a call is an error, not a crash.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <string>
 
@@ -43,6 +45,32 @@ TEST(CapiTest, WithoutAMeterOpenIsNotFoundAndLeavesTheOutputAlone) {
   EXPECT_THAT(error.message, StartsWith("no meter at /nonexistent/netmeter"));
   // Who does not ask why gets the code alone.
   EXPECT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_NOT_FOUND);
+}
+
+// glibc ends a cancelled thread in a system call by an exception. In a function that lets
+// none pass that was the end of the process.
+TEST(CapiTest, AThreadMayBeCancelled) {
+  const auto open_again_and_again = [](void*) -> void* {
+    netmeter_options options = Waiting();
+    for (;;) {
+      netmeter_meter* meter = nullptr;
+      if (netmeter_open(&options, &meter, nullptr) != NETMETER_OK) continue;
+      netmeter_register(meter, "mme", 3, nullptr);
+      netmeter_close(meter);
+      pthread_testcancel();
+    }
+  };
+  for (int round = 0; round < 50; round++) {
+    pthread_t thread;
+    ASSERT_EQ(pthread_create(&thread, nullptr, open_again_and_again, nullptr),
+              0);
+    const timespec moment = {0, 1000000 + round * 10000};
+    nanosleep(&moment, nullptr);
+    ASSERT_EQ(pthread_cancel(thread), 0);
+    void* result = nullptr;
+    ASSERT_EQ(pthread_join(thread, &result), 0);
+    EXPECT_EQ(result, PTHREAD_CANCELED);
+  }
 }
 
 TEST(CapiTest, AMessageThatIsTooLongIsCut) {

@@ -14,6 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/cancellation.h"
 #include "lib/core/no_throw.h"
 #include "lib/core/status_util.h"
 #include "lib/sockets/diag_message.h"
@@ -255,11 +256,13 @@ absl::StatusOr<bool> ReadOwn(int fd, Connection* connection) {
 }  // namespace
 
 absl::StatusOr<Connection> ReadConnection(int fd) {
+  const internal::WithoutCancellation guard;
   return internal::WithoutThrowing([&] { return Read(fd); });
 }
 
 absl::StatusOr<std::vector<Connection>> ReadOwnConnections() {
   using Result = absl::StatusOr<std::vector<Connection>>;
+  const internal::WithoutCancellation guard;
   return internal::WithoutThrowing([&]() -> Result {
     const absl::StatusOr<std::vector<int>> descriptors = OpenDescriptors();
     NETMETER_RETURN_IF_ERROR(descriptors.status());

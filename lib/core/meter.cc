@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/core/cancellation.h"
 #include "lib/core/control.h"
 #include "lib/core/no_throw.h"
 #include "lib/core/path.h"
@@ -164,8 +165,8 @@ class Meter::Impl {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (service_ == nullptr) {
       return absl::FailedPreconditionError(
-          "no service is registered (call Register, or set "
-          "MeterOptions.service)");
+          "no service is registered: register one, or open the meter with "
+          "its name");
     }
     return service_;
   }
@@ -176,6 +177,7 @@ class Meter::Impl {
   // other. Who looks meanwhile finds maps that do not fit together
   // (FailedPrecondition), or retired ones: it looks again, after a pause.
   absl::Status Reopen(std::chrono::milliseconds patience) {
+    const internal::WithoutCancellation guard;
     open_error_ = internal::OutOfMemory();  // unless we come to the end
     const Clock::time_point deadline = Clock::now() + patience;
     absl::StatusOr<std::shared_ptr<const SharedMaps>> maps;
@@ -215,6 +217,7 @@ class Meter::Impl {
   void RegisterIfDue() {
     if (service_ == nullptr || registered_) return;
     if (Clock::now() < next_registration_) return;
+    const internal::WithoutCancellation guard;
     next_registration_ = Clock::now() + kRetryInterval;
     if (internal::RegisterProcess(*service_).ok()) Registered();
   }
@@ -238,21 +241,25 @@ class Meter::Impl {
 };
 
 Meter::Meter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Meter::~Meter() = default;
+Meter::~Meter() {
+  const internal::WithoutCancellation guard;
+  impl_.reset();
+}
 
 absl::StatusOr<std::unique_ptr<Meter>> Meter::Open(
     const MeterOptions& options) {
+  const internal::WithoutCancellation guard;
   return WithoutThrowing([&]() -> absl::StatusOr<std::unique_ptr<Meter>> {
     if (options.pin_dir.empty()) {
-      return absl::InvalidArgumentError("MeterOptions.pin_dir is empty");
+      return absl::InvalidArgumentError("pin_dir is empty");
     }
     if (options.pin_dir.size() > kMaxPinDirBytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat("MeterOptions.pin_dir has ", options.pin_dir.size(),
+          absl::StrCat("pin_dir has ", options.pin_dir.size(),
                        " bytes, at most ", kMaxPinDirBytes, " can be"));
     }
     if (options.pin_dir.find('\0') != std::string::npos) {
-      return absl::InvalidArgumentError("MeterOptions.pin_dir contains a NUL");
+      return absl::InvalidArgumentError("pin_dir contains a NUL");
     }
     if (!options.service.empty()) {
       const absl::Status valid =
@@ -270,6 +277,7 @@ absl::StatusOr<std::unique_ptr<Meter>> Meter::Open(
 }
 
 absl::Status Meter::Register(absl::string_view service) {
+  const internal::WithoutCancellation guard;
   return WithoutThrowing([&] { return impl_->Register(service); });
 }
 
@@ -314,6 +322,7 @@ absl::StatusOr<Health> Meter::ReadHealth() const {
 
 // Nothing is opened, so nothing is known of the tables: each refusal is waited for.
 absl::Status RegisterProcess(absl::string_view service) {
+  const internal::WithoutCancellation guard;
   return WithoutThrowing([&] {
     absl::Status status = internal::CheckName("service name", service);
     if (!status.ok()) return status;
@@ -329,11 +338,13 @@ absl::Status RegisterProcess(absl::string_view service) {
 }
 
 absl::Status TagSocket(int fd, absl::string_view destination) {
+  const internal::WithoutCancellation guard;
   return WithoutThrowing(
       [&] { return internal::TagDescriptor(fd, destination); });
 }
 
 absl::Status SetSocketService(int fd, absl::string_view service) {
+  const internal::WithoutCancellation guard;
   return WithoutThrowing(
       [&] { return internal::NameServiceOfDescriptor(fd, service); });
 }

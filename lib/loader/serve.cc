@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -174,18 +175,49 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
   return fd;
 }
 
-}  // namespace
+constexpr char kCouldWrite[] =
+    "kernel.unprivileged_bpf_disabled is 0: whoever gets a map's descriptor "
+    "could write the map (sysctl kernel.unprivileged_bpf_disabled=2)";
 
+// Until `stop` can be read, or nobody came for long enough.
 // One client at a time: an answer is one message of a few bytes, which fits
 // into any socket's buffer, so that no client can make another one wait. The
 // connection is closed at once, whether its client reads or not.
-absl::Status ServeDescriptors(const ServeOptions& options) {
-  if (UnprivilegedBpfDisabled() == 0) {
-    return absl::FailedPreconditionError(
-        "kernel.unprivileged_bpf_disabled is 0: whoever gets a map's "
-        "descriptor could write the map (sysctl "
-        "kernel.unprivileged_bpf_disabled=2)");
+absl::Status ServeClients(int listener, int stop, const ServeOptions& options) {
+  bool refused = false;  // the last client
+  for (;;) {
+    pollfd polled[] = {{listener, POLLIN, 0}, {stop, POLLIN, 0}};
+    const int ready = poll(
+        polled, 2, options.idle_seconds > 0 ? options.idle_seconds * 1000 : -1);
+    if (ready == 0) return absl::OkStatus();
+    if (ready < 0) {
+      if (errno == EINTR) continue;
+      return ErrnoStatus(errno, "poll");
+    }
+    if (polled[1].revents != 0) return absl::OkStatus();
+    UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (client.ok()) {
+      // It may have changed since the last one.
+      if (UnprivilegedBpfDisabled() != 0) {
+        SendDescriptors(client.get(), options.pin_dir);
+        refused = false;
+      } else if (!refused) {
+        std::cerr << "netmeter-loader: " << kCouldWrite << std::endl;
+        refused = true;
+      }
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+               errno == ENOMEM) {
+      poll(nullptr, 0, 100);  // let it pass instead of spinning
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+      // Whatever else it is, it would be the same at once again.
+      return ErrnoStatus(errno, "accept");
+    }
   }
+}
+
+}  // namespace
+
+absl::Status ServeDescriptors(const ServeOptions& options) {
   UniqueFd listener;
   std::string own_path;
   const char* count = getenv("LISTEN_FDS");
@@ -205,6 +237,11 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
       return ErrnoStatus(errno, "descriptor 3");
     }
   } else {
+    // Who was called by a socket unit must not end while somebody waits: it would be
+    // called again at once, until the unit fails for good. It gives nothing to anybody.
+    if (UnprivilegedBpfDisabled() == 0) {
+      return absl::FailedPreconditionError(kCouldWrite);
+    }
     own_path = options.socket.empty() ? absl::StrCat(options.pin_dir, ".sock")
                                       : options.socket;
     absl::StatusOr<UniqueFd> made = Listen(own_path, options);
@@ -227,31 +264,9 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   UniqueFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
 
-  absl::Status status =
-      stop.ok() ? absl::OkStatus() : ErrnoStatus(errno, "signalfd");
-  while (stop.ok()) {
-    pollfd polled[] = {{listener.get(), POLLIN, 0}, {stop.get(), POLLIN, 0}};
-    const int ready = poll(
-        polled, 2, options.idle_seconds > 0 ? options.idle_seconds * 1000 : -1);
-    if (ready == 0) break;
-    if (ready < 0) {
-      if (errno == EINTR) continue;
-      status = ErrnoStatus(errno, "poll");
-      break;
-    }
-    if (polled[1].revents != 0) break;
-    UniqueFd client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (client.ok()) {
-      SendDescriptors(client.get(), options.pin_dir);
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-               errno == ENOMEM) {
-      poll(nullptr, 0, 100);  // let it pass instead of spinning
-    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      // Whatever else it is, it would be the same at once again.
-      status = ErrnoStatus(errno, "accept");
-      break;
-    }
-  }
+  const absl::Status status =
+      stop.ok() ? ServeClients(listener.get(), stop.get(), options)
+                : ErrnoStatus(errno, "signalfd");
   if (!own_path.empty()) unlink(own_path.c_str());
   return status;
 }

@@ -6,7 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -153,6 +156,63 @@ TEST_F(LoaderRootTest, ServeFdsSaysWhatItNeeds) {
 
 // Socket activation with ListenDatagram= made it spin: accept(2) fails there at
 // once, each time, with an errno that was not expected.
+// systemd called it again for a client that still waited, until the socket unit failed
+// for good: one exporter was enough.
+TEST_F(LoaderRootTest, ServeFdsOfAUnitGoesOnWhereAnybodyCouldWrite) {
+  MustLoad();
+  const std::string path = config_.pin_dir + ".sock";
+  const std::string zero = config_.pin_dir + ".zero";
+  std::ofstream(zero) << "0\n";
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, path.c_str());
+  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address),
+                 sizeof(address)),
+            0);
+  ASSERT_EQ(listen(listener.get(), 8), 0);
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  const pid_t server = fork();
+  if (server == 0) {
+    alarm(30);
+    const char sysctl[] = "/proc/sys/kernel/unprivileged_bpf_disabled";
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(zero.c_str(), sysctl, nullptr, MS_BIND, nullptr) != 0 ||
+        UnprivilegedBpfDisabled() != 0 ||
+        (listener.get() != 3 && dup2(listener.get(), 3) != 3)) {
+      _exit(2);
+    }
+    setenv("LISTEN_FDS", "1", 1);
+    setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
+    _exit(ServeDescriptors(serve).ok() ? 0 : 1);
+  }
+  for (int i = 0; i < 3; i++) {
+    UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address),
+                      sizeof(address)),
+              0);
+    pollfd polled = {client.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&polled, 1, 10000), 1);
+    char byte, control[CMSG_SPACE(sizeof(int))];
+    iovec data = {&byte, 1};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    EXPECT_EQ(recvmsg(client.get(), &message, 0), 0);
+    EXPECT_EQ(message.msg_controllen, 0u);
+  }
+  kill(server, SIGTERM);
+  int status = 0;
+  waitpid(server, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  unlink(path.c_str());
+  unlink(zero.c_str());
+}
+
 TEST_F(LoaderRootTest, ServeFdsRefusesASocketThatDoesNotListen) {
   const struct {
     int domain, type;

@@ -46,7 +46,7 @@ page() {
   local see
   cat > "$scratch/whole"
   sed '/^[A-Z][a-z]* (YAML/,/^$/d' "$scratch/whole" | examples_last > "$scratch/help"
-  printf '#!/bin/sh\nexec cat %s/help\n' "$scratch" > "$scratch/$3"
+  printf '#!/bin/sh\nexec cat "%s/help"\n' "$scratch" > "$scratch/$3"
   chmod 755 "$scratch/$3"
   verbatim < "$scratch/whole" > "$scratch/include"
   [ ! -e "$here/$3.h2m" ] || cat "$here/$3.h2m" >> "$scratch/include"

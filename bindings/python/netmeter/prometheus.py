@@ -153,7 +153,10 @@ class Collector(_Base):
         omit_zeros: bool = False,
         names_without_total: Optional[bool] = None,
     ) -> None:
-        _netmeter.check_families(families)
+        if not isinstance(families, str):
+            raise TypeError("families must be str, not %s" % type(families).__name__)
+        # A lone surrogate has no UTF-8, and is in no family's name.
+        _netmeter.check_families(families.encode("utf-8", "replace").decode())
         self._omit_zeros = bool(omit_zeros)
         self._without_total = names_without_total
         self._meter = meter

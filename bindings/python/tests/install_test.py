@@ -42,7 +42,7 @@ class InstallTest(unittest.TestCase):
             subprocess.run(
                 ["packaging/install.sh", "--build", os.getcwd(), "--destdir", destination, "python"], check=True
             )
-            (packages,) = glob.glob(destination + "/usr/local/lib/python3/dist-packages")
+            (packages,) = glob.glob(destination + "/usr/local/lib/python3.*/dist-packages")
             (metadata,) = glob.glob(packages + "/netmeter-%s.dist-info/METADATA" % setup["version"])
             with open(metadata, encoding="utf-8") as file:
                 fields = email.message_from_file(file)
@@ -76,7 +76,7 @@ class InstallTest(unittest.TestCase):
             os.chmod(broken, 0o755)
             # Each version once, and what PATH has comes first.
             both = pythons(PATH=folder + ":/usr/bin:/bin", NETMETER_PYTHONS=shim)
-            self.assertEqual(both, (0, [debians], ""))
+            self.assertEqual(both, (0, [debians], "make_wheels.sh: %s does not run\n" % broken))
         status, _, error = pythons(NETMETER_PYTHONS="/nonexistent/python3.9")
         self.assertEqual((status, error), (1, "make_wheels.sh: no Python /nonexistent/python3.9\n"))
 

@@ -92,13 +92,22 @@ def with_names(meter):
     return named
 
 
+def check_arguments(meter):
+    with check.assertRaises(netmeter.InvalidArgumentError):
+        Collector(meter, families="nonsense")
+    # What pybind11 says of wrong types is of C++.
+    with check.assertRaisesRegex(TypeError, "^families must be str, not int$"):
+        Collector(meter, families=5)
+    with check.assertRaises(netmeter.InvalidArgumentError):
+        Collector(meter, families="\ud800")
+
+
 def main(pin_dir):
     # Nobody is there to register with; the name is kept, however.
     meter = netmeter.Meter.open(pin_dir, service="mme", wait_for_loader=True)
     host, service = Collector(meter, Scope.HOST, "all"), Collector(meter)
     check.assertEqual([scope.value for scope in Scope], list(netmeter._netmeter.SCOPES))
-    with check.assertRaises(netmeter.InvalidArgumentError):
-        Collector(meter, families="nonsense")
+    check_arguments(meter)
 
     # The default registry collects when something is registered, unless the
     # collector describes itself.
