@@ -72,6 +72,6 @@ done
   { tail -n 40 "$scratch/log" >&2; die "dpkg-buildpackage fails"; }
 lintian --profile debian --fail-on error,warning --suppress-tags-from-file packaging/lintian-suppressed \
   "$scratch"/*.changes || die "lintian is not content"
-rm -f "$output"/{netmeter,netmeter-exporter,netmeter-grafana,libnetmeter1,libnetmeter-dev,python3-netmeter}_*.deb
+while read -r package; do rm -f "$output/$package"_*.deb; done < <(sed -n 's/^Package: //p' packaging/debian/control)
 cp "$scratch"/*.deb "$output/"
 (cd "$output" && sha256sum ./*.deb)

@@ -89,6 +89,6 @@ END
 fi
 # shellcheck disable=SC2016 # of the inner shell
 env -i "${environment[@]}" chroot "$root" sh -c 'cd /src && exec packaging/make_debs.sh /src/debs'
-rm -f "$output"/{netmeter,netmeter-exporter,netmeter-grafana,libnetmeter1,libnetmeter-dev,python3-netmeter}_*.deb
+while read -r package; do rm -f "$output/$package"_*.deb; done < <(sed -n 's/^Package: //p' packaging/debian/control)
 cp "$root"/src/debs/*.deb "$output/"
 echo "packages: $output"

@@ -154,8 +154,6 @@ TEST_F(LoaderRootTest, ServeFdsSaysWhatItNeeds) {
             0);
 }
 
-// Socket activation with ListenDatagram= made it spin: accept(2) fails there at
-// once, each time, with an errno that was not expected.
 // systemd called it again for a client that still waited, until the socket unit failed
 // for good: one exporter was enough.
 TEST_F(LoaderRootTest, ServeFdsOfAUnitGoesOnWhereAnybodyCouldWrite) {
@@ -213,6 +211,8 @@ TEST_F(LoaderRootTest, ServeFdsOfAUnitGoesOnWhereAnybodyCouldWrite) {
   unlink(zero.c_str());
 }
 
+// Socket activation with ListenDatagram= made it spin: accept(2) fails there at
+// once, each time, with an errno that was not expected.
 TEST_F(LoaderRootTest, ServeFdsRefusesASocketThatDoesNotListen) {
   const struct {
     int domain, type;

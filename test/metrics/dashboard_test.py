@@ -97,25 +97,25 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
 """
 
 
-def expressions():
-    """(panel, expression) of each query of the dashboard, with its variables filled in."""
+def filled_dashboard():
+    """The dashboard, with its variables filled in."""
     with open(DASHBOARD, encoding="utf-8") as file:
-        dashboard = json.load(file)
-    found = [(panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    found += [(note["name"], note["expr"]) for note in dashboard["annotations"]["list"]]
+        text = file.read()
     for variable, value in VARIABLES.items():
-        found = [(title, promql.replace(variable, value)) for title, promql in found]
-    return found
+        text = text.replace(variable, value)
+    return json.loads(text)
+
+
+def expressions():
+    """(panel, expression) of each query of the dashboard."""
+    dashboard = filled_dashboard()
+    found = [(panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    return found + [(note["name"], note["expr"]) for note in dashboard["annotations"]["list"]]
 
 
 def draw(filename):
     """The panels, with the answers of the last two minutes."""
     import dashboard_picture  # pylint: disable=import-outside-toplevel # needs matplotlib
-
-    with open(DASHBOARD, encoding="utf-8") as file:
-        text = file.read()
-    for variable, value in VARIABLES.items():
-        text = text.replace(variable, value)
 
     def ask(promql, **more):
         path = "/api/v1/query_range?" if more else "/api/v1/query?"
@@ -125,7 +125,8 @@ def draw(filename):
         return [{"metric": labels, "values": values} for labels, values in found if math.isfinite(values[-1][1])]
 
     now = time.time()
-    dashboard_picture.draw(json.loads(text), ask, lambda promql: ask(promql, start=now - 120, end=now, step=1), filename)
+    lately = {"start": now - 120, "end": now, "step": 1}
+    dashboard_picture.draw(filled_dashboard(), ask, lambda promql: ask(promql, **lately), filename)
 
 
 def interface_bytes():
