@@ -179,8 +179,9 @@ int MemfdOf(const std::string& path, const std::string& name) {
 
 void ExecActor(const std::string& path,
                const std::vector<std::string>& arguments) {
-  execv(path.c_str(), Argv(path, arguments).data());
-  Die("exec " + path);
+  const std::vector<char*> argv = Argv(path, arguments);
+  Patiently("exec " + path, [&] { return execv(path.c_str(), argv.data()); });
+  abort();  // it has been executed
 }
 
 void ExecActor(int fd, ExecBy by, const std::vector<std::string>& arguments) {

@@ -107,8 +107,9 @@ uint64_t Cgroup::id() const {
 }
 
 void Cgroup::Join() const {
-  UniqueFd fd(Check(
-      open((path_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC), path_));
+  const std::string file = path_ + "/cgroup.procs";
+  UniqueFd fd(Patiently(
+      path_, [&file] { return open(file.c_str(), O_WRONLY | O_CLOEXEC); }));
   Check(write(fd.get(), "0", 1), "join " + path_);
 }
 
@@ -127,26 +128,17 @@ void Child::Parent::ReceiveBytes(void* data, size_t size) {
   }
 }
 
-// The soak's memory cgroup has no room now and then.
-static pid_t ForkPatiently() {
-  for (int i = 0;; ++i) {
-    const pid_t pid = fork();
-    if (pid >= 0 || errno != ENOMEM || i == kTimeoutMs / 10)
-      return Check(pid, "fork");
-    usleep(10000);
-  }
-}
-
 Child::Child(const Cgroup* cgroup, const NetNamespace& network,
              const std::function<void(Parent&)>& body) {
   int ends[2];
-  Check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends),
-        "socketpair");
+  Patiently("socketpair", [&ends] {
+    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
+  });
   child_.fd_ = UniqueFd(ends[0]);
   Parent parent;
   parent.fd_ = UniqueFd(ends[1]);
   std::fflush(stdout);
-  pid_ = ForkPatiently();
+  pid_ = Patiently("fork", fork);
   if (pid_ != 0) return;
 
   // No stray process, whatever becomes of the test.

@@ -180,7 +180,7 @@ NetNamespace::NetNamespace() {
 }
 
 void NetNamespace::Enter() const {
-  Check(setns(namespace_.get(), CLONE_NEWNET), "setns");
+  Patiently("setns", [this] { return setns(namespace_.get(), CLONE_NEWNET); });
 }
 
 void NetNamespace::Run(const std::function<void()>& body) const {

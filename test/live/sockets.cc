@@ -23,7 +23,8 @@ sockaddr* Generic(sockaddr_storage* storage) {
 }  // namespace
 
 int OpenSocket(int family, int type, int protocol) {
-  return Check(socket(family, type | SOCK_CLOEXEC, protocol), "socket");
+  return Patiently(
+      "socket", [=] { return socket(family, type | SOCK_CLOEXEC, protocol); });
 }
 
 void SetOption(int fd, int level, int name, int value) {
@@ -68,7 +69,9 @@ void WaitReadable(int fd) {
 
 int Accept(int listener) {
   WaitReadable(listener);
-  return Check(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC), "accept");
+  return Patiently("accept", [listener] {
+    return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  });
 }
 
 void SendAll(int fd, uint64_t bytes) {
