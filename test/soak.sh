@@ -13,7 +13,8 @@
 # As root on Debian 12. Thirteen kinds of traffic run at once between network namespaces
 # of their own; meanwhile programs are replaced, tables grow, processes register and end,
 # the socket table is too small, and a memory cgroup has no room now and then for what
-# sends. Three readers look on, two in C++ and one in Python, and an exporter.
+# sends (with cgroup v1: gives back what it can). Three readers look on, two in C++ and
+# one in Python, and an exporter.
 # Prints a line for each round, in which
 #
 #   - the interface and the meter have to differ by packets of named kinds alone
@@ -24,7 +25,7 @@
 #
 # Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
 set -euo pipefail
-usage() { sed -n '3,26s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,27s/^# \{0,1\}//p' "$0"; }
 die() { echo "soak.sh: $*" >&2; exit 2; }
 
 minutes=10 upgrades=200 json='' kernel=''

@@ -179,9 +179,8 @@ int MemfdOf(const std::string& path, const std::string& name) {
 
 void ExecActor(const std::string& path,
                const std::vector<std::string>& arguments) {
-  const std::vector<char*> argv = Argv(path, arguments);
-  Patiently("exec " + path, [&] { return execv(path.c_str(), argv.data()); });
-  abort();  // it has been executed
+  execv(path.c_str(), Argv(path, arguments).data());
+  Die("exec " + path);
 }
 
 void ExecActor(int fd, ExecBy by, const std::vector<std::string>& arguments) {

@@ -37,22 +37,6 @@ T Check(T result, const std::string& what) {
   return result;
 }
 
-// The result of a system call that has to succeed, once there is memory for it: the
-// soak's memory cgroup has none now and then. With cgroup v1 the kernel's own memory is
-// part of that, also what a process, a socket or a descriptor takes.
-template <typename Call>
-int Patiently(const std::string& what, const Call& call) {
-  for (int i = 0;; ++i) {
-    const int result = call();
-    const bool no_memory =
-        errno == ENOMEM || errno == ENOBUFS || errno == ENFILE;
-    if (result >= 0 || !no_memory || i == kTimeoutMs / 10) {
-      return Check(result, what);
-    }
-    usleep(10000);
-  }
-}
-
 // Waits for events (poll(2)); false after kTimeoutMs.
 inline bool WaitFor(int fd, short events) {
   pollfd ready = {fd, events, 0};

@@ -107,9 +107,8 @@ uint64_t Cgroup::id() const {
 }
 
 void Cgroup::Join() const {
-  const std::string file = path_ + "/cgroup.procs";
-  UniqueFd fd(Patiently(
-      path_, [&file] { return open(file.c_str(), O_WRONLY | O_CLOEXEC); }));
+  UniqueFd fd(Check(
+      open((path_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC), path_));
   Check(write(fd.get(), "0", 1), "join " + path_);
 }
 
@@ -131,14 +130,13 @@ void Child::Parent::ReceiveBytes(void* data, size_t size) {
 Child::Child(const Cgroup* cgroup, const NetNamespace& network,
              const std::function<void(Parent&)>& body) {
   int ends[2];
-  Patiently("socketpair", [&ends] {
-    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
-  });
+  Check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends),
+        "socketpair");
   child_.fd_ = UniqueFd(ends[0]);
   Parent parent;
   parent.fd_ = UniqueFd(ends[1]);
   std::fflush(stdout);
-  pid_ = Patiently("fork", fork);
+  pid_ = Check(fork(), "fork");
   if (pid_ != 0) return;
 
   // No stray process, whatever becomes of the test.

@@ -92,12 +92,11 @@ class Child {
     return child_.Receive<T>();
   }
 
-  // Waits for the end: the status of waitpid(2).
-  int Wait();
-  // The same; fails the test if it is not 0.
+  // Waits for the end; fails the test if that was not with status 0.
   void Join() { EXPECT_EQ(Wait(), 0) << "wait status of a child"; }
 
  private:
+  int Wait();
   // Where the child is, and the sockets of its namespace.
   [[noreturn]] void DieWithDescription() const;
 

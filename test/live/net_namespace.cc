@@ -180,7 +180,7 @@ NetNamespace::NetNamespace() {
 }
 
 void NetNamespace::Enter() const {
-  Patiently("setns", [this] { return setns(namespace_.get(), CLONE_NEWNET); });
+  Check(setns(namespace_.get(), CLONE_NEWNET), "setns");
 }
 
 void NetNamespace::Run(const std::function<void()>& body) const {

@@ -233,15 +233,14 @@ void ForNoSocket(const Place& place, uint32_t turn) {
   server.Join();
 }
 
-// Processes of a program each, which live for some milliseconds. The kernel kills the one
-// that has no memory in the middle of its exec.
+// Processes of a program each, which live for some milliseconds.
 void ShortProcesses(const Place& place, uint32_t turn) {
   const std::string& path = place.programs[turn % place.programs.size()];
   for (int i = 0; i < 5; ++i) {
     Child child(place.cgroup, place.lab->client, [&](Child::Parent&) {
       ExecActor(path, {"udp=10.77.3.2/9000/3/100"});
     });
-    child.Wait();
+    child.Join();
   }
 }
 

@@ -250,8 +250,6 @@ MemoryCgroup::MemoryCgroup(const std::string& name) {
   }
   if (path_.empty()) return;
   if (mkdir(path_.c_str(), 0755) != 0) path_.clear();
-  // Nobody is killed there.
-  if (v1_ && exists()) WriteTo(path_ + "/memory.oom_control", "1");
   std::ifstream cgroups("/proc/self/cgroup");
   for (std::string line; std::getline(cgroups, line);) {
     const size_t colon = line.rfind(':');
@@ -277,11 +275,12 @@ void MemoryCgroup::Run(const std::function<void()>& body) const {
 
 void MemoryCgroup::Squeeze(bool on) const {
   if (!exists()) return;
-  const std::string limit =
-      path_ + (v1_ ? "/memory.limit_in_bytes" : "/memory.high");
-  const std::string usage =
-      path_ + (v1_ ? "/memory.usage_in_bytes" : "/memory.current");
-  WriteTo(limit, on ? FirstLine(usage) : v1_ ? "-1" : "max");
+  if (v1_) {
+    if (on) WriteTo(path_ + "/memory.force_empty", "0");
+    return;
+  }
+  WriteTo(path_ + "/memory.high",
+          on ? FirstLine(path_ + "/memory.current") : "max");
 }
 
 }  // namespace internal

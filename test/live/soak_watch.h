@@ -49,8 +49,9 @@ struct KernelState {
 };
 KernelState ReadKernelState(uint64_t cgroup);
 
-// A memory cgroup, of v2 or v1, for the processes that send: they wait while it has no
-// room, and what their sockets need is refused.
+// A memory cgroup for the processes that send. Of v2: they wait while it has no room. Of
+// v1, where only a limit is known, which makes the kernel's own allocations fail and so
+// ends processes in the middle of fork(2) or execve(2): what can be taken from them is.
 class MemoryCgroup {
  public:
   explicit MemoryCgroup(const std::string& name);

@@ -23,8 +23,7 @@ sockaddr* Generic(sockaddr_storage* storage) {
 }  // namespace
 
 int OpenSocket(int family, int type, int protocol) {
-  return Patiently(
-      "socket", [=] { return socket(family, type | SOCK_CLOEXEC, protocol); });
+  return Check(socket(family, type | SOCK_CLOEXEC, protocol), "socket");
 }
 
 void SetOption(int fd, int level, int name, int value) {
@@ -69,9 +68,7 @@ void WaitReadable(int fd) {
 
 int Accept(int listener) {
   WaitReadable(listener);
-  return Patiently("accept", [listener] {
-    return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-  });
+  return Check(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC), "accept");
 }
 
 void SendAll(int fd, uint64_t bytes) {
