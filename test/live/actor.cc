@@ -93,12 +93,22 @@ class Actor {
       if (!file.good()) Die("move to " + value);
     } else if (word == "tag") {
       tag_ = value;
-    } else if (word == "udp") {
+    } else if (word == "udp" || word == "hold") {
       const Address to(parts.at(0));
       const int fd = Open(to.family(), SOCK_DGRAM);
       for (int i = 0; i < number(2); ++i)
         SendTo(fd, std::string(number(3), 'x'), to, number(1));
-      close(fd);
+      if (word == "udp") {
+        close(fd);
+      } else {
+        Connect(fd, to, number(1));
+        held_ = fd;
+      }
+    } else if (word == "more") {
+      for (int i = 0; i < number(0); ++i) SendAll(held_, number(1));
+    } else if (word == "wait") {
+      std::ofstream(value).flush();
+      while (access(value.c_str(), F_OK) == 0) usleep(10000);
     } else if (word == "spread") {
       const int fd = Open(Address(parts.at(3)).family(), SOCK_DGRAM);
       for (int i = 0; i < number(1); ++i)
@@ -129,6 +139,7 @@ class Actor {
     }
   }
 
+  int held_ = -1;
   std::string tag_;
 };
 

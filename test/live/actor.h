@@ -10,6 +10,9 @@
 //   spread=PORT/COUNT/SIZE/ADDRESS/ADDRESS...   in turn, from one new socket
 //   tcp=ADDRESS/PORT/BYTES          one connection: upload, wait for the end
 //   serve=ADDRESS/PORT/BYTES        accepts one connection, receives, closes
+//   hold=ADDRESS/PORT/COUNT/SIZE    as udp=, and the socket stays open
+//   more=COUNT/SIZE  from that socket
+//   wait=FILE        makes FILE, and waits until it has gone
 //   thread=NAME      the rest runs in a thread of this name
 //   fork             the rest runs in a child process
 //   exec=PATH        the rest runs in this program
