@@ -118,6 +118,23 @@ static __always_inline __u32 known_series(const __u64 *key) {
   return again ? *(volatile __u32 *)&again->slot : 0;
 }
 
+/* Says up to where slots have been handed out, before one is used: readers look no
+ * further. That is in order, but for a growth: the loader drains the queue, and what a
+ * program takes meanwhile is anywhere in it. Another CPU may do the same: it is too
+ * much then, which does no harm. */
+static __always_inline void count_allocated(__u32 slot) {
+  struct nm_stats *stats = stats_of_meter();
+  __u64 allocated;
+
+  if (!stats) return;
+  allocated = *(volatile __u64 *)&stats->slots_allocated;
+  if (slot < NM_SLOT_FIRST + allocated + 1)
+    __sync_fetch_and_add(&stats->slots_allocated, 1);
+  else
+    __sync_fetch_and_add(&stats->slots_allocated,
+                         slot + 1 - NM_SLOT_FIRST - allocated);
+}
+
 /* The slot of a series that is not a reserved one, made if it is new. 0: there
  * is no room, or `user` has his share. */
 static __always_inline __u32 ordinary_slot(__u64 word, __u16 user) {
@@ -141,7 +158,7 @@ static __always_inline __u32 ordinary_slot(__u64 word, __u16 user) {
     }
   }
   if (bpf_map_pop_elem(&nm_free_slots, &slot)) goto full;
-  COUNT(slots_allocated, 1);
+  count_allocated(slot);
   if (enter_series(&key, word, slot, user)) {
     /* Another CPU was faster, or there was no memory. */
     bpf_map_push_elem(&nm_free_slots, &slot, BPF_ANY);

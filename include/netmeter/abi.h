@@ -239,16 +239,16 @@ NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 2 * 2 + NM_NAME_BYTES);
 
 /* Losses and fill levels. Counters unless said otherwise. */
 struct nm_stats {
-  nm_u64 slots_allocated;   /* from the free list, ever: slots in use are below
-                              NM_SLOT_FIRST + slots_allocated */
-  nm_u64 series_used;       /* level; without the reserved ones */
-  nm_u64 names_used;        /* level; without the reserved ones */
-  nm_u64 series_full;       /* packets that took overflow: no free slot */
-  nm_u64 names_full;        /* tries to add a name that found no room: overflow,
+  nm_u64 slots_allocated; /* from the free list, ever, or more: slots in use are
+                              below NM_SLOT_FIRST + slots_allocated */
+  nm_u64 series_used;     /* level; without the reserved ones */
+  nm_u64 names_used;      /* level; without the reserved ones */
+  nm_u64 series_full;     /* packets that took overflow: no free slot */
+  nm_u64 names_full;      /* tries to add a name that found no room: overflow,
                               or the call was refused */
-  nm_u64 processes_full;    /* processes named late, or not: table full */
-  nm_u64 sockets_claimed;   /* sockets that got an entry of the socket table */
-  nm_u64 sockets_freed;     /* ... and gave it back */
+  nm_u64 processes_full;  /* processes named late, or not: table full */
+  nm_u64 sockets_claimed; /* sockets that got an entry of the socket table */
+  nm_u64 sockets_freed;   /* ... and gave it back */
   nm_u64 socket_collisions; /* sockets kept in socket storage: entry in use */
   nm_u64 storage_failed_packets; /* unattributed: no memory for storage */
   nm_u64 storage_failed_sockets; /* ... when they were made, so without owner */

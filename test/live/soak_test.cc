@@ -208,7 +208,16 @@ class SoakTest : public LiveTest {
         captured ? std::abs(seen.tx_bytes - measurement.link().tx_bytes) +
                        std::abs(seen.rx_bytes - measurement.link().rx_bytes)
                  : 0;
-    if (unexplained != 0) measurement.PrintUnusualEnds(100);
+    if (unexplained != 0) {
+      measurement.PrintUnusualEnds(100);
+      for (const Sample& sample : meter_->Samples()) {
+        std::printf("  %s %s to %s: %" PRIu64 " %" PRIu64 " bytes\n",
+                    KindName(sample.kind), sample.name.c_str(),
+                    sample.destination.c_str(), sample.tx_bytes,
+                    sample.rx_bytes);
+      }
+      PrintCells(meter_->pin_dir());
+    }
     uint64_t reads = 0, backwards = 0, resident = 0;
     for (const auto& reader : readers_) {
       const ReaderState state = reader->State();

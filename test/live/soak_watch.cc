@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
 #include <fstream>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "netmeter/abi.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -235,6 +237,50 @@ KernelState ReadKernelState(uint64_t cgroup) {
     }
   }
   return state;
+}
+
+void PrintCells(const std::string& pin_dir) {
+  const UniqueFd counters(bpf_obj_get((pin_dir + "/counters").c_str()));
+  const UniqueFd names(bpf_obj_get((pin_dir + "/names").c_str()));
+  const UniqueFd info(bpf_obj_get((pin_dir + "/info").c_str()));
+  const uint32_t zero = 0;
+  nm_info about = {};
+  if (!counters.ok() || !names.ok() ||
+      bpf_map_lookup_elem(info.get(), &zero, &about) != 0) {
+    std::printf("  the maps cannot be opened\n");
+    return;
+  }
+  const auto text = [&names](uint32_t id) {
+    nm_name name = {};
+    bpf_map_lookup_elem(names.get(), &id, &name);
+    return std::to_string(id) + ":" +
+           std::string(reinterpret_cast<const char*>(name.bytes), name.length);
+  };
+  for (uint32_t slot = 1; slot < about.max_series; ++slot) {
+    nm_cell sum = {}, cell = {};
+    for (uint32_t i = 0; i < about.cells_per_series; ++i) {
+      const uint32_t index = slot * about.cells_per_series + i;
+      if (bpf_map_lookup_elem(counters.get(), &index, &cell) != 0) continue;
+      if (cell.service != 0) {
+        sum.service = cell.service;
+        sum.destination = cell.destination;
+        sum.transport = cell.transport;
+        sum.path = cell.path;
+        sum.kind = cell.kind;
+      }
+      sum.tx_bytes += cell.tx_bytes;
+      sum.rx_bytes += cell.rx_bytes;
+      sum.tx_packets += cell.tx_packets;
+      sum.rx_packets += cell.rx_packets;
+    }
+    if (sum.tx_bytes == 0 && sum.rx_bytes == 0 && sum.service == 0) continue;
+    std::printf("  slot %u kind %u path %u transport %u %s to %s: %" PRIu64
+                " %" PRIu64 " bytes, %" PRIu64 " %" PRIu64 " packets\n",
+                slot, sum.kind, sum.path, sum.transport,
+                text(sum.service).c_str(), text(sum.destination).c_str(),
+                uint64_t{sum.tx_bytes}, uint64_t{sum.rx_bytes},
+                uint64_t{sum.tx_packets}, uint64_t{sum.rx_packets});
+  }
 }
 
 MemoryCgroup::MemoryCgroup(const std::string& name) {

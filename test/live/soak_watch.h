@@ -49,6 +49,9 @@ struct KernelState {
 };
 KernelState ReadKernelState(uint64_t cgroup);
 
+// Prints what each slot of a meter has counted, and for what, without a reader.
+void PrintCells(const std::string& pin_dir);
+
 // A memory cgroup for the processes that send. Of v2: they wait while it has no room. Of
 // v1, where only a limit is known, which makes the kernel's own allocations fail and so
 // ends processes in the middle of fork(2) or execve(2): what can be taken from them is.
