@@ -92,8 +92,7 @@ TEST_F(HungMountTest, HoldsUpNobodyWhoLooksAtDescriptorsOrPins) {
   })) << "the mount answers";
   EXPECT_TRUE(Returns([] { ReadProgramHolders(); }));
   EXPECT_TRUE(Returns([] { Holders::Read(); }));
-  EXPECT_TRUE(
-      Returns([] { ForEachOpenSocket("", "", [](const OpenSocket&) {}); }));
+  EXPECT_TRUE(Returns([] { ForEachOpenSocket("", [](const OpenSocket&) {}); }));
   EXPECT_TRUE(Returns([] { RunningProcesses(); }));
 }
 

@@ -167,22 +167,20 @@ void NameRunningProcesses(const Config& config, const Registrants& registrants,
 }
 
 void AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
-  absl::StatusOr<std::string> root = FindCgroupRoot();
   const int owners = object.MapFd("owners");
   Owners find(object);
   int adopted = 0;
-  ForEachOpenSocket(
-      root.ok() ? *root : "", cgroup, [&](const OpenSocket& socket) {
-        nm_owner owner;
-        if (!find.Find(socket, &owner)) return;
-        const int fd = socket.fd.get();
-        owner.network = NetworkOfSocket(fd);
-        // Of several holders the first is the owner, and one that
-        // nm_sock_create saw being made has its owner.
-        if (bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST) == 0) {
-          adopted++;
-        }
-      });
+  ForEachOpenSocket(PathInHierarchy(cgroup), [&](const OpenSocket& socket) {
+    nm_owner owner;
+    if (!find.Find(socket, &owner)) return;
+    const int fd = socket.fd.get();
+    owner.network = NetworkOfSocket(fd);
+    // Of several holders the first is the owner, and one that
+    // nm_sock_create saw being made has its owner.
+    if (bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST) == 0) {
+      adopted++;
+    }
+  });
   Step("gave ", adopted, " open sockets to their processes in ",
        Describe(owners));
 }

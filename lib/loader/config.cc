@@ -562,16 +562,31 @@ absl::StatusOr<Config> ReadConfig(const std::string& path,
   return ParseConfig(*text, path, defaults);
 }
 
+static absl::Status CheckPinDir(const std::string& path) {
+  NETMETER_RETURN_IF_ERROR(CheckPath("pin_dir", path));
+  // <pin_dir>.sock is a path of unix(7), which has 108 bytes.
+  if (path.size() > 96) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pin_dir: expected at most 96 bytes, not ", path.size()));
+  }
+  // In the name of the lock file a '-' takes four bytes (LockFile()).
+  constexpr size_t kNameMax = 255, kAround = sizeof(".netmeter.lock.new") - 1;
+  const auto dashes =
+      static_cast<size_t>(std::count(path.begin(), path.end(), '-'));
+  if (kAround + path.size() + 3 * dashes > kNameMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pin_dir: has ", dashes,
+                     " times '-', and the name of its lock file would be "
+                     "longer than a name may be"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckConfig(const Config& config) {
   auto bad = [](const std::string& text) {
     return absl::InvalidArgumentError(text);
   };
-  NETMETER_RETURN_IF_ERROR(CheckPath("pin_dir", config.pin_dir));
-  // <pin_dir>.sock is a path of unix(7), which has 108 bytes.
-  if (config.pin_dir.size() > 96) {
-    return bad(absl::StrCat("pin_dir: expected at most 96 bytes, not ",
-                            config.pin_dir.size()));
-  }
+  NETMETER_RETURN_IF_ERROR(CheckPinDir(config.pin_dir));
   if (!config.cgroup.empty()) {
     NETMETER_RETURN_IF_ERROR(CheckPath("cgroup", config.cgroup));
   }

@@ -144,8 +144,9 @@ TEST_F(ConfigRootTest, AKilledLoadLeavesTheOldConfigurationOrTheNewOne) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
-// What is not known is said.
-TEST_F(ConfigRootTest, WithoutTheLockFileALoadStartsFromTheDefaults) {
+// It started from the defaults, with a note: who had given register_by and then an option
+// alone had given the service to anybody.
+TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
   config_.services = {"mme"};
   ASSERT_EQ(MustLoad(), Action::kLoaded);
   // Not removed: the directory's mount is known by it on 5.10.
@@ -153,16 +154,18 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadStartsFromTheDefaults) {
   ASSERT_TRUE(lock.ok()) << lock.status();
   LoaderState state = ReadState(lock->get());
   state.config = "services: {";
-  ASSERT_TRUE(WriteState(lock->get(), state).ok());
+  ASSERT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
   *lock = UniqueFd();
   EXPECT_FALSE(LoadedConfig(config_.pin_dir).ok());
-  const LoadResult result =
-      MustChange([](Config* config) { config->group = kGroup; });
-  EXPECT_EQ(result.action, Action::kUpgraded);
-  EXPECT_THAT(result.notes,
-              ElementsAre("the loaded configuration is not known: "
-                          "what is not given has the default"));
-  EXPECT_THAT(Loaded(), HasSubstr("services: []"));
+  const absl::Status refused = Load(config_.pin_dir, ChangeNothing).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("the loaded configuration is not known"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("give --config FILE, or --defaults"));
+  // The meter itself is as it was, and a whole configuration may be the same.
+  MustLoad();
+  EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
 }
 
 TEST_F(ConfigRootTest, AGroupThatWasAskedForMustExist) {

@@ -241,6 +241,64 @@ TEST_F(LoaderRootTest, AFileThatMayNotGrowIsAnErrorAsAnyOther) {
   EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
 }
 
+// Such a load succeeded, with the new configuration in the kernel and the old one, or
+// none, for the next load to start from.
+TEST_F(LoaderRootTest, AConfigurationThatCannotBeWrittenDownIsNotLoaded) {
+  const std::string file = testing::TempDir() + "/big.yml";
+  config_.services = {"before"};
+  MustLoad();
+  const absl::StatusOr<std::string> before = LoadedConfig(config_.pin_dir);
+  ASSERT_TRUE(before.ok()) << before.status();
+  std::ofstream big(file);
+  big << "services:\n";
+  for (int i = 0; i < 900; ++i) big << "  - service-" << i << "\n";
+  big.close();
+  const ShellResult failed = RunShell(
+      "ulimit -f 1; exec lib/loader/netmeter-loader load --quiet --pin-dir " +
+      config_.pin_dir + " --cgroup " + cgroup_ + " --config " + file + " 2>&1");
+  EXPECT_EQ(failed.exit_status, 1);
+  EXPECT_THAT(failed.output,
+              HasSubstr("File too large; the meter goes on as it "
+                        "was before this load"));
+  const absl::StatusOr<std::string> after = LoadedConfig(config_.pin_dir);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(*after, *before);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+}
+
+// `load -v 2>&1 | head` ended the loader by SIGPIPE, in the middle of a growth.
+TEST_F(LoaderRootTest, WhoDoesNotReadToTheEndEndsNoLoad) {
+  config_.max_series = 100;
+  MustLoad();
+  for (const int lines : {1, 40, 80, 120}) {
+    SCOPED_TRACE(lines);
+    config_.max_series += 10;
+    RunShell(absl::StrCat("lib/loader/netmeter-loader load -v --max-series ",
+                          config_.max_series, " --pin-dir ", config_.pin_dir,
+                          " 2>&1 | head -n ", lines));
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    EXPECT_THAT(
+        MustStatus().text,
+        HasSubstr(absl::StrCat(" of ", config_.max_series - NM_SLOT_FIRST)));
+  }
+}
+
+// `load` was advised, which refuses.
+TEST_F(LoaderRootTest, AMapThatIsMissingIsDamageThatOnlyUnloadMends) {
+  for (const char* map : {"owners", "counters"}) {
+    SCOPED_TRACE(map);
+    MustLoad();
+    ASSERT_EQ(unlink(Pin(map).c_str()), 0);
+    const Report report = MustStatus();
+    EXPECT_EQ(report.state, MeterState::kDamaged);
+    EXPECT_THAT(report.text, HasSubstr(map));
+    EXPECT_THAT(report.text, HasSubstr("netmeter-loader unload"));
+    bool was_loaded = false;
+    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    EXPECT_TRUE(was_loaded);
+  }
+}
+
 // The links had mode 0 below `umask 0777`, and nobody but root came to a pin directory
 // whose parents a load had made below `umask 077`.
 TEST_F(LoaderRootTest, TheMaskOfTheShellChangesNoModes) {

@@ -164,10 +164,16 @@ absl::Status DecideIdentity(Plan* plan) {
   absl::StatusOr<std::string> types = FindKernelTypes(plan->config.btf);
   if (!types.ok()) return types.status();
   plan->types_file = *std::move(types);
+  if (!plan->config.btf.empty() && plan->types_file.empty()) {
+    plan->notes.push_back("btf has no effect: the kernel shows its own types");
+  }
   plan->build_id = BuildId();
   plan->config_id =
       ConfigIdOf(plan->config, plan->cgroup.id,
                  plan->features.bits() | uint64_t{plan->access.gid} << 8);
+  // One cgroup may be named by several mounts, which go.
+  plan->config_id =
+      HashOf(absl::StrCat(plan->config_id, "|", plan->cgroup.path));
   // Once the kernel shows its own types there is more to be had.
   if (!plan->types_file.empty()) {
     plan->config_id = HashOf(absl::StrCat(plan->config_id, "|types of a file"));
@@ -465,7 +471,8 @@ absl::Status PublishUpgrade(const MeterObject& object, const Plan& plan,
 
 // Starts from the loaded configuration; the cgroup is in nm_info.
 absl::Status ChangeConfig(const Transaction& transaction,
-                          const ConfigChange& change, Plan* plan) {
+                          const ConfigChange& change, bool replaces,
+                          Plan* plan) {
   Config config;
   if (plan->existing.found) {
     const std::string& kept = transaction.state().config;
@@ -475,10 +482,12 @@ absl::Status ChangeConfig(const Transaction& transaction,
       config = *loaded;
       config.sources = SourcesOf(kept);
       plan->loaded = SettingsOf(config);
-    } else {
-      plan->notes.push_back(
-          "the loaded configuration is not known: what is not given has the "
-          "default");
+    } else if (!replaces) {
+      // It would take back what only the old one says, such as register_by.
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the loaded configuration is not known (", kept.empty() ? "" : "no ",
+          LockFile(transaction.pins().path()),
+          "): give --config FILE, or --defaults"));
     }
   }
   change(&config);
@@ -495,23 +504,16 @@ absl::Status ChangeConfig(const Transaction& transaction,
       .status();
 }
 
-// What cannot be written down the next load cannot start from; all else is as
-// it should be.
-void KeepConfig(Transaction* transaction, Plan* plan) {
-  const absl::Status status = transaction->KeepConfig(
-      absl::StrCat("# netmeter-loader ", kVersion, "\n",
-                   ConfigAsYaml(plan->config, Keys::kChanged)));
-  if (status.ok()) return;
-  plan->notes.push_back(absl::StrCat(
-      "the next load will start from the defaults: ", status.message()));
-}
-
-// What is killed after this the next load takes to its end.
-void KeepConfigOfUpgrade(Transaction* transaction, Plan* plan) {
+// What cannot be written down the next load cannot start from, and would take back, such
+// as register_by: a load without it is none. What is killed after this the next load
+// takes to its end.
+absl::Status KeepConfig(Transaction* transaction, const Plan& plan) {
   const std::string old = transaction->state().config;
   transaction->OnFailure(
       [transaction, old] { return transaction->KeepConfig(old); });
-  KeepConfig(transaction, plan);
+  return transaction->KeepConfig(
+      absl::StrCat("# netmeter-loader ", kVersion, "\n",
+                   ConfigAsYaml(plan.config, Keys::kChanged)));
 }
 
 void NoteChanges(Plan* plan) {
@@ -559,7 +561,7 @@ absl::Status FillAndPin(Plan* plan, Growth* growth, MeterObject* object,
 
 // Under the lock. What it fails to do the transaction undoes.
 absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
-                                      const ConfigChange& change,
+                                      const ConfigChange& change, bool replaces,
                                       const absl::Status& untraceable,
                                       Plan* plan) {
   const PinDir& pins = transaction->pins();
@@ -568,7 +570,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   //    that was killed is cleared away, or finished below.
   NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan->existing));
   const bool upgrade = plan->existing.found;
-  NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, plan));
+  NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, replaces, plan));
   NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(plan));
   Growth growth(pins, plan->existing.info);
   const bool killed = transaction->state().changing;
@@ -582,7 +584,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
     // A load that was killed may not have come to the modes.
     NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan->access,
                                       transaction->OwnsDirectory()));
-    KeepConfig(transaction, plan);
+    NETMETER_RETURN_IF_ERROR(KeepConfig(transaction, *plan));
     return MakeResult(LoadResult::Action::kUnchanged, *plan);
   }
 
@@ -594,11 +596,9 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   if (!loaded.ok()) return loaded.status();
   MeterObject* const object = loaded->get();
   if (growth.any()) NETMETER_RETURN_IF_ERROR(growth.PrepareToClose());
-  if (upgrade) {
-    NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
-    KeepConfigOfUpgrade(transaction, plan);
-    NETMETER_RETURN_IF_ERROR(KeepModesOnFailure(transaction));
-  }
+  if (upgrade) NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
+  NETMETER_RETURN_IF_ERROR(KeepConfig(transaction, *plan));
+  if (upgrade) NETMETER_RETURN_IF_ERROR(KeepModesOnFailure(transaction));
   NETMETER_RETURN_IF_ERROR(FillAndPin(plan, &growth, object, transaction));
 
   // 6. Counting begins, or goes on with the new programs. Killed: links without
@@ -620,7 +620,6 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   // 7. Done.
   if (!upgrade) {
     NETMETER_RETURN_IF_ERROR(Publish(*object, *plan, transaction));
-    KeepConfig(transaction, plan);
     return MakeResult(LoadResult::Action::kLoaded, *plan);
   }
   NETMETER_RETURN_IF_ERROR(PublishUpgrade(*object, *plan, transaction));
@@ -637,7 +636,7 @@ struct Next {
 };
 
 absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
-                                    const ConfigChange& change,
+                                    const ConfigChange& change, bool replaces,
                                     bool want_spare_cells, Next* next) {
   CaptureLibbpfMessages();
   Plan plan;
@@ -656,7 +655,7 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
   if (!begun.ok()) return begun.status();
   Transaction* const transaction = begun->get();
   absl::StatusOr<LoadResult> result =
-      LoadLocked(transaction, change, next->untraceable, &plan);
+      LoadLocked(transaction, change, replaces, next->untraceable, &plan);
   if (!result.ok()) {
     next->again = !plan.untraceable.ok();
     next->untraceable = plan.untraceable;
@@ -672,23 +671,27 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
 }  // namespace
 
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
-                                const ConfigChange& change) {
+                                const ConfigChange& change, bool replaces) {
   Next next;
-  absl::StatusOr<LoadResult> result = LoadOnce(pin_dir, change, true, &next);
+  absl::StatusOr<LoadResult> result =
+      LoadOnce(pin_dir, change, replaces, true, &next);
   for (int i = 0; i < 2 && next.again; i++) {
-    result = LoadOnce(pin_dir, change, true, &next);
+    result = LoadOnce(pin_dir, change, replaces, true, &next);
   }
   return result;
 }
 
 absl::StatusOr<LoadResult> Load(const Config& config) {
-  return Load(config.pin_dir, [&config](Config* all) { *all = config; });
+  return Load(
+      config.pin_dir, [&config](Config* all) { *all = config; },
+      /*replaces=*/true);
 }
 
 absl::StatusOr<LoadResult> LoadWithoutSpareCells(const Config& config) {
   Next next;
   return LoadOnce(
-      config.pin_dir, [&config](Config* all) { *all = config; }, false, &next);
+      config.pin_dir, [&config](Config* all) { *all = config; },
+      /*replaces=*/true, false, &next);
 }
 
 }  // namespace internal

@@ -52,10 +52,12 @@ absl::StatusOr<LoadResult> Load(const Config& config);
 
 // The same with the configuration that is loaded, or the defaults where there is
 // none, after `change`. That may run twice, the second time under the lock: of
-// two loads at once one changes what the other one left.
+// two loads at once one changes what the other one left. FailedPrecondition where there
+// is a meter and nobody knows its configuration, unless the change replaces it.
 using ConfigChange = std::function<void(Config*)>;
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
-                                const ConfigChange& change);
+                                const ConfigChange& change,
+                                bool replaces = false);
 
 // For tests: to tables without spare cells, with atomic adds, as older versions
 // made them.

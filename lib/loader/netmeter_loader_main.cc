@@ -8,7 +8,6 @@
 // can tell to be wrong is in FindWrongUse().
 
 #include <linux/capability.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -133,7 +132,7 @@ constexpr char kLoadEpilog[] =
     "                                           a second, independent meter\n"
     "\n"
     "Exit status: 0 loaded, upgraded, or nothing to do; 1 failed, one line on\n"
-    "stderr says why, and nothing was changed; 2 wrong usage.";
+    "stderr says why and what stands now; 2 wrong usage.";
 
 constexpr char kUnloadEpilog[] =
     "Open readers are told. If nothing is loaded, that is no error.\n"
@@ -166,7 +165,7 @@ constexpr char kStatusEpilog[] =
     "\n"
     "Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong "
     "usage;\n"
-    "3 not loaded; 4 damaged: the next load repairs it.";
+    "3 not loaded; 4 damaged: it says what repairs that.";
 
 constexpr char kCostEpilog[] =
     "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong "
@@ -191,23 +190,6 @@ int WrongUsage(const std::string& message) {
   return Fail(absl::InvalidArgumentError(message + " (see --help)"), kUsage);
 }
 
-// While this lives, a signal waits: a load is to come to its end. A load that
-// is killed does no harm, but a meter that is half upgraded until the next load
-// is nothing that Ctrl-C should leave. SIGKILL remains.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-    sigprocmask(SIG_BLOCK, &signals, &before_);
-  }
-  ~SignalsBlocked() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
 // Of an option: the parser's own words name no range.
 std::function<std::string(const std::string&)> Number(uint32_t lowest,
                                                       uint32_t highest) {
@@ -222,9 +204,9 @@ std::function<std::string(const std::string&)> Number(uint32_t lowest,
 }
 
 int RunLoad(const std::string& pin_dir, const ConfigChange& change,
-            bool quiet) {
+            bool replaces, bool quiet) {
   SignalsBlocked blocked;
-  absl::StatusOr<LoadResult> result = Load(pin_dir, change);
+  absl::StatusOr<LoadResult> result = Load(pin_dir, change, replaces);
   if (!result.ok()) return Fail(result.status());
   if (result->action != LoadResult::Action::kLoaded) {
     const std::string note = RetireAfterLoad(pin_dir);
@@ -247,12 +229,17 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
 
 int RunUnload(const std::string& pin_dir, bool quiet) {
   bool was_loaded = false;
+  std::string note;
   SignalsBlocked blocked;
-  absl::Status status = Unload(pin_dir, &was_loaded);
+  absl::Status status = Unload(pin_dir, &was_loaded, &note);
   if (!status.ok()) return Fail(status);
   if (!quiet) {
     std::printf("netmeter-loader: %s: %s\n", pin_dir.c_str(),
                 was_loaded ? "unloaded" : "was not loaded, nothing to do");
+  }
+  if (!note.empty()) {
+    std::fprintf(stderr, "netmeter-loader: note: %s\n",
+                 ToTerminal(note).c_str());
   }
   return 0;
 }
@@ -673,7 +660,8 @@ int Main(int argc, char** argv) {
       if (ReplacesConfig(options)) *loaded = file;
       ApplyLoadOptions(load, options, loaded);
     };
-    return RunLoad(config.pin_dir, change, options.quiet);
+    return RunLoad(config.pin_dir, change, ReplacesConfig(options),
+                   options.quiet);
   }
   if (command == unload) return RunUnload(config.pin_dir, options.quiet);
   if (command == retire) {

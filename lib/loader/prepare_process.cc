@@ -5,17 +5,34 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <initializer_list>
+
 namespace netmeter {
 namespace internal {
 
 void PrepareProcess() {
   signal(SIGXFSZ, SIG_IGN);
+  // Of what is printed: `load -v | head` is to come to its end.
+  signal(SIGPIPE, SIG_IGN);
   umask(0022);
   rlimit descriptors;
   if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
     descriptors.rlim_cur = descriptors.rlim_max;
     setrlimit(RLIMIT_NOFILE, &descriptors);
   }
+}
+
+SignalsBlocked::SignalsBlocked() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGALRM}) {
+    sigaddset(&signals, signal);
+  }
+  sigprocmask(SIG_BLOCK, &signals, &before_);
+}
+
+SignalsBlocked::~SignalsBlocked() {
+  sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
 }  // namespace internal

@@ -9,15 +9,30 @@
 #ifndef NETMETER_LIB_LOADER_PREPARE_PROCESS_H_
 #define NETMETER_LIB_LOADER_PREPARE_PROCESS_H_
 
+#include <signal.h>
+
 namespace netmeter {
 namespace internal {
 
-// A file that becomes too long (ulimit -f) is an error, and no signal. Of modes nothing
+// A file that becomes too long (ulimit -f) is an error, and no signal; so is a pipe that
+// nobody reads any more. Of modes nothing
 // is taken away but writing by others: pins are for root whatever the shell's mask says,
 // and the directories above are for all, as a group has to come to the pins.
 // Takes as many descriptors as it may have: an object of BPF has one for each of its
 // maps and programs. What is refused stays as it was.
 void PrepareProcess();
+
+// While this lives, a signal waits: a load is to come to its end. A load that
+// is killed does no harm, but a meter that is half upgraded until the next load
+// is nothing that Ctrl-C should leave. SIGKILL remains.
+class SignalsBlocked {
+ public:
+  SignalsBlocked();
+  ~SignalsBlocked();
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace internal
 }  // namespace netmeter

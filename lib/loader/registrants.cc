@@ -53,9 +53,15 @@ std::optional<uint32_t> FindId(const Parsed& parsed) {
     const std::optional<Group> group = FindGroupByName(parsed.name);
     if (group.has_value()) return group->id;
   }
+  // As configuration.md says: digits, and one way to write each number.
+  const std::string& name = parsed.name;
   uint32_t id = 0;
-  if (absl::SimpleAtoi(parsed.name, &id) && id != UINT32_MAX) return id;
-  return std::nullopt;
+  if (!std::all_of(name.begin(), name.end(), absl::ascii_isdigit) ||
+      (name.size() > 1 && name[0] == '0') || !absl::SimpleAtoi(name, &id) ||
+      id == UINT32_MAX) {
+    return std::nullopt;
+  }
+  return id;
 }
 
 }  // namespace

@@ -97,6 +97,16 @@ std::vector<std::string> FindMissingLinks(const PinDir& pins,
   return missing;
 }
 
+// Where there is an info there is a meter, of which no load makes a map again.
+std::vector<std::string> FindMissingMaps(const PinDir& pins) {
+  std::vector<std::string> missing;
+  if (!pins.Has("info")) return missing;
+  for (const MapPin& map : MapPins()) {
+    if (!pins.Has(map.pin)) missing.push_back(map.pin);
+  }
+  return missing;
+}
+
 bool HasAnyLink(const PinDir& pins) {
   for (const LinkPin& link : LinkPins()) {
     if (pins.Has(link.pin)) return true;
@@ -217,6 +227,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
     }
     if (HasAnyLink(pins)) {
       status.state = MeterState::kDamaged;
+      if (!status.unfinished) status.missing_maps = FindMissingMaps(pins);
     } else {
       // Where a load would be refused there is no point in advising it.
       status.load_refusal = CheckContents(pin_dir);
@@ -232,8 +243,10 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   status.cgroup_was_remade =
       status.cgroup_gone && access(TextOf(info.cgroup).c_str(), F_OK) == 0;
   status.missing_links = FindMissingLinks(pins, info);
-  status.state = status.missing_links.empty() && !(*maps)->closed() &&
-                         !status.unfinished && !status.cgroup_gone
+  status.missing_maps = FindMissingMaps(pins);
+  status.state = status.missing_links.empty() && status.missing_maps.empty() &&
+                         !(*maps)->closed() && !status.unfinished &&
+                         !status.cgroup_gone
                      ? MeterState::kLoaded
                      : MeterState::kDamaged;
   status.features = FeaturesOf(info);

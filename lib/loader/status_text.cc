@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lib/core/shared_maps.h"
 #include "lib/loader/kernel_object.h"
 #include "nlohmann/json.hpp"
@@ -58,6 +59,13 @@ std::string TextWithoutInfo(const MeterStatus& status) {
                : absl::StrCat("not loaded: no meter at ", status.pin_dir,
                               " (run: ", load, ")\n");
   }
+  if (!status.missing_maps.empty()) {
+    return absl::StrCat(
+        "damaged: ", status.pin_dir,
+        ": of its maps are missing: ", absl::StrJoin(status.missing_maps, ", "),
+        " (run: ", LoaderCommand("unload", status.pin_dir),
+        ", then load again)\n");
+  }
   return absl::StrCat(
       "damaged: ", status.pin_dir,
       status.unfinished
@@ -85,6 +93,12 @@ std::string DamageOf(const MeterStatus& status) {
       absl::StrAppend(&text, "  MISSING         ", pin,
                       ": its program is not attached ", run_load);
     }
+  }
+  for (const std::string& pin : status.missing_maps) {
+    absl::StrAppend(&text, "  MISSING         ", pin,
+                    ": a map that no load makes again (run: ",
+                    LoaderCommand("unload", status.pin_dir),
+                    ", then load again)\n");
   }
   if (status.unfinished) {
     absl::StrAppend(&text,
@@ -171,6 +185,7 @@ std::string StatusAsJson(const MeterStatus& status) {
     json["load_time"] = TimeOf(info.loaded_ns);
     json["cgroup_gone"] = status.cgroup_gone;
     json["missing_links"] = status.missing_links;
+    json["missing_maps"] = status.missing_maps;
     json["unfinished"] = status.unfinished;
     for (const FeatureStatus& feature : status.features) {
       json["features"][feature.name] = {{"active", feature.active},

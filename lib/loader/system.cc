@@ -42,6 +42,7 @@ namespace {
 // The source of a mount is a free text for file systems without a device. It is
 // how a later loader knows a mount as ours.
 constexpr char kMountSource[] = "netmeter";
+constexpr char kNoSource[] = "none";      // of Linux 5.10
 constexpr size_t kMaxCmdline = 80 << 10;  // what the kernel part looks at, too
 
 constexpr int kLooks = 3;  // at what cannot be looked at
@@ -59,6 +60,9 @@ std::string ReadSome(const std::string& path, size_t most) {
   }
   return text;
 }
+
+// What becomes the lock file next (WriteState()).
+std::string NextLockFile(const std::string& file) { return file + ".new"; }
 
 std::string BaseName(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
@@ -187,12 +191,13 @@ bool IsBpffs(const std::string& path) {
 bool IsOwnMount(const std::string& path, const LoaderState& state) {
   bool own = false;  // the last mount on a path is the one that shows
   for (const Mount& mount : ReadMounts()) {
-    if (mount.point == path) {
-      own = mount.type == "bpf" &&
-            (mount.source == kMountSource ||
-             (state.mounted &&
-              (state.device == 0 || state.device == mount.device)));
-    }
+    if (mount.point != path) continue;
+    // Where names are kept a device says nothing: the kernel gives its number to the
+    // next file system at once.
+    own = mount.type == "bpf" &&
+          (mount.source == kMountSource ||
+           (mount.source == kNoSource && state.mounted &&
+            (state.device == 0 || state.device == mount.device)));
   }
   return own;
 }
@@ -200,7 +205,14 @@ bool IsOwnMount(const std::string& path, const LoaderState& state) {
 absl::Status CheckDirectory(const std::string& path) {
   for (std::string at = path; at.size() > 1; at = DirName(at)) {
     struct stat about;
-    if (stat(at.c_str(), &about) != 0) continue;
+    if (stat(at.c_str(), &about) != 0) {
+      if (errno != ENOENT || lstat(at.c_str(), &about) != 0 ||
+          !S_ISLNK(about.st_mode)) {  // not there, or made just now
+        continue;
+      }
+      return absl::FailedPreconditionError(absl::StrCat(
+          "pin directory ", path, ": ", at, " is a link to what is not there"));
+    }
     if (S_ISDIR(about.st_mode)) break;
     return absl::FailedPreconditionError(
         absl::StrCat("pin directory ", path, at == path ? "" : ": ",
@@ -261,8 +273,41 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
   return absl::OkStatus();
 }
 
+namespace {
+
+// What keeps a mount of ours from being removed; "": nothing. The kernel's own two files
+// are in each BPF file system that is the first one of its user namespace.
+std::string ForeignThingIn(const std::string& path) {
+  for (const Mount& mount : ReadMounts()) {
+    if (absl::StartsWith(mount.point, path + "/")) return mount.point;
+  }
+  std::string foreign;
+  DIR* const dir = opendir(path.c_str());
+  while (const dirent* entry = dir == nullptr ? nullptr : readdir(dir)) {
+    const std::string name = entry->d_name;
+    // Of a switch that was interrupted, empty or with links to what is removed.
+    if (name == "." || name == ".." || name == "maps.debug" ||
+        name == "progs.debug" || absl::StartsWith(name, "netmeter_switch")) {
+      continue;
+    }
+    foreign = absl::StrCat(path, "/", name);
+    break;
+  }
+  if (dir != nullptr) closedir(dir);
+  return foreign;
+}
+
+}  // namespace
+
 absl::Status RemoveDirectory(const std::string& path,
                              const LoaderState& state) {
+  const std::string foreign =
+      IsOwnMount(path, state) ? ForeignThingIn(path) : "";
+  if (!foreign.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(foreign, " is not ours: ", path,
+                     " stays mounted (remove that, then unload once more)"));
+  }
   for (LoaderState known = state; IsOwnMount(path, known);
        known.mounted = false) {
     // Somebody's working directory there does not keep it.
@@ -335,7 +380,8 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
 }
 
 std::string LockFile(const std::string& path) {
-  // As systemd-escape(1) does it: no two paths have one name.
+  // As systemd-escape(1) does it: no two paths have one name. CheckConfig() refuses a
+  // path for which it is too long.
   const std::string name =
       absl::StrReplaceAll(path, {{"-", "\\x2d"}, {"/", "-"}});
   return absl::StrCat("/run/.netmeter", name, ".lock");
@@ -373,7 +419,9 @@ LoaderState ReadState(int lock_fd) {
   return state;
 }
 
-absl::Status WriteState(int lock_fd, const LoaderState& state) {
+namespace {
+
+std::string TextOf(const LoaderState& state) {
   std::string text;
   for (const std::string& path : state.made) {
     absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
@@ -383,14 +431,44 @@ absl::Status WriteState(int lock_fd, const LoaderState& state) {
   if (!state.config.empty()) {
     absl::StrAppend(&text, "config ", absl::CEscape(state.config), "\n");
   }
-  const ssize_t written = pwrite(lock_fd, text.data(), text.size(), 0);
-  if (written < 0 || ftruncate(lock_fd, written) != 0) {
-    return ErrnoStatus(errno, "write the lock file");
+  return text;
+}
+
+// All of it, or an errno.
+int WriteWhole(int fd, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written = write(fd, text.data() + done, text.size() - done);
+    if (written < 0) return errno;
+    if (written == 0) return ENOSPC;
+    done += static_cast<size_t>(written);
   }
-  if (written != static_cast<ssize_t>(text.size())) {
-    return ErrnoStatus(ENOSPC, "write the lock file");
+  return 0;
+}
+
+}  // namespace
+
+absl::Status WriteState(const std::string& file, const LoaderState& state,
+                        UniqueFd* lock) {
+  const std::string next = NextLockFile(file);
+  UniqueFd fd(open(next.c_str(),
+                   O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", next));
+  int error = WriteWhole(fd.get(), TextOf(state));
+  // Before it has the name by which others find it.
+  if (error == 0 && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) error = errno;
+  if (error == 0 && rename(next.c_str(), file.c_str()) != 0) error = errno;
+  if (error != 0) {
+    unlink(next.c_str());
+    return ErrnoStatus(error, absl::StrCat("write ", file));
   }
+  *lock = std::move(fd);
   return absl::OkStatus();
+}
+
+void RemoveLockFile(const std::string& path) {
+  const std::string file = LockFile(path);
+  unlink(NextLockFile(file).c_str());
+  unlink(file.c_str());
 }
 
 absl::StatusOr<gid_t> FindGroup(const std::string& name) {
@@ -517,10 +595,25 @@ bool IsInCgroup(uint32_t tgid, const std::string& cgroup) {
 
 }  // namespace
 
-void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
+std::string PathInHierarchy(const std::string& cgroup) {
+  std::string path;
+  size_t longest = 0;
+  for (const Mount& mount : ReadMounts()) {
+    absl::string_view rest = cgroup;
+    if (mount.type != "cgroup2" || mount.point.size() < longest ||
+        !absl::ConsumePrefix(&rest, mount.point) ||
+        (!rest.empty() && rest[0] != '/')) {
+      continue;
+    }
+    longest = mount.point.size();
+    path = absl::StrCat(mount.root == "/" ? "" : mount.root, rest);
+  }
+  while (absl::EndsWith(path, "/")) path.pop_back();
+  return path;
+}
+
+void ForEachOpenSocket(const std::string& below,
                        const std::function<void(const OpenSocket&)>& body) {
-  std::string below(absl::StripPrefix(cgroup, root));
-  while (absl::EndsWith(below, "/")) below.pop_back();
   std::vector<uint32_t> tgids = RunningTgids();
   std::sort(tgids.begin(), tgids.end(), std::greater<uint32_t>());
   for (const uint32_t tgid : tgids) {

@@ -50,10 +50,14 @@ struct LoaderState {
   bool changing = false;  // an upgrade has begun, and is not done
 };
 LoaderState ReadState(int lock_fd);
-absl::Status WriteState(int lock_fd, const LoaderState& state);
+// Into another file, which takes the place of `file`, or nothing is changed: killed in
+// the middle of it, or without room, the old one stays. *lock becomes the lock on the new
+// one, which nobody finds without it.
+absl::Status WriteState(const std::string& file, const LoaderState& state,
+                        UniqueFd* lock);
 
 // Root of a BPF file system that the loader mounted itself, by the source name
-// that it gave to the mount. 5.10 loses that name: there by the state.
+// that it gave to the mount. 5.10 loses that name, and says "none": there by the state.
 bool IsOwnMount(const std::string& path,
                 const LoaderState& state = LoaderState());
 bool IsBpffs(const std::string& path);
@@ -72,7 +76,8 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
                               bool* mounted);
 
 // Undoes PrepareDirectory: unmounts what the loader mounted, removes the
-// directory if it is empty. Nothing there is no error.
+// directory if it is empty. Nothing there is no error. FailedPrecondition where something
+// is in the way that is not ours: a file, or a mount below.
 absl::Status RemoveDirectory(const std::string& path,
                              const LoaderState& state = LoaderState());
 
@@ -84,6 +89,10 @@ std::vector<std::string> MissingDirectories(const std::string& path);
 // unloads removes the file while he has it.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
 std::string LockFile(const std::string& path);
+
+// The file, and what a WriteState() that was killed has left beside it. By who has the
+// lock.
+void RemoveLockFile(const std::string& path);
 
 // Removes what of these directories is empty; the last first.
 void RemoveDirectories(const std::vector<std::string>& made);
@@ -115,10 +124,14 @@ struct OpenSocket {
 
 // Calls body(socket) for every IPv4 and IPv6 socket of the processes in this
 // cgroup and below, once per process that holds it; a process with a higher id
-// comes first, so that a service is before the init that activated it.
-// `cgroup` is below the cgroup2 mount point `root`.
-void ForEachOpenSocket(const std::string& root, const std::string& cgroup,
+// comes first, so that a service is before the init that activated it. `cgroup` is
+// as PathInHierarchy() returns it.
+void ForEachOpenSocket(const std::string& cgroup,
                        const std::function<void(const OpenSocket&)>& body);
+
+// A directory of cgroup v2, as /proc/PID/cgroup calls it, by the mount that it is below:
+// "/system.slice"; "" is the root.
+std::string PathInHierarchy(const std::string& cgroup);
 
 // The name that an executable, or a script, has by its thread's name, argv (a
 // NUL after each) and /proc/PID/exe: the path that was executed is gone.

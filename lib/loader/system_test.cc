@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/system.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,14 +120,12 @@ TEST(OpenCgroupTest, RefusesWhatIsNoCgroup) {
 
 // Half a configuration was loaded after /run had been full.
 TEST(LoaderStateTest, ALineWithoutAnEndSaysNothing) {
-  char path[] = "/tmp/netmeter-state-XXXXXX";
-  const UniqueFd file(mkstemp(path));
-  ASSERT_TRUE(file.ok());
-  unlink(path);
+  const std::string path = testing::TempDir() + "/state";
+  UniqueFd file;
   LoaderState state;
   state.made = {"/run/a", "/run/a/b"};
   state.config = "services: [one, two]\nmax_series: 40960\n";
-  ASSERT_TRUE(WriteState(file.get(), state).ok());
+  ASSERT_TRUE(WriteState(path, state, &file).ok());
   EXPECT_EQ(ReadState(file.get()).config, state.config);
   const off_t size = lseek(file.get(), 0, SEEK_END);
   for (off_t end = size - 1; end >= 0; --end) {
@@ -135,6 +137,55 @@ TEST(LoaderStateTest, ALineWithoutAnEndSaysNothing) {
       EXPECT_THAT(state.made, testing::Contains(made));
     }
   }
+}
+
+// It was written in place: a load that could not went on, the next one started from the
+// defaults, and register_by was gone.
+TEST(LoaderStateTest, WhatCannotBeWrittenLeavesTheOldStateAndItsLock) {
+  const std::string path = testing::TempDir() + "/state-and-lock";
+  LoaderState state;
+  state.config = "max_series: 100\n";
+  UniqueFd lock;
+  ASSERT_TRUE(WriteState(path, state, &lock).ok());
+  const auto is_locked = [&path] {
+    const UniqueFd other(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    return flock(other.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  };
+  EXPECT_TRUE(is_locked());
+  state.config = std::string(100000, 'x');
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit most = {4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &most);
+    _exit(WriteState(path, state, &lock).message() ==
+                  "write " + path + ": File too large"
+              ? 0
+              : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  UniqueFd there(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(ReadState(there.get()).config, "max_series: 100\n");
+  EXPECT_TRUE(is_locked());
+  EXPECT_NE(access((path + ".new").c_str(), F_OK), 0);
+
+  ASSERT_TRUE(WriteState(path, state, &lock).ok());
+  there = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(ReadState(there.get()).config, state.config);
+  EXPECT_TRUE(is_locked());
+}
+
+// The sockets of a cgroup that was named by another mount than the first one were
+// nobody's.
+TEST(PathInHierarchyTest, IsTheOneOfItsOwnMount) {
+  const absl::StatusOr<std::string> root = FindCgroupRoot();
+  ASSERT_TRUE(root.ok()) << root.status();
+  EXPECT_EQ(PathInHierarchy(*root), "");
+  EXPECT_EQ(PathInHierarchy(*root + "/"), "");
+  EXPECT_EQ(PathInHierarchy(*root + "/a/b"), "/a/b");
+  EXPECT_EQ(PathInHierarchy(*root + "-other/a"), "");
 }
 
 // /run/nm/a and /run/nm-a had one lock, and one configuration.

@@ -52,12 +52,12 @@ absl::Status Transaction::Prepare() {
     state_.mounted = true;
     state_.device = 0;
   }
-  NETMETER_RETURN_IF_ERROR(WriteState(lock_.get(), state_));
+  NETMETER_RETURN_IF_ERROR(WriteDown());
   NETMETER_RETURN_IF_ERROR(PrepareDirectory(dir, &made_directory_, &mounted_));
   struct stat about;
   if (mounted_ && stat(dir.c_str(), &about) == 0) {
     state_.device = about.st_dev;
-    NETMETER_RETURN_IF_ERROR(WriteState(lock_.get(), state_));
+    NETMETER_RETURN_IF_ERROR(WriteDown());
   }
   Step(mounted_ ? "mounted a BPF file system on "
                 : "uses the BPF file system at ",
@@ -82,8 +82,12 @@ Transaction::~Transaction() {
   // Whoever removes the file has the lock on it (LockDirectory()). It stays if
   // it knows of a meter that this load has not touched.
   if (found_nothing_ || was_unknown_ || !IsBpffs(pins_.path())) {
-    unlink(LockFile(pins_.path()).c_str());
+    RemoveLockFile(pins_.path());
   }
+}
+
+absl::Status Transaction::WriteDown() {
+  return WriteState(LockFile(pins_.path()), state_, &lock_);
 }
 
 bool Transaction::OwnsDirectory() const {
@@ -97,18 +101,20 @@ absl::Status Transaction::Pin(int fd, absl::string_view pin) {
 }
 
 absl::Status Transaction::KeepConfig(const std::string& yaml) {
-  if (state_.config == yaml && config_written_) return absl::OkStatus();
+  if (state_.config == yaml) return absl::OkStatus();
+  const std::string old = state_.config;
   state_.config = yaml;
-  const absl::Status status =
-      InAttempts([this] { return WriteState(lock_.get(), state_); });
-  config_written_ = status.ok();
+  const absl::Status status = InAttempts([this] { return WriteDown(); });
+  if (!status.ok()) state_.config = old;
   return status;
 }
 
 absl::Status Transaction::SetChanging(bool changing) {
   if (state_.changing == changing) return absl::OkStatus();
   state_.changing = changing;
-  return InAttempts([this] { return WriteState(lock_.get(), state_); });
+  const absl::Status status = InAttempts([this] { return WriteDown(); });
+  if (!status.ok()) state_.changing = !changing;
+  return status;
 }
 
 absl::Status Transaction::Fail(const absl::Status& error) {

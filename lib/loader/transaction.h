@@ -93,13 +93,14 @@ class Transaction {
  private:
   explicit Transaction(const std::string& pin_dir) : pins_(pin_dir) {}
   absl::Status Prepare();
+  // state_, into the lock file.
+  absl::Status WriteDown();
 
   const PinDir pins_;
   UniqueFd lock_;  // until all else is undone
   LoaderState state_;
   std::vector<std::string> pinned_;  // paths, by this load
   std::vector<std::function<absl::Status()>> undo_;
-  bool config_written_ = true;
   bool was_changing_ = false;     // when this load began
   std::string state_on_failure_;  // empty: there is a way back
   bool made_directory_ = false;

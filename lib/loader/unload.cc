@@ -81,7 +81,7 @@ absl::Status TellReaders(const PinDir& pins) {
 // Under the lock: removes pins, mount and directories of a meter, or of what a
 // killed load or unload left of it.
 absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
-                         bool* was_loaded) {
+                         bool* was_loaded, std::string* note) {
   if (!IsBpffs(pin_dir)) {
     if (access(pin_dir.c_str(), R_OK | X_OK) != 0) {
       return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
@@ -129,7 +129,12 @@ absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
   }
   WaitUntilProgramsAreFreed(programs);
   if (IsOwnMount(pin_dir, state)) {
-    NETMETER_RETURN_IF_ERROR(RemoveDirectory(pin_dir, state));
+    const absl::Status removed = RemoveDirectory(pin_dir, state);
+    if (absl::IsFailedPrecondition(removed)) {
+      *note = std::string(removed.message());
+      return absl::OkStatus();
+    }
+    NETMETER_RETURN_IF_ERROR(removed);
     Step("unmounted ", pin_dir);
   }
   RemoveDirectories(state.made);
@@ -138,7 +143,11 @@ absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
 
 }  // namespace
 
-absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
+absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
+                    std::string* note) {
+  std::string unheard;
+  if (note == nullptr) note = &unheard;
+  note->clear();
   *was_loaded = false;
   NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
   if (access(pin_dir.c_str(), F_OK) != 0 && errno == ENOENT &&
@@ -151,14 +160,12 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded) {
   const LoaderState state = ReadState(lock->get());
   absl::Status status;
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
-    status = RemoveMeter(pin_dir, state, was_loaded);
+    status = RemoveMeter(pin_dir, state, was_loaded, note);
   } else {
     RemoveDirectories(state.made);
   }
   // It stays while there is something to be known of a meter.
-  if (status.ok() || IsEmpty(state)) {
-    unlink(LockFile(pin_dir).c_str());
-  }
+  if ((status.ok() && note->empty()) || IsEmpty(state)) RemoveLockFile(pin_dir);
   return status;
 }
 

@@ -20,8 +20,10 @@ namespace internal {
 
 // Detaches, unpins, unmounts, and removes the directories that load made, if
 // they are empty. *was_loaded: whether anything was there. It may be a meter
-// that another version loaded.
-absl::Status Unload(const std::string& pin_dir, bool* was_loaded);
+// that another version loaded. *note: what of others' was found below the mount, which
+// then stays; empty: nothing.
+absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
+                    std::string* note = nullptr);
 
 }  // namespace internal
 }  // namespace netmeter
