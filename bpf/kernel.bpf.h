@@ -139,6 +139,7 @@ struct signal_struct {
 struct mm_struct {
   unsigned long arg_start;
   unsigned long arg_end;
+  struct file *exe_file; /* a child has its parent's, until it executes */
 } __kernel_type;
 
 struct kernfs_node {
@@ -163,6 +164,7 @@ struct task_struct {
   struct css_set *cgroups;
   struct mm_struct *mm;
   int tgid;
+  struct task_struct *real_parent;
   struct task_struct *group_leader;
   struct signal_struct *signal;
   unsigned long long start_boottime;

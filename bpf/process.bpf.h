@@ -16,8 +16,10 @@
  * that registers gets the id of its name at once (register_process() in
  * control.bpf.h); so registering fails where the table is full.
  *
- * A process of which no entry was kept, as nm_processes was full, is named by
- * its main thread when it makes a socket. Its command line is not read.
+ * A process of which no entry was kept, as nm_processes was full, is named when it
+ * makes a socket: as the process that it was forked from, or by its executable file,
+ * neither of which it can choose. Its command line is not read. With
+ * lockdown=confidentiality it is named by its main thread.
  *
  * Where tracing programs cannot load, nobody sees exec, fork and exit. A
  * process is then named by its main thread, too, and an entry
@@ -345,6 +347,44 @@ static __always_inline void process_exits(struct task_struct *task) {
 
 /* --- The process that makes a socket ------------------------------------- */
 
+#define NM_MOST_ANCESTORS 2
+
+/* The entry of the process that the current one was forked from, by way of others
+ * perhaps, if it has executed nothing since. `task`: the current one. */
+static __always_inline struct nm_process *process_of_ancestor(
+    struct task_struct *task) {
+  struct file *file = BPF_CORE_READ(task, mm, exe_file);
+
+  for (int i = 0; file && i < NM_MOST_ANCESTORS; i++) {
+    struct nm_process *process;
+    __u32 tgid;
+
+    task = BPF_CORE_READ(task, real_parent);
+    if (BPF_CORE_READ(task, mm, exe_file) != file) return NULL;
+    tgid = BPF_CORE_READ(task, tgid);
+    process = bpf_map_lookup_elem(&nm_processes, &tgid);
+    if (process) return process;
+  }
+  return NULL;
+}
+
+/* Finds out who a process is whose exec and fork were seen, but had no room. */
+static __always_inline void process_without_room(struct nm_process *process) {
+  struct task_struct *task = nm_config.task_access == NM_TASK_BTF
+                                 ? (void *)bpf_get_current_task_btf()
+                                 : (void *)bpf_get_current_task();
+  struct nm_process *ancestor = process_of_ancestor(task);
+
+  if (ancestor) {
+    *process = *ancestor;
+    return;
+  }
+  bpf_probe_read_kernel_str(
+      process->bytes, NM_NAME_BYTES,
+      BPF_CORE_READ(task, mm, exe_file, f_path.dentry, d_name.name));
+  if (process->bytes[0]) classify(process);
+}
+
 /* The current process, `tgid`, with its name's id; NULL: nothing is known of
  * it. `made` is room for one that has no entry. */
 static __always_inline struct nm_process *process_of_new_socket(
@@ -359,9 +399,14 @@ static __always_inline struct nm_process *process_of_new_socket(
     process = NULL;
   }
   if (!process) {
-    process_by_comm(made);
-    if (!made->bytes[0]) return NULL;
-    classify(made);
+    if (!unwatched && !nm_config.untracked && nm_config.reads_kernel &&
+        nm_config.task_access != NM_TASK_NONE)
+      process_without_room(made);
+    if (!made->bytes[0]) {
+      process_by_comm(made);
+      if (!made->bytes[0]) return NULL;
+      classify(made);
+    }
     /* Where nobody sees its exit, the name is good for this socket only. */
     if (!unwatched) {
       if (bpf_map_update_elem(&nm_processes, &tgid, made, BPF_NOEXIST))

@@ -127,8 +127,13 @@ bool UpdateMapOfMaps() {
 }
 
 void WaitForRunningPrograms() {
-  // Not built in, or nohz_full, where the kernel refuses this command.
-  if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0) == 0) return;
+  // With one CPU this command waits for nothing, and a program may have been preempted
+  // (kernel/sched/membarrier.c). Elsewhere it may not be built in, and nohz_full makes
+  // the kernel refuse it.
+  if (sysconf(_SC_NPROCESSORS_ONLN) > 1 &&
+      syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0) == 0) {
+    return;
+  }
   if (UpdateMapOfMaps()) return;
   // Most programs have ended by then; one that was preempted need not have.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));

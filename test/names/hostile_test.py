@@ -7,8 +7,10 @@ import errno
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import time
 import unittest
 
 import lab
@@ -380,6 +382,105 @@ class HostileTest(unittest.TestCase):
             STRANGER,
         )
         self.expect(BINARY, "hidden", size)
+
+
+class FullTableTest(unittest.TestCase):
+    """A stranger who fills the table of processes, for all users."""
+
+    def setUp(self):
+        self.sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sink.bind(("127.0.0.1", 0))
+        self.addCleanup(self.sink.close)
+        self.meter = lab.Meter("full")
+        self.addCleanup(self.meter.close)
+        running = sum(name.isdigit() for name in os.listdir("/proc"))
+        port = self.sink.getsockname()[1]
+        self.meter.load({"proxy_ports": [port], "max_processes": running + 30})
+        self.sends = SEND.replace("8443", str(port))
+
+    def processes_full(self):
+        text = subprocess.check_output(
+            [lab.LOADER, "status", "--json", "--pin-dir", self.meter.pin_dir]
+        )
+        return json.loads(text)["lost"]["processes"]["full"]
+
+    def start(self, function):
+        """In a child, which ends with this process."""
+        child = os.fork()
+        if child == 0:
+            try:
+                lab.die_with_parent()
+                function()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        return child
+
+    def fill(self):
+        """Sleepers of the stranger's, until there is no room."""
+
+        def sleepers():
+            become(STRANGER, STRANGER)
+            for _ in range(20):
+                if os.fork() == 0:
+                    lab.die_with_parent()
+                    while True:
+                        signal.pause()
+            while True:
+                signal.pause()
+
+        before = self.processes_full()
+        for _ in range(50):
+            if self.processes_full() > before:
+                return
+            child = self.start(sleepers)
+            self.addCleanup(lambda pid=child: (os.kill(pid, 9), os.waitpid(pid, 0)))
+            time.sleep(0.2)
+        self.fail("there is room for 1,000 processes more")
+
+    def test_it_renames_nobody(self):
+        wakes, wake = os.pipe()
+
+        def service():
+            self.meter.enter()
+            control(NM_REGISTER, "early")
+            os.read(wakes, 1)
+            if os.fork() == 0:  # a worker
+                if os.fork() == 0:  # and one of its own
+                    os.environ["NM_BYTES"] = "111"
+                    exec(self.sends, {})
+                    os._exit(0)
+                os.wait()
+                os._exit(0)
+            os.wait()
+
+        child = self.start(service)
+        self.fill()
+        os.write(wake, b"x")
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.fill()
+        rename = (
+            "import ctypes; ctypes.CDLL(None).prctl(15, b'early', 0, 0, 0)\n"
+        ) + self.sends
+
+        def stranger():
+            self.meter.enter()
+            become(STRANGER, STRANGER)
+            os.environ["NM_BYTES"] = "222"
+            os.execv(lab.PYTHON, [lab.PYTHON, "-c", rename])
+
+        child = self.start(stranger)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        sent = {
+            key[:2]: row["tx_payload_bytes"] for key, row in self.meter.series().items()
+        }
+        # What ends on the machine meanwhile leaves room for the stranger: then he has the
+        # name of the path that he executed, and else that of the file.
+        self.assertEqual(sent.pop((SERVICE, "early")), 111)
+        paths = {lab.PYTHON, os.path.realpath(lab.PYTHON)}
+        names = {(BINARY, os.path.basename(path)) for path in paths}
+        self.assertEqual([size for key, size in sent.items() if key in names], [222])
+        self.assertEqual(len(sent), 1)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ constexpr Walked kRecorded[] = {
     {"nm_ingress", 25022, 25312, 18952},
     {"nm_egress", 36009, 36403, 29797},
     {"nm_egress_claim", 0, 36403, 29797},
-    {"nm_sock_create", 4183, 4084, 6621},
+    {"nm_sock_create", 5417, 5450, 12013},
     {"nm_sock_release", 69, 69, 69},
     {"nm_sockops", 2268, 2843, 2957},
     {"nm_setsockopt", 3391, 3383, 3920},
