@@ -280,6 +280,17 @@ TEST_F(LoaderRootTest, AUserCannotHoldTheLock) {
   ASSERT_EQ(read(ready[0], &locked, 1), 1);
   EXPECT_EQ(locked, 'y');
   EXPECT_EQ(MustLoad(), Action::kLoaded);
+  // Nor may he have the file that is locked instead, not even to read.
+  const std::string file = LockFile(config_.pin_dir);
+  struct stat about;
+  ASSERT_EQ(stat(file.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u);
+  EXPECT_EQ(InChild([&] {
+              if (!BecomeUser(kGid)) return 2;
+              const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+              return !fd.ok() && errno == EACCES ? 0 : 3;
+            }),
+            0);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   for (int fd : ready) close(fd);
