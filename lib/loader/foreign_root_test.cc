@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@
 #include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/growth.h"
+#include "lib/loader/kernel_object.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/meter_object.h"
@@ -39,8 +42,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // A program of somebody else's that lets all pass: a descriptor, or -1 with errno.
-int LoadForeign(bpf_prog_type type, bpf_attach_type where, const char* name) {
-  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1},
+int LoadForeign(bpf_prog_type type, bpf_attach_type where, const char* name,
+                int verdict = 1) {
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, verdict},
                            {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
   LIBBPF_OPTS(bpf_prog_load_opts, options);
   options.expected_attach_type = where;
@@ -607,6 +611,72 @@ TEST_F(LoaderRootTest, AForeignExclusiveProgramIsExplained) {
   EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
   EXPECT_EQ(
       bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_INET_EGRESS), 0);
+}
+
+// Whatever the loader does: what others attached with the multi flag, before or after
+// ours, is where it was, and has its effect. This one of theirs drops all.
+TEST_F(LoaderRootTest, ForeignProgramsStayAttachedAndGoOn) {
+  const bpf_attach_type where = BPF_CGROUP_INET_EGRESS;
+  const UniqueFd drops(
+      LoadForeign(BPF_PROG_TYPE_CGROUP_SKB, where, "drops", 0));
+  const UniqueFd first(LoadForeign(BPF_PROG_TYPE_CGROUP_SKB, where, "first"));
+  const UniqueFd later(LoadForeign(BPF_PROG_TYPE_CGROUP_SKB, where, "later"));
+  ASSERT_TRUE(drops.ok() && first.ok() && later.ok()) << strerror(errno);
+  const UniqueFd cgroup(
+      open(cgroup_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto attach = [&](const UniqueFd& program) {
+    ASSERT_EQ(
+        bpf_prog_attach(program.get(), cgroup.get(), where, BPF_F_ALLOW_MULTI),
+        0)
+        << strerror(errno);
+  };
+  // Theirs are on the cgroup, in their order, and so many of ours.
+  const auto expect = [&](const std::vector<const UniqueFd*>& theirs,
+                          size_t ours) {
+    uint32_t ids[16], count = 16;
+    ASSERT_EQ(bpf_prog_query(cgroup.get(), where, 0, nullptr, ids, &count), 0);
+    EXPECT_EQ(count, theirs.size() + ours);
+    std::vector<uint32_t> wanted, found;
+    for (const UniqueFd* program : theirs) {
+      wanted.push_back(IdentifyObject(program->get()).id);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+      for (const uint32_t id : wanted) {
+        if (id == ids[i]) found.push_back(id);
+      }
+    }
+    EXPECT_EQ(found, wanted);
+    EXPECT_EQ(
+        InChild([&] {
+          std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+          const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+          sockaddr_in to = {};
+          to.sin_family = AF_INET;
+          to.sin_port = htons(8443);
+          to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+          const bool sent =
+              sendto(fd.get(), "x", 1, 0,
+                     reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 1;
+          return !sent && errno == EPERM ? 0 : 1;
+        }),
+        0);
+  };
+  attach(drops);
+  attach(first);
+  expect({&drops, &first}, 0);
+  MustLoad();
+  expect({&drops, &first}, 1);
+  attach(later);
+  expect({&drops, &first, &later}, 1);
+  config_.proxy_ports = {7001};
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  expect({&drops, &first, &later}, 1);
+  config_.max_series = 5000;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  expect({&drops, &first, &later}, 1);
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+  expect({&drops, &first, &later}, 0);
 }
 
 // A part that could not be attached at the first load stayed off for good: later loads,
