@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -677,6 +679,42 @@ TEST_F(LoaderRootTest, ForeignProgramsStayAttachedAndGoOn) {
   bool was_loaded = false;
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
   expect({&drops, &first, &later}, 0);
+}
+
+// Each series has a cell for every possible CPU, and keeps no more when the host has
+// others. What is loaded goes on, and is not touched.
+TEST_F(LoaderRootTest, OtherPossibleCpusThanAtTheFirstLoadAreRefused) {
+  MustLoad();
+  SendFromCgroup(100);
+  const std::string cpus = std::string(getenv("TEST_TMPDIR")) + "/possible";
+  const std::string said = cpus + "-said";
+  std::ofstream(cpus) << "0-62\n";
+  // A program of its own: libbpf counts once in each.
+  const int status = InChild([&] {
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(cpus.c_str(), "/sys/devices/system/cpu/possible", nullptr,
+              MS_BIND, nullptr) != 0 ||
+        freopen(said.c_str(), "w", stderr) == nullptr) {
+      return 200;
+    }
+    execl("lib/loader/netmeter-loader", "netmeter-loader", "load", "--pin-dir",
+          config_.pin_dir.c_str(), "--max-series", "5000", nullptr);
+    return 201;
+  });
+  EXPECT_EQ(status, 1);
+  std::string line;
+  std::getline(std::ifstream(said), line);
+  EXPECT_THAT(
+      line, HasSubstr(absl::StrCat(
+                config_.pin_dir, " was loaded for ", libbpf_num_possible_cpus(),
+                " possible CPUs, now there are 63 "
+                "(netmeter-loader unload first: counters start "
+                "again)")));
+  EXPECT_EQ(PayloadSent(), 100u);
+  SendFromCgroup(1);
+  EXPECT_EQ(PayloadSent(), 101u);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
 // A part that could not be attached at the first load stayed off for good: later loads,
