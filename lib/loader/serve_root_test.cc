@@ -77,6 +77,82 @@ TEST_F(LoaderRootTest, ServeFdsReachesTheGroupWithoutBpf) {
   EXPECT_NE(access(socket_path.c_str(), F_OK), 0);
 }
 
+// What clients send is not read, and who reads nothing keeps nobody waiting: a server
+// that closes a socket with bytes in it resets it, so that its end is ECONNRESET.
+TEST_F(LoaderRootTest, ServeFdsReadsNothingAndIsFloodedByNobody) {
+  MustLoad();
+  SendFromCgroup(42);
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, (config_.pin_dir + ".sock").c_str());
+  const pid_t server = fork();
+  if (server == 0) {
+    alarm(60);
+    _exit(ServeDescriptors(serve).ok() ? 0 : 1);
+  }
+  for (int i = 0; i < 500 && access(address.sun_path, F_OK) != 0; i++) {
+    usleep(10000);
+  }
+  usleep(50000);
+  const auto connect_client = [&address] {
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                sizeof(address)) != 0) {
+      fd = UniqueFd();
+    }
+    return fd;
+  };
+  // As many as may wait, while the server does nothing: every other one sends what fits.
+  std::vector<UniqueFd> clients;
+  const std::string junk(65536, '\xff');
+  ASSERT_EQ(kill(server, SIGSTOP), 0);
+  for (;;) {
+    clients.push_back(connect_client());
+    if (!clients.back().ok()) break;
+    const UniqueFd& client = clients.back();
+    while (clients.size() % 2 == 0 &&
+           send(client.get(), junk.data(), junk.size(), MSG_NOSIGNAL) > 0) {
+    }
+  }
+  clients.pop_back();
+  EXPECT_GT(clients.size(), 100u);
+  ASSERT_EQ(kill(server, SIGCONT), 0);
+  EXPECT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
+  EXPECT_EQ(InChild([&] {
+              if (!BecomeUser(kGid)) return 2;
+              MeterOptions options;
+              options.pin_dir = config_.pin_dir;
+              for (int i = 0; i < 20; i++) {
+                auto meter = Meter::Open(options);
+                if (!meter.ok()) return 3;
+                auto samples = (*meter)->ReadHost();
+                if (!samples.ok() || samples->size() != 1) return 4;
+              }
+              return 0;
+            }),
+            0);
+  // The protocol's byte, and then the end, which tells what the server left unread.
+  size_t served = 0, unread = 0;
+  for (const UniqueFd& client : clients) {
+    char bytes[2];
+    pollfd polled = {client.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&polled, 1, 10000), 1) << served;
+    ASSERT_EQ(recv(client.get(), bytes, sizeof(bytes), 0), 1) << served;
+    ASSERT_EQ(poll(&polled, 1, 10000), 1) << served;
+    served++;
+    errno = 0;
+    unread += recv(client.get(), bytes, sizeof(bytes), 0) == -1 &&
+              errno == ECONNRESET;
+  }
+  EXPECT_EQ(unread, clients.size() / 2);
+  kill(server, SIGTERM);
+  int status = 0;
+  waitpid(server, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 // serve-fds took over any socket that it could not connect to: a datagram
 // socket (EPROTOTYPE), for instance, was unlinked under its owner. And it hung
 // where the owner's queue was full.
