@@ -4,6 +4,7 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -27,6 +28,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/load.h"
@@ -86,6 +88,62 @@ TEST_F(LoaderRootTest, TablesGrowWithoutLosingAByte) {
   ASSERT_EQ(result->notes.size(), 1u);
   EXPECT_THAT(result->notes[0], HasSubstr("stays 100"));
   EXPECT_EQ(PayloadSent(), 101u);
+}
+
+// Nor does what readers hold open keep the tables from growing, or a byte from being
+// counted: a member of the group keeps each descriptor and each mapping that he gets,
+// stands in the directory, and goes on so to the end.
+TEST_F(LoaderRootTest, WhatIsHeldOpenKeepsNoTableFromGrowing) {
+  config_.max_series = 64;
+  config_.max_names = 64;
+  MustLoad();
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  std::vector<pid_t> holders;
+  // By root's descriptors, as serve-fds gives them where he may not open pins.
+  const auto hold = [&] {
+    holders.push_back(fork());
+    if (holders.back() == 0) {
+      alarm(120);
+      bool held = true;
+      for (const MapPin& map : MapPins()) {
+        if (!map.shared()) continue;
+        const int fd = bpf_obj_get(Pin(map.pin).c_str());
+        held &= fd >= 0 &&
+                mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED;
+      }
+      held &= BecomeUser(kGid) && chdir(config_.pin_dir.c_str()) == 0 &&
+              open(".", O_RDONLY | O_DIRECTORY) >= 0;
+      if (write(ready[1], held ? "y" : "n", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    char held = 0;
+    ASSERT_EQ(read(ready[0], &held, 1), 1);
+    ASSERT_EQ(held, 'y');
+  };
+  uint64_t sent = 0;
+  for (uint32_t growth = 1; growth <= 4; growth++) {
+    SCOPED_TRACE(growth);
+    hold();
+    SendFromCgroup(100 + growth);
+    sent += 100 + growth;
+    config_.max_series = 64 * (growth + 1);
+    if (growth % 2 == 0) config_.max_names = 64 * (growth + 1);
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_EQ(PayloadSent(), sent);
+    SendFromCgroup(growth);
+    sent += growth;
+    EXPECT_EQ(PayloadSent(), sent);
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  }
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  for (const pid_t holder : holders) {
+    kill(holder, SIGKILL);
+    waitpid(holder, nullptr, 0);
+  }
+  for (int fd : ready) close(fd);
 }
 
 // While the new tables took over, for some 30 ms, the kernel refused names that
