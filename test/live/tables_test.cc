@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bpf/internal.h"
@@ -306,37 +307,39 @@ TEST_F(SinkTest, FullTableOfNamesOverflowsAndLosesNothing) {
   EXPECT_GT(health->lost_names_full, 0u);
 }
 
+// How many of so many new names a user got by registrations and tags, and the error of
+// the last one.
+std::pair<int, int> AddNames(const MeteredCgroup& meter, uid_t user,
+                             int count) {
+  Child child(meter.cgroup(), World::CleanLab().client,
+              [=](Child::Parent& parent) {
+                const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
+                if (user != 0 && setuid(user) != 0) _exit(1);
+                const std::string prefix = "user" + std::to_string(user) + "-";
+                int done = 0, error = 0;
+                for (int i = 0; i < count; ++i) {
+                  error = Control(fd, i % 2 == 0 ? NM_REGISTER : NM_TAG,
+                                  prefix + std::to_string(i));
+                  if (error == 0) ++done;
+                }
+                // What there is already costs nothing.
+                if (done > 0 && Control(fd, NM_REGISTER, prefix + "0") != 0)
+                  _exit(1);
+                parent.Send(done);
+                parent.Send(error);
+              });
+  const int done = child.Receive<int>();
+  const int error = child.Receive<int>();
+  child.Join();
+  return std::make_pair(done, error);
+}
+
 // Names are handed out once and for all: no user may take them from the others.
 TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   MeteredCgroup meter("capped", "max_names: 256");  // 32 a user
-  const auto register_names = [&meter](uid_t user, int count) {
-    Child child(
-        meter.cgroup(), World::CleanLab().client, [=](Child::Parent& parent) {
-          const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
-          if (user != 0 && setuid(user) != 0) _exit(1);
-          int done = 0, error = 0;
-          for (int i = 0; i < count; ++i) {
-            const std::string name =
-                "user" + std::to_string(user) + "-" + std::to_string(i);
-            error = Control(fd, i % 2 == 0 ? NM_REGISTER : NM_TAG, name);
-            if (error == 0) ++done;
-          }
-          // What there is already costs nothing.
-          if (Control(fd, NM_REGISTER, "user" + std::to_string(user) + "-0") !=
-              0) {
-            _exit(1);
-          }
-          parent.Send(done);
-          parent.Send(error);
-        });
-    const int done = child.Receive<int>();
-    const int error = child.Receive<int>();
-    child.Join();
-    return std::make_pair(done, error);
-  };
-  EXPECT_EQ(register_names(4711, 100), std::make_pair(32, EPERM));
-  EXPECT_EQ(register_names(4712, 20), std::make_pair(20, 0));
-  EXPECT_EQ(register_names(0, 100), std::make_pair(100, 0));
+  EXPECT_EQ(AddNames(meter, 4711, 100), std::make_pair(32, EPERM));
+  EXPECT_EQ(AddNames(meter, 4712, 20), std::make_pair(20, 0));
+  EXPECT_EQ(AddNames(meter, 0, 100), std::make_pair(100, 0));
   const absl::StatusOr<Health> health = meter.meter().ReadHealth();
   ASSERT_TRUE(health.ok()) << health.status();
   EXPECT_EQ(health->lost_names_capped, 68u);
@@ -358,6 +361,29 @@ TEST_F(SinkTest, OneUserMayNotTakeAllNames) {
   EXPECT_EQ(meter.TotalOf(Kind::kBinary, "nm-of-user").tx_payload, 0);
   EXPECT_EQ(meter.TotalOf(Kind::kOverflow, "overflow").tx_payload, 100);
   EXPECT_EQ(meter.TotalOf(Kind::kBinary, "nm-of-root").tx_payload, 100);
+}
+
+// Nor may many users together take the eighth that is left to root.
+TEST_F(SinkTest, UsersMayNotTakeAllNames) {
+  MeteredCgroup meter("capped-names", "max_names: 256");
+  const auto names = [&meter] {
+    const absl::StatusOr<Health> health = meter.meter().ReadHealth();
+    EXPECT_TRUE(health.ok()) << health.status();
+    EXPECT_EQ(health->lost_names_full, 0u);
+    return health->names;
+  };
+  for (uid_t user = 4711; user < 4717; ++user) {
+    EXPECT_EQ(AddNames(meter, user, 40).first, 32) << user;
+  }
+  const uint32_t all_users = 256 - NM_NAME_FIRST - 32;
+  EXPECT_LT(names(), all_users);
+  // The next gets what is left of theirs, and who comes then gets nothing.
+  EXPECT_EQ(AddNames(meter, 4717, 40).second, EPERM);
+  EXPECT_EQ(names(), all_users);
+  EXPECT_EQ(AddNames(meter, 4718, 40), std::make_pair(0, EPERM));
+  EXPECT_EQ(names(), all_users);
+  EXPECT_EQ(AddNames(meter, 0, 32), std::make_pair(32, 0));
+  EXPECT_EQ(names(), all_users + 32);
 }
 
 // What is idle gives its room back, while another service goes on.
