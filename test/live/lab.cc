@@ -176,9 +176,9 @@ void Subtract(const Sample& before, Sample* now) {
 std::string MeteredCgroup::loader;
 
 MeteredCgroup::MeteredCgroup(const std::string& name, const std::string& config)
-    : MeteredCgroup(std::make_unique<Cgroup>(name), name, config) {}
+    : MeteredCgroup(std::make_shared<Cgroup>(name), name, config) {}
 
-MeteredCgroup::MeteredCgroup(std::unique_ptr<Cgroup> cgroup,
+MeteredCgroup::MeteredCgroup(std::shared_ptr<Cgroup> cgroup,
                              const std::string& name, const std::string& config)
     : cgroup_(std::move(cgroup)) {
   std::string file_name = name;

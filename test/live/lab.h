@@ -103,8 +103,8 @@ class MeteredCgroup {
  public:
   explicit MeteredCgroup(const std::string& name,
                          const std::string& config = "");
-  // For a cgroup that exists already and has sockets in it.
-  MeteredCgroup(std::unique_ptr<Cgroup> cgroup, const std::string& name,
+  // For a cgroup that exists already, and has sockets or another meter.
+  MeteredCgroup(std::shared_ptr<Cgroup> cgroup, const std::string& name,
                 const std::string& config = "");
   MeteredCgroup(const MeteredCgroup&) = delete;
   MeteredCgroup& operator=(const MeteredCgroup&) = delete;
@@ -135,7 +135,7 @@ class MeteredCgroup {
  private:
   std::vector<Sample> ReadHost() const;
 
-  std::unique_ptr<Cgroup> cgroup_;
+  std::shared_ptr<Cgroup> cgroup_;
   std::string pin_dir_;
   std::string config_;
   std::unique_ptr<Meter> meter_;

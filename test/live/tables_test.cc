@@ -479,25 +479,38 @@ TEST_F(SinkTest, UsersMayNotTakeAllSeries) {
   EXPECT_EQ(health->lost_packets_series_full, 0u);
 }
 
-// A meter sees the cgroups below its own, too, those with a meter included.
+// A meter sees the cgroups below its own, too, those with a meter included. What another
+// one counts of the same packets is nothing to it.
 TEST_F(SinkTest, TwoMetersOnOneCgroupAreBothExact) {
   Lab& lab = World::CleanLab();
-  MeteredCgroup& above = World::ClientMeter();
-  MeteredCgroup below("client/below");
+  const auto cgroup = std::make_shared<Cgroup>("twice");
+  MeteredCgroup one(cgroup, "twice-one"), other(cgroup, "twice-other");
+  MeteredCgroup below("twice/below");
   for (Family family : {Family::kIpv4, Family::kIpv6}) {
     TcpPlan plan;
     plan.server = Lab::Server(family);
     plan.upload = 300001;
     plan.download = 200003;
-    Measurement outer(above, lab.ClientReference());
-    Measurement inner(below, lab.ClientReference());
+    Measurement of_one(one, lab.ClientReference());
+    Measurement of_other(other, lab.ClientReference());
+    Measurement of_below(below, lab.ClientReference());
     RunTcp(lab.Between(below.cgroup(), nullptr), plan);
-    outer.Finish();
-    inner.Finish();
-    for (Measurement* measurement : {&outer, &inner}) {
+    for (Measurement* measurement : {&of_one, &of_other, &of_below}) {
+      measurement->Finish();
       measurement->ExpectBalance();
       measurement->ExpectPayload(plan.upload, plan.download);
     }
+    // And what is beside the inner one is the outer ones' alone.
+    Measurement beside_one(one, lab.ClientReference());
+    Measurement beside_other(other, lab.ClientReference());
+    below.CountFromNow();
+    RunTcp(lab.Between(cgroup.get(), nullptr), plan);
+    for (Measurement* measurement : {&beside_one, &beside_other}) {
+      measurement->Finish();
+      measurement->ExpectBalance();
+      measurement->ExpectPayload(plan.upload, plan.download);
+    }
+    EXPECT_EQ(below.Samples().size(), 0u);
   }
 }
 
