@@ -202,6 +202,79 @@ TEST_P(DestinationsTest, NamesOfAProgramAreBounded) {
   expect(Kind::kService, "service", kMostNamesOfService);
 }
 
+// A name is what this host sends on a connection that it has opened: a peer may say what
+// he likes, first or as an answer, and have it sent back to the port of a name.
+TEST_P(DestinationsTest, APeerAddsNoName) {
+  const MeteredCgroup meter("dest-peer", "http_ports: [80]\n");
+  const Address here = Lab::Client(GetParam());
+  const auto names = [&meter] {
+    const absl::StatusOr<Health> health = meter.meter().ReadHealth();
+    EXPECT_TRUE(health.ok()) << health.status();
+    return health.ok() ? health->names : 0;
+  };
+  const auto listen_on = [](const Address& address) {
+    const int listener = OpenSocket(address.family(), SOCK_STREAM);
+    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+    Bind(listener, address, 80);
+    Check(listen(listener, 1), "listen");
+    return listener;
+  };
+  const uint64_t size = Get("peer.example").size();
+  // Ours serves, and sends what it gets: to port 80, as the peer's own is that.
+  Child server(meter.cgroup(), World::CleanLab().client,
+               [&](Child::Parent& parent) {
+                 Register("server");
+                 const int listener = listen_on(here);
+                 parent.Send(0);
+                 const int fd = Accept(listener);
+                 std::string text(size, '\0');
+                 Check(recv(fd, &text[0], size, MSG_WAITALL), "recv");
+                 Check(send(fd, text.data(), text.size(), 0), "send");
+                 ReceiveUntilEnd(fd);
+               });
+  server.Receive<int>();
+  const uint32_t before = names();
+  Child peer(nullptr, World::CleanLab().server, [&](Child::Parent&) {
+    const int fd = OpenSocket(here.family(), SOCK_STREAM);
+    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    Bind(fd, Server(), 80);
+    Connect(fd, here, 80);
+    const std::string text = Get("peer.example");
+    Check(send(fd, text.data(), text.size(), 0), "send");
+    ReceiveExactly(fd, size);
+  });
+  peer.Join();
+  server.Join();
+  Settle(meter);
+  EXPECT_EQ(names(), before);
+  EXPECT_EQ(DestinationsOf(meter, Kind::kService, "server"),
+            std::set<std::string>{""});
+  // Ours asks one who has spoken first.
+  Child greeter(nullptr, World::CleanLab().server, [&](Child::Parent& parent) {
+    const int listener = listen_on(Server());
+    parent.Send(0);
+    const int fd = Accept(listener);
+    const std::string text = Get("peer.example");
+    Check(send(fd, text.data(), text.size(), 0), "send");
+    ReceiveUntilEnd(fd);
+  });
+  greeter.Receive<int>();
+  Child client(meter.cgroup(), World::CleanLab().client, [&](Child::Parent&) {
+    Register("client");
+    const int fd = OpenSocket(Server().family(), SOCK_STREAM);
+    Connect(fd, Server(), 80);
+    ReceiveExactly(fd, size);
+    const std::string text = Get("own.example");
+    Check(send(fd, text.data(), text.size(), 0), "send");
+  });
+  client.Join();
+  greeter.Join();
+  Settle(meter);
+  EXPECT_EQ(DestinationsOf(meter, Kind::kService, "client"),
+            std::set<std::string>{"own.example"});
+  EXPECT_EQ(names(), before + 2);  // `client` and `own.example`
+}
+
 // One socket sends to ports of rules and to others, which keep their slot
 // meanwhile: each datagram has its own destination, however many came before.
 TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
