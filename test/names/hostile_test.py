@@ -57,6 +57,28 @@ with open("/proc/self/cmdline", "rb") as file:
     assert b"magma.state.main" in file.read()
 """
 
+# One thread sends from ever new sockets while two others make processes; says how many
+# bytes it sent. Calls of ctypes let the other threads run.
+SPAWN = """import ctypes, os, socket, sys, threading
+path, words, count = sys.argv[1].encode(), ("NM_DO=" + sys.argv[2]).encode(), int(sys.argv[3])
+libc = ctypes.CDLL(None)
+arguments, variables = (ctypes.c_char_p * 2)(path), (ctypes.c_char_p * 2)(words)
+def spawn():
+    child = ctypes.c_int()
+    for _ in range(count):
+        # clone(CLONE_VM | CLONE_VFORK): this thread waits for the execve(2) of its child.
+        result = libc.posix_spawn(ctypes.byref(child), path, None, None, arguments, variables)
+        assert result == 0 and os.waitpid(child.value, 0)[1] == 0
+threads = [threading.Thread(target=spawn) for _ in range(2)]
+for thread in threads:
+    thread.start()
+sent = 0
+while any(thread.is_alive() for thread in threads):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sent += sock.sendto(b"x", ("127.0.0.1", 8443))
+print(sent)
+"""
+
 
 def become(uid, gid):
     os.setgroups([])
@@ -103,12 +125,15 @@ class HostileTest(unittest.TestCase):
 
     def expect(self, kind, name, size):
         """That what is new since the last time is this, and nothing else."""
+        self.expect_all({(kind, name): size})
+
+    def expect_all(self, sizes):
         now = {}
         for key, row in self.meter.series().items():
             now[key[:2]] = now.get(key[:2], 0) + row["tx_payload_bytes"]
         new = {key: now[key] - self.before.get(key, 0) for key in now}
         type(self).before = now
-        self.assertEqual({k: v for k, v in new.items() if v}, {(kind, name): size})
+        self.assertEqual({k: v for k, v in new.items() if v}, sizes)
 
     def as_user(self, uid, function, gid=None):
         """In a process of the meter's."""
@@ -123,7 +148,8 @@ class HostileTest(unittest.TestCase):
         return path
 
     def execute(self, arguments, size, uid, cgroup=None, **variables):
-        """Runs a program of the meter's as this user, which sends so many bytes."""
+        """Runs a program of the meter's as this user, which sends so many bytes; what it
+        said."""
 
         def prepare():
             self.meter.enter()
@@ -149,6 +175,7 @@ class HostileTest(unittest.TestCase):
             },
         )
         self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
 
     def refused(self):
         status = lab.run(
@@ -373,6 +400,16 @@ class HostileTest(unittest.TestCase):
 
         self.assertEqual(self.as_user(STRANGER, spawn), 0)
         self.expect(BINARY, "spawned", size)
+
+    def test_vforks_of_one_thread_rename_no_other(self):
+        """Neither the process that goes on sending nor what is executed meanwhile."""
+        size, count = self.size(), 40
+        words = "udp=127.0.0.1:%d/%d" % (lab.PROXY_PORT, size)
+        command = [lab.PYTHON, "-c", SPAWN, self.program("spawned"), words, str(count)]
+        sent = int(self.execute(command, size, STRANGER))
+        self.assertGreater(sent, 2 * count)
+        expected = {(BINARY, "python3"): sent, (BINARY, "spawned"): 2 * count * size}
+        self.expect_all(expected)
 
     def test_a_user_namespace_hides_nobody(self):
         size = self.size()
