@@ -420,6 +420,51 @@ class HostileTest(unittest.TestCase):
         )
         self.expect(BINARY, "hidden", size)
 
+    # --- Beside the meter ---------------------------------------------------------
+
+    def rule(self, change, chain, target):
+        """Of nftables, in the test's own network namespace, where the sink is."""
+        what = ("-p", "udp", "--dport", str(lab.PROXY_PORT), "-j", target)
+        lab.run("iptables-nft", "-w", change, chain, *what)
+
+    def test_tcpdump_and_rules_of_nftables_change_no_count(self):
+        # It ends when it has seen both datagrams that leave.
+        dump = subprocess.Popen(
+            ["tcpdump", "-Z", "root", "--immediate-mode", "-i", "lo", "-c", "2", "udp"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            preexec_fn=lab.die_with_parent,
+        )
+        self.addCleanup(dump.communicate)
+        self.addCleanup(dump.kill)
+        while b"listening on lo" not in dump.stderr.readline():
+            self.assertIsNone(dump.poll())
+        for chain, target, is_sent in (
+            ("OUTPUT", "ACCEPT", True),
+            ("OUTPUT", "DROP", False),  # before the hook: it is not sent at all
+            ("INPUT", "DROP", True),  # nobody gets it, but it has left
+        ):
+            with self.subTest(chain=chain, target=target):
+                size = self.size()
+                self.rule("-A", chain, target)
+                try:
+                    result = self.as_user(STRANGER, lambda: self.send_as("beside", size))
+                finally:
+                    self.rule("-D", chain, target)
+                self.assertEqual(result, 0 if is_sent else errno.EPERM)
+                self.expect_all({(SERVICE, "beside"): size} if is_sent else {})
+        self.assertEqual(dump.wait(20), 0)
+
+    @staticmethod
+    def send_as(name, size):
+        """0, or the errno of the datagram."""
+        assert control(NM_REGISTER, name) == 0
+        try:
+            send(size)
+        except OSError as error:
+            return error.errno
+        return 0
+
 
 class FullTableTest(unittest.TestCase):
     """A stranger who fills the table of processes, for all users."""
