@@ -181,6 +181,21 @@ class ContainersTest(unittest.TestCase):
         key = ("container", name[:12])
         self.assertEqual(self.finish(key), {key: 3000000})
 
+    def test_a_container_registers_and_tags(self):
+        """It needs no file of the host's for it, and no capability."""
+        spec = self.make_image()
+        shutil.copy(lab.path("test/live/live_actor"), self.path("image/rootfs/bin"))
+        spec["process"]["capabilities"] = {}
+        words = "register=inside tag=cloud udp=%s/%d/100/1000" % (lab.Cloud.THERE, PORT)
+        running = self.run_container(
+            spec, "libpod-" + secrets.token_hex(32), "exec /bin/live_actor " + words
+        )
+        self.assertEqual(running.wait(60), 0)
+        found = self.meter.series()
+        new = {key[:3]: found[key] for key in found if found[key] != self.before.get(key)}
+        self.assertEqual(list(new), [("service", "inside", "cloud")])
+        self.assertEqual([row["tx_payload_bytes"] for row in new.values()], [100000])
+
     # --- Units -----------------------------------------------------------------
 
     def test_instances_of_a_template_have_names(self):
