@@ -449,6 +449,24 @@ class DocsTest(unittest.TestCase):
                 self.assertTrue(re.search(rf'"{word}"', text), name)
         return files[0]
 
+    def test_security_names_the_target_of_each_test(self):
+        ((path, rest),) = marked("test targets")
+        targets = {suite: code(target)[0] for suites, target in marked_rows(rest) for suite in code(suites)}
+        names = set(re.findall(r"`((?:\w+/)?[A-Z]\w+\.[A-Z]\w+(?:/\w+)?)`", read(path)))
+        self.assertGreater(len(names), 30)
+        for name in sorted(names):
+            with self.subTest(name=name):
+                folder, _, file = self.file_of_case(name).rpartition("/")
+                suite = re.match(r"(?:\w+/)?(\w+)\.", name)[1]
+                package, _, target = targets[suite][len("//"):].partition(":")
+                self.assertEqual(package, folder)
+                rule = re.search(rf'^\w+\(\n    name = "{target}",\n(.*?)^\)$', read(folder + "/BUILD.bazel"), re.M | re.S)
+                self.assertTrue(rule, target)
+                self.assertTrue(f'"{file}"' in rule[1] or file == target + ".cc", file)
+        # And none that no claim needs.
+        used = {re.match(r"(?:\w+/)?(\w+)\.", name)[1] for name in names}
+        self.assertEqual(used, set(targets))
+
     def assert_is_run(self, path):
         """A target has it, or test/run.sh calls it."""
         folder, _, file = path.rpartition("/")
