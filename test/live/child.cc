@@ -231,7 +231,6 @@ void CleanUp(const std::string& loader, pid_t owner) {
   // That of a soak which did not come to its end (soak_watch.h).
   const std::string memory = "/nm-soak-" + std::to_string(owner);
   rmdir(("/sys/fs/cgroup/memory" + memory).c_str());
-  rmdir((CgroupMount() + memory).c_str());
   RemoveTree(work);
 }
 

@@ -284,39 +284,40 @@ void PrintCells(const std::string& pin_dir) {
 }
 
 MemoryCgroup::MemoryCgroup(const std::string& name) {
-  const std::string v2 = CgroupDirectory() + "/../";
-  const std::string own = name + "-" + std::to_string(getpid());
-  if (FirstLine(v2 + "cgroup.controllers").find("memory") !=
-          std::string::npos &&
-      WriteTo(v2 + "cgroup.subtree_control", "+memory")) {
-    path_ = v2 + own;
-  } else if (access("/sys/fs/cgroup/memory/memory.limit_in_bytes", F_OK) == 0) {
-    v1_ = true;
-    path_ = "/sys/fs/cgroup/memory/" + own;
+  const std::string above = CgroupDirectory();
+  control_ = above.substr(0, above.rfind('/')) + "/cgroup.subtree_control";
+  const bool enabled = FirstLine(control_).find("memory") != std::string::npos;
+  if (enabled || WriteTo(control_, "+memory")) {
+    enabled_here_ = !enabled;
+    path_ = above;
+    if (mkdir(path_.c_str(), 0755) != 0 && errno != EEXIST) path_.clear();
+    return;
   }
-  if (path_.empty()) return;
+  if (access("/sys/fs/cgroup/memory/memory.limit_in_bytes", F_OK) != 0) return;
+  v1_ = true;
+  path_ = "/sys/fs/cgroup/memory/" + name + "-" + std::to_string(getpid());
   if (mkdir(path_.c_str(), 0755) != 0) path_.clear();
   std::ifstream cgroups("/proc/self/cgroup");
   for (std::string line; std::getline(cgroups, line);) {
-    const size_t colon = line.rfind(':');
-    if (v1_ && line.find(":memory:") != std::string::npos) {
-      home_ = "/sys/fs/cgroup/memory" + line.substr(colon + 1);
-    } else if (!v1_ && line.compare(0, 3, "0::") == 0) {
-      home_ = v2 + line.substr(3);
-    }
+    if (line.find(":memory:") == std::string::npos) continue;
+    home_ = "/sys/fs/cgroup/memory" + line.substr(line.rfind(':') + 1);
   }
 }
 
 MemoryCgroup::~MemoryCgroup() {
   if (!exists()) return;
   Squeeze(false);
-  for (int i = 0; i < 100 && rmdir(path_.c_str()) != 0; ++i) usleep(10000);
+  if (enabled_here_) WriteTo(control_, "-memory");
+  for (int i = 0; v1_ && i < 100 && rmdir(path_.c_str()) != 0; ++i) {
+    usleep(10000);
+  }
 }
 
 void MemoryCgroup::Run(const std::function<void()>& body) const {
-  if (exists()) WriteTo(path_ + "/cgroup.procs", std::to_string(getpid()));
+  const bool moves = exists() && v1_;
+  if (moves) WriteTo(path_ + "/cgroup.procs", std::to_string(getpid()));
   body();
-  if (exists()) WriteTo(home_ + "/cgroup.procs", std::to_string(getpid()));
+  if (moves) WriteTo(home_ + "/cgroup.procs", std::to_string(getpid()));
 }
 
 void MemoryCgroup::Squeeze(bool on) const {

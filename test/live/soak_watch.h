@@ -52,23 +52,25 @@ KernelState ReadKernelState(uint64_t cgroup);
 // Prints what each slot of a meter has counted, and for what, without a reader.
 void PrintCells(const std::string& pin_dir);
 
-// A memory cgroup for the processes that send. Of v2: they wait while it has no room. Of
-// v1, where only a limit is known, which makes the kernel's own allocations fail and so
-// ends processes in the middle of fork(2) or execve(2): what can be taken from them is.
+// A memory cgroup for the processes that send. Of v2, where it is the one above those of
+// all meters: they wait while it has no room. Of v1, where only a limit is known, which
+// makes the kernel's own allocations fail and so ends processes in the middle of fork(2)
+// or execve(2): what can be taken from them is.
 class MemoryCgroup {
  public:
   explicit MemoryCgroup(const std::string& name);
   ~MemoryCgroup();
 
   bool exists() const { return !path_.empty(); }
-  // Runs body with this process in it.
+  // Runs body with this process in it. (Of v2, who joins a meter's cgroup is.)
   void Run(const std::function<void()>& body) const;
   // Leaves no room, or all.
   void Squeeze(bool on) const;
 
  private:
   std::string path_, home_;
-  bool v1_ = false;
+  std::string control_;  // where v2 gives memory to cgroups
+  bool v1_ = false, enabled_here_ = false;
 };
 
 }  // namespace internal
