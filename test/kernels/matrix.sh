@@ -15,6 +15,7 @@
 #   --cpus N         of each virtual machine (2)
 #   --kernel-arguments WORDS   added to the kernel's command line there
 #   --live-options WORDS   added to those of live_test, in virtual machines
+#   --live-test-alone   without stress_test and verifier_test there
 #   --beside FILE    while FILE exists, other tests run, too: one virtual machine
 #                    at a time, and this kernel's lane waits
 #   --fetch          gets the kernels of these lanes, and runs nothing
@@ -29,7 +30,7 @@
 # nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,31s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,32s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
@@ -59,11 +60,12 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
 programs=(ip tc ss ethtool bpftool sysctl)
 
 kernels=all filter='*' bin=bazel-bin out='' seconds=1500 vms=2 beside='' fetch=
-cpus=2 kernel_arguments='' live_options=''
+cpus=2 kernel_arguments='' live_options='' alone=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --fetch) fetch=yes; shift; continue ;;
+    --live-test-alone) alone=yes; shift; continue ;;
     --kernels | --filter | --bin | --out | --timeout | --vms | --beside | --cpus | --kernel-arguments | --live-options) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
   esac
@@ -125,12 +127,18 @@ runfiles=$live_test.runfiles
 program() { find "$bin/lib" -name '*.runfiles' -prune -o -type f -perm -u+x -name "$1" -print -quit; }
 loader=$(program netmeter-loader) netmeter=$(program netmeter)
 static_loader=$(program netmeter-loader-static) static_netmeter=$(program netmeter-static)
-stress_test=$bin/test/program/stress_test verifier_test=$bin/test/program/verifier_test
+# They follow the live tests in virtual machines, under these names there.
+others=(stress_test verifier_test) copied=()
+if [ -n "$alone" ]; then others=(); fi
+for test in ${others[@]+"${others[@]}"}; do
+  [ "$kernels" = host ] || [ -x "$bin/test/program/$test" ] || die "$test is not in $bin: bazel build //..."
+  copied+=(-f "$bin/test/program/$test")
+done
 if [ ! -x "$live_test" ] || [ ! -d "$runfiles/libnetmeter" ] || [ -z "$loader" ] || [ -z "$netmeter" ]; then
   die "live_test, netmeter-loader or netmeter is not in $bin: bazel build //..."
 fi
-if [ "$kernels" != host ] && { [ ! -x "$stress_test" ] || [ ! -x "$verifier_test" ] || [ -z "$static_loader" ] || [ -z "$static_netmeter" ]; }; then
-  die "stress_test, verifier_test or a static program is not in $bin: bazel build //..."
+if [ "$kernels" != host ] && { [ -z "$static_loader" ] || [ -z "$static_netmeter" ]; }; then
+  die "a static program is not in $bin: bazel build //..."
 fi
 
 if [ -z "$out" ]; then
@@ -209,8 +217,8 @@ vm_lane() {
   done
   # An emulated guest takes longest for what the dynamic linker does.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \
-    -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" -f "$stress_test" -f "$verifier_test" -M 1024 -s "$cpus" -t $((seconds + 60)) -o "$out/$lane" -- \
-    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$(tests_of "$own")" "$seconds" /t/stress_test /t/verifier_test > "$out/$lane/log" 2>&1
+    -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" ${copied[@]+"${copied[@]}"} -M 1024 -s "$cpus" -t $((seconds + 60)) -o "$out/$lane" -- \
+    env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$(tests_of "$own")" "$seconds" ${others[@]+"${others[@]/#//t/}"} > "$out/$lane/log" 2>&1
 }
 
 host_lane() {

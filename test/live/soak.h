@@ -12,10 +12,10 @@ namespace internal {
 
 struct SoakOptions {
   int rounds = 2;
-  int seconds = 4;           // of traffic in each round
-  int upgrades = 6;          // with growth, under four kinds of traffic
-  std::string observer;      // a program that is called with the pin directory
-  std::string json;          // file for the rows
+  int seconds = 4;       // of traffic in each round
+  int upgrades = 6;      // with growth, under four kinds of traffic
+  std::string observer;  // called with the pin directory and the test's name
+  std::string json;      // file for the rows
   bool cpu_hotplug = false;  // takes CPUs off and puts them back
   bool clock_jumps = false;  // sets the clock an hour ahead and back
 };

@@ -44,18 +44,23 @@ constexpr int kSeries = 300, kNames = 600;  // at first
 constexpr uint64_t kKibPerGrowth = 2;       // a series, a name, and their keys
 constexpr uint64_t kKibOfReaders = 1024;    // that a process may grow by
 
-// One program that runs besides, with the pin directory as its argument, until it gets
-// SIGTERM.
+std::string TestName() {
+  return testing::UnitTest::GetInstance()->current_test_info()->name();
+}
+
+// One program that runs besides, with the pin directory and the name of the test as its
+// arguments, until it gets SIGTERM.
 class Observer {
  public:
   Observer(const std::string& program, const std::string& pin_dir) {
     if (program.empty()) return;
+    const std::string test = TestName();
     std::fflush(stdout);
     pid_ = Check(fork(), "fork");
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    execl("/bin/sh", "sh", "-c", ("exec " + program + " \"$0\"").c_str(),
-          pin_dir.c_str(), nullptr);
+    execl("/bin/sh", "sh", "-c", ("exec " + program + " \"$0\" \"$1\"").c_str(),
+          pin_dir.c_str(), test.c_str(), nullptr);
     _exit(127);
   }
   ~Observer() {
@@ -245,6 +250,7 @@ class SoakTest : public LiveTest {
                 explained.c_str(), loads_, growths_, reads, backwards,
                 kernel.maps, kernel.kib, resident);
     std::fflush(stdout);
+    row["test"] = TestName();
     row["round"] = round_;
     row["interface_bytes"] = whole.tx_bytes + whole.rx_bytes;
     row["unexplained_bytes"] = unexplained;
@@ -306,7 +312,7 @@ TEST_F(SoakTest, EveryByteIsExplainedInEachRound) {
     int step = 0;
     Round(traffic.get(), [&] {
       // Now and then there is no memory for who sends.
-      if (step % 3 == 1) ++squeezes_;
+      if (step % 3 == 1 && memory_->exists()) ++squeezes_;
       memory_->Squeeze(step % 3 == 1);
       usleep(300000);
       memory_->Squeeze(false);
@@ -321,8 +327,8 @@ TEST_F(SoakTest, EveryByteIsExplainedInEachRound) {
     EXPECT_GT(kind.second, 0u) << kind.first;
   }
   std::printf(
-      "  %d times without memory%s, another number of CPUs %d times, "
-      "another time of the clock %d times\n",
+      "  times without memory: %d%s, with another number of CPUs: %d, with "
+      "another time of the clock: %d\n",
       squeezes_, memory_->exists() ? "" : " (no memory cgroup here)",
       cpus.times(), time.times());
   EXPECT_EQ(total_unexplained_, 0);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""observer.py EXPORTER RESULT PIN_DIR: the third reader of test/soak.sh, in Python, and
-the exporter. Reads all series and scrapes /metrics, again and again, until SIGTERM.
-Writes what it has seen to RESULT, as JSON. Exits with 1 if a read or a scrape failed, if
+"""observer.py EXPORTER RESULT PIN_DIR TEST: the third reader of test/soak.sh, in Python,
+and the exporter. Reads all series and scrapes /metrics, again and again, until SIGTERM.
+Appends what it has seen in TEST to the file RESULT, as a line of JSON. Exits with 1 if a read or a scrape failed, if
 a value went back, or if one of the two processes has grown by more than 4 MiB since its
 first minute."""
 
@@ -91,7 +91,7 @@ def start_exporter(program, pin_dir):
 
 
 def main():
-    program, result_file, pin_dir = sys.argv[1:]
+    program, result_file, pin_dir, test = sys.argv[1:]
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     result = {"reads": 0, "scrapes": 0, "backwards": 0, "errors": 0, "last": ""}
@@ -121,8 +121,8 @@ def main():
     exporter.kill()
     grown = {name: result[name] - settled.get(name, result[name]) for name in pids}
     result["grown_kib"] = grown
-    with open(result_file, "w", encoding="utf-8") as file:
-        json.dump(result, file)
+    with open(result_file, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"test": test, "observer": result}) + "\n")
     print("observer:", json.dumps(result), flush=True)
     bad = result["backwards"] or result["errors"] or not result["scrapes"]
     return 1 if bad or max(grown.values()) > GROWTH_KIB else 0
