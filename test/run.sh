@@ -11,6 +11,7 @@
 #   the tests that need root: BPF programs, loader, tools
 #   examples/demo.sh, twice, and the fuzzers for a short time
 #   the live tests on this kernel and, in virtual machines, on Debian's
+#   a short soak on this kernel, after all else: it wants a machine of its own
 #
 #   --quick          the tests for between two edits, in less than two minutes
 #                    once everything is built: the unit tests that are not
@@ -27,7 +28,7 @@
 # with 0 if none failed and at least 60 passed (with --filter: at least 1).
 set -uo pipefail
 MINIMUM=60
-usage() { sed -n '3,28s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,29s/^# \{0,1\}//p' "$0"; }
 
 start=$SECONDS
 passed=0 failed=0
@@ -311,4 +312,7 @@ if [ "$filter" = '*' ]; then
 fi
 bazel shutdown > /dev/null 2>&1 # its memory, for the virtual machines
 finish_live "live tests on kernels ($kernels)"
+if [ "$filter" = '*' ] && [[ ",$kernels," = *,all,* || ",$kernels," = *,host,* ]]; then
+  stage "soak, in short" test/soak.sh --short
+fi
 finish

@@ -39,7 +39,7 @@ declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-bac
 all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown 6.1-rt 7.2+full 7.2+lazy 6.1+nobtf)
 more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf)
 # A soak wants all at once: an emulated guest is too slow for it, and beside one so is
-# this kernel. test/soak.sh is for it.
+# this kernel. test/soak.sh is for it, which test/run.sh runs for a short time afterwards.
 usual_filter='*-SoakTest.*'
 # lockdown=confidentiality takes bpf_probe_read_kernel away, and nothing else.
 # Packets are counted by the same programs there: what is about them alone is
