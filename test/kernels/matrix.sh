@@ -56,8 +56,9 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel
   xfrm_user esp4 esp6 authenc echainiv drbg jitterentropy_rng
   vxlan tls gcm ctr ghash_generic aes_generic
+  nf_tables nft_counter
   inet_diag tcp_diag udp_diag raw_diag mptcp_diag sctp_diag)
-programs=(ip tc ss ethtool bpftool sysctl)
+programs=(ip tc ss ethtool bpftool sysctl iptables ip6tables)
 
 kernels=all filter='*' bin=bazel-bin out='' seconds=1500 vms=2 beside='' fetch=
 cpus=2 kernel_arguments='' live_options='' alone=
@@ -181,7 +182,7 @@ tests_of() {
 
 # vm_lane LANE
 vm_lane() {
-  local lane=$1 line=${1%%+*} kernel options=() beginning=() own=$usual_filter module program
+  local lane=$1 line=${1%%+*} kernel options=() beginning=() own=$usual_filter module program extension
   kernel=$(folder_of "$line")
   get_kernel "$line" "$lane" || return 0
   case $(cat "$kernel/release") in
@@ -214,6 +215,10 @@ vm_lane() {
   done
   for program in "${programs[@]}"; do
     if command -v "$program" > /dev/null; then options+=(-b "$program"); fi
+  done
+  # What iptables loads for a target such as DROP.
+  for extension in /usr/lib/*/xtables/libxt_standard.so; do
+    if [ -e "$extension" ]; then options+=(-f "$extension:$extension"); fi
   done
   # An emulated guest takes longest for what the dynamic linker does.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \

@@ -3,6 +3,7 @@
 // way round. One test for each kind, which the sniffer counts by name; all
 // else balances.
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -198,6 +199,54 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
   measurement.ExpectBalance();
   measurement.ExpectPayload(12, 0);
   EXPECT_EQ(measurement.RemainderPackets("icmp-error"), 1);
+}
+
+// From one address of the server; what another sends afterwards comes to the socket.
+TEST_P(RemainderTest, WhatARuleDropsOnTheWayInIsSeenByTheLinkOnly) {
+  constexpr int kDropped = 5, kBytes = 50, kRight = 100;  // kRight: bytes
+  constexpr int kPort = 9100;
+  const Address unwanted = Lab::Server(GetParam(), 1);
+  char text[INET6_ADDRSTRLEN];
+  inet_ntop(unwanted.family(), unwanted.data(), text, sizeof(text));
+  const auto change_rule = [&](const std::string& how) {
+    std::string output;
+    int status = 0;
+    lab().client.Run([&] {
+      status = RunProgram({v4() ? "iptables" : "ip6tables", how, "INPUT", "-s",
+                           text, "-j", "DROP"},
+                          &output);
+    });
+    EXPECT_EQ(status, 0) << output;
+  };
+  change_rule("-A");
+  MeteredCgroup& meter = World::ClientMeter();
+  const Address to = Lab::Client(GetParam());
+  Child receiver(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
+    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+    Bind(fd, to, kPort);
+    parent.Send(0);
+    ReceiveExactly(fd, kRight);
+  });
+  receiver.Receive<int>();
+  Measurement measurement(meter, lab().ClientReference());
+  Child sender(nullptr, lab().server, [&](Child::Parent&) {
+    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
+    Bind(fd, unwanted);
+    for (int i = 0; i < kDropped; ++i)
+      SendTo(fd, std::string(kBytes, 'x'), to, kPort);
+    SendTo(OpenSocket(to.family(), SOCK_DGRAM), std::string(kRight, 'x'), to,
+           kPort);
+  });
+  sender.Join();
+  receiver.Join();
+  measurement.Finish([](const Packet& packet) -> Remainder {
+    return packet.payload == kBytes ? Whole("dropped-on-input", packet)
+                                    : Remainder();
+  });
+  change_rule("-D");
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(0, kRight);
+  EXPECT_EQ(measurement.RemainderPackets("dropped-on-input"), kDropped);
 }
 
 // Beside a datagram that is right, to one socket. The kernel looks at the checksum of
