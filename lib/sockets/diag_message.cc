@@ -65,22 +65,6 @@ absl::string_view TextOf(absl::string_view bytes) {
   return bytes.substr(0, bytes.find('\0'));
 }
 
-// Calls body(type, value) for every attribute of a message. What is cut short
-// ends the walk.
-template <typename Body>
-void ForEachAttribute(absl::string_view bytes, const Body& body) {
-  nlattr header;
-  while (Read(bytes, &header)) {
-    if (header.nla_len < sizeof(header) || header.nla_len > bytes.size()) {
-      return;
-    }
-    body(header.nla_type & NLA_TYPE_MASK,
-         bytes.substr(sizeof(header), header.nla_len - sizeof(header)));
-    bytes.remove_prefix(
-        std::min<size_t>(NLA_ALIGN(header.nla_len), bytes.size()));
-  }
-}
-
 // One map is asked for, so one value is all that there is.
 absl::string_view StorageOf(absl::string_view bytes) {
   absl::string_view found;

@@ -15,6 +15,10 @@
 #ifndef NETMETER_LIB_SOCKETS_DIAG_MESSAGE_H_
 #define NETMETER_LIB_SOCKETS_DIAG_MESSAGE_H_
 
+#include <linux/netlink.h>
+#include <string.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -25,7 +29,7 @@ namespace netmeter {
 namespace internal {
 
 struct NetlinkMessage {
-  uint16_t type = 0;  // NLMSG_DONE, NLMSG_ERROR or SOCK_DIAG_BY_FAMILY
+  uint16_t type = 0;  // NLMSG_DONE, NLMSG_ERROR, or as of the answers
   uint16_t flags = 0;
   uint32_t sequence = 0;
   absl::string_view payload;
@@ -49,6 +53,23 @@ class NetlinkMessages {
 
 // The error that NLMSG_ERROR or NLMSG_DONE carries, as a positive errno; 0: none.
 int ErrorOf(const NetlinkMessage& message);
+
+// Calls body(type, value) for every attribute of a message. What is cut short
+// ends the walk.
+template <typename Body>
+void ForEachAttribute(absl::string_view bytes, const Body& body) {
+  nlattr header;
+  while (bytes.size() >= sizeof(header)) {
+    memcpy(&header, bytes.data(), sizeof(header));
+    if (header.nla_len < sizeof(header) || header.nla_len > bytes.size()) {
+      return;
+    }
+    body(header.nla_type & NLA_TYPE_MASK,
+         bytes.substr(sizeof(header), header.nla_len - sizeof(header)));
+    bytes.remove_prefix(
+        std::min<size_t>(NLA_ALIGN(header.nla_len), bytes.size()));
+  }
+}
 
 // A number that may be missing.
 struct MaybeNumber {

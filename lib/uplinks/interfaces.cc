@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
+#include "lib/sockets/diag_message.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
@@ -45,29 +46,32 @@ int HeaderOf(unsigned short type) {
   }
 }
 
-Interface InterfaceOf(const nlmsghdr& message) {
-  const auto* const link = static_cast<const ifinfomsg*>(NLMSG_DATA(&message));
-  Interface found;
-  found.index = static_cast<uint32_t>(link->ifi_index);
-  found.header = HeaderOf(link->ifi_type);
-  int left = static_cast<int>(IFLA_PAYLOAD(&message));
-  for (const rtattr* attribute = IFLA_RTA(link); RTA_OK(attribute, left);
-       attribute = RTA_NEXT(attribute, left)) {
-    const void* const data = RTA_DATA(attribute);
-    const size_t size = RTA_PAYLOAD(attribute);
-    if (attribute->rta_type == IFLA_IFNAME) {
-      const auto* const name = static_cast<const char*>(data);
-      found.name.assign(name, strnlen(name, size));
-    } else if (attribute->rta_type == IFLA_STATS64) {
+// False: too short for an interface.
+bool ParseInterface(absl::string_view payload, Interface* found) {
+  ifinfomsg link;
+  if (payload.size() < sizeof(link)) return false;
+  memcpy(&link, payload.data(), sizeof(link));
+  found->index = static_cast<uint32_t>(link.ifi_index);
+  found->header = HeaderOf(link.ifi_type);
+  payload.remove_prefix(
+      std::min<size_t>(NLMSG_ALIGN(sizeof(link)), payload.size()));
+  ForEachAttribute(payload, [&](int type, absl::string_view value) {
+    if (type == IFLA_IFNAME) {
+      found->name = std::string(value.substr(0, value.find('\0')));
+    } else if (type == IFLA_STATS64) {
       rtnl_link_stats64 stats = {};
-      memcpy(&stats, data, std::min(size, sizeof(stats)));
-      found.counts.tx_bytes = stats.tx_bytes;
-      found.counts.rx_bytes = stats.rx_bytes;
-      found.counts.tx_packets = stats.tx_packets;
-      found.counts.rx_packets = stats.rx_packets;
+      memcpy(&stats, value.data(), std::min(value.size(), sizeof(stats)));
+      found->counts.tx_bytes = stats.tx_bytes;
+      found->counts.rx_bytes = stats.rx_bytes;
+      found->counts.tx_packets = stats.tx_packets;
+      found->counts.rx_packets = stats.rx_packets;
     }
-  }
-  return found;
+  });
+  return true;
+}
+
+absl::Status CutShort() {
+  return absl::InternalError(absl::StrCat(kWhat, ": a message is cut short"));
 }
 
 // One dump. kMore is never the result.
@@ -99,8 +103,7 @@ absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) return ErrnoStatus(errno, kWhat);
     if (size == 0 || (header.msg_flags & MSG_TRUNC) != 0) {
-      return absl::InternalError(
-          absl::StrCat(kWhat, ": a message is cut short"));
+      return CutShort();
     }
     // Any process may send to a netlink socket; the kernel's port is 0.
     if (sender.nl_pid != 0) continue;
@@ -123,25 +126,24 @@ bool IsSet(const std::string& file) {
 absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
                                         uint32_t sequence, bool* changed,
                                         std::vector<Interface>* all) {
-  auto left = static_cast<unsigned int>(datagram.size());
-  for (const auto* message = reinterpret_cast<const nlmsghdr*>(datagram.data());
-       NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
-    if (message->nlmsg_seq != sequence) continue;
+  NetlinkMessages messages(datagram);
+  NetlinkMessage message;
+  while (messages.Next(&message)) {
+    if (message.sequence != sequence) continue;
     // An interface has come, gone or changed since the dump began: one may be
     // missing, another be there twice.
-    if ((message->nlmsg_flags & NLM_F_DUMP_INTR) != 0) *changed = true;
-    if (message->nlmsg_type == NLMSG_DONE) {
+    if ((message.flags & NLM_F_DUMP_INTR) != 0) *changed = true;
+    const int error = ErrorOf(message);
+    if (error != 0) return ErrnoStatus(error, kWhat);
+    if (message.type == NLMSG_DONE) {
       return *changed ? LinkDump::kChanged : LinkDump::kDone;
     }
-    if (message->nlmsg_type == NLMSG_ERROR) {
-      const auto* const error =
-          static_cast<const nlmsgerr*>(NLMSG_DATA(message));
-      return ErrnoStatus(error->error, kWhat);
-    }
-    if (message->nlmsg_type == RTM_NEWLINK) {
-      all->push_back(InterfaceOf(*message));
-    }
+    if (message.type != RTM_NEWLINK) continue;
+    Interface found;
+    if (!ParseInterface(message.payload, &found)) return CutShort();
+    all->push_back(std::move(found));
   }
+  if (messages.malformed()) return CutShort();
   return LinkDump::kMore;
 }
 

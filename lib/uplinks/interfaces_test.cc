@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/uplinks/interfaces.h"
 
+#include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -61,6 +62,38 @@ TEST(Interfaces, AnswersToAnotherRequestAreSkipped) {
   EXPECT_EQ(*taken, LinkDump::kDone);
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].index, 1u);
+}
+
+// The last message was read beyond the datagram.
+TEST(Interfaces, AnAnswerThatIsCutShortIsRefused) {
+  const std::string message = Message(RTM_NEWLINK, 0, 1);
+  for (size_t size = 1; size < message.size(); ++size) {
+    // As long as it says, or shorter.
+    for (const bool says_so : {false, true}) {
+      std::string part = message.substr(0, size);
+      if (says_so && size >= sizeof(nlmsghdr)) {
+        const auto length = static_cast<uint32_t>(size);
+        memcpy(&part[0], &length, sizeof(length));
+      }
+      bool changed = false;
+      std::vector<Interface> all;
+      const auto taken = TakeInterfaces(part, kSequence, &changed, &all);
+      EXPECT_EQ(taken.status().code(), absl::StatusCode::kInternal) << size;
+      EXPECT_TRUE(all.empty());
+    }
+  }
+}
+
+// The errno of the kernel is a negative number.
+TEST(Interfaces, AnErrorIsNamed) {
+  std::string message = Message(NLMSG_ERROR, 0, 0);
+  const int error = -EPERM;
+  memcpy(&message[sizeof(nlmsghdr)], &error, sizeof(error));
+  bool changed = false;
+  std::vector<Interface> all;
+  const auto taken = TakeInterfaces(message, kSequence, &changed, &all);
+  EXPECT_EQ(taken.status().code(), absl::StatusCode::kPermissionDenied)
+      << taken.status();
 }
 
 TEST(Interfaces, AreThoseOfThisNamespace) {
