@@ -32,7 +32,8 @@ void LayAll(const uint8_t* data, size_t size, Buffers* maps) {
   size_t at = 0;
   Lay(data, size, &at, &maps->stats(), 1);
   // An odd number of moves says that a program is in the middle of one: the reader
-  // waits for its end, which does not come here.
+  // waits half a second and more for its end, which does not come here, and then reads
+  // as it does here (SeriesReader.AMoveThatNeverEndsKeepsNobodyWaiting).
   maps->stats().moves &= ~1ULL;
   Lay(data, size, &at, maps->words().data(), maps->words().size());
   Lay(data, size, &at, maps->names().data(), maps->names().size());
