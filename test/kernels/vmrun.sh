@@ -23,7 +23,11 @@
 # Environment: QEMU, CPU, ACCEL, MACHINE, LOGLEVEL (quiet), VERBOSE, KILL_AFTER (seconds
 # between that line and the kill).
 set -euo pipefail
-usage() { sed -n '3,25s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '3,25s/^# \{0,1\}//p' "$0"; }
+misuse() { usage >&2; exit 2; }
+case ${1:-} in
+  -h | --help) usage; exit 0 ;;
+esac
 # busybox runs its own applets before what PATH holds: its sh, and any applet that
 # starts another program, would use busybox's ip and tc. So these are real ones.
 programs=(dash env nsenter setsid timeout unshare xargs) files=() modules=() arguments='' cpus=2 memory=512 seconds=300 keep='' kernel='' disk=() kill_at='' from_root=''
@@ -34,11 +38,11 @@ while getopts k:b:f:m:a:s:M:t:o:d:K:r: option; do
     d) modules+=(virtio_pci virtio_blk) disk=(-drive "file=$OPTARG,format=raw,if=virtio") ;;
     K) kill_at=$OPTARG ;;
     r) from_root=$OPTARG ;;
-    *) usage ;;
+    *) misuse ;;
   esac
 done
 shift $((OPTIND - 1))
-if [ -z "$kernel" ] || [ $# = 0 ]; then usage; fi
+if [ -z "$kernel" ] || [ $# = 0 ]; then misuse; fi
 PATH=$PATH:/usr/sbin:/sbin
 die() { echo "vmrun: $*" >&2; exit 1; }
 release=$(cat "$kernel/release")
