@@ -111,7 +111,8 @@ absl::StatusOr<std::string> FindCgroupRoot() {
   return absl::NotFoundError(
       inner ? "only a part of cgroup v2 is mounted here (in a container? load "
               "on the host, or choose a cgroup with --cgroup)"
-            : "cgroup v2 is not mounted (mount -t cgroup2 none "
+            : "cgroup v2 is not mounted (mkdir -p /sys/fs/cgroup/unified && "
+              "mount -t cgroup2 none "
               "/sys/fs/cgroup/unified, or boot with "
               "systemd.unified_cgroup_hierarchy=1)");
 }

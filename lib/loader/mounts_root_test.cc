@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Whose a BPF file system at the pin directory is, and what others have in ours.
+#include <bpf/bpf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "lib/core/unique_fd.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/status.h"
+#include "lib/loader/system.h"
+#include "lib/loader/unload.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Linux 5.10 forgets the source of a BPF file system, by which the loader knew
+// its own mount: unload left it there. Mounted here as it looks there.
+TEST_F(LoaderRootTest, AMountWithoutItsSourceIsKnownByItsDevice) {
+  for (const int shift : {0, 1}) {
+    ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+    ASSERT_EQ(mount("none", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
+    struct stat about;
+    ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+    {
+      absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+      ASSERT_TRUE(lock.ok()) << lock.status();
+      LoaderState state;
+      state.mounted = true;
+      state.device = about.st_dev + static_cast<uint64_t>(shift);
+      ASSERT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
+    }
+    EXPECT_EQ(MustLoad(), Action::kLoaded);
+    ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+    EXPECT_EQ(about.st_gid, shift == 0 ? kGid : 0u);
+    bool was_loaded;
+    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    EXPECT_TRUE(was_loaded);
+    // That of others stays.
+    EXPECT_EQ(access(config_.pin_dir.c_str(), F_OK) == 0, shift != 0);
+    if (shift != 0) {
+      EXPECT_EQ(umount2(config_.pin_dir.c_str(), 0), 0);
+      EXPECT_EQ(rmdir(config_.pin_dir.c_str()), 0);
+    }
+  }
+}
+
+// Unload took them with the mount: what others had pinned there, what they had mounted
+// below, and a BPF file system of theirs that had the device number of ours by then.
+TEST_F(LoaderRootTest, UnloadLeavesWhatOthersHaveThere) {
+  const std::string& dir = config_.pin_dir;
+  const std::string below = dir + "/below";
+  bool was_loaded = false;
+  std::string note;
+  MustLoad();
+  UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "theirs", 4, 4, 1, nullptr));
+  ASSERT_EQ(bpf_obj_pin(map.get(), Pin("theirs").c_str()), 0);
+  EXPECT_TRUE(Unload(dir, &was_loaded, &note).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_THAT(note, HasSubstr(Pin("theirs") + " is not ours"));
+  EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
+  EXPECT_EQ(access(Pin("theirs").c_str(), F_OK), 0);
+
+  ASSERT_EQ(unlink(Pin("theirs").c_str()), 0);
+  MustLoad();
+  ASSERT_EQ(mkdir(below.c_str(), 0755), 0);
+  ASSERT_EQ(mount("theirs", below.c_str(), "tmpfs", 0, ""), 0);
+  EXPECT_TRUE(Unload(dir, &was_loaded, &note).ok());
+  EXPECT_THAT(note, HasSubstr(below + " is not ours"));
+  EXPECT_EQ(umount2(below.c_str(), 0), 0);
+  EXPECT_EQ(rmdir(below.c_str()), 0);
+  EXPECT_TRUE(Unload(dir, &was_loaded, &note).ok());
+  EXPECT_EQ(note, "");
+  EXPECT_NE(access(dir.c_str(), F_OK), 0);
+}
+
+TEST_F(LoaderRootTest, ABpfFileSystemOfOthersIsNotUnmounted) {
+  for (const bool known : {true, false}) {
+    ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
+    ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
+    struct stat about;
+    ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
+    {
+      absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+      ASSERT_TRUE(lock.ok()) << lock.status();
+      LoaderState state;
+      state.mounted = true;
+      state.device = known ? about.st_dev : 0;
+      ASSERT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
+    }
+    UniqueFd map(
+        bpf_map_create(BPF_MAP_TYPE_ARRAY, "theirs", 4, 4, 1, nullptr));
+    ASSERT_EQ(bpf_obj_pin(map.get(), Pin("theirs").c_str()), 0);
+    bool was_loaded = true;
+    std::string note;
+    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
+    EXPECT_FALSE(was_loaded);
+    EXPECT_EQ(access(Pin("theirs").c_str(), F_OK), 0);
+    unlink(Pin("theirs").c_str());
+    umount2(config_.pin_dir.c_str(), 0);
+    rmdir(config_.pin_dir.c_str());
+    unlink(LockFile(config_.pin_dir).c_str());
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
