@@ -501,8 +501,8 @@ TEST_F(LoaderRootTest, AHostWithoutCgroupV2IsAClearError) {
         config.cgroup.clear();
         const absl::Status status = Load(config).status();
         return absl::StrContains(status.message(),
-                                 "cgroup v2 is not mounted (mount -t "
-                                 "cgroup2 ")
+                                 "cgroup v2 is not mounted (mkdir -p "
+                                 "/sys/fs/cgroup/unified && ")
                    ? 0
                    : 4;
       }),
