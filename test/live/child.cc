@@ -22,6 +22,16 @@ namespace internal {
 namespace {
 
 int janitor_pipe = -1;
+pid_t janitor = -1;
+
+void AwaitJanitor() {
+  close(janitor_pipe);
+  // Not for ever: it unloads what was loaded.
+  for (int i = 0; i < kTimeoutMs && waitpid(janitor, nullptr, WNOHANG) == 0;
+       ++i) {
+    usleep(1000);
+  }
+}
 
 // A load among the traffic of a soak once took an emulated guest of 5.10 more than half
 // a minute, on a machine that had other work.
@@ -144,6 +154,7 @@ Child::Child(const Cgroup* cgroup, const NetNamespace& network,
   // Once: a child may have children.
   if (janitor_pipe >= 0) close(janitor_pipe);
   janitor_pipe = -1;
+  await_janitor = nullptr;
   child_.fd_ = UniqueFd();
   alarm(2 * kTimeoutMs / 1000);
   if (cgroup != nullptr) cgroup->Join();
@@ -238,7 +249,8 @@ void StartJanitor(const std::string& loader) {
   const pid_t owner = getpid();
   int ends[2];
   Check(pipe2(ends, O_CLOEXEC), "pipe");
-  if (Check(fork(), "fork") == 0) {
+  janitor = Check(fork(), "fork");
+  if (janitor == 0) {
     setsid();
     for (int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE})
       signal(signal_number, SIG_IGN);
@@ -252,6 +264,7 @@ void StartJanitor(const std::string& loader) {
   }
   close(ends[0]);
   janitor_pipe = ends[1];
+  await_janitor = AwaitJanitor;
 }
 
 }  // namespace internal
