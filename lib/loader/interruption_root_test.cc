@@ -43,6 +43,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/interruption.h"
+#include "lib/loader/kernel_object.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
@@ -384,6 +385,8 @@ class InterruptionTest
   void CheckNothingIsLeft(const std::vector<uint32_t>& programs, Row* row) {
     if (keeps_meter()) return;
     if (command() == Command::kFirstLoad) MustUnload();
+    // Those of a process that was killed the kernel frees a moment later.
+    WaitUntilProgramsAreFreed(programs);
     for (const uint32_t id : programs) {
       if (!UniqueFd(bpf_prog_get_fd_by_id(id)).ok()) continue;
       row->left++;
