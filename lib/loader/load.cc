@@ -485,9 +485,9 @@ absl::Status ChangeConfig(const Transaction& transaction,
     } else if (!replaces) {
       // It would take back what only the old one says, such as register_by.
       return absl::FailedPreconditionError(absl::StrCat(
-          "the loaded configuration is not known (", kept.empty() ? "" : "no ",
+          "the loaded configuration is not known (",
           LockFile(transaction.pins().path()),
-          "): give --config FILE, or --defaults"));
+          " does not tell it): give --config FILE, or --defaults"));
     }
   }
   change(&config);

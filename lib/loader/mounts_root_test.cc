@@ -21,22 +21,34 @@ namespace {
 
 using ::testing::HasSubstr;
 
+class MountsRootTest : public LoaderRootTest {
+ protected:
+  // A BPF file system at the pin directory that no loader has mounted.
+  void Mount(const char* source, struct stat* about) {
+    const char* const dir = config_.pin_dir.c_str();
+    ASSERT_EQ(mkdir(dir, 0755), 0);
+    ASSERT_EQ(mount(source, dir, "bpf", 0, ""), 0);
+    ASSERT_EQ(stat(dir, about), 0);
+  }
+
+  // As if one had mounted it, with this device; 0: had been about to.
+  void RememberDevice(uint64_t device) {
+    absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    LoaderState state;
+    state.mounted = true;
+    state.device = device;
+    ASSERT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
+  }
+};
+
 // Linux 5.10 forgets the source of a BPF file system, by which the loader knew
 // its own mount: unload left it there. Mounted here as it looks there.
-TEST_F(LoaderRootTest, AMountWithoutItsSourceIsKnownByItsDevice) {
+TEST_F(MountsRootTest, AMountWithoutItsSourceIsKnownByItsDevice) {
   for (const int shift : {0, 1}) {
-    ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
-    ASSERT_EQ(mount("none", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
     struct stat about;
-    ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
-    {
-      absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
-      ASSERT_TRUE(lock.ok()) << lock.status();
-      LoaderState state;
-      state.mounted = true;
-      state.device = about.st_dev + static_cast<uint64_t>(shift);
-      ASSERT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
-    }
+    ASSERT_NO_FATAL_FAILURE(Mount("none", &about));
+    RememberDevice(about.st_dev + static_cast<uint64_t>(shift));
     EXPECT_EQ(MustLoad(), Action::kLoaded);
     ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
     EXPECT_EQ(about.st_gid, shift == 0 ? kGid : 0u);
@@ -54,7 +66,7 @@ TEST_F(LoaderRootTest, AMountWithoutItsSourceIsKnownByItsDevice) {
 
 // Unload took them with the mount: what others had pinned there, what they had mounted
 // below, and a BPF file system of theirs that had the device number of ours by then.
-TEST_F(LoaderRootTest, UnloadLeavesWhatOthersHaveThere) {
+TEST_F(MountsRootTest, UnloadLeavesWhatOthersHaveThere) {
   const std::string& dir = config_.pin_dir;
   const std::string below = dir + "/below";
   bool was_loaded = false;
@@ -81,20 +93,11 @@ TEST_F(LoaderRootTest, UnloadLeavesWhatOthersHaveThere) {
   EXPECT_NE(access(dir.c_str(), F_OK), 0);
 }
 
-TEST_F(LoaderRootTest, ABpfFileSystemOfOthersIsNotUnmounted) {
+TEST_F(MountsRootTest, ABpfFileSystemOfOthersIsNotUnmounted) {
   for (const bool known : {true, false}) {
-    ASSERT_EQ(mkdir(config_.pin_dir.c_str(), 0755), 0);
-    ASSERT_EQ(mount("others", config_.pin_dir.c_str(), "bpf", 0, ""), 0);
     struct stat about;
-    ASSERT_EQ(stat(config_.pin_dir.c_str(), &about), 0);
-    {
-      absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
-      ASSERT_TRUE(lock.ok()) << lock.status();
-      LoaderState state;
-      state.mounted = true;
-      state.device = known ? about.st_dev : 0;
-      ASSERT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
-    }
+    ASSERT_NO_FATAL_FAILURE(Mount("others", &about));
+    RememberDevice(known ? about.st_dev : 0);
     UniqueFd map(
         bpf_map_create(BPF_MAP_TYPE_ARRAY, "theirs", 4, 4, 1, nullptr));
     ASSERT_EQ(bpf_obj_pin(map.get(), Pin("theirs").c_str()), 0);

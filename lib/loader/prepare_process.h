@@ -15,9 +15,9 @@ namespace netmeter {
 namespace internal {
 
 // A file that becomes too long (ulimit -f) is an error, and no signal; so is a pipe that
-// nobody reads any more. Of modes nothing
-// is taken away but writing by others: pins are for root whatever the shell's mask says,
-// and the directories above are for all, as a group has to come to the pins.
+// nobody reads any more. Of modes nothing is taken away but writing by others: pins are
+// for root whatever the shell's mask says, and the directories above are for all, as a
+// group has to come to the pins.
 // Takes as many descriptors as it may have: an object of BPF has one for each of its
 // maps and programs. What is refused stays as it was.
 void PrepareProcess();
