@@ -399,6 +399,8 @@ static __always_inline struct nm_process *process_of_new_socket(
     process = NULL;
   }
   if (!process) {
+    /* The second says the first, too, but without that the verifier of Linux 7 walks
+     * twice as much. */
     if (!unwatched && !nm_config.untracked && nm_config.reads_kernel &&
         nm_config.task_access != NM_TASK_NONE)
       process_without_room(made);

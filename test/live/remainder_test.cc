@@ -201,6 +201,15 @@ TEST_P(RemainderTest, IcmpErrorsAreSeenByTheLinkOnly) {
   EXPECT_EQ(measurement.RemainderPackets("icmp-error"), 1);
 }
 
+// In a child: says that its socket is there, and takes one datagram.
+void ReceiveDatagram(Child::Parent& parent, const Address& at, int port,
+                     size_t bytes) {
+  const int fd = OpenSocket(at.family(), SOCK_DGRAM);
+  Bind(fd, at, port);
+  parent.Send(0);
+  ReceiveExactly(fd, bytes);
+}
+
 // From one address of the server; what another sends afterwards comes to the socket.
 TEST_P(RemainderTest, WhatARuleDropsOnTheWayInIsSeenByTheLinkOnly) {
   constexpr int kDropped = 5, kBytes = 50, kRight = 100;  // kRight: bytes
@@ -222,10 +231,7 @@ TEST_P(RemainderTest, WhatARuleDropsOnTheWayInIsSeenByTheLinkOnly) {
   MeteredCgroup& meter = World::ClientMeter();
   const Address to = Lab::Client(GetParam());
   Child receiver(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
-    Bind(fd, to, kPort);
-    parent.Send(0);
-    ReceiveExactly(fd, kRight);
+    ReceiveDatagram(parent, to, kPort, kRight);
   });
   receiver.Receive<int>();
   Measurement measurement(meter, lab().ClientReference());
@@ -260,10 +266,7 @@ TEST_P(RemainderTest, UdpWithAWrongChecksumIsSeenByTheLinkOnly) {
   MeteredCgroup& meter = World::ClientMeter();
   const Address to = Lab::Client(GetParam());
   Child receiver(meter.cgroup(), lab().client, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(to.family(), SOCK_DGRAM);
-    Bind(fd, to, kPort);
-    parent.Send(0);
-    ReceiveExactly(fd, kRight);
+    ReceiveDatagram(parent, to, kPort, kRight);
   });
   receiver.Receive<int>();
   Measurement measurement(meter, lab().ClientReference());
