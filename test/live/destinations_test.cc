@@ -275,6 +275,60 @@ TEST_P(DestinationsTest, APeerAddsNoName) {
   EXPECT_EQ(names(), before + 2);  // `client` and `own.example`
 }
 
+// What waits for its name has its state in its own socket: however many wait, another
+// one gets its name, and in the end none of their bytes is without an owner. The balance
+// is of before they end: at ends in TIME_WAIT no hook sees what the peer still sends.
+TEST_P(DestinationsTest, ConnectionsThatWaitKeepNoNameFromOthers) {
+  const MeteredCgroup meter("dest-wait", "max_sockets: 16\n");
+  Lab& lab = World::CleanLab();
+  constexpr int kWaiting = 400;
+  const std::string begin = "GET / HTTP/1.1\r\nX: y\r\nHos";
+  const int64_t sent = static_cast<int64_t>(kWaiting * begin.size());
+  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+    const int listener = OpenSocket(Server().family(), SOCK_STREAM);
+    SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+    Bind(listener, Server(), 80);
+    Check(listen(listener, kWaiting), "listen");
+    parent.Send(0);
+    std::vector<int> fds;
+    while (fds.size() <= kWaiting) fds.push_back(Accept(listener));
+    for (; !fds.empty(); fds.pop_back()) {
+      ReceiveUntilEnd(fds.back());
+      close(fds.back());
+    }
+  });
+  server.Receive<int>();
+  Measurement measurement(meter, lab.ClientReference());
+  Child waiting(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+    Register("waiting");
+    for (int i = 0; i < kWaiting; ++i) {
+      const int fd = OpenSocket(Server().family(), SOCK_STREAM);
+      Connect(fd, Server(), 80);
+      Check(send(fd, begin.data(), begin.size(), 0), "send");
+    }
+    parent.Send(0);
+    parent.Receive<int>();
+  });
+  waiting.Receive<int>();
+  Child other(meter.cgroup(), lab.client, [&](Child::Parent&) {
+    Register("other");
+    SendParts(80, Get("named.example"));
+  });
+  other.Join();
+  EXPECT_EQ(DestinationsOf(meter, Kind::kService, "other"),
+            std::set<std::string>{"named.example"});
+  EXPECT_EQ(meter.TotalOf(Kind::kPending, "waiting").tx_payload, sent);
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(
+      sent + static_cast<int64_t>(Get("named.example").size()), 0);
+  waiting.Send(0);
+  waiting.Join();
+  server.Join();
+  Settle(meter);
+  EXPECT_EQ(meter.TotalOf(Kind::kService, "waiting", "").tx_payload, sent);
+}
+
 // One socket sends to ports of rules and to others, which keep their slot
 // meanwhile: each datagram has its own destination, however many came before.
 TEST_P(DestinationsTest, RulesOfPortsAreMatchedByEachDatagram) {
