@@ -2,6 +2,7 @@
 #include "lib/loader/host.h"
 
 #include <bpf/bpf.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -11,7 +12,14 @@
 namespace netmeter {
 namespace internal {
 
+absl::Status CheckProc() {
+  if (access("/proc/self/mountinfo", R_OK) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, "read /proc/self/mountinfo",
+                     errno == ENOENT ? "mount -t proc proc /proc" : "");
+}
+
 absl::Status CheckHost() {
+  NETMETER_RETURN_IF_ERROR(CheckProc());
   // A map is the first thing that any load makes.
   LIBBPF_OPTS(bpf_map_create_opts, options);
   UniqueFd fd(

@@ -16,6 +16,9 @@ namespace internal {
 // filter, a security module or lockdown may refuse what they allow.
 absl::Status CheckHost();
 
+// Without /proc nobody knows what is mounted, nor what a map is.
+absl::Status CheckProc();
+
 }  // namespace internal
 }  // namespace netmeter
 

@@ -3,13 +3,18 @@
 #include <bpf/bpf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <functional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
@@ -111,6 +116,36 @@ TEST_F(MountsRootTest, ABpfFileSystemOfOthersIsNotUnmounted) {
     rmdir(config_.pin_dir.c_str());
     unlink(LockFile(config_.pin_dir).c_str());
   }
+}
+
+// A load blamed the kernel, and left its directory: without /proc nobody knows what is
+// mounted there.
+TEST_F(MountsRootTest, WithoutProcNothingIsBegun) {
+  const auto without_proc = [](const std::function<absl::Status()>& body) {
+    return InChild([&] {
+      if (unshare(CLONE_NEWNS) != 0 ||
+          mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+        return 1;
+      }
+      while (umount2("/proc", MNT_DETACH) == 0) {
+      }
+      const absl::Status status = body();
+      printf("%s\n", status.ToString().c_str());
+      return absl::EndsWith(status.message(), "(mount -t proc proc /proc)") ? 0
+                                                                            : 2;
+    });
+  };
+  const auto load = [this] { return Load(config_).status(); };
+  const auto unload = [this] {
+    bool was_loaded = false;
+    return Unload(config_.pin_dir, &was_loaded);
+  };
+  EXPECT_EQ(without_proc(load), 0);
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  MustLoad();
+  EXPECT_EQ(without_proc(load), 0);
+  EXPECT_EQ(without_proc(unload), 0);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
 }  // namespace

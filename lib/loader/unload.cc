@@ -16,6 +16,7 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/attempts.h"
+#include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/meter_object.h"
@@ -154,6 +155,7 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
       access(LockFile(pin_dir).c_str(), F_OK) != 0) {
     return absl::OkStatus();
   }
+  NETMETER_RETURN_IF_ERROR(CheckProc());
   CaptureLibbpfMessages();
   absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
   if (!lock.ok()) return lock.status();
