@@ -496,6 +496,48 @@ TEST_F(LoaderRootTest, AnUnloadThatCannotLookAtAPinSaysSo) {
   EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
 }
 
+// A load that was killed had mounted; the next one failed, and took the lock file away,
+// which alone knew whose mount it was: on 5.10 nobody ever took it away.
+TEST_F(LoaderRootTest, ALoadThatFailsTakesAwayWhatAKilledOneHasMounted) {
+  const std::string made = config_.pin_dir;
+  config_.pin_dir += "/deep/nm";
+  const auto load = [this] { return Load(config_).status(); };
+  const auto calls = RunInterrupted({-1, 0, ""}, load).calls;
+  bool was_loaded = false;
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+  const auto mounts = std::find(calls.begin(), calls.end(), "mount");
+  ASSERT_NE(mounts, calls.end());
+  const int after = static_cast<int>(mounts - calls.begin()) + 1;
+  EXPECT_TRUE(RunInterrupted({after, 0, ""}, load).killed);
+  ASSERT_TRUE(IsBpffs(config_.pin_dir));
+  config_.group = "no-such-group";
+  config_.group_required = true;
+  EXPECT_FALSE(load().ok());
+  EXPECT_NE(access(made.c_str(), F_OK), 0);
+  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+}
+
+// The same, where the kernel would not unmount it for the load that failed.
+TEST_F(LoaderRootTest, WhatCannotBeUnmountedIsKnownToTheNextOne) {
+  config_.group = "no-such-group";
+  config_.group_required = true;
+  const auto load = [this] { return Load(config_).status(); };
+  Interruption refused = {-1, ENOMEM, "umount2"};
+  refused.most = 1;
+  EXPECT_TRUE(RunInterrupted(refused, load).reached);
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+
+  refused.most = INT_MAX;
+  EXPECT_FALSE(RunInterrupted(refused, load).ok);
+  EXPECT_TRUE(IsBpffs(config_.pin_dir));
+  bool was_loaded = true;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_FALSE(was_loaded);
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

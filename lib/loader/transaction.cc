@@ -75,14 +75,21 @@ Transaction::~Transaction() {
       std::this_thread::sleep_for(kAttemptPause);
     }
   }
-  if (mounted_ || made_directory_) {
-    RemoveDirectory(pins_.path(), state_).IgnoreError();
+  absl::Status removed;
+  // Ours may be one that a load which was killed has made.
+  if (mounted_ || made_directory_ ||
+      (found_nothing_ && IsOwnMount(pins_.path(), state_))) {
+    removed =
+        InAttempts([this] { return RemoveDirectory(pins_.path(), state_); });
   }
   RemoveDirectories(state_.made);
   // Whoever removes the file has the lock on it (LockDirectory()). It stays if
-  // it knows of a meter that this load has not touched.
-  if (found_nothing_ || was_unknown_ || !IsBpffs(pins_.path())) {
+  // it knows of a meter that this load has not touched, or of what is left.
+  if (!found_nothing_ && !was_unknown_ && IsBpffs(pins_.path())) return;
+  if (removed.ok()) {
     RemoveLockFile(pins_.path());
+  } else {
+    KeepConfig("").IgnoreError();  // nothing is loaded
   }
 }
 
@@ -127,7 +134,8 @@ absl::Status Transaction::Fail(const absl::Status& error) {
   }
   bool undone = state_on_failure_.empty();
   for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) {
-    const absl::Status status = InAttempts(*undo);
+    const absl::Status status =
+        InAttempts(*undo, undone ? Patience::kSeconds : Patience::kMoment);
     if (status.ok()) continue;
     undone = false;
     state = absl::StrCat("not all could be undone: ", status.message(),
