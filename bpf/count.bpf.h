@@ -148,6 +148,9 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
   struct nm_owner *owner = NULL;
 
   if (transport && !many && slot) return 0;
+  /* __sk_receive_skb() runs the hook, and takes the device away; the sockets of
+   * L2TP over IP, and of DCCP over IPv6 to 6.15, run it for the packet again. */
+  if (!transport && !skb->ifindex) return 1;
   if (sk) sk = bpf_sk_fullsock(sk);
   if (transport) {
     if (sk && sk->type == SOCK_RAW) {

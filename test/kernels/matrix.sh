@@ -53,6 +53,7 @@ realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest
 nobtf_filter='LoadTest.*:*LinkTest.*OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.*:*RemainderTest.*'
 # Loaded where the kernel has them as modules.
 modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
+  l2tp_ip l2tp_ip6 dccp_ipv4 dccp_ipv6
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel
   xfrm_user esp4 esp6 authenc echainiv drbg jitterentropy_rng
   vxlan tls gcm ctr ghash_generic aes_generic

@@ -419,50 +419,6 @@ TEST_P(BalanceTest, RawSocketOfAnotherProtocolBalances) {
   EXPECT_EQ(after.rx_packets - before.rx_packets, 20);
 }
 
-TEST_P(BalanceTest, SctpBalances) {
-  Lab& lab = World::CleanLab();
-  const Address server = Lab::Server(GetParam());
-  UniqueFd probe(socket(server.family(), SOCK_STREAM, IPPROTO_SCTP));
-  if (probe.get() < 0) {
-    // Debian's cloud kernels have the module; `vmrun.sh -m sctp` loads it.
-    Measurement::NotOnThisKernel("socket IPPROTO_SCTP: " +
-                                 std::string(std::strerror(errno)));
-    EXPECT_NE(access("/mod/sctp.ko", F_OK), 0) << "loaded, but no SCTP";
-    return;
-  }
-  probe = UniqueFd();
-  MeteredCgroup& meter = World::ClientMeter();
-  Child listener(nullptr, lab.server, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(server.family(), SOCK_STREAM, IPPROTO_SCTP);
-    const int port = Bind(fd, server);
-    Check(listen(fd, 1), "listen");
-    parent.Send(port);
-    const int accepted = Accept(fd);
-    ReceiveExactly(accepted, 200 * 500);
-    SendAll(accepted, 50000);
-    parent.Receive<int>();
-  });
-  const int port = listener.Receive<int>();
-  const Totals before = meter.TotalOf(Transport::kSctp);
-  Measurement measurement(meter, lab.ClientReference());
-  Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(server.family(), SOCK_STREAM, IPPROTO_SCTP);
-    Connect(fd, server, port);
-    for (int i = 0; i < 200; ++i) SendAll(fd, 500);
-    ReceiveExactly(fd, 50000);
-    usleep(300000);  // the delayed SACK
-    parent.Send(0);
-    parent.Receive<int>();
-  });
-  client.Receive<int>();
-  measurement.Finish();
-  measurement.ExpectBalance();
-  const Totals after = meter.TotalOf(Transport::kSctp);
-  EXPECT_EQ(after.tx_bytes - before.tx_bytes, measurement.seen().tx_bytes);
-  EXPECT_GE(after.tx_payload - before.tx_payload, 200 * 500);
-  EXPECT_GE(after.rx_payload - before.rx_payload, 50000);
-}
-
 TEST_P(BalanceTest, RefusedConnectBalances) {
   Lab& lab = World::CleanLab();
   MeteredCgroup& meter = World::ClientMeter();
