@@ -23,6 +23,7 @@
 
 #include "bpf/add.bpf.h"
 #include "bpf/copies.bpf.h"
+#include "bpf/sctp.bpf.h"
 #include "bpf/series.bpf.h"
 #include "bpf/uplink.bpf.h"
 
@@ -69,6 +70,8 @@ NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
   struct nm_owner *owner;
   bool alone;
 
+  if (transport == NM_TRANSPORT_SCTP && nm_follow_sctp(skb, direction))
+    return NM_STATE_NONE;
   if (!sk) return NM_STATE_NONE;
   sk = bpf_sk_fullsock(sk);
   if (!sk) return NM_STATE_NONE;

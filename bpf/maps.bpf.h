@@ -247,6 +247,27 @@ struct {
   __type(value, struct nm_copies);
 } nm_copies SEC(".maps");
 
+/* Where an SCTP socket listens -> whose it is: sctp.bpf.h. */
+struct nm_listener_key {
+  __u64 cgroup;
+  __u32 address[4]; /* IPv4: the first word */
+  __u32 port;
+  __u32 protocol; /* of the address: htons(ETH_P_IP) or of IPv6 */
+};
+struct nm_listener {
+  __u32 tgid;
+  union nm_attribution attribution;
+  __u32 network;
+  __u16 tag;
+  __u16 user;
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, 256);
+  __type(key, struct nm_listener_key);
+  __type(value, struct nm_listener);
+} nm_listeners SEC(".maps");
+
 /* The counters of a meter with other table sizes, while an upgrade takes over
  * from it. */
 struct {

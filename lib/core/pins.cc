@@ -46,10 +46,11 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
 // (lib/loader/uplinks.h). Three belong to a growth (lib/loader/growth.h)
 // and the last one to a sweep (lib/loader/retire.h): one entry each, unless there is
 // one.
-constexpr std::array<UnpinnedMap, 10> kUnpinned = {{
+constexpr std::array<UnpinnedMap, 11> kUnpinned = {{
     {"nm_wire_names", Entries::kPerName},
     {"nm_users", Entries::kAsDeclared},
     {"nm_copies", Entries::kAsDeclared},
+    {"nm_listeners", Entries::kAsDeclared},
     {"nm_units", Entries::kAsDeclared},
     {"nm_registrants", Entries::kAsDeclared},
     {"nm_interfaces", Entries::kAsDeclared},
@@ -97,7 +98,7 @@ const std::array<MapPin, kMapPins>& MapPins() { return kMaps; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 10>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 11>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

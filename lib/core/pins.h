@@ -127,7 +127,7 @@ struct UnpinnedMap {
   const char* name;  // in the object
   Entries entries;
 };
-const std::array<UnpinnedMap, 10>& UnpinnedMaps();
+const std::array<UnpinnedMap, 11>& UnpinnedMaps();
 
 }  // namespace internal
 }  // namespace netmeter

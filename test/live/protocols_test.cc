@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "netmeter/abi.h"
 #include "test/live/world.h"
 
 namespace netmeter {
@@ -87,6 +88,53 @@ TEST_P(ProtocolsTest, SctpBalances) {
   EXPECT_EQ(after.tx_bytes - before.tx_bytes, measurement.seen().tx_bytes);
   EXPECT_GE(after.tx_payload - before.tx_payload, 200 * 500);
   EXPECT_GE(after.rx_payload - before.rx_payload, 50000);
+}
+
+// Up to Linux 6.18 accept(2) of SCTP makes a socket that no hook sees: what a server
+// sent was `unattributed`.
+TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
+  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  constexpr int kConnections = 3;
+  Lab& lab = World::CleanLab();
+  MeteredCgroup& meter = World::ClientMeter();
+  Child server(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+    Register("sctp-server");
+    const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
+    errno = Control(fd, NM_TAG, "core");
+    if (errno != 0) Die("NM_TAG");
+    const int port = Bind(fd, Lab::Client(GetParam()));
+    Check(listen(fd, kConnections), "listen");
+    parent.Send(port);
+    for (int i = 0; i < kConnections; ++i) {
+      const int accepted = Accept(fd);
+      ReceiveExactly(accepted, 1000);
+      SendAll(accepted, 50000);
+    }
+    parent.Receive<int>();
+  });
+  const int port = server.Receive<int>();
+  const Totals before = meter.TotalOf(Kind::kService, "sctp-server", "core");
+  const Totals all_before = meter.TotalOf(Transport::kSctp);
+  Measurement measurement(meter, lab.ClientReference());
+  Child client(nullptr, lab.server, [&](Child::Parent& parent) {
+    for (int i = 0; i < kConnections; ++i) {
+      const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
+      Connect(fd, Lab::Client(GetParam()), port);
+      SendAll(fd, 1000);
+      ReceiveExactly(fd, 50000);
+    }
+    usleep(300000);  // the delayed SACK
+    parent.Send(0);
+    parent.Receive<int>();
+  });
+  client.Receive<int>();
+  measurement.Finish();
+  measurement.ExpectBalance();
+  const Totals own = meter.TotalOf(Kind::kService, "sctp-server", "core");
+  const Totals all = meter.TotalOf(Transport::kSctp);
+  EXPECT_GE(own.tx_payload - before.tx_payload, kConnections * 50000);
+  EXPECT_EQ(own.tx_bytes - before.tx_bytes, all.tx_bytes - all_before.tx_bytes);
+  EXPECT_EQ(own.rx_bytes - before.rx_bytes, all.rx_bytes - all_before.rx_bytes);
 }
 
 // The kernel runs the hook twice for a packet to such a socket, which any user may

@@ -270,6 +270,7 @@ TEST_F(Object, MapsAreTheseAndNoOthers) {
       {"nm_wire_names", {BPF_MAP_TYPE_ARRAY, 4, 4, 0}},
       {"nm_users", {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_user), 0}},
       {"nm_copies", {BPF_MAP_TYPE_PERCPU_ARRAY, 4, 136, 0}},
+      {"nm_listeners", {BPF_MAP_TYPE_LRU_HASH, 32, 16, 0}},
       {"nm_old_counters",
        {BPF_MAP_TYPE_ARRAY, 4, sizeof(nm_cell), BPF_F_MMAPABLE}},
       {"nm_merged", {BPF_MAP_TYPE_ARRAY, 4, 1, 0}},

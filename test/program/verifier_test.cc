@@ -25,12 +25,12 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 25022, 25312, 18952},
-    {"nm_egress", 36009, 36403, 29797},
-    {"nm_egress_claim", 0, 36403, 29797},
+    {"nm_ingress", 25144, 25440, 18856},
+    {"nm_egress", 38280, 38576, 31759},
+    {"nm_egress_claim", 0, 38576, 31759},
     {"nm_sock_create", 5417, 5450, 12013},
     {"nm_sock_release", 69, 69, 69},
-    {"nm_sockops", 2268, 2843, 2957},
+    {"nm_sockops", 2610, 3207, 2932},
     {"nm_setsockopt", 3391, 3383, 3920},
     {"nm_exec", 13616, 13616, 12069},
     {"nm_fork", 43, 43, 43},

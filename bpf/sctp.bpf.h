@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
+/*
+ * Whose a connection of SCTP is that a server accepts.
+ *
+ * Up to Linux 6.18 its accept(2) makes a socket by no way that a hook sees, and
+ * without a copy of the listener's storage (sctp_v4_create_accept_sk() in
+ * net/sctp/protocol.c, and its sibling in ipv6.c). But what opens an association
+ * (INIT, COOKIE ECHO) comes to the listener, right before. So each packet that a
+ * listener receives notes whose it is, by the cgroup, the address that the packet
+ * came to, and the port; the first packet of a socket without an owner looks there.
+ * The cgroup keeps apart what has the same address in another network namespace.
+ *
+ * A listener of SOCK_SEQPACKET has the data of all its associations; it never hands
+ * one on but by a call that makes a socket in the usual way (SCTP_SOCKOPT_PEELOFF).
+ */
+#ifndef NETMETER_BPF_SCTP_BPF_H_
+#define NETMETER_BPF_SCTP_BPF_H_
+
+#include "bpf/socket.bpf.h"
+
+/* This host's end of the packet. False: it has none. */
+static __always_inline bool local_end(struct __sk_buff *skb,
+                                      struct bpf_sock *sk, __u32 direction,
+                                      struct nm_listener_key *key) {
+  const bool sent = direction == NM_EGRESS;
+
+  key->cgroup = bpf_skb_cgroup_id(skb);
+  key->port = sk->src_port;
+  key->protocol = skb->protocol;
+  if (skb->protocol == bpf_htons(ETH_P_IP))
+    return !bpf_skb_load_bytes(skb, sent ? 12 : 16, key->address, 4);
+  return !bpf_skb_load_bytes(skb, sent ? 8 : 24, key->address, 16);
+}
+
+/* Gives a socket that was accepted its listener's owner. Not 0: the packet's socket
+ * is a listener. It keeps no state, so that each of its packets comes here. */
+NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
+  struct nm_listener_key key = {};
+  struct nm_listener listener = {};
+  struct bpf_sock *sk = skb->sk;
+  struct nm_listener *found;
+  struct nm_owner *owner;
+  bool listens;
+
+  if (!sk) return 0;
+  sk = bpf_sk_fullsock(sk);
+  if (!sk || sk->type != SOCK_STREAM) return 0;
+  listens = sk->state == TCP_LISTEN;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
+  if (!owner == listens) return listens;
+  if (!local_end(skb, sk, direction, &key)) return listens;
+  if (owner) {
+    listener.tgid = owner->tgid;
+    listener.attribution.word = attribution_of(owner).word;
+    listener.network = owner->network;
+    listener.tag = owner->tag;
+    listener.user = owner->user;
+    bpf_map_update_elem(&nm_listeners, &key, &listener, BPF_ANY);
+    return 1;
+  }
+  found = bpf_map_lookup_elem(&nm_listeners, &key);
+  if (!found) return 0;
+  owner = bpf_sk_storage_get(&nm_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+  if (!owner) return 0;
+  owner->tgid = found->tgid;
+  owner->attribution.word = found->attribution.word;
+  owner->network = found->network;
+  owner->tag = found->tag;
+  owner->user = found->user;
+  owner->flags = NM_OWNER_END_IS_TOLD;
+  return 0;
+}
+
+#endif /* NETMETER_BPF_SCTP_BPF_H_ */
