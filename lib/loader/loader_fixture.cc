@@ -6,6 +6,7 @@
 #include <grp.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -46,9 +47,11 @@ int InChild(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-bool BecomeUser(gid_t gid) {
+// Dumpable as after an execve(2): without that /proc/self would be root's still, where
+// a reader looks what a descriptor is if he is refused bpf(2).
+bool BecomeUser(gid_t gid, uid_t uid) {
   return setgroups(0, nullptr) == 0 && setresgid(gid, gid, gid) == 0 &&
-         setresuid(kNobody, kNobody, kNobody) == 0;
+         setresuid(uid, uid, uid) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;
 }
 
 void LoaderRootTest::SetUp() {

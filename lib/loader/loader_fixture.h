@@ -37,7 +37,7 @@ std::string CgroupRoot();
 int InChild(const std::function<int()>& body);
 
 // Of the calling process, for good. False where it is refused.
-bool BecomeUser(gid_t gid);
+bool BecomeUser(gid_t gid, uid_t uid = kNobody);
 
 class LoaderRootTest : public ::testing::Test {
  protected:

@@ -2,20 +2,30 @@
 #include "lib/loader/serve.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <iterator>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -30,16 +40,124 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int kLockSeconds = 10;
+constexpr std::chrono::seconds kSweep{1};
+constexpr std::chrono::minutes kQuiet{1};
+
+// Of a state that began: one line, and no other for a while, so that nobody fills a log
+// by making it begin and end.
+class Notice {
+ public:
+  void Begin(const std::string& line) {
+    if (on_ || Quiet()) return;
+    on_ = true;
+    quiet_until_ = Clock::now() + kQuiet;
+    std::cerr << "netmeter-loader: " << line << std::endl;
+  }
+  void End() { on_ = false; }
+  bool Quiet() const { return Clock::now() < quiet_until_; }
+
+ private:
+  bool on_ = false;
+  Clock::time_point quiet_until_;  // the clock's beginning is long ago
+};
+
+// Our ends of the connections whose clients have not read their answer. The kernel
+// lets all processes of our user together have RLIMIT_NOFILE descriptors in messages
+// that nobody has read, unless we have CAP_SYS_RESOURCE or CAP_SYS_ADMIN, which we
+// dropped (ETOOMANYREFS of unix(7)). A message waits in the client's socket, also when
+// our end is closed: we cannot take it back. So a client who reads nothing could keep
+// all others from an answer, if he got as many as he likes.
+class UnreadAnswers {
+ public:
+  UnreadAnswers() {
+    rlimit descriptors = {};
+    getrlimit(RLIMIT_NOFILE, &descriptors);
+    limit_ = static_cast<size_t>(descriptors.rlim_cur);
+    // What is left is for messages of other processes of our user.
+    in_all_ = std::max<size_t>(limit_ / kSharedMaps / 4 * 3, 1);
+    of_a_user_ = std::max<size_t>(std::min<size_t>(256, limit_ / 20), 1);
+  }
+
+  bool empty() const { return count_ == 0; }
+  size_t limit() const { return limit_; }
+
+  // Whether `uid` may have one more, by what his clients have read until now.
+  bool HasRoomFor(uid_t uid) {
+    User& user = users_[uid];
+    Sweep(&user);
+    if (user.ends.size() >= of_a_user_) {
+      user.refused.Begin(absl::StrCat(
+          "user ", uid, " has not read ", user.ends.size(),
+          " answers: no other one for him until he reads or closes"));
+      return false;
+    }
+    user.refused.End();
+    if (count_ >= in_all_) {
+      full_.Begin(absl::StrCat(
+          "users have not read ", count_,
+          " answers: no other one for anybody until they read or close"));
+      return false;
+    }
+    full_.End();
+    return true;
+  }
+
+  void Add(uid_t uid, UniqueFd end) {
+    users_[uid].ends.push_back(std::move(end));
+    count_++;
+  }
+
+  void SweepAll() {
+    for (auto entry = users_.begin(); entry != users_.end();) {
+      User& user = entry->second;
+      Sweep(&user);
+      const bool over = user.ends.empty() && !user.refused.Quiet();
+      entry = over ? users_.erase(entry) : std::next(entry);
+    }
+  }
+
+ private:
+  struct User {
+    std::vector<UniqueFd> ends;
+    Notice refused;
+  };
+
+  // What was sent there waits to be read. 0 also when the client is gone, as the kernel
+  // frees the message then. That he hung up (POLLHUP) says nothing: after his
+  // shutdown(2) the message and its descriptors still wait in his socket.
+  static bool Waits(const UniqueFd& end) {
+    int bytes = 0;
+    return ioctl(end.get(), SIOCOUTQ, &bytes) == 0 && bytes != 0;
+  }
+
+  void Sweep(User* user) {
+    const auto read =
+        std::remove_if(user->ends.begin(), user->ends.end(),
+                       [](const UniqueFd& end) { return !Waits(end); });
+    count_ -= static_cast<size_t>(user->ends.end() - read);
+    user->ends.erase(read, user->ends.end());
+  }
+
+  size_t limit_ = 0;      // RLIMIT_NOFILE
+  size_t in_all_ = 0;     // the most unread answers
+  size_t of_a_user_ = 0;  // and of one user
+  size_t count_ = 0;      // the unread answers now
+  std::map<uid_t, User> users_;
+  Notice full_;
+};
 
 // Sends the descriptors, or nothing where the meter is not loaded now. They are
 // opened as a reader opens them, so that `info` never comes with older maps.
-void SendDescriptors(int client, const std::string& pin_dir) {
+// 0 if they were sent, else an errno.
+int SendDescriptors(int client, const std::string& pin_dir) {
   absl::StatusOr<SharedMapFds> maps = OpenSharedPins(pin_dir);
-  if (!maps.ok()) return;
+  if (!maps.ok()) return ENOENT;
   std::array<int, kSharedMaps> fds;
   for (size_t map = 0; map < kSharedMaps; map++) {
-    if (!(*maps)[map].ok()) return;
+    if (!(*maps)[map].ok()) return ENOENT;
     fds[map] = (*maps)[map].get();
   }
   unsigned char protocol = kDescriptorProtocol;
@@ -56,7 +174,7 @@ void SendDescriptors(int client, const std::string& pin_dir) {
   header->cmsg_len = CMSG_LEN(sizeof(int) * kSharedMaps);
   memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * kSharedMaps);
   // Fits into any socket's buffer; a client that is gone is its own business.
-  if (sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
+  return sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
 // Removes the socket that a killed server left behind at `path`, and nothing
@@ -179,32 +297,90 @@ constexpr char kCouldWrite[] =
     "kernel.unprivileged_bpf_disabled is 0: whoever gets a map's descriptor "
     "could write the map (sysctl kernel.unprivileged_bpf_disabled=2)";
 
-// Until `stop` can be read, or nobody came for long enough.
-// One client at a time: an answer is one message of a few bytes, which fits
-// into any socket's buffer, so that no client can make another one wait. The
-// connection is closed at once, whether its client reads or not.
-absl::Status ServeClients(int listener, int stop, const ServeOptions& options) {
-  bool refused = false;  // the last client
+// One client at a time: an answer is one message of a few bytes, which fits into any
+// socket's buffer, so that no client can make another one wait. For the client the
+// connection ends at once, whether he reads or not.
+class Server {
+ public:
+  explicit Server(const ServeOptions& options) : options_(options) {}
+
+  // Until `stop` can be read, or nobody came for long enough.
+  absl::Status Run(int listener, int stop);
+
+ private:
+  // How long poll(2) may wait, in its unit; -1: until somebody comes.
+  int Patience() const;
+  void Answer(UniqueFd client);
+
+  const ServeOptions& options_;
+  UnreadAnswers unread_;
+  Clock::time_point next_sweep_ = Clock::now() + kSweep;
+  Clock::time_point last_client_ = Clock::now();
+  Notice could_write_;
+  Notice too_many_;
+};
+
+// While an answer is unread the server is not idle: the next one would not know of it,
+// and one user could get his share of each.
+int Server::Patience() const {
+  if (unread_.empty() && options_.idle_seconds == 0) return -1;
+  const auto until =
+      unread_.empty()
+          ? last_client_ + std::chrono::seconds(options_.idle_seconds)
+          : next_sweep_;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+}
+
+void Server::Answer(UniqueFd client) {
+  // It may have changed since the last one.
+  if (UnprivilegedBpfDisabled() == 0) {
+    could_write_.Begin(kCouldWrite);
+    return;
+  }
+  could_write_.End();
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+      !unread_.HasRoomFor(peer.uid)) {
+    return;
+  }
+  const int error = SendDescriptors(client.get(), options_.pin_dir);
+  if (error == ETOOMANYREFS) {
+    too_many_.Begin(absl::StrCat(
+        "processes of user ", getuid(), " have sent more descriptors than ",
+        unread_.limit(),
+        " (RLIMIT_NOFILE) that nobody has read: no answer for anybody until "
+        "they are read or closed"));
+  }
+  if (error != 0) return;
+  too_many_.End();
+  // As if it were closed, except that we still see whether he reads. What he sends from
+  // now on is an error for him.
+  shutdown(client.get(), SHUT_RDWR);
+  unread_.Add(peer.uid, std::move(client));
+}
+
+absl::Status Server::Run(int listener, int stop) {
   for (;;) {
     pollfd polled[] = {{listener, POLLIN, 0}, {stop, POLLIN, 0}};
-    const int ready = poll(
-        polled, 2, options.idle_seconds > 0 ? options.idle_seconds * 1000 : -1);
-    if (ready == 0) return absl::OkStatus();
+    const int ready = poll(polled, 2, Patience());
     if (ready < 0) {
       if (errno == EINTR) continue;
       return ErrnoStatus(errno, "poll");
     }
     if (polled[1].revents != 0) return absl::OkStatus();
+    if (ready == 0 && unread_.empty()) return absl::OkStatus();  // idle
+    if (Clock::now() >= next_sweep_) {
+      unread_.SweepAll();
+      next_sweep_ = Clock::now() + kSweep;
+    }
+    if (ready == 0) continue;
+    last_client_ = Clock::now();
     UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (client.ok()) {
-      // It may have changed since the last one.
-      if (UnprivilegedBpfDisabled() != 0) {
-        SendDescriptors(client.get(), options.pin_dir);
-        refused = false;
-      } else if (!refused) {
-        std::cerr << "netmeter-loader: " << kCouldWrite << std::endl;
-        refused = true;
-      }
+      Answer(std::move(client));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
                errno == ENOMEM) {
       poll(nullptr, 0, 100);  // let it pass instead of spinning
@@ -265,7 +441,7 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
   UniqueFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
 
   const absl::Status status =
-      stop.ok() ? ServeClients(listener.get(), stop.get(), options)
+      stop.ok() ? Server(options).Run(listener.get(), stop.get())
                 : ErrnoStatus(errno, "signalfd");
   if (!own_path.empty()) unlink(own_path.c_str());
   return status;

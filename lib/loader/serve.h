@@ -17,15 +17,22 @@ struct ServeOptions {
   std::string pin_dir = "/run/netmeter";
   std::string socket;  // empty: <pin_dir>.sock; unused with LISTEN_FDS
   std::string group;   // empty: that of the loaded meter's pins, else netmeter
-  int idle_seconds = 0;  // exit after so long without a client; 0: never
+  // Exit after so long without a client, once all answers are read; 0: never.
+  int idle_seconds = 0;
 };
 
 // Serves until SIGTERM or SIGINT, or idle. With LISTEN_FDS=1 in the
 // environment (sd_listen_fds(3)) on the socket that is passed, a Unix stream
 // socket that listens; else on one of its own, mode 0660, which is removed at
-// the end. One message a client:
-// kDescriptorProtocol and the descriptors; then the connection is closed.
-// Nothing is read from clients and nobody is waited for.
+// the end. One message a client: kDescriptorProtocol and the descriptors; then the
+// connection ends. Nothing is read from clients and nobody is waited for.
+//
+// Descriptors that are sent and not read count against RLIMIT_NOFILE (ETOOMANYREFS of
+// unix(7)). So a user, by SO_PEERCRED, may leave min(256, RLIMIT_NOFILE / 20) answers
+// unread, and all users together 3/4 of what the kernel lets wait; our end stays open
+// until the client has read, or is gone. Who has more gets none: his connection is
+// closed at once. A line on stderr says when that begins, and when the kernel refuses
+// because of what other processes of our user have sent; each once a minute at most.
 absl::Status ServeDescriptors(const ServeOptions& options);
 
 }  // namespace internal

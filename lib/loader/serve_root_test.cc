@@ -10,22 +10,27 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/loader_fixture.h"
+#include "lib/loader/prepare_process.h"
 #include "lib/loader/serve.h"
 #include "lib/loader/system.h"
 #include "netmeter/meter.h"
@@ -90,6 +95,7 @@ TEST_F(LoaderRootTest, ServeFdsReadsNothingAndIsFloodedByNobody) {
   const pid_t server = fork();
   if (server == 0) {
     alarm(60);
+    PrepareProcess();  // as the program: one user's share is as large as it can be
     _exit(ServeDescriptors(serve).ok() ? 0 : 1);
   }
   for (int i = 0; i < 500 && access(address.sun_path, F_OK) != 0; i++) {
@@ -133,24 +139,241 @@ TEST_F(LoaderRootTest, ServeFdsReadsNothingAndIsFloodedByNobody) {
               return 0;
             }),
             0);
-  // The protocol's byte, and then the end, which tells what the server left unread.
+  // The protocol's byte, and at once the end.
   size_t served = 0, unread = 0;
+  char byte;
   for (const UniqueFd& client : clients) {
-    char bytes[2];
     pollfd polled = {client.get(), POLLIN, 0};
     ASSERT_EQ(poll(&polled, 1, 10000), 1) << served;
-    ASSERT_EQ(recv(client.get(), bytes, sizeof(bytes), 0), 1) << served;
-    ASSERT_EQ(poll(&polled, 1, 10000), 1) << served;
+    ASSERT_EQ(recv(client.get(), &byte, 1, 0), 1) << served;
+    ASSERT_EQ(poll(&polled, 1, 0), 1) << served;
+    EXPECT_NE(polled.revents & POLLHUP, 0) << served;
     served++;
-    errno = 0;
-    unread += recv(client.get(), bytes, sizeof(bytes), 0) == -1 &&
-              errno == ECONNRESET;
   }
-  EXPECT_EQ(unread, clients.size() / 2);
   kill(server, SIGTERM);
   int status = 0;
   waitpid(server, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  // Now all is closed, which tells what the server left unread.
+  for (const UniqueFd& client : clients) {
+    unread += recv(client.get(), &byte, 1, 0) < 0 && errno == ECONNRESET;
+  }
+  EXPECT_EQ(unread, clients.size() / 2);
+}
+
+// A server of its own process, with few descriptors, and clients of several users.
+class ServeRootTest : public LoaderRootTest {
+ protected:
+  static constexpr rlim_t kDescriptors = 512;
+  static constexpr int kOfAUser = 25;  // a twentieth
+  static constexpr int kInAll = 75;    // 3/4 of a fifth
+  static constexpr uid_t kHolder = 12001;
+
+  void TearDown() override {
+    unlink(log_.c_str());
+    LoaderRootTest::TearDown();
+  }
+
+  void Serve(int idle_seconds) {
+    MustLoad();
+    SendFromCgroup(42);
+    log_ = config_.pin_dir + ".log";
+    address_.sun_family = AF_UNIX;
+    strcpy(address_.sun_path, (config_.pin_dir + ".sock").c_str());
+    server_ = fork();
+    if (server_ == 0) {
+      alarm(120);
+      const int log = open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      const rlimit few = {kDescriptors, kDescriptors};
+      if (dup2(log, STDERR_FILENO) < 0 || setrlimit(RLIMIT_NOFILE, &few) != 0) {
+        _exit(2);
+      }
+      PrepareProcess();
+      ServeOptions serve;
+      serve.pin_dir = config_.pin_dir;
+      serve.idle_seconds = idle_seconds;
+      _exit(ServeDescriptors(serve).ok() ? 0 : 1);
+    }
+    for (int i = 0; i < 500 && access(address_.sun_path, F_OK) != 0; i++) {
+      usleep(10000);
+    }
+    usleep(50000);
+    // There is only the socket.
+    ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
+  }
+
+  // How the server ended: 0 if well.
+  int Stop() {
+    kill(server_, SIGTERM);
+    int status = 0;
+    waitpid(server_, &status, 0);
+    return status;
+  }
+
+  std::string Log() {
+    std::ifstream file(log_);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
+  // How many of `times` a user of the group gets the meter.
+  int Reads(int times, uid_t uid) {
+    return InChild([&] {
+      MeterOptions options;
+      options.pin_dir = config_.pin_dir;
+      int read = 0;
+      if (!BecomeUser(kGid, uid)) return 255;
+      for (int i = 0; i < times; i++) {
+        auto meter = Meter::Open(options);
+        if (!meter.ok()) continue;
+        auto samples = (*meter)->ReadHost();
+        read += samples.ok() && samples->size() == 1;
+      }
+      return read;
+    });
+  }
+
+  // A process of `uid` that connects so often, and holds what it gets without reading
+  // it. Every other connection is shut down, which leaves the message where it is.
+  struct Holder {
+    pid_t pid;
+    int answers;
+  };
+  Holder Hold(uid_t uid, int connections) {
+    int fds[2];
+    EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+    Holder holder = {fork(), -1};
+    if (holder.pid == 0) {
+      alarm(120);
+      std::vector<UniqueFd> clients;
+      int answers = BecomeUser(kGid, uid) ? 0 : -2;
+      for (int i = 0; i < connections && answers >= 0; i++) {
+        clients.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int fd = clients.back().get();
+        char byte;
+        if (connect(fd, reinterpret_cast<sockaddr*>(&address_),
+                    sizeof(address_)) != 0) {
+          answers = -3;
+        } else {
+          answers += recv(fd, &byte, 1, MSG_PEEK) == 1;
+          if (i % 2 == 0) shutdown(fd, SHUT_RDWR);
+        }
+      }
+      if (write(fds[1], &answers, sizeof(answers)) < 0) _exit(1);
+      for (;;) pause();
+    }
+    close(fds[1]);
+    EXPECT_EQ(read(fds[0], &holder.answers, sizeof(holder.answers)),
+              static_cast<ssize_t>(sizeof(holder.answers)));
+    close(fds[0]);
+    return holder;
+  }
+  static void End(const Holder& holder) {
+    kill(holder.pid, SIGKILL);
+    waitpid(holder.pid, nullptr, 0);
+  }
+
+  pid_t server_ = -1;
+
+ private:
+  sockaddr_un address_ = {};
+  std::string log_;
+};
+
+// One member of the group kept the meter from all others: the kernel lets a user without
+// capabilities have RLIMIT_NOFILE descriptors in messages that nobody has read, and the
+// server, which is that user, sent as many as one client asked for. The others were told
+// that there is no meter.
+TEST_F(ServeRootTest, WhoReadsNothingKeepsNoAnswerFromOthers) {
+  Serve(0);
+  const Holder holder = Hold(kHolder, kDescriptors / kSharedMaps * 2);
+  EXPECT_EQ(Reads(20, kNobody), 20);
+  EXPECT_EQ(holder.answers, kOfAUser);
+  EXPECT_EQ(Reads(5, kHolder), 0);  // he has his share
+  // Not after a sweep, either.
+  usleep(2500000);
+  EXPECT_EQ(Reads(5, kHolder), 0);
+  EXPECT_EQ(Reads(5, kNobody), 5);
+  End(holder);
+  EXPECT_EQ(Reads(20, kHolder), 20);
+  EXPECT_EQ(Log(),
+            absl::StrCat("netmeter-loader: user ", kHolder, " has not read ",
+                         kOfAUser,
+                         " answers: no other one for him until he reads or "
+                         "closes\n"));
+  EXPECT_EQ(Stop(), 0);
+}
+
+// Also not by as many users as have all shares: who comes then is told nothing, at once,
+// and the kernel's limit is not reached.
+TEST_F(ServeRootTest, AllUsersTogetherStayBelowTheKernelsLimit) {
+  Serve(0);
+  std::vector<Holder> holders;
+  for (uid_t i = 0; i < 4; i++) {
+    holders.push_back(Hold(kHolder + i, kOfAUser));
+    EXPECT_EQ(holders.back().answers,
+              std::min<int>(kOfAUser, kInAll - static_cast<int>(i) * kOfAUser));
+  }
+  EXPECT_EQ(Reads(5, kNobody), 0);
+  EXPECT_EQ(Log(), absl::StrCat("netmeter-loader: users have not read ", kInAll,
+                                " answers: no other one for anybody until they "
+                                "read or close\n"));
+  End(holders[0]);
+  usleep(2500000);  // a sweep
+  EXPECT_EQ(Reads(20, kNobody), 20);
+  for (size_t i = 1; i < holders.size(); i++) End(holders[i]);
+  EXPECT_EQ(Stop(), 0);
+}
+
+// Other processes of the same user have a part in the kernel's limit. Nothing was said.
+TEST_F(ServeRootTest, WhatOtherProcessesSentIsSaid) {
+  Serve(0);
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  for (rlim_t sent = 0; sent <= kDescriptors; sent += kSharedMaps) {
+    char byte = 0;
+    iovec data = {&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kSharedMaps)] = {};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * kSharedMaps);
+    const std::vector<int> fds(kSharedMaps, STDIN_FILENO);
+    memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * kSharedMaps);
+    ASSERT_EQ(sendmsg(pair[0], &message, 0), 1) << strerror(errno);
+  }
+  EXPECT_EQ(Reads(5, kNobody), 0);
+  EXPECT_EQ(Log(),
+            "netmeter-loader: processes of user 0 have sent more "
+            "descriptors than 512 (RLIMIT_NOFILE) that nobody has read: "
+            "no answer for anybody until they are read or closed\n");
+  close(pair[0]);
+  close(pair[1]);
+  EXPECT_EQ(Reads(5, kNobody), 5);
+  EXPECT_EQ(Stop(), 0);
+}
+
+// The next server would not know who has how many.
+TEST_F(ServeRootTest, IsNotIdleWhileAnAnswerIsUnread) {
+  Serve(1);
+  const Holder holder = Hold(kHolder, 1);
+  EXPECT_EQ(holder.answers, 1);
+  usleep(3500000);
+  int status = 0;
+  EXPECT_EQ(waitpid(server_, &status, WNOHANG), 0);
+  End(holder);
+  pid_t ended = 0;
+  for (int i = 0; i < 1000 && ended == 0; i++) {
+    usleep(10000);
+    ended = waitpid(server_, &status, WNOHANG);
+  }
+  EXPECT_EQ(ended, server_);
+  EXPECT_EQ(status, 0);
+  if (ended == 0) Stop();
 }
 
 // serve-fds took over any socket that it could not connect to: a datagram
