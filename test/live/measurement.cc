@@ -121,6 +121,7 @@ void Measurement::Finish(const Classify& classify) {
     count = now;
   }
   owners_ = ReadOwners();
+  for (const auto& owner : before_) owners_[owner.first];  // retired since
   for (auto& owner : owners_) {
     owner.second = Subtract(owner.second, before_[owner.first]);
     seen_ = Sum(seen_, owner.second);

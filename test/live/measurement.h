@@ -85,6 +85,10 @@ class Measurement {
   // Each byte in both directions has this owner, and there were some.
   void ExpectOwner(const Owner& owner) const;
   Totals Of(const Owner& owner) const;
+  // What each has counted meanwhile. Where an idle series was retired that is less
+  // than nothing, and `retired` has counted it.
+  using Owners = std::map<Owner, Totals>;
+  const Owners& owners() const { return owners_; }
 
   // What is wrong with the capture, which names the packets of the remainder; ""
   // if it has every packet that the interface counted. Without all of them nothing
@@ -115,8 +119,6 @@ class Measurement {
   static void NotOnThisKernel(const std::string& probe);
 
  private:
-  using Owners = std::map<Owner, Totals>;
-
   void ExplainSecondPass();
   void PrintPackets(
       const std::function<bool(const Packet&)>& like = nullptr) const;
