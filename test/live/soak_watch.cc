@@ -40,11 +40,17 @@ Values ValuesOf(const Sample& sample) {
           sample.tx_retransmit_bytes};
 }
 
-// What one reader has seen last.
+// What one reader has seen last. A series that is retired is gone, or there again from
+// 0 (sample.h). What it had is in kind `retired`, so that the sum does not go back; nor
+// does that kind, nor do those whose series are made at the load. There are no more
+// such series than the meter says.
 class Watch {
  public:
-  void Compare(const std::vector<Sample>& samples, ReaderState* state) {
+  // `retired`: Health::retired_series, after the read.
+  void Compare(const std::vector<Sample>& samples, uint64_t retired,
+               ReaderState* state) {
     Values sum = {}, pending = {};
+    std::map<Key, Values> now;
     for (const Sample& sample : samples) {
       const Values values = ValuesOf(sample);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
@@ -53,11 +59,11 @@ class Watch {
         for (size_t i = 0; i < sum.size(); ++i) pending[i] += values[i];
         continue;
       }
-      Values& before = before_[{sample.kind, sample.name, sample.destination,
-                                sample.transport, sample.path, sample.uplink}];
-      Check(sample.name + " to " + sample.destination, before, values, state);
-      before = values;
+      now[{sample.kind, sample.name, sample.destination, sample.transport,
+           sample.path, sample.uplink}] = values;
     }
+    CompareSeries(now, retired, state);
+    Check("retired_series", {retired_}, {retired}, state);
     // A read in the middle of such a move may have it twice, and the next one once
     // (bpf/pending.bpf.h). On a busy machine a soak saw a sum that was one packet less
     // at the next read, in a round whose balance was exact.
@@ -68,10 +74,42 @@ class Watch {
     Check("the sum", least, sum, state);
     sum_ = sum;
     pending_ = pending;
+    before_ = std::move(now);
+    // One that is retired between a read and this number is gone at the next read.
+    retired_before_ = retired_;
+    retired_ = retired;
     ++state->reads;
   }
 
  private:
+  void CompareSeries(const std::map<Key, Values>& now, uint64_t retired,
+                     ReaderState* state) const {
+    uint64_t resets = 0;
+    for (const auto& series : before_) {
+      const Kind kind = std::get<Kind>(series.first);
+      const std::string what =
+          std::get<1>(series.first) + " to " + std::get<2>(series.first);
+      const auto found = now.find(series.first);
+      const Values values = found == now.end() ? Values() : found->second;
+      if (kind == Kind::kUnattributed || kind == Kind::kOverflow ||
+          kind == Kind::kRetired) {
+        Check(what, series.second, values, state);
+      } else if (found == now.end() || IsLess(values, series.second)) {
+        if (++resets > retired - retired_before_) {
+          Check(what + " (not retired)", series.second, values, state);
+        }
+      }
+    }
+    state->resets += resets;
+  }
+
+  static bool IsLess(const Values& now, const Values& before) {
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (now[i] < before[i]) return true;
+    }
+    return false;
+  }
+
   static void Check(const std::string& what, const Values& before,
                     const Values& now, ReaderState* state) {
     for (size_t i = 0; i < now.size(); ++i) {
@@ -86,6 +124,7 @@ class Watch {
 
   std::map<Key, Values> before_;
   Values sum_ = {}, pending_ = {};
+  uint64_t retired_ = 0, retired_before_ = 0;
 };
 
 // Reads once; opens the meter first if there is none.
@@ -99,8 +138,9 @@ void ReadOnce(const MeterOptions& options, std::unique_ptr<Meter>* meter,
   }
   if (*meter != nullptr) {
     const auto samples = (*meter)->ReadHost();
-    status = samples.status();
-    if (samples.ok()) watch->Compare(*samples, state);
+    const auto health = (*meter)->ReadHealth();
+    status = samples.ok() ? health.status() : samples.status();
+    if (status.ok()) watch->Compare(*samples, health->retired_series, state);
   }
   if (status.ok()) return;
   ++state->errors;

@@ -18,8 +18,9 @@ namespace internal {
 // Of one reader, in shared memory.
 struct ReaderState {
   uint64_t reads = 0;
-  uint64_t backwards = 0;  // values that were lower than before
-  uint64_t errors = 0;     // reads that failed
+  uint64_t backwards = 0;  // values that were lower than before, and may not be
+  uint64_t resets = 0;  // series that were retired: gone, or less than before
+  uint64_t errors = 0;  // reads that failed
   uint64_t resident_kib = 0;
   char last[200] = "";  // the last of these
 };

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """observer.py EXPORTER RESULT PIN_DIR TEST: the third reader of test/soak.sh, in Python,
 and the exporter. Reads all series and scrapes /metrics, again and again, until SIGTERM.
-Appends what it has seen in TEST to the file RESULT, as a line of JSON. Exits with 1 if a read or a scrape failed, if
-a value went back, or if one of the two processes has grown by more than 4 MiB since its
-first minute."""
+Appends what it has seen in TEST to the file RESULT, as a line of JSON. Exits with 1 if a
+read or a scrape failed, if a value went back whose series was not retired, or the sum
+did, or if one of the two processes has grown by more than 4 MiB since its first minute."""
 
 import contextlib
 import json
@@ -31,41 +31,86 @@ VALUES = (
     "tx_retransmit_bytes",
 )
 
+# All bytes on the link (docs/metrics.md#the-sum-is-the-invoice).
+SUM = ("netmeter_wire_bytes_total", "netmeter_pending_bytes", "netmeter_retired_bytes_total")
+
 
 class Monotonic:
-    """Values by key, which may not go back."""
+    """Values by key, which may not go back, nor their sum. One that is gone, or less, is
+    that of a series which was retired, if the meter says that there were some. Then its
+    bytes are in kind `retired`: that kind, those of no owner and the sum never go back."""
 
     def __init__(self, result):
         self._last, self._result = {}, result
+        self._total = 0
+        self._retired = self._retired_before = 0
 
-    def see(self, key, value):
-        before = self._last.get(key, 0)
-        if value < before:
-            self._result["backwards"] += 1
-            self._result["last"] = "%s: %s, then %s" % (key, before, value)
-        self._last[key] = value
+    def see(self, values, total, pending, retired):
+        """`values` has (value, whether its series may be retired) by key; `total` and
+        `pending` are sums, and `retired` is Health.retired_series after the read."""
+        # Compared with the number before the values were read that are there since. The
+        # exporter may give the same ones again.
+        excused = retired > self._retired_before
+        for key, (before, may_retire) in self._last.items():
+            value = values.get(key, (0,))[0]
+            if value < before and not (may_retire and excused):
+                self._fault(key, before, value)
+            elif value < before:
+                self._result["resets"] += 1
+        # What was pending moves to where it belongs, and a read in the middle may have
+        # it twice, and the next one once.
+        if total < self._total:
+            self._fault("the sum", self._total, total)
+        if retired < self._retired:
+            self._fault("retired_series", self._retired, retired)
+        if values != self._last:
+            self._retired_before = self._retired
+        self._last, self._total = values, total - pending
+        self._retired = retired
+
+    def _fault(self, key, before, value):
+        self._result["backwards"] += 1
+        self._result["last"] = "%s: %s, then %s" % (key, before, value)
+
+
+FIXED = ("unattributed", "overflow", "retired")  # kinds that are never retired
 
 
 def series(meter, monotonic):
+    values, total, pending = {}, 0, 0
     for sample in meter.read_host():
-        # What was pending moves to where it belongs.
+        size = sample.tx_bytes + sample.rx_bytes
+        total += size
         if sample.kind == netmeter.Kind.PENDING:
+            pending += size
             continue
         key = tuple(
             str(getattr(sample, field))
             for field in ("kind", "name", "destination", "transport", "path", "uplink")
         )
         for value in VALUES:
-            monotonic.see(key + (value,), getattr(sample, value))
+            values[key + (value,)] = (getattr(sample, value), sample.kind.value not in FIXED)
+    monotonic.see(values, total, pending, meter.read_health().retired_series)
 
 
-def scrape(url, monotonic):
+def scrape(url, monotonic, meter):
     with urllib.request.urlopen(url, timeout=20) as reply:
         text = reply.read().decode()
+    values, total, pending = {}, 0, 0
     for line in text.splitlines():
-        match = re.fullmatch(r"(netmeter_\w+_total(?:\{.*\})?) (\S+)", line)
-        if match and 'kind="pending"' not in match[1]:
-            monotonic.see(match[1], float(match[2]))
+        match = re.fullmatch(r"((netmeter_\w+)(\{.*\})?) (\S+)", line)
+        if not match:
+            continue
+        metric, family, labels, value = match[1], match[2], match[3] or "", float(match[4])
+        if family in SUM:
+            total += value
+        if family == "netmeter_pending_bytes":
+            pending += value
+        if family.endswith("_total"):
+            kind = re.search(r'\bkind="(\w+)"', labels)
+            fixed = not kind or kind[1] in FIXED or "_retired_" in family
+            values[metric] = (value, not fixed)
+    monotonic.see(values, total, pending, meter.read_health().retired_series)
 
 
 def resident_kib(pid):
@@ -94,7 +139,7 @@ def main():
     program, result_file, pin_dir, test = sys.argv[1:]
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
-    result = {"reads": 0, "scrapes": 0, "backwards": 0, "errors": 0, "last": ""}
+    result = {"reads": 0, "scrapes": 0, "backwards": 0, "resets": 0, "errors": 0, "last": ""}
     begin = time.monotonic()
     exporter, url = start_exporter(program, pin_dir)
     pids = {"python_kib": os.getpid(), "exporter_kib": exporter.pid}
@@ -105,7 +150,7 @@ def main():
             try:
                 series(meter, of_series)
                 result["reads"] += 1
-                scrape(url, of_metrics)
+                scrape(url, of_metrics, meter)
                 result["scrapes"] += 1
             except (netmeter.Error, OSError) as error:
                 result["errors"] += 1
