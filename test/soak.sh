@@ -13,15 +13,16 @@
 #                    the third reader, the exporter, and FILE
 #
 # As root on Debian 12. Thirteen kinds of traffic run at once between network namespaces
-# of their own; meanwhile programs are replaced, tables grow, processes register and end,
-# the socket table is too small, and a memory cgroup has no room now and then for what
-# sends (with cgroup v1: gives back what it can). Three readers look on, two in C++ and
-# one in Python, and an exporter.
+# of their own; meanwhile programs are replaced, tables grow, idle series are retired,
+# processes register and end, the socket table is too small, and a memory cgroup has no
+# room now and then for what sends (with cgroup v1: gives back what it can). Three readers
+# look on, two in C++ and one in Python, and an exporter.
 # Prints a line for each round, in which
 #
 #   - the interface and the meter have to differ by packets of named kinds alone
 #     (docs/counting.md#the-remainder);
-#   - no reader may see a value go back, or fail;
+#   - no reader may see a value or the sum go back, or fail, but for values of as many
+#     series as were retired (`retired` in the line: since the load);
 #   - the kernel may keep no more maps and programs than in the second one, and no more
 #     memory for them than 64 KiB and 2 KiB for each growth since; no reader in C++ may
 #     have grown by more than 1 MiB since.
@@ -30,7 +31,7 @@
 # each grow by 4 MiB after their first minute.
 # Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
 set -euo pipefail
-usage() { sed -n '3,31s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
 die() { echo "soak.sh: $*" >&2; exit 2; }
 
 minutes=10 seconds=60 upgrades=200 json='' kernel=''

@@ -216,6 +216,17 @@ void MeteredCgroup::Load(const std::string& config) {
   }
 }
 
+void MeteredCgroup::Retire() {
+  std::string output;
+  const int status = RunProgram(
+      {loader, "retire", "--idle", "0", "--pin-dir", pin_dir_}, &output);
+  if (status != 0) {
+    errno = 0;
+    Die("netmeter-loader retire ended with " + std::to_string(status) + ": " +
+        output);
+  }
+}
+
 MeteredCgroup::~MeteredCgroup() {
   meter_.reset();
   std::string output;

@@ -115,6 +115,9 @@ class MeteredCgroup {
   void Load(const std::string& config);
   void Load() { Load(config_); }
 
+  // `netmeter-loader retire` of what nobody has at this moment.
+  void Retire();
+
   const Cgroup* cgroup() const { return cgroup_.get(); }
   const std::string& pin_dir() const { return pin_dir_; }
   Meter& meter() const { return *meter_; }
