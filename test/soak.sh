@@ -13,14 +13,17 @@
 #                    the third reader, the exporter, and FILE
 #
 # As root on Debian 12. Thirteen kinds of traffic run at once between network namespaces
-# of their own; meanwhile programs are replaced, tables grow, idle series are retired,
-# processes register and end, the socket table is too small, and a memory cgroup has no
-# room now and then for what sends (with cgroup v1: gives back what it can). Three readers
-# look on, two in C++ and one in Python, and an exporter.
+# of their own, and a witness, whose name is never idle; meanwhile programs are replaced,
+# tables grow, idle series are retired, processes register and end, the socket table is
+# too small, and a memory cgroup has no room now and then for what sends (with cgroup v1:
+# gives back what it can). Three readers look on, two in C++ and one in Python, and an
+# exporter.
 # Prints a line for each round, in which
 #
 #   - the interface and the meter have to differ by packets of named kinds alone
 #     (docs/counting.md#the-remainder);
+#   - the payload of the witness and of those that register has to be under their names,
+#     and what has none may only be that of names which are new;
 #   - no reader may see a value or the sum go back, or fail, but for values of as many
 #     series as were retired (`retired` in the line: since the load);
 #   - the kernel may keep no more maps and programs than in the second one, and no more
@@ -31,7 +34,7 @@
 # each grow by 4 MiB after their first minute.
 # Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
 set -euo pipefail
-usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,36s/^# \{0,1\}//p' "$0"; }
 die() { echo "soak.sh: $*" >&2; exit 2; }
 
 minutes=10 seconds=60 upgrades=200 json='' kernel=''

@@ -5,6 +5,7 @@
 // end of each round nothing is under way, and
 //
 //   - the interface and the meter differ by packets of named kinds alone;
+//   - what a sender sent is under its name (soak_names.h);
 //   - no reader saw a value go back, but those of series that were retired;
 //   - the kernel keeps no more maps and programs, and processes no more memory, than
 //     before.
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "test/live/soak.h"
+#include "test/live/soak_names.h"
 #include "test/live/soak_traffic.h"
 #include "test/live/soak_watch.h"
 #include "test/live/world.h"
@@ -159,7 +161,8 @@ class SoakTest : public LiveTest {
            std::to_string(kSeries + growths_) +
            "\nmax_names: " + std::to_string(kNames + growths_) +
            "\nproxy_ports: [8443, " + std::to_string(9000 + loads_ % 1000) +
-           "]\nservices: [soak-program-1]\n";
+           "]\nhttp_ports: [80, 81]\nservices: [" + kSoakPrograms +
+           std::to_string(kSoakServiceProgram) + "]\n";
   }
 
   void Load(bool grows) {
@@ -177,6 +180,7 @@ class SoakTest : public LiveTest {
   void Round(SoakTraffic* traffic, const std::function<bool()>& act) {
     const std::string name = std::to_string(++round_);
     Measurement measurement(*meter_, World::CleanLab().ClientReference());
+    const SoakCounts before = traffic->Counts();
     traffic->Start();
     while (!act()) alarm(10 * kTimeoutMs / 1000);
     // Others send, and there is what processes have left that are gone.
@@ -185,11 +189,13 @@ class SoakTest : public LiveTest {
     memory_->Squeeze(false);
     measurement.Finish(SoakRemainders());
     measurement.ExpectBalance();
+    const SoakCounts sent = traffic->Counts() - before;
+    ExpectNames(measurement, sent);
     // Only who accepts connections may see a packet twice, and the client accepts none.
     EXPECT_EQ(measurement.RemainderPackets("second-pass"), 0);
     // What a growth took its totals from goes with the programs of that load.
     Load(/*grows=*/false);
-    Report(name, measurement);
+    Report(name, measurement, sent);
     observer_->ExpectAlive();
   }
 
@@ -197,6 +203,20 @@ class SoakTest : public LiveTest {
     std::printf(
         "\nround  bytes of the interface  unexplained  explained            "
         "upgrades  growths  retired  reads    back  maps  KiB    reader KiB\n");
+  }
+
+  // What the round says about names, in bytes.
+  static void AddNames(const Measurement& measurement, const SoakCounts& sent,
+                       nlohmann::json* row) {
+    SoakKinds kinds = KindsOf(measurement);
+    for (const Kind kind : {Kind::kOverflow, Kind::kUnattributed}) {
+      (*row)[std::string(KindName(kind)) + "_bytes"] =
+          kinds[kind].tx_bytes + kinds[kind].rx_bytes;
+    }
+    (*row)["registered"] = sent.registered;
+    (*row)["refused"] = sent.refused;
+    (*row)["witness_bytes"] = sent.witness_tx + sent.witness_rx +
+                              sent.witness_named_tx + sent.witness_named_rx;
   }
 
   void ExpectReaders(uint64_t* reads, uint64_t* backwards, uint64_t* resident,
@@ -233,7 +253,8 @@ class SoakTest : public LiveTest {
     return health.ok() ? health->retired_series : 0;
   }
 
-  void Report(const std::string& name, const Measurement& measurement) {
+  void Report(const std::string& name, const Measurement& measurement,
+              const SoakCounts& sent) {
     Totals whole = measurement.link();
     nlohmann::json row, kinds = nlohmann::json::object();
     std::string explained;
@@ -259,6 +280,7 @@ class SoakTest : public LiveTest {
     if (unexplained != 0) PrintUnexplained(measurement);
     uint64_t reads = 0, backwards = 0, resident = 0;
     ExpectReaders(&reads, &backwards, &resident, &row);
+    AddNames(measurement, sent, &row);
     const uint64_t retired = Retired();
     const auto read = [&] { return ReadKernelState(meter_->cgroup()->id()); };
     KernelState kernel = read();

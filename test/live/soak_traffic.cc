@@ -19,6 +19,12 @@
 
 namespace netmeter {
 namespace internal {
+
+const char kSoakWitness[] = "soak-witness";
+const char kSoakWitnessDestination[] = "witness.soak.example";
+const char kSoakServices[] = "soak-service-";
+const char kSoakPrograms[] = "soak-program-";
+
 namespace {
 
 constexpr int kClosedPort = 9;  // at both ends
@@ -26,6 +32,8 @@ constexpr int kSinkPort = 9000;
 // To its server the client's end closes first. It is in TIME_WAIT when the peer's FIN
 // comes, which no hook sees, nor the answer.
 constexpr int kTimeWaitPort = 7777;
+
+constexpr int kWitnessPort = 81;  // of HTTP, and nobody else's
 
 constexpr int kPrograms = 8;
 // A worker, or a piece of its work, that takes longer hangs.
@@ -35,7 +43,13 @@ struct Place {
   Lab* lab;
   const Cgroup* cgroup;
   std::vector<std::string> programs;  // what to execute
+  SoakCounts* counts;                 // shared by all workers
 };
+
+// Of this worker and others.
+void Add(int64_t* count, int64_t more) {
+  __atomic_fetch_add(count, more, __ATOMIC_ACQ_REL);
+}
 
 Family FamilyOf(uint32_t turn) {
   return turn % 2 == 0 ? Family::kIpv4 : Family::kIpv6;
@@ -43,8 +57,8 @@ Family FamilyOf(uint32_t turn) {
 
 // --- Kinds of traffic --------------------------------------------------------
 
-void Tcp(const Place& place, const TcpPlan& plan) {
-  RunTcp(place.lab->Between(place.cgroup, nullptr), plan);
+TcpReport Tcp(const Place& place, const TcpPlan& plan) {
+  return RunTcp(place.lab->Between(place.cgroup, nullptr), plan).client;
 }
 
 TcpPlan PlanOf(uint32_t turn) {
@@ -85,32 +99,81 @@ void OtherSends(const Place& place, uint32_t turn) {
   Tcp(place, plan);
 }
 
+void AddNewcomer(const Place& place, const TcpReport& report) {
+  Add(&place.counts->newcomers_tx, report.sent);
+  Add(&place.counts->newcomers_rx, report.received);
+}
+
+// Full tables refuse, and so does a growth for some milliseconds.
+bool TryToRegister(const std::string& name) {
+  const UniqueFd fd(OpenSocket(AF_INET, SOCK_DGRAM));
+  const int error = Control(fd.get(), NM_REGISTER, name);
+  if (error != 0 && error != EPERM) _exit(1);
+  return error == 0;
+}
+
+// Whether the client had this name: as of `registered`, which one worker counts.
+bool TcpAs(const Place& place, const std::string& name, int tries, TcpPlan plan,
+           int64_t* registered, TcpReport* report) {
+  SoakCounts* const counts = place.counts;
+  plan.begin_client = [&] {
+    while (!TryToRegister(name)) {
+      Add(&counts->refused, 1);
+      if (--tries <= 0) return;
+      usleep(10000);
+    }
+    Add(registered, 1);
+  };
+  const int64_t before = __atomic_load_n(registered, __ATOMIC_ACQUIRE);
+  *report = Tcp(place, plan);
+  return __atomic_load_n(registered, __ATOMIC_ACQUIRE) != before;
+}
+
 void Registered(const Place& place, uint32_t turn) {
   TcpPlan plan = PlanOf(turn);
   plan.upload %= 3000;
   plan.download %= 3000;
-  plan.begin_client = [turn] {
-    const UniqueFd fd(OpenSocket(AF_INET, SOCK_DGRAM));
-    const int error = Control(fd.get(), NM_REGISTER,
-                              "soak-service-" + std::to_string(turn % 400));
-    // Full tables refuse, and so does a growth for some milliseconds.
-    if (error != 0 && error != EPERM) _exit(1);
+  TcpReport report;
+  if (TcpAs(place, kSoakServices + std::to_string(turn % 400), 1, plan,
+            &place.counts->registered, &report)) {
+    Add(&place.counts->services_tx, report.sent);
+    Add(&place.counts->services_rx, report.received);
+  }
+  AddNewcomer(place, report);
+}
+
+// Its first bytes name this host.
+void NameHost(TcpPlan* plan, int port, const std::string& host) {
+  plan->port = port;
+  plan->upload += 200;
+  plan->send = [host](int fd, uint64_t bytes) {
+    const std::string request = "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
+    Check(send(fd, request.data(), request.size(), 0), "send");
+    SendAll(fd, bytes - request.size());
   };
-  Tcp(place, plan);
+}
+
+// In turn to its destination and to none. Its name is there, so that only a growth
+// refuses it, for longer where the machine is slow.
+void Witness(const Place& place, uint32_t turn) {
+  TcpPlan plan = PlanOf(turn / 2);
+  plan.upload %= 20000;
+  plan.download %= 20000;
+  const bool named = turn % 2 == 1;
+  if (named) NameHost(&plan, kWitnessPort, kSoakWitnessDestination);
+  SoakCounts* const counts = place.counts;
+  TcpReport report;
+  if (!TcpAs(place, kSoakWitness, 500, plan, &counts->witnessed, &report)) {
+    return;
+  }
+  Add(named ? &counts->witness_named_tx : &counts->witness_tx, report.sent);
+  Add(named ? &counts->witness_named_rx : &counts->witness_rx, report.received);
 }
 
 void Named(const Place& place, uint32_t turn) {
   TcpPlan plan = PlanOf(turn);
-  plan.port = 80;
-  plan.upload += 200;
-  plan.send = [turn](int fd, uint64_t bytes) {
-    const std::string request = "GET / HTTP/1.1\r\nHost: h" +
-                                std::to_string(turn % 300) +
-                                ".soak.example\r\n\r\n";
-    Check(send(fd, request.data(), request.size(), 0), "send");
-    SendAll(fd, bytes - request.size());
-  };
-  Tcp(place, plan);
+  NameHost(&plan, 80, "h" + std::to_string(turn % 300) + ".soak.example");
+  AddNewcomer(place, Tcp(place, plan));
 }
 
 void Datagrams(const Place& place, uint32_t turn) {
@@ -235,12 +298,15 @@ void ForNoSocket(const Place& place, uint32_t turn) {
 
 // Processes of a program each, which live for some milliseconds.
 void ShortProcesses(const Place& place, uint32_t turn) {
-  const std::string& path = place.programs[turn % place.programs.size()];
+  const int number = static_cast<int>(turn % kPrograms);
+  const std::string& path = place.programs[number];
   for (int i = 0; i < 5; ++i) {
     Child child(place.cgroup, place.lab->client, [&](Child::Parent&) {
       ExecActor(path, {"udp=10.77.3.2/9000/3/100"});
     });
     child.Join();
+    Add(&place.counts->newcomers_tx, 3 * 100);
+    if (number == kSoakServiceProgram) Add(&place.counts->program_tx, 3 * 100);
   }
 }
 
@@ -364,6 +430,7 @@ constexpr Kind kKinds[] = {
     {"many-connections", ManyConnections, true},
     {"datagrams", Datagrams, true},
     {"registered", Registered, true},
+    {"witness", Witness, true},
     {"time-wait", ClientClosesFirst, false},
     {"other-sends", OtherSends, false},
     {"named", Named, false},
@@ -392,7 +459,25 @@ Classify SoakRemainders() {
 // Written by the test, read by the workers.
 struct SoakTraffic::Shared {
   int stop;
+  SoakCounts counts;  // written by them
 };
+
+SoakCounts operator-(const SoakCounts& a, const SoakCounts& b) {
+  SoakCounts d;
+  d.registered = a.registered - b.registered;
+  d.witnessed = a.witnessed - b.witnessed;
+  d.refused = a.refused - b.refused;
+  d.services_tx = a.services_tx - b.services_tx;
+  d.services_rx = a.services_rx - b.services_rx;
+  d.witness_tx = a.witness_tx - b.witness_tx;
+  d.witness_rx = a.witness_rx - b.witness_rx;
+  d.witness_named_tx = a.witness_named_tx - b.witness_named_tx;
+  d.witness_named_rx = a.witness_named_rx - b.witness_named_rx;
+  d.program_tx = a.program_tx - b.program_tx;
+  d.newcomers_tx = a.newcomers_tx - b.newcomers_tx;
+  d.newcomers_rx = a.newcomers_rx - b.newcomers_rx;
+  return d;
+}
 
 SoakTraffic::SoakTraffic(Lab& lab, const Cgroup* cgroup, bool few)
     : shared_(static_cast<Shared*>(mmap(nullptr, sizeof(Shared),
@@ -407,10 +492,19 @@ SoakTraffic::SoakTraffic(Lab& lab, const Cgroup* cgroup, bool few)
         pause();
       });
   sink_->Receive<int>();
-  Place place = {&lab, cgroup, {}};
+  Place place = {&lab, cgroup, {}, &shared_->counts};
   for (int i = 0; i < kPrograms; ++i) {
-    place.programs.push_back(CopyOfActor("soak-program-" + std::to_string(i)));
+    place.programs.push_back(CopyOfActor(kSoakPrograms + std::to_string(i)));
   }
+  witness_ =
+      std::make_unique<Child>(cgroup, lab.client, [](Child::Parent& parent) {
+        TryToRegister(kSoakWitness);
+        parent.Send(0);
+        alarm(0);
+        pause();
+      });
+  witness_->Receive<int>();
+  for (uint32_t turn = 0; turn < 4; ++turn) Witness(place, turn);
   for (const Kind& kind : kKinds) {
     if (few && !kind.always) continue;
     workers_.push_back({kind.name, nullptr});
@@ -443,6 +537,7 @@ SoakTraffic::~SoakTraffic() {
   for (Worker& worker : workers_) worker.child->Send(0);
   for (Worker& worker : workers_) worker.child->Join();
   sink_.reset();
+  witness_.reset();
   munmap(shared_, sizeof(Shared));
 }
 
@@ -465,6 +560,8 @@ std::vector<std::pair<std::string, uint64_t>> SoakTraffic::Pieces() const {
   }
   return pieces;
 }
+
+SoakCounts SoakTraffic::Counts() const { return shared_->counts; }
 
 }  // namespace internal
 }  // namespace netmeter

@@ -7,6 +7,7 @@
 //   traffic.Start();   // every worker begins
 //   ...
 //   traffic.Stop();    // ... has ended its piece: nothing is under way
+//   traffic.Counts();  // what some of them sent, and under which name
 
 #ifndef NETMETER_TEST_LIVE_SOAK_TRAFFIC_H_
 #define NETMETER_TEST_LIVE_SOAK_TRAFFIC_H_
@@ -28,9 +29,34 @@ namespace internal {
 // docs/counting.md. It takes all packets of a round, in their order.
 Classify SoakRemainders();
 
+// Of a process that holds its name as long as the traffic is there, with a destination
+// of its own and with none: what both had room for at the beginning is never idle.
+extern const char kSoakWitness[];
+extern const char kSoakWitnessDestination[];
+// Of the processes that have names of their own.
+extern const char kSoakServices[];  // registered, with a number
+extern const char kSoakPrograms[];  // executed, with a number
+
+constexpr int kSoakServiceProgram =
+    1;  // the configuration says that it is a service
+
+// What the workers know, since they began: payload, in bytes, and answers.
+struct SoakCounts {
+  int64_t registered = 0, refused = 0;       // as NM_REGISTER answered
+  int64_t witnessed = 0;                     // ... and the witness
+  int64_t services_tx = 0, services_rx = 0;  // of who was registered
+  int64_t witness_tx = 0, witness_rx = 0;
+  int64_t witness_named_tx = 0, witness_named_rx = 0;  // ... to its destination
+  int64_t program_tx = 0;                              // of kSoakServiceProgram
+  // Of who has, or asks for, a name or a destination that may be new.
+  int64_t newcomers_tx = 0, newcomers_rx = 0;
+};
+SoakCounts operator-(const SoakCounts& a, const SoakCounts& b);
+
 class SoakTraffic {
  public:
-  // `few`: four kinds only, which wait for nothing: the load of many upgrades.
+  // `few`: four kinds only, which wait for nothing, and the witness: the load of many
+  // upgrades.
   SoakTraffic(Lab& lab, const Cgroup* cgroup, bool few);
   ~SoakTraffic();
 
@@ -39,6 +65,8 @@ class SoakTraffic {
 
   // Pieces that each kind has run so far.
   std::vector<std::pair<std::string, uint64_t>> Pieces() const;
+  // After Stop().
+  SoakCounts Counts() const;
 
  private:
   struct Shared;
@@ -49,7 +77,7 @@ class SoakTraffic {
   };
 
   Shared* shared_;
-  std::unique_ptr<Child> sink_;
+  std::unique_ptr<Child> sink_, witness_;
   std::vector<Worker> workers_;
 };
 
