@@ -283,6 +283,25 @@ TEST_F(LoaderRootTest, WhoDoesNotReadToTheEndEndsNoLoad) {
   }
 }
 
+// A signal waits for the end of a load, and ended the process before its line was
+// written: who had pressed Ctrl-C took it for not loaded.
+TEST_F(LoaderRootTest, ALoadThatASignalWaitsForSaysWhatItHasDone) {
+  int interrupted = 0;
+  for (const char* seconds : {"0.02", "0.05", "0.1", "0.2", "0.5", "1", "3"}) {
+    SCOPED_TRACE(seconds);
+    const ShellResult result = RunShell(absl::StrCat(
+        "timeout ", seconds, " lib/loader/netmeter-loader load --pin-dir ",
+        config_.pin_dir, " --cgroup ", cgroup_, " 2>&1"));
+    const bool loaded = MustStatus().state == MeterState::kLoaded;
+    EXPECT_EQ(result.output.find(": loaded, for cgroup ") != std::string::npos,
+              loaded);
+    interrupted += loaded && result.exit_status != 0;
+    bool was_loaded = false;
+    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  }
+  EXPECT_GT(interrupted, 0);
+}
+
 // `load` was advised, which refuses.
 TEST_F(LoaderRootTest, AMapThatIsMissingIsDamageThatOnlyUnloadMends) {
   for (const char* map : {"owners", "counters"}) {

@@ -2,6 +2,7 @@
 #include "lib/loader/prepare_process.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -32,6 +33,8 @@ SignalsBlocked::SignalsBlocked() {
 }
 
 SignalsBlocked::~SignalsBlocked() {
+  // What was done is said before a signal that waited ends the process.
+  fflush(stdout);
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
