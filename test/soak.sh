@@ -3,7 +3,8 @@
 # soak.sh [OPTION]...: everything at once, for as long as one likes.
 #
 #   --minutes N      rounds of a minute each (10)
-#   --upgrades N     then so many upgrades with growth, under four kinds of traffic (200)
+#   --upgrades N     then so many upgrades with growth, under four kinds of traffic (200:
+#                    some seconds each, ten minutes in all)
 #   --short          one round of 8 seconds and 3 upgrades: what test/run.sh runs
 #   --json FILE      what each round has shown, and after those of a test what its third
 #                    reader and the exporter have, one JSON object a line
@@ -31,10 +32,11 @@
 #     have grown by more than 1 MiB since.
 #
 # So less than three rounds compare no memory. The reader in Python and the exporter may
-# each grow by 4 MiB after their first minute.
+# each grow by 4 MiB after their first minute. Bytes are of the round; upgrades, growths,
+# retired and reads are of all until then.
 # Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
 set -euo pipefail
-usage() { sed -n '3,36s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,38s/^# \{0,1\}//p' "$0"; }
 die() { echo "soak.sh: $*" >&2; exit 2; }
 
 minutes=10 seconds=60 upgrades=200 json='' kernel=''
