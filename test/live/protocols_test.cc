@@ -51,6 +51,21 @@ class ProtocolsTest : public FamilyTest {
         << "loaded, but no socket";
     return false;
   }
+
+  // Opens a connection, which stays: sends pieces of so many bytes, receives 50,000.
+  static void SctpExchange(const Address& to, int port, int pieces,
+                           uint64_t bytes) {
+    const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
+    Connect(fd, to, port);
+    for (int i = 0; i < pieces; ++i) SendAll(fd, bytes);
+    ReceiveExactly(fd, 50000);
+  }
+
+  static void HoldUntilMeasured(Child::Parent& parent) {
+    usleep(300000);  // acknowledgements are delayed
+    parent.Send(0);
+    parent.Receive<int>();
+  }
 };
 NM_FOR_BOTH_FAMILIES(ProtocolsTest);
 
@@ -73,13 +88,8 @@ TEST_P(ProtocolsTest, SctpBalances) {
   const Totals before = meter.TotalOf(Transport::kSctp);
   Measurement measurement(meter, lab.ClientReference());
   Child client(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
-    const int fd = OpenSocket(server.family(), SOCK_STREAM, IPPROTO_SCTP);
-    Connect(fd, server, port);
-    for (int i = 0; i < 200; ++i) SendAll(fd, 500);
-    ReceiveExactly(fd, 50000);
-    usleep(300000);  // the delayed SACK
-    parent.Send(0);
-    parent.Receive<int>();
+    SctpExchange(server, port, /*pieces=*/200, 500);
+    HoldUntilMeasured(parent);
   });
   client.Receive<int>();
   measurement.Finish();
@@ -118,14 +128,9 @@ TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
   Measurement measurement(meter, lab.ClientReference());
   Child client(nullptr, lab.server, [&](Child::Parent& parent) {
     for (int i = 0; i < kConnections; ++i) {
-      const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
-      Connect(fd, Lab::Client(GetParam()), port);
-      SendAll(fd, 1000);
-      ReceiveExactly(fd, 50000);
+      SctpExchange(Lab::Client(GetParam()), port, /*pieces=*/1, 1000);
     }
-    usleep(300000);  // the delayed SACK
-    parent.Send(0);
-    parent.Receive<int>();
+    HoldUntilMeasured(parent);
   });
   client.Receive<int>();
   measurement.Finish();
@@ -221,9 +226,7 @@ TEST_P(ProtocolsTest, DccpBalances) {
       WaitReadable(fd);
       Check(recv(fd, data, sizeof(data), 0), "recv");
     }
-    usleep(300000);
-    parent.Send(0);
-    parent.Receive<int>();
+    HoldUntilMeasured(parent);
   });
   client.Receive<int>();
   measurement.Finish();
