@@ -6,15 +6,25 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
 #include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
+#include "lib/loader/system.h"
 
 namespace netmeter {
 namespace internal {
+
+absl::Status OpenCgroup(const std::string& path, Cgroup* cgroup) {
+  cgroup->path = path;
+  absl::StatusOr<UniqueFd> fd = OpenCgroup(path, &cgroup->id);
+  if (!fd.ok()) return fd.status();
+  cgroup->fd = std::move(*fd);
+  return absl::OkStatus();
+}
 
 Linker::~Linker() {
   for (bpf_link* link : links_) bpf_link__destroy(link);

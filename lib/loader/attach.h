@@ -43,6 +43,7 @@ struct Cgroup {
   UniqueFd fd;
   uint64_t id = 0;
 };
+absl::Status OpenCgroup(const std::string& path, Cgroup* cgroup);
 
 class Linker {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a load does to the configuration that is loaded.
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
+#include "lib/loader/prepare_process.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
@@ -166,6 +168,70 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
   // The meter itself is as it was, and a whole configuration may be the same.
   MustLoad();
   EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
+}
+
+// A plain load of a meter of which a pin had gone, or that was killed when it was loaded
+// first, was one for the whole host, and without what its configuration had said.
+TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
+  const std::string note =
+      "what was loaded here was not whole: loaded anew, with its "
+      "configuration, counters start again";
+  const auto expect_as_it_was = [&] {
+    const LoadResult again = MustChange(ChangeNothing);
+    EXPECT_EQ(again.action, Action::kLoaded);
+    EXPECT_EQ(again.cgroup, cgroup_);
+    EXPECT_THAT(again.notes, Contains(note));
+    EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
+  };
+  config_.services = {"mme"};
+  ASSERT_TRUE(LoadKilledAt("froze "));
+  expect_as_it_was();
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  expect_as_it_was();
+
+  // One that fails leaves no meter, and is not the last word.
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  EXPECT_FALSE(Load(config_.pin_dir, [](Config* config) {
+                 config->group = "no-such-group";
+                 config->group_required = true;
+               }).ok());
+  EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
+  expect_as_it_was();
+  // The whole of another configuration takes nothing from it but the cgroup.
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  config_.services = {};
+  config_.cgroup = "";
+  const absl::StatusOr<LoadResult> other = Load(config_);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->cgroup, cgroup_);
+  EXPECT_THAT(Loaded(), Not(HasSubstr("mme")));
+  EXPECT_THAT(other->notes,
+              Contains("what was loaded here was not whole: loaded anew, "
+                       "counters start again"));
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+}
+
+// It went on to wait, and Ctrl-C did nothing for half a minute.
+TEST_F(ConfigRootTest, ASignalEndsTheWaitForTheLock) {
+  absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_EQ(InChild([this] {
+              const SignalsBlocked blocked;
+              kill(getpid(), SIGTERM);
+              const absl::Status status =
+                  Load(config_.pin_dir, ChangeNothing).status();
+              const std::string expected =
+                  "lock " + LockFile(config_.pin_dir) +
+                  ": a signal came while another netmeter-loader had it; "
+                  "nothing was changed";
+              // Not returned: the signal waits for the end of `blocked`.
+              _exit(absl::IsCancelled(status) && status.message() == expected);
+              return 0;
+            }),
+            1);
+  unlink(LockFile(config_.pin_dir).c_str());
 }
 
 TEST_F(ConfigRootTest, AGroupThatWasAskedForMustExist) {

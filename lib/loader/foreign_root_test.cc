@@ -375,7 +375,7 @@ TEST_F(LoaderRootTest, AFileAsPinDirectoryIsAClearError) {
   const std::string error = absl::StrCat("pin directory ", config_.pin_dir,
                                          " is a file, expected a directory");
   bool was_loaded;
-  EXPECT_EQ(LoadError(), error);
+  EXPECT_EQ(LoadError(), error + "; nothing was changed");
   EXPECT_EQ(Unload(config_.pin_dir, &was_loaded).message(), error);
   EXPECT_EQ(GetStatus(config_.pin_dir).status().message(), error);
   EXPECT_THAT(

@@ -86,25 +86,20 @@ absl::Status CountCells(bool want_spare_cells, Plan* plan) {
   return absl::OkStatus();
 }
 
-absl::Status OpenPlannedCgroup(const std::string& path, Cgroup* cgroup) {
-  cgroup->path = path;
-  absl::StatusOr<UniqueFd> fd = OpenCgroup(path, &cgroup->id);
-  if (!fd.ok()) return fd.status();
-  cgroup->fd = std::move(*fd);
-  return absl::OkStatus();
-}
-
 // --- What is pinned already --------------------------------------------------
 
-// Where the configuration names no cgroup, a meter keeps the one that it has,
-// and a new one counts for the whole host.
-absl::Status OpenDefaultCgroup(Plan* plan) {
+// Where the configuration names no cgroup, a meter keeps the one that it has, or had
+// before it was damaged, and a new one counts for the whole host.
+absl::Status OpenDefaultCgroup(const LoaderState& state, Plan* plan) {
   if (!plan->config.cgroup.empty()) return absl::OkStatus();
-  absl::StatusOr<std::string> path = plan->existing.found
-                                         ? TextOf(plan->existing.info.cgroup)
-                                         : FindCgroupRoot();
+  absl::StatusOr<std::string> path = state.cgroup;
+  if (plan->existing.found) {
+    path = TextOf(plan->existing.info.cgroup);
+  } else if (state.cgroup.empty()) {
+    path = FindCgroupRoot();
+  }
   if (!path.ok()) return path.status();
-  return OpenPlannedCgroup(*path, &plan->cgroup);
+  return OpenCgroup(*path, &plan->cgroup);
 }
 
 // A meter counts for one cgroup. If that was removed and made again, the
@@ -152,7 +147,7 @@ absl::Status CheckWhatIsAsked(Plan* plan) {
   NETMETER_RETURN_IF_ERROR(CheckHost());
   if (plan->config.cgroup.empty()) return absl::OkStatus();
   // What stands in /proc/PID/cgroup is compared with it.
-  return OpenPlannedCgroup(CanonicalPath(plan->config.cgroup), &plan->cgroup);
+  return OpenCgroup(CanonicalPath(plan->config.cgroup), &plan->cgroup);
 }
 
 // Who may read, and by which ids a later load knows that nothing has changed.
@@ -469,13 +464,13 @@ absl::Status PublishUpgrade(const MeterObject& object, const Plan& plan,
       transaction->patience());
 }
 
-// Starts from the loaded configuration; the cgroup is in nm_info.
+// Starts from the loaded configuration, or from that of a meter whose pins have gone.
 absl::Status ChangeConfig(const Transaction& transaction,
                           const ConfigChange& change, bool replaces,
                           Plan* plan) {
   Config config;
-  if (plan->existing.found) {
-    const std::string& kept = transaction.state().config;
+  const std::string& kept = transaction.state().config;
+  if (plan->existing.found || !kept.empty()) {
     absl::StatusOr<Config> loaded =
         ParseConfig(kept, "the loaded configuration", Config());
     if (loaded.ok() && !kept.empty()) {
@@ -489,6 +484,11 @@ absl::Status ChangeConfig(const Transaction& transaction,
           LockFile(transaction.pins().path()),
           " does not tell it): give --config FILE, or --defaults"));
     }
+  }
+  if (!plan->existing.found && !kept.empty()) {
+    plan->notes.push_back(absl::StrCat(
+        "what was loaded here was not whole: loaded anew",
+        replaces ? "" : ", with its configuration", ", counters start again"));
   }
   change(&config);
   config.pin_dir = transaction.pins().path();
@@ -508,12 +508,14 @@ absl::Status ChangeConfig(const Transaction& transaction,
 // as register_by: a load without it is none. What is killed after this the next load
 // takes to its end.
 absl::Status KeepConfig(Transaction* transaction, const Plan& plan) {
-  const std::string old = transaction->state().config;
-  transaction->OnFailure(
-      [transaction, old] { return transaction->KeepConfig(old); });
+  const LoaderState old = transaction->state();
+  transaction->OnFailure([transaction, old] {
+    return transaction->KeepConfig(old.config, old.cgroup);
+  });
   return transaction->KeepConfig(
       absl::StrCat("# netmeter-loader ", kVersion, "\n",
-                   ConfigAsYaml(plan.config, Keys::kChanged)));
+                   ConfigAsYaml(plan.config, Keys::kChanged)),
+      plan.cgroup.path);
 }
 
 void NoteChanges(Plan* plan) {
@@ -571,7 +573,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan->existing));
   const bool upgrade = plan->existing.found;
   NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, replaces, plan));
-  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(plan));
+  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(transaction->state(), plan));
   Growth growth(pins, plan->existing.info);
   const bool killed = transaction->state().changing;
   if (upgrade) {

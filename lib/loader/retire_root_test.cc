@@ -393,7 +393,7 @@ TEST_F(RetireRootTest, RetirementsLoadsAndAnUnloadMayMeet) {
           continue;
         }
         const std::string error(result.status().message());
-        if (absl::StrContains(error, "is at work for"))
+        if (absl::StrContains(error, "has had it for"))
           continue;  // waited long
         fprintf(stderr, "retire: %s\n", error.c_str());
         return 1;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -343,6 +344,20 @@ void RemoveDirectories(const std::vector<std::string>& made) {
   }
 }
 
+namespace {
+
+// One that this process holds back (SignalsBlocked), and that asks it to end.
+bool SignalIsPending() {
+  sigset_t pending;
+  if (sigpending(&pending) != 0) return false;
+  return sigismember(&pending, SIGINT) == 1 ||
+         sigismember(&pending, SIGTERM) == 1 ||
+         sigismember(&pending, SIGHUP) == 1 ||
+         sigismember(&pending, SIGQUIT) == 1;
+}
+
+}  // namespace
+
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
   // Only root can open it: a lock on a directory anybody may take, and keep.
   const std::string file = LockFile(path);
@@ -371,10 +386,16 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
     if (errno != EWOULDBLOCK && errno != EINTR) {
       return ErrnoStatus(errno, absl::StrCat("lock ", file));
     }
+    // Held back for what is to come to its end: nothing has begun.
+    if (SignalIsPending()) {
+      return absl::CancelledError(
+          absl::StrCat("lock ", file,
+                       ": a signal came while another netmeter-loader had it"));
+    }
     if (std::chrono::steady_clock::now() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "lock ", file, ": another netmeter-loader is at work for ", seconds,
-          " s"));
+          "lock ", file, ": another netmeter-loader has had it for ", seconds,
+          " s: try again when it is done"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -388,7 +409,7 @@ std::string LockFile(const std::string& path) {
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
-// A line each, "made PATH", "mounted DEVICE" and "set KEY=VALUE", escaped as in
+// A line each, "made PATH", "mounted DEVICE", "cgroup PATH", "config YAML", escaped as in
 // C.
 LoaderState ReadState(int lock_fd) {
   constexpr size_t kMost = 1 << 20;
@@ -415,6 +436,8 @@ LoaderState ReadState(int lock_fd) {
       if (absl::CUnescape(line, &value)) state.made.push_back(value);
     } else if (absl::ConsumePrefix(&line, "config ")) {
       if (absl::CUnescape(line, &value)) state.config = value;
+    } else if (absl::ConsumePrefix(&line, "cgroup ")) {
+      if (absl::CUnescape(line, &value)) state.cgroup = value;
     }
   }
   return state;
@@ -429,6 +452,9 @@ std::string TextOf(const LoaderState& state) {
   }
   if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
   if (state.changing) absl::StrAppend(&text, "changing\n");
+  if (!state.cgroup.empty()) {
+    absl::StrAppend(&text, "cgroup ", absl::CEscape(state.cgroup), "\n");
+  }
   if (!state.config.empty()) {
     absl::StrAppend(&text, "config ", absl::CEscape(state.config), "\n");
   }

@@ -47,6 +47,7 @@ struct LoaderState {
   bool mounted = false;           // on the last of these, or about to be
   uint64_t device = 0;    // st_dev of that; 0: killed before it was known
   std::string config;     // the loaded one, as YAML
+  std::string cgroup;     // which it counts for; "" where config is
   bool changing = false;  // an upgrade has begun, and is not done
 };
 LoaderState ReadState(int lock_fd);
@@ -85,7 +86,8 @@ absl::Status RemoveDirectory(const std::string& path,
 std::vector<std::string> MissingDirectories(const std::string& path);
 
 // Keeps two loaders from working on one pin directory: an exclusive flock(2)
-// on a file that only root can open. DeadlineExceeded after `seconds`. Whoever
+// on a file that only root can open. DeadlineExceeded after `seconds`; Cancelled where a
+// signal that asks the process to end, and that it holds back, comes meanwhile. Whoever
 // unloads removes the file while he has it.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
 std::string LockFile(const std::string& path);

@@ -125,13 +125,16 @@ TEST(LoaderStateTest, ALineWithoutAnEndSaysNothing) {
   LoaderState state;
   state.made = {"/run/a", "/run/a/b"};
   state.config = "services: [one, two]\nmax_series: 40960\n";
+  state.cgroup = "/sys/fs/cgroup/a b\nc";
   ASSERT_TRUE(WriteState(path, state, &file).ok());
   EXPECT_EQ(ReadState(file.get()).config, state.config);
+  EXPECT_EQ(ReadState(file.get()).cgroup, state.cgroup);
   const off_t size = lseek(file.get(), 0, SEEK_END);
   for (off_t end = size - 1; end >= 0; --end) {
     ASSERT_EQ(ftruncate(file.get(), end), 0);
     const LoaderState found = ReadState(file.get());
     EXPECT_EQ(found.config, "") << end;
+    EXPECT_THAT(found.cgroup, testing::AnyOf("", state.cgroup)) << end;
     EXPECT_LE(found.made.size(), 2u);
     for (const std::string& made : found.made) {
       EXPECT_THAT(state.made, testing::Contains(made));

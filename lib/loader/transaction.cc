@@ -23,9 +23,11 @@ absl::StatusOr<std::unique_ptr<Transaction>> Transaction::Begin(
     const std::string& pin_dir) {
   // Not make_unique: the constructor is private.
   std::unique_ptr<Transaction> self(new Transaction(pin_dir));
-  absl::Status status = self->Prepare();
-  if (!status.ok()) return status;
-  return self;
+  const absl::Status status = self->Prepare();
+  if (status.ok()) return self;
+  self.reset();  // undoes what was done
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), "; nothing was changed"));
 }
 
 absl::Status Transaction::Prepare() {
@@ -40,6 +42,8 @@ absl::Status Transaction::Prepare() {
   state_ = ReadState(lock_.get());
   was_unknown_ = IsEmpty(state_);
   was_changing_ = state_.changing;
+  config_before_ = state_.config;
+  cgroup_before_ = state_.cgroup;
 
   // Written down before they are made, so that they are removed whatever
   // happens. The device of a mount is known only afterwards.
@@ -86,11 +90,18 @@ Transaction::~Transaction() {
   // Whoever removes the file has the lock on it (LockDirectory()). It stays if
   // it knows of a meter that this load has not touched, or of what is left.
   if (!found_nothing_ && !was_unknown_ && IsBpffs(pins_.path())) return;
-  if (removed.ok()) {
+  if (removed.ok() && config_before_.empty()) {
     RemoveLockFile(pins_.path());
-  } else {
-    KeepConfig("").IgnoreError();  // nothing is loaded
+    return;
   }
+  // A meter was here, damaged or half loaded: the next load starts from what it was.
+  state_.config = config_before_;
+  state_.cgroup = cgroup_before_;
+  if (removed.ok()) {
+    state_.made.clear();
+    state_.mounted = false;
+  }
+  InAttempts([this] { return WriteDown(); }).IgnoreError();
 }
 
 absl::Status Transaction::WriteDown() {
@@ -107,12 +118,14 @@ absl::Status Transaction::Pin(int fd, absl::string_view pin) {
   return absl::OkStatus();
 }
 
-absl::Status Transaction::KeepConfig(const std::string& yaml) {
-  if (state_.config == yaml) return absl::OkStatus();
-  const std::string old = state_.config;
+absl::Status Transaction::KeepConfig(const std::string& yaml,
+                                     const std::string& cgroup) {
+  if (state_.config == yaml && state_.cgroup == cgroup) return absl::OkStatus();
+  const LoaderState old = state_;
   state_.config = yaml;
+  state_.cgroup = cgroup;
   const absl::Status status = InAttempts([this] { return WriteDown(); });
-  if (!status.ok()) state_.config = old;
+  if (!status.ok()) state_ = old;
   return status;
 }
 

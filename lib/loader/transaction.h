@@ -83,8 +83,9 @@ class Transaction {
   absl::Status Pin(int fd, absl::string_view pin);
   void UnpinOnFailure(const std::string& path) { pinned_.push_back(path); }
 
-  // Writes down what is being loaded, for the next load to start from.
-  absl::Status KeepConfig(const std::string& yaml);
+  // Writes down what is being loaded, and for which cgroup, for the next load to start
+  // from.
+  absl::Status KeepConfig(const std::string& yaml, const std::string& cgroup);
 
   // Writes down that an upgrade begins, or is done. Killed in between, some programs
   // are another load's, and neither `info` nor the configuration tells.
@@ -106,6 +107,8 @@ class Transaction {
   bool made_directory_ = false;
   bool mounted_ = false;
   bool was_unknown_ = false;  // to the lock file
+  std::string config_before_;
+  std::string cgroup_before_;
   bool found_nothing_ = false;
   bool keep_ = false;
 };
