@@ -532,22 +532,17 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
     UniqueFd fd(
         open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("read ", path));
-    // One byte more, to see that there is more.
-    std::string text(kMaxConfigBytes + 1, '\0');
-    size_t length = 0;
-    while (length < text.size()) {
-      const ssize_t count = read(fd.get(), &text[length], text.size() - length);
-      if (count == 0) break;
+    std::string text;
+    char buffer[8192];
+    while (text.size() <= kMaxConfigBytes) {
+      const ssize_t count = read(fd.get(), buffer, sizeof(buffer));
+      if (count == 0) return text;
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
-      length += static_cast<size_t>(count);
+      text.append(buffer, static_cast<size_t>(count));
     }
-    if (length > kMaxConfigBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": more than 1 MiB is no configuration"));
-    }
-    text.resize(length);
-    return text;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": more than 1 MiB is no configuration"));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       path,

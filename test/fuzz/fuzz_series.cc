@@ -20,25 +20,49 @@ constexpr uint32_t kSeries = 40, kNames = 12, kCells = 3;
 
 // The input again and again, with the number of the round mixed in: short inputs fill
 // large maps with more than one pattern.
-template <typename T>
-void Lay(const uint8_t* data, size_t size, size_t* at, T* map, size_t count) {
-  auto* const bytes = reinterpret_cast<uint8_t*>(map);
-  for (size_t i = 0; i < count * sizeof(T); ++i, ++*at) {
-    bytes[i] = static_cast<uint8_t>(data[*at % size] + *at / size % 7);
+class Pattern {
+ public:
+  Pattern(const uint8_t* data, size_t size) {
+    bytes_.reserve(kRounds * size);
+    for (size_t round = 0; round < kRounds; ++round) {
+      for (size_t i = 0; i < size; ++i) {
+        bytes_.push_back(static_cast<char>(data[i] + round));
+      }
+    }
+    // In pieces of some length: most of the time would go into copying.
+    const size_t once = bytes_.size();
+    while (bytes_.size() < 4096) bytes_.append(bytes_, 0, once);
   }
-}
+
+  template <typename T>
+  void Lay(T* map, size_t count) {
+    auto* const to = reinterpret_cast<char*>(map);
+    for (size_t done = 0; done < count * sizeof(T);) {
+      const size_t length =
+          std::min(count * sizeof(T) - done, bytes_.size() - at_);
+      memcpy(to + done, bytes_.data() + at_, length);
+      done += length;
+      at_ = (at_ + length) % bytes_.size();
+    }
+  }
+
+ private:
+  static constexpr size_t kRounds = 7;
+  std::string bytes_;
+  size_t at_ = 0;
+};
 
 void LayAll(const uint8_t* data, size_t size, Buffers* maps) {
-  size_t at = 0;
-  Lay(data, size, &at, &maps->stats(), 1);
+  Pattern pattern(data, size);
+  pattern.Lay(&maps->stats(), 1);
   // An odd number of moves says that a program is in the middle of one: the reader
   // waits half a second and more for its end, which does not come here, and then reads
   // as it does here (SeriesReader.AMoveThatNeverEndsKeepsNobodyWaiting).
   maps->stats().moves &= ~1ULL;
-  Lay(data, size, &at, maps->words().data(), maps->words().size());
-  Lay(data, size, &at, maps->names().data(), maps->names().size());
-  Lay(data, size, &at, &maps->info(), 1);
-  Lay(data, size, &at, &maps->tcp(0), kSeries);
+  pattern.Lay(maps->words().data(), maps->words().size());
+  pattern.Lay(maps->names().data(), maps->names().size());
+  pattern.Lay(&maps->info(), 1);
+  pattern.Lay(&maps->tcp(0), kSeries);
 }
 
 void Read(SeriesReader* reader, std::vector<Sample>* samples) {
