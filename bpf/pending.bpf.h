@@ -22,7 +22,9 @@
  * same amount in both places, so whatever another CPU's ingress adds meanwhile
  * stays noted. That is settled when the connection closes: on_closed() in
  * connection.bpf.h, at the latest. The socket's lock is held whenever a
- * connection settles, so two of them never take the same note.
+ * connection settles, so two of them never take the same note. The ingress hook runs
+ * without that lock: a packet that another CPU has there in the instant of the end
+ * stays in the pending series, and in no other one.
  *
  * What is moved is moved between the spare cells, which all CPUs write: a CPU
  * adds to its own without a lock (add.bpf.h). So a cell of a pending series can
