@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
@@ -22,6 +23,16 @@ namespace internal {
 namespace {
 
 constexpr char kOwnTypes[] = "/sys/kernel/btf/vmlinux";
+
+// For each type that a program uses, libbpf looks through all types of the file, and
+// through each name to its end: with one name of megabytes, for minutes. Kernels up to
+// 7.3 have 6 MB of types, names of up to 104 bytes and 1.5 MB in all, types in each other
+// 33 deep, and 276 members at most in one structure.
+constexpr uint64_t kMostBytes = 64 << 20;
+constexpr uint32_t kMostNameBytes = 1023;
+constexpr uint64_t kMostBytesOfNames = 32 << 20;  // of types, each time anew
+constexpr uint32_t kMostDepth = 256;
+constexpr uint32_t kMostMembers = 65535;
 
 absl::Status Wrong(const std::string& path, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("btf: ", path, ": ", why));
@@ -65,8 +76,160 @@ absl::Status CheckHeader(const std::string& path, uint64_t size,
     return Wrong(
         path, absl::StrCat("is cut short: it has ", size, " bytes of ", whole));
   }
+  if (size > kMostBytes) {
+    return Wrong(path, absl::StrCat("is too large for the types of a kernel: ",
+                                    size, " bytes"));
+  }
   return absl::OkStatus();
 }
+
+// What libbpf takes for granted of types. Damaged ones let it look for minutes, follow a
+// type that leads back to itself for ever, or read what is not there.
+class TypesCheck {
+ public:
+  explicit TypesCheck(const btf* types)
+      : types_(types), count_(btf__type_cnt(types)), seen_(count_, Seen{}) {}
+
+  // What is wrong with them; "" if nothing is.
+  std::string FindWrong() {
+    uint32_t size = 0;
+    const auto* const bytes =
+        static_cast<const char*>(btf__raw_data(types_, &size));
+    btf_header header = {};
+    if (bytes == nullptr || size < sizeof(header)) return "no types";
+    memcpy(&header, bytes, sizeof(header));
+    strings_ = bytes + header.hdr_len + header.str_off;
+    strings_size_ = header.str_len;
+    if (!NamesAreText()) {
+      return absl::StrCat("its names are no text, or longer than ",
+                          kMostNameBytes, " bytes");
+    }
+    uint64_t bytes_of_names = 0;
+    for (uint32_t id = 1; id < count_; id++) {
+      const btf_type* const type = btf__type_by_id(types_, id);
+      if (!RefersToWhatIsThere(*type)) {
+        return absl::StrCat("type ", id, " refers to what is not there");
+      }
+      bytes_of_names += strlen(strings_ + type->name_off);
+    }
+    if (bytes_of_names > kMostBytesOfNames) {
+      return absl::StrCat("its types have ", bytes_of_names, " bytes of names");
+    }
+    for (uint32_t id = 1; id < count_; id++) {
+      if (!Measure(id, 0)) {
+        return absl::StrCat("type ", id, " holds itself, or too many others");
+      }
+    }
+    return "";
+  }
+
+ private:
+  struct Seen {
+    bool begun = false;
+    uint32_t depth = 0;    // of the types that it holds; 0: not known yet
+    uint32_t members = 0;  // with those of its members without a name
+  };
+
+  // All of them at once: each offset below the end is then one of a short text. "long
+  // unsigned int" has spaces, and a tag or a section (".data") may have what it likes.
+  bool NamesAreText() const {
+    uint32_t length = 0;
+    for (uint32_t i = 0; i < strings_size_; i++) {
+      const char at = strings_[i];
+      length = at == '\0' ? 0 : length + 1;
+      if (length > kMostNameBytes) return false;
+      if (at != '\0' && (at < ' ' || at > '~')) return false;
+    }
+    return length == 0;
+  }
+
+  bool IsThere(uint32_t name, uint32_t type) const {
+    return name < strings_size_ && type < count_;
+  }
+
+  bool RefersToWhatIsThere(const btf_type& type) const {
+    if (!IsThere(type.name_off, 0)) return false;
+    const uint32_t length = btf_vlen(&type);
+    bool good = true;
+    switch (btf_kind(&type)) {
+      case BTF_KIND_ARRAY:
+        return IsThere(0, btf_array(&type)->type) &&
+               IsThere(0, btf_array(&type)->index_type);
+      case BTF_KIND_STRUCT:
+      case BTF_KIND_UNION:
+        for (uint32_t i = 0; i < length; i++) {
+          const btf_member& member = btf_members(&type)[i];
+          good &= IsThere(member.name_off, member.type);
+        }
+        return good;
+      case BTF_KIND_ENUM:
+        for (uint32_t i = 0; i < length; i++) {
+          good &= IsThere(btf_enum(&type)[i].name_off, 0);
+        }
+        return good;
+      case BTF_KIND_ENUM64:
+        for (uint32_t i = 0; i < length; i++) {
+          good &= IsThere(btf_enum64(&type)[i].name_off, 0);
+        }
+        return good;
+      case BTF_KIND_FUNC_PROTO:
+        for (uint32_t i = 0; i < length; i++) {
+          const btf_param& param = btf_params(&type)[i];
+          good &= IsThere(param.name_off, param.type);
+        }
+        return good && IsThere(0, type.type);
+      case BTF_KIND_DATASEC:
+        for (uint32_t i = 0; i < length; i++) {
+          good &= IsThere(0, btf_var_secinfos(&type)[i].type);
+        }
+        return good;
+      case BTF_KIND_INT:
+      case BTF_KIND_FLOAT:
+      case BTF_KIND_FWD:
+        return true;  // no type; what is there is a size, or nothing
+      default:
+        return IsThere(0, type.type);
+    }
+  }
+
+  // What a type holds, and is no pointer to: no more than libbpf can look through. A
+  // member without a name is looked into, time and again. False where it is too much, or
+  // itself. `above`: how many hold it.
+  bool Measure(uint32_t id, uint32_t above) {
+    if (id == 0 || seen_[id].depth != 0) return true;
+    if (seen_[id].begun || above > kMostDepth) return false;
+    seen_[id].begun = true;
+    const btf_type& type = *btf__type_by_id(types_, id);
+    Seen sum;
+    if (btf_is_composite(&type)) {
+      for (uint32_t i = 0; i < btf_vlen(&type); i++) {
+        const btf_member& member = btf_members(&type)[i];
+        if (!Measure(member.type, above + 1)) return false;
+        const Seen& inner = seen_[member.type];
+        sum.depth = std::max(sum.depth, inner.depth);
+        sum.members += 1;
+        if (strings_[member.name_off] == '\0') sum.members += inner.members;
+        if (sum.members > kMostMembers) return false;
+      }
+    } else if (btf_is_mod(&type) || btf_is_typedef(&type)) {
+      if (!Measure(type.type, above + 1)) return false;
+      sum = seen_[type.type];
+    } else if (btf_is_array(&type)) {
+      if (!Measure(btf_array(&type)->type, above + 1)) return false;
+      sum.depth = seen_[btf_array(&type)->type].depth;
+    }
+    if (sum.depth >= kMostDepth) return false;
+    seen_[id].depth = sum.depth + 1;
+    seen_[id].members = sum.members;
+    return true;
+  }
+
+  const btf* const types_;
+  const uint32_t count_;
+  std::vector<Seen> seen_;  // by id
+  const char* strings_ = nullptr;
+  uint32_t strings_size_ = 0;
+};
 
 }  // namespace
 
@@ -98,6 +261,16 @@ absl::Status CheckTypesFile(const std::string& path) {
                            ? "is an ELF file without BTF"
                            : absl::StrCat("is damaged: ", strerror(errno)));
   }
+  if (is_elf) {
+    uint32_t bytes = 0;
+    const auto* const raw =
+        static_cast<const char*>(btf__raw_data(types.get(), &bytes));
+    NETMETER_RETURN_IF_ERROR(CheckHeader(
+        path, bytes,
+        std::string(raw, std::min<size_t>(bytes, sizeof(btf_header)))));
+  }
+  const std::string wrong = TypesCheck(types.get()).FindWrong();
+  if (!wrong.empty()) return Wrong(path, absl::StrCat("is damaged: ", wrong));
   if (btf__find_by_name_kind(types.get(), "task_struct", BTF_KIND_STRUCT) < 0) {
     return Wrong(path, "is BTF, but not of a kernel: no struct task_struct");
   }

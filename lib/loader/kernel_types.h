@@ -30,6 +30,7 @@ absl::StatusOr<std::string> FindKernelTypes(const std::string& file);
 
 // Whether this is a file of BTF, or an ELF file that has some, with the types of a
 // kernel on such a machine. That they are of this very kernel nothing in them tells.
+// Damaged types are refused here: libbpf would look through some of them for minutes.
 // Never waits. NotFound, PermissionDenied, InvalidArgument.
 absl::Status CheckTypesFile(const std::string& path);
 

@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -34,13 +35,26 @@ class KernelTypesTest : public testing::Test {
 
   // Types as a kernel's, with this one structure.
   static std::string TypesWith(const char* structure) {
+    return TypesWith(structure, [](btf*) {});
+  }
+  // The same, and what `add` adds: its first type has the id kNext.
+  static constexpr int kNext = 3;
+  static std::string TypesWith(const char* structure,
+                               const std::function<void(btf*)>& add) {
     const std::unique_ptr<btf, decltype(&btf__free)> types(btf__new_empty(),
                                                            btf__free);
     btf__add_int(types.get(), "unsigned long", 8, 0);
     btf__add_struct(types.get(), structure, 8);
+    add(types.get());
     uint32_t size = 0;
     const void* bytes = btf__raw_data(types.get(), &size);
     return std::string(static_cast<const char*>(bytes), size);
+  }
+
+  // Of a kernel's types with these.
+  std::string ErrorWith(const std::function<void(btf*)>& add) const {
+    Write(TypesWith("task_struct", add));
+    return Error();
   }
 
   const std::string path_ = std::string(std::getenv("TEST_TMPDIR")) + "/types";
@@ -99,6 +113,149 @@ TEST_F(KernelTypesTest, DamagedTypesCrashNothing) {
       Error();
     }
   }
+}
+
+// The bug: with all names but one overwritten by one letter, a load was busy for more
+// minutes than anybody waits. libbpf goes through each name to its end, for each type
+// that a program uses.
+TEST_F(KernelTypesTest, NamesThatAreNoTextOrHaveNoEndAreRefused) {
+  const auto with_name = [this](const std::string& name) {
+    return ErrorWith([&](btf* types) {
+      btf__add_struct(types, name.c_str(), 8);
+      btf__add_typedef(types, "alias", kNext);
+    });
+  };
+  for (const char* name : {"long long unsigned int", ".data..percpu", "x",
+                           "address_space(1)", "Option<alloc::Box>"}) {
+    EXPECT_EQ(with_name(name), "");
+  }
+  EXPECT_EQ(with_name(std::string(1023, 'x')), "");
+  for (const std::string& name :
+       {std::string(1024, 'x'), std::string(1 << 20, 'x'), std::string("\x01"),
+        std::string("task\nstruct"), std::string("\xff\xfe")}) {
+    EXPECT_EQ(with_name(name), "btf: " + path_ +
+                                   ": is damaged: its names are no text, or "
+                                   "longer than 1023 bytes");
+  }
+}
+
+// None is too long, but there would be as much to read.
+TEST_F(KernelTypesTest, OneLongNameForAllTypesIsRefused) {
+  const std::string name(1000, 'x');
+  const auto with_types = [&](int count) {
+    return ErrorWith([&](btf* types) {
+      for (int i = 0; i < count; i++) btf__add_struct(types, name.c_str(), 8);
+    });
+  };
+  EXPECT_EQ(with_types(1000), "");
+  EXPECT_THAT(with_types(34000), HasSubstr(" bytes of names"));
+}
+
+TEST_F(KernelTypesTest, TypesThatReferToWhatIsNotThereAreRefused) {
+  const std::function<void(btf*)> wrong[] = {
+      [](btf* types) { btf__add_ptr(types, kNext + 1); },
+      [](btf* types) { btf__add_typedef(types, "t", 0x70000000); },
+      [](btf* types) { btf__add_array(types, kNext + 1, 1, 1); },
+      [](btf* types) { btf__add_array(types, 1, kNext + 1, 1); },
+      [](btf* types) {
+        btf__add_struct(types, "s", 8);
+        btf__add_field(types, "f", kNext + 1, 0, 0);
+      },
+      [](btf* types) { btf__add_func_proto(types, kNext + 1); },
+      [](btf* types) {
+        btf__add_func_proto(types, 0);
+        btf__add_func_param(types, "p", kNext + 1);
+      },
+      [](btf* types) {
+        btf__add_datasec(types, ".data", 8);
+        btf__add_datasec_var_info(types, kNext + 1, 0, 8);
+      },
+  };
+  for (const auto& add : wrong) {
+    EXPECT_EQ(ErrorWith(add), "btf: " + path_ +
+                                  ": is damaged: type 3 refers to what is not "
+                                  "there");
+  }
+  // A name, after the last one: of a type, a member, a value and a parameter.
+  constexpr uint32_t kFar = 0x100000;
+  const std::function<void(btf*)> names[] = {
+      [](btf* types) {
+        btf__add_struct(types, "s", 8);
+        const_cast<btf_type*>(btf__type_by_id(types, kNext))->name_off = kFar;
+      },
+      [](btf* types) {
+        btf__add_struct(types, "s", 8);
+        btf__add_field(types, "f", 1, 0, 0);
+        btf_members(btf__type_by_id(types, kNext))->name_off = kFar;
+      },
+      [](btf* types) {
+        btf__add_enum(types, "e", 4);
+        btf__add_enum_value(types, "v", 1);
+        btf_enum(btf__type_by_id(types, kNext))->name_off = kFar;
+      },
+      [](btf* types) {
+        btf__add_enum64(types, "e", 8, false);
+        btf__add_enum64_value(types, "v", 1);
+        btf_enum64(btf__type_by_id(types, kNext))->name_off = kFar;
+      },
+      [](btf* types) {
+        btf__add_func_proto(types, 0);
+        btf__add_func_param(types, "p", 1);
+        btf_params(btf__type_by_id(types, kNext))->name_off = kFar;
+      },
+  };
+  for (const auto& add : names) {
+    EXPECT_THAT(ErrorWith(add), HasSubstr("refers to what is not there"));
+  }
+}
+
+// libbpf follows a typedef of itself for ever.
+TEST_F(KernelTypesTest, TypesThatHoldThemselvesAreRefused) {
+  const char* const error = ": is damaged: type 3 holds itself, or too many";
+  EXPECT_THAT(
+      ErrorWith([](btf* types) { btf__add_typedef(types, "t", kNext); }),
+      HasSubstr(error));
+  EXPECT_THAT(ErrorWith([](btf* types) {
+                btf__add_const(types, kNext + 1);
+                btf__add_volatile(types, kNext + 2);
+                btf__add_struct(types, "s", 8);
+                btf__add_field(types, "f", kNext + 3, 0, 0);
+                btf__add_array(types, 1, kNext, 1);
+              }),
+              HasSubstr(error));
+  // By a pointer a structure may.
+  EXPECT_EQ(ErrorWith([](btf* types) {
+              btf__add_struct(types, "list_head", 16);
+              btf__add_field(types, "next", kNext + 1, 0, 0);
+              btf__add_field(types, "prev", kNext + 1, 64, 0);
+              btf__add_ptr(types, kNext);
+            }),
+            "");
+}
+
+// Each has the next one twice, without a name, as libbpf would see all of them.
+TEST_F(KernelTypesTest, TypesThatUnfoldWithoutEndAreRefused) {
+  const auto of_depth = [this](int depth) {
+    return ErrorWith([depth](btf* types) {
+      for (int i = 0; i < depth; i++) {
+        btf__add_struct(types, nullptr, 8);
+        const int next = i + 1 < depth ? kNext + i + 1 : 1;
+        btf__add_field(types, nullptr, next, 0, 0);
+        btf__add_field(types, nullptr, next, 0, 0);
+      }
+    });
+  };
+  EXPECT_EQ(of_depth(10), "");
+  EXPECT_THAT(of_depth(40), HasSubstr("holds itself, or too many"));
+  const auto chain = [this](int depth) {
+    return ErrorWith([depth](btf* types) {
+      for (int i = 0; i < depth; i++) {
+        btf__add_const(types, i + 1 < depth ? kNext + i + 1 : 1);
+      }
+    });
+  };
+  EXPECT_EQ(chain(200), "");
+  EXPECT_THAT(chain(300), HasSubstr("holds itself, or too many"));
 }
 
 // It is never opened: nobody might ever write into it.
