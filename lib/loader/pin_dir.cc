@@ -73,7 +73,20 @@ struct Opened {
 // Of bpf(2): it is no object of BPF, or one that nobody may open so. All others are
 // of this moment, and say nothing of what is there.
 bool IsNoObject(int error) {
-  return error == EACCES || error == EPERM || error == EINVAL || error == ELOOP;
+  return error == EACCES || error == EINVAL || error == ELOOP;
+}
+
+// Who has no CAP_SYS_ADMIN may open a link that is pinned, and not its program, which
+// there is only by its id (BPF_PROG_GET_FD_BY_ID). Before 5.19 he needs CAP_BPF even for
+// the link. Both say EPERM, as to root in a container, and nothing of whose the link is.
+absl::Status CheckRefusal(const Opened& opened, const std::string& path) {
+  if (opened.ours || opened.error != EPERM) return absl::OkStatus();
+  if (!opened.fd.ok()) {
+    return ErrnoStatus(EPERM, absl::StrCat("open ", path),
+                       geteuid() == 0 ? "needs CAP_BPF" : "run as root");
+  }
+  return ErrnoStatus(EPERM, absl::StrCat("open the program of ", path),
+                     geteuid() == 0 ? "needs CAP_SYS_ADMIN" : "run as root");
 }
 
 // More than once: where the kernel has no memory at this moment, ours must not be
@@ -147,6 +160,7 @@ absl::StatusOr<bool> PinDir::IsOurs(absl::string_view at,
   if (geteuid() != 0) return true;
   const Opened opened = OpenExpected(path, pin);
   if (opened.ours) return true;
+  NETMETER_RETURN_IF_ERROR(CheckRefusal(opened, path));
   const int error = opened.error;
   if (error == 0 || error == ENOENT || IsNoObject(error)) return false;
   return ErrnoStatus(error, absl::StrCat("open ", path));
@@ -219,7 +233,8 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
     const int fd = opened.fd.get();
     const int error = opened.error;
     if (!opened.fd.ok() && error == ENOENT) continue;
-    if ((error == EPERM || error == EACCES) && geteuid() != 0) {
+    NETMETER_RETURN_IF_ERROR(CheckRefusal(opened, path));
+    if (error == EACCES && geteuid() != 0) {
       return ErrnoStatus(error, absl::StrCat("open ", path), "run as root");
     }
     if (!opened.ours && error != 0 && error != ENOENT && !IsNoObject(error)) {

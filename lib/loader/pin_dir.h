@@ -81,7 +81,7 @@ class PinDir {
   absl::Status Remove(absl::string_view pin) const;
 
   // The pins of EveryPin() that are there. FailedPrecondition if one holds
-  // something else than ours.
+  // something else than ours. PermissionDenied, with the capability that is missing.
   absl::StatusOr<std::vector<std::string>> FindOurs(
       const LoaderState& state) const;
 

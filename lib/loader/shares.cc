@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
@@ -23,12 +24,18 @@ namespace {
 
 constexpr const char* kMaps[] = {"nm_users", "nm_wire_names"};
 
-// The map of this name that the program of a link uses.
-UniqueFd FindMapOfLink(const std::string& link_pin, const std::string& name) {
+// The map of this name that the program of a link uses; no descriptor if there is none.
+// PermissionDenied without CAP_SYS_ADMIN, which the kernel asks of who opens by an id.
+absl::StatusOr<UniqueFd> FindMapOfLink(const std::string& link_pin,
+                                       const std::string& name) {
   UniqueFd link(bpf_obj_get(link_pin.c_str()));
   bpf_link_info about_link = {};
   if (!link.ok() || !GetInfo(link.get(), &about_link)) return UniqueFd();
   UniqueFd program(bpf_prog_get_fd_by_id(about_link.prog_id));
+  if (!program.ok() && errno == EPERM) {
+    return ErrnoStatus(EPERM, absl::StrCat("open the program of ", link_pin),
+                       "needs CAP_SYS_ADMIN");
+  }
   std::vector<uint32_t> ids(64);
   bpf_prog_info about = {};
   about.nr_map_ids = static_cast<uint32_t>(ids.size());
@@ -47,10 +54,10 @@ UniqueFd FindMapOfLink(const std::string& link_pin, const std::string& name) {
 }
 
 // The packet programs have both; a link that somebody removed is attached anew.
-UniqueFd FindMap(const PinDir& pins, const std::string& name) {
+absl::StatusOr<UniqueFd> FindMap(const PinDir& pins, const std::string& name) {
   for (auto link = LinkPins().rbegin(); link != LinkPins().rend(); ++link) {
-    UniqueFd map = FindMapOfLink(pins.PathOf(link->pin), name);
-    if (map.ok()) return map;
+    absl::StatusOr<UniqueFd> map = FindMapOfLink(pins.PathOf(link->pin), name);
+    if (!map.ok() || map->ok()) return map;
   }
   return UniqueFd();
 }
@@ -68,7 +75,9 @@ absl::Status ReuseShares(const PinDir& pins, bool required,
   for (const char* name : kMaps) {
     const bpf_map* const ours =
         bpf_object__find_map_by_name(object->bpf(), name);
-    const UniqueFd fd = FindMap(pins, name);
+    const absl::StatusOr<UniqueFd> found = FindMap(pins, name);
+    if (!found.ok()) return found.status();
+    const UniqueFd& fd = *found;
     bpf_map_info theirs = {};
     if (fd.ok() && GetInfo(fd.get(), &theirs) && HasSameLayout(theirs, ours) &&
         theirs.max_entries == bpf_map__max_entries(ours)) {
@@ -85,7 +94,9 @@ absl::Status ReuseShares(const PinDir& pins, bool required,
 absl::Status CopyShares(const PinDir& pins, const MeterObject& object) {
   const char* const name = "nm_wire_names";
   const bpf_map* const map = bpf_object__find_map_by_name(object.bpf(), name);
-  const UniqueFd from = FindMap(pins, name);
+  const absl::StatusOr<UniqueFd> found = FindMap(pins, name);
+  if (!found.ok()) return found.status();
+  const UniqueFd& from = *found;
   bpf_map_info theirs = {}, ours = {};
   if (!from.ok() || !GetInfo(from.get(), &theirs)) return absl::OkStatus();
   if (!GetInfo(bpf_map__fd(map), &ours)) {

@@ -19,6 +19,7 @@ namespace internal {
 
 // Between Open() and Load(): takes those maps of the meter that is loaded that have the
 // layout and the size of ours. `required`: FailedPrecondition where one has not.
+// PermissionDenied: needs CAP_SYS_ADMIN. So does the other.
 absl::Status ReuseShares(const PinDir& pins, bool required,
                          MeterObject* object);
 
