@@ -3,6 +3,7 @@
 
 #include <bpf/bpf.h>
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <netinet/in.h>
@@ -150,6 +151,25 @@ TEST_F(LoaderRootTest, WithoutCapSysAdminItSaysWhatIsMissing) {
   config_.proxy_ports.clear();
   EXPECT_EQ(PayloadSent(), 42u);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
+// It blamed the mode of a file.
+TEST_F(LoaderRootTest, WithoutCapChownALoadWithAGroupSaysWhatIsMissing) {
+  EXPECT_EQ(
+      InChild([&] {
+        // A group of his own needs none.
+        EXPECT_EQ(setgroups(0, nullptr), 0);
+        const absl::Status dropped = DropPrivileges(
+            {CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE,
+             CAP_SYS_RESOURCE, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH});
+        EXPECT_TRUE(dropped.ok()) << dropped;
+        EXPECT_THAT(LoadError(),
+                    MatchesRegex("give .*/[a-z_]* to group 1: Operation "
+                                 "not permitted \\(needs CAP_CHOWN\\)"));
+        EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+        return HasFailure() ? 1 : 0;
+      }),
+      0);
 }
 
 TEST_F(LoaderRootTest, AMissingGroupLeavesRootAlone) {

@@ -25,6 +25,21 @@ const char* NameOf(uint64_t bit) {
   return "unknown";
 }
 
+// Who owns a file may give it to a group of his own; to another one only with
+// CAP_CHOWN, chown(2).
+absl::Status SetMode(const std::string& path, uid_t uid, gid_t gid,
+                     mode_t mode) {
+  if (chown(path.c_str(), uid, gid) != 0) {
+    const int error = errno;
+    return ErrnoStatus(error, absl::StrCat("give ", path, " to group ", gid),
+                       error == EPERM ? "needs CAP_CHOWN" : "");
+  }
+  if (chmod(path.c_str(), mode) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const std::vector<Feature>& Features() {
@@ -116,18 +131,13 @@ absl::Status SetModes(const PinDir& pins, bool successors,
     if (successors && ::access(path.c_str(), F_OK) != 0) continue;
     const bool shared = map.shared() && access.group;
     // 0660: a map that is opened for reading only cannot be mapped.
-    if (chown(path.c_str(), 0, shared ? gid : 0) != 0 ||
-        chmod(path.c_str(), shared ? 0660 : 0600) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
-    }
+    NETMETER_RETURN_IF_ERROR(
+        SetMode(path, 0, shared ? gid : 0, shared ? 0660 : 0600));
   }
   // A directory in somebody else's BPF file system is his.
   if (!own_directory) return absl::OkStatus();
   const std::string& dir = pins.path();
-  if (chown(dir.c_str(), 0, gid) != 0 ||
-      chmod(dir.c_str(), access.group ? 0750 : 0700) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("set the mode of ", dir));
-  }
+  NETMETER_RETURN_IF_ERROR(SetMode(dir, 0, gid, access.group ? 0750 : 0700));
   Step("set the modes below ", dir, ": ",
        access.group ? absl::StrCat("group ", gid, " may read") : "root only");
   return absl::OkStatus();
@@ -153,14 +163,10 @@ absl::StatusOr<std::function<absl::Status()>> KeepModes(const PinDir& pins,
   }
   return std::function<absl::Status()>([files]() -> absl::Status {
     for (const Kept& file : files) {
-      const char* const path = file.path.c_str();
-      if (chown(path, file.about.st_uid, file.about.st_gid) == 0 &&
-          chmod(path, file.about.st_mode & 07777) == 0) {
-        continue;
-      }
-      if (errno != ENOENT) {
-        return ErrnoStatus(errno, absl::StrCat("set the mode of ", path));
-      }
+      const absl::Status status =
+          SetMode(file.path, file.about.st_uid, file.about.st_gid,
+                  file.about.st_mode & 07777);
+      if (!status.ok() && !absl::IsNotFound(status)) return status;
     }
     return absl::OkStatus();
   });

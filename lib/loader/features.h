@@ -74,7 +74,7 @@ absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
                                         FeatureSet* features);
 
 // Gives the pins of all maps, or of their successors while tables grow, their
-// owner and mode; and the directory, if it is ours.
+// owner and mode; and the directory, if it is ours. PermissionDenied: needs CAP_CHOWN.
 absl::Status SetModes(const PinDir& pins, bool successors,
                       const ReadAccess& access, bool own_directory);
 
