@@ -3,6 +3,7 @@
 
 #include <bpf/bpf.h>
 #include <dirent.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/step.h"
 #include "lib/loader/switch.h"
+#include "lib/loader/system.h"
 
 namespace netmeter {
 namespace internal {
@@ -75,6 +77,30 @@ absl::Status CheckForForeignFiles(const PinDir& pins,
       "foreign file ", pins.PathOf(foreign), ": choose another --pin-dir"));
 }
 
+// FailedPrecondition where the directory is below that of another meter. Whoever unloads
+// that one finds something in it that he does not know, and its file system stays. The
+// other way around there is a foreign file in the directory: CheckForForeignFiles().
+absl::Status CheckForMeterAbove(const PinDir& pins) {
+  // By the path without links: what is above that is above the directory.
+  char* const real = realpath(pins.path().c_str(), nullptr);
+  std::string above = real == nullptr ? pins.path() : real;
+  free(real);
+  for (size_t slash = above.rfind('/'); slash != std::string::npos && slash > 0;
+       slash = above.rfind('/')) {
+    above.resize(slash);
+    if (!IsBpffs(above)) continue;
+    const auto theirs = PinDir(above).FindOurs(LoaderState());
+    // Pins of others, which are no concern of ours.
+    if (absl::IsFailedPrecondition(theirs.status())) continue;
+    if (!theirs.ok()) return theirs.status();
+    if (theirs->empty()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(pins.path(), " is below ", above,
+                     ", which is another meter's: choose another --pin-dir"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing) {
@@ -92,6 +118,7 @@ absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing) {
     return absl::OkStatus();
   }
   NETMETER_RETURN_IF_ERROR(CheckForForeignFiles(pins, *ours));
+  NETMETER_RETURN_IF_ERROR(CheckForMeterAbove(pins));
   // Links first, so that no program counts into maps that nobody sees.
   for (const std::string& pin : *ours) {
     const std::string path = pins.PathOf(pin);

@@ -26,7 +26,8 @@ struct ExistingMeter {
 
 // Finds a complete meter, which is to be upgraded, or clears away the rest of a
 // load or an unload that was killed. Ends a change of tables that was interrupted
-// (switch.h). FailedPrecondition where something is pinned that is not ours.
+// (switch.h). FailedPrecondition where something is pinned that is not ours,
+// or the directory of a new meter is below another meter's.
 absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing);
 
 }  // namespace internal

@@ -118,6 +118,69 @@ TEST_F(MountsRootTest, ABpfFileSystemOfOthersIsNotUnmounted) {
   }
 }
 
+// A load below the pin directory of another meter went well, and the unload of that one
+// then left its file system there, for what it did not know.
+TEST_F(MountsRootTest, ADirectoryBelowAnotherMetersIsRefused) {
+  const std::string outer = config_.pin_dir;
+  const std::string link = outer + "-link";
+  MustLoad();
+  ASSERT_EQ(symlink(outer.c_str(), link.c_str()), 0);
+  for (const std::string& below : {outer + "/x", outer + "/x/y", link + "/x"}) {
+    config_.pin_dir = below;
+    EXPECT_EQ(LoadError(), below + " is below " + outer +
+                               ", which is another meter's: choose another "
+                               "--pin-dir");
+    EXPECT_NE(access(LockFile(below).c_str(), F_OK), 0);
+    EXPECT_NE(access((outer + "/x").c_str(), F_OK), 0);
+  }
+  EXPECT_EQ(unlink(link.c_str()), 0);
+  // Only the name begins as that of the other.
+  config_.pin_dir = outer + "-x";
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+  bool was_loaded = false;
+  std::string note;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
+  config_.pin_dir = outer;
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  EXPECT_TRUE(Unload(outer, &was_loaded, &note).ok());
+  EXPECT_EQ(note, "");
+  EXPECT_NE(access(outer.c_str(), F_OK), 0);
+}
+
+// One that an earlier version has loaded there goes on, and can be unloaded.
+TEST_F(MountsRootTest, AMeterThatIsBelowAnotherAlreadyGoesOn) {
+  struct stat about;
+  ASSERT_NO_FATAL_FAILURE(Mount("others", &about));
+  const std::string dir = config_.pin_dir, outer = dir + "/a";
+  config_.pin_dir = outer;
+  MustLoad();
+  config_.pin_dir = dir + "/b";
+  MustLoad();
+  // Neither is the directory above them one for a meter.
+  config_.pin_dir = dir;
+  EXPECT_THAT(LoadError(), HasSubstr("foreign file " + dir + "/"));
+  config_.pin_dir = outer + "/b";
+  ASSERT_EQ(rename((dir + "/b").c_str(), config_.pin_dir.c_str()), 0);
+  ASSERT_EQ(
+      rename(LockFile(dir + "/b").c_str(), LockFile(config_.pin_dir).c_str()),
+      0);
+  config_.max_series = 5000;
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  bool was_loaded = false;
+  std::string note;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_EQ(note, "");
+  EXPECT_NE(access((config_.pin_dir + "/info").c_str(), F_OK), 0);
+  rmdir(config_.pin_dir.c_str());
+  EXPECT_TRUE(Unload(outer, &was_loaded, &note).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_NE(access(outer.c_str(), F_OK), 0);
+  config_.pin_dir = dir;
+  EXPECT_EQ(umount2(dir.c_str(), 0), 0);
+  EXPECT_EQ(rmdir(dir.c_str()), 0);
+}
+
 // A load blamed the kernel, and left its directory: without /proc nobody knows what is
 // mounted there.
 TEST_F(MountsRootTest, WithoutProcNothingIsBegun) {
