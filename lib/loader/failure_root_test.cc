@@ -287,6 +287,41 @@ TEST_F(LoaderRootTest, WhoDoesNotReadToTheEndEndsNoLoad) {
   }
 }
 
+// The line was lost in the buffer of stdio, and the exit status was 0. It says now what
+// stands, as the call was made. Who closed standard output wants to know nothing.
+TEST_F(LoaderRootTest, WhatCannotBeSaidIsAnErrorThatSaysWhatStands) {
+  const std::string pins = absl::StrCat(" --pin-dir ", config_.pin_dir);
+  const struct {
+    std::string arguments, now;
+  } calls[] = {
+      {"load --cgroup " + cgroup_, " (the meter is loaded)"},
+      {"load", " (the meter is loaded)"},
+      {"retire", " (it has retired what it could)"},
+      {"status", ""},
+      {"status --json", ""},
+      {"status --config", ""},
+      {"cost --seconds 1", ""},
+      {"cost --prometheus", ""},
+      {"unload", " (no meter is loaded)"},
+  };
+  for (const auto& call : calls) {
+    SCOPED_TRACE(call.arguments);
+    const std::string program =
+        absl::StrCat("lib/loader/netmeter-loader ", call.arguments, pins);
+    const ShellResult full = RunShell(program + " 2>&1 >/dev/full");
+    EXPECT_EQ(full.exit_status, 1);
+    EXPECT_THAT(full.output,
+                EndsWith("netmeter-loader: write to standard output: No space "
+                         "left on device" +
+                         call.now + "\n"));
+    const bool reads = call.now.empty();
+    EXPECT_EQ(RunShell(program + " 2>/dev/null >&-").exit_status, reads);
+    EXPECT_EQ(MustStatus().state, call.arguments == "unload"
+                                      ? MeterState::kNotLoaded
+                                      : MeterState::kLoaded);
+  }
+}
+
 // A signal waits for the end of a load, and ended the process before its line was
 // written: who had pressed Ctrl-C took it for not loaded.
 TEST_F(LoaderRootTest, ALoadThatASignalWaitsForSaysWhatItHasDone) {

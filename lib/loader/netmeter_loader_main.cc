@@ -25,6 +25,7 @@
 #include "lib/core/flags.h"
 #include "lib/core/path.h"
 #include "lib/core/privileges.h"
+#include "lib/core/standard_output.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
@@ -186,6 +187,20 @@ int Fail(const absl::Status& status, int exit_status = kFailed) {
   return exit_status;
 }
 
+// All that goes to standard output; the exit status.
+int Print(absl::string_view text) {
+  const absl::Status written = WriteToStandardOutput(text);
+  if (written.ok()) return 0;
+  return absl::IsCancelled(written) ? kFailed : Fail(written);
+}
+
+// What was done: that is no failure where nobody wants to know. `now` is for those who
+// wanted, and cannot.
+int Report(absl::string_view text, absl::string_view now) {
+  const absl::Status written = WriteToStandardOutput(text, now);
+  return written.ok() || absl::IsCancelled(written) ? 0 : Fail(written);
+}
+
 int WrongUsage(const std::string& message) {
   return Fail(absl::InvalidArgumentError(message + " (see --help)"), kUsage);
 }
@@ -219,12 +234,12 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
   } else if (result->action == LoadResult::Action::kUnchanged) {
     action = "already loaded, nothing to do";
   }
-  std::printf("netmeter-loader: %s: %s, for cgroup %s\n", pin_dir.c_str(),
-              action, result->cgroup.c_str());
+  std::string text = absl::StrCat("netmeter-loader: ", pin_dir, ": ", action,
+                                  ", for cgroup ", result->cgroup, "\n");
   for (const std::string& note : result->notes) {
-    std::printf("netmeter-loader: note: %s\n", note.c_str());
+    absl::StrAppend(&text, "netmeter-loader: note: ", note, "\n");
   }
-  return 0;
+  return Report(text, "the meter is loaded");
 }
 
 int RunUnload(const std::string& pin_dir, bool quiet) {
@@ -233,15 +248,19 @@ int RunUnload(const std::string& pin_dir, bool quiet) {
   SignalsBlocked blocked;
   absl::Status status = Unload(pin_dir, &was_loaded, &note);
   if (!status.ok()) return Fail(status);
+  int exit_status = 0;
   if (!quiet) {
-    std::printf("netmeter-loader: %s: %s\n", pin_dir.c_str(),
-                was_loaded ? "unloaded" : "was not loaded, nothing to do");
+    exit_status = Report(
+        absl::StrCat("netmeter-loader: ", pin_dir, ": ",
+                     was_loaded ? "unloaded" : "was not loaded, nothing to do",
+                     "\n"),
+        "no meter is loaded");
   }
   if (!note.empty()) {
     std::fprintf(stderr, "netmeter-loader: note: %s\n",
                  ToTerminal(note).c_str());
   }
-  return 0;
+  return exit_status;
 }
 
 int RunRetire(const RetireOptions& options, bool quiet) {
@@ -252,18 +271,16 @@ int RunRetire(const RetireOptions& options, bool quiet) {
                 absl::IsNotFound(result.status()) ? kNotLoaded : kFailed);
   }
   if (quiet) return 0;
-  if (result->needed) {
-    std::printf("netmeter-loader: %s: retired %u series and %u names",
-                options.pin_dir.c_str(), result->series, result->names);
-  } else {
-    std::printf("netmeter-loader: %s: nothing to do", options.pin_dir.c_str());
-  }
-  std::printf("; in use are %llu of %llu series and %llu of %llu names\n",
-              static_cast<unsigned long long>(result->series_used),
-              static_cast<unsigned long long>(result->series_limit),
-              static_cast<unsigned long long>(result->names_used),
-              static_cast<unsigned long long>(result->names_limit));
-  return 0;
+  const std::string done =
+      result->needed ? absl::StrCat("retired ", result->series, " series and ",
+                                    result->names, " names")
+                     : "nothing to do";
+  return Report(
+      absl::StrCat("netmeter-loader: ", options.pin_dir, ": ", done,
+                   "; in use are ", result->series_used, " of ",
+                   result->series_limit, " series and ", result->names_used,
+                   " of ", result->names_limit, " names\n"),
+      "it has retired what it could");
 }
 
 int RunStatusConfig(const std::string& pin_dir) {
@@ -272,19 +289,15 @@ int RunStatusConfig(const std::string& pin_dir) {
     return Fail(yaml.status(),
                 absl::IsNotFound(yaml.status()) ? kNotLoaded : kFailed);
   }
-  return std::fputs(yaml->c_str(), stdout) >= 0 && std::fflush(stdout) == 0
-             ? 0
-             : kFailed;
+  return Print(*yaml);
 }
 
 int RunStatus(const std::string& pin_dir, bool json) {
   absl::StatusOr<MeterStatus> status = GetStatus(pin_dir);
   if (!status.ok()) return Fail(status.status());
-  const std::string out = json ? StatusAsJson(*status) : StatusAsText(*status);
-  if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size() ||
-      std::fflush(stdout) != 0) {
-    return kFailed;
-  }
+  const int printed =
+      Print(json ? StatusAsJson(*status) : StatusAsText(*status));
+  if (printed != 0) return printed;
   switch (status->state) {
     case MeterState::kLoaded:
       return 0;
@@ -316,9 +329,7 @@ int RunCost(const std::string& pin_dir, int seconds, bool json,
     Fail(text.status());
     return absl::IsNotFound(text.status()) ? kNotLoaded : kFailed;
   }
-  return std::fputs(text->c_str(), stdout) >= 0 && std::fflush(stdout) == 0
-             ? 0
-             : kFailed;
+  return Print(*text);
 }
 
 // --- Options -----------------------------------------------------------------
@@ -629,10 +640,7 @@ int Main(int argc, char** argv) {
   std::string help;
   const absl::Status parsed = flags.Parse(argc, argv, &help);
   if (!parsed.ok()) return WrongUsage(std::string(parsed.message()));
-  if (!help.empty()) {
-    std::fputs(help.c_str(), stdout);
-    return 0;
-  }
+  if (!help.empty()) return Print(help);
   const Flags* const command = flags.command();
   const std::string misuse = FindWrongUse(command, options);
   if (!misuse.empty()) return WrongUsage(misuse);

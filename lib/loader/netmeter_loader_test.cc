@@ -103,6 +103,26 @@ TEST(NetmeterLoader, OverridesThatWereAskedForHaveToBeThere) {
       "directory\n");
 }
 
+// `status > /dev/full` ended without a word, and `--help` with 0: the text was lost in
+// the buffer of stdio.
+TEST(NetmeterLoader, LostOutputIsAnError) {
+  for (const char* arguments :
+       {"--help", "--version", "load --help", "status --pin-dir /no/where",
+        "status --json --pin-dir /no/where"}) {
+    SCOPED_TRACE(arguments);
+    const std::string program =
+        std::string("lib/loader/netmeter-loader ") + arguments;
+    const Result full = RunShell(program + " 2>&1 >/dev/full");
+    EXPECT_EQ(full.exit_status, 1);
+    EXPECT_EQ(full.output,
+              "netmeter-loader: write to standard output: No space left on "
+              "device\n");
+    const Result closed = RunShell(program + " 2>&1 >&-");
+    EXPECT_EQ(closed.exit_status, 1);
+    EXPECT_EQ(closed.output, "");
+  }
+}
+
 TEST(NetmeterLoader, HintsNameThePinDirectory) {
   const Result result = RunLoader("status --pin-dir no-such-directory");
   EXPECT_EQ(result.exit_status, 3);

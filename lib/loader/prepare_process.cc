@@ -2,7 +2,6 @@
 #include "lib/loader/prepare_process.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -33,8 +32,6 @@ SignalsBlocked::SignalsBlocked() {
 }
 
 SignalsBlocked::~SignalsBlocked() {
-  // What was done is said before a signal that waited ends the process.
-  fflush(stdout);
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 

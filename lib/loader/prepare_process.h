@@ -24,7 +24,8 @@ void PrepareProcess();
 
 // While this lives, a signal waits: a load is to come to its end. A load that
 // is killed does no harm, but a meter that is half upgraded until the next load
-// is nothing that Ctrl-C should leave. SIGKILL remains.
+// is nothing that Ctrl-C should leave. SIGKILL remains. What was done has to be said
+// while this lives, and not to stay in a buffer of stdio.
 class SignalsBlocked {
  public:
   SignalsBlocked();

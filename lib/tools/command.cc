@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/tools/command.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,7 +8,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "lib/core/status_util.h"
+#include "lib/core/standard_output.h"
 #include "lib/core/text.h"
 #include "netmeter/meter.h"
 
@@ -36,21 +35,9 @@ int Fail(absl::string_view message, int exit_status) {
 }
 
 int Print(absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
-    if (count >= 0) {
-      text.remove_prefix(static_cast<size_t>(count));
-    } else if (errno == EPIPE || errno == EBADF) {
-      return kExitError;
-    } else if (errno == EAGAIN) {
-      // It is non-blocking, as whoever shares the description may have made it.
-      pollfd output = {STDOUT_FILENO, POLLOUT, 0};
-      poll(&output, 1, -1);
-    } else if (errno != EINTR) {
-      return Fail(ErrnoStatus(errno, "write to standard output").message());
-    }
-  }
-  return 0;
+  const absl::Status written = WriteToStandardOutput(text);
+  if (written.ok()) return 0;
+  return absl::IsCancelled(written) ? kExitError : Fail(written.message());
 }
 
 bool WaitForLostReader(std::chrono::nanoseconds time) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/core/flags.h"
+#include "lib/core/standard_output.h"
 #include "lib/core/text.h"
 #include "lib/core/version.h"
 
@@ -182,8 +183,7 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
     return false;
   }
   if (!help.empty()) {
-    std::fputs(help.c_str(), stdout);
-    *exit_status = 0;
+    *exit_status = PrintFromExporter(help);
     return false;
   }
   flags->publish.scope = omit_registered ? Scope::kUnregistered : Scope::kHost;
@@ -201,6 +201,17 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
     return false;
   }
   return true;
+}
+
+int PrintFromExporter(absl::string_view text) {
+  constexpr int kFailed = 1;
+  const absl::Status written = WriteToStandardOutput(text);
+  if (written.ok()) return 0;
+  if (!absl::IsCancelled(written)) {
+    std::fprintf(stderr, "netmeter-exporter: %s\n",
+                 ToTerminal(written.message()).c_str());
+  }
+  return kFailed;
 }
 
 }  // namespace internal

@@ -14,6 +14,7 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "lib/history/budget.h"
 #include "lib/history/history.h"
 #include "netmeter/magma.h"
@@ -46,6 +47,10 @@ struct ExporterFlags {
 // and after a command line that is wrong, with one line on stderr that says so.
 bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
                         int* exit_status);
+
+// Writes all of `text` to standard output; the exit status, with one line on stderr if
+// that fails.
+int PrintFromExporter(absl::string_view text);
 
 }  // namespace internal
 }  // namespace netmeter

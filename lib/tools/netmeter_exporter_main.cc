@@ -215,9 +215,7 @@ int PrintEstimate(const ExporterFlags& flags) {
   if (!meter.ok()) return Fail(meter.status());
   const auto text = Estimate(**meter, flags);
   if (!text.ok()) return Fail(text.status());
-  return std::fputs(text->c_str(), stdout) >= 0 && std::fflush(stdout) == 0
-             ? 0
-             : kFailed;
+  return PrintFromExporter(*text);
 }
 
 int Run(const ExporterFlags& flags) {

@@ -215,6 +215,13 @@ TEST_F(ExporterRootTest, EstimatesWhatTheProfilesOfAFleetCost) {
   const ShellResult run =
       RunShell("lib/tools/netmeter-exporter --estimate --pin-dir " + pin_dir_);
   ASSERT_EQ(run.exit_status, 0) << run.output;
+  // The status was 1 then, without a word.
+  EXPECT_EQ(RunShell("lib/tools/netmeter-exporter --estimate 2>&1 >/dev/full "
+                     "--pin-dir " +
+                     pin_dir_)
+                .output,
+            "netmeter-exporter: write to standard output: No space left on "
+            "device\n");
   ExporterProcess exporter({"--families", "all", "--pin-dir", pin_dir_});
   const std::string page = exporter.Get("/metrics");
   const std::string text = page.substr(page.find("\r\n\r\n") + 4);

@@ -81,6 +81,19 @@ TEST(Exporter, VersionIsOneLine) {
   EXPECT_EQ(RunExporter("--version 2>&1").output, "netmeter-exporter 1.0.0\n");
 }
 
+// `--help > /dev/full` ended with 0, and --estimate with 1, both without a word.
+TEST(Exporter, LostOutputIsAnError) {
+  for (const char* arguments : {"--help", "--version"}) {
+    SCOPED_TRACE(arguments);
+    const Result full =
+        RunExporter(std::string(arguments) + " 2>&1 >/dev/full");
+    EXPECT_EQ(full.exit_status, 1);
+    EXPECT_EQ(full.output,
+              "netmeter-exporter: write to standard output: No space left on "
+              "device\n");
+  }
+}
+
 // libgrpc++ brought 24 libraries more, and nine threads.
 TEST(Exporter, IsLinkedWithoutGrpcProtobufAndTls) {
   const Result result = RunShell("ldd lib/tools/netmeter-exporter");
