@@ -135,6 +135,19 @@ class PrivilegesTest(unittest.TestCase):
         self.assertEqual(fields["NoNewPrivs"], "1")
         self.assertIn("netmeter_up 1", self.read(url))
 
+    def test_without_cap_setpcap_the_bounding_set_stays_as_it_was(self):
+        # SECURITY.md said that it is empty. As root, and as docs/operations.md runs it.
+        started = capabilities(status(os.getpid()), "CapBnd") - {8}  # CAP_SETPCAP
+        self.assertTrue(started)
+        process, url = self.start_exporter("setpriv", "--bounding-set=-setpcap", "--inh-caps=-all")
+        self.expect(process.pid, self.of_reader, bounding=started)
+        self.assertIn("netmeter_up 1", self.read(url))
+        if not pins_need_a_capability():
+            user = ("setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all")
+            for given, bounding in (("-setpcap", started), ("-all", set())):
+                process, _ = self.start_exporter(*user, "--bounding-set=" + given)
+                self.expect(process.pid, set(), bounding=bounding)
+
     def test_serve_fds_keeps_nothing(self):
         path = "/run/netmeter-privileges-%d.sock" % os.getpid()
         process = self.start(lab.LOADER, "serve-fds", "--pin-dir", self.meter.pin_dir, "--socket", path, "--group", "root")

@@ -495,6 +495,18 @@ class DocsTest(unittest.TestCase):
         for name, score in scores.items():
             self.assertLessEqual(score, most[name], name)
 
+    def test_each_unit_of_the_exporter_has_an_empty_bounding_set(self):
+        # The exporter cannot empty it where it runs as a user: SECURITY.md says so.
+        units = [name for name in tree() if re.search(r"netmeter-exporter\S*\.service$", name)]
+        texts = [read(name) for name in units]
+        for document in documents():
+            texts += re.findall(r"^```ini\n(.*?)^```", read(document), re.M | re.S)
+        texts = [text for text in texts if re.search(r"^ExecStart=\S*/netmeter-exporter\b", text, re.M)]
+        self.assertGreater(len(texts), 2)
+        for text in texts:
+            self.assertRegex(text, r"(?m)^CapabilityBoundingSet=$")
+            self.assertRegex(text, r"(?m)^NoNewPrivileges=yes$")
+
     def test_newest_version_is_that_of_the_library(self):
         newest = re.search(r"^## \[(\S+)\] - (unreleased|\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.M).group(1)
         version = re.search(r'kVersion\[\] = "([^"]+)"', read("lib/core/version.h")).group(1)
