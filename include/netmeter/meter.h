@@ -62,7 +62,7 @@ class Meter {
   // bpf(2) to this user (before 5.19, with kernel.unprivileged_bpf_disabled set), it
   // takes the descriptors that `netmeter-loader serve-fds` hands out. Costs some 20
   // system calls, and up to 2 seconds where serve-fds does not answer.
-  //   NotFound            the loader has not run
+  //   NotFound            the loader has not run, or pins of its meter are missing
   //   PermissionDenied    not root and not in the group of the pins
   //   FailedPrecondition  the maps are of another ABI version
   //   Unavailable         `netmeter-loader serve-fds` does not answer

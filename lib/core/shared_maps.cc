@@ -21,6 +21,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lib/core/bpf_call.h"
@@ -38,6 +39,48 @@ using Clock = std::chrono::steady_clock;
 absl::Status NoMeter(const std::string& pin_dir) {
   return absl::NotFoundError(absl::StrCat(
       "no meter at ", pin_dir, " (run: ", LoaderCommand("load", pin_dir), ")"));
+}
+
+// Without opening them: as for those who may not.
+std::vector<std::string> FindMissingMaps(const std::string& pin_dir) {
+  std::vector<std::string> missing;
+  for (const MapPin& map : MapPins()) {
+    const std::string path = absl::StrCat(pin_dir, "/", map.pin);
+    if (access(path.c_str(), F_OK) != 0) missing.push_back(map.pin);
+  }
+  return missing;
+}
+
+// Where `info` is not pinned. Links tell that there is a meter all the same, as they do
+// to `netmeter-loader status`: somebody removed it, a load was killed, or the first load
+// is at work, which pins `info` last.
+absl::Status WithoutInfo(const std::string& pin_dir) {
+  struct statfs file_system;
+  if (statfs(pin_dir.c_str(), &file_system) != 0 ||
+      file_system.f_type != BPF_FS_MAGIC) {
+    return NoMeter(pin_dir);
+  }
+  for (const LinkPin& link : LinkPins()) {
+    const std::string path = absl::StrCat(pin_dir, "/", link.pin);
+    if (access(path.c_str(), F_OK) != 0) continue;
+    return absl::NotFoundError(absl::StrCat(
+        "the meter at ", pin_dir, " is damaged, unless a load is at work: of ",
+        "its maps are missing: ", absl::StrJoin(FindMissingMaps(pin_dir), ", "),
+        " (see: ", LoaderCommand("status", pin_dir), ")"));
+  }
+  return NoMeter(pin_dir);
+}
+
+// Where `info` is pinned and `closed` is what it says, and another map is not there.
+absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
+  const std::vector<std::string> missing = FindMissingMaps(pin_dir);
+  // `info` is removed last, and closed before: an unload is at work, or was killed.
+  const bool unloaded = closed || missing.empty() || missing.back() == "info";
+  if (unloaded) return NoMeter(pin_dir);
+  return absl::NotFoundError(absl::StrCat(
+      "the meter at ", pin_dir,
+      " is damaged: of its maps are missing: ", absl::StrJoin(missing, ", "),
+      " (run: ", LoaderCommand("unload", pin_dir), ", then load again)"));
 }
 
 absl::Status NotOurs(const std::string& where, const std::string& why) {
@@ -65,7 +108,7 @@ absl::Status PinError(int error, const std::string& path,
   const std::string what = absl::StrCat("open ", path);
   switch (error) {
     case ENOENT:
-      return NoMeter(pin_dir);
+      return WithoutInfo(pin_dir);
     case EPERM:
     case EACCES: {
       // EACCES is also the kernel's word for a path outside of a bpffs. EPERM
@@ -77,7 +120,7 @@ absl::Status PinError(int error, const std::string& path,
           return NotOurs(path, "it is not on a BPF file system");
         }
       } else if (errno == ENOENT) {
-        return NoMeter(pin_dir);
+        return WithoutInfo(pin_dir);
       }
       struct stat about;
       if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
@@ -422,8 +465,8 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   sizes.max_names = view.max_names;
   for (const SharedMap map : OpeningOrder()) {
     if (map == kInfo) continue;
-    // Pinned before `info`, so that it was removed since: an unload is at work.
-    if (!(*fds)[map].ok()) return NoMeter(directory);
+    // Pinned before `info`, so that it was removed since.
+    if (!(*fds)[map].ok()) return WithoutMap(directory, maps->closed());
     status = maps->Map(map, (*fds)[map].get(),
                        CountEntries(EntriesOf(map), sizes), where(map));
     if (!status.ok()) return status;

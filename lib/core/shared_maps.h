@@ -72,8 +72,9 @@ struct MapShape {
 // The shape in the text of a /proc/self/fdinfo file; all 0 for what is no map.
 MapShape ParseFdInfo(const std::string& text);
 
-// Opens the pins in pin_dir, in OpeningOrder(). Where one is missing there is no
-// meter, or one that is being made. Errors as Meter::Open().
+// Opens the pins in pin_dir, in OpeningOrder(). Where `info` is missing there is no
+// meter, one that is being made, or a damaged one: NotFound, which says so. Another that
+// is missing has no descriptor. Errors as Meter::Open().
 absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir);
 
 // FailedPrecondition unless `info` is of a version that this library reads

@@ -2,6 +2,7 @@
 // Pins that change while they are opened.
 #include "lib/core/shared_maps.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -19,7 +20,54 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-class SharedMapsRootTest : public BpffsTest {};
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class SharedMapsRootTest : public BpffsTest {
+ protected:
+  std::string OpenError() {
+    const absl::Status status = SharedMaps::Open(pin_dir_).status();
+    EXPECT_TRUE(absl::IsNotFound(status)) << status;
+    return std::string(status.message());
+  }
+};
+
+// Of a meter of which pins had gone `no meter` was said, and to load one: which was
+// refused. See also LoaderRootTest.AMapThatIsMissingIsDamageThatOnlyUnloadMends.
+TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
+  const std::string no_meter = "no meter at " + pin_dir_ + " (run: ";
+  const std::string command = " --pin-dir " + pin_dir_;
+  EXPECT_THAT(OpenError(), StartsWith(no_meter));
+  FakeMeter meter((FakeMeter::Options()));
+  ASSERT_EQ(meter.Pin(pin_dir_), "");
+  ASSERT_TRUE(SharedMaps::Open(pin_dir_).ok());
+  const std::string counters = pin_dir_ + "/counters",
+                    info = pin_dir_ + "/info";
+  const std::string kept = pin_dir_ + "/kept",
+                    egress = pin_dir_ + "/link_egress";
+  ASSERT_EQ(rename(counters.c_str(), kept.c_str()), 0);
+  EXPECT_THAT(OpenError(), StartsWith("the meter at " + pin_dir_ +
+                                      " is damaged: of its maps are missing: "
+                                      "counters, "));
+  EXPECT_THAT(OpenError(), HasSubstr(" (run: netmeter-loader unload" + command +
+                                     ", then load again)"));
+  // As an unload does it, which is at work or was killed.
+  meter.info()->closed = 1;
+  EXPECT_THAT(OpenError(), StartsWith(no_meter));
+  meter.info()->closed = 0;
+  // A first load pins `info` last.
+  ASSERT_EQ(unlink(info.c_str()), 0);
+  EXPECT_THAT(OpenError(), StartsWith(no_meter));
+  // What counts is there, whatever it is.
+  ASSERT_EQ(rename(kept.c_str(), egress.c_str()), 0);
+  EXPECT_THAT(
+      OpenError(),
+      StartsWith("the meter at " + pin_dir_ +
+                 " is damaged, unless a "
+                 "load is at work: of its maps are missing: counters, "));
+  EXPECT_THAT(OpenError(),
+              HasSubstr(", info (see: netmeter-loader status" + command + ")"));
+}
 
 // While tables are switched, `info` is a symbolic link through another one. Who had read
 // it and looked for where it leads when the switch was over was told that there is no

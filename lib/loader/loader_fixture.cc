@@ -82,6 +82,13 @@ Action LoaderRootTest::MustLoad() {
   return result.ok() ? result->action : Action::kUnchanged;
 }
 
+std::string LoaderRootTest::ReadError() {
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  const auto meter = Meter::Open(options);
+  return meter.ok() ? "" : std::string(meter.status().message());
+}
+
 std::string LoaderRootTest::LoadError() {
   absl::StatusOr<LoadResult> result = Load(config_);
   if (result.ok()) return "loaded";

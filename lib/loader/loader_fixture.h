@@ -50,6 +50,9 @@ class LoaderRootTest : public ::testing::Test {
   // The message of a load that fails, which must have one line; "loaded".
   std::string LoadError();
 
+  // The message of a reader that opens the meter anew; "" where it can.
+  std::string ReadError();
+
   // Loads in a child that is killed at the first step that says `step`. Whether
   // it was.
   bool LoadKilledAt(const std::string& step);

@@ -17,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "bpf/internal.h"
 #include "lib/core/pins.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
@@ -175,10 +176,12 @@ absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
   UniqueFd fd(bpf_obj_get(path.c_str()));
   if (fd.ok()) return fd;
   const int error = errno;
-  return ErrnoStatus(error, absl::StrCat("open ", path),
-                     error == ENOENT && MustBeThere(pin)
-                         ? "the meter is damaged: netmeter-loader unload"
-                         : "");
+  return ErrnoStatus(
+      error, absl::StrCat("open ", path),
+      error == ENOENT && MustBeThere(pin)
+          ? absl::StrCat("the meter is damaged: ",
+                         LoaderCommand("unload", path_), ", then load again")
+          : "");
 }
 
 absl::Status PinDir::Pin(int fd, absl::string_view pin) const {

@@ -377,7 +377,7 @@ class Meter:
         for up to 2 seconds if it hangs.
 
         Raises, with wait_for_loader only the last one:
-          NotFoundError            the loader has not run
+          NotFoundError            the loader has not run, or pins are missing
           PermissionDeniedError    not root and not in the group of the pins
           FailedPreconditionError  the maps are of another ABI version
           InvalidArgumentError     service or pin_dir is not valid
