@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
@@ -44,7 +45,8 @@ absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
     return absl::FailedPreconditionError(
         absl::StrCat(pins.PathOf("info"),
                      " is not of this version's ABI (run the "
-                     "loader that made it: netmeter-loader unload)"));
+                     "loader that made it: ",
+                     LoaderCommand("unload", pins.path()), ")"));
   }
   if (read.closed) return absl::OkStatus();  // an unload was killed
   existing->info = read;

@@ -2,6 +2,7 @@
 // netmeter-loader's calls with an error at one chosen system call: what is said, and
 // what stands then. interruption_root_test.cc interrupts each call.
 
+#include <bpf/bpf.h>
 #include <errno.h>
 #include <gmock/gmock.h>
 #include <grp.h>
@@ -33,6 +34,7 @@
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
 #include "lib/testing/run_shell.h"
+#include "netmeter/abi.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -387,6 +389,25 @@ TEST_F(LoaderRootTest, AMeterWithoutItsInfoIsDamagedToReadersToo) {
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
+// The hint had no pin directory: the unload would have been of another meter.
+TEST_F(LoaderRootTest, TheHintAboutAnotherAbiNamesThePinDirectory) {
+  MustLoad();
+  nm_info info = {};
+  info.magic = NM_MAGIC;
+  info.abi_major = NM_ABI_MAJOR + 1;
+  const uint32_t zero = 0;
+  const UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "nm_info", sizeof(zero),
+                                    sizeof(info), 1, nullptr));
+  ASSERT_TRUE(map.ok());
+  ASSERT_EQ(bpf_map_update_elem(map.get(), &zero, &info, BPF_ANY), 0);
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  ASSERT_EQ(bpf_obj_pin(map.get(), Pin("info").c_str()), 0);
+  EXPECT_EQ(LoadError(), Pin("info") +
+                             " is not of this version's ABI (run the loader "
+                             "that made it: netmeter-loader unload --pin-dir " +
+                             config_.pin_dir + ")");
+}
+
 // The links had mode 0 below `umask 0777`, and nobody but root came to a pin directory
 // whose parents a load had made below `umask 077`.
 TEST_F(LoaderRootTest, TheMaskOfTheShellChangesNoModes) {
@@ -435,6 +456,14 @@ TEST_F(LoaderRootTest, AGrowthThatCannotTellReadersSaysSo) {
               EndsWith("the larger tables are in place, but readers that run "
                        "see the old totals until the next load"));
   EXPECT_THAT(MustStatus().text, HasSubstr("UNFINISHED"));
+  // The hint had no pin directory: the load would have been of another meter.
+  EXPECT_EQ(RunShell("lib/loader/netmeter-loader retire 2>&1 --pin-dir " +
+                     config_.pin_dir)
+                .output,
+            "netmeter-loader: " + config_.pin_dir +
+                ": a load is to be finished first (run: netmeter-loader load "
+                "--pin-dir " +
+                config_.pin_dir + ")\n");
   SendFromCgroup(10);
   EXPECT_EQ(PayloadSent(), 110u);
   ASSERT_TRUE(grow().ok());

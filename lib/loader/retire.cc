@@ -598,23 +598,20 @@ absl::Status Sweep::Run(RetireResult* result) {
 absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
   if (IsUnfinished(pin_dir)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(pin_dir,
-                     ": a load is to be finished first (run: netmeter-loader "
-                     "load)"));
+        absl::StrCat(pin_dir, ": a load is to be finished first (run: ",
+                     LoaderCommand("load", pin_dir), ")"));
   }
   if (info.build_id != BuildId()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(pin_dir,
-                     " was loaded by another version (run: "
-                     "netmeter-loader load)"));
+        absl::StrCat(pin_dir, " was loaded by another version (run: ",
+                     LoaderCommand("load", pin_dir), ")"));
   }
   const int cpus = libbpf_num_possible_cpus();
   if (cpus < 1 || info.cells_per_series != static_cast<uint32_t>(cpus) + 1 ||
       info.cells_per_series > NM_MAX_CELLS) {
     return absl::FailedPreconditionError(
-        absl::StrCat(pin_dir,
-                     " has tables of another layout (run: "
-                     "netmeter-loader load)"));
+        absl::StrCat(pin_dir, " has tables of another layout (run: ",
+                     LoaderCommand("load", pin_dir), ")"));
   }
   return absl::OkStatus();
 }
