@@ -58,6 +58,14 @@ TEST_F(NetmeterListTest, PrintsTheSeriesByTrafficAsTableAndAsJson) {
   EXPECT_EQ(json[1]["name"], "mme\x1b[2J");
   EXPECT_EQ(json[1].size(), 15u);
 
+  // A filter that fits nothing is no error (docs/operations.md).
+  for (const char* filter : {"--service none", "--destination none",
+                             "--kind container", "--uplink none"}) {
+    SCOPED_TRACE(filter);
+    EXPECT_THAT(List(filter), HasSubstr("(no such series)\n"));
+    EXPECT_EQ(List(std::string(filter) + " --json"), "[]\n");
+  }
+
   EXPECT_EQ(List("2>&1 >/dev/full", 1),
             "netmeter: write to standard output: No space left on device\n");
   EXPECT_EQ(List("2>&1 >&-", 1), "");
