@@ -2,22 +2,12 @@
 #include "lib/loader/load.h"
 
 #include <bpf/bpf.h>
-#include <bpf/libbpf.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "bpf/internal.h"
-#include "lib/core/path.h"
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
@@ -31,12 +21,11 @@
 #include "lib/loader/features.h"
 #include "lib/loader/forwarding.h"
 #include "lib/loader/growth.h"
-#include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
-#include "lib/loader/kernel_types.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/plan.h"
 #include "lib/loader/registrants.h"
 #include "lib/loader/renewed_maps.h"
 #include "lib/loader/rules.h"
@@ -52,72 +41,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// What is to be loaded, as it comes to be known.
-struct Plan {
-  Config config;  // sizes as they will be
-  uint32_t num_cpus = 0;
-  uint32_t cells_per_series = 0;
-  std::string types_file;  // "": the kernel shows its own
-  Adds adds;               // atomic in tables without spare cells
-  Cgroup cgroup;
-  ExistingMeter existing;
-  ReadAccess access;
-  Registrants registrants;
-  FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |
-                      NM_FEATURE_PROCESS_TRACKING | NM_FEATURE_GROUP_ACCESS |
-                      NM_FEATURE_MPTCP | NM_FEATURE_PLACES};
-  uint64_t build_id = 0;
-  uint64_t config_id = 0;
-  SettingList loaded;          // before this load; empty if not known
-  bool other_network = false;  // than that of the interfaces which were known
-  // That of the tracing programs which were loaded and cannot be attached.
-  absl::Status untraceable;
-  std::vector<std::string> notes;
-};
-
-// --- What the host has -------------------------------------------------------
-
-absl::Status CountCells(bool want_spare_cells, Plan* plan) {
-  // Possible, and not online: a CPU that is plugged in later has its cells.
-  const int cpus = libbpf_num_possible_cpus();
-  if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
-  plan->num_cpus = static_cast<uint32_t>(cpus);
-  plan->cells_per_series = plan->num_cpus + (want_spare_cells ? 1 : 0);
-  return absl::OkStatus();
-}
-
 // --- What is pinned already --------------------------------------------------
-
-// Where the configuration names no cgroup, a meter keeps the one that it has, or had
-// before it was damaged, and a new one counts for the whole host.
-absl::Status OpenDefaultCgroup(const LoaderState& state, Plan* plan) {
-  if (!plan->config.cgroup.empty()) return absl::OkStatus();
-  absl::StatusOr<std::string> path = state.cgroup;
-  if (plan->existing.found) {
-    path = TextOf(plan->existing.info.cgroup);
-  } else if (state.cgroup.empty()) {
-    path = FindCgroupRoot();
-  }
-  if (!path.ok()) return path.status();
-  return OpenCgroup(*path, &plan->cgroup);
-}
-
-// A meter counts for one cgroup. If that was removed and made again, the
-// programs went with it, and are attached to the new one.
-absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
-  ExistingMeter* const existing = &plan->existing;
-  if (existing->info.cgroup_id == plan->cgroup.id) return absl::OkStatus();
-  const std::string counted = TextOf(existing->info.cgroup);
-  if (counted == plan->cgroup.path && CgroupIsGone(existing->info.cgroup_id)) {
-    existing->moved = true;
-    plan->notes.push_back(absl::StrCat(
-        counted, " was removed and made again: attached anew, counters kept"));
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      pins.path(), " counts for cgroup ", counted, ", not ", plan->cgroup.path,
-      " (unload first, or choose another --pin-dir)"));
-}
 
 // Brings what is loaded into a state from which an upgrade can go on, and plans
 // it.
@@ -139,56 +63,6 @@ absl::Status PlanUpgrade(const PinDir& pins, bool killed, Plan* plan,
   // One that is to be finished has queues that are new and full.
   if (growth->any() && !growth->from_the_start()) return absl::OkStatus();
   return RefillDrainedQueues(pins, info, killed);
-}
-
-// The configuration, before any of it is looked at again under the lock.
-absl::Status CheckWhatIsAsked(Plan* plan) {
-  NETMETER_RETURN_IF_ERROR(CheckConfig(plan->config));
-  NETMETER_RETURN_IF_ERROR(CheckHost());
-  if (plan->config.cgroup.empty()) return absl::OkStatus();
-  // What stands in /proc/PID/cgroup is compared with it.
-  return OpenCgroup(CanonicalPath(plan->config.cgroup), &plan->cgroup);
-}
-
-// Who may read, and by which ids a later load knows that nothing has changed.
-absl::Status DecideIdentity(Plan* plan) {
-  absl::StatusOr<ReadAccess> access =
-      DecideAccess(plan->config, &plan->features);
-  if (!access.ok()) return access.status();
-  plan->access = *access;
-  absl::StatusOr<std::string> types = FindKernelTypes(plan->config.btf);
-  if (!types.ok()) return types.status();
-  plan->types_file = *std::move(types);
-  if (!plan->config.btf.empty() && plan->types_file.empty()) {
-    plan->notes.push_back("btf has no effect: the kernel shows its own types");
-  }
-  plan->build_id = BuildId();
-  plan->config_id =
-      ConfigIdOf(plan->config, plan->cgroup.id,
-                 plan->features.bits() | uint64_t{plan->access.gid} << 8);
-  // One cgroup may be named by several mounts, which go.
-  plan->config_id =
-      HashOf(absl::StrCat(plan->config_id, "|", plan->cgroup.path));
-  // Once the kernel shows its own types there is more to be had.
-  if (!plan->types_file.empty()) {
-    plan->config_id = HashOf(absl::StrCat(plan->config_id, "|types of a file"));
-  }
-  const absl::StatusOr<std::string> place =
-      PlaceOfUplinks(plan->config.uplinks);
-  if (!place.ok()) return place.status();
-  if (!place->empty()) {
-    plan->config_id = HashOf(
-        absl::StrCat(plan->config_id, "|", *place, "|", ForwardingBuildId()));
-  }
-  absl::StatusOr<Registrants> registrants =
-      FindRegistrants(plan->config.register_by);
-  if (!registrants.ok()) return registrants.status();
-  plan->registrants = *std::move(registrants);
-  if (!plan->registrants.empty()) {
-    plan->config_id =
-        HashOf(absl::StrCat(plan->config_id, "|", TextOf(plan->registrants)));
-  }
-  return absl::OkStatus();
 }
 
 // Whether a load would change nothing.
@@ -331,57 +205,6 @@ absl::Status FreezeSharedMaps(const MeterObject& object) {
 }
 
 // --- In place ----------------------------------------------------------------
-
-template <size_t N>
-void CopyText(absl::string_view text, char (&field)[N]) {
-  memset(field, 0, N);
-  memcpy(field, text.data(), std::min(text.size(), N - 1));
-}
-
-uint64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
-         static_cast<uint64_t>(now.tv_nsec);
-}
-
-// The sizes come first, so that a reader of another version sees what it may
-// read (CheckInfo() in lib/core/shared_maps.h). `closed` is nm_command's to
-// set.
-nm_info MakeInfo(const Plan& plan) {
-  const Config& config = plan.config;
-  nm_info info = {};
-  info.magic = NM_MAGIC;
-  info.abi_major = NM_ABI_MAJOR;
-  info.abi_minor = NM_ABI_MINOR;
-  info.info_size = sizeof(nm_info);
-  info.cell_size = sizeof(nm_cell);
-  info.name_size = sizeof(nm_name);
-  info.stats_size = sizeof(nm_stats);
-  info.tcp_size = sizeof(nm_tcp);
-  info.cells_per_series = plan.cells_per_series;
-  info.max_series = config.max_series;
-  info.max_names = config.max_names;
-  info.max_processes = config.max_processes;
-  info.max_sockets = RoundUpToPowerOfTwo(config.max_sockets);
-  info.loaded_ns = NowNs();
-  info.created_ns =
-      plan.existing.found ? plan.existing.info.created_ns : info.loaded_ns;
-  info.features = plan.features.bits();
-  info.build_id = plan.build_id;
-  // No configuration has this one: the next load has something to do.
-  info.config_id = plan.features.any_off_for_now() ? 0 : plan.config_id;
-  info.cgroup_id = plan.cgroup.id;
-  CopyText(kVersion, info.version);
-  CopyText(KernelRelease(), info.kernel);
-  CopyText(plan.cgroup.path, info.cgroup);
-  CopyText(plan.features.reasons(), info.reasons);
-  CopyText(absl::StrJoin(config.destination_suffixes, "\n"), info.suffixes);
-  info.adds_received = static_cast<nm_u8>(1 + plan.adds.ingress);
-  info.adds_sent = static_cast<nm_u8>(1 + plan.adds.egress);
-  info.fold_unknown = config.fold_unknown_destinations ? 1 : 0;
-  return info;
-}
 
 // Who a process is must be known before the owner of a socket is asked for, and
 // both before packets are counted: what runs already is named in between.

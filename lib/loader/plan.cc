@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/plan.h"
+
+#include <bpf/libbpf.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "bpf/internal.h"
+#include "lib/core/path.h"
+#include "lib/core/status_util.h"
+#include "lib/core/version.h"
+#include "lib/loader/forwarding.h"
+#include "lib/loader/host.h"
+#include "lib/loader/kernel_types.h"
+#include "lib/loader/meter_object.h"
+#include "lib/loader/uplinks.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+template <size_t N>
+void CopyText(absl::string_view text, char (&field)[N]) {
+  memset(field, 0, N);
+  memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+absl::Status CountCells(bool want_spare_cells, Plan* plan) {
+  // Possible, and not online: a CPU that is plugged in later has its cells.
+  const int cpus = libbpf_num_possible_cpus();
+  if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
+  plan->num_cpus = static_cast<uint32_t>(cpus);
+  plan->cells_per_series = plan->num_cpus + (want_spare_cells ? 1 : 0);
+  return absl::OkStatus();
+}
+
+absl::Status CheckWhatIsAsked(Plan* plan) {
+  NETMETER_RETURN_IF_ERROR(CheckConfig(plan->config));
+  NETMETER_RETURN_IF_ERROR(CheckHost());
+  if (plan->config.cgroup.empty()) return absl::OkStatus();
+  // What stands in /proc/PID/cgroup is compared with it.
+  return OpenCgroup(CanonicalPath(plan->config.cgroup), &plan->cgroup);
+}
+
+absl::Status OpenDefaultCgroup(const LoaderState& state, Plan* plan) {
+  if (!plan->config.cgroup.empty()) return absl::OkStatus();
+  absl::StatusOr<std::string> path = state.cgroup;
+  if (plan->existing.found) {
+    path = TextOf(plan->existing.info.cgroup);
+  } else if (state.cgroup.empty()) {
+    path = FindCgroupRoot();
+  }
+  if (!path.ok()) return path.status();
+  return OpenCgroup(*path, &plan->cgroup);
+}
+
+absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
+  ExistingMeter* const existing = &plan->existing;
+  if (existing->info.cgroup_id == plan->cgroup.id) return absl::OkStatus();
+  const std::string counted = TextOf(existing->info.cgroup);
+  if (counted == plan->cgroup.path && CgroupIsGone(existing->info.cgroup_id)) {
+    existing->moved = true;
+    plan->notes.push_back(absl::StrCat(
+        counted, " was removed and made again: attached anew, counters kept"));
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      pins.path(), " counts for cgroup ", counted, ", not ", plan->cgroup.path,
+      " (unload first, or choose another --pin-dir)"));
+}
+
+absl::Status DecideIdentity(Plan* plan) {
+  absl::StatusOr<ReadAccess> access =
+      DecideAccess(plan->config, &plan->features);
+  if (!access.ok()) return access.status();
+  plan->access = *access;
+  absl::StatusOr<std::string> types = FindKernelTypes(plan->config.btf);
+  if (!types.ok()) return types.status();
+  plan->types_file = *std::move(types);
+  if (!plan->config.btf.empty() && plan->types_file.empty()) {
+    plan->notes.push_back("btf has no effect: the kernel shows its own types");
+  }
+  plan->build_id = BuildId();
+  plan->config_id =
+      ConfigIdOf(plan->config, plan->cgroup.id,
+                 plan->features.bits() | uint64_t{plan->access.gid} << 8);
+  // One cgroup may be named by several mounts, which go.
+  plan->config_id =
+      HashOf(absl::StrCat(plan->config_id, "|", plan->cgroup.path));
+  // Once the kernel shows its own types there is more to be had.
+  if (!plan->types_file.empty()) {
+    plan->config_id = HashOf(absl::StrCat(plan->config_id, "|types of a file"));
+  }
+  const absl::StatusOr<std::string> place =
+      PlaceOfUplinks(plan->config.uplinks);
+  if (!place.ok()) return place.status();
+  if (!place->empty()) {
+    plan->config_id = HashOf(
+        absl::StrCat(plan->config_id, "|", *place, "|", ForwardingBuildId()));
+  }
+  absl::StatusOr<Registrants> registrants =
+      FindRegistrants(plan->config.register_by);
+  if (!registrants.ok()) return registrants.status();
+  plan->registrants = *std::move(registrants);
+  if (!plan->registrants.empty()) {
+    plan->config_id =
+        HashOf(absl::StrCat(plan->config_id, "|", TextOf(plan->registrants)));
+  }
+  return absl::OkStatus();
+}
+
+nm_info MakeInfo(const Plan& plan) {
+  const Config& config = plan.config;
+  nm_info info = {};
+  info.magic = NM_MAGIC;
+  info.abi_major = NM_ABI_MAJOR;
+  info.abi_minor = NM_ABI_MINOR;
+  info.info_size = sizeof(nm_info);
+  info.cell_size = sizeof(nm_cell);
+  info.name_size = sizeof(nm_name);
+  info.stats_size = sizeof(nm_stats);
+  info.tcp_size = sizeof(nm_tcp);
+  info.cells_per_series = plan.cells_per_series;
+  info.max_series = config.max_series;
+  info.max_names = config.max_names;
+  info.max_processes = config.max_processes;
+  info.max_sockets = RoundUpToPowerOfTwo(config.max_sockets);
+  info.loaded_ns = NowNs();
+  info.created_ns =
+      plan.existing.found ? plan.existing.info.created_ns : info.loaded_ns;
+  info.features = plan.features.bits();
+  info.build_id = plan.build_id;
+  // No configuration has this one: the next load has something to do.
+  info.config_id = plan.features.any_off_for_now() ? 0 : plan.config_id;
+  info.cgroup_id = plan.cgroup.id;
+  CopyText(kVersion, info.version);
+  CopyText(KernelRelease(), info.kernel);
+  CopyText(plan.cgroup.path, info.cgroup);
+  CopyText(plan.features.reasons(), info.reasons);
+  CopyText(absl::StrJoin(config.destination_suffixes, "\n"), info.suffixes);
+  info.adds_received = static_cast<nm_u8>(1 + plan.adds.ingress);
+  info.adds_sent = static_cast<nm_u8>(1 + plan.adds.egress);
+  info.fold_unknown = config.fold_unknown_destinations ? 1 : 0;
+  return info;
+}
+
+}  // namespace internal
+}  // namespace netmeter
