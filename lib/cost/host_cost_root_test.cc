@@ -158,7 +158,11 @@ TEST_F(HostCostTest, ProgramsAndMapsAreThoseOfBpftool) {
     const auto it = ours.find(theirs["id"].get<uint32_t>());
     ASSERT_NE(it, ours.end()) << theirs;
     const HostProgram& program = *it->second;
-    EXPECT_EQ(program.type, theirs["type"]);
+    // A number, where bpftool is too old for a name: as of a program of netfilter,
+    // which a meter beside the test had.
+    EXPECT_EQ(program.type, theirs["type"].is_string()
+                                ? theirs["type"].get<std::string>()
+                                : theirs["type"].dump());
     EXPECT_EQ(program.jited_bytes, theirs.value("bytes_jited", 0u));
     EXPECT_EQ(program.maps, theirs.value("map_ids", std::vector<uint32_t>()));
     if (program.id != id_) continue;

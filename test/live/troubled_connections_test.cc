@@ -392,6 +392,8 @@ TEST_P(TroubledConnectionsTest, RoundTripsAreThoseOfTheLink) {
         seen.rtt_buckets.begin() + 5, seen.rtt_buckets.end(), uint64_t{0});
     EXPECT_EQ(seen.rtt_buckets[4] + (busy ? longer : 0), Count(seen));
   }
+  // TCP waits 200 ms at least. A guest that stood still for longer had two of these.
+  if (slowest_us >= 200000) return;
   EXPECT_EQ(ours.retransmitted_segments + theirs.retransmitted_segments, 0u);
 }
 
