@@ -89,5 +89,10 @@ absl::Status ErrnoStatus(int error, absl::string_view what,
   return absl::Status(CodeOfErrno(error), message);
 }
 
+absl::Status WithState(const absl::Status& error, absl::string_view now) {
+  if (now.empty()) return error;
+  return absl::Status(error.code(), absl::StrCat(error.message(), "; ", now));
+}
+
 }  // namespace internal
 }  // namespace netmeter

@@ -2,13 +2,17 @@
 // What a load does to the configuration that is loaded.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <climits>
 #include <string>
 #include <vector>
 
 #include "lib/core/unique_fd.h"
+#include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/prepare_process.h"
@@ -23,6 +27,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -154,7 +159,7 @@ TEST_F(ConfigRootTest, WithoutTheLockFileALoadWantsTheWholeConfiguration) {
   // Not removed: the directory's mount is known by it on 5.10.
   absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
   ASSERT_TRUE(lock.ok()) << lock.status();
-  LoaderState state = ReadState(lock->get());
+  LoaderState state = *ReadState(lock->get(), "lock");
   state.config = "services: {";
   ASSERT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
   *lock = UniqueFd();
@@ -184,17 +189,35 @@ TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
     EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
   };
   config_.services = {"mme"};
-  ASSERT_TRUE(LoadKilledAt("froze "));
-  expect_as_it_was();
+  // The first of these were not known at all: nothing was pinned yet.
+  for (const char* step :
+       {"mounted ", "opened the BPF object", "froze ", "pinned "}) {
+    SCOPED_TRACE(step);
+    ASSERT_TRUE(LoadKilledAt(step));
+    expect_as_it_was();
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+  }
+  MustLoad();
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);
   expect_as_it_was();
 
-  // One that fails leaves no meter, and is not the last word.
+  // A wrong option removed what was left; what fails later still has to.
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);
-  EXPECT_FALSE(Load(config_.pin_dir, [](Config* config) {
-                 config->group = "no-such-group";
-                 config->group_required = true;
-               }).ok());
+  const absl::Status refused = Load(config_.pin_dir, [](Config* config) {
+                                 config->group = "no-such-group";
+                                 config->group_required = true;
+                               }).status();
+  EXPECT_THAT(std::string(refused.message()),
+              EndsWith("; nothing was changed"));
+  EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
+  const Interrupted failed = RunInterrupted({-1, ENOMEM, "bpf(22)"}, [this] {
+    return Load(config_.pin_dir, ChangeNothing).status();
+  });
+  EXPECT_THAT(failed.message,
+              EndsWith("; what was left of the old meter was removed, and "
+                       "nothing is loaded: the next load starts from its "
+                       "configuration"));
   EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
   expect_as_it_was();
   // The whole of another configuration takes nothing from it but the cgroup.
@@ -211,6 +234,55 @@ TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
   bool was_loaded = false;
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
   EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+}
+
+// It started from the defaults, without a word: register_by was gone.
+TEST_F(ConfigRootTest, WhatIsLeftWithoutALockFileWantsTheWholeConfiguration) {
+  config_.services = {"mme"};
+  MustLoad();
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  // Not removed: the directory's mount is known by it on 5.10.
+  absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  LoaderState state = *ReadState(lock->get(), "lock");
+  state.config = state.cgroup = "";
+  ASSERT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
+  *lock = UniqueFd();
+  const std::string cgroup = cgroup_;
+  const auto only_the_cgroup = [cgroup](Config* config) {
+    config->cgroup = cgroup;
+  };
+  const absl::Status refused = Load(config_.pin_dir, only_the_cgroup).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("give --config FILE, or --defaults"));
+  EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+  EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
+}
+
+// A full /run kept it from saying so.
+TEST_F(ConfigRootTest, NothingToDoNeedsNoRoomForALockFile) {
+  MustLoad();
+  Interruption full = {-1, ENOSPC, "rename"};
+  full.most = INT_MAX;
+  const Interrupted load = RunInterrupted(
+      full, [this] { return Load(config_.pin_dir, ChangeNothing).status(); });
+  EXPECT_TRUE(load.ok) << load.message;
+  EXPECT_FALSE(load.reached);
+}
+
+// It was the root of the host's cgroups, or an error that did not say whose.
+TEST_F(ConfigRootTest, ACgroupThatHasGoneIsNamedAsTheMetersOwn) {
+  MustLoad();
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  ASSERT_EQ(rmdir(cgroup_.c_str()), 0);
+  EXPECT_EQ(Load(config_.pin_dir, ChangeNothing).status().message(),
+            "cgroup " + cgroup_ +
+                ": No such file or directory (what was loaded here counted for "
+                "it: give --cgroup, or unload first); nothing was changed");
+  ASSERT_EQ(mkdir(cgroup_.c_str(), 0755), 0);
+  EXPECT_EQ(MustChange(ChangeNothing).cgroup, cgroup_);
 }
 
 // It went on to wait, and Ctrl-C did nothing for half a minute.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -121,15 +122,23 @@ absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing) {
   }
   NETMETER_RETURN_IF_ERROR(CheckForForeignFiles(pins, *ours));
   NETMETER_RETURN_IF_ERROR(CheckForMeterAbove(pins));
+  existing->rest = *std::move(ours);
+  if (existing->rest.empty()) transaction->FoundNothing(false);
+  return absl::OkStatus();
+}
+
+absl::Status RemoveRest(const ExistingMeter& existing,
+                        Transaction* transaction) {
+  if (existing.rest.empty()) return absl::OkStatus();
+  transaction->FoundNothing(true);
   // Links first, so that no program counts into maps that nobody sees.
-  for (const std::string& pin : *ours) {
-    const std::string path = pins.PathOf(pin);
+  for (const std::string& pin : existing.rest) {
+    const std::string path = transaction->pins().PathOf(pin);
     if (unlink(path.c_str()) != 0 && errno != ENOENT) {
       return ErrnoStatus(errno, absl::StrCat("unpin ", path));
     }
     Step("removed ", path, ", the rest of a load or an unload that was killed");
   }
-  transaction->FoundNothing();
   return absl::OkStatus();
 }
 

@@ -8,6 +8,8 @@
 #define NETMETER_LIB_LOADER_EXISTING_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "lib/loader/transaction.h"
@@ -20,15 +22,21 @@ struct ExistingMeter {
   bool found = false;
   bool moved = false;  // its cgroup was removed and made again
   nm_info info = {};
+  // Pins that are left of a load or an unload that was killed, or of a meter without
+  // its info. No meter was found then.
+  std::vector<std::string> rest;
 
   bool has(uint64_t feature) const { return (info.features & feature) != 0; }
 };
 
-// Finds a complete meter, which is to be upgraded, or clears away the rest of a
-// load or an unload that was killed. Ends a change of tables that was interrupted
-// (switch.h). FailedPrecondition where something is pinned that is not ours,
-// or the directory of a new meter is below another meter's.
+// Finds a complete meter, which is to be upgraded, or the rest of one. Ends a change of
+// tables that was interrupted (switch.h). FailedPrecondition where something is pinned
+// that is not ours, or the directory of a new meter is below another meter's.
 absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing);
+
+// Removes the rest, once nothing that was asked for can keep a load from being made.
+absl::Status RemoveRest(const ExistingMeter& existing,
+                        Transaction* transaction);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -132,7 +132,8 @@ TEST_F(LoaderRootTest, AFirstLoadThatFailsSpeaksOfNoMeter) {
   const Interrupted interrupted = RunInterrupted(
       {-1, ENOMEM, "bpf(6)"}, [&] { return Load(config_).status(); });
   EXPECT_FALSE(interrupted.ok);
-  EXPECT_THAT(interrupted.message, EndsWith("Cannot allocate memory"));
+  EXPECT_THAT(interrupted.message,
+              EndsWith("Cannot allocate memory; nothing is loaded"));
   EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
 }
 
@@ -405,7 +406,7 @@ TEST_F(LoaderRootTest, TheHintAboutAnotherAbiNamesThePinDirectory) {
   EXPECT_EQ(LoadError(), Pin("info") +
                              " is not of this version's ABI (run the loader "
                              "that made it: netmeter-loader unload --pin-dir " +
-                             config_.pin_dir + ")");
+                             config_.pin_dir + "); nothing was changed");
 }
 
 // The links had mode 0 below `umask 0777`, and nobody but root came to a pin directory
@@ -631,6 +632,9 @@ TEST_F(LoaderRootTest, ALoadThatFailsTakesAwayWhatAKilledOneHasMounted) {
   config_.group_required = true;
   EXPECT_FALSE(load().ok());
   EXPECT_NE(access(made.c_str(), F_OK), 0);
+  // The lock file knows what was to be loaded, until somebody unloads that.
+  EXPECT_EQ(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && !was_loaded);
   EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
 }
 

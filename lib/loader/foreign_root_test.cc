@@ -443,7 +443,8 @@ TEST_F(LoaderRootTest, AKernelWithoutBtfTakesItFromAFile) {
     }
     config_.btf = types + "-none";
     EXPECT_EQ(LoadError(),
-              "btf: read " + types + "-none: No such file or directory");
+              "btf: read " + types +
+                  "-none: No such file or directory; nothing is loaded");
     EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
     config_.btf = types;
     EXPECT_EQ(MustLoad(), Action::kLoaded);

@@ -292,8 +292,10 @@ absl::Status ChangeConfig(const Transaction& transaction,
                           const ConfigChange& change, bool replaces,
                           Plan* plan) {
   Config config;
-  const std::string& kept = transaction.state().config;
-  if (plan->existing.found || !kept.empty()) {
+  const std::string& kept = transaction.before().config;
+  const bool rest =
+      !plan->existing.found && (!kept.empty() || !plan->existing.rest.empty());
+  if (plan->existing.found || rest) {
     absl::StatusOr<Config> loaded =
         ParseConfig(kept, "the loaded configuration", Config());
     if (loaded.ok() && !kept.empty()) {
@@ -301,14 +303,15 @@ absl::Status ChangeConfig(const Transaction& transaction,
       config.sources = SourcesOf(kept);
       plan->loaded = SettingsOf(config);
     } else if (!replaces) {
-      // It would take back what only the old one says, such as register_by.
+      // It would take back what only the old one says, such as register_by, and count
+      // for the whole host.
       return absl::FailedPreconditionError(absl::StrCat(
           "the loaded configuration is not known (",
           LockFile(transaction.pins().path()),
           " does not tell it): give --config FILE, or --defaults"));
     }
   }
-  if (!plan->existing.found && !kept.empty()) {
+  if (rest) {
     plan->notes.push_back(absl::StrCat(
         "what was loaded here was not whole: loaded anew",
         replaces ? "" : ", with its configuration", ", counters start again"));
@@ -327,18 +330,20 @@ absl::Status ChangeConfig(const Transaction& transaction,
       .status();
 }
 
+std::string TextToKeep(const Config& config) {
+  return absl::StrCat("# netmeter-loader ", kVersion, "\n",
+                      ConfigAsYaml(config, Keys::kChanged));
+}
+
 // What cannot be written down the next load cannot start from, and would take back, such
 // as register_by: a load without it is none. What is killed after this the next load
 // takes to its end.
 absl::Status KeepConfig(Transaction* transaction, const Plan& plan) {
-  const LoaderState old = transaction->state();
-  transaction->OnFailure([transaction, old] {
-    return transaction->KeepConfig(old.config, old.cgroup);
+  transaction->OnFailure([transaction] {
+    return transaction->KeepConfig(transaction->before().config,
+                                   transaction->before().cgroup);
   });
-  return transaction->KeepConfig(
-      absl::StrCat("# netmeter-loader ", kVersion, "\n",
-                   ConfigAsYaml(plan.config, Keys::kChanged)),
-      plan.cgroup.path);
+  return transaction->KeepConfig(TextToKeep(plan.config), plan.cgroup.path);
 }
 
 void NoteChanges(Plan* plan) {
@@ -391,16 +396,20 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
                                       Plan* plan) {
   const PinDir& pins = transaction->pins();
 
-  // 3. What is there: a meter to be upgraded, or nothing. The rest of a load
-  //    that was killed is cleared away, or finished below.
+  // 3. What is there: a meter to be upgraded, the rest of one, or nothing. An upgrade
+  //    that was killed is finished below.
   NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan->existing));
   const bool upgrade = plan->existing.found;
   NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, replaces, plan));
-  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(transaction->state(), plan));
+  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(transaction->before(), plan));
   Growth growth(pins, plan->existing.info);
   const bool killed = transaction->state().changing;
   if (upgrade) {
     NETMETER_RETURN_IF_ERROR(PlanUpgrade(pins, killed, plan, &growth));
+    if (killed) {
+      plan->notes.push_back(
+          "a load that was killed, or failed, had begun an upgrade: finished");
+    }
   }
 
   // 4. Is there anything to do?
@@ -413,8 +422,10 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
     return MakeResult(LoadResult::Action::kUnchanged, *plan);
   }
 
-  // 5. Programs and maps, which nobody sees yet. Killed: the kernel frees what
-  //    no descriptor holds. A growth is forgotten, or, with info_new, finished.
+  // 5. The rest of a load that was killed is cleared away: what was asked for is known
+  //    to be good. Programs and maps, which nobody sees yet. Killed: the kernel frees
+  //    what no descriptor holds. A growth is forgotten, or, with info_new, finished.
+  NETMETER_RETURN_IF_ERROR(RemoveRest(plan->existing, transaction));
   plan->adds = FindAdds(plan->cells_per_series > plan->num_cpus);
   absl::StatusOr<std::unique_ptr<MeterObject>> loaded =
       LoadObject(*plan, growth, untraceable, &plan->features);
@@ -470,13 +481,14 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
   next->again = false;
 
   // 1. What the host has, before anything is changed.
-  NETMETER_RETURN_IF_ERROR(CheckWhatIsAsked(&plan));
-  NETMETER_RETURN_IF_ERROR(CountCells(want_spare_cells, &plan));
+  absl::Status checked = CheckWhatIsAsked(&plan);
+  if (checked.ok()) checked = CountCells(want_spare_cells, &plan);
+  if (!checked.ok()) return WithState(checked, kNothingWasChanged);
 
   // 2. The lock and the directory. From here on a return undoes what was done.
   //    Killed: a directory or a mount, which the lock file names.
   absl::StatusOr<std::unique_ptr<Transaction>> begun =
-      Transaction::Begin(pin_dir);
+      Transaction::Begin(pin_dir, TextToKeep(plan.config), plan.cgroup.path);
   if (!begun.ok()) return begun.status();
   Transaction* const transaction = begun->get();
   absl::StatusOr<LoadResult> result =

@@ -651,7 +651,7 @@ int Main(int argc, char** argv) {
   Config config, file;
   if (command == load) {
     absl::StatusOr<Config> read = ReadConfigFiles(options);
-    if (!read.ok()) return Fail(read.status());
+    if (!read.ok()) return Fail(WithState(read.status(), kNothingWasChanged));
     config = file = *read;
     ApplyLoadOptions(load, options, &config);
   }

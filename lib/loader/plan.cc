@@ -58,16 +58,23 @@ absl::Status CheckWhatIsAsked(Plan* plan) {
   return OpenCgroup(CanonicalPath(plan->config.cgroup), &plan->cgroup);
 }
 
-absl::Status OpenDefaultCgroup(const LoaderState& state, Plan* plan) {
+absl::Status OpenDefaultCgroup(const LoaderState& before, Plan* plan) {
   if (!plan->config.cgroup.empty()) return absl::OkStatus();
-  absl::StatusOr<std::string> path = state.cgroup;
+  absl::StatusOr<std::string> path = before.cgroup;
   if (plan->existing.found) {
     path = TextOf(plan->existing.info.cgroup);
-  } else if (state.cgroup.empty()) {
+  } else if (before.cgroup.empty()) {
     path = FindCgroupRoot();
   }
   if (!path.ok()) return path.status();
-  return OpenCgroup(*path, &plan->cgroup);
+  const absl::Status opened = OpenCgroup(*path, &plan->cgroup);
+  if (!absl::IsNotFound(opened)) return opened;
+  return absl::NotFoundError(absl::StrCat(
+      opened.message(), plan->existing.found
+                            ? " (the meter counts for it: make it again, or "
+                              "unload first)"
+                            : " (what was loaded here counted for it: give "
+                              "--cgroup, or unload first)"));
 }
 
 absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {

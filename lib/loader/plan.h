@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is to be loaded, as it comes to be known: by the configuration, by the host, and by
-// the meter that is there.
+// What is to be loaded, as it comes to be known: by the configuration, by the host, and
+// by the meter that is there.
 //
 //   Plan plan;
 //   NETMETER_RETURN_IF_ERROR(CheckWhatIsAsked(&plan));
@@ -64,7 +64,7 @@ absl::Status CheckWhatIsAsked(Plan* plan);
 
 // Where the configuration names no cgroup, a meter keeps the one that it has, or had
 // before it was damaged, and a new one counts for the whole host.
-absl::Status OpenDefaultCgroup(const LoaderState& state, Plan* plan);
+absl::Status OpenDefaultCgroup(const LoaderState& before, Plan* plan);
 
 // A meter counts for one cgroup. If that was removed and made again, the
 // programs went with it, and are attached to the new one.

@@ -271,14 +271,15 @@ absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir) {
     return ErrnoStatus(errno, absl::StrCat("read ", file),
                        errno == EACCES ? "run as root" : "");
   }
-  const LoaderState state = ReadState(fd.get());
-  if (state.config.empty()) {
+  const absl::StatusOr<LoaderState> state = ReadState(fd.get(), file);
+  if (!state.ok()) return state.status();
+  if (state->config.empty()) {
     return absl::NotFoundError(
         absl::StrCat(file, ": does not tell the loaded configuration"));
   }
-  absl::StatusOr<Config> config = ParseConfig(state.config, file, Config());
+  absl::StatusOr<Config> config = ParseConfig(state->config, file, Config());
   if (!config.ok()) return config.status();
-  config->sources = SourcesOf(state.config);
+  config->sources = SourcesOf(state->config);
   config->pin_dir = pin_dir;
   config->cgroup = TextOf(status->info.cgroup);
   return ConfigAsYaml(*config, Keys::kAll);

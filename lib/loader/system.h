@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the loader asks of the system around BPF: mounts, cgroups, groups,
-// locks and the processes that run already.
+// What the loader asks of the system around BPF: mounts, cgroups, groups
+// and the processes that run already.
 //
 // Threads: any; nothing here keeps state.
 
@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/lock_file.h"
 
 namespace netmeter {
 namespace internal {
@@ -40,22 +41,6 @@ UniqueFd OpenCgroupById(uint64_t id);
 
 // Whether the cgroup with this id was removed. False where that cannot be told.
 bool CgroupIsGone(uint64_t id);
-
-// What the lock file holds while a meter is loaded, for the next loader.
-struct LoaderState {
-  std::vector<std::string> made;  // directories, topmost first
-  bool mounted = false;           // on the last of these, or about to be
-  uint64_t device = 0;    // st_dev of that; 0: killed before it was known
-  std::string config;     // the loaded one, as YAML
-  std::string cgroup;     // which it counts for; "" where config is
-  bool changing = false;  // an upgrade has begun, and is not done
-};
-LoaderState ReadState(int lock_fd);
-// Into another file, which takes the place of `file`, or nothing is changed: killed in
-// the middle of it, or without room, the old one stays. *lock becomes the lock on the new
-// one, which nobody finds without it.
-absl::Status WriteState(const std::string& file, const LoaderState& state,
-                        UniqueFd* lock);
 
 // Root of a BPF file system that the loader mounted itself, by the source name
 // that it gave to the mount. 5.10 loses that name, and says "none": there by the state.
@@ -84,17 +69,6 @@ absl::Status RemoveDirectory(const std::string& path,
 
 // `path` and the directories above it that are not there, topmost first.
 std::vector<std::string> MissingDirectories(const std::string& path);
-
-// Keeps two loaders from working on one pin directory: an exclusive flock(2)
-// on a file that only root can open. DeadlineExceeded after `seconds`; Cancelled where a
-// signal that asks the process to end, and that it holds back, comes meanwhile. Whoever
-// unloads removes the file while he has it.
-absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
-std::string LockFile(const std::string& path);
-
-// The file, and what a WriteState() that was killed has left beside it. By who has the
-// lock.
-void RemoveLockFile(const std::string& path);
 
 // Removes what of these directories is empty; the last first.
 void RemoveDirectories(const std::vector<std::string>& made);

@@ -127,12 +127,12 @@ TEST(LoaderStateTest, ALineWithoutAnEndSaysNothing) {
   state.config = "services: [one, two]\nmax_series: 40960\n";
   state.cgroup = "/sys/fs/cgroup/a b\nc";
   ASSERT_TRUE(WriteState(path, state, &file).ok());
-  EXPECT_EQ(ReadState(file.get()).config, state.config);
-  EXPECT_EQ(ReadState(file.get()).cgroup, state.cgroup);
+  EXPECT_EQ(ReadState(file.get(), path)->config, state.config);
+  EXPECT_EQ(ReadState(file.get(), path)->cgroup, state.cgroup);
   const off_t size = lseek(file.get(), 0, SEEK_END);
   for (off_t end = size - 1; end >= 0; --end) {
     ASSERT_EQ(ftruncate(file.get(), end), 0);
-    const LoaderState found = ReadState(file.get());
+    const LoaderState found = *ReadState(file.get(), path);
     EXPECT_EQ(found.config, "") << end;
     EXPECT_THAT(found.cgroup, testing::AnyOf("", state.cgroup)) << end;
     EXPECT_LE(found.made.size(), 2u);
@@ -170,13 +170,26 @@ TEST(LoaderStateTest, WhatCannotBeWrittenLeavesTheOldStateAndItsLock) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   UniqueFd there(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(ReadState(there.get()).config, "max_series: 100\n");
+  EXPECT_EQ(ReadState(there.get(), path)->config, "max_series: 100\n");
   EXPECT_TRUE(is_locked());
   EXPECT_NE(access((path + ".new").c_str(), F_OK), 0);
 
+  // An error was taken for the end, and what the file says was overwritten.
+  const UniqueFd unreadable(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  EXPECT_EQ(ReadState(unreadable.get(), path).status().message(),
+            "read " + path + ": Bad file descriptor");
+
+  // Longer than what is read: it was written, and the next load knew nothing.
+  state.config = std::string(5 << 20, 'x');
+  EXPECT_EQ(WriteState(path, state, &lock).message(),
+            "write " + path +
+                ": the configuration is too long: 5242888 bytes of 4194304");
+  EXPECT_EQ(ReadState(there.get(), path)->config, "max_series: 100\n");
+
+  state.config = std::string(3 << 20, 'x');
   ASSERT_TRUE(WriteState(path, state, &lock).ok());
   there = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(ReadState(there.get()).config, state.config);
+  EXPECT_EQ(ReadState(there.get(), path)->config, state.config);
   EXPECT_TRUE(is_locked());
 }
 

@@ -20,17 +20,18 @@ bool IsEmpty(const LoaderState& state) {
 }
 
 absl::StatusOr<std::unique_ptr<Transaction>> Transaction::Begin(
-    const std::string& pin_dir) {
+    const std::string& pin_dir, const std::string& config,
+    const std::string& cgroup) {
   // Not make_unique: the constructor is private.
   std::unique_ptr<Transaction> self(new Transaction(pin_dir));
-  const absl::Status status = self->Prepare();
+  const absl::Status status = self->Prepare(config, cgroup);
   if (status.ok()) return self;
   self.reset();  // undoes what was done
-  return absl::Status(status.code(),
-                      absl::StrCat(status.message(), "; nothing was changed"));
+  return WithState(status, kNothingWasChanged);
 }
 
-absl::Status Transaction::Prepare() {
+absl::Status Transaction::Prepare(const std::string& config,
+                                  const std::string& cgroup) {
   const std::string& dir = pins_.path();
   // Before the lock: a load that is refused leaves no lock file.
   NETMETER_RETURN_IF_ERROR(CheckDirectory(dir));
@@ -39,24 +40,33 @@ absl::Status Transaction::Prepare() {
   if (!lock.ok()) return lock.status();
   lock_ = std::move(*lock);
   Step("locked ", LockFile(dir));
-  state_ = ReadState(lock_.get());
-  was_unknown_ = IsEmpty(state_);
-  was_changing_ = state_.changing;
-  config_before_ = state_.config;
-  cgroup_before_ = state_.cgroup;
+  absl::StatusOr<LoaderState> state = ReadState(lock_.get(), LockFile(dir));
+  if (!state.ok()) {
+    keep_ = true;  // whatever it says
+    return state.status();
+  }
+  state_ = *std::move(state);
+  before_ = state_;
 
   // Written down before they are made, so that they are removed whatever
   // happens. The device of a mount is known only afterwards.
-  for (const std::string& path : MissingDirectories(dir)) {
-    state_.made.push_back(path);
-  }
-  if (!IsBpffs(dir)) {
+  const std::vector<std::string> missing = MissingDirectories(dir);
+  state_.made.insert(state_.made.end(), missing.begin(), missing.end());
+  const bool mounts = !IsBpffs(dir);
+  if (mounts) {
     // Of a mount whose device is 0 the next loader knows that it was about to
     // be made, and takes what is mounted there for it.
     state_.mounted = true;
     state_.device = 0;
   }
-  NETMETER_RETURN_IF_ERROR(WriteDown());
+  if (mounts || !missing.empty()) {
+    // There can be no meter: whoever kills this load is to find it as it was meant.
+    if (IsEmpty(before_)) {
+      state_.config = config;
+      state_.cgroup = cgroup;
+    }
+    NETMETER_RETURN_IF_ERROR(WriteDown());
+  }
   NETMETER_RETURN_IF_ERROR(PrepareDirectory(dir, &made_directory_, &mounted_));
   struct stat about;
   if (mounted_ && stat(dir.c_str(), &about) == 0) {
@@ -89,14 +99,14 @@ Transaction::~Transaction() {
   RemoveDirectories(state_.made);
   // Whoever removes the file has the lock on it (LockDirectory()). It stays if
   // it knows of a meter that this load has not touched, or of what is left.
-  if (!found_nothing_ && !was_unknown_ && IsBpffs(pins_.path())) return;
-  if (removed.ok() && config_before_.empty()) {
+  if (!found_nothing_ && !IsEmpty(before_) && IsBpffs(pins_.path())) return;
+  if (removed.ok() && before_.config.empty()) {
     RemoveLockFile(pins_.path());
     return;
   }
   // A meter was here, damaged or half loaded: the next load starts from what it was.
-  state_.config = config_before_;
-  state_.cgroup = cgroup_before_;
+  state_.config = before_.config;
+  state_.cgroup = before_.cgroup;
   if (removed.ok()) {
     state_.made.clear();
     state_.mounted = false;
@@ -142,8 +152,13 @@ absl::Status Transaction::Fail(const absl::Status& error) {
   // A first load has nothing to go on with.
   if (!undo_.empty() && !found_nothing_) {
     state = "the meter goes on as it was before this load";
-  } else if (state.empty() && keep_) {
-    state = "nothing was changed";
+  } else if (state.empty() && found_nothing_) {
+    state = removed_rest_
+                ? "what was left of the old meter was removed, and nothing is "
+                  "loaded: the next load starts from its configuration"
+                : "nothing is loaded";
+  } else if (state.empty()) {
+    state = kNothingWasChanged;
   }
   bool undone = state_on_failure_.empty();
   for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) {
@@ -155,9 +170,8 @@ absl::Status Transaction::Fail(const absl::Status& error) {
                          ": the next load mends it");
   }
   undo_.clear();
-  if (undone && !was_changing_) SetChanging(false).IgnoreError();
-  if (state.empty()) return error;
-  return absl::Status(error.code(), absl::StrCat(error.message(), "; ", state));
+  if (undone && !before_.changing) SetChanging(false).IgnoreError();
+  return WithState(error, state);
 }
 
 }  // namespace internal

@@ -2,7 +2,7 @@
 // The part of a load that leaves traces outside of BPF, and that is undone if
 // the load fails: the lock, the directories, the mount and the first pins.
 //
-//   auto transaction = Transaction::Begin("/run/netmeter");
+//   auto transaction = Transaction::Begin("/run/netmeter", config, cgroup);
 //   ...                                   // a return here undoes all of it
 //   (*transaction)->KeepOnFailure();
 //
@@ -44,21 +44,29 @@ bool IsEmpty(const LoaderState& state);
 class Transaction {
  public:
   // Takes the lock, makes the directory and mounts a BPF file system there if
-  // it is on none.
+  // it is on none. `config`, `cgroup`: what the next load starts from, if there is no
+  // meter and this load is killed.
   static absl::StatusOr<std::unique_ptr<Transaction>> Begin(
-      const std::string& pin_dir);
+      const std::string& pin_dir, const std::string& config,
+      const std::string& cgroup);
 
   // Undoes what a first load has done, unless KeepOnFailure() was called.
   ~Transaction();
 
   const PinDir& pins() const { return pins_; }
   const LoaderState& state() const { return state_; }
+  // What the lock file said when this load began.
+  const LoaderState& before() const { return before_; }
 
   // Whether the directory is ours: made by us, now or earlier.
   bool OwnsDirectory() const;
 
-  // There is no meter here: the lock file goes if this load fails.
-  void FoundNothing() { found_nothing_ = true; }
+  // There is no meter here: the lock file goes if this load fails. `removed_rest`: what
+  // was left of one, such as after a load that was killed, was removed.
+  void FoundNothing(bool removed_rest) {
+    found_nothing_ = true;
+    removed_rest_ = removed_rest;
+  }
   // There is a meter here: what a first load makes is there to stay.
   void KeepOnFailure() { keep_ = true; }
 
@@ -93,23 +101,20 @@ class Transaction {
 
  private:
   explicit Transaction(const std::string& pin_dir) : pins_(pin_dir) {}
-  absl::Status Prepare();
+  absl::Status Prepare(const std::string& config, const std::string& cgroup);
   // state_, into the lock file.
   absl::Status WriteDown();
 
   const PinDir pins_;
   UniqueFd lock_;  // until all else is undone
-  LoaderState state_;
+  LoaderState state_, before_;
   std::vector<std::string> pinned_;  // paths, by this load
   std::vector<std::function<absl::Status()>> undo_;
-  bool was_changing_ = false;     // when this load began
   std::string state_on_failure_;  // empty: there is a way back
   bool made_directory_ = false;
   bool mounted_ = false;
-  bool was_unknown_ = false;  // to the lock file
-  std::string config_before_;
-  std::string cgroup_before_;
   bool found_nothing_ = false;
+  bool removed_rest_ = false;
   bool keep_ = false;
 };
 

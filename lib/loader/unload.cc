@@ -159,7 +159,10 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   CaptureLibbpfMessages();
   absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
   if (!lock.ok()) return lock.status();
-  const LoaderState state = ReadState(lock->get());
+  const absl::StatusOr<LoaderState> read =
+      ReadState(lock->get(), LockFile(pin_dir));
+  if (!read.ok()) return read.status();
+  const LoaderState& state = *read;
   absl::Status status;
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
     status = RemoveMeter(pin_dir, state, was_loaded, note);

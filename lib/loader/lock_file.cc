@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/loader/lock_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "lib/core/status_util.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Of a lock file. What is written can be read again.
+constexpr size_t kMostStateBytes = 4 << 20;
+
+// What becomes the lock file next (WriteState()).
+std::string NextLockFile(const std::string& file) { return file + ".new"; }
+
+// One that this process holds back (SignalsBlocked), and that asks it to end.
+bool SignalIsPending() {
+  sigset_t pending;
+  if (sigpending(&pending) != 0) return false;
+  return sigismember(&pending, SIGINT) == 1 ||
+         sigismember(&pending, SIGTERM) == 1 ||
+         sigismember(&pending, SIGHUP) == 1 ||
+         sigismember(&pending, SIGQUIT) == 1;
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
+  // Only root can open it: a lock on a directory anybody may take, and keep.
+  const std::string file = LockFile(path);
+  // Tried again and again, as flock(2) has no time limit of its own, and an
+  // alarm is a thing of the whole process.
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  for (;;) {
+    UniqueFd fd(
+        open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd.ok()) {
+      return ErrnoStatus(
+          errno, absl::StrCat("open ", file),
+          errno == EACCES || errno == EPERM ? "run as root" : "");
+    }
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
+      // Unless it was removed meanwhile, by the one who had it.
+      struct stat mine = {}, there = {};
+      if (fstat(fd.get(), &mine) != 0 ||
+          (stat(file.c_str(), &there) != 0 && errno != ENOENT)) {
+        return ErrnoStatus(errno, absl::StrCat("look at ", file));
+      }
+      if (mine.st_ino == there.st_ino) return fd;
+      continue;
+    }
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return ErrnoStatus(errno, absl::StrCat("lock ", file));
+    }
+    // Held back for what is to come to its end: nothing has begun.
+    if (SignalIsPending()) {
+      return absl::CancelledError(
+          absl::StrCat("lock ", file,
+                       ": a signal came while another netmeter-loader had it"));
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "lock ", file, ": another netmeter-loader has had it for ", seconds,
+          " s: try again when it is done"));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+std::string LockFile(const std::string& path) {
+  // As systemd-escape(1) does it: no two paths have one name. CheckConfig() refuses a
+  // path for which it is too long.
+  const std::string name =
+      absl::StrReplaceAll(path, {{"-", "\\x2d"}, {"/", "-"}});
+  return absl::StrCat("/run/.netmeter", name, ".lock");
+}
+
+// A line each, "made PATH", "mounted DEVICE", "cgroup PATH", "config YAML", escaped as in
+// C.
+absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
+  LoaderState state;
+  std::string text;
+  char buffer[4096];
+  while (text.size() <= kMostStateBytes) {
+    const ssize_t got =
+        pread(lock_fd, buffer, sizeof(buffer), static_cast<off_t>(text.size()));
+    if (got == 0) break;
+    if (got > 0) {
+      text.append(buffer, static_cast<size_t>(got));
+    } else if (errno != EINTR) {
+      return ErrnoStatus(errno, absl::StrCat("read ", file));
+    }
+  }
+  // A line without an end was not written to its end, as on a full /run. Half a
+  // configuration is worse than none.
+  const size_t end = text.rfind('\n');
+  text.resize(end == std::string::npos ? 0 : end);
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    std::string value;
+    if (absl::ConsumePrefix(&line, "mounted ")) {
+      state.mounted = absl::SimpleAtoi(line, &state.device);
+    } else if (line == "changing") {
+      state.changing = true;
+    } else if (absl::ConsumePrefix(&line, "made ")) {
+      if (absl::CUnescape(line, &value)) state.made.push_back(value);
+    } else if (absl::ConsumePrefix(&line, "config ")) {
+      if (absl::CUnescape(line, &value)) state.config = value;
+    } else if (absl::ConsumePrefix(&line, "cgroup ")) {
+      if (absl::CUnescape(line, &value)) state.cgroup = value;
+    }
+  }
+  return state;
+}
+
+namespace {
+
+std::string TextOf(const LoaderState& state) {
+  std::string text;
+  for (const std::string& path : state.made) {
+    absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
+  }
+  if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
+  if (state.changing) absl::StrAppend(&text, "changing\n");
+  if (!state.cgroup.empty()) {
+    absl::StrAppend(&text, "cgroup ", absl::CEscape(state.cgroup), "\n");
+  }
+  if (!state.config.empty()) {
+    absl::StrAppend(&text, "config ", absl::CEscape(state.config), "\n");
+  }
+  return text;
+}
+
+// All of it, or an errno.
+int WriteWhole(int fd, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written = write(fd, text.data() + done, text.size() - done);
+    if (written < 0) return errno;
+    if (written == 0) return ENOSPC;
+    done += static_cast<size_t>(written);
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::Status WriteState(const std::string& file, const LoaderState& state,
+                        UniqueFd* lock) {
+  const std::string text = TextOf(state);
+  // With all that is escaped, a configuration of 1 MiB may be longer than this.
+  if (text.size() > kMostStateBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "write ", file, ": the configuration is too long: ", text.size(),
+        " bytes of ", kMostStateBytes));
+  }
+  const std::string next = NextLockFile(file);
+  UniqueFd fd(open(next.c_str(),
+                   O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", next));
+  int error = WriteWhole(fd.get(), text);
+  // Before it has the name by which others find it.
+  if (error == 0 && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) error = errno;
+  if (error == 0 && rename(next.c_str(), file.c_str()) != 0) error = errno;
+  if (error != 0) {
+    unlink(next.c_str());
+    return ErrnoStatus(error, absl::StrCat("write ", file));
+  }
+  *lock = std::move(fd);
+  return absl::OkStatus();
+}
+
+void RemoveLockFile(const std::string& path) {
+  const std::string file = LockFile(path);
+  unlink(NextLockFile(file).c_str());
+  unlink(file.c_str());
+}
+
+}  // namespace internal
+}  // namespace netmeter
