@@ -40,6 +40,13 @@ enum nm_task_access {
   NM_TASK_PROBE = 2, /* bpf_get_current_task() and bpf_probe_read_kernel() */
 };
 
+/* How a packet program may tell the network namespace of a socket. */
+enum nm_network_access {
+  NM_NETWORK_NONE = 0,   /* lockdown=confidentiality before Linux 6.17 */
+  NM_NETWORK_COOKIE = 1, /* bpf_get_netns_cookie(), 6.17 and newer */
+  NM_NETWORK_PROBE = 2,  /* bpf_probe_read_kernel() of the socket */
+};
+
 /* How a CPU's own cell is added to: add.bpf.h. */
 enum nm_adds {
   /* Atomically: always possible. */
@@ -106,6 +113,7 @@ struct nm_config {
   nm_u32 uplinks;       /* not 0: packets count by uplink: uplink.bpf.h */
   nm_u32 reads_devices; /* names of interfaces and namespaces can be read */
   nm_u32 network; /* the namespace that has the uplinks: nm_socket.network */
+  nm_u32 network_access; /* enum nm_network_access */
 };
 
 /* Key of `name_ids`. */

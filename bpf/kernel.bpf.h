@@ -80,7 +80,17 @@ struct net_device {
   possible_net_t nd_net;
 } __kernel_type;
 
+struct sock_common {
+  possible_net_t skc_net;
+} __kernel_type;
+
+struct sock {
+  struct sock_common __sk_common;
+  int sk_err;
+} __kernel_type;
+
 struct sk_buff {
+  struct sock *sk;
   struct net_device *dev;
   unsigned int len;
   unsigned char *head;
@@ -95,10 +105,6 @@ struct skb_shared_info {
   unsigned short gso_size;
   unsigned short gso_segs;
   unsigned int gso_type;
-} __kernel_type;
-
-struct sock {
-  int sk_err;
 } __kernel_type;
 
 struct inet_sock {

@@ -251,9 +251,11 @@ struct {
 struct nm_listener_key {
   __u64 cgroup;
   __u32 address[4]; /* IPv4: the first word */
-  __u32 port;
-  __u32 protocol; /* of the address: htons(ETH_P_IP) or of IPv6 */
+  __u32 network;    /* namespace; 0: cannot be told */
+  __u16 port;
+  __u16 protocol; /* of the address: htons(ETH_P_IP) or of IPv6 */
 };
+NM_STATIC_ASSERT(sizeof(struct nm_listener_key) == 8 + 5 * 4 + 2 * 2);
 struct nm_listener {
   __u32 tgid;
   union nm_attribution attribution;

@@ -6,9 +6,15 @@
  * without a copy of the listener's storage (sctp_v4_create_accept_sk() in
  * net/sctp/protocol.c, and its sibling in ipv6.c). But what opens an association
  * (INIT, COOKIE ECHO) comes to the listener, right before. So each packet that a
- * listener receives notes whose it is, by the cgroup, the address that the packet
- * came to, and the port; the first packet of a socket without an owner looks there.
- * The cgroup keeps apart what has the same address in another network namespace.
+ * listener receives notes whose it is, by the network namespace, the cgroup, the
+ * address that the packet came to, and the port; the first packet of a socket without
+ * an owner looks there.
+ *
+ * Without the namespace any user could listen at the address and port of a service, in
+ * a namespace of his own, and each would get the other's name. Where no program can
+ * tell the namespace (NM_NETWORK_NONE) only the cgroup keeps the two apart. There
+ * nothing is noted of a service that `register_by` keeps: what it accepts is
+ * unattributed.
  *
  * A listener of SOCK_SEQPACKET has the data of all its associations; it never hands
  * one on but by a call that makes a socket in the usual way (SCTP_SOCKOPT_PEELOFF).
@@ -18,6 +24,31 @@
 
 #include "bpf/socket.bpf.h"
 
+/* The namespace of the packet's socket; 0: it cannot be told, or the kernel has but
+ * one. The packet has that socket as long as the program runs. */
+static __always_inline __u32 network_of_socket(struct __sk_buff *skb) {
+  struct sock_common *common = NULL;
+
+  if (nm_config.network_access == NM_NETWORK_COOKIE)
+    return bpf_get_netns_cookie(skb);
+  if (nm_config.network_access != NM_NETWORK_PROBE ||
+      !bpf_core_field_exists(common->skc_net.net))
+    return 0;
+  return BPF_CORE_READ((struct sk_buff *)skb, sk, __sk_common.skc_net.net,
+                       ns.inum);
+}
+
+/* Whether `register_by` keeps the name that a socket has. */
+static __always_inline bool is_kept(union nm_attribution attribution) {
+  __u32 id = attribution.service;
+  struct nm_name *name;
+
+  if (!nm_config.registrants || attribution.kind != NM_KIND_SERVICE)
+    return false;
+  name = bpf_map_lookup_elem(&nm_names, &id);
+  return name && bpf_map_lookup_elem(&nm_registrants, name->bytes);
+}
+
 /* This host's end of the packet. False: it has none. */
 static __always_inline bool local_end(struct __sk_buff *skb,
                                       struct bpf_sock *sk, __u32 direction,
@@ -25,6 +56,7 @@ static __always_inline bool local_end(struct __sk_buff *skb,
   const bool sent = direction == NM_EGRESS;
 
   key->cgroup = bpf_skb_cgroup_id(skb);
+  key->network = network_of_socket(skb);
   key->port = sk->src_port;
   key->protocol = skb->protocol;
   if (skb->protocol == bpf_htons(ETH_P_IP))
@@ -50,8 +82,13 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   if (!owner == listens) return listens;
   if (!local_end(skb, sk, direction, &key)) return listens;
   if (owner) {
+    listener.attribution = attribution_of(owner);
+    if (nm_config.network_access == NM_NETWORK_NONE &&
+        is_kept(listener.attribution)) {
+      bpf_map_delete_elem(&nm_listeners, &key);
+      return 1;
+    }
     listener.tgid = owner->tgid;
-    listener.attribution.word = attribution_of(owner).word;
     listener.network = owner->network;
     listener.tag = owner->tag;
     listener.user = owner->user;

@@ -282,6 +282,9 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
   config.untracked = !options.tracing;
   config.mptcp = MayFollowMptcp();
   config.reads_errors = MayReadErrors();
+  config.network_access = MayAskForNetworks() ? NM_NETWORK_COOKIE
+                          : confidential      ? NM_NETWORK_NONE
+                                              : NM_NETWORK_PROBE;
   may_read_places_ = options.tracing && !confidential;
   config.reads_kernel = may_read_places_;
   std::copy(options.ranks.begin(), options.ranks.end(), config.ranks);

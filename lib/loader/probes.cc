@@ -49,5 +49,20 @@ bool MayReadErrors() {
       .ok();
 }
 
+// Tries it: libbpf_probe_bpf_helper() of libbpf 1.1 does not know the words by which
+// newer kernels refuse a helper.
+bool MayAskForNetworks() {
+  const bpf_insn code[] = {
+      {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_get_netns_cookie},
+      {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+      {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+  };
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = BPF_CGROUP_INET_INGRESS;
+  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "nm_probe", "GPL",
+                                code, sizeof(code) / sizeof(code[0]), &options))
+      .ok();
+}
+
 }  // namespace internal
 }  // namespace netmeter

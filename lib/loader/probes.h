@@ -21,6 +21,9 @@ bool MayFollowMptcp();
 // Whether such a program may read the error of a TCP socket.
 bool MayReadErrors();
 
+// Whether a packet program may ask for the network namespace of the packet's socket.
+bool MayAskForNetworks();
+
 }  // namespace internal
 }  // namespace netmeter
 

@@ -3,12 +3,15 @@
 // have none of them; the virtual machines load what Debian's kernels have.
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "netmeter/abi.h"
 #include "test/live/world.h"
@@ -59,6 +62,134 @@ class ProtocolsTest : public FamilyTest {
     Connect(fd, to, port);
     for (int i = 0; i < pieces; ++i) SendAll(fd, bytes);
     ReceiveExactly(fd, 50000);
+  }
+
+  // Whether a program can tell the network namespace of a packet's socket.
+  static bool NetworksAreTold() {
+    return MayReadKernelMemory() || KernelAtLeast(6, 17);
+  }
+
+  static int SctpListener(const std::string& service, const Address& address,
+                          int port) {
+    Register(service);
+    const int fd = OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP);
+    SetOption(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+    Bind(fd, address, port);
+    Check(listen(fd, 16), "listen");
+    return fd;
+  }
+
+  // Listens there; then accepts a connection at each word of the test, receives 1,000
+  // bytes and sends so many, until it is told 0.
+  static void SctpServer(Child::Parent& parent, const std::string& service,
+                         const Address& address, int port, uint64_t bytes) {
+    const int fd = SctpListener(service, address, port);
+    parent.Send(0);
+    while (parent.Receive<int>() != 0) {
+      const int accepted = Accept(fd);
+      ReceiveExactly(accepted, 1000);
+      SendAll(accepted, bytes);
+      parent.Send(0);
+    }
+  }
+
+  // The same, but accepts all that there are once it is told so, and says how many.
+  static void SctpServerOfAll(Child::Parent& parent, const std::string& service,
+                              const Address& address, int port,
+                              uint64_t bytes) {
+    const int fd = SctpListener(service, address, port);
+    parent.Send(0);
+    parent.Receive<int>();
+    int count = 0;
+    pollfd waiting = {fd, POLLIN, 0};
+    while (poll(&waiting, 1, 1000) > 0) {
+      const int accepted = Accept(fd);
+      ReceiveExactly(accepted, 1000);
+      SendAll(accepted, bytes);
+      ++count;
+    }
+    parent.Send(count);
+    parent.Receive<int>();
+  }
+
+  // Opens a connection at each word of the test, and sends 1,000 bytes; told 0, it
+  // receives what all of them send.
+  static void SctpClient(Child::Parent& parent, const Address& to, int port,
+                         uint64_t bytes) {
+    std::vector<int> connections;
+    while (parent.Receive<int>() != 0) {
+      connections.push_back(OpenSocket(af(), SOCK_STREAM, IPPROTO_SCTP));
+      Connect(connections.back(), to, port);
+      SendAll(connections.back(), 1000);
+      parent.Send(0);
+    }
+    for (int fd : connections) ReceiveExactly(fd, bytes);
+    HoldUntilMeasured(parent);
+  }
+
+  static void Tell(Child& child) {
+    child.Send(1);
+    child.Receive<int>();
+  }
+
+  // Two servers with one address and port, in two network namespaces: each has two
+  // associations, and the one that is opened first is accepted after the other's began.
+  static void ExpectTwoServersApart(const Cgroup* cgroup_one,
+                                    const Cgroup* cgroup_two) {
+    constexpr int kPort = 4000;
+    constexpr uint64_t kOne = 50000, kTwo = 20000;
+    MeteredCgroup& meter = World::ClientMeter();
+    const Address here = Lab::Client(GetParam());
+    const Address peer = Lab::Gateway(GetParam());
+    NetNamespace servers[2], clients[2];
+    for (int i = 0; i < 2; ++i) {
+      servers[i].AddVeth({"v0", MacAddress(1)}, clients[i],
+                         {"v1", MacAddress(2)});
+      servers[i].SetUp("v0");
+      clients[i].SetUp("v1");
+      servers[i].AddAddress("v0", here, v4() ? 24 : 64);
+      clients[i].AddAddress("v1", peer, v4() ? 24 : 64);
+      servers[i].AddNeighbour("v0", peer, MacAddress(2));
+      clients[i].AddNeighbour("v1", here, MacAddress(1));
+    }
+    const Totals one_before = meter.TotalOf(Kind::kService, "sctp-one");
+    const Totals two_before = meter.TotalOf(Kind::kService, "sctp-two");
+    const Totals all_before = meter.TotalOf(Transport::kSctp);
+    Child one(cgroup_one, servers[0], [&](Child::Parent& parent) {
+      SctpServer(parent, "sctp-one", here, kPort, kOne);
+    });
+    Child two(cgroup_two, servers[1], [&](Child::Parent& parent) {
+      SctpServer(parent, "sctp-two", here, kPort, kTwo);
+    });
+    one.Receive<int>();
+    two.Receive<int>();
+    Child to_one(nullptr, clients[0], [&](Child::Parent& parent) {
+      SctpClient(parent, here, kPort, kOne);
+    });
+    Child to_two(nullptr, clients[1], [&](Child::Parent& parent) {
+      SctpClient(parent, here, kPort, kTwo);
+    });
+    for (Child* child : {&to_one, &to_two, &one, &two, /* and the other way */
+                         &to_two, &to_one, &two, &one}) {
+      Tell(*child);
+    }
+    for (Child* child : {&to_one, &to_two}) {
+      child->Send(0);
+      child->Receive<int>();
+    }
+    const int64_t sent_by_one =
+        meter.TotalOf(Kind::kService, "sctp-one").tx_payload -
+        one_before.tx_payload;
+    const int64_t sent_by_two =
+        meter.TotalOf(Kind::kService, "sctp-two").tx_payload -
+        two_before.tx_payload;
+    const int64_t sent =
+        meter.TotalOf(Transport::kSctp).tx_payload - all_before.tx_payload;
+    EXPECT_EQ(sent_by_one + sent_by_two, sent);
+    EXPECT_GE(sent, int64_t{2 * (kOne + kTwo)});
+    if (cgroup_one == cgroup_two && !NetworksAreTold()) return;
+    EXPECT_GE(sent_by_one, int64_t{2 * kOne});
+    EXPECT_GE(sent_by_two, int64_t{2 * kTwo});
   }
 
   static void HoldUntilMeasured(Child::Parent& parent) {
@@ -140,6 +271,95 @@ TEST_P(ProtocolsTest, WhatAnSctpServerAcceptsIsItsOwn) {
   EXPECT_GE(own.tx_payload - before.tx_payload, kConnections * 50000);
   EXPECT_EQ(own.tx_bytes - before.tx_bytes, all.tx_bytes - all_before.tx_bytes);
   EXPECT_EQ(own.rx_bytes - before.rx_bytes, all.rx_bytes - all_before.rx_bytes);
+}
+
+// The note of whose a listener is had no network namespace: any user could listen at a
+// service's address and port in one of his own, and each got the other's name.
+TEST_P(ProtocolsTest, SctpServersInTwoNetworksAreTwo) {
+  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  const Cgroup* const cgroup = World::ClientMeter().cgroup();
+  ExpectTwoServersApart(cgroup, cgroup);
+}
+
+// Where the namespace cannot be told, the cgroup does.
+TEST_P(ProtocolsTest, SctpServersInTwoNetworksAndCgroupsAreTwo) {
+  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  World::ClientMeter();
+  const Cgroup one("client/one"), two("client/two");
+  ExpectTwoServersApart(&one, &two);
+}
+
+// Two cgroups may have one address and port in one network namespace, too. The kernel
+// chooses by the peer's port which of the two has an association.
+TEST_P(ProtocolsTest, SctpServersInTwoCgroupsAreTwo) {
+  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  constexpr int kPort = 4001, kConnections = 12;
+  constexpr uint64_t kBytes = 20000;
+  Lab& lab = World::CleanLab();
+  MeteredCgroup& meter = World::ClientMeter();
+  const Cgroup cgroups[2] = {Cgroup("client/one"), Cgroup("client/two")};
+  const Address here = Lab::Client(GetParam());
+  const std::string names[2] = {"sctp-first", "sctp-second"};
+  const Totals all_before = meter.TotalOf(Transport::kSctp);
+  int64_t before[2], accepted[2];
+  std::vector<std::unique_ptr<Child>> servers;
+  for (int i = 0; i < 2; ++i) {
+    before[i] = meter.TotalOf(Kind::kService, names[i]).tx_payload;
+    servers.push_back(std::make_unique<Child>(
+        &cgroups[i], lab.client, [&, i](Child::Parent& parent) {
+          SctpServerOfAll(parent, names[i], here, kPort, kBytes);
+        }));
+    servers.back()->Receive<int>();
+  }
+  Child client(nullptr, lab.server, [&](Child::Parent& parent) {
+    SctpClient(parent, here, kPort, kBytes);
+  });
+  for (int i = 0; i < kConnections; ++i) Tell(client);
+  for (int i = 0; i < 2; ++i) {
+    servers[i]->Send(0);
+    accepted[i] = servers[i]->Receive<int>();
+  }
+  client.Send(0);
+  client.Receive<int>();
+  EXPECT_EQ(accepted[0] + accepted[1], kConnections);
+  int64_t sent = 0;
+  for (int i = 0; i < 2; ++i) {
+    SCOPED_TRACE(names[i]);
+    const int64_t by_name =
+        meter.TotalOf(Kind::kService, names[i]).tx_payload - before[i];
+    EXPECT_GE(by_name, accepted[i] * int64_t{kBytes});
+    sent += by_name;
+  }
+  EXPECT_EQ(sent,
+            meter.TotalOf(Transport::kSctp).tx_payload - all_before.tx_payload);
+}
+
+// Where only the cgroup keeps servers apart, nobody gets the name of a service that
+// `register_by` keeps for what he accepts, and so the service does not, either.
+TEST_P(ProtocolsTest, AnSctpServerThatIsKeptIsNotTakenForAnother) {
+  if (!IsHere(SOCK_STREAM, IPPROTO_SCTP, "sctp")) return;
+  constexpr int kPort = 4002;
+  constexpr uint64_t kBytes = 50000;
+  Lab& lab = World::CleanLab();
+  MeteredCgroup& meter =
+      World::MeterWith("register_by: {sctp-kept: \"uid:0\"}");
+  const Address here = Lab::Client(GetParam());
+  Child server(meter.cgroup(), lab.client, [&](Child::Parent& parent) {
+    SctpServer(parent, "sctp-kept", here, kPort, kBytes);
+  });
+  server.Receive<int>();
+  Child client(nullptr, lab.server, [&](Child::Parent& parent) {
+    SctpClient(parent, here, kPort, kBytes);
+  });
+  Tell(client);
+  Tell(server);
+  client.Send(0);
+  client.Receive<int>();
+  const bool own = NetworksAreTold();
+  const int64_t kept = meter.TotalOf(Kind::kService, "sctp-kept").tx_payload;
+  const int64_t all = meter.TotalOf(Transport::kSctp).tx_payload;
+  EXPECT_GE(all, int64_t{kBytes});
+  EXPECT_GE(own ? kept : all - kept, int64_t{kBytes});
 }
 
 // The kernel runs the hook twice for a packet to such a socket, which any user may

@@ -25,9 +25,9 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 25144, 25440, 18856},
-    {"nm_egress", 38280, 38576, 31759},
-    {"nm_egress_claim", 0, 38576, 31759},
+    {"nm_ingress", 25213, 25497, 18854},
+    {"nm_egress", 38349, 38633, 31757},
+    {"nm_egress_claim", 0, 38633, 31757},
     {"nm_sock_create", 5417, 5450, 12013},
     {"nm_sock_release", 69, 69, 69},
     {"nm_sockops", 2610, 3207, 2932},
