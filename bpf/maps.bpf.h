@@ -265,7 +265,7 @@ struct nm_listener {
 };
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
-  __uint(max_entries, 256);
+  __uint(max_entries, 1024);
   __type(key, struct nm_listener_key);
   __type(value, struct nm_listener);
 } nm_listeners SEC(".maps");
