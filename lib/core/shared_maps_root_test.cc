@@ -89,7 +89,7 @@ TEST_F(SharedMapsRootTest, AreFoundWhileASwitchEnds) {
     const std::string next = pin_dir_ + "/next";
     for (; !done; ++switches) {
       mkdir(tables.c_str(), 0755);
-      link(kept.c_str(), (tables + "/info").c_str());
+      if (link(kept.c_str(), (tables + "/info").c_str()) != 0) break;
       if (symlink("tables", way.c_str()) != 0) break;
       if (symlink(target.c_str(), next.c_str()) != 0) break;
       if (rename(next.c_str(), info.c_str()) != 0) break;
