@@ -344,52 +344,6 @@ TEST_F(LoaderRootTest, ALoadThatASignalWaitsForSaysWhatItHasDone) {
   EXPECT_GT(interrupted, 0);
 }
 
-// `load` was advised, which refuses.
-TEST_F(LoaderRootTest, AMapThatIsMissingIsDamageThatOnlyUnloadMends) {
-  for (const char* map : {"owners", "counters"}) {
-    SCOPED_TRACE(map);
-    MustLoad();
-    ASSERT_EQ(unlink(Pin(map).c_str()), 0);
-    const Report report = MustStatus();
-    EXPECT_EQ(report.state, MeterState::kDamaged);
-    EXPECT_THAT(report.text, HasSubstr(map));
-    EXPECT_THAT(report.text, HasSubstr("netmeter-loader unload"));
-    // In the words of `status`; and all hints have the pin directory, which those of
-    // `load` and `retire` had not. To count, and to read, takes no `owners`.
-    const std::string what = "(run: netmeter-loader unload --pin-dir " +
-                             config_.pin_dir + ", then load again)";
-    EXPECT_THAT(report.text, HasSubstr(what));
-    EXPECT_EQ(ReadError(), map == std::string("owners")
-                               ? ""
-                               : "the meter at " + config_.pin_dir +
-                                     " is damaged: of its maps are missing: " +
-                                     map + " " + what);
-    EXPECT_THAT(LoadError(),
-                HasSubstr("(the meter is damaged: netmeter-loader unload "
-                          "--pin-dir " +
-                          config_.pin_dir + ", then load again)"));
-    bool was_loaded = false;
-    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-    EXPECT_TRUE(was_loaded);
-  }
-}
-
-// `no meter` was said of it. A load makes a whole meter of what it leaves.
-TEST_F(LoaderRootTest, AMeterWithoutItsInfoIsDamagedToReadersToo) {
-  MustLoad();
-  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
-  EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
-  EXPECT_EQ(
-      ReadError(),
-      "the meter at " + config_.pin_dir +
-          " is damaged, unless a load is at work: of its maps are missing: "
-          "info (see: netmeter-loader status --pin-dir " +
-          config_.pin_dir + ")");
-  MustLoad();
-  EXPECT_EQ(ReadError(), "");
-  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
-}
-
 // The hint had no pin directory: the unload would have been of another meter.
 TEST_F(LoaderRootTest, TheHintAboutAnotherAbiNamesThePinDirectory) {
   MustLoad();

@@ -97,14 +97,16 @@ std::vector<std::string> FindMissingLinks(const PinDir& pins,
   return missing;
 }
 
-// Where there is an info there is a meter, of which no load makes a map again.
-std::vector<std::string> FindMissingMaps(const PinDir& pins) {
-  std::vector<std::string> missing;
-  if (!pins.Has("info")) return missing;
+// Where there is an info there is a meter, of which a load keeps most maps; without one
+// it makes all of them.
+void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
+  if (!pins.Has("info")) return;
   for (const MapPin& map : MapPins()) {
-    if (!pins.Has(map.pin)) missing.push_back(map.pin);
+    if (pins.Has(map.pin)) continue;
+    status->missing_maps.push_back(map.pin);
+    if (map.kept) status->lost_maps.push_back(map.pin);
   }
-  return missing;
+  if (!pins.Has(kInterfacesPin)) status->missing_maps.push_back(kInterfacesPin);
 }
 
 bool HasAnyLink(const PinDir& pins) {
@@ -227,7 +229,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
     }
     if (HasAnyLink(pins)) {
       status.state = MeterState::kDamaged;
-      if (!status.unfinished) status.missing_maps = FindMissingMaps(pins);
+      if (!status.unfinished) FindMissingMaps(pins, &status);
     } else {
       // Where a load would be refused there is no point in advising it.
       status.load_refusal = CheckContents(pin_dir);
@@ -243,7 +245,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   status.cgroup_was_remade =
       status.cgroup_gone && access(TextOf(info.cgroup).c_str(), F_OK) == 0;
   status.missing_links = FindMissingLinks(pins, info);
-  status.missing_maps = FindMissingMaps(pins);
+  FindMissingMaps(pins, &status);
   status.state = status.missing_links.empty() && status.missing_maps.empty() &&
                          !(*maps)->closed() && !status.unfinished &&
                          !status.cgroup_gone

@@ -68,8 +68,9 @@ struct MeterStatus {
   bool cgroup_gone = false;        // was removed, and its links with it
   bool cgroup_was_remade = false;  // ... and another one has its path
   std::vector<std::string> missing_links;
-  // Without these no load can go on: unload first.
   std::vector<std::string> missing_maps;
+  // Of these, the ones that no load makes again, so that none can go on: unload first.
+  std::vector<std::string> lost_maps;
   std::vector<FeatureStatus> features;
   // How packets are added to a CPU's own cell (adds.h): "plain", "claimed",
   // "atomic"; "unknown" where the load was another version's.

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -95,10 +96,17 @@ std::string DamageOf(const MeterStatus& status) {
     }
   }
   for (const std::string& pin : status.missing_maps) {
-    absl::StrAppend(&text, "  MISSING         ", pin,
-                    ": a map that no load makes again (run: ",
-                    LoaderCommand("unload", status.pin_dir),
-                    ", then load again)\n");
+    const std::vector<std::string>& lost = status.lost_maps;
+    if (std::find(lost.begin(), lost.end(), pin) == lost.end()) {
+      absl::StrAppend(&text, "  MISSING         ", pin,
+                      ": a map that each load makes anew (run: ",
+                      LoaderCommand("load", status.pin_dir), ")\n");
+    } else {
+      absl::StrAppend(&text, "  MISSING         ", pin,
+                      ": a map that no load makes again (run: ",
+                      LoaderCommand("unload", status.pin_dir),
+                      ", then load again)\n");
+    }
   }
   if (status.unfinished) {
     absl::StrAppend(&text,
