@@ -80,7 +80,7 @@ absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
   return absl::NotFoundError(absl::StrCat(
       "the meter at ", pin_dir,
       " is damaged: of its maps are missing: ", absl::StrJoin(missing, ", "),
-      " (run: ", LoaderCommand("unload", pin_dir), ", then load again)"));
+      " (see: ", LoaderCommand("status", pin_dir), ")"));
 }
 
 absl::Status NotOurs(const std::string& where, const std::string& why) {

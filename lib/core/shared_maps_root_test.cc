@@ -33,7 +33,7 @@ class SharedMapsRootTest : public BpffsTest {
 };
 
 // Of a meter of which pins had gone `no meter` was said, and to load one: which was
-// refused. See also LoaderRootTest.AMapThatIsMissingIsDamageThatOnlyUnloadMends.
+// refused. See also LoaderRootTest.WhatStatusSaysOfALostMapBringsTheMeterBack.
 TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
   const std::string no_meter = "no meter at " + pin_dir_ + " (run: ";
   const std::string command = " --pin-dir " + pin_dir_;
@@ -49,8 +49,8 @@ TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
   EXPECT_THAT(OpenError(), StartsWith("the meter at " + pin_dir_ +
                                       " is damaged: of its maps are missing: "
                                       "counters, "));
-  EXPECT_THAT(OpenError(), HasSubstr(" (run: netmeter-loader unload" + command +
-                                     ", then load again)"));
+  EXPECT_THAT(OpenError(),
+              HasSubstr(" (see: netmeter-loader status" + command + ")"));
   // As an unload does it, which is at work or was killed.
   meter.info()->closed = 1;
   EXPECT_THAT(OpenError(), StartsWith(no_meter));

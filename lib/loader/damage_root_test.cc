@@ -4,14 +4,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "lib/core/pins.h"
-#include "lib/core/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
@@ -53,34 +54,114 @@ TEST_F(LoaderRootTest, AMapThatEachLoadMakesAnewIsMendedByALoad) {
   }
 }
 
-// `load` was advised, which refuses.
-TEST_F(LoaderRootTest, AMapThatIsMissingIsDamageThatOnlyUnloadMends) {
-  for (const char* map : {"owners", "counters"}) {
-    SCOPED_TRACE(map);
+// What stands between "(run: " and ")", of these programs and with this file.
+std::string AdviceOf(const std::string& text, const std::string& file) {
+  const size_t begin = text.find("(run: "), end = text.find(")\n", begin);
+  if (begin == std::string::npos || end == std::string::npos) return "false";
+  return absl::StrReplaceAll(
+      text.substr(begin + 6, end - begin - 6),
+      {{"netmeter-loader ", "lib/loader/netmeter-loader "}, {"FILE", file}});
+}
+
+// A load was advised, which refuses; then "unload, then load again", which made a meter
+// of the whole machine with the default configuration.
+TEST_F(LoaderRootTest, WhatStatusSaysOfALostMapBringsTheMeterBack) {
+  const std::string file = testing::TempDir() + "/back.yml";
+  config_.services = {"mme"};
+  config_.max_series = 300;
+  const struct {
+    const char* lost;
+    bool can_read;   // to count, and to read, takes no `owners`
+    bool has_links;  // without any, too: it was said not to be loaded
+  } cases[] = {{"owners", true, true},
+               {"counters", false, true},
+               {"stats", false, false}};
+  for (const auto& [lost, can_read, has_links] : cases) {
+    SCOPED_TRACE(lost);
     MustLoad();
-    ASSERT_EQ(unlink(Pin(map).c_str()), 0);
+    const absl::StatusOr<std::string> before = LoadedConfig(config_.pin_dir);
+    ASSERT_TRUE(before.ok()) << before.status();
+    EXPECT_THAT(*before, HasSubstr("cgroup: \"" + cgroup_ + "\""));
+    ASSERT_EQ(unlink(Pin(lost).c_str()), 0);
+    for (const LinkPin& link : LinkPins()) {
+      if (!has_links) unlink(Pin(link.pin).c_str());
+    }
+    const std::string pins = "--pin-dir " + config_.pin_dir;
+    const std::string see = " (see: netmeter-loader status " + pins + ")";
+    EXPECT_EQ(ReadError(), can_read ? ""
+                                    : "the meter at " + config_.pin_dir +
+                                          " is damaged: of its maps are "
+                                          "missing: " +
+                                          lost + see);
+    EXPECT_THAT(LoadError(),
+                HasSubstr("the meter is damaged: open " + Pin(lost) +
+                          ": No such file or directory" + see));
+
     const Report report = MustStatus();
     EXPECT_EQ(report.state, MeterState::kDamaged);
-    EXPECT_THAT(report.text, HasSubstr(map));
-    EXPECT_THAT(report.text, HasSubstr("netmeter-loader unload"));
-    // In the words of `status`; and all hints have the pin directory, which those of
-    // `load` and `retire` had not. To count, and to read, takes no `owners`.
-    const std::string what = "(run: netmeter-loader unload --pin-dir " +
-                             config_.pin_dir + ", then load again)";
-    EXPECT_THAT(report.text, HasSubstr(what));
-    EXPECT_EQ(ReadError(), map == std::string("owners")
-                               ? ""
-                               : "the meter at " + config_.pin_dir +
-                                     " is damaged: of its maps are missing: " +
-                                     map + " " + what);
-    EXPECT_THAT(LoadError(),
-                HasSubstr("(the meter is damaged: netmeter-loader unload "
-                          "--pin-dir " +
-                          config_.pin_dir + ", then load again)"));
-    bool was_loaded = false;
-    EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-    EXPECT_TRUE(was_loaded);
+    EXPECT_THAT(report.text, HasSubstr(lost));
+    EXPECT_THAT(report.text,
+                HasSubstr("(run: netmeter-loader status --config " + pins +
+                          " > FILE && netmeter-loader unload " + pins +
+                          " && netmeter-loader load --config FILE)\n"));
+    const std::string advice = AdviceOf(report.text, file);
+    const ShellResult mended = RunShell(advice + " 2>&1");
+    EXPECT_EQ(mended.exit_status, 0) << advice << "\n" << mended.output;
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    // But for a line that tells where it comes from.
+    const absl::StatusOr<std::string> after = LoadedConfig(config_.pin_dir);
+    ASSERT_TRUE(after.ok()) << after.status();
+    EXPECT_EQ(after->substr(after->find("pin_dir: ")), *before);
+    EXPECT_EQ(MustLoad(), Action::kUnchanged);
   }
+}
+
+// "run: ... load, with the other options that it had" was said, which a load keeps.
+TEST_F(LoaderRootTest, WhatStatusSaysOfALostLinkOrInfoBringsTheMeterBack) {
+  config_.services = {"mme"};
+  const std::string load =
+      "(run: netmeter-loader load --pin-dir " + config_.pin_dir;
+  for (const std::string pin : {"link_egress", "info"}) {
+    SCOPED_TRACE(pin);
+    MustLoad();
+    const absl::StatusOr<std::string> before = LoadedConfig(config_.pin_dir);
+    ASSERT_TRUE(before.ok()) << before.status();
+    ASSERT_EQ(unlink(Pin(pin).c_str()), 0);
+    const absl::StatusOr<std::string> damaged = LoadedConfig(config_.pin_dir);
+    ASSERT_TRUE(damaged.ok()) << damaged.status();
+    EXPECT_EQ(*damaged, *before);
+    EXPECT_THAT(MustStatus().text,
+                HasSubstr(load + (pin == "info" ? "; or unload)\n" : ")\n")));
+    EXPECT_EQ(RunShell("lib/loader/netmeter-loader load --quiet --pin-dir " +
+                       config_.pin_dir)
+                  .exit_status,
+              0);
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    EXPECT_EQ(LoadedConfig(config_.pin_dir).value_or(""), *before);
+  }
+}
+
+// It was NotFound, as if nothing were loaded, without a word of what to do; and what
+// status said would have unloaded the meter without knowing what to load.
+TEST_F(LoaderRootTest,
+       WithoutTheLockFileNothingIsUnloadedAndTheErrorSaysWhatToDo) {
+  EXPECT_TRUE(absl::IsNotFound(LoadedConfig(config_.pin_dir).status()));
+  MustLoad();
+  // It comes back: the directory's mount is known by it on 5.10.
+  const std::string lock = LockFile(config_.pin_dir), kept = lock + ".kept";
+  ASSERT_EQ(rename(lock.c_str(), kept.c_str()), 0);
+  ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
+  EXPECT_EQ(LoadedConfig(config_.pin_dir).status(),
+            absl::FailedPreconditionError(
+                "the loaded configuration is not known (" + lock +
+                " does not tell it): give --config FILE, or --defaults, to "
+                "netmeter-loader load --pin-dir " +
+                config_.pin_dir));
+  const std::string advice =
+      AdviceOf(MustStatus().text, testing::TempDir() + "/none.yml");
+  EXPECT_NE(RunShell(advice + " 2>&1").exit_status, 0);
+  EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
+  ASSERT_EQ(rename(kept.c_str(), lock.c_str()), 0);
 }
 
 // `no meter` was said of it. A load makes a whole meter of what it leaves.

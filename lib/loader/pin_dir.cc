@@ -176,12 +176,11 @@ absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
   UniqueFd fd(bpf_obj_get(path.c_str()));
   if (fd.ok()) return fd;
   const int error = errno;
-  return ErrnoStatus(
-      error, absl::StrCat("open ", path),
-      error == ENOENT && MustBeThere(pin)
-          ? absl::StrCat("the meter is damaged: ",
-                         LoaderCommand("unload", path_), ", then load again")
-          : "");
+  if (error == ENOENT && MustBeThere(pin)) {
+    return ErrnoStatus(error, absl::StrCat("the meter is damaged: open ", path),
+                       absl::StrCat("see: ", LoaderCommand("status", path_)));
+  }
+  return ErrnoStatus(error, absl::StrCat("open ", path));
 }
 
 absl::Status PinDir::Pin(int fd, absl::string_view pin) const {

@@ -109,11 +109,16 @@ void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
   if (!pins.Has(kInterfacesPin)) status->missing_maps.push_back(kInterfacesPin);
 }
 
-bool HasAnyLink(const PinDir& pins) {
+// Whether what is left is a meter's: something counts, or its info is there, and was not
+// closed, as by an unload that was killed. A load clears away what else there is.
+bool IsRestOfMeter(const PinDir& pins) {
   for (const LinkPin& link : LinkPins()) {
     if (pins.Has(link.pin)) return true;
   }
-  return false;
+  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
+  nm_info info = {};
+  return fd.ok() && ReadOnlyValue(fd.get(), &info) && info.magic == NM_MAGIC &&
+         !info.closed;
 }
 
 // The reasons are lines "feature: reason", which the load wrote (features.h).
@@ -227,7 +232,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
     if (!absl::IsNotFound(maps.status()) && !status.unfinished) {
       return maps.status();
     }
-    if (HasAnyLink(pins)) {
+    if (IsRestOfMeter(pins)) {
       status.state = MeterState::kDamaged;
       if (!status.unfinished) FindMissingMaps(pins, &status);
     } else {
@@ -263,27 +268,31 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
 absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir) {
   absl::StatusOr<MeterStatus> status = GetStatus(pin_dir);
   if (!status.ok()) return status.status();
-  if (!status->has_info) {
+  if (status->state == MeterState::kNotLoaded) {
     return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
   }
   // Not locked: a load that is at work writes it at once.
   const std::string file = LockFile(pin_dir);
   UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.ok()) {
+  if (!fd.ok() && errno != ENOENT) {
     return ErrnoStatus(errno, absl::StrCat("read ", file),
                        errno == EACCES ? "run as root" : "");
   }
-  const absl::StatusOr<LoaderState> state = ReadState(fd.get(), file);
+  absl::StatusOr<LoaderState> state = LoaderState();
+  if (fd.ok()) state = ReadState(fd.get(), file);
   if (!state.ok()) return state.status();
   if (state->config.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat(file, ": does not tell the loaded configuration"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the loaded configuration is not known (", file,
+        " does not tell it): give --config FILE, or --defaults, to ",
+        LoaderCommand("load", pin_dir)));
   }
   absl::StatusOr<Config> config = ParseConfig(state->config, file, Config());
   if (!config.ok()) return config.status();
   config->sources = SourcesOf(state->config);
   config->pin_dir = pin_dir;
-  config->cgroup = TextOf(status->info.cgroup);
+  config->cgroup =
+      status->has_info ? TextOf(status->info.cgroup) : state->cgroup;
   return ConfigAsYaml(*config, Keys::kAll);
 }
 

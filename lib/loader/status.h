@@ -85,9 +85,9 @@ struct MeterStatus {
 // they are of another ABI version. Needs the group for most, root for all.
 absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir);
 
-// The whole configuration of what is loaded, as YAML that ParseConfig() reads.
-// NotFound if nothing is loaded, or if it is not known what; PermissionDenied
-// for others than root.
+// The whole configuration of what is loaded, or was before it was damaged, as YAML that
+// ParseConfig() reads. NotFound if nothing is loaded; FailedPrecondition if it is not
+// known what; PermissionDenied for others than root.
 absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir);
 
 }  // namespace internal

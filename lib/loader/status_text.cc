@@ -21,10 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A load sets the configuration anew.
-constexpr char kOtherOptions[] =
-    ", with the other options that it had, such as --config";
-
 // UTC, as RFC 3339 writes it: times of hosts in several zones are compared.
 std::string TimeOf(uint64_t ns) {
   const time_t seconds = static_cast<time_t>(ns / 1000000000);
@@ -50,6 +46,16 @@ std::string MeaningOf(const LossStatus& loss,
   return loss.meaning;
 }
 
+// What repairs a meter of which something is left. A load keeps its configuration and
+// cgroup. An unload forgets them, so that they are written down before; where they are
+// not known nothing is unloaded.
+std::string RepairOf(const MeterStatus& status) {
+  if (status.lost_maps.empty()) return LoaderCommand("load", status.pin_dir);
+  return absl::StrCat(LoaderCommand("status --config", status.pin_dir),
+                      " > FILE && ", LoaderCommand("unload", status.pin_dir),
+                      " && netmeter-loader load --config FILE");
+}
+
 // Without an info there is little to be said.
 std::string TextWithoutInfo(const MeterStatus& status) {
   const std::string load = LoaderCommand("load", status.pin_dir);
@@ -64,55 +70,48 @@ std::string TextWithoutInfo(const MeterStatus& status) {
     return absl::StrCat(
         "damaged: ", status.pin_dir,
         ": of its maps are missing: ", absl::StrJoin(status.missing_maps, ", "),
-        " (run: ", LoaderCommand("unload", status.pin_dir),
-        ", then load again)\n");
+        " (run: ", RepairOf(status), ")\n");
   }
   return absl::StrCat(
       "damaged: ", status.pin_dir,
       status.unfinished
           ? ": a load that was to grow the tables was killed or failed (run: "
           : " holds the rest of a load or an unload that was killed (run: ",
-      load, kOtherOptions, status.unfinished ? ")\n" : "; or unload)\n");
+      load, status.unfinished ? ")\n" : "; or unload)\n");
 }
 
 // A line for each thing that is wrong, with the command that repairs it.
 std::string DamageOf(const MeterStatus& status) {
-  const std::string load = LoaderCommand("load", status.pin_dir);
-  const std::string run_load =
-      absl::StrCat("(run: ", load, kOtherOptions, ")\n");
+  const std::string repair = RepairOf(status);
+  const std::string run = absl::StrCat("(run: ", repair, ")\n");
   std::string text;
   if (status.cgroup_gone) {
     absl::StrAppend(&text, "  GONE            the cgroup was removed",
                     status.cgroup_was_remade ? " and made again" : "",
                     ": nothing is counted ",
                     status.cgroup_was_remade
-                        ? run_load
-                        : absl::StrCat("(make it again, then run: ", load,
-                                       kOtherOptions, "; or unload)\n"));
+                        ? run
+                        : absl::StrCat("(make it again, then run: ", repair,
+                                       "; or unload)\n"));
   } else {
     for (const std::string& pin : status.missing_links) {
       absl::StrAppend(&text, "  MISSING         ", pin,
-                      ": its program is not attached ", run_load);
+                      ": its program is not attached ", run);
     }
   }
   for (const std::string& pin : status.missing_maps) {
-    const std::vector<std::string>& lost = status.lost_maps;
-    if (std::find(lost.begin(), lost.end(), pin) == lost.end()) {
-      absl::StrAppend(&text, "  MISSING         ", pin,
-                      ": a map that each load makes anew (run: ",
-                      LoaderCommand("load", status.pin_dir), ")\n");
-    } else {
-      absl::StrAppend(&text, "  MISSING         ", pin,
-                      ": a map that no load makes again (run: ",
-                      LoaderCommand("unload", status.pin_dir),
-                      ", then load again)\n");
-    }
+    const bool lost =
+        std::find(status.lost_maps.begin(), status.lost_maps.end(), pin) !=
+        status.lost_maps.end();
+    absl::StrAppend(&text, "  MISSING         ", pin, ": a map that ",
+                    lost ? "no load makes again " : "each load makes anew ",
+                    run);
   }
   if (status.unfinished) {
     absl::StrAppend(&text,
                     "  UNFINISHED      a load that was to grow the tables was "
                     "killed or failed ",
-                    run_load);
+                    run);
   }
   return text;
 }
