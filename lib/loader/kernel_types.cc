@@ -11,7 +11,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +34,8 @@ constexpr char kOwnTypes[] = "/sys/kernel/btf/vmlinux";
 constexpr uint64_t kMostBytes = 64 << 20;
 constexpr uint32_t kMostNameBytes = 1023;
 constexpr uint64_t kMostBytesOfNames = 32 << 20;  // of types, each time anew
+// libbpf tries each type of the name that a program uses. Kernels have at most 4 of one.
+constexpr size_t kMostOfOneName = 256;
 constexpr uint32_t kMostDepth = 256;
 constexpr uint32_t kMostMembers = 65535;
 
@@ -38,23 +43,29 @@ absl::Status Wrong(const std::string& path, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("btf: ", path, ": ", why));
 }
 
+absl::Status TooLarge(const std::string& path, uint64_t size) {
+  return Wrong(
+      path,
+      absl::StrCat("is too large for the types of a kernel: ", size, " bytes"));
+}
+
 // Nothing is opened that does more than be read. `size`: of the file; `begin`: its
 // first bytes.
 absl::Status ReadBegin(const std::string& path, uint64_t* size,
-                       std::string* begin) {
+                       std::string* begin, UniqueFd* file) {
   struct stat about;
   if (stat(path.c_str(), &about) != 0) {
     return ErrnoStatus(errno, absl::StrCat("btf: read ", path));
   }
   if (!S_ISREG(about.st_mode)) return Wrong(path, "is no regular file");
-  const UniqueFd fd(
-      open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   begin->resize(sizeof(btf_header));
   const ssize_t count =
       fd.ok() ? read(fd.get(), &(*begin)[0], begin->size()) : -1;
   if (count < 0) return ErrnoStatus(errno, absl::StrCat("btf: read ", path));
   begin->resize(static_cast<size_t>(count));
   *size = static_cast<uint64_t>(about.st_size);
+  *file = std::move(fd);
   return absl::OkStatus();
 }
 
@@ -76,11 +87,68 @@ absl::Status CheckHeader(const std::string& path, uint64_t size,
     return Wrong(
         path, absl::StrCat("is cut short: it has ", size, " bytes of ", whole));
   }
-  if (size > kMostBytes) {
-    return Wrong(path, absl::StrCat("is too large for the types of a kernel: ",
-                                    size, " bytes"));
+  return size > kMostBytes ? TooLarge(path, size) : absl::OkStatus();
+}
+
+bool ReadAt(int fd, uint64_t offset, void* to, size_t bytes) {
+  return offset <= INT64_MAX &&
+         pread(fd, to, bytes, static_cast<off_t>(offset)) ==
+             static_cast<ssize_t>(bytes);
+}
+
+// libbpf reads all names of sections, and each section that it takes for one with types,
+// before it looks at any: with one of 3.9 GB, in a file that takes no room on the disk,
+// for a minute. libelf would look at as many headers as there are said to be. Those of a
+// kernel are fewer than a hundred.
+template <typename Header, typename Section>
+absl::Status CheckSections(const std::string& path, int fd) {
+  Header header;
+  if (!ReadAt(fd, 0, &header, sizeof(header))) {
+    return Wrong(path, "is an ELF file that is cut short");
+  }
+  if (header.e_shentsize != sizeof(Section) ||
+      header.e_shstrndx >= header.e_shnum) {
+    return Wrong(path, "is an ELF file without BTF");
+  }
+  std::vector<Section> sections(header.e_shnum);
+  if (!ReadAt(fd, header.e_shoff, sections.data(),
+              sections.size() * sizeof(Section))) {
+    return Wrong(path, "is an ELF file that is cut short");
+  }
+  const Section& names = sections[header.e_shstrndx];
+  if (names.sh_size > kMostBytes) return TooLarge(path, names.sh_size);
+  uint64_t bytes = 0;  // of all: one may be there often
+  for (const Section& section : sections) {
+    char name[] = ".BTF.";
+    if (!ReadAt(fd, uint64_t{names.sh_offset} + section.sh_name, name,
+                strlen(name)) ||
+        memcmp(name, ".BTF", 4) != 0 || (name[4] != '\0' && name[4] != '.')) {
+      continue;
+    }
+    // As `objcopy --only-keep-debug` leaves it: libbpf would read what is not there.
+    if (section.sh_type == SHT_NOBITS) {
+      return Wrong(path, "is an ELF file without BTF");
+    }
+    bytes = section.sh_size > kMostBytes ? section.sh_size
+                                         : bytes + section.sh_size;
+    if (bytes > kMostBytes) return TooLarge(path, bytes);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckElf(const std::string& path, int fd) {
+  unsigned char ident[EI_NIDENT] = {};
+  if (!ReadAt(fd, 0, ident, sizeof(ident))) {
+    return Wrong(path, "is an ELF file that is cut short");
+  }
+  constexpr unsigned char kOurOrder =
+      __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+  if (ident[EI_DATA] != kOurOrder) {
+    return Wrong(path, "is of a machine with another byte order");
+  }
+  return ident[EI_CLASS] == ELFCLASS32
+             ? CheckSections<Elf32_Ehdr, Elf32_Shdr>(path, fd)
+             : CheckSections<Elf64_Ehdr, Elf64_Shdr>(path, fd);
 }
 
 // What libbpf takes for granted of types. Damaged ones let it look for minutes, follow a
@@ -114,6 +182,10 @@ class TypesCheck {
     }
     if (bytes_of_names > kMostBytesOfNames) {
       return absl::StrCat("its types have ", bytes_of_names, " bytes of names");
+    }
+    if (SomeNameIsOfTooMany()) {
+      return absl::StrCat("more than ", kMostOfOneName,
+                          " of its types have one name");
     }
     for (uint32_t id = 1; id < count_; id++) {
       if (!Measure(id, 0)) {
@@ -192,6 +264,40 @@ class TypesCheck {
     }
   }
 
+  // By a number for each name: two names with the same one are as likely as a damaged
+  // disk, and no harm. Functions and tags have the names that they like.
+  bool SomeNameIsOfTooMany() const {
+    std::vector<size_t> names;
+    for (uint32_t id = 1; id < count_; id++) {
+      const btf_type* const type = btf__type_by_id(types_, id);
+      if (!btf_is_int(type) && !btf_is_float(type) && !btf_is_composite(type) &&
+          !btf_is_any_enum(type) && !btf_is_fwd(type) &&
+          !btf_is_typedef(type)) {
+        continue;
+      }
+      const std::string_view name(strings_ + type->name_off);
+      if (name.empty()) continue;
+      names.push_back(
+          std::hash<std::string_view>()(name.substr(0, LengthOf(name))));
+    }
+    std::sort(names.begin(), names.end());
+    for (size_t i = kMostOfOneName; i < names.size(); i++) {
+      if (names[i] == names[i - kMostOfOneName]) return true;
+    }
+    return false;
+  }
+
+  // Without the flavor, as libbpf compares it: "task_struct___old" is a task_struct.
+  static size_t LengthOf(std::string_view name) {
+    for (size_t i = name.size(); i >= 5; i--) {
+      const std::string_view at = name.substr(i - 5, 5);
+      if (at[0] != '_' && at.substr(1, 3) == "___" && at[4] != '_') {
+        return i - 4;
+      }
+    }
+    return name.size();
+  }
+
   // What a type holds, and is no pointer to: no more than libbpf can look through. A
   // member without a name is looked into, time and again. False where it is too much, or
   // itself. `above`: how many hold it.
@@ -250,9 +356,11 @@ absl::StatusOr<std::string> FindKernelTypes(const std::string& file) {
 absl::Status CheckTypesFile(const std::string& path) {
   uint64_t size = 0;
   std::string begin;
-  NETMETER_RETURN_IF_ERROR(ReadBegin(path, &size, &begin));
+  UniqueFd file;
+  NETMETER_RETURN_IF_ERROR(ReadBegin(path, &size, &begin, &file));
   const bool is_elf = begin.compare(0, SELFMAG, ELFMAG) == 0;
-  if (!is_elf) NETMETER_RETURN_IF_ERROR(CheckHeader(path, size, begin));
+  NETMETER_RETURN_IF_ERROR(is_elf ? CheckElf(path, file.get())
+                                  : CheckHeader(path, size, begin));
   const std::unique_ptr<btf, decltype(&btf__free)> types(
       btf__parse(path.c_str(), nullptr), btf__free);
   if (!types) {

@@ -2,22 +2,30 @@
 #include "lib/loader/kernel_types.h"
 
 #include <bpf/btf.h>
+#include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class KernelTypesTest : public testing::Test {
  protected:
@@ -140,11 +148,15 @@ TEST_F(KernelTypesTest, NamesThatAreNoTextOrHaveNoEndAreRefused) {
 }
 
 // None is too long, but there would be as much to read.
-TEST_F(KernelTypesTest, OneLongNameForAllTypesIsRefused) {
+TEST_F(KernelTypesTest, OneLongNameForManyTypesIsRefused) {
   const std::string name(1000, 'x');
   const auto with_types = [&](int count) {
     return ErrorWith([&](btf* types) {
-      for (int i = 0; i < count; i++) btf__add_struct(types, name.c_str(), 8);
+      for (int i = 0; i < count; i++) {
+        // 100 of each name.
+        const std::string own = absl::StrCat(i / 100, name);
+        btf__add_struct(types, own.substr(0, name.size()).c_str(), 8);
+      }
     });
   };
   EXPECT_EQ(with_types(1000), "");
@@ -256,6 +268,171 @@ TEST_F(KernelTypesTest, TypesThatUnfoldWithoutEndAreRefused) {
   };
   EXPECT_EQ(chain(200), "");
   EXPECT_THAT(chain(300), HasSubstr("holds itself, or too many"));
+}
+
+// An ELF file as small as can be: sections without a name, .shstrtab, and those of these
+// names, which all have the same bytes. `size` and `type` are what their headers say.
+std::string ElfWith(const std::vector<std::string>& sections,
+                    const std::string& bytes, uint64_t size,
+                    uint32_t type = SHT_PROGBITS) {
+  Elf64_Ehdr header = {};
+  memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] =
+      __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+  header.e_ident[EI_VERSION] = EV_CURRENT;
+  header.e_type = ET_EXEC;
+  header.e_version = EV_CURRENT;
+  header.e_ehsize = sizeof(header);
+  header.e_shoff = sizeof(header);
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = static_cast<Elf64_Half>(2 + sections.size());
+  header.e_shstrndx = 1;
+  std::vector<Elf64_Shdr> table(2 + sections.size(), Elf64_Shdr{});
+  std::string names = std::string("\0.shstrtab\0", 11);
+  const uint64_t end = header.e_shoff + table.size() * sizeof(Elf64_Shdr);
+  for (size_t i = 0; i < sections.size(); i++) {
+    Elf64_Shdr& section = table[2 + i];
+    section.sh_name = static_cast<Elf64_Word>(names.size());
+    section.sh_type = type;
+    section.sh_offset = end;
+    section.sh_size = size;
+    section.sh_addralign = 1;
+    names += sections[i] + '\0';
+  }
+  table[1].sh_name = 1;
+  table[1].sh_type = SHT_STRTAB;
+  table[1].sh_offset = end + bytes.size();
+  table[1].sh_size = names.size();
+  table[1].sh_addralign = 1;
+  return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) +
+         std::string(reinterpret_cast<const char*>(table.data()),
+                     table.size() * sizeof(Elf64_Shdr)) +
+         bytes + names;
+}
+
+constexpr uint64_t kMost = 64 << 20;
+const char* const kTooLarge = "is too large for the types of a kernel: ";
+
+TEST_F(KernelTypesTest, AFileThatIsTooLargeIsRefused) {
+  Write(TypesWith("task_struct"));
+  ASSERT_EQ(truncate(path_.c_str(), kMost), 0);
+  EXPECT_THAT(Error(), Not(HasSubstr(kTooLarge)));
+  ASSERT_EQ(truncate(path_.c_str(), kMost + 1), 0);
+  EXPECT_THAT(Error(), HasSubstr(absl::StrCat(kTooLarge, kMost + 1)));
+}
+
+// It was looked at when all of it had been read: 3.9 GB, which take no room on the disk,
+// took 8 GB of memory and 47 seconds, in which the loader had the lock.
+TEST_F(KernelTypesTest, OfAnElfFileNothingIsReadThatIsTooLarge) {
+  const std::string types = TypesWith("task_struct");
+  Write(ElfWith({".BTF"}, types, types.size()));
+  EXPECT_EQ(Error(), "");
+  Write(ElfWith({".text", ".BTF_ids", ".BTF"}, types, types.size()));
+  EXPECT_EQ(Error(), "");
+
+  const uint64_t huge = uint64_t{3900} << 20;
+  for (const char* name : {".BTF", ".BTF.ext", ".BTF.base"}) {
+    SCOPED_TRACE(name);
+    Write(ElfWith({name}, types, kMost));
+    ASSERT_EQ(truncate(path_.c_str(), huge * 2), 0);
+    EXPECT_THAT(Error(), Not(HasSubstr(kTooLarge)));
+    for (const uint64_t size : {kMost + 1, huge}) {
+      Write(ElfWith({name}, types, size));
+      ASSERT_EQ(truncate(path_.c_str(), huge * 2), 0);
+      EXPECT_EQ(Error(),
+                absl::StrCat("btf: ", path_, ": ", kTooLarge, size, " bytes"));
+    }
+  }
+  // Often the same one, which would be read as often.
+  Write(ElfWith(std::vector<std::string>(1000, ".BTF"), types, 1 << 20));
+  ASSERT_EQ(truncate(path_.c_str(), kMost), 0);
+  EXPECT_THAT(Error(), HasSubstr(absl::StrCat(kTooLarge, 65 << 20)));
+  // The names of the sections.
+  std::string names = ElfWith({".BTF"}, types, types.size());
+  memcpy(&names[sizeof(Elf64_Ehdr) + sizeof(Elf64_Shdr) +
+                offsetof(Elf64_Shdr, sh_size)],
+         &huge, sizeof(huge));
+  Write(names);
+  ASSERT_EQ(truncate(path_.c_str(), huge * 2), 0);
+  EXPECT_THAT(Error(), HasSubstr(kTooLarge));
+}
+
+// What `objcopy --only-keep-debug` leaves of a kernel has a section without its bytes.
+TEST_F(KernelTypesTest, ElfFilesThatAreDamagedAreRefused) {
+  const std::string types = TypesWith("task_struct");
+  Write(ElfWith({".BTF"}, types, types.size(), SHT_NOBITS));
+  EXPECT_EQ(Error(), "btf: " + path_ + ": is an ELF file without BTF");
+  const std::string whole = ElfWith({".BTF"}, types, types.size());
+  for (size_t size = 4; size < whole.size(); ++size) {
+    Write(whole.substr(0, size));
+    EXPECT_NE(Error(), "") << size;
+  }
+  for (size_t i = 0; i < whole.size(); ++i) {
+    for (const char value : {'\0', '\xff', '\x7f'}) {
+      std::string damaged = whole;
+      damaged[i] = value;
+      Write(damaged);
+      Error();
+    }
+  }
+  std::string swapped = whole;
+  swapped[EI_DATA] ^= ELFDATA2LSB ^ ELFDATA2MSB;
+  Write(swapped);
+  EXPECT_THAT(Error(), HasSubstr("another byte order"));
+}
+
+// libbpf tried each of 2.9 million structures called task_struct, for a minute. Kernels
+// have at most 4 types of one name.
+TEST_F(KernelTypesTest, ANameOfTooManyTypesIsRefused) {
+  const auto with = [this](int count,
+                           const std::function<void(btf*, int)>& add) {
+    return ErrorWith([&](btf* types) {
+      for (int i = 0; i < count; i++) add(types, i);
+    });
+  };
+  const std::string error = "btf: " + path_ +
+                            ": is damaged: more than 256 of its types have one "
+                            "name";
+  const std::function<void(btf*, int)> kinds[] = {
+      [](btf* types, int) { btf__add_struct(types, "x", 8); },
+      [](btf* types, int) { btf__add_union(types, "x", 8); },
+      [](btf* types, int) { btf__add_enum(types, "x", 4); },
+      [](btf* types, int) { btf__add_enum64(types, "x", 8, false); },
+      [](btf* types, int) { btf__add_int(types, "x", 4, 0); },
+      [](btf* types, int) { btf__add_float(types, "x", 4); },
+      [](btf* types, int) { btf__add_typedef(types, "x", 1); },
+      [](btf* types, int) { btf__add_fwd(types, "x", BTF_FWD_STRUCT); },
+      // libbpf takes these for one name.
+      [](btf* types, int i) {
+        btf__add_struct(types, absl::StrCat("x___", i).c_str(), 8);
+      },
+  };
+  for (const auto& kind : kinds) {
+    EXPECT_EQ(with(256, kind), "");
+    EXPECT_EQ(with(257, kind), error);
+  }
+  // There is a task_struct already.
+  const auto task = [](btf* types, int) {
+    btf__add_struct(types, "task_struct", 8);
+  };
+  EXPECT_EQ(with(255, task), "");
+  EXPECT_EQ(with(256, task), error);
+  // Many have no name, and many static functions the same.
+  EXPECT_EQ(
+      with(1000, [](btf* types, int) { btf__add_struct(types, nullptr, 8); }),
+      "");
+  EXPECT_EQ(with(1000,
+                 [](btf* types, int) {
+                   const int type = btf__add_func_proto(types, 0);
+                   btf__add_func(types, "init", BTF_FUNC_STATIC, type);
+                 }),
+            "");
+}
+
+TEST_F(KernelTypesTest, TheTypesOfThisKernelServe) {
+  if (!KernelShowsTypes()) GTEST_SKIP() << "the kernel shows no types";
+  EXPECT_EQ(Error("/sys/kernel/btf/vmlinux"), "");
 }
 
 // It is never opened: nobody might ever write into it.
