@@ -16,8 +16,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Whoever shares a pipe may make it non-blocking. Where it is full nothing is lost, and no
-// CPU is busy until its reader has made room.
+// Whoever shares a pipe may make it non-blocking. Where it is full nothing is lost, and
+// no CPU is busy until its reader has made room.
 TEST(StandardOutputTest, WaitsForTheSlowReaderOfANonBlockingPipe) {
   std::string text;
   for (int i = 0; text.size() < 500000; i++) text += std::to_string(i) + "\n";
