@@ -29,25 +29,28 @@ namespace {
 
 // Reads the info of a meter that may be upgraded, or finds that there is none.
 absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
-  UniqueFd info(bpf_obj_get(pins.PathOf("info").c_str()));
+  const std::string path = pins.PathOf("info");
+  UniqueFd info(bpf_obj_get(path.c_str()));
   if (!info.ok()) {
-    return errno == ENOENT
-               ? absl::OkStatus()
-               : ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf("info")));
+    return errno == ENOENT ? absl::OkStatus()
+                           : ErrnoStatus(errno, absl::StrCat("open ", path));
   }
   nm_info read = {};
   bpf_map_info about = {};
   const uint32_t zero = 0;
-  if (!GetInfo(info.get(), &about) || about.type != BPF_MAP_TYPE_ARRAY ||
-      about.value_size != sizeof(read) ||
-      bpf_map_lookup_elem(info.get(), &zero, &read) != 0 ||
-      read.magic != NM_MAGIC || read.abi_major != NM_ABI_MAJOR ||
+  if (!GetInfo(info.get(), &about)) {
+    return ErrnoStatus(errno, absl::StrCat("look at ", path));
+  }
+  const bool fits =
+      about.type == BPF_MAP_TYPE_ARRAY && about.value_size == sizeof(read);
+  if (fits && bpf_map_lookup_elem(info.get(), &zero, &read) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("read ", path));
+  }
+  if (!fits || read.magic != NM_MAGIC || read.abi_major != NM_ABI_MAJOR ||
       read.tcp_size != sizeof(nm_tcp)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(pins.PathOf("info"),
-                     " is not of this version's ABI (run the "
-                     "loader that made it: ",
-                     LoaderCommand("unload", pins.path()), ")"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is not of this version's ABI (run the loader that made it: ",
+        LoaderCommand("unload", pins.path()), ")"));
   }
   if (read.closed) return absl::OkStatus();  // an unload was killed
   existing->info = read;

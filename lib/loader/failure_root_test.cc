@@ -344,6 +344,17 @@ TEST_F(LoaderRootTest, ALoadThatASignalWaitsForSaysWhatItHasDone) {
   EXPECT_GT(interrupted, 0);
 }
 
+// Without memory for a moment, it was told to unload a meter of another version.
+TEST_F(LoaderRootTest, NoMemoryIsNoOtherAbi) {
+  MustLoad();
+  const Interrupted load = RunInterrupted(
+      {-1, ENOMEM, "bpf(1)"}, [&] { return Load(config_).status(); });
+  EXPECT_TRUE(load.reached);
+  EXPECT_THAT(load.message,
+              EndsWith("read " + Pin("info") +
+                       ": Cannot allocate memory; nothing was changed"));
+}
+
 // The hint had no pin directory: the unload would have been of another meter.
 TEST_F(LoaderRootTest, TheHintAboutAnotherAbiNamesThePinDirectory) {
   MustLoad();
