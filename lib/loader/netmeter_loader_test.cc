@@ -89,10 +89,11 @@ TEST(NetmeterLoader, ABadConfigurationIsAFailureWithFileAndLine) {
   EXPECT_EQ(result.exit_status, 1);
   EXPECT_EQ(result.output, "netmeter-loader: " + file +
                                ":2: unknown key 'max_serie' (did you mean "
-                               "max_series?)\n");
+                               "max_series?); nothing was changed\n");
   unlink(file.c_str());
   EXPECT_EQ(RunLoader("load --config /tmp").output,
-            "netmeter-loader: /tmp: is a directory, expected a YAML file\n");
+            "netmeter-loader: /tmp: is a directory, expected a YAML file; "
+            "nothing was changed\n");
 }
 
 // A typing error lost the cloud's own values in silence.
@@ -100,7 +101,7 @@ TEST(NetmeterLoader, OverridesThatWereAskedForHaveToBeThere) {
   EXPECT_EQ(
       RunLoader("load --magma-config /tmp --magma-overrides /no/where").output,
       "netmeter-loader: --magma-overrides /no/where: No such file or "
-      "directory\n");
+      "directory; nothing was changed\n");
 }
 
 // `status > /dev/full` ended without a word, and `--help` with 0: the text was lost in
