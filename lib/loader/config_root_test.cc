@@ -216,8 +216,8 @@ TEST_F(ConfigRootTest, WhatIsLeftOfAMeterIsLoadedAsItWas) {
   });
   EXPECT_THAT(failed.message,
               EndsWith("; what was left of the old meter was removed, and "
-                       "nothing is loaded: the next load starts from its "
-                       "configuration"));
+                       "nothing is loaded: the next load starts from the "
+                       "configuration of before"));
   EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
   expect_as_it_was();
   // The whole of another configuration takes nothing from it but the cgroup.
@@ -259,6 +259,20 @@ TEST_F(ConfigRootTest, WhatIsLeftWithoutALockFileWantsTheWholeConfiguration) {
   EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
   EXPECT_EQ(MustLoad(), Action::kLoaded);
   EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
+}
+
+// It left word of the upgrade to the next load, which made another one.
+TEST_F(ConfigRootTest, ALoadOfWhatIsLeftHasNothingToFinish) {
+  config_.services = {"old"};
+  MustLoad();
+  config_.services = {"new"};
+  ASSERT_TRUE(LoadKilledAt("froze "));
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  EXPECT_EQ(MustChange(ChangeNothing).action, Action::kLoaded);
+  const LoadResult again = MustChange(ChangeNothing);
+  EXPECT_EQ(again.action, Action::kUnchanged);
+  EXPECT_THAT(again.notes, IsEmpty());
+  EXPECT_THAT(Loaded(), HasSubstr("services: [\"new\"]"));
 }
 
 // A full /run kept it from saying so.

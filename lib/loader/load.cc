@@ -456,6 +456,8 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   // 7. Done.
   if (!upgrade) {
     NETMETER_RETURN_IF_ERROR(Publish(*object, *plan, transaction));
+    // Of an upgrade of what was left, that was killed.
+    transaction->SetChanging(false).IgnoreError();
     return MakeResult(LoadResult::Action::kLoaded, *plan);
   }
   NETMETER_RETURN_IF_ERROR(PublishUpgrade(*object, *plan, transaction));

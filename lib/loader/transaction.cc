@@ -153,10 +153,14 @@ absl::Status Transaction::Fail(const absl::Status& error) {
   if (!undo_.empty() && !found_nothing_) {
     state = "the meter goes on as it was before this load";
   } else if (state.empty() && found_nothing_) {
-    state = removed_rest_
-                ? "what was left of the old meter was removed, and nothing is "
-                  "loaded: the next load starts from its configuration"
-                : "nothing is loaded";
+    state = "nothing is loaded";
+    if (removed_rest_) {
+      state = absl::StrCat("what was left of the old meter was removed, and ",
+                           state);
+    }
+    if (!before_.config.empty()) {
+      state += ": the next load starts from the configuration of before";
+    }
   } else if (state.empty()) {
     state = kNothingWasChanged;
   }
