@@ -28,8 +28,8 @@
 #   - no reader may see a value or the sum go back, or fail, but for values of as many
 #     series as were retired (`retired` in the line: since the load);
 #   - the kernel may keep no more maps and programs than in the second one, and no more
-#     memory for them than 64 KiB and 2 KiB for each growth since; no reader in C++ may
-#     have grown by more than 1 MiB since.
+#     memory for them than 64 KiB and 2 KiB for each growth since (other loads on this
+#     host count, too: run it alone); no reader in C++ may have grown by more than 1 MiB.
 #
 # So less than three rounds compare no memory. The reader in Python and the exporter may
 # each grow by 4 MiB after their first minute. Bytes are of the round; upgrades, growths,
