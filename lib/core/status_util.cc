@@ -90,7 +90,6 @@ absl::Status ErrnoStatus(int error, absl::string_view what,
 }
 
 absl::Status WithState(const absl::Status& error, absl::string_view now) {
-  if (now.empty()) return error;
   return absl::Status(error.code(), absl::StrCat(error.message(), "; ", now));
 }
 

@@ -22,7 +22,7 @@ absl::StatusCode CodeOfErrno(int error);
 absl::Status ErrnoStatus(int error, absl::string_view what,
                          absl::string_view hint = "");
 
-// The error, and what there is now: "<error>; <now>". As it is where `now` is empty.
+// The error, and what there is now: "<error>; <now>".
 absl::Status WithState(const absl::Status& error, absl::string_view now);
 constexpr char kNothingWasChanged[] = "nothing was changed";
 

@@ -59,6 +59,18 @@ class KernelTypesTest : public testing::Test {
     return std::string(static_cast<const char*>(bytes), size);
   }
 
+  // One byte after the other: an error, or types.
+  void ReadWithEachByteDamaged(const std::string& whole) const {
+    for (size_t i = 0; i < whole.size(); ++i) {
+      for (const char value : {'\0', '\xff', '\x7f'}) {
+        std::string damaged = whole;
+        damaged[i] = value;
+        Write(damaged);
+        Error();
+      }
+    }
+  }
+
   // Of a kernel's types with these.
   std::string ErrorWith(const std::function<void(btf*)>& add) const {
     Write(TypesWith("task_struct", add));
@@ -113,14 +125,7 @@ TEST_F(KernelTypesTest, TypesOfSomethingElseAreSaidToBe) {
 // Each byte of the header and of the types, one after the other: an error, or types.
 TEST_F(KernelTypesTest, DamagedTypesCrashNothing) {
   const std::string whole = TypesWith("task_struct");
-  for (size_t i = 0; i < whole.size(); ++i) {
-    for (const char value : {'\0', '\xff', '\x7f'}) {
-      std::string damaged = whole;
-      damaged[i] = value;
-      Write(damaged);
-      Error();
-    }
-  }
+  ReadWithEachByteDamaged(whole);
 }
 
 // The bug: with all names but one overwritten by one letter, a load was busy for more
@@ -368,14 +373,7 @@ TEST_F(KernelTypesTest, ElfFilesThatAreDamagedAreRefused) {
     Write(whole.substr(0, size));
     EXPECT_NE(Error(), "") << size;
   }
-  for (size_t i = 0; i < whole.size(); ++i) {
-    for (const char value : {'\0', '\xff', '\x7f'}) {
-      std::string damaged = whole;
-      damaged[i] = value;
-      Write(damaged);
-      Error();
-    }
-  }
+  ReadWithEachByteDamaged(whole);
   std::string swapped = whole;
   swapped[EI_DATA] ^= ELFDATA2LSB ^ ELFDATA2MSB;
   Write(swapped);

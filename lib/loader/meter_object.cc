@@ -28,8 +28,6 @@ namespace internal {
 
 // --- lockdown=confidentiality ------------------------------------------------
 
-// Tries it: libbpf_probe_bpf_helper() of libbpf 1.1 does
-// not know the words by which newer kernels refuse a helper.
 bool MayReadKernelMemory() {
   const bpf_insn code[] = {
       {BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_1, BPF_REG_10, 0, 0},
@@ -40,11 +38,7 @@ bool MayReadKernelMemory() {
       {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
       {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
   };
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
-  options.expected_attach_type = BPF_CGROUP_INET_SOCK_CREATE;
-  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SOCK, "nm_probe", "GPL",
-                                code, sizeof(code) / sizeof(code[0]), &options))
-      .ok();
+  return MayLoad(BPF_PROG_TYPE_CGROUP_SOCK, code, BPF_CGROUP_INET_SOCK_CREATE);
 }
 
 namespace {

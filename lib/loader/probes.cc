@@ -11,6 +11,15 @@
 namespace netmeter {
 namespace internal {
 
+bool MayLoad(bpf_prog_type type, const bpf_insn* code, size_t instructions,
+             bpf_attach_type attach) {
+  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  options.expected_attach_type = attach;
+  return UniqueFd(bpf_prog_load(type, "nm_probe", "GPL", code, instructions,
+                                &options))
+      .ok();
+}
+
 bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
   return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
 }
@@ -26,9 +35,7 @@ bool MayFollowMptcp() {
       {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
       {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
   };
-  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_SOCK_OPS, "nm_probe", "GPL", code,
-                                sizeof(code) / sizeof(code[0]), nullptr))
-      .ok();
+  return MayLoad(BPF_PROG_TYPE_SOCK_OPS, code);
 }
 
 // The error of a TCP socket is read by the kernel's own types, which not every kernel
@@ -44,24 +51,16 @@ bool MayReadErrors() {
       {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
       {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
   };
-  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_SOCK_OPS, "nm_probe", "GPL", code,
-                                sizeof(code) / sizeof(code[0]), nullptr))
-      .ok();
+  return MayLoad(BPF_PROG_TYPE_SOCK_OPS, code);
 }
 
-// Tries it: libbpf_probe_bpf_helper() of libbpf 1.1 does not know the words by which
-// newer kernels refuse a helper.
 bool MayAskForNetworks() {
   const bpf_insn code[] = {
       {BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_get_netns_cookie},
       {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
       {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
   };
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
-  options.expected_attach_type = BPF_CGROUP_INET_INGRESS;
-  return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "nm_probe", "GPL",
-                                code, sizeof(code) / sizeof(code[0]), &options))
-      .ok();
+  return MayLoad(BPF_PROG_TYPE_CGROUP_SKB, code);
 }
 
 }  // namespace internal

@@ -10,8 +10,20 @@
 
 #include <linux/bpf.h>
 
+#include <cstddef>
+
 namespace netmeter {
 namespace internal {
+
+// Whether the kernel takes this program. It is tried: libbpf_probe_bpf_helper() of
+// libbpf 1.1 does not know the words by which newer kernels refuse a helper.
+bool MayLoad(bpf_prog_type type, const bpf_insn* code, size_t instructions,
+             bpf_attach_type attach);
+template <size_t N>
+bool MayLoad(bpf_prog_type type, const bpf_insn (&code)[N],
+             bpf_attach_type attach = bpf_attach_type()) {
+  return MayLoad(type, code, N, attach);
+}
 
 bool HelperExists(bpf_prog_type type, bpf_func_id helper);
 
