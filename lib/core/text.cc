@@ -139,6 +139,12 @@ std::string DidYouMean(absl::string_view word,
   // One character in three may be wrong.
   size_t smallest = word.size() / 3 + 1;
   for (const std::string& candidate : known) {
+    // As many characters at least are added or missing.
+    if (std::max(word.size(), candidate.size()) -
+            std::min(word.size(), candidate.size()) >=
+        smallest) {
+      continue;
+    }
     const size_t distance = DistanceOf(word, candidate);
     if (distance < smallest) {
       smallest = distance;
