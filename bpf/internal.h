@@ -341,7 +341,7 @@ struct nm_owner {
   nm_u16 pending_service; /* ... and its service; 0: nothing ever was */
   /* As the connection named it; until it has, that of a rule; 0: none. */
   nm_u16 wire_destination;
-  nm_u16 user;    /* of the creator: nm_user_of_uid() */
+  nm_u16 user;    /* of the creator, or who named it since: nm_user_of_uid() */
   nm_u16 counted; /* slot in which the connection is counted; 0: none */
   nm_u32 network; /* low bits of its namespace's cookie; 0: unknown */
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */

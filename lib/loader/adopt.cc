@@ -4,12 +4,12 @@
 #include <bpf/bpf.h>
 #include <netinet/in.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,10 +56,8 @@ class Owners {
     if (bpf_map_lookup_elem(processes_, &of_process_.tgid, &process) != 0) {
       return false;
     }
-    struct stat about;
-    if (stat(absl::StrCat("/proc/", of_process_.tgid).c_str(), &about) == 0) {
-      of_process_.user = nm_user_of_uid(about.st_uid);
-    }
+    const std::optional<RealIds> ids = RealIdsOf(of_process_.tgid);
+    if (ids.has_value()) of_process_.user = nm_user_of_uid(ids->uid);
     const uint32_t id = IdOf(process);
     nm_attribution& attribution = of_process_.attribution;
     attribution.service = static_cast<uint16_t>(id);

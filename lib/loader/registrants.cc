@@ -109,20 +109,29 @@ bool MayBeService(const Registrants& registrants, const std::string& service,
 
 // proc(5): "Uid:" and "Gid:", real, effective, saved set and of file systems, as this
 // user namespace has them.
-bool MayProcessBeService(const Registrants& registrants,
-                         const std::string& service, uint32_t tgid) {
-  if (registrants.count(service) == 0) return true;
+std::optional<RealIds> RealIdsOf(uint32_t tgid) {
   std::ifstream file(absl::StrCat("/proc/", tgid, "/status"));
   std::string line;
-  uint32_t uid = UINT32_MAX, gid = UINT32_MAX;
+  RealIds ids = {UINT32_MAX, UINT32_MAX};
   while (std::getline(file, line)) {
     const std::vector<absl::string_view> words =
         absl::StrSplit(line, '\t', absl::SkipEmpty());
     if (words.size() != 5) continue;
-    if (words[0] == "Uid:" && !absl::SimpleAtoi(words[1], &uid)) return false;
-    if (words[0] == "Gid:" && !absl::SimpleAtoi(words[1], &gid)) return false;
+    uint32_t* const id = words[0] == "Uid:"   ? &ids.uid
+                         : words[0] == "Gid:" ? &ids.gid
+                                              : nullptr;
+    if (id != nullptr && !absl::SimpleAtoi(words[1], id)) return std::nullopt;
   }
-  return uid != UINT32_MAX && MayBeService(registrants, service, uid, gid);
+  if (ids.uid == UINT32_MAX) return std::nullopt;
+  return ids;
+}
+
+bool MayProcessBeService(const Registrants& registrants,
+                         const std::string& service, uint32_t tgid) {
+  if (registrants.count(service) == 0) return true;
+  const std::optional<RealIds> ids = RealIdsOf(tgid);
+  return ids.has_value() &&
+         MayBeService(registrants, service, ids->uid, ids->gid);
 }
 
 std::string TextOf(const Registrants& registrants) {

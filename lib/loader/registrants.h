@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -43,7 +44,15 @@ absl::StatusOr<Registrants> FindRegistrants(
 bool MayBeService(const Registrants& registrants, const std::string& service,
                   uid_t uid, gid_t gid);
 
-// The same of a process that runs. False where it has ended.
+struct RealIds {
+  uint32_t uid;
+  uint32_t gid;
+};
+
+// Of a process; nothing where it has ended.
+std::optional<RealIds> RealIdsOf(uint32_t tgid);
+
+// As MayBeService(), of a process that runs. False where it has ended.
 bool MayProcessBeService(const Registrants& registrants,
                          const std::string& service, uint32_t tgid);
 

@@ -2,8 +2,11 @@
 // What users and services have added to the tables, over loads.
 
 #include <bpf/bpf.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -12,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bpf/internal.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/loader_fixture.h"
@@ -47,8 +51,8 @@ class SharesRootTest : public LoaderRootTest {
     });
   }
 
-  // The map that the program at egress has.
-  UniqueFd WireNames() {
+  // The map of this name that the program at egress has.
+  UniqueFd MapOfEgress(const std::string& name) {
     uint32_t program_id = 0;
     LinkId("link_egress", &program_id);
     const UniqueFd program(bpf_prog_get_fd_by_id(program_id));
@@ -60,14 +64,14 @@ class SharesRootTest : public LoaderRootTest {
     ids.resize(about.nr_map_ids);
     for (const uint32_t id : ids) {
       UniqueFd map(bpf_map_get_fd_by_id(id));
-      if (IdentifyObject(map.get()).name == "nm_wire_names") return map;
+      if (IdentifyObject(map.get()).name == name) return map;
     }
     return UniqueFd();
   }
 
   uint32_t WireNamesOf(uint32_t id) {
     uint32_t count = 0;
-    const UniqueFd map = WireNames();
+    const UniqueFd map = MapOfEgress("nm_wire_names");
     EXPECT_EQ(bpf_map_lookup_elem(map.get(), &id, &count), 0);
     return count;
   }
@@ -93,11 +97,48 @@ TEST_F(SharesRootTest, AUserGetsNoOtherShareByALoad) {
   EXPECT_EQ(AddedByUser("d"), 0);
 }
 
+// The bug: what was open at a load counted for the effective user of its process, so
+// that a socket which su(1) had been given was root's.
+TEST_F(SharesRootTest, AnOpenSocketIsOfTheRealUser) {
+  int ready[2], go[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    char byte;
+    const bool went_well = setresuid(kNobody, 0, 0) == 0 &&
+                           write(ready[1], &fd, sizeof(fd)) == sizeof(fd) &&
+                           read(go[0], &byte, 1) == 1;
+    _exit(went_well ? 0 : 1);
+  }
+  int fd = -1;
+  ASSERT_EQ(read(ready[0], &fd, sizeof(fd)), static_cast<int>(sizeof(fd)));
+  MustLoad();
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  const UniqueFd socket(
+      static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), fd, 0)));
+  const int key = socket.get();
+  nm_owner owner = {};
+  EXPECT_EQ(bpf_map_lookup_elem(MapOfEgress("nm_owners").get(), &key, &owner),
+            0);
+  EXPECT_EQ(owner.tgid, static_cast<uint32_t>(child));
+  EXPECT_EQ(owner.user, nm_user_of_uid(kNobody));
+  EXPECT_EQ(write(go[1], "x", 1), 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 // The bug: so did the cap on names of destinations start again.
 TEST_F(SharesRootTest, AServiceGetsNoOtherDestinationsByALoad) {
   MustLoad();
   const uint32_t id = NM_NAME_FIRST + 10, count = 77;
-  ASSERT_EQ(bpf_map_update_elem(WireNames().get(), &id, &count, BPF_ANY), 0);
+  ASSERT_EQ(bpf_map_update_elem(MapOfEgress("nm_wire_names").get(), &id, &count,
+                                BPF_ANY),
+            0);
   config_.proxy_ports = {7001};
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
   EXPECT_EQ(WireNamesOf(id), count);
@@ -116,7 +157,9 @@ TEST_F(SharesRootTest, AGrowthThatWasKilledKeepsTheShares) {
     config_.max_names = 400;
     MustLoad();
     ASSERT_EQ(AddedByUser("a"), 49);
-    ASSERT_EQ(bpf_map_update_elem(WireNames().get(), &id, &count, BPF_ANY), 0);
+    ASSERT_EQ(bpf_map_update_elem(MapOfEgress("nm_wire_names").get(), &id,
+                                  &count, BPF_ANY),
+              0);
     config_.max_names = 800;
     EXPECT_TRUE(LoadKilledAt(step));
     EXPECT_EQ(MustLoad(), Action::kUpgraded);
