@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -142,7 +143,8 @@ TEST_F(LoaderRootTest, WhatStatusSaysOfALostLinkOrInfoBringsTheMeterBack) {
 }
 
 // It was NotFound, as if nothing were loaded, without a word of what to do; and what
-// status said would have unloaded the meter without knowing what to load.
+// status said would have unloaded the meter without knowing what to load; then it stopped
+// at its first command, which said to load, which said to ask status.
 TEST_F(LoaderRootTest,
        WithoutTheLockFileNothingIsUnloadedAndTheErrorSaysWhatToDo) {
   EXPECT_TRUE(absl::IsNotFound(LoadedConfig(config_.pin_dir).status()));
@@ -154,14 +156,61 @@ TEST_F(LoaderRootTest,
   EXPECT_EQ(LoadedConfig(config_.pin_dir).status(),
             absl::FailedPreconditionError(
                 "the loaded configuration is not known (" + lock +
-                " does not tell it): give --config FILE, or --defaults, to "
-                "netmeter-loader load --pin-dir " +
+                " does not tell it): write one; what to do then is said by "
+                "netmeter-loader status --pin-dir " +
                 config_.pin_dir));
-  const std::string advice =
-      AdviceOf(MustStatus().text, testing::TempDir() + "/none.yml");
+  const std::string file = testing::TempDir() + "/written.yml";
+  const std::string text = AdviceOf(MustStatus().text, file);
+  const std::string advice = text.substr(0, text.find(';'));
+  EXPECT_THAT(text, HasSubstr("; with a configuration that you write"));
   EXPECT_NE(RunShell(advice + " 2>&1").exit_status, 0);
   EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
   ASSERT_EQ(rename(kept.c_str(), lock.c_str()), 0);
+  std::ofstream(file) << "pin_dir: " << config_.pin_dir
+                      << "\ncgroup: " << cgroup_ << "\n";
+  EXPECT_EQ(RunShell(advice + " 2>&1").output.find("error"), std::string::npos);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
+// `status` called it loaded, until the growth had come to its pins. Who may not know
+// more than the pins, such as a member of the group, is told so still.
+TEST_F(LoaderRootTest, AChangeThatWasCutShortIsDamage) {
+  for (const bool grows : {false, true}) {
+    SCOPED_TRACE(grows);
+    MustLoad();
+    SendFromCgroup(100);
+    if (grows) {
+      config_.max_series += 100;
+    } else {
+      config_.proxy_ports.push_back(7001);
+    }
+    ASSERT_TRUE(LoadKilledAt(grows ? "drained " : "replaced the program at "));
+    const Report report = MustStatus();
+    EXPECT_EQ(report.state, MeterState::kDamaged);
+    EXPECT_THAT(report.text,
+                HasSubstr("  UNFINISHED      a load that was to change it was "
+                          "killed or failed"));
+    EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
+    const ShellResult retired =
+        RunShell("lib/loader/netmeter-loader retire --pin-dir " +
+                 config_.pin_dir + " 2>&1");
+    EXPECT_EQ(retired.exit_status, 1) << retired.output;
+    EXPECT_THAT(retired.output, HasSubstr("a load is to be finished first"));
+    MustLoad();
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  }
+  EXPECT_EQ(PayloadSent(), 200u);
+}
+
+// It exited with 3, as if nothing were loaded, which is no failure to a timer.
+TEST_F(LoaderRootTest, RetireFailsWhereAMapIsMissing) {
+  MustLoad();
+  ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
+  const ShellResult retired =
+      RunShell("lib/loader/netmeter-loader retire --pin-dir " +
+               config_.pin_dir + " 2>&1");
+  EXPECT_EQ(retired.exit_status, 1) << retired.output;
+  EXPECT_THAT(retired.output, HasSubstr("of its maps are missing: counters"));
 }
 
 // `no meter` was said of it. A load makes a whole meter of what it leaves.

@@ -267,8 +267,7 @@ TEST_F(LoaderRootTest, AGrowthMayBeKilledBetweenAnyTwoSteps) {
     if (access(Pin("info_new").c_str(), F_OK) == 0) {
       unfinished = true;
       EXPECT_EQ(report.state, MeterState::kDamaged);
-      EXPECT_THAT(report.text,
-                  HasSubstr("to grow the tables was killed or failed"));
+      EXPECT_THAT(report.text, HasSubstr("to change it was killed or failed"));
       EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
     }
     pending |= access(Pin("info_old").c_str(), F_OK) == 0;

@@ -186,6 +186,20 @@ absl::Status WriteState(const std::string& file, const LoaderState& state,
   return absl::OkStatus();
 }
 
+absl::StatusOr<LoaderState> PeekState(const std::string& path) {
+  const std::string file = LockFile(path);
+  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.ok() && errno == ENOENT) return LoaderState();
+  if (!fd.ok()) {
+    return ErrnoStatus(errno, absl::StrCat("read ", file),
+                       errno == EACCES ? "run as root" : "");
+  }
+  const bool at_work = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
+  absl::StatusOr<LoaderState> state = ReadState(fd.get(), file);
+  if (state.ok() && at_work) state->changing = false;
+  return state;
+}
+
 void RemoveLockFile(const std::string& path) {
   const std::string file = LockFile(path);
   unlink(NextLockFile(file).c_str());

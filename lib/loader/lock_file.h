@@ -47,6 +47,11 @@ absl::Status WriteState(const std::string& file, const LoaderState& state,
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
 std::string LockFile(const std::string& path);
 
+// What the lock file of a pin directory tells, without waiting for its lock; nothing is
+// known where there is no file. `changing` is true only where no loader is at work: one
+// began to change the meter, and has ended. PermissionDenied, but for root.
+absl::StatusOr<LoaderState> PeekState(const std::string& path);
+
 // The file, and what a WriteState() that was killed has left beside it. By who has the
 // lock.
 void RemoveLockFile(const std::string& path);

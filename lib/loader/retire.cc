@@ -595,8 +595,12 @@ absl::Status Sweep::Run(RetireResult* result) {
 }
 
 // Under the lock.
-absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
-  if (IsUnfinished(pin_dir)) {
+absl::Status CheckMeter(const std::string& pin_dir, int lock_fd,
+                        const nm_info& info) {
+  const absl::StatusOr<LoaderState> state =
+      ReadState(lock_fd, LockFile(pin_dir));
+  if (!state.ok()) return state.status();
+  if (state->changing || IsUnfinished(pin_dir)) {
     return absl::FailedPreconditionError(
         absl::StrCat(pin_dir, ": a load is to be finished first (run: ",
                      LoaderCommand("load", pin_dir), ")"));
@@ -632,9 +636,14 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   if (!lock.ok()) return lock.status();
   absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
       SharedMaps::Open(pin_dir);
+  // An info without other maps. Where an unload had the lock there is none, which is no
+  // failure.
+  if (absl::IsNotFound(maps.status()) && pins.Has("info")) {
+    return absl::FailedPreconditionError(maps.status().message());
+  }
   if (!maps.ok()) return maps.status();
   const MapView& view = (*maps)->view();
-  NETMETER_RETURN_IF_ERROR(CheckMeter(pin_dir, *view.info));
+  NETMETER_RETURN_IF_ERROR(CheckMeter(pin_dir, lock->get(), *view.info));
 
   RetireResult result;
   const auto measure = [&] {

@@ -225,7 +225,9 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
       SharedMaps::Open(pin_dir);
   // Who may not look cannot tell what is there: "not loaded" was said of it.
   if (absl::IsPermissionDenied(maps.status())) return maps.status();
-  status.unfinished = IsUnfinished(pin_dir);
+  const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
+  status.config_is_lost = state.ok() && state->config.empty();
+  status.unfinished = (state.ok() && state->changing) || IsUnfinished(pin_dir);
   if (!maps.ok()) {
     // In the middle of a growth the maps of two meters may be pinned, which do
     // not fit together; the next load mends it, so that it is no error here.
@@ -271,21 +273,16 @@ absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir) {
   if (status->state == MeterState::kNotLoaded) {
     return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
   }
-  // Not locked: a load that is at work writes it at once.
   const std::string file = LockFile(pin_dir);
-  UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.ok() && errno != ENOENT) {
-    return ErrnoStatus(errno, absl::StrCat("read ", file),
-                       errno == EACCES ? "run as root" : "");
-  }
-  absl::StatusOr<LoaderState> state = LoaderState();
-  if (fd.ok()) state = ReadState(fd.get(), file);
+  const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
   if (!state.ok()) return state.status();
   if (state->config.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the loaded configuration is not known (", file,
-        " does not tell it): give --config FILE, or --defaults, to ",
-        LoaderCommand("load", pin_dir)));
+        "the loaded configuration is not known (", file, " does not tell it): ",
+        status->lost_maps.empty() ? "give --config FILE, or --defaults, to " +
+                                        LoaderCommand("load", pin_dir)
+                                  : "write one; what to do then is said by " +
+                                        LoaderCommand("status", pin_dir)));
   }
   absl::StatusOr<Config> config = ParseConfig(state->config, file, Config());
   if (!config.ok()) return config.status();

@@ -57,7 +57,7 @@ struct EventStatus {
 struct MeterStatus {
   MeterState state = MeterState::kNotLoaded;
   std::string pin_dir;
-  bool unfinished = false;  // a growth was killed
+  bool unfinished = false;  // a load was killed, or failed for good
 
   // Whether there is an info; without it, all below is empty but for this: why
   // a load would be refused, if it would.
@@ -71,6 +71,7 @@ struct MeterStatus {
   std::vector<std::string> missing_maps;
   // Of these, the ones that no load makes again, so that none can go on: unload first.
   std::vector<std::string> lost_maps;
+  bool config_is_lost = false;  // nobody knows it: the lock file is not there
   std::vector<FeatureStatus> features;
   // How packets are added to a CPU's own cell (adds.h): "plain", "claimed",
   // "atomic"; "unknown" where the load was another version's.

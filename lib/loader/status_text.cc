@@ -34,9 +34,10 @@ std::string TimeOf(uint64_t ns) {
 }
 
 // What was lost stays counted; what to do is said while there is need to.
-std::string MeaningOf(const LossStatus& loss,
-                      const std::vector<TableStatus>& tables) {
-  for (const TableStatus& table : tables) {
+std::string MeaningOf(const LossStatus& loss, const MeterStatus& status) {
+  // A growth that was cut short may have taken the room from the tables.
+  if (status.unfinished) return loss.meaning;
+  for (const TableStatus& table : status.tables) {
     if (loss.table == nullptr || strcmp(table.name, loss.table) != 0) continue;
     if (!table.known) return loss.meaning;
     return absl::StrCat(
@@ -48,12 +49,18 @@ std::string MeaningOf(const LossStatus& loss,
 
 // What repairs a meter of which something is left. A load keeps its configuration and
 // cgroup. An unload forgets them, so that they are written down before; where they are
-// not known nothing is unloaded.
+// not known nothing is unloaded before somebody has done that.
 std::string RepairOf(const MeterStatus& status) {
   if (status.lost_maps.empty()) return LoaderCommand("load", status.pin_dir);
+  const std::string unload = LoaderCommand("unload", status.pin_dir),
+                    load = " && netmeter-loader load --config FILE";
+  if (status.config_is_lost) {
+    return absl::StrCat("test -s FILE && ", unload, load,
+                        "; with a configuration that you write, as the one "
+                        "that was loaded is not known");
+  }
   return absl::StrCat(LoaderCommand("status --config", status.pin_dir),
-                      " > FILE && ", LoaderCommand("unload", status.pin_dir),
-                      " && netmeter-loader load --config FILE");
+                      " > FILE && ", unload, load);
 }
 
 // Without an info there is little to be said.
@@ -75,7 +82,7 @@ std::string TextWithoutInfo(const MeterStatus& status) {
   return absl::StrCat(
       "damaged: ", status.pin_dir,
       status.unfinished
-          ? ": a load that was to grow the tables was killed or failed (run: "
+          ? ": a load that was to change it was killed or failed (run: "
           : " holds the rest of a load or an unload that was killed (run: ",
       load, status.unfinished ? ")\n" : "; or unload)\n");
 }
@@ -109,8 +116,9 @@ std::string DamageOf(const MeterStatus& status) {
   }
   if (status.unfinished) {
     absl::StrAppend(&text,
-                    "  UNFINISHED      a load that was to grow the tables was "
-                    "killed or failed ",
+                    "  UNFINISHED      a load that was to change it was killed "
+                    "or failed; until it is finished, what is new may count as "
+                    "overflow ",
                     run);
   }
   return text;
@@ -156,10 +164,9 @@ std::string StatusAsText(const MeterStatus& status) {
   for (const TableStatus& table : status.tables) text += TableAsText(table);
   text += "lost:\n";
   for (const LossStatus& loss : status.lost) {
-    absl::StrAppendFormat(
-        &text, "  %-9s  %-14s  %d%s%s\n", loss.unit, loss.reason, loss.count,
-        loss.count == 0 ? "" : "  ",
-        loss.count == 0 ? "" : MeaningOf(loss, status.tables));
+    absl::StrAppendFormat(&text, "  %-9s  %-14s  %d%s%s\n", loss.unit,
+                          loss.reason, loss.count, loss.count == 0 ? "" : "  ",
+                          loss.count == 0 ? "" : MeaningOf(loss, status));
   }
   text += "seen:\n";
   for (const EventStatus& event : status.seen) {
