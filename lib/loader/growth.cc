@@ -125,12 +125,17 @@ absl::Status Growth::Plan(Config* config, uint32_t* cells_per_series,
   auto keep = [&](const char* name, uint32_t loaded, bool may_grow,
                   uint32_t* wanted) {
     if (*wanted == loaded) return;
-    if (may_grow && stage_ != Stage::kFinish && *wanted > loaded) {
+    const bool grows = may_grow && *wanted > loaded;
+    if (grows && stage_ != Stage::kFinish) {
       stage_ = Stage::kStart;
       return;
     }
-    notes->push_back(
-        absl::StrCat(name, " stays ", loaded, " until unload, not ", *wanted));
+    if (grows) {
+      grows_on_ = true;
+    } else {
+      notes->push_back(absl::StrCat(name, " stays ", loaded,
+                                    " until unload, not ", *wanted));
+    }
     *wanted = loaded;
   };
   config->max_sockets = RoundUpToPowerOfTwo(config->max_sockets);

@@ -71,8 +71,8 @@ class Growth {
 
   // Compares the sizes that are wanted with those that are loaded. Sets those
   // that cannot be changed to what they are, with a note. Finds a growth that
-  // was killed after part 2, which is to be finished first, and otherwise
-  // removes what a killed one left. Tables without spare cells, an older
+  // was killed after part 2, which is to be finished first, at its own sizes, and
+  // otherwise removes what a killed one left. Tables without spare cells, an older
   // version's, grow by them.
   absl::Status Plan(Config* config, uint32_t* cells_per_series,
                     std::vector<std::string>* notes);
@@ -83,6 +83,8 @@ class Growth {
   bool any() const { return stage_ != Stage::kNone; }
   // From the beginning. Otherwise, if any(), from part 3.
   bool from_the_start() const { return stage_ == Stage::kStart; }
+  // What is to be finished is smaller than what is wanted: one more is to follow.
+  bool grows_on() const { return grows_on_; }
 
   // Gives the object the maps that are kept, and what to merge from. Between
   // its Open() and Load().
@@ -111,6 +113,7 @@ class Growth {
   const nm_info existing_;
   nm_info newest_ = existing_;
   Stage stage_ = Stage::kNone;
+  bool grows_on_ = false;
   UniqueFd closer_;
 };
 

@@ -44,7 +44,11 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST_F(LoaderRootTest, TablesGrowWithoutLosingAByte) {
   config_.max_series = 22;  // one slot that is not reserved
@@ -289,6 +293,75 @@ TEST_F(LoaderRootTest, AGrowthMayBeKilledBetweenAnyTwoSteps) {
   EXPECT_TRUE(pending);
   EXPECT_EQ(stride, 1);
   EXPECT_GT(steps, 10);
+}
+
+// The load that finished it left out what was wanted of it, said "max_series stays 120
+// until unload", and the next load made 200 of them. One at boot is the only one.
+TEST_F(LoaderRootTest, WhatFinishesAKilledGrowthGrowsOnItself) {
+  config_.max_series = 100;
+  MustLoad();
+  SendFromCgroup(100);
+  for (const char* step :
+       {"_new: map nm_info", "added the totals", "linked "}) {
+    SCOPED_TRACE(step);
+    config_.max_series += 20;
+    EXPECT_TRUE(LoadKilledAt(step));
+    const uint32_t begun = config_.max_series;
+    config_.max_series += 80;
+    config_.max_names += 10;
+    Config wanted = config_;
+    wanted.max_processes++;  // which cannot be had: said once
+    const absl::StatusOr<LoadResult> result = Load(wanted);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->action, Action::kUpgraded);
+    std::vector<std::string> notes = result->notes;
+    notes.resize(3);  // what this kernel lacks is said after them
+    EXPECT_THAT(
+        notes,
+        ElementsAre(
+            StartsWith("max_processes stays "), HasSubstr("was killed"),
+            absl::StrCat("the configuration changed: max_series ", begun,
+                         " to ", config_.max_series, ", max_names ",
+                         config_.max_names - 10, " to ", config_.max_names)));
+    const nlohmann::json json = nlohmann::json::parse(MustStatus().json);
+    EXPECT_EQ(json["tables"]["series"]["limit"],
+              config_.max_series - NM_SLOT_FIRST);
+    EXPECT_EQ(MustLoad(), Action::kUnchanged);
+    EXPECT_EQ(PayloadSent(), 100u);
+  }
+  // Smaller ones are still not made.
+  config_.max_series += 20;
+  EXPECT_TRUE(LoadKilledAt("linked "));
+  config_.max_series -= 10;
+  const absl::StatusOr<LoadResult> result = Load(config_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->notes, Contains(HasSubstr(" until unload, not ")));
+}
+
+// What is said to stand if only the second part of such a load fails.
+TEST_F(LoaderRootTest, AFailureAfterAFinishedGrowthSaysThatItIsFinished) {
+  config_.max_series = 100;
+  MustLoad();
+  config_.max_series = 120;
+  EXPECT_TRUE(LoadKilledAt("linked "));
+  config_.max_series = 200;
+  bool blocked = false;
+  SetStepObserver([&](const std::string& done) {
+    if (blocked || !absl::StartsWith(done, "drained map nm_free_names")) return;
+    blocked = true;
+    UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "x", 4, 4, 1, nullptr));
+    EXPECT_EQ(bpf_obj_pin(map.get(), Pin("merged").c_str()), 0);
+  });
+  EXPECT_THAT(LoadError(),
+              EndsWith("; the meter goes on as it was before this load; before "
+                       "that, the growth of an earlier load was finished, with "
+                       "all settings but the larger tables"));
+  SetStepObserver(nullptr);
+  EXPECT_TRUE(blocked);
+  const nlohmann::json json = nlohmann::json::parse(MustStatus().json);
+  EXPECT_EQ(json["tables"]["series"]["limit"], 120 - NM_SLOT_FIRST);
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
 // A kill in the switch leaves tables that can be opened, and the same tables for all

@@ -3,6 +3,7 @@
 
 #include <bpf/bpf.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 
@@ -60,6 +61,7 @@ absl::Status PlanUpgrade(const PinDir& pins, bool killed, Plan* plan,
   }
   NETMETER_RETURN_IF_ERROR(
       growth->Plan(&plan->config, &plan->cells_per_series, &plan->notes));
+  plan->grows_on = growth->grows_on();
   // One that is to be finished has queues that are new and full.
   if (growth->any() && !growth->from_the_start()) return absl::OkStatus();
   return RefillDrainedQueues(pins, info, killed);
@@ -471,7 +473,22 @@ struct Next {
   bool again = false;
   // The tracing programs, once loaded, could not be attached: without them.
   absl::Status untraceable;
+  // It has finished what was begun, and there is more to be done: what it says of that.
+  bool finished = false;
+  std::vector<std::string> notes;
 };
+
+// What `next` has of the loads before this one, which is all one to the caller.
+void AddEarlier(const Next& next, LoadResult* result) {
+  std::vector<std::string> notes = next.notes;
+  for (const std::string& note : result->notes) {
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) {
+      notes.push_back(note);
+    }
+  }
+  result->notes = notes;
+  if (next.finished) result->action = LoadResult::Action::kUpgraded;
+}
 
 absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
                                     const ConfigChange& change, bool replaces,
@@ -501,9 +518,15 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
     return transaction->Fail(result.status());
   }
   transaction->KeepOnFailure();
-  // It has finished an older version's growth, to tables without them.
-  next->again = plan.cells_per_series == plan.num_cpus &&
-                result->action != LoadResult::Action::kUnchanged;
+  AddEarlier(*next, &*result);
+  // It has finished a growth to smaller tables than these, or an older version's, to
+  // tables without spare cells.
+  next->again =
+      plan.grows_on || (plan.cells_per_series == plan.num_cpus &&
+                        result->action != LoadResult::Action::kUnchanged);
+  // Those of the features are the next one's to find.
+  next->notes.insert(next->notes.end(), plan.notes.begin(), plan.notes.end());
+  next->finished = next->again;
   return result;
 }
 
@@ -516,6 +539,11 @@ absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
       LoadOnce(pin_dir, change, replaces, true, &next);
   for (int i = 0; i < 2 && next.again; i++) {
     result = LoadOnce(pin_dir, change, replaces, true, &next);
+  }
+  if (!result.ok() && next.finished) {
+    return WithState(result.status(),
+                     "before that, the growth of an earlier load was finished, "
+                     "with all settings but the larger tables");
   }
   return result;
 }

@@ -12,9 +12,10 @@
 // - What fails is undone: nothing is left, or the old meter as it was. After the
 //   point of a growth from which there is no way back, each step is tried again.
 // - A load may be killed between any two steps, and the next one cleans up or
-//   goes on. It knows where the other one stopped by the pins that are there:
-//   `info` is pinned last, so that without it all else is the rest of a killed
-//   load or unload; `info_new` comes last of the successors of a growth.
+//   goes on, and then does what it is asked for itself. It knows where the other
+//   one stopped by the pins that are there: `info` is pinned last, so that without
+//   it all else is the rest of a killed load or unload; `info_new` comes last of
+//   the successors of a growth.
 // - Links come before the pins of what they write to, and the shared maps are
 //   frozen before they are pinned: a reader never sees a map that is half
 //   filled, or that somebody could write.

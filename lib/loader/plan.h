@@ -35,7 +35,8 @@ namespace netmeter {
 namespace internal {
 
 struct Plan {
-  Config config;  // sizes as they will be
+  Config config;          // sizes as they will be
+  bool grows_on = false;  // ... until the next load, which is made at once
   uint32_t num_cpus = 0;
   uint32_t cells_per_series = 0;
   std::string types_file;  // "": the kernel shows its own
