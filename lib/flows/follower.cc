@@ -241,11 +241,8 @@ absl::Status Follower::Load() {
   bpf_map__set_max_entries(skeleton_->maps.nm_flow_events,
                            options_.buffer_bytes);
   if (const int error = flows_bpf__load(skeleton_)) {
-    const std::string program = ProgramThatLibbpfRefused();
-    return ErrnoStatus(error,
-                       absl::StrCat("load the BPF programs",
-                                    program.empty() ? "" : ": ", program),
-                       error == -EPERM ? "run as root" : "");
+    return ObjectStatus(error, "load the BPF programs",
+                        error == -EPERM ? "run as root" : "");
   }
   events_ = ring_buffer__new(bpf_map__fd(skeleton_->maps.nm_flow_events),
                              OnEvent, this, nullptr);

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -54,6 +55,20 @@ uint64_t SentBy(const Meter& reader) {
   if (!samples.ok()) return sum;
   for (const Sample& sample : *samples) sum += sample.tx_payload_bytes;
   return sum;
+}
+
+// So much address space from here on: what its heap has free is taken first.
+void LeaveMemory(size_t bytes) {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t now = pages * static_cast<rlim_t>(getpagesize());
+  rlimit limit = {now, RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  void* volatile piece;
+  do piece = malloc(64 << 10);
+  while (piece != nullptr);
+  limit.rlim_cur = now + bytes;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
 }
 
 // Tracing programs that the kernel loads and does not attach. The others had been told
@@ -353,6 +368,37 @@ TEST_F(LoaderRootTest, NoMemoryIsNoOtherAbi) {
   EXPECT_THAT(load.message,
               EndsWith("read " + Pin("info") +
                        ": Cannot allocate memory; nothing was changed"));
+}
+
+// libbpf answers ESRCH where it has no memory for the kernel's types: "load the BPF
+// programs: No such process (see --verbose)", and of a growth, once the new programs were
+// there, "load nm_command: No such process".
+TEST_F(LoaderRootTest, NoMemoryForTheKernelsTypesIsNoMissingProcess) {
+  struct stat types;
+  ASSERT_EQ(stat("/sys/kernel/btf/vmlinux", &types), 0);
+  const auto error_after = [&](const std::string& step) {
+    const auto load = [&] {
+      bool left = false;
+      SetStepObserver([&](const std::string& done) {
+        if (left || done.find(step) == std::string::npos) return;
+        left = true;
+        // libbpf has them twice for a moment. The object itself takes some MB.
+        LeaveMemory(static_cast<size_t>(types.st_size) * 3 / 2);
+      });
+      return Load(config_).status();
+    };
+    return RunInterrupted({}, load).message;
+  };
+  const std::string why = ": read the kernel's types: Cannot allocate memory; ";
+  EXPECT_EQ(
+      error_after("opened the BPF object"),
+      "RESOURCE_EXHAUSTED: load the BPF programs" + why + "nothing is loaded");
+  config_.max_series = 100;
+  MustLoad();
+  config_.max_series = 101;
+  EXPECT_EQ(error_after("has map nm_"), "RESOURCE_EXHAUSTED: load nm_command" +
+                                            why + "nothing was changed");
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
 }
 
 // The hint had no pin directory: the unload would have been of another meter.

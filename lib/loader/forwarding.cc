@@ -73,13 +73,6 @@ bool KernelHasHook() {
       .ok();
 }
 
-absl::Status Refused(int error) {
-  const std::string program = ProgramThatLibbpfRefused();
-  return ErrnoStatus(error, absl::StrCat("load the programs that count what is "
-                                         "forwarded",
-                                         program.empty() ? "" : ": ", program));
-}
-
 class Forwarding {
  public:
   Forwarding(const ForwardingPlan& plan, Transaction* transaction)
@@ -106,8 +99,8 @@ class Forwarding {
     NETMETER_RETURN_IF_ERROR(Use(maps.nm_interfaces, meter.InterfacesFd()));
     NETMETER_RETURN_IF_ERROR(UsePinned(maps.nm_forwarded, kForwardedPin));
     NETMETER_RETURN_IF_ERROR(UsePinned(maps.nm_forwarders, kForwardersPin));
-    if (const int error = forward_bpf__load(skeleton_)) return Refused(error);
-    return absl::OkStatus();
+    return ObjectStatus(forward_bpf__load(skeleton_),
+                        "load the programs that count what is forwarded");
   }
 
   // The maps first, as the kernel empties one of programs that nobody has pinned or

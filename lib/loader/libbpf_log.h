@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What libbpf says while it works. libbpf prints through one function of the
 // process; we keep its warnings, since they name the program that the verifier
-// refused, and pass on to stderr only what was asked for.
+// refused, and pass on to stderr only what was asked for. What it has no memory to
+// read it calls missing: the error of an object that it could not load becomes a Status
+// here.
 //
 // Threads: one at a time, as the loader itself.
 
@@ -9,6 +11,9 @@
 #define NETMETER_LIB_LOADER_LIBBPF_LOG_H_
 
 #include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace netmeter {
 namespace internal {
@@ -22,6 +27,12 @@ void PrintLibbpfMessages(bool print);
 // The program that could not be loaded, by the first message since
 // CaptureLibbpfMessages() that names one; "" if none does.
 std::string ProgramThatLibbpfRefused();
+
+// `error` of an object that libbpf could not load since CaptureLibbpfMessages(), as
+// ErrnoStatus(), which names the program, too. Where the kernel's types could not be
+// read, libbpf says ESRCH: "<what>: read the kernel's types: Cannot allocate memory".
+absl::Status ObjectStatus(int error, absl::string_view what,
+                          absl::string_view hint = "");
 
 }  // namespace internal
 }  // namespace netmeter

@@ -380,16 +380,14 @@ absl::Status MeterObject::Load() {
   const int error = netmeter_bpf__load(skeleton_);
   if (error == 0) return absl::OkStatus();
   // libbpf says which program, and the verifier why.
-  const std::string program = ProgramThatLibbpfRefused();
-  return ErrnoStatus(error,
-                     absl::StrCat("load the BPF programs",
-                                  program.empty() ? "" : ": ", program),
-                     error == -EPERM ? "needs CAP_BPF, CAP_NET_ADMIN and "
-                                       "CAP_PERFMON, or lockdown refuses it"
-                     // Of a map. Of a program: more than the verifier walks.
-                     : error == -ENOMEM || (error == -E2BIG && program.empty())
-                         ? "not enough memory: smaller tables"
-                         : "see --verbose");
+  const bool program = !ProgramThatLibbpfRefused().empty();
+  return ObjectStatus(error, "load the BPF programs",
+                      error == -EPERM ? "needs CAP_BPF, CAP_NET_ADMIN and "
+                                        "CAP_PERFMON, or lockdown refuses it"
+                      // Of a map. Of a program: more than the verifier walks.
+                      : error == -ENOMEM || (error == -E2BIG && !program)
+                          ? "not enough memory: smaller tables"
+                          : "see --verbose");
 }
 
 bpf_map* MeterObject::map(absl::string_view pin) const {
@@ -667,8 +665,9 @@ absl::StatusOr<UniqueFd> LoadCloser(int info_fd) {
   if (int error = bpf_map__reuse_fd(skeleton->maps.nm_info, info_fd)) {
     return ErrnoStatus(error, "reuse info");
   }
+  CaptureLibbpfMessages();
   if (int error = netmeter_bpf__load(skeleton.get())) {
-    return ErrnoStatus(error, "load nm_command");
+    return ObjectStatus(error, "load nm_command");
   }
   // It keeps its maps, without a descriptor for each.
   UniqueFd closer(
