@@ -173,10 +173,23 @@ void LimitTo(Clock::time_point deadline, int option, int fd) {
   setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof(timeout));
 }
 
+// Where the pins are not to be seen, as in a container, the group is not known.
+absl::Status Refused(const std::string& what, const std::string& pin_dir) {
+  struct statfs file_system;
+  const bool seen = statfs(pin_dir.c_str(), &file_system) == 0 &&
+                    file_system.f_type == BPF_FS_MAGIC;
+  const std::string info = absl::StrCat(pin_dir, "/", PinOf(kInfo));
+  return ErrnoStatus(EACCES, what,
+                     seen ? WhoMayRead(info, pin_dir)
+                          : "run as root or as a member of the meter's group");
+}
+
 // NotFound: nobody serves this socket, or the one who does has no meter.
+// PermissionDenied: it has one, which is not for us.
 // Unavailable: no answer within `timeout`, whoever holds the socket.
 absl::StatusOr<SharedMapFds> ReceiveDescriptors(
-    const std::string& path, std::chrono::milliseconds timeout) {
+    const std::string& pin_dir, const std::string& path,
+    std::chrono::milliseconds timeout) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -228,6 +241,7 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
     return absl::NotFoundError(absl::StrCat(path, " has no meter"));
   }
   std::vector<UniqueFd> taken = TakeDescriptors(&message);
+  if (version == kDescriptorsRefused) return Refused(what, pin_dir);
   if (version != kDescriptorProtocol) {
     return absl::FailedPreconditionError(absl::StrCat(
         what, ": protocol ", static_cast<int>(version),
@@ -436,7 +450,8 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
       absl::IsPermissionDenied(fds.status()) ||
       absl::IsUnimplemented(fds.status())) {
     const std::string path = absl::StrCat(directory, ".sock");
-    absl::StatusOr<SharedMapFds> received = ReceiveDescriptors(path, timeout);
+    absl::StatusOr<SharedMapFds> received =
+        ReceiveDescriptors(directory, path, timeout);
     if (received.ok()) source = path;
     if (!absl::IsNotFound(received.status())) fds = std::move(received);
   }

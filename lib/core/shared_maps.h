@@ -59,6 +59,8 @@ using SharedMapFds = std::array<UniqueFd, kSharedMaps>;
 // The message of `netmeter-loader serve-fds`: this one byte of data, and the
 // descriptors as SCM_RIGHTS.
 constexpr unsigned char kDescriptorProtocol = 1;
+// Or this byte alone: there is a meter, and the client may not read it.
+constexpr unsigned char kDescriptorsRefused = 255;
 
 // What a map is, as the kernel says.
 struct MapShape {

@@ -169,6 +169,22 @@ TEST_F(SharedMapsTest, ServerThatHasNoMeterMeansNoMeter) {
   EXPECT_THAT(MessageOf(status), HasSubstr("netmeter-loader load"));
 }
 
+// Who is refused has nothing to load. Where bpf(2) is refused, too, he would be told to
+// start the server.
+TEST_F(SharedMapsTest, ServerThatRefusesIsNoMissingMeter) {
+  Serve([](int fd) { Send(fd, kDescriptorsRefused, 0); });
+  const absl::Status status = OpenStatus();
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  EXPECT_EQ(MessageOf(status), "receive the maps from " + pin_dir_ +
+                                   ".sock: Permission denied (run as root or "
+                                   "as a member of the meter's group)");
+  // No descriptor that comes with it is kept.
+  server_.join();
+  unlink((pin_dir_ + ".sock").c_str());
+  Serve([](int fd) { Send(fd, kDescriptorsRefused, kSharedMaps); });
+  EXPECT_TRUE(absl::IsPermissionDenied(OpenStatus()));
+}
+
 TEST_F(SharedMapsTest, ServerOfAnotherProtocolIsRefused) {
   Serve([](int fd) { Send(fd, 2, kSharedMaps); });
   const absl::Status status = OpenStatus();

@@ -174,6 +174,9 @@ constexpr char kCostEpilog[] =
     "3 not loaded.";
 
 constexpr char kServeEpilog[] =
+    "Root and members of the group get them; whoever else can connect is\n"
+    "refused. Without --group the pins decide, each time that somebody asks.\n"
+    "\n"
     "Runs until SIGTERM or SIGINT. Needs root, unless socket-activated with\n"
     "access to the pins.\n"
     "\n"
@@ -500,8 +503,8 @@ Flags* AddServeFds(Flags* flags, Options* options) {
   serve
       ->AddOption(
           "--group", &options->serve.group,
-          "Group that may connect (default: that of the meter's pins, or\n"
-          "netmeter if none is loaded)")
+          "Group that may have them, whatever the pins say (default: that\n"
+          "of the pins; a socket made before a load is netmeter's)")
       .Type("GROUP");
   serve
       ->AddOption("--idle-seconds", &options->serve.idle_seconds,

@@ -23,6 +23,7 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,17 +150,10 @@ class UnreadAnswers {
   Notice full_;
 };
 
-// Sends the descriptors, or nothing where the meter is not loaded now. They are
-// opened as a reader opens them, so that `info` never comes with older maps.
 // 0 if they were sent, else an errno.
-int SendDescriptors(int client, const std::string& pin_dir) {
-  absl::StatusOr<SharedMapFds> maps = OpenSharedPins(pin_dir);
-  if (!maps.ok()) return ENOENT;
+int SendDescriptors(int client, const SharedMapFds& maps) {
   std::array<int, kSharedMaps> fds;
-  for (size_t map = 0; map < kSharedMaps; map++) {
-    if (!(*maps)[map].ok()) return ENOENT;
-    fds[map] = (*maps)[map].get();
-  }
+  for (size_t map = 0; map < kSharedMaps; map++) fds[map] = maps[map].get();
   unsigned char protocol = kDescriptorProtocol;
   iovec data = {&protocol, sizeof(protocol)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kSharedMaps)] = {};
@@ -237,23 +231,45 @@ absl::Status CheckListener(int fd) {
   return absl::OkStatus();
 }
 
-// Whom the socket is for. By default no more than the pins' mode says.
-absl::StatusOr<gid_t> GroupOf(const ServeOptions& options) {
-  if (!options.group.empty()) return FindGroup(options.group);
-  const std::string info = absl::StrCat(options.pin_dir, "/info");
-  struct stat about;
-  if (stat(info.c_str(), &about) != 0) return FindGroup(Config().group);
+// Who may read, by the mode of the pins. NotFound: there are none.
+absl::StatusOr<gid_t> GroupOfPins(const std::string& pin_dir) {
+  const std::string info = absl::StrCat(pin_dir, "/info");
+  struct stat about, itself;
+  // Again where a switch of tables ended while the kernel followed its links: see
+  // OpenSharedPins().
+  for (int i = 0; stat(info.c_str(), &about) != 0; i++) {
+    const int error = errno;
+    if (error != ENOENT || i == 100 || lstat(info.c_str(), &itself) != 0) {
+      return ErrnoStatus(error, absl::StrCat("look at ", info));
+    }
+  }
   if ((about.st_mode & S_IRGRP) == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "no group may read the meter at ", options.pin_dir,
-        ": load it for one (see: ", LoaderCommand("status", options.pin_dir),
-        "), or choose a --group here"));
+        "no group may read the meter at ", pin_dir, ": load it for one (see: ",
+        LoaderCommand("status", pin_dir), "), or choose a --group here"));
   }
   return about.st_gid;
 }
 
+// The kernel has the ids that the client had when he connected.
+bool IsMember(int client, const ucred& peer, gid_t group) {
+  if (peer.gid == group) return true;
+  // Too little, unless he is in no other: the kernel says how much it takes.
+  socklen_t size = 0;
+  if (getsockopt(client, SOL_SOCKET, SO_PEERGROUPS, nullptr, &size) == 0 ||
+      errno != ERANGE) {
+    return false;
+  }
+  std::vector<gid_t> groups(size / sizeof(gid_t));
+  return getsockopt(client, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) ==
+             0 &&
+         std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+// `group`: that of --group.
 absl::StatusOr<UniqueFd> Listen(const std::string& path,
-                                const ServeOptions& options) {
+                                const std::string& pin_dir,
+                                std::optional<gid_t> group) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -262,10 +278,9 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
                      sizeof(address.sun_path) - 1, " bytes"));
   }
   memcpy(address.sun_path, path.data(), path.size());
-  if (geteuid() != 0) {
-    return absl::PermissionDeniedError("serve-fds: run as root");
-  }
-  absl::StatusOr<gid_t> gid = GroupOf(options);
+  absl::StatusOr<gid_t> gid = group ? *group : GroupOfPins(pin_dir);
+  // Not loaded yet.
+  if (absl::IsNotFound(gid.status())) gid = FindGroup(Config().group);
   if (!gid.ok()) return gid.status();
   // Of two that start at once, one is between bind() and listen(): it would
   // look like what a killed one left.
@@ -302,7 +317,9 @@ constexpr char kCouldWrite[] =
 // connection ends at once, whether he reads or not.
 class Server {
  public:
-  explicit Server(const ServeOptions& options) : options_(options) {}
+  // `group`: that of --group.
+  Server(const ServeOptions& options, std::optional<gid_t> group)
+      : options_(options), group_(group) {}
 
   // Until `stop` can be read, or nobody came for long enough.
   absl::Status Run(int listener, int stop);
@@ -310,13 +327,17 @@ class Server {
  private:
   // How long poll(2) may wait, in its unit; -1: until somebody comes.
   int Patience() const;
+  bool MayRead(int client, const ucred& peer);
   void Answer(UniqueFd client);
 
   const ServeOptions& options_;
+  const std::optional<gid_t> group_;
   UnreadAnswers unread_;
   Clock::time_point next_sweep_ = Clock::now() + kSweep;
   Clock::time_point last_client_ = Clock::now();
   Notice could_write_;
+  Notice no_group_;
+  Notice no_member_;
   Notice too_many_;
 };
 
@@ -333,6 +354,27 @@ int Server::Patience() const {
   return static_cast<int>(std::max<int64_t>(left.count(), 0));
 }
 
+// Who could connect says nothing: the socket may be of another unit, or older than a load
+// that took the pins from its group.
+bool Server::MayRead(int client, const ucred& peer) {
+  if (peer.uid == 0) return true;
+  const absl::StatusOr<gid_t> group =
+      group_ ? *group_ : GroupOfPins(options_.pin_dir);
+  if (!group.ok()) {
+    no_group_.Begin(std::string(group.status().message()));
+    return false;
+  }
+  no_group_.End();
+  if (!IsMember(client, peer, *group)) {
+    no_member_.Begin(absl::StrCat("user ", peer.uid, " is no member of group ",
+                                  *group, ", which may read the meter at ",
+                                  options_.pin_dir, ": refused"));
+    return false;
+  }
+  no_member_.End();
+  return true;
+}
+
 void Server::Answer(UniqueFd client) {
   // It may have changed since the last one.
   if (UnprivilegedBpfDisabled() == 0) {
@@ -342,11 +384,24 @@ void Server::Answer(UniqueFd client) {
   could_write_.End();
   ucred peer = {};
   socklen_t size = sizeof(peer);
-  if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
-      !unread_.HasRoomFor(peer.uid)) {
+  if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return;
   }
-  const int error = SendDescriptors(client.get(), options_.pin_dir);
+  // Opened as a reader opens them, so that `info` never comes with older maps; and before
+  // the look at who may read, so that they are not of a load in between.
+  const absl::StatusOr<SharedMapFds> maps = OpenSharedPins(options_.pin_dir);
+  if (!maps.ok() ||
+      !std::all_of(maps->begin(), maps->end(),
+                   [](const UniqueFd& map) { return map.ok(); })) {
+    return;  // not loaded now
+  }
+  if (!MayRead(client.get(), peer)) {
+    send(client.get(), &kDescriptorsRefused, sizeof(kDescriptorsRefused),
+         MSG_NOSIGNAL | MSG_DONTWAIT);
+    return;
+  }
+  if (!unread_.HasRoomFor(peer.uid)) return;
+  const int error = SendDescriptors(client.get(), *maps);
   if (error == ETOOMANYREFS) {
     too_many_.Begin(absl::StrCat(
         "processes of user ", getuid(), " have sent more descriptors than ",
@@ -399,8 +454,19 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
   const char* count = getenv("LISTEN_FDS");
   const char* for_pid = getenv("LISTEN_PID");
   int fds = 0, pid = 0;
-  if (count != nullptr && for_pid != nullptr && absl::SimpleAtoi(count, &fds) &&
-      absl::SimpleAtoi(for_pid, &pid) && pid == getpid()) {
+  const bool activated = count != nullptr && for_pid != nullptr &&
+                         absl::SimpleAtoi(count, &fds) &&
+                         absl::SimpleAtoi(for_pid, &pid) && pid == getpid();
+  if (!activated && geteuid() != 0) {
+    return absl::PermissionDeniedError("serve-fds: run as root");
+  }
+  std::optional<gid_t> group;
+  if (!options.group.empty()) {
+    const absl::StatusOr<gid_t> found = FindGroup(options.group);
+    if (!found.ok()) return found.status();
+    group = *found;
+  }
+  if (activated) {
     if (fds != 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           "LISTEN_FDS is ", fds, ": expected one listening socket"));
@@ -420,7 +486,7 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
     }
     own_path = options.socket.empty() ? absl::StrCat(options.pin_dir, ".sock")
                                       : options.socket;
-    absl::StatusOr<UniqueFd> made = Listen(own_path, options);
+    absl::StatusOr<UniqueFd> made = Listen(own_path, options.pin_dir, group);
     if (!made.ok()) return made.status();
     listener = std::move(*made);
   }
@@ -441,7 +507,7 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
   UniqueFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
 
   const absl::Status status =
-      stop.ok() ? Server(options).Run(listener.get(), stop.get())
+      stop.ok() ? Server(options, group).Run(listener.get(), stop.get())
                 : ErrnoStatus(errno, "signalfd");
   if (!own_path.empty()) unlink(own_path.c_str());
   return status;

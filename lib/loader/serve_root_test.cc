@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -28,6 +29,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/prepare_process.h"
@@ -168,21 +170,21 @@ class ServeRootTest : public LoaderRootTest {
   static constexpr int kOfAUser = 25;  // a twentieth
   static constexpr int kInAll = 75;    // 3/4 of a fifth
   static constexpr uid_t kHolder = 12001;
+  static constexpr gid_t kOtherGid = 7002;
 
   void TearDown() override {
     unlink(log_.c_str());
+    unlink(address_.sun_path);  // that of a unit
     LoaderRootTest::TearDown();
   }
 
   void Serve(int idle_seconds) {
     MustLoad();
     SendFromCgroup(42);
-    log_ = config_.pin_dir + ".log";
-    address_.sun_family = AF_UNIX;
-    strcpy(address_.sun_path, (config_.pin_dir + ".sock").c_str());
+    NamePaths();
     server_ = fork();
     if (server_ == 0) {
-      alarm(120);
+      alarm(300);  // with loads in a slow guest
       const int log = open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
       const rlimit few = {kDescriptors, kDescriptors};
       if (dup2(log, STDERR_FILENO) < 0 || setrlimit(RLIMIT_NOFILE, &few) != 0) {
@@ -200,6 +202,76 @@ class ServeRootTest : public LoaderRootTest {
     usleep(50000);
     // There is only the socket.
     ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
+  }
+
+  // On a socket that is made for it, to which anybody may connect.
+  void ServeOfAUnit(const std::string& group) {
+    MustLoad();
+    NamePaths();
+    UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    unlink(address_.sun_path);
+    ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address_),
+                   sizeof(address_)),
+              0);
+    ASSERT_EQ(chmod(address_.sun_path, 0666), 0);
+    ASSERT_EQ(listen(listener.get(), 8), 0);
+    server_ = fork();
+    if (server_ == 0) {
+      alarm(300);  // with loads in a slow guest
+      const int log = open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      if (dup2(log, STDERR_FILENO) < 0 ||
+          (listener.get() != 3 && dup2(listener.get(), 3) != 3)) {
+        _exit(2);
+      }
+      setenv("LISTEN_FDS", "1", 1);
+      setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
+      ServeOptions serve;
+      serve.pin_dir = config_.pin_dir;
+      serve.group = group;
+      _exit(ServeDescriptors(serve).ok() ? 0 : 1);
+    }
+  }
+
+  // The byte that a user of these groups is answered; 0 without an answer.
+  int Ask(gid_t gid, const std::vector<gid_t>& groups, uid_t uid = kNobody) {
+    return InChild([&] {
+      const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (setgroups(groups.size(), groups.data()) != 0 ||
+          setresgid(gid, gid, gid) != 0 || setresuid(uid, uid, uid) != 0 ||
+          connect(fd.get(), reinterpret_cast<sockaddr*>(&address_),
+                  sizeof(address_)) != 0) {
+        return 100;
+      }
+      unsigned char byte = 0;
+      return recv(fd.get(), &byte, 1, 0) == 1 ? byte : 0;
+    });
+  }
+
+  // The advice to a user of the group whom the server refuses, where he sees the pins
+  // and where, as in a container, he has the socket alone.
+  std::string Told(bool sees_pins) {
+    const std::string told = config_.pin_dir + ".told";
+    EXPECT_EQ(
+        InChild([&] {
+          std::ofstream file(told);
+          if ((!sees_pins &&
+               (unshare(CLONE_NEWNS) != 0 ||
+                mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                umount2(config_.pin_dir.c_str(), MNT_DETACH) != 0)) ||
+              !BecomeUser(kGid)) {
+            return 2;
+          }
+          file << ReadError();
+          return 0;
+        }),
+        0);
+    std::ifstream file(told);
+    const std::string all(std::istreambuf_iterator<char>(file), {});
+    unlink(told.c_str());
+    const std::string begin = absl::StrCat(
+        "receive the maps from ", address_.sun_path, ": Permission denied (");
+    if (all.rfind(begin, 0) != 0 || all.back() != ')') return all;
+    return all.substr(begin.size(), all.size() - begin.size() - 1);
   }
 
   // How the server ended: 0 if well.
@@ -275,6 +347,12 @@ class ServeRootTest : public LoaderRootTest {
   pid_t server_ = -1;
 
  private:
+  void NamePaths() {
+    log_ = config_.pin_dir + ".log";
+    address_.sun_family = AF_UNIX;
+    strcpy(address_.sun_path, (config_.pin_dir + ".sock").c_str());
+  }
+
   sockaddr_un address_ = {};
   std::string log_;
 };
@@ -355,6 +433,62 @@ TEST_F(ServeRootTest, WhatOtherProcessesSentIsSaid) {
   close(pair[1]);
   EXPECT_EQ(Reads(5, kNobody), 5);
   EXPECT_EQ(Stop(), 0);
+}
+
+// Descriptors went to whoever could connect. A load may take the pins from the group, or
+// give them to another one: the socket stays as it was made, and the group read on.
+TEST_F(ServeRootTest, ALoadThatClosesTheMeterClosesTheSocketToo) {
+  Serve(0);
+  EXPECT_EQ(Ask(kGid, {}), kDescriptorProtocol);
+  config_.group = "";
+  MustLoad();
+  EXPECT_EQ(Ask(kGid, {}), kDescriptorsRefused);
+  EXPECT_EQ(Ask(kOtherGid, {kGid}), kDescriptorsRefused);
+  EXPECT_EQ(Ask(0, {}, 0), kDescriptorProtocol);  // root
+  EXPECT_EQ(Told(/*sees_pins=*/true), "run as root: no group may read");
+  EXPECT_EQ(Told(/*sees_pins=*/false),
+            "run as root or as a member of the meter's group");
+  config_.group = std::to_string(kOtherGid);
+  MustLoad();
+  EXPECT_EQ(Ask(kGid, {}), kDescriptorsRefused);
+  EXPECT_EQ(Ask(kGid, {100, 101, kGid}), kDescriptorsRefused);
+  EXPECT_EQ(Ask(kGid, {100, kOtherGid, 101}), kDescriptorProtocol);
+  EXPECT_EQ(Ask(kOtherGid, {kGid}), kDescriptorProtocol);
+  // Each refusal is said once.
+  EXPECT_EQ(Ask(kGid, {}), kDescriptorsRefused);
+  EXPECT_EQ(
+      Log(),
+      absl::StrCat("netmeter-loader: no group may read the meter at ",
+                   config_.pin_dir,
+                   ": load it for one (see: netmeter-loader status --pin-dir ",
+                   config_.pin_dir, "), or choose a --group here\n",
+                   "netmeter-loader: user ", kNobody, " is no member of group ",
+                   kOtherGid, ", which may read the meter at ", config_.pin_dir,
+                   ": refused\n"));
+  config_.group = kGroup;
+  MustLoad();
+  EXPECT_EQ(Ask(kGid, {}), kDescriptorProtocol);
+  EXPECT_EQ(Stop(), 0);
+}
+
+// The socket of a unit has the group that the unit names: its members got the
+// descriptors of a meter that no group may read. With --group they do, and no others.
+TEST_F(ServeRootTest,
+       TheSocketOfAUnitGivesNoMoreThanThePinsOrTheGroupOfTheOption) {
+  for (const std::string group : {"", kGroup}) {
+    SCOPED_TRACE(group);
+    config_.group = "";
+    ServeOfAUnit(group);
+    EXPECT_EQ(Ask(kGid, {}),
+              group.empty() ? kDescriptorsRefused : kDescriptorProtocol);
+    EXPECT_EQ(Ask(kOtherGid, {}), kDescriptorsRefused);
+    EXPECT_EQ(Ask(0, {}, 0), kDescriptorProtocol);
+    config_.group = std::to_string(kOtherGid);
+    MustLoad();
+    EXPECT_EQ(Ask(kOtherGid, {}),
+              group.empty() ? kDescriptorProtocol : kDescriptorsRefused);
+    EXPECT_EQ(Stop(), 0);
+  }
 }
 
 // The next server would not know who has how many.
