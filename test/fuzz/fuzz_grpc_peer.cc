@@ -2,7 +2,8 @@
 // lib/exporter/server.h with lib/exporter/grpc_peer.h: the exporter's own event loop
 // and connections, on real sockets. An input is what clients send, cut into parts by
 // the bytes 0xff N: then the client N % 4 goes on; N >= 128: it closes its side, N >=
-// 192: it resets. The first byte says how many of them send HTTP/2's preface first.
+// 192: it resets. The first byte says which of them send HTTP/2's preface first, and, if
+// it is 240 or more, that they come by TCP: a Unix socket takes half of the time.
 //
 // After each input a client that keeps to the protocol has its reply: nothing that
 // others did keeps the server from that.
@@ -12,9 +13,12 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -63,14 +67,23 @@ class Exporter {
     service_.path = "/s/";
     service_.methods["Reply"] =
         replies_.Add([] { return std::string("pong"); });
+    const auto make_peer = [this](UniqueFd fd) {
+      return std::make_unique<GrpcPeer>(std::move(fd), &service_);
+    };
     const auto address = ParseListenAddress("127.0.0.1:0");
     FUZZ_CHECK(address.ok());
-    const auto name = server_.Listen(*address, [this](UniqueFd fd) {
-      return std::make_unique<GrpcPeer>(std::move(fd), &service_);
-    });
+    const auto name = server_.Listen(*address, make_peer);
     FUZZ_CHECK(name.ok());
     port_ =
         static_cast<uint16_t>(std::stoi(name->substr(name->rfind(':') + 1)));
+    // An address that no option can say, of this process alone.
+    sockaddr_un local = {};
+    local.sun_family = AF_UNIX;
+    snprintf(local.sun_path + 1, sizeof(local.sun_path) - 1, "netmeter-fuzz-%d",
+             static_cast<int>(getpid()));
+    memcpy(&local_.storage, &local, sizeof(local));
+    local_.length = sizeof(local);
+    FUZZ_CHECK(server_.Listen(local_, make_peer).ok());
     stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     // For as long as the process lives.
     std::thread([this] { FUZZ_CHECK(server_.Run(stop_.get()).ok()); }).detach();
@@ -86,7 +99,18 @@ class Exporter {
     FUZZ_CHECK(ready == 1);
   }
 
-  UniqueFd Connect() const {
+  UniqueFd Connect(bool tcp) const {
+    if (!tcp) {
+      UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      int error;
+      do {
+        error = connect(fd.get(),
+                        reinterpret_cast<const sockaddr*>(&local_.storage),
+                        local_.length);
+      } while (error != 0 && errno == EINTR);
+      FUZZ_CHECK(error == 0);
+      return fd;
+    }
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in to = {};
     to.sin_family = AF_INET;
@@ -109,9 +133,9 @@ class Exporter {
   }
 
   // A well-behaved client has "pong".
-  void ExpectServed() const {
+  void ExpectServed(bool tcp) const {
     static const std::string call = Call();
-    const UniqueFd fd = Connect();
+    const UniqueFd fd = Connect(tcp);
     FUZZ_CHECK(send(fd.get(), call.data(), call.size(), MSG_NOSIGNAL) ==
                static_cast<ssize_t>(call.size()));
     std::string got;
@@ -129,6 +153,7 @@ class Exporter {
   GrpcService service_;
   Server server_;
   uint16_t port_ = 0;
+  ListenAddress local_;
   UniqueFd stop_;
 };
 
@@ -142,12 +167,13 @@ void Send(const UniqueFd& fd, std::string_view bytes) {
 
 void Run(const Exporter& exporter, std::string_view input) {
   const uint8_t polite = static_cast<uint8_t>(input[0]);
+  const bool tcp = polite >= 240;
   input.remove_prefix(1);
   UniqueFd clients[4];
   size_t now = 0;
   while (true) {
     if (!clients[now].ok()) {
-      clients[now] = exporter.Connect();
+      clients[now] = exporter.Connect(tcp);
       if (polite >> now & 1) {
         Send(clients[now], kPreface);
         Send(clients[now], kSettings);
@@ -165,7 +191,7 @@ void Run(const Exporter& exporter, std::string_view input) {
     }
     now = next % 4;
   }
-  exporter.ExpectServed();
+  exporter.ExpectServed(tcp);
 }
 
 }  // namespace

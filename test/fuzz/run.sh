@@ -20,10 +20,10 @@
 #
 #   wire_name 28000, sock_diag 18000, interfaces 16000        10 minutes for 10 million
 #   http_request 12000, http 11000                            15 minutes
-#   command_line 6000, h2 5700, tls 5600, series 5000         half an hour
-#   grpc 3700, descriptors 3000                               one hour
-#   magma_config 2200, config 1800                            one hour and a half
-#   grpc_peer 650                                             four hours
+#   command_line 6000, h2 5700, tls 5600, series 5000,
+#   config 4700                                               half an hour
+#   grpc 3700, magma_config 3400, descriptors 3000            one hour
+#   grpc_peer 1150                                            two hours and a half
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 cd "$root" || exit 1
