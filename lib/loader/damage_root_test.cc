@@ -213,6 +213,21 @@ TEST_F(LoaderRootTest, RetireFailsWhereAMapIsMissing) {
   EXPECT_THAT(retired.output, HasSubstr("of its maps are missing: counters"));
 }
 
+// It was advised to load, which said to ask status.
+TEST_F(LoaderRootTest, AMapThatIsMissingIsSaidOfAChangeThatWasCutShort) {
+  MustLoad();
+  config_.proxy_ports.push_back(7001);
+  ASSERT_TRUE(LoadKilledAt("replaced the program at "));
+  ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
+  const Report report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kDamaged);
+  EXPECT_THAT(report.text,
+              HasSubstr(": of its maps are missing: counters (run: "
+                        "netmeter-loader status --config --pin-dir " +
+                        config_.pin_dir + " > FILE && "));
+  EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
+}
+
 // `no meter` was said of it. A load makes a whole meter of what it leaves.
 TEST_F(LoaderRootTest, AMeterWithoutItsInfoIsDamagedToReadersToo) {
   MustLoad();

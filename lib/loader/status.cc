@@ -227,16 +227,15 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   if (absl::IsPermissionDenied(maps.status())) return maps.status();
   const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
   status.config_is_lost = state.ok() && state->config.empty();
-  status.unfinished = (state.ok() && state->changing) || IsUnfinished(pin_dir);
+  const bool grows = IsUnfinished(pin_dir);
+  status.unfinished = grows || (state.ok() && state->changing);
   if (!maps.ok()) {
     // In the middle of a growth the maps of two meters may be pinned, which do
     // not fit together; the next load mends it, so that it is no error here.
-    if (!absl::IsNotFound(maps.status()) && !status.unfinished) {
-      return maps.status();
-    }
+    if (!absl::IsNotFound(maps.status()) && !grows) return maps.status();
     if (IsRestOfMeter(pins)) {
       status.state = MeterState::kDamaged;
-      if (!status.unfinished) FindMissingMaps(pins, &status);
+      if (!grows) FindMissingMaps(pins, &status);
     } else {
       // Where a load would be refused there is no point in advising it.
       status.load_refusal = CheckContents(pin_dir);
