@@ -7,13 +7,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "lib/core/pins.h"
+#include "lib/core/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
@@ -200,6 +203,30 @@ TEST_F(LoaderRootTest, AChangeThatWasCutShortIsDamage) {
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   }
   EXPECT_EQ(PayloadSent(), 200u);
+}
+
+// A loader lets go of its old lock file when it has written another one. Who had opened
+// the old one took that for a loader that had ended, and status called the meter damaged.
+TEST_F(LoaderRootTest, ALoaderAtWorkHasCutNothingShort) {
+  std::atomic<bool> done(false);
+  std::thread loader([&] {
+    absl::StatusOr<UniqueFd> lock = LockDirectory(config_.pin_dir, 1);
+    for (int i = 0; lock.ok() && i < 10000; i++) {
+      LoaderState state;
+      state.changing = i % 2 == 0;
+      EXPECT_TRUE(WriteState(LockFile(config_.pin_dir), state, &*lock).ok());
+    }
+    RemoveLockFile(config_.pin_dir);
+    done = true;
+  });
+  int looks = 0, changing = 0;
+  for (; !done; looks++) {
+    const absl::StatusOr<LoaderState> state = PeekState(config_.pin_dir);
+    EXPECT_TRUE(state.ok()) << state.status();
+    changing += state.ok() && state->changing;
+  }
+  loader.join();
+  EXPECT_EQ(changing, 0) << "of " << looks;
 }
 
 // It exited with 3, as if nothing were loaded, which is no failure to a timer.

@@ -188,16 +188,25 @@ absl::Status WriteState(const std::string& file, const LoaderState& state,
 
 absl::StatusOr<LoaderState> PeekState(const std::string& path) {
   const std::string file = LockFile(path);
-  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.ok() && errno == ENOENT) return LoaderState();
-  if (!fd.ok()) {
-    return ErrnoStatus(errno, absl::StrCat("read ", file),
-                       errno == EACCES ? "run as root" : "");
+  for (;;) {
+    const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd.ok() && errno == ENOENT) return LoaderState();
+    if (!fd.ok()) {
+      return ErrnoStatus(errno, absl::StrCat("read ", file),
+                         errno == EACCES ? "run as root" : "");
+    }
+    const bool at_work = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
+    // A loader lets go of the old file where it has another one (WriteState()).
+    struct stat mine = {}, there = {};
+    if (fstat(fd.get(), &mine) != 0 ||
+        (stat(file.c_str(), &there) != 0 && errno != ENOENT)) {
+      return ErrnoStatus(errno, absl::StrCat("look at ", file));
+    }
+    if (!at_work && mine.st_ino != there.st_ino) continue;
+    absl::StatusOr<LoaderState> state = ReadState(fd.get(), file);
+    if (state.ok() && at_work) state->changing = false;
+    return state;
   }
-  const bool at_work = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
-  absl::StatusOr<LoaderState> state = ReadState(fd.get(), file);
-  if (state.ok() && at_work) state->changing = false;
-  return state;
 }
 
 void RemoveLockFile(const std::string& path) {
