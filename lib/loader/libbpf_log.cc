@@ -6,10 +6,12 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "lib/core/status_util.h"
 
 namespace netmeter {
@@ -23,13 +25,21 @@ std::string* g_warnings = nullptr;  // never freed: a callback uses it
 int g_types_error = 0;              // of the kernel's own; negative
 
 // btf__load_vmlinux_btf() answers ESRCH where it could read no types, for what reason
-// ever. It says the reason: as a number, from libbpf 1.6 on by its name.
-void NoteTypesError(const char* line) {
-  constexpr char kBegin[] =
-      "libbpf: loading kernel BTF '/sys/kernel/btf/vmlinux': ";
-  if (strncmp(line, kBegin, strlen(kBegin)) != 0) return;
-  const char* const error = line + strlen(kBegin);
-  g_types_error = strcmp(error, "-ENOMEM\n") == 0 ? -ENOMEM : atoi(error);
+// ever, and says the reason to who debugs; from libbpf 1.4 on it warns, and answers the
+// reason. It says a number, from 1.6 on a name.
+void NoteTypesError(absl::string_view line) {
+  constexpr absl::string_view kFile = " '/sys/kernel/btf/vmlinux': ";
+  if (!absl::ConsumePrefix(&line, "libbpf: loading kernel BTF") &&
+      !absl::ConsumePrefix(&line, "libbpf: failed to read kernel BTF from")) {
+    return;
+  }
+  if (!absl::ConsumePrefix(&line, kFile)) return;
+  absl::ConsumeSuffix(&line, "\n");
+  if (line == "-ENOMEM") {
+    g_types_error = -ENOMEM;
+  } else if (!absl::SimpleAtoi(line, &g_types_error)) {
+    g_types_error = 0;
+  }
 }
 
 int Log(enum libbpf_print_level level, const char* format, va_list args) {
@@ -38,7 +48,7 @@ int Log(enum libbpf_print_level level, const char* format, va_list args) {
   va_copy(copy, args);
   vsnprintf(line, sizeof(line), format, copy);
   va_end(copy);
-  if (level == LIBBPF_DEBUG) NoteTypesError(line);
+  NoteTypesError(line);
   if (level == LIBBPF_WARN && g_warnings->size() < kMostBytes) {
     absl::StrAppend(g_warnings, line);
   }
@@ -68,7 +78,7 @@ std::string ProgramThatLibbpfRefused() {
 
 absl::Status ObjectStatus(int error, absl::string_view what,
                           absl::string_view hint) {
-  if (error == -ESRCH && g_types_error != 0) {
+  if (g_types_error != 0 && (error == -ESRCH || error == g_types_error)) {
     return ErrnoStatus(g_types_error,
                        absl::StrCat(what, ": read the kernel's types"));
   }

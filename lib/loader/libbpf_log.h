@@ -30,7 +30,8 @@ std::string ProgramThatLibbpfRefused();
 
 // `error` of an object that libbpf could not load since CaptureLibbpfMessages(), as
 // ErrnoStatus(), which names the program, too. Where the kernel's types could not be
-// read, libbpf says ESRCH: "<what>: read the kernel's types: Cannot allocate memory".
+// read, libbpf before 1.4 says ESRCH; and a hint would be of something else:
+// "<what>: read the kernel's types: Cannot allocate memory".
 absl::Status ObjectStatus(int error, absl::string_view what,
                           absl::string_view hint = "");
 
