@@ -47,21 +47,21 @@ constexpr int kLockSeconds = 10;
 constexpr std::chrono::seconds kSweep{1};
 constexpr std::chrono::minutes kQuiet{1};
 
-// Of a state that began: one line, and no other for a while, so that nobody fills a log
-// by making it begin and end.
+// Of a state that began, or became another: one line, and no other for a while, so that
+// nobody fills a log by making it begin and end.
 class Notice {
  public:
   void Begin(const std::string& line) {
-    if (on_ || Quiet()) return;
-    on_ = true;
+    if (line == said_ || Quiet()) return;
+    said_ = line;
     quiet_until_ = Clock::now() + kQuiet;
     std::cerr << "netmeter-loader: " << line << std::endl;
   }
-  void End() { on_ = false; }
+  void End() { said_.clear(); }
   bool Quiet() const { return Clock::now() < quiet_until_; }
 
  private:
-  bool on_ = false;
+  std::string said_;               // of the state that lasts
   Clock::time_point quiet_until_;  // the clock's beginning is long ago
 };
 
