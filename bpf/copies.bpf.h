@@ -16,7 +16,8 @@
  *      speaks the protocol itself. The kernel's own lookup says so.
  *   2. SCTP has one, too, but no lookup: a raw copy never counts.
  *   3. All others (ICMP, other protocols, multicast, broadcast) count for the
- *      first socket. Each CPU remembers the last packets, by their first bytes, with
+ *      first socket. To one host, all sockets that are not raw are one socket here: one
+ *      of them receives the packet. Each CPU remembers the last packets, by their first bytes, with
  *      the sockets that received them. The bytes themselves are compared: a sender
  *      finds other bytes with the same hash.
  *
@@ -40,6 +41,9 @@
 /* Copies of one packet are not further apart. What is older is another packet,
  * and the sockets that had it may have ended. */
 #define NM_COPIES_NS 100000000
+
+/* The sockets of which one receives the packet, in the place of a cookie. */
+#define NM_ANY_RECEIVER (~0U)
 
 /* Whether the kernel may deliver a packet with this address to several sockets.
  * pkt_type does not always tell: a device without link addresses (tun, WireGuard)

@@ -147,6 +147,7 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
                          traits.transport == NM_TRANSPORT_UDP ||
                          traits.transport == NM_TRANSPORT_SCTP;
   const bool many = traits.transport != NM_TRANSPORT_TCP && is_for_many(skb);
+  __u32 cookie = bpf_get_socket_cookie(skb);
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
 
@@ -166,9 +167,11 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
       return 0;
     }
   }
+  /* A packet to one host is for one socket, but for raw ones. Those that come one after
+   * the other are as one: what a new one receives is no copy. */
+  if (!many && sk && sk->type != SOCK_RAW) cookie = NM_ANY_RECEIVER;
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  return nm_is_counted_copy(skb, bpf_get_socket_cookie(skb),
-                            owner ? owner->network : 0,
+  return nm_is_counted_copy(skb, cookie, owner ? owner->network : 0,
                             traits.sport | (__u32)traits.dport << 16);
 }
 

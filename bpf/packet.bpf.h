@@ -301,7 +301,8 @@ NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
   if (protocol == IPPROTO_IPIP || protocol == IPPROTO_IPV6)
     inner = nm_inner_headers(skb, header, protocol);
   segments = skb->gso_segs;
-  if (!segments)
+  /* Inner headers may claim more than there is. */
+  if (!segments && payload > inner)
     segments = (payload - inner + skb->gso_size - 1) / skb->gso_size;
   if (segments <= 1) return bytes | 1ULL << 32;
   bytes += (segments - 1) * (header + inner - jumbo) - jumbo;

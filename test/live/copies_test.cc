@@ -310,6 +310,32 @@ TEST_P(CopiesTest, EchoRepliesCountOnce) {
   FinishReceivers();
 }
 
+// The bug: a reply that had the bytes of the one before (IPv6 gives it no number) was a
+// copy of that to a new socket. Two who agreed had whatever they sent for nothing.
+TEST_P(CopiesTest, RepetitionsToNewSocketsAreNoCopies) {
+  MeteredCgroup& meter = World::ClientMeter();
+  const int icmp = v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
+  if (count() > 1) OpenRaw(icmp);
+  Measurement measurement(meter, lab().ClientReference());
+  Child pinger(meter.cgroup(), lab().client, [&](Child::Parent&) {
+    std::string request(8 + 200, '\0');
+    request[0] = static_cast<char>(v4() ? 8 : 128);
+    for (int i = 0; i < kCount; ++i) {
+      const int fd = OpenSocket(af(), SOCK_DGRAM, icmp);
+      Bind(fd, Address(v4() ? "0.0.0.0" : "::"), 4711);  // the same identifier
+      Connect(fd, Lab::Server(family()), 0);
+      Check(send(fd, request.data(), request.size(), 0), "send");
+      WaitReadable(fd);
+      close(fd);
+    }
+  });
+  pinger.Join();
+  measurement.Finish();
+  measurement.ExpectBalance();
+  measurement.ExpectPayload(kCount * 200, kCount * 200);
+  FinishReceivers();
+}
+
 TEST_P(CopiesTest, OtherProtocolsCountOnce) {
   OpenRaw(kNobody);
   Begin();
