@@ -103,8 +103,8 @@ static __always_inline void give_to_service(struct nm_owner *owner, __u32 tgid,
 static __always_inline bool run_control(struct bpf_sockopt *ctx) {
   struct nm_name_key key = {};
   struct nm_owner *owner = NULL;
-  const __u16 user = current_user();
   __u32 tgid, id;
+  __u16 user;
 
   if (ctx->optname != NM_REGISTER && ctx->optname != NM_TAG &&
       ctx->optname != NM_SERVICE)
@@ -116,7 +116,7 @@ static __always_inline bool run_control(struct bpf_sockopt *ctx) {
 
   key.kind = ctx->optname == NM_TAG ? NM_KIND_DESTINATION : NM_KIND_SERVICE;
   if (ctx->optname != NM_TAG && !may_be_service(key.bytes)) return false;
-  id = name_id_for_user(&key, user);
+  id = name_id_for_user(&key, current_user());
   if (!id) return false;
   if (ctx->optname == NM_REGISTER) return register_process(tgid, &key, id);
   if (!owner) return false; /* for the verifier */
@@ -124,7 +124,9 @@ static __always_inline bool run_control(struct bpf_sockopt *ctx) {
     owner->tag = id;
   else
     give_to_service(owner, tgid, id);
-  /* The socket may be root's work: who names it adds the series. */
+  /* The socket may be root's work: who names it adds the series. Asked for anew, as the
+   * verifier would follow both kinds of users all the way. */
+  user = current_user();
   if (user) owner->user = user;
   forget_slot(owner);
   return true;
