@@ -16,10 +16,10 @@
  *      speaks the protocol itself. The kernel's own lookup says so.
  *   2. SCTP has one, too, but no lookup: a raw copy never counts.
  *   3. All others (ICMP, other protocols, multicast, broadcast) count for the
- *      first socket. To one host, all sockets that are not raw are one socket here: one
- *      of them receives the packet. Each CPU remembers the last packets, by their first bytes, with
- *      the sockets that received them. The bytes themselves are compared: a sender
- *      finds other bytes with the same hash.
+ *      first socket. To one host, all sockets that are not raw are one socket here:
+ *      one of them receives the packet. Each CPU remembers the last packets, by their
+ *      first bytes, with the sockets that received them. The bytes themselves are
+ *      compared: a sender finds other bytes with the same hash.
  *
  * Two packets may have the same bytes: a sender repeats itself, and IPv6 has no
  * number in its header. So the bytes alone do not tell a copy from a repetition,

@@ -25,6 +25,10 @@ Packet Multicast6() {
   return Packet::Ipv6().Udp(5353, 5353).Payload(40).Byte(24, 0xff);
 }
 
+// The same packet, for a group.
+Packet ToMany4(Packet packet) { return packet.Byte(16, 239); }
+Packet ToMany6(Packet packet) { return packet.Byte(24, 0xff); }
+
 class Copies : public testing::Test {
  protected:
   void SetUp() override {
@@ -55,13 +59,25 @@ class Copies : public testing::Test {
 
 TEST_F(Copies, CountForTheFirstSocket) {
   for (const Packet& packet :
-       {Packet::Ipv4().Icmp().Payload(56), Packet::Ipv6().Icmpv6().Payload(56),
-        Packet::Ipv4().Protocol(kOspf).Payload(44),
-        Packet::Ipv6().Protocol(kOspf).Payload(44), Multicast4(),
+       {ToMany4(Packet::Ipv4().Icmp().Payload(56)),
+        ToMany6(Packet::Ipv6().Icmpv6().Payload(56)),
+        ToMany4(Packet::Ipv4().Protocol(kOspf).Payload(44)),
+        ToMany6(Packet::Ipv6().Protocol(kOspf).Payload(44)), Multicast4(),
         Multicast6()}) {
     EXPECT_EQ(Receive(packet), 1u);
     EXPECT_EQ(Receive(packet), 0u);
     EXPECT_EQ(Receive(packet), 0u);
+  }
+}
+
+// The bug: to a socket that was new the same bytes were a copy, to whom they came. Of
+// those that are not raw, as here, one receives a packet to one host.
+TEST_F(Copies, AreNotWhatNewSocketsReceiveOneAfterTheOther) {
+  for (const Packet& packet :
+       {Packet::Ipv4().Icmp().Payload(56), Packet::Ipv6().Icmpv6().Payload(56),
+        Packet::Ipv4().Protocol(kOspf).Payload(44),
+        Packet::Ipv6().Protocol(kOspf).Payload(44)}) {
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(packet), 1u) << i;
   }
 }
 
@@ -115,8 +131,8 @@ TEST_F(Copies, AreNotPacketsThatDifferInOneByte) {
 TEST_F(Copies, AreNotPacketsThatASenderMakesForTheSameHash) {
   constexpr uint8_t kFlipped = 'x' ^ 0x80;
   for (Packet packet :
-       {Multicast4(), Multicast6(), Packet::Ipv4().Icmp().Payload(56),
-        Packet::Ipv6().Protocol(kOspf).Payload(44)}) {
+       {Multicast4(), Multicast6(), ToMany4(Packet::Ipv4().Icmp().Payload(56)),
+        ToMany6(Packet::Ipv6().Protocol(kOspf).Payload(44))}) {
     EXPECT_EQ(Receive(packet), 1u);
     packet.Byte(48 + 7, kFlipped).Byte(56 + 3, kFlipped).Byte(56 + 7, kFlipped);
     EXPECT_EQ(Receive(packet), 1u);
@@ -138,7 +154,7 @@ TEST_F(Copies, AreNotForAnotherPortBehindLongExtensions) {
 // A packet that is shorter than the bytes that are remembered.
 TEST_F(Copies, AreToldFromShortPacketsThatDiffer) {
   for (size_t size = 1; size < 10; ++size) {
-    Packet packet = Packet::Ipv4().Protocol(kOspf).Payload(size);
+    Packet packet = ToMany4(Packet::Ipv4().Protocol(kOspf).Payload(size));
     EXPECT_EQ(Receive(packet), 1u) << size;
     EXPECT_EQ(Receive(packet), 0u) << size;
     packet.Byte(20 + size - 1, 1);
@@ -151,7 +167,7 @@ TEST_F(Copies, AreToldFromShortPacketsThatDiffer) {
 // The bug that this prevents: a routing daemon that starts again, and receives
 // the same hello as the one before it.
 TEST_F(Copies, AreForgottenAfterATenthOfASecond) {
-  const Packet hello = Packet::Ipv4().Protocol(kOspf).Payload(44);
+  const Packet hello = ToMany4(Packet::Ipv4().Protocol(kOspf).Payload(44));
   EXPECT_EQ(Receive(hello), 1u);
   usleep(120000);
   EXPECT_EQ(Receive(hello), 1u);
