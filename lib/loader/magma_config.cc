@@ -38,10 +38,18 @@ class BadValue : public std::exception {
 
 // The top-level map of a file and its override; empty where there is neither.
 struct Merged {
-  YAML::Node map{YAML::NodeType::Map};
+  // Not a YAML::Node, which looks at one key after the other.
+  std::map<std::string, YAML::Node> map;
   std::map<std::string, std::string> paths;  // key: the file that it is from
   bool found = false;
 };
+
+// The value of a top-level key; one that is not defined where the key is missing.
+YAML::Node Find(const Merged& file, const std::string& key) {
+  const auto found = file.map.find(key);
+  return found == file.map.end() ? YAML::Node(YAML::NodeType::Undefined)
+                                 : found->second;
+}
 
 // "PATH:LINE", of a node below a top-level key.
 std::string Place(const Merged& file, const std::string& key,
@@ -100,7 +108,8 @@ Merged LoadMerged(const std::string& directory, const std::string& overrides,
                                     ": expected key: value lines"));
       }
       RefuseMerge(path, item.first);
-      merged.map[item.first.Scalar()] = item.second;
+      // Not "=", which makes the same of the old value, wherever that is referred to.
+      merged.map[item.first.Scalar()].reset(item.second);
       merged.paths[item.first.Scalar()] = path;
     }
   }
@@ -108,8 +117,7 @@ Merged LoadMerged(const std::string& directory, const std::string& overrides,
 }
 
 std::string Text(const Merged& file, const char* key) {
-  const YAML::Node& map = file.map;
-  const YAML::Node value = map[key];
+  const YAML::Node value = Find(file, key);
   if (!value || value.IsNull()) return "";
   if (!value.IsScalar()) {
     throw BadValue(absl::StrCat(Place(file, key, value), ": ", key,
@@ -123,9 +131,8 @@ uint16_t Port(const Merged& file, const char* key) {
   uint32_t port = 0;
   if (text.empty()) return 0;
   if (!absl::SimpleAtoi(text, &port) || port < 1 || port > 65535) {
-    const YAML::Node& map = file.map;
-    throw BadValue(absl::StrCat(Place(file, key, map[key]), ": ", key, ": '",
-                                text.substr(0, 64), "' is no port"));
+    throw BadValue(absl::StrCat(Place(file, key, Find(file, key)), ": ", key,
+                                ": '", text.substr(0, 64), "' is no port"));
   }
   return static_cast<uint16_t>(port);
 }
@@ -178,8 +185,7 @@ constexpr const char* kAliases[][2] = {
     {"oai_mme", "mme"}, {"agw_of", "mme"}, {"gateway_health", "health"}};
 
 void ImportServices(const Merged& registry, Config* config, Sources* sources) {
-  const YAML::Node& map = registry.map;
-  const YAML::Node services = map["services"];
+  const YAML::Node services = Find(registry, "services");
   if (services && !services.IsNull() && !services.IsMap()) {
     throw BadValue(absl::StrCat(Place(registry, "services", services),
                                 ": services: expected a map"));
@@ -245,8 +251,8 @@ void ImportProxy(const Merged& proxy, Config* config, Sources* sources) {
   // The dot of the root, which is taken off the names that are compared with it.
   if (!cloud.empty() && cloud.back() == '.') cloud.pop_back();
   if (cloud.empty()) return;
-  const YAML::Node& map = proxy.map;
-  const std::string place = Place(proxy, "cloud_address", map["cloud_address"]);
+  const std::string place =
+      Place(proxy, "cloud_address", Find(proxy, "cloud_address"));
   if (cloud.find_first_of(":/ ") != std::string::npos) {
     throw BadValue(absl::StrCat(place, ": cloud_address: ", Quote(cloud),
                                 ": expected a host, without a port"));
@@ -278,13 +284,12 @@ absl::StatusOr<Config> ImportMagmaConfig(const std::string& directory,
     }
     // A file that was cut short when it was written, as on a full disk, would take all
     // names away in silence.
-    const YAML::Node& services = registry.map;
-    if (registry.found &&
-        (!services["services"] || services["services"].IsNull())) {
+    const YAML::Node services = Find(registry, "services");
+    if (registry.found && (!services || services.IsNull())) {
       throw BadValue(
           absl::StrCat(directory, "/service_registry.yml: has no services"));
     }
-    if (proxy.found && proxy.map.size() == 0) {
+    if (proxy.found && proxy.map.empty()) {
       throw BadValue(absl::StrCat(directory, "/control_proxy.yml: is empty"));
     }
     // Without the registry, most of Magma's services keep the names of their programs.
