@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -89,18 +90,40 @@ absl::Status NotOurs(const std::string& where, const std::string& why) {
 }
 
 // Of the pin, or of the directory if that is closed: its group may read.
-std::string WhoMayRead(const std::string& path, const std::string& pin_dir) {
+std::optional<struct stat> StatPin(const std::string& path,
+                                   const std::string& pin_dir) {
   struct stat about;
   if (stat(path.c_str(), &about) != 0 && stat(pin_dir.c_str(), &about) != 0) {
-    return "run as root";
+    return std::nullopt;
   }
-  if (about.st_gid == 0 || (about.st_mode & S_IRGRP) == 0) {
-    return "run as root: no group may read";
-  }
-  const std::optional<Group> group = FindGroupById(about.st_gid);
-  return absl::StrCat(
-      "run as root or as a member of group ",
-      group.has_value() ? group->name : absl::StrCat(about.st_gid));
+  return about;
+}
+
+bool GroupMayRead(const struct stat& pin) {
+  return pin.st_gid != 0 && (pin.st_mode & S_IRGRP) != 0;
+}
+
+std::string JoinGroup(gid_t id) {
+  const std::optional<Group> group = FindGroupById(id);
+  return absl::StrCat("run as root or as a member of group ",
+                      group.has_value() ? group->name : absl::StrCat(id));
+}
+
+std::string WhoMayRead(const std::string& path, const std::string& pin_dir) {
+  const std::optional<struct stat> pin = StatPin(path, pin_dir);
+  if (!pin) return "run as root";
+  return GroupMayRead(*pin) ? JoinGroup(pin->st_gid)
+                            : "run as root: no group may read";
+}
+
+// Those by which the server knows us: SO_PEERCRED and SO_PEERGROUPS.
+std::vector<gid_t> OwnGroups() {
+  const int most = std::max(getgroups(0, nullptr), 0);
+  std::vector<gid_t> groups(static_cast<size_t>(most));
+  const int count = most == 0 ? 0 : getgroups(most, groups.data());
+  groups.resize(static_cast<size_t>(std::max(count, 0)));
+  groups.push_back(getegid());
+  return groups;
 }
 
 absl::Status PinError(int error, const std::string& path,
@@ -173,15 +196,14 @@ void LimitTo(Clock::time_point deadline, int option, int fd) {
   setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof(timeout));
 }
 
-// Where the pins are not to be seen, as in a container, the group is not known.
 absl::Status Refused(const std::string& what, const std::string& pin_dir) {
   struct statfs file_system;
-  const bool seen = statfs(pin_dir.c_str(), &file_system) == 0 &&
-                    file_system.f_type == BPF_FS_MAGIC;
-  const std::string info = absl::StrCat(pin_dir, "/", PinOf(kInfo));
-  return ErrnoStatus(EACCES, what,
-                     seen ? WhoMayRead(info, pin_dir)
-                          : "run as root or as a member of the meter's group");
+  std::optional<struct stat> pin;
+  if (statfs(pin_dir.c_str(), &file_system) == 0 &&
+      file_system.f_type == BPF_FS_MAGIC) {
+    pin = StatPin(absl::StrCat(pin_dir, "/", PinOf(kInfo)), pin_dir);
+  }
+  return ErrnoStatus(EACCES, what, WhomServerAnswers(pin, OwnGroups()));
 }
 
 // NotFound: nobody serves this socket, or the one who does has no meter.
@@ -305,6 +327,16 @@ absl::Status CheckShape(SharedMap map, const MapShape& shape,
 }
 
 }  // namespace
+
+std::string WhomServerAnswers(const std::optional<struct stat>& pin,
+                              const std::vector<gid_t>& own) {
+  if (pin && GroupMayRead(*pin) &&
+      std::find(own.begin(), own.end(), pin->st_gid) == own.end()) {
+    return JoinGroup(pin->st_gid);
+  }
+  return "run as root or as a member of the group that serve-fds answers; its "
+         "log says which";
+}
 
 std::string LoaderCommand(absl::string_view command,
                           absl::string_view pin_dir) {

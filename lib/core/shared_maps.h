@@ -35,12 +35,17 @@
 #ifndef NETMETER_LIB_CORE_SHARED_MAPS_H_
 #define NETMETER_LIB_CORE_SHARED_MAPS_H_
 
+#include <sys/stat.h>
+#include <sys/types.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -61,6 +66,12 @@ using SharedMapFds = std::array<UniqueFd, kSharedMaps>;
 constexpr unsigned char kDescriptorProtocol = 1;
 // Or this byte alone: there is a meter, and the client may not read it.
 constexpr unsigned char kDescriptorsRefused = 255;
+
+// What helps a client in the groups `own` who was refused so. `pin`: of `info`, or of the
+// directory; nothing where they are not to be seen, as in a container. A group that he is
+// in, or none, is not the one that decided: serve-fds has a --group.
+std::string WhomServerAnswers(const std::optional<struct stat>& pin,
+                              const std::vector<gid_t>& own);
 
 // What a map is, as the kernel says.
 struct MapShape {

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,10 @@ namespace internal {
 namespace {
 
 using ::testing::HasSubstr;
+
+constexpr char kAskTheServer[] =
+    "run as root or as a member of the group that serve-fds answers; its log "
+    "says which";
 
 std::string MessageOf(const absl::Status& status) {
   return std::string(status.message());
@@ -176,13 +181,31 @@ TEST_F(SharedMapsTest, ServerThatRefusesIsNoMissingMeter) {
   const absl::Status status = OpenStatus();
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   EXPECT_EQ(MessageOf(status), "receive the maps from " + pin_dir_ +
-                                   ".sock: Permission denied (run as root or "
-                                   "as a member of the meter's group)");
+                                   ".sock: Permission denied (" +
+                                   kAskTheServer + ")");
   // No descriptor that comes with it is kept.
   server_.join();
   unlink((pin_dir_ + ".sock").c_str());
   Serve([](int fd) { Send(fd, kDescriptorsRefused, kSharedMaps); });
   EXPECT_TRUE(absl::IsPermissionDenied(OpenStatus()));
+}
+
+// With --group the server does not look at the pins. Members of their group were told to
+// become members of it, and others that no group may read.
+TEST(WhomServerAnswers, TheGroupOfThePinsIsNoHelpToItsMembers) {
+  const gid_t group = 7654321;
+  const auto told = [](gid_t gid, mode_t mode, const std::vector<gid_t>& own) {
+    struct stat pin = {};
+    pin.st_gid = gid;
+    pin.st_mode = S_IFREG | mode;
+    return WhomServerAnswers(pin, own);
+  };
+  EXPECT_EQ(told(group, 0660, {1, 2}),
+            "run as root or as a member of group 7654321");
+  EXPECT_EQ(told(group, 0660, {1, group, 2}), kAskTheServer);
+  EXPECT_EQ(told(group, 0600, {1, 2}), kAskTheServer);
+  EXPECT_EQ(told(0, 0660, {1, 2}), kAskTheServer);
+  EXPECT_EQ(WhomServerAnswers(std::nullopt, {group}), kAskTheServer);
 }
 
 TEST_F(SharedMapsTest, ServerOfAnotherProtocolIsRefused) {
