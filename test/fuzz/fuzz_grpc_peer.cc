@@ -2,8 +2,9 @@
 // lib/exporter/server.h with lib/exporter/grpc_peer.h: the exporter's own event loop
 // and connections, on real sockets. An input is what clients send, cut into parts by
 // the bytes 0xff N: then the client N % 4 goes on; N >= 128: it closes its side, N >=
-// 192: it resets. The first byte says which of them send HTTP/2's preface first, and, if
-// it is 240 or more, that they come by TCP: a Unix socket takes half of the time.
+// 192: all of it, by TCP with a reset. The first byte says which of them send HTTP/2's
+// preface first, and, if it is 240 or more, that they come by TCP: a Unix socket takes
+// half of the time.
 //
 // After each input a client that keeps to the protocol has its reply: nothing that
 // others did keeps the server from that.
