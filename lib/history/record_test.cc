@@ -114,6 +114,14 @@ class RecordTest : public testing::Test {
     }
     return text;
   }
+  std::string KindsAndRows(Day from, Day to) {
+    std::string text;
+    for (const UsageRow& row : Read(from, to).rows) {
+      text += row.kind + " " + row.name + "=" +
+              std::to_string(row.counters.tx_bytes()) + " ";
+    }
+    return text;
+  }
   int64_t Total() { return Read(19700101, 21000101).sum.tx_bytes(); }
   std::string Gaps() {
     std::string text;
@@ -465,6 +473,32 @@ TEST_F(RecordTest, PendingCountsForItsServiceOnAllDays) {
   EXPECT_EQ(Rows(20261101, 20261102, UsageBy::kDestination), "cloud=131 ");
   EXPECT_EQ(Rows(20261102, 20261102, UsageBy::kDestination),
             "cloud=130 pending=-100 ");
+}
+
+// With register_by a stranger's program that is called "sessiond" stays a binary. Its
+// bytes stood in the row of the service, and a unit's made that row a unit's.
+TEST_F(RecordTest, AServiceHasNoBytesOfAProgramThatIsCalledSo) {
+  Count("sessiond", 50);
+  Series(Kind::kBinary, "sessiond")->tx_bytes = 7000;
+  Series(Kind::kUnit, "sessiond")->tx_bytes = 300;
+  RecordNow();
+  EXPECT_EQ(KindsAndRows(20261101, 20261101),
+            "binary sessiond=7000 unit sessiond=300 service sessiond=50 ");
+}
+
+// Nothing tells whose of two is what is pending. With one of them it is that one's.
+TEST_F(RecordTest, PendingOfANameThatTwoHaveIsARowOfItsOwn) {
+  Series(Kind::kPending, "sessiond")->tx_bytes = 100;
+  RecordNow();
+  EXPECT_EQ(KindsAndRows(20261101, 20261101), "pending sessiond=100 ");
+  Series(Kind::kBinary, "sessiond")->tx_bytes = 7000;
+  RecordNow();
+  EXPECT_EQ(KindsAndRows(20261101, 20261101), "binary sessiond=7100 ");
+  Count("sessiond", 50);
+  RecordNow();
+  EXPECT_EQ(KindsAndRows(20261101, 20261101),
+            "binary sessiond=7000 pending sessiond=100 service sessiond=50 ");
+  EXPECT_EQ(Total(), 7150);
 }
 
 // A process may call itself as the reserved series are called.

@@ -2,6 +2,11 @@
 #include "lib/history/usage.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
@@ -10,23 +15,13 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// What belongs to no single service is told from services that are called the
-// same: a process may register as "overflow".
-constexpr char kClass[] =
-    "CASE WHEN s.kind IN ('unattributed', 'overflow', 'retired', 'forwarded') "
-    "THEN s.kind "
-    "ELSE '' END";
-
 // What has no destination of its own, for a reason that is worth a row.
 constexpr char kNoDestination[] = "s.kind IN ('pending', 'forwarded')";
 
 std::string ColumnsOf(UsageBy by) {
   switch (by) {
     case UsageBy::kService:
-      // The kind of a service that is pending is that of its other series.
-      return absl::StrCat(
-          "MAX(CASE s.kind WHEN 'pending' THEN '' ELSE s.kind "
-          "END), s.name");
+      return "s.kind, s.name";
     case UsageBy::kDestination:
       return absl::StrCat(
           "CASE WHEN ", kNoDestination, " THEN s.kind ELSE '' END, CASE WHEN ",
@@ -44,7 +39,7 @@ std::string ColumnsOf(UsageBy by) {
 std::string GroupOf(UsageBy by) {
   switch (by) {
     case UsageBy::kService:
-      return absl::StrCat(" GROUP BY ", kClass, ", s.name");
+      return " GROUP BY s.kind, s.name";
     case UsageBy::kDestination:
       return absl::StrCat(" GROUP BY CASE WHEN ", kNoDestination,
                           " THEN s.kind ELSE '' END, s.destination");
@@ -82,7 +77,8 @@ std::string QueryText(UsageBy by) {
       kNoDestination,
       " THEN s.kind WHEN s.destination = '' THEN '-' ELSE s.destination END)"
       " AND (?6 = '' OR ?6 = CASE WHEN s.uplink = '' THEN '-' ELSE s.uplink "
-      "END) AND (?7 = '' OR s.kind = ?7) AND (?8 = 0 OR NOT ",
+      "END) AND (?7 = '' OR s.kind = ?7 OR (?9 <> 0 AND s.kind = 'pending'))"
+      " AND (?8 = 0 OR NOT ",
       kNoDestination, ")", GroupOf(by));
 }
 
@@ -100,6 +96,33 @@ absl::StatusOr<std::vector<Gap>> ReadGaps(Database* history,
   return gaps;
 }
 
+// The series of pending bytes has a name and no owner. The only one in `rows` who is
+// called so is it. Who is one of two may be a stranger to the other: then the bytes
+// stay in a row of their own.
+void GivePendingToOwners(std::vector<UsageRow>* rows) {
+  constexpr size_t kSeveral = std::numeric_limits<size_t>::max();
+  std::map<std::string, size_t> owners;
+  for (size_t i = 0; i < rows->size(); ++i) {
+    const std::string& kind = (*rows)[i].kind;
+    // A process may register as "overflow", which is the name of what has no owner.
+    if (kind != "service" && kind != "binary" && kind != "unit" &&
+        kind != "container") {
+      continue;
+    }
+    const auto added = owners.emplace((*rows)[i].name, i);
+    if (!added.second) added.first->second = kSeveral;
+  }
+  for (UsageRow& row : *rows) {
+    if (row.kind != "pending") continue;
+    const auto owner = owners.find(row.name);
+    if (owner == owners.end() || owner->second == kSeveral) continue;
+    UsageRow& its = (*rows)[owner->second];
+    its.counters += row.counters;
+    its.with_pending = true;
+    row.counters = Counters();
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
@@ -111,7 +134,8 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
       .Bind(5, query.destination)
       .Bind(6, query.uplink)
       .Bind(7, query.kind)
-      .Bind(8, int64_t{query.has_destination});
+      .Bind(8, int64_t{query.has_destination})
+      .Bind(9, int64_t{query.with_pending});
   Usage usage;
   while (select.Step()) {
     UsageRow row;
@@ -122,11 +146,15 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
     for (size_t i = 0; i < kCounterCount; ++i) {
       row.counters.value[i] = select.Integer(static_cast<int>(2 + i));
     }
-    if (query.by == UsageBy::kService && row.kind.empty()) row.kind = "pending";
     usage.sum += row.counters;
-    if (!row.counters.IsZero()) usage.rows.push_back(std::move(row));
+    usage.rows.push_back(std::move(row));
   }
   if (!select.status().ok()) return select.status();
+  if (query.by == UsageBy::kService) GivePendingToOwners(&usage.rows);
+  usage.rows.erase(
+      std::remove_if(usage.rows.begin(), usage.rows.end(),
+                     [](const UsageRow& r) { return r.counters.IsZero(); }),
+      usage.rows.end());
   std::sort(usage.rows.begin(), usage.rows.end(),
             [&query](const UsageRow& a, const UsageRow& b) {
               const int64_t bytes_a = a.counters.bytes();

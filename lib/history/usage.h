@@ -33,6 +33,8 @@ struct UsageQuery {
   std::string destination;
   std::string uplink;
   std::string kind;
+  // Of `kind`, and what is pending besides: as a row that has it.
+  bool with_pending = false;
   // Only what may have a destination. A destination may be called "pending".
   bool has_destination = false;
 };
@@ -43,6 +45,7 @@ struct UsageRow {
   std::string kind;
   std::string name;  // of the service, the destination, the uplink or the day
   Counters counters;
+  bool with_pending = false;  // by service: what is pending is among them
 };
 
 struct Usage {
@@ -51,10 +54,12 @@ struct Usage {
   std::vector<Gap> gaps;  // those that overlap the period, oldest first
 };
 
-// What is pending counts for its service: with its service's other rows it is what
-// the service counted, even where a connection named its destination in another
-// period. By destination it has a row of its own, "pending", which may be below 0
-// for that reason. Errors as Database.
+// By service, a service and a program of one name are two rows. What is pending counts
+// for the one who is called so: with it that row is what its owner counted, even where a
+// connection named its destination in another period. Where several are called so in
+// what the query selects, nothing in the history tells whose it is: it is a row of kind
+// "pending" then, as where nobody is, and may be below 0. By destination it has a row of
+// its own, "pending", which may be below 0, too. Errors as Database.
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query);
 
 }  // namespace internal

@@ -76,8 +76,15 @@ std::string Human(int64_t bytes) {
 }
 
 std::string NameOf(const ReportPart& part, size_t i) {
-  const std::string& name = part.usage.rows[i].name;
-  if (!name.empty()) return Escape(name);
+  const UsageRow& row = part.usage.rows[i];
+  // A program may be called as a service is: then the kind tells them apart.
+  const bool twice =
+      part.by == UsageBy::kService &&
+      std::count_if(
+          part.usage.rows.begin(), part.usage.rows.end(),
+          [&row](const UsageRow& other) { return other.name == row.name; }) > 1;
+  if (twice) return absl::StrCat(Escape(row.name), " (", row.kind, ")");
+  if (!row.name.empty()) return Escape(row.name);
   return part.by == UsageBy::kUplink ? "no uplink" : "no name known";
 }
 
@@ -267,8 +274,9 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
      : by == UsageBy::kUplink ? of_row.uplink
                               : of_row.destination) =
         row.name.empty() ? "-" : row.name;
-    // A service, or a destination, may have the name of what belongs to none.
-    if (row.kind == row.name) of_row.kind = row.kind;
+    // A service, or a destination, may have the name of another row.
+    of_row.kind = row.kind;
+    of_row.with_pending = row.with_pending;
     of_row.has_destination = by == UsageBy::kDestination && row.kind.empty();
     auto days = read_days(of_row);
     if (!days.ok()) return days.status();

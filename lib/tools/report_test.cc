@@ -196,6 +196,40 @@ TEST_F(ReportTest, ABudgetHasWhatIsLeftAndItsState) {
                         "<td>used up</td>"));
 }
 
+// A stranger's program may be called as a service is. They were one row, and would be
+// one bar twice where days are asked for by name alone.
+TEST_F(ReportTest, AServiceAndAProgramOfOneNameHaveDaysOfTheirOwn) {
+  Reading reading;
+  reading.now = StartOf(20261104);
+  reading.start_ns = 7;
+  const auto add = [&reading](Kind kind, const char* name, uint64_t bytes) {
+    reading.samples.emplace_back();
+    reading.samples.back().kind = kind;
+    reading.samples.back().name = name;
+    reading.samples.back().rx_bytes = bytes;
+  };
+  add(Kind::kService, "sessiond", 2000000);
+  add(Kind::kBinary, "sessiond", 1000000);
+  add(Kind::kService, "mme", 400000);
+  add(Kind::kPending, "mme", 50000);
+  ASSERT_TRUE(
+      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
+        return reading;
+      }).ok());
+  Report report = report_;
+  const auto part = ReadReportPart(history_.get(), report, UsageBy::kService);
+  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_EQ(part->days.size(), 6u);
+  EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 2000000));
+  EXPECT_THAT(part->days[1], ElementsAre(0, 0, 0, 1000000));
+  EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 450000));
+  report.parts = {*part};
+  const std::string page = FormatReport(report);
+  EXPECT_THAT(page, HasSubstr("</span>sessiond (service)</td>"));
+  EXPECT_THAT(page, HasSubstr("</span>sessiond (binary)</td>"));
+  EXPECT_THAT(page, HasSubstr("</span>mme</td>"));
+}
+
 // Whoever may name a process may not run anything in the reader's browser.
 TEST_F(ReportTest, NoNameIsMarkupAndNothingIsLoaded) {
   Report report;

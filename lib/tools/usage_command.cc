@@ -27,7 +27,7 @@ others stands in it twice, once for each of the two: --uplink has the bill of on
 link. --path proxy shows what went over loopback to a proxy; the proxy then sent it
 over the link.
 The column SERVICE has the name of any series: a service, a program, a unit or a
-container, as KIND says.
+container, as KIND says. Two kinds of one name are two rows.
 
 What is not known exactly stands below the table:
   lost    a reboot or an unload: at most what was counted since the last record
