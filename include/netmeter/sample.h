@@ -23,7 +23,8 @@ namespace netmeter {
 // by the name of the service or program. When one has named it, its traffic moves
 // to the kind of that: so the counters of a kPending sample may shrink. A read that
 // overlaps such a move may see the moved amount in both or in neither; the next read
-// is exact.
+// is exact. ReadHost() has one sample of what is pending under a name, whoever is called
+// so, a service and a program; ReadService() has the service's own.
 //
 // kRetired is what idle series had counted when their room was taken back
 // (`netmeter-loader retire`). Its name is the word for the kind that they had.

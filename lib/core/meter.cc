@@ -26,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/cancellation.h"
 #include "lib/core/control.h"
+#include "lib/core/meter_access.h"
 #include "lib/core/no_throw.h"
 #include "lib/core/path.h"
 #include "lib/core/series_reader.h"
@@ -313,6 +314,12 @@ absl::Status Meter::ReadService(absl::string_view service,
 absl::Status Meter::ReadHost(std::vector<Sample>* samples) const {
   return impl_->ReadInto(
       [&](SeriesReader* reader) { reader->ReadAll(samples); });
+}
+
+absl::Status internal::MeterAccess::ReadHostByOwner(
+    const Meter& meter, std::vector<Sample>* samples) {
+  return meter.impl_->ReadInto(
+      [&](SeriesReader* reader) { reader->ReadAllByOwner(samples); });
 }
 
 absl::StatusOr<Health> Meter::ReadHealth() const {

@@ -337,10 +337,9 @@ bool SeriesReader::Learn(uint32_t slot) {
   series.transport = identity.transport;
   series.path = identity.path;
   series.of_service = identity.of_service;
-  const auto inserted =
-      by_key_.emplace(Key(series.kind, series.name, series.destination,
-                          series.transport, series.path, series.uplink),
-                      series_.size());
+  const Key key(series.kind, series.name, series.destination, series.transport,
+                series.path, series.uplink, series.of_service);
+  const auto inserted = by_key_.emplace(key, series_.size());
   const size_t index = inserted.first->second;
   if (!inserted.second) {
     Series& first = series_[index];
@@ -348,13 +347,18 @@ bool SeriesReader::Learn(uint32_t slot) {
       first.more_slots = std::make_unique<std::vector<uint32_t>>();
     }
     first.more_slots->push_back(slot);
-    if (series.of_service && !first.of_service) {
-      first.of_service = true;
-      by_service_[*first.name].push_back(index);
-    }
     return true;
   }
   if (series.of_service) by_service_[*series.name].push_back(index);
+  if (series.kind == Kind::kPending) {
+    Key other = key;
+    std::get<bool>(other) = !series.of_service;
+    const auto twin = by_key_.find(other);
+    if (twin != by_key_.end()) {
+      series.twin = static_cast<uint32_t>(twin->second);
+      series_[twin->second].twin = static_cast<uint32_t>(index);
+    }
+  }
   series_.push_back(std::move(series));
   return true;
 }
@@ -484,10 +488,36 @@ void SeriesReader::Sum(const Series& series, Sample* sample) const {
   sample->path = series.path;
   sample->registered = false;
   TakeSlot<true>(series.slot, sample);
+  TakeMore(series, sample);
+}
+
+void SeriesReader::TakeMore(const Series& series, Sample* sample) const {
   if (series.more_slots == nullptr) return;
   for (const uint32_t slot : *series.more_slots) {
     TakeSlot<false>(slot, sample);
   }
+}
+
+// Whether any series of the service has the flag.
+bool SeriesReader::IsRegistered(const std::string& service) const {
+  const auto is_registered = [this](uint32_t slot) {
+    for (uint32_t i = 0; i < view_.cells_per_series; ++i) {
+      if (HeadOf(Load(Cell(slot, i))).flags & NM_FLAG_REGISTERED) return true;
+    }
+    return false;
+  };
+  const auto found = by_service_.find(service);
+  if (found == by_service_.end()) return false;
+  for (const size_t index : found->second) {
+    const Series& series = series_[index];
+    if (is_registered(series.slot)) return true;
+    if (series.more_slots != nullptr &&
+        std::any_of(series.more_slots->begin(), series.more_slots->end(),
+                    is_registered)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void SeriesReader::Name(const Series& series, Sample* sample) {
@@ -510,9 +540,9 @@ inline void SeriesReader::Prefetch(uint32_t slot) const {
 }
 
 // Sums up `count` series, which next(0) and so on return, but for those that are
-// pending and empty.
+// pending and empty. Twins are one sample, in the place of the first, or two.
 template <typename Next>
-void SeriesReader::Fill(size_t count, const Next& next,
+void SeriesReader::Fill(Twins twins, size_t count, const Next& next,
                         std::vector<Sample>* samples) const {
   constexpr size_t kAhead = 4;  // so many series take as long as memory does
   size_t filled = 0;
@@ -520,11 +550,22 @@ void SeriesReader::Fill(size_t count, const Next& next,
     samples->reserve(count);
     for (size_t i = 0; i < count; ++i) {
       if (i + kAhead < count) Prefetch(next(i + kAhead).slot);
+      const Series& series = next(i);
+      const bool with_twin = twins == Twins::kOne && series.twin != kNoTwin;
+      // In ReadAll() `i` is the series' own number.
+      if (with_twin && series.twin < i) continue;
       if (filled == samples->size()) samples->emplace_back();
       Sample* const sample = &(*samples)[filled];
-      const Series& series = next(i);
       Sum(series, sample);
+      if (with_twin) {
+        TakeSlot<false>(series_[series.twin].slot, sample);
+        TakeMore(series_[series.twin], sample);
+      }
       if (sample->kind == Kind::kPending && TidyPending(sample)) continue;
+      if (twins == Twins::kMarked && sample->kind == Kind::kPending &&
+          series.of_service && !sample->registered) {
+        sample->registered = IsRegistered(*series.name);
+      }
       Name(series, sample);
       ++filled;
     }
@@ -537,13 +578,21 @@ void SeriesReader::Fill(size_t count, const Next& next,
 
 // The mutex is between threads of this process, for what was learned. Nothing
 // here waits for the kernel.
-void SeriesReader::ReadAll(std::vector<Sample>* samples) {
+void SeriesReader::ReadAll(Twins twins, std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ReadSeries([&] {
     Fill(
-        series_.size(),
+        twins, series_.size(),
         [this](size_t i) -> const Series& { return series_[i]; }, samples);
   });
+}
+
+void SeriesReader::ReadAll(std::vector<Sample>* samples) {
+  ReadAll(Twins::kOne, samples);
+}
+
+void SeriesReader::ReadAllByOwner(std::vector<Sample>* samples) {
+  ReadAll(Twins::kMarked, samples);
 }
 
 void SeriesReader::ReadService(absl::string_view service,
@@ -554,8 +603,8 @@ void SeriesReader::ReadService(absl::string_view service,
     if (found == by_service_.end()) return samples->clear();
     const std::vector<size_t>& own = found->second;
     Fill(
-        own.size(), [&](size_t i) -> const Series& { return series_[own[i]]; },
-        samples);
+        Twins::kApart, own.size(),
+        [&](size_t i) -> const Series& { return series_[own[i]]; }, samples);
   });
 }
 

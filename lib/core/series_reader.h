@@ -57,6 +57,11 @@ class SeriesReader {
   // for as much before, nothing is allocated. After an exception it is empty.
   void ReadAll(std::vector<Sample>* samples);
 
+  // The same, but what is pending of a service and of a program of one name are two
+  // samples of one key; and that of a service is registered if any series of the
+  // service is. So it can be left out with its service.
+  void ReadAllByOwner(std::vector<Sample>* samples);
+
   // The series of one service. Costs a visit to these series and to the slots that
   // were handed out since the last read; and, if there are such, or new series in
   // others, also to those that had no key then.
@@ -98,14 +103,19 @@ class SeriesReader {
     const std::string* uplink = nullptr;
     std::unique_ptr<std::vector<uint32_t>> more_slots;  // null: no more
     uint32_t slot = 0;
+    // Pending: the series, if there is one, that differs in of_service only.
+    uint32_t twin = kNoTwin;
     Kind kind = Kind::kUnattributed;
     Transport transport = Transport::kOther;
     Path path = Path::kDirect;
     bool of_service = false;
   };
-  // Equal words have one address.
+  static constexpr uint32_t kNoTwin = UINT32_MAX;
+  // Equal words have one address. At the end: of_service.
   using Key = std::tuple<Kind, const std::string*, const std::string*,
-                         Transport, Path, const std::string*>;
+                         Transport, Path, const std::string*, bool>;
+  // One sample of both; two; or two, of which the service's is marked as the service.
+  enum class Twins { kOne, kApart, kMarked };
 
   const nm_u64* Cell(uint32_t slot, uint32_t number) const;
   bool DecodeName(uint32_t id, std::string* name) const;
@@ -128,10 +138,14 @@ class SeriesReader {
   template <bool is_first>
   void TakeSlot(uint32_t slot, Sample* sample) const;
   void Prefetch(uint32_t slot) const;
+  void TakeMore(const Series& series, Sample* sample) const;
   void Sum(const Series& series, Sample* sample) const;
+  bool IsRegistered(const std::string& service) const;
   static void Name(const Series& series, Sample* sample);
   template <typename Next>
-  void Fill(size_t count, const Next& next, std::vector<Sample>* samples) const;
+  void Fill(Twins twins, size_t count, const Next& next,
+            std::vector<Sample>* samples) const;
+  void ReadAll(Twins twins, std::vector<Sample>* samples);
 
   const MapView view_;
   std::mutex mutex_;

@@ -475,6 +475,50 @@ TEST(SeriesReader, PendingBytesOfABinaryAreNoServices) {
   EXPECT_THAT(samples, SizeIs(0));
 }
 
+// A stranger's program that was called as a service had its pending bytes in what the
+// service published, and they went with it where registered services are left out.
+TEST(SeriesReader, PendingBytesAreThoseOfTheirOwner) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "sessiond");
+  buffers.name(3).kind = NM_KIND_SERVICE;
+  buffers.SetName(4, "sessiond");
+  buffers.name(4).kind = NM_KIND_BINARY;
+  buffers.stats().slots_allocated = 3;
+  buffers.SetHead(21, 0, 4, 0, NM_KIND_PENDING);
+  buffers.SetHead(22, 0, 3, 0, NM_KIND_PENDING);
+  buffers.SetHead(23, 0, 3, 0);
+  for (const uint32_t slot : {21u, 22u, 23u}) {
+    buffers.Add(slot, 0, offsetof(nm_cell, tx_packets), slot);
+  }
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples = reader.ReadService("sessiond");
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].kind, Kind::kPending);
+  EXPECT_EQ(samples[0].tx_packets, 22u);
+  // One key is one sample, as ever.
+  samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].tx_packets, 43u);
+  const auto registered = [&] {
+    std::string text;
+    reader.ReadAllByOwner(&samples);
+    for (const Sample& sample : samples) {
+      text += std::to_string(sample.tx_packets) +
+              (sample.registered ? " registered, " : ", ");
+    }
+    return text;
+  };
+  EXPECT_EQ(registered(), "21, 22, 23, ");
+  // What is pending of the service began before it registered, or not.
+  buffers.SetHead(23, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+                  NM_PATH_DIRECT, NM_FLAG_REGISTERED);
+  EXPECT_EQ(registered(), "21, 22 registered, 23 registered, ");
+  // All of the stranger's has moved.
+  buffers.Add(21, 0, offsetof(nm_cell, tx_packets), nm_u64{0} - 21);
+  EXPECT_EQ(registered(), "22 registered, 23 registered, ");
+  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
+}
+
 // A vector is used again, whatever was read into it before.
 TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
   Buffers buffers(2, 64, 8);

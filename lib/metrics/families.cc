@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "lib/core/meter_access.h"
 #include "lib/core/text.h"
 #include "netmeter/abi.h"
 
@@ -444,18 +445,18 @@ std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
 
 // The kernel marks a series with the first packet of a socket that was opened after
 // the registration. What the same service sent before has no mark, and a binary of
-// the same name is another thing.
+// the same name is another thing. Whose a pending sample is, only its reader knows.
 size_t MarkRegistered(std::vector<Sample>* samples) {
-  const auto of_service = [](const Sample& sample) {
-    return sample.kind == Kind::kService || sample.kind == Kind::kPending;
-  };
   std::unordered_set<std::string> names;
   for (const Sample& sample : *samples) {
-    if (sample.registered && of_service(sample)) names.insert(sample.name);
+    if (sample.registered &&
+        (sample.kind == Kind::kService || sample.kind == Kind::kPending)) {
+      names.insert(sample.name);
+    }
   }
   if (names.empty()) return 0;
   for (Sample& sample : *samples) {
-    if (of_service(sample) && names.count(sample.name) != 0) {
+    if (sample.kind == Kind::kService && names.count(sample.name) != 0) {
       sample.registered = true;
     }
   }
@@ -476,8 +477,15 @@ size_t OmitRegistered(std::vector<Sample>* samples) {
 
 absl::Status ReadScope(const Meter& meter, Scope scope,
                        std::vector<Sample>* samples) {
-  return scope == Scope::kService ? meter.ReadService(samples)
-                                  : meter.ReadHost(samples);
+  switch (scope) {
+    case Scope::kService:
+      return meter.ReadService(samples);
+    case Scope::kHost:
+      return meter.ReadHost(samples);
+    case Scope::kUnregistered:
+      return MeterAccess::ReadHostByOwner(meter, samples);
+  }
+  return absl::InternalError("no such scope");
 }
 
 namespace {

@@ -96,7 +96,8 @@ std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
 // returns how many such services there are. The meter sets it series by series,
 // with the first packet of a socket that was opened after Register(). But
 // families are sums over series: to leave out one of them is to make a counter
-// go back.
+// go back. Pending samples stay as they are: ReadScope() has set it in those of such
+// services, and a program may be called so, too.
 size_t MarkRegistered(std::vector<Sample>* samples);
 
 // Takes out the samples that have `registered`.

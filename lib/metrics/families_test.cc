@@ -457,6 +457,7 @@ TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
   for (const size_t registered : {0, 1, 4}) {
     std::vector<Sample> left = samples;
     left[registered].registered = true;
+    left[1].registered = true;  // by ReadScope()
     EXPECT_EQ(OmitRegistered(&left), 1u);
     ASSERT_EQ(left.size(), 2u) << registered;
     EXPECT_EQ(left[0].kind, Kind::kBinary);
@@ -468,6 +469,23 @@ TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
     EXPECT_THAT(text, Not(HasSubstr("kind=\"service\",name=\"mme\"")));
     EXPECT_THAT(text, HasSubstr("linux_bytes_sent_total{binary_name=\"mme\"}"));
   }
+}
+
+// The pending bytes of a program went with the service that is called so.
+TEST(Families, WhatIsPendingIsLeftOutWithItsOwnerOnly) {
+  std::vector<Sample> samples = {
+      MakeSample(Kind::kService, "sessiond", "", Transport::kTcp,
+                 Path::kDirect),
+      MakeSample(Kind::kPending, "sessiond", "", Transport::kTcp,
+                 Path::kDirect),  // of the program
+      MakeSample(Kind::kPending, "sessiond", "", Transport::kTcp,
+                 Path::kDirect),
+  };
+  samples[0].registered = true;
+  samples[2].registered = true;  // by ReadScope()
+  EXPECT_EQ(OmitRegistered(&samples), 1u);
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0].kind, Kind::kPending);
 }
 
 TEST(Families, OfNoMeterAreAnError) {

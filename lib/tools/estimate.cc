@@ -91,7 +91,7 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
 absl::StatusOr<std::string> Estimate(const Meter& meter,
                                      const ExporterFlags& flags) {
   std::vector<Sample> samples;
-  const absl::Status read = meter.ReadHost(&samples);
+  const absl::Status read = ReadScope(meter, flags.publish.scope, &samples);
   if (!read.ok()) return read;
   const auto health = meter.ReadHealth();
   if (!health.ok()) return health.status();

@@ -20,7 +20,7 @@ namespace internal {
 
 // A table for people: for each set of families, and for those that the flags
 // choose, how large a reply is with the series that there are now; and for each
-// profile of a fleet, what that is in a day. Errors as Meter::ReadHost().
+// profile of a fleet, what that is in a day. Errors as ReadScope().
 absl::StatusOr<std::string> Estimate(const Meter& meter,
                                      const ExporterFlags& flags);
 
