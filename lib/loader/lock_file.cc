@@ -119,6 +119,8 @@ absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
       state.mounted = absl::SimpleAtoi(line, &state.device);
     } else if (line == "changing") {
       state.changing = true;
+    } else if (line == "failed") {
+      state.failed = true;
     } else if (absl::ConsumePrefix(&line, "made ")) {
       if (absl::CUnescape(line, &value)) state.made.push_back(value);
     } else if (absl::ConsumePrefix(&line, "config ")) {
@@ -139,6 +141,7 @@ std::string TextOf(const LoaderState& state) {
   }
   if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
   if (state.changing) absl::StrAppend(&text, "changing\n");
+  if (state.failed) absl::StrAppend(&text, "failed\n");
   if (!state.cgroup.empty()) {
     absl::StrAppend(&text, "cgroup ", absl::CEscape(state.cgroup), "\n");
   }
@@ -204,7 +207,7 @@ absl::StatusOr<LoaderState> PeekState(const std::string& path) {
     }
     if (!at_work && mine.st_ino != there.st_ino) continue;
     absl::StatusOr<LoaderState> state = ReadState(fd.get(), file);
-    if (state.ok() && at_work) state->changing = false;
+    if (state.ok() && (at_work || state->failed)) state->changing = false;
     return state;
   }
 }

@@ -29,6 +29,7 @@ struct LoaderState {
   std::string config;     // the loaded one, as YAML
   std::string cgroup;     // which it counts for; "" where config is
   bool changing = false;  // an upgrade has begun, and is not done
+  bool failed = false;    // ... it has undone what it could, and said so
 };
 
 // Of a lock file; of lines that are not as they were written nothing is known. Errors
@@ -49,7 +50,7 @@ std::string LockFile(const std::string& path);
 
 // What the lock file of a pin directory tells, without waiting for its lock; nothing is
 // known where there is no file. `changing` is true only where no loader is at work: one
-// began to change the meter, and has ended. PermissionDenied, but for root.
+// began to change the meter, and was killed. PermissionDenied, but for root.
 absl::StatusOr<LoaderState> PeekState(const std::string& path);
 
 // The file, and what a WriteState() that was killed has left beside it. By who has the

@@ -140,10 +140,12 @@ absl::Status Transaction::KeepConfig(const std::string& yaml,
 }
 
 absl::Status Transaction::SetChanging(bool changing) {
-  if (state_.changing == changing) return absl::OkStatus();
+  if (state_.changing == changing && !state_.failed) return absl::OkStatus();
+  const LoaderState old = state_;
   state_.changing = changing;
+  state_.failed = false;
   const absl::Status status = InAttempts([this] { return WriteDown(); });
-  if (!status.ok()) state_.changing = !changing;
+  if (!status.ok()) state_ = old;
   return status;
 }
 
@@ -175,6 +177,12 @@ absl::Status Transaction::Fail(const absl::Status& error) {
   }
   undo_.clear();
   if (undone && !before_.changing) SetChanging(false).IgnoreError();
+  if (state_.changing && !state_.failed &&
+      (!before_.changing || before_.failed)) {
+    // What is left may be no harm, such as an empty directory: no damage by itself.
+    state_.failed = true;
+    InAttempts([this] { return WriteDown(); }).IgnoreError();
+  }
   return WithState(error, state);
 }
 
