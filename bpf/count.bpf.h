@@ -147,9 +147,9 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
                          traits.transport == NM_TRANSPORT_UDP ||
                          traits.transport == NM_TRANSPORT_SCTP;
   const bool many = traits.transport != NM_TRANSPORT_TCP && is_for_many(skb);
-  __u32 cookie = bpf_get_socket_cookie(skb);
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
+  __u32 cookie = NM_ANY_RECEIVER;
 
   if (transport && !many && slot) return 0;
   /* __sk_receive_skb() runs the hook, and takes the device away; the sockets of
@@ -169,7 +169,7 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
   }
   /* A packet to one host is for one socket, but for raw ones. Those that come one after
    * the other are as one: what a new one receives is no copy. */
-  if (!many && sk && sk->type != SOCK_RAW) cookie = NM_ANY_RECEIVER;
+  if (many || !sk || sk->type == SOCK_RAW) cookie = bpf_get_socket_cookie(skb);
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
   return nm_is_counted_copy(skb, cookie, owner ? owner->network : 0,
                             traits.sport | (__u32)traits.dport << 16);
