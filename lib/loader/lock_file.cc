@@ -40,6 +40,17 @@ bool SignalIsPending() {
          sigismember(&pending, SIGQUIT) == 1;
 }
 
+// Whether it is what stands at `file`. Who had the lock may have removed the file, or
+// written another one.
+absl::StatusOr<bool> IsTheFile(const UniqueFd& fd, const std::string& file) {
+  struct stat mine = {}, there = {};
+  if (fstat(fd.get(), &mine) != 0 ||
+      (stat(file.c_str(), &there) != 0 && errno != ENOENT)) {
+    return ErrnoStatus(errno, absl::StrCat("look at ", file));
+  }
+  return mine.st_ino == there.st_ino;
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
@@ -58,13 +69,9 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
           errno == EACCES || errno == EPERM ? "run as root" : "");
     }
     if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
-      // Unless it was removed meanwhile, by the one who had it.
-      struct stat mine = {}, there = {};
-      if (fstat(fd.get(), &mine) != 0 ||
-          (stat(file.c_str(), &there) != 0 && errno != ENOENT)) {
-        return ErrnoStatus(errno, absl::StrCat("look at ", file));
-      }
-      if (mine.st_ino == there.st_ino) return fd;
+      const absl::StatusOr<bool> found = IsTheFile(fd, file);
+      if (!found.ok()) return found.status();
+      if (*found) return fd;
       continue;
     }
     if (errno != EWOULDBLOCK && errno != EINTR) {
@@ -199,15 +206,11 @@ absl::StatusOr<LoaderState> PeekState(const std::string& path) {
                          errno == EACCES ? "run as root" : "");
     }
     const bool at_work = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
-    // A loader lets go of the old file where it has another one (WriteState()).
-    struct stat mine = {}, there = {};
-    if (fstat(fd.get(), &mine) != 0 ||
-        (stat(file.c_str(), &there) != 0 && errno != ENOENT)) {
-      return ErrnoStatus(errno, absl::StrCat("look at ", file));
-    }
-    if (!at_work && mine.st_ino != there.st_ino) continue;
+    const absl::StatusOr<bool> found = IsTheFile(fd, file);
+    if (!found.ok()) return found.status();
+    if (!at_work && !*found) continue;
     absl::StatusOr<LoaderState> state = ReadState(fd.get(), file);
-    if (state.ok() && (at_work || state->failed)) state->changing = false;
+    if (state.ok()) state->changing = !at_work && state->cut_short();
     return state;
   }
 }

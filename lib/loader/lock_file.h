@@ -30,6 +30,9 @@ struct LoaderState {
   std::string cgroup;     // which it counts for; "" where config is
   bool changing = false;  // an upgrade has begun, and is not done
   bool failed = false;    // ... it has undone what it could, and said so
+
+  // To who has the lock: that load was killed.
+  bool cut_short() const { return changing && !failed; }
 };
 
 // Of a lock file; of lines that are not as they were written nothing is known. Errors

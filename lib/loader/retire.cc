@@ -600,7 +600,7 @@ absl::Status CheckMeter(const std::string& pin_dir, int lock_fd,
   const absl::StatusOr<LoaderState> state =
       ReadState(lock_fd, LockFile(pin_dir));
   if (!state.ok()) return state.status();
-  if ((state->changing && !state->failed) || IsUnfinished(pin_dir)) {
+  if (state->cut_short() || IsUnfinished(pin_dir)) {
     return absl::FailedPreconditionError(
         absl::StrCat(pin_dir, ": a load is to be finished first (run: ",
                      LoaderCommand("load", pin_dir), ")"));
