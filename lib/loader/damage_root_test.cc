@@ -171,7 +171,8 @@ TEST_F(LoaderRootTest,
   ASSERT_EQ(rename(kept.c_str(), lock.c_str()), 0);
   std::ofstream(file) << "pin_dir: " << config_.pin_dir
                       << "\ncgroup: " << cgroup_ << "\n";
-  EXPECT_EQ(RunShell(advice + " 2>&1").output.find("error"), std::string::npos);
+  const ShellResult mended = RunShell(advice + " 2>&1");
+  EXPECT_EQ(mended.exit_status, 0) << advice << "\n" << mended.output;
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 

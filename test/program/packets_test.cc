@@ -676,7 +676,8 @@ TEST(Garbage, IsNeverDroppedWithProxyPortsAndSegments) {
   }
 }
 
-// The kernel itself refuses to run a program on nothing; else it is a packet.
+// The kernel itself refuses to run a program on nothing; were it to let that
+// through, it would be one packet of no bytes.
 TEST(Garbage, PacketOfNoBytesIsNotDropped) {
   auto programs = LoadOrFail(ProgramOptions());
   ASSERT_NE(programs, nullptr);
