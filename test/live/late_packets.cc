@@ -112,5 +112,30 @@ std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
   return names;
 }
 
+bool FindLateInstead(const std::vector<Packet>& packets,
+                     const std::vector<const char*>& names,
+                     bool sent_is_outgoing, int64_t bytes, LatePair* pair) {
+  // By family, ports and number, those without payload.
+  std::map<std::tuple<int, int, int, uint32_t>, std::vector<size_t>> alike;
+  for (size_t i = 0; i < packets.size(); ++i) {
+    const Packet& packet = packets[i];
+    if (!packet.tcp() || packet.syn() || packet.rst() || packet.payload != 0 ||
+        packet.outgoing == sent_is_outgoing)
+      continue;
+    std::vector<size_t>& others =
+        alike[{packet.ethertype, packet.source_port, packet.destination_port,
+               packet.tcp_acknowledged}];
+    for (const size_t other : others) {
+      if ((names[i] == nullptr) == (names[other] == nullptr)) continue;
+      *pair = names[i] != nullptr ? LatePair{i, other} : LatePair{other, i};
+      const int64_t more = static_cast<int64_t>(packets[pair->named].bytes) -
+                           packets[pair->other].bytes;
+      if (more == bytes) return true;
+    }
+    others.push_back(i);
+  }
+  return false;
+}
+
 }  // namespace internal
 }  // namespace netmeter

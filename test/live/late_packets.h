@@ -7,6 +7,8 @@
 #ifndef NETMETER_TEST_LIVE_LATE_PACKETS_H_
 #define NETMETER_TEST_LIVE_LATE_PACKETS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "test/live/sniffer.h"
@@ -18,6 +20,18 @@ namespace internal {
 // packets are the measured side's.
 std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
                                          bool sent_is_outgoing);
+
+// Two packets of one peer's that acknowledge the same came together, to two CPUs. One
+// ended the socket or found it, the other found none. Which was which the capture does
+// not tell: it saw both before either was looked at.
+struct LatePair {
+  size_t named, other;
+};
+// One with a name and one without, where the first has `bytes` more, none of them
+// payload: to be taken for each other. False if there is no such pair.
+bool FindLateInstead(const std::vector<Packet>& packets,
+                     const std::vector<const char*>& names,
+                     bool sent_is_outgoing, int64_t bytes, LatePair* pair);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -99,8 +99,8 @@ class Measurement {
   // Wire bytes and packets of the link, less headers and remainder; payload
   // of TCP.
   const Totals& link() const { return link_; }
-  // At most so many lines.
-  void PrintUnusualEnds(int most) const;
+  // Of connections to other ports than this one, at most so many lines.
+  void PrintUnusualEnds(uint16_t but_of_port, int most) const;
   const std::map<std::string, Totals>& remainder() const { return remainder_; }
   // Whether there was a packet like this. After Finish().
   bool Any(const std::function<bool(const Packet&)>& like) const;
@@ -120,6 +120,7 @@ class Measurement {
 
  private:
   void ExplainSecondPass();
+  void ExplainLateOrder();
   void PrintPackets(
       const std::function<bool(const Packet&)>& like = nullptr) const;
   void WriteRow(bool sent, bool failed) const;

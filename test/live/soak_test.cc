@@ -238,7 +238,7 @@ class SoakTest : public LiveTest {
   }
 
   void PrintUnexplained(const Measurement& measurement) const {
-    measurement.PrintUnusualEnds(100);
+    measurement.PrintUnusualEnds(kSoakClosedPort, 400);
     for (const Sample& sample : meter_->Samples()) {
       std::printf("  %s %s to %s: %" PRIu64 " %" PRIu64 " bytes\n",
                   KindName(sample.kind), sample.name.c_str(),

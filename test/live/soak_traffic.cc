@@ -27,7 +27,6 @@ const char kSoakPrograms[] = "soak-program-";
 
 namespace {
 
-constexpr int kClosedPort = 9;  // at both ends
 constexpr int kSinkPort = 9000;
 // To its server the client's end closes first. It is in TIME_WAIT when the peer's FIN
 // comes, which no hook sees, nor the answer.
@@ -234,7 +233,7 @@ void Pings(const Place& place, uint32_t turn) {
 
 void ExpectRefused(const Address& to) {
   const UniqueFd fd(OpenSocket(to.family(), SOCK_STREAM));
-  sockaddr_storage where = to.WithPort(kClosedPort);
+  sockaddr_storage where = to.WithPort(kSoakClosedPort);
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&where),
               Address::Length(where)) == 0 ||
       errno != ECONNREFUSED) {
@@ -284,7 +283,7 @@ void ForNoSocket(const Place& place, uint32_t turn) {
   Child server(nullptr, place.lab->server, [family](Child::Parent&) {
     const Address client = Lab::Client(family);
     const UniqueFd udp(OpenSocket(client.family(), SOCK_DGRAM));
-    SendTo(udp.get(), "nobody there", client, kClosedPort);
+    SendTo(udp.get(), "nobody there", client, kSoakClosedPort);
     ExpectRefused(client);
     const UniqueFd ping(OpenPing(family));
     std::string request(8 + 20, '\0');
@@ -318,11 +317,11 @@ Remainder OfOnePacket(const Packet& packet) {
     return {"fragments", packet.ethertype == ETH_P_IPV6 ? 8 : 0, 0};
   }
   const bool received = !packet.outgoing;
-  if (received && packet.destination_port == kClosedPort &&
+  if (received && packet.destination_port == kSoakClosedPort &&
       (packet.tcp() || packet.protocol == IPPROTO_UDP)) {
     return Whole("no-socket", packet);
   }
-  if (!received && packet.rst() && packet.source_port == kClosedPort) {
+  if (!received && packet.rst() && packet.source_port == kSoakClosedPort) {
     return Whole("reset", packet);
   }
   if (packet.protocol != IPPROTO_ICMP && packet.protocol != IPPROTO_ICMPV6) {
@@ -404,7 +403,7 @@ using Refusals = std::map<std::pair<uint16_t, uint16_t>, Refusal>;
 
 Remainder OfSecondRefusal(const Packet& packet, Refusals* refusals) {
   const bool received = !packet.outgoing;
-  if (!packet.tcp() || PortsOf(packet).there != kClosedPort) return {};
+  if (!packet.tcp() || PortsOf(packet).there != kSoakClosedPort) return {};
   Refusal& refusal = (*refusals)[{packet.ethertype, PortsOf(packet).here}];
   if (!received && packet.syn() && refusal.sequence != packet.tcp_sequence) {
     refusal.sequence = packet.tcp_sequence;
