@@ -66,7 +66,7 @@ static __always_inline int free_id(struct __sk_buff *skb,
 /* Runs the command in a packet. -1: refused. */
 static __always_inline int run_command(struct __sk_buff *skb) {
   struct nm_command command = {};
-  struct nm_name_key key = {};
+  struct nm_new_name asked = {};
   struct nm_merge merge = {};
   struct nm_free free = {};
   struct nm_info *info;
@@ -94,9 +94,9 @@ static __always_inline int run_command(struct __sk_buff *skb) {
       *(volatile __u32 *)&info->closed = 1;
       return 0;
     case NM_COMMAND_NAME:
-      if (bpf_skb_load_bytes(skb, sizeof(command), &key, sizeof(key)))
+      if (bpf_skb_load_bytes(skb, sizeof(command), &asked, sizeof(asked)))
         return -1;
-      return name_id(&key, 0);
+      return name_id_for_user(&asked.key, asked.user);
     case NM_COMMAND_MERGE:
       if (bpf_skb_load_bytes(skb, sizeof(command), &merge, sizeof(merge)))
         return -1;

@@ -382,7 +382,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_rule) == 8 * 4 + 2 * 2 + 2 * 1 + 2);
 enum nm_command_code {
   NM_COMMAND_INFO = 1,   /* replaces info, but for `closed` */
   NM_COMMAND_CLOSE = 2,  /* sets info.closed */
-  NM_COMMAND_NAME = 3,   /* returns the id of a name, made if new; 0: full */
+  NM_COMMAND_NAME = 3,   /* returns the id of a name; see nm_new_name */
   NM_COMMAND_MERGE = 4,  /* adds old cells to the new ones, each once */
   NM_COMMAND_FREE = 5,   /* puts a free id into its queue; see nm_free */
   NM_COMMAND_SWEEP = 6,  /* says whether the loader sweeps: nm_u32 */
@@ -397,6 +397,15 @@ struct nm_merge {
   nm_u32 first; /* index in counters */
   nm_u32 count; /* up to NM_MERGE_CELLS */
 };
+
+/* The id is made if the name is new; 0 where the table, or the share of that user, is
+ * full. */
+struct nm_new_name {
+  struct nm_name_key key;
+  nm_u32 user; /* nm_user_of_uid(); 0: root */
+};
+NM_STATIC_ASSERT(sizeof(struct nm_new_name) ==
+                 sizeof(struct nm_name_key) + sizeof(nm_u32));
 
 /* To be run again and again by one call (`repeat` of BPF_PROG_TEST_RUN): the n-th
  * run, from 0 on, puts `first` + n into the queue. */
@@ -424,7 +433,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_idle) == 2 * 2);
 struct nm_command {
   nm_u8 ethernet[14];
   nm_u16 code;   /* enum nm_command_code */
-  nm_u32 pad[4]; /* 32 bytes in all; info or a name key follows */
+  nm_u32 pad[4]; /* 32 bytes in all; info or another payload follows */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_command) == 14 + 2 + 4 * 4);
 

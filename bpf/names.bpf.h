@@ -49,6 +49,9 @@ NM_GLOBAL __u32 nm_kind_of_name(__u32 id) {
   return name ? name->kind : NM_KIND_NONE;
 }
 
+/* That name_id() made it. */
+#define NM_NAME_IS_NEW (1U << 16)
+
 /* The id of a name, which is made, for `user`, if it is new; 0 if there is no
  * room. */
 static __noinline __u32 name_id(struct nm_name_key *key, __u16 user) {
@@ -79,7 +82,7 @@ static __noinline __u32 name_id(struct nm_name_key *key, __u16 user) {
     return 0;
   }
   COUNT(names_used, 1);
-  return id;
+  return id | NM_NAME_IS_NEW;
 }
 
 static __always_inline __u16 current_user(void) {
@@ -123,7 +126,7 @@ static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   if (!key || !stats) return 0;
   known = known_name(key);
   if (known) return known;
-  if (!user) return name_id(key, 0);
+  if (!user) return name_id(key, 0) & 0xffff;
   account = user_of(user);
   if (!account ||
       is_capped(*(volatile __u32 *)&account->names, nm_config.max_user_names,
@@ -133,8 +136,9 @@ static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   }
   __sync_fetch_and_add(&account->names, 1);
   id = name_id(key, user);
-  if (!id) __sync_fetch_and_add(&account->names, -1);
-  return id;
+  /* Another CPU may have made it first. */
+  if (!(id & NM_NAME_IS_NEW)) __sync_fetch_and_add(&account->names, -1);
+  return id & 0xffff;
 }
 
 /* Up to the first NUL. Without branches: the verifier would go on from each

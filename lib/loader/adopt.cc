@@ -56,8 +56,10 @@ class Owners {
     if (bpf_map_lookup_elem(processes_, &of_process_.tgid, &process) != 0) {
       return false;
     }
+    // Who he was nobody can tell once it has ended: it is not to be root.
     const std::optional<RealIds> ids = RealIdsOf(of_process_.tgid);
-    if (ids.has_value()) of_process_.user = nm_user_of_uid(ids->uid);
+    if (!ids.has_value()) return false;
+    of_process_.user = nm_user_of_uid(ids->uid);
     const uint32_t id = IdOf(process);
     nm_attribution& attribution = of_process_.attribution;
     attribution.service = static_cast<uint16_t>(id);
@@ -70,15 +72,17 @@ class Owners {
     return true;
   }
 
-  // 0: no room for the name.
+  // 0: no room for the name, or in its user's share. Another user may have some.
   uint32_t IdOf(const nm_process& process) {
     const char* const bytes = reinterpret_cast<const char*>(process.bytes);
     const std::string name(bytes, strnlen(bytes, sizeof(process.bytes)));
     const auto known = ids_.find({process.kind, name});
     if (known != ids_.end()) return known->second;
-    const absl::StatusOr<uint32_t> id =
-        object_.NameId(static_cast<nm_kind>(process.kind), name);
-    return ids_[{process.kind, name}] = id.ok() ? *id : 0;
+    const absl::StatusOr<uint32_t> id = object_.NameId(
+        static_cast<nm_kind>(process.kind), name, of_process_.user);
+    if (!id.ok()) return 0;
+    ids_[{process.kind, name}] = *id;
+    return *id;
   }
 
   const MeterObject& object_;

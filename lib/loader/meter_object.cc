@@ -441,12 +441,16 @@ absl::StatusOr<uint32_t> MeterObject::RunCommand(nm_command_code code,
 }
 
 absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,
-                                             absl::string_view name) const {
-  nm_name_key key = {};
+                                             absl::string_view name,
+                                             uint16_t user) const {
+  nm_new_name asked = {};
+  nm_name_key& key = asked.key;
   key.kind = static_cast<uint8_t>(kind);
   key.length = static_cast<uint16_t>(std::min(name.size(), sizeof(key.bytes)));
   memcpy(key.bytes, name.data(), key.length);
-  absl::StatusOr<uint32_t> id = RunCommand(NM_COMMAND_NAME, &key, sizeof(key));
+  asked.user = user;
+  absl::StatusOr<uint32_t> id =
+      RunCommand(NM_COMMAND_NAME, &asked, sizeof(asked));
   if (id.ok() && *id == 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no room for the name ", name, " (raise max_names)"));

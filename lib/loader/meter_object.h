@@ -169,7 +169,8 @@ class MeterObject {
                                       size_t size, uint32_t times = 1) const;
 
   // The id of a name, which is made if it is new. ResourceExhausted.
-  absl::StatusOr<uint32_t> NameId(nm_kind kind, absl::string_view name) const;
+  absl::StatusOr<uint32_t> NameId(nm_kind kind, absl::string_view name,
+                                  uint16_t user = 0) const;
 
   absl::Status WriteInfo(const nm_info& info) const;
 

@@ -5,11 +5,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -130,6 +132,48 @@ TEST_F(SharesRootTest, AnOpenSocketIsOfTheRealUser) {
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
+}
+
+// The bug: a first load made the names of all processes at root's expense, those with
+// the highest numbers first, so that a user who had enough of them left root no name.
+TEST_F(SharesRootTest, AFirstLoadNamesProcessesAtTheirUsersExpense) {
+  std::string folder = "/tmp/nm-shares-XXXXXX";
+  ASSERT_NE(mkdtemp(&folder[0]), nullptr);
+  ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 120; i++) {
+    const std::string program = absl::StrCat(folder, "/his-", i);
+    ASSERT_EQ(symlink("/bin/sleep", program.c_str()), 0);
+    children.push_back(fork());
+    if (children.back() == 0) {
+      std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+      if (!BecomeUser(kGid) || socket(AF_INET, SOCK_DGRAM, 0) < 0) _exit(1);
+      execl(program.c_str(), program.c_str(), "60", nullptr);
+      _exit(1);
+    }
+  }
+  usleep(500000);  // they execute
+  MustLoad();
+  EXPECT_EQ(AddedByUser("his-other-"), 0);
+  EXPECT_EQ(InChild([&] {
+              std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+              const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+              int added = 0;
+              for (int i = 0; i < 100; i++) {
+                const std::string name = absl::StrCat("root-", i);
+                added += setsockopt(fd.get(), NM_SOL, NM_SERVICE, name.data(),
+                                    static_cast<socklen_t>(name.size())) == 0;
+              }
+              return added;
+            }),
+            100);
+  for (const pid_t child : children) {
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << status;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 // The bug: so did the cap on names of destinations start again.

@@ -47,9 +47,9 @@ class Commands : public testing::Test {
     EXPECT_EQ(result.error, 0);
     return result.retval;
   }
-  uint32_t Name(nm_kind kind, const std::string& name) {
-    const nm_name_key key = Key(kind, name);
-    return Do(NM_COMMAND_NAME, &key, sizeof(key));
+  uint32_t Name(nm_kind kind, const std::string& name, uint32_t user = 0) {
+    const nm_new_name asked = {Key(kind, name), user};
+    return Do(NM_COMMAND_NAME, &asked, sizeof(asked));
   }
   nm_name ReadName(uint32_t id) {
     nm_name name = {};
@@ -184,17 +184,32 @@ TEST_F(Commands, WorksOnMapsThatAreFrozen) {
   EXPECT_EQ(programs_->ReadCounters().size(), 1u);
 }
 
+// The bug: what a load found was named for root, whoever had it.
+TEST_F(Commands, NamesCountInTheShareOfTheirUser) {
+  Load();
+  const uint32_t id = Name(NM_KIND_BINARY, "his", 7);
+  ASSERT_NE(id, 0u);
+  EXPECT_EQ(ReadName(id).user, 7u);
+  EXPECT_EQ(Name(NM_KIND_BINARY, "his"), id);
+  const uint32_t bucket = 6;
+  nm_user user = {};
+  EXPECT_EQ(bpf_map__lookup_elem(programs_->skeleton()->maps.nm_users, &bucket,
+                                 sizeof(bucket), &user, sizeof(user), 0),
+            0);
+  EXPECT_EQ(user.names, 1u);
+}
+
 TEST_F(Commands, UnknownAndShortCommandsAreRefused) {
   Load();
   const nm_info info = SomeInfo();
-  const nm_name_key key = Key(NM_KIND_SERVICE, "short");
+  const nm_new_name asked = {Key(NM_KIND_SERVICE, "short"), 0};
   EXPECT_EQ(Do(0, nullptr, 0), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_FORGET + 1, &info, sizeof(info)), kRefused);
   EXPECT_EQ(Do(UINT16_MAX, &info, sizeof(info)), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_NAME, nullptr, 0), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_MERGE, nullptr, 0), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_MERGE, &info, sizeof(nm_merge) - 1), kRefused);
-  EXPECT_EQ(Do(NM_COMMAND_NAME, &key, sizeof(key) - 1), kRefused);
+  EXPECT_EQ(Do(NM_COMMAND_NAME, &asked, sizeof(asked) - 1), kRefused);
   EXPECT_EQ(programs_->ReadStats().names_used, 0u);
 
   // Shorter than the command's own header.
