@@ -16,10 +16,11 @@
  *      speaks the protocol itself. The kernel's own lookup says so.
  *   2. SCTP has one, too, but no lookup: a raw copy never counts.
  *   3. All others (ICMP, other protocols, multicast, broadcast) count for the
- *      first socket. To one host, all sockets that are not raw are one socket here:
- *      one of them receives the packet. Each CPU remembers the last packets, by their
- *      first bytes, with the sockets that received them. The bytes themselves are
- *      compared: a sender finds other bytes with the same hash.
+ *      first socket. All sockets that are not raw are one socket here, but for those
+ *      of UDP that receive what is for many: one of them receives the packet. Each
+ *      CPU remembers the last packets, by their first bytes, with the sockets that
+ *      received them. The bytes themselves are compared: a sender finds other bytes
+ *      with the same hash.
  *
  * Two packets may have the same bytes: a sender repeats itself, and IPv6 has no
  * number in its header. So the bytes alone do not tell a copy from a repetition,
@@ -58,7 +59,8 @@ static __always_inline bool is_for_many(struct __sk_buff *skb) {
   const bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
   __u8 address[4] = {};
 
-  if (skb->pkt_type != PACKET_HOST && skb->pkt_type != PACKET_OTHERHOST)
+  /* IPv6 has no broadcast, and takes a packet to one host from any frame. */
+  if (ipv4 && skb->pkt_type != PACKET_HOST && skb->pkt_type != PACKET_OTHERHOST)
     return true;
   bpf_skb_load_bytes(skb, ipv4 ? 16 : 24, address, sizeof(address));
   return is_group_address(address[0], address[3], ipv4);
@@ -164,9 +166,10 @@ static __always_inline struct nm_copies *copies_of(
 }
 
 /* Whether another socket was counted for this packet. `cookie` is that of the
- * socket that receives it now, `ports` those of the packet, if it has any. */
+ * socket that receives it now, `ports` those of the packet, if it has any. `many`:
+ * it may be for several sockets that are not raw. */
 NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
-                                 __u32 network, __u32 ports) {
+                                 __u32 network, __u32 ports, __u32 many) {
   __u64 now = bpf_ktime_get_ns();
   struct nm_identity identity = {};
   struct nm_receiver *receiver;
@@ -186,7 +189,11 @@ NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
     }
     if (receiver->cookie != cookie) continue;
     copies->stranger = copies->strangers = 0;
-    if (++receiver->times <= copies->counted) return 1;
+    /* A socket was not there, or had no room for them. Of what is for many it may be
+     * the turn of the segments of one super-packet. */
+    if (!many && copies->counted - receiver->times > 1)
+      receiver->times = copies->counted - 1;
+    if ((__s32)(++receiver->times - copies->counted) <= 0) return 1;
     copies->counted = receiver->times;
     return 0;
   }

@@ -147,6 +147,8 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
                          traits.transport == NM_TRANSPORT_UDP ||
                          traits.transport == NM_TRANSPORT_SCTP;
   const bool many = traits.transport != NM_TRANSPORT_TCP && is_for_many(skb);
+  const bool udp =
+      traits.protocol == IPPROTO_UDP || traits.protocol == IPPROTO_UDPLITE;
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
   __u32 cookie = NM_ANY_RECEIVER;
@@ -167,12 +169,15 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
       return 0;
     }
   }
-  /* A packet to one host is for one socket, but for raw ones. Those that come one after
-   * the other are as one: what a new one receives is no copy. */
-  if (many || !sk || sk->type == SOCK_RAW) cookie = bpf_get_socket_cookie(skb);
+  /* But for raw sockets, and for UDP's where the packet is for many, one socket
+   * receives it. Those that come one after the other are as one: what a new one
+   * receives is no copy. */
+  if (!sk || sk->type == SOCK_RAW || (many && udp))
+    cookie = bpf_get_socket_cookie(skb);
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
   return nm_is_counted_copy(skb, cookie, owner ? owner->network : 0,
-                            traits.sport | (__u32)traits.dport << 16);
+                            traits.sport | (__u32)traits.dport << 16,
+                            many && udp);
 }
 
 /* --- TCP that looks like something else ----------------------------------- */

@@ -3,6 +3,8 @@
 // of Programs::Run() is another socket, which receives the packet as often as
 // `repeat` says. What raw sockets receive is in test/live/copies_test.cc.
 
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@ namespace internal {
 namespace {
 
 constexpr uint8_t kOspf = 89;
+constexpr uint8_t kUdpLite = 136;
 
 Packet Multicast4() {
   return Packet::Ipv4().Udp(5353, 5353).Payload(40).Byte(16, 239);
@@ -46,6 +49,30 @@ class Copies : public testing::Test {
     return Received() - before;
   }
 
+  // As if the one packet that is remembered had come so often.
+  void MakeManyOf(uint32_t times) {
+    // Of struct nm_copies (maps.bpf.h): how often it counted, and for whom.
+    constexpr size_t kCounted = 22, kTimes = 27;
+    bpf_map* const map = programs_->skeleton()->maps.nm_copies;
+    const size_t size = bpf_map__value_size(map) / sizeof(uint32_t);
+    const auto cpus = static_cast<size_t>(libbpf_num_possible_cpus());
+    std::vector<uint32_t> words(size * cpus);
+    int changed = 0;
+    for (uint32_t i = 0;
+         bpf_map_lookup_elem(bpf_map__fd(map), &i, words.data()) == 0; ++i) {
+      for (size_t cpu = 0; cpu < cpus; ++cpu) {
+        uint32_t* const copies = &words[cpu * size];
+        if (copies[kCounted] != 1 || copies[kTimes] != 1) continue;
+        copies[kCounted] = copies[kTimes] = times;
+        EXPECT_EQ(
+            bpf_map_update_elem(bpf_map__fd(map), &i, words.data(), BPF_ANY),
+            0);
+        ++changed;
+      }
+    }
+    EXPECT_EQ(changed, 1);
+  }
+
  private:
   uint64_t Received() const {
     uint64_t packets = 0;
@@ -59,10 +86,8 @@ class Copies : public testing::Test {
 
 TEST_F(Copies, CountForTheFirstSocket) {
   for (const Packet& packet :
-       {ToMany4(Packet::Ipv4().Icmp().Payload(56)),
-        ToMany6(Packet::Ipv6().Icmpv6().Payload(56)),
-        ToMany4(Packet::Ipv4().Protocol(kOspf).Payload(44)),
-        ToMany6(Packet::Ipv6().Protocol(kOspf).Payload(44)), Multicast4(),
+       {ToMany4(Packet::Ipv4().Protocol(kUdpLite).Payload(44)),
+        ToMany6(Packet::Ipv6().Protocol(kUdpLite).Payload(44)), Multicast4(),
         Multicast6()}) {
     EXPECT_EQ(Receive(packet), 1u);
     EXPECT_EQ(Receive(packet), 0u);
@@ -79,6 +104,30 @@ TEST_F(Copies, AreNotWhatNewSocketsReceiveOneAfterTheOther) {
         Packet::Ipv6().Protocol(kOspf).Payload(44)}) {
     for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(packet), 1u) << i;
   }
+}
+
+// The bug: they were copies again in a frame to everybody, or to a group. But for UDP,
+// and raw sockets, one socket receives these as well.
+TEST_F(Copies, AreNotWhatOneSocketReceivesInAFrameToEverybody) {
+  for (Packet packet :
+       {Packet::Ipv4().Icmp().Payload(56), Packet::Ipv6().Icmpv6().Payload(56),
+        Packet::Ipv6().Udp(1, 2).Payload(56),
+        Packet::Ipv6().Protocol(kUdpLite).Payload(56),
+        ToMany6(Packet::Ipv6().Icmpv6().Payload(56)),
+        ToMany4(Packet::Ipv4().Protocol(kOspf).Payload(44))}) {
+    packet.Broadcast();
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(packet), 1u) << i;
+  }
+}
+
+// The bug: how often a packet was there began again at 0 after 2^32 times, and was less
+// than before for ever.
+TEST_F(Copies, AreNotWhatComesAfterFourBillionEqualPackets) {
+  const Packet packet = Packet::Ipv6().Icmpv6().Payload(56);
+  EXPECT_EQ(Receive(packet), 1u);
+  MakeManyOf(UINT32_MAX - 1);
+  EXPECT_EQ(Receive(packet, 5), 5u);
+  EXPECT_EQ(Receive(packet, 5), 5u);
 }
 
 TEST_F(Copies, OfUnicastTcpUdpAndSctpThereAreNone) {
@@ -131,8 +180,9 @@ TEST_F(Copies, AreNotPacketsThatDifferInOneByte) {
 TEST_F(Copies, AreNotPacketsThatASenderMakesForTheSameHash) {
   constexpr uint8_t kFlipped = 'x' ^ 0x80;
   for (Packet packet :
-       {Multicast4(), Multicast6(), ToMany4(Packet::Ipv4().Icmp().Payload(56)),
-        ToMany6(Packet::Ipv6().Protocol(kOspf).Payload(44))}) {
+       {Multicast4(), Multicast6(),
+        ToMany4(Packet::Ipv4().Protocol(kUdpLite).Payload(56)),
+        ToMany6(Packet::Ipv6().Protocol(kUdpLite).Payload(44))}) {
     EXPECT_EQ(Receive(packet), 1u);
     packet.Byte(48 + 7, kFlipped).Byte(56 + 3, kFlipped).Byte(56 + 7, kFlipped);
     EXPECT_EQ(Receive(packet), 1u);
@@ -154,7 +204,7 @@ TEST_F(Copies, AreNotForAnotherPortBehindLongExtensions) {
 // A packet that is shorter than the bytes that are remembered.
 TEST_F(Copies, AreToldFromShortPacketsThatDiffer) {
   for (size_t size = 1; size < 10; ++size) {
-    Packet packet = ToMany4(Packet::Ipv4().Protocol(kOspf).Payload(size));
+    Packet packet = ToMany4(Packet::Ipv4().Protocol(kUdpLite).Payload(size));
     EXPECT_EQ(Receive(packet), 1u) << size;
     EXPECT_EQ(Receive(packet), 0u) << size;
     packet.Byte(20 + size - 1, 1);
@@ -164,10 +214,10 @@ TEST_F(Copies, AreToldFromShortPacketsThatDiffer) {
   EXPECT_EQ(Receive(Packet::Ipv4().Protocol(kOspf)), 1u);
 }
 
-// The bug that this prevents: a routing daemon that starts again, and receives
-// the same hello as the one before it.
+// The bug that this prevents: a daemon that starts again, and receives the same hello
+// as the one before it.
 TEST_F(Copies, AreForgottenAfterATenthOfASecond) {
-  const Packet hello = ToMany4(Packet::Ipv4().Protocol(kOspf).Payload(44));
+  const Packet hello = ToMany4(Packet::Ipv4().Protocol(kUdpLite).Payload(44));
   EXPECT_EQ(Receive(hello), 1u);
   usleep(120000);
   EXPECT_EQ(Receive(hello), 1u);

@@ -147,6 +147,11 @@ Packet& Packet::HeaderByte(size_t at, uint8_t value) {
   return Byte(header_ + at, value);
 }
 
+Packet& Packet::Broadcast() {
+  broadcast_ = true;
+  return *this;
+}
+
 std::vector<uint8_t> Packet::Frame() const {
   Packet ip = *this;
   if (lengths_ && ethernet_type_ == ETH_P_IP && size() >= 4) {
@@ -155,6 +160,7 @@ std::vector<uint8_t> Packet::Frame() const {
     ip.Put(4, static_cast<uint16_t>(size() - 40));
   }
   std::vector<uint8_t> frame(ETH_HLEN + size());
+  if (broadcast_) std::fill_n(frame.begin(), ETH_ALEN, uint8_t{0xff});
   frame[12] = static_cast<uint8_t>(ethernet_type_ >> 8);
   frame[13] = static_cast<uint8_t>(ethernet_type_ & 0xff);
   std::copy(ip.bytes_.begin(), ip.bytes_.end(), frame.begin() + ETH_HLEN);

@@ -53,6 +53,9 @@ class Packet {
   // Any other protocol number, without a header.
   Packet& Protocol(uint8_t number);
 
+  // In an Ethernet frame to everybody on the link.
+  Packet& Broadcast();
+
   Packet& Payload(size_t bytes);
   // Keeps that many bytes of the packet, from the IP header on.
   Packet& Truncate(size_t bytes);
@@ -85,6 +88,7 @@ class Packet {
   size_t next_ = 0;             // where the next header's number goes
   size_t header_ = 0;           // where the last header begins
   bool lengths_ = true;         // Frame() fills them in
+  bool broadcast_ = false;
 };
 
 }  // namespace internal
