@@ -284,6 +284,20 @@ NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
   return header - begin;
 }
 
+#define NM_MOST_DATAGRAMS 128 /* UDP_MAX_SEGMENTS of Linux 6.9 */
+
+/* Into how many segments a peer's packet goes, by his word for their size. He may say
+ * 1, so that headers would be counted for each byte. No TCP has segments that are
+ * smaller than their headers; the kernel sends up to 128 datagrams in one packet. */
+static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
+                                              __u32 headers, bool udp) {
+  __u32 segments;
+
+  if (!udp && size < headers) size = headers;
+  segments = (payload + size - 1) / size;
+  return udp && segments > NM_MOST_DATAGRAMS ? NM_MOST_DATAGRAMS : segments;
+}
+
 /* What a parsed packet weighs: its bytes in the low half, the segments in the
  * high one; a super-packet what its segments do. gso_segs is 0 for packets
  * that are none, and for those that came from a virtio peer (SKB_GSO_DODGY), of
@@ -303,7 +317,8 @@ NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
   segments = skb->gso_segs;
   /* Inner headers may claim more than there is. */
   if (!segments && payload > inner)
-    segments = (payload - inner + skb->gso_size - 1) / skb->gso_size;
+    segments = segments_of_peer(payload - inner, skb->gso_size, header + inner,
+                                protocol == IPPROTO_UDP);
   if (segments <= 1) return bytes | 1ULL << 32;
   bytes += (segments - 1) * (header + inner - jumbo) - jumbo;
   return bytes | (__u64)segments << 32;
