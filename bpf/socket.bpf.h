@@ -123,7 +123,13 @@ static __always_inline struct nm_socket *find_socket(struct nm_owner *owner,
   if ((owner->flags & (NM_OWNER_END_IS_TOLD | NM_OWNER_CLOSED |
                        NM_OWNER_SUBFLOW)) == NM_OWNER_END_IS_TOLD) {
     socket = claim_entry(cookie);
-    if (socket) return socket;
+    if (socket && !(*(volatile __u8 *)&owner->flags & NM_OWNER_CLOSED))
+      return socket;
+    /* Closed on another CPU meanwhile, which has found no entry to free. */
+    if (socket) {
+      free_entry(cookie, &owner->socket);
+      return &owner->socket;
+    }
   }
   __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
   owner->socket.word = NM_COOKIE(cookie);
@@ -217,7 +223,8 @@ static __always_inline void socket_released(struct bpf_sock *sk) {
 
   if (!owner || sk->protocol == IPPROTO_TCP) return;
   owner->flags |= NM_OWNER_CLOSED;
-  if (owner->cookie) free_entry(owner->cookie, &owner->socket);
+  /* By its own cookie: the owner's may be on its way from a packet on another CPU. */
+  free_entry(bpf_get_socket_cookie(sk), &owner->socket);
 }
 
 #endif /* NETMETER_BPF_SOCKET_BPF_H_ */

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <string>
@@ -404,6 +405,36 @@ TEST_F(Sockets, FullTableOfProcessesStillNamesThem) {
   EXPECT_EQ(named, lockdown.find("[confidentiality]") == std::string::npos
                        ? exe.substr(exe.rfind('/') + 1)
                        : "chosen");
+}
+
+// The bug: a packet that had found a socket open took an entry of the table for it, after
+// the socket had closed on another CPU. Nobody freed that, and a user could fill the
+// table so for good.
+TEST_F(Sockets, WhatClosesWhileItReceivesLeavesNoEntry) {
+  Start({});
+  const std::vector<int> cpus = AllowedCpus();
+  std::atomic<bool> stop{false};
+  std::thread sender([&] {
+    PinToCpu(cpus.back());
+    const sockaddr_in address = Loopback(kPorts[1]);
+    while (!stop) {
+      sendto(sink_.get(), "x", 1, 0,
+             reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    }
+  });
+  PinToCpu(cpus.front());
+  const sockaddr_in address = Loopback(kPorts[1]);
+  for (int i = 0; i < 100000; ++i) {
+    const UniqueFd fd = Udp();
+    ASSERT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                   sizeof(address)),
+              0);
+  }
+  stop = true;
+  sender.join();
+  const nm_stats stats = programs_->ReadStats();
+  EXPECT_GT(stats.sockets_claimed, 0u);
+  EXPECT_EQ(stats.sockets_claimed, stats.sockets_freed);
 }
 
 // The second meter on a cgroup sees a call that the first one took: its length is
