@@ -25,17 +25,17 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 25213, 25497, 18854},
-    {"nm_egress", 38349, 38633, 31757},
-    {"nm_egress_claim", 0, 38633, 31757},
-    {"nm_sock_create", 5417, 5450, 12013},
+    {"nm_ingress", 26100, 26383, 19630},
+    {"nm_egress", 38442, 38725, 31879},
+    {"nm_egress_claim", 0, 38725, 31879},
+    {"nm_sock_create", 5457, 5490, 12063},
     {"nm_sock_release", 69, 69, 69},
     {"nm_sockops", 2610, 3207, 2932},
-    {"nm_setsockopt", 3391, 3383, 3920},
+    {"nm_setsockopt", 3449, 3441, 3886},
     {"nm_exec", 13616, 13616, 12069},
     {"nm_fork", 43, 43, 43},
     {"nm_exit", 13, 13, 13},
-    {"nm_command", 1874, 1874, 1972},
+    {"nm_command", 2357, 2357, 2487},
     {"nm_scan", 105, 105, 105},
 };
 
