@@ -47,6 +47,31 @@ bool HasFreeIds(int queue) {
          bpf_map_lookup_elem(queue, nullptr, &id) == 0;
 }
 
+// Whether the meter has handed out no slot, or no name, for a while: the queue is empty,
+// although not all are in use.
+absl::StatusOr<bool> AreDrained(const PinDir& pins) {
+  absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),
+                           names = pins.Open("free_names"),
+                           stats = pins.Open("stats"), info = pins.Open("info");
+  for (const auto* fd : {&slots, &names, &stats, &info}) {
+    if (!fd->ok()) return fd->status();
+  }
+  const auto are_drained = [&] {
+    nm_stats used = {};
+    nm_info limits = {};
+    return ReadOnlyValue(stats->get(), &used) &&
+           ReadOnlyValue(info->get(), &limits) &&
+           ((NM_SLOT_FIRST + used.series_used < limits.max_series &&
+             !HasFreeIds(slots->get())) ||
+            (NM_NAME_FIRST + used.names_used < limits.max_names &&
+             !HasFreeIds(names->get())));
+  };
+  if (!are_drained()) return false;
+  // Or a program has taken the last one, and is about to say so.
+  WaitForRunningPrograms();
+  return are_drained();
+}
+
 // What is free by the tables of the old meter, into its queues: both, or one would
 // be filled twice.
 absl::Status RefillQueues(const PinDir& pins, const nm_info& existing) {
@@ -324,19 +349,26 @@ absl::Status Growth::MergeCounters(const MeterObject& object) const {
 
 // --- What a killed growth leaves behind --------------------------------------
 
-absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing,
-                                 bool killed) {
-  absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),
-                           names = pins.Open("free_names");
-  for (const auto* fd : {&slots, &names}) {
-    if (!fd->ok()) return fd->status();
+absl::Status RefillDrainedQueues(const nm_info& existing, bool killed,
+                                 Transaction* transaction) {
+  const PinDir& pins = transaction->pins();
+  // Of a queue that was drained in part nothing but the lock file tells.
+  if (!killed) {
+    const absl::StatusOr<bool> drained = AreDrained(pins);
+    if (!drained.ok()) return drained.status();
+    if (!*drained) return absl::OkStatus();
   }
-  // A queue that is empty because all is in use is filled with nothing; of one that was
-  // drained in part nothing tells.
-  if (!killed && HasFreeIds(slots->get()) && HasFreeIds(names->get())) {
-    return absl::OkStatus();
+  // It drains the other queue as well, and nothing else tells of a kill in between.
+  NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
+  const auto refill = [&pins, existing] {
+    return RefillQueues(pins, existing);
+  };
+  const absl::Status filled = InAttempts(refill);
+  if (!filled.ok()) {
+    transaction->OnFailure(refill);
+    return filled;
   }
-  return RefillQueues(pins, existing);
+  return killed ? absl::OkStatus() : transaction->SetChanging(false);
 }
 
 absl::Status CloseOldInfo(const PinDir& pins, int closer) {
@@ -369,22 +401,7 @@ bool IsUnfinished(const std::string& pin_dir) {
   for (const MapPin& map : MapPins()) {
     if (pins.HasOurs(NewPin(map.pin), map.pin)) return true;
   }
-  // Drained: no free slot, although not all are in use.
-  absl::StatusOr<UniqueFd> slots = pins.Open("free_slots"),
-                           stats = pins.Open("stats"), info = pins.Open("info");
-  nm_stats used = {};
-  nm_info limits = {};
-  const auto is_drained = [&] {
-    return slots.ok() && stats.ok() && info.ok() &&
-           ReadOnlyValue(stats->get(), &used) &&
-           ReadOnlyValue(info->get(), &limits) &&
-           NM_SLOT_FIRST + used.series_used < limits.max_series &&
-           !HasFreeIds(slots->get());
-  };
-  if (!is_drained()) return false;
-  // Or a program has taken the last one, and is about to say so.
-  WaitForRunningPrograms();
-  return is_drained();
+  return AreDrained(pins).value_or(false);
 }
 
 }  // namespace internal

@@ -124,9 +124,9 @@ absl::Status DrainFreeIds(const std::vector<int>& queues,
                           const std::function<void()>& wait_for_programs);
 
 // A load that was killed in part 1 left the meter without free slots and names:
-// gives them back.
-absl::Status RefillDrainedQueues(const PinDir& pins, const nm_info& existing,
-                                 bool killed);
+// gives them back. Tables that are full are left alone. `killed`: as the lock file says.
+absl::Status RefillDrainedQueues(const nm_info& existing, bool killed,
+                                 Transaction* transaction);
 
 // A load that was killed in part 5 left readers with an info that nobody has
 // retired: does it. `closer`: of LoadCloser(), or -1.

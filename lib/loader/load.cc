@@ -46,8 +46,9 @@ namespace {
 
 // Brings what is loaded into a state from which an upgrade can go on, and plans
 // it.
-absl::Status PlanUpgrade(const PinDir& pins, bool killed, Plan* plan,
-                         Growth* growth) {
+absl::Status PlanUpgrade(bool killed, Plan* plan, Growth* growth,
+                         Transaction* transaction) {
+  const PinDir& pins = transaction->pins();
   const nm_info& info = plan->existing.info;
   NETMETER_RETURN_IF_ERROR(CloseOldInfo(pins));
   NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
@@ -64,7 +65,7 @@ absl::Status PlanUpgrade(const PinDir& pins, bool killed, Plan* plan,
   plan->grows_on = growth->grows_on();
   // One that is to be finished has queues that are new and full.
   if (growth->any() && !growth->from_the_start()) return absl::OkStatus();
-  return RefillDrainedQueues(pins, info, killed);
+  return RefillDrainedQueues(info, killed, transaction);
 }
 
 // Whether a load would change nothing.
@@ -407,7 +408,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   Growth growth(pins, plan->existing.info);
   const bool killed = transaction->state().changing;
   if (upgrade) {
-    NETMETER_RETURN_IF_ERROR(PlanUpgrade(pins, killed, plan, &growth));
+    NETMETER_RETURN_IF_ERROR(PlanUpgrade(killed, plan, &growth, transaction));
     if (killed) {
       plan->notes.push_back(
           "a load that was killed, or failed, had begun an upgrade: finished");

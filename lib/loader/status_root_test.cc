@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What `netmeter-loader status` says of a meter of which nothing is missing: after a load
+// that ended in the middle of it, and with tables that are full.
+
+#include <bpf/bpf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/interruption.h"
+#include "lib/loader/load.h"
+#include "lib/loader/loader_fixture.h"
+#include "lib/loader/status.h"
+#include "lib/loader/step.h"
+#include "lib/loader/unload.h"
+#include "lib/testing/run_shell.h"
+#include "netmeter/abi.h"
+#include "nlohmann/json.hpp"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class StatusRootTest : public LoaderRootTest {
+ protected:
+  // How many of so many names that are new find room.
+  int TakeNames(int names) {
+    return InChild([&] {
+      std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+      const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      int taken = 0;
+      for (int i = 0; i < names; i++) {
+        const std::string name = absl::StrCat("name-", i);
+        taken += setsockopt(fd.get(), NM_SOL, NM_TAG, name.data(),
+                            static_cast<socklen_t>(name.size())) == 0;
+      }
+      return taken;
+    });
+  }
+
+  // As a growth leaves it that was killed in the middle.
+  void Drain(const char* queue) {
+    const UniqueFd fd(bpf_obj_get(Pin(queue).c_str()));
+    uint32_t id;
+    while (bpf_map_lookup_and_delete_elem(fd.get(), nullptr, &id) == 0) {
+    }
+    EXPECT_EQ(errno, ENOENT);
+  }
+
+  bool HasFreeIds(const char* queue) {
+    const UniqueFd fd(bpf_obj_get(Pin(queue).c_str()));
+    uint32_t id;
+    return bpf_map_lookup_elem(fd.get(), nullptr, &id) == 0;
+  }
+
+  void ExpectUnfinished() {
+    const Report report = MustStatus();
+    EXPECT_EQ(report.state, MeterState::kDamaged);
+    EXPECT_THAT(report.text,
+                HasSubstr("  UNFINISHED      a load that was to change it was "
+                          "killed or failed"));
+    const ShellResult retired =
+        RunShell("lib/loader/netmeter-loader retire --pin-dir " +
+                 config_.pin_dir + " 2>&1");
+    EXPECT_EQ(retired.exit_status, 1) << retired.output;
+    EXPECT_THAT(retired.output, HasSubstr("a load is to be finished first"));
+  }
+};
+
+// Where all series or all names were in use, each load with nothing to do emptied the
+// queue of the others, and filled it again.
+TEST_F(StatusRootTest, AFullTableIsNotDrainedByALoadWithNothingToDo) {
+  for (const bool names : {false, true}) {
+    SCOPED_TRACE(names);
+    config_.max_series = names ? 100 : NM_SLOT_FIRST + 1;
+    config_.max_names = names ? NM_NAME_FIRST + 4 : 100;
+    MustLoad();
+    SendFromCgroup(1);
+    if (names) {
+      EXPECT_LT(TakeNames(4), 4);
+    }
+    const nlohmann::json table = nlohmann::json::parse(
+        MustStatus().json)["tables"][names ? "names" : "series"];
+    ASSERT_EQ(table["used"], table["limit"]);
+    ASSERT_FALSE(HasFreeIds(names ? "free_names" : "free_slots"));
+    std::vector<std::string> drained;
+    SetStepObserver([&](const std::string& done) {
+      if (absl::StartsWith(done, "drained ")) drained.push_back(done);
+    });
+    EXPECT_EQ(MustLoad(), Action::kUnchanged);
+    SetStepObserver(nullptr);
+    EXPECT_THAT(drained, IsEmpty());
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  }
+}
+
+// Of the names it was not asked.
+TEST_F(StatusRootTest, AMeterThatHandsOutNoNamesIsDamagedUntilTheNextLoad) {
+  config_.max_series = config_.max_names = 100;
+  MustLoad();
+  Drain("free_names");
+  EXPECT_EQ(TakeNames(5), 0);
+  ExpectUnfinished();
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  EXPECT_EQ(TakeNames(5), 5);
+}
+
+// Killed in the middle of it, a load leaves queues in which something is, and nothing
+// told that it is not all.
+TEST_F(StatusRootTest,
+       ALoadThatIsKilledWhileItFillsTheQueuesAgainIsUnfinished) {
+  config_.max_series = config_.max_names = 100;
+  MustLoad();
+  Drain("free_names");
+  ASSERT_TRUE(LoadKilledAt("drained map nm_free_names"));
+  ExpectUnfinished();
+  // BPF_MAP_UPDATE_ELEM: one for each slot, and then for each name.
+  const Interrupted killed =
+      RunInterrupted({-1, 0, "bpf(2)", 100 - NM_SLOT_FIRST + 20},
+                     [&] { return Load(config_).status(); });
+  ASSERT_TRUE(killed.killed) << killed.message;
+  EXPECT_TRUE(HasFreeIds("free_slots"));
+  EXPECT_TRUE(HasFreeIds("free_names"));
+  ExpectUnfinished();
+  MustLoad();
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  EXPECT_EQ(TakeNames(95), 95);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
