@@ -224,7 +224,8 @@ absl::Status Growth::DrainAndCopy(MeterObject* object,
   // next load that it has to look at them, and it finds no successors.
   const PinDir& pins = pins_;
   const nm_info existing = existing_;
-  transaction->OnFailure([&pins] { return SettleTables(pins); });
+  transaction->OnFailure([&pins] { return SettleTables(pins); },
+                         Transaction::Rest::kHarmless);
   NETMETER_RETURN_IF_ERROR(InAttempts([&] { return TrySwitch(pins); }));
   transaction->OnFailure([&pins, existing] {
     NETMETER_RETURN_IF_ERROR(RemoveSuccessors(pins));

@@ -29,9 +29,9 @@ struct LoaderState {
   std::string config;     // the loaded one, as YAML
   std::string cgroup;     // which it counts for; "" where config is
   bool changing = false;  // an upgrade has begun, and is not done
-  bool failed = false;    // ... it has undone what it could, and said so
+  bool failed = false;    // ... and nothing harmful is left of it
 
-  // To who has the lock: that load was killed.
+  // To who has the lock: that load was killed, or left what it could not undo.
   bool cut_short() const { return changing && !failed; }
 };
 
@@ -53,7 +53,8 @@ std::string LockFile(const std::string& path);
 
 // What the lock file of a pin directory tells, without waiting for its lock; nothing is
 // known where there is no file. `changing` is true only where no loader is at work: one
-// began to change the meter, and was killed. PermissionDenied, but for root.
+// began to change the meter, and was killed, or left what it could not undo.
+// PermissionDenied, but for root.
 absl::StatusOr<LoaderState> PeekState(const std::string& path);
 
 // The file, and what a WriteState() that was killed has left beside it. By who has the

@@ -145,6 +145,24 @@ TEST_F(StatusRootTest,
   EXPECT_EQ(TakeNames(95), 95);
 }
 
+// It was called loaded, though some of its programs were another load's, for good.
+TEST_F(StatusRootTest, AnUpgradeThatCannotBeUndoneIsUnfinished) {
+  MustLoad();
+  SendFromCgroup(100);
+  config_.proxy_ports.push_back(7001);
+  // BPF_LINK_UPDATE
+  const Interrupted failed = RunInterrupted(
+      {-1, EPERM, "bpf(29)", 3}, [&] { return Load(config_).status(); });
+  EXPECT_FALSE(failed.ok);
+  EXPECT_THAT(failed.message,
+              HasSubstr("not all could be undone: put the old program back"));
+  ExpectUnfinished();
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  EXPECT_EQ(PayloadSent(), 100u);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

@@ -167,19 +167,22 @@ absl::Status Transaction::Fail(const absl::Status& error) {
     state = kNothingWasChanged;
   }
   bool undone = state_on_failure_.empty();
+  // Where there is no way back the next load has something to do.
+  bool damaged = !undone;
   for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) {
     const absl::Status status =
-        InAttempts(*undo, undone ? Patience::kSeconds : Patience::kMoment);
+        InAttempts(undo->call, undone ? Patience::kSeconds : Patience::kMoment);
     if (status.ok()) continue;
     undone = false;
+    damaged |= undo->rest == Rest::kDamage;
     state = absl::StrCat("not all could be undone: ", status.message(),
                          ": the next load mends it");
   }
   undo_.clear();
   if (undone && !before_.changing) SetChanging(false).IgnoreError();
-  if (state_.changing && !state_.failed &&
+  if (!damaged && state_.changing && !state_.failed &&
       (!before_.changing || before_.failed)) {
-    // What is left may be no harm, such as an empty directory: no damage by itself.
+    // What is left is an empty directory, which the next load removes.
     state_.failed = true;
     InAttempts([this] { return WriteDown(); }).IgnoreError();
   }

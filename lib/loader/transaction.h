@@ -70,9 +70,12 @@ class Transaction {
   // There is a meter here: what a first load makes is there to stay.
   void KeepOnFailure() { keep_ = true; }
 
-  // What undoes a step of an upgrade. It may be tried again.
-  void OnFailure(std::function<absl::Status()> undo) {
-    if (state_on_failure_.empty()) undo_.push_back(std::move(undo));
+  // What undoes a step of an upgrade. It may be tried again. `rest`: what that step
+  // leaves where it cannot be undone.
+  enum class Rest { kDamage, kHarmless };
+  void OnFailure(std::function<absl::Status()> undo,
+                 Rest rest = Rest::kDamage) {
+    if (state_on_failure_.empty()) undo_.push_back({std::move(undo), rest});
   }
   // Forgets these, and all that come. `state`: what there is if the load fails from
   // here on.
@@ -100,6 +103,11 @@ class Transaction {
   absl::Status SetChanging(bool changing);
 
  private:
+  struct Undo {
+    std::function<absl::Status()> call;
+    Rest rest;
+  };
+
   explicit Transaction(const std::string& pin_dir) : pins_(pin_dir) {}
   absl::Status Prepare(const std::string& config, const std::string& cgroup);
   // state_, into the lock file.
@@ -109,7 +117,7 @@ class Transaction {
   UniqueFd lock_;  // until all else is undone
   LoaderState state_, before_;
   std::vector<std::string> pinned_;  // paths, by this load
-  std::vector<std::function<absl::Status()>> undo_;
+  std::vector<Undo> undo_;
   std::string state_on_failure_;  // empty: there is a way back
   bool made_directory_ = false;
   bool mounted_ = false;
