@@ -147,7 +147,8 @@ TEST_F(LoaderRootTest, WhatStatusSaysOfALostLinkOrInfoBringsTheMeterBack) {
 
 // It was NotFound, as if nothing were loaded, without a word of what to do; and what
 // status said would have unloaded the meter without knowing what to load; then it stopped
-// at its first command, which said to load, which said to ask status.
+// at its first command, which said to load, which said to ask status; then it loaded
+// another meter, of the whole host, unless the file said where and for which cgroup.
 TEST_F(LoaderRootTest,
        WithoutTheLockFileNothingIsUnloadedAndTheErrorSaysWhatToDo) {
   EXPECT_TRUE(absl::IsNotFound(LoadedConfig(config_.pin_dir).status()));
@@ -165,15 +166,20 @@ TEST_F(LoaderRootTest,
   const std::string file = testing::TempDir() + "/written.yml";
   const std::string text = AdviceOf(MustStatus().text, file);
   const std::string advice = text.substr(0, text.find(';'));
-  EXPECT_THAT(text, HasSubstr("; with a configuration that you write"));
+  EXPECT_THAT(text, HasSubstr(" --cgroup " + cgroup_ +
+                              "; with a configuration that you write, as the "
+                              "one that was loaded is not known"));
   EXPECT_NE(RunShell(advice + " 2>&1").exit_status, 0);
   EXPECT_EQ(MustStatus().state, MeterState::kDamaged);
   ASSERT_EQ(rename(kept.c_str(), lock.c_str()), 0);
-  std::ofstream(file) << "pin_dir: " << config_.pin_dir
-                      << "\ncgroup: " << cgroup_ << "\n";
+  std::ofstream(file) << "services: [mme]\n";
   const ShellResult mended = RunShell(advice + " 2>&1");
   EXPECT_EQ(mended.exit_status, 0) << advice << "\n" << mended.output;
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  const std::string loaded = LoadedConfig(config_.pin_dir).value_or("");
+  EXPECT_THAT(loaded, HasSubstr("pin_dir: \"" + config_.pin_dir + "\""));
+  EXPECT_THAT(loaded, HasSubstr("cgroup: \"" + cgroup_ + "\""));
+  EXPECT_THAT(loaded, HasSubstr("mme"));
 }
 
 // `status` called it loaded, until the growth had come to its pins. Who may not know

@@ -214,6 +214,15 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
   };
 }
 
+// By the info alone, where other maps are missing.
+std::string CgroupOf(const PinDir& pins) {
+  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
+  nm_info info = {};
+  const bool known = fd.ok() && ReadOnlyValue(fd.get(), &info) &&
+                     info.magic == NM_MAGIC && info.abi_major == NM_ABI_MAJOR;
+  return known ? TextOf(info.cgroup) : "";
+}
+
 }  // namespace
 
 absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
@@ -235,6 +244,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
     if (!absl::IsNotFound(maps.status()) && !grows) return maps.status();
     if (IsRestOfMeter(pins)) {
       status.state = MeterState::kDamaged;
+      status.cgroup = CgroupOf(pins);
       if (!grows) FindMissingMaps(pins, &status);
     } else {
       // Where a load would be refused there is no point in advising it.
@@ -246,6 +256,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   status.has_info = true;
   status.info = CopyInfo((*maps)->view());
   const nm_info& info = status.info;
+  status.cgroup = TextOf(info.cgroup);
   // With the cgroup its links went, too.
   status.cgroup_gone = CgroupIsGone(info.cgroup_id);
   status.cgroup_was_remade =

@@ -58,6 +58,7 @@ struct MeterStatus {
   MeterState state = MeterState::kNotLoaded;
   std::string pin_dir;
   bool unfinished = false;  // a load was killed, or failed for good
+  std::string cgroup;       // that it counts for; "" where nobody knows
 
   // Whether there is an info; without it, all below is empty but for this: why
   // a load would be refused, if it would.

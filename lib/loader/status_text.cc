@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "lib/core/shared_maps.h"
 #include "lib/loader/kernel_object.h"
 #include "nlohmann/json.hpp"
@@ -47,20 +49,35 @@ std::string MeaningOf(const LossStatus& loss, const MeterStatus& status) {
   return loss.meaning;
 }
 
+// As one word for a shell: a unit's cgroup may have a backslash in its name.
+std::string ShellWord(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           strchr("/._-:@", c) != nullptr;
+  });
+  if (plain) return text;
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
 // What repairs a meter of which something is left. A load keeps its configuration and
 // cgroup. An unload forgets them, so that they are written down before; where they are
 // not known nothing is unloaded before somebody has done that.
 std::string RepairOf(const MeterStatus& status) {
   if (status.lost_maps.empty()) return LoaderCommand("load", status.pin_dir);
-  const std::string unload = LoaderCommand("unload", status.pin_dir),
-                    load = " && netmeter-loader load --config FILE";
+  const std::string unload = LoaderCommand("unload", status.pin_dir);
   if (status.config_is_lost) {
-    return absl::StrCat("test -s FILE && ", unload, load,
-                        "; with a configuration that you write, as the one "
-                        "that was loaded is not known");
+    // This file may say neither where nor for which cgroup.
+    const bool known = !status.cgroup.empty();
+    return absl::StrCat(
+        "test -s FILE && ", unload, " && ",
+        LoaderCommand("load", status.pin_dir), " --config FILE --cgroup ",
+        known ? ShellWord(status.cgroup) : "CGROUP",
+        "; with a configuration that you write, as the one that was loaded ",
+        known ? "is not known" : "and its cgroup are not known");
   }
   return absl::StrCat(LoaderCommand("status --config", status.pin_dir),
-                      " > FILE && ", unload, load);
+                      " > FILE && ", unload,
+                      " && netmeter-loader load --config FILE");
 }
 
 // Without an info there is little to be said.
