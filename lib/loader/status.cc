@@ -214,6 +214,12 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
   };
 }
 
+// Not where the directory is closed to the caller, or its file system is not mounted in
+// his container: he has the maps of serve-fds.
+bool SeesPins(const std::string& pin_dir) {
+  return IsBpffs(pin_dir) && access(pin_dir.c_str(), X_OK) == 0;
+}
+
 // By the info alone, where other maps are missing.
 std::string CgroupOf(const PinDir& pins) {
   const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
@@ -236,7 +242,9 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   if (absl::IsPermissionDenied(maps.status())) return maps.status();
   const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
   status.config_is_lost = state.ok() && state->config.empty();
-  const bool grows = IsUnfinished(pin_dir);
+  // What cannot be looked at is no sign of a growth.
+  const bool sees_pins = SeesPins(pin_dir);
+  const bool grows = sees_pins && IsUnfinished(pin_dir);
   status.unfinished = grows || (state.ok() && state->changing);
   if (!maps.ok()) {
     // In the middle of a growth the maps of two meters may be pinned, which do
@@ -261,8 +269,11 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   status.cgroup_gone = CgroupIsGone(info.cgroup_id);
   status.cgroup_was_remade =
       status.cgroup_gone && access(TextOf(info.cgroup).c_str(), F_OK) == 0;
-  status.missing_links = FindMissingLinks(pins, info);
-  FindMissingMaps(pins, &status);
+  status.sees_pins = sees_pins;
+  if (sees_pins) {
+    status.missing_links = FindMissingLinks(pins, info);
+    FindMissingMaps(pins, &status);
+  }
   status.state = status.missing_links.empty() && status.missing_maps.empty() &&
                          !(*maps)->closed() && !status.unfinished &&
                          !status.cgroup_gone

@@ -68,6 +68,8 @@ struct MeterStatus {
   nm_info info = {};
   bool cgroup_gone = false;        // was removed, and its links with it
   bool cgroup_was_remade = false;  // ... and another one has its path
+  // Whether the caller may look for pins. Otherwise nothing is known to be missing.
+  bool sees_pins = true;
   std::vector<std::string> missing_links;
   std::vector<std::string> missing_maps;
   // Of these, the ones that no load makes again, so that none can go on: unload first.

@@ -1,28 +1,38 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What `netmeter-loader status` says of a meter of which nothing is missing: after a load
-// that ended in the middle of it, and with tables that are full.
+// that ended in the middle of it, with tables that are full, and to somebody who sees no
+// pins.
 
 #include <bpf/bpf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
+#include "lib/loader/serve.h"
 #include "lib/loader/status.h"
+#include "lib/loader/status_text.h"
 #include "lib/loader/step.h"
 #include "lib/loader/unload.h"
 #include "lib/testing/run_shell.h"
@@ -79,6 +89,40 @@ class StatusRootTest : public LoaderRootTest {
                  config_.pin_dir + " 2>&1");
     EXPECT_EQ(retired.exit_status, 1) << retired.output;
     EXPECT_THAT(retired.output, HasSubstr("a load is to be finished first"));
+  }
+
+  // What a member of the group, who is served the maps, is said; "" where that is as it
+  // should be.
+  std::string UnseenError(bool mounted) {
+    const std::string told = config_.pin_dir + ".told";
+    EXPECT_EQ(
+        InChild([&] {
+          std::ofstream file(told);
+          if ((!mounted &&
+               (unshare(CLONE_NEWNS) != 0 ||
+                mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                umount2(config_.pin_dir.c_str(), MNT_DETACH) != 0)) ||
+              !BecomeUser(kGid)) {
+            return 2;
+          }
+          const absl::StatusOr<MeterStatus> status = GetStatus(config_.pin_dir);
+          if (!status.ok()) {
+            file << status.status();
+          } else if (status->state != MeterState::kLoaded ||
+                     status->sees_pins ||
+                     nlohmann::json::parse(
+                         StatusAsJson(*status))["pins_seen"] != false ||
+                     !absl::StrContains(StatusAsText(*status),
+                                        "\n  UNSEEN          the pins: ")) {
+            file << StatusAsText(*status);
+          }
+          return 0;
+        }),
+        0);
+    std::ifstream file(told);
+    const std::string all(std::istreambuf_iterator<char>(file), {});
+    unlink(told.c_str());
+    return all;
   }
 };
 
@@ -161,6 +205,37 @@ TEST_F(StatusRootTest, AnUpgradeThatCannotBeUndoneIsUnfinished) {
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
   EXPECT_EQ(PayloadSent(), 100u);
+}
+
+// All links and maps were missing, for who has the maps by serve-fds and may not look
+// into the directory, or has none, as in a container.
+TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
+  config_.group = "";
+  MustLoad();
+  ServeOptions serve;
+  serve.pin_dir = config_.pin_dir;
+  serve.group = kGroup;
+  const std::string socket_path = config_.pin_dir + ".sock";
+  const pid_t server = fork();
+  if (server == 0) {
+    alarm(300);  // with loads in a slow guest
+    _exit(ServeDescriptors(serve).ok() ? 0 : 1);
+  }
+  for (int i = 0; i < 500 && access(socket_path.c_str(), F_OK) != 0; i++) {
+    usleep(10000);
+  }
+  usleep(50000);
+  EXPECT_EQ(UnseenError(true), "");
+  EXPECT_EQ(UnseenError(false), "");
+  EXPECT_EQ(nlohmann::json::parse(MustStatus().json)["pins_seen"], true);
+  config_.group = kGroup;
+  MustLoad();
+  ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
+  EXPECT_EQ(UnseenError(true), "");
+  kill(server, SIGTERM);
+  int status = 0;
+  waitpid(server, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -104,11 +104,17 @@ std::string TextWithoutInfo(const MeterStatus& status) {
       load, status.unfinished ? ")\n" : "; or unload)\n");
 }
 
-// A line for each thing that is wrong, with the command that repairs it.
+// A line for each thing that is wrong, with the command that repairs it, and one for what
+// the caller cannot see.
 std::string DamageOf(const MeterStatus& status) {
   const std::string repair = RepairOf(status);
   const std::string run = absl::StrCat("(run: ", repair, ")\n");
   std::string text;
+  if (!status.sees_pins) {
+    absl::StrAppend(
+        &text, "  UNSEEN          the pins: whether a program or ",
+        "a map is missing is not known (run on the host as root)\n");
+  }
   if (status.cgroup_gone) {
     absl::StrAppend(&text, "  GONE            the cgroup was removed",
                     status.cgroup_was_remade ? " and made again" : "",
@@ -215,6 +221,7 @@ std::string StatusAsJson(const MeterStatus& status) {
     json["start_time"] = TimeOf(info.created_ns);
     json["load_time"] = TimeOf(info.loaded_ns);
     json["cgroup_gone"] = status.cgroup_gone;
+    json["pins_seen"] = status.sees_pins;
     json["missing_links"] = status.missing_links;
     json["missing_maps"] = status.missing_maps;
     json["unfinished"] = status.unfinished;
