@@ -51,6 +51,11 @@ absl::StatusOr<bool> IsTheFile(const UniqueFd& fd, const std::string& file) {
   return mine.st_ino == there.st_ino;
 }
 
+absl::Status CannotRead(const std::string& file) {
+  return ErrnoStatus(errno, absl::StrCat("read ", file),
+                     errno == EACCES ? "run as root" : "");
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
@@ -196,15 +201,37 @@ absl::Status WriteState(const std::string& file, const LoaderState& state,
   return absl::OkStatus();
 }
 
+absl::StatusOr<UniqueFd> ShareLock(const std::string& path,
+                                   std::chrono::milliseconds most) {
+  const std::string file = LockFile(path);
+  const auto deadline = std::chrono::steady_clock::now() + most;
+  for (;;) {
+    UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd.ok() && errno == ENOENT) return UniqueFd();
+    if (!fd.ok()) return CannotRead(file);
+    if (flock(fd.get(), LOCK_SH | LOCK_NB) == 0) {
+      const absl::StatusOr<bool> found = IsTheFile(fd, file);
+      if (!found.ok()) return found.status();
+      if (*found) return fd;
+      continue;
+    }
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return ErrnoStatus(errno, absl::StrCat("lock ", file));
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("lock ", file, ": a netmeter-loader is at work"));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
 absl::StatusOr<LoaderState> PeekState(const std::string& path) {
   const std::string file = LockFile(path);
   for (;;) {
     const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd.ok() && errno == ENOENT) return LoaderState();
-    if (!fd.ok()) {
-      return ErrnoStatus(errno, absl::StrCat("read ", file),
-                         errno == EACCES ? "run as root" : "");
-    }
+    if (!fd.ok()) return CannotRead(file);
     const bool at_work = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
     const absl::StatusOr<bool> found = IsTheFile(fd, file);
     if (!found.ok()) return found.status();

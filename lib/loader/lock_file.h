@@ -10,6 +10,7 @@
 #ifndef NETMETER_LIB_LOADER_LOCK_FILE_H_
 #define NETMETER_LIB_LOADER_LOCK_FILE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,6 +51,12 @@ absl::Status WriteState(const std::string& file, const LoaderState& state,
 // unloads removes the file while he has it.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
 std::string LockFile(const std::string& path);
+
+// A shared lock: no loader is at work while it is held, so hold it for an instant only.
+// An empty descriptor where there is no file, and so no loader; DeadlineExceeded where a
+// loader has it for longer than `most`; PermissionDenied, but for root.
+absl::StatusOr<UniqueFd> ShareLock(const std::string& path,
+                                   std::chrono::milliseconds most);
 
 // What the lock file of a pin directory tells, without waiting for its lock; nothing is
 // known where there is no file. `changing` is true only where no loader is at work: one

@@ -24,6 +24,7 @@
 #include "lib/loader/features.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/lock_file.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/settings.h"
 #include "lib/loader/system.h"
@@ -31,6 +32,9 @@
 namespace netmeter {
 namespace internal {
 namespace {
+
+// A load that is at work is waited for so long.
+constexpr std::chrono::seconds kLoaderAtWorkPatience(3);
 
 uint64_t Load(const nm_u64& value) {
   return __atomic_load_n(&value, __ATOMIC_RELAXED);
@@ -229,9 +233,8 @@ std::string CgroupOf(const PinDir& pins) {
   return known ? TextOf(info.cgroup) : "";
 }
 
-}  // namespace
-
-absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
+// What a loader that is at work has done half is as what a killed one has left.
+absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
   const PinDir pins(pin_dir);
   MeterStatus status;
@@ -285,6 +288,25 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   status.tables = TablesOf(pins, info, stats);
   status.lost = LossesOf(stats);
   status.seen = EventsOf(stats);
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
+  absl::StatusOr<MeterStatus> status = ReadStatus(pin_dir);
+  if (status.ok() ? status->state != MeterState::kDamaged
+                  : absl::IsPermissionDenied(status.status())) {
+    return status;
+  }
+  const absl::StatusOr<UniqueFd> lock =
+      ShareLock(pin_dir, kLoaderAtWorkPatience);
+  if (absl::IsPermissionDenied(lock.status())) return status;
+  // With the lock, if it was to be had.
+  status = ReadStatus(pin_dir);
+  if (status.ok() && status->state == MeterState::kDamaged) {
+    status->loader_at_work = absl::IsDeadlineExceeded(lock.status());
+  }
   return status;
 }
 

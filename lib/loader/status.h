@@ -58,7 +58,9 @@ struct MeterStatus {
   MeterState state = MeterState::kNotLoaded;
   std::string pin_dir;
   bool unfinished = false;  // a load was killed, or failed for good
-  std::string cgroup;       // that it counts for; "" where nobody knows
+  // ... or one takes long: what seems to be damaged may be what it does just now.
+  bool loader_at_work = false;
+  std::string cgroup;  // that it counts for; "" where nobody knows
 
   // Whether there is an info; without it, all below is empty but for this: why
   // a load would be refused, if it would.
@@ -86,7 +88,8 @@ struct MeterStatus {
 };
 
 // PermissionDenied where the pins cannot be read; FailedPrecondition where
-// they are of another ABI version. Needs the group for most, root for all.
+// they are of another ABI version. Needs the group for most, root for all. Root waits
+// up to 3 s for a loader that is at work, before a meter is called damaged.
 absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir);
 
 // The whole configuration of what is loaded, or was before it was damaged, as YAML that

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter-loader status` says of a meter of which nothing is missing: after a load
-// that ended in the middle of it, with tables that are full, and to somebody who sees no
-// pins.
+// What `netmeter-loader status` says of a meter of which nothing is missing: while a load
+// is at work, after one that ended in the middle of it, with tables that are full, and to
+// somebody who sees no pins.
 
 #include <bpf/bpf.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -16,10 +17,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,6 +48,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
 
 class StatusRootTest : public LoaderRootTest {
  protected:
@@ -91,6 +96,40 @@ class StatusRootTest : public LoaderRootTest {
     EXPECT_THAT(retired.output, HasSubstr("a load is to be finished first"));
   }
 
+  // A load of its own process stands still at the first step that says `step`.
+  void BeginLoad(const std::string& step) {
+    int there[2], on[2];
+    ASSERT_EQ(pipe2(there, O_CLOEXEC), 0);
+    ASSERT_EQ(pipe2(on, O_CLOEXEC), 0);
+    loader_ = fork();
+    if (loader_ == 0) {
+      alarm(300);
+      close(on[1]);
+      bool paused = false;
+      SetStepObserver([&](const std::string& done) {
+        if (paused || !absl::StrContains(done, step)) return;
+        paused = true;
+        char byte = 0;
+        if (write(there[1], &byte, 1) != 1) _exit(2);
+        if (read(on[0], &byte, 1) != 0) _exit(2);
+      });
+      _exit(Load(config_).ok() ? 0 : 1);
+    }
+    close(there[1]);
+    close(on[0]);
+    go_on_ = UniqueFd(on[1]);
+    char byte;
+    EXPECT_EQ(read(there[0], &byte, 1), 1) << step;
+    close(there[0]);
+  }
+  void GoOn() { go_on_ = UniqueFd(); }
+  void EndLoad() {
+    GoOn();
+    int status = 0;
+    EXPECT_EQ(waitpid(loader_, &status, 0), loader_);
+    EXPECT_EQ(status, 0);
+  }
+
   // What a member of the group, who is served the maps, is said; "" where that is as it
   // should be.
   std::string UnseenError(bool mounted) {
@@ -124,6 +163,10 @@ class StatusRootTest : public LoaderRootTest {
     unlink(told.c_str());
     return all;
   }
+
+ private:
+  pid_t loader_ = -1;
+  UniqueFd go_on_;
 };
 
 // Where all series or all names were in use, each load with nothing to do emptied the
@@ -205,6 +248,53 @@ TEST_F(StatusRootTest, AnUpgradeThatCannotBeUndoneIsUnfinished) {
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
   EXPECT_EQ(PayloadSent(), 100u);
+}
+
+// What a load does just then was called damage: programs that are attached, and no info;
+// queues that are empty. A slow machine may take longer than it is waited for.
+TEST_F(StatusRootTest, ALoadThatIsAtWorkIsWaitedFor) {
+  config_.max_series = 100;
+  for (const char* step : {"attached ", "drained map nm_free_names"}) {
+    SCOPED_TRACE(step);
+    BeginLoad(step);
+    std::thread second([this] {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      GoOn();
+    });
+    const auto begin = Clock::now();
+    const absl::StatusOr<MeterStatus> status = GetStatus(config_.pin_dir);
+    const auto waited = Clock::now() - begin;
+    second.join();
+    EXPECT_TRUE(status.ok()) << status.status();
+    if (status.ok() && waited < std::chrono::seconds(3)) {
+      EXPECT_EQ(status->state, MeterState::kLoaded) << StatusAsText(*status);
+      EXPECT_FALSE(status->loader_at_work);
+    }
+    EndLoad();
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    config_.max_series += 100;
+  }
+}
+
+// Then it says so, and not to load or to unload what the other one is about to mend.
+TEST_F(StatusRootTest, ALoadThatTakesLongIsSaidToBeAtWork) {
+  config_.max_series = 100;
+  for (const char* step : {"attached ", "drained map nm_free_names"}) {
+    SCOPED_TRACE(step);
+    BeginLoad(step);
+    const Report report = MustStatus();
+    EXPECT_EQ(report.state, MeterState::kDamaged);
+    EXPECT_THAT(report.text, HasSubstr("(look again"));
+    EXPECT_THAT(report.text, HasSubstr("netmeter-loader"));
+    EXPECT_THAT(report.text, Not(HasSubstr("unload")));
+    EXPECT_THAT(report.text, Not(HasSubstr("(run: ")));
+    EXPECT_EQ(nlohmann::json::parse(report.json)["loader_at_work"], true);
+    EndLoad();
+    const Report after = MustStatus();
+    EXPECT_EQ(after.state, MeterState::kLoaded);
+    EXPECT_EQ(nlohmann::json::parse(after.json)["loader_at_work"], false);
+    config_.max_series += 100;
+  }
 }
 
 // All links and maps were missing, for who has the maps by serve-fds and may not look

@@ -83,6 +83,11 @@ std::string RepairOf(const MeterStatus& status) {
 // Without an info there is little to be said.
 std::string TextWithoutInfo(const MeterStatus& status) {
   const std::string load = LoaderCommand("load", status.pin_dir);
+  if (status.loader_at_work) {
+    return absl::StrCat("damaged: ", status.pin_dir,
+                        " holds a part of a meter, which may be what a "
+                        "netmeter-loader does just now (look again)\n");
+  }
   if (status.state == MeterState::kNotLoaded) {
     return absl::IsFailedPrecondition(status.load_refusal)
                ? absl::StrCat("not loaded: ", status.load_refusal.message(),
@@ -108,7 +113,9 @@ std::string TextWithoutInfo(const MeterStatus& status) {
 // the caller cannot see.
 std::string DamageOf(const MeterStatus& status) {
   const std::string repair = RepairOf(status);
-  const std::string run = absl::StrCat("(run: ", repair, ")\n");
+  const std::string run = status.loader_at_work
+                              ? "(look again: a netmeter-loader is at work)\n"
+                              : absl::StrCat("(run: ", repair, ")\n");
   std::string text;
   if (!status.sees_pins) {
     absl::StrAppend(
@@ -119,7 +126,7 @@ std::string DamageOf(const MeterStatus& status) {
     absl::StrAppend(&text, "  GONE            the cgroup was removed",
                     status.cgroup_was_remade ? " and made again" : "",
                     ": nothing is counted ",
-                    status.cgroup_was_remade
+                    status.cgroup_was_remade || status.loader_at_work
                         ? run
                         : absl::StrCat("(make it again, then run: ", repair,
                                        "; or unload)\n"));
@@ -138,9 +145,11 @@ std::string DamageOf(const MeterStatus& status) {
                     run);
   }
   if (status.unfinished) {
-    absl::StrAppend(&text,
-                    "  UNFINISHED      a load that was to change it was killed "
-                    "or failed; until it is finished, what is new may count as "
+    absl::StrAppend(&text, "  UNFINISHED      a load that ",
+                    status.loader_at_work
+                        ? "changes it is at work"
+                        : "was to change it was killed or failed",
+                    "; until it is finished, what is new may count as "
                     "overflow ",
                     run);
   }
@@ -207,6 +216,7 @@ std::string StatusAsJson(const MeterStatus& status) {
   json["loaded"] = status.has_info;
   json["pin_dir"] = status.pin_dir;
   json["damaged"] = status.state == MeterState::kDamaged;
+  json["loader_at_work"] = status.loader_at_work;
   if (!status.has_info) {
     json["unfinished"] = status.unfinished;
   } else {
