@@ -247,6 +247,34 @@ TEST_F(LoaderRootTest, RetireFailsWhereAMapIsMissing) {
   EXPECT_THAT(retired.output, HasSubstr("of its maps are missing: counters"));
 }
 
+// That was 3 for a meter that counts, of which somebody removed `info`; and 1 after an
+// unload that was killed, which leaves no meter.
+TEST_F(LoaderRootTest, RetireTellsAMeterWithoutItsInfoFromTheRestOfAnUnload) {
+  const auto retire = [this] {
+    return RunShell("lib/loader/netmeter-loader retire --pin-dir " +
+                    config_.pin_dir + " 2>&1");
+  };
+  MustLoad();
+  ASSERT_EQ(unlink(Pin("info").c_str()), 0);
+  const ShellResult without_info = retire();
+  EXPECT_EQ(without_info.exit_status, 1) << without_info.output;
+  EXPECT_THAT(without_info.output,
+              HasSubstr("of its maps are missing: info (see: netmeter-loader "
+                        "status --pin-dir " +
+                        config_.pin_dir + ")"));
+  MustLoad();
+  const auto unload = [this] {
+    bool was_loaded = false;
+    return Unload(config_.pin_dir, &was_loaded).ok();
+  };
+  ASSERT_THAT(KilledAfter("unpinned " + Pin("counters"), 0, unload),
+              HasSubstr("counters"));
+  ASSERT_EQ(access(Pin("info").c_str(), F_OK), 0);
+  const ShellResult unloaded = retire();
+  EXPECT_EQ(unloaded.exit_status, 3) << unloaded.output;
+  EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
+}
+
 // It was advised to load, which said to ask status.
 TEST_F(LoaderRootTest, AMapThatIsMissingIsSaidOfAChangeThatWasCutShort) {
   MustLoad();

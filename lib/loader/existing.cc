@@ -145,5 +145,15 @@ absl::Status RemoveRest(const ExistingMeter& existing,
   return absl::OkStatus();
 }
 
+bool IsRestOfMeter(const PinDir& pins) {
+  for (const LinkPin& link : LinkPins()) {
+    if (pins.Has(link.pin)) return true;
+  }
+  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
+  nm_info info = {};
+  return fd.ok() && ReadOnlyValue(fd.get(), &info) && info.magic == NM_MAGIC &&
+         !info.closed;
+}
+
 }  // namespace internal
 }  // namespace netmeter

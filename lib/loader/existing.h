@@ -34,6 +34,10 @@ struct ExistingMeter {
 // that is not ours, or the directory of a new meter is below another meter's.
 absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing);
 
+// Whether what is left is a meter's: something counts, or its info is there, and was not
+// closed, as by an unload that was killed. A load clears away what else there is.
+bool IsRestOfMeter(const PinDir& pins);
+
 // Removes the rest, once nothing that was asked for can keep a load from being made.
 absl::Status RemoveRest(const ExistingMeter& existing,
                         Transaction* transaction);

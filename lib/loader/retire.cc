@@ -23,6 +23,7 @@
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/existing.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/kernel_types.h"
@@ -629,16 +630,18 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   // Not to leave a lock file where there is nothing.
   if (!pins.Has("info")) {
     if (errno == EACCES) return ErrnoStatus(errno, pin_dir, "run as root");
-    return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
+    // A first load, which is waited for below, pins it last.
+    if (!IsRestOfMeter(pins)) {
+      return absl::NotFoundError(absl::StrCat(pin_dir, ": not loaded"));
+    }
   }
   CaptureLibbpfMessages();
   absl::StatusOr<UniqueFd> lock = LockDirectory(pin_dir, kLockSeconds);
   if (!lock.ok()) return lock.status();
   absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
       SharedMaps::Open(pin_dir);
-  // An info without other maps. Where an unload had the lock there is none, which is no
-  // failure.
-  if (absl::IsNotFound(maps.status()) && pins.Has("info")) {
+  // Pins were removed. What an unload leaves, killed or not, is no meter: no failure.
+  if (absl::IsNotFound(maps.status()) && IsRestOfMeter(pins)) {
     return absl::FailedPreconditionError(maps.status().message());
   }
   if (!maps.ok()) return maps.status();

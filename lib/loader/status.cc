@@ -21,6 +21,7 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/adds.h"
 #include "lib/loader/config.h"
+#include "lib/loader/existing.h"
 #include "lib/loader/features.h"
 #include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
@@ -111,18 +112,6 @@ void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
     if (map.kept) status->lost_maps.push_back(map.pin);
   }
   if (!pins.Has(kInterfacesPin)) status->missing_maps.push_back(kInterfacesPin);
-}
-
-// Whether what is left is a meter's: something counts, or its info is there, and was not
-// closed, as by an unload that was killed. A load clears away what else there is.
-bool IsRestOfMeter(const PinDir& pins) {
-  for (const LinkPin& link : LinkPins()) {
-    if (pins.Has(link.pin)) return true;
-  }
-  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
-  nm_info info = {};
-  return fd.ok() && ReadOnlyValue(fd.get(), &info) && info.magic == NM_MAGIC &&
-         !info.closed;
 }
 
 // The reasons are lines "feature: reason", which the load wrote (features.h).

@@ -297,6 +297,22 @@ TEST_F(StatusRootTest, ALoadThatTakesLongIsSaidToBeAtWork) {
   }
 }
 
+// The first load pins `info` last: before, it was no meter to `retire`, or a damaged one,
+// by which a timer fails.
+TEST_F(StatusRootTest, RetireWaitsForAFirstLoad) {
+  BeginLoad("attached ");
+  std::thread second([this] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    GoOn();
+  });
+  const ShellResult retired =
+      RunShell("lib/loader/netmeter-loader retire --pin-dir " +
+               config_.pin_dir + " 2>&1");
+  second.join();
+  EXPECT_EQ(retired.exit_status, 0) << retired.output;
+  EndLoad();
+}
+
 // All links and maps were missing, for who has the maps by serve-fds and may not look
 // into the directory, or has none, as in a container.
 TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
