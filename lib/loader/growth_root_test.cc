@@ -364,6 +364,33 @@ TEST_F(LoaderRootTest, AFailureAfterAFinishedGrowthSaysThatItIsFinished) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
+// It was told to raise max_names, which it did: the tables of the growth that it has to
+// finish first are smaller all the same, and full.
+TEST_F(LoaderRootTest, ANameWithoutRoomInAGrowthToBeFinishedIsSaidToBe) {
+  config_.max_series = 100;
+  config_.max_names = NM_NAME_FIRST + 1;
+  config_.destinations.resize(1);
+  config_.destinations[0].name = "first";
+  MustLoad();
+  config_.max_series = 120;
+  EXPECT_TRUE(LoadKilledAt("linked "));
+  config_.destinations.push_back(config_.destinations[0]);
+  config_.destinations[1].name = "second";
+  config_.destinations[1].port_first = config_.destinations[1].port_last = 99;
+  config_.max_names += 10;
+  EXPECT_THAT(
+      LoadError(),
+      StartsWith("no room for the name second (raise max_names): a growth has "
+                 "to be finished first, to smaller tables than these (run: "
+                 "netmeter-loader load --pin-dir " +
+                 config_.pin_dir + " without other options)"));
+  const auto finished = Load(
+      config_.pin_dir, [](Config*) {}, /*replaces=*/false);
+  EXPECT_TRUE(finished.ok()) << finished.status();
+  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
 // A kill in the switch leaves tables that can be opened, and the same tables for all
 // who do: before the switch the old ones, after it the new ones. `unload` can, too.
 TEST_F(LoaderRootTest, ASwitchThatWasKilledLeavesTablesThatFitTogether) {

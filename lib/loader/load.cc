@@ -8,8 +8,10 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/core/version.h"
@@ -392,6 +394,22 @@ absl::Status FillAndPin(Plan* plan, Growth* growth, MeterObject* object,
   return PinRenewedMaps(*object, transaction);
 }
 
+// Names may find no room in the tables of a killed growth, which has to be finished
+// first, although this load asks for larger ones.
+absl::Status WithHint(const absl::Status& filled, const Plan& plan,
+                      const PinDir& pins) {
+  if (!plan.grows_on || !absl::StrContains(filled.message(), kRaiseMaxNames)) {
+    return filled;
+  }
+  return absl::Status(
+      filled.code(),
+      absl::StrCat(filled.message(),
+                   ": a growth has to be finished first, to smaller tables "
+                   "than these (run: ",
+                   LoaderCommand("load", pins.path()),
+                   " without other options)"));
+}
+
 // Under the lock. What it fails to do the transaction undoes.
 absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
                                       const ConfigChange& change, bool replaces,
@@ -438,7 +456,8 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   if (upgrade) NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
   NETMETER_RETURN_IF_ERROR(KeepConfig(transaction, *plan));
   if (upgrade) NETMETER_RETURN_IF_ERROR(KeepModesOnFailure(transaction));
-  NETMETER_RETURN_IF_ERROR(FillAndPin(plan, &growth, object, transaction));
+  NETMETER_RETURN_IF_ERROR(
+      WithHint(FillAndPin(plan, &growth, object, transaction), *plan, pins));
 
   // 6. Counting begins, or goes on with the new programs. Killed: links without
   //    an info are removed by the next load; of an upgrade some programs are

@@ -453,7 +453,7 @@ absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,
       RunCommand(NM_COMMAND_NAME, &asked, sizeof(asked));
   if (id.ok() && *id == 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("no room for the name ", name, " (raise max_names)"));
+        absl::StrCat("no room for the name ", name, " ", kRaiseMaxNames));
   }
   return id;
 }

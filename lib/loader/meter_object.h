@@ -99,6 +99,9 @@ uint64_t BuildId();
 // 1 for 0.
 uint32_t RoundUpToPowerOfTwo(uint32_t value);
 
+// What helps where a name finds no room.
+constexpr char kRaiseMaxNames[] = "(raise max_names)";
+
 class MeterObject {
  public:
   static absl::StatusOr<std::unique_ptr<MeterObject>> Open(
@@ -168,7 +171,8 @@ class MeterObject {
   absl::StatusOr<uint32_t> RunCommand(nm_command_code code, const void* payload,
                                       size_t size, uint32_t times = 1) const;
 
-  // The id of a name, which is made if it is new. ResourceExhausted.
+  // The id of a name, which is made if it is new, for `user` (nm_user_of_uid()).
+  // ResourceExhausted, with kRaiseMaxNames in its message, where there is no room.
   absl::StatusOr<uint32_t> NameId(nm_kind kind, absl::string_view name,
                                   uint16_t user = 0) const;
 
