@@ -500,6 +500,8 @@ struct Next {
 
 // What `next` has of the loads before this one, which is all one to the caller.
 void AddEarlier(const Next& next, LoadResult* result) {
+  // Somebody has unloaded in between: what they did has gone.
+  if (result->action == LoadResult::Action::kLoaded) return;
   std::vector<std::string> notes = next.notes;
   for (const std::string& note : result->notes) {
     if (std::find(notes.begin(), notes.end(), note) == notes.end()) {
