@@ -166,13 +166,17 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
   return cost;
 }
 
+absl::StatusOr<UniqueFd> MeasureRunTimes() {
+  UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
+  if (stats.ok()) return stats;
+  return ErrnoStatus(errno, "let the kernel measure run times",
+                     geteuid() == 0 ? "it takes CAP_SYS_ADMIN" : "run as root");
+}
+
 absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
                                         CostFormat format) {
-  const UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
-  if (!stats.ok()) {
-    return ErrnoStatus(errno, "let the kernel measure run times",
-                       "run as root");
-  }
+  const absl::StatusOr<UniqueFd> stats = MeasureRunTimes();
+  if (!stats.ok()) return stats.status();
   absl::StatusOr<Cost> before = ReadCost(pin_dir);
   if (!before.ok()) return before.status();
   const auto begin = std::chrono::steady_clock::now();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/core/unique_fd.h"
 
 namespace netmeter {
 namespace internal {
@@ -39,6 +40,10 @@ struct Cost {
 absl::StatusOr<Cost> ReadCost(const std::string& pin_dir);
 
 enum class CostFormat { kText, kJson };
+
+// The kernel measures as long as this is open (BPF_ENABLE_STATS, Linux 5.8).
+// PermissionDenied without CAP_SYS_ADMIN.
+absl::StatusOr<UniqueFd> MeasureRunTimes();
 
 // Lets the kernel measure for so long (BPF_ENABLE_STATS, Linux 5.8), which
 // costs every BPF program of the host some 20 ns a run, and says what was seen

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // `netmeter cost`: what BPF programs cost, the meter's or all of the host.
 
-#include <bpf/bpf.h>
-#include <errno.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/cost/host_cost.h"
 #include "lib/loader/cost.h"
@@ -76,12 +73,8 @@ class CostCommand : public Command {
  private:
   int RunAll() {
     // Closed by the kernel, if by nobody else: it then stops to measure.
-    const UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
-    if (!stats.ok()) {
-      return Fail(
-          ErrnoStatus(errno, "let the kernel measure run times", "run as root")
-              .message());
-    }
+    const absl::StatusOr<UniqueFd> stats = MeasureRunTimes();
+    if (!stats.ok()) return Fail(stats.status().message());
     absl::StatusOr<HostCost> before = ReadHostCost();
     auto begin = std::chrono::steady_clock::now();
     do {
