@@ -29,6 +29,7 @@
 #include "lib/core/group.h"
 #include "lib/core/path.h"
 #include "lib/core/status_util.h"
+#include "lib/core/text.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -206,12 +207,12 @@ absl::Status Refused(const std::string& what, const std::string& pin_dir) {
   return ErrnoStatus(EACCES, what, WhomServerAnswers(pin, OwnGroups()));
 }
 
-// NotFound: nobody serves this socket, or the one who does has no meter.
+// NotFound: nobody serves this socket, or the one who does (*served) has no meter.
 // PermissionDenied: it has one, which is not for us.
 // Unavailable: no answer within `timeout`, whoever holds the socket.
 absl::StatusOr<SharedMapFds> ReceiveDescriptors(
     const std::string& pin_dir, const std::string& path,
-    std::chrono::milliseconds timeout) {
+    std::chrono::milliseconds timeout, bool* served) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -260,7 +261,10 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
                        what);
   }
   if (received == 0) {
-    return absl::NotFoundError(absl::StrCat(path, " has no meter"));
+    *served = true;
+    return absl::NotFoundError(
+        absl::StrCat(path, " has no meter: it is not loaded, or damaged (see: ",
+                     LoaderCommand("status", pin_dir), ")"));
   }
   std::vector<UniqueFd> taken = TakeDescriptors(&message);
   if (version == kDescriptorsRefused) return Refused(what, pin_dir);
@@ -343,7 +347,7 @@ std::string LoaderCommand(absl::string_view command,
   return absl::StrCat("netmeter-loader ", command,
                       pin_dir == MeterOptions().pin_dir
                           ? std::string()
-                          : absl::StrCat(" --pin-dir ", pin_dir));
+                          : absl::StrCat(" --pin-dir ", ShellWord(pin_dir)));
 }
 
 // The kernel prints "key:\tvalue" a line (bpf_map_show_fdinfo()), the flags in
@@ -482,10 +486,15 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
       absl::IsPermissionDenied(fds.status()) ||
       absl::IsUnimplemented(fds.status())) {
     const std::string path = absl::StrCat(directory, ".sock");
+    bool served = false;
     absl::StatusOr<SharedMapFds> received =
-        ReceiveDescriptors(directory, path, timeout);
+        ReceiveDescriptors(directory, path, timeout, &served);
     if (received.ok()) source = path;
-    if (!absl::IsNotFound(received.status())) fds = std::move(received);
+    // Of who may not open pins, and may ask, the pins do not tell.
+    if (!absl::IsNotFound(received.status()) ||
+        (served && !absl::IsNotFound(fds.status()))) {
+      fds = std::move(received);
+    }
   }
   if (!fds.ok()) return fds.status();
 

@@ -393,6 +393,13 @@ TEST(CheckInfo, RefusesWhatCannotBe) {
   }
 }
 
+// What an error says to run was pasted into a shell, which read the directory's name.
+TEST(LoaderCommand, IsReadByAShellAsItIsMeant) {
+  EXPECT_EQ(LoaderCommand("load", "/run/netmeter"), "netmeter-loader load");
+  EXPECT_EQ(LoaderCommand("load", "/run/a b"),
+            "netmeter-loader load --pin-dir '/run/a b'");
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

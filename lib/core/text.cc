@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace netmeter {
 namespace internal {
@@ -123,6 +125,15 @@ std::string ToUtf8(absl::string_view bytes) {
 
 std::string ToTerminal(absl::string_view bytes) {
   return Escape(bytes, /*for_terminal=*/true);
+}
+
+std::string ShellWord(absl::string_view text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           absl::string_view("/._-:@").find(c) != absl::string_view::npos;
+  });
+  if (plain && !text.empty()) return std::string(text);
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
 size_t CountCharacters(absl::string_view utf8) {

@@ -24,6 +24,9 @@ std::string ToUtf8(absl::string_view bytes);
 // that turn the direction of writing or have no width.
 std::string ToTerminal(absl::string_view bytes);
 
+// As one word for a shell: a unit's cgroup may have a backslash in its name.
+std::string ShellWord(absl::string_view text);
+
 // Characters of valid UTF-8.
 size_t CountCharacters(absl::string_view utf8);
 

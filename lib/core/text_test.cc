@@ -37,6 +37,14 @@ TEST(ToTerminal, EscapesWhatATerminalWouldObey) {
   EXPECT_EQ(ToTerminal("caf\xc3\xa9"), "caf\xc3\xa9");
 }
 
+TEST(ShellWord, IsOneWordOfWhatAShellWouldRead) {
+  EXPECT_EQ(ShellWord("/run/netmeter-1_a.b:c@d"), "/run/netmeter-1_a.b:c@d");
+  EXPECT_EQ(ShellWord(""), "''");
+  EXPECT_EQ(ShellWord("a b"), "'a b'");
+  EXPECT_EQ(ShellWord("$(x);y"), "'$(x);y'");
+  EXPECT_EQ(ShellWord("it's \\x2d"), "'it'\\''s \\x2d'");
+}
+
 TEST(CountCharacters, CountsCodePoints) {
   EXPECT_EQ(CountCharacters("caf\xc3\xa9"), 4u);
   EXPECT_EQ(CountCharacters(""), 0u);

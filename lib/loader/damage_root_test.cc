@@ -134,8 +134,10 @@ TEST_F(LoaderRootTest, WhatStatusSaysOfALostLinkOrInfoBringsTheMeterBack) {
     const absl::StatusOr<std::string> damaged = LoadedConfig(config_.pin_dir);
     ASSERT_TRUE(damaged.ok()) << damaged.status();
     EXPECT_EQ(*damaged, *before);
-    EXPECT_THAT(MustStatus().text,
-                HasSubstr(load + (pin == "info" ? "; or unload)\n" : ")\n")));
+    EXPECT_THAT(
+        MustStatus().text,
+        HasSubstr(load + (pin == "info" ? "; counters start again; or unload)\n"
+                                        : ")\n")));
     EXPECT_EQ(RunShell("lib/loader/netmeter-loader load --quiet --pin-dir " +
                        config_.pin_dir)
                   .exit_status,
@@ -180,6 +182,47 @@ TEST_F(LoaderRootTest,
   EXPECT_THAT(loaded, HasSubstr("pin_dir: \"" + config_.pin_dir + "\""));
   EXPECT_THAT(loaded, HasSubstr("cgroup: \"" + cgroup_ + "\""));
   EXPECT_THAT(loaded, HasSubstr("mme"));
+}
+
+// A load was advised, which refuses without a configuration; and with --defaults, which
+// it named, it went to the whole host where the info was missing, too.
+TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
+  const std::string file = testing::TempDir() + "/what.yml";
+  std::ofstream(file) << "services: [mme]\n";
+  for (const std::string lost : {"link_egress", "info"}) {
+    SCOPED_TRACE(lost);
+    MustLoad();
+    const std::string lock = LockFile(config_.pin_dir), kept = lock + ".kept";
+    ASSERT_EQ(rename(lock.c_str(), kept.c_str()), 0);
+    ASSERT_EQ(unlink(Pin(lost).c_str()), 0);
+    const Report report = MustStatus();
+    EXPECT_EQ(report.state, MeterState::kDamaged);
+    if (lost == "info") {
+      EXPECT_EQ(nlohmann::json::parse(report.json)["missing_maps"],
+                nlohmann::json::array({"info"}));
+      EXPECT_THAT(report.text,
+                  HasSubstr("the one that was loaded and its cgroup are not "
+                            "known; counters start again; or unload)\n"));
+      const ShellResult defaults =
+          RunShell("lib/loader/netmeter-loader load --defaults --pin-dir " +
+                   config_.pin_dir + " 2>&1");
+      EXPECT_EQ(defaults.exit_status, 1);
+      EXPECT_THAT(defaults.output, HasSubstr("give --cgroup; nothing was"));
+    }
+    const std::string text =
+        absl::StrReplaceAll(AdviceOf(report.text, file), {{"CGROUP", cgroup_}});
+    const std::string advice = text.substr(0, text.find(';'));
+    EXPECT_THAT(advice, HasSubstr(" --config " + file + " --cgroup "));
+    ASSERT_EQ(rename(kept.c_str(), lock.c_str()), 0);
+    const ShellResult mended = RunShell(advice + " 2>&1");
+    EXPECT_EQ(mended.exit_status, 0) << advice << "\n" << mended.output;
+    const absl::StatusOr<MeterStatus> status = GetStatus(config_.pin_dir);
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_EQ(status->state, MeterState::kLoaded);
+    EXPECT_EQ(status->cgroup, cgroup_);
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  }
 }
 
 // `status` called it loaded, until the growth had come to its pins. Who may not know
@@ -273,6 +316,28 @@ TEST_F(LoaderRootTest, RetireTellsAMeterWithoutItsInfoFromTheRestOfAnUnload) {
   const ShellResult unloaded = retire();
   EXPECT_EQ(unloaded.exit_status, 3) << unloaded.output;
   EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
+}
+
+// It was 3, as if nothing were loaded, where a map of root's was missing; 0, where a
+// link was; and an advice that loads another meter where that was egress's.
+TEST_F(LoaderRootTest, RetireFailsWhereAnyPinIsMissing) {
+  MustLoad();
+  SendFromCgroup(100);
+  for (const std::string pin :
+       {"free_names", "owners", "link_egress", "link_sock_create"}) {
+    SCOPED_TRACE(pin);
+    const std::string kept = Pin("kept");
+    ASSERT_EQ(rename(Pin(pin).c_str(), kept.c_str()), 0);
+    const ShellResult retired =
+        RunShell("lib/loader/netmeter-loader retire --idle 0 --pin-dir " +
+                 config_.pin_dir + " 2>&1");
+    EXPECT_EQ(retired.exit_status, 1) << retired.output;
+    EXPECT_THAT(retired.output, HasSubstr("damaged"));
+    EXPECT_THAT(retired.output, HasSubstr(pin));
+    EXPECT_THAT(retired.output,
+                HasSubstr("status --pin-dir " + config_.pin_dir));
+    ASSERT_EQ(rename(kept.c_str(), Pin(pin).c_str()), 0);
+  }
 }
 
 // It was advised to load, which said to ask status.

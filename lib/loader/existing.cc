@@ -145,6 +145,28 @@ absl::Status RemoveRest(const ExistingMeter& existing,
   return absl::OkStatus();
 }
 
+std::vector<std::string> FindMissingLinks(const PinDir& pins,
+                                          const nm_info& info) {
+  std::vector<std::string> missing;
+  for (const LinkPin& link : LinkPins()) {
+    const std::string path = pins.PathOf(link.pin);
+    // Only root can look into a link.
+    if (geteuid() == 0 ? IsAttached(path, info.cgroup_id)
+                       : access(path.c_str(), F_OK) == 0) {
+      continue;
+    }
+    if (link.feature == 0 || (info.features & link.feature) != 0) {
+      missing.push_back(link.pin);
+    }
+  }
+  for (const char* link : kForwardLinks) {
+    if ((info.features & NM_FEATURE_FORWARDED) != 0 && !pins.Has(link)) {
+      missing.push_back(link);
+    }
+  }
+  return missing;
+}
+
 bool IsRestOfMeter(const PinDir& pins) {
   for (const LinkPin& link : LinkPins()) {
     if (pins.Has(link.pin)) return true;

@@ -34,6 +34,11 @@ struct ExistingMeter {
 // that is not ours, or the directory of a new meter is below another meter's.
 absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing);
 
+// Links that should be there and are not. The features of the info say which of
+// the optional ones should: a kernel without tracing programs misses nothing.
+std::vector<std::string> FindMissingLinks(const PinDir& pins,
+                                          const nm_info& info);
+
 // Whether what is left is a meter's: something counts, or its info is there, and was not
 // closed, as by an unload that was killed. A load clears away what else there is.
 bool IsRestOfMeter(const PinDir& pins);

@@ -63,6 +63,10 @@ absl::Status OpenDefaultCgroup(const LoaderState& before, Plan* plan) {
   absl::StatusOr<std::string> path = before.cgroup;
   if (plan->existing.found) {
     path = TextOf(plan->existing.info.cgroup);
+  } else if (before.cgroup.empty() && !plan->existing.rest.empty()) {
+    return absl::FailedPreconditionError(
+        "what is left of the meter does not tell for which cgroup it was: give "
+        "--cgroup");
   } else if (before.cgroup.empty()) {
     path = FindCgroupRoot();
   }

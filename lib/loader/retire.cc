@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "bpf/internal.h"
 #include "lib/core/pins.h"
 #include "lib/core/shared_maps.h"
@@ -606,6 +607,16 @@ absl::Status CheckMeter(const std::string& pin_dir, int lock_fd,
         absl::StrCat(pin_dir, ": a load is to be finished first (run: ",
                      LoaderCommand("load", pin_dir), ")"));
   }
+  const std::vector<std::string> missing =
+      FindMissingLinks(PinDir(pin_dir), info);
+  if (info.closed != 0 || !missing.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the meter at ", pin_dir, " is damaged: ",
+        missing.empty() ? std::string("an unload was killed")
+                        : absl::StrCat("programs are not attached: ",
+                                       absl::StrJoin(missing, ", ")),
+        " (see: ", LoaderCommand("status", pin_dir), ")"));
+  }
   if (info.build_id != BuildId()) {
     return absl::FailedPreconditionError(
         absl::StrCat(pin_dir, " was loaded by another version (run: ",
@@ -662,7 +673,12 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   result.needed = result.series_used * 100 >= result.series_limit * part ||
                   result.names_used * 100 >= result.names_limit * part;
   if (!result.needed) return result;
-  NETMETER_RETURN_IF_ERROR(Sweep(pins, options, *maps).Run(&result));
+  const absl::Status swept = Sweep(pins, options, *maps).Run(&result);
+  // Not that there is no meter: a map of it was removed.
+  if (absl::IsNotFound(swept)) {
+    return absl::FailedPreconditionError(swept.message());
+  }
+  NETMETER_RETURN_IF_ERROR(swept);
   Step("swept");
   measure();
   return result;

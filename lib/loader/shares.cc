@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
@@ -83,9 +84,9 @@ absl::Status ReuseShares(const PinDir& pins, bool required,
         theirs.max_entries == bpf_map__max_entries(ours)) {
       NETMETER_RETURN_IF_ERROR(object->ReuseUnpinned(name, fd.get()));
     } else if (required) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(pins.PathOf("link_egress"), ": its program has no map ",
-                       name, " (run: netmeter-loader load)"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          pins.PathOf("link_egress"), ": its program has no map ", name,
+          " (run: ", LoaderCommand("load", pins.path()), ")"));
     }
   }
   return absl::OkStatus();

@@ -78,30 +78,6 @@ int64_t CountKeys(const std::string& path, uint64_t most) {
   return static_cast<int64_t>(count);
 }
 
-// Links that should be there and are not. The features of the info say which of
-// the optional ones should: a kernel without tracing programs misses nothing.
-std::vector<std::string> FindMissingLinks(const PinDir& pins,
-                                          const nm_info& info) {
-  std::vector<std::string> missing;
-  for (const LinkPin& link : LinkPins()) {
-    const std::string path = pins.PathOf(link.pin);
-    // Only root can look into a link.
-    if (geteuid() == 0 ? IsAttached(path, info.cgroup_id)
-                       : access(path.c_str(), F_OK) == 0) {
-      continue;
-    }
-    if (link.feature == 0 || (info.features & link.feature) != 0) {
-      missing.push_back(link.pin);
-    }
-  }
-  for (const char* link : kForwardLinks) {
-    if ((info.features & NM_FEATURE_FORWARDED) != 0 && !pins.Has(link)) {
-      missing.push_back(link);
-    }
-  }
-  return missing;
-}
-
 // Where there is an info there is a meter, of which a load keeps most maps; without one
 // it makes all of them.
 void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
@@ -242,10 +218,16 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
     // In the middle of a growth the maps of two meters may be pinned, which do
     // not fit together; the next load mends it, so that it is no error here.
     if (!absl::IsNotFound(maps.status()) && !grows) return maps.status();
+    // The server of who may not look has none, and the pins may be damaged.
+    if (!sees_pins && IsBpffs(pin_dir)) return maps.status();
     if (IsRestOfMeter(pins)) {
       status.state = MeterState::kDamaged;
       status.cgroup = CgroupOf(pins);
-      if (!grows) FindMissingMaps(pins, &status);
+      if (!pins.Has("info")) {
+        status.missing_maps = {"info"};
+      } else if (!grows) {
+        FindMissingMaps(pins, &status);
+      }
     } else {
       // Where a load would be refused there is no point in advising it.
       status.load_refusal = CheckContents(pin_dir);
@@ -284,7 +266,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
 
 absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   absl::StatusOr<MeterStatus> status = ReadStatus(pin_dir);
-  if (status.ok() ? status->state != MeterState::kDamaged
+  if (status.ok() ? status->state == MeterState::kLoaded
                   : absl::IsPermissionDenied(status.status())) {
     return status;
   }
@@ -293,7 +275,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   if (absl::IsPermissionDenied(lock.status())) return status;
   // With the lock, if it was to be had.
   status = ReadStatus(pin_dir);
-  if (status.ok() && status->state == MeterState::kDamaged) {
+  if (status.ok() && status->state != MeterState::kLoaded) {
     status->loader_at_work = absl::IsDeadlineExceeded(lock.status());
   }
   return status;

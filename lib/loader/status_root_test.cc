@@ -297,6 +297,17 @@ TEST_F(StatusRootTest, ALoadThatTakesLongIsSaidToBeAtWork) {
   }
 }
 
+// It was advised to load what another one was about to load.
+TEST_F(StatusRootTest, AFirstLoadThatTakesLongIsSaidToBeAtWork) {
+  BeginLoad("opened the BPF object");
+  const Report report = MustStatus();
+  EXPECT_EQ(report.state, MeterState::kNotLoaded);
+  EXPECT_THAT(report.text, HasSubstr("a netmeter-loader is at work (look"));
+  EXPECT_EQ(nlohmann::json::parse(report.json)["loader_at_work"], true);
+  EndLoad();
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
 // The first load pins `info` last: before, it was no meter to `retire`, or a damaged one,
 // by which a timer fails.
 TEST_F(StatusRootTest, RetireWaitsForAFirstLoad) {
@@ -338,6 +349,13 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
   MustLoad();
   ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
   EXPECT_EQ(UnseenError(true), "");
+  // Of a damaged meter he was told that no group may read it.
+  ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
+  EXPECT_EQ(UnseenError(true),
+            "NOT_FOUND: " + socket_path +
+                " has no meter: it is not loaded, or damaged (see: "
+                "netmeter-loader status --pin-dir " +
+                config_.pin_dir + ")");
   kill(server, SIGTERM);
   int status = 0;
   waitpid(server, &status, 0);

@@ -8,12 +8,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "lib/core/shared_maps.h"
+#include "lib/core/text.h"
 #include "lib/loader/kernel_object.h"
 #include "nlohmann/json.hpp"
 
@@ -49,32 +48,25 @@ std::string MeaningOf(const LossStatus& loss, const MeterStatus& status) {
   return loss.meaning;
 }
 
-// As one word for a shell: a unit's cgroup may have a backslash in its name.
-std::string ShellWord(const std::string& text) {
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           strchr("/._-:@", c) != nullptr;
-  });
-  if (plain) return text;
-  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
-}
-
 // What repairs a meter of which something is left. A load keeps its configuration and
 // cgroup. An unload forgets them, so that they are written down before; where they are
 // not known nothing is unloaded before somebody has done that.
 std::string RepairOf(const MeterStatus& status) {
-  if (status.lost_maps.empty()) return LoaderCommand("load", status.pin_dir);
-  const std::string unload = LoaderCommand("unload", status.pin_dir);
+  const std::string load = LoaderCommand("load", status.pin_dir),
+                    unload = LoaderCommand("unload", status.pin_dir);
   if (status.config_is_lost) {
     // This file may say neither where nor for which cgroup.
     const bool known = !status.cgroup.empty();
     return absl::StrCat(
-        "test -s FILE && ", unload, " && ",
-        LoaderCommand("load", status.pin_dir), " --config FILE --cgroup ",
+        status.lost_maps.empty()
+            ? std::string()
+            : absl::StrCat("test -s FILE && ", unload, " && "),
+        load, " --config FILE --cgroup ",
         known ? ShellWord(status.cgroup) : "CGROUP",
         "; with a configuration that you write, as the one that was loaded ",
         known ? "is not known" : "and its cgroup are not known");
   }
+  if (status.lost_maps.empty()) return load;
   return absl::StrCat(LoaderCommand("status --config", status.pin_dir),
                       " > FILE && ", unload,
                       " && netmeter-loader load --config FILE");
@@ -84,9 +76,13 @@ std::string RepairOf(const MeterStatus& status) {
 std::string TextWithoutInfo(const MeterStatus& status) {
   const std::string load = LoaderCommand("load", status.pin_dir);
   if (status.loader_at_work) {
-    return absl::StrCat("damaged: ", status.pin_dir,
-                        " holds a part of a meter, which may be what a "
-                        "netmeter-loader does just now (look again)\n");
+    const bool damaged = status.state == MeterState::kDamaged;
+    return absl::StrCat(damaged ? "damaged: " : "not loaded: ", status.pin_dir,
+                        damaged ? " holds a part of a meter, which may be what"
+                                : " has no meter, or none yet:",
+                        " a netmeter-loader ",
+                        damaged ? "does just now" : "is at work",
+                        " (look again)\n");
   }
   if (status.state == MeterState::kNotLoaded) {
     return absl::IsFailedPrecondition(status.load_refusal)
@@ -95,18 +91,24 @@ std::string TextWithoutInfo(const MeterStatus& status) {
                : absl::StrCat("not loaded: no meter at ", status.pin_dir,
                               " (run: ", load, ")\n");
   }
+  const std::string repair = RepairOf(status);
+  if (status.missing_maps == std::vector<std::string>{"info"}) {
+    return absl::StrCat(
+        "damaged: ", status.pin_dir,
+        ": a meter without its info, as a load or an unload that was killed "
+        "may leave it (run: ",
+        repair, "; counters start again; or unload)\n");
+  }
   if (!status.missing_maps.empty()) {
     return absl::StrCat(
         "damaged: ", status.pin_dir,
         ": of its maps are missing: ", absl::StrJoin(status.missing_maps, ", "),
-        " (run: ", RepairOf(status), ")\n");
+        " (run: ", repair, ")\n");
   }
-  return absl::StrCat(
-      "damaged: ", status.pin_dir,
-      status.unfinished
-          ? ": a load that was to change it was killed or failed (run: "
-          : " holds the rest of a load or an unload that was killed (run: ",
-      load, status.unfinished ? ")\n" : "; or unload)\n");
+  return absl::StrCat("damaged: ", status.pin_dir,
+                      ": a load that was to change it was killed or failed "
+                      "(run: ",
+                      repair, ")\n");
 }
 
 // A line for each thing that is wrong, with the command that repairs it, and one for what
@@ -217,9 +219,10 @@ std::string StatusAsJson(const MeterStatus& status) {
   json["pin_dir"] = status.pin_dir;
   json["damaged"] = status.state == MeterState::kDamaged;
   json["loader_at_work"] = status.loader_at_work;
-  if (!status.has_info) {
-    json["unfinished"] = status.unfinished;
-  } else {
+  json["missing_links"] = status.missing_links;
+  json["missing_maps"] = status.missing_maps;
+  json["unfinished"] = status.unfinished;
+  if (status.has_info) {
     const nm_info& info = status.info;
     json["version"] = TextOf(info.version);
     json["abi"] = absl::StrCat(info.abi_major, ".", info.abi_minor);
@@ -232,9 +235,6 @@ std::string StatusAsJson(const MeterStatus& status) {
     json["load_time"] = TimeOf(info.loaded_ns);
     json["cgroup_gone"] = status.cgroup_gone;
     json["pins_seen"] = status.sees_pins;
-    json["missing_links"] = status.missing_links;
-    json["missing_maps"] = status.missing_maps;
-    json["unfinished"] = status.unfinished;
     for (const FeatureStatus& feature : status.features) {
       json["features"][feature.name] = {{"active", feature.active},
                                         {"reason", feature.reason}};
