@@ -132,10 +132,15 @@ static __always_inline void find_path(struct nm_context *c, __u32 slot) {
 
 /* Whether the packet's TCP numbers are its socket's: raw sockets write headers
  * of their own making, and what a listener sends is a SYN-ACK for a socket that
- * does not exist yet. */
+ * does not exist yet. It may have closed on another CPU by then: a connection that is
+ * closed sends no SYN. */
 static __always_inline bool has_sequence(struct nm_context *c) {
-  return c->socket && c->packet.transport == NM_TRANSPORT_TCP && c->skb->sk &&
-         c->skb->sk->state != TCP_LISTEN;
+  struct bpf_sock *sk = c->skb->sk;
+
+  if (!c->socket || c->packet.transport != NM_TRANSPORT_TCP || !sk)
+    return false;
+  return sk->state != TCP_LISTEN &&
+         !(sk->state == TCP_CLOSE && (c->packet.tcp_flags & TCP_FLAG_SYN));
 }
 
 /* Whether a received packet counts for another socket than this one, or for

@@ -437,6 +437,42 @@ TEST_F(Sockets, WhatClosesWhileItReceivesLeavesNoEntry) {
   EXPECT_EQ(stats.sockets_claimed, stats.sockets_freed);
 }
 
+// The bug: of a listener that closed while SYNs came, the answers' numbers were taken for
+// its own: what they acknowledge, up to 2 GiB, was payload that it had received.
+TEST_F(Sockets, AListenerThatClosesUnderSynsHasReceivedNothing) {
+  Start({});
+  const std::vector<int> cpus = AllowedCpus();
+  const sockaddr_in address = Loopback(kPorts[2]);
+  std::atomic<bool> stop{false};
+  std::thread client([&] {
+    PinToCpu(cpus.back());
+    const linger at_once = {1, 0};
+    while (!stop) {
+      const UniqueFd fd(
+          socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+      connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+              sizeof(address));
+    }
+  });
+  PinToCpu(cpus.front());
+  const int on = 1;
+  for (int i = 0; i < 20000; ++i) {
+    const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    ASSERT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                   sizeof(address)),
+              0);
+    ASSERT_EQ(listen(fd.get(), 100), 0);
+  }
+  stop = true;
+  client.join();
+  const nm_cell sum = Sum();
+  EXPECT_GT(sum.tx_packets, 1000u);
+  EXPECT_EQ(sum.rx_payload_bytes, 0u);
+  EXPECT_EQ(sum.tx_payload_bytes, 0u);
+}
+
 // The second meter on a cgroup sees a call that the first one took: its length is
 // -1 then, and the name ends with its NUL. What stands after that in the kernel's
 // buffer, the end of a longer name here, became part of the key.
