@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
+#include "lib/core/status_util.h"
+#include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/process_identity.h"
 #include "lib/loader/step.h"
@@ -28,6 +31,21 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+// Where the kernel has no memory for one after the other nobody waits for each.
+constexpr int kMostLeftOutPatiently = 5;
+
+// A socket may have no room for more for good (net.core.optmem_max), and its process
+// chooses that: it keeps no load from its end.
+template <typename Function>
+void Try(LeftOut* left_out, const Function& step) {
+  const absl::Status status = left_out->count < kMostLeftOutPatiently
+                                  ? InAttempts(step)
+                                  : absl::Status(step());
+  if (status.ok()) return;
+  left_out->count++;
+  left_out->why = status;
+}
+
 // Finds the owners of sockets. A process has many, and many processes have one
 // name: each is asked for once.
 class Owners {
@@ -37,11 +55,13 @@ class Owners {
 
   // Whose the socket is, as nm_sock_create would have written it. False: of its
   // process nothing is known. The sockets of one process come one after another.
-  bool Find(const OpenSocket& socket, nm_owner* owner) {
+  absl::StatusOr<bool> Find(const OpenSocket& socket, nm_owner* owner) {
     if (socket.tgid != of_process_.tgid) {
       of_process_ = nm_owner();
+      const absl::StatusOr<bool> known = FindProcess(socket.tgid);
+      if (!known.ok()) return known;
       of_process_.tgid = socket.tgid;
-      known_ = FindProcess();
+      known_ = *known;
     }
     *owner = of_process_;
     // A listener's connections are new sockets: only this one is older.
@@ -51,16 +71,19 @@ class Owners {
   }
 
  private:
-  bool FindProcess() {
+  absl::StatusOr<bool> FindProcess(uint32_t tgid) {
     nm_process process;
-    if (bpf_map_lookup_elem(processes_, &of_process_.tgid, &process) != 0) {
-      return false;
+    if (int error = bpf_map_lookup_elem(processes_, &tgid, &process)) {
+      if (error == -ENOENT) return false;
+      return ErrnoStatus(error, "look up a process");
     }
     // Who he was nobody can tell once it has ended: it is not to be root.
-    const std::optional<RealIds> ids = RealIdsOf(of_process_.tgid);
+    const std::optional<RealIds> ids = RealIdsOf(tgid);
     if (!ids.has_value()) return false;
     of_process_.user = nm_user_of_uid(ids->uid);
-    const uint32_t id = IdOf(process);
+    const absl::StatusOr<uint32_t> found = IdOf(process);
+    if (!found.ok()) return found.status();
+    const uint32_t id = *found;
     nm_attribution& attribution = of_process_.attribution;
     attribution.service = static_cast<uint16_t>(id);
     attribution.kind = process.kind;
@@ -73,14 +96,15 @@ class Owners {
   }
 
   // 0: no room for the name, or in its user's share. Another user may have some.
-  uint32_t IdOf(const nm_process& process) {
+  absl::StatusOr<uint32_t> IdOf(const nm_process& process) {
     const char* const bytes = reinterpret_cast<const char*>(process.bytes);
     const std::string name(bytes, strnlen(bytes, sizeof(process.bytes)));
     const auto known = ids_.find({process.kind, name});
     if (known != ids_.end()) return known->second;
     const absl::StatusOr<uint32_t> id = object_.NameId(
         static_cast<nm_kind>(process.kind), name, of_process_.user);
-    if (!id.ok()) return 0;
+    if (IsNoRoom(id.status())) return 0;
+    if (!id.ok()) return id;
     ids_[{process.kind, name}] = *id;
     return *id;
   }
@@ -147,44 +171,61 @@ nm_process NameProcess(const RunningProcess& process, const Config& config,
 
 }  // namespace
 
-void NameRunningProcesses(const Config& config, const Registrants& registrants,
-                          const MeterObject& object) {
+LeftOut NameRunningProcesses(const Config& config,
+                             const Registrants& registrants,
+                             const MeterObject& object) {
   const int fd = object.MapFd("processes");
   std::map<std::string, std::string> services = config.aliases;
   for (const std::string& service : config.services) {
     services.emplace(service, service);
   }
   const std::vector<RunningProcess> running = RunningProcesses();
+  LeftOut left_out;
   for (const RunningProcess& process : running) {
     const nm_process value = NameProcess(process, config, registrants, services,
                                          object.may_read_places());
-    // What the tracing programs wrote meanwhile is newer.
-    bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
+    // What the tracing programs wrote meanwhile is newer. Without room it is named when
+    // it opens a socket.
+    Try(&left_out, [&] {
+      const int error =
+          bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
+      if (error == -EEXIST || error == -E2BIG) return absl::OkStatus();
+      return ErrnoStatus(error, "name a running process");
+    });
     // One that ended before it was in the table is never taken out by nm_exit.
     if (access(absl::StrCat("/proc/", process.tgid).c_str(), F_OK) != 0) {
       bpf_map_delete_elem(fd, &process.tgid);
     }
   }
   Step("named ", running.size(), " running processes in ", Describe(fd));
+  return left_out;
 }
 
-void AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
+LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
   const int owners = object.MapFd("owners");
   Owners find(object);
   int adopted = 0;
+  LeftOut left_out;
   ForEachOpenSocket(PathInHierarchy(cgroup), [&](const OpenSocket& socket) {
-    nm_owner owner;
-    if (!find.Find(socket, &owner)) return;
-    const int fd = socket.fd.get();
-    owner.network = NetworkOfSocket(fd);
-    // Of several holders the first is the owner, and one that
-    // nm_sock_create saw being made has its owner.
-    if (bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST) == 0) {
+    Try(&left_out, [&]() -> absl::Status {
+      nm_owner owner;
+      const absl::StatusOr<bool> known = find.Find(socket, &owner);
+      if (!known.ok()) return known.status();
+      if (!*known) return absl::OkStatus();
+      const int fd = socket.fd.get();
+      owner.network = NetworkOfSocket(fd);
+      const int error = bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST);
+      // Of several holders the first is the owner, and one that
+      // nm_sock_create saw being made has its owner.
+      if (error == -EEXIST) return absl::OkStatus();
+      if (error != 0) return ErrnoStatus(error, "give a socket its owner");
       adopted++;
-    }
+      return absl::OkStatus();
+    });
   });
   Step("gave ", adopted, " open sockets to their processes in ",
        Describe(owners));
+  return left_out;
 }
 
 }  // namespace internal

@@ -22,6 +22,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "lib/loader/config.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/registrants.h"
@@ -29,13 +30,20 @@
 namespace netmeter {
 namespace internal {
 
+// What could not be done, as where the kernel had no memory: for how many, and why.
+struct LeftOut {
+  int count = 0;
+  absl::Status why;
+};
+
 // Names the processes of the host that the table does not have yet.
-void NameRunningProcesses(const Config& config, const Registrants& registrants,
-                          const MeterObject& object);
+LeftOut NameRunningProcesses(const Config& config,
+                             const Registrants& registrants,
+                             const MeterObject& object);
 
 // Gives the IP sockets that are open already to the processes of the cgroup
 // that hold them.
-void AdoptOpenSockets(const std::string& cgroup, const MeterObject& object);
+LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object);
 
 }  // namespace internal
 }  // namespace netmeter

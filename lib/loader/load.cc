@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
 #include "lib/core/shared_maps.h"
@@ -211,6 +210,12 @@ absl::Status FreezeSharedMaps(const MeterObject& object) {
 
 // --- In place ----------------------------------------------------------------
 
+void NoteLeftOut(const LeftOut& left_out, const char* what, Plan* plan) {
+  if (left_out.count == 0) return;
+  plan->notes.push_back(
+      absl::StrCat(left_out.count, " ", what, ": ", left_out.why.message()));
+}
+
 // Who a process is must be known before the owner of a socket is asked for, and
 // both before packets are counted: what runs already is named in between.
 absl::Status AttachPrograms(const MeterObject& object, bool grows,
@@ -223,7 +228,10 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
     plan->untraceable = traced;
   }
   NETMETER_RETURN_IF_ERROR(traced);
-  NameRunningProcesses(plan->config, plan->registrants, object);
+  NoteLeftOut(
+      NameRunningProcesses(plan->config, plan->registrants, object),
+      "running processes have no name until they open a socket or execute",
+      plan);
   // While there is a way back: it may find no memory, and its tables never grow.
   NETMETER_RETURN_IF_ERROR(
       AttachForwarding({!plan->config.uplinks.empty(), existing.found,
@@ -239,7 +247,9 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
       linker.Attach(LinkStage::kSocket, object, &plan->features));
   // An upgrade keeps the owners of sockets.
   if (!existing.found || existing.moved) {
-    AdoptOpenSockets(plan->cgroup.path, object);
+    NoteLeftOut(AdoptOpenSockets(plan->cgroup.path, object),
+                "open sockets have no owner, and are unattributed until closed",
+                plan);
   }
   NETMETER_RETURN_IF_ERROR(
       linker.Attach(LinkStage::kPacket, object, &plan->features));
@@ -398,7 +408,7 @@ absl::Status FillAndPin(Plan* plan, Growth* growth, MeterObject* object,
 // first, although this load asks for larger ones.
 absl::Status WithHint(const absl::Status& filled, const Plan& plan,
                       const PinDir& pins) {
-  if (!plan.grows_on || !absl::StrContains(filled.message(), kRaiseMaxNames)) {
+  if (!plan.grows_on || !IsNoRoom(filled)) {
     return filled;
   }
   return absl::Status(

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
@@ -42,6 +43,7 @@ bool MayReadKernelMemory() {
 }
 
 namespace {
+constexpr char kRaiseMaxNames[] = "(raise max_names)";  // where one has no room
 
 // Where bpf_probe_read_kernel() is refused, libbpf takes the kernel for one
 // that is older than bpf_probe_read_user(), and puts the older helper, which is
@@ -438,6 +440,11 @@ absl::StatusOr<uint32_t> MeterObject::RunCommand(nm_command_code code,
                                                  uint32_t times) const {
   return RunProgram(bpf_program__fd(skeleton_->progs.nm_command), code, payload,
                     size, times);
+}
+
+bool IsNoRoom(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) &&
+         absl::StrContains(status.message(), kRaiseMaxNames);
 }
 
 absl::StatusOr<uint32_t> MeterObject::NameId(nm_kind kind,

@@ -99,8 +99,8 @@ uint64_t BuildId();
 // 1 for 0.
 uint32_t RoundUpToPowerOfTwo(uint32_t value);
 
-// What helps where a name finds no room.
-constexpr char kRaiseMaxNames[] = "(raise max_names)";
+// What NameId() says without room for a name, and nothing else.
+bool IsNoRoom(const absl::Status& status);
 
 class MeterObject {
  public:
@@ -172,7 +172,7 @@ class MeterObject {
                                       size_t size, uint32_t times = 1) const;
 
   // The id of a name, which is made if it is new, for `user` (nm_user_of_uid()).
-  // ResourceExhausted, with kRaiseMaxNames in its message, where there is no room.
+  // Where there is no room, what IsNoRoom() is true of.
   absl::StatusOr<uint32_t> NameId(nm_kind kind, absl::string_view name,
                                   uint16_t user = 0) const;
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -19,7 +20,9 @@
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/interruption.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/unload.h"
 #include "netmeter/abi.h"
@@ -128,6 +131,61 @@ TEST_F(SharesRootTest, AnOpenSocketIsOfTheRealUser) {
             0);
   EXPECT_EQ(owner.tgid, static_cast<uint32_t>(child));
   EXPECT_EQ(owner.user, nm_user_of_uid(kNobody));
+  EXPECT_EQ(write(go[1], "x", 1), 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+// The bug: one call without memory left an open socket without an owner, or in
+// `overflow`, for as long as it was open, and the load said that all was well.
+TEST_F(SharesRootTest, AnOpenSocketHasItsOwnerThoughMemoryIsShort) {
+  int ready[2], go[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(120);
+    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    char byte;
+    const bool went_well = write(ready[1], &fd, sizeof(fd)) == sizeof(fd) &&
+                           read(go[0], &byte, 1) == 1;
+    _exit(went_well ? 0 : 1);
+  }
+  int fd = -1;
+  ASSERT_EQ(read(ready[0], &fd, sizeof(fd)), static_cast<int>(sizeof(fd)));
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  const UniqueFd socket(
+      static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), fd, 0)));
+  const auto load = [&] { return Load(config_).status(); };
+  const std::vector<std::string> calls =
+      RunInterrupted({-1, ENOMEM, "-"}, load).calls;
+  bool was_loaded = false;
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  // A process is looked up, named, and written as the owner. Other processes come and
+  // go, so that these calls have no number.
+  int loads = 0;
+  for (const std::string name : {"bpf(1)", "bpf(10)", "bpf(2)"}) {
+    const auto count =
+        static_cast<int>(std::count(calls.begin(), calls.end(), name));
+    for (int but = std::max(0, count - 5); but < count; but++) {
+      SCOPED_TRACE(absl::StrCat(but, " ", name));
+      const Interrupted loaded =
+          RunInterrupted({-1, ENOMEM, name, but, 1}, load);
+      if (!loaded.ok) continue;  // such as one that could not write the info
+      loads++;
+      const int key = socket.get();
+      nm_owner owner = {};
+      EXPECT_EQ(
+          bpf_map_lookup_elem(MapOfEgress("nm_owners").get(), &key, &owner), 0);
+      EXPECT_EQ(owner.tgid, static_cast<uint32_t>(child));
+      EXPECT_EQ(owner.attribution.kind, NM_KIND_BINARY);
+      EXPECT_GE(owner.attribution.service, NM_NAME_FIRST);
+      ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    }
+  }
+  EXPECT_GE(loads, 5);
   EXPECT_EQ(write(go[1], "x", 1), 1);
   int status = -1;
   waitpid(child, &status, 0);
