@@ -40,11 +40,15 @@ absl::Status DrainQueues(const PinDir& pins) {
 }
 
 // Whether the queue has at least one element.
-bool HasFreeIds(int queue) {
+absl::StatusOr<bool> HasFreeIds(int queue) {
   uint32_t id;
   bpf_map_info map = {};
-  return GetInfo(queue, &map) && map.value_size == sizeof(id) &&
-         bpf_map_lookup_elem(queue, nullptr, &id) == 0;
+  const std::string what = "look into a queue of free ids";
+  if (!GetInfo(queue, &map)) return ErrnoStatus(errno, what);
+  if (map.value_size != sizeof(id)) return ErrnoStatus(EINVAL, what);
+  const int error = bpf_map_lookup_elem(queue, nullptr, &id);
+  if (error == 0 || error == -ENOENT) return error == 0;
+  return ErrnoStatus(error, what);
 }
 
 // Whether the meter has handed out no slot, or no name, for a while: the queue is empty,
@@ -56,17 +60,22 @@ absl::StatusOr<bool> AreDrained(const PinDir& pins) {
   for (const auto* fd : {&slots, &names, &stats, &info}) {
     if (!fd->ok()) return fd->status();
   }
-  const auto are_drained = [&] {
+  const auto are_drained = [&]() -> absl::StatusOr<bool> {
     nm_stats used = {};
     nm_info limits = {};
-    return ReadOnlyValue(stats->get(), &used) &&
-           ReadOnlyValue(info->get(), &limits) &&
-           ((NM_SLOT_FIRST + used.series_used < limits.max_series &&
-             !HasFreeIds(slots->get())) ||
-            (NM_NAME_FIRST + used.names_used < limits.max_names &&
-             !HasFreeIds(names->get())));
+    if (!ReadOnlyValue(stats->get(), &used) ||
+        !ReadOnlyValue(info->get(), &limits)) {
+      return ErrnoStatus(errno, "read how many ids are in use");
+    }
+    const absl::StatusOr<bool> slot = HasFreeIds(slots->get()),
+                               name = HasFreeIds(names->get());
+    if (!slot.ok()) return slot;
+    if (!name.ok()) return name;
+    return (!*slot && NM_SLOT_FIRST + used.series_used < limits.max_series) ||
+           (!*name && NM_NAME_FIRST + used.names_used < limits.max_names);
   };
-  if (!are_drained()) return false;
+  const absl::StatusOr<bool> drained = are_drained();
+  if (!drained.ok() || !*drained) return drained;
   // Or a program has taken the last one, and is about to say so.
   WaitForRunningPrograms();
   return are_drained();
@@ -355,9 +364,13 @@ absl::Status RefillDrainedQueues(const nm_info& existing, bool killed,
   const PinDir& pins = transaction->pins();
   // Of a queue that was drained in part nothing but the lock file tells.
   if (!killed) {
-    const absl::StatusOr<bool> drained = AreDrained(pins);
-    if (!drained.ok()) return drained.status();
-    if (!*drained) return absl::OkStatus();
+    bool drained = false;
+    NETMETER_RETURN_IF_ERROR(InAttempts([&] {
+      const absl::StatusOr<bool> found = AreDrained(pins);
+      drained = found.value_or(false);
+      return found.status();
+    }));
+    if (!drained) return absl::OkStatus();
   }
   // It drains the other queue as well, and nothing else tells of a kill in between.
   NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));

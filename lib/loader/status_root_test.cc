@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -208,6 +209,29 @@ TEST_F(StatusRootTest, AMeterThatHandsOutNoNamesIsDamagedUntilTheNextLoad) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   EXPECT_EQ(TakeNames(5), 5);
+}
+
+// Where the kernel would not say whether a queue is empty, or how many ids are in use,
+// the load found nothing to do.
+TEST_F(StatusRootTest, ALoadThatCannotLookAtAQueueHasNotFoundItFull) {
+  config_.max_series = config_.max_names = 100;
+  MustLoad();
+  const auto load = [&] { return Load(config_).status(); };
+  const std::vector<std::string> calls =
+      RunInterrupted({-1, ENOMEM, "-"}, load).calls;
+  // BPF_MAP_LOOKUP_ELEM, BPF_OBJ_GET_INFO_BY_FD
+  for (const std::string name : {"bpf(1)", "bpf(15)"}) {
+    const auto count = std::count(calls.begin(), calls.end(), name);
+    for (int but = 0; but < std::min<long>(count, 40); but += 2) {
+      Drain("free_names");
+      const Interrupted loaded =
+          RunInterrupted({-1, ENOMEM, name, but, 1}, load);
+      EXPECT_EQ(HasFreeIds("free_names"), loaded.ok)
+          << but << " " << name << ": " << loaded.message;
+    }
+  }
+  MustLoad();
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
 // Killed in the middle of it, a load leaves queues in which something is, and nothing
