@@ -122,7 +122,8 @@ static __always_inline __u32 headers_of(struct sk_buff *skb, bool ipv4,
   return header + (byte >> 4) * 4;
 }
 
-/* As nm_weigh() of packet.bpf.h. */
+/* As nm_weigh() of packet.bpf.h. But a peer's word for the size of segments holds,
+ * however small: into those the kernel cuts what leaves. */
 static __always_inline __u32 weigh(struct sk_buff *skb, bool ipv4,
                                    __u32 *segments) {
   struct skb_shared_info *info = (void *)(skb->head + skb->end);
