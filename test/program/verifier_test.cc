@@ -25,9 +25,9 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 26100, 26383, 19630},
-    {"nm_egress", 38442, 38725, 31879},
-    {"nm_egress_claim", 0, 38725, 31879},
+    {"nm_ingress", 26323, 26616, 20172},
+    {"nm_egress", 38654, 38926, 32084},
+    {"nm_egress_claim", 0, 38926, 32084},
     {"nm_sock_create", 5457, 5490, 12063},
     {"nm_sock_release", 69, 69, 69},
     {"nm_sockops", 2610, 3207, 2932},
