@@ -98,6 +98,7 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
   struct nm_flow_key key = {}, handshake = {};
   struct nm_beginning beginning = {};
+  struct nm_ending ending = {};
 
   /* The end is told. */
   if (bpf_sock_ops_cb_flags_set(
@@ -110,6 +111,13 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   beginning.flags =
       NM_FLOW_TOLD |
       (accepted ? NM_FLOW_ACCEPTED | NM_FLOW_ESTABLISHED : NM_FLOW_OPENED);
+  /* A socket that connects again has new numbers: its former connection is over. */
+  if (!accepted) {
+    ending.now_ns = beginning.now_ns;
+    ending.end = NM_END_CLOSED;
+    end_flow(&key, &ending);
+    bpf_sk_storage_delete(&nm_flow_waiting, sk);
+  }
   if (!begin_flow(&key, &beginning, NULL))
     bpf_sk_storage_get(&nm_flow_waiting, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
   if (!accepted) return;

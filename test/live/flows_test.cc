@@ -3,6 +3,7 @@
 // both ends, they sum up to what the meters counted. flows_root_test.py has more of
 // them, and the program.
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 
 #include "lib/flows/flow.h"
 #include "lib/flows/follower.h"
+#include "test/live/connections.h"
 #include "test/live/world.h"
 
 namespace netmeter {
@@ -170,6 +172,58 @@ void AbortAndBeRefused(const Cgroup* cgroup, const NetNamespace& client,
   child.Join();
   listener.Send(0);
   listener.Join();
+}
+
+// The bug: a socket that connected again went on in the record of its former connection,
+// if that had ended in silence, and with its numbers: up to 2 GiB of payload that nobody
+// had sent. (CLOSING ends so, and TCP_REPAIR, by which CRIU(8) takes a connection away.)
+TEST_P(FlowsTest, ASocketThatConnectsAgainHasTwoRecords) {
+  Lab& lab = World::CleanLab();
+  lab.Configure(LinkSetup());
+  Followed flows(World::ClientMeter());
+  ASSERT_TRUE(flows.ok());
+  const Address address = Lab::Server(GetParam());
+  Child server(nullptr, lab.server, [&](Child::Parent& parent) {
+    const int listener = Listen(address, kPort, 4);
+    parent.Send(0);
+    int accepted[2];
+    for (int& fd : accepted) {
+      fd = Accept(listener);
+      ReceiveExactly(fd, 1000);
+      SendAll(fd, 3000);
+    }
+    parent.Receive<int>();
+    for (const int fd : accepted) close(fd);
+  });
+  server.Receive<int>();
+  Child client(World::ClientMeter().cgroup(), lab.client,
+               [&](Child::Parent& parent) {
+                 const int fd = OpenSocket(address.family(), SOCK_STREAM);
+                 for (const bool last : {false, true}) {
+                   Connect(fd, address, kPort);
+                   SendAll(fd, 1000);
+                   ReceiveExactly(fd, 3000);
+                   if (last) break;
+                   SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 1);
+                   sockaddr nobody = {};
+                   nobody.sa_family = AF_UNSPEC;
+                   Check(connect(fd, &nobody, sizeof(nobody)), "disconnect");
+                   SetOption(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+                 }
+                 parent.Send(0);
+                 parent.Receive<int>();
+                 close(fd);
+               });
+  client.Receive<int>();
+  client.Send(0);
+  client.Join();
+  server.Send(0);
+  server.Join();
+  flows.WaitFor(2);
+  flows.ExpectBalance();
+  int records = 0;
+  for (const auto& end : flows.Ends()) records += end.second;
+  EXPECT_EQ(records, 2);
 }
 
 TEST_P(FlowsTest, SumUpToTheSeriesAtBothEnds) {
