@@ -107,6 +107,8 @@ static __always_inline void on_connect_listen_or_accept(
     if (whole && (owner->flags & NM_OWNER_CLOSED)) whole->wire_destination = 0;
     owner->wire_destination = 0;
     owner->pending_service = 0;
+    /* A packet that met the end may have been noted after it. */
+    __builtin_memset(&owner->pending, 0, sizeof(owner->pending));
   }
   owner->counted = 0;
   owner->timeouts = 0;
@@ -153,6 +155,15 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   /* What is sent after the end, a RST, still finds the numbers. */
   owner->flags |= NM_OWNER_CLOSED;
   free_entry(cookie, &owner->socket);
+  /* One that was accepted and has sent nothing yet: what a RST acknowledges may end with
+   * the peer's FIN, which is no payload. */
+  if (NM_WORD_COOKIE(owner->socket.word) != NM_COOKIE(cookie) &&
+      peer_has_finished(ops->args[0])) {
+    __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
+    owner->socket.word = NM_COOKIE(cookie);
+    owner->socket.rx_fin = ops->rcv_nxt;
+    owner->socket.rx_fin_seen = 1;
+  }
   if (owner->socket.wire_protocol) {
     COUNT(connections_unnamed, 1);
     owner->socket.wire_protocol = NM_WIRE_NONE;

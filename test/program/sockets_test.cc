@@ -473,6 +473,35 @@ TEST_F(Sockets, AListenerThatClosesUnderSynsHasReceivedNothing) {
   EXPECT_EQ(sum.tx_payload_bytes, 0u);
 }
 
+// The bug: where the server's first packet after the handshake was a RST, the peer's FIN
+// that it acknowledged was a byte of payload.
+TEST_F(Sockets, AFinIsNoPayloadThoughAResetAcknowledgesIt) {
+  Start({});
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = Loopback(kPorts[2]);
+  const auto* const name = reinterpret_cast<const sockaddr*>(&address);
+  const int on = 1;
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  ASSERT_EQ(bind(listener.get(), name, sizeof(address)), 0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  for (int i = 0; i < 20; ++i) {
+    const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(client.get(), name, sizeof(address)), 0);
+    UniqueFd server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    ASSERT_TRUE(server.ok());
+    // In one segment, whose acknowledgement the server delays.
+    const std::string data(100, 'x');
+    ASSERT_EQ(send(client.get(), data.data(), data.size(), MSG_MORE), 100);
+    ASSERT_EQ(shutdown(client.get(), SHUT_WR), 0);
+    const linger at_once = {1, 0};
+    setsockopt(server.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    server = UniqueFd();
+  }
+  const nm_cell sum = Sum();
+  EXPECT_EQ(sum.tx_payload_bytes, 20u * 100);
+  EXPECT_EQ(sum.rx_payload_bytes, 20u * 100);
+}
+
 // The second meter on a cgroup sees a call that the first one took: its length is
 // -1 then, and the name ends with its NUL. What stands after that in the kernel's
 // buffer, the end of a longer name here, became part of the key.
