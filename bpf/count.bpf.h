@@ -130,17 +130,25 @@ static __always_inline void find_path(struct nm_context *c, __u32 slot) {
     c->socket->network = found >> 32;
 }
 
+/* Whether a TCP socket has no peer. Global: one that is closed seldom sends. */
+NM_GLOBAL int nm_has_no_peer(struct __sk_buff *skb) {
+  struct bpf_sock *sk = skb->sk;
+
+  if (sk) sk = bpf_sk_fullsock(sk);
+  return sk && sk->protocol == IPPROTO_TCP && !*(volatile __u32 *)&sk->dst_port;
+}
+
 /* Whether the packet's TCP numbers are its socket's: raw sockets write headers
- * of their own making, and what a listener sends is a SYN-ACK for a socket that
- * does not exist yet. It may have closed on another CPU by then: a connection that is
- * closed sends no SYN. */
+ * of their own making, and what a listener sends is for a socket that does not exist
+ * yet. The listener may have closed on another CPU by then. */
 static __always_inline bool has_sequence(struct nm_context *c) {
   struct bpf_sock *sk = c->skb->sk;
+  __u32 state;
 
   if (!c->socket || c->packet.transport != NM_TRANSPORT_TCP || !sk)
     return false;
-  return sk->state != TCP_LISTEN &&
-         !(sk->state == TCP_CLOSE && (c->packet.tcp_flags & TCP_FLAG_SYN));
+  state = sk->state;
+  return state != TCP_LISTEN && !(state == TCP_CLOSE && nm_has_no_peer(c->skb));
 }
 
 /* Whether a received packet counts for another socket than this one, or for
@@ -308,6 +316,9 @@ static __always_inline __u32 split_payload(struct nm_context *c, __u32 *acked) {
   __u32 new_bytes;
 
   if (!has_sequence(c)) return packet->payload;
+  /* No RST of the kernel's has payload, or acknowledges what is new. */
+  if ((packet->tcp_flags & TCP_FLAG_RST) && !is_own_reset(packet->tcp_flags))
+    return packet->payload;
   if ((!socket->tx_valid || !socket->rx_valid) &&
       nm_begin_numbers(c->skb, packet->seq, packet->ack, packet->tcp_flags))
     return packet->payload;
@@ -359,7 +370,7 @@ static __always_inline __u64 count_sent(struct nm_context *c,
   __u32 new_bytes, acked = 0;
 
   new_bytes = split_payload(c, &acked);
-  if ((packet->tcp_flags & TCP_FLAG_RST) && has_sequence(c))
+  if (is_own_reset(packet->tcp_flags) && has_sequence(c))
     nm_count_reset(c->skb, c->slot);
   if (cell->kind == NM_KIND_PENDING ||
       (nm_config.uplinks && c->socket && c->socket->wire_protocol)) {

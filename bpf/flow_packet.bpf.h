@@ -232,6 +232,9 @@ static __always_inline void split_sent(struct __sk_buff *skb,
                                        struct bpf_tcp_sock *tcp,
                                        struct nm_socket *numbers,
                                        bool adopted) {
+  if ((f->packet.tcp_flags & TCP_FLAG_RST) &&
+      !is_own_reset(f->packet.tcp_flags))
+    return;
   begin_sent(tcp, numbers, f->packet.seq, adopted);
   f->again = f->packet.payload - new_payload(numbers, &f->packet);
   if (!(f->packet.tcp_flags & TCP_FLAG_ACK)) return;
@@ -317,7 +320,7 @@ static __always_inline void add_sent_to_flow(struct nm_flow_state *state,
       state->flags |= NM_FLOW_FIN_OURS_FIRST;
     state->flags |= NM_FLOW_FIN_SENT;
   }
-  if (packet->tcp_flags & TCP_FLAG_RST) state->flags |= NM_FLOW_RST_SENT;
+  if (is_own_reset(packet->tcp_flags)) state->flags |= NM_FLOW_RST_SENT;
 }
 
 /* Under the lock: adds a received packet. What is below the highest number that was

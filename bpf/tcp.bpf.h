@@ -83,6 +83,15 @@ static __always_inline __u32 new_payload(struct nm_socket *socket,
   return (__s32)new_bytes < 0 ? 0 : new_bytes;
 }
 
+/* Whether the connection itself has sent a RST. What answers a peer's segment is the
+ * kernel's, though it has the connection's socket since Linux 6.13, over IPv4: to one
+ * that acknowledges, it acknowledges nothing and has the number that the peer says. */
+static __always_inline bool is_own_reset(__u32 tcp_flags) {
+  const __u32 both = TCP_FLAG_RST | TCP_FLAG_ACK;
+
+  return (tcp_flags & both) == both;
+}
+
 /* Whether the kernel has taken the peer's FIN, by the state of the socket. */
 static __always_inline bool peer_has_finished(__u32 state) {
   return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK ||
@@ -188,7 +197,8 @@ NM_GLOBAL int nm_sample_rtt(struct __sk_buff *skb, __u32 slot) {
   struct bpf_tcp_sock *socket;
 
   if (sk) sk = bpf_sk_fullsock(sk);
-  if (!sk || !tcp) return 0;
+  /* bpf_tcp_sock() takes a raw socket that sends TCP for one. */
+  if (!sk || !tcp || sk->type != SOCK_STREAM) return 0;
   socket = bpf_tcp_sock(sk);
   if (socket) count_rtt(tcp, socket->srtt_us >> 3);
   return 0;

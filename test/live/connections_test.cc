@@ -170,6 +170,26 @@ TEST_P(ConnectionsTest, RoundTripsAreThoseOfTcpInfo) {
   EXPECT_EQ(seen.rtt_us, truth);
 }
 
+// The bug: bpf_tcp_sock() takes a raw socket that sends TCP for one, and what stood
+// behind it in the kernel's memory was a round-trip time.
+TEST_P(ConnectionsTest, RawSocketsHaveNoRoundTrips) {
+  Lab& lab = World::CleanLab();
+  const Since meter(World::ClientMeter());
+  Child client(World::ClientMeter().cgroup(), lab.client, [](Child::Parent&) {
+    const Address to = Lab::Server(GetParam());
+    const int fd = OpenSocket(to.family(), SOCK_RAW, IPPROTO_TCP);
+    std::string segment(20 + 100, '\0');
+    segment[3] = 9;        // to the port that nobody listens at
+    segment[12] = 5 << 4;  // no options
+    segment[13] = 0x10;    // ACK
+    for (int i = 0; i < 300; ++i) SendTo(fd, segment, to, 0);
+  });
+  client.Join();
+  const TcpConnections seen = meter.Now();
+  EXPECT_EQ(Count(seen), 0u);
+  EXPECT_EQ(seen.rtt_us, 0u);
+}
+
 TEST_P(ConnectionsTest, RefusedOnesHaveFailed) {
   Lab& lab = World::CleanLab();
   const Since meter(World::ClientMeter());

@@ -169,6 +169,16 @@ TEST_P(Sequence, SegmentWithoutTheAckFlagAcknowledgesNothing) {
   Send(Segment(1000, 5001, 0), 0, 0, 1);
 }
 
+// The bug: what the kernel answers a segment that acknowledges too much has the number
+// that the peer says, and, since Linux 6.13, the connection's socket. All that was sent
+// after it, up to 2 GiB, was sent again.
+TEST_P(Sequence, ARefusalOfThePeersNumberMovesNoNumber) {
+  Send(P::Ipv4().Tcp(1, 2, 20).Seq(999).Flags(P::kSyn), 0, 0, 0);
+  Send(P::Ipv4().Tcp(1, 2).Seq(0x40000000).Flags(P::kRst), 0, 0, 0);
+  Send(P::Ipv4().Tcp(1, 2, 20).Seq(999).Flags(P::kSyn), 0, 0, 0);
+  Send(Segment(1000, 1, 100), 100, 0, 0);
+}
+
 TEST_P(Sequence, FinOfThePeerIsNotReceivedPayload) {
   Send(Segment(1000, 5000, 0), 0, 0, 0);
   Receive(Segment(5000, 1000, 300, P::kFin));
