@@ -51,6 +51,24 @@ absl::StatusOr<bool> IsTheFile(const UniqueFd& fd, const std::string& file) {
   return mine.st_ino == there.st_ino;
 }
 
+enum class Tried {
+  kLocked,
+  kReplaced,  // it is not the file any more: open it anew
+  kBusy,
+};
+
+// flock(2) of what was opened as `file`, without waiting. `how`: LOCK_EX or LOCK_SH.
+absl::StatusOr<Tried> TryLock(const UniqueFd& fd, const std::string& file,
+                              int how) {
+  if (flock(fd.get(), how | LOCK_NB) == 0) {
+    const absl::StatusOr<bool> found = IsTheFile(fd, file);
+    if (!found.ok()) return found.status();
+    return *found ? Tried::kLocked : Tried::kReplaced;
+  }
+  if (errno == EWOULDBLOCK || errno == EINTR) return Tried::kBusy;
+  return ErrnoStatus(errno, absl::StrCat("lock ", file));
+}
+
 absl::Status CannotRead(const std::string& file) {
   return ErrnoStatus(errno, absl::StrCat("read ", file),
                      errno == EACCES ? "run as root" : "");
@@ -73,15 +91,10 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
           errno, absl::StrCat("open ", file),
           errno == EACCES || errno == EPERM ? "run as root" : "");
     }
-    if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
-      const absl::StatusOr<bool> found = IsTheFile(fd, file);
-      if (!found.ok()) return found.status();
-      if (*found) return fd;
-      continue;
-    }
-    if (errno != EWOULDBLOCK && errno != EINTR) {
-      return ErrnoStatus(errno, absl::StrCat("lock ", file));
-    }
+    const absl::StatusOr<Tried> tried = TryLock(fd, file, LOCK_EX);
+    if (!tried.ok()) return tried.status();
+    if (*tried == Tried::kLocked) return fd;
+    if (*tried == Tried::kReplaced) continue;
     // Held back for what is to come to its end: nothing has begun.
     if (SignalIsPending()) {
       return absl::CancelledError(
@@ -209,15 +222,10 @@ absl::StatusOr<UniqueFd> ShareLock(const std::string& path,
     UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd.ok() && errno == ENOENT) return UniqueFd();
     if (!fd.ok()) return CannotRead(file);
-    if (flock(fd.get(), LOCK_SH | LOCK_NB) == 0) {
-      const absl::StatusOr<bool> found = IsTheFile(fd, file);
-      if (!found.ok()) return found.status();
-      if (*found) return fd;
-      continue;
-    }
-    if (errno != EWOULDBLOCK && errno != EINTR) {
-      return ErrnoStatus(errno, absl::StrCat("lock ", file));
-    }
+    const absl::StatusOr<Tried> tried = TryLock(fd, file, LOCK_SH);
+    if (!tried.ok()) return tried.status();
+    if (*tried == Tried::kLocked) return fd;
+    if (*tried == Tried::kReplaced) continue;
     if (std::chrono::steady_clock::now() > deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("lock ", file, ": a netmeter-loader is at work"));
