@@ -31,6 +31,50 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+// A process of the cgroup, of this real user, that has a UDP socket open until it ends.
+class Holder {
+ public:
+  Holder(const std::string& cgroup, uid_t uid) {
+    int ready[2], go[2];
+    EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(go, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      alarm(120);
+      close(go[1]);
+      std::ofstream(cgroup + "/cgroup.procs") << getpid();
+      const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+      char byte;
+      const bool went_well = setresuid(uid, 0, 0) == 0 &&
+                             write(ready[1], &fd, sizeof(fd)) == sizeof(fd) &&
+                             read(go[0], &byte, 1) == 0;
+      _exit(went_well ? 0 : 1);
+    }
+    const UniqueFd told(ready[0]);
+    close(ready[1]);
+    close(go[0]);
+    go_ = UniqueFd(go[1]);
+    int fd = -1;
+    EXPECT_EQ(read(told.get(), &fd, sizeof(fd)), static_cast<int>(sizeof(fd)));
+    const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+    socket_ = UniqueFd(
+        static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), fd, 0)));
+  }
+  ~Holder() {
+    go_ = UniqueFd();
+    int status = -1;
+    waitpid(pid_, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+
+  uint32_t pid() const { return static_cast<uint32_t>(pid_); }
+  int socket() const { return socket_.get(); }
+
+ private:
+  pid_t pid_ = -1;
+  UniqueFd go_, socket_;
+};
+
 class SharesRootTest : public LoaderRootTest {
  protected:
   void SetUp() override {
@@ -105,59 +149,20 @@ TEST_F(SharesRootTest, AUserGetsNoOtherShareByALoad) {
 // The bug: what was open at a load counted for the effective user of its process, so
 // that a socket which su(1) had been given was root's.
 TEST_F(SharesRootTest, AnOpenSocketIsOfTheRealUser) {
-  int ready[2], go[2];
-  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
-  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(30);
-    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
-    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    char byte;
-    const bool went_well = setresuid(kNobody, 0, 0) == 0 &&
-                           write(ready[1], &fd, sizeof(fd)) == sizeof(fd) &&
-                           read(go[0], &byte, 1) == 1;
-    _exit(went_well ? 0 : 1);
-  }
-  int fd = -1;
-  ASSERT_EQ(read(ready[0], &fd, sizeof(fd)), static_cast<int>(sizeof(fd)));
+  const Holder holder(cgroup_, kNobody);
   MustLoad();
-  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
-  const UniqueFd socket(
-      static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), fd, 0)));
-  const int key = socket.get();
+  const int key = holder.socket();
   nm_owner owner = {};
   EXPECT_EQ(bpf_map_lookup_elem(MapOfEgress("nm_owners").get(), &key, &owner),
             0);
-  EXPECT_EQ(owner.tgid, static_cast<uint32_t>(child));
+  EXPECT_EQ(owner.tgid, holder.pid());
   EXPECT_EQ(owner.user, nm_user_of_uid(kNobody));
-  EXPECT_EQ(write(go[1], "x", 1), 1);
-  int status = -1;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
 }
 
 // The bug: one call without memory left an open socket without an owner, or in
 // `overflow`, for as long as it was open, and the load said that all was well.
 TEST_F(SharesRootTest, AnOpenSocketHasItsOwnerThoughMemoryIsShort) {
-  int ready[2], go[2];
-  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
-  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(120);
-    std::ofstream(cgroup_ + "/cgroup.procs") << getpid();
-    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    char byte;
-    const bool went_well = write(ready[1], &fd, sizeof(fd)) == sizeof(fd) &&
-                           read(go[0], &byte, 1) == 1;
-    _exit(went_well ? 0 : 1);
-  }
-  int fd = -1;
-  ASSERT_EQ(read(ready[0], &fd, sizeof(fd)), static_cast<int>(sizeof(fd)));
-  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
-  const UniqueFd socket(
-      static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), fd, 0)));
+  const Holder holder(cgroup_, 0);
   const auto load = [&] { return Load(config_).status(); };
   const std::vector<std::string> calls =
       RunInterrupted({-1, ENOMEM, "-"}, load).calls;
@@ -175,21 +180,17 @@ TEST_F(SharesRootTest, AnOpenSocketHasItsOwnerThoughMemoryIsShort) {
           RunInterrupted({-1, ENOMEM, name, but, 1}, load);
       if (!loaded.ok) continue;  // such as one that could not write the info
       loads++;
-      const int key = socket.get();
+      const int key = holder.socket();
       nm_owner owner = {};
       EXPECT_EQ(
           bpf_map_lookup_elem(MapOfEgress("nm_owners").get(), &key, &owner), 0);
-      EXPECT_EQ(owner.tgid, static_cast<uint32_t>(child));
+      EXPECT_EQ(owner.tgid, holder.pid());
       EXPECT_EQ(owner.attribution.kind, NM_KIND_BINARY);
       EXPECT_GE(owner.attribution.service, NM_NAME_FIRST);
       ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
     }
   }
   EXPECT_GE(loads, 5);
-  EXPECT_EQ(write(go[1], "x", 1), 1);
-  int status = -1;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
 }
 
 // The bug: a first load made the names of all processes at root's expense, those with
