@@ -23,6 +23,8 @@
 #include "bpf/internal.h"
 #include "bpf/kernel.bpf.h"
 
+#define SKB_GSO_DODGY (1 << 1) /* of skb_shared_info.gso_type */
+
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 
@@ -298,6 +300,20 @@ static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
   return udp && segments > NM_MOST_DATAGRAMS ? NM_MOST_DATAGRAMS : segments;
 }
 
+/* Whether a peer's word is all that is known of the size of segments, though the packet
+ * has a number of them: on its way across a link that hands it on whole, as veth does,
+ * the kernel has counted how many it would make (tcp_gso_segment(), from 5.10 to 7.2).
+ * False, where nothing may be read: many small segments that came one by one are
+ * put together like that, too. */
+static __always_inline bool has_segments_of_peer(struct __sk_buff *skb) {
+  struct sk_buff *packet = (void *)skb;
+  struct skb_shared_info *info;
+
+  if (!nm_config.reads_devices) return false;
+  info = (void *)(BPF_CORE_READ(packet, head) + BPF_CORE_READ(packet, end));
+  return BPF_CORE_READ(info, gso_type) & SKB_GSO_DODGY;
+}
+
 /* What a parsed packet weighs: its bytes in the low half, the segments in the
  * high one; a super-packet what its segments do. gso_segs is 0 for packets
  * that are none, and for those that came from a virtio peer (SKB_GSO_DODGY), of
@@ -315,6 +331,8 @@ NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
   if (protocol == IPPROTO_IPIP || protocol == IPPROTO_IPV6)
     inner = nm_inner_headers(skb, header, protocol);
   segments = skb->gso_segs;
+  if (segments && skb->gso_size < header + inner && has_segments_of_peer(skb))
+    segments = 0;
   /* Inner headers may claim more than there is. */
   if (!segments && payload > inner)
     segments = segments_of_peer(payload - inner, skb->gso_size, header + inner,

@@ -95,12 +95,12 @@ static __always_inline bool is_usual_cell(__u32 ifindex,
 }
 
 /* Makes a usual super-packet weigh what its segments do; false: their number is
- * not known. */
+ * not known, or may be a peer's word. */
 static __always_inline bool weigh_usual(struct __sk_buff *skb, __u32 header,
                                         __u32 *bytes, __u32 *segments) {
   if (!skb->gso_size) return true;
   *segments = skb->gso_segs;
-  if (!*segments) return false;
+  if (!*segments || skb->gso_size < header) return false;
   *bytes += (*segments - 1) * header;
   return true;
 }

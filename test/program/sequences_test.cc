@@ -84,6 +84,18 @@ class Sequence : public testing::TestWithParam<nm_ways> {
   nm_socket socket_ = {};
 };
 
+// Messages of 32 bytes that came one by one, and that this host has put together. Their
+// number is its own, though few would ask for such segments.
+TEST_P(Sequence, SmallSegmentsAreAsManyAsTheKernelPutTogether) {
+  RunOptions segments;
+  segments.gso_segs = 10;
+  segments.gso_size = 32;
+  const Packet packet = Segment(1000, 1, 320);
+  const nm_cell cell = Only(Pass(Direction::kIngress, packet, segments), kSlot);
+  EXPECT_EQ(cell.rx_packets, 10u);
+  EXPECT_EQ(cell.rx_bytes, packet.size() + 9 * 52);
+}
+
 TEST_P(Sequence, DataInOrderIsNew) {
   Send(Segment(1000, 1, 100), 100, 0, 0);
   Send(Segment(1100, 1, 200), 200, 0, 0);

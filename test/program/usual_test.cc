@@ -197,6 +197,10 @@ TEST_F(Usual, OptionsFragmentsAndOtherTransportsAreNot) {
   RunOptions unknown;
   unknown.gso_size = 300;
   EXPECT_FALSE(Send(Tcp(P::Ipv4()), unknown));
+  // Or of which it may be a peer's word.
+  unknown.gso_segs = 70;
+  unknown.gso_size = 10;
+  EXPECT_FALSE(Receive(Tcp(P::Ipv4()), unknown));
 }
 
 TEST_F(Usual, ASocketWithoutASlotOrOfAnotherSeriesIsNot) {
