@@ -104,7 +104,7 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   owner->network = found->network;
   owner->tag = found->tag;
   owner->user = found->user;
-  owner->flags = NM_OWNER_END_IS_TOLD;
+  /* No entry of the table: it may have closed before this packet, its first. */
   return 0;
 }
 
