@@ -178,8 +178,10 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   if (!tcp) return;
   count_waiting(owner, tcp);
   if (owner->flags & NM_OWNER_ESTABLISHED) {
-    count_established(owner, slot);
-    __sync_fetch_and_add(&tcp->closed, 1);
+    if (owner->counted)
+      __sync_fetch_and_add(&tcp->closed, 1);
+    else
+      count_established(owner, slot);
     if (owner->flags & NM_OWNER_RESET)
       __sync_fetch_and_add(&tcp->resets_sent, 1);
     else if (is_reset(sk)) {

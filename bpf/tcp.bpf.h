@@ -125,8 +125,8 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
 
 /* --- Connections --------------------------------------------------------- */
 
-/* Counts a connection as opened or accepted, once: where it is counted, its end
- * is, too, whatever it is named by then. The socket's lock is held. */
+/* Counts a connection as opened or accepted, and as closed if it is, once: where it is
+ * counted, its end is, too, whatever it is named by then. The socket's lock is held. */
 static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
   struct nm_tcp *tcp;
 
@@ -139,6 +139,8 @@ static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
     __sync_fetch_and_add(&tcp->opened, 1);
   else
     __sync_fetch_and_add(&tcp->accepted, 1);
+  /* Its first packet of ours is the RST after its end: that could not be counted. */
+  if (owner->flags & NM_OWNER_CLOSED) __sync_fetch_and_add(&tcp->closed, 1);
   return 0;
 }
 

@@ -500,6 +500,19 @@ TEST_F(Sockets, AFinIsNoPayloadThoughAResetAcknowledgesIt) {
   const nm_cell sum = Sum();
   EXPECT_EQ(sum.tx_payload_bytes, 20u * 100);
   EXPECT_EQ(sum.rx_payload_bytes, 20u * 100);
+  // Each of them, at either end. The bug: the server's was never closed.
+  uint64_t begun = 0, closed = 0;
+  for (const auto& entry : programs_->ReadCounters()) {
+    nm_tcp tcp = {};
+    ASSERT_EQ(
+        bpf_map_lookup_elem(bpf_map__fd(programs_->skeleton()->maps.nm_tcp),
+                            &entry.first, &tcp),
+        0);
+    begun += tcp.opened + tcp.accepted;
+    closed += tcp.closed;
+  }
+  EXPECT_EQ(begun, 2u * 20);
+  EXPECT_EQ(closed, 2u * 20);
 }
 
 // The second meter on a cgroup sees a call that the first one took: its length is
