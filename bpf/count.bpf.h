@@ -140,15 +140,22 @@ NM_GLOBAL int nm_has_no_peer(struct __sk_buff *skb) {
 
 /* Whether the packet's TCP numbers are its socket's: raw sockets write headers
  * of their own making, and what a listener sends is for a socket that does not exist
- * yet. The listener may have closed on another CPU by then. */
+ * yet. The listener may have closed on another CPU by then, and even connect: a SYN-ACK
+ * of its own a socket sends in one state only. */
 static __always_inline bool has_sequence(struct nm_context *c) {
+  const __u32 both = TCP_FLAG_SYN | TCP_FLAG_ACK;
   struct bpf_sock *sk = c->skb->sk;
   __u32 state;
 
   if (!c->socket || c->packet.transport != NM_TRANSPORT_TCP || !sk)
     return false;
   state = sk->state;
+  if ((c->packet.tcp_flags & both) == both) return state == TCP_SYN_RECV;
   return state != TCP_LISTEN && !(state == TCP_CLOSE && nm_has_no_peer(c->skb));
+}
+
+static __always_inline bool is_udp(__u32 protocol) {
+  return protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE;
 }
 
 /* Whether a received packet counts for another socket than this one, or for
@@ -160,11 +167,10 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
                          traits.transport == NM_TRANSPORT_UDP ||
                          traits.transport == NM_TRANSPORT_SCTP;
   const bool many = traits.transport != NM_TRANSPORT_TCP && is_for_many(skb);
-  const bool udp =
-      traits.protocol == IPPROTO_UDP || traits.protocol == IPPROTO_UDPLITE;
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner = NULL;
   __u32 cookie = NM_ANY_RECEIVER;
+  bool udp = is_udp(traits.protocol);
 
   if (transport && !many && slot) return 0;
   /* __sk_receive_skb() runs the hook, and takes the device away; the sockets of
@@ -182,6 +188,8 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
       return 0;
     }
   }
+  /* Its header may be behind more extensions than are followed. */
+  if (sk && sk->type == SOCK_DGRAM) udp |= is_udp(sk->protocol);
   /* But for raw sockets, and for UDP's where the packet is for many, one socket
    * receives it. Those that come one after the other are as one: what a new one
    * receives is no copy. */

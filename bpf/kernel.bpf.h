@@ -45,11 +45,13 @@
 
 #define AF_INET 2
 #define SOCK_STREAM 1
+#define SOCK_DGRAM 2
 #define SOCK_RAW 3
 
 /* bpf_sock.state */
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
+#define TCP_SYN_RECV 3
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8
 #define TCP_LAST_ACK 9
