@@ -25,12 +25,12 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 26175, 26462, 20192},
-    {"nm_egress", 39205, 39468, 32588},
-    {"nm_egress_claim", 0, 39468, 32588},
+    {"nm_ingress", 26496, 26765, 20548},
+    {"nm_egress", 39840, 40105, 33571},
+    {"nm_egress_claim", 0, 40105, 33571},
     {"nm_sock_create", 5457, 5490, 12063},
     {"nm_sock_release", 69, 69, 69},
-    {"nm_sockops", 2588, 3206, 2982},
+    {"nm_sockops", 2637, 3236, 3001},
     {"nm_setsockopt", 3449, 3441, 3886},
     {"nm_exec", 13616, 13616, 12069},
     {"nm_fork", 43, 43, 43},
