@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a load does to the configuration that is loaded.
 #include <gmock/gmock.h>
+#include <grp.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "lib/core/privileges.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
@@ -284,6 +289,42 @@ TEST_F(ConfigRootTest, NothingToDoNeedsNoRoomForALockFile) {
       full, [this] { return Load(config_.pin_dir, ChangeNothing).status(); });
   EXPECT_TRUE(load.ok) << load.message;
   EXPECT_FALSE(load.reached);
+}
+
+// A first load that failed forgot the configuration before it took its pins away. Killed
+// in between, it left links for which no load knew what to load.
+TEST_F(ConfigRootTest, AFirstLoadThatIsKilledWhileItIsUndoneIsKnownStill) {
+  config_.services = {"mme"};
+  config_.max_series = config_.max_names = 100;
+  // It fails with all maps pinned.
+  const auto load = [this]() -> absl::Status {
+    if (setgroups(0, nullptr) != 0) return absl::InternalError("setgroups");
+    const absl::Status dropped = DropPrivileges(
+        {CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE,
+         CAP_SYS_RESOURCE, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH});
+    return dropped.ok() ? Load(config_).status() : dropped;
+  };
+  const Interrupted failed = RunInterrupted({-1, 0, "-"}, load);
+  ASSERT_FALSE(failed.ok);
+  ASSERT_THAT(failed.message, HasSubstr("CAP_CHOWN"));
+  // BPF_OBJ_PIN
+  const auto pinned =
+      std::find(failed.calls.rbegin(), failed.calls.rend(), "bpf(6)").base();
+  int recovered = 0;
+  for (auto call = pinned; call < failed.calls.end(); call += 4) {
+    const int number = static_cast<int>(call - failed.calls.begin());
+    SCOPED_TRACE(absl::StrCat(number, ": ", *call));
+    // How many calls there are depends on the processes that run.
+    if (!RunInterrupted({number, 0, ""}, load).killed) break;
+    // Where the lock file has gone, so has all else.
+    if (access(LockFile(config_.pin_dir).c_str(), F_OK) != 0) continue;
+    EXPECT_EQ(MustChange(ChangeNothing).cgroup, cgroup_);
+    EXPECT_THAT(Loaded(), HasSubstr("services: [\"mme\"]"));
+    bool was_loaded = false;
+    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    recovered++;
+  }
+  EXPECT_GT(recovered, 3);
 }
 
 // It was the root of the host's cgroups, or an error that did not say whose.

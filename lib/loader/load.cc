@@ -352,12 +352,15 @@ std::string TextToKeep(const Config& config) {
 
 // What cannot be written down the next load cannot start from, and would take back, such
 // as register_by: a load without it is none. What is killed after this the next load
-// takes to its end.
+// takes to its end. ~Transaction() forgets that of a first load, once its pins have gone:
+// while there are some, a load needs it.
 absl::Status KeepConfig(Transaction* transaction, const Plan& plan) {
-  transaction->OnFailure([transaction] {
-    return transaction->KeepConfig(transaction->before().config,
-                                   transaction->before().cgroup);
-  });
+  if (plan.existing.found) {
+    transaction->OnFailure([transaction] {
+      return transaction->KeepConfig(transaction->before().config,
+                                     transaction->before().cgroup);
+    });
+  }
   return transaction->KeepConfig(TextToKeep(plan.config), plan.cgroup.path);
 }
 
