@@ -2,10 +2,7 @@
 #include "lib/loader/kernel_object.h"
 
 #include <gtest/gtest.h>
-#include <linux/filter.h>
 #include <linux/membarrier.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
+
+#include "lib/loader/loader_fixture.h"
 
 namespace netmeter {
 namespace internal {
@@ -22,15 +20,7 @@ namespace {
 // From here on membarrier(2) fails in this process, as on a kernel that refuses
 // it.
 bool RefuseMembarrier() {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter = {4, code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0 &&
+  return RefuseCall(SYS_membarrier, EINVAL) &&
          syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0) != 0;
 }
 

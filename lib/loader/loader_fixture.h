@@ -39,6 +39,10 @@ int InChild(const std::function<int()>& body);
 // Of the calling process, for good. False where it is refused.
 bool BecomeUser(gid_t gid, uid_t uid = kNobody);
 
+// From here on this system call fails so in the calling process, as by the seccomp filter
+// of a container. False where the kernel takes no filter.
+bool RefuseCall(long number, int error);
+
 class LoaderRootTest : public ::testing::Test {
  protected:
   // Also checks that nothing is left.

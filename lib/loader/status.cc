@@ -184,9 +184,13 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
 }
 
 // Not where the directory is closed to the caller, or its file system is not mounted in
-// his container: he has the maps of serve-fds.
+// his container, or a seccomp filter refuses him bpf(2): he has the maps of serve-fds.
 bool SeesPins(const std::string& pin_dir) {
-  return IsBpffs(pin_dir) && access(pin_dir.c_str(), X_OK) == 0;
+  if (!IsBpffs(pin_dir) || access(pin_dir.c_str(), X_OK) != 0) return false;
+  // Others than root look for names alone.
+  if (geteuid() != 0) return true;
+  const UniqueFd info(bpf_obj_get(PinDir(pin_dir).PathOf("info").c_str()));
+  return info.ok() || (errno != EPERM && errno != EACCES && errno != ENOSYS);
 }
 
 // By the info alone, where other maps are missing.
@@ -209,9 +213,10 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   // Who may not look cannot tell what is there: "not loaded" was said of it.
   if (absl::IsPermissionDenied(maps.status())) return maps.status();
   const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
-  status.config_is_lost = state.ok() && state->config.empty();
-  // What cannot be looked at is no sign of a growth.
+  // What cannot be looked at is no sign of a growth; and a lock file that is not there
+  // may be there on the host.
   const bool sees_pins = SeesPins(pin_dir);
+  status.config_is_lost = sees_pins && state.ok() && state->config.empty();
   const bool grows = sees_pins && IsUnfinished(pin_dir);
   status.unfinished = grows || (state.ok() && state->changing);
   if (!maps.ok()) {

@@ -10,9 +10,11 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +23,7 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <thread>
@@ -38,6 +41,7 @@
 #include "lib/loader/status.h"
 #include "lib/loader/status_text.h"
 #include "lib/loader/step.h"
+#include "lib/loader/system.h"
 #include "lib/loader/unload.h"
 #include "lib/testing/run_shell.h"
 #include "netmeter/abi.h"
@@ -131,25 +135,19 @@ class StatusRootTest : public LoaderRootTest {
     EXPECT_EQ(status, 0);
   }
 
-  // What a member of the group, who is served the maps, is said; "" where that is as it
-  // should be.
-  std::string UnseenError(bool mounted) {
+  // What somebody who is served the maps is said, once `hide` has become him; "" where
+  // that is as it should be.
+  std::string UnseenError(const std::function<bool()>& hide) {
     const std::string told = config_.pin_dir + ".told";
     EXPECT_EQ(
         InChild([&] {
           std::ofstream file(told);
-          if ((!mounted &&
-               (unshare(CLONE_NEWNS) != 0 ||
-                mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-                umount2(config_.pin_dir.c_str(), MNT_DETACH) != 0)) ||
-              !BecomeUser(kGid)) {
-            return 2;
-          }
+          if (!hide()) return 2;
           const absl::StatusOr<MeterStatus> status = GetStatus(config_.pin_dir);
           if (!status.ok()) {
             file << status.status();
           } else if (status->state != MeterState::kLoaded ||
-                     status->sees_pins ||
+                     status->sees_pins || status->config_is_lost ||
                      nlohmann::json::parse(
                          StatusAsJson(*status))["pins_seen"] != false ||
                      !absl::StrContains(StatusAsText(*status),
@@ -348,8 +346,11 @@ TEST_F(StatusRootTest, RetireWaitsForAFirstLoad) {
   EndLoad();
 }
 
+bool BecomeMember() { return BecomeUser(kGid); }
+bool RefuseBpf() { return RefuseCall(SYS_bpf, EPERM); }
+
 // All links and maps were missing, for who has the maps by serve-fds and may not look
-// into the directory, or has none, as in a container.
+// into the directory, or has none, or may not call bpf(2), as in a container.
 TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
   config_.group = "";
   MustLoad();
@@ -366,16 +367,28 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
     usleep(10000);
   }
   usleep(50000);
-  EXPECT_EQ(UnseenError(true), "");
-  EXPECT_EQ(UnseenError(false), "");
+  EXPECT_EQ(UnseenError(BecomeMember), "");
+  EXPECT_EQ(UnseenError([this] {
+              return unshare(CLONE_NEWNS) == 0 &&
+                     mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) ==
+                         0 &&
+                     umount2(config_.pin_dir.c_str(), MNT_DETACH) == 0 &&
+                     BecomeMember();
+            }),
+            "");
+  EXPECT_EQ(UnseenError(RefuseBpf), "");
+  const std::string lock = LockFile(config_.pin_dir), kept = lock + ".kept";
+  ASSERT_EQ(rename(lock.c_str(), kept.c_str()), 0);
+  EXPECT_EQ(UnseenError(RefuseBpf), "");
+  ASSERT_EQ(rename(kept.c_str(), lock.c_str()), 0);
   EXPECT_EQ(nlohmann::json::parse(MustStatus().json)["pins_seen"], true);
   config_.group = kGroup;
   MustLoad();
   ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
-  EXPECT_EQ(UnseenError(true), "");
+  EXPECT_EQ(UnseenError(BecomeMember), "");
   // Of a damaged meter he was told that no group may read it.
   ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
-  EXPECT_EQ(UnseenError(true),
+  EXPECT_EQ(UnseenError(BecomeMember),
             "NOT_FOUND: " + socket_path +
                 " has no meter: it is not loaded, or damaged (see: "
                 "netmeter-loader status --pin-dir " +
