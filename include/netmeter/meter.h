@@ -65,7 +65,7 @@ class Meter {
   //   NotFound            the loader has not run, or pins of its meter are missing
   //   PermissionDenied    not root and not in the group of the pins
   //   FailedPrecondition  the maps are of another ABI version
-  //   Unavailable         `netmeter-loader serve-fds` does not answer
+  //   Unavailable         `netmeter-loader serve-fds` does not answer, or has no maps
   //   InvalidArgument     options.service is no valid name, or pin_dir no path
   // With wait_for_loader only InvalidArgument is returned.
   static absl::StatusOr<std::unique_ptr<Meter>> Open(

@@ -207,12 +207,13 @@ absl::Status Refused(const std::string& what, const std::string& pin_dir) {
   return ErrnoStatus(EACCES, what, WhomServerAnswers(pin, OwnGroups()));
 }
 
-// NotFound: nobody serves this socket, or the one who does (*served) has no meter.
-// PermissionDenied: it has one, which is not for us.
-// Unavailable: no answer within `timeout`, whoever holds the socket.
+// NotFound: nobody serves this socket.
+// PermissionDenied: who does has a meter, which is not for us.
+// Unavailable: no answer within `timeout`, whoever holds the socket; or none at all
+// (*silent), for whatever reason: whether there is a meter is not known.
 absl::StatusOr<SharedMapFds> ReceiveDescriptors(
     const std::string& pin_dir, const std::string& path,
-    std::chrono::milliseconds timeout, bool* served) {
+    std::chrono::milliseconds timeout, bool* silent) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -261,10 +262,12 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
                        what);
   }
   if (received == 0) {
-    *served = true;
-    return absl::NotFoundError(
-        absl::StrCat(path, " has no meter: it is not loaded, or damaged (see: ",
-                     LoaderCommand("status", pin_dir), ")"));
+    *silent = true;
+    return absl::UnavailableError(absl::StrCat(
+        path,
+        " gave no maps: the meter is not loaded, or damaged, or too many "
+        "answers are unread (see: ",
+        LoaderCommand("status", pin_dir), ", and what serve-fds says)"));
   }
   std::vector<UniqueFd> taken = TakeDescriptors(&message);
   if (version == kDescriptorsRefused) return Refused(what, pin_dir);
@@ -486,13 +489,13 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
       absl::IsPermissionDenied(fds.status()) ||
       absl::IsUnimplemented(fds.status())) {
     const std::string path = absl::StrCat(directory, ".sock");
-    bool served = false;
+    bool silent = false;
     absl::StatusOr<SharedMapFds> received =
-        ReceiveDescriptors(directory, path, timeout, &served);
+        ReceiveDescriptors(directory, path, timeout, &silent);
     if (received.ok()) source = path;
-    // Of who may not open pins, and may ask, the pins do not tell.
-    if (!absl::IsNotFound(received.status()) ||
-        (served && !absl::IsNotFound(fds.status()))) {
+    // That there is no meter only the pins tell.
+    if (!absl::IsNotFound(received.status()) &&
+        !(silent && absl::IsNotFound(fds.status()))) {
       fds = std::move(received);
     }
   }

@@ -4,17 +4,25 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <thread>
 
+#include "lib/core/unique_fd.h"
 #include "lib/testing/bpffs_fixture.h"
 #include "lib/testing/fake_meter.h"
+#include "netmeter/meter.h"
 
 namespace netmeter {
 namespace internal {
@@ -111,6 +119,79 @@ TEST_F(SharedMapsRootTest, AreFoundWhileASwitchEnds) {
   loader.join();
   EXPECT_GT(opened, 100);
   EXPECT_GT(switches, 100);
+}
+
+// As `netmeter-loader serve-fds` answers; where there are none to give it closes.
+void AnswerNext(int listener, const FakeMeter* meter) {
+  const UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  EXPECT_TRUE(client.ok());
+  if (meter == nullptr) return;
+  int fds[kSharedMaps];
+  for (size_t i = 0; i < kSharedMaps; ++i) {
+    fds[i] = meter->fd(static_cast<SharedMap>(i));
+  }
+  unsigned char version = kDescriptorProtocol;
+  iovec data = {&version, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(fds));
+  memcpy(CMSG_DATA(part), fds, sizeof(fds));
+  EXPECT_EQ(sendmsg(client.get(), &message, MSG_NOSIGNAL), 1);
+}
+
+// A server that closes without an answer, as where too many are unread, was taken for
+// one without a meter. A reader that looked for the larger tables just then said for good
+// that the meter was unloaded.
+TEST_F(SharedMapsRootTest, AServerWithoutAnAnswerHasUnloadedNothing) {
+  FakeMeter old((FakeMeter::Options())), grown((FakeMeter::Options()));
+  ASSERT_EQ(grown.Pin(pin_dir_), "");
+  ASSERT_EQ(chmod(pin_dir_.c_str(), 0700), 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string path = pin_dir_ + ".sock";
+  strcpy(address.sun_path, path.c_str());
+  const UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
+                 sizeof(address)),
+            0);
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  ASSERT_EQ(listen(listener.get(), 3), 0);
+  const pid_t reader = fork();
+  if (reader == 0) {
+    alarm(30);
+    if (setresuid(65534, 65534, 65534) != 0) _exit(2);
+    MeterOptions options;
+    options.pin_dir = pin_dir_;
+    const auto meter = Meter::Open(options);
+    if (!meter.ok()) _exit(3);
+    old.info()->closed = 1;
+    const absl::Status refused = (*meter)->ReadHost().status();
+    if (!absl::IsUnavailable(refused) ||
+        refused.message().find(path + " gave no maps: ") == std::string::npos) {
+      _exit(4);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    _exit((*meter)->ReadHost().ok() ? 0 : 5);
+  }
+  const FakeMeter* const answers[] = {&old, nullptr, &grown};
+  for (const FakeMeter* const meter : answers) {
+    pollfd client = {listener.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&client, 1, 10000), 1);
+    if (client.revents == 0) break;
+    AnswerNext(listener.get(), meter);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(reader, &status, 0), reader);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  unlink(path.c_str());
 }
 
 }  // namespace

@@ -389,10 +389,11 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
   // Of a damaged meter he was told that no group may read it.
   ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
   EXPECT_EQ(UnseenError(BecomeMember),
-            "NOT_FOUND: " + socket_path +
-                " has no meter: it is not loaded, or damaged (see: "
-                "netmeter-loader status --pin-dir " +
-                config_.pin_dir + ")");
+            "UNAVAILABLE: " + socket_path +
+                " gave no maps: the meter is not loaded, or damaged, or too "
+                "many answers are unread (see: netmeter-loader status "
+                "--pin-dir " +
+                config_.pin_dir + ", and what serve-fds says)");
   kill(server, SIGTERM);
   int status = 0;
   waitpid(server, &status, 0);
