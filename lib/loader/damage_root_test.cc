@@ -355,6 +355,48 @@ TEST_F(LoaderRootTest, AMapThatIsMissingIsSaidOfAChangeThatWasCutShort) {
   EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
 }
 
+// It was damaged without a word of why, and of what to do; or links were missing, which a
+// load was to put back.
+TEST_F(LoaderRootTest, AnUnloadThatIsKilledIsSaidToBeOne) {
+  const auto unload = [this] {
+    bool was_loaded = false;
+    return Unload(config_.pin_dir, &was_loaded).ok();
+  };
+  const std::string pins = " --pin-dir " + config_.pin_dir;
+  config_.services = {"mme"};
+  for (const std::string step : {"closed map nm_info", "unpinned "}) {
+    for (const bool loads : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(step, loads));
+      MustLoad();
+      EXPECT_EQ(nlohmann::json::parse(MustStatus().json)["closed"], false);
+      ASSERT_THAT(KilledAfter(step, 0, unload), HasSubstr(step));
+      const Report report = MustStatus();
+      EXPECT_EQ(report.state, MeterState::kDamaged);
+      EXPECT_EQ(nlohmann::json::parse(report.json)["closed"], true);
+      EXPECT_THAT(report.text,
+                  HasSubstr("  CLOSED          an unload was killed, or failed "
+                            "(run: netmeter-loader unload" +
+                            pins + "; or netmeter-loader load" + pins +
+                            ": counters start again)\n"));
+      EXPECT_THAT(report.text, Not(HasSubstr("MISSING")));
+      const std::string advice = AdviceOf(report.text, "");
+      const size_t middle = advice.find("; or "), end = advice.rfind(": count");
+      ASSERT_NE(middle, std::string::npos) << report.text;
+      const ShellResult mended =
+          RunShell((loads ? advice.substr(middle + 5, end - middle - 5)
+                          : advice.substr(0, middle)) +
+                   " 2>&1");
+      EXPECT_EQ(mended.exit_status, 0) << mended.output;
+      EXPECT_EQ(MustStatus().state,
+                loads ? MeterState::kLoaded : MeterState::kNotLoaded);
+      if (!loads) continue;
+      EXPECT_THAT(LoadedConfig(config_.pin_dir).value_or(""),
+                  HasSubstr("services: [\"mme\"]"));
+      ASSERT_TRUE(unload());
+    }
+  }
+}
+
 // `no meter` was said of it. A load makes a whole meter of what it leaves.
 TEST_F(LoaderRootTest, AMeterWithoutItsInfoIsDamagedToReadersToo) {
   MustLoad();

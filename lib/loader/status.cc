@@ -243,6 +243,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   status.has_info = true;
   status.info = CopyInfo((*maps)->view());
   const nm_info& info = status.info;
+  status.closed = (*maps)->closed();
   status.cgroup = TextOf(info.cgroup);
   // With the cgroup its links went, too.
   status.cgroup_gone = CgroupIsGone(info.cgroup_id);
@@ -254,7 +255,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
     FindMissingMaps(pins, &status);
   }
   status.state = status.missing_links.empty() && status.missing_maps.empty() &&
-                         !(*maps)->closed() && !status.unfinished &&
+                         !status.closed && !status.unfinished &&
                          !status.cgroup_gone
                      ? MeterState::kLoaded
                      : MeterState::kDamaged;

@@ -68,6 +68,9 @@ struct MeterStatus {
   absl::Status load_refusal;
 
   nm_info info = {};
+  // Readers are told that there is no meter: an unload was killed, or failed, before it
+  // had removed all. The next load makes a new one.
+  bool closed = false;
   bool cgroup_gone = false;        // was removed, and its links with it
   bool cgroup_was_remade = false;  // ... and another one has its path
   // Whether the caller may look for pins. Otherwise nothing is known to be missing.

@@ -58,7 +58,7 @@ std::string RepairOf(const MeterStatus& status) {
     // This file may say neither where nor for which cgroup.
     const bool known = !status.cgroup.empty();
     return absl::StrCat(
-        status.lost_maps.empty()
+        status.lost_maps.empty() || status.closed
             ? std::string()
             : absl::StrCat("test -s FILE && ", unload, " && "),
         load, " --config FILE --cgroup ",
@@ -66,7 +66,7 @@ std::string RepairOf(const MeterStatus& status) {
         "; with a configuration that you write, as the one that was loaded ",
         known ? "is not known" : "and its cgroup are not known");
   }
-  if (status.lost_maps.empty()) return load;
+  if (status.lost_maps.empty() || status.closed) return load;
   return absl::StrCat(LoaderCommand("status --config", status.pin_dir),
                       " > FILE && ", unload,
                       " && netmeter-loader load --config FILE");
@@ -123,6 +123,17 @@ std::string DamageOf(const MeterStatus& status) {
     absl::StrAppend(
         &text, "  UNSEEN          the pins: whether a program or ",
         "a map is missing is not known (run on the host as root)\n");
+  }
+  if (status.closed) {
+    // Whatever is missing, this unload has removed it, or a load makes it anew.
+    absl::StrAppend(
+        &text, "  CLOSED          an unload ",
+        status.loader_at_work
+            ? absl::StrCat("is at work ", run)
+            : absl::StrCat("was killed, or failed (run: ",
+                           LoaderCommand("unload", status.pin_dir), "; or ",
+                           repair, ": counters start again)\n"));
+    return text;
   }
   if (status.cgroup_gone) {
     absl::StrAppend(&text, "  GONE            the cgroup was removed",
@@ -222,6 +233,7 @@ std::string StatusAsJson(const MeterStatus& status) {
   json["missing_links"] = status.missing_links;
   json["missing_maps"] = status.missing_maps;
   json["unfinished"] = status.unfinished;
+  json["closed"] = status.closed;
   if (status.has_info) {
     const nm_info& info = status.info;
     json["version"] = TextOf(info.version);
