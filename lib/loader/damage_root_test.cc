@@ -30,6 +30,7 @@ namespace internal {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 // An unload was advised, which loses the counters; and of `interfaces` nothing was said.
@@ -340,19 +341,49 @@ TEST_F(LoaderRootTest, RetireFailsWhereAnyPinIsMissing) {
   }
 }
 
-// It was advised to load, which said to ask status.
+// It was advised to load, which said to ask status; of a growth still when that of a
+// change of programs was mended.
 TEST_F(LoaderRootTest, AMapThatIsMissingIsSaidOfAChangeThatWasCutShort) {
-  MustLoad();
-  config_.proxy_ports.push_back(7001);
-  ASSERT_TRUE(LoadKilledAt("replaced the program at "));
-  ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
-  const Report report = MustStatus();
-  EXPECT_EQ(report.state, MeterState::kDamaged);
-  EXPECT_THAT(report.text,
-              HasSubstr(": of its maps are missing: counters (run: "
-                        "netmeter-loader status --config --pin-dir " +
-                        config_.pin_dir + " > FILE && "));
-  EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
+  const std::string file = testing::TempDir() + "/cut.yml";
+  config_.max_series = 100;
+  for (const bool grows : {false, true}) {
+    SCOPED_TRACE(grows);
+    MustLoad();
+    if (grows) {
+      config_.max_series += 100;
+    } else {
+      config_.proxy_ports.push_back(7001);
+    }
+    ASSERT_TRUE(LoadKilledAt(grows ? "drained " : "replaced the program at "));
+    ASSERT_EQ(unlink(Pin("counters").c_str()), 0);
+    EXPECT_THAT(LoadError(), HasSubstr("the meter is damaged: open "));
+    const Report report = MustStatus();
+    EXPECT_EQ(report.state, MeterState::kDamaged);
+    EXPECT_THAT(report.text,
+                HasSubstr(": of its maps are missing: counters (run: "
+                          "netmeter-loader status --config --pin-dir " +
+                          config_.pin_dir + " > FILE && "));
+    EXPECT_TRUE(nlohmann::json::parse(report.json)["unfinished"]);
+    const std::string advice = AdviceOf(report.text, file);
+    const ShellResult mended = RunShell(advice + " 2>&1");
+    EXPECT_EQ(mended.exit_status, 0) << advice << "\n" << mended.output;
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  }
+}
+
+// Of a growth that was killed all maps are there, though some pins may lead to them by
+// other names.
+TEST_F(LoaderRootTest, NoMapIsMissingOfAGrowthThatWasCutShort) {
+  config_.max_series = 100;
+  for (int steps = 0; steps < 100; steps += 3) {
+    MustLoad();
+    config_.max_series += 10;
+    const std::string step = LoadKilledAfter("drained ", steps);
+    if (step.empty()) break;
+    const absl::StatusOr<MeterStatus> status = GetStatus(config_.pin_dir);
+    ASSERT_TRUE(status.ok()) << step << ": " << status.status();
+    EXPECT_THAT(status->missing_maps, IsEmpty()) << step;
+  }
 }
 
 // It was damaged without a word of why, and of what to do; or links were missing, which a

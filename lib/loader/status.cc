@@ -230,7 +230,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
       status.cgroup = CgroupOf(pins);
       if (!pins.Has("info")) {
         status.missing_maps = {"info"};
-      } else if (!grows) {
+      } else {
         FindMissingMaps(pins, &status);
       }
     } else {
