@@ -335,9 +335,18 @@ TEST_F(ConfigRootTest, ACgroupThatHasGoneIsNamedAsTheMetersOwn) {
   EXPECT_EQ(Load(config_.pin_dir, ChangeNothing).status().message(),
             "cgroup " + cgroup_ +
                 ": No such file or directory (what was loaded here counted for "
-                "it: give --cgroup, or unload first); nothing was changed");
+                "it: give --cgroup, or netmeter-loader unload --pin-dir " +
+                config_.pin_dir + " first); nothing was changed");
   ASSERT_EQ(mkdir(cgroup_.c_str(), 0755), 0);
   EXPECT_EQ(MustChange(ChangeNothing).cgroup, cgroup_);
+  // An unload was advised, without the directory: that is of the host's own meter.
+  const absl::Status elsewhere = Load(config_.pin_dir, [](Config* config) {
+                                   config->cgroup = CgroupRoot();
+                                 }).status();
+  EXPECT_THAT(
+      std::string(elsewhere.message()),
+      HasSubstr(" (netmeter-loader unload --pin-dir " + config_.pin_dir +
+                " first, or choose another --pin-dir)"));
 }
 
 // It went on to wait, and Ctrl-C did nothing for half a minute.

@@ -199,8 +199,7 @@ absl::Status Growth::ReuseMaps(MeterObject* object) const {
     }
     absl::StatusOr<UniqueFd> fd = pins_.Open(pin);
     if (!fd.ok()) return fd.status();
-    NETMETER_RETURN_IF_ERROR(
-        object->Reuse(map.pin, fd->get(), pins_.PathOf(pin)));
+    NETMETER_RETURN_IF_ERROR(object->Reuse(map.pin, fd->get(), pins_.path()));
   }
   NETMETER_RETURN_IF_ERROR(ReuseInterfaces(pins_, object));
   NETMETER_RETURN_IF_ERROR(ReuseShares(pins_, /*required=*/false, object));

@@ -56,10 +56,10 @@ absl::Status PlanUpgrade(bool killed, Plan* plan, Growth* growth,
   // An older version made no spare cells: so many are either layout's.
   if (info.cells_per_series != plan->num_cpus + 1 &&
       info.cells_per_series != plan->num_cpus) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(pins.path(), " was loaded for ", info.cells_per_series - 1,
-                     " possible CPUs, now there are ", plan->num_cpus,
-                     " (netmeter-loader unload first: counters start again)"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        pins.path(), " was loaded for ", info.cells_per_series - 1,
+        " possible CPUs, now there are ", plan->num_cpus, " (",
+        LoaderCommand("unload", pins.path()), " first: counters start again)"));
   }
   NETMETER_RETURN_IF_ERROR(
       growth->Plan(&plan->config, &plan->cells_per_series, &plan->notes));

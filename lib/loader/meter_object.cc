@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
@@ -333,7 +334,7 @@ absl::Status MeterObject::SizeMaps(const TableSizes& sizes) {
 }
 
 absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
-                                const std::string& where) {
+                                const std::string& pin_dir) {
   bpf_map* const ours = map(pin);
   bpf_map_info about = {};
   if (!GetInfo(fd, &about))
@@ -342,9 +343,8 @@ absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
       about.key_size != bpf_map__key_size(ours) ||
       about.value_size != bpf_map__value_size(ours)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        where,
-        " has another layout than this version's (netmeter-loader unload "
-        "first: counters start again)"));
+        pin_dir, "/", pin, " has another layout than this version's (",
+        LoaderCommand("unload", pin_dir), " first: counters start again)"));
   }
   // libbpf takes the number of entries from the map.
   if (int error = bpf_map__reuse_fd(ours, fd)) {

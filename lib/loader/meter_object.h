@@ -5,7 +5,7 @@
 // program tests do without.
 //
 //   auto object = MeterObject::Open(options);
-//   (*object)->Reuse("stats", fd, path);   // an upgrade keeps its maps
+//   (*object)->Reuse("stats", fd, pin_dir);  // an upgrade keeps its maps
 //   (*object)->Load();
 //   (*object)->FillReserved();
 //
@@ -124,8 +124,8 @@ class MeterObject {
   // --- Between Open() and Load() ---------------------------------------------
 
   // Takes this map instead of making one. FailedPrecondition if its layout is
-  // another one; `where` is for the message. `fd` stays the caller's.
-  absl::Status Reuse(absl::string_view pin, int fd, const std::string& where);
+  // another one; `pin_dir` is for the message. `fd` stays the caller's.
+  absl::Status Reuse(absl::string_view pin, int fd, const std::string& pin_dir);
 
   // For a growth: what the new counters start from (lib/loader/growth.h). Of
   // `merged` one that is pinned, or -1 for a new one of this size.

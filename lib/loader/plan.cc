@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
 #include "lib/core/path.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/version.h"
 #include "lib/loader/forwarding.h"
@@ -74,11 +75,11 @@ absl::Status OpenDefaultCgroup(const LoaderState& before, Plan* plan) {
   const absl::Status opened = OpenCgroup(*path, &plan->cgroup);
   if (!absl::IsNotFound(opened)) return opened;
   return absl::NotFoundError(absl::StrCat(
-      opened.message(), plan->existing.found
-                            ? " (the meter counts for it: make it again, or "
-                              "unload first)"
-                            : " (what was loaded here counted for it: give "
-                              "--cgroup, or unload first)"));
+      opened.message(),
+      plan->existing.found
+          ? " (the meter counts for it: make it again, or "
+          : " (what was loaded here counted for it: give --cgroup, or ",
+      LoaderCommand("unload", plan->config.pin_dir), " first)"));
 }
 
 absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
@@ -93,7 +94,8 @@ absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       pins.path(), " counts for cgroup ", counted, ", not ", plan->cgroup.path,
-      " (unload first, or choose another --pin-dir)"));
+      " (", LoaderCommand("unload", pins.path()),
+      " first, or choose another --pin-dir)"));
 }
 
 absl::Status DecideIdentity(Plan* plan) {

@@ -224,7 +224,7 @@ absl::Status Sweep::OpenObject() {
     absl::StatusOr<UniqueFd> fd = pins_.Open(map.pin);
     if (!fd.ok()) return fd.status();
     NETMETER_RETURN_IF_ERROR(
-        (*object)->Reuse(map.pin, fd->get(), pins_.PathOf(map.pin)));
+        (*object)->Reuse(map.pin, fd->get(), pins_.path()));
   }
   NETMETER_RETURN_IF_ERROR(
       ReuseShares(pins_, /*required=*/true, object->get()));

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
@@ -46,7 +47,8 @@ absl::StatusOr<Numbers> KnownNumbers(const nm_info& info, int names) {
 }
 
 absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
-                           MeterObject* object, Numbers* numbers) {
+                           const std::string& pin_dir, MeterObject* object,
+                           Numbers* numbers) {
   UplinkIds ids;
   std::copy(std::begin(existing.uplinks), std::end(existing.uplinks),
             ids.begin());
@@ -60,8 +62,8 @@ absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
     if (free == ids.end()) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "uplinks: no room for ", uplink.first, ": ", NM_MAX_UPLINKS,
-          " others have counted since the meter was loaded (netmeter-loader "
-          "unload first: counters start again)"));
+          " others have counted since the meter was loaded (",
+          LoaderCommand("unload", pin_dir), " first: counters start again)"));
     }
     absl::StatusOr<uint32_t> id = object->NameId(NM_KIND_UPLINK, uplink.first);
     if (!id.ok()) return id.status();
@@ -242,7 +244,8 @@ absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
                          MeterObject* object, Transaction* transaction,
                          bool* other_network) {
   Numbers numbers;
-  NETMETER_RETURN_IF_ERROR(NumberUplinks(uplinks, existing, object, &numbers));
+  NETMETER_RETURN_IF_ERROR(NumberUplinks(
+      uplinks, existing, transaction->pins().path(), object, &numbers));
   const int fd = object->InterfacesFd();
   absl::StatusOr<std::vector<InterfaceEntry>> entries = ReadEntries(fd);
   if (!entries.ok()) return entries.status();
