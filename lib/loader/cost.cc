@@ -31,6 +31,13 @@ absl::Status CannotLookAt(const std::string& what) {
   return ErrnoStatus(errno, absl::StrCat("look at ", what));
 }
 
+// What is missing where the kernel refuses something. Of any other error no right is the
+// cause.
+std::string Hint(const char* capability) {
+  if (errno != EPERM && errno != EACCES) return "";
+  return geteuid() == 0 ? absl::StrCat("it takes ", capability) : "run as root";
+}
+
 // Of what ran between two readings; a program that was replaced meanwhile
 // starts at 0. The kernel adds to run_time_ns and run_cnt of each CPU at the
 // end of a run, without a lock: a reading may miss runs that end just now.
@@ -124,14 +131,14 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
     const UniqueFd link(bpf_obj_get(path.c_str()));
     if (!link.ok()) {
       if (errno == ENOENT) continue;  // an optional part, or none at all
-      return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
+      return ErrnoStatus(errno, absl::StrCat("open ", path), Hint("CAP_BPF"));
     }
     bpf_link_info about = {};
     if (!GetInfo(link.get(), &about)) return CannotLookAt(path);
     const UniqueFd program(bpf_prog_get_fd_by_id(about.prog_id));
     if (!program.ok()) {
       return ErrnoStatus(errno, absl::StrCat("open the program of ", path),
-                         "run as root");
+                         Hint("CAP_SYS_ADMIN"));
     }
     // The kernel writes as many ids as fit, and says how many there are.
     uint32_t ids[kMostMaps];
@@ -170,7 +177,7 @@ absl::StatusOr<UniqueFd> MeasureRunTimes() {
   UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
   if (stats.ok()) return stats;
   return ErrnoStatus(errno, "let the kernel measure run times",
-                     geteuid() == 0 ? "it takes CAP_SYS_ADMIN" : "run as root");
+                     Hint("CAP_SYS_ADMIN"));
 }
 
 absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
