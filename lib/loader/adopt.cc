@@ -46,6 +46,12 @@ void Try(LeftOut* left_out, const Function& step) {
   left_out->why = status;
 }
 
+// Without memory for the look it is not known, and the process is taken for running.
+bool HasEnded(uint32_t tgid) {
+  return access(absl::StrCat("/proc/", tgid).c_str(), F_OK) != 0 &&
+         errno == ENOENT;
+}
+
 // Finds the owners of sockets. A process has many, and many processes have one
 // name: each is asked for once.
 class Owners {
@@ -79,7 +85,11 @@ class Owners {
     }
     // Who he was nobody can tell once it has ended: it is not to be root.
     const std::optional<RealIds> ids = RealIdsOf(tgid);
-    if (!ids.has_value()) return false;
+    if (!ids.has_value() && HasEnded(tgid)) return false;
+    if (!ids.has_value()) {
+      return absl::UnavailableError(
+          absl::StrCat("read who process ", tgid, " is"));
+    }
     of_process_.user = nm_user_of_uid(ids->uid);
     const absl::StatusOr<uint32_t> found = IdOf(process);
     if (!found.ok()) return found.status();
@@ -193,7 +203,7 @@ LeftOut NameRunningProcesses(const Config& config,
       return ErrnoStatus(error, "name a running process");
     });
     // One that ended before it was in the table is never taken out by nm_exit.
-    if (access(absl::StrCat("/proc/", process.tgid).c_str(), F_OK) != 0) {
+    if (HasEnded(process.tgid)) {
       bpf_map_delete_elem(fd, &process.tgid);
     }
   }
