@@ -359,7 +359,7 @@ absl::Status Growth::MergeCounters(const MeterObject& object) const {
 // --- What a killed growth leaves behind --------------------------------------
 
 absl::Status RefillDrainedQueues(const nm_info& existing, bool killed,
-                                 Transaction* transaction) {
+                                 Transaction* transaction, bool* refilled) {
   const PinDir& pins = transaction->pins();
   // Of a queue that was drained in part nothing but the lock file tells.
   if (!killed) {
@@ -369,6 +369,7 @@ absl::Status RefillDrainedQueues(const nm_info& existing, bool killed,
       drained = found.value_or(false);
       return found.status();
     }));
+    *refilled = drained;
     if (!drained) return absl::OkStatus();
   }
   // It drains the other queue as well, and nothing else tells of a kill in between.

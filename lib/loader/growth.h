@@ -125,8 +125,9 @@ absl::Status DrainFreeIds(const std::vector<int>& queues,
 
 // A load that was killed in part 1 left the meter without free slots and names:
 // gives them back. Tables that are full are left alone. `killed`: as the lock file says.
+// *refilled: whether any were missing.
 absl::Status RefillDrainedQueues(const nm_info& existing, bool killed,
-                                 Transaction* transaction);
+                                 Transaction* transaction, bool* refilled);
 
 // A load that was killed in part 5 left readers with an info that nobody has
 // retired: does it. `closer`: of LoadCloser(), or -1.

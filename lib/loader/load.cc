@@ -66,7 +66,13 @@ absl::Status PlanUpgrade(bool killed, Plan* plan, Growth* growth,
   plan->grows_on = growth->grows_on();
   // One that is to be finished has queues that are new and full.
   if (growth->any() && !growth->from_the_start()) return absl::OkStatus();
-  return RefillDrainedQueues(info, killed, transaction);
+  NETMETER_RETURN_IF_ERROR(
+      RefillDrainedQueues(info, killed, transaction, &plan->repaired));
+  if (plan->repaired) {
+    plan->notes.push_back(
+        "free series and names were missing from their queues: put back");
+  }
+  return absl::OkStatus();
 }
 
 // Whether a load would change nothing.
@@ -453,7 +459,9 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
     NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan->access,
                                       transaction->OwnsDirectory()));
     NETMETER_RETURN_IF_ERROR(KeepConfig(transaction, *plan));
-    return MakeResult(LoadResult::Action::kUnchanged, *plan);
+    return MakeResult(plan->repaired ? LoadResult::Action::kRepaired
+                                     : LoadResult::Action::kUnchanged,
+                      *plan);
   }
 
   // 5. The rest of a load that was killed is cleared away: what was asked for is known
@@ -558,7 +566,8 @@ absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
   // tables without spare cells.
   next->again =
       plan.grows_on || (plan.cells_per_series == plan.num_cpus &&
-                        result->action != LoadResult::Action::kUnchanged);
+                        result->action != LoadResult::Action::kUnchanged &&
+                        result->action != LoadResult::Action::kRepaired);
   // Those of the features are the next one's to find.
   next->notes.insert(next->notes.end(), plan.notes.begin(), plan.notes.end());
   next->finished = next->again;

@@ -40,7 +40,8 @@ namespace netmeter {
 namespace internal {
 
 struct LoadResult {
-  enum class Action { kLoaded, kUpgraded, kUnchanged };
+  // kRepaired: unchanged, but what was wrong in the maps, as a note says.
+  enum class Action { kLoaded, kUpgraded, kUnchanged, kRepaired };
   Action action = Action::kLoaded;
   std::string cgroup;
   std::vector<std::string> notes;  // "process_tracking is off: ..."

@@ -132,8 +132,8 @@ constexpr char kLoadEpilog[] =
     "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
     "                                           a second, independent meter\n"
     "\n"
-    "Exit status: 0 loaded, upgraded, or nothing to do; 1 failed, one line on\n"
-    "stderr says why and what stands now; 2 wrong usage.";
+    "Exit status: 0 loaded, upgraded, repaired, or nothing to do; 1 failed,\n"
+    "one line on stderr says why and what stands now; 2 wrong usage.";
 
 constexpr char kUnloadEpilog[] =
     "Open readers are told. If nothing is loaded, that is no error.\n"
@@ -231,12 +231,10 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
     if (!note.empty()) result->notes.push_back(note);
   }
   if (quiet) return 0;
-  const char* action = "loaded";
-  if (result->action == LoadResult::Action::kUpgraded) {
-    action = "upgraded, counters kept";
-  } else if (result->action == LoadResult::Action::kUnchanged) {
-    action = "already loaded, nothing to do";
-  }
+  constexpr const char* kActions[] = {"loaded", "upgraded, counters kept",
+                                      "already loaded, nothing to do",
+                                      "already loaded, repaired"};
+  const char* const action = kActions[static_cast<size_t>(result->action)];
   std::string text = absl::StrCat("netmeter-loader: ", pin_dir, ": ", action,
                                   ", for cgroup ", result->cgroup, "\n");
   for (const std::string& note : result->notes) {

@@ -51,6 +51,7 @@ struct Plan {
   uint64_t build_id = 0;
   uint64_t config_id = 0;
   SettingList loaded;          // before this load; empty if not known
+  bool repaired = false;       // what was free is in its queues again
   bool other_network = false;  // than that of the interfaces which were known
   // That of the tracing programs which were loaded and cannot be attached.
   absl::Status untraceable;

@@ -197,16 +197,25 @@ TEST_F(StatusRootTest, AFullTableIsNotDrainedByALoadWithNothingToDo) {
   }
 }
 
-// Of the names it was not asked.
+// Of the names it was not asked; and the load that mended it said that there was nothing
+// to do.
 TEST_F(StatusRootTest, AMeterThatHandsOutNoNamesIsDamagedUntilTheNextLoad) {
   config_.max_series = config_.max_names = 100;
   MustLoad();
   Drain("free_names");
   EXPECT_EQ(TakeNames(5), 0);
   ExpectUnfinished();
-  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  const ShellResult repaired = RunShell(
+      "lib/loader/netmeter-loader load --pin-dir " + config_.pin_dir + " 2>&1");
+  EXPECT_EQ(repaired.exit_status, 0);
+  EXPECT_THAT(repaired.output, HasSubstr(": already loaded, repaired, for "));
+  EXPECT_THAT(repaired.output, HasSubstr(": note: free series and names were "
+                                         "missing from their queues: put "));
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   EXPECT_EQ(TakeNames(5), 5);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  Drain("free_slots");
+  EXPECT_EQ(MustLoad(), Action::kRepaired);
 }
 
 // Where the kernel would not say whether a queue is empty, or how many ids are in use,
