@@ -287,17 +287,20 @@ NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
 }
 
 #define NM_MOST_DATAGRAMS 128 /* UDP_MAX_SEGMENTS of Linux 6.9 */
+#define NM_PEER_HEADERS 8192
 
 /* Into how many segments a peer's packet goes, by his word for their size. He may say
- * 1, so that headers would be counted for each byte. No TCP has segments that are
- * smaller than their headers; the kernel sends up to 128 datagrams in one packet. */
+ * 1, so that headers would be counted for each byte: no more of them are than the packet
+ * has payload. But a few small segments may have come one by one, which the host of this
+ * virtual machine has put together. The kernel sends up to 128 datagrams in one packet. */
 static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
                                               __u32 headers, bool udp) {
-  __u32 segments;
+  const __u32 segments = (payload + size - 1) / size;
+  __u32 most =
+      (payload > NM_PEER_HEADERS ? payload : NM_PEER_HEADERS) / headers + 1;
 
-  if (!udp && size < headers) size = headers;
-  segments = (payload + size - 1) / size;
-  return udp && segments > NM_MOST_DATAGRAMS ? NM_MOST_DATAGRAMS : segments;
+  if (udp && most > NM_MOST_DATAGRAMS) most = NM_MOST_DATAGRAMS;
+  return segments < most ? segments : most;
 }
 
 /* Whether a peer's word is all that is known of the size of segments, though the packet

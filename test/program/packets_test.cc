@@ -346,7 +346,7 @@ const std::vector<Case>& PlainPackets() {
        Gso(0, 1000)},
       {"TCP from a virtio peer who says that segments have 1 byte",
        P::Ipv4().Tcp(1, 2, 12).Seq(1).Ack(5).Payload(2900),
-       Tcp(2952 + 55 * 52, 2900).Packets(56), Gso(0, 1)},
+       Tcp(2952 + 157 * 52, 2900).Packets(158), Gso(0, 1)},
       {"UDP from a virtio peer who says that datagrams have 1 byte",
        P::Ipv4().Udp(1, 2).Payload(3000),
        Udp(3028 + 127 * 28, 3000).Packets(128), Gso(0, 1)},
