@@ -140,18 +140,16 @@ NM_GLOBAL int nm_has_no_peer(struct __sk_buff *skb) {
 
 /* Whether the packet's TCP numbers are its socket's: raw sockets write headers
  * of their own making, and what a listener sends is for a socket that does not exist
- * yet. The listener may have closed on another CPU by then, and even connect: a SYN-ACK
- * of its own a socket sends in one state only. */
+ * yet. The listener may have closed on another CPU by then, and even connect. */
 static __always_inline bool has_sequence(struct nm_context *c) {
-  const __u32 both = TCP_FLAG_SYN | TCP_FLAG_ACK;
   struct bpf_sock *sk = c->skb->sk;
   __u32 state;
 
   if (!c->socket || c->packet.transport != NM_TRANSPORT_TCP || !sk)
     return false;
   state = sk->state;
-  if ((c->packet.tcp_flags & both) == both) return state == TCP_SYN_RECV;
-  return state != TCP_LISTEN && !(state == TCP_CLOSE && nm_has_no_peer(c->skb));
+  return state != TCP_LISTEN && !is_of_request(c->packet.tcp_flags, state) &&
+         !(state == TCP_CLOSE && nm_has_no_peer(c->skb));
 }
 
 static __always_inline bool is_udp(__u32 protocol) {

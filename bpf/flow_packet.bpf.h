@@ -235,6 +235,7 @@ static __always_inline void split_sent(struct __sk_buff *skb,
   if ((f->packet.tcp_flags & TCP_FLAG_RST) &&
       !is_own_reset(f->packet.tcp_flags))
     return;
+  if (skb->sk && is_of_request(f->packet.tcp_flags, skb->sk->state)) return;
   begin_sent(tcp, numbers, f->packet.seq, adopted);
   f->again = f->packet.payload - new_payload(numbers, &f->packet);
   if (!(f->packet.tcp_flags & TCP_FLAG_ACK)) return;

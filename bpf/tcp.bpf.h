@@ -92,6 +92,14 @@ static __always_inline bool is_own_reset(__u32 tcp_flags) {
   return (tcp_flags & both) == both;
 }
 
+/* Whether a SYN-ACK is a request's, which has its listener's socket, whatever that does
+ * meanwhile: one of its own a socket sends in one state only (RFC 9293, section 3.5). */
+static __always_inline bool is_of_request(__u32 tcp_flags, __u32 state) {
+  const __u32 both = TCP_FLAG_SYN | TCP_FLAG_ACK;
+
+  return (tcp_flags & (both | TCP_FLAG_RST)) == both && state != TCP_SYN_RECV;
+}
+
 /* Whether the kernel has taken the peer's FIN, by the state of the socket. */
 static __always_inline bool peer_has_finished(__u32 state) {
   return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK ||
@@ -125,6 +133,18 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
 
 /* --- Connections --------------------------------------------------------- */
 
+/* Adds what was sent again to the connection's series. */
+static __always_inline void count_waiting(struct nm_owner *owner,
+                                          struct nm_tcp *tcp) {
+  const __u32 timeouts = owner->timeouts;
+  const __u32 segments = owner->retransmitted_segments;
+
+  owner->timeouts = 0;
+  owner->retransmitted_segments = 0;
+  if (timeouts) __sync_fetch_and_add(&tcp->timeouts, timeouts);
+  if (segments) __sync_fetch_and_add(&tcp->retransmitted_segments, segments);
+}
+
 /* Counts a connection as opened or accepted, and as closed if it is, once: where it is
  * counted, its end is, too, whatever it is named by then. The socket's lock is held. */
 static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
@@ -140,7 +160,10 @@ static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
   else
     __sync_fetch_and_add(&tcp->accepted, 1);
   /* Its first packet of ours is the RST after its end: that could not be counted. */
-  if (owner->flags & NM_OWNER_CLOSED) __sync_fetch_and_add(&tcp->closed, 1);
+  if (owner->flags & NM_OWNER_CLOSED) {
+    __sync_fetch_and_add(&tcp->closed, 1);
+    count_waiting(owner, tcp);
+  }
   return 0;
 }
 
@@ -163,18 +186,6 @@ NM_GLOBAL int nm_count_reset(struct __sk_buff *skb, __u32 slot) {
   if (tcp && tcp->kind != NM_KIND_PENDING)
     __sync_fetch_and_add(&tcp->resets_sent, 1);
   return 0;
-}
-
-/* Adds what was sent again to the connection's series. */
-static __always_inline void count_waiting(struct nm_owner *owner,
-                                          struct nm_tcp *tcp) {
-  const __u32 timeouts = owner->timeouts;
-  const __u32 segments = owner->retransmitted_segments;
-
-  owner->timeouts = 0;
-  owner->retransmitted_segments = 0;
-  if (timeouts) __sync_fetch_and_add(&tcp->timeouts, timeouts);
-  if (segments) __sync_fetch_and_add(&tcp->retransmitted_segments, segments);
 }
 
 /* Adds a smoothed round-trip time to the histogram of its series. */
