@@ -112,23 +112,26 @@ class Meter::Impl {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto patience =
         options_.wait_for_loader ? kShortOpenTimeout : SharedMaps::kOpenTimeout;
+    // Each look may find that, and not the first one alone: that may have had no answer.
+    // Without wait_for_loader there was a source, as Open() has found one.
+    const auto look = [&] {
+      const absl::Status status = Reopen(patience);
+      unloaded_ = absl::IsNotFound(status) && !options_.wait_for_loader;
+    };
     if (source_ != nullptr && source_->maps->closed()) {
       // An upgrade publishes the new maps before it retires the old ones, so
       // looking now is worth it; after an unload nothing will be there.
       source_.reset();
-      const absl::Status status = Reopen(patience);
-      if (absl::IsNotFound(status) && !options_.wait_for_loader) {
-        unloaded_ = true;
-      }
+      look();
     }
     if (source_ == nullptr) {
+      if (!unloaded_ && Clock::now() >= next_open_) look();
       if (unloaded_) {
         return absl::FailedPreconditionError(absl::StrCat(
             "the meter at ", options_.pin_dir,
             " was unloaded (open again after: ",
             internal::LoaderCommand("load", options_.pin_dir), ")"));
       }
-      if (Clock::now() >= next_open_) (void)Reopen(patience);
       if (source_ == nullptr) {
         if (!options_.wait_for_loader) return open_error_;
         return absl::UnavailableError(
@@ -177,11 +180,14 @@ class Meter::Impl {
   // A `load` replaces all the maps at one instant, an older version's one after the
   // other. Who looks meanwhile finds maps that do not fit together
   // (FailedPrecondition), or retired ones: it looks again, after a pause.
+  // Who had the last maps by the socket alone sees no pins. That nobody serves the socket
+  // just now, or gives nothing, is not known to be an unload: Unavailable.
   absl::Status Reopen(std::chrono::milliseconds patience) {
     const internal::WithoutCancellation guard;
     open_error_ = internal::OutOfMemory();  // unless we come to the end
     const Clock::time_point deadline = Clock::now() + patience;
     absl::StatusOr<std::shared_ptr<const SharedMaps>> maps;
+    bool closed = false;
     for (int i = 0; i < kOpenAttempts; ++i) {
       if (i != 0) std::this_thread::sleep_for(kOpenPause);
       // Whoever answers wrongly, and late, gets no more time for it.
@@ -189,7 +195,8 @@ class Meter::Impl {
           options_.pin_dir,
           std::chrono::duration_cast<std::chrono::milliseconds>(
               std::max(deadline - Clock::now(), Clock::duration::zero())));
-      if (maps.ok() && (*maps)->closed()) {
+      closed = maps.ok() && (*maps)->closed();
+      if (closed) {
         maps = absl::NotFoundError(absl::StrCat(
             "no meter at ", options_.pin_dir, " (it was unloaded)"));
       } else if (!absl::IsFailedPrecondition(maps.status())) {
@@ -197,7 +204,14 @@ class Meter::Impl {
       }
     }
     next_open_ = Clock::now() + kRetryInterval;
-    if (!maps.ok()) return open_error_ = maps.status();
+    if (!maps.ok()) {
+      open_error_ = maps.status();
+      if (absl::IsNotFound(open_error_) && !pins_tell_ && !closed) {
+        open_error_ = absl::UnavailableError(open_error_.message());
+      }
+      return open_error_;
+    }
+    pins_tell_ = (*maps)->pins_tell();
     source_ = std::make_shared<Source>(*std::move(maps));
     open_error_ = absl::OkStatus();
     // This meter may know nothing of this process.
@@ -235,6 +249,7 @@ class Meter::Impl {
   std::shared_ptr<Source> source_;
   absl::Status open_error_;
   bool unloaded_ = false;  // for good: without wait_for_loader
+  bool pins_tell_ = true;  // as the last maps say that were opened
   Clock::time_point next_open_ = Clock::time_point::min();
   std::shared_ptr<const std::string> service_;  // null: none
   bool registered_ = false;                     // with the meter of source_

@@ -484,6 +484,7 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   const std::string directory = CanonicalPath(pin_dir);
 
   std::string source = directory;
+  bool pins_tell = true;
   absl::StatusOr<SharedMapFds> fds = OpenSharedPins(directory);
   if (absl::IsNotFound(fds.status()) ||
       absl::IsPermissionDenied(fds.status()) ||
@@ -492,7 +493,10 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
     bool silent = false;
     absl::StatusOr<SharedMapFds> received =
         ReceiveDescriptors(directory, path, timeout, &silent);
-    if (received.ok()) source = path;
+    if (received.ok()) {
+      source = path;
+      pins_tell = !absl::IsNotFound(fds.status());
+    }
     // That there is no meter only the pins tell.
     if (!absl::IsNotFound(received.status()) &&
         !(silent && absl::IsNotFound(fds.status()))) {
@@ -508,6 +512,7 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   };
   // Not make_shared: the constructor is private.
   std::shared_ptr<SharedMaps> maps(new SharedMaps());
+  maps->pins_tell_ = pins_tell;
   absl::Status status = maps->Map(kInfo, (*fds)[kInfo].get(), 1, where(kInfo));
   if (!status.ok()) return status;
   MapView& view = maps->view_;

@@ -125,6 +125,10 @@ class SharedMaps {
     return __atomic_load_n(&view_.info->created_ns, __ATOMIC_RELAXED);
   }
 
+  // False where the maps came by the socket and no pins are to be seen, as in a
+  // container: that none are there does not tell that the meter was unloaded.
+  bool pins_tell() const { return pins_tell_; }
+
  private:
   SharedMaps() = default;
   absl::Status Map(SharedMap map, int fd, size_t entries,
@@ -136,6 +140,7 @@ class SharedMaps {
   };
   std::array<Mapping, kSharedMaps> mappings_;
   MapView view_;
+  bool pins_tell_ = true;
 };
 
 }  // namespace internal

@@ -2,11 +2,13 @@
 // Pins that change while they are opened.
 #include "lib/core/shared_maps.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,7 +20,10 @@
 #include <cstddef>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
 #include "lib/testing/bpffs_fixture.h"
 #include "lib/testing/fake_meter.h"
@@ -146,52 +151,155 @@ void AnswerNext(int listener, const FakeMeter* meter) {
   EXPECT_EQ(sendmsg(client.get(), &message, MSG_NOSIGNAL), 1);
 }
 
+// A reader that has its maps of a server, as nobody and in a process of its own. Its
+// steps are a second apart, as a meter does not look more often.
+class ServedReaderRootTest : public SharedMapsRootTest {
+ protected:
+  void SetUp() override {
+    SharedMapsRootTest::SetUp();
+    ASSERT_EQ(pipe2(steps_, O_CLOEXEC), 0);
+  }
+  void TearDown() override {
+    for (const int end : steps_) close(end);
+    SharedMapsRootTest::TearDown();
+  }
+
+  // Of the meter at `pin_dir`, anew.
+  void Listen(const std::string& pin_dir) {
+    path_ = pin_dir + ".sock";
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strcpy(address.sun_path, path_.c_str());
+    unlink(path_.c_str());
+    listener_ = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address),
+                   sizeof(address)),
+              0);
+    ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
+    ASSERT_EQ(listen(listener_.get(), 3), 0);
+  }
+
+  // As `netmeter-loader serve-fds` that was stopped, or is about to be started again.
+  void StopListening() { listener_ = UniqueFd(); }
+
+  // The next who connects.
+  void Answer(const FakeMeter* meter) {
+    pollfd client = {listener_.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&client, 1, 10000), 1);
+    AnswerNext(listener_.get(), meter);
+  }
+
+  // `old` is closed as soon as the reader has it. Then each of `expected` is what a read
+  // says.
+  void StartReader(const std::string& pin_dir, FakeMeter* old,
+                   const std::vector<absl::StatusCode>& expected) {
+    reader_ = fork();
+    if (reader_ != 0) return;
+    alarm(30);
+    StopListening();
+    if (setresuid(65534, 65534, 65534) != 0) _exit(100);
+    if (prctl(PR_SET_DUMPABLE, 1) != 0) _exit(101);
+    MeterOptions options;
+    options.pin_dir = pin_dir;
+    const auto meter = Meter::Open(options);
+    if (!meter.ok()) _exit(102);
+    old->info()->closed = 1;
+    int step = 1;
+    for (const absl::StatusCode code : expected) {
+      if (step != 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+      }
+      const absl::Status status = (*meter)->ReadHost().status();
+      if (status.code() != code) {
+        fprintf(stderr, "step %d: %s\n", step, status.ToString().c_str());
+        _exit(step);
+      }
+      if (write(steps_[1], "", 1) != 1) _exit(103);
+      step++;
+    }
+    _exit(0);
+  }
+
+  void AwaitStep() {
+    pollfd step = {steps_[0], POLLIN, 0};
+    ASSERT_EQ(poll(&step, 1, 10000), 1);
+    char byte;
+    ASSERT_EQ(read(steps_[0], &byte, 1), 1);
+  }
+
+  void AwaitReader() {
+    int status = 0;
+    EXPECT_EQ(waitpid(reader_, &status, 0), reader_);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    unlink(path_.c_str());
+  }
+
+ private:
+  std::string path_;
+  UniqueFd listener_;
+  int steps_[2] = {-1, -1};
+  pid_t reader_ = -1;
+};
+
 // A server that closes without an answer, as where too many are unread, was taken for
 // one without a meter. A reader that looked for the larger tables just then said for good
 // that the meter was unloaded.
-TEST_F(SharedMapsRootTest, AServerWithoutAnAnswerHasUnloadedNothing) {
+TEST_F(ServedReaderRootTest, AServerWithoutAnAnswerHasUnloadedNothing) {
   FakeMeter old((FakeMeter::Options())), grown((FakeMeter::Options()));
   ASSERT_EQ(grown.Pin(pin_dir_), "");
   ASSERT_EQ(chmod(pin_dir_.c_str(), 0700), 0);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  const std::string path = pin_dir_ + ".sock";
-  strcpy(address.sun_path, path.c_str());
-  const UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
-                 sizeof(address)),
-            0);
-  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
-  ASSERT_EQ(listen(listener.get(), 3), 0);
-  const pid_t reader = fork();
-  if (reader == 0) {
-    alarm(30);
-    if (setresuid(65534, 65534, 65534) != 0) _exit(2);
-    MeterOptions options;
-    options.pin_dir = pin_dir_;
-    const auto meter = Meter::Open(options);
-    if (!meter.ok()) _exit(3);
-    old.info()->closed = 1;
-    const absl::Status refused = (*meter)->ReadHost().status();
-    if (!absl::IsUnavailable(refused) ||
-        refused.message().find(path + " gave no maps: ") == std::string::npos) {
-      _exit(4);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
-    _exit((*meter)->ReadHost().ok() ? 0 : 5);
+  Listen(pin_dir_);
+  StartReader(pin_dir_, &old,
+              {absl::StatusCode::kUnavailable, absl::StatusCode::kOk});
+  Answer(&old);
+  Answer(nullptr);
+  Answer(&grown);
+  AwaitReader();
+}
+
+// Where the first look had no answer, and the next one found nothing pinned, reads went
+// on to look: a later load was followed without a word, with counters from 0.
+TEST_F(ServedReaderRootTest, AnUnloadIsOneAfterALookWithoutAnAnswer) {
+  FakeMeter old((FakeMeter::Options())), later((FakeMeter::Options()));
+  ASSERT_EQ(later.Pin(pin_dir_), "");
+  ASSERT_EQ(chmod(pin_dir_.c_str(), 0700), 0);
+  Listen(pin_dir_);
+  StartReader(
+      pin_dir_, &old,
+      {absl::StatusCode::kUnavailable, absl::StatusCode::kFailedPrecondition,
+       absl::StatusCode::kFailedPrecondition});
+  Answer(&old);
+  Answer(nullptr);
+  AwaitStep();
+  for (const SharedMap map : OpeningOrder()) {
+    ASSERT_EQ(unlink((pin_dir_ + "/" + PinOf(map)).c_str()), 0);
   }
-  const FakeMeter* const answers[] = {&old, nullptr, &grown};
-  for (const FakeMeter* const meter : answers) {
-    pollfd client = {listener.get(), POLLIN, 0};
-    EXPECT_EQ(poll(&client, 1, 10000), 1);
-    if (client.revents == 0) break;
-    AnswerNext(listener.get(), meter);
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(reader, &status, 0), reader);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  unlink(path.c_str());
+  ASSERT_EQ(chmod(pin_dir_.c_str(), 0755), 0);
+  StopListening();
+  AwaitStep();
+  // Another meter, which anybody may read.
+  ASSERT_EQ(later.Pin(pin_dir_, /*group=*/0, 0666), "");
+  AwaitReader();
+}
+
+// A container has the socket alone: nothing was ever pinned there. A server that was
+// silent, or started anew, just when a growth had closed the maps was an unload for good.
+TEST_F(ServedReaderRootTest, WhoHasTheSocketAloneSeesNoUnloadInMissingPins) {
+  FakeMeter old((FakeMeter::Options())), grown((FakeMeter::Options()));
+  const std::string pin_dir = pin_dir_ + "-of-the-host";
+  Listen(pin_dir);
+  StartReader(pin_dir, &old,
+              {absl::StatusCode::kUnavailable, absl::StatusCode::kUnavailable,
+               absl::StatusCode::kOk});
+  Answer(&old);
+  Answer(nullptr);
+  StopListening();
+  AwaitStep();
+  AwaitStep();
+  Listen(pin_dir);
+  Answer(&grown);
+  AwaitReader();
 }
 
 }  // namespace
