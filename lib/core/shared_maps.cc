@@ -85,6 +85,17 @@ absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
       " (see: ", LoaderCommand("status", pin_dir), ")"));
 }
 
+// Of who sees the names and may open none. lstat(2): in a switch a pin is a link, and
+// where that leads may be away for a moment; the pin itself is always there.
+bool MissesSharedPin(const std::string& pin_dir) {
+  for (const SharedMap map : OpeningOrder()) {
+    const std::string path = absl::StrCat(pin_dir, "/", PinOf(map));
+    struct stat about;
+    if (lstat(path.c_str(), &about) != 0 && errno == ENOENT) return true;
+  }
+  return false;
+}
+
 absl::Status NotOurs(const std::string& where, const std::string& why) {
   return absl::FailedPreconditionError(
       absl::StrCat(where, " is no map of a netmeter: ", why));
@@ -266,8 +277,8 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
     return absl::UnavailableError(absl::StrCat(
         path,
         " gave no maps: the meter is not loaded, or damaged, or too many "
-        "answers are unread (see: ",
-        LoaderCommand("status", pin_dir), ", and what serve-fds says)"));
+        "answers are unread (run on the host as root: ",
+        LoaderCommand("status", pin_dir), "; and see what serve-fds says)"));
   }
   std::vector<UniqueFd> taken = TakeDescriptors(&message);
   if (version == kDescriptorsRefused) return Refused(what, pin_dir);
@@ -497,9 +508,12 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
       source = path;
       pins_tell = !absl::IsNotFound(fds.status());
     }
-    // That there is no meter only the pins tell.
-    if (!absl::IsNotFound(received.status()) &&
-        !(silent && absl::IsNotFound(fds.status()))) {
+    // That there is no meter, or a damaged one, only the pins tell.
+    if (silent && absl::IsPermissionDenied(fds.status()) &&
+        MissesSharedPin(directory)) {
+      fds = WithoutMap(directory, /*closed=*/false);
+    } else if (!absl::IsNotFound(received.status()) &&
+               !(silent && absl::IsNotFound(fds.status()))) {
       fds = std::move(received);
     }
   }

@@ -223,8 +223,6 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
     // In the middle of a growth the maps of two meters may be pinned, which do
     // not fit together; the next load mends it, so that it is no error here.
     if (!absl::IsNotFound(maps.status()) && !grows) return maps.status();
-    // The server of who may not look has none, and the pins may be damaged.
-    if (!sees_pins && IsBpffs(pin_dir)) return maps.status();
     if (IsRestOfMeter(pins)) {
       status.state = MeterState::kDamaged;
       status.cgroup = CgroupOf(pins);

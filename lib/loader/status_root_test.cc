@@ -400,9 +400,16 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
   EXPECT_EQ(UnseenError(BecomeMember),
             "UNAVAILABLE: " + socket_path +
                 " gave no maps: the meter is not loaded, or damaged, or too "
-                "many answers are unread (see: netmeter-loader status "
-                "--pin-dir " +
-                config_.pin_dir + ", and what serve-fds says)");
+                "many answers are unread (run on the host as root: "
+                "netmeter-loader status --pin-dir " +
+                config_.pin_dir + "; and see what serve-fds says)");
+  // Who sees the names knows more, though he may open none.
+  const std::string damaged =
+      ": of its maps are missing: counters (run: netmeter-loader ";
+  EXPECT_THAT(UnseenError(RefuseBpf), HasSubstr(damaged));
+  ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0750), 0);
+  EXPECT_THAT(UnseenError([] { return BecomeMember() && RefuseBpf(); }),
+              HasSubstr(damaged));
   kill(server, SIGTERM);
   int status = 0;
   waitpid(server, &status, 0);
