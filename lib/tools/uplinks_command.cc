@@ -115,6 +115,7 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
                        std::string* why) {
   auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();
+  input->pin_dir = pin_dir;
   input->names = ReadUplinkNames(**maps);
   NETMETER_RETURN_IF_ERROR((ForEachIn<nm_uplink_key, uint32_t>(
       pin_dir, "uplink_names", [&](const nm_uplink_key& key, uint32_t number) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "lib/core/shared_maps.h"
 
 namespace netmeter {
 namespace internal {
@@ -161,9 +162,10 @@ class Balancer {
     if (input_.moved &&
         balance->tx.local_packets + balance->rx.local_packets != 0) {
       AddNote(
-          "local packets are also those of another network namespace, where "
-          "the meter was loaded before (netmeter-loader unload first: counters "
-          "start again)",
+          absl::StrCat("local packets are also those of another network "
+                       "namespace, where the meter was loaded before (run: ",
+                       LoaderCommand("unload", input_.pin_dir),
+                       "; then load it: counters start again)"),
           balance);
     }
     const bool overflows = std::any_of(

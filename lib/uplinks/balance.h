@@ -35,6 +35,7 @@ namespace netmeter {
 namespace internal {
 
 struct BalanceInput {
+  std::string pin_dir;                    // of the meter: for advice
   std::map<uint32_t, std::string> names;  // of uplinks, by number
   Uplinks patterns;
   std::vector<InterfaceEntry> entries;

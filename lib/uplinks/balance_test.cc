@@ -113,8 +113,13 @@ TEST(Balance, InterfacesAreInOrder) {
 TEST(Balance, IsNotKnownWhereLocalPacketsAreAlsoAnotherNamespaces) {
   BalanceInput input = Input();
   input.moved = true;
+  // Of this meter: an unload was advised that is of the host's own.
+  input.pin_dir = "/run/second";
   const UplinkBalance satellite = BalanceUplinks(input)[0];
   EXPECT_THAT(satellite.unknown, HasSubstr("of another network namespace"));
+  EXPECT_THAT(
+      satellite.unknown,
+      HasSubstr("(run: netmeter-loader unload --pin-dir /run/second; "));
   EXPECT_EQ(satellite.tx.rest_bytes, 0u);
   // Without such packets nothing is mixed.
   input.samples.clear();
