@@ -49,7 +49,9 @@ struct MeterOptions {
   // second. A look costs a few system calls, and up to 0.1 seconds where
   // `netmeter-loader serve-fds` does not answer.
   // If false, reads return FailedPrecondition for good once the meter was unloaded:
-  // open again.
+  // open again. Where the maps come from serve-fds and no pins are to be seen, as in a
+  // container, an unload is not told from a server without an answer: Unavailable, and
+  // reads go on to look.
   // Both follow an upgrade. If it keeps the maps, there is nothing to do. If it
   // replaces them by maps of other sizes, the next read opens the new ones. The
   // service is registered again with each meter that is opened.
@@ -102,7 +104,9 @@ class Meter {
   // empty until the first packet. Costs time in proportion to the series of the
   // service; the first call, to all series.
   //   FailedPrecondition  Register() has not been called; or unloaded since
-  //   Unavailable         wait_for_loader, and no meter is loaded yet
+  //   Unavailable         wait_for_loader, and no meter is loaded yet; or serve-fds has
+  //                       no answer just now: the next read looks again, at most once
+  //                       a second
   absl::StatusOr<std::vector<Sample>> ReadService() const;
 
   // The series of one service by name, whoever registered it.

@@ -101,7 +101,9 @@ class FailedPreconditionError(Error):
 
 
 class UnavailableError(Error):
-    """UNAVAILABLE: with wait_for_loader, that no meter is loaded yet."""
+    """UNAVAILABLE: with wait_for_loader, that no meter is loaded yet; or
+    ``netmeter-loader serve-fds`` has no answer just now: the next read looks
+    again, at most once a second."""
 
 
 _ERRORS: Dict[str, Type[Error]] = {
@@ -380,6 +382,7 @@ class Meter:
           NotFoundError            the loader has not run, or pins are missing
           PermissionDeniedError    not root and not in the group of the pins
           FailedPreconditionError  the maps are of another ABI version
+          UnavailableError         serve-fds does not answer, or has no maps
           InvalidArgumentError     service or pin_dir is not valid
         """
         try:
@@ -432,7 +435,9 @@ class Meter:
 
         Raises:
           FailedPreconditionError  nothing is registered; closed or unloaded
-          UnavailableError         wait_for_loader, and no meter is loaded yet
+          UnavailableError         wait_for_loader, and no meter is loaded yet;
+                                   or serve-fds has no answer just now: the
+                                   next read looks again
         """
         meter = self._open_meter()
         if service is None:
