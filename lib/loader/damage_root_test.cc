@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "lib/core/pins.h"
@@ -20,6 +21,7 @@
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
+#include "lib/loader/status_text.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
 #include "lib/testing/run_shell.h"
@@ -137,8 +139,11 @@ TEST_F(LoaderRootTest, WhatStatusSaysOfALostLinkOrInfoBringsTheMeterBack) {
     EXPECT_EQ(*damaged, *before);
     EXPECT_THAT(
         MustStatus().text,
-        HasSubstr(load + (pin == "info" ? "; counters start again; or unload)\n"
-                                        : ")\n")));
+        HasSubstr(load + (pin == "info"
+                              ? "; counters start again; or netmeter-loader "
+                                "unload --pin-dir " +
+                                    config_.pin_dir + ")\n"
+                              : ")\n")));
     EXPECT_EQ(RunShell("lib/loader/netmeter-loader load --quiet --pin-dir " +
                        config_.pin_dir)
                   .exit_status,
@@ -203,7 +208,9 @@ TEST_F(LoaderRootTest, WithoutTheLockFileALoadIsToldWhatAndForWhichCgroup) {
                 nlohmann::json::array({"info"}));
       EXPECT_THAT(report.text,
                   HasSubstr("the one that was loaded and its cgroup are not "
-                            "known; counters start again; or unload)\n"));
+                            "known; counters start again; or netmeter-loader "
+                            "unload --pin-dir " +
+                            config_.pin_dir + ")\n"));
       const ShellResult defaults =
           RunShell("lib/loader/netmeter-loader load --defaults --pin-dir " +
                    config_.pin_dir + " 2>&1");
@@ -407,11 +414,25 @@ TEST_F(LoaderRootTest, AnUnloadThatIsKilledIsSaidToBeOne) {
       EXPECT_EQ(report.state, MeterState::kDamaged);
       EXPECT_EQ(nlohmann::json::parse(report.json)["closed"], true);
       EXPECT_THAT(report.text,
-                  HasSubstr("  CLOSED          an unload was killed, or failed "
-                            "(run: netmeter-loader unload" +
+                  HasSubstr("  CLOSED          an unload, or a first load, was "
+                            "killed, or failed (run: netmeter-loader unload" +
                             pins + "; or netmeter-loader load" + pins +
                             ": counters start again)\n"));
       EXPECT_THAT(report.text, Not(HasSubstr("MISSING")));
+      // Who may not look at the lock cannot tell.
+      EXPECT_EQ(InChild([&] {
+                  if (!BecomeUser(kGid)) return 2;
+                  const auto status = GetStatus(config_.pin_dir);
+                  return status.ok() &&
+                                 absl::StrContains(
+                                     StatusAsText(*status),
+                                     "  CLOSED          an unload, or a first "
+                                     "load, is at work, or was killed (look "
+                                     "again; then run: netmeter-loader unload")
+                             ? 0
+                             : 1;
+                }),
+                0);
       const std::string advice = AdviceOf(report.text, "");
       const size_t middle = advice.find("; or "), end = advice.rfind(": count");
       ASSERT_NE(middle, std::string::npos) << report.text;

@@ -276,11 +276,15 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
   }
   const absl::StatusOr<UniqueFd> lock =
       ShareLock(pin_dir, kLoaderAtWorkPatience);
-  if (absl::IsPermissionDenied(lock.status())) return status;
+  if (absl::IsPermissionDenied(lock.status())) {
+    if (status.ok()) status->loader_unknown = true;
+    return status;
+  }
   // With the lock, if it was to be had.
   status = ReadStatus(pin_dir);
   if (status.ok() && status->state != MeterState::kLoaded) {
     status->loader_at_work = absl::IsDeadlineExceeded(lock.status());
+    status->loader_unknown = status->has_info && !status->sees_pins;
   }
   return status;
 }

@@ -60,6 +60,8 @@ struct MeterStatus {
   bool unfinished = false;  // a load was killed, or failed for good
   // ... or one takes long: what seems to be damaged may be what it does just now.
   bool loader_at_work = false;
+  // ... or this caller cannot tell: he may not look at its lock, or not from here.
+  bool loader_unknown = false;
   std::string cgroup;  // that it counts for; "" where nobody knows
 
   // Whether there is an info; without it, all below is empty but for this: why

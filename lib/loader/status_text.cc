@@ -97,7 +97,8 @@ std::string TextWithoutInfo(const MeterStatus& status) {
         "damaged: ", status.pin_dir,
         ": a meter without its info, as a load or an unload that was killed "
         "may leave it (run: ",
-        repair, "; counters start again; or unload)\n");
+        repair, "; counters start again; or ",
+        LoaderCommand("unload", status.pin_dir), ")\n");
   }
   if (!status.missing_maps.empty()) {
     return absl::StrCat(
@@ -109,6 +110,21 @@ std::string TextWithoutInfo(const MeterStatus& status) {
                       ": a load that was to change it was killed or failed "
                       "(run: ",
                       repair, ")\n");
+}
+
+// What takes a meter away sets `closed`: an unload, and a first load that fails. Whatever
+// is missing it has removed, and a load makes it anew.
+std::string ClosedLine(const MeterStatus& status, const std::string& repair) {
+  const std::string line = "  CLOSED          ";
+  if (status.loader_at_work) {
+    return absl::StrCat(line, "a netmeter-loader is at work (look again)\n");
+  }
+  return absl::StrCat(line, "an unload, or a first load, ",
+                      status.loader_unknown
+                          ? "is at work, or was killed (look again; then run: "
+                          : "was killed, or failed (run: ",
+                      LoaderCommand("unload", status.pin_dir), "; or ", repair,
+                      ": counters start again)\n");
 }
 
 // A line for each thing that is wrong, with the command that repairs it, and one for what
@@ -125,24 +141,17 @@ std::string DamageOf(const MeterStatus& status) {
         "a map is missing is not known (run on the host as root)\n");
   }
   if (status.closed) {
-    // Whatever is missing, this unload has removed it, or a load makes it anew.
-    absl::StrAppend(
-        &text, "  CLOSED          an unload ",
-        status.loader_at_work
-            ? absl::StrCat("is at work ", run)
-            : absl::StrCat("was killed, or failed (run: ",
-                           LoaderCommand("unload", status.pin_dir), "; or ",
-                           repair, ": counters start again)\n"));
-    return text;
+    return text + ClosedLine(status, repair);
   }
   if (status.cgroup_gone) {
-    absl::StrAppend(&text, "  GONE            the cgroup was removed",
-                    status.cgroup_was_remade ? " and made again" : "",
-                    ": nothing is counted ",
-                    status.cgroup_was_remade || status.loader_at_work
-                        ? run
-                        : absl::StrCat("(make it again, then run: ", repair,
-                                       "; or unload)\n"));
+    absl::StrAppend(
+        &text, "  GONE            the cgroup was removed",
+        status.cgroup_was_remade ? " and made again" : "",
+        ": nothing is counted ",
+        status.cgroup_was_remade || status.loader_at_work
+            ? run
+            : absl::StrCat("(make it again, then run: ", repair, "; or ",
+                           LoaderCommand("unload", status.pin_dir), ")\n"));
   } else {
     for (const std::string& pin : status.missing_links) {
       absl::StrAppend(&text, "  MISSING         ", pin,
