@@ -292,7 +292,7 @@ NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
 /* Into how many segments a peer's packet goes, by his word for their size. He may say
  * 1, so that headers would be counted for each byte: no more of them are than the packet
  * has payload. But a few small segments may have come one by one, which the host of this
- * virtual machine has put together. The kernel sends up to 128 datagrams in one packet. */
+ * virtual machine has put together. The kernel sends 128 datagrams in one packet. */
 static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
                                               __u32 headers, bool udp) {
   const __u32 segments = (payload + size - 1) / size;

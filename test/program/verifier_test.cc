@@ -25,12 +25,12 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 26496, 26765, 20548},
-    {"nm_egress", 39840, 40105, 33571},
-    {"nm_egress_claim", 0, 40105, 33571},
+    {"nm_ingress", 26488, 26753, 20621},
+    {"nm_egress", 41303, 41558, 33235},
+    {"nm_egress_claim", 0, 41558, 33235},
     {"nm_sock_create", 5457, 5490, 12063},
     {"nm_sock_release", 69, 69, 69},
-    {"nm_sockops", 2637, 3236, 3001},
+    {"nm_sockops", 2660, 3259, 3026},
     {"nm_setsockopt", 3449, 3441, 3886},
     {"nm_exec", 13616, 13616, 12069},
     {"nm_fork", 43, 43, 43},
