@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <tuple>
 
@@ -133,6 +134,35 @@ bool FindLateInstead(const std::vector<Packet>& packets,
       if (more == bytes) return true;
     }
     others.push_back(i);
+  }
+  return false;
+}
+
+bool FindStillOpen(const std::vector<Packet>& packets,
+                   const std::vector<const char*>& names, bool sent_is_outgoing,
+                   int64_t bytes, size_t* named) {
+  // The last packet of each connection, in either direction: by family and ports.
+  std::map<std::tuple<int, int, int>, size_t> last;
+  for (size_t i = 0; i < packets.size(); ++i) {
+    const Packet& packet = packets[i];
+    if (!packet.tcp()) continue;
+    const bool sent = packet.outgoing == sent_is_outgoing;
+    const int here = sent ? packet.source_port : packet.destination_port;
+    const int there = sent ? packet.destination_port : packet.source_port;
+    const auto before = last.insert({{packet.ethertype, here, there}, i});
+    if (before.second) continue;
+    const size_t j = before.first->second;
+    const Packet& first = packets[j];
+    before.first->second = i;
+    if (sent || packet.fin() || packet.syn() || packet.rst() ||
+        packet.payload != 0 || packet.bytes != bytes || names[i] == nullptr ||
+        std::strcmp(names[i], "time-wait") != 0)
+      continue;
+    if (first.outgoing != packet.outgoing || names[j] != nullptr ||
+        first.tcp_acknowledged != packet.tcp_acknowledged)
+      continue;
+    *named = i;
+    return true;
   }
   return false;
 }

@@ -261,7 +261,10 @@ void Measurement::ExplainLateOrder() {
   std::printf("%s: by its number either of two packets, of %u or %u bytes:\n",
               names_[pair.named], packets_[pair.named].bytes,
               packets_[pair.other].bytes);
-  const Packet& one = packets_[pair.named];
+  PrintConnectionOf(packets_[pair.named]);
+}
+
+void Measurement::PrintConnectionOf(const Packet& one) const {
   int most = 40;
   PrintPackets([&](const Packet& packet) {
     return packet.tcp() && ConnectionOf(packet) == ConnectionOf(one) &&
@@ -269,11 +272,29 @@ void Measurement::ExplainLateOrder() {
   });
 }
 
+// It is printed, too.
+void Measurement::ExplainStillOpen() {
+  const Totals more = Subtract(seen_, link_);
+  size_t named = 0;
+  if (more.rx_packets != 1 || more.tx_packets != 0 ||
+      !FindStillOpen(packets_, names_, reference_.sent_is_outgoing,
+                     more.rx_bytes, &named))
+    return;
+  Totals part;
+  part.rx_packets = -1;
+  part.rx_bytes = -more.rx_bytes;
+  Explain(names_[named], part);
+  std::printf("%s: one packet of %u bytes came before the socket had ended:\n",
+              names_[named], packets_[named].bytes);
+  PrintConnectionOf(packets_[named]);
+}
+
 void Measurement::ExpectBalance() {
   // It has failed, by name, and the remainder is not known.
   if (!capture_error_.empty()) return;
   ExplainSecondPass();
   ExplainLateOrder();
+  ExplainStillOpen();
   EXPECT_EQ(seen_.tx_bytes, link_.tx_bytes);
   EXPECT_EQ(seen_.tx_packets, link_.tx_packets);
   EXPECT_EQ(seen_.rx_bytes, link_.rx_bytes);

@@ -121,6 +121,8 @@ class Measurement {
  private:
   void ExplainSecondPass();
   void ExplainLateOrder();
+  void ExplainStillOpen();
+  void PrintConnectionOf(const Packet& one) const;  // the first of them
   void PrintPackets(
       const std::function<bool(const Packet&)>& like = nullptr) const;
   void WriteRow(bool sent, bool failed) const;
