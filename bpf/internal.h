@@ -110,10 +110,9 @@ struct nm_config {
   nm_u16 sni_ports[NM_MAX_SNI_PORTS]; /* host byte order */
   nm_u32 http_ports_count;
   nm_u16 http_ports[NM_MAX_HTTP_PORTS]; /* host byte order */
-  nm_u32 uplinks; /* not 0: packets count by uplink: uplink.bpf.h */
-  nm_u32
-      reads_devices; /* kernel's, of a packet: interfaces, namespaces, segments */
-  nm_u32 network;    /* the namespace that has the uplinks: nm_socket.network */
+  nm_u32 uplinks;       /* not 0: packets count by uplink: uplink.bpf.h */
+  nm_u32 reads_devices; /* the kernel's data of a packet can be read */
+  nm_u32 network; /* the namespace that has the uplinks: nm_socket.network */
   nm_u32 network_access; /* enum nm_network_access */
 };
 

@@ -69,19 +69,24 @@ struct Connection {
   }
 };
 
+// Of a connection: family, the measured side's port, and its peer's.
+using Key = std::tuple<int, int, int>;
+Key KeyOf(const Packet& packet, bool sent) {
+  return {packet.ethertype, sent ? packet.source_port : packet.destination_port,
+          sent ? packet.destination_port : packet.source_port};
+}
+
 }  // namespace
 
 std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
                                          bool sent_is_outgoing) {
   std::vector<const char*> names(packets.size(), nullptr);
-  std::map<std::tuple<int, int, int>, Connection> connections;
+  std::map<Key, Connection> connections;
   for (size_t i = 0; i < packets.size(); ++i) {
     const Packet& packet = packets[i];
     if (!packet.tcp()) continue;
     const bool sent = packet.outgoing == sent_is_outgoing;
-    const int here = sent ? packet.source_port : packet.destination_port;
-    const int there = sent ? packet.destination_port : packet.source_port;
-    Connection& connection = connections[{packet.ethertype, here, there}];
+    Connection& connection = connections[KeyOf(packet, sent)];
     if (connection.time_wait() && !packet.syn() &&
         (!sent || connection.answers())) {
       connection.unanswered += sent ? -1 : 1;
@@ -141,15 +146,13 @@ bool FindLateInstead(const std::vector<Packet>& packets,
 bool FindStillOpen(const std::vector<Packet>& packets,
                    const std::vector<const char*>& names, bool sent_is_outgoing,
                    int64_t bytes, size_t* named) {
-  // The last packet of each connection, in either direction: by family and ports.
-  std::map<std::tuple<int, int, int>, size_t> last;
+  // The last packet of each connection, in either direction.
+  std::map<Key, size_t> last;
   for (size_t i = 0; i < packets.size(); ++i) {
     const Packet& packet = packets[i];
     if (!packet.tcp()) continue;
     const bool sent = packet.outgoing == sent_is_outgoing;
-    const int here = sent ? packet.source_port : packet.destination_port;
-    const int there = sent ? packet.destination_port : packet.source_port;
-    const auto before = last.insert({{packet.ethertype, here, there}, i});
+    const auto before = last.insert({KeyOf(packet, sent), i});
     if (before.second) continue;
     const size_t j = before.first->second;
     const Packet& first = packets[j];
