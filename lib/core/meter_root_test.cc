@@ -155,23 +155,7 @@ class MeterRootTest : public testing::Test {
     return std::thread([fd, times, &meter] {
       for (int i = 0; i < times; ++i) {
         const int connection = accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
-        const int fds[kSharedMaps] = {meter.fd(kCounters), meter.fd(kNames),
-                                      meter.fd(kInfo), meter.fd(kStats),
-                                      meter.fd(kTcp)};
-        unsigned char version = kDescriptorProtocol;
-        iovec data = {&version, 1};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
-        msghdr message = {};
-        message.msg_iov = &data;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        message.msg_controllen = sizeof(control);
-        cmsghdr* part = CMSG_FIRSTHDR(&message);
-        part->cmsg_level = SOL_SOCKET;
-        part->cmsg_type = SCM_RIGHTS;
-        part->cmsg_len = CMSG_LEN(sizeof(fds));
-        memcpy(CMSG_DATA(part), fds, sizeof(fds));
-        EXPECT_EQ(sendmsg(connection, &message, MSG_NOSIGNAL), 1);
+        EXPECT_EQ(meter.SendTo(connection), "");
         close(connection);
       }
       close(fd);

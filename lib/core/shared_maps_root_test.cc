@@ -130,25 +130,9 @@ TEST_F(SharedMapsRootTest, AreFoundWhileASwitchEnds) {
 void AnswerNext(int listener, const FakeMeter* meter) {
   const UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   EXPECT_TRUE(client.ok());
-  if (meter == nullptr) return;
-  int fds[kSharedMaps];
-  for (size_t i = 0; i < kSharedMaps; ++i) {
-    fds[i] = meter->fd(static_cast<SharedMap>(i));
+  if (meter != nullptr) {
+    EXPECT_EQ(meter->SendTo(client.get()), "");
   }
-  unsigned char version = kDescriptorProtocol;
-  iovec data = {&version, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const part = CMSG_FIRSTHDR(&message);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof(fds));
-  memcpy(CMSG_DATA(part), fds, sizeof(fds));
-  EXPECT_EQ(sendmsg(client.get(), &message, MSG_NOSIGNAL), 1);
 }
 
 // A reader that has its maps of a server, as nobody and in a process of its own. Its

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -117,6 +119,26 @@ std::string FakeMeter::Pin(const std::string& directory, gid_t group,
     if (chmod(path.c_str(), mode) != 0) return Failed("chmod");
   }
   return "";
+}
+
+std::string FakeMeter::SendTo(int connection) const {
+  int fds[kSharedMaps];
+  for (size_t i = 0; i < kSharedMaps; ++i) fds[i] = fds_[i].get();
+  unsigned char version = kDescriptorProtocol;
+  iovec data = {&version, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(fds));
+  memcpy(CMSG_DATA(part), fds, sizeof(fds));
+  return sendmsg(connection, &message, MSG_NOSIGNAL) == 1 ? ""
+                                                          : Failed("sendmsg");
 }
 
 }  // namespace internal

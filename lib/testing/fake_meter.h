@@ -66,6 +66,10 @@ class FakeMeter {
   std::string Pin(const std::string& directory, gid_t group = 0,
                   mode_t mode = 0600);
 
+  // Sends all maps to who has connected, as `netmeter-loader serve-fds` does. Returns
+  // what went wrong.
+  std::string SendTo(int connection) const;
+
   // The descriptor of a map.
   int fd(SharedMap map) const { return fds_[map].get(); }
 
