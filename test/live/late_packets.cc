@@ -146,24 +146,36 @@ bool FindLateInstead(const std::vector<Packet>& packets,
 bool FindStillOpen(const std::vector<Packet>& packets,
                    const std::vector<const char*>& names, bool sent_is_outgoing,
                    int64_t bytes, size_t* named) {
-  // The last packet of each connection, in either direction.
-  std::map<Key, size_t> last;
+  std::map<Key, size_t> last;  // packet of a connection, in either direction
+  std::map<Key, size_t> unanswered;  // a FIN that may have found the socket
   for (size_t i = 0; i < packets.size(); ++i) {
     const Packet& packet = packets[i];
     if (!packet.tcp()) continue;
     const bool sent = packet.outgoing == sent_is_outgoing;
-    const auto before = last.insert({KeyOf(packet, sent), i});
+    const Key key = KeyOf(packet, sent);
+    if (packet.syn()) unanswered.erase(key);
+    const auto fin = unanswered.find(key);
+    if (fin != unanswered.end() && !sent && packet.fin() &&
+        packet.tcp_sequence == packets[fin->second].tcp_sequence) {
+      *named = fin->second;
+      return true;
+    }
+    const auto before = last.insert({key, i});
     if (before.second) continue;
     const size_t j = before.first->second;
     const Packet& first = packets[j];
     before.first->second = i;
-    if (sent || packet.fin() || packet.syn() || packet.rst() ||
-        packet.payload != 0 || packet.bytes != bytes || names[i] == nullptr ||
+    if (sent || packet.syn() || packet.rst() || packet.payload != 0 ||
+        packet.bytes != bytes || names[i] == nullptr ||
         std::strcmp(names[i], "time-wait") != 0)
       continue;
     if (first.outgoing != packet.outgoing || names[j] != nullptr ||
         first.tcp_acknowledged != packet.tcp_acknowledged)
       continue;
+    if (packet.fin()) {
+      unanswered[key] = i;
+      continue;
+    }
     *named = i;
     return true;
   }

@@ -35,7 +35,8 @@ bool FindLateInstead(const std::vector<Packet>& packets,
 
 // An acknowledgement of so many bytes with the name "time-wait", right behind one that
 // says the same, which ended the socket: where a process had that just then, as close(2)
-// has it, both waited for it, and the hook saw both. False if there is none.
+// has it, both waited for it, and the hook saw both. A FIN that did so is lost, and comes
+// again. False if there is none.
 bool FindStillOpen(const std::vector<Packet>& packets,
                    const std::vector<const char*>& names, bool sent_is_outgoing,
                    int64_t bytes, size_t* named);

@@ -85,6 +85,7 @@ TEST(LatePacketsTest, TheSecondOfTwoMayHaveFoundTheSocketThatTheFirstEnds) {
   const Packet other_number = Received(kAck, 72, 999);
   const std::vector<const char*> names = {nullptr, nullptr, "time-wait"};
   EXPECT_FALSE(FindStillOpen({fin, ack, ack}, names, true, 52, &named));
+  // Whose answer the hook would have seen, too.
   EXPECT_FALSE(FindStillOpen({fin, ack, their_fin}, names, true, 72, &named));
   EXPECT_FALSE(
       FindStillOpen({fin, other_number, ack}, names, true, 72, &named));
@@ -92,6 +93,11 @@ TEST(LatePacketsTest, TheSecondOfTwoMayHaveFoundTheSocketThatTheFirstEnds) {
   EXPECT_FALSE(FindStillOpen({ack, fin, ack}, names, true, 72, &named));
   EXPECT_FALSE(FindStillOpen(
       {fin, ack, ack}, {nullptr, "time-wait", "time-wait"}, true, 72, &named));
+  named = 0;
+  ASSERT_TRUE(FindStillOpen({fin, ack, their_fin, their_fin},
+                            {nullptr, nullptr, "time-wait", "time-wait"}, true,
+                            72, &named));
+  EXPECT_EQ(named, 2u);
 }
 
 }  // namespace
