@@ -47,9 +47,8 @@ static __always_inline bool is_reset(struct bpf_sock *sk) {
 
 /* The slot that is kept for a connection; 0: none, or that of the
  * pending series. */
-static __always_inline __u32 kept_slot(struct bpf_sock *sk, __u64 cookie) {
+static __always_inline __u32 kept_slot(struct nm_owner *owner, __u64 cookie) {
   struct nm_entry *entry = entry_of_cookie(cookie);
-  struct nm_owner *owner;
   struct nm_tcp *tcp;
   __u64 word;
   __u32 slot;
@@ -57,14 +56,14 @@ static __always_inline __u32 kept_slot(struct bpf_sock *sk, __u64 cookie) {
   if (!entry) return 0;
   word = *(volatile __u64 *)&entry->socket.word;
   if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) {
-    owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-    if (!owner) return 0;
     word = *(volatile __u64 *)&owner->socket.word;
     if (NM_WORD_COOKIE(word) != NM_COOKIE(cookie)) return 0;
   }
   slot = NM_WORD_SLOT(word);
   tcp = tcp_of_slot(slot);
-  return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
+  if (!tcp || tcp->kind == NM_KIND_PENDING) return 0;
+  /* Until a growth has merged its tables, only the old one says what the series is. */
+  return tcp->kind || !owner->pending_service ? slot : 0;
 }
 
 /* The handshake of a connection that this host opened is done. */
@@ -75,7 +74,7 @@ static __always_inline void on_established(struct bpf_sock_ops *ops,
 
   if (!owner || !(owner->flags & NM_OWNER_CONNECTED)) return;
   owner->flags |= NM_OWNER_ESTABLISHED;
-  slot = kept_slot(sk, bpf_get_socket_cookie(ops));
+  slot = kept_slot(owner, bpf_get_socket_cookie(ops));
   if (slot) count_established(owner, slot);
 }
 
@@ -135,7 +134,7 @@ static __always_inline void on_sent_again(struct bpf_sock_ops *ops,
   owner->timeouts += timeouts;
   owner->retransmitted_segments += segments;
   slot = owner->counted;
-  if (!slot) slot = kept_slot(sk, bpf_get_socket_cookie(ops));
+  if (!slot) slot = kept_slot(owner, bpf_get_socket_cookie(ops));
   tcp = slot ? tcp_of_slot(slot) : NULL;
   if (tcp) count_waiting(owner, tcp);
 }
@@ -151,7 +150,7 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   /* Closed before: connect(2) on a socket that has ended, and that found no
    * port. Its TCP_CONNECT_CB never came. */
   if (!owner || (owner->flags & NM_OWNER_CLOSED)) return;
-  slot = kept_slot(sk, cookie);
+  slot = kept_slot(owner, cookie);
   /* What is sent after the end, a RST, still finds the numbers. */
   owner->flags |= NM_OWNER_CLOSED;
   free_entry(cookie, &owner->socket);

@@ -4,6 +4,7 @@
 // are counted. Whatever is full, every byte is counted once.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -549,6 +550,54 @@ TEST_F(Sockets, AFinIsNoPayloadThoughAResetAcknowledgesIt) {
   }
   EXPECT_EQ(begun, 2u * 20);
   EXPECT_EQ(closed, 2u * 20);
+}
+
+// The bug: between the move of a growth and its merge, the new table of connections does
+// not say yet that a series is a pending one: what was established then counted as opened
+// there, for ever.
+TEST_F(Sockets, APendingSeriesOpensNothingThoughAGrowthHasNotSaidWhatItIs) {
+  Start({});
+  ASSERT_TRUE(Register("nameless"));
+  const sockaddr_in address = Loopback(kPorts[1]);
+  const auto* const name = reinterpret_cast<const sockaddr*>(&address);
+  const int on = 1, tcp = bpf_map__fd(programs_->skeleton()->maps.nm_tcp);
+  // It has room for one, so that the SYN of the second is sent again after a second.
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  ASSERT_EQ(bind(listener.get(), name, sizeof(address)), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  const UniqueFd first(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(first.get(), name, sizeof(address)), 0);
+  const UniqueFd second(
+      socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(second.get(), name, sizeof(address)), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  uint32_t pending = 0;
+  for (const auto& entry : programs_->ReadCounters()) {
+    if (entry.second.kind == NM_KIND_PENDING) pending = entry.first;
+  }
+  ASSERT_NE(pending, 0u);
+  const nm_tcp none = {};
+  ASSERT_EQ(bpf_map_update_elem(tcp, &pending, &none, BPF_ANY), 0);
+  const UniqueFd accepted(
+      accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(accepted.ok());
+  pollfd established = {second.get(), POLLOUT, 0};
+  ASSERT_EQ(poll(&established, 1, 10000), 1);
+  nm_tcp found = {};
+  ASSERT_EQ(bpf_map_lookup_elem(tcp, &pending, &found), 0);
+  EXPECT_EQ(found.opened, 0u);
+  // It is of the service as soon as it sends what names no destination.
+  const std::string data(100, 'x');
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(send(second.get(), data.data(), data.size(), MSG_NOSIGNAL), 100);
+  }
+  uint64_t opened = 0;
+  for (const auto& entry : programs_->ReadCounters()) {
+    ASSERT_EQ(bpf_map_lookup_elem(tcp, &entry.first, &found), 0);
+    if (entry.second.kind == NM_KIND_SERVICE) opened += found.opened;
+  }
+  EXPECT_EQ(opened, 1u);
 }
 
 // The second meter on a cgroup sees a call that the first one took: its length is
