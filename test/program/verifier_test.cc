@@ -30,7 +30,7 @@ constexpr Walked kRecorded[] = {
     {"nm_egress_claim", 0, 41558, 33235},
     {"nm_sock_create", 5457, 5490, 12063},
     {"nm_sock_release", 69, 69, 69},
-    {"nm_sockops", 2660, 3259, 3026},
+    {"nm_sockops", 2828, 3458, 3451},
     {"nm_setsockopt", 3449, 3441, 3886},
     {"nm_exec", 13616, 13616, 12069},
     {"nm_fork", 43, 43, 43},
