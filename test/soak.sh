@@ -8,10 +8,12 @@
 #   --short          one round of 8 seconds and 3 upgrades: what test/run.sh runs
 #   --json FILE      what each round has shown, and after those of a test what its third
 #                    reader and the exporter have, one JSON object a line
+#   --packets FILE   the packets of the last round that was not explained, with the names
+#                    that they have: 200 MB
 #   --kernel LINE    in a virtual machine with 2 CPUs and this kernel (5.10 6.1 6.12 7.2),
 #                    where the second, which is not there at the load, comes and goes
 #                    twice a second, and the clock goes an hour ahead and back; without
-#                    the third reader, the exporter, and FILE
+#                    the third reader, the exporter, and files
 #
 # As root on Debian 12. Thirteen kinds of traffic run at once between network namespaces
 # of their own, and a witness, whose name is never idle; meanwhile programs are replaced,
@@ -36,37 +38,39 @@
 # retired and reads are of all until then.
 # Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
 set -euo pipefail
-usage() { sed -n '3,38s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,40s/^# \{0,1\}//p' "$0"; }
 die() { echo "soak.sh: $*" >&2; exit 2; }
 
-minutes=10 seconds=60 upgrades=200 json='' kernel=''
+minutes=10 seconds=60 upgrades=200 json='' packets='' kernel=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --short) minutes=1 seconds=8 upgrades=3; shift; continue ;;
-    --minutes=* | --upgrades=* | --json=* | --kernel=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-    --minutes | --upgrades | --json | --kernel) [ $# -ge 2 ] || die "$1 needs a value" ;;
+    --minutes=* | --upgrades=* | --json=* | --packets=* | --kernel=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    --minutes | --upgrades | --json | --packets | --kernel) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
   esac
   case $1 in
     --minutes | --upgrades)
       [[ $2 =~ ^[0-9]+$ ]] || die "$1 needs a number"
       printf -v "${1#--}" %s "$2" ;;
-    --json) json=$(realpath -m -- "$2") ;;
+    --json | --packets) printf -v "${1#--}" %s "$(realpath -m -- "$2")" ;;
     --kernel) kernel=$2 ;;
   esac
   shift 2
 done
 case $kernel in
   '') ;;
-  5.10 | 6.1 | 6.12 | 7.2) [ -z "$json" ] || die "--kernel goes without --json" ;;
+  5.10 | 6.1 | 6.12 | 7.2) [ -z "$json$packets" ] || die "--kernel goes without --json and --packets" ;;
   *) die "no kernel '$kernel': 5.10, 6.1, 6.12 or 7.2" ;;
 esac
 [ "$(id -u)" = 0 ] || die "not root: the soak loads BPF programs"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
-if [ -n "$json" ]; then : > "$json" || die "cannot write $json"; fi
+for file in "$json" "$packets"; do
+  if [ -n "$file" ]; then : > "$file" || die "cannot write $file"; fi
+done
 targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter-exporter //test/soak:observer)
 if [ -n "$kernel" ]; then
   targets+=(//lib/loader:netmeter-loader-static //lib/tools:netmeter //lib/tools:netmeter-static)
@@ -95,6 +99,7 @@ if [ -n "$kernel" ]; then
 fi
 options+=('--gtest_filter=SoakTest.*' --gtest_brief=1 "--soak-observer=$bin/test/soak/observer $bin/lib/tools/netmeter-exporter ${json:-/dev/null}")
 if [ -n "$json" ]; then options+=("--soak-json=$json"); fi
+if [ -n "$packets" ]; then options+=("--soak-packets=$packets"); fi
 status=0
 timeout --foreground -k 30 "$limit" "$bin/test/live/live_test" --loader="$bin/lib/loader/netmeter-loader" \
   --actor="$bin/test/live/live_actor" "${options[@]}" || status=$?

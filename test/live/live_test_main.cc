@@ -80,6 +80,8 @@ int Main(int argc, char** argv) {
       soak_options.observer = value;
     } else if (is("--soak-json=")) {
       soak_options.json = value;
+    } else if (is("--soak-packets=")) {
+      soak_options.packets = value;
     } else if (argument == "--soak-cpu-hotplug") {
       soak_options.cpu_hotplug = true;
     } else if (argument == "--soak-clock-jumps") {

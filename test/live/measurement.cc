@@ -5,6 +5,8 @@
 #include <linux/if_ether.h>
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <set>
@@ -418,17 +420,35 @@ void Measurement::PrintUnusualEnds(uint16_t but_of_port, int most) const {
 void Measurement::PrintPackets(
     const std::function<bool(const Packet&)>& like) const {
   for (size_t i = 0; i < packets_.size(); ++i) {
-    const Packet& p = packets_[i];
-    if (like && !like(p)) continue;
-    std::printf("%s %s %5u-%5u protocol %u flags %02x bytes %u payload %u",
-                reference_.link.c_str(), p.outgoing ? "out" : "in ",
-                p.source_port, p.destination_port, p.protocol, p.tcp_flags,
-                p.bytes, p.payload);
-    if (p.tcp())
-      std::printf(" sequence %u acknowledged %u", p.tcp_sequence,
-                  p.tcp_acknowledged);
-    std::printf(" %s\n", names_[i] != nullptr ? names_[i] : "");
+    if (!like || like(packets_[i])) PrintPacket(i, stdout);
   }
+}
+
+void Measurement::PrintPacket(size_t i, FILE* file) const {
+  const Packet& p = packets_[i];
+  std::fprintf(file,
+               "%s %s %04x %5u-%5u protocol %u flags %02x bytes %u payload %u",
+               reference_.link.c_str(), p.outgoing ? "out" : "in ", p.ethertype,
+               p.source_port, p.destination_port, p.protocol, p.tcp_flags,
+               p.bytes, p.payload);
+  if (p.tcp())
+    std::fprintf(file, " sequence %u acknowledged %u", p.tcp_sequence,
+                 p.tcp_acknowledged);
+  std::fprintf(file, " %s\n", names_[i] != nullptr ? names_[i] : "");
+}
+
+void Measurement::WritePackets(const std::string& path) const {
+  FILE* const file = std::fopen(path.c_str(), "we");
+  if (file == nullptr) Die(path);
+  std::fprintf(
+      file,
+      "the meter has sent %" PRId64 " bytes in %" PRId64
+      " packets, payload %" PRId64 " and %" PRId64 " again, received %" PRId64
+      " in %" PRId64 ", payload %" PRId64 "\n",
+      seen_.tx_bytes, seen_.tx_packets, seen_.tx_payload, seen_.tx_retransmit,
+      seen_.rx_bytes, seen_.rx_packets, seen_.rx_payload);
+  for (size_t i = 0; i < packets_.size(); ++i) PrintPacket(i, file);
+  if (std::fclose(file) != 0) Die(path);
 }
 
 void Measurement::PrintTable() {

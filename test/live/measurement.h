@@ -99,6 +99,9 @@ class Measurement {
   // Wire bytes and packets of the link, less headers and remainder; payload
   // of TCP.
   const Totals& link() const { return link_; }
+  // All packets, a line each, with the name of those of the remainder; the first line
+  // has what the meter saw. After Finish().
+  void WritePackets(const std::string& path) const;
   // Of connections to other ports than this one, at most so many lines.
   void PrintUnusualEnds(uint16_t but_of_port, int most) const;
   const std::map<std::string, Totals>& remainder() const { return remainder_; }
@@ -125,6 +128,7 @@ class Measurement {
   void PrintConnectionOf(const Packet& one) const;  // the first of them
   void PrintPackets(
       const std::function<bool(const Packet&)>& like = nullptr) const;
+  void PrintPacket(size_t i, FILE* file) const;
   void WriteRow(bool sent, bool failed) const;
   LinkCounters Counters() const;
   void CheckCapture(uint32_t drops, const Totals& counted,

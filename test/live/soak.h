@@ -16,6 +16,7 @@ struct SoakOptions {
   int upgrades = 6;      // with growth, under four kinds of traffic
   std::string observer;  // called with the pin directory and the test's name
   std::string json;      // file for the rows
+  std::string packets;   // file for those of a round that is not explained
   bool cpu_hotplug = false;  // takes CPUs off and puts them back
   bool clock_jumps = false;  // sets the clock an hour ahead and back
 };

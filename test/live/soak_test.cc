@@ -239,6 +239,8 @@ class SoakTest : public LiveTest {
 
   void PrintUnexplained(const Measurement& measurement) const {
     measurement.PrintUnusualEnds(kSoakClosedPort, 400);
+    if (!soak_options.packets.empty())
+      measurement.WritePackets(soak_options.packets);
     for (const Sample& sample : meter_->Samples()) {
       std::printf("  %s %s to %s: %" PRIu64 " %" PRIu64 " bytes\n",
                   KindName(sample.kind), sample.name.c_str(),
