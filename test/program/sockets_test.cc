@@ -73,6 +73,19 @@ class Sockets : public testing::Test {
     return UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   }
 
+  // A TCP socket that listens; of no descriptor, and with errno, where it cannot.
+  static UniqueFd Listen(uint16_t port, int backlog, int flags = 0) {
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+    const sockaddr_in address = Loopback(port);
+    const int on = 1;
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    const bool listens =
+        bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+             sizeof(address)) == 0 &&
+        listen(fd.get(), backlog) == 0;
+    return listens ? std::move(fd) : UniqueFd();
+  }
+
   // Sends and adds to what has to be counted.
   void SendTo(const UniqueFd& from, size_t size) {
     const sockaddr_in address = Loopback(kPorts[0]);
@@ -138,14 +151,10 @@ class Sockets : public testing::Test {
       }
     });
     PinToCpu(cpus.front());
-    const int on = 1;
     int listened = 0;
     for (int i = 0; i < 20000; ++i) {
-      const UniqueFd fd(
-          socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-      setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-      if (bind(fd.get(), name, sizeof(address)) != 0) break;
-      if (listen(fd.get(), 100) != 0) break;
+      const UniqueFd fd = Listen(kPorts[2], 100, SOCK_NONBLOCK);
+      if (!fd.ok()) break;
       ++listened;
       with_listener(fd.get());
     }
@@ -161,14 +170,9 @@ class Sockets : public testing::Test {
   // Uploads over a TCP connection inside of the cgroup, to its end; the two
   // ends on two CPUs, where there are two.
   void Upload(uint16_t port, size_t size) {
-    const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const UniqueFd listener = Listen(port, 1);
+    ASSERT_TRUE(listener.ok()) << strerror(errno);
     const sockaddr_in address = Loopback(port);
-    const int on = 1;
-    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
-                   sizeof(address)),
-              0);
-    ASSERT_EQ(listen(listener.get(), 1), 0);
     const std::vector<int> cpus = AllowedCpus();
     std::thread reader([&] {
       PinToCpu(cpus.back());
@@ -491,12 +495,9 @@ TEST_F(Sockets, AListenerThatConnectsUnderSynsHasNoNumbersOfRequests) {
   Start({});
   const sockaddr_in full = Loopback(kPorts[1]);
   const auto* const busy = reinterpret_cast<const sockaddr*>(&full);
-  const int on = 1;
   // It answers nobody: who connects to it waits.
-  const UniqueFd backlog(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  setsockopt(backlog.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  ASSERT_EQ(bind(backlog.get(), busy, sizeof(full)), 0);
-  ASSERT_EQ(listen(backlog.get(), 0), 0);
+  const UniqueFd backlog = Listen(kPorts[1], 0);
+  ASSERT_TRUE(backlog.ok()) << strerror(errno);
   const UniqueFd first(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(connect(first.get(), busy, sizeof(full)), 0);
   ListenUnderSyns([&](int listener) {
@@ -509,13 +510,10 @@ TEST_F(Sockets, AListenerThatConnectsUnderSynsHasNoNumbersOfRequests) {
 // that it acknowledged was a byte of payload.
 TEST_F(Sockets, AFinIsNoPayloadThoughAResetAcknowledgesIt) {
   Start({});
-  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd listener = Listen(kPorts[2], 1);
+  ASSERT_TRUE(listener.ok()) << strerror(errno);
   const sockaddr_in address = Loopback(kPorts[2]);
   const auto* const name = reinterpret_cast<const sockaddr*>(&address);
-  const int on = 1;
-  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  ASSERT_EQ(bind(listener.get(), name, sizeof(address)), 0);
-  ASSERT_EQ(listen(listener.get(), 1), 0);
   for (int i = 0; i < 20; ++i) {
     const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(connect(client.get(), name, sizeof(address)), 0);
@@ -560,12 +558,10 @@ TEST_F(Sockets, APendingSeriesOpensNothingThoughAGrowthHasNotSaidWhatItIs) {
   ASSERT_TRUE(Register("nameless"));
   const sockaddr_in address = Loopback(kPorts[1]);
   const auto* const name = reinterpret_cast<const sockaddr*>(&address);
-  const int on = 1, tcp = bpf_map__fd(programs_->skeleton()->maps.nm_tcp);
+  const int tcp = bpf_map__fd(programs_->skeleton()->maps.nm_tcp);
   // It has room for one, so that the SYN of the second is sent again after a second.
-  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  ASSERT_EQ(bind(listener.get(), name, sizeof(address)), 0);
-  ASSERT_EQ(listen(listener.get(), 0), 0);
+  const UniqueFd listener = Listen(kPorts[1], 0);
+  ASSERT_TRUE(listener.ok()) << strerror(errno);
   const UniqueFd first(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(connect(first.get(), name, sizeof(address)), 0);
   const UniqueFd second(
