@@ -120,8 +120,9 @@ absl::StatusOr<int64_t> ParseSince(absl::string_view text, int64_t now) {
   return since;
 }
 
-absl::StatusOr<SinceRead> ReadSince(Database* history, int64_t since,
-                                    const Reading& reading) {
+absl::StatusOr<SinceRead> ReadSince(
+    Database* history, int64_t since,
+    const std::function<absl::StatusOr<Reading>()>& read_meter) {
   // One read of the file: a record may come in between.
   NETMETER_RETURN_IF_ERROR(history->Execute("BEGIN"));
   const LocalHour hour = HourOf(since);
@@ -137,6 +138,10 @@ absl::StatusOr<SinceRead> ReadSince(Database* history, int64_t since,
   Statement oldest = history->Prepare("SELECT 1 FROM day WHERE day = ?1");
   if (oldest.Bind(1, int64_t{hour.day}).Step()) read.begin = StartOf(hour.day);
   if (status.ok()) status = oldest.Run();
+  // After the first look into the file: what that has is never newer.
+  const absl::StatusOr<Reading> now = read_meter();
+  if (status.ok()) status = now.status();
+  const Reading reading = now.ok() ? *now : Reading();
   Totals recorded;
   Statement last = history->Prepare(
       Select("meter_total WHERE meter = (SELECT id FROM meter WHERE boot_id = "

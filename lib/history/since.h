@@ -8,6 +8,7 @@
 #define NETMETER_LIB_HISTORY_SINCE_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,9 +32,11 @@ struct SinceRead {
 
 // The history has hours, so what is read begins with the whole hour that `since` is
 // in; where it has only the day, with that. A meter that was never recorded counts
-// from its load on. Errors as Database.
-absl::StatusOr<SinceRead> ReadSince(Database* history, int64_t since,
-                                    const Reading& reading);
+// from its load on. `read_meter` is called once, as by Record(): a record that comes
+// meanwhile changes nothing. Errors as Database, and of `read_meter`.
+absl::StatusOr<SinceRead> ReadSince(
+    Database* history, int64_t since,
+    const std::function<absl::StatusOr<Reading>()>& read_meter);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -81,7 +81,9 @@ TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
   }
   // Not recorded: the last 10, and 7 less of what was pending.
   const auto sum = [&](int64_t since) {
-    const auto read = ReadSince(history->get(), since, reading);
+    const auto read =
+        ReadSince(history->get(), since,
+                  [&]() -> absl::StatusOr<Reading> { return reading; });
     EXPECT_TRUE(read.ok()) << read.status();
     std::string text = FormatTime(read->begin);
     for (const Sample& sample : read->samples) {
@@ -102,6 +104,47 @@ TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
             "2026-11-23 00:00 pending 0 -7 service 730 0");
   reading.start_ns = 5;  // another meter, which nobody has recorded
   EXPECT_EQ(sum(StartOf(20261125)), "2026-11-25 00:00 service 1200 0");
+  for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
+}
+
+// The bug: the meter was read before the file. A record that came in between was newer
+// than what had been read, so that the series looked as if it had been retired, and
+// counted all that it ever had.
+TEST(Since, ARecordThatComesMeanwhileChangesNothing) {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  const std::string path =
+      testing::TempDir() + "/since-meanwhile-" + std::to_string(getpid());
+  auto history = OpenHistory(path, Database::Mode::kCreate);
+  auto other = OpenHistory(path, Database::Mode::kCreate);
+  ASSERT_TRUE(history.ok() && other.ok());
+  Reading reading;
+  reading.boot_id = "boot";
+  reading.samples.resize(1);
+  reading.samples[0].kind = Kind::kService;
+  reading.samples[0].name = "mme";
+  reading.samples[0].tx_bytes = 1000000;
+  reading.now = StartOf(20261122) + 1800;
+  const auto record = [&] {
+    ASSERT_TRUE(
+        Record(other->get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
+          return reading;
+        }).ok());
+  };
+  record();
+  reading.now += 3 * 3600 + 1000;
+  reading.boottime += 3 * 3600 + 1000;
+  const auto read =
+      ReadSince(history->get(), reading.now, [&]() -> absl::StatusOr<Reading> {
+        reading.samples[0].tx_bytes += 5;
+        const Reading seen = reading;
+        reading.samples[0].tx_bytes += 5;
+        record();
+        return seen;
+      });
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->samples.size(), 1u);
+  EXPECT_EQ(read->samples[0].tx_bytes, 5u);
   for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
 }
 

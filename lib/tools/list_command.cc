@@ -210,9 +210,8 @@ class ListCommand : public Command {
   absl::Status ReadHistory(const Meter& meter, std::vector<Sample>* samples) {
     const auto history = OpenHistory(database_, Database::Mode::kRead);
     if (!history.ok()) return history.status();
-    const auto reading = ReadMeter(meter);
-    if (!reading.ok()) return reading.status();
-    auto read = ReadSince(history->get(), since_, *reading);
+    auto read = ReadSince(history->get(), since_,
+                          [&meter] { return ReadMeter(meter); });
     if (!read.ok()) return read.status();
     *samples = std::move(read->samples);
     heading_ = absl::StrCat("since ", FormatTime(read->begin), "\n");
