@@ -142,6 +142,14 @@ absl::StatusOr<SinceRead> ReadSince(
   const absl::StatusOr<Reading> now = read_meter();
   if (status.ok()) status = now.status();
   const Reading reading = now.ok() ? *now : Reading();
+  // It is all in it, however long ago that was.
+  Statement last_record = history->Prepare(
+      "SELECT recorded_at FROM meter WHERE boot_id = ?1 AND start_ns = ?2");
+  last_record.Bind(1, reading.boot_id).Bind(2, reading.start_ns);
+  read.begin =
+      std::min(read.begin, last_record.Step() ? last_record.Integer(0)
+                                              : reading.start_ns / 1000000000);
+  if (status.ok()) status = last_record.Run();
   Totals recorded;
   Statement last = history->Prepare(
       Select("meter_total WHERE meter = (SELECT id FROM meter WHERE boot_id = "

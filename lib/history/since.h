@@ -25,7 +25,9 @@ namespace internal {
 absl::StatusOr<int64_t> ParseSince(absl::string_view text, int64_t now);
 
 struct SinceRead {
-  int64_t begin = 0;  // the hour, or day, of the history that it begins with
+  // The hour, or day, of the history that it begins with; earlier where the meter's
+  // last record is, or its load if it was never recorded.
+  int64_t begin = 0;
   // Counters are differences, modulo 2^64: those of pending series may be below 0.
   std::vector<Sample> samples;
 };

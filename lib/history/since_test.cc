@@ -102,8 +102,10 @@ TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
   // A day that has no hours any more is a whole one.
   EXPECT_EQ(sum(StartOf(20261123) + 43200),
             "2026-11-23 00:00 pending 0 -7 service 730 0");
-  reading.start_ns = 5;  // another meter, which nobody has recorded
-  EXPECT_EQ(sum(StartOf(20261125)), "2026-11-25 00:00 service 1200 0");
+  // Another meter, which nobody has recorded. The bug: what it had counted since its
+  // load was said to be since that day.
+  reading.start_ns = (StartOf(20261124) + 60) * 1000000000;
+  EXPECT_EQ(sum(StartOf(20261125)), "2026-11-24 00:01 service 1200 0");
   for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
 }
 
@@ -145,6 +147,8 @@ TEST(Since, ARecordThatComesMeanwhileChangesNothing) {
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->samples.size(), 1u);
   EXPECT_EQ(read->samples[0].tx_bytes, 5u);
+  // Nobody knows since when, but for the last record.
+  EXPECT_EQ(FormatTime(read->begin), "2026-11-22 00:30");
   for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
 }
 
