@@ -36,19 +36,21 @@ std::string NameOfSum(const SumKey& key) {
 // What rows are sorted by, but for their names.
 double ValueOf(ListSort sort, const ListRow& row) {
   const Sample& sample = row.sample;
+  // Differences may be below 0: ListView::is_signed.
+  const auto value = [](uint64_t count) {
+    return static_cast<double>(static_cast<int64_t>(count));
+  };
   switch (sort) {
     case ListSort::kTotal:
-      return static_cast<double>(sample.tx_bytes) +
-             static_cast<double>(sample.rx_bytes);
+      return value(sample.tx_bytes) + value(sample.rx_bytes);
     case ListSort::kSent:
-      return static_cast<double>(sample.tx_bytes);
+      return value(sample.tx_bytes);
     case ListSort::kReceived:
-      return static_cast<double>(sample.rx_bytes);
+      return value(sample.rx_bytes);
     case ListSort::kPackets:
-      return static_cast<double>(sample.tx_packets) +
-             static_cast<double>(sample.rx_packets);
+      return value(sample.tx_packets) + value(sample.rx_packets);
     case ListSort::kRetransmit:
-      return static_cast<double>(sample.tx_retransmit_bytes);
+      return value(sample.tx_retransmit_bytes);
     case ListSort::kRate:
       return row.tx_rate + row.rx_rate;
     case ListSort::kName:

@@ -163,6 +163,19 @@ TEST(ListView, DifferencesMayBeBelowZero) {
               HasSubstr(" -7 "));
 }
 
+// The bug: 7 below 0 was the largest of all, and all that --top 1 showed.
+TEST(ListView, SortsDifferencesBelowZeroLast) {
+  std::vector<ListRow> rows =
+      ListRows({Make(Kind::kPending, "mme", "", Path::kDirect,
+                     static_cast<uint64_t>(-7), 0),
+                Make(Kind::kService, "mme", "cloud", Path::kDirect, 1000, 0)},
+               {}, 0);
+  for (const ListSort sort : {ListSort::kTotal, ListSort::kSent}) {
+    SortRows(sort, &rows);
+    EXPECT_EQ(rows[0].sample.kind, Kind::kService);
+  }
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
