@@ -164,7 +164,8 @@ std::vector<ListRow> ListRows(const std::vector<Sample>& now,
   for (const Sample& sample : now) {
     ListRow row;
     row.sample = sample;
-    if (seconds > 0) {
+    // What is retired was counted under another name.
+    if (seconds > 0 && sample.kind != Kind::kRetired) {
       const auto found = old.find(KeyOf(sample));
       const Sample zero;
       const Sample& base = found == old.end() ? zero : *found->second;

@@ -176,6 +176,16 @@ TEST(ListView, SortsDifferencesBelowZeroLast) {
   }
 }
 
+// The bug: a megabyte of last week was the rate of the second in which it was retired.
+TEST(ListView, RetirementIsNoTraffic) {
+  const std::vector<ListRow> rows = ListRows(
+      {Make(Kind::kRetired, "binary", "", Path::kDirect, 1000000, 500000)},
+      {Make(Kind::kBinary, "curl", "", Path::kDirect, 1000000, 500000)}, 1);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].tx_rate, 0);
+  EXPECT_EQ(rows[0].rx_rate, 0);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

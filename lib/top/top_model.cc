@@ -99,12 +99,12 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
   first_ = false;
 }
 
-// A series that is new since the last reading has had all that it has. 0 seconds: no
-// rates.
+// A series that is new since the last reading has had all that it has, unless it is of
+// those that were retired: that was counted under another name. 0 seconds: no rates.
 void TopModel::UpdateEntry(double seconds, Entry* entry) {
   const Totals &now = entry->now, &before = entry->before;
   TopRow& row = entry->row;
-  const bool rates = seconds > 0;
+  const bool rates = seconds > 0 && row.kind != Kind::kRetired;
   const auto rate = [&](uint64_t value, uint64_t last) {
     return rates ? static_cast<double>(Delta(value, last)) / seconds : 0;
   };

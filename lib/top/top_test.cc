@@ -32,6 +32,17 @@ Sample Of(const std::string& name, const std::string& destination, uint64_t tx,
   return sample;
 }
 
+// The bug: a megabyte of last week was the rate of the second in which it was retired.
+TEST(TopModel, RetirementIsNoTraffic) {
+  TopModel model;
+  model.Update({Of("mme", "streamer", 1000000, 0)}, 1);
+  Sample retired = Of("service", "", 1000000, 0);
+  retired.kind = Kind::kRetired;
+  model.Update({retired}, 1);
+  EXPECT_EQ(model.All().rate(), 0);
+  EXPECT_EQ(model.All().tx_bytes, 1000000u);
+}
+
 TEST(TopModel, RatesAreDifferencesBySecondsAndTheFirstReadingHasNone) {
   TopModel model;
   model.Update({Of("mme", "streamer", 1000, 500)}, 5);
