@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -105,10 +104,6 @@ void TakeTcpInfo(Connection* connection) {
       internal::StateName(static_cast<uint8_t>(NumberOf(info, "tcpi_state")));
   connection->delivery_limited_by_application =
       NumberOf(info, "tcpi_delivery_rate_app_limited") != 0;
-  // The kernel's mark for none.
-  if (connection->min_rtt_us == std::numeric_limits<uint32_t>::max()) {
-    connection->min_rtt_us = 0;
-  }
   // In a listener tcpi_unacked is the length of its queue, and so on.
   if (connection->state == "LISTEN") {
     Connection bare;

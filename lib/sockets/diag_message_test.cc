@@ -183,6 +183,18 @@ TEST(DiagMessage, AShorterStructureHasFewerFieldsAndALongerOneIsKept) {
   }
 }
 
+// The bug: sockets that had measured no round trip, in SYN_SENT say, had the largest of
+// all, 4294967.295 ms, and came first.
+TEST(DiagMessage, ARoundTripThatWasNotMeasuredIsNotThere) {
+  tcp_info info = {};
+  info.tcpi_min_rtt = ~uint32_t{0};
+  info.tcpi_snd_ssthresh = ~uint32_t{0};
+  EXPECT_EQ(Number(Bytes(info), "tcpi_min_rtt"), UINT64_MAX);
+  EXPECT_EQ(Number(Bytes(info), "tcpi_snd_ssthresh"), UINT32_MAX);
+  info.tcpi_min_rtt = 70;
+  EXPECT_EQ(Number(Bytes(info), "tcpi_min_rtt"), 70u);
+}
+
 TEST(DiagMessage, WhatIsCutShortIsRefused) {
   DiagSocket socket;
   const std::string whole =

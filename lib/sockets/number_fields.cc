@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace netmeter {
 namespace internal {
@@ -64,7 +65,7 @@ const std::vector<NumberField>& TcpInfoFields() {
       {"tcpi_segs_out", 136, 4, 0, 0, 0},
       {"tcpi_segs_in", 140, 4, 0, 0, 0},
       {"tcpi_notsent_bytes", 144, 4, 0, 0, 0},
-      {"tcpi_min_rtt", 148, 4, 0, 0, 0},
+      {"tcpi_min_rtt", 148, 4, 0, 0, 0, true},
       {"tcpi_data_segs_in", 152, 4, 0, 0, 0},
       {"tcpi_data_segs_out", 156, 4, 0, 0, 0},
       {"tcpi_delivery_rate", 160, 8, 0, 0, 0},
@@ -215,7 +216,7 @@ const std::vector<NumberField>& BbrFields() {
   static const auto* const fields =
       new std::vector<NumberField>{{"bbr_bw_lo", 0, 4, 0, 0, 0},
                                    {"bbr_bw_hi", 4, 4, 0, 0, 0},
-                                   {"bbr_min_rtt", 8, 4, 0, 0, 0},
+                                   {"bbr_min_rtt", 8, 4, 0, 0, 0, true},
                                    {"bbr_pacing_gain", 12, 4, 0, 0, 0},
                                    {"bbr_cwnd_gain", 16, 4, 0, 0, 0}};
   return *fields;
@@ -226,25 +227,32 @@ bool ReadNumber(absl::string_view structure, const NumberField& field,
   const size_t end = std::max<size_t>(field.offset + field.size, field.since);
   if (end > structure.size()) return false;
   const char* const bytes = structure.data() + field.offset;
+  uint64_t number, largest;
   switch (field.size) {
     case 1:
-      *value = Load<uint8_t>(bytes);
+      number = Load<uint8_t>(bytes);
+      largest = std::numeric_limits<uint8_t>::max();
       break;
     case 2:
-      *value = Load<uint16_t>(bytes);
+      number = Load<uint16_t>(bytes);
+      largest = std::numeric_limits<uint16_t>::max();
       break;
     case 4:
-      *value = Load<uint32_t>(bytes);
+      number = Load<uint32_t>(bytes);
+      largest = std::numeric_limits<uint32_t>::max();
       break;
     case 8:
-      *value = Load<uint64_t>(bytes);
+      number = Load<uint64_t>(bytes);
+      largest = std::numeric_limits<uint64_t>::max();
       break;
     default:
       return false;
   }
+  if (field.largest_is_none && number == largest) return false;
   if (field.bits != 0) {
-    *value = *value >> field.shift & ((uint64_t{1} << field.bits) - 1);
+    number = number >> field.shift & ((uint64_t{1} << field.bits) - 1);
   }
+  *value = number;
   return true;
 }
 

@@ -28,6 +28,7 @@ struct NumberField {
   // The size of the first version of the structure that has the field, where
   // padding was at its place before; 0: the end of the field.
   uint16_t since;
+  bool largest_is_none = false;  // the kernel's mark: not measured yet
 };
 
 const std::vector<NumberField>& TcpInfoFields();
@@ -38,7 +39,7 @@ const std::vector<NumberField>& VegasFields();
 const std::vector<NumberField>& DctcpFields();
 const std::vector<NumberField>& BbrFields();
 
-// False: this structure is older than the field.
+// False: this structure is older than the field, or the kernel has no value of it yet.
 bool ReadNumber(absl::string_view structure, const NumberField& field,
                 uint64_t* value);
 
