@@ -307,5 +307,17 @@ bool Flags::WasGivenEmpty(const std::string& name) const {
   return WasGiven(name) && app_->get_option(name)->as<std::string>().empty();
 }
 
+std::string Flags::FirstGivenEmpty() const {
+  for (const CLI::Option* option : app_->get_options()) {
+    const std::vector<std::string>& names = option->get_lnames();
+    // CLI11 has the same for "--name" and "--name ''" where the value is optional.
+    if (names.empty() || option->get_expected_min() == 0) continue;
+    for (const std::string& value : option->results()) {
+      if (value.empty()) return "--" + names.front();
+    }
+  }
+  return "";
+}
+
 }  // namespace internal
 }  // namespace netmeter

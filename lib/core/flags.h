@@ -175,6 +175,10 @@ class Flags {
   // The same, with the value "".
   bool WasGivenEmpty(const std::string& name) const;
 
+  // The first of its options that was given with the value "", as "--name"; "" if none
+  // was. Not one whose value is optional.
+  std::string FirstGivenEmpty() const;
+
  private:
   explicit Flags(std::shared_ptr<CLI::App> app);
 

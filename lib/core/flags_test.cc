@@ -176,6 +176,18 @@ TEST(Flags, TellsWhichOptionsWereGiven) {
   EXPECT_FALSE(program.flags.WasGiven("--no-such-option"));
 }
 
+TEST(Flags, FindsTheOptionThatWasGivenEmpty) {
+  Program none;
+  ASSERT_EQ(none.Parse({"--on", "--watch", "--number", "1", "--text", "x"}),
+            kNoError);
+  EXPECT_EQ(none.flags.FirstGivenEmpty(), "");
+
+  Program one;
+  ASSERT_EQ(one.Parse({"--number", "1", "--word", "a", "--word", ""}),
+            kNoError);
+  EXPECT_EQ(one.flags.FirstGivenEmpty(), "--word");
+}
+
 TEST(Flags, RefusesWrongValues) {
   EXPECT_EQ(ErrorOf({"--number", "10"}),
             "--number: Value 10 not in range 1 to 9");

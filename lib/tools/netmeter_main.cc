@@ -109,6 +109,12 @@ int main(int argc, char** argv) {
     if (flags.command()->name() != command->Name()) continue;
     const absl::Status options = command->CheckOptions();
     if (!options.ok()) return WrongUsage(options.message(), named);
+    // An unset variable in quotes must not mean the default: another period, no filter.
+    const std::string empty = flags.command()->FirstGivenEmpty();
+    if (!empty.empty()) {
+      return WrongUsage(absl::StrCat(empty, ": expected a value, not ''"),
+                        named);
+    }
     return command->Run();
   }
   return kExitUsage;  // not reached: Parse() requires one

@@ -90,6 +90,21 @@ TEST(Netmeter, AnEmptyPinDirectoryIsNamedAsItsOption) {
             "list --help)\n");
 }
 
+// The bug: with a variable that is not set they printed another period, the totals since
+// the load, all services, and warned nobody.
+TEST(Netmeter, AnEmptyValueDoesNotMeanTheDefault) {
+  for (const char* const arguments :
+       {"usage --from '' --to 2020-01-01", "report --html page --from ''",
+        "list --since ''", "list --service ''",
+        "budget --run '' --run-as nobody"}) {
+    const Result result =
+        RunNetmeter(std::string(arguments) + " 2>&1 >/dev/null");
+    EXPECT_EQ(result.exit_status, 2) << arguments;
+    EXPECT_THAT(result.output, AllOf(StartsWith("netmeter: --"),
+                                     HasSubstr(": expected a value, not ''")));
+  }
+}
+
 // It was the help of all commands, which has no options.
 TEST(Netmeter, WrongUseNamesTheHelpOfItsCommand) {
   EXPECT_THAT(RunNetmeter("usage --reset-day 32 2>&1").output,
