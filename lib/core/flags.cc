@@ -82,6 +82,19 @@ std::string DescribeParseError(const CLI::App& app,
                       DidYouMean(option, known));
 }
 
+// CLI11 takes 010 for 8, and 08, as `date +%d` has it, for no number.
+CLI::Option* InTens(CLI::Option* option) {
+  const auto strip_zeros = [](std::string& text) -> std::string {
+    const size_t first = text.find_first_not_of("+-") == 1 ? 1 : 0;
+    const size_t digit = text.find_first_not_of('0', first);
+    if (digit == text.npos || (text[digit] >= '0' && text[digit] <= '9')) {
+      text.erase(first, std::min(digit, text.size() - 1) - first);
+    }
+    return "";
+  };
+  return option->transform(CLI::Validator(strip_zeros, ""));
+}
+
 // An option whose name ends one column before the descriptions had one space behind it,
 // as if the description were a value. It has a line of its own here. help2man, too,
 // tells the two by two spaces.
@@ -219,17 +232,17 @@ Option Flags::AddOption(const std::string& name, std::string* value,
 
 Option Flags::AddOption(const std::string& name, int* value,
                         const std::string& description) {
-  return Option(app_->add_option(name, *value, description));
+  return Option(InTens(app_->add_option(name, *value, description)));
 }
 
 Option Flags::AddOption(const std::string& name, uint32_t* value,
                         const std::string& description) {
-  return Option(app_->add_option(name, *value, description));
+  return Option(InTens(app_->add_option(name, *value, description)));
 }
 
 Option Flags::AddOption(const std::string& name, uint64_t* value,
                         const std::string& description) {
-  return Option(app_->add_option(name, *value, description));
+  return Option(InTens(app_->add_option(name, *value, description)));
 }
 
 Option Flags::AddOption(const std::string& name, double* value,
@@ -246,8 +259,8 @@ Option Flags::AddOption(const std::string& name,
 
 Option Flags::AddOption(const std::string& name, std::vector<int>* values,
                         const std::string& description) {
-  return Option(
-      app_->add_option(name, *values, description)->allow_extra_args(false));
+  return Option(InTens(
+      app_->add_option(name, *values, description)->allow_extra_args(false)));
 }
 
 Option Flags::AddChoice(const std::string& name,

@@ -188,6 +188,22 @@ TEST(Flags, FindsTheOptionThatWasGivenEmpty) {
   EXPECT_EQ(one.flags.FirstGivenEmpty(), "--word");
 }
 
+// The bug: `usage --reset-day 010` was the bill from the 8th on, and 08, as `date +%d`
+// has it, was no day.
+TEST(Flags, LeadingZerosMeanNothing) {
+  Program program;
+  ASSERT_EQ(program.Parse({"--on", "--number", "08", "--small", "010",
+                           "--large", "000", "--port", "0", "--port", "007"}),
+            kNoError);
+  EXPECT_EQ(program.number, 8);
+  EXPECT_EQ(program.small, 10u);
+  EXPECT_EQ(program.large, 0u);
+  EXPECT_EQ(program.ports, (std::vector<int>{0, 7}));
+  for (const char* const text : {"0 8", "0x", "-", "08.5"}) {
+    EXPECT_NE(ErrorOf({"--number", text}), kNoError) << text;
+  }
+}
+
 TEST(Flags, RefusesWrongValues) {
   EXPECT_EQ(ErrorOf({"--number", "10"}),
             "--number: Value 10 not in range 1 to 9");
