@@ -73,12 +73,13 @@ std::string QueryText(UsageBy by) {
       "?1 AND ?2 AND h.day NOT IN (SELECT day FROM summed_day) GROUP BY series",
       by_day ? ", h.day" : "", from_days("day_sum"), from_days("day_traffic"),
       ") t JOIN series s ON s.id = t.series WHERE s.path = ?3"
-      " AND (?4 = '' OR s.name = ?4) AND (?5 = '' OR ?5 = CASE WHEN ",
+      " AND (?4 = '' OR s.name = ?4) AND (?8 <> 0 OR ?5 = '' OR ?5 = CASE "
+      "WHEN ",
       kNoDestination,
       " THEN s.kind WHEN s.destination = '' THEN '-' ELSE s.destination END)"
       " AND (?6 = '' OR ?6 = CASE WHEN s.uplink = '' THEN '-' ELSE s.uplink "
       "END) AND (?7 = '' OR s.kind = ?7 OR (?9 <> 0 AND s.kind = 'pending'))"
-      " AND (?8 = 0 OR NOT ",
+      " AND (?8 = 0 OR s.destination = ?5 AND NOT ",
       kNoDestination, ")", GroupOf(by));
 }
 
@@ -134,7 +135,7 @@ absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query) {
       .Bind(5, query.destination)
       .Bind(6, query.uplink)
       .Bind(7, query.kind)
-      .Bind(8, int64_t{query.has_destination})
+      .Bind(8, int64_t{query.exact_destination})
       .Bind(9, int64_t{query.with_pending});
   Usage usage;
   while (select.Step()) {

@@ -35,8 +35,9 @@ struct UsageQuery {
   std::string kind;
   // Of `kind`, and what is pending besides: as a row that has it.
   bool with_pending = false;
-  // Only what may have a destination. A destination may be called "pending".
-  bool has_destination = false;
+  // Only what may have a destination, and "" stands for none. A destination may be
+  // called "-" or "pending".
+  bool exact_destination = false;
 };
 
 struct UsageRow {

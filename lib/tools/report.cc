@@ -277,7 +277,10 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
     // A service, or a destination, may have the name of another row.
     of_row.kind = row.kind;
     of_row.with_pending = row.with_pending;
-    of_row.has_destination = by == UsageBy::kDestination && row.kind.empty();
+    if (by == UsageBy::kDestination && row.kind.empty()) {
+      of_row.exact_destination = true;
+      of_row.destination = row.name;
+    }
     auto days = read_days(of_row);
     if (!days.ok()) return days.status();
     for (size_t i = 0; i < days->size(); ++i) {

@@ -99,6 +99,34 @@ TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
 }
 
 // Its bar was called "no name known".
+// The bug: anybody may tag a socket "-". Its row had the bytes without a destination,
+// too, and theirs had its.
+TEST_F(ReportTest, ADestinationCalledDashIsNotNone) {
+  Reading reading;
+  reading.now = StartOf(20261104);
+  reading.start_ns = 7;
+  for (const char* const destination : {"-", ""}) {
+    Sample sample;
+    sample.kind = Kind::kService;
+    sample.name = "service-0";
+    sample.destination = destination;
+    sample.tx_bytes = *destination == '-' ? 1000000 : 1000;
+    reading.samples.push_back(sample);
+  }
+  ASSERT_TRUE(
+      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
+        return reading;
+      }).ok());
+  const auto part =
+      ReadReportPart(history_.get(), report_, UsageBy::kDestination);
+  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_EQ(part->usage.rows.size(), 3u);
+  EXPECT_EQ(part->usage.rows[0].name, "-");
+  EXPECT_THAT(part->days[0], ElementsAre(0, 0, 0, 1000000));
+  EXPECT_EQ(part->usage.rows[2].name, "");
+  EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 1000));
+}
+
 TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
   Reading reading;
   reading.now = StartOf(20261104);
