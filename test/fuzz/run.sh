@@ -63,8 +63,8 @@ declare -A libraries=(
 declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000 [interfaces]=100000 [series]=3000 [descriptors]=3000 [http_request]=100000 [magma_config]=2000 [grpc_peer]=2000)
 declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096 [interfaces]=4096 [series]=2048 [descriptors]=32 [http_request]=512 [magma_config]=2048 [grpc_peer]=2048)
 
-# Another thread allocates and frees there, so that most executions look as if they leaked:
-# to look each time takes a third of it. What leaks is found at the end.
+# Another thread allocates and frees there, so that most executions look as if they
+# leaked: to look each time takes a third of it. What leaks is found at the end.
 declare -A more_options=([grpc_peer]='-detect_leaks=0')
 
 runs='' seconds='' seed=1 keep='' targets=()
