@@ -411,17 +411,23 @@ void SeriesReader::BetweenMoves(const Body& body) const {
   }
 }
 
+// A body that is made again has written to *samples before.
 template <typename Body>
-void SeriesReader::ReadSeries(const Body& body) {
-  BetweenMoves([&](nm_u64 moves) {
-    if (moves != moves_) {
-      Forget();
-      ReadNaming();
-      moves_ = moves;
-    }
-    Update();
-    body();
-  });
+void SeriesReader::ReadSeries(std::vector<Sample>* samples, const Body& body) {
+  try {
+    BetweenMoves([&](nm_u64 moves) {
+      if (moves != moves_) {
+        Forget();
+        ReadNaming();
+        moves_ = moves;
+      }
+      Update();
+      body();
+    });
+  } catch (...) {
+    samples->clear();
+    throw;
+  }
 }
 
 void SeriesReader::Learn() {
@@ -546,32 +552,27 @@ void SeriesReader::Fill(Twins twins, size_t count, const Next& next,
                         std::vector<Sample>* samples) const {
   constexpr size_t kAhead = 4;  // so many series take as long as memory does
   size_t filled = 0;
-  try {
-    samples->reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) Prefetch(next(i + kAhead).slot);
-      const Series& series = next(i);
-      const bool with_twin = twins == Twins::kOne && series.twin != kNoTwin;
-      // In ReadAll() `i` is the series' own number.
-      if (with_twin && series.twin < i) continue;
-      if (filled == samples->size()) samples->emplace_back();
-      Sample* const sample = &(*samples)[filled];
-      Sum(series, sample);
-      if (with_twin) {
-        TakeSlot<false>(series_[series.twin].slot, sample);
-        TakeMore(series_[series.twin], sample);
-      }
-      if (sample->kind == Kind::kPending && TidyPending(sample)) continue;
-      if (twins == Twins::kMarked && sample->kind == Kind::kPending &&
-          series.of_service && !sample->registered) {
-        sample->registered = IsRegistered(*series.name);
-      }
-      Name(series, sample);
-      ++filled;
+  samples->reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) Prefetch(next(i + kAhead).slot);
+    const Series& series = next(i);
+    const bool with_twin = twins == Twins::kOne && series.twin != kNoTwin;
+    // In ReadAll() `i` is the series' own number.
+    if (with_twin && series.twin < i) continue;
+    if (filled == samples->size()) samples->emplace_back();
+    Sample* const sample = &(*samples)[filled];
+    Sum(series, sample);
+    if (with_twin) {
+      TakeSlot<false>(series_[series.twin].slot, sample);
+      TakeMore(series_[series.twin], sample);
     }
-  } catch (...) {
-    samples->clear();
-    throw;
+    if (sample->kind == Kind::kPending && TidyPending(sample)) continue;
+    if (twins == Twins::kMarked && sample->kind == Kind::kPending &&
+        series.of_service && !sample->registered) {
+      sample->registered = IsRegistered(*series.name);
+    }
+    Name(series, sample);
+    ++filled;
   }
   samples->resize(filled);
 }
@@ -580,7 +581,7 @@ void SeriesReader::Fill(Twins twins, size_t count, const Next& next,
 // here waits for the kernel.
 void SeriesReader::ReadAll(Twins twins, std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ReadSeries([&] {
+  ReadSeries(samples, [&] {
     Fill(
         twins, series_.size(),
         [this](size_t i) -> const Series& { return series_[i]; }, samples);
@@ -598,7 +599,7 @@ void SeriesReader::ReadAllByOwner(std::vector<Sample>* samples) {
 void SeriesReader::ReadService(absl::string_view service,
                                std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ReadSeries([&] {
+  ReadSeries(samples, [&] {
     const auto found = by_service_.find(service);
     if (found == by_service_.end()) return samples->clear();
     const std::vector<size_t>& own = found->second;

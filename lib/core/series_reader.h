@@ -133,7 +133,7 @@ class SeriesReader {
   void BetweenMoves(const Body& body) const;
   // The same, after having learned what is new.
   template <typename Body>
-  void ReadSeries(const Body& body);
+  void ReadSeries(std::vector<Sample>* samples, const Body& body);
   Health ReadHealthOnce() const;
   template <bool is_first>
   void TakeSlot(uint32_t slot, Sample* sample) const;

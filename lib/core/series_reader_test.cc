@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -201,6 +202,31 @@ TEST(SeriesReader, UplinksAreSeriesOfTheirOwn) {
   ASSERT_THAT(samples, SizeIs(4));
   EXPECT_EQ(samples[3].uplink, "lan");
   EXPECT_EQ(samples[3].tx_bytes, 4u);
+}
+
+// The bug: what a first pass had written stayed, and a caller of the C API had names in
+// memory that was gone.
+TEST(SeriesReader, WithoutMemoryToLearnAnewTheSamplesAreEmpty) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 1;
+  buffers.SetHead(21, 0, 3, 0);
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples;
+  reader.ReadAll(&samples);
+  ASSERT_THAT(samples, SizeIs(1));
+  for (const bool all : {true, false}) {
+    buffers.stats().moves += 2;
+    {
+      FailNew fail(0);
+      EXPECT_THROW(
+          all ? reader.ReadAll(&samples) : reader.ReadService("mme", &samples),
+          std::bad_alloc);
+    }
+    EXPECT_THAT(samples, IsEmpty());
+    reader.ReadAll(&samples);
+    EXPECT_THAT(samples, SizeIs(1));
+  }
 }
 
 // A slot whose series was idle has another one by now.
