@@ -3,7 +3,9 @@
 // neither loader nor programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -209,6 +211,36 @@ TEST_F(CapiRootTest, AVisitEndsWithTheCodeOfItsCallback) {
     EXPECT_EQ(error.code, code);
   }
   netmeter_visitor_free(visitor);
+}
+
+// The bug: a callback that made a system call in a thread that was cancelled ended the
+// process.
+TEST_F(CapiRootTest, AThreadIsCancelledAfterItsVisitAndNotInACallback) {
+  const auto visit = [](void* meter) -> void* {
+    netmeter_visitor* visitor = nullptr;
+    netmeter_publish_options options = NETMETER_PUBLISH_OPTIONS_INIT;
+    options.scope = NETMETER_SCOPE_HOST;
+    EXPECT_EQ(netmeter_visitor_new(static_cast<netmeter_meter*>(meter),
+                                   &options, &visitor, nullptr),
+              NETMETER_OK);
+    pthread_cancel(pthread_self());
+    EXPECT_EQ(netmeter_visit(
+                  visitor,
+                  [](const netmeter_metric*, void*) {
+                    usleep(1);
+                    return static_cast<int>(NETMETER_OK);
+                  },
+                  nullptr, nullptr),
+              NETMETER_OK);
+    netmeter_visitor_free(visitor);
+    pthread_testcancel();
+    return nullptr;
+  };
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(&thread, nullptr, visit, meter_), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(thread, &result), 0);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/capi/handles.h"
 #include "lib/capi/sized.h"
+#include "lib/core/cancellation.h"
 #include "lib/core/no_throw.h"
 #include "lib/magma/serialize.h"
 #include "lib/magma/service_info.h"
@@ -348,6 +349,8 @@ void netmeter_visitor_free(netmeter_visitor* visitor) { delete visitor; }
 int netmeter_visit(netmeter_visitor* visitor,
                    int (*take)(const netmeter_metric* delta, void* context),
                    void* context, netmeter_error* error) {
+  // The callback's system calls are within what lets no exception pass.
+  const netmeter::internal::WithoutCancellation guard;
   // It may be any number, of which absl::Status keeps those that it knows.
   int taken = NETMETER_OK;
   const absl::Status visited = WithoutThrowing([&] {

@@ -60,6 +60,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lib/core/cancellation.h"
 #include "lib/core/wire_name.h"
 
 namespace netmeter {
@@ -407,6 +408,7 @@ void SeriesReader::BetweenMoves(const Body& body) const {
       AcquireFence();
       if (Load(&view_.stats->moves) == moves || !patient) return;
     }
+    const WithoutCancellation guard;
     std::this_thread::sleep_for(kPause);
   }
 }
