@@ -11,6 +11,7 @@
 // Order: threads wait for the gate without the GIL. The thread that forks needs the
 // GIL to go on, so one that held it while it waited would wait for ever.
 
+#include <pthread.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <sys/types.h>
@@ -46,33 +47,45 @@ namespace py = pybind11;
 class ForkGate {
  public:
   void Enter() {
+    if (forking_here_ != 0) return;
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return forking_ == 0; });
+    changed_.wait(lock, [this] { return !forking_; });
     ++inside_;
   }
   void Leave() {
+    if (forking_here_ != 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     --inside_;
     changed_.notify_all();
   }
 
+  // One at a time: the hooks of others may be inside meanwhile, in the thread that forks.
   void BeforeFork() {
+    if (forking_here_++ != 0) return;  // of a module that was imported again
     std::unique_lock<std::mutex> lock(mutex_);
-    ++forking_;
+    changed_.wait(lock, [this] { return !forking_; });
+    forking_ = true;
     changed_.wait(lock, [this] { return inside_ == 0; });
   }
   void AfterForkInParent() {
+    if (--forking_here_ != 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    --forking_;
+    forking_ = false;
     changed_.notify_all();
   }
+  static void AfterForkInChild() { forking_here_ = 0; }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  int inside_ = 0;   // threads inside of the library
-  int forking_ = 0;  // threads between BeforeFork() and AfterFork...()
+  int inside_ = 0;        // threads inside of the library
+  bool forking_ = false;  // a thread is between BeforeFork() and AfterFork...()
+  // Whether this thread is that one. Hooks that others had registered before run in
+  // between; they find nobody else inside.
+  static thread_local int forking_here_;
 };
+
+thread_local int ForkGate::forking_here_ = 0;
 
 ForkGate* Gate() {
   // Never destroyed: threads may outlive the statics.
@@ -81,9 +94,10 @@ ForkGate* Gate() {
   return gate;
 }
 
-// Threads that waited for the parent's gate do not exist in the child, so
-// nothing of its state means anything there.
-void AfterForkInChild() { new (Gate()) ForkGate; }
+// Threads that waited for the parent's gate do not exist in the child, so nothing of its
+// state means anything there. By pthread_atfork(3): hooks that others had registered
+// before come earlier than ours, and may start threads.
+void MakeGateOfChild() { new (Gate()) ForkGate; }
 
 // PyEval_RestoreThread(), which ends the thread (pthread_exit) where the
 // interpreter ends: daemon threads, such as prometheus_client's. The C++ frames
@@ -491,7 +505,8 @@ void Define(py::module_& m) {
     TakeGil(state);
   });
   m.def("after_fork_in_parent", [] { Gate()->AfterForkInParent(); });
-  m.def("after_fork_in_child", &AfterForkInChild);
+  m.def("after_fork_in_child", &ForkGate::AfterForkInChild);
+  pthread_atfork(nullptr, nullptr, &MakeGateOfChild);
 }
 
 }  // namespace

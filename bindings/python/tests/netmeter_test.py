@@ -488,6 +488,46 @@ class ForkTest(unittest.TestCase):
             thread.join()
         self.assertEqual(failed, [])
 
+    HOOKS = """
+import os, signal, sys, threading
+sys.path[:] = %r
+def read():
+    import netmeter
+    try:
+        netmeter.Meter.open(%r, wait_for_loader=True).read_host()
+    except netmeter.Error:
+        pass
+    os.write(1, b"read")
+def read_in_a_thread():
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+signal.alarm(20)
+os.register_at_fork(%s)
+import netmeter
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+    def test_hooks_of_others_may_read(self):
+        # Those that were there before ours run while the gate is closed. They waited
+        # for the thread that they ran in.
+        for hook in (
+            "before=read",
+            "after_in_parent=read",
+            "after_in_child=read",
+            "after_in_child=read_in_a_thread",
+        ):
+            done = subprocess.run(
+                [sys.executable, "-c", self.HOOKS % (sys.path, NOWHERE, hook)],
+                stdout=subprocess.PIPE,
+                timeout=60,
+            )
+            self.assertEqual((done.returncode, done.stdout), (0, b"read"), hook)
+
     def test_close_during_reads_of_other_threads(self):
         for _ in range(50):
             meter = netmeter.Meter.open(NOWHERE, wait_for_loader=True)
