@@ -115,45 +115,74 @@ DeliveredMap Carry(const DeliveredMap& delivered,
   return result;
 }
 
+// Calls body(key, metric) for each counter.
+template <typename Body>
+void ForEachCounter(const std::vector<Family>& families, const Body& body) {
+  for (const Family& family : families) {
+    if (family.type != FamilyType::kCounter) continue;
+    for (const Metric& metric : family.metrics) {
+      body(KeyOf(family, metric), metric);
+    }
+  }
+}
+
+bool IsSent(const Metric& metric) {
+  return std::any_of(metric.labels.begin(), metric.labels.end(),
+                     [](const internal::Label& label) {
+                       return label.name == std::string("direction") &&
+                              label.value == "tx";
+                     });
+}
+
+// The bytes of a series that kind retired has by now, as far as they were delivered:
+// its wire bytes.
+Sample DeliveredOf(const Sample& sample, const DeliveredMap& delivered,
+                   const PublishOptions& options) {
+  PublishOptions wire = options;
+  wire.families =
+      *FamilySet::Parse("netmeter_wire_bytes_total,netmeter_proxy_bytes_total");
+  Sample result = sample;
+  result.name = KindName(sample.kind);
+  result.kind = Kind::kRetired;
+  result.destination.clear();
+  result.tx_bytes = result.rx_bytes = 0;
+  ForEachCounter(internal::FamiliesOf({sample}, Health(), wire),
+                 [&](const std::string& key, const Metric& metric) {
+                   const auto found = delivered.find(key);
+                   if (found == delivered.end()) return;
+                   (IsSent(metric) ? result.tx_bytes : result.rx_bytes) +=
+                       std::min(found->second.value, metric.value);
+                 });
+  return result;
+}
+
 // What was delivered of series that are retired now counts as delivered of the
 // counters of kind retired, which have it now.
 DeliveredMap Retire(DeliveredMap delivered, const std::vector<Sample>& retired,
                     const std::vector<Family>& families,
                     const PublishOptions& options) {
-  const auto each = [](const std::vector<Family>& of, const auto& body) {
-    for (const Family& family : of) {
-      if (family.type != FamilyType::kCounter) continue;
-      for (const Metric& metric : family.metrics) {
-        body(KeyOf(family, metric), metric.value);
-      }
-    }
-  };
-  std::vector<Sample> given;  // those of which all was delivered
+  std::vector<Sample> given;
   for (const Sample& sample : retired) {
-    bool all = true;
-    each(internal::FamiliesOf({sample}, Health(), options),
-         [&](const std::string& key, uint64_t value) {
-           const auto found = delivered.find(key);
-           const uint64_t taken = found == delivered.end()
-                                      ? 0
-                                      : std::min(found->second.value, value);
-           if (taken < value) all = false;
-           if (taken != 0) found->second.value -= taken;
-         });
-    if (!all) continue;
-    given.push_back(sample);
-    given.back().name = KindName(sample.kind);
-    given.back().kind = Kind::kRetired;
-    given.back().destination.clear();
+    given.push_back(DeliveredOf(sample, delivered, options));
+    ForEachCounter(internal::FamiliesOf({sample}, Health(), options),
+                   [&](const std::string& key, const Metric& metric) {
+                     const auto found = delivered.find(key);
+                     if (found == delivered.end()) return;
+                     Delivered& of = found->second;
+                     of.value -= std::min(of.value, metric.value);
+                   });
   }
   std::map<std::string, uint64_t> moved;
-  each(internal::FamiliesOf(given, Health(), options),
-       [&](const std::string& key, uint64_t value) { moved[key] = value; });
-  each(families, [&](const std::string& key, uint64_t value) {
+  ForEachCounter(internal::FamiliesOf(given, Health(), options),
+                 [&](const std::string& key, const Metric& metric) {
+                   moved[key] = metric.value;
+                 });
+  ForEachCounter(families, [&](const std::string& key, const Metric& metric) {
     const auto found = moved.find(key);
     if (found == moved.end() || found->second == 0) return;
     Delivered& to = delivered[key];
-    to.value = std::max(to.value, std::min(to.value + found->second, value));
+    to.value =
+        std::max(to.value, std::min(to.value + found->second, metric.value));
   });
   return delivered;
 }
@@ -191,7 +220,8 @@ class DeltaVisitor::Impl {
  private:
   absl::Status VisitAll(const Callback& callback);
   absl::Status Prepare(std::vector<Family>* families);
-  void Follow(const Health& health, const std::vector<Family>& families);
+  void Follow(const Health& health, const std::vector<Family>& families,
+              internal::Totals totals);
 
   const std::shared_ptr<const Meter> meter_;
   const PublishOptions options_;
@@ -199,7 +229,7 @@ class DeltaVisitor::Impl {
   bool visiting_ = false;
   std::vector<Sample> samples_;   // memory for a read
   std::vector<Sample> previous_;  // what the last one found
-  internal::Totals totals_;       // of previous_
+  internal::Totals totals_;       // the same, of what was omitted, too
   uint64_t start_time_ns_ = 0;    // of the meter that delivered_ is about
   uint64_t load_time_ns_ = 0;     // the same
   uint64_t visit_ = 0;
@@ -218,8 +248,8 @@ absl::Status DeltaVisitor::Visit(const Callback& callback) {
 
 // What became, since the last visit, of what was delivered until then.
 void DeltaVisitor::Impl::Follow(const Health& health,
-                                const std::vector<Family>& families) {
-  internal::Totals totals = internal::TotalsOf(samples_);
+                                const std::vector<Family>& families,
+                                internal::Totals totals) {
   DeliveredMap delivered;
   if (health.start_time_ns == start_time_ns_) {
     delivered = delivered_;
@@ -259,12 +289,14 @@ absl::Status DeltaVisitor::Impl::Prepare(std::vector<Family>* families) {
       },
       &health);
   if (!read.ok()) return read;
+  // A service that registers is omitted from then on, but not retired.
+  internal::Totals totals = internal::TotalsOf(samples_);
   const size_t omitted_services = options_.scope == Scope::kUnregistered
                                       ? internal::OmitRegistered(&samples_)
                                       : 0;
   *families =
       internal::FamiliesOf(samples_, health, options_, omitted_services);
-  Follow(health, *families);
+  Follow(health, *families, std::move(totals));
   ++visit_;
   return absl::OkStatus();
 }

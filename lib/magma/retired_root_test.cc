@@ -106,6 +106,65 @@ TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
   EXPECT_EQ(wire, 10060u);
 }
 
+// The bug: a series of which not all had been delivered, as whoever takes the deltas had
+// been away, came as a whole once more when it was retired meanwhile.
+TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsRetired) {
+  fake_->cell(NM_SLOT_FIRST, 0)->tx_bytes = 1000;
+  DeltaVisitor visitor(meter_, host_options_);
+  Host host;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  fake_->cell(NM_SLOT_FIRST, 0)->tx_bytes += 7;
+  host.FailAt(1);
+  ASSERT_FALSE(visitor.Visit(host.callback()).ok());
+
+  nm_cell retired = *fake_->cell(NM_SLOT_FIRST, 0);
+  retired.kind = NM_KIND_RETIRED;
+  retired.service = NM_KIND_SERVICE;
+  retired.destination = NM_KIND_SERVICE;
+  memset(fake_->cell(NM_SLOT_FIRST, 0), 0, sizeof(nm_cell));
+  fake_->stats()->slots_allocated = 5;
+  *fake_->cell(NM_SLOT_FIRST + 4, 0) = retired;
+  fake_->stats()->moves += 2;
+  ASSERT_TRUE(visitor.Visit(host.callback()).ok());
+  uint64_t wire = 0, again = 0;
+  for (const auto& counter : host.counters()) {
+    if (counter.first.find("netmeter_wire_bytes_total") == 0)
+      wire += counter.second;
+    if (counter.first.find("netmeter_retired_bytes_total") == 0)
+      again += counter.second;
+  }
+  EXPECT_EQ(wire, 1000u);
+  EXPECT_EQ(again, 7u);
+}
+
+// The bug: a service that registered, and is left to itself from then on, was taken for
+// retired. As much of what had been retired before was never delivered.
+TEST_F(MagmaRootTest, AServiceThatRegistersIsNotRetired) {
+  fake_->cell(NM_SLOT_FIRST, 0)->tx_bytes = 1000;
+  nm_cell* const retired = fake_->cell(NM_SLOT_FIRST + 4, 0);
+  retired->service = retired->destination = NM_KIND_SERVICE;
+  retired->kind = NM_KIND_RETIRED;
+  retired->transport = NM_TRANSPORT_TCP;
+  retired->tx_bytes = 5000;
+  fake_->stats()->slots_allocated = 5;
+  host_options_.scope = Scope::kUnregistered;
+  DeltaVisitor visitor(meter_, host_options_);
+  bool takes_retired = false;
+  uint64_t delivered = 0;
+  const auto take = [&](const Delta& delta) {
+    if (delta.name != std::string("netmeter_retired_bytes_total"))
+      return absl::OkStatus();
+    if (!takes_retired) return absl::AbortedError("not now");
+    delivered += delta.value;
+    return absl::OkStatus();
+  };
+  EXPECT_FALSE(visitor.Visit(take).ok());
+  fake_->cell(NM_SLOT_FIRST, 0)->flags = NM_FLAG_REGISTERED;
+  takes_retired = true;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(visitor.Visit(take).ok());
+  EXPECT_EQ(delivered, 5000u);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter
