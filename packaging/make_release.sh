@@ -38,6 +38,7 @@ newest=$(grep -m 1 '^## ' CHANGELOG.md)
 agree CHANGELOG.md "$(sed -n 's/^## \[\([^]]*\)\] - .*/\1/p' <<< "$newest")"
 agree bindings/python/setup.py "$(sed -n 's/^ *version=\(.*\),$/\1/p' bindings/python/setup.py)" 'version()'
 agree include/netmeter/netmeter.h "$(sed -n 's/^#define NETMETER_VERSION "\(.*\)"$/\1/p' include/netmeter/netmeter.h)"
+agree include/netmeter/sample.h "$(sed -n 's/^ *inline namespace v\([0-9_]*\) {$/\1/p' include/netmeter/sample.h | tr _ .)"
 agree MODULE.bazel "$(sed -n '/^module(/,/^)/s/^ *version = "\(.*\)",$/\1/p' MODULE.bazel)"
 agree docs/embedding.md "$(sed -n 's/^bazel_dep(name = "libnetmeter", version = "\(.*\)")$/\1/p' docs/embedding.md)"
 agree packaging/containers/daemonset.yml "$(sed -n 's/^ *image: .*:\(.*\)/\1/p' packaging/containers/daemonset.yml | sort -u)"

@@ -35,6 +35,7 @@
 #include "netmeter/meter.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 
 struct Service303Options {
   // What GetServiceInfo answers.
@@ -89,6 +90,7 @@ class Service303 : public grpc::Service {
 bool SetChannelTag(absl::string_view destination,
                    grpc::ChannelArguments* arguments);
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #ifndef NETMETER_FROM_SOURCE  // see the end of meter.h

@@ -69,6 +69,7 @@ void grpc_socket_mutator_init(grpc_socket_mutator* mutator,
                               const grpc_socket_mutator_vtable* vtable);
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
 // The reply to GetServiceInfo; empty where there is no memory.
@@ -285,6 +286,7 @@ NETMETER_INLINE bool SetChannelTag(absl::string_view destination,
   return true;
 }
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #undef NETMETER_INLINE

@@ -32,6 +32,7 @@
 #include "netmeter/publish.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 
 // All of PublishOptions; but `families` is FamilySet::Kernsnoopd() by default, as
 // magmad sends what is published over the link that is paid for, uncompressed and
@@ -151,6 +152,7 @@ class DeltaVisitor {
   const std::unique_ptr<Impl> impl_;
 };
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #ifndef NETMETER_FROM_SOURCE  // see the end of meter.h

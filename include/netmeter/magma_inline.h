@@ -15,6 +15,7 @@
 #include "netmeter/publish_inline.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
 inline netmeter_publish_options OptionsOfC(const MagmaOptions& options) {
@@ -168,6 +169,7 @@ inline absl::Status DeltaVisitor::Visit(const Callback& callback) {
   return impl_->Visit(callback);
 }
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #endif  // NETMETER_MAGMA_INLINE_H_

@@ -32,6 +32,7 @@
 #include "netmeter/sample.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 namespace internal {
 class MeterAccess;
 }
@@ -157,6 +158,7 @@ absl::Status TagSocket(int fd, absl::string_view destination);
 // a process that socket activation started.
 absl::Status SetSocketService(int fd, absl::string_view service);
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 // What Bazel builds with //:netmeter is compiled from our sources. All others link an

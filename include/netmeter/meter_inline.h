@@ -26,6 +26,7 @@
 #include "netmeter/netmeter.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
 // function(), which returns an absl::Status or StatusOr. An empty message needs no
@@ -297,6 +298,7 @@ inline absl::Status SetSocketService(int fd, absl::string_view service) {
   return internal::StatusOf(code, error);
 }
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #endif  // NETMETER_METER_INLINE_H_

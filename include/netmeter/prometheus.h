@@ -25,6 +25,7 @@
 #include "netmeter/publish.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 
 class PrometheusCollectable : public prometheus::Collectable {
  public:
@@ -44,6 +45,7 @@ class PrometheusCollectable : public prometheus::Collectable {
   const std::unique_ptr<const Impl> impl_;
 };
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #ifndef NETMETER_FROM_SOURCE  // see the end of meter.h

@@ -18,6 +18,7 @@
 #include "netmeter/publish_inline.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
 inline prometheus::MetricType PrometheusType(int type) {
@@ -128,6 +129,7 @@ inline std::vector<prometheus::MetricFamily> PrometheusCollectable::Collect()
   return families;
 }
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #endif  // NETMETER_PROMETHEUS_INLINE_H_

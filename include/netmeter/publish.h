@@ -78,8 +78,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "netmeter/sample.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 
 enum class Scope {
   kService,       // what Meter::ReadService() reads: this process's service
@@ -143,6 +145,7 @@ struct PublishOptions {
   bool names_without_total = false;
 };
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #ifndef NETMETER_FROM_SOURCE  // see the end of meter.h

@@ -12,6 +12,7 @@
 #include "netmeter/publish.h"
 
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
 class FamilySetAccess {
@@ -96,6 +97,7 @@ inline bool FamilySet::Contains(absl::string_view family) const {
   return netmeter_has_family(families_, family.data(), family.size()) != 0;
 }
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #endif  // NETMETER_PUBLISH_INLINE_H_

@@ -14,10 +14,28 @@
 #include <string>
 
 #ifndef NETMETER_FROM_SOURCE
+#include "absl/base/options.h"
 #include "netmeter/netmeter.h"
 #endif
 
+// With an installed libnetmeter each program and each shared library compiles these
+// headers for itself: with the abseil that it has, and maybe of another version. The
+// dynamic linker joins in one process what has one name. So the names of all that these
+// headers define have both in them. In source: netmeter::Meter, as ever.
+#if defined(NETMETER_FROM_SOURCE) || defined(NETMETER_BESIDE_SOURCE)  // tests
+#define NETMETER_NAMESPACE_BEGIN
+#define NETMETER_NAMESPACE_END
+#else
+#define NETMETER_NAMESPACE_BEGIN                       \
+  inline namespace ABSL_OPTION_INLINE_NAMESPACE_NAME { \
+  inline namespace v1_0_0 {
+#define NETMETER_NAMESPACE_END \
+  }                            \
+  }
+#endif
+
 namespace netmeter {
+NETMETER_NAMESPACE_BEGIN
 
 // kPending is traffic on connections that have not named their destination yet,
 // by the name of the service or program. When one has named it, its traffic moves
@@ -170,6 +188,7 @@ inline const char* PathName(Path path) {
 }
 #endif
 
+NETMETER_NAMESPACE_END
 }  // namespace netmeter
 
 #endif  // NETMETER_SAMPLE_H_

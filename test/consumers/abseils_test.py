@@ -112,6 +112,33 @@ class AbseilsTest(unittest.TestCase):
                         self.assertEqual(done.returncode, 2)
                 print("abseil %d, Debian's %s (%s): %s" % (version, suite, namespace, " ".join(names)), flush=True)
 
+    def expect_both_work(self, program, consumers):
+        done = subprocess.run([program], stdout=subprocess.PIPE, env=consumers.environment, timeout=60)
+        self.assertEqual(
+            (done.returncode, done.stdout.decode()), (0, 2 * "ReadHost: UNAVAILABLE\nsamples of its own\n")
+        )
+
+    def test_two_abseils_in_one_process(self):
+        # The dynamic linker took the shared library's Meter::Open() for the program's.
+        # absl::Status of one abseil was read as the other's: a segmentation fault.
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as directory:
+            consumers = Consumers(directory)
+            self.expect_both_work(consumers.compile_two("two", abseil=abseil("trixie")), consumers)
+
+    def test_two_versions_of_the_headers_in_one_process(self):
+        # The same of std::vector<Sample>, where a later version has one member more.
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as directory:
+            consumers = Consumers(directory)
+            later = os.path.join(directory, "later")
+            run(["cp", "-r", os.path.join(consumers.prefix, "include"), later])
+            with open(later + "/netmeter/sample.h", encoding="utf-8") as file:
+                text = file.read()
+            changed = text.replace("v1_0_0", "v1_1_0").replace("struct Sample {", "struct Sample {\n  std::string more;")
+            with open(later + "/netmeter/sample.h", "w", encoding="utf-8") as file:
+                file.write(changed)
+            self.assertEqual(len(changed), len(text) + len("\n  std::string more;"))
+            self.expect_both_work(consumers.compile_two("two", include=later), consumers)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -127,6 +127,22 @@ class Consumers:
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             return dict(zip(names, pool.map(lambda name: self.compile(name, abseil), names)))
 
+    def compile_two(self, name, abseil=None, include=None):
+        """The path of a program with a shared library of its own. Both use the library: the
+        program with another abseil, or the shared library with other headers."""
+        folder = os.path.join(self.directory, name)
+        os.mkdir(folder)
+        flags = ["g++", "-std=c++17", *WARNINGS, source("one_of_two.cc")]
+        link = ["-L" + self.library, "-lnetmeter", "-Wl,-rpath," + self.library + ":" + folder]
+        own = ["-I" + include] if include else []
+        run([*flags, *own, "-fPIC", "-shared", "-DNAME=other", *self.pkg_config("--cflags"), *link, *ABSEIL]
+            + ["-o", folder + "/libother.so"])
+        own = ["-isystem", os.path.join(abseil, "include")] if abseil else []
+        archives = glob.glob(os.path.join(abseil, "lib/libabsl_*.a")) if abseil else []
+        run([*flags, *own, "-DNAME=own", "-DOTHER=other", *self.pkg_config("--cflags"), "-L" + folder, "-lother", *link]
+            + (["-Wl,--start-group", *archives, "-Wl,--end-group"] if abseil else ABSEIL) + ["-o", folder + "/program"])
+        return folder + "/program"
+
     def build_by_make(self):
         folder = os.path.join(self.directory, "make")
         os.mkdir(folder)
