@@ -20,6 +20,7 @@ VERSIONS = {
     "CHANGELOG.md": ("## [", "9"),
     "bindings/python/setup.py": ("version=", "not_"),
     "include/netmeter/netmeter.h": ('#define NETMETER_VERSION "', "9"),
+    "include/netmeter/sample.h": ("inline namespace v", "9"),
     "MODULE.bazel": ('name = "libnetmeter",\n    version = "', "9"),
     "docs/embedding.md": ('bazel_dep(name = "libnetmeter", version = "', "9"),
     "packaging/containers/daemonset.yml": ("image: registry.example/netmeter:", "9"),
