@@ -222,8 +222,8 @@ class ListCommand : public Command {
   int Show(const std::vector<Sample>& samples) const {
     std::vector<ListRow> rows = ListRows(samples, {}, 0);
     FilterRows(filter_, &rows);
-    SortRows(sort_.value_or(ListSort::kTotal), &rows);
     const ListView view = View(samples);
+    SortRows(sort_.value_or(ListSort::kTotal), &rows, view.is_signed);
     if (!json_ && (view.width > 0 || view.is_signed) && !rows.empty()) {
       return Print(absl::StrCat(heading_, FormatView(rows, view)));
     }

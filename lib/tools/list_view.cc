@@ -34,11 +34,11 @@ std::string NameOfSum(const SumKey& key) {
 }
 
 // What rows are sorted by, but for their names.
-double ValueOf(ListSort sort, const ListRow& row) {
+double ValueOf(ListSort sort, const ListRow& row, bool is_signed) {
   const Sample& sample = row.sample;
-  // Differences may be below 0: ListView::is_signed.
-  const auto value = [](uint64_t count) {
-    return static_cast<double>(static_cast<int64_t>(count));
+  const auto value = [is_signed](uint64_t count) {
+    return is_signed ? static_cast<double>(static_cast<int64_t>(count))
+                     : static_cast<double>(count);
   };
   switch (sort) {
     case ListSort::kTotal:
@@ -188,11 +188,11 @@ void FilterRows(const ListFilter& filter, std::vector<ListRow>* rows) {
               rows->end());
 }
 
-void SortRows(ListSort sort, std::vector<ListRow>* rows) {
+void SortRows(ListSort sort, std::vector<ListRow>* rows, bool is_signed) {
   std::sort(rows->begin(), rows->end(),
-            [sort](const ListRow& a, const ListRow& b) {
-              const double value_a = ValueOf(sort, a);
-              const double value_b = ValueOf(sort, b);
+            [sort, is_signed](const ListRow& a, const ListRow& b) {
+              const double value_a = ValueOf(sort, a, is_signed);
+              const double value_b = ValueOf(sort, b, is_signed);
               if (value_a != value_b) return value_a > value_b;
               const auto names = [](const Sample& s) {
                 return std::tie(s.name, s.kind, s.destination, s.transport,

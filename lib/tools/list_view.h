@@ -62,7 +62,9 @@ std::vector<ListRow> ListRows(const std::vector<Sample>& now,
 
 // Removes what does not match.
 void FilterRows(const ListFilter& filter, std::vector<ListRow>* rows);
-void SortRows(ListSort sort, std::vector<ListRow>* rows);
+// `is_signed`: the counters are differences, as of ListView.
+void SortRows(ListSort sort, std::vector<ListRow>* rows,
+              bool is_signed = false);
 
 struct ListView {
   ByteFormat format = ByteFormat::kHuman;

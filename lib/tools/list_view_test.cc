@@ -171,7 +171,7 @@ TEST(ListView, SortsDifferencesBelowZeroLast) {
                 Make(Kind::kService, "mme", "cloud", Path::kDirect, 1000, 0)},
                {}, 0);
   for (const ListSort sort : {ListSort::kTotal, ListSort::kSent}) {
-    SortRows(sort, &rows);
+    SortRows(sort, &rows, /*is_signed=*/true);
     EXPECT_EQ(rows[0].sample.kind, Kind::kService);
   }
 }
