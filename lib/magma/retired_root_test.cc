@@ -13,6 +13,17 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+// The first series of four, a service's, becomes the series of kind retired.
+void RetireFirstService(FakeMeter* meter) {
+  nm_cell* const first = meter->cell(NM_SLOT_FIRST, 0);
+  nm_cell* const retired = meter->cell(NM_SLOT_FIRST + 4, 0);
+  *retired = *first;
+  retired->kind = NM_KIND_RETIRED;
+  retired->service = retired->destination = NM_KIND_SERVICE;
+  memset(first, 0, sizeof(*first));
+  meter->stats()->slots_allocated = 5;
+}
+
 // It was taken for delivered until it had passed what it had been before.
 TEST_F(MagmaRootTest, ASeriesThatWasRetiredAndIsBackBeginsAtZero) {
   DeltaVisitor visitor(meter_, host_options_);
@@ -78,13 +89,7 @@ TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
 
   // d0 of mme is retired, d2 of mme has more, and d1 of state has another name.
-  nm_cell retired = *fake_->cell(NM_SLOT_FIRST, 0);
-  retired.kind = NM_KIND_RETIRED;
-  retired.service = NM_KIND_SERVICE;
-  retired.destination = NM_KIND_SERVICE;
-  memset(fake_->cell(NM_SLOT_FIRST, 0), 0, sizeof(nm_cell));
-  fake_->stats()->slots_allocated = 5;
-  *fake_->cell(NM_SLOT_FIRST + 4, 0) = retired;
+  RetireFirstService(fake_.get());
   fake_->cell(NM_SLOT_FIRST + 2, 0)->tx_payload_bytes += 50;
   fake_->cell(NM_SLOT_FIRST + 2, 0)->tx_bytes += 60;
   fake_->SetName(6, NM_KIND_DESTINATION, "e1");
@@ -117,13 +122,7 @@ TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsRetired) {
   host.FailAt(1);
   ASSERT_FALSE(visitor.Visit(host.callback()).ok());
 
-  nm_cell retired = *fake_->cell(NM_SLOT_FIRST, 0);
-  retired.kind = NM_KIND_RETIRED;
-  retired.service = NM_KIND_SERVICE;
-  retired.destination = NM_KIND_SERVICE;
-  memset(fake_->cell(NM_SLOT_FIRST, 0), 0, sizeof(nm_cell));
-  fake_->stats()->slots_allocated = 5;
-  *fake_->cell(NM_SLOT_FIRST + 4, 0) = retired;
+  RetireFirstService(fake_.get());
   fake_->stats()->moves += 2;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   uint64_t wire = 0, again = 0;

@@ -98,7 +98,6 @@ TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
   EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 0));
 }
 
-// Its bar was called "no name known".
 // The bug: anybody may tag a socket "-". Its row had the bytes without a destination,
 // too, and theirs had its.
 TEST_F(ReportTest, ADestinationCalledDashIsNotNone) {
@@ -127,6 +126,7 @@ TEST_F(ReportTest, ADestinationCalledDashIsNotNone) {
   EXPECT_THAT(part->days[2], ElementsAre(0, 0, 0, 1000));
 }
 
+// Its bar was called "no name known".
 TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
   Reading reading;
   reading.now = StartOf(20261104);
