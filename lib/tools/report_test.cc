@@ -43,9 +43,7 @@ class ReportTest : public testing::Test {
         sample.tx_bytes = static_cast<uint64_t>((8 - i) * 1000 * (day + 1));
         reading.samples.push_back(sample);
       }
-      ASSERT_TRUE(Record(history_.get(), RecordOptions(),
-                         [&]() -> absl::StatusOr<Reading> { return reading; })
-                      .ok());
+      ASSERT_TRUE(Records(reading));
       reading.samples.clear();
       reading.now += 86400;
       reading.boottime += 86400;
@@ -54,6 +52,12 @@ class ReportTest : public testing::Test {
   void TearDown() override {
     history_.reset();
     for (const char* end : {"", "-wal", "-shm"}) unlink((path_ + end).c_str());
+  }
+
+  bool Records(const Reading& reading) {
+    return Record(history_.get(), RecordOptions(),
+                  [&]() -> absl::StatusOr<Reading> { return reading; })
+        .ok();
   }
 
   std::string path_;
@@ -85,10 +89,7 @@ TEST_F(ReportTest, WhatHasNoDestinationHasDaysToo) {
   sample.name = "curl";
   sample.rx_bytes = 1000000;
   reading.samples = {sample};
-  ASSERT_TRUE(
-      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
-        return reading;
-      }).ok());
+  ASSERT_TRUE(Records(reading));
   const auto part =
       ReadReportPart(history_.get(), report_, UsageBy::kDestination);
   ASSERT_TRUE(part.ok()) << part.status();
@@ -112,10 +113,7 @@ TEST_F(ReportTest, ADestinationCalledDashIsNotNone) {
     sample.tx_bytes = *destination == '-' ? 1000000 : 1000;
     reading.samples.push_back(sample);
   }
-  ASSERT_TRUE(
-      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
-        return reading;
-      }).ok());
+  ASSERT_TRUE(Records(reading));
   const auto part =
       ReadReportPart(history_.get(), report_, UsageBy::kDestination);
   ASSERT_TRUE(part.ok()) << part.status();
@@ -142,10 +140,7 @@ TEST_F(ReportTest, WhatIsForwardedHasDaysAmongDestinations) {
   reading.samples.push_back(sample);
   reading.has_forwarded = true;
   reading.forwarded["lan"].value = {1000000, 2000000, 1, 2};
-  ASSERT_TRUE(
-      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
-        return reading;
-      }).ok());
+  ASSERT_TRUE(Records(reading));
   const auto part =
       ReadReportPart(history_.get(), report_, UsageBy::kDestination);
   ASSERT_TRUE(part.ok()) << part.status();
@@ -174,10 +169,7 @@ TEST_F(ReportTest, UplinksHaveDaysAndWhatHasNoneIsCalledSo) {
     sample.rx_bytes = static_cast<uint64_t>(uplink.second);
     reading.samples.push_back(sample);
   }
-  ASSERT_TRUE(
-      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
-        return reading;
-      }).ok());
+  ASSERT_TRUE(Records(reading));
   Report report;
   report.period = period_;
   report.path = "direct";
@@ -240,10 +232,7 @@ TEST_F(ReportTest, AServiceAndAProgramOfOneNameHaveDaysOfTheirOwn) {
   add(Kind::kBinary, "sessiond", 1000000);
   add(Kind::kService, "mme", 400000);
   add(Kind::kPending, "mme", 50000);
-  ASSERT_TRUE(
-      Record(history_.get(), RecordOptions(), [&]() -> absl::StatusOr<Reading> {
-        return reading;
-      }).ok());
+  ASSERT_TRUE(Records(reading));
   Report report = report_;
   const auto part = ReadReportPart(history_.get(), report, UsageBy::kService);
   ASSERT_TRUE(part.ok()) << part.status();
