@@ -118,15 +118,17 @@ std::string CounterColumns(absl::string_view format) {
   return columns;
 }
 
-absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path,
-                                                      Database::Mode mode) {
+absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
+    const std::string& path, Database::Mode mode,
+    std::chrono::milliseconds patience) {
   struct stat status = {};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
   }
   // SQLite has names of its own that begin so: ":memory:".
   auto database = Database::Open(
-      absl::StartsWith(path, ":") ? absl::StrCat("./", path) : path, mode);
+      absl::StartsWith(path, ":") ? absl::StrCat("./", path) : path, mode,
+      patience);
   if (absl::IsNotFound(database.status())) {
     return absl::NotFoundError(
         absl::StrCat("no history at ", path, " (netmeter record makes it)"));

@@ -12,6 +12,7 @@
 #ifndef NETMETER_LIB_HISTORY_HISTORY_H_
 #define NETMETER_LIB_HISTORY_HISTORY_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,8 +34,9 @@ constexpr char kDefaultHistory[] = "/var/lib/netmeter/history.db";
 // Database::Open(), and
 //   NotFound            there is no history
 //   FailedPrecondition  it is a database of somebody else's, or of a newer version
-absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path,
-                                                      Database::Mode mode);
+absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
+    const std::string& path, Database::Mode mode,
+    std::chrono::milliseconds patience = Database::kPatience);
 
 // "tx_bytes, rx_bytes, ...": the columns of the counters, each within `format`, in
 // which "$" is its name.

@@ -14,8 +14,6 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr int kBusyMilliseconds = 10000;
-
 absl::StatusCode CodeOf(int result) {
   switch (result & 0xff) {
     case SQLITE_FULL:
@@ -99,15 +97,17 @@ std::string Statement::Text(int column) const {
       static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
 }
 
+constexpr std::chrono::milliseconds Database::kPatience;
+
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(
-    const std::string& path, Mode mode) {
+    const std::string& path, Mode mode, std::chrono::milliseconds patience) {
   // SQLite tells no more than "unable to open".
   const int wanted = mode == Mode::kRead ? R_OK : R_OK | W_OK;
   if (access(path.c_str(), wanted) != 0 &&
       !(errno == ENOENT && mode == Mode::kCreate)) {
     return ErrnoStatus(errno, absl::StrCat("open ", path));
   }
-  std::unique_ptr<Database> database(new Database(path));
+  std::unique_ptr<Database> database(new Database(path, patience));
   const int flags = mode == Mode::kRead ? SQLITE_OPEN_READONLY
                     : mode == Mode::kWrite
                         ? SQLITE_OPEN_READWRITE
@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   const int result =
       sqlite3_open_v2(path.c_str(), &database->handle_, flags, nullptr);
   if (result != SQLITE_OK) return database->Error(result);
-  sqlite3_busy_timeout(database->handle_, kBusyMilliseconds);
+  sqlite3_busy_timeout(database->handle_, static_cast<int>(patience.count()));
   sqlite3_extended_result_codes(database->handle_, 1);
   // The files of the log stay where they are at the end: who may not write needs
   // them to read (https://www.sqlite.org/wal.html, "Read-Only Databases"). With the
@@ -138,8 +138,8 @@ absl::Status Database::Error(int result) const {
     // Whoever may read may lock: with fcntl(2), and for as long as it likes.
     return absl::UnavailableError(
         absl::StrCat(path_, ": another program has kept its lock for ",
-                     kBusyMilliseconds / 1000, " seconds (see: fuser ", path_,
-                     " ", path_, "-shm)"));
+                     std::chrono::duration<double>(patience_).count(),
+                     " seconds (see: fuser ", path_, " ", path_, "-shm)"));
   }
   return absl::Status(
       CodeOf(result),

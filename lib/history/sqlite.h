@@ -17,6 +17,7 @@
 #ifndef NETMETER_LIB_HISTORY_SQLITE_H_
 #define NETMETER_LIB_HISTORY_SQLITE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -71,7 +72,9 @@ class Database {
     kCreate,  // an empty file where there is none
   };
 
-  // Waits up to 10 seconds for another process that writes.
+  static constexpr std::chrono::milliseconds kPatience{10000};
+
+  // Waits so long for another process that keeps it locked.
   //   NotFound            no file, and not kCreate
   //   PermissionDenied    the file, or its directory, may not be opened
   //   ResourceExhausted   the disk is full
@@ -79,8 +82,9 @@ class Database {
   //   FailedPrecondition  it is no database, or damaged
   //   Internal            anything else, with SQLite's own words
   // The same of every statement.
-  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
-                                                        Mode mode);
+  static absl::StatusOr<std::unique_ptr<Database>> Open(
+      const std::string& path, Mode mode,
+      std::chrono::milliseconds patience = kPatience);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -95,10 +99,12 @@ class Database {
 
  private:
   friend class Statement;
-  explicit Database(const std::string& path) : path_(path) {}
+  Database(const std::string& path, std::chrono::milliseconds patience)
+      : path_(path), patience_(patience) {}
   absl::Status Error(int result) const;
 
   const std::string path_;
+  const std::chrono::milliseconds patience_;
   sqlite3* handle_ = nullptr;
 };
 

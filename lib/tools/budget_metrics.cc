@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -67,13 +68,14 @@ BudgetMetrics::BudgetMetrics(const std::string& config,
                              const std::string& database)
     : config_(config), database_(database) {}
 
-constexpr std::chrono::milliseconds BudgetMetrics::kPatience;
+BudgetMetrics::~BudgetMetrics() { ending_ = true; }
 
-absl::Status BudgetMetrics::ReadInto(const std::string& config,
-                                     const std::string& database,
-                                     Values* values) {
-  const auto budgets = ReadBudgetFile(config);
-  if (absl::IsNotFound(budgets.status()) && config == kDefaultBudgets) {
+constexpr std::chrono::milliseconds BudgetMetrics::kPatience;
+constexpr std::chrono::milliseconds BudgetMetrics::kLockPatience;
+
+absl::Status BudgetMetrics::ReadInto(Values* values) const {
+  const auto budgets = ReadBudgetFile(config_);
+  if (absl::IsNotFound(budgets.status()) && config_ == kDefaultBudgets) {
     return absl::OkStatus();
   }
   if (!budgets.ok()) return budgets.status();
@@ -82,10 +84,12 @@ absl::Status BudgetMetrics::ReadInto(const std::string& config,
         {LabelsOf(budget), static_cast<uint64_t>(budget.limit)});
   }
   SortByLabels(&values->limits);
-  const auto history = OpenHistory(database, Database::Mode::kRead);
+  const auto history =
+      OpenHistory(database_, Database::Mode::kRead, kLockPatience);
   if (!history.ok()) return history.status();
   std::vector<Metric> used;
   for (const Budget& budget : *budgets) {
+    if (ending_) return absl::CancelledError("read the budgets");
     const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
     if (!state.ok()) return state.status();
     // Below 0 it may be where connections of a period before named their
@@ -98,11 +102,10 @@ absl::Status BudgetMetrics::ReadInto(const std::string& config,
   return absl::OkStatus();
 }
 
-BudgetMetrics::Values BudgetMetrics::Read(const std::string& config,
-                                          const std::string& database) {
+BudgetMetrics::Values BudgetMetrics::Read() const {
   const Clock::time_point begin = Clock::now();
   Values values;
-  values.status = ReadInto(config, database, &values);
+  values.status = ReadInto(&values);
   values.took = Clock::now() - begin;
   return values;
 }
@@ -116,8 +119,7 @@ void BudgetMetrics::Begin() {
     return;
   }
   try {
-    reading_ = std::async(std::launch::async, &BudgetMetrics::Read, config_,
-                          database_);
+    reading_ = std::async(std::launch::async, &BudgetMetrics::Read, this);
     reading_.wait_for(kPatience);
   } catch (const std::system_error& error) {  // no thread can be made
     values_.status = absl::ResourceExhaustedError(
@@ -136,7 +138,10 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
   }
   if (reading_.valid() &&
       reading_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
-    values_ = reading_.get();
+    Values values = reading_.get();
+    // Somebody keeps it locked: what it said last stands.
+    if (absl::IsUnavailable(values.status)) values.used = values_.used;
+    values_ = std::move(values);
     due_ = std::max<Clock::time_point>(
         due_, now + kLifetimePerReading * values_.took);
   }

@@ -18,6 +18,7 @@
 #ifndef NETMETER_LIB_TOOLS_BUDGET_METRICS_H_
 #define NETMETER_LIB_TOOLS_BUDGET_METRICS_H_
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <string>
@@ -36,13 +37,20 @@ class BudgetMetrics {
 
   // How long AddTo() waits for a read that it begins.
   static constexpr std::chrono::milliseconds kPatience{250};
+  // How long a read waits for who has locked the history, and so the destructor for
+  // the read. `netmeter record` keeps no reader waiting (docs/history.md).
+  static constexpr std::chrono::milliseconds kLockPatience{500};
 
   // Of budgets in `config`; kOff: none. Nothing is read yet.
   BudgetMetrics(const std::string& config, const std::string& database);
+  // Ends a read that is under way.
+  ~BudgetMetrics();
+  BudgetMetrics(const BudgetMetrics&) = delete;
+  BudgetMetrics& operator=(const BudgetMetrics&) = delete;
 
   // Adds those of the two families that are chosen, after reading if that is due. The
   // limits are there if the file of the budgets could be read, and what is used, if
-  // the history could, too.
+  // the history could, too; while somebody keeps it locked, what was used before.
   void AddTo(const FamilySet& chosen, Clock::time_point now,
              std::vector<Family>* families);
 
@@ -58,16 +66,16 @@ class BudgetMetrics {
     Clock::duration took{};
   };
 
-  static Values Read(const std::string& config, const std::string& database);
-  static absl::Status ReadInto(const std::string& config,
-                               const std::string& database, Values* values);
+  Values Read() const;
+  absl::Status ReadInto(Values* values) const;
   void Begin();
 
   const std::string config_;
   const std::string database_;
   Clock::time_point due_ = Clock::time_point::min();
   Values values_;
-  // Its destructor waits for the thread.
+  std::atomic<bool> ending_{false};
+  // Its destructor waits for the thread, which uses what is above.
   std::future<Values> reading_;
 };
 

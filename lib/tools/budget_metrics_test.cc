@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -66,6 +67,18 @@ class BudgetMetricsTest : public testing::Test {
                                              return reading;
                                            });
     ASSERT_TRUE(recorded.ok()) << recorded.status();
+  }
+
+  // Nobody else can read it until the end of what is returned.
+  std::unique_ptr<Database> Hold() const {
+    auto holder = OpenHistory(database(), Database::Mode::kCreate);
+    EXPECT_TRUE(holder.ok()) << holder.status();
+    if (!holder.ok()) return nullptr;
+    EXPECT_TRUE((*holder)
+                    ->Execute("PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE;"
+                              "UPDATE meter SET id = id; COMMIT")
+                    .ok());
+    return *std::move(holder);
   }
 
   // The page, so many seconds after the first one.
@@ -148,12 +161,7 @@ TEST_F(BudgetMetricsTest, ASlowReadKeepsNobodyWaiting) {
   const std::string first = PageWith("\"} 1000\n", &metrics);
   EXPECT_THAT(first, HasSubstr("\"} 1000\n"));
   {
-    const auto holder = OpenHistory(database(), Database::Mode::kCreate);
-    ASSERT_TRUE(holder.ok()) << holder.status();
-    ASSERT_TRUE((*holder)
-                    ->Execute("PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE;"
-                              "UPDATE meter SET id = id; COMMIT")
-                    .ok());
+    const auto holder = Hold();
     const auto begin = BudgetMetrics::Clock::now();
     EXPECT_EQ(Page(&metrics, 3600), first);
     EXPECT_EQ(Page(&metrics, 3601), first);
@@ -168,6 +176,35 @@ TEST_F(BudgetMetricsTest, ASlowReadKeepsNobodyWaiting) {
   EXPECT_TRUE(metrics.status().ok()) << metrics.status();
   EXPECT_THAT(PageWith("\"} 6000\n", &metrics, 1 << 20),
               HasSubstr("\"} 6000\n"));
+}
+
+// The exporter ended ten seconds after SIGTERM where somebody held the history.
+TEST_F(BudgetMetricsTest, EndsWhileTheHistoryIsLocked) {
+  Write("budgets: [{name: all, limit: 1 GB}]");
+  Record(1000, 0);
+  const auto holder = Hold();
+  const auto begin = BudgetMetrics::Clock::now();
+  {
+    BudgetMetrics metrics(config(), database());
+    EXPECT_THAT(Page(&metrics), Not(HasSubstr("netmeter_budget_used_bytes")));
+  }
+  EXPECT_LT(BudgetMetrics::Clock::now() - begin, 5 * kSecond);
+}
+
+// What was used stays on the page, and the status tells why it is not newer.
+TEST_F(BudgetMetricsTest, ALockedHistoryIsAsItWas) {
+  Write("budgets: [{name: all, limit: 1 GB}]");
+  Record(1000, 0);
+  BudgetMetrics metrics(config(), database());
+  const std::string first = PageWith("\"} 1000\n", &metrics);
+  const auto holder = Hold();
+  for (int i = 0; i < 200 && metrics.status().ok(); ++i) {
+    EXPECT_EQ(Page(&metrics, 3600), first);
+    usleep(50000);
+  }
+  EXPECT_EQ(Page(&metrics, 3600), first);
+  EXPECT_THAT(std::string(metrics.status().message()),
+              HasSubstr("has kept its lock for 0.5 seconds"));
 }
 
 TEST_F(BudgetMetricsTest, ChoosesFamilies) {
