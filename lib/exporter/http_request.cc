@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/exporter/http_request.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -29,6 +30,18 @@ bool IsToken(absl::string_view text) {
 
 bool IsVersion(absl::string_view text) {
   return text == "HTTP/1.1" || text == "HTTP/1.0";
+}
+
+// The path of a request's target, without the query. A server takes the form that
+// clients use for a proxy, too: "http://host/path" (RFC 9112, 3.2.2).
+absl::string_view PathOf(absl::string_view target) {
+  constexpr absl::string_view kScheme = "http://";
+  if (absl::StartsWithIgnoreCase(target, kScheme)) {
+    target.remove_prefix(kScheme.size());
+    target.remove_prefix(std::min(target.find_first_of("/?"), target.size()));
+    if (!absl::StartsWith(target, "/")) return "/";
+  }
+  return target.substr(0, target.find('?'));
 }
 
 // Length of the head and of the empty line after it; 0 if it is not all there.
@@ -89,7 +102,7 @@ HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request) {
   }
   HttpRequest result;
   result.method = std::string(words[0]);
-  result.path = std::string(words[1].substr(0, words[1].find('?')));
+  result.path = std::string(PathOf(words[1]));
   for (size_t i = 1; i < lines.size() && !lines[i].empty(); ++i) {
     const size_t colon = lines[i].find(':');
     if (colon == absl::string_view::npos ||

@@ -35,6 +35,30 @@ TEST(HttpRequest, IsReadAsPrometheusAndCurlWriteIt) {
   EXPECT_EQ(request.accept, "");
 }
 
+// What names the host as for a proxy had the reply 404.
+TEST(HttpRequest, MayNameTheHost) {
+  const struct {
+    const char *target, *path;
+  } kTargets[] = {
+      {"http://127.0.0.1:9384/metrics", "/metrics"},
+      {"HTTP://host/metrics?x=http://y/", "/metrics"},
+      {"http://host", "/"},
+      {"http://host?x/y", "/"},
+      {"http://", "/"},
+      {"/http://host/metrics", "/http://host/metrics"},
+      {"ftp://host/metrics", "ftp://host/metrics"},
+      {"*", "*"},
+  };
+  for (const auto& one : kTargets) {
+    HttpRequest request;
+    ASSERT_EQ(
+        ParseHttpRequest(std::string("GET ") + one.target + " HTTP/1.1\r\n\r\n",
+                         &request),
+        HttpParse::kComplete);
+    EXPECT_EQ(request.path, one.path) << one.target;
+  }
+}
+
 TEST(HttpRequest, IsIncompleteUntilItsLastByte) {
   const std::string text = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
   for (size_t length = 0; length < text.size(); ++length) {
