@@ -51,12 +51,17 @@ Network OwnNetwork() {
   return network;
 }
 
-std::vector<Network> AllNetworks() {
+std::vector<Network> AllNetworks(bool* hidden) {
+  *hidden = false;
   std::vector<Network> networks = {OwnNetwork()};
   std::set<uint64_t> seen = {networks[0].inode};
   const auto add = [&](const std::string& path) {
     struct stat about;
-    if (stat(path.c_str(), &about) != 0 || !IsNamespace(path)) return;
+    if (stat(path.c_str(), &about) != 0) {
+      *hidden |= errno == EACCES || errno == EPERM;
+      return;
+    }
+    if (!IsNamespace(path)) return;
     if (!seen.insert(about.st_ino).second) return;
     Network network;
     network.inode = about.st_ino;

@@ -25,8 +25,9 @@ struct Network {
 // That of the calling thread.
 Network OwnNetwork();
 
-// Each once, the own one first.
-std::vector<Network> AllNetworks();
+// Each once, the own one first. *hidden: there may be others, as
+// this process may not look at all (proc_pid_ns(5): PTRACE_MODE_READ_FSCREDS).
+std::vector<Network> AllNetworks(bool* hidden);
 
 // Runs body() within the namespace, and comes back. PermissionDenied without
 // CAP_SYS_ADMIN; NotFound where it has gone meanwhile. Where the way back fails,

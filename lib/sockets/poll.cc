@@ -87,8 +87,13 @@ absl::Status SocketPoll::Run(
   if (!options.all_networks) {
     return ReadNetwork(options, OwnNetwork(), holders, body);
   }
-  for (const Network& network : AllNetworks()) {
-    NETMETER_RETURN_IF_ERROR(ReadNetwork(options, network, holders, body));
+  for (const Network& network : AllNetworks(&has_hidden_networks_)) {
+    const absl::Status status = ReadNetwork(options, network, holders, body);
+    if (!absl::IsPermissionDenied(status)) {
+      NETMETER_RETURN_IF_ERROR(status);
+    } else {
+      has_hidden_networks_ = true;
+    }
   }
   return absl::OkStatus();
 }

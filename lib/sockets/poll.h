@@ -48,6 +48,10 @@ class SocketPoll {
     return attribution_ != nullptr && attribution_->has_uplinks();
   }
 
+  // Whether the last Run() with all_networks may have missed some, for lack of
+  // privileges.
+  bool has_hidden_networks() const { return has_hidden_networks_; }
+
   // Calls body(row) for each socket that the filter lets through; the row is
   // gone after it. Looks for the meter again if there was none, or another one.
   absl::Status Run(const PollOptions& options,
@@ -63,6 +67,7 @@ class SocketPoll {
   std::unique_ptr<Attribution> attribution_;
   absl::Status status_;
   bool has_run_ = false;
+  bool has_hidden_networks_ = false;
 };
 
 }  // namespace internal

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -45,6 +46,17 @@ def threads(pid):
     return [int(name) for name in os.listdir("/proc/%d/task" % pid)]
 
 
+def is_hidden(pid):
+    """Whether this process may not look at that one's network namespace."""
+    try:
+        os.stat("/proc/%s/ns/net" % pid)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def capabilities(fields, name):
     bits = int(fields[name], 16)
     return {i for i in range(64) if bits >> i & 1}
@@ -70,6 +82,22 @@ class PrivilegesTest(unittest.TestCase):
         cls.meter.load()
         cls.own = capabilities(status(os.getpid()), "CapEff")  # a container has not all
         cls.of_reader = {CAP_BPF} if pins_need_a_capability() else set()
+
+    # It showed its own namespace, and said nothing.
+    def test_sockets_say_that_other_namespaces_are_hidden(self):
+        other = self.start("unshare", "--net", "sleep", "60")
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+        command = (lab.LIST, "sockets", "--all-netns", "--pin-dir", "/nonexistent", "--columns", "state")
+        command += ("--port", str(server.getsockname()[1]))
+        lab.wait_for(lambda: status(other.pid)["Name"] == "sleep", "the process of another namespace")
+        # In a container there may be a process with more capabilities than its root.
+        hidden = any(map(is_hidden, filter(str.isdigit, os.listdir("/proc"))))
+        for dropped in (("setpriv", "--bounding-set=-all"), ()):
+            done = subprocess.run((*dropped, *command), capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (0, "STATE\nLISTEN\n"), done.stderr)
+            line = "netmeter: not all network namespaces may be looked at: sockets may be missing\n"
+            self.assertEqual(line in done.stderr, bool(dropped) or hidden, done.stderr)
 
     def start(self, *arguments, **options):
         process = subprocess.Popen(

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -176,6 +177,12 @@ class SocketsCommand : public Command {
     auto next = std::chrono::steady_clock::now();
     for (int i = 0; count_ == 0 || i < count_; i++) {
       const int exit_status = RunOnce(&poll);
+      if (i == 0 && poll.has_hidden_networks()) {
+        Fail(
+            absl::StrCat("not all network namespaces may be looked at: sockets "
+                         "may be missing",
+                         geteuid() == 0 ? "" : " (run as root)"));
+      }
       if (exit_status != 0 || interval_ == 0) return exit_status;
       // After a stall at once, but what was missed is not made up for.
       next = std::max(
