@@ -288,8 +288,10 @@ Option Flags::AddChoice(const std::string& name,
 absl::Status Flags::Parse(int argc, const char* const* argv,
                           std::string* help) {
   help->clear();
+  reversed_ = ReversedArguments(argc, argv);
+  for (const auto& command : commands_) command->reversed_ = reversed_;
   try {
-    app_->parse(ReversedArguments(argc, argv));
+    app_->parse(std::vector<std::string>(reversed_));
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
     std::ostringstream ignored;
@@ -323,8 +325,17 @@ bool Flags::WasGivenEmpty(const std::string& name) const {
 std::string Flags::FirstGivenEmpty() const {
   for (const CLI::Option* option : app_->get_options()) {
     const std::vector<std::string>& names = option->get_lnames();
+    if (names.empty()) continue;
     // CLI11 has the same for "--name" and "--name ''" where the value is optional.
-    if (names.empty() || option->get_expected_min() == 0) continue;
+    if (option->get_expected_min() == 0) {
+      const std::string name = "--" + names.front();
+      const std::string empty[] = {"", name};
+      if (std::search(reversed_.begin(), reversed_.end(), empty, empty + 2) !=
+          reversed_.end()) {
+        return name;
+      }
+      continue;
+    }
     for (const std::string& value : option->results()) {
       if (value.empty()) return "--" + names.front();
     }

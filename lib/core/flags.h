@@ -176,7 +176,7 @@ class Flags {
   bool WasGivenEmpty(const std::string& name) const;
 
   // The first of its options that was given with the value "", as "--name"; "" if none
-  // was. Not one whose value is optional.
+  // was.
   std::string FirstGivenEmpty() const;
 
  private:
@@ -190,6 +190,8 @@ class Flags {
   // CLI11 has the child in its parent, too.
   const std::shared_ptr<CLI::App> app_;
   std::vector<std::unique_ptr<Flags>> commands_;
+  // The program's arguments, the last one first.
+  std::vector<std::string> reversed_;
 };
 
 }  // namespace internal

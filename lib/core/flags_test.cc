@@ -186,6 +186,10 @@ TEST(Flags, FindsTheOptionThatWasGivenEmpty) {
   ASSERT_EQ(one.Parse({"--number", "1", "--word", "a", "--word", ""}),
             kNoError);
   EXPECT_EQ(one.flags.FirstGivenEmpty(), "--word");
+
+  Program optional;
+  ASSERT_EQ(optional.Parse({"--number", "1", "--watch", ""}), kNoError);
+  EXPECT_EQ(optional.flags.FirstGivenEmpty(), "--watch");
 }
 
 // The bug: `usage --reset-day 010` was the bill from the 8th on, and 08, as `date +%d`

@@ -94,9 +94,9 @@ TEST(Netmeter, AnEmptyPinDirectoryIsNamedAsItsOption) {
 // the load, all services, and warned nobody.
 TEST(Netmeter, AnEmptyValueDoesNotMeanTheDefault) {
   for (const char* const arguments :
-       {"usage --from '' --to 2020-01-01", "report --html page --from ''",
-        "list --since ''", "list --service ''",
-        "budget --run '' --run-as nobody"}) {
+       {"usage --from '' --to 2020-01-01", "usage --month ''",
+        "usage --month=", "report --html page --from ''", "list --since ''",
+        "list --service ''", "budget --run '' --run-as nobody"}) {
     const Result result =
         RunNetmeter(std::string(arguments) + " 2>&1 >/dev/null");
     EXPECT_EQ(result.exit_status, 2) << arguments;
