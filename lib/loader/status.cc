@@ -24,6 +24,7 @@
 #include "lib/loader/existing.h"
 #include "lib/loader/features.h"
 #include "lib/loader/growth.h"
+#include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/lock_file.h"
 #include "lib/loader/pin_dir.h"
@@ -205,6 +206,8 @@ std::string CgroupOf(const PinDir& pins) {
 // What a loader that is at work has done half is as what a killed one has left.
 absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
+  // Without it no link can be looked at: each would be missing.
+  NETMETER_RETURN_IF_ERROR(CheckProc());
   const PinDir pins(pin_dir);
   MeterStatus status;
   status.pin_dir = pin_dir;
