@@ -2,13 +2,16 @@
 // Pins of a meter that somebody removed: what `netmeter-loader status`, a load and the
 // readers say of it, and that what they say to run mends it.
 
+#include <bpf/bpf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdio.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -18,6 +21,7 @@
 #include "absl/strings/str_replace.h"
 #include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/kernel_object.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
@@ -465,6 +469,41 @@ TEST_F(LoaderRootTest, AMeterWithoutItsInfoIsDamagedToReadersToo) {
   MustLoad();
   EXPECT_EQ(ReadError(), "");
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
+// Who had the meter open stood still for good, and was told nothing: without its pin
+// nobody closed the old info.
+TEST_F(LoaderRootTest, ReadersOfALostInfoAreTold) {
+  const std::function<void()> losses[] = {
+      [this] { EXPECT_EQ(unlink(Pin("info").c_str()), 0); },
+      [this] { RunShell("rm " + config_.pin_dir + "/*"); },
+      [this] { EXPECT_EQ(umount2(config_.pin_dir.c_str(), MNT_DETACH), 0); }};
+  for (const auto& lose : losses) {
+    for (const bool loads : {true, false}) {
+      SCOPED_TRACE(loads);
+      MustLoad();
+      const UniqueFd fd(bpf_obj_get(Pin("info").c_str()));
+      // Of a meter that is loaded beside it nothing is closed.
+      Config other = config_;
+      other.pin_dir += "-other";
+      ASSERT_TRUE(Load(other).ok());
+      const UniqueFd other_fd(bpf_obj_get((other.pin_dir + "/info").c_str()));
+      lose();
+      bool was_loaded = false;
+      if (loads) {
+        EXPECT_EQ(MustLoad(), Action::kLoaded);
+      } else {
+        EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+      }
+      nm_info info = {};
+      ASSERT_TRUE(ReadOnlyValue(fd.get(), &info));
+      EXPECT_EQ(info.closed, 1u);
+      ASSERT_TRUE(ReadOnlyValue(other_fd.get(), &info));
+      EXPECT_EQ(info.closed, 0u);
+      EXPECT_TRUE(Unload(other.pin_dir, &was_loaded).ok() && was_loaded);
+      EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+    }
+  }
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
+#include "lib/loader/lost_info.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/plan.h"
@@ -363,11 +364,13 @@ std::string TextToKeep(const Config& config) {
 absl::Status KeepConfig(Transaction* transaction, const Plan& plan) {
   if (plan.existing.found) {
     transaction->OnFailure([transaction] {
-      return transaction->KeepConfig(transaction->before().config,
-                                     transaction->before().cgroup);
+      const LoaderState& before = transaction->before();
+      return transaction->KeepConfig(before.config, before.cgroup,
+                                     before.created_ns);
     });
   }
-  return transaction->KeepConfig(TextToKeep(plan.config), plan.cgroup.path);
+  return transaction->KeepConfig(TextToKeep(plan.config), plan.cgroup.path,
+                                 plan.created_ns);
 }
 
 void NoteChanges(Plan* plan) {
@@ -429,6 +432,14 @@ absl::Status WithHint(const absl::Status& filled, const Plan& plan,
                    " without other options)"));
 }
 
+// What a meter has left of which the info has gone.
+absl::Status ClearAway(const ExistingMeter& existing,
+                       Transaction* transaction) {
+  if (existing.found) return absl::OkStatus();
+  NETMETER_RETURN_IF_ERROR(RemoveRest(existing, transaction));
+  return CloseLostInfo(transaction->before().created_ns);
+}
+
 // Under the lock. What it fails to do the transaction undoes.
 absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
                                       const ConfigChange& change, bool replaces,
@@ -440,6 +451,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   //    that was killed is finished below.
   NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan->existing));
   const bool upgrade = plan->existing.found;
+  plan->created_ns = upgrade ? plan->existing.info.created_ns : NowNs();
   NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, replaces, plan));
   NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(transaction->before(), plan));
   Growth growth(pins, plan->existing.info);
@@ -467,7 +479,7 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   // 5. The rest of a load that was killed is cleared away: what was asked for is known
   //    to be good. Programs and maps, which nobody sees yet. Killed: the kernel frees
   //    what no descriptor holds. A growth is forgotten, or, with info_new, finished.
-  NETMETER_RETURN_IF_ERROR(RemoveRest(plan->existing, transaction));
+  NETMETER_RETURN_IF_ERROR(ClearAway(plan->existing, transaction));
   plan->adds = FindAdds(plan->cells_per_series > plan->num_cpus);
   absl::StatusOr<std::unique_ptr<MeterObject>> loaded =
       LoadObject(*plan, growth, untraceable, &plan->features);

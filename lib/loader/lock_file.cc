@@ -118,8 +118,8 @@ std::string LockFile(const std::string& path) {
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
-// A line each, "made PATH", "mounted DEVICE", "cgroup PATH", "config YAML", escaped as in
-// C.
+// A line each, "made PATH", "mounted DEVICE", "created NS", "cgroup PATH", "config YAML",
+// escaped as in C.
 absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
   LoaderState state;
   std::string text;
@@ -142,6 +142,8 @@ absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
     std::string value;
     if (absl::ConsumePrefix(&line, "mounted ")) {
       state.mounted = absl::SimpleAtoi(line, &state.device);
+    } else if (absl::ConsumePrefix(&line, "created ")) {
+      if (!absl::SimpleAtoi(line, &state.created_ns)) state.created_ns = 0;
     } else if (line == "changing") {
       state.changing = true;
     } else if (line == "failed") {
@@ -165,6 +167,9 @@ std::string TextOf(const LoaderState& state) {
     absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
   }
   if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
+  if (state.created_ns != 0) {
+    absl::StrAppend(&text, "created ", state.created_ns, "\n");
+  }
   if (state.changing) absl::StrAppend(&text, "changing\n");
   if (state.failed) absl::StrAppend(&text, "failed\n");
   if (!state.cgroup.empty()) {

@@ -16,6 +16,7 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
+#include "lib/loader/retire.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
@@ -209,7 +210,37 @@ TEST_F(MountsRootTest, WithoutProcNothingIsBegun) {
   MustLoad();
   EXPECT_EQ(without_proc(load), 0);
   EXPECT_EQ(without_proc(unload), 0);
+  // It called each link missing, and the meter damaged.
+  EXPECT_EQ(without_proc([this] { return TryStatus().status(); }), 0);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+}
+
+// The mount has the loader's source, and an unload took it, and the directory, for the
+// loader's own; the meter's own mount stayed, without a meter.
+TEST_F(MountsRootTest, AnotherMountOfTheSameIsLeftAlone) {
+  MustLoad();
+  const std::string alias = config_.pin_dir + "-alias";
+  ASSERT_EQ(mkdir(alias.c_str(), 0755), 0);
+  ASSERT_EQ(mount(config_.pin_dir.c_str(), alias.c_str(), "", MS_BIND, ""), 0);
+  const std::string words = alias + " is another mount of " + config_.pin_dir +
+                            ", where the meter is loaded (give: --pin-dir " +
+                            config_.pin_dir + ")";
+  bool was_loaded = true;
+  EXPECT_EQ(Unload(alias, &was_loaded).message(), words);
+  EXPECT_FALSE(was_loaded);
+  Config config = config_;
+  config.pin_dir = alias;
+  EXPECT_EQ(Load(config).status().message(), words + "; nothing was changed");
+  RetireOptions options;
+  options.pin_dir = alias;
+  EXPECT_EQ(Retire(options).status().message(), words);
+  EXPECT_NE(access(LockFile(alias).c_str(), F_OK), 0);
+  // To look at it is everybody's right.
+  const absl::StatusOr<MeterStatus> status = GetStatus(alias);
+  EXPECT_TRUE(status.ok() && status->state == MeterState::kLoaded);
+  EXPECT_EQ(umount2(alias.c_str(), 0), 0);
+  EXPECT_EQ(rmdir(alias.c_str()), 0);
+  EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
 }  // namespace

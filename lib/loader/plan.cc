@@ -33,13 +33,6 @@ void CopyText(absl::string_view text, char (&field)[N]) {
   memcpy(field, text.data(), std::min(text.size(), N - 1));
 }
 
-uint64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
-         static_cast<uint64_t>(now.tv_nsec);
-}
-
 }  // namespace
 
 absl::Status CountCells(bool want_spare_cells, Plan* plan) {
@@ -138,6 +131,13 @@ absl::Status DecideIdentity(Plan* plan) {
   return absl::OkStatus();
 }
 
+uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(now.tv_nsec);
+}
+
 nm_info MakeInfo(const Plan& plan) {
   const Config& config = plan.config;
   nm_info info = {};
@@ -155,8 +155,7 @@ nm_info MakeInfo(const Plan& plan) {
   info.max_processes = config.max_processes;
   info.max_sockets = RoundUpToPowerOfTwo(config.max_sockets);
   info.loaded_ns = NowNs();
-  info.created_ns =
-      plan.existing.found ? plan.existing.info.created_ns : info.loaded_ns;
+  info.created_ns = plan.created_ns;
   info.features = plan.features.bits();
   info.build_id = plan.build_id;
   // No configuration has this one: the next load has something to do.

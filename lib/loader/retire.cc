@@ -637,6 +637,7 @@ absl::Status CheckMeter(const std::string& pin_dir, int lock_fd,
 absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   const std::string& pin_dir = options.pin_dir;
   NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
+  NETMETER_RETURN_IF_ERROR(CheckIsNoAlias(pin_dir));
   const PinDir pins(pin_dir);
   // Not to leave a lock file where there is nothing.
   if (!pins.Has("info")) {

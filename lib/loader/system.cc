@@ -193,6 +193,30 @@ bool IsOwnMount(const std::string& path, const LoaderState& state) {
   return own;
 }
 
+absl::Status CheckIsNoAlias(const std::string& path) {
+  const std::vector<Mount> mounts = ReadMounts();
+  uint64_t device = 0;
+  for (const Mount& mount : mounts) {
+    if (mount.point != path) continue;
+    device = mount.type == "bpf" ? mount.device : 0;
+  }
+  const auto is_loaders = [device](const std::string& point) {
+    const absl::StatusOr<LoaderState> state = PeekState(point);
+    return state.ok() && state->mounted && state->device == device;
+  };
+  if (device == 0 || is_loaders(path)) return absl::OkStatus();
+  for (const Mount& mount : mounts) {
+    if (mount.device != device || mount.point == path ||
+        !is_loaders(mount.point)) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is another mount of ", mount.point,
+        ", where the meter is loaded (give: --pin-dir ", mount.point, ")"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckDirectory(const std::string& path) {
   for (std::string at = path; at.size() > 1; at = DirName(at)) {
     struct stat about;

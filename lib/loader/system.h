@@ -48,6 +48,11 @@ bool IsOwnMount(const std::string& path,
                 const LoaderState& state = LoaderState());
 bool IsBpffs(const std::string& path);
 
+// FailedPrecondition where the path is another mount of the BPF file system that the
+// loader mounted elsewhere, as by `mount --bind`: it has another lock, and neither the
+// mount nor the directory is ours.
+absl::Status CheckIsNoAlias(const std::string& path);
+
 // FailedPrecondition where a file is in the way, at the path or above it; what
 // is not there yet is none.
 absl::Status CheckDirectory(const std::string& path);

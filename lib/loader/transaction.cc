@@ -35,6 +35,7 @@ absl::Status Transaction::Prepare(const std::string& config,
   const std::string& dir = pins_.path();
   // Before the lock: a load that is refused leaves no lock file.
   NETMETER_RETURN_IF_ERROR(CheckDirectory(dir));
+  NETMETER_RETURN_IF_ERROR(CheckIsNoAlias(dir));
   NETMETER_RETURN_IF_ERROR(CheckContents(dir));
   absl::StatusOr<UniqueFd> lock = LockDirectory(dir, kLockSeconds);
   if (!lock.ok()) return lock.status();
@@ -107,6 +108,7 @@ Transaction::~Transaction() {
   // A meter was here, damaged or half loaded: the next load starts from what it was.
   state_.config = before_.config;
   state_.cgroup = before_.cgroup;
+  state_.created_ns = before_.created_ns;
   if (removed.ok()) {
     state_.made.clear();
     state_.mounted = false;
@@ -129,11 +131,16 @@ absl::Status Transaction::Pin(int fd, absl::string_view pin) {
 }
 
 absl::Status Transaction::KeepConfig(const std::string& yaml,
-                                     const std::string& cgroup) {
-  if (state_.config == yaml && state_.cgroup == cgroup) return absl::OkStatus();
+                                     const std::string& cgroup,
+                                     uint64_t created_ns) {
+  if (state_.config == yaml && state_.cgroup == cgroup &&
+      state_.created_ns == created_ns) {
+    return absl::OkStatus();
+  }
   const LoaderState old = state_;
   state_.config = yaml;
   state_.cgroup = cgroup;
+  state_.created_ns = created_ns;
   const absl::Status status = InAttempts([this] { return WriteDown(); });
   if (!status.ok()) state_ = old;
   return status;

@@ -19,6 +19,7 @@
 #ifndef NETMETER_LIB_LOADER_TRANSACTION_H_
 #define NETMETER_LIB_LOADER_TRANSACTION_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -94,9 +95,10 @@ class Transaction {
   absl::Status Pin(int fd, absl::string_view pin);
   void UnpinOnFailure(const std::string& path) { pinned_.push_back(path); }
 
-  // Writes down what is being loaded, and for which cgroup, for the next load to start
-  // from.
-  absl::Status KeepConfig(const std::string& yaml, const std::string& cgroup);
+  // Writes down what is being loaded, for which cgroup, and when its tables were made,
+  // for the next load to start from.
+  absl::Status KeepConfig(const std::string& yaml, const std::string& cgroup,
+                          uint64_t created_ns);
 
   // Writes down that an upgrade begins, or is done. Killed in between, some programs
   // are another load's, and neither `info` nor the configuration tells.

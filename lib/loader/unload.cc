@@ -19,6 +19,7 @@
 #include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
+#include "lib/loader/lost_info.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/step.h"
@@ -151,6 +152,7 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   note->clear();
   *was_loaded = false;
   NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
+  NETMETER_RETURN_IF_ERROR(CheckIsNoAlias(pin_dir));
   if (access(pin_dir.c_str(), F_OK) != 0 && errno == ENOENT &&
       access(LockFile(pin_dir).c_str(), F_OK) != 0) {
     return absl::OkStatus();
@@ -164,6 +166,9 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   if (!read.ok()) return read.status();
   const LoaderState& state = *read;
   absl::Status status;
+  if (access(PinDir(pin_dir).PathOf("info").c_str(), F_OK) != 0) {
+    NETMETER_RETURN_IF_ERROR(CloseLostInfo(state.created_ns));
+  }
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
     status = RemoveMeter(pin_dir, state, was_loaded, note);
   } else {
