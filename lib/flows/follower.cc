@@ -304,10 +304,17 @@ absl::Status Follower::TakeSome(int wait_ms, int most) {
              : absl::OkStatus();
 }
 
-absl::Status Follower::Poll(int wait_ms, const Body& body) {
-  if (maps_->closed() || maps_->view().info->loaded_ns != loaded_ns_) {
-    return absl::AbortedError("the meter was unloaded, or loaded anew");
+absl::Status Follower::CheckMeter() const {
+  if (!maps_->closed() && maps_->view().info->loaded_ns == loaded_ns_) {
+    return absl::OkStatus();
   }
+  return absl::AbortedError(
+      absl::StrCat("the meter at ", options_.pin_dir,
+                   " was unloaded, or loaded anew (run this again)"));
+}
+
+absl::Status Follower::Poll(int wait_ms, const Body& body) {
+  NETMETER_RETURN_IF_ERROR(CheckMeter());
   body_ = &body;
   NETMETER_RETURN_IF_ERROR(TakeSome(wait_ms, kRecordsOfCall));
   if (std::chrono::steady_clock::now() < next_scan_) return absl::OkStatus();
@@ -323,6 +330,8 @@ absl::Status Follower::Stop(const Body& body) {
   absl::Status status = TakeSome(/*wait_ms=*/0, INT_MAX);
   status.Update(Scan(/*all=*/true));
   status.Update(TakeSome(/*wait_ms=*/0, INT_MAX));
+  // A signal may have come before the next look.
+  status.Update(CheckMeter());
   return status;
 }
 

@@ -96,6 +96,8 @@ class Follower {
   absl::Status TakeSome(int wait_ms, int most);
   using Ends =
       std::vector<std::pair<nm_flow_key, std::pair<uint32_t, uint64_t>>>;
+  // Aborted if it is another meter, or none, by now.
+  absl::Status CheckMeter() const;
   absl::Status ScanSome(bool all, Ends* ends);
   absl::Status Scan(bool all);
   uint32_t EndOf(const nm_flow_key& key, const nm_flow_state& state,

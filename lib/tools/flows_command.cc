@@ -249,7 +249,7 @@ class FlowsCommand : public Command {
   // The number of records that were lost so far; `anew`: where there are more.
   void EmitLost(const Follower& follower, bool anew) {
     const nm_flow_stats stats = follower.Stats();
-    if (anew && stats.lost == lost_) return;
+    if (stats.lost == lost_ && (anew || IsTable())) return;
     lost_ = stats.lost;
     Add(names_->RowOfLost(stats.lost));
   }

@@ -510,12 +510,32 @@ class FlowsTest(unittest.TestCase):
         paths = collections.Counter((row["path"], row["opened_by"]) for row in rows if row["record"] == "flow")
         self.assertEqual(paths, {("proxy", "local"): 50, ("proxy", "remote"): 50})
 
+    def loaded_anew(self):
+        return "netmeter: the meter at %s was unloaded, or loaded anew (run this again)\n" % self.meter.pin_dir
+
+    def test_a_signal_hides_no_new_load(self):
+        # Where its reader was slow, the signal came before its next look at the meter,
+        # and it ended as if it had followed until then.
+        self.addCleanup(self.meter.load)
+        follower = self.follow()
+        follower.send_signal(signal.SIGSTOP)
+        self.meter.load({"proxy_ports": [lab.PROXY_PORT + 1]})
+        follower.send_signal(signal.SIGINT)
+        follower.send_signal(signal.SIGCONT)
+        self.assertEqual(follower.wait(20), 1)
+        self.assertEqual(self.errors(follower), self.loaded_anew())
+
+    def test_a_table_has_no_row_for_records_that_were_not_lost(self):
+        arguments = [lab.LIST, "flows", "--pin-dir", self.meter.pin_dir, "--duration", "0.5"]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+        self.assertNotIn("lost records", done.stdout)
+
     def test_a_new_load_ends_it_with_a_message(self):
         self.addCleanup(self.meter.load)
         follower = self.follow()
         self.meter.load({"proxy_ports": [lab.PROXY_PORT + 1]})
         self.assertEqual(follower.wait(20), 1)
-        self.assertEqual(self.errors(follower), "netmeter: the meter was unloaded, or loaded anew\n")
+        self.assertEqual(self.errors(follower), self.loaded_anew())
         lab.wait_for(lambda: self.programs() == 0, "programs that go")
 
     def test_the_remainder_is_of_the_series_that_counted_it_also_after_retire(self):
