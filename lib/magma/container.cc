@@ -192,10 +192,11 @@ void FoldInto(size_t budget, const FamilySet& families,
       if (IsReserved(sample.kind) && sample.uplink.empty()) continue;
       if ((sample.kind == Kind::kPending) != pending) continue;
       if (!full) {
-        size_t& bytes = known[std::make_tuple(
-            sample.kind, sample.transport, sample.path,
-            ToUtf8(sample.name).size(), ToUtf8(sample.destination).size(),
-            ToUtf8(sample.uplink).size())];
+        size_t& bytes =
+            known[std::make_tuple(sample.kind, sample.transport, sample.path,
+                                  ToTerminal(sample.name).size(),
+                                  ToTerminal(sample.destination).size(),
+                                  ToTerminal(sample.uplink).size())];
         if (bytes == 0) bytes = BytesOf(sample, families);
         full = bytes > budget - used;
         if (!full) used += bytes;

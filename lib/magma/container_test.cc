@@ -263,7 +263,7 @@ TEST(Container, StringsAreValidUtf8WhateverTheNamesAre) {
   const auto families =
       FamiliesOfService({MakeSample(Kind::kService, "a\xff\"\n", "\x80", 1)});
   const MetricsContainer container = Parse(ToContainer(families, 0));
-  EXPECT_EQ(container.family(3).metric(0).label(0).value(), "a\\xff\"\n");
+  EXPECT_EQ(container.family(3).metric(0).label(0).value(), "a\\xff\"\\x0a");
   EXPECT_EQ(container.family(3).metric(0).label(1).value(), "\\x80");
 }
 

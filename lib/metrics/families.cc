@@ -58,8 +58,9 @@ std::vector<Row> RowsOf(const std::vector<Sample>& samples) {
   std::vector<Row> rows;
   rows.reserve(order.size());
   for (const Sample* sample : order) {
-    rows.push_back({*sample, ToUtf8(sample->name), ToUtf8(sample->destination),
-                    ToUtf8(sample->uplink)});
+    rows.push_back({*sample, ToTerminal(sample->name),
+                    ToTerminal(sample->destination),
+                    ToTerminal(sample->uplink)});
   }
   return rows;
 }

@@ -411,6 +411,17 @@ TEST(Families, LabelsAreValidUtf8AndEqualOnesAreSummed) {
   EXPECT_THAT(text, HasSubstr("service_name=\"caf\xc3\xa9\""));
 }
 
+// A page of metrics is legal with any byte that is UTF-8, but `curl` shows it to a
+// terminal.
+TEST(Families, LabelsLetNothingReachATerminal) {
+  const std::vector<Sample> samples = {MakeSample(
+      Kind::kService, "\x1b[31mred", "a\nb", Transport::kTcp, Path::kDirect)};
+  const std::string text = Text(FamiliesOfService(samples));
+  EXPECT_THAT(text, HasSubstr("{service_name=\"\\\\x1b[31mred\","
+                              "dest_service=\"a\\\\x0ab\"}"));
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
 TEST(Families, TextsNeedNoEscapingAndCountersAreCalledTotal) {
   for (const Family& family : FamiliesOfHost(MixedSamples(), Health())) {
     const std::string name = family.name;
