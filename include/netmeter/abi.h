@@ -79,7 +79,7 @@ typedef unsigned long long nm_u64;
  *     does not know, such as one from outside of its cgroup
  *   until there is room: the table of names or, for NM_REGISTER, of processes is
  *     full; or, but for root, this user has added too many names
- *   for some milliseconds: the tables grow. With a valid name, try again.
+ *   for a moment: the tables grow. With a valid name, try again.
  */
 #define NM_SOL 0x6e74
 #define NM_REGISTER 1

@@ -11,7 +11,7 @@
 //    Then the queues of free slots and names of the old meter are emptied. From
 //    here on the old programs hand out no slot and no name. That makes the old
 //    tables a fixed set which can be copied. Until part 3 is done, a new series
-//    is counted as overflow and a new name is refused: some 30 ms.
+//    is counted as overflow and a new name is refused: 0.1 s, or seconds.
 // 2. Copy. The new tables get the same slots and names, and the new queues all
 //    the others. Then all of it is pinned, as NAME_new, `info_new` last: from
 //    here on the next load finishes a growth that was killed; before, it

@@ -40,7 +40,8 @@ PATH is proxy for traffic over loopback to or from a proxy port, else direct. UP
 is there where the configuration has uplinks.
 
 On a terminal, lines fit its width, columns go where it is narrow, and the sum of
-each path, or uplink, stands below. A file or a pipe has all columns and nothing but series.
+each path, or uplink, stands below. A file or a pipe has all columns and nothing but series,
+without --since and --watch.
 
 KIND:
   service         registered, or named by its command line or the configuration
