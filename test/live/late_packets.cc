@@ -182,5 +182,34 @@ bool FindStillOpen(const std::vector<Packet>& packets,
   return false;
 }
 
+bool FindAnsweredFin(const std::vector<Packet>& packets,
+                     const std::vector<const char*>& names,
+                     bool sent_is_outgoing, int64_t fin_bytes,
+                     int64_t answer_bytes, AnsweredFin* found) {
+  std::map<Key, size_t> last;  // packet of a connection, in either direction
+  for (size_t i = 0; i < packets.size(); ++i) {
+    const Packet& packet = packets[i];
+    if (!packet.tcp()) continue;
+    const bool sent = packet.outgoing == sent_is_outgoing;
+    const Key key = KeyOf(packet, sent);
+    const auto before = last.find(key);
+    const size_t j = before == last.end() ? i : before->second;
+    last[key] = i;
+    const Packet& fin = packets[j];
+    if (!sent || j == i || fin.outgoing == packet.outgoing || !fin.fin() ||
+        packet.syn() || packet.fin() || packet.rst() ||
+        packet.tcp_acknowledged != fin.tcp_sequence + fin.payload + 1 ||
+        fin.bytes != fin_bytes || packet.bytes != answer_bytes)
+      continue;
+    const auto is_time_wait = [&names](size_t one) {
+      return names[one] != nullptr && std::strcmp(names[one], "time-wait") == 0;
+    };
+    if (!is_time_wait(i) || !is_time_wait(j)) continue;
+    *found = {j, i};
+    return true;
+  }
+  return false;
+}
+
 }  // namespace internal
 }  // namespace netmeter

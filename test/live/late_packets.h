@@ -41,6 +41,19 @@ bool FindStillOpen(const std::vector<Packet>& packets,
                    const std::vector<const char*>& names, bool sent_is_outgoing,
                    int64_t bytes, size_t* named);
 
+// A FIN of so many bytes and the acknowledgement of it, of so many, both with the name
+// "time-wait": where what acknowledged our FIN came while close(2) gave the socket back,
+// it stays one in FIN_WAIT2, for tcp_fin_timeout, and no TIME_WAIT one takes its place
+// (sock_owned_by_user() in tcp_rcv_state_process()). The hook saw both. False if there is
+// no such pair.
+struct AnsweredFin {
+  size_t fin, answer;
+};
+bool FindAnsweredFin(const std::vector<Packet>& packets,
+                     const std::vector<const char*>& names,
+                     bool sent_is_outgoing, int64_t fin_bytes,
+                     int64_t answer_bytes, AnsweredFin* found);
+
 }  // namespace internal
 }  // namespace netmeter
 

@@ -291,12 +291,31 @@ void Measurement::ExplainStillOpen() {
   PrintConnectionOf(packets_[named]);
 }
 
+// And this one.
+void Measurement::ExplainAnsweredFin() {
+  const Totals more = Subtract(seen_, link_);
+  AnsweredFin found = {};
+  if (more.rx_packets != 1 || more.tx_packets != 1 ||
+      !FindAnsweredFin(packets_, names_, reference_.sent_is_outgoing,
+                       more.rx_bytes, more.tx_bytes, &found))
+    return;
+  Totals part;
+  part.rx_packets = part.tx_packets = -1;
+  part.rx_bytes = -more.rx_bytes;
+  part.tx_bytes = -more.tx_bytes;
+  Explain(names_[found.fin], part);
+  std::printf("%s: a FIN found a socket in FIN_WAIT2, which answered it:\n",
+              names_[found.fin]);
+  PrintConnectionOf(packets_[found.fin]);
+}
+
 void Measurement::ExpectBalance() {
   // It has failed, by name, and the remainder is not known.
   if (!capture_error_.empty()) return;
   ExplainSecondPass();
   ExplainLateOrder();
   ExplainStillOpen();
+  ExplainAnsweredFin();
   EXPECT_EQ(seen_.tx_bytes, link_.tx_bytes);
   EXPECT_EQ(seen_.tx_packets, link_.tx_packets);
   EXPECT_EQ(seen_.rx_bytes, link_.rx_bytes);

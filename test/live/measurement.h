@@ -125,6 +125,7 @@ class Measurement {
   void ExplainSecondPass();
   void ExplainLateOrder();
   void ExplainStillOpen();
+  void ExplainAnsweredFin();
   void PrintConnectionOf(const Packet& one) const;  // the first of them
   void PrintPackets(
       const std::function<bool(const Packet&)>& like = nullptr) const;
