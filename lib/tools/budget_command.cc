@@ -159,6 +159,10 @@ class BudgetCommand : public Command {
 
   absl::Status CheckOptions() override {
     NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    // Each time, and not when a level is crossed, which may be in a month.
+    if (!run_as_.empty() && getpwnam(run_as_.c_str()) == nullptr) {
+      return NoUser();
+    }
     if (run_.empty() || !run_as_.empty() || geteuid() != 0) {
       return absl::OkStatus();
     }
@@ -206,6 +210,11 @@ class BudgetCommand : public Command {
   }
 
  private:
+  absl::Status NoUser() const {
+    return absl::NotFoundError(
+        absl::StrCat("--run-as: there is no user '", run_as_, "'"));
+  }
+
   // Whoever may read the file may lock it, too, and would stop the timer for good.
   absl::Status Lock(UniqueFd* turn) const {
     const std::string what = absl::StrCat("lock ", database_);
@@ -240,8 +249,7 @@ class BudgetCommand : public Command {
     if (!run_as_.empty()) {
       user = getpwnam(run_as_.c_str());
       if (user == nullptr) {
-        return absl::NotFoundError(
-            absl::StrCat("--run-as: there is no user '", run_as_, "'"));
+        return NoUser();
       }
     }
     const std::vector<std::string> variables = {

@@ -105,6 +105,16 @@ TEST(Netmeter, AnEmptyValueDoesNotMeanTheDefault) {
   }
 }
 
+// It was told when a budget was crossed, once for each level.
+TEST(Netmeter, ABudgetsUserIsLookedUpEachTime) {
+  const Result result = RunNetmeter(
+      "budget --run true --run-as no-such-user --database /nonexistent 2>&1");
+  EXPECT_EQ(result.exit_status, 2);
+  EXPECT_EQ(result.output,
+            "netmeter: --run-as: there is no user 'no-such-user' (see: "
+            "netmeter budget --help)\n");
+}
+
 // It was the help of all commands, which has no options.
 TEST(Netmeter, WrongUseNamesTheHelpOfItsCommand) {
   EXPECT_THAT(RunNetmeter("usage --reset-day 32 2>&1").output,
