@@ -26,13 +26,12 @@ namespace internal {
 struct LoaderState {
   std::vector<std::string> made;  // directories, topmost first
   bool mounted = false;           // on the last of these, or about to be
-  uint64_t device = 0;  // st_dev of that; 0: killed before it was known
-  std::string config;   // the loaded one, as YAML
-  std::string cgroup;   // which it counts for; "" where config is
-  uint64_t created_ns =
-      0;                  // of its info, by which that is found without its pin
-  bool changing = false;  // an upgrade has begun, and is not done
-  bool failed = false;    // ... and nothing harmful is left of it
+  uint64_t device = 0;      // st_dev of that; 0: killed before it was known
+  std::string config;       // the loaded one, as YAML
+  std::string cgroup;       // which it counts for; "" where config is
+  uint64_t created_ns = 0;  // of its info, which may have lost its pin
+  bool changing = false;    // an upgrade has begun, and is not done
+  bool failed = false;      // ... and nothing harmful is left of it
 
   // To who has the lock: that load was killed, or left what it could not undo.
   bool cut_short() const { return changing && !failed; }
