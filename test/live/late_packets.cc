@@ -76,6 +76,10 @@ Key KeyOf(const Packet& packet, bool sent) {
           sent ? packet.destination_port : packet.source_port};
 }
 
+bool IsTimeWait(const char* name) {
+  return name != nullptr && std::strcmp(name, "time-wait") == 0;
+}
+
 }  // namespace
 
 std::vector<const char*> FindLatePackets(const std::vector<Packet>& packets,
@@ -166,8 +170,7 @@ bool FindStillOpen(const std::vector<Packet>& packets,
     const Packet& first = packets[j];
     before.first->second = i;
     if (sent || packet.syn() || packet.rst() || packet.payload != 0 ||
-        packet.bytes != bytes || names[i] == nullptr ||
-        std::strcmp(names[i], "time-wait") != 0)
+        packet.bytes != bytes || !IsTimeWait(names[i]))
       continue;
     if (first.outgoing != packet.outgoing || names[j] != nullptr ||
         first.tcp_acknowledged != packet.tcp_acknowledged)
@@ -201,10 +204,7 @@ bool FindAnsweredFin(const std::vector<Packet>& packets,
         packet.tcp_acknowledged != fin.tcp_sequence + fin.payload + 1 ||
         fin.bytes != fin_bytes || packet.bytes != answer_bytes)
       continue;
-    const auto is_time_wait = [&names](size_t one) {
-      return names[one] != nullptr && std::strcmp(names[one], "time-wait") == 0;
-    };
-    if (!is_time_wait(i) || !is_time_wait(j)) continue;
+    if (!IsTimeWait(names[i]) || !IsTimeWait(names[j])) continue;
     *found = {j, i};
     return true;
   }
