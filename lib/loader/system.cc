@@ -179,32 +179,41 @@ bool IsBpffs(const std::string& path) {
   return static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
 }
 
+namespace {
+
+// The BPF file system that is mounted there; nullptr: there is none. The last mount on a
+// path is the one that shows.
+const Mount* FindBpffs(const std::vector<Mount>& mounts,
+                       const std::string& path) {
+  const auto last =
+      std::find_if(mounts.rbegin(), mounts.rend(),
+                   [&](const Mount& mount) { return mount.point == path; });
+  return last != mounts.rend() && last->type == "bpf" ? &*last : nullptr;
+}
+
+}  // namespace
+
 bool IsOwnMount(const std::string& path, const LoaderState& state) {
-  bool own = false;  // the last mount on a path is the one that shows
-  for (const Mount& mount : ReadMounts()) {
-    if (mount.point != path) continue;
-    // Where names are kept a device says nothing: the kernel gives its number to the
-    // next file system at once.
-    own = mount.type == "bpf" &&
-          (mount.source == kMountSource ||
-           (mount.source == kNoSource && state.mounted &&
-            (state.device == 0 || state.device == mount.device)));
-  }
-  return own;
+  const std::vector<Mount> mounts = ReadMounts();
+  const Mount* const mount = FindBpffs(mounts, path);
+  if (mount == nullptr) return false;
+  // Where names are kept a device says nothing: the kernel gives its number to the
+  // next file system at once.
+  return mount->source == kMountSource ||
+         (mount->source == kNoSource && state.mounted &&
+          (state.device == 0 || state.device == mount->device));
 }
 
 absl::Status CheckIsNoAlias(const std::string& path) {
   const std::vector<Mount> mounts = ReadMounts();
-  uint64_t device = 0;
-  for (const Mount& mount : mounts) {
-    if (mount.point != path) continue;
-    device = mount.type == "bpf" ? mount.device : 0;
-  }
+  const Mount* const bpffs = FindBpffs(mounts, path);
+  if (bpffs == nullptr) return absl::OkStatus();
+  const uint64_t device = bpffs->device;
   const auto is_loaders = [device](const std::string& point) {
     const absl::StatusOr<LoaderState> state = PeekState(point);
     return state.ok() && state->mounted && state->device == device;
   };
-  if (device == 0 || is_loaders(path)) return absl::OkStatus();
+  if (is_loaders(path)) return absl::OkStatus();
   for (const Mount& mount : mounts) {
     if (mount.device != device || mount.point == path ||
         !is_loaders(mount.point)) {

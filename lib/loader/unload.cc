@@ -166,7 +166,7 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   if (!read.ok()) return read.status();
   const LoaderState& state = *read;
   absl::Status status;
-  if (access(PinDir(pin_dir).PathOf("info").c_str(), F_OK) != 0) {
+  if (!PinDir(pin_dir).Has("info")) {
     NETMETER_RETURN_IF_ERROR(CloseLostInfo(state.created_ns));
   }
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
