@@ -89,11 +89,11 @@ absl::Status SocketPoll::Run(
   }
   for (const Network& network : AllNetworks(&has_hidden_networks_)) {
     const absl::Status status = ReadNetwork(options, network, holders, body);
-    if (!absl::IsPermissionDenied(status)) {
-      NETMETER_RETURN_IF_ERROR(status);
-    } else {
+    if (absl::IsPermissionDenied(status)) {
       has_hidden_networks_ = true;
+      continue;
     }
+    NETMETER_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }
