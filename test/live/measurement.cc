@@ -340,6 +340,13 @@ bool Measurement::Any(const std::function<bool(const Packet&)>& like) const {
   return std::any_of(packets_.begin(), packets_.end(), like);
 }
 
+int64_t Measurement::CapturedSegments() const {
+  return std::count_if(
+      packets_.begin(), packets_.end(), [this](const Packet& packet) {
+        return packet.tcp() && packet.outgoing == reference_.sent_is_outgoing;
+      });
+}
+
 int64_t Measurement::RemainderPackets(const std::string& name) const {
   const auto found = remainder_.find(name);
   return found == remainder_.end()

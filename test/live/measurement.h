@@ -107,6 +107,8 @@ class Measurement {
   const std::map<std::string, Totals>& remainder() const { return remainder_; }
   // Whether there was a packet like this. After Finish().
   bool Any(const std::function<bool(const Packet&)>& like) const;
+  // Sent TCP packets, those of the remainder among them. After Finish().
+  int64_t CapturedSegments() const;
   // Packets of a remainder, both directions.
   int64_t RemainderPackets(const std::string& name) const;
 

@@ -181,6 +181,7 @@ class SoakTest : public LiveTest {
     const std::string name = std::to_string(++round_);
     Measurement measurement(*meter_, World::CleanLab().ClientReference());
     const SoakCounts before = traffic->Counts();
+    segments_ = -ReadSentSegments(World::CleanLab().client);
     traffic->Start();
     while (!act()) alarm(10 * kTimeoutMs / 1000);
     // Others send, and there is what processes have left that are gone.
@@ -188,6 +189,7 @@ class SoakTest : public LiveTest {
     traffic->Stop();
     memory_->Squeeze(false);
     measurement.Finish(SoakRemainders());
+    segments_ += ReadSentSegments(World::CleanLab().client);
     measurement.ExpectBalance();
     const SoakCounts sent = traffic->Counts() - before;
     ExpectNames(measurement, sent);
@@ -237,7 +239,12 @@ class SoakTest : public LiveTest {
     (*row)["reader_kib"] = *resident;
   }
 
+  // TCP tells the meter how many segments a super-packet has, and counts as many. If the
+  // two numbers are equal, that was right, and the meter has lost a whole packet.
   void PrintUnexplained(const Measurement& measurement) const {
+    std::printf("  TCP has counted %" PRId64 " sent segments, and %" PRId64
+                " were captured\n",
+                segments_, measurement.CapturedSegments());
     measurement.PrintUnusualEnds(kSoakClosedPort, 400);
     if (!soak_options.packets.empty())
       measurement.WritePackets(soak_options.packets);
@@ -362,6 +369,7 @@ class SoakTest : public LiveTest {
   KernelState kernel_;
   uint64_t resident_ = 0, retired_ = 0;
   int64_t total_bytes_ = 0, total_unexplained_ = 0;
+  int64_t segments_ = 0;  // of TCP, by its own count, sent in the round
 };
 
 TEST_F(SoakTest, EveryByteIsExplainedInEachRound) {

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
+#include <string>
 #include <tuple>
 
 #include "netmeter/abi.h"
@@ -235,6 +237,24 @@ std::set<uint32_t> FindAttachedElsewhere(uint64_t cgroup) {
 }
 
 }  // namespace
+
+int64_t ReadSentSegments(const NetNamespace& network) {
+  int64_t sent = 0;
+  network.Run([&] {
+    // A line of names, and one of values.
+    std::ifstream snmp("/proc/thread-self/net/snmp");
+    std::string names, values, name, value;
+    while (std::getline(snmp, names) && std::getline(snmp, values)) {
+      if (names.rfind("Tcp:", 0) != 0) continue;
+      std::istringstream all_names(names), all_values(values);
+      while (all_names >> name && all_values >> value) {
+        if (name == "OutSegs" || name == "RetransSegs")
+          sent += std::stoll(value);
+      }
+    }
+  });
+  return sent;
+}
 
 // What nobody else's meter has. Whatever shares a map with a program that is attached
 // to another cgroup is of that meter.

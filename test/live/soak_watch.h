@@ -50,6 +50,10 @@ struct KernelState {
 };
 KernelState ReadKernelState(uint64_t cgroup);
 
+// Segments that TCP says it has sent from a network namespace: OutSegs and RetransSegs
+// of /proc/net/snmp, which leaves out of the former what is sent again.
+int64_t ReadSentSegments(const NetNamespace& network);
+
 // Prints what each slot of a meter has counted, and for what, without a reader.
 void PrintCells(const std::string& pin_dir);
 
