@@ -27,6 +27,7 @@
 #include <thread>
 #include <vector>
 
+#include "test/live/egress_hook.h"
 #include "test/live/soak.h"
 #include "test/live/soak_names.h"
 #include "test/live/soak_traffic.h"
@@ -134,6 +135,7 @@ class SoakTest : public LiveTest {
     World::CleanLab().Configure(LinkSetup());
     memory_ = std::make_unique<MemoryCgroup>("nm-soak");
     meter_ = std::make_unique<MeteredCgroup>("soak", Configuration());
+    hook_ = std::make_unique<EgressCounter>(*meter_->cgroup(), 0);
     for (const bool anew : {false, true}) {
       readers_.push_back(std::make_unique<SoakReader>(
           meter_->pin_dir(), World::CleanLab().router_a, anew));
@@ -149,6 +151,7 @@ class SoakTest : public LiveTest {
   void TearDown() override {
     observer_.reset();
     readers_.clear();
+    hook_.reset();
     meter_.reset();
     memory_.reset();
     LiveTest::TearDown();
@@ -182,6 +185,7 @@ class SoakTest : public LiveTest {
     Measurement measurement(*meter_, World::CleanLab().ClientReference());
     const SoakCounts before = traffic->Counts();
     segments_ = -ReadSentSegments(World::CleanLab().client);
+    const int64_t hook_before = hook_->Read().tx_packets;
     traffic->Start();
     while (!act()) alarm(10 * kTimeoutMs / 1000);
     // Others send, and there is what processes have left that are gone.
@@ -190,6 +194,7 @@ class SoakTest : public LiveTest {
     memory_->Squeeze(false);
     measurement.Finish(SoakRemainders());
     segments_ += ReadSentSegments(World::CleanLab().client);
+    ExplainWithoutHook(&measurement, hook_->Read().tx_packets - hook_before);
     measurement.ExpectBalance();
     const SoakCounts sent = traffic->Counts() - before;
     ExpectNames(measurement, sent);
@@ -199,6 +204,26 @@ class SoakTest : public LiveTest {
     Load(/*grows=*/false);
     Report(name, measurement, sent);
     observer_->ExpectAlive();
+  }
+
+  // In some hundred rounds there is one in which the kernel has not run the hook for a
+  // packet that it sent, of TCP and without payload (docs/counting.md): the test's own
+  // program there, which has nothing but one counter, has missed it, too.
+  void ExplainWithoutHook(Measurement* measurement, int64_t at_hook) const {
+    const Totals &seen = measurement->seen(), &link = measurement->link();
+    EXPECT_EQ(at_hook, seen.tx_packets) << "packets at the hook";
+    Totals part;
+    part.tx_packets = link.tx_packets - seen.tx_packets;
+    part.tx_bytes = link.tx_bytes - seen.tx_bytes;
+    // Its TCP header has a time: 32 bytes.
+    if (at_hook != seen.tx_packets || part.tx_packets != 1 ||
+        (part.tx_bytes != 20 + 32 && part.tx_bytes != 40 + 32))
+      return;
+    measurement->Explain("no-hook", part);
+    std::printf("no-hook: one packet of %" PRId64
+                " bytes; TCP has sent %" PRId64 " segments, and %" PRId64
+                " were captured\n",
+                part.tx_bytes, segments_, measurement->CapturedSegments());
   }
 
   void PrintHeader() {
@@ -361,6 +386,7 @@ class SoakTest : public LiveTest {
 
   std::unique_ptr<MemoryCgroup> memory_;
   std::unique_ptr<MeteredCgroup> meter_;
+  std::unique_ptr<EgressCounter> hook_;  // beside the meter's programs
   std::vector<std::unique_ptr<SoakReader>> readers_;
   std::unique_ptr<Observer> observer_;
   std::ofstream json_;
