@@ -220,10 +220,8 @@ class SoakTest : public LiveTest {
         (part.tx_bytes != 20 + 32 && part.tx_bytes != 40 + 32))
       return;
     measurement->Explain("no-hook", part);
-    std::printf("no-hook: one packet of %" PRId64
-                " bytes; TCP has sent %" PRId64 " segments, and %" PRId64
-                " were captured\n",
-                part.tx_bytes, segments_, measurement->CapturedSegments());
+    std::printf("no-hook: one packet of %" PRId64 " bytes\n", part.tx_bytes);
+    PrintSegments(*measurement);
   }
 
   void PrintHeader() {
@@ -265,11 +263,15 @@ class SoakTest : public LiveTest {
   }
 
   // TCP tells the meter how many segments a super-packet has, and counts as many. If the
-  // two numbers are equal, that was right, and the meter has lost a whole packet.
-  void PrintUnexplained(const Measurement& measurement) const {
+  // two numbers are equal, that was right, and a whole packet is missing.
+  void PrintSegments(const Measurement& measurement) const {
     std::printf("  TCP has counted %" PRId64 " sent segments, and %" PRId64
                 " were captured\n",
                 segments_, measurement.CapturedSegments());
+  }
+
+  void PrintUnexplained(const Measurement& measurement) const {
+    PrintSegments(measurement);
     measurement.PrintUnusualEnds(kSoakClosedPort, 400);
     if (!soak_options.packets.empty())
       measurement.WritePackets(soak_options.packets);
