@@ -94,7 +94,9 @@ absl::Status CheckForMeterAbove(const PinDir& pins) {
   for (size_t slash = above.rfind('/'); slash != std::string::npos && slash > 0;
        slash = above.rfind('/')) {
     above.resize(slash);
-    if (!IsBpffs(above)) continue;
+    const absl::StatusOr<bool> bpffs = LookForBpffs(above);
+    if (!bpffs.ok()) return bpffs.status();
+    if (!*bpffs) continue;
     const auto theirs = PinDir(above).FindOurs(LoaderState());
     // Pins of others, which are no concern of ours.
     if (absl::IsFailedPrecondition(theirs.status())) continue;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/retire.h"
@@ -97,6 +98,39 @@ TEST_F(MountsRootTest, UnloadLeavesWhatOthersHaveThere) {
   EXPECT_TRUE(Unload(dir, &was_loaded, &note).ok());
   EXPECT_EQ(note, "");
   EXPECT_NE(access(dir.c_str(), F_OK), 0);
+}
+
+// Where statfs(2) failed four times in a row, a load took the directory for one without
+// a BPF file system, and mounted one over the meter: it said that all was well, and
+// counted anew.
+TEST_F(MountsRootTest, AMeterIsNotMountedOverWhereNobodyCanLook) {
+  MustLoad();
+  SendFromCgroup(1000);
+  bool reached = true;
+  for (int but = 0; reached; but++) {
+    SCOPED_TRACE(but);
+    Interruption failing = {-1, EIO, "statfs", but};
+    failing.most = 4;
+    config_.max_series++;
+    const Interrupted load =
+        RunInterrupted(failing, [this] { return Load(config_).status(); });
+    EXPECT_TRUE(load.ok ||
+                absl::StrContains(load.message, "Input/output error"))
+        << load.message;
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    EXPECT_EQ(PayloadSent(), 1000u);
+    reached = load.reached;
+    ASSERT_TRUE(but != 0 || reached);
+  }
+
+  bool was_loaded = false;
+  const Interrupted unload = RunInterrupted({-1, EIO, "statfs"}, [&] {
+    return Unload(config_.pin_dir, &was_loaded);
+  });
+  EXPECT_TRUE(unload.reached);
+  EXPECT_THAT(unload.message,
+              HasSubstr("look at " + config_.pin_dir + ": Input/output error"));
+  EXPECT_EQ(PayloadSent(), 1000u);
 }
 
 TEST_F(MountsRootTest, ABpfFileSystemOfOthersIsNotUnmounted) {

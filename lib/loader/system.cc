@@ -170,13 +170,22 @@ bool CgroupIsGone(uint64_t id) {
 
 // Of the directory that is there now: what is mounted on it counts, and not
 // what it is a directory of.
-bool IsBpffs(const std::string& path) {
+absl::StatusOr<bool> LookForBpffs(const std::string& path) {
   struct statfs fs = {};
-  // More than once: what a moment without memory hides would be mounted over.
-  for (int i = 0; i < kLooks && statfs(path.c_str(), &fs) != 0; i++) {
-    if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) return false;
+  for (int i = 0; i < kLooks; i++) {
+    if (statfs(path.c_str(), &fs) == 0) {
+      return static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
+    }
+    if (errno == ENOENT || errno == ENOTDIR || errno == EACCES ||
+        errno == ELOOP || errno == ENAMETOOLONG) {
+      return false;
+    }
   }
-  return static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
+  return ErrnoStatus(errno, absl::StrCat("look at ", path));
+}
+
+bool IsBpffs(const std::string& path) {
+  return LookForBpffs(path).value_or(false);
 }
 
 namespace {
@@ -246,7 +255,8 @@ absl::Status CheckDirectory(const std::string& path) {
 }
 
 absl::Status CheckContents(const std::string& path) {
-  if (IsBpffs(path)) return absl::OkStatus();
+  const absl::StatusOr<bool> bpffs = LookForBpffs(path);
+  if (!bpffs.ok() || *bpffs) return bpffs.status();
   DIR* dir = opendir(path.c_str());
   if (dir == nullptr) {
     return errno == ENOENT ? absl::OkStatus()
@@ -281,7 +291,8 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
   absl::Status status = CheckDirectory(path);
   if (status.ok()) status = MakeDirectories(path, made_directory);
   if (!status.ok()) return status;
-  if (IsBpffs(path)) return absl::OkStatus();
+  const absl::StatusOr<bool> bpffs = LookForBpffs(path);
+  if (!bpffs.ok() || *bpffs) return bpffs.status();
   status = CheckContents(path);
   if (!status.ok()) return status;
   if (mount(kMountSource, path.c_str(), "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC,

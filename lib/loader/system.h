@@ -46,6 +46,10 @@ bool CgroupIsGone(uint64_t id);
 // that it gave to the mount. 5.10 loses that name, and says "none": there by the state.
 bool IsOwnMount(const std::string& path,
                 const LoaderState& state = LoaderState());
+
+// Whether a BPF file system is there; an error where that cannot be told, as without
+// memory: who took that for none would mount over a meter. IsBpffs() says no then.
+absl::StatusOr<bool> LookForBpffs(const std::string& path);
 bool IsBpffs(const std::string& path);
 
 // FailedPrecondition where the path is another mount of the BPF file system that the

@@ -53,7 +53,9 @@ absl::Status Transaction::Prepare(const std::string& config,
   // happens. The device of a mount is known only afterwards.
   const std::vector<std::string> missing = MissingDirectories(dir);
   state_.made.insert(state_.made.end(), missing.begin(), missing.end());
-  const bool mounts = !IsBpffs(dir);
+  const absl::StatusOr<bool> bpffs = LookForBpffs(dir);
+  if (!bpffs.ok()) return bpffs.status();
+  const bool mounts = !*bpffs;
   if (mounts) {
     // Of a mount whose device is 0 the next loader knows that it was about to
     // be made, and takes what is mounted there for it.
@@ -100,7 +102,10 @@ Transaction::~Transaction() {
   RemoveDirectories(state_.made);
   // Whoever removes the file has the lock on it (LockDirectory()). It stays if
   // it knows of a meter that this load has not touched, or of what is left.
-  if (!found_nothing_ && !IsEmpty(before_) && IsBpffs(pins_.path())) return;
+  if (!found_nothing_ && !IsEmpty(before_) &&
+      LookForBpffs(pins_.path()).value_or(true)) {
+    return;
+  }
   if (removed.ok() && before_.config.empty()) {
     RemoveLockFile(pins_.path());
     return;

@@ -84,7 +84,9 @@ absl::Status TellReaders(const PinDir& pins) {
 // killed load or unload left of it.
 absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
                          bool* was_loaded, std::string* note) {
-  if (!IsBpffs(pin_dir)) {
+  const absl::StatusOr<bool> bpffs = LookForBpffs(pin_dir);
+  if (!bpffs.ok()) return bpffs.status();
+  if (!*bpffs) {
     if (access(pin_dir.c_str(), R_OK | X_OK) != 0) {
       return ErrnoStatus(errno, absl::StrCat("open ", pin_dir), "run as root");
     }
