@@ -77,6 +77,7 @@ typedef unsigned long long nm_u64;
  *   for good: an empty name, a longer one, one with a NUL; another option;
  *     NM_TAG and NM_SERVICE on a socket that is not one of IP, or that the meter
  *     does not know, such as one from outside of its cgroup
+ *   by the configuration: the service is kept for another user (register_by)
  *   until there is room: the table of names or, for NM_REGISTER, of processes is
  *     full; or, but for root, this user has added too many names
  *   for a moment: the tables grow. With a valid name, try again.

@@ -66,7 +66,8 @@ class Meter {
   // takes the descriptors that `netmeter-loader serve-fds` hands out. Costs some 20
   // system calls, and up to 2 seconds where serve-fds does not answer.
   //   NotFound            the loader has not run, or pins of its meter are missing
-  //   PermissionDenied    not root and not in the group of the pins
+  //   PermissionDenied    not root and not in the group of the pins; or
+  //                       options.service was refused, as Register() tells
   //   FailedPrecondition  the maps are of another ABI version
   //   Unavailable         `netmeter-loader serve-fds` does not answer, or has no maps
   //   InvalidArgument     options.service is no valid name, or pin_dir no path
@@ -94,27 +95,33 @@ class Meter {
   //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
   //   NotFound          no meter is loaded for this process's cgroup
   //   PermissionDenied  the meter refused: its tables are full, or this user's
-  //                     share of them
+  //                     share of them; or the name is another user's by
+  //                     `register_by` of the configuration
   //   ResourceExhausted no descriptor was left for the call
   // With wait_for_loader the name is kept, and the first read that finds the meter
   // registers it. Sockets that were opened before keep the executable's name, so
-  // load before services start. Only InvalidArgument is returned then.
+  // load before services start. Only InvalidArgument is returned then. A refusal is
+  // what ReadService() returns, and is tried again once a second.
   absl::Status Register(absl::string_view service);
 
   // The series of the service that this Meter registered, in no particular order;
   // empty until the first packet. Costs time in proportion to the series of the
   // service; the first call, to all series.
   //   FailedPrecondition  Register() has not been called; or unloaded since
+  //   PermissionDenied    wait_for_loader, and the meter that is loaded refuses the
+  //                       name (Register()): its series are those of others
   //   Unavailable         wait_for_loader, and no meter is loaded yet; or serve-fds has
   //                       no answer just now: the next read looks again, at most once
   //                       a second
   absl::StatusOr<std::vector<Sample>> ReadService() const;
 
   // The series of one service by name, whoever registered it.
+  //   FailedPrecondition  unloaded since
+  //   Unavailable         as above
   absl::StatusOr<std::vector<Sample>> ReadService(
       absl::string_view service) const;
 
-  // All series of the meter. Errors as ReadService(), without the first one.
+  // All series of the meter. Errors as of one service by name.
   absl::StatusOr<std::vector<Sample>> ReadHost() const;
 
   // The same into a vector of the caller's, for one who reads often: what it holds

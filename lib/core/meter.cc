@@ -13,7 +13,8 @@
 // another thread keeps the old Source alive until it is done with it.
 //
 // A new meter may know nothing of this process. So the name that was registered
-// is kept, and registered again with each meter that is opened.
+// is kept, and registered again with each meter that is opened. While the kernel
+// refuses it, the series of that name are those of others, and ReadService() fails.
 #include "netmeter/meter.h"
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "lib/core/cancellation.h"
 #include "lib/core/control.h"
 #include "lib/core/meter_access.h"
@@ -57,6 +59,9 @@ constexpr std::chrono::milliseconds kFirstRefusalPause(5);
 // Whoever opens pins before and after that moment has some of two meters.
 constexpr int kOpenAttempts = 10;
 constexpr std::chrono::milliseconds kOpenPause(2);
+
+// What a read is for: the series of this process's service, or any.
+enum class Whose { kAny, kOwn };
 
 // One meter of the kernel, opened.
 struct Source {
@@ -98,7 +103,8 @@ class Meter::Impl {
           if (!status.ok() && !options_.wait_for_loader) return status;
           service_ = std::make_shared<const std::string>(service);
           registered_ = false;
-          if (status.ok()) Registered();
+          granted_by_.reset();
+          Answered(status);
           next_registration_ = Clock::now() + kRetryInterval;
           return absl::OkStatus();
         }
@@ -107,8 +113,9 @@ class Meter::Impl {
     }
   }
 
-  // The source to read from: usually the one we have, by one load.
-  absl::StatusOr<std::shared_ptr<Source>> Current() {
+  // The source to read from: usually the one we have, by one load. For the series of
+  // this process an error, where the kernel has refused it their name.
+  absl::StatusOr<std::shared_ptr<Source>> Current(Whose whose) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto patience =
         options_.wait_for_loader ? kShortOpenTimeout : SharedMaps::kOpenTimeout;
@@ -139,15 +146,16 @@ class Meter::Impl {
       }
     }
     RegisterIfDue();
+    if (whose == Whose::kOwn && !refusal_.ok()) return refusal_;
     return source_;
   }
 
   // What `read` makes of the source. It runs without the lock of this object: the
   // reader has one of its own.
   template <typename Result, typename Function>
-  absl::StatusOr<Result> Read(const Function& read) {
+  absl::StatusOr<Result> Read(Whose whose, const Function& read) {
     return WithoutThrowing([&]() -> absl::StatusOr<Result> {
-      const auto source = Current();
+      const auto source = Current(whose);
       if (!source.ok()) return source.status();
       return read(&(*source)->reader);
     });
@@ -155,9 +163,9 @@ class Meter::Impl {
 
   // Reads into the caller's memory, by `read`.
   template <typename Function>
-  absl::Status ReadInto(const Function& read) {
+  absl::Status ReadInto(Whose whose, const Function& read) {
     return WithoutThrowing([&] {
-      const auto source = Current();
+      const auto source = Current(whose);
       if (!source.ok()) return source.status();
       read(&(*source)->reader);
       return absl::OkStatus();
@@ -228,19 +236,27 @@ class Meter::Impl {
     return uint64_t{health.names} + NM_NAME_FIRST >= health.max_names;
   }
 
-  // Errors are not the reader's business: it is tried again a second later.
+  // After an error it is tried again a second later.
   void RegisterIfDue() {
     if (service_ == nullptr || registered_) return;
     if (Clock::now() < next_registration_) return;
     const internal::WithoutCancellation guard;
     next_registration_ = Clock::now() + kRetryInterval;
-    if (internal::RegisterProcess(*service_).ok()) Registered();
+    Answered(internal::RegisterProcess(*service_));
   }
 
-  void Registered() {
-    internal::ClaimActivatedSockets(
-        *service_, source_ == nullptr ? 0 : source_->maps->created_ns());
-    registered_ = true;
+  // What the kernel has answered to the name. Who has it with this meter keeps it when
+  // the tables grow, and where a load keeps it for another user: no refusal counts then.
+  void Answered(const absl::Status& status) {
+    const uint64_t meter = source_ == nullptr ? 0 : source_->maps->created_ns();
+    if (status.ok()) {
+      internal::ClaimActivatedSockets(*service_, meter);
+      registered_ = true;
+      granted_by_ = meter;
+    }
+    refusal_ = absl::IsPermissionDenied(status) && granted_by_ != meter
+                   ? status
+                   : absl::OkStatus();
   }
 
   MeterOptions options_;
@@ -253,6 +269,8 @@ class Meter::Impl {
   Clock::time_point next_open_ = Clock::time_point::min();
   std::shared_ptr<const std::string> service_;  // null: none
   bool registered_ = false;                     // with the meter of source_
+  absl::optional<uint64_t> granted_by_;  // created_ns of the last that took it
+  absl::Status refusal_;                 // of service_, by one that has not
   Clock::time_point next_registration_ = Clock::time_point::min();
 };
 
@@ -300,46 +318,53 @@ absl::Status Meter::Register(absl::string_view service) {
 absl::StatusOr<std::vector<Sample>> Meter::ReadService() const {
   const auto service = WithoutThrowing([&] { return impl_->service(); });
   if (!service.ok()) return service.status();
-  return ReadService(**service);
+  return impl_->Read<std::vector<Sample>>(
+      Whose::kOwn,
+      [&](SeriesReader* reader) { return reader->ReadService(**service); });
 }
 
 absl::StatusOr<std::vector<Sample>> Meter::ReadService(
     absl::string_view service) const {
   return impl_->Read<std::vector<Sample>>(
+      Whose::kAny,
       [&](SeriesReader* reader) { return reader->ReadService(service); });
 }
 
 absl::StatusOr<std::vector<Sample>> Meter::ReadHost() const {
   return impl_->Read<std::vector<Sample>>(
-      [](SeriesReader* reader) { return reader->ReadAll(); });
+      Whose::kAny, [](SeriesReader* reader) { return reader->ReadAll(); });
 }
 
 absl::Status Meter::ReadService(std::vector<Sample>* samples) const {
   const auto service = WithoutThrowing([&] { return impl_->service(); });
   if (!service.ok()) return service.status();
-  return ReadService(**service, samples);
+  return impl_->ReadInto(Whose::kOwn, [&](SeriesReader* reader) {
+    reader->ReadService(**service, samples);
+  });
 }
 
 absl::Status Meter::ReadService(absl::string_view service,
                                 std::vector<Sample>* samples) const {
-  return impl_->ReadInto(
-      [&](SeriesReader* reader) { reader->ReadService(service, samples); });
+  return impl_->ReadInto(Whose::kAny, [&](SeriesReader* reader) {
+    reader->ReadService(service, samples);
+  });
 }
 
 absl::Status Meter::ReadHost(std::vector<Sample>* samples) const {
   return impl_->ReadInto(
-      [&](SeriesReader* reader) { reader->ReadAll(samples); });
+      Whose::kAny, [&](SeriesReader* reader) { reader->ReadAll(samples); });
 }
 
 absl::Status internal::MeterAccess::ReadHostByOwner(
     const Meter& meter, std::vector<Sample>* samples) {
-  return meter.impl_->ReadInto(
-      [&](SeriesReader* reader) { reader->ReadAllByOwner(samples); });
+  return meter.impl_->ReadInto(Whose::kAny, [&](SeriesReader* reader) {
+    reader->ReadAllByOwner(samples);
+  });
 }
 
 absl::StatusOr<Health> Meter::ReadHealth() const {
   return impl_->Read<Health>(
-      [](SeriesReader* reader) { return reader->ReadHealth(); });
+      Whose::kAny, [](SeriesReader* reader) { return reader->ReadHealth(); });
 }
 
 // Nothing is opened, so nothing is known of the tables: each refusal is waited for.

@@ -92,7 +92,8 @@ class NotFoundError(Error):
 
 class PermissionDeniedError(Error):
     """PERMISSION_DENIED: not in the group of the pins; or, of a registration
-    or a tag: refused, because the meter's tables are full."""
+    or a tag: refused, because the meter's tables are full, or ``register_by``
+    of the configuration keeps the service for another user."""
 
 
 class FailedPreconditionError(Error):
@@ -417,10 +418,13 @@ class Meter:
 
         Raises, with wait_for_loader only the first one: the name is then kept
         and registered by the first read that finds the meter: sockets opened
-        before keep the executable's name.
+        before keep the executable's name. A refusal is what read_service()
+        raises then; it is tried again once a second.
           InvalidArgumentError   empty, longer than 64 bytes, or with a NUL
           NotFoundError          no meter is loaded for this process's cgroup
-          PermissionDeniedError  the meter refused: its tables are full
+          PermissionDeniedError  the meter refused: its tables are full, or this
+                                 user's share of them; or the name is another
+                                 user's by ``register_by`` of the configuration
           Error                  RESOURCE_EXHAUSTED: no descriptor was left
         """
         self._open_meter().register(_to_bytes(service))
@@ -435,6 +439,9 @@ class Meter:
 
         Raises:
           FailedPreconditionError  nothing is registered; closed or unloaded
+          PermissionDeniedError    None, with wait_for_loader: the meter that is
+                                   loaded refuses the name (see register()), and
+                                   its series are those of others
           UnavailableError         wait_for_loader, and no meter is loaded yet;
                                    or serve-fds has no answer just now: the
                                    next read looks again

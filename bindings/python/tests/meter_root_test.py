@@ -323,6 +323,57 @@ class RealMeterTest(unittest.TestCase):
             self.assertEqual({s.registered for s in samples}, {True})
             self.assertEqual(sum(s.tx_payload_bytes for s in samples), sent)
 
+    def test_who_is_refused_a_name_does_not_read_it_as_his_own(self):
+        # With wait_for_loader nobody told: he read what its owner had sent.
+        self.lab.load({"register_by": {"mme": "uid:0"}})
+        refused = "register the service 'mme': the meter refused"
+
+        def owner():
+            with self.open(service="mme"):
+                return transfer("UP", 1000)[0]
+
+        def stranger():
+            def load(config):
+                os.setresuid(0, 0, 0)
+                self.lab.load(config)
+                os.setresuid(65534, 0, 0)
+
+            # A stranger by his real id, who may read.
+            os.setresuid(65534, 0, 0)
+            with self.open(service="mme", wait_for_loader=True) as meter:
+
+                def sent(service=None):
+                    samples = meter.read_service(service)
+                    return sum(s.tx_payload_bytes for s in samples)
+
+                for _ in range(2):
+                    with self.assertRaisesRegex(netmeter.PermissionDeniedError, refused):
+                        sent()
+                others = sent("mme")
+                meter.register("fine")
+                self.assertEqual(transfer("UP", 500)[0], sent())
+                meter.register("mme")
+                with self.assertRaisesRegex(netmeter.PermissionDeniedError, refused):
+                    sent()
+                # Whoever has it by then keeps it, also where a load would refuse it.
+                load({"register_by": {}})
+
+                def granted():
+                    try:
+                        return sent() == others
+                    except netmeter.PermissionDeniedError:
+                        return False
+
+                self.assertTrue(wait_until(granted))
+                load({"register_by": {"mme": "uid:0"}, "max_series": 8192})
+                self.assertEqual(sent(), others)
+                more = transfer("UP", 700)[0]
+                self.assertEqual(sent(), others + more)
+                return others
+
+        sent = self.lab.inside(owner)
+        self.assertEqual(self.lab.inside(stranger), sent)
+
     def test_threads_read_while_others_fork_and_traffic_flows(self):
         def inside():
             with self.open(service="busy") as meter:
