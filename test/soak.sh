@@ -77,8 +77,16 @@ if [ -n "$kernel" ]; then
 fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# The trap of a signal runs when what is in front has ended: so nothing long is.
+child=''
+# shellcheck disable=SC2317 # by trap
+stop() {
+  if [ -n "$child" ] && kill "$child" 2> /dev/null; then wait "$child" || true; fi
+  exit "$1"
+}
+trap 'stop 130' INT
+trap 'stop 143' TERM
+run() { "$@" & child=$!; wait "$child"; }
 build=(--jobs=2 --color=no --curses=no --noshow_progress)
 bazel build "${build[@]}" "${targets[@]}" > "$out/log" 2>&1 || { cat "$out/log" >&2; die "the build failed"; }
 bin=$(bazel info "${build[@]}" bazel-bin 2> /dev/null)
@@ -91,7 +99,7 @@ limit=$((600 + minutes * 120 + upgrades * 15))
 if [ -n "$kernel" ]; then
   # What is taken off and put back is then among the possible CPUs alone at first.
   status=0
-  test/kernels/matrix.sh --kernels "$kernel" --bin "$bin" --out "$out" --timeout $((limit * 2)) --cpus 2 \
+  run test/kernels/matrix.sh --kernels "$kernel" --bin "$bin" --out "$out" --timeout $((limit * 2)) --cpus 2 \
     --live-test-alone --kernel-arguments maxcpus=1 --filter 'SoakTest.*' --live-options "${options[*]} --soak-cpu-hotplug --soak-clock-jumps" > "$out/matrix" 2>&1 || status=$?
   if [ -e "$out/$kernel/log" ]; then sed -n '/^@@live-begin/,/^@@live-end/{/^@@/!p}' "$out/$kernel/log"; fi
   if [ $status = 0 ]; then echo "passed: $what on $kernel"; else cat "$out/matrix"; echo "FAILED ($status)"; fi
@@ -101,7 +109,7 @@ options+=('--gtest_filter=SoakTest.*' --gtest_brief=1 "--soak-observer=$bin/test
 if [ -n "$json" ]; then options+=("--soak-json=$json"); fi
 if [ -n "$packets" ]; then options+=("--soak-packets=$packets"); fi
 status=0
-timeout --foreground -k 30 "$limit" "$bin/test/live/live_test" --loader="$bin/lib/loader/netmeter-loader" \
+run timeout --foreground -k 30 "$limit" "$bin/test/live/live_test" --loader="$bin/lib/loader/netmeter-loader" \
   --actor="$bin/test/live/live_actor" "${options[@]}" || status=$?
 if [ $status = 0 ]; then echo "passed: $what"; else echo "FAILED ($status)"; fi
 exit $status
