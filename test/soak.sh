@@ -88,7 +88,7 @@ trap 'stop 130' INT
 trap 'stop 143' TERM
 run() { "$@" & child=$!; wait "$child"; }
 build=(--jobs=2 --color=no --curses=no --noshow_progress)
-bazel build "${build[@]}" "${targets[@]}" > "$out/log" 2>&1 || { cat "$out/log" >&2; die "the build failed"; }
+run bazel build "${build[@]}" "${targets[@]}" > "$out/log" 2>&1 || { cat "$out/log" >&2; die "the build failed"; }
 bin=$(bazel info "${build[@]}" bazel-bin 2> /dev/null)
 
 # A round takes longer than its traffic: an upgrade may be on its way, and all has to be
