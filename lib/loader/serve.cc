@@ -308,6 +308,20 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
   return fd;
 }
 
+// All maps of the meter, or what is wrong with it.
+absl::StatusOr<SharedMapFds> OpenAll(const std::string& pin_dir) {
+  absl::StatusOr<SharedMapFds> maps = OpenSharedPins(pin_dir);
+  if (!maps.ok()) return maps;
+  for (size_t map = 0; map < kSharedMaps; map++) {
+    if ((*maps)[map].ok()) continue;
+    return absl::DataLossError(absl::StrCat(
+        "no ", pin_dir, "/", PinOf(static_cast<SharedMap>(map)),
+        ": nobody gets the meter (see: ", LoaderCommand("status", pin_dir),
+        ")"));
+  }
+  return maps;
+}
+
 constexpr char kCouldWrite[] =
     "kernel.unprivileged_bpf_disabled is 0: whoever gets a map's descriptor "
     "could write the map (sysctl kernel.unprivileged_bpf_disabled=2)";
@@ -335,10 +349,12 @@ class Server {
   UnreadAnswers unread_;
   Clock::time_point next_sweep_ = Clock::now() + kSweep;
   Clock::time_point last_client_ = Clock::now();
+  Notice no_connection_;
   Notice could_write_;
+  Notice no_maps_;
   Notice no_group_;
   Notice no_member_;
-  Notice too_many_;
+  Notice not_sent_;
 };
 
 // While an answer is unread the server is not idle: the next one would not know of it,
@@ -385,16 +401,17 @@ void Server::Answer(UniqueFd client) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
   if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    no_connection_.Begin(absl::StrCat("SO_PEERCRED: ", strerror(errno)));
     return;
   }
   // Opened as a reader opens them, so that `info` never comes with older maps; and before
   // the look at who may read, so that they are not of a load in between.
-  const absl::StatusOr<SharedMapFds> maps = OpenSharedPins(options_.pin_dir);
-  if (!maps.ok() ||
-      !std::all_of(maps->begin(), maps->end(),
-                   [](const UniqueFd& map) { return map.ok(); })) {
-    return;  // not loaded now
+  const absl::StatusOr<SharedMapFds> maps = OpenAll(options_.pin_dir);
+  if (!maps.ok()) {
+    no_maps_.Begin(std::string(maps.status().message()));
+    return;
   }
+  no_maps_.End();
   if (!MayRead(client.get(), peer)) {
     send(client.get(), &kDescriptorsRefused, sizeof(kDescriptorsRefused),
          MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -402,15 +419,19 @@ void Server::Answer(UniqueFd client) {
   }
   if (!unread_.HasRoomFor(peer.uid)) return;
   const int error = SendDescriptors(client.get(), *maps);
+  if (error == EPIPE || error == ECONNRESET) return;  // he left
   if (error == ETOOMANYREFS) {
-    too_many_.Begin(absl::StrCat(
+    not_sent_.Begin(absl::StrCat(
         "processes of user ", getuid(), " have sent more descriptors than ",
         unread_.limit(),
         " (RLIMIT_NOFILE) that nobody has read: no answer for anybody until "
         "they are read or closed"));
+  } else if (error != 0) {
+    not_sent_.Begin(absl::StrCat("send descriptors: ", strerror(error),
+                                 ": no answer for user ", peer.uid));
   }
   if (error != 0) return;
-  too_many_.End();
+  not_sent_.End();
   // As if it were closed, except that we still see whether he reads. What he sends from
   // now on is an error for him.
   shutdown(client.get(), SHUT_RDWR);
@@ -435,9 +456,12 @@ absl::Status Server::Run(int listener, int stop) {
     last_client_ = Clock::now();
     UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (client.ok()) {
+      no_connection_.End();
       Answer(std::move(client));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
                errno == ENOMEM) {
+      no_connection_.Begin(
+          absl::StrCat("accept: ", strerror(errno), ": clients wait"));
       poll(nullptr, 0, 100);  // let it pass instead of spinning
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
       // Whatever else it is, it would be the same at once again.

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -34,7 +33,7 @@
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/prepare_process.h"
 #include "lib/loader/serve.h"
-#include "lib/loader/system.h"
+#include "lib/loader/unload.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -345,6 +344,7 @@ class ServeRootTest : public LoaderRootTest {
   }
 
   pid_t server_ = -1;
+  sockaddr_un address_ = {};
 
  private:
   void NamePaths() {
@@ -353,7 +353,6 @@ class ServeRootTest : public LoaderRootTest {
     strcpy(address_.sun_path, (config_.pin_dir + ".sock").c_str());
   }
 
-  sockaddr_un address_ = {};
   std::string log_;
 };
 
@@ -512,186 +511,49 @@ TEST_F(ServeRootTest, IsNotIdleWhileAnAnswerIsUnread) {
   if (ended == 0) Stop();
 }
 
-// serve-fds took over any socket that it could not connect to: a datagram
-// socket (EPROTOTYPE), for instance, was unlinked under its owner. And it hung
-// where the owner's queue was full.
-TEST_F(LoaderRootTest, ServeFdsLeavesSocketsOfOthersAlone) {
-  ServeOptions serve;
-  serve.pin_dir = config_.pin_dir;
-  serve.group = kGroup;
-  serve.idle_seconds = 1;
-  serve.socket = config_.pin_dir + ".sock";
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  strcpy(address.sun_path, serve.socket.c_str());
-  auto* name = reinterpret_cast<sockaddr*>(&address);
-  const struct {
-    int type;
-    bool full;
-    const char* message;
-  } cases[] = {
-      {SOCK_DGRAM, false, "is a socket of another program"},
-      {SOCK_SEQPACKET, false, "is a socket of another program"},
-      {SOCK_STREAM, false, "is served already"},
-      {SOCK_STREAM, true, "is served already"},
-  };
-  for (const auto& foreign : cases) {
-    UniqueFd owner(socket(AF_UNIX, foreign.type | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(bind(owner.get(), name, sizeof(address)), 0) << strerror(errno);
-    if (foreign.type != SOCK_DGRAM) {
-      ASSERT_EQ(listen(owner.get(), 0), 0);
-    }
-    std::vector<UniqueFd> clients;
-    for (bool more = foreign.full; more;) {
-      clients.emplace_back(
-          socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      more = connect(clients.back().get(), name, sizeof(address)) == 0;
-    }
-    struct stat before, after;
-    ASSERT_EQ(stat(serve.socket.c_str(), &before), 0);
-    const absl::Status status = ServeDescriptors(serve);
-    EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(foreign.message));
-    ASSERT_EQ(stat(serve.socket.c_str(), &after), 0) << "unlinked";
-    EXPECT_EQ(after.st_ino, before.st_ino);
-    unlink(serve.socket.c_str());
-  }
-  // A file is not touched, either.
-  std::ofstream(serve.socket) << "x";
-  EXPECT_TRUE(absl::IsAlreadyExists(ServeDescriptors(serve)));
-  EXPECT_EQ(access(serve.socket.c_str(), F_OK), 0);
-  unlink(serve.socket.c_str());
-  // What a killed server left is replaced.
-  {
-    UniqueFd killed(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(bind(killed.get(), name, sizeof(address)), 0);
-  }
-  // Until it is idle. In a process of its own: it gives up what it does not need.
-  EXPECT_EQ(InChild([&] { return ServeDescriptors(serve).ok() ? 0 : 1; }), 0);
-  EXPECT_NE(access(serve.socket.c_str(), F_OK), 0);
-  EXPECT_NE(access(LockFile(serve.socket).c_str(), F_OK), 0);
-}
-
-// It said "bind: Permission denied", and "no group " for an empty one.
-TEST_F(LoaderRootTest, ServeFdsSaysWhatItNeeds) {
-  ServeOptions serve;
-  serve.pin_dir = config_.pin_dir;
-  serve.group = "no-such-group";
-  EXPECT_THAT(std::string(ServeDescriptors(serve).message()),
-              HasSubstr("no group no-such-group (groupadd"));
-  EXPECT_EQ(InChild([&] {
-              if (!BecomeUser(kNobody)) return 2;
-              return ServeDescriptors(serve).message() ==
-                             "serve-fds: run as root"
-                         ? 0
-                         : 1;
-            }),
+// Clients were sent away without a word in the log, whatever the reason: who read
+// "its log says which" in the manual found nothing there.
+TEST_F(ServeRootTest, WhyNobodyGetsTheMeterIsSaid) {
+  Serve(0);
+  EXPECT_EQ(Reads(1, kNobody), 1);
+  // No descriptor is left: a client waits, and is answered when there is one.
+  // poll(2) wants as many as it looks at.
+  const rlimit none = {2, kDescriptors}, few = {kDescriptors, kDescriptors};
+  ASSERT_EQ(prlimit(server_, RLIMIT_NOFILE, &none, nullptr), 0);
+  const UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address_),
+                    sizeof(address_)),
             0);
+  pollfd polled = {client.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&polled, 1, 500), 0);
+  ASSERT_EQ(prlimit(server_, RLIMIT_NOFILE, &few, nullptr), 0);
+  unsigned char byte = 0;
+  ASSERT_EQ(poll(&polled, 1, 10000), 1);
+  EXPECT_EQ(recv(client.get(), &byte, 1, 0), 1);
+  EXPECT_EQ(byte, kDescriptorProtocol);
+  const std::string waits =
+      "netmeter-loader: accept: Too many open files: clients wait\n";
+  EXPECT_EQ(Log(), waits);
+  // A map is missing, and then all of them.
+  ASSERT_EQ(unlink((config_.pin_dir + "/tcp").c_str()), 0);
+  EXPECT_EQ(Reads(5, kNobody), 0);
+  EXPECT_EQ(Log(),
+            absl::StrCat(waits, "netmeter-loader: no ", config_.pin_dir,
+                         "/tcp: nobody gets the meter (see: ",
+                         LoaderCommand("status", config_.pin_dir), ")\n"));
+  EXPECT_EQ(Stop(), 0);
 }
 
-// systemd called it again for a client that still waited, until the socket unit failed
-// for good: one exporter was enough.
-TEST_F(LoaderRootTest, ServeFdsOfAUnitGoesOnWhereAnybodyCouldWrite) {
-  MustLoad();
-  const std::string path = config_.pin_dir + ".sock";
-  const std::string zero = config_.pin_dir + ".zero";
-  std::ofstream(zero) << "0\n";
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  strcpy(address.sun_path, path.c_str());
-  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address),
-                 sizeof(address)),
-            0);
-  ASSERT_EQ(listen(listener.get(), 8), 0);
-  ServeOptions serve;
-  serve.pin_dir = config_.pin_dir;
-  const pid_t server = fork();
-  if (server == 0) {
-    alarm(30);
-    const char sysctl[] = "/proc/sys/kernel/unprivileged_bpf_disabled";
-    if (unshare(CLONE_NEWNS) != 0 ||
-        mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount(zero.c_str(), sysctl, nullptr, MS_BIND, nullptr) != 0 ||
-        UnprivilegedBpfDisabled() != 0 ||
-        (listener.get() != 3 && dup2(listener.get(), 3) != 3)) {
-      _exit(2);
-    }
-    setenv("LISTEN_FDS", "1", 1);
-    setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
-    _exit(ServeDescriptors(serve).ok() ? 0 : 1);
-  }
-  for (int i = 0; i < 3; i++) {
-    UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address),
-                      sizeof(address)),
-              0);
-    pollfd polled = {client.get(), POLLIN, 0};
-    ASSERT_EQ(poll(&polled, 1, 10000), 1);
-    char byte, control[CMSG_SPACE(sizeof(int))];
-    iovec data = {&byte, 1};
-    msghdr message = {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    EXPECT_EQ(recvmsg(client.get(), &message, 0), 0);
-    EXPECT_EQ(message.msg_controllen, 0u);
-  }
-  kill(server, SIGTERM);
-  int status = 0;
-  waitpid(server, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  unlink(path.c_str());
-  unlink(zero.c_str());
-}
-
-// Socket activation with ListenDatagram= made it spin: accept(2) fails there at
-// once, each time, with an errno that was not expected.
-TEST_F(LoaderRootTest, ServeFdsRefusesASocketThatDoesNotListen) {
-  const struct {
-    int domain, type;
-    bool listens;
-    std::string error;
-  } cases[] = {
-      {AF_INET, SOCK_DGRAM, false, "is no Unix stream socket that listens"},
-      {AF_INET, SOCK_STREAM, true, "is no Unix stream socket that listens"},
-      {AF_UNIX, SOCK_DGRAM, false, "is no Unix stream socket that listens"},
-      {AF_UNIX, SOCK_SEQPACKET, true, "is no Unix stream socket that listens"},
-      {AF_UNIX, SOCK_STREAM, false, "is no Unix stream socket that listens"},
-      {AF_UNIX, 0, false, "Socket operation on non-socket"},
-      {AF_UNIX, SOCK_STREAM, true, ""},  // until it is idle
-  };
-  ServeOptions serve;
-  serve.pin_dir = config_.pin_dir;
-  serve.idle_seconds = 1;
-  for (const auto& passed : cases) {
-    SCOPED_TRACE(absl::StrCat(passed.domain, " ", passed.type));
-    EXPECT_EQ(InChild([&] {
-                sockaddr_storage any = {};  // of AF_UNIX: a name of its own
-                any.ss_family = static_cast<sa_family_t>(passed.domain);
-                const int fd = passed.type == 0
-                                   ? open("/dev/null", O_RDWR)
-                                   : socket(passed.domain, passed.type, 0);
-                const socklen_t size = passed.domain == AF_UNIX
-                                           ? sizeof(sa_family_t)
-                                           : sizeof(sockaddr_in);
-                if (fd < 0) return 2;
-                if (passed.listens &&
-                    (bind(fd, reinterpret_cast<sockaddr*>(&any), size) != 0 ||
-                     listen(fd, 8) != 0)) {
-                  return 2;
-                }
-                if (fd != 3 && dup2(fd, 3) != 3) return 2;
-                setenv("LISTEN_FDS", "1", 1);
-                setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
-                alarm(5);
-                const std::string error(ServeDescriptors(serve).message());
-                const bool found = error.find(passed.error) != error.npos;
-                return found && error.empty() == passed.error.empty() ? 0 : 1;
-              }),
-              0);
-  }
+TEST_F(ServeRootTest, NoMeterIsSaid) {
+  Serve(0);
+  bool was_loaded = false;
+  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
+  EXPECT_EQ(Reads(5, kNobody), 0);
+  EXPECT_THAT(Log(), HasSubstr(absl::StrCat("netmeter-loader: no meter at ",
+                                            config_.pin_dir)));
+  const std::string log = Log();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  EXPECT_EQ(Stop(), 0);
 }
 
 }  // namespace
