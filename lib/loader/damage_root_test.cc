@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -20,7 +21,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "lib/core/pins.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/interruption.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -504,6 +507,31 @@ TEST_F(LoaderRootTest, ReadersOfALostInfoAreTold) {
       EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
     }
   }
+}
+
+// It said what had failed, and not that half of the meter was gone.
+TEST_F(LoaderRootTest, AnUnloadThatFailsSaysWhetherAPartIsLeft) {
+  MustLoad();
+  bool was_loaded = false;
+  const auto unload = [&] { return Unload(config_.pin_dir, &was_loaded); };
+  const std::string left =
+      absl::StrCat("; a part of the meter is left (run: ",
+                   LoaderCommand("unload", config_.pin_dir), ")");
+  // The first pin is opened, and nothing is removed yet.
+  const Interrupted first = RunInterrupted({-1, ENOMEM, "bpf(7)"}, unload);
+  EXPECT_FALSE(first.ok);
+  EXPECT_THAT(first.message, Not(HasSubstr(left)));
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  // The links are gone, the counters are not.
+  Interruption later = {-1, ENOMEM, "unlink"};
+  later.but = 3;
+  const Interrupted second = RunInterrupted(later, unload);
+  EXPECT_FALSE(second.ok);
+  EXPECT_THAT(second.message, HasSubstr("Cannot allocate memory" + left));
+  EXPECT_EQ(access(Pin("counters").c_str(), F_OK), 0);
+  ASSERT_TRUE(unload().ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
 }
 
 }  // namespace

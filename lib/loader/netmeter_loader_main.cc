@@ -140,7 +140,7 @@ constexpr char kUnloadEpilog[] =
     "\n"
     "Exit status: 0 unloaded, or nothing to do; 1 failed, one line on stderr "
     "says\n"
-    "why; 2 wrong usage.";
+    "why, and whether a part of the meter is left; 2 wrong usage.";
 
 constexpr char kRetireEpilog[] =
     "Series that no process and no socket uses, and that have counted nothing "

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
+#include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/attempts.h"
@@ -173,6 +174,12 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   }
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
     status = RemoveMeter(pin_dir, state, was_loaded, note);
+    if (!status.ok() && *was_loaded) {
+      status = absl::Status(
+          status.code(),
+          absl::StrCat(status.message(), "; a part of the meter is left (run: ",
+                       LoaderCommand("unload", pin_dir), ")"));
+    }
   } else {
     RemoveDirectories(state.made);
   }
