@@ -73,7 +73,8 @@ absl::Status WithoutInfo(const std::string& pin_dir) {
   return NoMeter(pin_dir);
 }
 
-// Where `info` is pinned and `closed` is what it says, and another map is not there.
+}  // namespace
+
 absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
   const std::vector<std::string> missing = FindMissingMaps(pin_dir);
   // `info` is removed last, and closed before: an unload is at work, or was killed.
@@ -84,6 +85,8 @@ absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
       " is damaged: of its maps are missing: ", absl::StrJoin(missing, ", "),
       " (see: ", LoaderCommand("status", pin_dir), ")"));
 }
+
+namespace {
 
 // Of who sees the names and may open none. lstat(2): in a switch a pin is a link, and
 // where that leads may be away for a moment; the pin itself is always there.

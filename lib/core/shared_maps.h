@@ -90,6 +90,10 @@ MapShape ParseFdInfo(const std::string& text);
 // is missing has no descriptor. Errors as Meter::Open().
 absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir);
 
+// The error where `info` is pinned and `closed` is what it says, and another map is not
+// there: NotFound, of a damaged meter or one that is being unloaded.
+absl::Status WithoutMap(const std::string& pin_dir, bool closed);
+
 // FailedPrecondition unless `info` is of a version that this library reads
 // and its sizes make sense. `where` is for the message.
 absl::Status CheckInfo(const nm_info& info, const std::string& where);

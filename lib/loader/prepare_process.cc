@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/loader/prepare_process.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <initializer_list>
 
@@ -11,6 +13,12 @@ namespace netmeter {
 namespace internal {
 
 void PrepareProcess() {
+  // The next descriptor gets the first free number: what was said on a closed stderr went
+  // to the client of `serve-fds` that had its number. These fail as closed ones do.
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
   signal(SIGXFSZ, SIG_IGN);
   // Of what is printed: `load -v | head` is to come to its end.
   signal(SIGPIPE, SIG_IGN);

@@ -19,7 +19,8 @@ namespace internal {
 // for root whatever the shell's mask says, and the directories above are for all, as a
 // group has to come to the pins.
 // Takes as many descriptors as it may have: an object of BPF has one for each of its
-// maps and programs. What is refused stays as it was.
+// maps and programs. A standard stream that is closed keeps its number, and stays of no
+// use. What is refused stays as it was.
 void PrepareProcess();
 
 // While this lives, a signal waits: a load is to come to its end. A load that

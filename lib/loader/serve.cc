@@ -35,7 +35,9 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/config.h"
+#include "lib/loader/kernel_object.h"
 #include "lib/loader/system.h"
+#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {
@@ -311,15 +313,14 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
 // All maps of the meter, or what is wrong with it.
 absl::StatusOr<SharedMapFds> OpenAll(const std::string& pin_dir) {
   absl::StatusOr<SharedMapFds> maps = OpenSharedPins(pin_dir);
-  if (!maps.ok()) return maps;
-  for (size_t map = 0; map < kSharedMaps; map++) {
-    if ((*maps)[map].ok()) continue;
-    return absl::DataLossError(absl::StrCat(
-        "no ", pin_dir, "/", PinOf(static_cast<SharedMap>(map)),
-        ": nobody gets the meter (see: ", LoaderCommand("status", pin_dir),
-        ")"));
+  if (!maps.ok() || std::all_of(maps->begin(), maps->end(),
+                                [](const UniqueFd& map) { return map.ok(); })) {
+    return maps;
   }
-  return maps;
+  nm_info info = {};
+  const bool closed =
+      ReadOnlyValue((*maps)[kInfo].get(), &info) && info.closed != 0;
+  return WithoutMap(pin_dir, closed);
 }
 
 constexpr char kCouldWrite[] =

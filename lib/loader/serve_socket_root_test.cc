@@ -216,6 +216,37 @@ TEST_F(LoaderRootTest, ServeFdsRefusesASocketThatDoesNotListen) {
   }
 }
 
+// What it says on a closed stderr went to the client who had that number.
+TEST_F(LoaderRootTest,
+       ServeFdsWithoutStandardStreamsTellsItsClientsNothingElse) {
+  const std::string path = config_.pin_dir + ".sock";
+  const pid_t server = fork();
+  if (server == 0) {
+    alarm(30);
+    for (int fd = 0; fd < 3; fd++) close(fd);
+    execl("lib/loader/netmeter-loader", "netmeter-loader", "serve-fds",
+          "--pin-dir", config_.pin_dir.c_str(), "--socket", path.c_str(),
+          "--group", kGroup, "--idle-seconds", "1", nullptr);
+    _exit(2);
+  }
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, path.c_str());
+  const UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  int error = -1;
+  for (int i = 0; i < 500 && error != 0; i++) {
+    usleep(10000);
+    error = connect(client.get(), reinterpret_cast<sockaddr*>(&address),
+                    sizeof(address));
+  }
+  ASSERT_EQ(error, 0) << strerror(errno);
+  char text[64] = {};
+  EXPECT_EQ(recv(client.get(), text, sizeof(text) - 1, 0), 0) << text;
+  int status = 0;
+  waitpid(server, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

@@ -27,6 +27,7 @@
 #include "lib/loader/switch.h"
 #include "lib/loader/system.h"
 #include "lib/loader/transaction.h"
+#include "netmeter/abi.h"
 
 namespace netmeter {
 namespace internal {
@@ -62,29 +63,61 @@ absl::Status OpenIfThere(const std::string& path, UniqueFd* fd) {
   });
 }
 
+// Whether this version's program can be run over it: where it could not, it may the next
+// time.
+bool IsOfThisVersion(int info_fd) {
+  nm_info info = {};
+  return ReadOnlyValue(info_fd, &info) && info.magic == NM_MAGIC &&
+         info.abi_major == NM_ABI_MAJOR && info.info_size == sizeof(info);
+}
+
 // Readers of another version's meter keep what they have, if this version's
 // program cannot be run over its info.
-absl::Status TellReaders(const PinDir& pins) {
+absl::Status TellReaders(const PinDir& pins, bool* begun) {
   for (const char* pin : {"info", kOldInfoPin}) {
     UniqueFd info;
     NETMETER_RETURN_IF_ERROR(OpenIfThere(pins.PathOf(pin), &info));
     if (!info.ok()) continue;
-    absl::Status status = CloseInfo(info.get());
+    // libbpf says EINVAL where the kernel had no memory, or no descriptor.
+    const absl::Status status =
+        InAttempts([&] { return CloseInfo(info.get()); });
     // Who is not told keeps these maps for good, and sees them stand still:
     // where that may pass, nothing is removed yet.
-    if (absl::IsPermissionDenied(status) || absl::IsResourceExhausted(status) ||
-        absl::IsUnavailable(status)) {
+    if (!status.ok() && (absl::IsPermissionDenied(status) ||
+                         IsTransient(status) || IsOfThisVersion(info.get()))) {
       return status;
     }
-    if (status.ok()) Step("closed ", Describe(info.get()));
+    if (!status.ok()) continue;
+    *begun = true;
+    Step("closed ", Describe(info.get()));
   }
   return absl::OkStatus();
+}
+
+// After an unload that failed: whether something is left that is no whole meter. By
+// names, too, where the kernel opens nothing. An unload closes `info` before all else.
+bool APartIsLeft(const std::string& pin_dir, const LoaderState& state,
+                 bool begun) {
+  const PinDir pins(pin_dir);
+  bool any = false, all = pins.Has("info");
+  for (const MapPin& map : MapPins()) any |= pins.Has(map.pin);
+  for (const LinkPin& link : LinkPins()) {
+    const bool there = pins.Has(link.pin);
+    any |= there;
+    all &= there || link.feature != 0;
+  }
+  if (!any) return IsOwnMount(pin_dir, state);
+  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
+  nm_info info = {};
+  const bool closed =
+      fd.ok() && ReadOnlyValue(fd.get(), &info) && info.closed != 0;
+  return begun || closed || !all;
 }
 
 // Under the lock: removes pins, mount and directories of a meter, or of what a
 // killed load or unload left of it.
 absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
-                         bool* was_loaded, std::string* note) {
+                         bool* was_loaded, bool* begun, std::string* note) {
   const absl::StatusOr<bool> bpffs = LookForBpffs(pin_dir);
   if (!bpffs.ok()) return bpffs.status();
   if (!*bpffs) {
@@ -107,7 +140,7 @@ absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
     const std::vector<std::string> newer = pins.FindNewer();
     found->insert(found->begin(), newer.begin(), newer.end());
   }
-  NETMETER_RETURN_IF_ERROR(TellReaders(pins));
+  NETMETER_RETURN_IF_ERROR(TellReaders(pins, begun));
 
   std::vector<uint32_t> programs;
   for (const std::string& pin : OrderOfRemoval(*found)) {
@@ -173,8 +206,9 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
     NETMETER_RETURN_IF_ERROR(CloseLostInfo(state.created_ns));
   }
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
-    status = RemoveMeter(pin_dir, state, was_loaded, note);
-    if (!status.ok() && *was_loaded) {
+    bool begun = false;
+    status = RemoveMeter(pin_dir, state, was_loaded, &begun, note);
+    if (!status.ok() && APartIsLeft(pin_dir, state, begun || *was_loaded)) {
       status = absl::Status(
           status.code(),
           absl::StrCat(status.message(), "; a part of the meter is left (run: ",
