@@ -208,7 +208,10 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   if (access(pin_dir.c_str(), F_OK) == 0 || errno != ENOENT) {
     bool begun = false;
     status = RemoveMeter(pin_dir, state, was_loaded, &begun, note);
-    if (!status.ok() && APartIsLeft(pin_dir, state, begun || *was_loaded)) {
+    begun |= *was_loaded;
+    // Objects that are not ours are no part of a meter, and nothing was done to them.
+    const bool foreign = absl::IsFailedPrecondition(status) && !begun;
+    if (!status.ok() && !foreign && APartIsLeft(pin_dir, state, begun)) {
       status = absl::Status(
           status.code(),
           absl::StrCat(status.message(), "; a part of the meter is left (run: ",
