@@ -420,14 +420,13 @@ void Server::Answer(UniqueFd client) {
   }
   if (!unread_.HasRoomFor(peer.uid)) return;
   const int error = SendDescriptors(client.get(), *maps);
-  if (error == EPIPE || error == ECONNRESET) return;  // he left
   if (error == ETOOMANYREFS) {
     not_sent_.Begin(absl::StrCat(
         "processes of user ", getuid(), " have sent more descriptors than ",
         unread_.limit(),
         " (RLIMIT_NOFILE) that nobody has read: no answer for anybody until "
         "they are read or closed"));
-  } else if (error != 0) {
+  } else if (error != 0 && error != EPIPE && error != ECONNRESET) {  // he left
     not_sent_.Begin(absl::StrCat("send descriptors: ", strerror(error),
                                  ": no answer for user ", peer.uid));
   }

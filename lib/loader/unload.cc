@@ -67,8 +67,8 @@ absl::Status OpenIfThere(const std::string& path, UniqueFd* fd) {
 // time.
 bool IsOfThisVersion(int info_fd) {
   nm_info info = {};
-  return ReadOnlyValue(info_fd, &info) && info.magic == NM_MAGIC &&
-         info.abi_major == NM_ABI_MAJOR && info.info_size == sizeof(info);
+  return ReadOnlyValue(info_fd, &info) && CheckInfo(info, "info").ok() &&
+         info.info_size == sizeof(info);
 }
 
 // Readers of another version's meter keep what they have, if this version's
