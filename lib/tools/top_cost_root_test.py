@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """What `netmeter top` costs while 4,096 series move: its share of a CPU on a terminal of
-80x24, as it stands there, and while somebody works with it."""
+80x24, as it stands there, and while somebody works with it.
+
+How fast a CPU is when it is woken once a second is the machine's affair: the same top took
+from 1.3 to 2.1 % on one, and a limit of 2 % has failed there with nothing changed. So it
+is paired: a process beside it, woken as often, does a work that stays the same, and the
+limits are in units of that."""
 
 import itertools
 import json
@@ -17,8 +22,22 @@ import unittest
 import lab
 
 SERVICES, DESTINATIONS = 64, 64  # as many series as the product
-MOST_PERCENT = 2.0
 SECONDS = 20
+# Of the reference's cost. It was 1.2 to 1.6 on an idle and on a busy machine.
+MOST = 2.2
+
+# Once a second, twice: as many rows as there are series are parsed and sorted.
+REFERENCE = """
+import json, time
+row = {"service": "service00", "destination": "destination00", "tx_bytes": 1234567, "rx_bytes": 7654321}
+text = json.dumps([dict(row, key=k * 7919 %% 4096) for k in range(%d)])
+print("ready", flush=True)
+while True:
+    for _ in range(2):
+        rows = json.loads(text)
+        rows.sort(key=lambda row: row["key"])
+    time.sleep(1)
+""" % (SERVICES * DESTINATIONS)
 
 # A datagram from each of the sockets, about once a second: each series moves between
 # any two readings.
@@ -73,15 +92,16 @@ class TopCostTest(unittest.TestCase):
     def wait_screen(self, pattern):
         lab.wait_for(lambda: re.search(pattern, self.tmux("capture-pane", "-p", "-t", "top"), re.M), pattern)
 
-    def measure(self, pid, keys=()):
-        """Percent of a CPU; a key each second meanwhile."""
-        before, begin = cpu_seconds(pid), time.monotonic()
+    def measure(self, pids, keys=()):
+        """Percent of a CPU that each process takes; a key each second meanwhile."""
+        before, begin = [cpu_seconds(pid) for pid in pids], time.monotonic()
         pressed = itertools.cycle(keys)
         while time.monotonic() < begin + SECONDS:
             if keys:
                 self.tmux("send-keys", "-t", "top", next(pressed))
             time.sleep(1)
-        return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - begin)
+        took = time.monotonic() - begin
+        return [100 * (cpu_seconds(pid) - was) / took for pid, was in zip(pids, before)]
 
     def test_with_4096_series_it_takes_little_of_a_cpu(self):
         sender = lab.start_service(self, "sender", SENDER)
@@ -96,12 +116,15 @@ class TopCostTest(unittest.TestCase):
         shown = json.loads(lab.run(lab.LIST, "top", "--once", "--json", "--pin-dir", self.meter.pin_dir))
         moving = sum(row["tx_bytes_per_second"] > 0 for row in shown)
         self.assertGreaterEqual(moving, SERVICES * DESTINATIONS)
-        still = self.measure(pid)
-        # Order, down, into a service, back.
-        busy = self.measure(pid, ("s", "Down", "Enter", "Down", "BSpace"))
-        print("netmeter top with %d series that move: %.1f %% of a CPU, %.1f %% with a key a second" % (moving, still, busy))
-        self.assertLess(still, MOST_PERCENT)
-        self.assertLess(busy, 2 * MOST_PERCENT)
+        reference = lab.start_service(self, "reference", REFERENCE)
+        self.assertEqual(reference.stdout.readline(), "ready\n")
+        for what, keys in (
+            ("as it stands", ()),
+            ("with a key a second", ("s", "Down", "Enter", "Down", "BSpace")),  # order, down, into a service, back
+        ):
+            cost, unit = self.measure((pid, reference.pid), keys)
+            print("netmeter top, %d series that move, %s: %.2f %% of a CPU, the reference %.2f %%: %.2f times as much" % (moving, what, cost, unit, cost / unit))
+            self.assertLess(cost, MOST * unit)
         self.tmux("send-keys", "-t", "top", "q")
         lab.wait_for(lambda: not os.path.exists("/proc/%d" % pid), "the end")
 
