@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 
@@ -24,6 +25,7 @@ namespace internal {
 namespace {
 
 constexpr unsigned kSeconds = 300;  // a function that hangs is killed
+constexpr int kSamples = 10;        // taken until each call was there
 
 // What the child tells: it may not make system calls for that.
 struct Told {
@@ -171,6 +173,22 @@ bool NextStop(pid_t child, bool* at_call, int* signal, int* status) {
   return true;
 }
 
+// Of a run of the same calls the first one, and of these so many, spread evenly.
+std::vector<int> Sample(const std::vector<std::string>& calls, size_t most) {
+  std::vector<int> firsts;
+  for (size_t i = 0; i < calls.size(); i++) {
+    if (i == 0 || calls[i] != calls[i - 1]) {
+      firsts.push_back(static_cast<int>(i));
+    }
+  }
+  std::vector<int> sample;
+  for (size_t i = 0; i < std::min(most, firsts.size()); i++) {
+    sample.push_back(firsts[(2 * i + 1) * firsts.size() /
+                            (2 * std::min(most, firsts.size()))]);
+  }
+  return sample;
+}
+
 }  // namespace
 
 Interrupted RunInterrupted(const Interruption& interruption,
@@ -234,6 +252,21 @@ Interrupted RunInterrupted(const Interruption& interruption,
                        : std::string(told->message);
   munmap(told, sizeof(Told));
   return result;
+}
+
+bool InterruptSample(size_t most,
+                     const std::function<std::vector<std::string>()>& calls,
+                     const std::function<bool(int call)>& interrupt) {
+  std::vector<int> sample = Sample(calls(), most);
+  int samples = 1;
+  for (size_t i = 0; i < sample.size(); i++) {
+    while (!interrupt(sample[i])) {
+      if (samples++ == kSamples) return false;
+      sample = Sample(calls(), most);
+      if (i >= sample.size()) return false;
+    }
+  }
+  return !sample.empty();
 }
 
 }  // namespace internal

@@ -22,6 +22,7 @@
 #define NETMETER_LIB_LOADER_INTERRUPTION_H_
 
 #include <climits>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -55,6 +56,15 @@ struct Interrupted {
 
 Interrupted RunInterrupted(const Interruption& interruption,
                            const std::function<absl::Status()>& body);
+
+// Interrupts a command at `most` of its calls, spread evenly over calls(), which runs
+// it whole. Of a run of the same calls the first one is taken. interrupt(call) returns
+// false where the command made no such call: it names the processes that run, and
+// fewer of them run than did when the sample was taken. That is taken anew then, a few
+// times. False: not all could be interrupted.
+bool InterruptSample(size_t most,
+                     const std::function<std::vector<std::string>()>& calls,
+                     const std::function<bool(int call)>& interrupt);
 
 }  // namespace internal
 }  // namespace netmeter
