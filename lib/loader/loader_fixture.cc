@@ -19,6 +19,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
@@ -222,6 +223,20 @@ void LoaderRootTest::SendFromCgroup(size_t bytes) {
                          : 1;
             }),
             0);
+}
+
+void LoaderRootTest::AwaitListener(const std::string& path) {
+  // proc_net_unix(5): the flags are the fourth column, the path is the last one.
+  const std::string accepts = " 00010000 ";  // __SO_ACCEPTCON
+  for (int i = 0; i < 3000; i++) {
+    std::ifstream sockets("/proc/net/unix");
+    for (std::string line; std::getline(sockets, line);) {
+      if (absl::EndsWith(line, " " + path) && absl::StrContains(line, accepts))
+        return;
+    }
+    usleep(10000);
+  }
+  ADD_FAILURE() << "nobody listens at " << path;
 }
 
 uint64_t LoaderRootTest::PayloadSent() {

@@ -87,6 +87,10 @@ class LoaderRootTest : public ::testing::Test {
   // of the test's cgroup: it is counted, and leaves nothing behind.
   void SendFromCgroup(size_t bytes);
 
+  // Until a socket listens at this path, for at most half a minute. Between bind(2) and
+  // listen(2) its file is there, and who connects is refused.
+  void AwaitListener(const std::string& path);
+
   // The payload that all series have sent.
   uint64_t PayloadSent();
 

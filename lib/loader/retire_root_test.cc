@@ -468,9 +468,7 @@ TEST_F(RetireRootTest, WhatAProcessOrASocketHasStays) {
   });
   char byte;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  RetireResult result = MustRetire();
-  EXPECT_EQ(result.series, 1u);
-  EXPECT_EQ(result.names, 1u);
+  EXPECT_EQ(RetireUntil(1), 1u);
   auto payload = Payload();
   EXPECT_EQ(payload["service held"], 10u);
   EXPECT_EQ(payload["service running"], 20u);
@@ -478,9 +476,7 @@ TEST_F(RetireRootTest, WhatAProcessOrASocketHasStays) {
   EXPECT_EQ(payload.count("service gone"), 0u);
   kill(holder, SIGKILL);
   Wait(holder);
-  usleep(100000);  // sockets and processes end after it
-  result = MustRetire();
-  EXPECT_EQ(result.series, 2u);
+  EXPECT_EQ(RetireUntil(2), 2u);
   payload = Payload();
   EXPECT_EQ(payload.size(), 1u);
   EXPECT_EQ(payload["retired service"], 70u);
@@ -614,7 +610,7 @@ TEST_F(RetireRootTest, WithoutATableOfSocketsSeriesAreRetiredAsWell) {
             0);
   MustLoad();
   ASSERT_EQ(Churn("a", 4), 0);
-  EXPECT_EQ(MustRetire().series, 4u);
+  EXPECT_EQ(RetireUntil(4), 4u);
   EXPECT_EQ(Payload().at("retired service"), 4u);
   EXPECT_EQ(bpf_prog_detach2(program.get(), cgroup.get(), BPF_CGROUP_SOCK_OPS),
             0);

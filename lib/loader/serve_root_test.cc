@@ -54,10 +54,7 @@ TEST_F(LoaderRootTest, ServeFdsReachesTheGroupWithoutBpf) {
     alarm(30);
     _exit(ServeDescriptors(serve).ok() ? 0 : 1);
   }
-  for (int i = 0; i < 500 && access(socket_path.c_str(), F_OK) != 0; i++) {
-    usleep(10000);
-  }
-  usleep(50000);
+  AwaitListener(socket_path);
   // With the pins closed to the group there is only the socket.
   ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
   MeterOptions options;
@@ -99,10 +96,7 @@ TEST_F(LoaderRootTest, ServeFdsReadsNothingAndIsFloodedByNobody) {
     PrepareProcess();  // as the program: one user's share is as large as it can be
     _exit(ServeDescriptors(serve).ok() ? 0 : 1);
   }
-  for (int i = 0; i < 500 && access(address.sun_path, F_OK) != 0; i++) {
-    usleep(10000);
-  }
-  usleep(50000);
+  AwaitListener(address.sun_path);
   const auto connect_client = [&address] {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
@@ -195,10 +189,7 @@ class ServeRootTest : public LoaderRootTest {
       serve.idle_seconds = idle_seconds;
       _exit(ServeDescriptors(serve).ok() ? 0 : 1);
     }
-    for (int i = 0; i < 500 && access(address_.sun_path, F_OK) != 0; i++) {
-      usleep(10000);
-    }
-    usleep(50000);
+    AwaitListener(address_.sun_path);
     // There is only the socket.
     ASSERT_EQ(chmod(config_.pin_dir.c_str(), 0700), 0);
   }

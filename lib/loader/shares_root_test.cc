@@ -199,6 +199,8 @@ TEST_F(SharesRootTest, AFirstLoadNamesProcessesAtTheirUsersExpense) {
   std::string folder = "/tmp/nm-shares-XXXXXX";
   ASSERT_NE(mkdtemp(&folder[0]), nullptr);
   ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
+  int executes[2];
+  ASSERT_EQ(pipe2(executes, O_CLOEXEC), 0);
   std::vector<pid_t> children;
   for (int i = 0; i < 120; i++) {
     const std::string program = absl::StrCat(folder, "/his-", i);
@@ -211,7 +213,10 @@ TEST_F(SharesRootTest, AFirstLoadNamesProcessesAtTheirUsersExpense) {
       _exit(1);
     }
   }
-  usleep(500000);  // they execute
+  close(executes[1]);
+  char byte;
+  EXPECT_EQ(read(executes[0], &byte, 1), 0);  // once all execute it is closed
+  close(executes[0]);
   MustLoad();
   EXPECT_EQ(AddedByUser("his-other-"), 0);
   EXPECT_EQ(InChild([&] {

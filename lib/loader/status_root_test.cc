@@ -372,10 +372,7 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
     alarm(300);  // with loads in a slow guest
     _exit(ServeDescriptors(serve).ok() ? 0 : 1);
   }
-  for (int i = 0; i < 500 && access(socket_path.c_str(), F_OK) != 0; i++) {
-    usleep(10000);
-  }
-  usleep(50000);
+  AwaitListener(socket_path);
   EXPECT_EQ(UnseenError(BecomeMember), "");
   EXPECT_EQ(UnseenError([this] {
               return unshare(CLONE_NEWNS) == 0 &&
