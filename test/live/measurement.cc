@@ -376,7 +376,14 @@ Measurement::~Measurement() {
   for (const bool sent : {true, false}) WriteRow(sent, failed);
   if (failed) {
     line << "  FAILED";
-    if (packets_.size() < 500) PrintPackets();
+    // Of a long capture how connections end: there is what no hook sees.
+    std::set<std::tuple<int, int, int>> ended;
+    int most = 500;
+    PrintPackets([&](const Packet& packet) {
+      if (packet.fin() || packet.rst()) ended.insert(ConnectionOf(packet));
+      return packets_.size() < 500 ||
+             (ended.count(ConnectionOf(packet)) > 0 && most-- > 0);
+    });
   }
   Table().push_back(line.str());
 }
