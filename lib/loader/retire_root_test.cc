@@ -100,7 +100,7 @@ class RetireRootTest : public LoaderRootTest {
   RetireResult MustRetire(uint32_t idle_seconds = 0) {
     absl::StatusOr<RetireResult> result = TryRetire(idle_seconds);
     EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *result : RetireResult();
+    return last_ = result.ok() ? *result : RetireResult();
   }
 
   // A socket that is closed holds its series for a moment: a retirement came before.
@@ -217,6 +217,7 @@ class RetireRootTest : public LoaderRootTest {
   }
 
   Shared* shared_ = nullptr;
+  RetireResult last_;  // of MustRetire()
 };
 
 // --- Many names --------------------------------------------------------------
@@ -469,6 +470,7 @@ TEST_F(RetireRootTest, WhatAProcessOrASocketHasStays) {
   char byte;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   EXPECT_EQ(RetireUntil(1), 1u);
+  EXPECT_EQ(last_.names, 1u);
   auto payload = Payload();
   EXPECT_EQ(payload["service held"], 10u);
   EXPECT_EQ(payload["service running"], 20u);
