@@ -17,7 +17,6 @@
 #include "absl/strings/str_format.h"
 #include "lib/core/text.h"
 #include "lib/sockets/diag_message.h"
-#include "lib/tools/list.h"
 
 namespace netmeter {
 namespace internal {
@@ -420,7 +419,7 @@ std::string TableHeader() {
                          "RTT");
 }
 
-std::string TableLine(const FlowRow& row) {
+std::string TableLine(const FlowRow& row, SizeUnits sizes) {
   const auto or_dash = [](const std::string& text) {
     return text.empty() ? std::string("-") : ToTerminal(text);
   };
@@ -439,10 +438,11 @@ std::string TableLine(const FlowRow& row) {
       or_dash(row.series.name), or_dash(row.series.destination),
       flow ? EndName(row.record) : "-",
       flow ? or_dash(ClosedBy(row.record)) : "-",
-      HumanBytes(row.counts.tx_bytes), HumanBytes(row.counts.rx_bytes),
-      HumanBytes(row.counts.tx_retransmit_bytes),
+      HumanBytes(row.counts.tx_bytes, sizes),
+      HumanBytes(row.counts.rx_bytes, sizes),
+      HumanBytes(row.counts.tx_retransmit_bytes, sizes),
       flow && row.record.state.srtt_us != 0
-          ? NumberText(row.record.state.srtt_us, Unit::kMicroseconds, false)
+          ? NumberText(row.record.state.srtt_us, Unit::kMicroseconds, sizes)
           : "-");
 }
 

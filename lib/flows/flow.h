@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bpf/flows.h"
+#include "lib/core/human.h"
 #include "lib/core/series_reader.h"
 #include "lib/core/shared_maps.h"
 #include "lib/sockets/field.h"
@@ -61,7 +62,7 @@ void AppendJson(const FlowRow& row, std::string* out);
 // Appends the length as a varint, and then one message Flow.
 void AppendProtobuf(const FlowRow& row, std::string* out);
 // A line of a table, with a newline; and the line above it.
-std::string TableLine(const FlowRow& row);
+std::string TableLine(const FlowRow& row, SizeUnits sizes);
 std::string TableHeader();
 
 // Adds what a row of a remainder counted to another one.

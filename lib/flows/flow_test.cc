@@ -247,7 +247,7 @@ TEST(Flow, AnyBytesMakeValidLines) {
     fill(&row.series.name[0], row.series.name.size());
     row.process = row.series.name;
     EXPECT_TRUE(Json(row).is_object());
-    const std::string line = TableLine(row);
+    const std::string line = TableLine(row, SizeUnits::kBinary);
     EXPECT_EQ(line.find('\n'), line.size() - 1);
     EXPECT_EQ(line.find('\x1b'), std::string::npos);
     std::string message;

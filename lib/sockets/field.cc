@@ -9,19 +9,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/core/text.h"
-#include "lib/tools/list.h"
 
 namespace netmeter {
 namespace internal {
 
-std::string NumberText(uint64_t number, Unit unit, bool exact) {
-  if (exact) return absl::StrCat(number);
+std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes) {
+  if (sizes == SizeUnits::kExact) return absl::StrCat(number);
   switch (unit) {
     case Unit::kBytes:
-      return HumanBytes(number);
+      return HumanBytes(number, sizes);
     case Unit::kBytesPerSecond:
-      return number == UINT64_MAX ? "unlimited"
-                                  : absl::StrCat(HumanBytes(number), "/s");
+      return number == UINT64_MAX
+                 ? "unlimited"
+                 : absl::StrCat(HumanBytes(number, sizes), "/s");
     case Unit::kMicroseconds:
       return absl::StrFormat("%.3f ms", static_cast<double>(number) / 1000);
     case Unit::kNone:

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lib/core/human.h"
 
 namespace netmeter {
 namespace internal {
@@ -52,8 +53,8 @@ struct Field {
   std::function<void(const Row&, FieldValue*)> read;
 };
 
-// What a table shows of a number; `exact`: without a unit.
-std::string NumberText(uint64_t number, Unit unit, bool exact);
+// What a table shows of a number. SizeUnits::kExact leaves out the unit of time, too.
+std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes);
 
 // Appends "name": and the value, after a comma unless it is the first.
 void AppendJsonField(const std::string& name, const FieldValue& value,

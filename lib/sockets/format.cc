@@ -46,7 +46,7 @@ std::string ProcessText(const SocketRow& row) {
 }
 
 std::string CellText(const SocketColumn& column, const SocketRow& row,
-                     bool exact) {
+                     SizeUnits sizes) {
   if (column.field == nullptr) {
     if (column.name == "process") return ProcessText(row);
     return EndText(*row.socket, column.name == "local");
@@ -54,7 +54,7 @@ std::string CellText(const SocketColumn& column, const SocketRow& row,
   FieldValue value;
   column.field->read(row, &value);
   if (value.kind == FieldValue::kNumber) {
-    return NumberText(value.number, column.field->unit, exact);
+    return NumberText(value.number, column.field->unit, sizes);
   }
   return ToTerminal(value.text);
 }
@@ -121,8 +121,8 @@ absl::StatusOr<std::vector<SocketColumn>> ParseColumns(
   return columns;
 }
 
-SocketTable::SocketTable(std::vector<SocketColumn> columns, bool exact)
-    : columns_(std::move(columns)), exact_(exact) {
+SocketTable::SocketTable(std::vector<SocketColumn> columns, SizeUnits sizes)
+    : columns_(std::move(columns)), sizes_(sizes) {
   for (const SocketColumn& column : columns_) {
     widths_.push_back(column.name.size());
   }
@@ -133,7 +133,7 @@ void SocketTable::Add(const SocketRow& row) { AddCells(Cells(row)); }
 std::string SocketTable::Cells(const SocketRow& row) const {
   std::string cells;
   for (const SocketColumn& column : columns_) {
-    const std::string cell = CellText(column, row, exact_);
+    const std::string cell = CellText(column, row, sizes_);
     cells.append(cell.empty() ? "-" : cell);
     cells.push_back('\0');
   }

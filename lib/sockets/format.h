@@ -38,7 +38,7 @@ std::string DefaultColumns(bool uplinks);
 // Rows, until their widths are known. Costs about the text of each row.
 class SocketTable {
  public:
-  SocketTable(std::vector<SocketColumn> columns, bool exact);
+  SocketTable(std::vector<SocketColumn> columns, SizeUnits sizes);
 
   void Add(const SocketRow& row);
   size_t size() const { return rows_.size(); }
@@ -51,7 +51,7 @@ class SocketTable {
 
  private:
   const std::vector<SocketColumn> columns_;
-  const bool exact_;
+  const SizeUnits sizes_;
   std::vector<size_t> widths_;
   std::vector<std::string> rows_;  // cells, with a NUL after each
 };

@@ -72,7 +72,7 @@ struct Row {
   BudgetState state;
 };
 
-std::string FormatRows(const std::vector<Row>& rows, ByteFormat format) {
+std::string FormatRows(const std::vector<Row>& rows, SizeUnits units) {
   TextTable table({{"BUDGET"},
                    {"UNTIL", TextColumn::kLeft, 2},
                    {"USED", TextColumn::kRight},
@@ -83,12 +83,13 @@ std::string FormatRows(const std::vector<Row>& rows, ByteFormat format) {
                    {"STATE"}});
   for (const Row& row : rows) {
     const BudgetState& state = row.state;
-    table.Add({ToTerminal(row.budget.name), FormatDay(state.period.to),
-               FormatBytes(state.used, format),
-               FormatBytes(row.budget.limit, format),
-               FormatBytes(row.budget.limit - state.used, format),
-               state.forecast < 0 ? "-" : FormatBytes(state.forecast, format),
-               absl::StrCat(state.percent, "%"), BudgetWord(state)});
+    table.Add(
+        {ToTerminal(row.budget.name), FormatDay(state.period.to),
+         HumanSignedBytes(state.used, units),
+         HumanSignedBytes(row.budget.limit, units),
+         HumanSignedBytes(row.budget.limit - state.used, units),
+         state.forecast < 0 ? "-" : HumanSignedBytes(state.forecast, units),
+         absl::StrCat(state.percent, "%"), BudgetWord(state)});
   }
   std::string text = table.Format(TerminalWidth());
   // Or a name is misspelt, and the budget is never crossed.
@@ -187,8 +188,8 @@ class BudgetCommand : public Command {
       rows.push_back({budget, *state});
     }
     int status = Print(json_ ? FormatRowsJson(rows)
-                             : FormatRows(rows, exact_ ? ByteFormat::kExact
-                                                       : ByteFormat::kHuman));
+                             : FormatRows(rows, exact_ ? SizeUnits::kExact
+                                                       : SizeUnits::kBinary));
     if (!run_.empty()) {
       const absl::Status locked = Lock(&turn);
       if (!locked.ok()) return Fail(locked.message());

@@ -285,7 +285,7 @@ class FlowsCommand : public Command {
     } else if (protobuf_) {
       AppendProtobuf(row, &output_);
     } else {
-      output_ += TableLine(row);
+      output_ += TableLine(row, SizeUnits::kBinary);
     }
     if (output_.size() >= kOutputBytes) Flush();
   }

@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "lib/core/text.h"
 
 namespace netmeter {
@@ -31,11 +30,10 @@ std::string ContainerOf(const Sample& sample,
   return found == containers.end() ? "" : found->second;
 }
 
-Row RowOf(const Sample& sample, ByteFormat format,
+Row RowOf(const Sample& sample, SizeUnits units,
           const ContainerNames& containers) {
-  const auto bytes = [format](uint64_t value) {
-    return format == ByteFormat::kExact ? absl::StrCat(value)
-                                        : HumanBytes(value);
+  const auto bytes = [units](uint64_t value) {
+    return HumanBytes(value, units);
   };
   return {KindName(sample.kind),
           ShownName(sample, containers),
@@ -80,20 +78,6 @@ void SortByTraffic(std::vector<Sample>* samples) {
       });
 }
 
-std::string HumanBytes(uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB",
-                                           "TiB", "PiB", "EiB"};
-  if (bytes < 1024) return absl::StrCat(bytes, " B");
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  // 1023.95 would be rounded to 1024.0.
-  while (value >= 1023.95 && unit + 1 < sizeof(kUnits) / sizeof(kUnits[0])) {
-    value /= 1024;
-    ++unit;
-  }
-  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
-}
-
 std::string ShownName(const Sample& sample, const ContainerNames& containers) {
   const std::string container = ContainerOf(sample, containers);
   if (container.empty()) return ToTerminal(sample.name);
@@ -110,14 +94,14 @@ std::string ShownUplink(const Sample& sample) {
   return sample.uplink.empty() ? "-" : ToTerminal(sample.uplink);
 }
 
-std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
+std::string FormatTable(const std::vector<Sample>& samples, SizeUnits units,
                         const std::string& when_empty,
                         const ContainerNames& containers) {
   std::vector<Row> rows = {{"KIND", "NAME", "DESTINATION", "TRANSPORT", "PATH",
                             "TX", "RX", "TX PKTS", "RX PKTS", "TX PAYLOAD",
                             "RX PAYLOAD", "RETRANSMIT"}};
   for (const Sample& sample : samples) {
-    rows.push_back(RowOf(sample, format, containers));
+    rows.push_back(RowOf(sample, units, containers));
   }
   size_t text_columns = kUplinkColumn;  // to the left; numbers to the right
   if (HaveUplinks(samples)) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/core/human.h"
 #include "lib/tools/container_names.h"
 #include "netmeter/meter.h"
 
@@ -19,9 +20,6 @@ namespace internal {
 // Most traffic first (bytes sent and received); equal ones by name.
 void SortByTraffic(std::vector<Sample>* samples);
 
-// "0 B", "1023 B", "1.0 KiB", "16.0 EiB": powers of 1024.
-std::string HumanBytes(uint64_t bytes);
-
 // The name in a table: with that of a container, if it has one there, after its id:
 // "0123456789ab (web)". Cannot harm the terminal.
 std::string ShownName(const Sample& sample, const ContainerNames& containers);
@@ -30,13 +28,10 @@ std::string ShownName(const Sample& sample, const ContainerNames& containers);
 bool HaveUplinks(const std::vector<Sample>& samples);
 std::string ShownUplink(const Sample& sample);
 
-// How a table shows bytes: rounded, by HumanBytes(), or exactly.
-enum class ByteFormat { kHuman, kExact };
-
 // An aligned table with a header, with the uplinks if there are any; names cannot harm
 // the terminal. Without samples, the header and the line `when_empty`. A container that
 // has a name there has it after its id: "0123456789ab (web)".
-std::string FormatTable(const std::vector<Sample>& samples, ByteFormat format,
+std::string FormatTable(const std::vector<Sample>& samples, SizeUnits units,
                         const std::string& when_empty,
                         const ContainerNames& containers = {});
 

@@ -198,7 +198,7 @@ class ListCommand : public Command {
   ListView View(const std::vector<Sample>& samples) const {
     ListView view;
     view.containers = NamesOfContainers(samples);
-    view.format = exact_ ? ByteFormat::kExact : ByteFormat::kHuman;
+    view.units = exact_ ? SizeUnits::kExact : SizeUnits::kBinary;
     view.width = TerminalWidth();
     view.top = top_;
     view.filtered = filter_.any();
@@ -241,7 +241,7 @@ class ListCommand : public Command {
                   "packet; if there is traffic: ",
                   LoaderCommand("status", pin_dir_), ")")
             : view.when_empty;
-    return Print(FormatTable(chosen, view.format, when_empty, view.containers));
+    return Print(FormatTable(chosen, view.units, when_empty, view.containers));
   }
 
   // Until it is killed, or nobody reads.

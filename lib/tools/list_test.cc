@@ -36,7 +36,7 @@ TEST(FormatTable, ContainersHaveTheirNames) {
   const std::vector<Sample> samples = {known, other, service};
   const ContainerNames names = {{"0123456789ab", "web\033"}};
   const std::string table =
-      FormatTable(samples, ByteFormat::kHuman, "status", names);
+      FormatTable(samples, SizeUnits::kBinary, "status", names);
   EXPECT_THAT(table, HasSubstr("container  0123456789ab (web\\x1b)  "));
   EXPECT_THAT(table, HasSubstr("container  ba9876543210            "));
   EXPECT_THAT(table, HasSubstr("service    0123456789ab            "));
@@ -45,20 +45,6 @@ TEST(FormatTable, ContainersHaveTheirNames) {
   EXPECT_EQ(json[0]["container_name"], "web\033");
   EXPECT_FALSE(json[1].contains("container_name"));
   EXPECT_FALSE(json[2].contains("container_name"));
-}
-
-TEST(HumanBytes, UsesPowersOf1024) {
-  EXPECT_EQ(HumanBytes(0), "0 B");
-  EXPECT_EQ(HumanBytes(1023), "1023 B");
-  EXPECT_EQ(HumanBytes(1024), "1.0 KiB");
-  EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
-  EXPECT_EQ(HumanBytes(5 * 1024 * 1024), "5.0 MiB");
-  EXPECT_EQ(HumanBytes(std::numeric_limits<uint64_t>::max()), "16.0 EiB");
-}
-
-TEST(HumanBytes, NeverSays1024OfAUnit) {
-  EXPECT_EQ(HumanBytes(1024 * 1024 - 1), "1.0 MiB");
-  EXPECT_EQ(HumanBytes((uint64_t{1} << 40) - 1), "1.0 TiB");
 }
 
 TEST(SortByTraffic, PutsMostTrafficFirstAndThenGoesByName) {
@@ -75,7 +61,7 @@ TEST(SortByTraffic, PutsMostTrafficFirstAndThenGoesByName) {
 TEST(FormatTable, IsAligned) {
   EXPECT_EQ(
       FormatTable({MakeSample("caf\xc3\xa9", 2048, 1), MakeSample("a", 3, 4)},
-                  ByteFormat::kHuman, ""),
+                  SizeUnits::kBinary, ""),
       "KIND     NAME  DESTINATION  TRANSPORT  PATH         TX   RX  TX PKTS"
       "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
       "service  caf\xc3\xa9  -            tcp        direct  2.0 KiB  1 B"
@@ -86,7 +72,7 @@ TEST(FormatTable, IsAligned) {
 
 TEST(FormatTable, ShowsExactBytesIfAsked) {
   EXPECT_EQ(
-      FormatTable({MakeSample("a", 20971520, 1)}, ByteFormat::kExact, ""),
+      FormatTable({MakeSample("a", 20971520, 1)}, SizeUnits::kExact, ""),
       "KIND     NAME  DESTINATION  TRANSPORT  PATH          TX  RX  TX PKTS"
       "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
       "service  a     -            tcp        direct  20971520   1        0"
@@ -95,24 +81,24 @@ TEST(FormatTable, ShowsExactBytesIfAsked) {
 
 TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
   const std::string table =
-      FormatTable({}, ByteFormat::kHuman, "(nothing: \x1b[2J)");
+      FormatTable({}, SizeUnits::kBinary, "(nothing: \x1b[2J)");
   EXPECT_THAT(table, HasSubstr("KIND"));
   EXPECT_THAT(table, HasSubstr("\n(nothing: \\x1b[2J)\n"));
 }
 
 TEST(FormatTable, LetsNoNameReachTheTerminal) {
   const std::string table = FormatTable(
-      {MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)}, ByteFormat::kHuman, "");
+      {MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)}, SizeUnits::kBinary, "");
   EXPECT_THAT(table, HasSubstr("\\x1b[2J\\x0a\\x9b\\xe2\\x80\\xae"));
   EXPECT_THAT(table, Not(HasSubstr("\x1b")));
 }
 
 TEST(FormatTable, HasAColumnOfUplinksWhereThereAreAny) {
   std::vector<Sample> samples = {MakeSample("a", 1, 1), MakeSample("b", 1, 1)};
-  EXPECT_THAT(FormatTable(samples, ByteFormat::kHuman, ""),
+  EXPECT_THAT(FormatTable(samples, SizeUnits::kBinary, ""),
               Not(HasSubstr("UPLINK")));
   samples[1].uplink = "satellite";
-  const std::string table = FormatTable(samples, ByteFormat::kHuman, "");
+  const std::string table = FormatTable(samples, SizeUnits::kBinary, "");
   EXPECT_THAT(table, HasSubstr("PATH    UPLINK "));
   EXPECT_THAT(table, HasSubstr("direct  -         "));
   EXPECT_THAT(table, HasSubstr("direct  satellite "));

@@ -127,18 +127,17 @@ class ViewTable {
   }
 
   std::string Bytes(uint64_t value) const {
-    if (view_.is_signed) {
-      return FormatBytes(static_cast<int64_t>(value), view_.format);
-    }
-    return view_.format == ByteFormat::kExact ? absl::StrCat(value)
-                                              : HumanBytes(value);
+    return view_.is_signed
+               ? HumanSignedBytes(static_cast<int64_t>(value), view_.units)
+               : HumanBytes(value, view_.units);
   }
   std::string Number(uint64_t value) const {
     return view_.is_signed ? absl::StrCat(static_cast<int64_t>(value))
                            : absl::StrCat(value);
   }
   std::string Rate(double rate) const {
-    return FormatBytes(static_cast<int64_t>(std::llround(rate)), view_.format);
+    return HumanSignedBytes(static_cast<int64_t>(std::llround(rate)),
+                            view_.units);
   }
 
   const ListView& view_;

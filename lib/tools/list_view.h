@@ -67,7 +67,7 @@ void SortRows(ListSort sort, std::vector<ListRow>* rows,
               bool is_signed = false);
 
 struct ListView {
-  ByteFormat format = ByteFormat::kHuman;
+  SizeUnits units = SizeUnits::kBinary;
   size_t width = 0;        // in characters; 0: any
   size_t top = 0;          // rows; the others are one row; 0: all
   bool rates = false;      // in place of packets and payload

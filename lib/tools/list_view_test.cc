@@ -82,7 +82,7 @@ TEST(ListView, HasAColumnAndASumOfEachUplinkWhereThereAreAny) {
   rows[0].sample.uplink = "satellite";
   rows[2].sample.uplink = "other";
   ListView view;
-  view.format = ByteFormat::kExact;
+  view.units = SizeUnits::kExact;
   view.uplinks = true;
   const std::string text = FormatView(rows, view);
   EXPECT_THAT(text, HasSubstr("UPLINK"));
@@ -99,7 +99,7 @@ TEST(ListView, HasTheSumOfEachPathAndOfWhatIsNotShown) {
   std::vector<ListRow> rows = Rows();
   SortRows(ListSort::kTotal, &rows);
   ListView view;
-  view.format = ByteFormat::kExact;
+  view.units = SizeUnits::kExact;
   view.top = 1;
   const std::string text = FormatView(rows, view);
   const auto fields = [&text](const std::string& begin) {
@@ -155,7 +155,7 @@ TEST(ListView, RatesAreOfTheTimeSinceTheReadBefore) {
 TEST(ListView, DifferencesMayBeBelowZero) {
   ListView view;
   view.is_signed = true;
-  view.format = ByteFormat::kExact;
+  view.units = SizeUnits::kExact;
   EXPECT_THAT(FormatView(ListRows({Make(Kind::kPending, "a", "", Path::kDirect,
                                         static_cast<uint64_t>(-7), 0)},
                                   {}, 0),

@@ -13,13 +13,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/consistent_read.h"
+#include "lib/core/human.h"
 #include "lib/core/path.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/history/record.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
-#include "lib/tools/list.h"
 #include "lib/tools/uplink_numbers.h"
 #include "lib/uplinks/forwarded.h"
 #include "netmeter/meter.h"
@@ -157,7 +157,7 @@ class RecordCommand : public Command {
     if (!recorded.ok()) return Fail(recorded.status().message());
     if (!verbose_) return 0;
     return Print(absl::StrCat(
-        database_, ": ", HumanBytes(static_cast<uint64_t>(recorded->bytes)),
+        database_, ": ", HumanSignedBytes(recorded->bytes, SizeUnits::kBinary),
         " of ", recorded->series, " series",
         recorded->new_meter ? ", of a new meter" : "", "\n"));
   }

@@ -72,7 +72,7 @@ std::string Escape(const std::string& text) {
 }
 
 std::string Human(int64_t bytes) {
-  return FormatBytes(bytes, ByteFormat::kHuman);
+  return HumanSignedBytes(bytes, SizeUnits::kBinary);
 }
 
 std::string NameOf(const ReportPart& part, size_t i) {

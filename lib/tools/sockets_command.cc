@@ -263,7 +263,8 @@ class SocketsCommand : public Command {
 
   int RunOnce(SocketPoll* poll) {
     const auto begin = std::chrono::steady_clock::now();
-    SocketTable table(parsed_columns_, exact_);
+    SocketTable table(parsed_columns_,
+                      exact_ ? SizeUnits::kExact : SizeUnits::kBinary);
     std::vector<Kept> kept;
     sockets_ = 0;
     const bool needs_process = std::any_of(

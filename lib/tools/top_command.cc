@@ -244,7 +244,7 @@ class TopCommand : public Command {
         "state,local,remote,process,tcpi_rtt,tcpi_total_retrans,tcpi_snd_cwnd,"
         "tcpi_bytes_sent,tcpi_bytes_received");
     if (!columns.ok()) return;
-    SocketTable table(std::move(*columns), false);
+    SocketTable table(std::move(*columns), SizeUnits::kBinary);
     const absl::Status status =
         sockets_->Run(options, [&](const SocketRow& row) { table.Add(row); });
     // Nobody's sockets are asked for, so that without a meter there are none.

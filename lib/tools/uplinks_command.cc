@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "lib/core/human.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
@@ -24,7 +25,6 @@
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/map_elements.h"
 #include "lib/tools/commands.h"
-#include "lib/tools/list.h"
 #include "lib/tools/text_table.h"
 #include "lib/tools/uplink_numbers.h"
 #include "lib/uplinks/balance.h"
@@ -238,7 +238,7 @@ class UplinksCommand : public Command {
 
  private:
   std::string Bytes(uint64_t bytes) const {
-    return exact_ ? absl::StrCat(bytes) : HumanBytes(bytes);
+    return HumanBytes(bytes, exact_ ? SizeUnits::kExact : SizeUnits::kBinary);
   }
 
   std::string Table(const std::vector<UplinkBalance>& all,

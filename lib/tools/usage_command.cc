@@ -110,7 +110,7 @@ class UsageCommand : public Command {
     if (json_) return Print(FormatUsageJson(*usage, query_));
     if (csv_) return Print(FormatUsageCsv(*usage, query_));
     return Print(FormatUsageTable(
-        *usage, query_, exact_ ? ByteFormat::kExact : ByteFormat::kHuman,
+        *usage, query_, exact_ ? SizeUnits::kExact : SizeUnits::kBinary,
         TerminalWidth()));
   }
 

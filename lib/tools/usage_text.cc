@@ -82,14 +82,8 @@ const char* BudgetWord(const BudgetState& state) {
                                  : "warning";
 }
 
-std::string FormatBytes(int64_t bytes, ByteFormat format) {
-  if (format == ByteFormat::kExact) return absl::StrCat(bytes);
-  if (bytes >= 0) return HumanBytes(static_cast<uint64_t>(bytes));
-  return "-" + HumanBytes(0 - static_cast<uint64_t>(bytes));
-}
-
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
-                             ByteFormat format, size_t width) {
+                             SizeUnits units, size_t width) {
   const bool with_kind = query.by == UsageBy::kService;
   TextTable table(
       {{absl::AsciiStrToUpper(UsageByName(query.by)), TextColumn::kLeft},
@@ -105,11 +99,11 @@ std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
                              ? 0
                              : 100.0 * static_cast<double>(counters.bytes()) /
                                    static_cast<double>(usage.sum.bytes());
-    table.Add({name, kind, FormatBytes(counters.tx_bytes(), format),
-               FormatBytes(counters.rx_bytes(), format),
-               FormatBytes(counters.bytes(), format),
+    table.Add({name, kind, HumanSignedBytes(counters.tx_bytes(), units),
+               HumanSignedBytes(counters.rx_bytes(), units),
+               HumanSignedBytes(counters.bytes(), units),
                absl::StrFormat("%.1f%%", share),
-               FormatBytes(counters.tx_retransmit_bytes(), format)});
+               HumanSignedBytes(counters.tx_retransmit_bytes(), units)});
   };
   for (const UsageRow& row : usage.rows) {
     add(NameOf(row), with_kind ? row.kind : "", row.counters);

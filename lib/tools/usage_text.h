@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <string>
 
+#include "lib/core/human.h"
 #include "lib/history/budget.h"
 #include "lib/history/usage.h"
-#include "lib/tools/list.h"
 
 namespace netmeter {
 namespace internal {
@@ -19,15 +19,12 @@ namespace internal {
 // "service", "destination", "uplink" or "day".
 const char* UsageByName(UsageBy by);
 
-// HumanBytes(), also below 0; or the number.
-std::string FormatBytes(int64_t bytes, ByteFormat format);
-
 // "ok", "warning" or "used up".
 const char* BudgetWord(const BudgetState& state);
 
 // The period, a table with shares and the sum, and a line for each gap.
 std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
-                             ByteFormat format, size_t width);
+                             SizeUnits units, size_t width);
 std::string FormatUsageJson(const Usage& usage, const UsageQuery& query);
 // RFC 4180, but with line feeds alone; gaps are not in it.
 std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query);
