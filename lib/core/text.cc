@@ -7,6 +7,9 @@
 // whose labels are equal.
 #include "lib/core/text.h"
 
+#include <locale.h>
+#include <wchar.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -95,6 +98,45 @@ std::string Escape(absl::string_view bytes, bool for_terminal) {
   return out;
 }
 
+// While it lives, wcwidth(3) knows all characters, in this thread alone: under
+// LC_ALL=C it knows those of ASCII. The locale of the process stays as it is. A host
+// without glibc's C.UTF-8, such as an empty container, keeps its own locale.
+class Utf8Locale {
+ public:
+  Utf8Locale() {
+    static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    before_ = uselocale(utf8);
+  }
+  ~Utf8Locale() { uselocale(before_); }
+  Utf8Locale(const Utf8Locale&) = delete;
+  Utf8Locale& operator=(const Utf8Locale&) = delete;
+
+ private:
+  locale_t before_;
+};
+
+// How many bytes have at most `most` columns; *width has these.
+size_t TakeWidth(absl::string_view utf8, size_t most, size_t* width) {
+  if (std::all_of(utf8.begin(), utf8.end(), [](char c) {
+        return absl::ascii_isascii(static_cast<unsigned char>(c));
+      })) {
+    return *width = std::min(most, utf8.size());
+  }
+  const Utf8Locale locale;
+  size_t bytes = 0;
+  while (bytes < utf8.size()) {
+    uint32_t code = 0;
+    const size_t length = DecodeCharacter(utf8.substr(bytes), &code);
+    const int columns = wcwidth(static_cast<wchar_t>(code));
+    // A character that is not known takes one, most likely.
+    const size_t added = columns < 0 ? 1 : static_cast<size_t>(columns);
+    if (*width + added > most) break;
+    *width += added;
+    bytes += std::max<size_t>(length, 1);
+  }
+  return bytes;
+}
+
 // How many characters must be changed, added, removed or swapped with the next one
 // to make b of a (optimal string alignment). d[i][j] is the answer for the first i
 // characters of a and the first j of b.
@@ -136,11 +178,15 @@ std::string ShellWord(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-size_t CountCharacters(absl::string_view utf8) {
-  return static_cast<size_t>(
-      std::count_if(utf8.begin(), utf8.end(), [](char byte) {
-        return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
-      }));
+size_t DisplayWidth(absl::string_view utf8) {
+  size_t width = 0;
+  TakeWidth(utf8, utf8.size(), &width);
+  return width;
+}
+
+absl::string_view CutToWidth(absl::string_view utf8, size_t width) {
+  size_t taken = 0;
+  return utf8.substr(0, TakeWidth(utf8, width, &taken));
 }
 
 std::string DidYouMean(absl::string_view word,

@@ -27,8 +27,12 @@ std::string ToTerminal(absl::string_view bytes);
 // As one word for a shell: a unit's cgroup may have a backslash in its name.
 std::string ShellWord(absl::string_view text);
 
-// Characters of valid UTF-8.
-size_t CountCharacters(absl::string_view utf8);
+// The columns of a terminal that valid UTF-8 takes: CJK characters take two, combining
+// ones none. The locale does not matter.
+size_t DisplayWidth(absl::string_view utf8);
+
+// The beginning, of at most `width` columns.
+absl::string_view CutToWidth(absl::string_view utf8, size_t width);
 
 // " (did you mean max_series?)", with the one of `known` that `word` may be a
 // misspelling of; or "", if there is none.

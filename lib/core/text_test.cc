@@ -45,9 +45,25 @@ TEST(ShellWord, IsOneWordOfWhatAShellWouldRead) {
   EXPECT_EQ(ShellWord("it's \\x2d"), "'it'\\''s \\x2d'");
 }
 
-TEST(CountCharacters, CountsCodePoints) {
-  EXPECT_EQ(CountCharacters("caf\xc3\xa9"), 4u);
-  EXPECT_EQ(CountCharacters(""), 0u);
+// A table with a Chinese name was shifted: it counted characters. The locale of the
+// test is C, in which wcwidth(3) knows none of these.
+TEST(DisplayWidth, CountsColumnsOfTheTerminal) {
+  EXPECT_EQ(DisplayWidth(""), 0u);
+  EXPECT_EQ(DisplayWidth("name"), 4u);
+  EXPECT_EQ(DisplayWidth("caf\xc3\xa9"), 4u);
+  EXPECT_EQ(DisplayWidth("cafe\xcc\x81"), 4u);  // a combining accent
+  EXPECT_EQ(DisplayWidth("卫星"), 4u);
+  EXPECT_EQ(DisplayWidth("한국어"), 6u);
+  EXPECT_EQ(DisplayWidth("ｗ"), 2u);  // full width
+  EXPECT_EQ(DisplayWidth("\xf0\x9f\x98\x80"), 2u);
+}
+
+TEST(CutToWidth, CutsBetweenCharactersAndKeepsWhatCombines) {
+  EXPECT_EQ(CutToWidth("name", 9), "name");
+  EXPECT_EQ(CutToWidth("name", 2), "na");
+  EXPECT_EQ(CutToWidth("卫星链路", 4), "卫星");
+  EXPECT_EQ(CutToWidth("卫星链路", 5), "卫星");  // half of one is none
+  EXPECT_EQ(CutToWidth("e\xcc\x81nd", 1), "e\xcc\x81");
 }
 
 TEST(DidYouMean, KnowsMisspellingsAndNothingElse) {

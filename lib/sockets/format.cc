@@ -144,7 +144,7 @@ void SocketTable::AddCells(std::string cells) {
   size_t begin = 0;
   for (size_t& width : widths_) {
     const size_t end = cells.find('\0', begin);
-    width = std::max(width, CountCharacters(absl::string_view(cells).substr(
+    width = std::max(width, DisplayWidth(absl::string_view(cells).substr(
                                 begin, end - begin)));
     begin = end + 1;
   }
@@ -164,7 +164,7 @@ std::string SocketTable::Format() const {
     for (size_t i = 0; i < columns_.size(); i++) {
       const absl::string_view cell = cells.substr(0, cells.find('\0'));
       cells.remove_prefix(cell.size() + 1);
-      const std::string fill(widths_[i] - CountCharacters(cell), ' ');
+      const std::string fill(widths_[i] - DisplayWidth(cell), ' ');
       absl::StrAppend(&line, i == 0 ? "" : "  ",
                       IsNumber(columns_[i]) ? fill : "", cell,
                       IsNumber(columns_[i]) ? "" : fill);

@@ -27,11 +27,11 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
+#include "lib/core/text_table.h"
 #include "lib/core/unique_fd.h"
 #include "lib/history/budget.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
-#include "lib/tools/text_table.h"
 #include "lib/tools/usage_text.h"
 
 namespace netmeter {

@@ -6,9 +6,11 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/text.h"
+#include "lib/core/text_table.h"
 
 namespace netmeter {
 namespace internal {
@@ -97,35 +99,28 @@ std::string ShownUplink(const Sample& sample) {
 std::string FormatTable(const std::vector<Sample>& samples, SizeUnits units,
                         const std::string& when_empty,
                         const ContainerNames& containers) {
-  std::vector<Row> rows = {{"KIND", "NAME", "DESTINATION", "TRANSPORT", "PATH",
-                            "TX", "RX", "TX PKTS", "RX PKTS", "TX PAYLOAD",
-                            "RX PAYLOAD", "RETRANSMIT"}};
+  constexpr auto kRight = TextColumn::kRight;
+  std::vector<TextColumn> columns = {{"KIND"},
+                                     {"NAME"},
+                                     {"DESTINATION"},
+                                     {"TRANSPORT"},
+                                     {"PATH"},
+                                     {"TX", kRight},
+                                     {"RX", kRight},
+                                     {"TX PKTS", kRight},
+                                     {"RX PKTS", kRight},
+                                     {"TX PAYLOAD", kRight},
+                                     {"RX PAYLOAD", kRight},
+                                     {"RETRANSMIT", kRight}};
+  const bool uplinks = HaveUplinks(samples);
+  if (uplinks) columns.insert(columns.begin() + kUplinkColumn, {"UPLINK"});
+  TextTable rows(std::move(columns));
   for (const Sample& sample : samples) {
-    rows.push_back(RowOf(sample, units, containers));
+    Row row = RowOf(sample, units, containers);
+    if (uplinks) row.insert(row.begin() + kUplinkColumn, ShownUplink(sample));
+    rows.Add(row);
   }
-  size_t text_columns = kUplinkColumn;  // to the left; numbers to the right
-  if (HaveUplinks(samples)) {
-    ++text_columns;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      rows[i].insert(rows[i].begin() + kUplinkColumn,
-                     i == 0 ? "UPLINK" : ShownUplink(samples[i - 1]));
-    }
-  }
-  std::vector<size_t> widths(rows[0].size());
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], CountCharacters(row[i]));
-    }
-  }
-  std::string table;
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string fill(widths[i] - CountCharacters(row[i]), ' ');
-      absl::StrAppend(&table, i == 0 ? "" : "  ",
-                      i < text_columns ? row[i] + fill : fill + row[i]);
-    }
-    table += '\n';
-  }
+  std::string table = rows.Format(0);
   if (samples.empty()) absl::StrAppend(&table, ToTerminal(when_empty), "\n");
   return table;
 }

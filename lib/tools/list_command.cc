@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
+#include "lib/core/text_table.h"
 #include "lib/core/words.h"
 #include "lib/history/since.h"
 #include "lib/tools/commands.h"
@@ -20,7 +21,6 @@
 #include "lib/tools/history_options.h"
 #include "lib/tools/list.h"
 #include "lib/tools/list_view.h"
-#include "lib/tools/text_table.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {

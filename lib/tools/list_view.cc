@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/text.h"
-#include "lib/tools/text_table.h"
+#include "lib/core/text_table.h"
 #include "lib/tools/usage_text.h"
 
 namespace netmeter {

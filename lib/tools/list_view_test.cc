@@ -130,7 +130,7 @@ TEST(ListView, FitsTheTerminal) {
       view.rates = rates;
       const std::string text = FormatView(ListRows(samples, {}, 0), view);
       for (const auto line : absl::StrSplit(text, '\n')) {
-        EXPECT_LE(CountCharacters(line), width) << text;
+        EXPECT_LE(DisplayWidth(line), width) << text;
       }
     }
   }

@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
+#include "lib/core/text_table.h"
 #include "lib/core/words.h"
 #include "lib/history/difference.h"
 #include "lib/history/usage.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
-#include "lib/tools/text_table.h"
 #include "lib/tools/usage_text.h"
 
 namespace netmeter {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "lib/core/text.h"
+#include "lib/core/text_table.h"
 #include "lib/history/calendar.h"
-#include "lib/tools/text_table.h"
 
 namespace netmeter {
 namespace internal {

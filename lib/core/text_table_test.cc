@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/tools/text_table.h"
+#include "lib/core/text_table.h"
 
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST(TextTable, CutsNamesThenDropsColumnsThenCutsMore) {
 TEST(TextTable, FitsWhateverTheWidthAsLongAsNumbersDo) {
   for (size_t width = 12; width < 90; ++width) {
     for (const auto line : absl::StrSplit(Table().Format(width), '\n')) {
-      EXPECT_LE(CountCharacters(line), width);
+      EXPECT_LE(DisplayWidth(line), width);
     }
   }
 }
@@ -56,6 +56,47 @@ TEST(TextTable, CutsBetweenCharacters) {
   TextTable table({{"N", TextColumn::kLeft}});
   table.Add({"ääääääääää"});
   EXPECT_EQ(table.Format(6), "N\näääää~\n");
+}
+
+// Each Chinese name shifted what stands right of it, and a combining accent, too.
+TEST(TextTable, AlignsWideAndCombiningCharacters) {
+  TextTable table({{"NAME"}, {"TX", TextColumn::kRight}});
+  table.Add({"卫星链路", "1"});
+  table.Add({"cafe\xcc\x81", "22"});
+  EXPECT_EQ(table.Format(0),
+            "NAME      TX\n"
+            "卫星链路   1\n"
+            "cafe\xcc\x81      22\n");
+  // "~" takes the place of a whole character.
+  EXPECT_EQ(table.Format(11),
+            "NAME     TX\n"
+            "卫星链~   1\n"
+            "cafe\xcc\x81     22\n");
+  EXPECT_EQ(table.Format(10),
+            "NAME    TX\n"
+            "卫星~    1\n"
+            "cafe\xcc\x81    22\n");
+}
+
+TEST(TextTable, AColumnGoesBeforeTextIsCutBelowItsLeast) {
+  TextTable table({{"ADDRESS", TextColumn::kLeft, 0, 15},
+                   {"NOTE", TextColumn::kLeft, 1, 6}});
+  table.Add({"192.0.2.111:443", "a long one"});
+  EXPECT_EQ(table.Format(23),
+            "ADDRESS          NOTE\n"
+            "192.0.2.111:443  a lon~\n");
+  EXPECT_EQ(table.Format(22), "ADDRESS\n192.0.2.111:443\n");
+}
+
+TEST(TextLayout, AStreamHasColumnsOfAFixedWidth) {
+  const std::vector<TextColumn> columns = {{"NAME", TextColumn::kLeft, 0, 6, 8},
+                                           {"TX", TextColumn::kRight, 0, 0, 5}};
+  const TextLayout terminal(columns, 80);
+  EXPECT_EQ(terminal.Header(), "NAME         TX\n");
+  EXPECT_EQ(terminal.Line({"a-long-name", "1"}), "a-long-~      1\n");
+  // Nothing is cut in a file.
+  EXPECT_EQ(TextLayout(columns, 0).Line({"a-long-name", "1"}),
+            "a-long-name      1\n");
 }
 
 }  // namespace
