@@ -302,8 +302,8 @@ struct nm_info {
   nm_u32 max_names;
   nm_u32 max_processes;
   nm_u32 max_sockets;
-  nm_u64 created_ns; /* CLOCK_REALTIME of the load that made the maps */
-  nm_u64 loaded_ns;  /* CLOCK_REALTIME of the last load or upgrade */
+  nm_u64 created_ns; /* CLOCK_BOOTTIME of the load that made the maps */
+  nm_u64 loaded_ns;  /* CLOCK_BOOTTIME of the last load or upgrade */
   nm_u64 features;   /* NM_FEATURE_* */
   nm_u64 build_id;   /* of the BPF object */
   nm_u64 config_id;  /* of the configuration */

@@ -140,16 +140,19 @@ struct Sample {
 // netmeter_lost_UNIT_total{reason="REASON"} in the metrics, and lost.UNIT.REASON
 // in `netmeter-loader status --json`.
 struct Health {
-  std::string version;         // of the loader that loaded the programs
-  std::string abi;             // of the maps (abi.h): "1.0"
-  std::string kernel;          // on which it was loaded, as uname -r prints it
-  std::string cgroup;          // whose traffic is counted
-  uint64_t start_time_ns = 0;  // CLOCK_REALTIME at which counting began
-  uint64_t load_time_ns = 0;   // ... of the last load or upgrade
-  uint32_t series = 0;         // in use, without the 21 reserved slots
-  uint32_t max_series = 0;     // slots, the reserved ones included
-  uint32_t names = 0;          // in use, without the 3 reserved ones
-  uint32_t max_names = 0;      // the reserved ones included
+  std::string version;  // of the loader that loaded the programs
+  std::string abi;      // of the maps (abi.h): "1.0"
+  std::string kernel;   // on which it was loaded, as uname -r prints it
+  std::string cgroup;   // whose traffic is counted
+  // CLOCK_BOOTTIME at which counting began, and of the last load or upgrade. These
+  // stay as they are when somebody sets the clock. Unix time, by the clock of now, is
+  // CLOCK_REALTIME - CLOCK_BOOTTIME + this.
+  uint64_t start_time_ns = 0;
+  uint64_t load_time_ns = 0;
+  uint32_t series = 0;      // in use, without the 21 reserved slots
+  uint32_t max_series = 0;  // slots, the reserved ones included
+  uint32_t names = 0;       // in use, without the 3 reserved ones
+  uint32_t max_names = 0;   // the reserved ones included
   // Totals: idle series that went into Kind::kRetired, and names that were
   // forgotten, as nothing had them any more. A counter that is less than it was
   // read before is one of a series that was retired if retired_series is more.

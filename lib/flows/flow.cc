@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/core/clock.h"
 #include "lib/core/text.h"
 #include "lib/sockets/diag_message.h"
 
@@ -125,13 +126,6 @@ bool IsSameSeries(const Sample& a, const Sample& b) {
   return a.kind == b.kind && a.name == b.name &&
          a.destination == b.destination && a.transport == b.transport &&
          a.path == b.path && a.uplink == b.uplink;
-}
-
-uint64_t NowNs(clockid_t clock) {
-  timespec now = {};
-  clock_gettime(clock, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
-         static_cast<uint64_t>(now.tv_nsec);
 }
 
 std::string CommOf(uint32_t pid) {
@@ -485,7 +479,7 @@ bool Matches(const SocketFilter& filter, const FlowRow& row) {
 FlowNames::FlowNames(std::shared_ptr<const SharedMaps> maps)
     : maps_(std::move(maps)),
       reader_(maps_->view()),
-      began_ns_(NowNs(CLOCK_REALTIME)) {}
+      began_ns_(ClockNs(CLOCK_REALTIME)) {}
 
 nm_u64 FlowNames::Moves() const {
   return __atomic_load_n(&maps_->view().stats->moves, __ATOMIC_ACQUIRE);
@@ -505,7 +499,7 @@ const Sample& FlowNames::SeriesOf(uint32_t slot) {
 
 FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   const nm_flow_state& state = record.state;
-  const uint64_t offset = NowNs(CLOCK_REALTIME) - NowNs(CLOCK_MONOTONIC);
+  const uint64_t offset = ClockNs(CLOCK_REALTIME) - ClockNs(CLOCK_MONOTONIC);
   FlowRow row;
   row.record = record;
   row.counts = state.counts;
@@ -543,7 +537,7 @@ FlowRow FlowNames::RowUntilNow(FlowLine line) const {
   FlowRow row;
   row.line = line;
   row.start_ns = began_ns_;
-  row.end_ns = NowNs(CLOCK_REALTIME);
+  row.end_ns = ClockNs(CLOCK_REALTIME);
   return row;
 }
 

@@ -31,7 +31,7 @@ absl::Status RecordRound(const std::string& path, int64_t round) {
   reading.now = kStart + 60 * round;
   reading.boottime = 60 * round;
   reading.boot_id = "boot";
-  reading.start_ns = kStart * 1000000000;
+  reading.start_ns = 1;
   for (int i = 0; i < 4; ++i) {
     Sample sample;
     sample.kind = Kind::kService;

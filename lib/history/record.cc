@@ -115,11 +115,11 @@ absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   NETMETER_RETURN_IF_ERROR(query.status());
   Statement last = history->Prepare(
       "SELECT recorded_at FROM meter ORDER BY id DESC LIMIT 1");
-  const int64_t start = reading.start_ns / 1000000000;
+  const int64_t start = reading.start();
   if (last.Step()) {
     const int64_t end = last.Integer(0);
     NETMETER_RETURN_IF_ERROR(last.Run());
-    // The clock at the load may have been behind: a host without one begins in 1970.
+    // The clock of now may be behind: a host without one begins in 1970.
     NETMETER_RETURN_IF_ERROR(
         AddGap(history, end, start < end ? std::max(end, reading.now) : start,
                "lost"));
@@ -146,9 +146,7 @@ absl::StatusOr<LocalHour> FindHour(Database* history, const Reading& reading,
                                    const Meter& meter) {
   int64_t elapsed = 0;
   if (meter.is_new) {
-    elapsed = reading.now - reading.start_ns / 1000000000;
-    // The clock was set since the load.
-    if (elapsed < 0 || elapsed > reading.boottime) elapsed = reading.boottime;
+    elapsed = reading.boottime - reading.start_ns / 1000000000;
   } else {
     elapsed = reading.boottime - meter.recorded_boottime;
     const int64_t expected = meter.recorded_at + elapsed;

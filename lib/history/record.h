@@ -26,12 +26,15 @@ struct Reading {
   int64_t now = 0;       // CLOCK_REALTIME, in seconds
   int64_t boottime = 0;  // CLOCK_BOOTTIME, in seconds
   std::string boot_id;   // /proc/sys/kernel/random/boot_id
-  int64_t start_ns = 0;  // Health::start_time_ns
+  int64_t start_ns = 0;  // Health::start_time_ns, of CLOCK_BOOTTIME
   std::string cgroup;    // Health::cgroup
   std::vector<Sample> samples;
   // What was forwarded; none where it is not counted, or only root may read it.
   bool has_forwarded = false;
   ForwardedSamples forwarded;
+
+  // When counting began, in seconds since 1970, by the clock of now.
+  int64_t start() const { return now - boottime + start_ns / 1000000000; }
 };
 
 struct RecordOptions {

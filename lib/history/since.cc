@@ -148,7 +148,7 @@ absl::StatusOr<SinceRead> ReadSince(
   last_record.Bind(1, reading.boot_id).Bind(2, reading.start_ns);
   read.begin =
       std::min(read.begin, last_record.Step() ? last_record.Integer(0)
-                                              : reading.start_ns / 1000000000);
+                                              : reading.start());
   if (status.ok()) status = last_record.Run();
   Totals recorded;
   Statement last = history->Prepare(

@@ -104,7 +104,8 @@ TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
             "2026-11-23 00:00 pending 0 -7 service 730 0");
   // Another meter, which nobody has recorded. The bug: what it had counted since its
   // load was said to be since that day.
-  reading.start_ns = (StartOf(20261124) + 60) * 1000000000;
+  reading.start_ns =
+      (reading.boottime - (reading.now - StartOf(20261124) - 60)) * 1000000000;
   EXPECT_EQ(sum(StartOf(20261125)), "2026-11-24 00:01 service 1200 0");
   for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
 }

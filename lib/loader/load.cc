@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/clock.h"
 #include "lib/core/pins.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
@@ -451,7 +452,8 @@ absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
   //    that was killed is finished below.
   NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan->existing));
   const bool upgrade = plan->existing.found;
-  plan->created_ns = upgrade ? plan->existing.info.created_ns : NowNs();
+  plan->created_ns =
+      upgrade ? plan->existing.info.created_ns : ClockNs(CLOCK_BOOTTIME);
   NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, replaces, plan));
   NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(transaction->before(), plan));
   Growth growth(pins, plan->existing.info);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
+#include "lib/core/clock.h"
 #include "lib/core/path.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
@@ -131,13 +132,6 @@ absl::Status DecideIdentity(Plan* plan) {
   return absl::OkStatus();
 }
 
-uint64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
-         static_cast<uint64_t>(now.tv_nsec);
-}
-
 nm_info MakeInfo(const Plan& plan) {
   const Config& config = plan.config;
   nm_info info = {};
@@ -154,7 +148,7 @@ nm_info MakeInfo(const Plan& plan) {
   info.max_names = config.max_names;
   info.max_processes = config.max_processes;
   info.max_sockets = RoundUpToPowerOfTwo(config.max_sockets);
-  info.loaded_ns = NowNs();
+  info.loaded_ns = ClockNs(CLOCK_BOOTTIME);
   info.created_ns = plan.created_ns;
   info.features = plan.features.bits();
   info.build_id = plan.build_id;

@@ -43,7 +43,7 @@ struct Plan {
   Adds adds;               // atomic in tables without spare cells
   Cgroup cgroup;
   ExistingMeter existing;
-  uint64_t created_ns = 0;  // CLOCK_REALTIME, of the tables
+  uint64_t created_ns = 0;  // CLOCK_BOOTTIME, of the tables
   ReadAccess access;
   Registrants registrants;
   FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |
@@ -75,9 +75,6 @@ absl::Status CheckCgroup(const PinDir& pins, Plan* plan);
 
 // Who may read, and by which ids a later load knows that nothing has changed.
 absl::Status DecideIdentity(Plan* plan);
-
-// CLOCK_REALTIME.
-uint64_t NowNs();
 
 // The sizes come first, so that a reader of another version sees what it may
 // read (CheckInfo() in lib/core/shared_maps.h). `closed` is nm_command's to

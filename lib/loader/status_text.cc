@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/core/clock.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/text.h"
 #include "lib/loader/kernel_object.h"
@@ -22,9 +23,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// UTC, as RFC 3339 writes it: times of hosts in several zones are compared.
-std::string TimeOf(uint64_t ns) {
-  const time_t seconds = static_cast<time_t>(ns / 1000000000);
+// A time of info in UTC, as RFC 3339 writes it: times of hosts in several zones are
+// compared.
+std::string TimeOf(uint64_t boottime_ns) {
+  const time_t seconds =
+      static_cast<time_t>(UnixTimeNs(boottime_ns) / 1000000000);
   tm parts;
   char text[32];
   if (gmtime_r(&seconds, &parts) == nullptr ||

@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "lib/core/clock.h"
 #include "lib/core/meter_access.h"
 #include "lib/core/text.h"
 #include "netmeter/abi.h"
@@ -146,8 +147,8 @@ void AddMeter(const Health& health, const FamilySet& chosen,
             {"kernel", ToUtf8(health.kernel)}},
            1);
   info.MoveTo(families);
-  AddNumber(FamilyId::kStartTime, health.start_time_ns / 1000000000, chosen,
-            families);
+  AddNumber(FamilyId::kStartTime, UnixTimeNs(health.start_time_ns) / 1000000000,
+            chosen, families);
 }
 
 // Two families, of the payload sent and received. `labels_of` sets the labels of a

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lib/core/clock.h"
 #include "lib/metrics/exposition.h"
 #include "lib/testing/families.h"
 
@@ -306,12 +308,22 @@ TEST(Families, NeverHaveALabelCalledService) {
   }
 }
 
+// The bug: a load before the clock was set was 30 seconds after 1970 for good.
+TEST(Families, TheStartIsByTheClockOfNow) {
+  // In the middle of a second: between two reads of the clock it is the same one.
+  const uint64_t now = ClockNs(CLOCK_REALTIME);
+  Health health;
+  health.start_time_ns = ClockNs(CLOCK_BOOTTIME) + 500000000 - now % 1000000000;
+  EXPECT_THAT(Text(FamiliesOfHost({}, health)),
+              HasSubstr(absl::StrCat("\nnetmeter_start_time_seconds ",
+                                     now / 1000000000, "\n")));
+}
+
 TEST(Families, HealthIsWhatTheMeterSays) {
   Health health;
   health.version = "1.2.3";
   health.abi = "1.1";
   health.kernel = "6.1.0-\xff";
-  health.start_time_ns = 1700000000999999999;
   health.series = 3;
   health.max_series = 4096;
   health.lost_packets_series_full = 11;
@@ -327,7 +339,6 @@ TEST(Families, HealthIsWhatTheMeterSays) {
        {"netmeter_up 1", "netmeter_series 3", "netmeter_series_limit 4075",
         "netmeter_build_info{version=\"1.2.3\",abi=\"1.1\","
         "kernel=\"6.1.0-\\\\xff\"} 1",
-        "netmeter_start_time_seconds 1700000000",
         "netmeter_lost_packets_total{reason=\"series_full\"} 11",
         "netmeter_lost_packets_total{reason=\"series_capped\"} 17",
         "netmeter_lost_packets_total{reason=\"storage_failed\"} 14",

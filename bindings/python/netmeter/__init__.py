@@ -267,9 +267,9 @@ class Health:
     cgroup: str = ""
     """The directory of the cgroup whose traffic is counted."""
     start_time_ns: int = 0
-    """When counting began, in nanoseconds since 1970."""
+    """When counting began, in nanoseconds of time.CLOCK_BOOTTIME."""
     load_time_ns: int = 0
-    """When it was loaded or upgraded last, in nanoseconds since 1970."""
+    """When it was loaded or upgraded last, in nanoseconds of time.CLOCK_BOOTTIME."""
     series: int = 0
     """In use, without the 21 reserved slots."""
     max_series: int = 0
