@@ -71,7 +71,7 @@ static __always_inline __u32 uplink_of_device(struct net_device *device) {
   if (known->ifindex == ifindex && known->name[0] == name[0] &&
       known->name[1] == name[1])
     return known->uplink & 0xf;
-  uplink = uplink_of_name((const __u8 *)name, ifindex);
+  uplink = uplink_of_name((const char *)name, ifindex);
   /* A softirq may come in between, on kernels where a packet is given back to the
    * hooks by a task (NFQUEUE): a half of an entry fits no interface. */
   *(volatile __u32 *)&known->ifindex = 0;

@@ -122,7 +122,7 @@ struct nm_name_key {
   nm_u8 encoding; /* NM_ENCODING_* */
   nm_u16 length;
   nm_u32 pad;
-  nm_u8 bytes[NM_NAME_BYTES]; /* 0 after length */
+  char bytes[NM_NAME_BYTES]; /* 0 after length */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_name_key) == 8 + NM_NAME_BYTES);
 
@@ -136,14 +136,14 @@ struct nm_process {
   nm_u8 kind;   /* enum nm_kind */
   nm_u8 flags;  /* NM_FLAG_*, NM_PROCESS_* */
   nm_u32 stamp; /* where nobody sees exec and exit: process_stamp(); else 0 */
-  nm_u8 bytes[NM_NAME_BYTES];
+  char bytes[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_process) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
 
 /* Key of `nm_units`: what a unit's name begins with. */
 struct nm_unit_key {
   nm_u32 bits; /* of `unit`; to look up: all */
-  nm_u8 unit[NM_NAME_BYTES];
+  char unit[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_unit_key) == 4 + NM_NAME_BYTES);
 
@@ -151,7 +151,7 @@ struct nm_unit_service {
   nm_u32 rest; /* 1: the service is what is between this and ".service" */
   nm_u32
       rest_from; /* what '*' stands for begins there; 0, too: there is none */
-  nm_u8 name[NM_NAME_BYTES];
+  char name[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_unit_service) == 2 * 4 + NM_NAME_BYTES);
 
@@ -201,7 +201,7 @@ NM_STATIC_ASSERT(__builtin_offsetof(struct nm_socket, tx_valid) % 4 == 0);
 #define NM_INTERFACE_BYTES 16 /* IFNAMSIZ */
 struct nm_uplink_key {
   nm_u32 bits; /* of `name`; to look up: all */
-  nm_u8 name[NM_INTERFACE_BYTES];
+  char name[NM_INTERFACE_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_uplink_key) == 4 + NM_INTERFACE_BYTES);
 
@@ -222,7 +222,7 @@ struct nm_interface_key {
   nm_u32 uplink; /* number */
 };
 struct nm_interface {
-  nm_u8 name[NM_INTERFACE_BYTES];
+  char name[NM_INTERFACE_BYTES];
   struct nm_interface_counts base; /* when counting in this uplink began */
   struct nm_interface_counts end;  /* ... and ended */
   nm_u32 ended;

@@ -113,8 +113,8 @@ struct {
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1024);
-  __type(key, __u8[NM_NAME_BYTES]);
-  __type(value, __u8[NM_NAME_BYTES]);
+  __type(key, char[NM_NAME_BYTES]);
+  __type(value, char[NM_NAME_BYTES]);
 } nm_binaries SEC(".maps");
 
 /* what a unit's name begins with -> the service that it is; the longest that
@@ -131,7 +131,7 @@ struct {
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1);
-  __type(key, __u8[NM_NAME_BYTES]);
+  __type(key, char[NM_NAME_BYTES]);
   __type(value, struct nm_registrant);
 } nm_registrants SEC(".maps");
 

@@ -91,7 +91,7 @@ static __always_inline __u16 current_user(void) {
 
 /* Whether the current process may be the service of this name. Its real ids count: a
  * setuid program is its caller's. */
-static __always_inline bool may_be_service(const __u8 *name) {
+static __always_inline bool may_be_service(const void *name) {
   struct nm_registrant *registrant;
   __u64 ids;
 
@@ -143,11 +143,11 @@ static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
 
 /* Up to the first NUL. Without branches: the verifier would go on from each
  * length on its own. */
-static __always_inline __u16 text_length(const __u8 *bytes) {
+static __always_inline __u16 text_length(const char *bytes) {
   __u32 length = 0, more = 1;
 
   for (int i = 0; i < NM_NAME_BYTES; i++) {
-    more &= (bytes[i] + 255u) >> 8; /* 0 for a NUL, else 1 */
+    more &= ((__u8)bytes[i] + 255u) >> 8; /* 0 for a NUL, else 1 */
     length += more;
   }
   return length;

@@ -106,7 +106,7 @@ static __always_inline void name_process(struct nm_process *process) {
 
 /* Names a process by its executable, or by the service that this is. */
 static __always_inline void classify(struct nm_process *process) {
-  __u8(*service)[NM_NAME_BYTES] = NULL;
+  char(*service)[NM_NAME_BYTES] = NULL;
 
   process->kind = NM_KIND_BINARY;
   if (nm_config.ranks[NM_SOURCE_SERVICE_LIST])
@@ -207,11 +207,11 @@ static __always_inline void name_of_exec(struct task_struct *task,
   bool number;
 
   for (int i = 0; i < 15; i++) process->bytes[i] = task->comm[i];
-  number = is_digit(process->bytes[0]);
+  number = is_digit((__u8)process->bytes[0]);
   if (length < 0 || (!process->bytes[14] && !number)) return;
   if (!read_name_of_exec(bprm, path, length, name)) return;
   for (int i = 0; i < 15; i++) {
-    differs |= name[i] ^ process->bytes[i];
+    differs |= name[i] ^ (__u8)process->bytes[i];
     /* clang 19 compares byte by byte, with a branch each, and the verifier walks
      * all 32,768 ways. */
     barrier_var(differs);
@@ -219,12 +219,12 @@ static __always_inline void name_of_exec(struct task_struct *task,
   if (!differs || number) __builtin_memcpy(process->bytes, name, NM_NAME_BYTES);
 }
 
-static __always_inline bool is_python(const __u8 *name) {
+static __always_inline bool is_python(const char *name) {
   return name[0] == 'p' && name[1] == 'y' && name[2] == 't' && name[3] == 'h' &&
          name[4] == 'o' && name[5] == 'n';
 }
 
-static __always_inline bool is_main_py(const __u8 *name) {
+static __always_inline bool is_main_py(const char *name) {
   return name[0] == 'm' && name[1] == 'a' && name[2] == 'i' && name[3] == 'n' &&
          name[4] == '.' && name[5] == 'p' && name[6] == 'y' && !name[7];
 }
@@ -243,7 +243,7 @@ NM_GLOBAL int nm_is_path_of_env(__u64 address) {
          !path[8];
 }
 
-static __always_inline bool is_env(const __u8 *name) {
+static __always_inline bool is_env(const char *name) {
   return name[0] == 'e' && name[1] == 'n' && name[2] == 'v' && !name[3];
 }
 
@@ -257,7 +257,7 @@ static __noinline int process_executes(struct task_struct *task,
                                        struct linux_binprm *bprm) {
   struct nm_process process = {};
   __u8 inferred[NM_NAME_BYTES + 1] = {};
-  __u8(*service)[NM_NAME_BYTES];
+  char(*service)[NM_NAME_BYTES];
   struct nm_process *before;
   struct mm_struct *mm = task->mm;
   __u32 tgid = task->tgid;

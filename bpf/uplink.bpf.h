@@ -69,7 +69,7 @@ static __always_inline __u32 network_of(struct __sk_buff *skb) {
 /* The uplink of the packet's interface by its name. */
 static __always_inline __u32 uplink_by_name(struct __sk_buff *skb,
                                             __u32 ifindex) {
-  __u8 name[NM_INTERFACE_BYTES] = {};
+  char name[NM_INTERFACE_BYTES] = {};
 
   bpf_probe_read_kernel(name, sizeof(name), &device_of(skb)->name);
   return uplink_of_name(name, ifindex);

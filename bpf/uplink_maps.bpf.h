@@ -32,7 +32,7 @@ struct {
 } nm_interfaces SEC(".maps");
 
 /* The uplink of an interface by its name. `netmeter uplinks` is to know it. */
-static __always_inline __u32 uplink_of_name(const __u8 name[NM_INTERFACE_BYTES],
+static __always_inline __u32 uplink_of_name(const char name[NM_INTERFACE_BYTES],
                                             __u32 ifindex) {
   struct nm_uplink_key key = {.bits = 8 * NM_INTERFACE_BYTES};
   struct nm_interface_key interface = {.ifindex = ifindex};

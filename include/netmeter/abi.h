@@ -234,7 +234,7 @@ struct nm_name {
   nm_u16 pad;
   /* `length` bytes, then NUL. No byte of them is NUL, but for NM_KIND_WIRE, which
      is as a connection sent it: the Huffman code of "00" begins with one. */
-  nm_u8 bytes[NM_NAME_BYTES];
+  char bytes[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 2 * 2 + NM_NAME_BYTES);
 

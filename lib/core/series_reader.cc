@@ -247,7 +247,7 @@ bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   // The kernel writes the length last: whoever sees it sees all bytes.
   const nm_u16 length = __atomic_load_n(&entry.length, __ATOMIC_ACQUIRE);
   if (length == 0 || length > NM_NAME_BYTES) return false;
-  name->assign(reinterpret_cast<const char*>(entry.bytes), length);
+  name->assign(entry.bytes, length);
   if (entry.kind == NM_KIND_WIRE) {
     *name = LabelOfWireName(*name, entry.encoding == NM_ENCODING_HUFFMAN,
                             suffixes_, fold_unknown_);

@@ -40,8 +40,7 @@ absl::StatusOr<Numbers> KnownNumbers(const nm_info& info, int names) {
       return ErrnoStatus(error, "read the name of an uplink");
     }
     const size_t length = std::min<size_t>(name.length, NM_NAME_BYTES);
-    numbers[std::string(reinterpret_cast<const char*>(name.bytes), length)] =
-        i + 1;
+    numbers[std::string(name.bytes, length)] = i + 1;
   }
   return numbers;
 }

@@ -241,7 +241,22 @@ class UplinksTest(unittest.TestCase):
         self.assertEqual(row["unknown"], "wwan9 has gone, and what it had counted with it")
         self.assertRegex(self.uplinks().decode(), "(?m)^lte: %s is not known: wwan9 has gone" % rest)
 
-    def test_6_wrong_use_is_one_line(self):
+    def test_6_bpftool_shows_names_as_text(self):
+        """They were lists of decimal bytes."""
+
+        def dump(pin):
+            text = lab.run("bpftool", "--json", "map", "dump", "pinned", os.path.join(self.meter.pin_dir, pin))
+            return [element["formatted"] for element in json.loads(text)]
+
+        service = lab.start_service(self, "shown", SERVICE, "left", "right")
+        self.ask(service, "10.77.1.2", 1)
+        self.assertIn("satellite", [name["value"]["bytes"] for name in dump("names")])
+        self.assertIn("shown", [process["value"]["bytes"] for process in dump("processes")])
+        self.assertIn("shown", [name["key"]["bytes"] for name in dump("name_ids")])
+        self.assertIn("lan0", [name["key"]["name"] for name in dump("uplink_names")])
+        self.assertIn("sat0", [interface["value"]["name"] for interface in dump("interfaces")])
+
+    def test_7_wrong_use_is_one_line(self):
         def fails(*command):
             done = subprocess.run(command, capture_output=True, timeout=20)
             self.assertEqual((done.returncode, done.stdout, done.stderr.decode().count("\n")), (1, b"", 1), done.stderr)

@@ -15,8 +15,7 @@ namespace internal {
 namespace {
 
 std::string NameOf(const nm_interface& entry) {
-  const char* const name = reinterpret_cast<const char*>(entry.name);
-  return std::string(name, strnlen(name, sizeof(entry.name)));
+  return std::string(entry.name, strnlen(entry.name, sizeof(entry.name)));
 }
 
 void AddNote(const std::string& note, UplinkBalance* balance) {
@@ -223,9 +222,8 @@ class Balancer {
 
 std::string PatternOf(const nm_uplink_key& key) {
   const size_t size = std::min<size_t>(key.bits / 8, NM_INTERFACE_BYTES);
-  const char* const name = reinterpret_cast<const char*>(key.name);
-  const size_t length = strnlen(name, size);
-  return absl::StrCat(std::string(name, length), length < size ? "" : "*");
+  const size_t length = strnlen(key.name, size);
+  return absl::StrCat(std::string(key.name, length), length < size ? "" : "*");
 }
 
 std::vector<UplinkBalance> BalanceUplinks(const BalanceInput& input) {

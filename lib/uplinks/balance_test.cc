@@ -28,7 +28,7 @@ InterfaceEntry MakeEntry(uint32_t index, uint32_t uplink, const char* name,
                          uint64_t tx_bytes, uint64_t tx_packets) {
   InterfaceEntry entry = {};
   entry.first = {index, uplink};
-  std::strcpy(reinterpret_cast<char*>(entry.second.name), name);
+  std::strcpy(entry.second.name, name);
   entry.second.base = {tx_bytes, 2 * tx_bytes, tx_packets, 2 * tx_packets};
   return entry;
 }

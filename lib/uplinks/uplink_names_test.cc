@@ -33,7 +33,7 @@ TEST(UplinkNames, TheNameItselfGoesBeforeTheLongestPattern) {
 TEST(UplinkNames, AKeyHasTheNulOfANameAndNotThatOfAPattern) {
   const nm_uplink_key name = UplinkKey("sat0");
   EXPECT_EQ(name.bits, 8u * 5);
-  EXPECT_STREQ(reinterpret_cast<const char*>(name.name), "sat0");
+  EXPECT_STREQ(name.name, "sat0");
   const nm_uplink_key pattern = UplinkKey("sat0*");
   EXPECT_EQ(pattern.bits, 8u * 4);
   EXPECT_EQ(UplinkKey("*").bits, 0u);
