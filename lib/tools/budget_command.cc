@@ -32,6 +32,7 @@
 #include "lib/history/budget.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
+#include "lib/tools/size_options.h"
 #include "lib/tools/usage_text.h"
 
 namespace netmeter {
@@ -153,8 +154,7 @@ class BudgetCommand : public Command {
         .Needs(run);
     const Option json =
         flags->AddFlag("--json", &json_, "Print one JSON array of objects");
-    flags->AddFlag("--bytes", &exact_, "Print exact bytes, not KiB or MiB")
-        .Excludes(json);
+    AddSizes(flags, {json}, &sizes_);
     flags->SetFooter(kBudgetFooter);
   }
 
@@ -188,8 +188,7 @@ class BudgetCommand : public Command {
       rows.push_back({budget, *state});
     }
     int status = Print(json_ ? FormatRowsJson(rows)
-                             : FormatRows(rows, exact_ ? SizeUnits::kExact
-                                                       : SizeUnits::kBinary));
+                             : FormatRows(rows, sizes_.Or(SizeUnits::kBinary)));
     if (!run_.empty()) {
       const absl::Status locked = Lock(&turn);
       if (!locked.ok()) return Fail(locked.message());
@@ -313,7 +312,7 @@ class BudgetCommand : public Command {
   std::string run_as_;
   int run_seconds_ = 60;
   bool json_ = false;
-  bool exact_ = false;
+  SizeOptions sizes_;
 };
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "lib/sockets/diag_message.h"
 #include "lib/sockets/filter.h"
 #include "lib/tools/commands.h"
+#include "lib/tools/size_options.h"
 
 namespace netmeter {
 namespace internal {
@@ -90,11 +91,14 @@ class FlowsCommand : public Command {
     const Option json = flags->AddFlag(
         "--json", &json_,
         "One JSON array, a line for each; with --follow, the lines alone");
+    const Option units = AddUnits(flags, &sizes_);
+    units.Excludes(json);
     flags
         ->AddFlag("--protobuf", &protobuf_,
                   "Messages of lib/flows/flows.proto, each with its length\n"
                   "before it")
-        .Excludes(json);
+        .Excludes(json)
+        .Excludes(units);
     flags
         ->AddOption("--idle", &idle_,
                     "What is silent for so many seconds has ended: UDP,\n"
@@ -285,7 +289,7 @@ class FlowsCommand : public Command {
     } else if (protobuf_) {
       AppendProtobuf(row, &output_);
     } else {
-      output_ += TableLine(row, SizeUnits::kBinary);
+      output_ += TableLine(row, sizes_.Or(SizeUnits::kBinary));
     }
     if (output_.size() >= kOutputBytes) Flush();
   }
@@ -304,6 +308,7 @@ class FlowsCommand : public Command {
   bool follows_ = false;
   bool json_ = false;
   bool protobuf_ = false;
+  SizeOptions sizes_;
   double duration_ = 0;
   double idle_ = 60;
   int max_flows_ = 262144;

@@ -21,6 +21,7 @@
 #include "lib/tools/history_options.h"
 #include "lib/tools/list.h"
 #include "lib/tools/list_view.h"
+#include "lib/tools/size_options.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -35,7 +36,7 @@ Columns:
   TX/RX PAYLOAD   bytes of the transport's payload, each TCP byte once
   RETRANSMIT      TCP payload bytes that were sent again
   TX/S, RX/S      bytes per second, with --watch, in place of packets and payload
-Units are binary: 1 KiB is 1024 bytes. --bytes and --json have exact numbers.
+--bytes and --json have exact numbers.
 PATH is proxy for traffic over loopback to or from a proxy port, else direct. UPLINK
 is there where the configuration has uplinks.
 
@@ -92,8 +93,7 @@ class ListCommand : public Command {
     AddPinDir(flags, &pin_dir_);
     const Option as_json =
         flags->AddFlag("--json", &json_, "Print one JSON array of objects");
-    flags->AddFlag("--bytes", &exact_, "Print exact bytes, not KiB or MiB")
-        .Excludes(as_json);
+    AddSizes(flags, {as_json}, &sizes_);
     flags
         ->AddChoice("--sort", &sort_,
                     std::map<std::string, ListSort>{
@@ -198,7 +198,7 @@ class ListCommand : public Command {
   ListView View(const std::vector<Sample>& samples) const {
     ListView view;
     view.containers = NamesOfContainers(samples);
-    view.units = exact_ ? SizeUnits::kExact : SizeUnits::kBinary;
+    view.units = sizes_.Or(SizeUnits::kBinary);
     view.width = TerminalWidth();
     view.top = top_;
     view.filtered = filter_.any();
@@ -282,7 +282,7 @@ class ListCommand : public Command {
 
   std::string pin_dir_;
   bool json_ = false;
-  bool exact_ = false;
+  SizeOptions sizes_;
   std::optional<ListSort> sort_;
   size_t top_ = 0;
   ListFilter filter_;

@@ -47,6 +47,7 @@ TEST_F(NetmeterListTest, PrintsTheSeriesByTrafficAsTableAndAsJson) {
 
   const std::string table = List("");
   EXPECT_THAT(table, HasSubstr("1.5 KiB"));
+  EXPECT_THAT(List("--units decimal"), HasSubstr("1.5 kB"));
   EXPECT_THAT(table, HasSubstr("mme\\x1b[2J"));
   EXPECT_LT(table.find("curl\\xff"), table.find("mme"));
 

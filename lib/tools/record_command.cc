@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // `netmeter record`: adds to the history what was counted since the last record.
 #include <errno.h>
-#include <grp.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +18,7 @@
 #include "lib/history/record.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
+#include "lib/tools/size_options.h"
 #include "lib/tools/uplink_numbers.h"
 #include "lib/uplinks/forwarded.h"
 #include "netmeter/meter.h"
@@ -132,6 +131,7 @@ class RecordCommand : public Command {
         .InRange(1, 36600)
         .ShowDefault();
     flags->AddFlag("--verbose", &verbose_, "Print what was recorded");
+    AddUnits(flags, &sizes_);
     flags->SetFooter(kRecordFooter);
   }
 
@@ -157,7 +157,8 @@ class RecordCommand : public Command {
     if (!recorded.ok()) return Fail(recorded.status().message());
     if (!verbose_) return 0;
     return Print(absl::StrCat(
-        database_, ": ", HumanSignedBytes(recorded->bytes, SizeUnits::kBinary),
+        database_, ": ",
+        HumanSignedBytes(recorded->bytes, sizes_.Or(SizeUnits::kBinary)),
         " of ", recorded->series, " series",
         recorded->new_meter ? ", of a new meter" : "", "\n"));
   }
@@ -166,6 +167,7 @@ class RecordCommand : public Command {
   std::string database_;
   RecordOptions options_;
   bool verbose_ = false;
+  SizeOptions sizes_;
 };
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "lib/sockets/format.h"
 #include "lib/sockets/poll.h"
 #include "lib/tools/commands.h"
+#include "lib/tools/size_options.h"
 
 namespace netmeter {
 namespace internal {
@@ -96,8 +97,10 @@ class SocketsCommand : public Command {
     const Option columns =
         flags->AddOption("--columns", &columns_, "What a table shows")
             .Type("COLUMNS");
-    const Option exact =
-        flags->AddFlag("--exact", &exact_, "A table shows numbers as they are");
+    const Option exact = flags->AddFlag("--exact", &sizes_.exact,
+                                        "A table shows numbers as they are");
+    const Option units = AddUnits(flags, &sizes_);
+    units.Excludes(exact);
     const Option json =
         flags->AddFlag("--json", &json_,
                        "One JSON array, a line for each socket; "
@@ -109,8 +112,9 @@ class SocketsCommand : public Command {
             "before it")
         .Excludes(json)
         .Excludes(columns)
+        .Excludes(units)
         .Excludes(exact);
-    json.Excludes(columns).Excludes(exact);
+    json.Excludes(columns).Excludes(units).Excludes(exact);
     flags
         ->AddOption("--interval", &interval_,
                     "Again every so many seconds, from 0.1 on")
@@ -263,8 +267,7 @@ class SocketsCommand : public Command {
 
   int RunOnce(SocketPoll* poll) {
     const auto begin = std::chrono::steady_clock::now();
-    SocketTable table(parsed_columns_,
-                      exact_ ? SizeUnits::kExact : SizeUnits::kBinary);
+    SocketTable table(parsed_columns_, sizes_.Or(SizeUnits::kBinary));
     std::vector<Kept> kept;
     sockets_ = 0;
     const bool needs_process = std::any_of(
@@ -315,7 +318,7 @@ class SocketsCommand : public Command {
   std::vector<int> ports_;
   std::string sort_;
   std::string columns_ = DefaultColumns(false);
-  bool exact_ = false;
+  SizeOptions sizes_;
   bool json_ = false;
   bool protobuf_ = false;
   bool stats_ = false;

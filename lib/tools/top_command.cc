@@ -25,6 +25,7 @@
 #include "lib/sockets/format.h"
 #include "lib/sockets/poll.h"
 #include "lib/tools/commands.h"
+#include "lib/tools/size_options.h"
 #include "lib/top/top_model.h"
 #include "lib/top/top_view.h"
 #include "netmeter/meter.h"
@@ -172,10 +173,12 @@ class TopCommand : public Command {
         .ShowDefault();
     const Option once = flags->AddFlag(
         "--once", &once_, "Read twice, print the rates once, and end");
+    const Option units = AddUnits(flags, &sizes_);
     flags
         ->AddFlag("--json", &json_,
                   "With --once: a JSON array, a row for each destination")
-        .Needs(once);
+        .Needs(once)
+        .Excludes(units);
     flags->SetFooter(kTopFooter);
   }
 
@@ -216,7 +219,10 @@ class TopCommand : public Command {
       const bool uplinks = model_.has_uplinks();
       std::string text = TopHeader(kTableWidth, uplinks) + "\n";
       for (const TopRow& row : services) {
-        absl::StrAppend(&text, TopText(row, kTableWidth, false, uplinks), "\n");
+        absl::StrAppend(&text,
+                        TopText(row, kTableWidth, false, uplinks,
+                                sizes_.Or(SizeUnits::kBinary)),
+                        "\n");
       }
       return Print(text);
     }
@@ -244,7 +250,7 @@ class TopCommand : public Command {
         "state,local,remote,process,tcpi_rtt,tcpi_total_retrans,tcpi_snd_cwnd,"
         "tcpi_bytes_sent,tcpi_bytes_received");
     if (!columns.ok()) return;
-    SocketTable table(std::move(*columns), SizeUnits::kBinary);
+    SocketTable table(std::move(*columns), sizes_.Or(SizeUnits::kBinary));
     const absl::Status status =
         sockets_->Run(options, [&](const SocketRow& row) { table.Add(row); });
     // Nobody's sockets are asked for, so that without a meter there are none.
@@ -274,7 +280,7 @@ class TopCommand : public Command {
       action.sa_handler = End;
       sigaction(signal_number, &action, nullptr);
     }
-    TopView view(utf8);
+    TopView view(utf8, sizes_.Or(SizeUnits::kBinary));
     // The first rates soon.
     Clock::time_point next =
         last_ +
@@ -304,6 +310,7 @@ class TopCommand : public Command {
   double interval_ = 1;
   bool once_ = false;
   bool json_ = false;
+  SizeOptions sizes_;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<SocketPoll> sockets_;
   TopModel model_;

@@ -26,6 +26,7 @@
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/map_elements.h"
 #include "lib/tools/commands.h"
+#include "lib/tools/size_options.h"
 #include "lib/tools/uplink_numbers.h"
 #include "lib/uplinks/balance.h"
 #include "lib/uplinks/forwarded.h"
@@ -219,8 +220,7 @@ class UplinksCommand : public Command {
     AddPinDir(flags, &pin_dir_);
     const Option json =
         flags->AddFlag("--json", &json_, "Print one JSON array of objects");
-    flags->AddFlag("--bytes", &exact_, "Print exact bytes, not KiB or MiB")
-        .Excludes(json);
+    AddSizes(flags, {json}, &sizes_);
     flags->SetFooter(kUplinksFooter);
   }
 
@@ -238,7 +238,7 @@ class UplinksCommand : public Command {
 
  private:
   std::string Bytes(uint64_t bytes) const {
-    return HumanBytes(bytes, exact_ ? SizeUnits::kExact : SizeUnits::kBinary);
+    return HumanBytes(bytes, sizes_.Or(SizeUnits::kBinary));
   }
 
   std::string Table(const std::vector<UplinkBalance>& all,
@@ -291,7 +291,7 @@ class UplinksCommand : public Command {
 
   std::string pin_dir_;
   bool json_ = false;
-  bool exact_ = false;
+  SizeOptions sizes_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "lib/history/usage.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
+#include "lib/tools/size_options.h"
 #include "lib/tools/usage_text.h"
 
 namespace netmeter {
@@ -88,9 +89,7 @@ class UsageCommand : public Command {
     const Option csv =
         flags->AddFlag("--csv", &csv_, "Print comma-separated values")
             .Excludes(json);
-    flags->AddFlag("--bytes", &exact_, "Print exact bytes, not KiB or MiB")
-        .Excludes(json)
-        .Excludes(csv);
+    AddSizes(flags, {json, csv}, &sizes_);
     flags->SetFooter(kUsageFooter);
   }
 
@@ -109,9 +108,8 @@ class UsageCommand : public Command {
     if (!usage.ok()) return Fail(usage.status().message());
     if (json_) return Print(FormatUsageJson(*usage, query_));
     if (csv_) return Print(FormatUsageCsv(*usage, query_));
-    return Print(FormatUsageTable(
-        *usage, query_, exact_ ? SizeUnits::kExact : SizeUnits::kBinary,
-        TerminalWidth()));
+    return Print(FormatUsageTable(*usage, query_, sizes_.Or(SizeUnits::kBinary),
+                                  TerminalWidth()));
   }
 
  private:
@@ -120,7 +118,7 @@ class UsageCommand : public Command {
   UsageQuery query_;
   bool json_ = false;
   bool csv_ = false;
-  bool exact_ = false;
+  SizeOptions sizes_;
 };
 
 }  // namespace

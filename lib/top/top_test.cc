@@ -123,7 +123,7 @@ TEST(TopModel, EachUplinkOfAServiceIsARow) {
   EXPECT_EQ(destinations[0].destination, "streamer");
   EXPECT_EQ(destinations[1].uplink, "satellite");
 
-  TopView view(false);
+  TopView view(false, SizeUnits::kBinary);
   const auto screen = [&](int width) {
     std::string text;
     for (const ScreenLine& line : view.Render(model, width, 24, 1)) {
@@ -153,7 +153,7 @@ TEST(TopModel, SparklinesScaleToTheirHighest) {
 
 class TopViewTest : public testing::Test {
  protected:
-  TopViewTest() : view_(false) {
+  TopViewTest() : view_(false, SizeUnits::kBinary) {
     std::vector<Sample> samples;
     for (int i = 0; i < 50; i++) {
       samples.push_back(Of("service" + std::to_string(i), "destination", 0, 0));
@@ -249,6 +249,19 @@ TEST_F(TopViewTest, KeysSortPauseHelpAndQuit) {
   Press(TopKey::kNone);
   EXPECT_THAT(Screen(), HasSubstr("no meter"));
   EXPECT_FALSE(Type('q'));
+}
+
+TEST(TopText, TakesPowersOf1000IfAsked) {
+  TopRow row;
+  row.name = "mme";
+  row.tx_rate = 1000;
+  row.rx_rate = 1500000;
+  const std::string binary = TopText(row, 80, false, false, SizeUnits::kBinary);
+  EXPECT_NE(binary.find(" 1.4M "), std::string::npos) << binary;
+  const std::string decimal =
+      TopText(row, 80, false, false, SizeUnits::kDecimal);
+  EXPECT_NE(decimal.find(" 1.0K "), std::string::npos) << decimal;
+  EXPECT_NE(decimal.find(" 1.5M "), std::string::npos) << decimal;
 }
 
 }  // namespace

@@ -53,12 +53,14 @@ std::string Fit(const std::string& text, size_t width) {
   return text.substr(0, bytes) + std::string(width - characters, ' ');
 }
 
-// "812", "1.2K", "37.0M": powers of 1024.
-std::string Short(double value) {
+// "812", "1.2K", "37.0M": powers of 1024, or of 1000.
+std::string Short(double value, SizeUnits units) {
   static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  const double base = units == SizeUnits::kDecimal ? 1000 : 1024;
   size_t unit = 0;
-  while (value >= 1000 && unit + 1 < sizeof(kUnits) / sizeof(kUnits[0])) {
-    value /= 1024;
+  // 999.95 would be rounded to 1000.0.
+  while (value >= 999.95 && unit + 1 < sizeof(kUnits) / sizeof(kUnits[0])) {
+    value /= base;
     unit++;
   }
   return unit == 0 ? absl::StrFormat("%.0f", value)
@@ -127,21 +129,24 @@ std::string TopHeader(int width, bool uplinks) {
               "LAST MINUTE", WidthsOf(width, uplinks));
 }
 
-std::string TopText(const TopRow& row, int width, bool utf8, bool uplinks) {
+std::string TopText(const TopRow& row, int width, bool utf8, bool uplinks,
+                    SizeUnits units) {
   const Widths widths = WidthsOf(width, uplinks);
   const std::string uplink = row.uplink.empty() ? "-" : ToTerminal(row.uplink);
   const std::string name =
       row.destination.empty() ? NameOf(row) : ToTerminal(row.destination);
-  return Line(name,
-              UplinkCell(uplink, uplinks) +
-                  Columns(Short(row.tx_rate), Short(row.rx_rate),
-                          absl::StrFormat("%.0f%%", row.share * 100),
-                          Short(row.retransmit_rate), RttText(row.rtt_us),
-                          absl::StrCat(row.connections), KindName(row.kind),
-                          Short(static_cast<double>(row.tx_bytes) +
-                                static_cast<double>(row.rx_bytes)),
-                          width),
-              Sparkline(row.history, widths.minute, utf8), widths);
+  return Line(
+      name,
+      UplinkCell(uplink, uplinks) +
+          Columns(Short(row.tx_rate, units), Short(row.rx_rate, units),
+                  absl::StrFormat("%.0f%%", row.share * 100),
+                  Short(row.retransmit_rate, units), RttText(row.rtt_us),
+                  absl::StrCat(row.connections), KindName(row.kind),
+                  Short(static_cast<double>(row.tx_bytes) +
+                            static_cast<double>(row.rx_bytes),
+                        units),
+                  width),
+      Sparkline(row.history, widths.minute, utf8), widths);
 }
 
 std::vector<TopRow> TopView::Rows(const TopModel& model) const {
@@ -310,10 +315,10 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
   };
   add(Status(interval), true, false);
   const TopRow all = model.All();
-  add(absl::StrCat("all direct: sent ", Short(all.tx_rate), "/s, received ",
-                   Short(all.rx_rate), "/s, resent ",
-                   Short(all.retransmit_rate), "/s, rtt ", RttText(all.rtt_us),
-                   ", ", all.connections, " connections"),
+  add(absl::StrCat("all direct: sent ", Short(all.tx_rate, units_),
+                   "/s, received ", Short(all.rx_rate, units_), "/s, resent ",
+                   Short(all.retransmit_rate, units_), "/s, rtt ",
+                   RttText(all.rtt_us), ", ", all.connections, " connections"),
       false, false);
   const int rows = std::max(1, height - kLinesAround);
   page_ = static_cast<size_t>(rows);
@@ -327,7 +332,7 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
   } else {
     add(TopHeader(width, model.has_uplinks()), true, false);
     for (const TopRow& row : Rows(model)) {
-      texts.push_back(TopText(row, width, utf8_, model.has_uplinks()));
+      texts.push_back(TopText(row, width, utf8_, model.has_uplinks(), units_));
     }
   }
   if (selected_ >= texts.size())

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/core/human.h"
 #include "lib/top/top_model.h"
 
 namespace netmeter {
@@ -41,7 +42,7 @@ class TopView {
  public:
   enum class Level { kServices, kDestinations, kSockets };
 
-  explicit TopView(bool utf8) : utf8_(utf8) {}
+  TopView(bool utf8, SizeUnits units) : utf8_(utf8), units_(units) {}
 
   // False: quit.
   bool Press(TopKey key, char character, const TopModel& model);
@@ -77,6 +78,7 @@ class TopView {
   std::vector<std::string> MatchingSockets() const;
 
   const bool utf8_;
+  const SizeUnits units_;
   Level level_ = Level::kServices;
   TopSort sort_ = TopSort::kRate;
   TopRow service_, destination_;
@@ -90,7 +92,8 @@ class TopView {
 // A row as one line of a table, for `netmeter top --once`.
 // `uplinks`: with their column.
 std::string TopHeader(int width, bool uplinks);
-std::string TopText(const TopRow& row, int width, bool utf8, bool uplinks);
+std::string TopText(const TopRow& row, int width, bool utf8, bool uplinks,
+                    SizeUnits units);
 
 }  // namespace internal
 }  // namespace netmeter
