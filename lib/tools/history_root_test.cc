@@ -111,6 +111,60 @@ TEST_F(HistoryTest, TheGroupOfThePinsReadsAndOthersDoNot) {
   EXPECT_EQ(Total(member), 1001);
 }
 
+// systemd made the directory for the group, and root recorded by hand before the timer
+// did: the file was root's alone for good, and so was each copy of it beside it. Members
+// of the group had "Permission denied", and the exporter no netmeter_budget_used_bytes.
+TEST_F(HistoryTest, WhoeverRecordsFirstTheGroupOfTheDirectoryReads) {
+  const std::string directory = directory_ + "/history";
+  const std::string budgets = directory_ + "/budgets.yml";
+  const std::string log = directory_ + "/log";
+  const std::string member =
+      "setpriv --reuid=65534 --regid=65534 --groups=4242 --inh-caps=-all ";
+  // netmeter-record.service: root in the group, with CAP_BPF alone.
+  const std::string unit =
+      "setpriv --regid=4242 --clear-groups --bounding-set=-all,+bpf "
+      "--inh-caps=-all ";
+  RunShell("echo 'budgets: [{name: all, limit: 100 MB}]' > " + budgets);
+  RunShell("touch " + log + "; chmod 666 " + log);
+  ASSERT_EQ(mkdir(directory.c_str(), 0750), 0);
+  ASSERT_EQ(chown(directory.c_str(), 0, kGroup), 0);
+  const auto read_as_member = [&] {
+    EXPECT_EQ(Total(member), 1000);
+    EXPECT_THAT(RunShell(member + "lib/tools/netmeter budget --database " +
+                         database() + " --budgets " + budgets + " 2>&1")
+                    .output,
+                HasSubstr(" ok\n"));
+    const std::string page =
+        RunShell(
+            member + "lib/tools/netmeter-exporter --service303 off " +
+            "--listen 127.0.0.1:0 --pin-dir " + pin_dir_ + " --budgets " +
+            budgets + " --database " + database() + " 2> " + log +
+            " & until grep -q serving " + log +
+            "; do kill -0 $! || break; sleep 0.05; done; curl -s $(grep -o "
+            "'http://[^ ]*' " +
+            log + "); kill $!; wait")
+            .output;
+    EXPECT_THAT(page, HasSubstr("\nnetmeter_budget_used_bytes{budget=\"all\""));
+  };
+  cell()->tx_bytes = 1000;
+  ASSERT_EQ(Record().output, "");
+  read_as_member();
+
+  // As an earlier version left it.
+  for (const std::string& before : {std::string(), unit}) {
+    RunShell("chown root:root " + database() + "*; chmod 600 " + database() +
+             "*");
+    ASSERT_THAT(Usage("", member), HasSubstr("Permission denied"));
+    ASSERT_EQ(Record(before).output, "");
+    read_as_member();
+  }
+
+  // A record that may not give the file away records all the same.
+  RunShell("chown root:root " + database() + "*");
+  EXPECT_EQ(Record("setpriv --bounding-set=-all,+bpf --inh-caps=-all ").output,
+            "");
+}
+
 TEST_F(HistoryTest, AFullDiskIsOneLineAndTheNextRecordHasAll) {
   ASSERT_EQ(mkdir((directory_ + "/history").c_str(), 0755), 0);
   ASSERT_EQ(mount("tmpfs", (directory_ + "/history").c_str(), "tmpfs", 0,

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // `netmeter record`: adds to the history what was counted since the last record.
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <map>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +18,7 @@
 #include "lib/core/path.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
+#include "lib/core/unique_fd.h"
 #include "lib/history/record.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
@@ -31,7 +35,7 @@ constexpr char kRecordFooter[] = R"(
 Run it each minute, by a timer (docs/history.md has one), and before a reboot and
 `netmeter-loader unload`. What was counted since the last record is lost if the
 host dies. A record that fails or is killed loses nothing: the next one has it.
-The file is readable by the group of its directory.
+The file belongs to the group of its directory, which may read it.
 
 Exit status: 0 recorded; 1 failed, one line on stderr says why; 2 wrong usage.
 
@@ -76,6 +80,43 @@ absl::Status MakeDirectory(const std::string& database,
     return ErrnoStatus(errno, absl::StrCat("give ", directory, " a group"));
   }
   return absl::OkStatus();
+}
+
+// The readers of its directory read the history, whoever recorded first: root by hand,
+// a timer, or an earlier version. A reader by SQLite needs all three files, and cannot
+// make one. A file that this process may not give away waits for a record that may.
+void ShareWithDirectory(const std::string& database) {
+  const std::unique_ptr<char, decltype(&free)> real(
+      realpath(database.c_str(), nullptr), free);
+  if (real == nullptr) return;
+  const std::string path = real.get();
+  struct stat directory = {};
+  // The group of root, as /mnt has it, names no readers.
+  if (stat(path.substr(0, path.rfind('/') + 1).c_str(), &directory) != 0 ||
+      directory.st_gid == 0) {
+    return;
+  }
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    // Who may write to the directory may put another file there: what is changed is
+    // what was looked at. To close it releases no lock of SQLite's, unlike a descriptor
+    // that reads.
+    const UniqueFd fd(
+        open((path + suffix).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat file = {};
+    if (!fd.ok() || fstat(fd.get(), &file) != 0 || !S_ISREG(file.st_mode) ||
+        file.st_nlink != 1) {
+      continue;
+    }
+    if (file.st_gid != directory.st_gid &&
+        fchownat(fd.get(), "", static_cast<uid_t>(-1), directory.st_gid,
+                 AT_EMPTY_PATH) != 0) {
+      continue;
+    }
+    if ((file.st_mode & S_IRGRP) == 0) {
+      const std::string self = absl::StrCat("/proc/self/fd/", fd.get());
+      if (chmod(self.c_str(), (file.st_mode & 07777) | S_IRGRP) != 0) continue;
+    }
+  }
 }
 
 // What is forwarded belongs to the history as well, where the meter counts it and this
@@ -151,6 +192,7 @@ class RecordCommand : public Command {
     if (!directory.ok()) return Fail(directory.message());
     const auto history = OpenHistory(database_, Database::Mode::kCreate);
     if (!history.ok()) return Fail(history.status().message());
+    ShareWithDirectory(database_);
     const auto recorded = Record(history->get(), options_, [&] {
       return ReadAll(**meter, options_.pin_dir);
     });
