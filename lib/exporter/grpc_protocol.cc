@@ -5,13 +5,14 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace netmeter {
 namespace internal {
 
-std::string GrpcPrefix(size_t message_bytes) {
-  std::string prefix(1, '\0');  // not compressed
+std::string GrpcPrefix(size_t message_bytes, bool compressed) {
+  std::string prefix(1, compressed ? '\1' : '\0');
   for (const int shift : {24, 16, 8, 0}) {
     prefix.push_back(static_cast<char>(message_bytes >> shift));
   }
@@ -81,6 +82,13 @@ bool IsGrpcContentType(absl::string_view text) {
 
 bool IsAcceptedGrpcEncoding(absl::string_view name) {
   return name == "identity" || name == "deflate" || name == "gzip";
+}
+
+bool AcceptsGrpcGzip(absl::string_view text) {
+  for (const absl::string_view name : absl::StrSplit(text, ',')) {
+    if (absl::StripAsciiWhitespace(name) == "gzip") return true;
+  }
+  return false;
 }
 
 GrpcRequestReader::Result GrpcRequestReader::Read(absl::string_view bytes) {

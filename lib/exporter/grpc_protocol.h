@@ -30,7 +30,7 @@ enum class GrpcCode {
 // A message in the wire format: whether it is compressed, its length in four
 // bytes, and the message.
 constexpr size_t kGrpcPrefixBytes = 5;
-std::string GrpcPrefix(size_t message_bytes);
+std::string GrpcPrefix(size_t message_bytes, bool compressed);
 
 // The value of grpc-message: all but printable ASCII becomes %XX, and % too.
 std::string PercentEncode(absl::string_view text);
@@ -47,6 +47,9 @@ bool IsGrpcContentType(absl::string_view text);
 // All of it is easy: nobody looks at a request's bytes.
 constexpr char kGrpcAcceptEncoding[] = "identity,deflate,gzip";
 bool IsAcceptedGrpcEncoding(absl::string_view name);
+
+// Whether a client that sends this grpc-accept-encoding takes gzip in replies.
+bool AcceptsGrpcGzip(absl::string_view text);
 
 // Reads the body of a request, which has to be one message. Keeps nothing of it:
 // the message is a Void, whose bytes mean nothing.

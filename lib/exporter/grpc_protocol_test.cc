@@ -13,8 +13,8 @@ namespace {
 using Result = GrpcRequestReader::Result;
 
 TEST(GrpcProtocol, APrefixIsAFlagAndALength) {
-  EXPECT_EQ(GrpcPrefix(0), std::string("\0\0\0\0\0", 5));
-  EXPECT_EQ(GrpcPrefix(0x12345678), std::string("\0\x12\x34\x56\x78", 5));
+  EXPECT_EQ(GrpcPrefix(0, false), std::string("\0\0\0\0\0", 5));
+  EXPECT_EQ(GrpcPrefix(0x12345678, true), std::string("\1\x12\x34\x56\x78", 5));
 }
 
 TEST(GrpcProtocol, MessagesOfAStatusAreAscii) {

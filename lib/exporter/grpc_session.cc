@@ -240,6 +240,8 @@ int GrpcSession::OnHeader(const nghttp2_frame& frame, absl::string_view name,
   } else if (name == "grpc-encoding") {
     call.encoding = IsAcceptedGrpcEncoding(value);
     call.request.set_encoding(value);
+  } else if (name == "grpc-accept-encoding") {
+    call.gzip = call.gzip || AcceptsGrpcGzip(value);
   } else if (name == "grpc-timeout") {
     Clock::duration timeout;
     call.timeout = ParseGrpcTimeout(value, &timeout);
@@ -377,6 +379,8 @@ void GrpcSession::SendReply(int32_t stream, Call* call) {
       Field(":status", "200"),
       Field("content-type", "application/grpc"),
       Field("grpc-accept-encoding", kGrpcAcceptEncoding),
+      // Of the messages whose prefix says that they are compressed.
+      Field("grpc-encoding", "gzip"),
   };
   nghttp2_data_provider provider = {};
   provider.read_callback = [](nghttp2_session*, int32_t id, uint8_t*,
@@ -386,8 +390,8 @@ void GrpcSession::SendReply(int32_t stream, Call* call) {
       return self->OnReadReply(id, length, flags);
     });
   };
-  nghttp2_submit_response(session_, stream, fields, std::size(fields),
-                          &provider);
+  nghttp2_submit_response(session_, stream, fields,
+                          std::size(fields) - (call->gzip ? 0 : 1), &provider);
 }
 
 // Says how much of the reply goes into the next DATA frame, of at most `length`
@@ -399,7 +403,7 @@ ssize_t GrpcSession::OnReadReply(int32_t stream, size_t length,
   if (call.reply == nullptr) {
     SharedReply reply;
     try {
-      reply = service_->replies->Get(call.kind);
+      reply = service_->replies->Get(call.kind, call.gzip);
     } catch (const std::bad_alloc&) {
       *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
       SendStatus(stream, GrpcCode::kResourceExhausted, "out of memory");
@@ -430,7 +434,7 @@ int GrpcSession::OnSendData(const nghttp2_frame& frame, const uint8_t* head,
   size_t left = length;
   if (call.offered < kGrpcPrefixBytes) {
     const std::string prefix =
-        GrpcPrefix(call.reply_bytes - kGrpcPrefixBytes)
+        GrpcPrefix(call.reply_bytes - kGrpcPrefixBytes, call.reply->gzipped())
             .substr(call.offered, std::min(length, kGrpcPrefixBytes));
     own += prefix;
     call.offered += prefix.size();

@@ -106,6 +106,7 @@ class GrpcSession {
     bool te = false;
     bool encoding = true;  // one that is accepted
     bool timeout = true;   // none, or a valid one
+    bool gzip = false;     // taken in the reply
     std::string path;
     Clock::time_point times_out_at = Clock::time_point::max();
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lib/exporter/gzip.h"
 
 namespace netmeter {
 namespace internal {
@@ -278,6 +279,33 @@ TEST_F(GrpcSessionTest, ACallHasItsReplyAndItsStatus) {
   EXPECT_FALSE(session_->HoldsReply());
 }
 
+TEST_F(GrpcSessionTest, AReplyIsCompressedForAClientThatTakesGzip) {
+  const struct {
+    std::string reply, accepts;
+    bool gzip;
+  } kCalls[] = {
+      {std::string(100000, 'x'), "identity, deflate, gzip", true},
+      {std::string(100000, 'x'), "identity,deflate,gzip", true},
+      {std::string(100000, 'x'), "identity,deflate", false},
+      {"short", "identity, deflate, gzip", false},
+  };
+  for (const auto& one : kCalls) {
+    Start(ReplyCache::Options());
+    reply_ = one.reply;
+    Client client;
+    Fields fields = Client::Request("/s/Reply");
+    fields.push_back({"grpc-accept-encoding", one.accepts});
+    const int32_t id = client.Call(fields);
+    ASSERT_TRUE(client.Exchange(session_.get()));
+    const std::string message = one.gzip ? Gzip(reply_) : reply_;
+    EXPECT_EQ(client[id].body, GrpcPrefix(message.size(), one.gzip) + message);
+    if (one.gzip) {
+      EXPECT_EQ(client[id].fields.at("grpc-encoding"), "gzip");
+    }
+    EXPECT_EQ(client[id].status(), "0");
+  }
+}
+
 TEST_F(GrpcSessionTest, AReplyMayBeEmptyOrLarge) {
   for (const size_t size : {0u, 1u, 16379u, 16384u, 4000000u}) {
     Start(ReplyCache::Options());
@@ -285,7 +313,7 @@ TEST_F(GrpcSessionTest, AReplyMayBeEmptyOrLarge) {
     Client client;
     const int32_t id = client.Call("/s/Reply");
     ASSERT_TRUE(client.Exchange(session_.get()));
-    EXPECT_EQ(client[id].body, GrpcPrefix(size) + reply_) << size;
+    EXPECT_EQ(client[id].body, GrpcPrefix(size, false) + reply_) << size;
     EXPECT_EQ(client[id].status(), "0");
   }
 }
@@ -478,7 +506,7 @@ TEST_F(GrpcSessionTest, RepliesAreSentAsTheWindowsAllow) {
   client.Consume(0, 1000000);
   client.Consume(id, 1000000);
   ASSERT_TRUE(client.Exchange(session_.get()));
-  EXPECT_EQ(client[id].body, GrpcPrefix(reply_.size()) + reply_);
+  EXPECT_EQ(client[id].body, GrpcPrefix(reply_.size(), false) + reply_);
   EXPECT_EQ(client[id].status(), "0");
   EXPECT_FALSE(session_->HoldsReply());
 }

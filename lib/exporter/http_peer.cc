@@ -30,7 +30,7 @@ Peer::Clock::time_point HttpPeer::Deadline() const {
     case Pool::kHttpTaking:
       return since_ + timeouts_.reply;
     default:
-      return since_ + timeouts_.ending;
+      return since_ + (ending_ ? timeouts_.ending : timeouts_.idle);
   }
 }
 
@@ -46,7 +46,7 @@ bool HttpPeer::TakeTurn(uint32_t) {
     case Pool::kHttpTaking:
       return SendReply();
     default:
-      return AwaitClose();
+      return ending_ ? AwaitClose() : ReadRequest();
   }
 }
 
@@ -59,13 +59,21 @@ bool HttpPeer::ReadRequest() {
   received_.append(buffer, static_cast<size_t>(count));
   HttpRequest request;
   const HttpParse parsed = ParseHttpRequest(received_, &request);
-  if (parsed == HttpParse::kIncomplete) return true;
+  if (parsed == HttpParse::kIncomplete) {
+    if (pool() == Pool::kHttpIdle) Enter(Pool::kHttpRequest);
+    return true;
+  }
+  ending_ = !request.keep_alive || received_.size() > request.bytes;
   received_ = std::string();
   QueueReply(parsed, request);
-  set_pool(Pool::kHttpReply);
+  Enter(Pool::kHttpReply);
   set_used();
-  since_ = Clock::now();
   return SendReply();
+}
+
+void HttpPeer::Enter(Pool pool) {
+  set_pool(pool);
+  since_ = Clock::now();
 }
 
 void HttpPeer::QueueReply(HttpParse parsed, const HttpRequest& request) {
@@ -88,6 +96,7 @@ void HttpPeer::QueueReply(HttpParse parsed, const HttpRequest& request) {
       } catch (const std::bad_alloc&) {
         reply.status = 503;
         reply.body = "Not enough memory.\n";
+        ending_ = true;
       }
       break;
   }
@@ -96,13 +105,12 @@ void HttpPeer::QueueReply(HttpParse parsed, const HttpRequest& request) {
 }
 
 void HttpPeer::Queue(const HttpAnswer& answer, bool with_body) {
-  if (answer.body == nullptr) {
-    output_.Append(FormatHttpReply(answer.reply, !with_body));
-    return;
-  }
-  const size_t size = answer.body->bytes().size();
-  output_.Append(FormatHttpHead(answer.reply, size));
-  if (with_body) output_.Append(answer.body, 0, size);
+  const size_t size = answer.body == nullptr ? answer.reply.body.size()
+                                             : answer.body->bytes().size();
+  std::string bytes = FormatHttpHead(answer.reply, size, !ending_);
+  if (with_body && answer.body == nullptr) bytes += answer.reply.body;
+  output_.Append(bytes);
+  if (with_body && answer.body != nullptr) output_.Append(answer.body, 0, size);
 }
 
 bool HttpPeer::SendReply() {
@@ -118,9 +126,8 @@ bool HttpPeer::SendReply() {
   if (result != OutputQueue::Sent::kAll) return true;
   // close(2) with unread bytes would send a reset, and with it the peer may
   // lose what it has not read yet. It fails if the peer is gone already.
-  if (shutdown(fd(), SHUT_WR) != 0) return false;
-  set_pool(Pool::kHttpEnding);
-  since_ = Clock::now();
+  if (ending_ && shutdown(fd(), SHUT_WR) != 0) return false;
+  Enter(Pool::kHttpIdle);
   return true;
 }
 

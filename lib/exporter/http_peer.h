@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A connection of HTTP/1 to netmeter-exporter: one request, one reply, end.
+// A connection of HTTP/1 to netmeter-exporter: a request, its reply, the next one.
 //
-//   reading the request's head -> sending the reply -> waiting for the peer to
-//   close, so that closing does not throw away what it has not read yet
+//   reading the request's head -> sending the reply -> idle, until the peer asks
+//   again or closes
+//
+// A reply with "Connection: close" is the last one. Then the connection waits for the
+// peer to close, so that closing does not throw away what it has not read yet. That is
+// so if the peer asked for it, if a body may follow the request, if it is no request,
+// and if the next one is there before the reply: its sender makes it again (RFC 9112,
+// 9.3.2).
 //
 // Threads: one.
 
@@ -34,10 +40,13 @@ class HttpPeer : public Peer {
   using Handler = std::function<HttpAnswer(const HttpRequest& request)>;
 
   // How long a peer may take, from first to last: to send its request; to take
-  // the reply; to close.
+  // the reply; to ask again; to close. A client that scrapes each minute keeps its
+  // connection. For one that comes less often a new one is cheaper on the link than
+  // TCP's probes of the old one, which Go's programs send each 15 seconds.
   struct Timeouts {
     std::chrono::milliseconds request{5000};
     std::chrono::milliseconds reply{30000};
+    std::chrono::milliseconds idle{75000};
     std::chrono::milliseconds ending{2000};
   };
 
@@ -58,6 +67,7 @@ class HttpPeer : public Peer {
   void Queue(const HttpAnswer& answer, bool with_body);
   bool SendReply();
   bool AwaitClose();
+  void Enter(Pool pool);
 
   const Handler* const handler_;
   const Timeouts timeouts_;
@@ -65,6 +75,7 @@ class HttpPeer : public Peer {
   std::string received_;
   OutputQueue output_;
   bool blocked_ = false;  // the socket's buffer was full
+  bool ending_ = false;   // this reply is the last one
 };
 
 }  // namespace internal

@@ -56,6 +56,11 @@ size_t HeadLength(absl::string_view received) {
   }
 }
 
+void AppendToList(absl::string_view value, std::string* list) {
+  if (!list->empty()) list->push_back(',');
+  absl::StrAppend(list, value);
+}
+
 const char* Reason(int status) {
   switch (status) {
     case 200:
@@ -103,32 +108,45 @@ HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request) {
   HttpRequest result;
   result.method = std::string(words[0]);
   result.path = std::string(PathOf(words[1]));
+  result.keep_alive = words[2] == "HTTP/1.1";
+  result.bytes = length;
   for (size_t i = 1; i < lines.size() && !lines[i].empty(); ++i) {
     const size_t colon = lines[i].find(':');
     if (colon == absl::string_view::npos ||
         !IsToken(lines[i].substr(0, colon))) {
       return HttpParse::kBad;
     }
-    if (!absl::EqualsIgnoreCase(lines[i].substr(0, colon), "accept")) continue;
-    if (!result.accept.empty()) result.accept.push_back(',');
-    absl::StrAppend(&result.accept,
-                    absl::StripAsciiWhitespace(lines[i].substr(colon + 1)));
+    const absl::string_view name = lines[i].substr(0, colon);
+    const absl::string_view value =
+        absl::StripAsciiWhitespace(lines[i].substr(colon + 1));
+    if (absl::EqualsIgnoreCase(name, "accept")) {
+      AppendToList(value, &result.accept);
+    } else if (absl::EqualsIgnoreCase(name, "accept-encoding")) {
+      AppendToList(value, &result.accept_encoding);
+    } else if (absl::EqualsIgnoreCase(name, "transfer-encoding") ||
+               (absl::EqualsIgnoreCase(name, "content-length") &&
+                value != "0")) {
+      result.keep_alive = false;  // nobody reads a body
+    } else if (absl::EqualsIgnoreCase(name, "connection")) {
+      for (const absl::string_view option : absl::StrSplit(value, ',')) {
+        if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(option),
+                                   "close")) {
+          result.keep_alive = false;
+        }
+      }
+    }
   }
   *request = std::move(result);
   return HttpParse::kComplete;
 }
 
-std::string FormatHttpHead(const HttpReply& reply, size_t content_length) {
+std::string FormatHttpHead(const HttpReply& reply, size_t content_length,
+                           bool keep_alive) {
   return absl::StrCat("HTTP/1.1 ", reply.status, " ", Reason(reply.status),
                       "\r\nContent-Type: ", reply.content_type,
                       "\r\nContent-Length: ", content_length, "\r\n",
-                      reply.extra_header, "Connection: close\r\n\r\n");
-}
-
-std::string FormatHttpReply(const HttpReply& reply, bool head_only) {
-  std::string bytes = FormatHttpHead(reply, reply.body.size());
-  if (!head_only) bytes += reply.body;
-  return bytes;
+                      reply.extra_header,
+                      keep_alive ? "" : "Connection: close\r\n", "\r\n");
 }
 
 }  // namespace internal

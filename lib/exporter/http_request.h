@@ -19,16 +19,21 @@ namespace internal {
 
 struct HttpRequest {
   std::string method;
-  std::string path;    // without the query
-  std::string accept;  // all Accept headers, joined by commas
+  std::string path;             // without the query
+  std::string accept;           // all Accept headers, joined by commas
+  std::string accept_encoding;  // the same of Accept-Encoding
+  // Whether the connection may stay open for another request (RFC 9112, 9.3): it is
+  // of HTTP/1.1, no "Connection: close" forbids it, and no body follows.
+  bool keep_alive = false;
+  size_t bytes = 0;  // of the head, with the empty line after it
 };
 
 enum class HttpParse { kIncomplete, kComplete, kBad, kTooLarge };
 
 constexpr size_t kMaxHttpHeadBytes = 8192;
 
-// What the bytes received so far are. *request is set if kComplete only. A
-// request's body is not looked at.
+// What the bytes received so far are. *request is set if kComplete only. Nothing after
+// the head is looked at.
 HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request);
 
 struct HttpReply {
@@ -38,12 +43,10 @@ struct HttpReply {
   std::string body;
 };
 
-// The reply's bytes up to its body, which has content_length bytes and is not
-// that of `reply`.
-std::string FormatHttpHead(const HttpReply& reply, size_t content_length);
-
-// The reply's bytes; without the body if it answers a HEAD request.
-std::string FormatHttpReply(const HttpReply& reply, bool head_only);
+// The reply's bytes up to its body, which has content_length bytes. Says whether the
+// connection stays open.
+std::string FormatHttpHead(const HttpReply& reply, size_t content_length,
+                           bool keep_alive);
 
 }  // namespace internal
 }  // namespace netmeter

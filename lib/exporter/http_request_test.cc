@@ -29,6 +29,8 @@ TEST(HttpRequest, IsReadAsPrometheusAndCurlWriteIt) {
   EXPECT_EQ(request.method, "GET");
   EXPECT_EQ(request.path, "/metrics");
   EXPECT_EQ(request.accept, "text/plain,*/*;q=0.1");
+  EXPECT_EQ(request.accept_encoding, "gzip");
+  EXPECT_TRUE(request.keep_alive);
   ASSERT_EQ(ParseHttpRequest("HEAD / HTTP/1.0\n\n", &request),
             HttpParse::kComplete);
   EXPECT_EQ(request.method, "HEAD");
@@ -109,20 +111,42 @@ TEST(HttpRequest, OfRandomBytesIsHarmless) {
   }
 }
 
-TEST(HttpReply, HasALengthAndNoBodyForHead) {
+TEST(HttpRequest, SaysWhetherAnotherMayFollow) {
+  const struct {
+    const char* request;
+    bool keep_alive;
+  } kRequests[] = {
+      {"GET / HTTP/1.1\r\n", true},
+      {"GET / HTTP/1.1\r\nConnection: keep-alive\r\n", true},
+      {"GET / HTTP/1.1\r\nContent-Length: 0\r\n", true},
+      {"GET / HTTP/1.1\r\nConnection: te, Close\r\n", false},
+      {"GET / HTTP/1.1\r\nconnection: te\r\nconnection: close\r\n", false},
+      {"GET / HTTP/1.1\r\nContent-Length: 1\r\n", false},
+      {"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", false},
+      {"GET / HTTP/1.0\r\n", false},
+      {"GET / HTTP/1.0\r\nConnection: keep-alive\r\n", false},
+  };
+  for (const auto& one : kRequests) {
+    const std::string head = one.request + std::string("\r\n");
+    HttpRequest request;
+    ASSERT_EQ(ParseHttpRequest(head + "more", &request), HttpParse::kComplete);
+    EXPECT_EQ(request.keep_alive, one.keep_alive) << head;
+    EXPECT_EQ(request.bytes, head.size());
+  }
+}
+
+TEST(HttpReply, SaysWhetherTheConnectionStaysOpen) {
   HttpReply reply;
   reply.status = 404;
-  reply.body = "12345";
-  EXPECT_EQ(FormatHttpReply(reply, false),
-            "HTTP/1.1 404 Not Found\r\n"
-            "Content-Type: text/plain; charset=utf-8\r\n"
-            "Content-Length: 5\r\n"
-            "Connection: close\r\n\r\n12345");
-  EXPECT_EQ(FormatHttpReply(reply, true),
-            "HTTP/1.1 404 Not Found\r\n"
-            "Content-Type: text/plain; charset=utf-8\r\n"
-            "Content-Length: 5\r\n"
-            "Connection: close\r\n\r\n");
+  reply.extra_header = "Vary: Accept\r\n";
+  const std::string head =
+      "HTTP/1.1 404 Not Found\r\n"
+      "Content-Type: text/plain; charset=utf-8\r\n"
+      "Content-Length: 5\r\n"
+      "Vary: Accept\r\n";
+  EXPECT_EQ(FormatHttpHead(reply, 5, true), head + "\r\n");
+  EXPECT_EQ(FormatHttpHead(reply, 5, false),
+            head + "Connection: close\r\n\r\n");
 }
 
 }  // namespace

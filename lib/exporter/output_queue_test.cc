@@ -14,7 +14,8 @@ namespace internal {
 namespace {
 
 SharedReply MakeReply(const std::string& bytes) {
-  return std::make_shared<const Reply>(bytes, std::make_shared<size_t>(0));
+  return std::make_shared<const Reply>(bytes, false,
+                                       std::make_shared<size_t>(0));
 }
 
 class OutputQueueTest : public testing::Test {

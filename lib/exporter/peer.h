@@ -28,7 +28,7 @@ class Peer {
     kHttpReply,    // has asked; took no more than its socket's buffer yet
     kHttpTaking,   // takes its reply: a flood of those that take nothing
                    // displaces none of these
-    kHttpEnding,   // has its reply, has not closed yet
+    kHttpIdle,     // has its reply, has neither asked again nor closed yet
     kGrpcPreface,  // has not sent HTTP/2's preface yet
     kGrpcNew,      // speaks HTTP/2
     kGrpcKnown,    // the same, and made a call when it was a second old: a

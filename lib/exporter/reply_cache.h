@@ -11,6 +11,9 @@
 //   requests             a  b c   d (lifetime)  e  f      get
 //   reply                   A A   A                  B
 //
+// Who takes gzip shares one compressed copy, made of the same reply when it is asked for
+// first.
+//
 // So a reply is a tenth of a second old at most, or half a second where the table
 // is full and the machine slow. Peers may still be taking older copies; bytes()
 // says how much memory all copies have together, and the holders keep that
@@ -43,15 +46,17 @@ namespace internal {
 class Reply {
  public:
   // Counts itself in *total while it exists.
-  Reply(std::string bytes, std::shared_ptr<size_t> total);
+  Reply(std::string bytes, bool gzipped, std::shared_ptr<size_t> total);
   ~Reply();
   Reply(const Reply&) = delete;
   Reply& operator=(const Reply&) = delete;
 
   absl::string_view bytes() const { return bytes_; }
+  bool gzipped() const { return gzipped_; }
 
  private:
   const std::string bytes_;
+  const bool gzipped_;
   const std::shared_ptr<size_t> total_;
 };
 
@@ -80,9 +85,10 @@ class ReplyCache {
   // Adds a kind of reply, and says how it is made.
   int Add(Make make);
 
-  // The reply of this kind; never null. Throws what its Make throws, such as
-  // std::bad_alloc, and keeps nothing then.
-  SharedReply Get(int kind);
+  // The reply of this kind; never null. With `gzip` it is compressed, unless that makes
+  // it no smaller. Throws what its Make throws, such as std::bad_alloc, and keeps
+  // nothing then.
+  SharedReply Get(int kind, bool gzip = false);
 
   // Of all replies that anybody holds, the cache's own included.
   size_t bytes() const { return *bytes_; }
@@ -93,8 +99,9 @@ class ReplyCache {
   struct Kind {
     Make make;
     SharedReply newest;
+    SharedReply compressed;  // the newest, or null until it is asked for
     Clock::time_point made_at;
-    Clock::duration making{};  // took so long
+    Clock::duration making{};  // took so long, with compressing
   };
 
   Clock::duration LifetimeOf(const Kind& kind) const;

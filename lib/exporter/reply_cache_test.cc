@@ -38,6 +38,24 @@ TEST(ReplyCache, SharesAReplyForItsLifetime) {
   EXPECT_EQ(first->bytes(), "1");  // who takes it keeps it
 }
 
+TEST(ReplyCache, CompressesAReplyOnceAndOnlyIfThatMakesItSmaller) {
+  ReplyCache cache(Options(60000, 60000));
+  int made = 0;
+  const int large = cache.Add([&] {
+    ++made;
+    return std::string(500, 'x');
+  });
+  const int small = cache.Add([] { return std::string("small"); });
+  const SharedReply compressed = cache.Get(large, true);
+  EXPECT_TRUE(compressed->gzipped());
+  EXPECT_EQ(cache.Get(large, true), compressed);
+  EXPECT_EQ(cache.Get(large)->bytes(), std::string(500, 'x'));
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(cache.bytes(), 500 + compressed->bytes().size());
+  EXPECT_FALSE(cache.Get(small, true)->gzipped());
+  EXPECT_EQ(cache.Get(small, true)->bytes(), "small");
+}
+
 TEST(ReplyCache, CountsTheBytesOfAllCopies) {
   ReplyCache cache(Options(0, 0));
   const int kind = cache.Add([] { return std::string(300, 'x'); });

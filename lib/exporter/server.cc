@@ -287,7 +287,7 @@ bool Server::FreeDescriptor(uint64_t first_new) {
     const auto& pool = pools_[i];
     if (pool.empty() || pool.front() >= first_new) continue;
     // Who has its reply goes before all others.
-    const size_t size = static_cast<Peer::Pool>(i) == Peer::Pool::kHttpEnding
+    const size_t size = static_cast<Peer::Pool>(i) == Peer::Pool::kHttpIdle
                             ? SIZE_MAX
                             : pool.size();
     if (size > most) {

@@ -31,6 +31,8 @@ namespace internal {
 namespace {
 
 using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -117,7 +119,25 @@ class ServerTest : public testing::Test {
   }
 
   std::string Get(const std::string& path) {
-    return ReadAll(Connect(http_, "GET " + path + " HTTP/1.1\r\n\r\n"));
+    return ReadAll(Connect(http_, "GET " + path + " HTTP/1.0\r\n\r\n"));
+  }
+
+  // A request on a connection that stays open; its reply.
+  static std::string Ask(const UniqueFd& fd, const std::string& path) {
+    const std::string request = "GET " + path + " HTTP/1.1\r\n\r\n";
+    EXPECT_EQ(send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    const std::string end = "\r\n\r\nanswer to " + path;
+    std::string reply;
+    char byte;
+    while (!EndsWithText(reply, end) && recv(fd.get(), &byte, 1, 0) == 1) {
+      reply.push_back(byte);
+    }
+    return reply;
+  }
+  static bool EndsWithText(const std::string& text, const std::string& end) {
+    return text.size() >= end.size() &&
+           text.compare(text.size() - end.size(), end.size(), end) == 0;
   }
 
   static bool IsOpen(const UniqueFd& fd) {
@@ -159,11 +179,50 @@ TEST_F(ServerTest, AnswersAndCloses) {
 TEST_F(ServerTest, AnswersARequestThatComesByteByByte) {
   Start();
   const UniqueFd fd = Connect(http_);
-  for (const char c : std::string("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")) {
+  for (const char c : std::string("GET /slow HTTP/1.0\r\nHost: x\r\n\r\n")) {
     ASSERT_EQ(send(fd.get(), &c, 1, MSG_NOSIGNAL), 1);
     usleep(1000);
   }
   EXPECT_THAT(ReadAll(fd), EndsWith("answer to /slow"));
+}
+
+// Each scrape had a connection of its own.
+TEST_F(ServerTest, AConnectionTakesOneRequestAfterTheOther) {
+  Start();
+  const UniqueFd fd = Connect(http_);
+  for (int i = 0; i < 100; ++i) {
+    const std::string path = "/" + std::to_string(i);
+    EXPECT_THAT(Ask(fd, path), Not(HasSubstr("Connection: close")));
+  }
+  const std::string last = "HEAD /last HTTP/1.1\r\nConnection: close\r\n\r\n";
+  ASSERT_GT(send(fd.get(), last.data(), last.size(), MSG_NOSIGNAL), 0);
+  EXPECT_THAT(ReadAll(fd), EndsWith("Connection: close\r\n\r\n"));
+  EXPECT_EQ(answered_, 101);
+}
+
+// RFC 9112, 9.3.2: the client makes the others again.
+TEST_F(ServerTest, AnswersTheFirstOfRequestsThatComeAtOnceAndCloses) {
+  Start();
+  const UniqueFd fd =
+      Connect(http_, "GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
+  const std::string reply = ReadAll(fd);
+  EXPECT_THAT(reply, HasSubstr("\r\nConnection: close\r\n"));
+  EXPECT_THAT(reply, EndsWith("\r\n\r\nanswer to /a"));
+  EXPECT_EQ(answered_, 1);
+}
+
+TEST_F(ServerTest, IdleConnectionsMakeRoomForOthers) {
+  Start();
+  std::vector<UniqueFd> idle;
+  for (int i = 0; i < 100; ++i) {
+    idle.push_back(Connect(http_));
+    EXPECT_THAT(Ask(idle.back(), "/x"), EndsWith("answer to /x"));
+  }
+  Await([&] {
+    size_t open = 0;
+    for (const UniqueFd& fd : idle) open += IsOpen(fd);
+    return open == options_.places[0];
+  });
 }
 
 TEST_F(ServerTest, SendsALargeReplyToTheEnd) {
@@ -175,7 +234,7 @@ TEST_F(ServerTest, SendsALargeReplyToTheEnd) {
 TEST_F(ServerTest, AnswersARequestWithABody) {
   Start();
   const UniqueFd fd =
-      Connect(http_, "POST /x HTTP/1.1\r\n\r\n" + std::string(100000, 'b'));
+      Connect(http_, "POST /x HTTP/1.0\r\n\r\n" + std::string(100000, 'b'));
   usleep(50000);
   EXPECT_THAT(ReadAll(fd), EndsWith("answer to /x"));
 }
@@ -242,11 +301,11 @@ TEST_F(ServerTest, RequestsThatCameMeanwhileShareAReply) {
     return answer;
   };
   Start();
-  const UniqueFd first = Connect(http_, "GET /first HTTP/1.1\r\n\r\n");
+  const UniqueFd first = Connect(http_, "GET /first HTTP/1.0\r\n\r\n");
   Await([&] { return first_asked.load(); });
   std::vector<UniqueFd> peers;
   for (int i = 0; i < kPeers; ++i) {
-    peers.push_back(Connect(http_, "GET /large HTTP/1.1\r\n\r\n"));
+    peers.push_back(Connect(http_, "GET /large HTTP/1.0\r\n\r\n"));
   }
   usleep(50000);
   all_sent = true;
@@ -282,7 +341,7 @@ TEST_F(ServerTest, PeersThatTakeNothingMakeRoomForOthers) {
   Start();
   std::vector<UniqueFd> greedy;
   for (int i = 0; i < 20; ++i) {
-    greedy.push_back(Connect(http_, "GET /large HTTP/1.1\r\n\r\n"));
+    greedy.push_back(Connect(http_, "GET /large HTTP/1.0\r\n\r\n"));
     EXPECT_THAT(Get("/x"), EndsWith("answer to /x"));
   }
   Await([&] { return answered_ == 40; });
@@ -301,12 +360,12 @@ TEST_F(ServerTest, PeersThatTakeNothingCutNobodysReplyOff) {
   std::thread peers([&] {
     std::vector<UniqueFd> silent;
     for (int i = 0; i < 500 && !stop; ++i) {
-      silent.push_back(Connect(http_, "GET /large HTTP/1.1\r\n\r\n"));
+      silent.push_back(Connect(http_, "GET /large HTTP/1.0\r\n\r\n"));
       usleep(5000);
     }
   });
   for (int i = 0; i < 20; ++i) {
-    const UniqueFd fd = Connect(http_, "GET /large HTTP/1.1\r\n\r\n");
+    const UniqueFd fd = Connect(http_, "GET /large HTTP/1.0\r\n\r\n");
     size_t size = 0;
     std::vector<char> buffer(1 << 20);
     ssize_t count;
@@ -327,7 +386,7 @@ TEST_F(ServerTest, PeersThatTakeNothingDisplaceNobodyWhoTakesItsReply) {
   // All share one copy: memory is not what is short here.
   cache_options_.lifetime = std::chrono::milliseconds(60000);
   Start();
-  const UniqueFd fd = Connect(http_, "GET /large HTTP/1.1\r\n\r\n");
+  const UniqueFd fd = Connect(http_, "GET /large HTTP/1.0\r\n\r\n");
   // Until its buffer is full: a reader is known by the room that appears again.
   int before, waiting = 0;
   do {
@@ -340,7 +399,7 @@ TEST_F(ServerTest, PeersThatTakeNothingDisplaceNobodyWhoTakesItsReply) {
             static_cast<ssize_t>(buffer.size()));
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 20; ++i) {
-    silent.push_back(Connect(http_, "GET /large HTTP/1.1\r\n\r\n"));
+    silent.push_back(Connect(http_, "GET /large HTTP/1.0\r\n\r\n"));
   }
   Await([&] { return answered_ == 21; });
   EXPECT_GT(ReadAll(fd).size() + buffer.size(), size_t{8 << 20});
@@ -353,14 +412,32 @@ TEST_F(ServerTest, PeersHaveADeadline) {
   EXPECT_EQ(ReadAll(Connect(http_)), "");
   EXPECT_EQ(ReadAll(Connect(http_, "GET /")), "");
   EXPECT_EQ(ReadAll(Connect(grpc_, "PRI *")), "");
-  const UniqueFd fd = Connect(http_, "GET /large HTTP/1.1\r\n\r\n");
+  const UniqueFd fd = Connect(http_, "GET /large HTTP/1.0\r\n\r\n");
   usleep(500000);
   EXPECT_LT(ReadAll(fd).size(), size_t{8 << 20});
 }
 
+TEST_F(ServerTest, AnIdleConnectionHasADeadline) {
+  timeouts_.idle = std::chrono::milliseconds(200);
+  Start();
+  const UniqueFd idle = Connect(http_);
+  Ask(idle, "/x");
+  EXPECT_EQ(ReadAll(idle), "");
+}
+
+TEST_F(ServerTest, TheNextRequestOfAConnectionHasADeadlineOfItsOwn) {
+  timeouts_.request = std::chrono::milliseconds(200);
+  timeouts_.idle = std::chrono::milliseconds(60000);
+  Start();
+  const UniqueFd slow = Connect(http_);
+  Ask(slow, "/x");
+  ASSERT_EQ(send(slow.get(), "GET", 3, MSG_NOSIGNAL), 3);
+  EXPECT_EQ(ReadAll(slow), "");
+}
+
 TEST_F(ServerTest, ClosesWhatIsNoHttp2WithoutAWord) {
   Start();
-  EXPECT_EQ(ReadAll(Connect(grpc_, "GET / HTTP/1.1\r\n\r\n")), "");
+  EXPECT_EQ(ReadAll(Connect(grpc_, "GET / HTTP/1.0\r\n\r\n")), "");
   EXPECT_EQ(ReadAll(Connect(grpc_, "PRI * HTTP/1")), "");
   EXPECT_EQ(ReadAll(Connect(grpc_, "\x16\x03\x01")), "");  // TLS
   // The preface may come in pieces; then the server speaks.

@@ -138,6 +138,25 @@ TextFormat NegotiateFormat(absl::string_view accept) {
                                                   : TextFormat::kPrometheus;
 }
 
+bool AcceptsGzip(absl::string_view accept_encoding) {
+  double gzip = -1, any = 0, identity = 0;
+  for (const absl::string_view range : absl::StrSplit(accept_encoding, ',')) {
+    std::vector<absl::string_view> parts = absl::StrSplit(range, ';');
+    const std::string coding =
+        absl::AsciiStrToLower(absl::StripAsciiWhitespace(parts[0]));
+    parts.erase(parts.begin());
+    if (coding == "gzip" || coding == "x-gzip") {
+      gzip = std::max(gzip, Weight(parts));
+    } else if (coding == "*") {
+      any = Weight(parts);
+    } else if (coding == "identity") {
+      identity = Weight(parts);
+    }
+  }
+  if (gzip < 0) gzip = any;  // it is not named
+  return gzip > 0 && gzip >= identity;
+}
+
 // One string of the whole page. With 4096 series that is some 10 MB, so nothing is
 // put together apart and copied then.
 std::string ToText(const std::vector<Family>& families, TextFormat format) {

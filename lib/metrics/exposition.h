@@ -30,6 +30,10 @@ const char* ContentType(TextFormat format);
 // that is not valid asks for nothing.
 TextFormat NegotiateFormat(absl::string_view accept);
 
+// Whether the body of a reply to a request with this Accept-Encoding header is to be
+// gzip (RFC 9110, 12.5.3): where it is wanted at least as much as none.
+bool AcceptsGzip(absl::string_view accept_encoding);
+
 // Values are written as integers, exactly.
 std::string ToText(const std::vector<Family>& families, TextFormat format);
 

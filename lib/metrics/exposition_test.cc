@@ -91,6 +91,33 @@ TEST(Exposition, NegotiatesWhatTheReaderLikesBest) {
   }
 }
 
+TEST(Exposition, GzipIsForWhoAsksForIt) {
+  const struct {
+    const char* accept_encoding;
+    bool gzip;
+  } kHeaders[] = {
+      {"gzip", true},
+      {"GZIP;q=0.5", true},
+      {"deflate, gzip;q=1.0, *;q=0.5", true},
+      {"x-gzip", true},
+      {"*", true},
+      {"br, *;q=0.1", true},
+      {"gzip;q=0.5, identity;q=0.5", true},
+      {"", false},
+      {"identity", false},
+      {"deflate, br", false},
+      {"gzip;q=0", false},
+      {"gzip;q=0, *", false},
+      {"*;q=0", false},
+      {"gzip;q=0.5, identity", false},
+      {"gzip;q=nonsense", false},
+  };
+  for (const auto& one : kHeaders) {
+    EXPECT_EQ(AcceptsGzip(one.accept_encoding), one.gzip)
+        << one.accept_encoding;
+  }
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/exporter/gzip.h"
 #include "lib/magma/container.h"
 #include "lib/metrics/exposition.h"
 #include "lib/metrics/families.h"
@@ -63,10 +64,10 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
   constexpr double kSecondsOfDay = 24 * 60 * 60;
   std::string out = absl::StrFormat(
       "\nA gateway like this one in a fleet, scraped by Prometheus, by profile "
-      "(docs/fleet.md).\nBytes are those of the replies; a server of 1,000 has "
-      "1,000 times the samples.\n\n"
-      "%-10s %-26s %6s %8s %10s %9s %9s %10s\n",
-      "profile", "families", "every", "samples", "samples/s", "bytes",
+      "(docs/fleet.md).\nBytes are those of the replies, days and months those "
+      "of gzip; a server of 1,000 has\n1,000 times the samples.\n\n"
+      "%-10s %-26s %6s %8s %10s %9s %8s %9s %10s\n",
+      "profile", "families", "every", "samples", "samples/s", "bytes", "gzip",
       "MB a day", "GB a month");
   for (const Profile& profile : kProfiles) {
     const auto set = FamilySet::Parse(profile.families);
@@ -77,11 +78,12 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
         FamiliesOf(samples, health, options, omitted), TextFormat::kPrometheus);
     const double scrapes = kSecondsOfDay / profile.seconds;
     const size_t count = SamplesOf(text);
+    const size_t gzip = Gzip(text).size();
     absl::StrAppendFormat(
-        &out, "%-10s %-26s %4d s %8d %10.2f %9d %9.3f %10.3f\n", profile.name,
-        profile.families, profile.seconds, count,
-        static_cast<double>(count) / profile.seconds, text.size(),
-        1e-6 * scrapes * text.size(), 30e-9 * scrapes * text.size());
+        &out, "%-10s %-26s %4d s %8d %10.2f %9d %8d %9.3f %10.3f\n",
+        profile.name, profile.families, profile.seconds, count,
+        static_cast<double>(count) / profile.seconds, text.size(), gzip,
+        1e-6 * scrapes * gzip, 30e-9 * scrapes * gzip);
   }
   return out;
 }
@@ -99,11 +101,11 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   const size_t omitted =
       options.scope == Scope::kUnregistered ? OmitRegistered(&samples) : 0;
   std::string out = absl::StrFormat(
-      "%d series. A month has 30 days; each reply once a minute; nothing is "
-      "compressed.\n\n"
-      "%-22s %8s  %20s  %20s\n%-22s %8s  %9s %10s  %9s %10s\n",
+      "%d series. A month has 30 days; each reply once a minute. What magmad "
+      "uploads it\ndoes not compress; a month of /metrics is one of gzip.\n\n"
+      "%-22s %8s  %20s  %29s\n%-22s %8s  %9s %10s  %9s %8s %10s\n",
       samples.size(), "", "", "Service303, magmad", "/metrics", "families",
-      "metrics", "bytes", "GB a month", "bytes", "GB a month");
+      "metrics", "bytes", "GB a month", "bytes", "gzip", "GB a month");
   const auto add = [&](const char* name, const FamilySet& set) {
     options.families = set;
     const std::vector<Family> families =
@@ -111,10 +113,11 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
     size_t metrics = 0;
     for (const Family& family : families) metrics += family.metrics.size();
     const size_t magma = BytesOfMagma(families, flags.service_name);
-    const size_t text = ToText(families, TextFormat::kPrometheus).size();
-    absl::StrAppendFormat(&out, "%-22s %8d  %9d %10.3f  %9d %10.3f\n", name,
-                          metrics, magma, 1e-9 * kMinutesOfMonth * magma, text,
-                          1e-9 * kMinutesOfMonth * text);
+    const std::string text = ToText(families, TextFormat::kPrometheus);
+    const size_t gzip = Gzip(text).size();
+    absl::StrAppendFormat(&out, "%-22s %8d  %9d %10.3f  %9d %8d %10.3f\n", name,
+                          metrics, magma, 1e-9 * kMinutesOfMonth * magma,
+                          text.size(), gzip, 1e-9 * kMinutesOfMonth * gzip);
   };
   for (const char* set : {"kernsnoopd", "bytes", "default", "all"}) {
     const auto parsed = FamilySet::Parse(set);

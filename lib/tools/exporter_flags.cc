@@ -18,16 +18,23 @@ constexpr char kDescription[] =
     "Runs until SIGTERM; waits for netmeter-loader and follows its reloads.";
 
 constexpr char kEpilog[] =
-    "Prometheus scrapes /metrics (text or OpenMetrics, as it asks). magmad "
-    "polls\n"
-    "Service303 in place of kernsnoopd, under the same names of metrics; "
-    "series that\n"
-    "do not fit into a reply of 4 MB are summed under the name \"overflow\".\n"
+    "Prometheus scrapes /metrics (text or OpenMetrics, with or without gzip, "
+    "as "
+    "it\n"
+    "asks). With --service303, magmad polls that in place of kernsnoopd, under "
+    "the\n"
+    "same names of metrics; series that do not fit into a reply of 4 MB are "
+    "summed\n"
+    "under the name \"overflow\". With --allow-stop, any local user may end "
+    "the\n"
+    "exporter by StopService.\n"
     "\n"
     "--families takes names of metrics, or of sets of them, with commas "
     "between\n"
-    "them: default (all but the histogram of round-trip times and the four of\n"
-    "resets, timeouts and retransmitted segments), all, bytes, kernsnoopd.\n"
+    "them: default (all but kernsnoopd's, the histogram of round-trip times "
+    "and the\n"
+    "four of resets, timeouts and retransmitted segments), all, bytes, "
+    "kernsnoopd.\n"
     "magmad sends what it polls over the link that is paid for. So its "
     "replies\n"
     "have families of their own, --service303-families. --estimate prints\n"
@@ -58,7 +65,8 @@ constexpr char kEpilog[] =
     "\n"
     "Examples:\n"
     "  netmeter-exporter\n"
-    "  netmeter-exporter --omit-registered --service303 off\n"
+    "  netmeter-exporter --omit-registered\n"
+    "  netmeter-exporter --service303 127.0.0.1:50084\n"
     "  netmeter-exporter --families kernsnoopd,netmeter_wire_bytes_total\n"
     "  netmeter-exporter --estimate\n"
     "  curl http://127.0.0.1:9384/metrics\n"
@@ -171,6 +179,8 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
   bool omit_registered = false;
   app.AddFlag("--omit-registered", &omit_registered,
               "Leave out services that registered themselves");
+  app.AddFlag("--allow-stop", &flags->allow_stop,
+              "Answer StopService, for who may reach Service303");
   app.AddFlag("--allow-public", &flags->allow_public,
               "Accept addresses that other hosts can reach");
   AddPaths(flags, &app);

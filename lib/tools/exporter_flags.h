@@ -32,7 +32,7 @@ constexpr char kOff[] = "off";
 
 struct ExporterFlags {
   std::string listen = "127.0.0.1:9384";
-  std::string service303 = "127.0.0.1:50084";
+  std::string service303 = kOff;
   std::string service_name = "kernsnoopd";
   std::string pin_dir = MeterOptions().pin_dir;
   PublishOptions publish;                 // of /metrics
@@ -40,6 +40,7 @@ struct ExporterFlags {
   std::string budgets = kDefaultBudgets;  // or kOff
   std::string database = kDefaultHistory;
   bool allow_public = false;
+  bool allow_stop = false;  // StopService is answered
   bool estimate = false;
 };
 

@@ -117,6 +117,7 @@ std::string ExporterProcess::Get(const std::string& path,
                                  const std::string& accept) const {
   return ReadAll(Connect(http_port_, "GET " + path +
                                          " HTTP/1.1\r\nHost: localhost\r\n"
+                                         "Connection: close\r\n"
                                          "Accept: " +
                                          accept + "\r\n\r\n"));
 }

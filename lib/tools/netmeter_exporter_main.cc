@@ -136,8 +136,11 @@ class Pages {
         text_only_ ? TextFormat::kPrometheus : NegotiateFormat(request.accept);
     HttpAnswer answer;
     answer.reply.content_type = ContentType(format);
-    answer.reply.extra_header = "Vary: Accept\r\n";
-    answer.body = replies_->Get(kinds_.at(format));
+    answer.body =
+        replies_->Get(kinds_.at(format), AcceptsGzip(request.accept_encoding));
+    answer.reply.extra_header = absl::StrCat(
+        "Vary: Accept, Accept-Encoding\r\n",
+        answer.body->gzipped() ? "Content-Encoding: gzip\r\n" : "");
     return answer;
   }
 
@@ -158,8 +161,7 @@ class Pages {
 
 // The methods of Service303.
 GrpcService MakeService303(std::shared_ptr<const Meter> meter,
-                           const ExporterFlags& flags, bool may_stop,
-                           ReplyCache* replies) {
+                           const ExporterFlags& flags, ReplyCache* replies) {
   const auto metrics = std::make_shared<MagmaMetrics>(meter, flags.magma);
   const auto info = std::make_shared<ServiceInfo>(flags.service_name, kVersion);
   GrpcService service;
@@ -176,9 +178,8 @@ GrpcService MakeService303(std::shared_ptr<const Meter> meter,
       replies->Add([] { return std::string(kNoOperationalStates); });
   service.methods["ReloadServiceConfig"] =
       replies->Add([] { return std::string(kReloadUnsupported); });
-  // There is no authentication: who is on another host stops nothing here. The
-  // reply is sent in this turn, and then the signal is seen.
-  if (may_stop) {
+  // The reply is sent in this turn, and then the signal is seen.
+  if (flags.allow_stop) {
     service.methods["StopService"] = replies->Add([] {
       raise(SIGTERM);
       return std::string();
@@ -230,6 +231,13 @@ int Run(const ExporterFlags& flags) {
                     "--listen and --service303 are both off: nothing to do"),
                 kExporterUsage);
   }
+  // There is no authentication: nobody on another host is to stop anything here.
+  if (flags.allow_stop && (*grpc == nullptr || !(*grpc)->loopback)) {
+    return Fail(absl::InvalidArgumentError(
+                    "--allow-stop: needs --service303 with an address of "
+                    "loopback"),
+                kExporterUsage);
+  }
   const auto stop = PrepareProcess();
   if (!stop.ok()) return Fail(stop.status());
 
@@ -247,8 +255,7 @@ int Run(const ExporterFlags& flags) {
   const HttpPeer::Handler handler = [&pages](const HttpRequest& request) {
     return pages.PageFor(request);
   };
-  const GrpcService service303 = MakeService303(
-      meter, flags, *grpc != nullptr && (*grpc)->loopback, &replies);
+  const GrpcService service303 = MakeService303(meter, flags, &replies);
 
   Server server(&replies);
   std::vector<std::string> serving;

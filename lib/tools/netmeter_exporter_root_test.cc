@@ -232,16 +232,22 @@ TEST_F(ExporterRootTest, EstimatesWhatTheProfilesOfAFleetCost) {
   std::string name, families, unit;
   int every = 0, estimated_samples = 0;
   double per_second = 0, megabytes = 0;
-  size_t bytes = 0;
+  size_t bytes = 0, gzip = 0;
   row >> name >> families >> every >> unit >> estimated_samples >> per_second >>
-      bytes >> megabytes;
+      bytes >> gzip >> megabytes;
   EXPECT_EQ(name + families, "fullall") << run.output;
   EXPECT_EQ(every, 15);
   EXPECT_EQ(estimated_samples, samples);
   EXPECT_GT(samples, 20 * 10);
   EXPECT_NEAR(per_second, samples / 15.0, 0.01);
   EXPECT_EQ(bytes, text.size());
-  EXPECT_NEAR(megabytes, 86400 / 15 * 1e-6 * text.size(), 0.001);
+  const std::string compressed =
+      exporter.Get("/metrics", "*/*\r\nAccept-Encoding: gzip");
+  EXPECT_THAT(compressed, HasSubstr("\r\nContent-Encoding: gzip\r\n"));
+  EXPECT_THAT(compressed, HasSubstr("\r\nVary: Accept, Accept-Encoding\r\n"));
+  EXPECT_EQ(gzip, compressed.size() - compressed.find("\r\n\r\n") - 4);
+  EXPECT_LT(gzip, bytes / 4);
+  EXPECT_NEAR(megabytes, 86400 / 15 * 1e-6 * gzip, 0.001);
   // Nothing was on a link, and what is 0 is left out.
   EXPECT_THAT(run.output,
               HasSubstr("\nsatellite  netmeter_wire_bytes_total   240 s"));
@@ -309,7 +315,7 @@ TEST_F(ExporterRootTest, PeersThatTakeNoReplyCostBoundedMemory) {
     // And 24 of 8 MB.
     for (int j = 0; j < 4; ++j) {
       peers.push_back(ExporterProcess::Connect(
-          exporter.http_port(), "GET /metrics HTTP/1.1\r\n\r\n"));
+          exporter.http_port(), "GET /metrics HTTP/1.0\r\n\r\n"));
     }
     const grpc::Status status = GetMetrics(stub.get(), &container);
     EXPECT_TRUE(status.ok()) << status.error_message();
@@ -351,8 +357,8 @@ TEST_F(ExporterRootTest, PeersThatAskWithoutEndKeepNobodyFromBeingServed) {
         const UniqueFd fd =
             http ? ExporterProcess::Connect(
                        exporter.http_port(),
-                       i % 4 == 0 ? "GET /metrics HTTP/1.1\r\n\r\n"
-                                  : "GET /metrics HTTP/1.1\r\nAccept: "
+                       i % 4 == 0 ? "GET /metrics HTTP/1.0\r\n\r\n"
+                                  : "GET /metrics HTTP/1.0\r\nAccept: "
                                     "application/openmetrics-text\r\n\r\n")
                  : ExporterProcess::Connect(exporter.grpc_port(),
                                             RawCalls(100, true));

@@ -109,9 +109,11 @@ TEST(Exporter, WrongUseIsOneLineAndExitStatus2) {
   for (const char* arguments :
        {"nonsense", "--nonsense", "--listen", "--listen nonsense",
         "--listen 127.0.0.1", "--service303 x:1", "--pin-dir ''",
-        "--listen off --service303 off", "--families nonsense", "--families ''",
-        "--budgets ''", "--database ''", "--service-name ''",
-        "--service-name \"$(printf '\\377')\"", "--estimate=5"}) {
+        "--listen off", "--allow-stop",
+        "--allow-stop --allow-public --service303 0.0.0.0:0",
+        "--families nonsense", "--families ''", "--budgets ''", "--database ''",
+        "--service-name ''", "--service-name \"$(printf '\\377')\"",
+        "--estimate=5"}) {
     const Result result =
         RunExporter(std::string(arguments) + " 2>&1 >/dev/null");
     EXPECT_EQ(result.exit_status, 2) << arguments;
@@ -146,8 +148,8 @@ TEST(Exporter, RefusesAPublicAddressUnlessToldTo) {
 TEST(Exporter, SaysWhoseThePortIs) {
   ExporterProcess exporter(kNoMeter);
   const Result result =
-      RunExporter("--service303 off --listen 127.0.0.1:" +
-                  std::to_string(exporter.http_port()) + " 2>&1 >/dev/null");
+      RunExporter("--listen 127.0.0.1:" + std::to_string(exporter.http_port()) +
+                  " 2>&1 >/dev/null");
   EXPECT_EQ(result.exit_status, 1);
   EXPECT_THAT(result.output, EndsWith("listen: Address already in use "
                                       "(another program listens there)\n"));
@@ -162,7 +164,7 @@ TEST(Exporter, SaysInOneLineOnStderrWhereItServes) {
                          "/metrics and magma.orc8r.Service303 at 127.0.0.1:" +
                          std::to_string(exporter.grpc_port()) + "\n"));
   EXPECT_EQ(exporter.Stop(), 0);
-  EXPECT_EQ(RunExporter("--listen 127.0.0.1:0 --service303 off --pin-dir "
+  EXPECT_EQ(RunExporter("--listen 127.0.0.1:0 --pin-dir "
                         "/nonexistent 2>/dev/null & sleep 1; kill $!; wait")
                 .output,
             "");
@@ -184,7 +186,7 @@ TEST(Exporter, SaysThatItWaitsAndServesMeanwhile) {
 // magmad's state reporter logged an error at each check-in, and service303_cli could
 // not stop it.
 TEST(Exporter, AnswersWhatMagmaAsksOfEveryService) {
-  ExporterProcess exporter(kNoMeter);
+  ExporterProcess exporter({"--pin-dir", "/nonexistent", "--allow-stop"});
   const auto stub = exporter.Stub();
   grpc::ClientContext states_context, reload_context, level_context,
       stop_context;
@@ -212,15 +214,24 @@ TEST(Exporter, AnswersWhatMagmaAsksOfEveryService) {
   EXPECT_EQ(end.si_status, 0);
 }
 
-// Nobody on another host ends it.
-TEST(Exporter, StopsForItsOwnHostOnly) {
-  ExporterProcess exporter({"--pin-dir", "/nonexistent", "--allow-public"},
-                           "0.0.0.0:0");
+// Any local user could end it, as it answered StopService unless it was told not to.
+TEST(Exporter, StopsForNobodyUnlessToldTo) {
+  ExporterProcess exporter(kNoMeter);
   const auto stub = exporter.Stub();
   grpc::ClientContext context;
   Void none;
   EXPECT_EQ(stub->StopService(&context, Void(), &none).error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+// It listened at 127.0.0.1:50084 for whoever came.
+TEST(Exporter, OpensNoService303UnlessToldTo) {
+  const Result said = RunExporter(
+      "--listen 127.0.0.1:0 --pin-dir /nonexistent 2>&1 & "
+      "sleep 1; kill $!; wait");
+  EXPECT_THAT(said.output, HasSubstr("serving http://127.0.0.1:"));
+  EXPECT_THAT(said.output, Not(HasSubstr("Service303")));
 }
 
 TEST(Exporter, NamesWithoutTotalAreTextAlways) {
@@ -245,7 +256,7 @@ TEST(Exporter, AnswersInTheFormatThatIsAskedFor) {
   EXPECT_THAT(exporter.Get("/"), HasSubstr("/metrics"));
   EXPECT_THAT(exporter.Get("/etc/passwd"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(ExporterProcess::ReadAll(ExporterProcess::Connect(
-                  exporter.http_port(), "POST /metrics HTTP/1.1\r\n\r\n")),
+                  exporter.http_port(), "POST /metrics HTTP/1.0\r\n\r\n")),
               StartsWith("HTTP/1.1 405 "));
 }
 
@@ -530,7 +541,7 @@ TEST(Exporter, BudgetsWithoutAHistoryAreLimitsAndOneLineThatSaysSo) {
   RunShell("echo 'budgets: [{name: all, limit: 5 kB}]' > " + config);
   const std::string log = std::string(root) + "/log";
   const std::string command =
-      "--service303 off --listen 127.0.0.1:0 --pin-dir /nonexistent "
+      "--listen 127.0.0.1:0 --pin-dir /nonexistent "
       "--budgets " +
       config + " --database " + root + "/none 2> " + log + " & ";
   const Result page =
@@ -576,7 +587,7 @@ TEST(Exporter, HostilePeersKeepNobodyFromBeingServed) {
           port, "GET /" + std::string(1 << 20, 'x')));  // oversized
       // Many requests at once, of which nothing is read.
       std::string many;
-      for (int i = 0; i < 1000; ++i) many += "GET /metrics HTTP/1.1\r\n\r\n";
+      for (int i = 0; i < 1000; ++i) many += "GET /metrics HTTP/1.0\r\n\r\n";
       peers.push_back(ExporterProcess::Connect(port, many));
     }
     const auto begin = std::chrono::steady_clock::now();

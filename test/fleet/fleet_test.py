@@ -161,7 +161,7 @@ class FleetTest(unittest.TestCase):
         """Of each profile one for the server, and one for the agent."""
         for i, (profile, options) in enumerate(PROFILES.items()):
             for name, address in (("scrape-", "%s:%d" % (self.cloud.HERE, 9384 + i)), ("local-", "127.0.0.1:%d" % (9394 + i))):
-                listen = ["--listen", address, "--allow-public", "--service303", "off"]
+                listen = ["--listen", address, "--allow-public"]
                 exporter = self.start(
                     [self.copy(m.EXPORTER, name + profile), "--pin-dir", self.meter.pin_dir, *options, *listen],
                     stderr=subprocess.PIPE,

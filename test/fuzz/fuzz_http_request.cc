@@ -26,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(!request.method.empty());
   FUZZ_CHECK(request.path.find('?') == std::string::npos);
   FUZZ_CHECK(request.method.size() + request.path.size() +
-                 request.accept.size() <=
+                 request.accept.size() + request.accept_encoding.size() <=
              size);
+  FUZZ_CHECK(request.bytes > 0 && request.bytes <= size);
   return 0;
 }

@@ -172,7 +172,10 @@ class MagmadTest(unittest.TestCase):
         program = m.copy_for_all(m.EXPORTER)
         self.addCleanup(os.unlink, program)
         exporter = m.subprocess.Popen(
-            [program, "--pin-dir", self.meter.pin_dir, "--service303-families", "default"], stderr=m.subprocess.PIPE, preexec_fn=drop, cwd="/"
+            [program, "--pin-dir", self.meter.pin_dir, "--service303", m.GRPC, "--service303-families", "default"],
+            stderr=m.subprocess.PIPE,
+            preexec_fn=drop,
+            cwd="/",
         )
         self.addCleanup(m.end, exporter)
         m.await_line(exporter, "netmeter-exporter: serving http://127.0.0.1:9384/metrics and ", exporter.stderr)

@@ -159,7 +159,9 @@ def end(process):
 
 
 def start_exporter(pin_dir, *arguments, **options):
-    """On its default ports; the process."""
+    """On its default port, and where kernsnoopd was; the process."""
+    if "--service303" not in arguments:
+        arguments += ("--service303", GRPC)
     process = subprocess.Popen(
         [EXPORTER, "--pin-dir", pin_dir, *arguments], stderr=subprocess.PIPE, **options
     )

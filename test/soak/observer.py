@@ -121,7 +121,7 @@ def resident_kib(pid):
 def start_exporter(program, pin_dir):
     """The process, and where its metrics are."""
     process = subprocess.Popen(
-        [program, "--pin-dir", pin_dir, "--listen", "127.0.0.1:0", "--service303", "off"],
+        [program, "--pin-dir", pin_dir, "--listen", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
