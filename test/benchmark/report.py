@@ -413,7 +413,7 @@ def is_ours(subject):
 
 
 def draw(data, stem):
-    """stem.svg and stem.png. Needs matplotlib."""
+    """stem.svg. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -449,7 +449,6 @@ def draw(data, stem):
     figure.text(0.01, 0.005, textwrap.fill(note, 210), fontsize=7)
     figure.tight_layout(rect=(0, 0.02, 1, 1))
     figure.savefig(stem + ".svg", metadata={"Date": None})
-    figure.savefig(stem + ".png", dpi=110)
     pyplot.close(figure)
 
 

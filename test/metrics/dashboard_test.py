@@ -2,7 +2,7 @@
 """Each query of the dashboard, as a real Prometheus answers it that scrapes the real
 exporter: none is without data, on a host where there is something to see in each panel.
 Prometheus also scrapes what `netmeter-loader cost --prometheus` prints, as a node exporter
-would publish it. NETMETER_DASHBOARD_PICTURE=FILE.png: draws the answers, too, as panels."""
+would publish it."""
 
 import http.server
 import json
@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 import unittest
-import urllib.parse
 
 import lab
 import metrics_lab as m
@@ -111,22 +110,6 @@ def expressions():
     dashboard = filled_dashboard()
     found = [(panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", [])]
     return found + [(note["name"], note["expr"]) for note in dashboard["annotations"]["list"]]
-
-
-def draw(filename):
-    """The panels, with the answers of the last two minutes."""
-    import dashboard_picture  # pylint: disable=import-outside-toplevel # needs matplotlib
-
-    def ask(promql, **more):
-        path = "/api/v1/query_range?" if more else "/api/v1/query?"
-        rows = json.loads(m.get(m.PROMETHEUS, path + urllib.parse.urlencode({"query": promql, **more})))["data"]["result"]
-        found = [(row["metric"], row.get("values") or [row["value"]]) for row in rows]
-        found = [(labels, [(at, float(value)) for at, value in values]) for labels, values in found]
-        return [{"metric": labels, "values": values} for labels, values in found if math.isfinite(values[-1][1])]
-
-    now = time.time()
-    lately = {"start": now - 120, "end": now, "step": 1}
-    dashboard_picture.draw(filled_dashboard(), ask, lambda promql: ask(promql, **lately), filename)
 
 
 def interface_bytes():
@@ -260,9 +243,6 @@ class DashboardTest(unittest.TestCase):
             if math.isfinite(value):
                 self.assertLess(1e-9, value)
                 self.assertLess(value, 1e-3)
-
-        if os.environ.get("NETMETER_DASHBOARD_PICTURE"):
-            draw(os.environ["NETMETER_DASHBOARD_PICTURE"])
 
     def test_3_a_meter_that_is_down_is_seen(self):
         def down():
