@@ -20,6 +20,13 @@ trap 'rm -rf "$scratch"' EXIT
 
 packaging/make_debs.sh "$scratch"
 for deb in "$scratch"/*.deb; do dpkg-deb -x "$deb" "$scratch/root"; done
+# docs_test follows the links of what install_docs.py writes.
+packaging/install_docs.py "$scratch/docs"
+diff -r -x 'changelog*' -x copyright "$scratch/docs" "$scratch/root/usr/share/doc/netmeter"
+# It was docs/history.md.
+while read -r package; do
+  zcat "$scratch/root/usr/share/doc/$package/changelog.gz" | cmp - CHANGELOG.md
+done < <(sed -n 's/^Package: //p' packaging/debian/control)
 for page in "$scratch"/root/usr/share/man/man?/*.gz; do
   warnings=$(LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings -l -Tutf8 -Z "$page" 2>&1 > /dev/null)
   [ -z "$warnings" ] || { printf '%s: %s\n' "${page##*/}" "$warnings" >&2; exit 1; }

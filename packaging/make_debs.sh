@@ -49,8 +49,8 @@ mkdir "$tree"
 cp -a packaging/debian "$tree/debian"
 cp -a packaging/man "$tree/man"
 # --help and the man pages name them.
-mkdir "$tree/docs"
-cp docs/*.md docs/architecture.svg "$tree/docs/"
+packaging/install_docs.py "$tree"
+cp CHANGELOG.md "$tree/"
 staged=$tree/prebuilt
 packaging/install.sh --build "$build" --destdir "$staged" --prefix /usr \
   --libdir "/usr/lib/$multiarch" --machine "$multiarch" library programs exporter python
