@@ -9,11 +9,12 @@
 #
 # SUITE is bookworm, trixie (Debian) or noble (Ubuntu 24.04; needs ubuntu-keyring), ARCH
 # amd64 (by itself) or arm64, which is cross-built. The packages are in DIR,
-# packaging/build/SUITE-ARCH by itself. Needs root, and test/install_packages.sh package.
+# packaging/build/SUITE-ARCH by itself. Needs root, and test/install_packages.sh package,
+# for arm64 guests.
 # The root (2 GB) stays in ~/.cache/netmeter for the next time. sources.sh says where
 # Ubuntu's packages come from.
 set -euo pipefail
-usage() { sed -n '3,15s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,16s/^# \{0,1\}//p' "$0"; }
 die() { echo "make_debs_for.sh: $*" >&2; exit 1; }
 
 case ${1:-} in

@@ -94,6 +94,14 @@ class ReleaseTest(unittest.TestCase):
             folder, target = re.match("//(.*):(.*)-static$", label).groups()
             self.assertIn(f'name = "{target}",', read(os.path.join(ROOT, folder, "BUILD.bazel")))
 
+    # Making packages fetched the virtual machines that try them: 474 MiB once installed.
+    def test_making_packages_needs_no_virtual_machine(self):
+        script = os.path.join(ROOT, "test/install_packages.sh")
+        made, tried = (subprocess.run([script, "--list", group], check=True, stdout=subprocess.PIPE, timeout=60).stdout.decode()
+                       for group in ("package", "guests"))
+        self.assertNotIn("qemu", made)
+        self.assertIn("qemu", tried)
+
     # It was below the tree, wherever somebody stood who gave "out".
     def test_a_release_is_in_the_directory_that_is_named(self):
         names = ["netmeter_1.deb", "netmeter.whl", "SHA256SUMS"]

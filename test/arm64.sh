@@ -10,7 +10,7 @@
 #    tests run there: real traffic, the balance to the byte; and those of the programs.
 #
 # Prints a line for each test and "N passed, N failed"; exits with 0 if none failed.
-# Needs root, and test/install_packages.sh package. Not in test/run.sh.
+# Needs root, and test/install_packages.sh guests. Not in test/run.sh.
 set -euo pipefail
 usage() { sed -n '3,14s/^# \{0,1\}//p' "$0"; }
 die() { echo "arm64.sh: $*" >&2; exit 1; }
@@ -32,7 +32,7 @@ done
 [ "$(id -u)" = 0 ] || die "run as root"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 for program in mmdebstrap qemu-system-aarch64 readelf; do
-  command -v "$program" > /dev/null || die "no $program (test/install_packages.sh package)"
+  command -v "$program" > /dev/null || die "no $program (test/install_packages.sh guests)"
 done
 
 # What the building machine runs is its own; what is linked with, arm64's.

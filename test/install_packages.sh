@@ -6,8 +6,9 @@
 #   install_packages.sh build    the same, and to run examples/demo.sh
 #   install_packages.sh test     the same, and what test/run.sh needs (default)
 #   install_packages.sh package
-#                                what builds, and what packaging/ makes and tries
-#                                packages with
+#                                what builds, and what packaging/ makes packages with
+#   install_packages.sh guests   the same, and the virtual machines in which
+#                                packaging/test_debs.sh and others try them
 #   install_packages.sh benchmark
 #                                what builds, and what test/benchmark.sh compares
 #                                with and draws by
@@ -50,7 +51,11 @@ TEST_PACKAGES=(
   clang-format-14 clang-tidy-14 shellcheck
 )
 PACKAGE_PACKAGES=(
-  debhelper dh-python help2man man-db lintian mmdebstrap cpio qemu-system-x86 qemu-system-arm
+  debhelper dh-python help2man man-db lintian mmdebstrap
+)
+GUEST_PACKAGES=(
+  "${PACKAGE_PACKAGES[@]}"
+  cpio qemu-system-x86 qemu-system-arm
   # roots of arm64
   arch-test qemu-user-static
 )
@@ -72,9 +77,10 @@ case ${1:-test} in
   build) packages=("${BUILD_PACKAGES[@]}") ;;
   test) packages=("${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}") ;;
   package) packages=("${BUILD_PACKAGES[@]}" "${PACKAGE_PACKAGES[@]}") ;;
+  guests) packages=("${BUILD_PACKAGES[@]}" "${GUEST_PACKAGES[@]}") ;;
   benchmark) packages=("${BUILD_PACKAGES[@]}" "${BENCHMARK_PACKAGES[@]}") ;;
-  -h | --help) sed -n '3,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) die "unknown group '$1': compile, build, test, package or benchmark" ;;
+  -h | --help) sed -n '3,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) die "unknown group '$1': compile, build, test, package, guests or benchmark" ;;
 esac
 if [ -n "$list" ]; then
   printf '%s\n' "${packages[@]}"

@@ -11,7 +11,7 @@
 # (2.31), they load, show and publish what a program of Debian 11 sent, and unload. The
 # kernels are those on either side of 5.15, which Ubuntu 20.04 has as HWE: 5.10 and 6.1.
 # DIR is where the programs are (bazel-bin). Prints their sizes and a line for each.
-# The first run fetches some 20 MB of Debian 11. Needs test/install_packages.sh package
+# The first run fetches some 20 MB of Debian 11. Needs test/install_packages.sh guests
 # and the kernels of matrix.sh --fetch; no root.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
