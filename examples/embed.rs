@@ -4,7 +4,8 @@
 //
 //     rustc embed.rs -l netmeter && ./embed
 
-use std::ffi::{c_char, c_int, CStr};
+use std::ffi::CStr;
+use std::os::raw::{c_char, c_int};
 use std::{net, process, ptr, slice};
 
 // What it takes of <netmeter/netmeter.h>. Its structs only grow, at their ends: those that

@@ -46,7 +46,7 @@ TEST_PACKAGES=(
   # a terminal for netmeter top
   tmux
   # real clients; Python's from PyPI
-  golang-go cmake make pkgconf musl-tools iptables python3-venv python3-pip libclang-rt-14-dev
+  golang-go rustc cmake make pkgconf musl-tools iptables python3-venv python3-pip libclang-rt-14-dev
   # the style of the sources; the layout depends on the version
   clang-format-14 clang-tidy-14 shellcheck
 )

@@ -277,8 +277,42 @@ def conditions(data):
     )
 
 
+# Subject -> its name in README.md, in this order.
+COMPARED = {
+    "off": "nothing",
+    "netmeter": "**libnetmeter**",
+    "systemd": "systemd, `IPAccounting=`",
+    "kernsnoopd": "kernsnoopd",
+    "netobserv": "netobserv",
+    "Skydive": "Skydive",
+    "nethogs": "nethogs",
+    "tcpdump": "tcpdump",
+}
+# What README.md shows of it: the title, the benchmark, the case, and the unit of operations.
+COMPARISONS = (
+    ("requests by TCP", "throughput", "veth/tcp_rr", "trips/s"),
+    ("small UDP packets", "throughput", "veth/udp_40", "packets/s"),
+    ("short connections", "churn", "veth/churn", "connections/s"),
+)
+
+
+def comparison(results):
+    """The table of README.md. A dash: it was not measured."""
+
+    def cell_of(subject, name, case, unit):
+        try:
+            text = number(results.series(name, case, subject, "CPU ns per operation")["median"]) + " ns"
+            against = results.series(name, case, subject, unit).get("against")
+            return text + (", %.1f %%" % (100 * against["median"]) if against else "")
+        except summary.Missing:
+            return "-"
+
+    rows = [[name, *(cell_of(subject, *rest) for _, *rest in COMPARISONS)] for subject, name in COMPARED.items()]
+    return table(["", *(title for title, *_ in COMPARISONS)], rows)
+
+
 def claim(files):
-    """What README says, without its last full stop: the medians of the first file, the verdicts of all."""
+    """What README.md and the page say first: the medians of the first file."""
     results = summary.Results(files[0])
     text = []
     try:
@@ -290,18 +324,26 @@ def claim(files):
 
         one, both = "test run, one CPU", "test run, two CPUs"
         text.append(
-            "On one CPU libnetmeter adds %s to a packet whose series is in the CPU's cache; a hash that all CPUs share "
-            "adds %s. Where two CPUs count at once, libnetmeter adds %s, and the hash %s."
-            % (costs(one, "socket table"), costs(one, "shared hash"), costs(both, "socket table"),
+            "libnetmeter adds %s to a packet whose series is in the CPU's cache, and %s where two CPUs count at once. "
+            "A hash that all CPUs share adds %s, and %s."
+            % (costs(one, "socket table"), costs(both, "socket table"), costs(one, "shared hash"),
                costs(both, "shared hash"))
         )
     except summary.Missing:
         pass
+    text.append(
+        "The table has the CPU time of one operation over a virtual cable, both ends included, and the share of the "
+        "operations a second that is lost against nothing in place."
+    )
+    return "\n".join([textwrap.fill(" ".join(text), 92, break_long_words=False, break_on_hyphens=False), "", *comparison(results)])
+
+
+def verdicts(files):
+    """How many targets are met, and which are not."""
     runs = "" if len(files) == 1 else " in all of %d runs" % len(files)
     names = by_verdict(files)
     met, run = len(names["met"]), len(names["met"] + names["not met"])
-    text.append("%d of the %d targets that were run are met%s" % (met, run, runs))
-    return " ".join(text)
+    return ("%d of the %d targets that were run are met%s. %s" % (met, run, runs, missed(files))).strip()
 
 
 def by_verdict(files):
@@ -316,14 +358,14 @@ def by_verdict(files):
 
 
 def missed(files):
-    """What the page adds to the claim."""
+    """Which targets are not met, or were not run."""
     names = by_verdict(files)
     return " ".join(
         "%s: %s." % (word.capitalize(), "; ".join(names[word])) for word in ("not met", "not run") if names[word]
     )
 
 
-# In README.md; empty until there is a page.
+# In README.md.
 CLAIM_BEGIN, CLAIM_END = "<!-- claim: test/benchmark.sh report -->\n", "<!-- /claim -->\n"
 
 
@@ -333,8 +375,7 @@ def put_claim(readme, files):
     _, end, after = rest.partition(CLAIM_END)
     if not begin or not end:
         sys.exit("report: README.md has no place for the claim: %s...%s" % (CLAIM_BEGIN, CLAIM_END))
-    text = "**What it costs.** %s ([all of them](docs/performance.md))." % claim(files)
-    return before + begin + textwrap.fill(text, 92, break_long_words=False, break_on_hyphens=False) + "\n" + end + after
+    return before + begin + claim(files) + "\n" + end + after
 
 
 def page(files):
@@ -353,7 +394,9 @@ def page(files):
         "netobserv) are written anew from what their projects say, and count what theirs count; tcpdump and nethogs "
         "are Debian's.",
         "",
-        " ".join([claim(files) + ".", missed(files)]).strip(),
+        claim(files),
+        "",
+        verdicts(files),
         "",
         "![What counting costs](performance.svg)",
         "",

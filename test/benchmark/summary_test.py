@@ -174,24 +174,26 @@ class VerdictTest(unittest.TestCase):
     def test_a_profile_that_is_missing_says_so(self):
         self.assertIn("Not run: datapath: MHz", report.profile_lines(results())[-1])
 
-    def test_the_claim_names_what_was_missed_and_what_was_not_run(self):
+    def test_the_page_names_what_was_missed_and_what_was_not_run(self):
         read = {("own series", "netmeter", "ns"): [900] * 3, ("all series", "netmeter", "ns"): [200000] * 3}
         files = [results(read=read).data]
-        self.assertRegex(report.claim(files), "^1 of the [0-9]+ targets that were run are met$")
-        self.assertRegex(report.missed(files), "^Not met: read, 4,096 series. Not run: .*; forwarded packets; ")
+        self.assertRegex(report.verdicts(files), "^1 of the [0-9]+ targets that were run are met\\. Not met: read, 4,096 series. Not run: .*; forwarded packets; ")
         # One run of two did not meet it.
         slow = {**read, ("own series", "netmeter", "ns"): [1100] * 3}
         files = [results(read=one).data for one in (read, slow)]
-        self.assertRegex(report.claim(files), "^0 of the [0-9]+ targets that were run are met in all of 2 runs$")
-        self.assertIn("Not met: read, 16 series of a service; read, 4,096 series.", report.missed(files))
+        self.assertRegex(report.verdicts(files), "^0 of the [0-9]+ targets that were run are met in all of 2 runs\\. Not met: read, 16 series of a service; read, 4,096 series.")
 
-    def test_readme_has_the_claim_and_a_link_to_the_targets(self):
-        read = {("own series", "netmeter", "ns"): [900] * 3, ("all series", "netmeter", "ns"): [200000] * 3}
-        files = [results(read=read).data]
+    def test_readme_has_the_claim_and_compares_with_others(self):
+        requests = {
+            ("veth/tcp_rr", subject, unit): [value] * 3
+            for subject, *values in (("off", 3000, 100), ("netmeter", 3100, 98), ("tcpdump", 4000, 80))
+            for unit, value in zip(("CPU ns per operation", "trips/s"), values)
+        }
+        files = [results(throughput=requests).data]
         readme = report.put_claim("a\n" + report.CLAIM_BEGIN + "old\n" + report.CLAIM_END + "b\n", files)
-        self.assertTrue(readme.endswith("\n" + report.CLAIM_END + "b\n"), readme)
-        said = report.claim(files) + " ([all of them](docs/performance.md))."
-        self.assertIn(said, readme.replace("\n", " "))  # in lines of a width
+        self.assertEqual(readme, "a\n" + report.CLAIM_BEGIN + report.claim(files) + "\n" + report.CLAIM_END + "b\n")
+        for line in ("| nothing | 3,000 ns | - | - |", "| **libnetmeter** | 3,100 ns, 2.0 % | - | - |", "| tcpdump | 4,000 ns, 20.0 % | - | - |", "| nethogs | - | - | - |"):
+            self.assertIn("\n" + line + "\n", readme)
 
     def test_a_terminal_has_columns(self):
         lines = report.padded(["text", *report.table(["a", "bb"], [["long", ""], ["c", "d"]])])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs of other builds are counted by a real meter, and read what they sent. The
-examples of C and of Go are among them."""
+example of the README is among them, in each language."""
 
 import os
 import shutil
@@ -75,9 +75,10 @@ class ConsumersRootTest(unittest.TestCase):
             self.assertEqual(self.sent("for-musl", "streamer"), 33 * number)
             self.assertNotIn("libc.so.6", run(["readelf", "-d", program]))
 
-    def run_example(self, program):
+    def run_example(self, *program, **environment):
         output = self.meter.run(
-            ["unshare", "--mount", "sh", "-c", AT_HOME, self.meter.pin_dir, program], env=self.consumers.environment
+            ["unshare", "--mount", "sh", "-c", AT_HOME, self.meter.pin_dir, *program],
+            env={**self.consumers.environment, **environment},
         )
         self.assertEqual(output.decode(), "my-service, udp: sent 33 bytes, received 0\n")
         self.assertEqual(self.sent("my-service", ""), 33)
@@ -95,6 +96,21 @@ class ConsumersRootTest(unittest.TestCase):
         environment = dict(self.consumers.environment, GOCACHE=folder + "/cache", GOPATH=folder, GOFLAGS="-mod=mod")
         run(["go", "build", "embed.go"], cwd=folder, env=environment)
         self.run_example(os.path.join(folder, "embed"))
+
+    def test_the_example_in_rust(self):
+        program = os.path.join(self.directory, "embed_rs")
+        run(["rustc", os.path.join(ROOT, "examples/embed.rs"), "-L", self.consumers.library, "-l", "netmeter", "-o", program])
+        self.run_example(program)
+
+    def test_the_example_in_cpp_by_cmake(self):
+        folder = os.path.join(self.directory, "cmake-example")
+        run(["cmake", "-S", os.path.dirname(os.path.realpath("examples/CMakeLists.txt")), "-B", folder], env=self.consumers.environment)
+        run(["cmake", "--build", folder])
+        self.run_example(os.path.join(folder, "embed"))
+
+    # docs/embedding.md called read_own_service(), which there never was.
+    def test_the_example_in_python(self):
+        self.run_example(lab.PYTHON, "examples/embed.py", PYTHONPATH=lab.BINDING)
 
 
 if __name__ == "__main__":

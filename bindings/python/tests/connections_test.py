@@ -5,6 +5,8 @@ import dataclasses
 import os
 import re
 import socket
+import subprocess
+import sys
 import unittest
 
 import netmeter
@@ -84,6 +86,20 @@ class FlowsTest(unittest.TestCase):
         for byte in stream:
             records += decoder.feed(bytes([byte]))
         self.assertEqual([(r.record, r.service, r.tx_bytes) for r in records], [("flow", "mme", 300)] * 3)
+
+    def run_example(self, *arguments, **options):
+        command = [sys.executable, "examples/connections.py", *arguments]
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+        return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, timeout=60, **options).stdout.decode()
+
+    def test_the_example_tells_of_its_own_connection(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = str(server.getsockname()[1])
+            self.assertRegex(self.run_example("127.0.0.1", port), f"^ESTABLISHED 127.0.0.1:{port} rtt \\d+ us, segments sent again 0\n$")
+
+    def test_the_example_reads_records(self):
+        message = b"\x0a\x04flow\x72\x03mme\xf0\x01\xac\x02"
+        self.assertEqual(self.run_example("-", input=bytes([len(message)]) + message).split(), ["300", "0"])
 
     def test_what_is_no_stream_is_an_error(self):
         decoder = connections.FlowDecoder()
