@@ -3,8 +3,10 @@
 # Tries the packages of make_debs.sh on a Debian of their own, with systemd, in a virtual
 # machine:
 #
-#   packaging/make_debs.sh && packaging/test_debs.sh [DIR [SUITE [ARCH [EARLIER]]]]
+#   packaging/make_debs.sh
+#   packaging/test_debs.sh [--first-day] [DIR [SUITE [ARCH [EARLIER]]]]
 #
+# --first-day does what docs/first-day.md says, and no more (test_first_day_guest.py).
 # DIR is where the packages are (packaging/build), SUITE bookworm, trixie or noble, ARCH
 # amd64 or arm64, whose programs must run here (qemu-user-static; binfmt_misc mounted).
 # EARLIER has the packages of an earlier version; without it make_earlier_debs.py makes
@@ -12,12 +14,14 @@
 # user, upgraded under traffic to the ones of DIR, whose programs take over, and purged;
 # test_debs_guest.sh has the steps. As root. Takes some minutes; the first run of a week
 # fetches the release (140 MB; Ubuntu's as sources.sh tells). Prints PASS, or what failed.
-# Needs test/install_packages.sh package.
+# Needs test/install_packages.sh guests.
 set -euo pipefail
 
 die() { echo "test_debs.sh: $*" >&2; exit 1; }
 
-case ${1:-} in -h | --help) sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+first_day=
+if [ "${1:-}" = --first-day ]; then first_day=yes; shift; fi
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=packaging/sources.sh
 . "$here/sources.sh"
@@ -34,9 +38,10 @@ ls "$debs"/netmeter_*.deb > /dev/null || die "no packages in $debs (run: packagi
 cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter
 mkdir -p "$cache"
 
-# What the packages depend on, and what a server has; the kernel is the suite's own.
+# What the packages depend on, and what a server has, and docs/first-day.md; the kernel is
+# the suite's own.
 depends=$(for deb in "$debs"/*.deb; do dpkg-deb -f "$deb" Depends; done |
-  tr ',' '\n' | sed 's/ *(.*//; s/ //g; s/|.*//' | grep -v '^\(netmeter\|libnetmeter1\)$' | sort -u | paste -sd,)
+  tr ',' '\n' | sed 's/ *(.*//; s/ //g; s/|.*//' | grep -v '^\(netmeter\|libnetmeter1\)$' | sort -u | paste -sd,),curl
 root=$cache/$suite-$arch-$(sha256sum <<< "$depends" | cut -c1-8).tar
 if [ -z "$(find "$root" -mtime -7 2> /dev/null)" ]; then
   sources_of "$suite" "$arch"
@@ -50,23 +55,28 @@ trap 'rm -rf "$scratch"' EXIT
 tar -C "$scratch" --one-file-system -xf "$root"
 mkdir "$scratch/debs" "$scratch/earlier"
 cp "$debs"/*.deb "$scratch/debs/"
-if [ -n "$earlier" ]; then cp "$earlier"/*.deb "$scratch/earlier/"; else "$here/make_earlier_debs.py" "$debs" "$scratch/earlier"; fi
-cp "$here/test_debs_guest.sh" "$scratch/guest.sh"
-# Services in C and C++, linked with what libnetmeter-dev has in it, by the compiler that
-# made it; that in C with the static library.
-compiler=/ tools=
-[ ! -e "$cache/build-$suite-$arch/usr/bin/cc" ] || compiler=$cache/build-$suite-$arch
-[ "$arch" = amd64 ] || tools=aarch64-linux-gnu-
-work=$(mktemp -d "$compiler/tmp/netmeter-debs.XXXXXX")
-trap 'rm -rf "$scratch" "$work"' EXIT
-for deb in "$debs"/libnetmeter-dev_*.deb "$debs"/libnetmeter1_*.deb; do dpkg-deb -x "$deb" "$work"; done
-cp "$here"/../examples/embed.c "$here"/../examples/embed.cc "$work/"
-# shellcheck disable=SC2016 # of the inner shell
-chroot "$compiler" sh -c 'cd "$0" && "$1gcc" -Iusr/include embed.c -o embed usr/lib/*/libnetmeter.a -lstdc++ -lm &&
-  "$1g++" -std=c++17 -Iusr/include embed.cc -o embed-cc usr/lib/*/libnetmeter.so.1 -Wl,--start-group \
-    $(ls /usr/lib/"$("$1gcc" -dumpmachine)"/libabsl_*.a) -Wl,--end-group' "/tmp/$(basename "$work")" "$tools"
-cp "$work/embed" "$work/embed-cc" "$scratch/"
-rm -r "$work"
+if [ -n "$first_day" ]; then
+  cp "$here/test_first_day_guest.py" "$scratch/guest.sh"
+  cp "$here/../docs/first-day.md" "$scratch/"
+else
+  if [ -n "$earlier" ]; then cp "$earlier"/*.deb "$scratch/earlier/"; else "$here/make_earlier_debs.py" "$debs" "$scratch/earlier"; fi
+  cp "$here/test_debs_guest.sh" "$scratch/guest.sh"
+  # Services in C and C++, linked with what libnetmeter-dev has in it, by the compiler
+  # that made it; that in C with the static library.
+  compiler=/ tools=
+  [ ! -e "$cache/build-$suite-$arch/usr/bin/cc" ] || compiler=$cache/build-$suite-$arch
+  [ "$arch" = amd64 ] || tools=aarch64-linux-gnu-
+  work=$(mktemp -d "$compiler/tmp/netmeter-debs.XXXXXX")
+  trap 'rm -rf "$scratch" "$work"' EXIT
+  for deb in "$debs"/libnetmeter-dev_*.deb "$debs"/libnetmeter1_*.deb; do dpkg-deb -x "$deb" "$work"; done
+  cp "$here"/../examples/embed.c "$here"/../examples/embed.cc "$work/"
+  # shellcheck disable=SC2016 # of the inner shell
+  chroot "$compiler" sh -c 'cd "$0" && "$1gcc" -Iusr/include embed.c -o embed usr/lib/*/libnetmeter.a -lstdc++ -lm &&
+    "$1g++" -std=c++17 -Iusr/include embed.cc -o embed-cc usr/lib/*/libnetmeter.so.1 -Wl,--start-group \
+      $(ls /usr/lib/"$("$1gcc" -dumpmachine)"/libabsl_*.a) -Wl,--end-group' "/tmp/$(basename "$work")" "$tools"
+  cp "$work/embed" "$work/embed-cc" "$scratch/"
+  rm -r "$work"
+fi
 cat > "$scratch/etc/systemd/system/netmeter-guest.service" << UNIT
 [Unit]
 After=basic.target dbus.service

@@ -288,7 +288,7 @@ COMPARED = {
     "nethogs": "nethogs",
     "tcpdump": "tcpdump",
 }
-# What README.md shows of it: the title, the benchmark, the case, and the unit of operations.
+# What README.md shows: the title, the benchmark, the case, and the unit of operations.
 COMPARISONS = (
     ("requests by TCP", "throughput", "veth/tcp_rr", "trips/s"),
     ("small UDP packets", "throughput", "veth/udp_40", "packets/s"),

@@ -32,7 +32,7 @@ PROGRAMS = {
     "netmeter-exporter": "lib/tools/netmeter-exporter",
 }
 # Ours, too, but not built: their options stand in their text.
-SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/accuracy.sh", "test/benchmark.sh", "test/install_packages.sh", "packaging/make_release.sh")
+SCRIPTS = ("test/run.sh", "examples/demo.sh", "test/kernels/matrix.sh", "test/accuracy.sh", "test/benchmark.sh", "test/install_packages.sh", "packaging/make_release.sh", "packaging/test_debs.sh")
 
 # Of a rule in `destinations`.
 RULE_KEYS = ("name", "address", "port", "protocol", "overrides_names")

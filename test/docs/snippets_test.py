@@ -117,7 +117,7 @@ class SnippetsTest(unittest.TestCase):
                         output = run(docs.program("netmeter"), "budget", "--budgets", path, "--database", folder + "/none")[1]
                         self.assertIn(f"no history at {folder}/none", output)
                     else:
-                        # It reads the file before it looks for the cgroup: nothing is loaded.
+                        # It looks for the cgroup after that: nothing is loaded.
                         output = run(docs.program("netmeter-loader"), "load", "--config", path, "--cgroup", "/nonexistent", "--pin-dir", folder + "/none")[1]
                         self.assertIn("netmeter-loader: cgroup /nonexistent: No such file", output)
 
