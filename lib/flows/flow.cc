@@ -344,8 +344,35 @@ std::string EndText(const nm_flow_record& record, bool local) {
                            : absl::StrCat("[", address, "]:", port);
 }
 
-constexpr char kTableFormat[] =
-    "%-5s %-24s %-24s %-16s %-16s %-9s %-6s %10s %10s %10s %11s\n";
+std::string OrDash(const std::string& text) {
+  return text.empty() ? "-" : ToTerminal(text);
+}
+
+// The end of a line, in local time.
+std::string TimeText(uint64_t realtime_ns) {
+  const time_t seconds = static_cast<time_t>(realtime_ns / 1000000000);
+  tm local = {};
+  localtime_r(&seconds, &local);
+  return absl::StrFormat("%02d:%02d:%02d", local.tm_hour, local.tm_min,
+                         local.tm_sec);
+}
+
+// "312 ms", "12.3 s", "1:02:03".
+std::string DurationText(uint64_t ns) {
+  const uint64_t ms = ns / 1000000, seconds = ms / 1000;
+  if (seconds == 0) return absl::StrCat(ms, " ms");
+  if (seconds < 60) return absl::StrFormat("%d.%d s", seconds, ms / 100 % 10);
+  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60,
+                         seconds % 60);
+}
+
+// "nginx/812", or "812" if it has ended.
+std::string ProcessText(const FlowRow& row) {
+  const uint32_t pid = row.record.state.tgid;
+  if (pid == 0) return "-";
+  return absl::StrCat(ToTerminal(row.process), row.process.empty() ? "" : "/",
+                      pid);
+}
 
 }  // namespace
 
@@ -407,37 +434,61 @@ void AppendProtobuf(const FlowRow& row, std::string* out) {
   AppendDelimited(message, out);
 }
 
-std::string TableHeader() {
-  return absl::StrFormat(kTableFormat, "PROTO", "LOCAL", "REMOTE", "SERVICE",
-                         "DESTINATION", "END", "BY", "TX", "RX", "SENT AGAIN",
-                         "RTT");
+TextLayout FlowLayout(size_t width) {
+  constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
+  return TextLayout({{"TIME", kLeft, 0, 8, 8},
+                     {"DURATION", kRight},
+                     {"PROTO", kLeft, 9},
+                     {"LOCAL", kLeft, 8, 21, 24},
+                     {"REMOTE", kLeft, 0, 21, 24},
+                     {"PROCESS", kLeft, 4, 14, 16},
+                     {"SERVICE", kLeft, 0, 12, 16},
+                     {"DESTINATION", kLeft, 5, 12, 16},
+                     {"END", kLeft, 3, 9, 9},
+                     {"BY", kLeft, 10, 6, 6},
+                     {"TX", kRight, 0, 0, 10},
+                     {"RX", kRight, 0, 0, 10},
+                     {"RETRANSMIT", kRight, 7},
+                     {"RTT", kRight, 6, 0, 11}},
+                    width);
 }
 
-std::string TableLine(const FlowRow& row, SizeUnits sizes) {
-  const auto or_dash = [](const std::string& text) {
-    return text.empty() ? std::string("-") : ToTerminal(text);
+std::string TableLine(const FlowRow& row, const TextLayout& layout,
+                      SizeUnits sizes) {
+  std::vector<std::string> cells = {TimeText(row.end_ns)};
+  const auto add = [&cells](std::string cell) {
+    cells.push_back(std::move(cell));
   };
+  if (row.line == FlowLine::kFlow) {
+    add(DurationText(row.end_ns - row.start_ns));
+    add(ProtocolName(row.record.event.protocol));
+    add(EndText(row.record, true));
+    add(EndText(row.record, false));
+    add(ProcessText(row));
+  } else {
+    const bool lost = row.line == FlowLine::kLost;
+    add("-");
+    add(TransportName(row.series.transport));
+    add(row.records != 0 && !lost ? absl::StrCat(row.records, " records")
+                                  : "-");
+    add(absl::StrCat("(",
+                     lost ? absl::StrCat(row.records, " lost records")
+                          : RestName(row.reason),
+                     ")"));
+    add("-");
+  }
+  add(OrDash(row.series.name));
+  add(OrDash(row.series.destination));
   const bool flow = row.line == FlowLine::kFlow;
-  const std::string what = flow                          ? ""
-                           : row.line == FlowLine::kLost ? "lost records"
-                                                         : RestName(row.reason);
-  return absl::StrFormat(
-      kTableFormat,
-      flow ? ProtocolName(row.record.event.protocol)
-           : std::string(TransportName(row.series.transport)),
-      flow ? EndText(row.record, true) : absl::StrCat("(", what, ")"),
-      flow               ? EndText(row.record, false)
-      : row.records != 0 ? absl::StrCat(row.records, " records")
-                         : "-",
-      or_dash(row.series.name), or_dash(row.series.destination),
-      flow ? EndName(row.record) : "-",
-      flow ? or_dash(ClosedBy(row.record)) : "-",
-      HumanBytes(row.counts.tx_bytes, sizes),
-      HumanBytes(row.counts.rx_bytes, sizes),
-      HumanBytes(row.counts.tx_retransmit_bytes, sizes),
-      flow && row.record.state.srtt_us != 0
+  add(flow ? EndName(row.record) : "-");
+  add(flow ? OrDash(ClosedBy(row.record)) : "-");
+  add(HumanBytes(row.counts.tx_bytes, sizes));
+  add(HumanBytes(row.counts.rx_bytes, sizes));
+  add(HumanBytes(row.counts.tx_retransmit_bytes, sizes));
+  add(flow && row.record.state.srtt_us != 0
           ? NumberText(row.record.state.srtt_us, Unit::kMicroseconds, sizes)
           : "-");
+  return layout.Line({cells.begin(), cells.end()});
 }
 
 void AddRemainder(const FlowRow& row, FlowRow* sum) {

@@ -19,6 +19,7 @@
 #include "lib/core/human.h"
 #include "lib/core/series_reader.h"
 #include "lib/core/shared_maps.h"
+#include "lib/core/text_table.h"
 #include "lib/sockets/field.h"
 #include "lib/sockets/filter.h"
 #include "netmeter/sample.h"
@@ -61,9 +62,11 @@ std::string RestName(uint32_t reason);
 void AppendJson(const FlowRow& row, std::string* out);
 // Appends the length as a varint, and then one message Flow.
 void AppendProtobuf(const FlowRow& row, std::string* out);
-// A line of a table, with a newline; and the line above it.
-std::string TableLine(const FlowRow& row, SizeUnits sizes);
-std::string TableHeader();
+// The columns of a table. A stream does not know its rows: each has a fixed width.
+TextLayout FlowLayout(size_t width);
+// A line of it, with a newline.
+std::string TableLine(const FlowRow& row, const TextLayout& layout,
+                      SizeUnits sizes);
 
 // Adds what a row of a remainder counted to another one.
 void AddRemainder(const FlowRow& row, FlowRow* sum);

@@ -3,10 +3,13 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +17,11 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "lib/core/text.h"
+#include "lib/core/text_table.h"
 
 namespace netmeter {
 namespace internal {
@@ -231,6 +239,7 @@ TEST(Flow, ALineThatIsNoFlowHasNoAddresses) {
 
 TEST(Flow, AnyBytesMakeValidLines) {
   std::mt19937 random(12);
+  const TextLayout layout = FlowLayout(80);
   for (int i = 0; i < 20000; i++) {
     FlowRow row;
     const auto fill = [&random](void* to, size_t size) {
@@ -247,12 +256,67 @@ TEST(Flow, AnyBytesMakeValidLines) {
     fill(&row.series.name[0], row.series.name.size());
     row.process = row.series.name;
     EXPECT_TRUE(Json(row).is_object());
-    const std::string line = TableLine(row, SizeUnits::kBinary);
+    const std::string line = TableLine(row, FlowLayout(80), SizeUnits::kBinary);
     EXPECT_EQ(line.find('\n'), line.size() - 1);
     EXPECT_EQ(line.find('\x1b'), std::string::npos);
     std::string message;
     AppendProtobuf(row, &message);
     EXPECT_GT(message.size(), 2U);
+  }
+}
+
+// The table had no time, no duration and no process, and ignored the terminal.
+TEST(Flow, ATableHasWhenHowLongAndWhichProcess) {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  FlowRow row = Row();
+  row.process = "python3";
+  row.record.state.tgid = 812;
+  const auto text = [&row](uint64_t seconds, size_t width) {
+    row.end_ns = 86399999999999;  // the last moment of a day
+    row.start_ns = row.end_ns - seconds * 1000000000 - 312000000;
+    const TextLayout layout = FlowLayout(width);
+    return layout.Header() + TableLine(row, layout, SizeUnits::kBinary);
+  };
+  EXPECT_EQ(
+      text(0, 80),
+      "TIME      DURATION  REMOTE                 SERVICE                TX"
+      "          RX\n"
+      "23:59:59    312 ms  203.0.113.7:443        subscriberdb      4.9 KiB"
+      "         0 B\n");
+  EXPECT_EQ(text(12, 120),
+            "TIME      DURATION  REMOTE                 PROCESS         "
+            "SERVICE       "
+            "DESTINATION   END                TX          RX\n"
+            "23:59:59    12.3 s  203.0.113.7:443        python3/812     "
+            "subscriberdb  "
+            "streamer      fin           4.9 KiB         0 B\n");
+  EXPECT_THAT(text(3723, 0),
+              ::testing::HasSubstr(
+                  " 1:02:03  tcp    192.0.2.2:51724           203.0.113.7:443  "
+                  "         python3/812       subscriberdb      streamer   "));
+  row.process.clear();  // it has ended
+  EXPECT_THAT(text(0, 0), ::testing::HasSubstr(" 812  "));
+}
+
+TEST(Flow, ATableFitsTheTerminalAndSaysWhatIsNoFlow) {
+  std::vector<FlowRow> rows(4, Row());
+  rows[1].series.name = "卫星链路卫星链路卫星链路";
+  rows[2].line = FlowLine::kRemainder;
+  rows[2].reason = NM_REST_LOST;
+  rows[3].line = FlowLine::kLost;
+  rows[3].records = 12;
+  for (size_t width = 79; width < 210; width++) {
+    const TextLayout layout = FlowLayout(width);
+    std::string text = layout.Header();
+    for (const FlowRow& row : rows) {
+      text += TableLine(row, layout, SizeUnits::kBinary);
+    }
+    for (const auto line : absl::StrSplit(text, '\n')) {
+      EXPECT_LE(DisplayWidth(line), width) << line;
+    }
+    EXPECT_THAT(text, ::testing::HasSubstr("(lost_records)"));
+    EXPECT_THAT(text, ::testing::HasSubstr("(12 lost records)"));
   }
 }
 

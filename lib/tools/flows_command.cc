@@ -18,6 +18,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
+#include "lib/core/text_table.h"
 #include "lib/flows/flow.h"
 #include "lib/flows/follower.h"
 #include "lib/sockets/diag_message.h"
@@ -40,6 +41,9 @@ At the end, flows that are still open have a record, too (end: open), and a line
 for each series says what of it is in no flow: packets that are neither TCP nor
 UDP, and whatever was lost. So the sum of all lines is what netmeter list counted
 meanwhile, to the byte.
+A table has the local TIME at which a record ended, and PROCESS: the one that made
+the socket, its name and pid; the pid alone if it has ended. On a terminal, lines
+fit its width, and columns go if it is narrow. A file or a pipe has all columns.
 docs/connections.md tells all fields of --json.
 
 This command loads BPF programs of its own, which are gone when it ends, in
@@ -61,7 +65,7 @@ class FlowsCommand : public Command {
   std::string Name() const override { return "flows"; }
 
   std::string Description() const override {
-    return "Prints each connection that ends: who, how much, how it ended";
+    return "Prints each connection that ends: who, when, how long, how much";
   }
 
   void Declare(Flags* flags) override {
@@ -164,7 +168,7 @@ class FlowsCommand : public Command {
     if (!started.ok()) return Fail(started.status().message());
     Follower& follower = **started;
     names_ = std::make_unique<FlowNames>(follower.maps());
-    if (IsTable()) output_ += TableHeader();
+    if (IsTable()) output_ += layout_.Header();
     if (follows_) Flush();
     const auto end = std::chrono::steady_clock::now() +
                      std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -289,7 +293,7 @@ class FlowsCommand : public Command {
     } else if (protobuf_) {
       AppendProtobuf(row, &output_);
     } else {
-      output_ += TableLine(row, sizes_.Or(SizeUnits::kBinary));
+      output_ += TableLine(row, layout_, sizes_.Or(SizeUnits::kBinary));
     }
     if (output_.size() >= kOutputBytes) Flush();
   }
@@ -314,6 +318,7 @@ class FlowsCommand : public Command {
   int max_flows_ = 262144;
   int buffer_mib_ = 8;
 
+  const TextLayout layout_ = FlowLayout(TerminalWidth());
   std::unique_ptr<FlowNames> names_;
   std::chrono::steady_clock::time_point next_names_;
   std::string output_;
