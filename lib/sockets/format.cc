@@ -4,12 +4,13 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <protozero/pbf_writer.hpp>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "lib/core/text.h"
 
@@ -121,59 +122,47 @@ absl::StatusOr<std::vector<SocketColumn>> ParseColumns(
   return columns;
 }
 
-SocketTable::SocketTable(std::vector<SocketColumn> columns, SizeUnits sizes)
-    : columns_(std::move(columns)), sizes_(sizes) {
-  for (const SocketColumn& column : columns_) {
-    widths_.push_back(column.name.size());
+std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
+                                    bool keep_all) {
+  // Those that go first have the highest numbers.
+  static const auto* const order =
+      new std::map<std::string, int>{{"wqueue", 12},
+                                     {"rqueue", 12},
+                                     {"kind", 11},
+                                     {"tcpi_snd_cwnd", 10},
+                                     {"tcpi_total_retrans", 9},
+                                     {"tcpi_bytes_received", 8},
+                                     {"tcpi_bytes_sent", 8},
+                                     {"tcpi_rtt", 7},
+                                     {"protocol", 6},
+                                     {"uplink", 5},
+                                     {"destination", 4},
+                                     {"process", 3},
+                                     {"state", 2}};
+  // An address of IPv4 and its port, and else what tells most names apart.
+  constexpr size_t kAddress = 21, kName = 12;
+  std::vector<TextColumn> table;
+  for (const SocketColumn& column : columns) {
+    TextColumn made;
+    made.header = absl::AsciiStrToUpper(column.name);
+    made.side = IsNumber(column) ? TextColumn::kRight : TextColumn::kLeft;
+    const auto found = order->find(column.name);
+    if (!keep_all && found != order->end()) made.drop = found->second;
+    made.least =
+        column.name == "local" || column.name == "remote" ? kAddress : kName;
+    table.push_back(std::move(made));
   }
+  return table;
 }
 
-void SocketTable::Add(const SocketRow& row) { AddCells(Cells(row)); }
-
-std::string SocketTable::Cells(const SocketRow& row) const {
-  std::string cells;
-  for (const SocketColumn& column : columns_) {
-    const std::string cell = CellText(column, row, sizes_);
-    cells.append(cell.empty() ? "-" : cell);
-    cells.push_back('\0');
+std::vector<std::string> Cells(const std::vector<SocketColumn>& columns,
+                               const SocketRow& row, SizeUnits sizes) {
+  std::vector<std::string> cells;
+  for (const SocketColumn& column : columns) {
+    cells.push_back(CellText(column, row, sizes));
+    if (cells.back().empty()) cells.back() = "-";
   }
   return cells;
-}
-
-void SocketTable::AddCells(std::string cells) {
-  size_t begin = 0;
-  for (size_t& width : widths_) {
-    const size_t end = cells.find('\0', begin);
-    width = std::max(width, DisplayWidth(absl::string_view(cells).substr(
-                                begin, end - begin)));
-    begin = end + 1;
-  }
-  cells.shrink_to_fit();
-  rows_.push_back(std::move(cells));
-}
-
-std::string SocketTable::Format() const {
-  std::string header;
-  for (const SocketColumn& column : columns_) {
-    header.append(absl::AsciiStrToUpper(column.name));
-    header.push_back('\0');
-  }
-  std::string out;
-  const auto append = [&](absl::string_view cells) {
-    std::string line;
-    for (size_t i = 0; i < columns_.size(); i++) {
-      const absl::string_view cell = cells.substr(0, cells.find('\0'));
-      cells.remove_prefix(cell.size() + 1);
-      const std::string fill(widths_[i] - DisplayWidth(cell), ' ');
-      absl::StrAppend(&line, i == 0 ? "" : "  ",
-                      IsNumber(columns_[i]) ? fill : "", cell,
-                      IsNumber(columns_[i]) ? "" : fill);
-    }
-    absl::StrAppend(&out, absl::StripTrailingAsciiWhitespace(line), "\n");
-  };
-  append(header);
-  for (const std::string& row : rows_) append(row);
-  return out;
 }
 
 }  // namespace internal

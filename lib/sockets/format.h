@@ -2,17 +2,17 @@
 // A socket as a line of JSON, as a message of sockets.proto, and as a row of a
 // table.
 //
-// Threads: any; a SocketTable, one at a time.
+// Threads: any.
 
 #ifndef NETMETER_LIB_SOCKETS_FORMAT_H_
 #define NETMETER_LIB_SOCKETS_FORMAT_H_
 
-#include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/core/human.h"
+#include "lib/core/text_table.h"
 #include "lib/sockets/fields.h"
 
 namespace netmeter {
@@ -35,26 +35,13 @@ struct SocketColumn {
 absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list);
 std::string DefaultColumns(bool uplinks);
 
-// Rows, until their widths are known. Costs about the text of each row.
-class SocketTable {
- public:
-  SocketTable(std::vector<SocketColumn> columns, SizeUnits sizes);
+// For a TextTable. `keep_all`: no column goes if there is little room.
+std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
+                                    bool keep_all);
 
-  void Add(const SocketRow& row);
-  size_t size() const { return rows_.size(); }
-
-  // One row, formatted like those of Add(), to be added later by AddCells().
-  std::string Cells(const SocketRow& row) const;
-  void AddCells(std::string cells);
-
-  std::string Format() const;
-
- private:
-  const std::vector<SocketColumn> columns_;
-  const SizeUnits sizes_;
-  std::vector<size_t> widths_;
-  std::vector<std::string> rows_;  // cells, with a NUL after each
-};
+// The cells of one row.
+std::vector<std::string> Cells(const std::vector<SocketColumn>& columns,
+                               const SocketRow& row, SizeUnits sizes);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
+#include "lib/core/text_table.h"
 #include "lib/sockets/dump.h"
 #include "lib/sockets/fields.h"
 #include "lib/sockets/format.h"
@@ -47,6 +48,9 @@ that this kernel does not have is not there. service, destination and kind are
 those of netmeter list; a socket in TIME_WAIT has none. uplink is that of the
 last packet.
 docs/connections.md tells all fields.
+
+On a terminal, lines fit its width: columns go if it is narrow, unless --columns
+names them, and "~" ends a text that is cut. A file or a pipe has all of it.
 
 The sockets are those of tcp, udp, mptcp, sctp and raw, of this network
 namespace. One of sctp has a line for itself, and one for each association.
@@ -158,6 +162,7 @@ class SocketsCommand : public Command {
                          DidYouMean(sort_, names)));
       }
     }
+    chosen_ = columns_ != DefaultColumns(false);
     NETMETER_RETURN_IF_ERROR(UseColumns(columns_));
     if (count_ != 0 && interval_ == 0) {
       return absl::InvalidArgumentError("--count: needs --interval");
@@ -174,7 +179,7 @@ class SocketsCommand : public Command {
       Fail(absl::StrCat("services are not shown: ",
                         poll.attribution().message()));
     }
-    if (poll.has_uplinks() && columns_ == DefaultColumns(false)) {
+    if (poll.has_uplinks() && !chosen_) {
       const absl::Status used = UseColumns(DefaultColumns(true));
       if (!used.ok()) return Fail(used.message());
     }
@@ -237,8 +242,11 @@ class SocketsCommand : public Command {
 
   bool IsTable() const { return !json_ && !protobuf_; }
 
-  std::string Text(const SocketRow& row, const SocketTable& table) const {
-    if (IsTable()) return table.Cells(row);
+  std::string Text(const SocketRow& row) const {
+    if (IsTable()) {
+      return TextTable::RowOf(
+          Cells(parsed_columns_, row, sizes_.Or(SizeUnits::kBinary)));
+    }
     std::string text;
     if (json_) {
       AppendJson(row, &text);
@@ -249,9 +257,9 @@ class SocketsCommand : public Command {
   }
 
   // Adds one socket to the output, which it writes when there is enough.
-  void Emit(std::string text, SocketTable* table) {
+  void Emit(std::string text, TextTable* table) {
     sockets_++;
-    if (IsTable()) return table->AddCells(std::move(text));
+    if (IsTable()) return table->AddRow(std::move(text));
     const bool lines = interval_ != 0;
     if (json_) output_ += lines ? "" : sockets_ == 1 ? "[\n" : ",\n";
     output_ += text;
@@ -267,7 +275,7 @@ class SocketsCommand : public Command {
 
   int RunOnce(SocketPoll* poll) {
     const auto begin = std::chrono::steady_clock::now();
-    SocketTable table(parsed_columns_, sizes_.Or(SizeUnits::kBinary));
+    TextTable table(TextColumns(parsed_columns_, chosen_));
     std::vector<Kept> kept;
     sockets_ = 0;
     const bool needs_process = std::any_of(
@@ -276,7 +284,7 @@ class SocketsCommand : public Command {
     poll_.holders = !IsTable() || needs_process;
     const absl::Status status = poll->Run(poll_, [&](const SocketRow& row) {
       if (exit_status_ != 0) return;
-      std::string text = Text(row, table);
+      std::string text = Text(row);
       if (sort_field_ == nullptr) return Emit(std::move(text), &table);
       Kept one;
       sort_field_->read(row, &one.key);
@@ -292,7 +300,7 @@ class SocketsCommand : public Command {
                        return a.key.text < b.key.text;
                      });
     for (Kept& one : kept) Emit(std::move(one.text), &table);
-    if (IsTable()) output_ += table.Format();
+    if (IsTable()) output_ += table.Format(TerminalWidth());
     if (json_ && interval_ == 0) output_ += sockets_ == 0 ? "[]\n" : "\n]\n";
     Flush();
     if (stats_) {
@@ -318,6 +326,7 @@ class SocketsCommand : public Command {
   std::vector<int> ports_;
   std::string sort_;
   std::string columns_ = DefaultColumns(false);
+  bool chosen_ = false;  // the columns, by --columns
   SizeOptions sizes_;
   bool json_ = false;
   bool protobuf_ = false;

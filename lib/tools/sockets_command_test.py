@@ -4,11 +4,16 @@
 of this process. No meter and no root are needed; test/live/sock_diag_test.cc has
 both."""
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import time
 import unittest
 
@@ -94,6 +99,35 @@ class SocketsCommandTest(unittest.TestCase):
         ports = [int(line[0]) for line in lines[1:]]
         self.assertEqual(ports, sorted(ports, reverse=True))
         self.assertIn([str(self.client.getsockname()[1]), "ESTABLISHED", "12345"], lines)
+
+    def on_terminal(self, width, *arguments):
+        """The lines on a terminal of so many columns."""
+        ours, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        command = [PROGRAM, "sockets", "--pin-dir", "/nonexistent", "--port", str(self.port), *arguments]
+        with subprocess.Popen(command, stdout=terminal, stderr=subprocess.DEVNULL) as process:
+            os.close(terminal)
+            text = b""
+            with contextlib.suppress(OSError):  # EIO: the program has ended
+                while part := os.read(ours, 65536):
+                    text += part
+            self.assertEqual(process.wait(), 0)
+        os.close(ours)
+        return text.decode().splitlines()
+
+    def test_a_table_fits_the_terminal(self):
+        # It was as wide as in a file, and each line was broken.
+        everything = run("--port", str(self.port))[1].decode().splitlines()
+        self.assertGreater(len(everything[0]), 150)
+        for width in (80, 120):
+            lines = self.on_terminal(width)
+            self.assertEqual(len(lines), len(everything))
+            self.assertLessEqual(max(map(len, lines)), width)
+            self.assertLessEqual(set(lines[0].split()), set(everything[0].split()))
+            self.assertIn("REMOTE", lines[0])
+        # What was asked for stays.
+        columns = "local,remote,tcpi_total_retrans,tcpi_bytes_received,tcpi_bytes_sent"
+        self.assertEqual(self.on_terminal(60, "--columns", columns)[0].lower().split(), columns.split(","))
 
     def test_filters_leave_out(self):
         self.assertEqual(len(self.rows("--state", "listen")), 1)

@@ -4,6 +4,8 @@
 #include <curses.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -20,9 +22,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "lib/core/text.h"
+#include "lib/core/text_table.h"
 #include "lib/sockets/format.h"
+#include "lib/sockets/networks.h"
 #include "lib/sockets/poll.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/size_options.h"
@@ -42,6 +45,8 @@ of one, Backspace goes back; s: next order; /: filter; p: pause; q: quit; ?: hel
 and what the columns mean. Rows are services and all else that has series; what
 went over loopback to a proxy is a row of its own, (proxy), and in no sum. Where
 the configuration has uplinks, a service has a row for each that it uses.
+The sockets are those of all network namespaces. Above them stands how many
+connections the meter counts there, and why one of them is not shown.
 
 Exit status: 0 ended by q or a signal, or printed; 1 failed, one line on stderr
 says why; 2 wrong usage.
@@ -52,8 +57,6 @@ Examples:
   netmeter top --once          one table, after one interval
   netmeter top --once --json   the same for programs
 )";
-
-constexpr int kTableWidth = 120;  // of --once
 
 volatile sig_atomic_t g_ended = 0;
 void End(int) { g_ended = 1; }
@@ -157,6 +160,22 @@ nlohmann::ordered_json ToJson(const TopRow& row) {
   return json;
 }
 
+// Whether a series counts it among its open connections.
+bool IsConnection(const DiagSocket& socket) {
+  if (socket.protocol != IPPROTO_TCP) return false;
+  switch (socket.state) {
+    case TCP_ESTABLISHED:
+    case TCP_FIN_WAIT1:
+    case TCP_FIN_WAIT2:
+    case TCP_CLOSE_WAIT:
+    case TCP_LAST_ACK:
+    case TCP_CLOSING:
+      return true;
+    default:
+      return false;
+  }
+}
+
 class TopCommand : public Command {
  public:
   std::string Name() const override { return "top"; }
@@ -216,15 +235,9 @@ class TopCommand : public Command {
     if (!status.ok()) return Fail(status.message());
     const std::vector<TopRow> services = model_.Services(TopSort::kRate);
     if (!json_) {
-      const bool uplinks = model_.has_uplinks();
-      std::string text = TopHeader(kTableWidth, uplinks) + "\n";
-      for (const TopRow& row : services) {
-        absl::StrAppend(&text,
-                        TopText(row, kTableWidth, false, uplinks,
-                                sizes_.Or(SizeUnits::kBinary)),
-                        "\n");
-      }
-      return Print(text);
+      return Print(TopTable(services, model_.has_uplinks(),
+                            sizes_.Or(SizeUnits::kBinary))
+                       .Format(TerminalWidth()));
     }
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
     for (const TopRow& service : services) {
@@ -235,14 +248,13 @@ class TopCommand : public Command {
     return Print(array.dump(2) + "\n");
   }
 
-  // The sockets of the row that is open, as lines of a table.
+  // The sockets of the row that is open.
   void ReadSockets(TopView* view) {
     if (view->level() != TopView::Level::kSockets) return;
     if (sockets_ == nullptr) sockets_ = std::make_unique<SocketPoll>(pin_dir_);
     PollOptions options;
     options.all_networks = true;  // as the series have all of them
     options.filter.services = {view->service().name};
-    options.filter.destinations = {view->destination().destination};
     if (model_.has_uplinks()) {
       options.filter.uplinks = {view->service().uplink};
     }
@@ -250,17 +262,25 @@ class TopCommand : public Command {
         "state,local,remote,process,tcpi_rtt,tcpi_total_retrans,tcpi_snd_cwnd,"
         "tcpi_bytes_sent,tcpi_bytes_received");
     if (!columns.ok()) return;
-    SocketTable table(std::move(*columns), sizes_.Or(SizeUnits::kBinary));
+    TopSockets sockets;
+    sockets.columns = TextColumns(*columns, /*keep_all=*/false);
+    const uint64_t own = OwnNetwork().inode;
     const absl::Status status =
-        sockets_->Run(options, [&](const SocketRow& row) { table.Add(row); });
+        sockets_->Run(options, [&](const SocketRow& row) {
+          const bool connection = IsConnection(*row.socket);
+          sockets.of_service += connection ? 1 : 0;
+          if (row.owner->destination != view->destination().destination) return;
+          sockets.rows.push_back(
+              Cells(*columns, row, sizes_.Or(SizeUnits::kBinary)));
+          if (!connection) return;
+          sockets.connections++;
+          if (row.network != own) sockets.other_networks++;
+        });
     // Nobody's sockets are asked for, so that without a meter there are none.
     const absl::Status& read =
         sockets_->attribution().ok() ? status : sockets_->attribution();
-    if (!read.ok()) {
-      view->SetMessage(ToTerminal(read.message()));
-      return;
-    }
-    view->SetSockets(absl::StrSplit(table.Format(), '\n', absl::SkipEmpty()));
+    if (!read.ok()) sockets.error = ToTerminal(read.message());
+    view->SetSockets(std::move(sockets));
   }
 
   int RunLive() {

@@ -16,14 +16,45 @@ import unittest
 
 import lab
 
-SENDER = """
+TAGGED = """
 import socket, time
 s = socket.create_connection(("10.88.0.2", 7000))
 s.setsockopt(0x6e74, 2, b"streamer")  # NM_TAG of abi.h
+"""
+SEND = """
 print("ready", flush=True)
 while True:
     s.sendall(b"x" * 10000)
     time.sleep(0.1)
+"""
+SENDER = TAGGED + SEND
+
+# Those below come from another network namespace, which the process leaves.
+UNTAGGED = """
+import socket, time
+s = socket.create_connection(("10.88.0.1", 7000))
+"""
+LEAVE = """
+libc.setns(own, 0x40000000)
+os.close(own)
+"""
+# Into a network namespace of its own, with a way to the test's.
+HIDE = """
+import ctypes, os, subprocess
+libc = ctypes.CDLL(None)
+own = os.open("/proc/self/ns/net", 0)
+libc.unshare(0x40000000)
+back = "/proc/%d/fd/%d" % (os.getpid(), own)
+for command in (
+    "ip link add hidden type veth peer name visible",
+    "ip link set visible netns " + back,
+    "ip address add 10.89.0.2/24 dev hidden",
+    "ip link set hidden up",
+    "nsenter --net=%s ip address add 10.89.0.1/24 dev visible" % back,
+    "nsenter --net=%s ip link set visible up" % back,
+    "ip route add default via 10.89.0.1",
+):
+    subprocess.run(command.split(), check=True)
 """
 
 
@@ -92,8 +123,11 @@ class TopTest(unittest.TestCase):
         self.keys("Enter")
         self.wait_screen(r"^services > subscriberdb > streamer ")
         self.wait_screen(r"^ESTABLISHED  10.88.0.1:\d+ +10.88.0.2:7000 +python3/\d+ ")
-        self.assertNotIn("TCPI_SND_CWND", self.screen())
-        self.tmux("resize-window", "-t", "top", "-x", "130", "-y", "30")
+        # It ended at "TCPI".
+        header = re.search(r"^STATE .*", self.screen(), re.M).group().split()
+        self.assertEqual(header[:4], ["STATE", "LOCAL", "REMOTE", "PROCESS"])
+        self.assertLessEqual(set(header[4:]), {"TCPI_RTT", "TCPI_TOTAL_RETRANS", "TCPI_BYTES_SENT", "TCPI_BYTES_RECEIVED"})
+        self.tmux("resize-window", "-t", "top", "-x", "150", "-y", "30")
         self.wait_screen(r"^STATE .* TCPI_SND_CWND ")
         self.keys("BSpace", "BSpace")
         self.wait_screen(r"^mobilityd .* service ")
@@ -115,6 +149,24 @@ class TopTest(unittest.TestCase):
         self.wait_screen(r"^streamer +(9\d|1\d\d)\.\dK ")
         self.keys("Enter")
         self.wait_screen(r"^ESTABLISHED  10.88.0.2:\d+ +10.88.0.1:7000 +python3/\d+ ")
+
+    def open_row(self, name):
+        """`netmeter top`, down to the sockets of the first destination of a service."""
+        self.addCleanup(self.tmux, "kill-server")
+        command = "%s top --interval 0.3 --pin-dir %s" % (lab.LIST, self.meter.pin_dir)
+        self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", command)
+        self.wait_screen(r"^%s " % name)
+        self.keys("/", name, "Enter", "Enter")
+        self.wait_screen(r"^services > %s  " % name)
+        self.wait_screen(r"^- ")
+        self.keys("Enter")
+
+    def test_a_connection_that_cannot_be_shown_has_a_reason(self):
+        # Nothing but the connection holds its network namespace.
+        source = HIDE + UNTAGGED + LEAVE + SEND
+        self.assertEqual(lab.start_service(self, "sessiond", source).stdout.readline(), "ready\n")
+        self.open_row("sessiond")
+        self.wait_screen(r"^connections: 1 counted, 0 shown\n\(1 not found: just ended, or in a network namespace that cannot be found or$")
 
     def test_a_signal_restores_the_terminal(self):
         self.addCleanup(self.tmux, "kill-server")
@@ -158,7 +210,7 @@ class TopTest(unittest.TestCase):
         self.assertAlmostEqual(sum(row["share"] for row in rows.values()), 1, 3)
         table = lab.run(lab.LIST, "top", "--once", "--interval", "0.5", "--pin-dir", self.meter.pin_dir).decode()
         self.assertTrue(table.startswith("NAME "))
-        self.assertRegex(table, r"(?m)^subscriberdb .* service ")
+        self.assertRegex(table, r"(?m)^subscriberdb .* service$")
 
     def test_without_a_terminal_it_says_so(self):
         done = subprocess.run([lab.LIST, "top", "--pin-dir", self.meter.pin_dir], stdin=subprocess.DEVNULL, capture_output=True, timeout=20)

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/core/text.h"
+#include "lib/core/text_table.h"
 #include "lib/top/top_model.h"
 #include "lib/top/top_view.h"
 
@@ -133,8 +135,8 @@ TEST(TopModel, EachUplinkOfAServiceIsARow) {
     return text;
   };
   for (const int width : {80, 200}) {
-    EXPECT_THAT(screen(width), HasSubstr(" UPLINK     "));
-    EXPECT_THAT(screen(width), HasSubstr(" satellite      360 "));
+    EXPECT_THAT(screen(width), HasSubstr(" UPLINK   "));
+    EXPECT_THAT(screen(width), HasSubstr(" satellite     360 "));
   }
   view.Press(TopKey::kEnter, 0, model);
   EXPECT_THAT(screen(80), HasSubstr("services > mme on satellite "));
@@ -211,12 +213,112 @@ TEST_F(TopViewTest, RowsAreChosenScrolledAndOpened) {
   EXPECT_EQ(view_.level(), TopView::Level::kSockets);
   EXPECT_EQ(view_.service().name, "service1");
   EXPECT_EQ(view_.destination().destination, "destination");
-  view_.SetSockets({"STATE LOCAL", "ESTABLISHED 192.0.2.1:5"});
-  EXPECT_THAT(Screen(), HasSubstr(">ESTABLISHED 192.0.2.1:5"));
+  TopSockets sockets;
+  sockets.columns = {{"STATE"}, {"LOCAL"}};
+  sockets.rows = {{"ESTABLISHED", "192.0.2.1:5"}, {"LISTEN", "192.0.2.1:6"}};
+  view_.SetSockets(sockets);
+  EXPECT_THAT(Screen(), HasSubstr("\n STATE        LOCAL "));
+  EXPECT_THAT(Screen(), HasSubstr(">ESTABLISHED  192.0.2.1:5"));
   Press(TopKey::kBack);
   Press(TopKey::kBack);
   Press(TopKey::kBack);
   EXPECT_EQ(view_.level(), TopView::Level::kServices);
+}
+
+// The table of sockets ended at "TCPI" on 80 columns.
+TEST_F(TopViewTest, WholeColumnsOfSocketsGoAndAFilterStillFindsTheirText) {
+  Press(TopKey::kEnter);
+  Press(TopKey::kEnter);
+  TopSockets sockets;
+  sockets.columns = {{"LOCAL"}, {"TCPI_RTT", TextColumn::kRight, 1}};
+  sockets.rows = {{std::string(20, 'a'), "1.5 ms"},
+                  {std::string(20, 'b'), "2.5 ms"}};
+  view_.SetSockets(sockets);
+  EXPECT_THAT(Screen(30), HasSubstr("TCPI_RTT"));
+  EXPECT_THAT(Screen(29), Not(HasSubstr("TCPI")));
+  for (const char c : std::string("/2.5")) Type(c);
+  EXPECT_THAT(Screen(29), HasSubstr("bbb"));
+  EXPECT_THAT(Screen(29), Not(HasSubstr("aaa")));
+}
+
+TEST_F(TopViewTest, WideNamesShiftNothing) {
+  model_.Update({Of("卫星链路", "", 1, 0), Of("mme", "", 1, 0)}, 1);
+  const auto lines = view_.Render(model_, 80, 6, 1);
+  for (const ScreenLine& line : lines) {
+    EXPECT_EQ(DisplayWidth(line.text), 80u) << line.text;
+  }
+  EXPECT_THAT(lines[3].text,
+              HasSubstr("mme                        1       0 "));
+  EXPECT_THAT(lines[4].text,
+              HasSubstr("卫星链路                   1       0 "));
+}
+
+// The head said "3 connections", and below it stood "(nothing)".
+class TopViewSocketsTest : public testing::Test {
+ protected:
+  TopViewSocketsTest() : view_(false, SizeUnits::kBinary) {
+    Sample streamer = Of("mme", "streamer", 1, 0),
+           untagged = Of("mme", "", 1, 0);
+    streamer.tcp.opened = 3;
+    untagged.tcp.opened = 1;
+    model_.Update({streamer, untagged}, 0);
+    view_.Press(TopKey::kEnter, 0, model_);
+  }
+
+  // The sockets of a destination, as a screen.
+  std::string Screen(const std::string& destination, uint64_t shown,
+                     uint64_t other_networks, uint64_t of_service,
+                     const std::string& error = "") {
+    while (view_.level() != TopView::Level::kDestinations) {
+      view_.Press(TopKey::kBack, 0, model_);
+    }
+    view_.Press(destination.empty() ? TopKey::kHome : TopKey::kEnd, 0, model_);
+    view_.Press(TopKey::kEnter, 0, model_);
+    EXPECT_EQ(view_.destination().destination, destination);
+    TopSockets sockets;
+    sockets.columns = {{"LOCAL"}};
+    sockets.rows.assign(shown, {"192.0.2.1:5"});
+    sockets.connections = shown;
+    sockets.other_networks = other_networks;
+    sockets.of_service = of_service;
+    sockets.error = error;
+    view_.SetSockets(sockets);
+    std::string text;
+    for (const ScreenLine& line : view_.Render(model_, 80, 12, 1)) {
+      text += line.text.substr(0, line.text.find_last_not_of(' ') + 1) + "\n";
+    }
+    return text;
+  }
+
+  TopModel model_;
+  TopView view_;
+};
+
+TEST_F(TopViewSocketsTest, TheHeadCountsWhatTheTableHas) {
+  EXPECT_THAT(
+      Screen("streamer", 3, 2, 4),
+      HasSubstr("\nconnections: 3 counted, 3 shown, 2 of these in other "
+                "network namespaces\nLOCAL\n192.0.2.1:5\n"));
+}
+
+TEST_F(TopViewSocketsTest, AConnectionThatIsNotShownHasAReason) {
+  EXPECT_THAT(
+      Screen("streamer", 1, 0, 2),
+      HasSubstr("\nconnections: 3 counted, 1 shown\n"
+                "(2 not found: just ended, or in a network namespace that "
+                "cannot be found or\n entered; netmeter flows prints each "
+                "connection when it ends)\nLOCAL\n192.0.2.1:5\n"));
+  // It was tagged after it was opened.
+  EXPECT_THAT(
+      Screen("", 0, 0, 4),
+      HasSubstr("\nconnections: 1 counted, 0 shown\n(1 opened here have "
+                "another destination by now: Backspace)\n"));
+  EXPECT_THAT(Screen("streamer", 4, 0, 4),
+              HasSubstr("\n(1 shown here were opened before they had this "
+                        "destination)\nLOCAL\n"));
+  EXPECT_THAT(Screen("streamer", 0, 0, 0, "open /run: denied (run as root)"),
+              HasSubstr("\nconnections: 3 counted\n"
+                        "(sockets: open /run: denied (run as root))\n"));
 }
 
 TEST_F(TopViewTest, AFilterIsTypedAndTakenOff) {
@@ -251,17 +353,17 @@ TEST_F(TopViewTest, KeysSortPauseHelpAndQuit) {
   EXPECT_FALSE(Type('q'));
 }
 
-TEST(TopText, TakesPowersOf1000IfAsked) {
+TEST(TopTable, TakesPowersOf1000IfAsked) {
   TopRow row;
   row.name = "mme";
   row.tx_rate = 1000;
   row.rx_rate = 1500000;
-  const std::string binary = TopText(row, 80, false, false, SizeUnits::kBinary);
-  EXPECT_NE(binary.find(" 1.4M "), std::string::npos) << binary;
+  EXPECT_THAT(TopTable({row}, false, SizeUnits::kBinary).Format(0),
+              HasSubstr(" 1.4M "));
   const std::string decimal =
-      TopText(row, 80, false, false, SizeUnits::kDecimal);
-  EXPECT_NE(decimal.find(" 1.0K "), std::string::npos) << decimal;
-  EXPECT_NE(decimal.find(" 1.5M "), std::string::npos) << decimal;
+      TopTable({row}, false, SizeUnits::kDecimal).Format(0);
+  EXPECT_THAT(decimal, HasSubstr(" 1.0K "));
+  EXPECT_THAT(decimal, HasSubstr(" 1.5M "));
 }
 
 }  // namespace

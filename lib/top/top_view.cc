@@ -9,21 +9,22 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "lib/core/text.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr int kWide = 110;       // there is room for KIND and TOTAL
-constexpr int kLinesAround = 4;  // two above the header, it, and the last one
-constexpr int kLeastName = 12;
-constexpr int kUplinkWidth = 10;
+constexpr char kMinute[] = "LAST MINUTE";
+constexpr size_t kMinuteFrom = 80;  // columns of the terminal
 
 constexpr char kKeys[] =
     "q quit  p pause  s sort  / filter  Enter open  Backspace back  ? help";
 
 constexpr const char* kHelp[] = {
+    "KEYS AND COLUMNS",
     "up, down, page up, page down, home, end   choose a row",
     "Enter       its destinations, then the sockets of one",
     "Backspace   back (also: left)",
@@ -38,19 +39,14 @@ constexpr const char* kHelp[] = {
     "SHARE           of all that this path has had in the last interval",
     "RESENT          TCP payload sent again, a second",
     "RTT             mean of the round trips measured in the last interval",
-    "CONN            TCP connections open now",
+    "CONN            TCP connections open now, in all network namespaces",
     "LAST MINUTE     of each row by itself: the highest is its largest",
 };
 
-// Up to so many characters of UTF-8; the rest is spaces.
-std::string Fit(const std::string& text, size_t width) {
-  size_t bytes = 0, characters = 0;
-  while (bytes < text.size() && characters < width) {
-    bytes++;
-    while (bytes < text.size() && (text[bytes] & 0xc0) == 0x80) bytes++;
-    characters++;
-  }
-  return text.substr(0, bytes) + std::string(width - characters, ' ');
+// As wide as this, whatever the text.
+std::string Fit(absl::string_view text, size_t width) {
+  const absl::string_view cut = CutToWidth(text, width);
+  return absl::StrCat(cut, std::string(width - DisplayWidth(cut), ' '));
 }
 
 // "812", "1.2K", "37.0M": powers of 1024, or of 1000.
@@ -79,74 +75,63 @@ std::string NameOf(const TopRow& row) {
   return name;
 }
 
-// "" where there is no such column.
-std::string UplinkCell(const std::string& text, bool uplinks) {
-  if (!uplinks) return "";
-  return " " + Fit(text, kUplinkWidth);
+std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
 }
 
-// The columns after the name, without the last minute.
-std::string Columns(const std::string& tx, const std::string& rx,
-                    const std::string& share, const std::string& resent,
-                    const std::string& rtt, const std::string& connections,
-                    const std::string& kind, const std::string& total,
-                    int width) {
-  std::string text = absl::StrFormat(" %7s %7s %5s %7s %7s %5s", tx, rx, share,
-                                     resent, rtt, connections);
-  if (width >= kWide) absl::StrAppendFormat(&text, " %8s %-12s", total, kind);
-  return text;
-}
-
-struct Widths {
-  size_t name, minute;
-};
-
-Widths WidthsOf(int width, bool uplinks) {
-  const int columns =
-      static_cast<int>(UplinkCell("", uplinks).size() +
-                       Columns("", "", "", "", "", "", "", "", width).size());
-  const int left = std::max(width - columns - 2, kLeastName);
-  Widths widths;
-  widths.name =
-      static_cast<size_t>(std::max(kLeastName, std::min(40, left * 3 / 5)));
-  widths.minute = static_cast<size_t>(std::max(
-      0, std::min<int>(kTopHistory, left - static_cast<int>(widths.name))));
-  return widths;
-}
-
-std::string Line(const std::string& name, const std::string& columns,
-                 const std::string& minute, const Widths& widths) {
-  return Fit(name, widths.name) + columns + "  " + Fit(minute, widths.minute);
+// The lines of a table with the last minute of each row, if there is room for it.
+std::vector<std::string> LinesWithMinute(const std::vector<TopRow>& rows,
+                                         bool uplinks, size_t width, bool utf8,
+                                         SizeUnits units) {
+  const TextTable table = TopTable(rows, uplinks, units);
+  if (width < kMinuteFrom) return Lines(table.Format(width));
+  std::vector<std::string> lines =
+      Lines(table.Format(width - DisplayWidth(kMinute) - 2));
+  size_t widest = 0;
+  for (const std::string& line : lines) {
+    widest = std::max(widest, DisplayWidth(line));
+  }
+  for (size_t i = 0; i < lines.size(); i++) {
+    lines[i] =
+        Fit(lines[i], widest + 2) +
+        (i == 0 ? kMinute
+                : Sparkline(rows[i - 1].history, width - widest - 2, utf8));
+  }
+  return lines;
 }
 
 }  // namespace
 
-std::string TopHeader(int width, bool uplinks) {
-  return Line("NAME",
-              UplinkCell("UPLINK", uplinks) +
-                  Columns("SENT/S", "RECV/S", "SHARE", "RESENT", "RTT", "CONN",
-                          "KIND", "TOTAL", width),
-              "LAST MINUTE", WidthsOf(width, uplinks));
-}
-
-std::string TopText(const TopRow& row, int width, bool utf8, bool uplinks,
-                    SizeUnits units) {
-  const Widths widths = WidthsOf(width, uplinks);
-  const std::string uplink = row.uplink.empty() ? "-" : ToTerminal(row.uplink);
-  const std::string name =
-      row.destination.empty() ? NameOf(row) : ToTerminal(row.destination);
-  return Line(
-      name,
-      UplinkCell(uplink, uplinks) +
-          Columns(Short(row.tx_rate, units), Short(row.rx_rate, units),
-                  absl::StrFormat("%.0f%%", row.share * 100),
-                  Short(row.retransmit_rate, units), RttText(row.rtt_us),
-                  absl::StrCat(row.connections), KindName(row.kind),
-                  Short(static_cast<double>(row.tx_bytes) +
-                            static_cast<double>(row.rx_bytes),
-                        units),
-                  width),
-      Sparkline(row.history, widths.minute, utf8), widths);
+TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
+                   SizeUnits units) {
+  constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
+  // As wide as most numbers, or columns would move each second.
+  TextTable table({{"NAME", kLeft, 0, uplinks ? 12u : 20u, 20},
+                   {uplinks ? "UPLINK" : "", kLeft, 0, 10},
+                   {"SENT/S", kRight, 0, 0, 6},
+                   {"RECV/S", kRight, 0, 0, 6},
+                   {"SHARE", kRight, 3},
+                   {"RESENT", kRight, 2, 0, 6},
+                   {"RTT", kRight, 2, 0, 6},
+                   {"CONN", kRight, 1, 0, 5},
+                   {"TOTAL", kRight, 4, 0, 6},
+                   {"KIND", kLeft, 4, 12}});
+  for (const TopRow& row : rows) {
+    table.Add(
+        {row.destination.empty() ? NameOf(row) : ToTerminal(row.destination),
+         !uplinks             ? ""
+         : row.uplink.empty() ? "-"
+                              : ToTerminal(row.uplink),
+         Short(row.tx_rate, units), Short(row.rx_rate, units),
+         absl::StrFormat("%.0f%%", row.share * 100),
+         Short(row.retransmit_rate, units), RttText(row.rtt_us),
+         absl::StrCat(row.connections),
+         Short(static_cast<double>(row.tx_bytes) +
+                   static_cast<double>(row.rx_bytes),
+               units),
+         KindName(row.kind)});
+  }
+  return table;
 }
 
 std::vector<TopRow> TopView::Rows(const TopModel& model) const {
@@ -169,12 +154,16 @@ std::vector<TopRow> TopView::Rows(const TopModel& model) const {
   return rows;
 }
 
-std::vector<std::string> TopView::MatchingSockets() const {
-  std::vector<std::string> lines;
-  for (size_t i = 1; i < sockets_.size(); i++) {
-    if (absl::StrContains(sockets_[i], filter_)) lines.push_back(sockets_[i]);
+std::vector<std::vector<std::string>> TopView::MatchingSockets() const {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& row : sockets_.rows) {
+    if (std::any_of(row.begin(), row.end(), [this](const std::string& cell) {
+          return absl::StrContains(cell, filter_);
+        })) {
+      rows.push_back(row);
+    }
   }
-  return lines;
+  return rows;
 }
 
 size_t TopView::Count(const TopModel& model) const {
@@ -213,7 +202,7 @@ void TopView::Open(const TopModel& model) {
   } else {
     if (row.destination == "-") row.destination.clear();
     destination_ = row;
-    sockets_.clear();
+    sockets_ = TopSockets();
     level_ = Level::kSockets;
   }
   selected_ = first_ = 0;
@@ -302,6 +291,56 @@ std::string TopView::Status(double interval) const {
   return text;
 }
 
+// What stands above a table: the sums. Above sockets: how many connections the meter
+// counts here, how many of them the table has, and why others are missing.
+std::vector<std::string> TopView::Summary(const TopModel& model) const {
+  if (level_ != Level::kSockets) {
+    const TopRow all = model.All();
+    return {absl::StrCat("all direct: sent ", Short(all.tx_rate, units_),
+                         "/s, received ", Short(all.rx_rate, units_),
+                         "/s, resent ", Short(all.retransmit_rate, units_),
+                         "/s, rtt ", RttText(all.rtt_us), ", ", all.connections,
+                         " connections")};
+  }
+  uint64_t here = 0, of_service = 0;
+  for (const TopRow& row : model.Destinations(service_, TopSort::kName)) {
+    of_service += row.connections;
+    if (row.destination == destination_.destination) here = row.connections;
+  }
+  std::string text = absl::StrCat("connections: ", here, " counted");
+  if (!sockets_.error.empty()) {
+    return {text, absl::StrCat("(sockets: ", sockets_.error, ")")};
+  }
+  absl::StrAppend(&text, ", ", sockets_.connections, " shown");
+  if (sockets_.other_networks > 0) {
+    absl::StrAppend(&text, ", ", sockets_.other_networks,
+                    " of these in other network namespaces");
+  }
+  std::vector<std::string> lines = {text};
+  const auto more = [](uint64_t a, uint64_t b) { return a > b ? a - b : 0; };
+  const uint64_t missing = more(here, sockets_.connections);
+  const uint64_t hidden =
+      std::min(missing, more(of_service, sockets_.of_service));
+  if (sockets_.connections > here) {
+    lines.push_back(absl::StrCat(
+        "(", sockets_.connections - here,
+        " shown here were opened before they had this destination)"));
+  }
+  if (missing > hidden) {
+    lines.push_back(absl::StrCat("(", missing - hidden,
+                                 " opened here have another destination by "
+                                 "now: Backspace)"));
+  }
+  if (hidden > 0) {
+    lines.push_back(absl::StrCat("(", hidden,
+                                 " not found: just ended, or in a network "
+                                 "namespace that cannot be found or"));
+    lines.push_back(
+        " entered; netmeter flows prints each connection when it ends)");
+  }
+  return lines;
+}
+
 std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
                                         int height, double interval) {
   std::vector<ScreenLine> lines;
@@ -314,27 +353,25 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
     lines.push_back(line);
   };
   add(Status(interval), true, false);
-  const TopRow all = model.All();
-  add(absl::StrCat("all direct: sent ", Short(all.tx_rate, units_),
-                   "/s, received ", Short(all.rx_rate, units_), "/s, resent ",
-                   Short(all.retransmit_rate, units_), "/s, rtt ",
-                   RttText(all.rtt_us), ", ", all.connections, " connections"),
-      false, false);
-  const int rows = std::max(1, height - kLinesAround);
-  page_ = static_cast<size_t>(rows);
+  for (const std::string& text : Summary(model)) add(text, false, false);
+  // A header, and then the rows.
   std::vector<std::string> texts;
   if (help_) {
-    add("KEYS AND COLUMNS", true, false);
     texts.assign(std::begin(kHelp), std::end(kHelp));
   } else if (level_ == Level::kSockets) {
-    add(sockets_.empty() ? "" : sockets_[0], true, false);
-    texts = MatchingSockets();
+    TextTable table(sockets_.columns);
+    for (const auto& row : MatchingSockets()) table.Add(row);
+    texts = Lines(table.Format(columns));
   } else {
-    add(TopHeader(width, model.has_uplinks()), true, false);
-    for (const TopRow& row : Rows(model)) {
-      texts.push_back(TopText(row, width, utf8_, model.has_uplinks(), units_));
-    }
+    texts = LinesWithMinute(Rows(model), model.has_uplinks(), columns, utf8_,
+                            units_);
   }
+  if (texts.empty()) texts.emplace_back();  // no sockets were read yet
+  add(texts[0], true, false);
+  texts.erase(texts.begin());
+  // The last line has the keys.
+  page_ = static_cast<size_t>(
+      std::max(1, height - static_cast<int>(lines.size()) - 1));
   if (selected_ >= texts.size())
     selected_ = texts.empty() ? 0 : texts.size() - 1;
   if (selected_ < first_) first_ = selected_;
@@ -345,9 +382,10 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
   }
   if (texts.empty()) add("(nothing)", false, false);
   while (static_cast<int>(lines.size()) < height - 1) add("", false, false);
+  if (static_cast<int>(lines.size()) > height - 1) {
+    lines.resize(static_cast<size_t>(std::max(0, height - 1)));
+  }
   add(message_.empty() ? kKeys : message_, false, false);
-  lines.resize(static_cast<size_t>(
-      std::min<int>(height, static_cast<int>(lines.size()))));
   return lines;
 }
 

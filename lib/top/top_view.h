@@ -9,10 +9,13 @@
 #ifndef NETMETER_LIB_TOP_TOP_VIEW_H_
 #define NETMETER_LIB_TOP_TOP_VIEW_H_
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/core/human.h"
+#include "lib/core/text_table.h"
 #include "lib/top/top_model.h"
 
 namespace netmeter {
@@ -38,6 +41,16 @@ struct ScreenLine {
   bool reverse = false;
 };
 
+// The sockets of the row that is open.
+struct TopSockets {
+  std::vector<TextColumn> columns;
+  std::vector<std::vector<std::string>> rows;
+  uint64_t connections = 0;     // rows that TopRow::connections counts, too
+  uint64_t other_networks = 0;  // those of them in other network namespaces
+  uint64_t of_service = 0;  // connections of all destinations of the service
+  std::string error;        // why there are no rows
+};
+
 class TopView {
  public:
   enum class Level { kServices, kDestinations, kSockets };
@@ -52,14 +65,12 @@ class TopView {
   const TopRow& service() const { return service_; }
   const TopRow& destination() const { return destination_; }
 
-  // On level kSockets: a header, and a line for each socket.
-  void SetSockets(std::vector<std::string> lines) {
-    sockets_ = std::move(lines);
-  }
+  // On level kSockets.
+  void SetSockets(TopSockets sockets) { sockets_ = std::move(sockets); }
   // Shown instead of the keys until the next key; "" for none.
   void SetMessage(std::string message) { message_ = std::move(message); }
 
-  // At most `height` lines of at most `width` characters.
+  // At most `height` lines of at most `width` columns.
   std::vector<ScreenLine> Render(const TopModel& model, int width, int height,
                                  double interval);
 
@@ -73,27 +84,24 @@ class TopView {
   void Back();
   size_t Count(const TopModel& model) const;
   std::string Status(double interval) const;
-  std::string Header(int width) const;
-  std::string RowText(const TopRow& row, int width) const;
-  std::vector<std::string> MatchingSockets() const;
+  std::vector<std::vector<std::string>> MatchingSockets() const;
+  std::vector<std::string> Summary(const TopModel& model) const;
 
   const bool utf8_;
   const SizeUnits units_;
   Level level_ = Level::kServices;
   TopSort sort_ = TopSort::kRate;
   TopRow service_, destination_;
-  std::vector<std::string> sockets_;
+  TopSockets sockets_;
   std::string filter_, message_;
   bool editing_ = false, paused_ = false, help_ = false;
   size_t selected_ = 0, first_ = 0;
   size_t page_ = 10;  // rows that fit
 };
 
-// A row as one line of a table, for `netmeter top --once`.
-// `uplinks`: with their column.
-std::string TopHeader(int width, bool uplinks);
-std::string TopText(const TopRow& row, int width, bool utf8, bool uplinks,
-                    SizeUnits units);
+// Rows of a table, without the last minute of each.
+TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
+                   SizeUnits units);
 
 }  // namespace internal
 }  // namespace netmeter
