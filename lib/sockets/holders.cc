@@ -7,11 +7,12 @@
 #include <fstream>
 #include <memory>
 #include <tuple>
+#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace netmeter {
 namespace internal {
@@ -32,12 +33,13 @@ void ForEachNumber(const std::string& path, const Body& body) {
   }
 }
 
-// The number of "socket:[123]"; false for other files.
-bool InodeOf(absl::string_view link, uint32_t* inode) {
-  constexpr absl::string_view kPrefix = "socket:[";
-  if (!absl::StartsWith(link, kPrefix) || link.back() != ']') return false;
-  return absl::SimpleAtoi(
-      link.substr(kPrefix.size(), link.size() - kPrefix.size() - 1), inode);
+// The number of "socket:[123]", with its prefix "socket:["; false for other files.
+template <typename Number>
+bool InodeOf(absl::string_view link, absl::string_view prefix, Number* inode) {
+  if (!absl::ConsumePrefix(&link, prefix) || !absl::ConsumeSuffix(&link, "]")) {
+    return false;
+  }
+  return absl::SimpleAtoi(link, inode);
 }
 
 }  // namespace
@@ -49,12 +51,19 @@ void Holders::ReadProcess(const std::string& pid) {
   const uint32_t index = static_cast<uint32_t>(processes_.size());
   ForEachNumber(absl::StrCat("/proc/", pid, "/fd"), [&](int directory,
                                                         const char* number) {
-    char link[64];
-    const ssize_t size = readlinkat(directory, number, link, sizeof(link));
+    char buffer[64];
+    const ssize_t size = readlinkat(directory, number, buffer, sizeof(buffer));
+    if (size <= 0) return;
+    const absl::string_view link(buffer, static_cast<size_t>(size));
+    Network network;
+    if (InodeOf(link, "net:[", &network.inode)) {
+      network.path = absl::StrCat("/proc/", pid, "/fd/", number);
+      networks_.push_back(std::move(network));
+      return;
+    }
     Entry entry = {};
     entry.process = index;
-    if (size <= 0 ||
-        !InodeOf({link, static_cast<size_t>(size)}, &entry.inode) ||
+    if (!InodeOf(link, "socket:[", &entry.inode) ||
         !absl::SimpleAtoi(number, &entry.fd)) {
       return;
     }

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/sockets/networks.h"
+
 namespace netmeter {
 namespace internal {
 
@@ -47,6 +49,9 @@ class Holders {
     }
   }
 
+  // The network namespaces that processes have open as files, some more than once.
+  const std::vector<Network>& networks() const { return networks_; }
+
  private:
   struct Entry {
     uint32_t inode;
@@ -62,6 +67,7 @@ class Holders {
 
   std::vector<Entry> entries_;
   std::vector<Process> processes_;
+  std::vector<Network> networks_;
 };
 
 }  // namespace internal

@@ -51,7 +51,8 @@ Network OwnNetwork() {
   return network;
 }
 
-std::vector<Network> AllNetworks(bool* hidden) {
+std::vector<Network> AllNetworks(const std::vector<Network>& open,
+                                 bool* hidden) {
   *hidden = false;
   std::vector<Network> networks = {OwnNetwork()};
   std::set<uint64_t> seen = {networks[0].inode};
@@ -75,6 +76,9 @@ std::vector<Network> AllNetworks(bool* hidden) {
     if (name[0] < '1' || name[0] > '9') return;
     add(absl::StrCat("/proc/", name, "/ns/net"));
   });
+  for (const Network& network : open) {
+    if (seen.count(network.inode) == 0) add(network.path);
+  }
   return networks;
 }
 
@@ -102,7 +106,17 @@ absl::Status InNetwork(const Network& network,
   if (network.path == kOwn) return body();
   const UniqueFd own(open(kOwn, O_RDONLY | O_CLOEXEC));
   if (!own.ok()) return ErrnoStatus(errno, absl::StrCat("open ", kOwn));
-  const UniqueFd other(open(network.path.c_str(), O_RDONLY | O_CLOEXEC));
+  // The number of an open file may be another file's by now: it is looked at before
+  // it is opened, as opening a device may do something.
+  const UniqueFd place(open(network.path.c_str(), O_PATH | O_CLOEXEC));
+  if (!place.ok()) {
+    return NotEntered(errno, absl::StrCat("open ", network.path));
+  }
+  const std::string same = absl::StrCat("/proc/thread-self/fd/", place.get());
+  if (!IsNamespace(same)) {
+    return absl::NotFoundError(absl::StrCat(network.path, ": it has gone"));
+  }
+  const UniqueFd other(open(same.c_str(), O_RDONLY | O_CLOEXEC));
   if (!other.ok()) {
     return NotEntered(errno, absl::StrCat("open ", network.path));
   }

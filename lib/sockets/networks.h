@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The network namespaces of the host: those of its processes, and those that
-// ip-netns(8) keeps in /run/netns. One that only an open file holds is not found.
+// The network namespaces of the host: those of its processes, those that ip-netns(8)
+// keeps in /run/netns, and those that a process has open as a file. One that nothing
+// but its sockets and interfaces holds is not found.
 //
 // Threads: one; InNetwork() moves the calling thread for a moment.
 
@@ -25,9 +26,11 @@ struct Network {
 // That of the calling thread.
 Network OwnNetwork();
 
-// Each once, the own one first. *hidden: there may be others, as
+// Each once, the own one first. `open`: more that are known, as Holders knows those
+// of open files. *hidden: there may be others, as
 // this process may not look at all (proc_pid_ns(5): PTRACE_MODE_READ_FSCREDS).
-std::vector<Network> AllNetworks(bool* hidden);
+std::vector<Network> AllNetworks(const std::vector<Network>& open,
+                                 bool* hidden);
 
 // Runs body() within the namespace, and comes back. PermissionDenied without
 // CAP_SYS_ADMIN; NotFound where it has gone meanwhile. Where the way back fails,

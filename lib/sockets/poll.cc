@@ -81,13 +81,16 @@ absl::Status SocketPoll::Run(
     const std::function<void(const SocketRow&)>& body) {
   if (attribution_ == nullptr ? has_run_ : attribution_->closed()) OpenMeter();
   has_run_ = true;
-  // The service of some sockets is found through their processes.
-  const bool needed = options.holders || attribution_ != nullptr;
+  // The service of some sockets is found through their processes, and so are some
+  // network namespaces.
+  const bool needed =
+      options.holders || options.all_networks || attribution_ != nullptr;
   const Holders holders = needed ? Holders::Read() : Holders();
   if (!options.all_networks) {
     return ReadNetwork(options, OwnNetwork(), holders, body);
   }
-  for (const Network& network : AllNetworks(&has_hidden_networks_)) {
+  for (const Network& network :
+       AllNetworks(holders.networks(), &has_hidden_networks_)) {
     const absl::Status status = ReadNetwork(options, network, holders, body);
     if (absl::IsPermissionDenied(status)) {
       has_hidden_networks_ = true;

@@ -161,6 +161,16 @@ class TopTest(unittest.TestCase):
         self.wait_screen(r"^- ")
         self.keys("Enter")
 
+    def test_sockets_in_a_namespace_that_only_an_open_file_holds_are_shown(self):
+        # The head counted a connection, and "(nothing)" stood below: no process was in
+        # the namespace any more.
+        enter = "import ctypes, os\nlibc = ctypes.CDLL(None)\nown = os.open('/proc/self/ns/net', 0)\nlibc.setns(os.open('/proc/%d/fd/%d', 0), 0x40000000)\n"
+        source = enter % (os.getpid(), self.cloud.network) + UNTAGGED + LEAVE + SEND
+        self.assertEqual(lab.start_service(self, "directoryd", source).stdout.readline(), "ready\n")
+        self.open_row("directoryd")
+        self.wait_screen(r"^connections: 1 counted, 1 shown, 1 of these in other network namespaces$")
+        self.wait_screen(r"^ESTABLISHED  10.88.0.2:\d+ +10.88.0.1:7000 +python3/\d+ ")
+
     def test_a_connection_that_cannot_be_shown_has_a_reason(self):
         # Nothing but the connection holds its network namespace.
         source = HIDE + UNTAGGED + LEAVE + SEND
