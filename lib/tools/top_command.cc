@@ -291,6 +291,9 @@ class TopCommand : public Command {
     }
     setlocale(LC_CTYPE, "");
     const bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    // Names are UTF-8 in any locale, as of `list`; in another one curses would show
+    // each byte of theirs.
+    if (!utf8) setlocale(LC_CTYPE, "C.UTF-8");
     Terminal terminal;
     if (!terminal.Open()) {
       return Fail("this terminal is of a kind that is not known (TERM)");

@@ -150,14 +150,17 @@ class TopTest(unittest.TestCase):
         self.keys("Enter")
         self.wait_screen(r"^ESTABLISHED  10.88.0.2:\d+ +10.88.0.1:7000 +python3/\d+ ")
 
-    def open_row(self, name):
-        """`netmeter top`, down to the sockets of the first destination of a service."""
+    def open_destinations(self, name):
         self.addCleanup(self.tmux, "kill-server")
         command = "%s top --interval 0.3 --pin-dir %s" % (lab.LIST, self.meter.pin_dir)
         self.tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", command)
         self.wait_screen(r"^%s " % name)
         self.keys("/", name, "Enter", "Enter")
         self.wait_screen(r"^services > %s  " % name)
+
+    def open_sockets(self, name):
+        """Those of the destination "-"."""
+        self.open_destinations(name)
         self.wait_screen(r"^- ")
         self.keys("Enter")
 
@@ -167,7 +170,7 @@ class TopTest(unittest.TestCase):
         enter = "import ctypes, os\nlibc = ctypes.CDLL(None)\nown = os.open('/proc/self/ns/net', 0)\nlibc.setns(os.open('/proc/%d/fd/%d', 0), 0x40000000)\n"
         source = enter % (os.getpid(), self.cloud.network) + UNTAGGED + LEAVE + SEND
         self.assertEqual(lab.start_service(self, "directoryd", source).stdout.readline(), "ready\n")
-        self.open_row("directoryd")
+        self.open_sockets("directoryd")
         self.wait_screen(r"^connections: 1 counted, 1 shown, 1 of these in other network namespaces$")
         self.wait_screen(r"^ESTABLISHED  10.88.0.2:\d+ +10.88.0.1:7000 +python3/\d+ ")
 
@@ -175,8 +178,23 @@ class TopTest(unittest.TestCase):
         # Nothing but the connection holds its network namespace.
         source = HIDE + UNTAGGED + LEAVE + SEND
         self.assertEqual(lab.start_service(self, "sessiond", source).stdout.readline(), "ready\n")
-        self.open_row("sessiond")
+        self.open_sockets("sessiond")
         self.wait_screen(r"^connections: 1 counted, 0 shown\n\(1 not found: just ended, or in a network namespace that cannot be found or$")
+
+    def test_a_wide_name_shifts_nothing_in_any_locale(self):
+        # In the locale C curses showed each byte of it.
+        source = SENDER.replace('b"streamer"', '"卫星链路".encode()')
+        self.assertEqual(lab.start_service(self, "enodebd", source).stdout.readline(), "ready\n")
+        self.addCleanup(os.environ.pop, "LC_ALL", None)
+        for locale in ("C", "C.UTF-8"):
+            os.environ["LC_ALL"] = locale
+            self.open_destinations("enodebd")
+            self.wait_screen(r"^卫星链路 +\d+\.\dK ")
+            screen = self.screen()
+            header = re.search(r"^NAME +SENT/S", screen, re.M).group()
+            row = re.search(r"^卫星链路 +\d+\.\dK", screen, re.M).group()
+            self.assertEqual(len(row) + 4, len(header), screen)
+            self.tmux("kill-server")
 
     def test_a_signal_restores_the_terminal(self):
         self.addCleanup(self.tmux, "kill-server")
