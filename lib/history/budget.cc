@@ -120,8 +120,12 @@ Budget ParseBudget(const YAML::Node& map, int reset_day) {
     } else if (key == "limit") {
       const std::string text = Scalar(value, key, "a size, as 100 GB");
       const auto limit = ParseSize(text);
-      if (!limit.ok()) Wrong(value, key, "a size, as 100 GB", text);
-      budget.limit = *limit;
+      if (!limit.ok()) {
+        throw BudgetError(value,
+                          absl::StrCat(key, ": ", limit.status().message()));
+      }
+      budget.limit = limit->bytes;
+      budget.units = limit->units;
     } else if (key == "service") {
       budget.service = Scalar(value, key, "a name");
     } else if (key == "destination") {
@@ -205,7 +209,7 @@ absl::Status At(const std::string& file, int line, absl::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
+absl::StatusOr<Size> ParseSize(absl::string_view text) {
   const absl::Status wrong = absl::InvalidArgumentError(
       absl::StrCat("expected a size, as 100 GB, not '", text, "'"));
   const size_t end = text.find_first_not_of("0123456789.");
@@ -215,25 +219,32 @@ absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
       end == absl::string_view::npos
           ? ""
           : absl::StripAsciiWhitespace(text.substr(end));
+  if (unit.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' has no unit: expected a size, as ", text,
+                     " GB, ", text, " GiB or ", text, " B"));
+  }
+  constexpr SizeUnits kDecimal = SizeUnits::kDecimal;
+  constexpr SizeUnits kBinary = SizeUnits::kBinary;
   static constexpr struct {
     absl::string_view name;
     double bytes;
-  } kUnits[] = {{"", 1},
-                {"B", 1},
-                {"kB", 1e3},
-                {"MB", 1e6},
-                {"GB", 1e9},
-                {"TB", 1e12},
-                {"KiB", 1024.0},
-                {"MiB", 1048576.0},
-                {"GiB", 1073741824.0},
-                {"TiB", 1099511627776.0}};
+    SizeUnits units;
+  } kUnits[] = {{"B", 1, kDecimal},
+                {"kB", 1e3, kDecimal},
+                {"MB", 1e6, kDecimal},
+                {"GB", 1e9, kDecimal},
+                {"TB", 1e12, kDecimal},
+                {"KiB", 1024.0, kBinary},
+                {"MiB", 1048576.0, kBinary},
+                {"GiB", 1073741824.0, kBinary},
+                {"TiB", 1099511627776.0, kBinary}};
   for (const auto& known : kUnits) {
     if (unit != known.name) continue;
     const double bytes = std::round(number * known.bytes);
     // Below 2^60: percents of it fit, too.
     if (!(bytes >= 1 && bytes < 1152921504606846976.0)) return wrong;
-    return static_cast<int64_t>(bytes);
+    return Size{static_cast<int64_t>(bytes), known.units};
   }
   return wrong;
 }
@@ -332,6 +343,10 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
         state.used + static_cast<int64_t>(static_cast<double>(state.used) *
                                           static_cast<double>(end - now) /
                                           static_cast<double>(now - known));
+  } else {
+    state.forecast_unknown =
+        absl::StrCat("less than a day of this period is recorded (it comes at ",
+                     FormatTime(known + kDay), ")");
   }
   state.percent = static_cast<int64_t>(
       std::min(1e18, std::floor(100.0 * static_cast<double>(state.used) /

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/core/human.h"
 #include "lib/history/calendar.h"
 #include "lib/history/history.h"
 
@@ -32,7 +33,8 @@ struct Budget {
   enum class Direction { kBoth, kSent, kReceived };
 
   std::string name;
-  int64_t limit = 0;  // bytes, above 0
+  int64_t limit = 0;                     // bytes, above 0
+  SizeUnits units = SizeUnits::kBinary;  // those that the limit was given in
   // "": any
   std::string service;
   std::string destination;
@@ -44,9 +46,14 @@ struct Budget {
   std::vector<int> warn = {80, 100};  // percent, ascending
 };
 
-// "100 GB", "1.5GiB", "4096": powers of 1000 and of 1024. InvalidArgument for what
-// is no size above 0.
-absl::StatusOr<int64_t> ParseSize(absl::string_view text);
+struct Size {
+  int64_t bytes = 0;
+  SizeUnits units = SizeUnits::kBinary;
+};
+
+// "100 GB", "1.5GiB", "4096 B": powers of 1000 and of 1024. InvalidArgument for what
+// is no size above 0. A number alone is none: `limit: 10` was 10 bytes.
+absl::StatusOr<Size> ParseSize(absl::string_view text);
 
 // `file` is for messages. InvalidArgument is one line, "FILE:LINE: KEY: expected ...,
 // not ...". No key is ignored: a budget that is misspelt would never be crossed.
@@ -57,11 +64,11 @@ absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file);
 
 struct BudgetState {
   Period period;
-  int64_t used = 0;  // bytes, as of the last record
-  int64_t forecast =
-      -1;  // for the whole period; -1: less than a day is known of it
-  int64_t percent = 0;       // of the limit, rounded down
-  std::vector<int> crossed;  // levels of `warn`
+  int64_t used = 0;              // bytes, as of the last record
+  int64_t forecast = -1;         // for the whole period; -1: not known
+  std::string forecast_unknown;  // why, and until when; "" if it is known
+  int64_t percent = 0;           // of the limit, rounded down
+  std::vector<int> crossed;      // levels of `warn`
 };
 
 // Of the period that `now` is in. Errors as Database.

@@ -19,12 +19,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Budget, SizesArePowersOf1000AndOf1024) {
-  EXPECT_EQ(*ParseSize("4096"), 4096);
-  EXPECT_EQ(*ParseSize("100 GB"), 100000000000);
-  EXPECT_EQ(*ParseSize("1.5GiB"), 1610612736);
-  EXPECT_EQ(*ParseSize("1kB"), 1000);
-  for (const char* text : {"", "GB", "0", "-5 GB", "1e9", "5 gb", "1.2.3 GB",
-                           "5 GB x", "nan", "inf", "99999999 TB", "0.1 B"}) {
+  EXPECT_EQ(ParseSize("4096 B")->bytes, 4096);
+  EXPECT_EQ(ParseSize("100 GB")->bytes, 100000000000);
+  EXPECT_EQ(ParseSize("100 GB")->units, SizeUnits::kDecimal);
+  EXPECT_EQ(ParseSize("1.5GiB")->bytes, 1610612736);
+  EXPECT_EQ(ParseSize("1.5GiB")->units, SizeUnits::kBinary);
+  EXPECT_EQ(ParseSize("1kB")->bytes, 1000);
+  for (const char* text :
+       {"", "GB", "0", "-5 GB", "1e9", "5 gb", "1.2.3 GB", "5 GB x", "nan",
+        "inf", "99999999 TB", "0.1 B", "4096"}) {
     EXPECT_FALSE(ParseSize(text).ok()) << text;
   }
 }
@@ -48,6 +51,8 @@ TEST(Budget, ParsesAllKeys) {
   ASSERT_TRUE(budgets.ok()) << budgets.status();
   ASSERT_EQ(budgets->size(), 2u);
   EXPECT_EQ((*budgets)[0].limit, 100000000000);
+  EXPECT_EQ((*budgets)[0].units, SizeUnits::kDecimal);
+  EXPECT_EQ((*budgets)[1].units, SizeUnits::kBinary);
   EXPECT_EQ((*budgets)[0].reset_day, 15);
   EXPECT_THAT((*budgets)[0].warn, ElementsAre(80, 100));
   const Budget& backups = (*budgets)[1];
@@ -80,19 +85,24 @@ TEST(Budget, WhatIsWrongIsOneLineWithItsPlace) {
   EXPECT_EQ(error("budgets: 5"), "f:1: budgets: expected a list of budgets");
   EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5 gb}"),
             "f:2: limit: expected a size, as 100 GB, not '5 gb'");
+  // It was 10 bytes, and 23,377,502,640 % used.
+  EXPECT_EQ(error("budgets:\n  - {name: a, limit: 10}"),
+            "f:2: limit: '10' has no unit: expected a size, as 10 GB, 10 GiB "
+            "or 10 B");
   EXPECT_EQ(error("budgets:\n  - {name: a, limt: 5}"),
             "f:2: unknown key 'limt' (did you mean limit?)");
   EXPECT_EQ(error("budgets:\n  - {name: a}"), "f:2: a needs a limit");
-  EXPECT_EQ(error("budgets:\n  - {limit: 5}"), "f:2: a budget needs a name");
-  EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5}\n  - {name: a, limit: 5}"),
-            "f:3: name: 'a' is there twice");
-  EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5, warn: [0]}"),
+  EXPECT_EQ(error("budgets:\n  - {limit: 5 B}"), "f:2: a budget needs a name");
+  EXPECT_EQ(
+      error("budgets:\n  - {name: a, limit: 5 B}\n  - {name: a, limit: 5 B}"),
+      "f:3: name: 'a' is there twice");
+  EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5 B, warn: [0]}"),
             "f:2: warn: expected a number from 1 to 1000, not '0'");
-  EXPECT_EQ(error("reset_day: 32\nbudgets: [{name: a, limit: 5}]"),
+  EXPECT_EQ(error("reset_day: 32\nbudgets: [{name: a, limit: 5 B}]"),
             "f:1: reset_day: expected a number from 1 to 31, not '32'");
-  EXPECT_THAT(error("budgets: [{name: a, limit: 5, path: up}]"),
+  EXPECT_THAT(error("budgets: [{name: a, limit: 5 B, path: up}]"),
               HasSubstr("path: expected direct or proxy, not 'up'"));
-  EXPECT_THAT(error("budgets: [{name: a, limit: 5, uplinks: x}]"),
+  EXPECT_THAT(error("budgets: [{name: a, limit: 5 B, uplinks: x}]"),
               HasSubstr("unknown key 'uplinks' (did you mean uplink?)"));
   EXPECT_THAT(error("budgets: ["), HasSubstr("f:"));
   EXPECT_THAT(error("budgets: [{[a]: b}]"), HasSubstr("f:"));
@@ -148,6 +158,9 @@ TEST_F(BudgetStateTest, IsOfThePeriodAndForecastsItsEnd) {
   Count(10000000, 20000000);
   EXPECT_EQ(State().used, 30000000);
   EXPECT_EQ(State().forecast, -1);  // too early
+  EXPECT_EQ(State().forecast_unknown,
+            "less than a day of this period is recorded (it comes at "
+            "2026-11-16 00:00)");
   EXPECT_THAT(State().crossed, ElementsAre());
   now_ = StartOf(20261115) + 3 * 86400;
   EXPECT_EQ(State().forecast, 300000000);  // 3 of 30 days
@@ -186,9 +199,9 @@ TEST_F(BudgetStateTest, ABudgetOfWhatIsForwardedHasItAlone) {
         return reading;
       }).ok());
   const auto budgets = ParseBudgets(
-      "budgets: [{name: f, limit: 5, kind: forwarded},"
-      "{name: d, limit: 5, destination: forwarded},"
-      "{name: -, limit: 5, destination: '-'}]",
+      "budgets: [{name: f, limit: 5 B, kind: forwarded},"
+      "{name: d, limit: 5 B, destination: forwarded},"
+      "{name: -, limit: 5 B, destination: '-'}]",
       "test");
   ASSERT_TRUE(budgets.ok()) << budgets.status();
   std::vector<int64_t> used;

@@ -19,12 +19,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/text_table.h"
@@ -51,7 +53,8 @@ Budgets (YAML, in a file; docs/history.md tells all keys):
     - {name: backups, limit: 5 GiB, service: rsync, warn: [50, 80, 100]}
 
 Used is what `netmeter record` has recorded in this billing period. The forecast is
-for the whole period, if it goes on as it did so far. Nothing is limited.
+for the whole period, if it goes on as it did so far. Nothing is limited. Without
+--units, a budget whose limit is in GB is shown in GB, and one in GiB in GiB.
 
 --run runs a command by sh once for each level that a budget crosses, with
 NETMETER_BUDGET, NETMETER_PERCENT (the level), NETMETER_USED_BYTES,
@@ -73,7 +76,8 @@ struct Row {
   BudgetState state;
 };
 
-std::string FormatRows(const std::vector<Row>& rows, SizeUnits units) {
+// A budget is shown in the units that its limit was given in.
+std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
   TextTable table({{"BUDGET"},
                    {"UNTIL", TextColumn::kLeft, 2},
                    {"USED", TextColumn::kRight},
@@ -84,6 +88,7 @@ std::string FormatRows(const std::vector<Row>& rows, SizeUnits units) {
                    {"STATE"}});
   for (const Row& row : rows) {
     const BudgetState& state = row.state;
+    const SizeUnits units = sizes.Or(row.budget.units);
     table.Add(
         {ToTerminal(row.budget.name), FormatDay(state.period.to),
          HumanSignedBytes(state.used, units),
@@ -93,6 +98,16 @@ std::string FormatRows(const std::vector<Row>& rows, SizeUnits units) {
          absl::StrCat(state.percent, "%"), BudgetWord(state)});
   }
   std::string text = table.Format(TerminalWidth());
+  std::map<std::string, std::vector<std::string>> unknown;
+  for (const Row& row : rows) {
+    if (row.state.forecast_unknown.empty()) continue;
+    unknown[row.state.forecast_unknown].push_back(ToTerminal(row.budget.name));
+  }
+  for (const auto& reason : unknown) {
+    absl::StrAppend(&text, "(no forecast for ",
+                    absl::StrJoin(reason.second, ", "), ": ", reason.first,
+                    ")\n");
+  }
   // Or a name is misspelt, and the budget is never crossed.
   for (const Row& row : rows) {
     const Budget& budget = row.budget;
@@ -119,6 +134,10 @@ std::string FormatRowsJson(const std::vector<Row>& rows) {
     object["forecast_bytes"] = row.state.forecast < 0
                                    ? nlohmann::ordered_json(nullptr)
                                    : nlohmann::ordered_json(row.state.forecast);
+    object["forecast_unknown"] =
+        row.state.forecast_unknown.empty()
+            ? nlohmann::ordered_json(nullptr)
+            : nlohmann::ordered_json(row.state.forecast_unknown);
     array.push_back(std::move(object));
   }
   return array.dump(2) + "\n";
@@ -187,8 +206,7 @@ class BudgetCommand : public Command {
       if (!state.ok()) return Fail(state.status().message());
       rows.push_back({budget, *state});
     }
-    int status = Print(json_ ? FormatRowsJson(rows)
-                             : FormatRows(rows, sizes_.Or(SizeUnits::kBinary)));
+    int status = Print(json_ ? FormatRowsJson(rows) : FormatRows(rows, sizes_));
     if (!run_.empty()) {
       const absl::Status locked = Lock(&turn);
       if (!locked.ok()) return Fail(locked.message());

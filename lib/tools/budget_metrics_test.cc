@@ -111,7 +111,7 @@ TEST_F(BudgetMetricsTest, EachBudgetHasItsLimitAndWhatItSelects) {
       "budgets:\n"
       "  - {name: satellite, limit: 100 MB, uplink: satellite}\n"
       "  - {name: all, limit: 1 kB}\n"
-      "  - {name: \"up\\\"s\", limit: 7, service: mme, kind: service,\n"
+      "  - {name: \"up\\\"s\", limit: 7 B, service: mme, kind: service,\n"
       "     destination: store, direction: tx, path: proxy}\n");
   Record(1000, 500);
   BudgetMetrics metrics(config(), database());

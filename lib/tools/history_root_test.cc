@@ -221,9 +221,35 @@ TEST_F(HistoryTest, ABudgetWarnsOnceAtEachLevel) {
   EXPECT_THAT(as_root.output, HasSubstr("--run as root needs --run-as"));
 }
 
+// A plan of 100 GB was shown as 93.1 GiB, and FORECAST was "-" without a reason.
+TEST_F(HistoryTest, ABudgetIsShownInItsUnitsAndSaysWhyItHasNoForecast) {
+  const std::string config = directory_ + "/budgets.yml";
+  RunShell(
+      "echo 'budgets: [{name: plan, limit: 100 GB}, {name: backups, limit: "
+      "5 GiB}]' > " +
+      config);
+  cell()->tx_bytes = 1500000;
+  ASSERT_EQ(Record().output, "");
+  const auto budget = [&](const std::string& options) {
+    return RunShell("lib/tools/netmeter budget --database " + database() +
+                    " --config " + config + options + " 2>&1")
+        .output;
+  };
+  const std::string text = budget("");
+  EXPECT_THAT(text, AllOf(HasSubstr(" 100.0 GB "), HasSubstr(" 1.5 MB "),
+                          HasSubstr(" 5.0 GiB "), HasSubstr(" 1.4 MiB ")));
+  EXPECT_THAT(text,
+              HasSubstr("\n(no forecast for plan, backups: less than a day of "
+                        "this period is recorded (it comes at "));
+  EXPECT_THAT(budget(" --units binary"), HasSubstr(" 93.1 GiB "));
+  const auto json = nlohmann::json::parse(budget(" --json"));
+  EXPECT_TRUE(json[0]["forecast_bytes"].is_null());
+  EXPECT_THAT(json[0]["forecast_unknown"], StartsWith("less than a day"));
+}
+
 TEST_F(HistoryTest, ACommandThatFailsIsTriedAgain) {
   const std::string config = directory_ + "/budgets.yml";
-  RunShell("echo 'budgets: [{name: b, limit: 100, warn: [1]}]' > " + config);
+  RunShell("echo 'budgets: [{name: b, limit: 100 B, warn: [1]}]' > " + config);
   cell()->tx_bytes = 50;
   ASSERT_EQ(Record().output, "");
   const auto budget = [&](const std::string& command) {
@@ -246,7 +272,7 @@ TEST_F(HistoryTest, ACommandThatFailsIsTriedAgain) {
 TEST_F(HistoryTest, ACommandWhoseCallWasKilledIsTriedAgain) {
   const std::string config = directory_ + "/budgets.yml";
   const std::string log = directory_ + "/log";
-  RunShell("echo 'budgets: [{name: b, limit: 100, warn: [1]}]' > " + config);
+  RunShell("echo 'budgets: [{name: b, limit: 100 B, warn: [1]}]' > " + config);
   cell()->tx_bytes = 50;
   ASSERT_EQ(Record().output, "");
   const auto budget = [&](const std::string& command) {
@@ -262,7 +288,7 @@ TEST_F(HistoryTest, ACommandWhoseCallWasKilledIsTriedAgain) {
 // It held the timer's unit for good, and nothing was recorded any more.
 TEST_F(HistoryTest, ACommandThatDoesNotEndIsKilledWithItsChildren) {
   const std::string config = directory_ + "/budgets.yml";
-  RunShell("echo 'budgets: [{name: b, limit: 100, warn: [1]}]' > " + config);
+  RunShell("echo 'budgets: [{name: b, limit: 100 B, warn: [1]}]' > " + config);
   cell()->tx_bytes = 50;
   ASSERT_EQ(Record().output, "");
   const std::string budget = "lib/tools/netmeter budget --budgets " + config +
