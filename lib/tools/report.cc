@@ -2,6 +2,7 @@
 #include "lib/tools/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +22,7 @@ constexpr size_t kMostRows = 25;
 
 constexpr int kWidth = 760;
 constexpr int kHeight = 220;
-constexpr int kLeft = 70;
+constexpr int kLeft = 80;
 constexpr int kTop = 10;
 constexpr int kBottom = 24;
 
@@ -52,8 +53,13 @@ p { margin: .3rem 0; } .faint { color: var(--faint); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .2rem .5rem; border-bottom: 1px solid var(--line); }
 th { font-weight: 600; } td:first-child, th:first-child { text-align: left;
-  overflow-wrap: anywhere; }
+  overflow-wrap: anywhere; min-width: 9rem; }
 svg { width: 100%; height: auto; } svg text { fill: var(--faint); font-size: 11px; }
+@media (max-width: 42rem) { svg text { font-size: 17px; } table { font-size: 12px; }
+  tr { display: grid; border-bottom: 1px solid var(--line); padding: .2rem 0;
+    grid-template-columns: repeat(auto-fill, minmax(4.1rem, 1fr)); }
+  th, td { border: 0; padding: 0 .1rem; min-width: 0; }
+  th:first-child, td:first-child { grid-column: 1 / -1; } }
 .f0 { fill: var(--c0); background: var(--c0); } .f1 { fill: var(--c1); background: var(--c1); }
 .f2 { fill: var(--c2); background: var(--c2); } .f3 { fill: var(--c3); background: var(--c3); }
 .f4 { fill: var(--c4); background: var(--c4); } .f5 { fill: var(--c5); background: var(--c5); }
@@ -69,10 +75,6 @@ std::string Escape(const std::string& text) {
                                                 {">", "&gt;"},
                                                 {"\"", "&quot;"},
                                                 {"'", "&#39;"}});
-}
-
-std::string Human(int64_t bytes) {
-  return HumanSignedBytes(bytes, SizeUnits::kBinary);
 }
 
 std::string NameOf(const ReportPart& part, size_t i) {
@@ -99,8 +101,39 @@ std::string LabelOf(const ReportPart& part, size_t i) {
   return i < part.days.size() - 1 ? NameOf(part, i) : "all others";
 }
 
+// Ticks of an axis of bytes: 1, 2 or 5 and zeros in the unit of the largest one.
+struct Axis {
+  double step = 1;  // bytes
+  int steps = 1;    // up to the top
+  double unit = 1;  // bytes
+  std::string unit_name;
+};
+
+Axis AxisOf(int64_t most, SizeUnits units) {
+  constexpr int kMostSteps = 4;
+  const double base = units == SizeUnits::kDecimal ? 1000 : 1024;
+  const double top = static_cast<double>(most);
+  Axis axis;
+  while (top >= axis.unit * base) axis.unit *= base;
+  const std::string name =
+      HumanSignedBytes(static_cast<int64_t>(axis.unit), units);
+  axis.unit_name = name.substr(name.find(' ') + 1);
+  const double in_unit = top / axis.unit;
+  double power = axis.unit == 1 ? 1 : 0.1;
+  for (;; power *= 10) {
+    for (const int digit : {1, 2, 5}) {
+      const double step = digit * power;
+      if (in_unit > step * kMostSteps) continue;
+      axis.step = step * axis.unit;
+      axis.steps = std::max(1, static_cast<int>(std::ceil(in_unit / step)));
+      return axis;
+    }
+  }
+}
+
 // Stacked bars, one for each day.
-std::string Chart(const ReportPart& part, const Period& period) {
+std::string Chart(const ReportPart& part, const Period& period,
+                  SizeUnits units) {
   const size_t count = part.days[0].size();
   int64_t most = 1;
   for (size_t day = 0; day < count; ++day) {
@@ -114,15 +147,19 @@ std::string Chart(const ReportPart& part, const Period& period) {
   std::string svg = absl::StrFormat(
       "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"bytes by day\">",
       kWidth, kHeight);
-  for (int i = 0; i <= 2; ++i) {
-    const double y = kTop + room * (2 - i) / 2;
-    absl::StrAppend(&svg,
-                    absl::StrFormat("<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" "
-                                    "y2=\"%.1f\" stroke=\"currentColor\" "
-                                    "stroke-opacity=\".2\"/><text x=\"%d\" "
-                                    "y=\"%.1f\" text-anchor=\"end\">%s</text>",
-                                    kLeft, kWidth, y, y, kLeft - 6, y + 4,
-                                    Human(most / 2 * i)));
+  const Axis axis = AxisOf(most, units);
+  const double top = axis.step * axis.steps;
+  for (int i = 0; i <= axis.steps; ++i) {
+    const double y = kTop + room * (axis.steps - i) / axis.steps;
+    absl::StrAppend(
+        &svg,
+        absl::StrFormat("<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" "
+                        "y2=\"%.1f\" stroke=\"currentColor\" "
+                        "stroke-opacity=\".2\"/><text x=\"%d\" "
+                        "y=\"%.1f\" text-anchor=\"end\">%s</text>",
+                        kLeft, kWidth, y, y, kLeft - 6, y + 4,
+                        absl::StrFormat("%g %s", i * axis.step / axis.unit,
+                                        axis.unit_name)));
   }
   for (size_t day = 0; day < count; ++day) {
     const std::string date =
@@ -132,16 +169,16 @@ std::string Chart(const ReportPart& part, const Period& period) {
     for (size_t i = 0; i < part.days.size(); ++i) {
       const int64_t bytes = part.days[i][day];
       if (bytes == 0) continue;
-      const double height =
-          room * static_cast<double>(bytes) / static_cast<double>(most);
+      const double height = room * static_cast<double>(bytes) / top;
       y -= height;
       const size_t colour = i + 1 == part.days.size() ? kShown : i;
       absl::StrAppend(
-          &svg, absl::StrFormat("<rect class=\"f%d\" x=\"%.1f\" y=\"%.1f\" "
-                                "width=\"%.1f\" height=\"%.1f\"><title>%s, %s: "
-                                "%s</title></rect>",
-                                colour, x + step * 0.1, y, step * 0.8, height,
-                                date, LabelOf(part, i), Human(bytes)));
+          &svg,
+          absl::StrFormat("<rect class=\"f%d\" x=\"%.1f\" y=\"%.1f\" "
+                          "width=\"%.1f\" height=\"%.1f\"><title>%s, %s: "
+                          "%s</title></rect>",
+                          colour, x + step * 0.1, y, step * 0.8, height, date,
+                          LabelOf(part, i), HumanSignedBytes(bytes, units)));
     }
     const size_t every = std::max<size_t>(1, (count + 9) / 10);
     if (day % every == 0) {
@@ -155,19 +192,23 @@ std::string Chart(const ReportPart& part, const Period& period) {
 }
 
 std::string TableRow(const std::string& name, const Counters& counters,
-                     int64_t all) {
-  return absl::StrCat("<tr><td>", name, "</td><td>", Human(counters.tx_bytes()),
-                      "</td><td>", Human(counters.rx_bytes()), "</td><td>",
-                      Human(counters.bytes()), "</td><td>",
+                     int64_t all, SizeUnits units) {
+  const auto human = [units](int64_t bytes) {
+    return HumanSignedBytes(bytes, units);
+  };
+  return absl::StrCat("<tr><td>", name, "</td><td>", human(counters.tx_bytes()),
+                      "</td><td>", human(counters.rx_bytes()), "</td><td>",
+                      human(counters.bytes()), "</td><td>",
                       Percent(counters.bytes(), all), "</td><td>",
-                      Human(counters.tx_retransmit_bytes()), "</td></tr>\n");
+                      human(counters.tx_retransmit_bytes()), "</td></tr>\n");
 }
 
-std::string FormatPart(const ReportPart& part, const Period& period) {
+std::string FormatPart(const ReportPart& part, const Period& period,
+                       SizeUnits units) {
   const Usage& usage = part.usage;
   const int64_t all = usage.sum.bytes();
   std::string html = absl::StrCat("<section><h2>By ", UsageByName(part.by),
-                                  "</h2>\n", Chart(part, period));
+                                  "</h2>\n", Chart(part, period, units));
   absl::StrAppend(&html, "<table><tr><th>", UsageByName(part.by),
                   "</th><th>sent</th><th>received</th><th>total</th>"
                   "<th>share</th><th>sent again</th></tr>\n");
@@ -180,13 +221,13 @@ std::string FormatPart(const ReportPart& part, const Period& period) {
     const size_t colour = i + 1 < part.days.size() ? i : kShown;
     html += TableRow(absl::StrCat("<span class=\"key f", colour, "\"></span>",
                                   NameOf(part, i)),
-                     usage.rows[i].counters, all);
+                     usage.rows[i].counters, all, units);
   }
   if (usage.rows.size() > kMostRows) {
     html += TableRow(absl::StrCat(usage.rows.size() - kMostRows, " more"),
-                     others, all);
+                     others, all, units);
   }
-  return absl::StrCat(html, TableRow("<b>sum</b>", usage.sum, all),
+  return absl::StrCat(html, TableRow("<b>sum</b>", usage.sum, all, units),
                       "</table></section>\n");
 }
 
@@ -199,20 +240,32 @@ std::string FormatBudgets(const Report& report) {
   for (size_t i = 0; i < report.budgets.size(); ++i) {
     const Budget& budget = report.budgets[i];
     const BudgetState& state = report.states[i];
+    const SizeUnits units = report.budget_units.value_or(budget.units);
+    const auto human = [units](int64_t bytes) {
+      return HumanSignedBytes(bytes, units);
+    };
     const bool over = state.percent >= 100;
     absl::StrAppend(
         &html, "<tr><td>", Escape(budget.name), "</td><td>",
         FormatDay(state.period.to), "</td><td", over ? " class=\"bad\"" : "",
-        ">", Human(state.used), " (", state.percent, " %)</td><td>",
-        Human(budget.limit), "</td><td>", Human(budget.limit - state.used),
-        "</td><td>", state.forecast < 0 ? "-" : Human(state.forecast),
+        ">", human(state.used), " (", state.percent, " %)</td><td>",
+        human(budget.limit), "</td><td>", human(budget.limit - state.used),
+        "</td><td>", state.forecast < 0 ? "-" : human(state.forecast),
         "</td><td>", BudgetWord(state),
         "</td><td style=\"width:20%\"><div class=\"bar\"><div class=\"",
         over ? "over" : "f0", "\" style=\"width:",
         std::max<int64_t>(0, std::min<int64_t>(100, state.percent)),
         "%\"></div></div></td></tr>\n");
   }
-  return absl::StrCat(html, "</table></section>\n");
+  html += "</table>\n";
+  for (size_t i = 0; i < report.budgets.size(); ++i) {
+    const std::string& unknown = report.states[i].forecast_unknown;
+    if (unknown.empty()) continue;
+    absl::StrAppend(&html, "<p class=\"faint\">No forecast for ",
+                    Escape(report.budgets[i].name), ": ", Escape(unknown),
+                    "</p>\n");
+  }
+  return absl::StrCat(html, "</section>\n");
 }
 
 std::string FormatGaps(const std::vector<Gap>& gaps) {
@@ -293,6 +346,9 @@ absl::StatusOr<ReportPart> ReadReportPart(Database* history,
 }
 
 std::string FormatReport(const Report& report) {
+  const auto human = [&report](int64_t bytes) {
+    return HumanSignedBytes(bytes, report.units);
+  };
   const std::string title =
       absl::StrCat(Escape(report.host), ", ", FormatDay(report.period.from),
                    " to ", FormatDay(report.period.to));
@@ -300,24 +356,27 @@ std::string FormatReport(const Report& report) {
   absl::StrAppend(&html, "<h1>", title, "</h1>\n");
   if (!report.parts.empty()) {
     const Counters& sum = report.parts[0].usage.sum;
-    absl::StrAppend(&html, "<p class=\"big\">", Human(sum.bytes()), "</p>\n<p>",
-                    Human(sum.tx_bytes()), " sent, ", Human(sum.rx_bytes()),
+    absl::StrAppend(&html, "<p class=\"big\">", human(sum.bytes()), "</p>\n<p>",
+                    human(sum.tx_bytes()), " sent, ", human(sum.rx_bytes()),
                     " received, path ", Escape(report.path),
                     report.uplink.empty()
                         ? ""
                         : absl::StrCat(", uplink ", Escape(report.uplink)),
-                    ". ", Human(sum.tx_retransmit_bytes()),
+                    ". ", human(sum.tx_retransmit_bytes()),
                     " of TCP were sent again.</p>\n");
   }
   html += FormatBudgets(report);
   for (const ReportPart& part : report.parts) {
-    html += FormatPart(part, report.period);
+    html += FormatPart(part, report.period, report.units);
   }
   if (!report.parts.empty()) html += FormatGaps(report.parts[0].usage.gaps);
-  absl::StrAppend(&html,
-                  "<p class=\"faint\">Bytes without the headers of the link; "
-                  "1 KiB is 1024 bytes. Written ",
-                  Escape(report.made), " by netmeter.</p>\n</body></html>\n");
+  absl::StrAppend(
+      &html,
+      "<p class=\"faint\">Bytes without the headers of the link; "
+      "1 ",
+      report.units == SizeUnits::kDecimal ? "kB is 1000" : "KiB is 1024",
+      " bytes. Written ", Escape(report.made),
+      " by netmeter.</p>\n</body></html>\n");
   return html;
 }
 

@@ -7,10 +7,12 @@
 #ifndef NETMETER_LIB_TOOLS_REPORT_H_
 #define NETMETER_LIB_TOOLS_REPORT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/core/human.h"
 #include "lib/history/budget.h"
 #include "lib/history/usage.h"
 
@@ -27,6 +29,8 @@ struct ReportPart {
 };
 
 struct Report {
+  SizeUnits units = SizeUnits::kBinary;
+  std::optional<SizeUnits> budget_units;  // none: those of each limit
   std::string host;
   std::string made;  // when
   std::string path;

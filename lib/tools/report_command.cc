@@ -19,6 +19,7 @@
 #include "lib/tools/commands.h"
 #include "lib/tools/history_options.h"
 #include "lib/tools/report.h"
+#include "lib/tools/size_options.h"
 
 namespace netmeter {
 namespace internal {
@@ -106,6 +107,7 @@ class ReportCommand : public Command {
         .Type("NAME");
     flags->AddOption("--budgets", &budgets_, "The budgets, if there are some")
         .Type("FILE");
+    AddUnits(flags, &sizes_);
     flags->SetFooter(kReportFooter);
   }
 
@@ -136,6 +138,8 @@ class ReportCommand : public Command {
     const int64_t now = time(nullptr);
     char host[256] = "";
     gethostname(host, sizeof(host) - 1);
+    report_.units = sizes_.Or(SizeUnits::kBinary);
+    report_.budget_units = sizes_.units;
     report_.host = host;
     report_.made = FormatTime(now);
     for (const UsageBy by :
@@ -167,6 +171,7 @@ class ReportCommand : public Command {
   std::string database_;
   std::string html_;
   std::string budgets_;
+  SizeOptions sizes_;
   PeriodOptions period_options_;
   Report report_;
 };

@@ -9,6 +9,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lib/history/record.h"
 
@@ -205,6 +206,7 @@ TEST_F(ReportTest, ABudgetHasWhatIsLeftAndItsState) {
   Budget budget;
   budget.name = "satellite";
   budget.limit = 4096;
+  budget.units = SizeUnits::kBinary;
   report_.budgets = {budget};
   BudgetState state;
   state.period = period_;
@@ -214,6 +216,32 @@ TEST_F(ReportTest, ABudgetHasWhatIsLeftAndItsState) {
   EXPECT_THAT(FormatReport(report_),
               HasSubstr("<td>4.0 KiB</td><td>-1.0 KiB</td><td>-</td>"
                         "<td>used up</td>"));
+}
+
+// Ticks were the largest day and half of it: 9.3 GiB and 4.7 GiB.
+TEST_F(ReportTest, TicksAreRoundInTheUnitShown) {
+  ReportPart part;
+  part.days = {{0, 0, 0, 0}};
+  report_.parts = {part};
+  const auto ticks = [this](int64_t most, SizeUnits units) {
+    report_.parts[0].days[0][1] = most;
+    report_.units = units;
+    const std::string page = FormatReport(report_);
+    const std::string before = "text-anchor=\"end\">";
+    std::vector<std::string> found;
+    for (size_t at = 0; (at = page.find(before, at)) != std::string::npos;) {
+      at += before.size();
+      found.push_back(page.substr(at, page.find('<', at) - at));
+    }
+    return found;
+  };
+  EXPECT_THAT(ticks(9985798963, SizeUnits::kBinary),
+              ElementsAre("0 GiB", "5 GiB", "10 GiB"));
+  EXPECT_THAT(ticks(1395864371, SizeUnits::kBinary),
+              ElementsAre("0 GiB", "0.5 GiB", "1 GiB", "1.5 GiB"));
+  EXPECT_THAT(ticks(740000000000, SizeUnits::kDecimal),
+              ElementsAre("0 GB", "200 GB", "400 GB", "600 GB", "800 GB"));
+  EXPECT_THAT(ticks(0, SizeUnits::kBinary), ElementsAre("0 B", "1 B"));
 }
 
 // A stranger's program may be called as a service is. They were one row, and would be

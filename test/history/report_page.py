@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """report_page.py [--bin DIR] [--png FILE] [--keep DIR]: what `netmeter report` writes, as a
 browser shows it. A history of this month is made up, for a host with two uplinks that also
-forwards; Chromium opens its page in both colour schemes, and prints it. An error on the
-browser's console, or anything that the page wants to load, is a failure.
+forwards; Chromium opens its page in both colour schemes and as on a phone, and prints it. An
+error on the browser's console, anything that the page wants to load, and a name that is broken
+at 390 pixels are failures.
 
 --png FILE has the page in light colours: docs/report.png. --keep DIR gets all of it: the page,
 both pictures and the PDF, to be looked at.
@@ -13,8 +14,11 @@ Needs root, Chromium (`apt-get install chromium`), and what `bazel build
 
 import argparse
 import datetime
+import html
+import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -33,7 +37,7 @@ SERIES = (
     ("binary", "nghttpx", "cloud", "lan", 400, 2900),
     ("service", "magmad", "bootstrapper", "satellite", 140, 900),
     ("service", "subscriberdb", "streamer", "satellite", 110, 500),
-    ("unit", "apt-daily", "deb.debian.org", "lan", 60, 450),
+    ("unit", "apt-daily", "packages.example", "lan", 60, 450),
     ("service", "mobilityd", "state", "satellite", 50, 270),
     ("binary", "rsync", "store", "satellite", 90, 20),
     ("binary", "curl", "", "lan", 18, 90),
@@ -89,6 +93,32 @@ def browse(page, *options):
         raise SystemExit("report_page.py: on the console:\n" + "\n".join(said))
 
 
+def check_narrow(page, picture):
+    """The page as on a phone, 390 pixels wide: nothing is wider, and no name is broken, as
+    `subscriberdb` was, letter by letter. An iframe is as narrow as no window may be."""
+    outer = page + ".390.html"
+    with open(page, encoding="utf-8") as file:
+        inner = html.escape(file.read())
+    with open(outer, "w", encoding="utf-8") as file:
+        file.write(
+            """<body style="margin: 0"><iframe id="phone" style="border: 0; width: 390px; height: 4000px" srcdoc="%s"></iframe>
+<script>onload = () => {
+  const page = document.getElementById("phone").contentDocument;
+  const lines = [...page.querySelectorAll("td:first-child")].map(cell =>
+    [Math.floor(cell.clientHeight / parseFloat(getComputedStyle(cell).lineHeight)), cell.innerText]);
+  document.title = JSON.stringify([page.documentElement.scrollWidth, ...lines.filter(one => one[0] > 1)]);
+}</script>"""
+            % inner
+        )
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "file://" + outer]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, check=True)
+    found = re.search("<title>(.*?)</title>", done.stdout.decode().rpartition("</iframe>")[0].partition("<body")[0])
+    measured = json.loads(html.unescape(found.group(1)))
+    if measured != [390]:
+        raise SystemExit("report_page.py: at 390 pixels, width and names of many lines: %s" % measured)
+    browse(outer, "--window-size=390,4000", "--screenshot=" + picture)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(HERE, "..", "..", "bazel-bin"))
@@ -111,9 +141,10 @@ def main():
         for scheme, number in (("dark", "0"), ("light", "1")):
             picture = os.path.join(folder, scheme + ".png")
             settings = "--blink-settings=preferredColorScheme=" + number
-            browse(page, settings, "--window-size=1000,2260", "--screenshot=" + picture)
+            browse(page, settings, "--window-size=1000,2290", "--screenshot=" + picture)
+        check_narrow(page, os.path.join(folder, "390.png"))
         browse(page, "--print-to-pdf=" + os.path.join(folder, "report.pdf"))
-        for name in ("dark.png", "light.png", "report.pdf"):
+        for name in ("dark.png", "light.png", "390.png", "report.pdf"):
             size = os.path.getsize(os.path.join(folder, name))
             print("%s: %d bytes" % (name, size))
             if size < 10000:
