@@ -109,8 +109,9 @@ class FamilySet {
   //   default     all but the histogram netmeter_tcp_rtt_seconds, which is a
   //               third of all samples, and the four that tell of resets, timeouts
   //               and retransmitted segments
+  //   netmeter    default, without the four of Magma: magma_ and linux_
   //   all         all
-  //   bytes       all that count bytes: those with _bytes in their names
+  //   bytes       all with _bytes in their names, without the four of Magma
   //   kernsnoopd  what Magma's kernsnoopd published: magma_bytes_sent_total
   //               and linux_bytes_sent_total
   // netmeter_up and, in kUnregistered, netmeter_omitted_services are in each

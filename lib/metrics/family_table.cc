@@ -181,6 +181,9 @@ constexpr uint64_t kDefault =
     kAll & ~(Bit(FamilyId::kResetsSent) | Bit(FamilyId::kResetsReceived) |
              Bit(FamilyId::kTimeouts) | Bit(FamilyId::kRetransmittedSegments) |
              Bit(FamilyId::kRtt));
+constexpr uint64_t kMagma =
+    Bit(FamilyId::kMagmaSent) | Bit(FamilyId::kMagmaReceived) |
+    Bit(FamilyId::kLinuxSent) | Bit(FamilyId::kLinuxReceived);
 constexpr uint64_t kKernsnoopd =
     Bit(FamilyId::kMagmaSent) | Bit(FamilyId::kLinuxSent);
 
@@ -189,7 +192,8 @@ constexpr uint64_t kKernsnoopd =
 constexpr uint64_t kAlways =
     Bit(FamilyId::kUp) | Bit(FamilyId::kOmittedServices);
 
-// The rule of the set `bytes`. Prometheus wants the unit in the name.
+// The rule of the set `bytes`. Prometheus wants the unit in the name. Magma's names
+// are of the same bytes once more.
 uint64_t FamiliesThatCountBytes() {
   uint64_t families = 0;
   for (int i = 0; i < kFamilies; ++i) {
@@ -197,12 +201,13 @@ uint64_t FamiliesThatCountBytes() {
       families |= uint64_t{1} << i;
     }
   }
-  return families;
+  return families & ~kMagma;
 }
 
 // What a name of a list stands for; 0 if nothing is called so.
 uint64_t FamiliesCalled(absl::string_view name) {
   if (name == "default") return kDefault;
+  if (name == "netmeter") return kDefault & ~kMagma;
   if (name == "all") return kAll;
   if (name == "bytes") return FamiliesThatCountBytes();
   if (name == "kernsnoopd") return kKernsnoopd;
@@ -214,12 +219,14 @@ uint64_t FamiliesCalled(absl::string_view name) {
 
 // The name may come from a command line, and what it says may go to a terminal.
 absl::Status UnknownName(absl::string_view name) {
-  std::vector<std::string> known = {"default", "all", "bytes", "kernsnoopd"};
+  std::vector<std::string> known = {"default", "netmeter", "all", "bytes",
+                                    "kernsnoopd"};
   for (const FamilyInfo& info : kTable) known.emplace_back(info.name);
   return absl::InvalidArgumentError(
       absl::StrCat("families: no family and no set is called '",
                    ToTerminal(name), "'", DidYouMean(name, known),
-                   ": the sets are default, all, bytes and kernsnoopd"));
+                   ": the sets are default, netmeter, all, bytes and "
+                   "kernsnoopd"));
 }
 
 }  // namespace

@@ -65,14 +65,23 @@ TEST(FamilySet, BytesAreAllThatCountBytes) {
   EXPECT_THAT(
       Parsed("bytes"),
       ElementsAre("netmeter_up", "netmeter_omitted_services",
-                  "magma_bytes_sent_total", "magma_bytes_received_total",
-                  "linux_bytes_sent_total", "linux_bytes_received_total",
                   "netmeter_wire_bytes_total", "netmeter_pending_bytes",
                   "netmeter_retired_bytes_total", "netmeter_proxy_bytes_total",
                   "netmeter_proxy_pending_bytes",
                   "netmeter_proxy_retired_bytes_total",
                   "netmeter_tcp_retransmit_bytes_total",
                   "netmeter_budget_limit_bytes", "netmeter_budget_used_bytes"));
+}
+
+TEST(FamilySet, NetmeterIsTheDefaultWithoutMagmasNames) {
+  std::vector<std::string> expected;
+  for (const std::string& name : Chosen(FamilySet())) {
+    if (name.find("magma_") != 0 && name.find("linux_") != 0) {
+      expected.push_back(name);
+    }
+  }
+  EXPECT_EQ(Parsed("netmeter,netmeter_omitted_services"), expected);
+  EXPECT_EQ(expected.size() + 4, Chosen(FamilySet()).size());
 }
 
 TEST(FamilySet, KernsnoopdIsWhatKernsnoopdPublished) {
@@ -93,7 +102,8 @@ TEST(FamilySet, AWrongNameIsAnErrorThatNamesTheSets) {
     const auto set = FamilySet::Parse(list);
     ASSERT_EQ(set.status().code(), absl::StatusCode::kInvalidArgument) << list;
     EXPECT_THAT(std::string(set.status().message()),
-                EndsWith("the sets are default, all, bytes and kernsnoopd"));
+                EndsWith("the sets are default, netmeter, all, bytes and "
+                         "kernsnoopd"));
     EXPECT_EQ(set.status().message().find('\x1b'), std::string::npos);
   }
   EXPECT_THAT(std::string(FamilySet::Parse("byte").status().message()),

@@ -119,7 +119,7 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
                           metrics, magma, 1e-9 * kMinutesOfMonth * magma,
                           text.size(), gzip, 1e-9 * kMinutesOfMonth * gzip);
   };
-  for (const char* set : {"kernsnoopd", "bytes", "default", "all"}) {
+  for (const char* set : {"kernsnoopd", "bytes", "netmeter", "all"}) {
     const auto parsed = FamilySet::Parse(set);
     if (!parsed.ok()) return parsed.status();
     add(set, *parsed);

@@ -31,10 +31,9 @@ constexpr char kEpilog[] =
     "\n"
     "--families takes names of metrics, or of sets of them, with commas "
     "between\n"
-    "them: default (all but kernsnoopd's, the histogram of round-trip times "
-    "and the\n"
-    "four of resets, timeouts and retransmitted segments), all, bytes, "
-    "kernsnoopd.\n"
+    "them: default (all but the histogram of round-trip times and the four of\n"
+    "resets, timeouts and retransmitted segments), netmeter (the same without\n"
+    "magma_ and linux_), all, bytes, kernsnoopd.\n"
     "magmad sends what it polls over the link that is paid for. So its "
     "replies\n"
     "have families of their own, --service303-families. --estimate prints\n"
@@ -160,7 +159,7 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
                 "What GetServiceInfo answers")
       .Type("NAME")
       .ShowDefault();
-  std::string families = "default";
+  std::string families = "netmeter";
   app.AddOption("--families", &families,
                 "Which metrics: names of them or of sets")
       .Type("LIST")

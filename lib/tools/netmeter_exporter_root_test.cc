@@ -170,7 +170,8 @@ TEST_F(ExporterRootTest, OmitsRegisteredServicesOnlyIfToldToAndSaysSo) {
   const auto meter = MakeMeter(2);
   meter->cell(NM_SLOT_FIRST, 0)->flags = NM_FLAG_REGISTERED;
   ASSERT_EQ(meter->Pin(pin_dir_), "");
-  ExporterProcess exporter({"--omit-registered", "--pin-dir", pin_dir_});
+  ExporterProcess exporter(
+      {"--omit-registered", "--families", "default", "--pin-dir", pin_dir_});
   const std::string text = exporter.Get("/metrics");
   EXPECT_THAT(text, HasSubstr("\nnetmeter_up 1\n"));
   EXPECT_THAT(text, HasSubstr("magma_bytes_sent_total{service_name=\"" +
@@ -189,6 +190,15 @@ TEST_F(ExporterRootTest, OmitsRegisteredServicesOnlyIfToldToAndSaysSo) {
   EXPECT_THAT(all.Get("/metrics"), HasSubstr(LongName('s', 0)));
   EXPECT_THAT(all.Get("/metrics"), HasSubstr(LongName('s', 1)));
   EXPECT_THAT(all.Get("/metrics"), Not(HasSubstr("netmeter_omitted_services")));
+}
+
+TEST_F(ExporterRootTest, PublishesMagmasNamesOnlyIfAskedFor) {
+  const auto meter = MakeMeter(2);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  const std::string text = exporter.Get("/metrics");
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_wire_bytes_total{"));
+  EXPECT_THAT(text, Not(HasSubstr("magma_bytes")));
 }
 
 TEST_F(ExporterRootTest, PublishesTheFamiliesThatAreChosen) {

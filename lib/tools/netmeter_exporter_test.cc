@@ -123,10 +123,11 @@ TEST(Exporter, WrongUseIsOneLineAndExitStatus2) {
 }
 
 TEST(Exporter, AWrongFamilyIsAnErrorThatNamesTheSets) {
-  EXPECT_EQ(RunExporter("--families byte 2>&1").output,
-            "netmeter-exporter: --families: no family and no set is called "
-            "'byte' (did you mean bytes?): the sets are default, all, bytes "
-            "and kernsnoopd\n");
+  EXPECT_EQ(
+      RunExporter("--families byte 2>&1").output,
+      "netmeter-exporter: --families: no family and no set is called "
+      "'byte' (did you mean bytes?): the sets are default, netmeter, all, "
+      "bytes and kernsnoopd\n");
 }
 
 TEST(Exporter, RefusesAPublicAddressUnlessToldTo) {

@@ -68,7 +68,7 @@ for root in /empty /old; do
   chroot /old /bin/bash -c 'printf hello > /dev/udp/10.9.0.2/9'
   chroot $root /netmeter list --json | tr -d ' \n' | tr '}' '\n' > /tmp/rows
   grep '"name":"bash"' /tmp/rows | grep -q '"tx_bytes":33\b' || { cat /tmp/rows; exit 1; }
-  chroot $root /netmeter-exporter --listen 127.0.0.1:9384 > /tmp/exporter 2>&1 &
+  chroot $root /netmeter-exporter --listen 127.0.0.1:9384 --families kernsnoopd > /tmp/exporter 2>&1 &
   exporter=$!
   n=0
   until wget -qO /tmp/page http://127.0.0.1:9384/metrics 2> /dev/null; do

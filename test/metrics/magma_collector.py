@@ -151,7 +151,7 @@ def main():
         try:
             meter.load()
             meter.inside(make_rows, there)
-            exporter = subprocess.Popen([lab.path("lib/tools/netmeter-exporter"), "--pin-dir", meter.pin_dir, "--service303", "127.0.0.1:50084"])
+            exporter = subprocess.Popen([lab.path("lib/tools/netmeter-exporter"), "--pin-dir", meter.pin_dir, "--service303", "127.0.0.1:50084", "--families", "default"])
             lab.wait_for(lambda: lab.run("ss", "-Hltn", "sport", "=", ":50084"), "the exporter")
             size, container = upload(metrics_collector, cloud, ["kernsnoopd"], [])
             report("Service303, default options", size, container)

@@ -51,7 +51,8 @@ class PrometheusTest(unittest.TestCase):
         exporter = m.start_exporter(cls.meter.pin_dir, "--families", "all")
         cls.addClassCleanup(m.end, exporter)
 
-        m.start_prometheus(cls, {"service": GATEWAY, "exporter": m.HTTP})
+        cls.relay = m.Relay(m.HTTP)
+        m.start_prometheus(cls, {"service": GATEWAY, "exporter": cls.relay.address})
 
     @classmethod
     def load(cls, max_series):
@@ -105,6 +106,18 @@ class PrometheusTest(unittest.TestCase):
         for name in counters:
             self.assertEqual(m.query('max(resets(%s{job="exporter"}[60s]))' % name), {(): 0}, name)
         self.assertEqual(m.query("min(min_over_time(up[60s]))"), {(): 1})
+
+
+    def test_5_scrapes_are_compressed_and_share_a_connection(self):
+        def shared():
+            return [r for r in self.relay.replies if r.count(b"\r\nContent-Encoding: gzip\r\n") >= 5]
+
+        reply = bytes(lab.wait_for(shared, "five scrapes on one connection")[0])
+        self.assertEqual(reply.count(b"HTTP/1.1 200 OK\r\n"), reply.count(b"\r\nContent-Encoding: gzip\r\n"))
+        plain = m.get(m.HTTP).encode()
+        size = int(reply.rsplit(b"\r\nContent-Length: ", 1)[1].split(b"\r\n")[0])
+        print("a scrape: %d bytes, %d by gzip" % (len(plain), size))
+        self.assertLess(size, len(plain) / 2)
 
 
 if __name__ == "__main__":

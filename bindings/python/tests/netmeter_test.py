@@ -310,7 +310,7 @@ class TypesTest(unittest.TestCase):
             with self.assertRaises(netmeter.InvalidArgumentError) as caught:
                 meter._families("host", "byte")
             self.assertIn("did you mean bytes?", str(caught.exception))
-            self.assertIn("default, all, bytes and kernsnoopd", str(caught.exception))
+            self.assertIn("default, netmeter, all, bytes and kernsnoopd", str(caught.exception))
 
 
 class BlockingTest(unittest.TestCase):
