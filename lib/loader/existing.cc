@@ -2,11 +2,9 @@
 #include "lib/loader/existing.h"
 
 #include <bpf/bpf.h>
-#include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -60,32 +58,8 @@ absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
   return absl::OkStatus();
 }
 
-// FailedPrecondition if there is a file other than these pins.
-absl::Status CheckForForeignFiles(const PinDir& pins,
-                                  const std::vector<std::string>& ours) {
-  DIR* handle = opendir(pins.path().c_str());
-  if (handle == nullptr) {
-    return ErrnoStatus(errno, absl::StrCat("open ", pins.path()));
-  }
-  std::string foreign;
-  while (dirent* entry = readdir(handle)) {
-    const std::string name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    // The kernel's own, in every BPF file system (kernel/bpf/preload).
-    if (name == "maps.debug" || name == "progs.debug") continue;
-    if (std::find(ours.begin(), ours.end(), name) == ours.end()) {
-      foreign = name;
-    }
-  }
-  closedir(handle);
-  if (foreign.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "foreign file ", pins.PathOf(foreign), ": choose another --pin-dir"));
-}
-
-// FailedPrecondition where the directory is below that of another meter. Whoever unloads
-// that one finds something in it that he does not know, and its file system stays. The
-// other way around there is a foreign file in the directory: CheckForForeignFiles().
+// FailedPrecondition if the directory is below that of another meter: the unload of that
+// one would leave its file system, for the foreign pins in it.
 absl::Status CheckForMeterAbove(const PinDir& pins) {
   // By the path without links: what is above that is above the directory.
   char* const real = realpath(pins.path().c_str(), nullptr);
@@ -125,7 +99,6 @@ absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing) {
     transaction->KeepOnFailure();
     return absl::OkStatus();
   }
-  NETMETER_RETURN_IF_ERROR(CheckForForeignFiles(pins, *ours));
   NETMETER_RETURN_IF_ERROR(CheckForMeterAbove(pins));
   existing->rest = *std::move(ours);
   if (existing->rest.empty()) transaction->FoundNothing(false);

@@ -73,17 +73,27 @@ TEST_F(LoaderRootTest, ForeignFilesAreLeftAlone) {
   rmdir(config_.pin_dir.c_str());
 }
 
+// A load was refused, although nothing there has a name that it needs.
 TEST_F(LoaderRootTest, ForeignPinsAreLeftAlone) {
   bool made, mounted;
   ASSERT_TRUE(PrepareDirectory(config_.pin_dir, &made, &mounted).ok());
   UniqueFd map(bpf_map_create(BPF_MAP_TYPE_ARRAY, "foreign", 4, 4, 1, nullptr));
   ASSERT_TRUE(map.ok());
   ASSERT_EQ(bpf_obj_pin(map.get(), Pin("foreign").c_str()), 0);
-  EXPECT_THAT(LoadError(), HasSubstr("foreign file"));
+  EXPECT_EQ(MustLoad(), Action::kLoaded);
+  bool was_loaded = false;
+  std::string note;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
+  EXPECT_TRUE(was_loaded);
+  EXPECT_THAT(note, HasSubstr(Pin("foreign") + " is not ours"));
   EXPECT_EQ(access(Pin("foreign").c_str(), F_OK), 0);
-  // It was left in /run by each load and unload that was refused.
-  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
   unlink(Pin("foreign").c_str());
+  // A name of ours stops it.
+  ASSERT_EQ(mkdir(Pin("names").c_str(), 0755), 0);
+  EXPECT_THAT(LoadError(), HasSubstr(Pin("names") + " is not ours"));
+  EXPECT_EQ(rmdir(Pin("names").c_str()), 0);
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded, &note).ok());
+  EXPECT_EQ(note, "");
 }
 
 // In a BPF file system that others use, too, unload removed whatever had the

@@ -310,6 +310,25 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
 
 namespace {
 
+// Whether anything is pinned at a path, or below it. A folder alone is nothing: iproute2
+// makes tc, ip and xdp in the first BPF file system that it finds.
+bool HoldsPins(const std::string& path) {
+  struct stat about;
+  if (lstat(path.c_str(), &about) != 0) return errno != ENOENT;
+  if (S_ISLNK(about.st_mode)) return false;
+  if (!S_ISDIR(about.st_mode)) return true;
+  DIR* const dir = opendir(path.c_str());
+  if (dir == nullptr) return true;
+  bool found = false;
+  while (const dirent* entry = found ? nullptr : readdir(dir)) {
+    const std::string name = entry->d_name;
+    found =
+        name != "." && name != ".." && HoldsPins(absl::StrCat(path, "/", name));
+  }
+  closedir(dir);
+  return found;
+}
+
 // What keeps a mount of ours from being removed; "": nothing. The kernel's own two files
 // are in each BPF file system that is the first one of its user namespace.
 std::string ForeignThingIn(const std::string& path) {
@@ -325,6 +344,7 @@ std::string ForeignThingIn(const std::string& path) {
         name == "progs.debug" || absl::StartsWith(name, "netmeter_switch")) {
       continue;
     }
+    if (!HoldsPins(absl::StrCat(path, "/", name))) continue;
     foreign = absl::StrCat(path, "/", name);
     break;
   }
