@@ -79,10 +79,32 @@ absl::Status FillPatterns(const Uplinks& uplinks, const Numbers& numbers,
   for (const auto& uplink : uplinks) {
     const uint32_t number = numbers.at(uplink.first);
     for (const std::string& pattern : uplink.second) {
+      if (!FitsInterfaceName(pattern)) continue;
       const nm_uplink_key key = UplinkKey(pattern);
       if (int error = bpf_map_update_elem(fd, &key, &number, BPF_ANY)) {
         return ErrnoStatus(error, "fill uplink_names");
       }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Whether the programs, which know one name of an interface, need to be told its uplink.
+bool NeedsItsName(const Uplinks& uplinks, const Interface& interface) {
+  return FindUplink(uplinks, interface.name, interface.alternatives) !=
+         FindUplink(uplinks, interface.name);
+}
+
+absl::Status FillAlternatives(const Uplinks& uplinks, const Numbers& numbers,
+                              const std::vector<Interface>& interfaces,
+                              int fd) {
+  for (const Interface& interface : interfaces) {
+    if (!NeedsItsName(uplinks, interface)) continue;
+    const nm_uplink_key key = UplinkKey(interface.name);
+    const uint32_t number =
+        numbers.at(FindUplink(uplinks, interface.name, interface.alternatives));
+    if (int error = bpf_map_update_elem(fd, &key, &number, BPF_ANY)) {
+      return ErrnoStatus(error, "fill uplink_names");
     }
   }
   return absl::OkStatus();
@@ -223,11 +245,18 @@ absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks) {
   absl::StatusOr<uint32_t> network = OwnNetwork(/*by_inode=*/true);
   if (!network.ok()) return network.status();
   std::string place = absl::StrCat(*network);
-  if (MayReadKernelMemory()) return place;
   absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
+  const bool by_index = !MayReadKernelMemory();
   for (const Interface& interface : *interfaces) {
-    absl::StrAppend(&place, "|", interface.index, "=", interface.name);
+    if (by_index) {
+      absl::StrAppend(&place, "|", interface.index, "=", interface.name);
+    }
+    if (NeedsItsName(uplinks, interface)) {
+      absl::StrAppend(
+          &place, "|", interface.name, " is in ",
+          FindUplink(uplinks, interface.name, interface.alternatives));
+    }
   }
   return place;
 }
@@ -257,9 +286,12 @@ absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
                    other_network, &*entries));
   absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
+  NETMETER_RETURN_IF_ERROR(FillAlternatives(uplinks, numbers, *interfaces,
+                                            object->MapFd("uplink_names")));
   for (const Interface& interface : *interfaces) {
     if (interface.index == kLoopbackIndex) continue;  // nothing of path direct
-    const std::string uplink = FindUplink(uplinks, interface.name);
+    const std::string uplink =
+        FindUplink(uplinks, interface.name, interface.alternatives);
     const uint32_t number =
         uplinks.empty() ? NM_UPLINK_NONE : numbers.at(uplink);
     NETMETER_RETURN_IF_ERROR(BeginInterface(interface, number, *entries, fd));

@@ -25,7 +25,8 @@ namespace netmeter {
 namespace internal {
 
 // What says, beside the configuration, which packets are in which uplink, as text: the
-// network namespace of this process and, where programs read no names, its interfaces.
+// network namespace of this process, the interfaces that are in an uplink by another
+// name, and all interfaces where programs read no names.
 // "" without uplinks.
 absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks);
 

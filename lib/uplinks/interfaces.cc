@@ -46,6 +46,10 @@ int HeaderOf(unsigned short type) {
   }
 }
 
+std::string TextOf(absl::string_view value) {
+  return std::string(value.substr(0, value.find('\0')));
+}
+
 // False: too short for an interface.
 bool ParseInterface(absl::string_view payload, Interface* found) {
   ifinfomsg link;
@@ -57,7 +61,20 @@ bool ParseInterface(absl::string_view payload, Interface* found) {
       std::min<size_t>(NLMSG_ALIGN(sizeof(link)), payload.size()));
   ForEachAttribute(payload, [&](int type, absl::string_view value) {
     if (type == IFLA_IFNAME) {
-      found->name = std::string(value.substr(0, value.find('\0')));
+      found->name = TextOf(value);
+    } else if (type == IFLA_PROP_LIST) {
+      ForEachAttribute(value, [&](int property, absl::string_view name) {
+        if (property == IFLA_ALT_IFNAME) {
+          found->alternatives.push_back(TextOf(name));
+        }
+      });
+    } else if (type == IFLA_MASTER) {
+      memcpy(&found->master, value.data(),
+             std::min(value.size(), sizeof(found->master)));
+    } else if (type == IFLA_LINKINFO) {
+      ForEachAttribute(value, [&](int info, absl::string_view kind) {
+        if (info == IFLA_INFO_SLAVE_KIND) found->port_of = TextOf(kind);
+      });
     } else if (type == IFLA_STATS64) {
       rtnl_link_stats64 stats = {};
       memcpy(&stats, value.data(), std::min(value.size(), sizeof(stats)));

@@ -33,6 +33,12 @@ struct Interface {
   // Bytes of the link header of a packet, as the interface counts it: 14 of Ethernet, 0
   // of one that carries IP alone; kUnknownHeader of other kinds of links.
   int header = kUnknownHeader;
+  // Those of `ip link property add`, of up to 127 bytes.
+  std::vector<std::string> alternatives;
+  // The interface that this one is a port of, and its kind, such as "bridge" or "bond";
+  // 0 and "": it is no port.
+  uint32_t master = 0;
+  std::string port_of;
 };
 
 // By one request to the kernel, which needs no privilege; by more where interfaces come

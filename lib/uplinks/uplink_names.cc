@@ -14,6 +14,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+constexpr size_t kMostNameBytes = 127;  // ALTIFNAMSIZ less the NUL
 constexpr size_t kMostPatterns = 1024;  // as many as nm_uplink_names takes
 
 absl::Status Wrong(absl::string_view text) {
@@ -25,7 +26,7 @@ absl::Status CheckPattern(const std::string& uplink,
                           const std::string& pattern) {
   const absl::string_view name = absl::StripSuffix(pattern, "*");
   const bool valid =
-      pattern.size() < NM_INTERFACE_BYTES && !pattern.empty() && name != "." &&
+      pattern.size() <= kMostNameBytes && !pattern.empty() && name != "." &&
       name != ".." && std::all_of(name.begin(), name.end(), [](char c) {
         return static_cast<unsigned char>(c) > 0x20 && c != 0x7f && c != '/' &&
                c != ':' && c != '*' && c != '?' && c != '[';
@@ -78,22 +79,39 @@ nm_uplink_key UplinkKey(absl::string_view pattern) {
   return key;
 }
 
-std::string FindUplink(const Uplinks& uplinks, absl::string_view interface) {
+bool FitsUplink(absl::string_view pattern, absl::string_view name) {
+  return absl::ConsumeSuffix(&pattern, "*") ? absl::StartsWith(name, pattern)
+                                            : name == pattern;
+}
+
+std::string FindUplink(const Uplinks& uplinks, absl::string_view interface,
+                       const std::vector<std::string>& alternatives) {
   std::string found = kOtherUplink;
-  nm_u32 longest = 0;
+  size_t best = 0;
   for (const auto& uplink : uplinks) {
     for (const std::string& pattern : uplink.second) {
-      absl::string_view prefix = pattern;
-      const bool fits = absl::ConsumeSuffix(&prefix, "*")
-                            ? absl::StartsWith(interface, prefix)
-                            : interface == prefix;
-      const nm_u32 bits = UplinkKey(pattern).bits + 1;
-      if (!fits || bits <= longest) continue;
-      longest = bits;
+      const bool own = FitsUplink(pattern, interface);
+      if (!own && std::none_of(alternatives.begin(), alternatives.end(),
+                               [&](const std::string& name) {
+                                 return FitsUplink(pattern, name);
+                               })) {
+        continue;
+      }
+      // The interface's own name decides between two of one length.
+      const bool whole = !absl::EndsWith(pattern, "*");
+      const size_t rank =
+          2 * (whole ? kMostNameBytes + 1 : pattern.size()) + (own ? 1 : 0);
+      if (rank <= best) continue;
+      best = rank;
       found = uplink.first;
     }
   }
   return found;
+}
+
+bool FitsInterfaceName(absl::string_view pattern) {
+  absl::ConsumeSuffix(&pattern, "*");
+  return pattern.size() < NM_INTERFACE_BYTES;
 }
 
 }  // namespace internal

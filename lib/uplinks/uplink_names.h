@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Uplinks as the configuration has them: names of interfaces, or what names begin
-// with and a star, by the name of the uplink.
+// Uplinks as the configuration has them: names of interfaces, alternative ones among
+// them, or what names begin with and a star, by the name of the uplink.
 //
 //   Uplinks uplinks = {{"satellite", {"sat0", "wwan*"}}, {"lan", {"eth1"}}};
 //   FindUplink(uplinks, "wwan3");  // "satellite"
@@ -33,9 +33,17 @@ absl::Status CheckUplinks(const Uplinks& uplinks);
 // The key of a pattern in nm_uplink_names.
 nm_uplink_key UplinkKey(absl::string_view pattern);
 
-// The uplink of an interface, as the programs find it: the pattern that fits best,
-// the name itself best of all; kOtherUplink if none does.
-std::string FindUplink(const Uplinks& uplinks, absl::string_view interface);
+// Whether a pattern is, or begins, a name.
+bool FitsUplink(absl::string_view pattern, absl::string_view name);
+
+// The uplink of an interface: the pattern that fits best, a whole name best of all;
+// kOtherUplink if none does. Without `alternatives`, its other names, as the programs
+// find it: the loader tells them which name has them.
+std::string FindUplink(const Uplinks& uplinks, absl::string_view interface,
+                       const std::vector<std::string>& alternatives = {});
+
+// Whether the name of an interface can fit. Longer ones are alternative names alone.
+bool FitsInterfaceName(absl::string_view pattern);
 
 }  // namespace internal
 }  // namespace netmeter

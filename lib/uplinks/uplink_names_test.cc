@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace netmeter {
 namespace internal {
@@ -30,6 +31,21 @@ TEST(UplinkNames, TheNameItselfGoesBeforeTheLongestPattern) {
   EXPECT_EQ(FindUplink({{"lan", {"eth1"}}}, "eth10"), "other");
 }
 
+// An interface was in no uplink by its alternative name, which may be longer than 15
+// bytes.
+TEST(UplinkNames, AnAlternativeNameIsAsGoodAsTheNameItself) {
+  const std::string dish = "the-satellite-dish-on-the-roof";
+  const Uplinks uplinks = {
+      {"satellite", {dish}}, {"lte", {"modem*"}}, {"rest", {"e*"}}};
+  ASSERT_TRUE(CheckUplinks(uplinks).ok());
+  EXPECT_EQ(FindUplink(uplinks, "eth0", {"x", dish}), "satellite");
+  EXPECT_EQ(FindUplink(uplinks, "eth0", {"modem-of-the-car"}), "lte");
+  EXPECT_EQ(FindUplink(uplinks, "eth0", {"x"}), "rest");
+  EXPECT_EQ(FindUplink({{"a", {"eth0"}}, {"b", {dish}}}, "eth0", {dish}), "a");
+  EXPECT_FALSE(FitsInterfaceName(dish));
+  EXPECT_TRUE(FitsInterfaceName("fifteen_bytes_x*"));
+}
+
 TEST(UplinkNames, AKeyHasTheNulOfANameAndNotThatOfAPattern) {
   const nm_uplink_key name = UplinkKey("sat0");
   EXPECT_EQ(name.bits, 8u * 5);
@@ -43,8 +59,9 @@ TEST(UplinkNames, AKeyHasTheNulOfANameAndNotThatOfAPattern) {
 TEST(UplinkNames, WhatNoInterfaceIsCalledIsRefused) {
   EXPECT_THAT(ErrorOf({{"lan", {}}}), HasSubstr("lan has no interface"));
   EXPECT_THAT(ErrorOf({{"other", {"eth0"}}}), HasSubstr("choose another"));
-  for (const char* pattern : {"", "a b", "a/b", "w*n0", "**", ".", "..",
-                              "sixteen_bytes_xx", "eth?"}) {
+  for (const std::string& pattern :
+       std::vector<std::string>{"", "a b", "a/b", "w*n0", "**", ".", "..",
+                                std::string(128, 'x'), "eth?"}) {
     EXPECT_THAT(ErrorOf({{"lan", {pattern}}}), HasSubstr("expected the name"))
         << pattern;
   }
