@@ -152,7 +152,7 @@ systemctl restart netmeter-exporter
 check "the exporter has the options of /etc/default" retry sh -c "$(declare -f metrics); metrics > /tmp/page && grep -q '^netmeter_wire_bytes_total' /tmp/page && ! grep -q '^netmeter_series' /tmp/page"
 # The other units and prerm know this directory alone.
 echo 'pin_dir: /run/elsewhere' >> /etc/netmeter.yml
-check "a load with another pin_dir" systemctl restart netmeter
+check "a load with another pin_dir" systemctl reload netmeter
 check "is one of the same meter" sh -c '[ ! -e /run/elsewhere ] && netmeter list --json | grep -q traffic'
 check "the dashboard is where Grafana is told" [ -s "$(sed -n 's/^ *path: //p' /etc/grafana/provisioning/dashboards/netmeter.yml)/netmeter.json" ]
 # dpkg --root of another system: its scripts once unloaded and purged this one.

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
@@ -196,6 +197,12 @@ std::string DidYouMean(absl::string_view word,
   // One character in three may be wrong.
   size_t smallest = word.size() / 3 + 1;
   for (const std::string& candidate : known) {
+    // What was cut short, such as proto.
+    if (smallest > 1 && word.size() < candidate.size() &&
+        absl::StartsWith(candidate, word)) {
+      smallest = 1;
+      best = candidate;
+    }
     // As many characters at least are added or missing.
     if (std::max(word.size(), candidate.size()) -
             std::min(word.size(), candidate.size()) >=

@@ -74,6 +74,7 @@ TEST(DidYouMean, KnowsMisspellingsAndNothingElse) {
   EXPECT_EQ(DidYouMean("staus", known), " (did you mean status?)");
   EXPECT_EQ(DidYouMean("servefds", known), " (did you mean serve-fds?)");
   EXPECT_EQ(DidYouMean("un-load", known), " (did you mean unload?)");
+  EXPECT_EQ(DidYouMean("stat", known), " (did you mean status?)");
   EXPECT_EQ(DidYouMean("", known), "");
   EXPECT_EQ(DidYouMean("list", known), "");
   EXPECT_EQ(DidYouMean(std::string(1 << 20, 'x'), known), "");

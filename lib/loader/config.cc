@@ -408,6 +408,12 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
   } else if (key == "uplinks") {
     config->uplinks = ParseUplinks(value);
   } else if (!ParseNaming(key, value, config)) {
+    if (key == "budgets") {
+      throw ConfigError(key_node,
+                        "budgets: they have a file of their own, "
+                        "/etc/netmeter-budgets.yml (see: netmeter budget "
+                        "--help)");
+    }
     throw ConfigError(key_node,
                       absl::StrCat("unknown key ", Quote(key),
                                    DidYouMean(key, {"pin_dir",
@@ -466,9 +472,9 @@ const std::map<std::string, uint8_t>& Protocols() {
   return *protocols;
 }
 
-absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
-                                   absl::string_view file_name,
-                                   const Config& defaults) {
+absl::StatusOr<Config> ParseConfig(
+    absl::string_view yaml, absl::string_view file_name, const Config& defaults,
+    const std::function<absl::Status(const Config&)>& check) {
   Config config = defaults;
   // yaml-cpp takes it for UTF-16, and half of a character for an empty file.
   if (absl::StartsWith(yaml, "\xff\xfe") ||
@@ -498,7 +504,8 @@ absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
       // After each item, so that the message names the line that did it.
       AtKey(item.first, [&] {
         ParseItem(item.first, item.second, &config);
-        const absl::Status status = CheckConfig(config);
+        absl::Status status = CheckConfig(config);
+        if (status.ok() && check) status = check(config);
         if (!status.ok()) {
           throw ConfigError(item.second, std::string(status.message()));
         }
@@ -548,13 +555,6 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
       path,
       S_ISDIR(about.st_mode) ? ": is a directory" : ": is no regular file",
       ", expected a YAML file"));
-}
-
-absl::StatusOr<Config> ReadConfig(const std::string& path,
-                                  const Config& defaults) {
-  absl::StatusOr<std::string> text = ReadConfigFile(path);
-  if (!text.ok()) return text.status();
-  return ParseConfig(*text, path, defaults);
 }
 
 static absl::Status CheckPinDir(const std::string& path) {

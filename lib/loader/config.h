@@ -13,10 +13,12 @@
 #define NETMETER_LIB_LOADER_CONFIG_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/loader/destinations.h"
@@ -25,6 +27,9 @@
 
 namespace netmeter {
 namespace internal {
+
+// The file of a load that names none: config_files.h.
+constexpr char kDefaultConfig[] = "/etc/netmeter.yml";
 
 // The words for DestinationRule::protocol, "any" among them.
 const std::map<std::string, uint8_t>& Protocols();
@@ -83,20 +88,17 @@ struct Config {
 };
 
 // Reads YAML over the values in `config`. Unknown keys are errors, so that a
-// misspelt one does not go unnoticed.
+// misspelt one does not go unnoticed. `check` is run after each key, and its error, too,
+// gets the line.
 //   InvalidArgument  "netmeter.yml:12: max_series: ..."
-absl::StatusOr<Config> ParseConfig(absl::string_view yaml,
-                                   absl::string_view file_name,
-                                   const Config& defaults);
+absl::StatusOr<Config> ParseConfig(
+    absl::string_view yaml, absl::string_view file_name, const Config& defaults,
+    const std::function<absl::Status(const Config&)>& check = nullptr);
 
 // The text of a regular file of at most 1 MiB. Never waits: what cannot be read
 // at once is an error. NotFound, PermissionDenied, InvalidArgument,
 // Unavailable.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
-
-// Both of the above.
-absl::StatusOr<Config> ReadConfig(const std::string& path,
-                                  const Config& defaults);
 
 // Ranges, lengths and counts, whatever they came from. InvalidArgument.
 absl::Status CheckConfig(const Config& config);

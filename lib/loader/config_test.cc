@@ -153,6 +153,24 @@ TEST(ConfigTest, ErrorsNameFileLineAndKey) {
   EXPECT_THAT(Error("max_names: 1\nmax_names: 2"), StartsWith("netmeter.yml:"));
 }
 
+// A newcomer's first words for three keys: two were unknown without a hint, and a group
+// that the host does not have was an error without its line.
+TEST(ConfigTest, AKeyThatIsNearlyRightIsToldTheRightPlaceOrWord) {
+  EXPECT_EQ(Error("destinations:\n  - {name: x, port: 1, proto: tcp}"),
+            "netmeter.yml:2: destinations: unknown key 'proto' (did you mean "
+            "protocol?)");
+  EXPECT_EQ(Error("group: root\nbudgets: {lte: 1 GB}"),
+            "netmeter.yml:2: budgets: they have a file of their own, "
+            "/etc/netmeter-budgets.yml (see: netmeter budget --help)");
+  const auto refused = ParseConfig(
+      "services: [mme]\ngroup: nosuch\n", "netmeter.yml", Config(),
+      [](const Config& config) {
+        return config.group == "nosuch" ? absl::NotFoundError("group: no")
+                                        : absl::OkStatus();
+      });
+  EXPECT_EQ(refused.status().message(), "netmeter.yml:2: group: no");
+}
+
 // A newcomer's: "protocol: expected tcp, ..." did not say what was there.
 TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
   EXPECT_EQ(Error("a: 1"), "netmeter.yml:1: unknown key 'a'");
@@ -416,9 +434,9 @@ TEST(ConfigTest, ADeeplyNestedFileDoesNotCrash) {
 }
 
 TEST(ConfigTest, AMissingFileIsNotFound) {
-  EXPECT_EQ(ReadConfig("/nonexistent/netmeter.yml", Config()).status().code(),
+  EXPECT_EQ(ReadConfigFile("/nonexistent/netmeter.yml").status().code(),
             absl::StatusCode::kNotFound);
-  EXPECT_EQ(ReadConfig("/proc", Config()).status().code(),
+  EXPECT_EQ(ReadConfigFile("/proc").status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -429,7 +447,7 @@ TEST(ConfigTest, AFileThatCannotBeReadAtOnceIsAnError) {
   ASSERT_NE(mkdtemp(dir), nullptr);
   const std::string path = std::string(dir) + "/file";
   auto error = [&](const std::string& name) {
-    return std::string(ReadConfig(name, Config()).status().message());
+    return std::string(ReadConfigFile(name).status().message());
   };
   EXPECT_EQ(error(dir),
             std::string(dir) + ": is a directory, expected a YAML file");

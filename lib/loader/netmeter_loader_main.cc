@@ -11,15 +11,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "bpf/internal.h"
 #include "lib/core/command_line.h"
 #include "lib/core/flags.h"
@@ -30,10 +33,10 @@
 #include "lib/core/text.h"
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
+#include "lib/loader/config_files.h"
 #include "lib/loader/cost.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/load.h"
-#include "lib/loader/magma_config.h"
 #include "lib/loader/prepare_process.h"
 #include "lib/loader/retire.h"
 #include "lib/loader/serve.h"
@@ -52,9 +55,6 @@ constexpr int kUsage = 2;
 constexpr int kNotLoaded = 3;  // of `status`, as in the LSB
 constexpr int kDamaged = 4;
 
-// Where Magma has what the cloud or the operator wrote.
-constexpr char kMagmaOverrides[] = "/var/opt/magma/configs";
-
 constexpr char kDescription[] =
     "Installs libnetmeter's kernel part: counts the bytes that each service "
     "of\n"
@@ -68,8 +68,10 @@ constexpr char kExitStatus[] =
 
 constexpr char kEpilog[] =
     "Examples:\n"
-    "  netmeter-loader load                     the whole host, no "
-    "configuration\n"
+    "  netmeter-loader check                    is /etc/netmeter.yml right?\n"
+    "  netmeter-loader load                     the whole host, by that file "
+    "if it\n"
+    "                                           is there\n"
     "  netmeter-loader load --config FILE       names services, ports, "
     "destinations\n"
     "  netmeter-loader load --magma-config /etc/magma\n"
@@ -89,7 +91,9 @@ constexpr char kLoadEpilog[] =
     "Options change what they name; all else stays as it is loaded (status\n"
     "--config shows it). --config, --magma-config and --defaults replace it as "
     "a\n"
-    "whole, but for the cgroup. If half of the series or names is in use, a "
+    "whole, but for the cgroup. Without --config and --defaults a load reads\n"
+    "/etc/netmeter.yml, unless it has another --pin-dir, or only changes by\n"
+    "options what is loaded. If half of the series or names is in use, a "
     "load "
     "also\n"
     "does what `retire --full 50` does: a load every hour needs no other "
@@ -126,14 +130,24 @@ constexpr char kLoadEpilog[] =
     "                            overrides_names: true\n"
     "\n"
     "Examples:\n"
-    "  netmeter-loader load\n"
-    "  netmeter-loader load --config /etc/netmeter.yml\n"
+    "  netmeter-loader load                      after a change of the file, "
+    "too\n"
+    "  netmeter-loader load --config other.yml\n"
     "  netmeter-loader load --max-series 8192    all else as it is\n"
     "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
     "                                           a second, independent meter\n"
     "\n"
     "Exit status: 0 loaded, upgraded, repaired, or nothing to do; 1 failed,\n"
     "one line on stderr says why and what stands now; 2 wrong usage.";
+
+constexpr char kCheckEpilog[] =
+    "It says which keys the file sets, and notes what has no effect on this "
+    "host now,\n"
+    "such as an interface that is not there. Needs no root.\n"
+    "\n"
+    "Exit status: 0 no errors; 1 one line on stderr says what is wrong, and in "
+    "which\n"
+    "line; 2 wrong usage.";
 
 constexpr char kUnloadEpilog[] =
     "Open readers are told. If nothing is loaded, that is no error.\n"
@@ -221,10 +235,25 @@ std::function<std::string(const std::string&)> Number(uint32_t lowest,
   };
 }
 
+std::string NotesAsText(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes) {
+    absl::StrAppend(&text, "netmeter-loader: note: ", note, "\n");
+  }
+  return text;
+}
+
 int RunLoad(const std::string& pin_dir, const ConfigChange& change,
-            bool replaces, bool quiet) {
+            bool replaces, const FileConfig& file, bool quiet) {
   SignalsBlocked blocked;
-  absl::StatusOr<LoadResult> result = Load(pin_dir, change, replaces);
+  Config changed;
+  absl::StatusOr<LoadResult> result = Load(
+      pin_dir,
+      [&](Config* config) {
+        change(config);
+        changed = *config;
+      },
+      replaces);
   if (!result.ok()) return Fail(result.status());
   if (result->action != LoadResult::Action::kLoaded) {
     const std::string note = RetireAfterLoad(pin_dir);
@@ -236,11 +265,27 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
                                       "already loaded, repaired"};
   const char* const action = kActions[static_cast<size_t>(result->action)];
   std::string text = absl::StrCat("netmeter-loader: ", pin_dir, ": ", action,
-                                  ", for cgroup ", result->cgroup, "\n");
-  for (const std::string& note : result->notes) {
-    absl::StrAppend(&text, "netmeter-loader: note: ", note, "\n");
+                                  ", for cgroup ", result->cgroup);
+  if (!file.files.empty()) {
+    absl::StrAppend(&text, ", from ",
+                    ToTerminal(absl::StrJoin(file.files, " and ")));
   }
+  absl::StrAppend(&text, "\n", NotesAsText(file.notes),
+                  NotesAsText(result->notes),
+                  NotesAsText(NotesOnUplinks(changed)));
   return Report(text, "the meter is loaded");
+}
+
+int RunCheck(const std::string& path) {
+  const absl::StatusOr<FileConfig> file = ReadConfigFiles({path, "", ""});
+  if (!file.ok()) return Fail(file.status());
+  const Config& config = file->config;
+  std::string keys = SourceOfKeys("", Config(), config);
+  if (keys.empty()) keys = ": nothing but defaults";
+  return Print(absl::StrCat("netmeter-loader: ", ToTerminal(path),
+                            ": no errors", keys, "\n", NotesAsText(file->notes),
+                            NotesAsText(WhatHasNoEffect(config)),
+                            NotesAsText(NotesOnUplinks(config))));
 }
 
 int RunUnload(const std::string& pin_dir, bool quiet) {
@@ -347,12 +392,14 @@ struct Options {
   bool defaults = false;
   std::string config_file;
   std::string magma_config;
-  std::string magma_overrides;  // "": kMagmaOverrides, which may be missing
+  std::string magma_overrides;
   std::string cgroup;
   std::string group;
   std::string btf;
   uint32_t max_series = 0;
   uint32_t max_names = 0;
+  // check
+  std::string checked_file = kDefaultConfig;
   // retire
   RetireOptions retire;
   // cost
@@ -386,10 +433,11 @@ Flags* AddLoad(Flags* flags, Options* options) {
       .Type("DIR");
   const Option config =
       load->AddOption("--config", &options->config_file,
-                      "YAML file, see below; replaces what is loaded")
+                      "YAML file, see below; replaces what is loaded (default\n"
+                      "/etc/netmeter.yml, if it is there)")
           .Type("FILE");
   load->AddFlag("--defaults", &options->defaults,
-                "Start from the defaults, not from what is loaded")
+                "Start from the defaults, not from a file or what is loaded")
       .Excludes(config);
   load->AddOption("--magma-config", &options->magma_config,
                   "Directory with Magma's service_registry.yml and "
@@ -419,6 +467,18 @@ Flags* AddLoad(Flags* flags, Options* options) {
       options);
   load->SetFooter(kLoadEpilog);
   return load;
+}
+
+Flags* AddCheck(Flags* flags, Options* options) {
+  Flags* const check =
+      flags->AddCommand("check", "Check a configuration, without a load");
+  check
+      ->AddOption("FILE", &options->checked_file,
+                  "YAML file, as for load --config (default "
+                  "/etc/netmeter.yml)")
+      .Type("");
+  check->SetFooter(kCheckEpilog);
+  return check;
 }
 
 Flags* AddUnload(Flags* flags, Options* options) {
@@ -517,8 +577,9 @@ Flags* AddServeFds(Flags* flags, Options* options) {
 // "" if nothing is.
 std::string FindWrongUse(const Flags* command, const Options& options) {
   // An unset variable in quotes must not mean the default: the whole host.
-  for (const char* name : {"--pin-dir", "--cgroup", "--config", "--btf",
-                           "--magma-config", "--magma-overrides", "--socket"}) {
+  for (const char* name :
+       {"--pin-dir", "--cgroup", "--config", "--btf", "--magma-config",
+        "--magma-overrides", "--socket", "FILE"}) {
     if (command->WasGivenEmpty(name)) {
       return std::string(name) + ": expected a path, not ''";
     }
@@ -541,34 +602,27 @@ std::string FindWrongUse(const Flags* command, const Options& options) {
   return "";
 }
 
-// Whether the configuration is replaced as a whole. Otherwise options change
-// what they name.
-bool ReplacesConfig(const Options& options) {
-  return options.defaults || !options.config_file.empty() ||
-         !options.magma_config.empty();
-}
-
-// Defaults, then --config, then --magma-config.
-absl::StatusOr<Config> ReadConfigFiles(const Options& options) {
-  Config config;
-  if (!options.config_file.empty()) {
-    absl::StatusOr<Config> read = ReadConfig(options.config_file, config);
-    if (!read.ok()) return read;
-    const std::string source =
-        SourceOfKeys(CanonicalPath(options.config_file), config, *read);
-    config = *read;
-    if (!source.empty()) config.sources.push_back(source);
+// The file that this load reads: that of --config, or the default one, which is there for
+// the default meter alone. Of options that change a loaded meter all else stays.
+std::string FindConfigFile(const Flags* load, const Options& options) {
+  const std::string pin_dir = Config().pin_dir;
+  if (!options.config_file.empty()) return options.config_file;
+  if (options.defaults ||
+      (!options.pin_dir.empty() &&
+       CanonicalPath(options.pin_dir) != CanonicalPath(pin_dir)) ||
+      (access(kDefaultConfig, F_OK) != 0 && errno == ENOENT)) {
+    return "";
   }
-  if (!options.magma_config.empty()) {
-    const std::string& overrides = options.magma_overrides;
-    if (!overrides.empty() && access(overrides.c_str(), F_OK) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("--magma-overrides ", overrides));
-    }
-    return ImportMagmaConfig(
-        CanonicalPath(options.magma_config),
-        overrides.empty() ? kMagmaOverrides : CanonicalPath(overrides), config);
+  bool changes = false;
+  for (const char* name :
+       {"--cgroup", "--group", "--btf", "--max-series", "--max-names"}) {
+    changes |= load->WasGiven(name);
   }
-  return config;
+  if (changes && options.magma_config.empty() &&
+      !absl::IsNotFound(LoadedConfig(CanonicalPath(pin_dir)).status())) {
+    return "";
+  }
+  return kDefaultConfig;
 }
 
 void ApplyLoadOptions(const Flags* load, const Options& options,
@@ -622,9 +676,9 @@ absl::Status DropWhatNobodyNeeds(const std::string& command) {
 
 int Main(int argc, char** argv) {
   PrepareProcess();
-  const std::string wrong =
-      CheckCommand(argc, argv, "netmeter-loader",
-                   {"load", "unload", "retire", "status", "cost", "serve-fds"});
+  const std::string wrong = CheckCommand(
+      argc, argv, "netmeter-loader",
+      {"load", "check", "unload", "retire", "status", "cost", "serve-fds"});
   if (!wrong.empty()) return WrongUsage(wrong);
 
   Flags flags(kDescription, "netmeter-loader");
@@ -633,6 +687,7 @@ int Main(int argc, char** argv) {
   flags.SetFooter(std::string(kEpilog) + kExitStatus);
   Options options;
   const Flags* const load = AddLoad(&flags, &options);
+  const Flags* const check = AddCheck(&flags, &options);
   const Flags* const unload = AddUnload(&flags, &options);
   const Flags* const retire = AddRetire(&flags, &options);
   const Flags* const status = AddStatus(&flags, &options);
@@ -649,11 +704,16 @@ int Main(int argc, char** argv) {
   if (!dropped.ok()) return Fail(dropped);
   if (options.verbose) PrintSteps();
 
-  Config config, file;
+  if (command == check) return RunCheck(options.checked_file);
+  Config config;
+  FileConfig file;
   if (command == load) {
-    absl::StatusOr<Config> read = ReadConfigFiles(options);
+    absl::StatusOr<FileConfig> read =
+        ReadConfigFiles({FindConfigFile(load, options), options.magma_config,
+                         options.magma_overrides});
     if (!read.ok()) return Fail(WithState(read.status(), kNothingWasChanged));
-    config = file = *read;
+    file = *std::move(read);
+    config = file.config;
     ApplyLoadOptions(load, options, &config);
   }
   if (!options.pin_dir.empty()) {
@@ -665,12 +725,13 @@ int Main(int argc, char** argv) {
   config.pin_dir = CanonicalPath(config.pin_dir);
 
   if (command == load) {
+    // Files replace what is loaded as a whole. Otherwise options change what they name.
+    const bool replaces = options.defaults || !file.files.empty();
     const auto change = [&](Config* loaded) {
-      if (ReplacesConfig(options)) *loaded = file;
+      if (replaces) *loaded = file.config;
       ApplyLoadOptions(load, options, loaded);
     };
-    return RunLoad(config.pin_dir, change, ReplacesConfig(options),
-                   options.quiet);
+    return RunLoad(config.pin_dir, change, replaces, file, options.quiet);
   }
   if (command == unload) return RunUnload(config.pin_dir, options.quiet);
   if (command == retire) {

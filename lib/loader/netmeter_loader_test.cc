@@ -34,7 +34,9 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
     const char* arguments;
     const char* message;
   } cases[] = {
-      {"", "expected a command: load, unload, retire, status, cost, serve-fds"},
+      {"",
+       "expected a command: load, check, unload, retire, status, cost, "
+       "serve-fds"},
       {"laod", "unknown command 'laod' (did you mean load?)"},
       {"--json status",
        "the command comes first: netmeter-loader status --json"},
@@ -69,8 +71,8 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
 // The help of every command repeated that of all, configuration included, and
 // options took INT and TEXT.
 TEST(NetmeterLoader, HelpOfACommandIsAboutThatCommand) {
-  for (const char* command :
-       {"", "load", "unload", "retire", "status", "cost", "serve-fds"}) {
+  for (const char* command : {"", "load", "check", "unload", "retire", "status",
+                              "cost", "serve-fds"}) {
     const Result result = RunLoader(std::string(command) + " --help");
     EXPECT_EQ(result.exit_status, 0) << command;
     EXPECT_THAT(result.output, HasSubstr("Exit status: 0")) << command;
@@ -94,6 +96,61 @@ TEST(NetmeterLoader, ABadConfigurationIsAFailureWithFileAndLine) {
   EXPECT_EQ(RunLoader("load --config /tmp").output,
             "netmeter-loader: /tmp: is a directory, expected a YAML file; "
             "nothing was changed\n");
+}
+
+// Nothing but a load told whether a file is right, and that says nothing of an empty one.
+TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatHasNoEffect) {
+  const std::string file = testing::TempDir() + "/checked.yml";
+  const auto check = [&](const char* text) {
+    std::ofstream(file) << text;
+    return RunLoader("check " + file);
+  };
+  Result result = check("# services: [mme]\n");
+  EXPECT_EQ(result.exit_status, 0);
+  EXPECT_EQ(result.output, "netmeter-loader: " + file +
+                               ": no errors: nothing but defaults\n"
+                               "netmeter-loader: note: " +
+                               file + " has no keys: all defaults\n");
+  result = check(
+      "services: [mme]\n"
+      "uplinks: {satellite: [nosuch0, lo]}\n"
+      "destinations: [{name: all}, {name: dns, port: 53}]\n");
+  EXPECT_EQ(result.exit_status, 0);
+  EXPECT_EQ(result.output,
+            "netmeter-loader: " + file +
+                ": no errors: services, destinations, uplinks\n"
+                "netmeter-loader: note: destinations: rule 2 (dns) has no "
+                "effect: rule 1 (all) is before it and matches all that it "
+                "matches\n"
+                "netmeter-loader: note: uplinks: satellite: nosuch0: no such "
+                "interface\n"
+                "netmeter-loader: note: uplinks: satellite: lo: loopback is "
+                "in no uplink\n");
+  const struct {
+    const char* text;
+    const char* error;
+  } wrong[] = {
+      {"services: [mme]\ngroup: no-such-group\n",
+       ":2: group: no group no-such-group (groupadd --system no-such-group)\n"},
+      {"\nregister_by: {mme: \"uid:no-such-user\"}\n",
+       ":2: register_by: mme: no user no-such-user\n"},
+      {"cgroup: /no/where\n",
+       ":1: cgroup /no/where: No such file or directory\n"},
+      {"budgets: {lte: 1 GB}\n",
+       ":1: budgets: they have a file of their own, "
+       "/etc/netmeter-budgets.yml (see: netmeter budget --help)\n"},
+  };
+  for (const auto& one : wrong) {
+    result = check(one.text);
+    EXPECT_EQ(result.exit_status, 1) << one.text;
+    EXPECT_EQ(result.output, "netmeter-loader: " + file + one.error);
+  }
+  unlink(file.c_str());
+  result = RunLoader("check " + file);
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.output,
+            "netmeter-loader: read " + file + ": No such file or directory\n");
+  EXPECT_EQ(RunLoader("check a b").exit_status, 2);
 }
 
 // A typing error lost the cloud's own values in silence.

@@ -21,6 +21,9 @@ _netmeter() {
   help=$("$program" ${command:+"$command"} --help 2> /dev/null) || return
   if [[ $word == -* ]]; then
     help=$(sed -n '/^Options:/,/^$/s/^  \(-[a-z],\)\{0,1\}\(--[a-z0-9-]*\).*/\2/p' <<< "$help")
+  elif [[ $command == check ]]; then
+    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    return
   elif [[ -z $command ]]; then
     help=$(sed -n '/^Subcommands:/,/^$/s/^  \([a-z0-9-]*\).*/\1/p' <<< "$help")
   else
