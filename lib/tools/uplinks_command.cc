@@ -23,13 +23,16 @@
 #include "lib/core/text.h"
 #include "lib/core/text_table.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/config.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/lock_file.h"
 #include "lib/loader/map_elements.h"
 #include "lib/tools/commands.h"
 #include "lib/tools/size_options.h"
 #include "lib/tools/uplink_numbers.h"
 #include "lib/uplinks/balance.h"
 #include "lib/uplinks/forwarded.h"
+#include "lib/uplinks/uncounted.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -49,7 +52,8 @@ Where all are known, the first is the sum of the others. Where the kernel cannot
 forwarded (before Linux 6.4), `forwarded` is the rest, with its link headers and the
 remainder, and a line says so. Where the rest cannot be known, it is "-", and a line
 says why: an interface that has gone took its count with it; one that counts
-super-packets (GRO, TSO) has fewer packets than were on the link.
+super-packets (GRO, TSO) has fewer packets than were on the link. A row without
+numbers is an interface of the configuration that counts nothing, and says why.
 
 Root only, in the network namespace of the uplinks. Exit status: 0 printed; 1
 failed, one line on stderr says why; 2 wrong usage.
@@ -59,16 +63,49 @@ Examples:
   netmeter uplinks --json | python3 -m json.tool
 )";
 
+// The default file is the default meter's alone.
+absl::Status HasNoUplinks(const std::string& pin_dir) {
+  const bool has_file = pin_dir == Config().pin_dir;
+  return absl::NotFoundError(absl::StrCat(
+      "the meter has no uplinks (write uplinks into ",
+      has_file ? kDefaultConfig : "FILE", ", and run: ",
+      LoaderCommand(has_file ? "load" : "load --config FILE", pin_dir), ")"));
+}
+
+// Empty if the loader has kept no configuration.
+Uplinks ConfiguredUplinks(const std::string& pin_dir) {
+  const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
+  if (!state.ok()) return {};
+  const absl::StatusOr<Config> config =
+      ParseConfig(state->config, "the loaded configuration", Config());
+  return config.ok() ? config->uplinks : Uplinks();
+}
+
+// Interfaces that got an alternative name of the configuration after the load, which
+// alone looks at these.
+void AddNamedLate(const Uplinks& configured, const BalanceInput& input,
+                  std::vector<Uncounted>* uncounted) {
+  for (const Interface& interface : input.interfaces) {
+    const std::string uplink =
+        FindUplink(configured, interface.name, interface.alternatives);
+    if (uplink == FindUplink(configured, interface.name) ||
+        uplink == FindUplink(input.patterns, interface.name)) {
+      continue;
+    }
+    uncounted->push_back(
+        {uplink, interface.name,
+         absl::StrCat("its other name is newer than the load (run: ",
+                      LoaderCommand("load", input.pin_dir), ")")});
+  }
+}
+
 template <typename Key, typename Value, typename Body>
 absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
                        const Body& body) {
   const std::string path = absl::StrCat(pin_dir, "/", pin);
   const UniqueFd fd(bpf_obj_get(path.c_str()));
   if (!fd.ok() && errno == ENOENT) {
-    return absl::NotFoundError(
-        absl::StrCat("the meter has no uplinks: no ", path,
-                     " (uplinks in the configuration, and ",
-                     LoaderCommand("load", pin_dir), ")"));
+    return HasNoUplinks(pin_dir);
   }
   bpf_map_info about = {};
   if (!fd.ok() || !GetInfo(fd.get(), &about)) {
@@ -113,7 +150,7 @@ absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
 
 // *why: something to be said of what is forwarded, or "".
 absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
-                       std::string* why) {
+                       std::vector<Uncounted>* uncounted, std::string* why) {
   auto maps = SharedMaps::Open(pin_dir);
   if (!maps.ok()) return maps.status();
   input->pin_dir = pin_dir;
@@ -135,11 +172,17 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
           input->entries.emplace_back(key, value);
         }
       })));
-  if (input->patterns.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        "the meter has no uplinks (uplinks in the configuration, and ",
-        LoaderCommand("load", pin_dir), ")"));
+  // A name that is too long for the programs is an alternative one, and known to the
+  // loader alone.
+  Uplinks configured = ConfiguredUplinks(pin_dir);
+  if (configured.empty()) configured = input->patterns;
+  for (const auto& uplink : configured) {
+    for (const std::string& pattern : uplink.second) {
+      if (FitsInterfaceName(pattern)) continue;
+      input->patterns[uplink.first].push_back(pattern);
+    }
   }
+  if (input->patterns.empty()) return HasNoUplinks(pin_dir);
   const auto own = OwnNetwork(/*by_inode=*/true);
   if (!own.ok()) return own.status();
   if (network != 0 && network != *own) {
@@ -159,6 +202,8 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
   if (!interfaces.ok()) return interfaces.status();
   input->interfaces = *std::move(interfaces);
   input->forwards = Forwards(input->interfaces, /*root=*/"");
+  *uncounted = FindUncounted(configured, input->interfaces);
+  AddNamedLate(configured, *input, uncounted);
   return absl::OkStatus();
 }
 
@@ -189,6 +234,7 @@ nlohmann::ordered_json ToJson(const DirectionBalance& one, bool known,
 }
 
 std::string FormatUplinksJson(const std::vector<UplinkBalance>& all,
+                              const std::vector<Uncounted>& uncounted,
                               const BalanceInput& input) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const UplinkBalance& one : all) {
@@ -196,10 +242,17 @@ std::string FormatUplinksJson(const std::vector<UplinkBalance>& all,
     for (const std::string& name : one.interfaces) {
       interfaces.push_back(ToUtf8(name));
     }
+    nlohmann::ordered_json idle = nlohmann::ordered_json::array();
+    for (const Uncounted& other : uncounted) {
+      if (other.uplink != one.name) continue;
+      idle.push_back(
+          {{"interface", ToUtf8(other.interface)}, {"why", ToUtf8(other.why)}});
+    }
     const bool known = one.unknown.empty();
     array.push_back(
         {{"uplink", ToUtf8(one.name)},
          {"interfaces", interfaces},
+         {"uncounted", idle},
          {"tx", ToJson(one.tx, known, input)},
          {"rx", ToJson(one.rx, known, input)},
          {"unknown", known ? nlohmann::ordered_json()
@@ -229,11 +282,12 @@ class UplinksCommand : public Command {
   int Run() override {
     BalanceInput input;
     std::string why;
-    const absl::Status read = ReadInput(pin_dir_, &input, &why);
+    std::vector<Uncounted> uncounted;
+    const absl::Status read = ReadInput(pin_dir_, &input, &uncounted, &why);
     if (!read.ok()) return Fail(read.message());
     const std::vector<UplinkBalance> all = BalanceUplinks(input);
-    return Print(json_ ? FormatUplinksJson(all, input)
-                       : Table(all, input, why));
+    return Print(json_ ? FormatUplinksJson(all, uncounted, input)
+                       : Table(all, uncounted, input, why));
   }
 
  private:
@@ -242,6 +296,7 @@ class UplinksCommand : public Command {
   }
 
   std::string Table(const std::vector<UplinkBalance>& all,
+                    const std::vector<Uncounted>& uncounted,
                     const BalanceInput& input, const std::string& why) const {
     constexpr auto kRight = TextColumn::kRight;
     TextTable table({{"UPLINK"},
@@ -262,6 +317,13 @@ class UplinksCommand : public Command {
                        ToTerminal(absl::StrJoin(one.interfaces, ", "))),
           &DirectionBalance::interface_bytes,
           &DirectionBalance::interface_packets);
+      for (const Uncounted& other : uncounted) {
+        if (other.uplink != one.name) continue;
+        table.Add({name,
+                   absl::StrCat("interface ", ToTerminal(other.interface), ": ",
+                                ToTerminal(other.why)),
+                   "-", "-", "-", "-"});
+      }
       add("local", &DirectionBalance::local_bytes,
           &DirectionBalance::local_packets);
       if (input.counts_forwarded) {

@@ -486,5 +486,70 @@ class ForwardedTest(unittest.TestCase):
         self.assertTrue(status["features"]["forwarded"]["active"])
 
 
+class UncountedTest(unittest.TestCase):
+    """Alternative names match; and what counts nothing is a row that says why."""
+
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.directory = lab.temporary_directory(cls)
+        cls.internet = Network(cls, "far")
+        cls.internet.join("sat0", "there0", 1)
+        cls.internet.join("port1", "there1", 2)
+        cls.internet.join("late2", "there2", 3)
+        cls.add_name("sat0", "the-satellite-dish-on-the-roof")
+        lab.run("ip", "link", "add", "br0", "type", "bridge")
+        lab.run("ip", "link", "set", "port1", "master", "br0")
+        cls.meter = lab.Meter("uncounted")
+        cls.addClassCleanup(cls.meter.close)
+        cls.config = {
+            "uplinks": {
+                "satellite": ["the-satellite-dish-on-the-roof"],
+                "lan": ["port1"],
+                "lte": ["sta0", "the-modem-of-the-lorry"],
+            }
+        }
+        cls.meter.load(cls.config)
+        answerer = cls.internet.start(cls, lab.PYTHON, "-c", ANSWERER)
+        assert answerer.stdout.readline() == b"ready\n"
+
+    uplinks, balance, ask = UplinksTest.uplinks, UplinksTest.balance, UplinksTest.ask
+
+    @staticmethod
+    def add_name(link, name):
+        lab.run("ip", "link", "property", "add", "dev", link, "altname", name)
+
+    def uncounted(self):
+        return {
+            (uplink, one["interface"]): one["why"] for uplink, row in self.balance().items() for one in row["uncounted"]
+        }
+
+    def test_alternative_names_match_and_the_rest_is_said(self):
+        service = lab.start_service(self, "climber", SERVICE, "left", "right")
+        self.ask(service, "10.77.1.2", 100000)
+        self.ask(service, "10.77.3.2", 1000)
+        satellite = self.balance()["satellite"]
+        self.assertEqual(satellite["interfaces"], ["sat0"])
+        self.assertGreater(satellite["rx"]["local_bytes"], 200000)
+        port = "a port of bridge br0: its packets count as those of br0"
+        missing = {
+            ("lan", "port1"): port,
+            ("lte", "sta0"): "no such interface",
+            ("lte", "the-modem-of-the-lorry"): "no such interface",
+        }
+        self.assertEqual(self.uncounted(), missing)
+        self.assertRegex(self.uplinks().decode(), "(?m)^lan +interface port1: %s +- +- +- +-$" % port)
+        # A name that is given later waits for a load, which sees that there is something to do.
+        self.add_name("late2", "the-modem-of-the-lorry")
+        late = self.uncounted()
+        self.assertIn("its other name is newer than the load (run: netmeter-loader load", late["lte", "late2"])
+        self.meter.load(self.config)
+        self.ask(service, "10.77.3.2", 1000)
+        lte = self.balance()["lte"]
+        self.assertEqual(lte["interfaces"], ["late2"])
+        self.assertGreater(lte["rx"]["local_bytes"], 2000)
+        self.assertEqual(sorted(self.uncounted()), [("lan", "port1"), ("lte", "sta0")])
+
+
 if __name__ == "__main__":
     lab.main(120)

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""/etc/netmeter.yml is the configuration of the meter at /run/netmeter, if no other is
+named. Both are this test's own here: those of the machine are not seen."""
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+import lab
+
+FILE = "/etc/netmeter.yml"
+PINS = "/run/netmeter"
+
+
+def private_files(directory):
+    """Another /etc and another /run, until this process ends."""
+    clone_newns = 0x20000
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(clone_newns) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    lab.run("mount", "--make-rprivate", "/")
+    lab.run("mount", "-t", "tmpfs", "tmpfs", "/run")
+    for name in ("passwd", "group"):
+        shutil.copy(os.path.join("/etc", name), directory)
+    lab.run("mount", "--bind", directory, "/etc")
+
+
+class DefaultConfigTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        directory = lab.temporary_directory(cls)
+        cls.meter = lab.Meter("default-config")
+        cls.addClassCleanup(cls.meter.close)
+        private_files(directory)
+        cls.addClassCleanup(lab.run, lab.LOADER, "unload", "--quiet")
+
+    def setUp(self):
+        lab.run(lab.LOADER, "unload", "--quiet")
+        self.write(services=["mme"])
+
+    def write(self, **keys):
+        with open(FILE, "w") as file:
+            json.dump(dict(keys, cgroup=self.meter.cgroup, group=""), file)
+
+    def load(self, *options):
+        return lab.run(lab.LOADER, "load", *options).decode()
+
+    def loaded(self, *options):
+        return lab.run(lab.LOADER, "status", "--config", *options).decode()
+
+    def result(self, action, came_from="", pins=PINS):
+        return "netmeter-loader: %s: %s, for cgroup %s%s\n" % (pins, action, self.meter.cgroup, came_from)
+
+    def test_the_advice_to_load_reads_the_file(self):
+        """It said "already loaded, nothing to do", and never read the file."""
+        self.assertIn(self.result("loaded", ", from " + FILE), self.load())
+        self.write(services=["mme"], uplinks={"satellite": ["sta0"]})
+        refused = subprocess.run([lab.LIST, "uplinks"], stderr=subprocess.PIPE, timeout=20).stderr.decode()
+        advice = "(write uplinks into %s, and run: netmeter-loader load)\n" % FILE
+        self.assertTrue(refused.endswith(advice), refused)
+        text = self.load()
+        self.assertIn(self.result("upgraded, counters kept", ", from " + FILE), text)
+        self.assertIn("note: uplinks: satellite: sta0: no such interface\n", text)
+        rows = lab.run(lab.LIST, "uplinks").decode()
+        self.assertRegex(rows, r"(?m)^satellite +interface sta0: no such interface +- +- +- +-$")
+
+    def test_options_alone_change_what_is_loaded(self):
+        # If nothing is loaded, they change the file's.
+        self.assertIn(self.result("loaded", ", from " + FILE), self.load("--max-series", "100"))
+        self.write(services=["sessiond"])
+        self.assertIn(self.result("upgraded, counters kept"), self.load("--max-series", "200"))
+        self.assertIn("max_series: 200\n", self.loaded())
+        self.assertIn('services: ["mme"]\n', self.loaded())
+        self.load()
+        self.assertIn('services: ["sessiond"]\n', self.loaded())
+
+    def test_the_file_is_read_for_no_other_meter(self):
+        pins = "/run/second"
+        options = ("--pin-dir", pins)
+        try:
+            text = self.load("--cgroup", self.meter.cgroup, "--group", "", *options)
+            self.assertIn(self.result("loaded", pins=pins), text)
+            self.assertNotIn("mme", self.loaded(*options))
+        finally:
+            lab.run(lab.LOADER, "unload", "--quiet", *options)
+        self.assertIn(self.result("loaded", ", from " + FILE), self.load("--pin-dir", PINS))
+
+    def test_without_the_file_a_load_keeps_what_is_loaded(self):
+        self.load()
+        text = self.load("--defaults")
+        self.assertIn(self.result("upgraded, counters kept"), text)
+        self.assertNotIn("mme", self.loaded())
+        self.load()
+        os.unlink(FILE)
+        self.assertIn(self.result("already loaded, nothing to do"), self.load())
+        self.assertIn("mme", self.loaded())
+
+    def test_a_file_without_keys_is_a_note(self):
+        self.load()
+        with open(FILE, "w") as file:
+            file.write("# services: [mme]\n")
+        text = self.load()
+        self.assertIn(", from %s\nnetmeter-loader: note: %s has no keys: all defaults\n" % (FILE, FILE), text)
+        self.assertNotIn("mme", self.loaded())
+
+    def test_check_takes_the_same_file(self):
+        self.assertEqual(lab.run(lab.LOADER, "check").decode(), "netmeter-loader: %s: no errors: group, services\n" % FILE)
+
+
+if __name__ == "__main__":
+    lab.main(300)
