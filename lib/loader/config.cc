@@ -37,6 +37,7 @@ namespace {
 // would have no effect, and nobody would know.
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
+constexpr char kOfBudgetFile[] = "budgets";  // no key of this file
 
 // A value that does not fit, with its place. yaml-cpp throws; nothing of it
 // leaves this file.
@@ -408,7 +409,7 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
   } else if (key == "uplinks") {
     config->uplinks = ParseUplinks(value);
   } else if (!ParseNaming(key, value, config)) {
-    if (key == "budgets") {
+    if (key == kOfBudgetFile) {
       throw ConfigError(key_node,
                         "budgets: they have a file of their own, "
                         "/etc/netmeter-budgets.yml (see: netmeter budget "
