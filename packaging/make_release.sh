@@ -52,6 +52,10 @@ echo "version $version, libnetmeter.so.$soname: all agree"
 if [ "$way" = release ]; then
   [[ $newest =~ \ -\ 20[0-9]{2}-[01][0-9]-[0-3][0-9]$ ]] || die "CHANGELOG.md has no date yet: $newest"
   [ -z "$(git status --porcelain)" ] || die "there is what no commit has (git status)"
+  # test/run.sh writes the name of the tree that passed.
+  tested=$(git rev-parse --git-path netmeter-tested)
+  [ "$(cat "$tested" 2> /dev/null)" = "$(git rev-parse 'HEAD^{tree}')" ] ||
+    die "this commit's tree has not passed: test/run.sh --kernels all --long"
 fi
 
 directory=${directory:-$PWD/packaging/build/$version}

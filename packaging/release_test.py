@@ -31,7 +31,7 @@ VERSIONS = {
 
 STUBS = {
     "bin/bazel": 'case $1 in build) shift; echo "bazel build $*" >> calls ;; info) echo "$PWD/bin" ;; esac',
-    "bin/git": "tar -cT /dev/null",
+    "bin/git": """case $* in status*) ;; *--git-path*) echo tested ;; rev-parse*) echo "tree of this commit" ;; *) tar -cT /dev/null ;; esac""",
     "packaging/make_debs.sh": 'echo deb > "$1/netmeter_1.deb"',
     "packaging/make_wheels.sh": 'echo wheel > "$1/netmeter.whl"',
     "bin/lib/loader/netmeter-loader-static": "",
@@ -101,6 +101,19 @@ class ReleaseTest(unittest.TestCase):
                        for group in ("package", "guests"))
         self.assertNotIn("qemu", made)
         self.assertIn("qemu", tried)
+
+    def test_a_release_needs_a_tree_that_has_passed_all_tests(self):
+        changes = os.path.join(self.tree, "CHANGELOG.md")
+        write(changes, re.sub(r"^(## \[[^]]*\] - ).*$", r"\g<1>2026-01-01", read(changes), count=1, flags=re.M))
+        for tested in (None, "tree of another\n", "tree of this commit\n"):
+            if tested:
+                write(os.path.join(self.tree, "tested"), tested)
+            status, output = self.release("out")
+            if tested == "tree of this commit\n":
+                self.assertEqual(status, 0, output)
+            else:
+                self.assertEqual(status, 1, output)
+                self.assertIn("test/run.sh --kernels all --long", output)
 
     # It was below the tree, wherever somebody stood who gave "out".
     def test_a_release_is_in_the_directory_that_is_named(self):

@@ -1,49 +1,59 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [--quick] [--kernels all|host|LIST] [--filter GLOB]: all tests of
-# libnetmeter.
+# run.sh [--quick] [--kernels all|host|LIST] [--long] [--noisy] [--filter GLOB]: the tests
+# of libnetmeter.
 #
 # As root on Debian 12: installs the packages that are missing, builds
 # everything, and runs
 #
-#   the unit tests, as they are and under asan and ubsan; under tsan those
-#   that start threads
+#   the unit tests, under asan and ubsan, or as they are where these cannot be; under
+#   tsan those that start threads
 #   the tests that need root: BPF programs, loader, tools
-#   examples/demo.sh, twice, and the fuzzers for a short time
-#   the live tests on this kernel and, in virtual machines, on Debian's
-#   a short soak on this kernel, after all else: it wants a machine of its own
+#   examples/demo.sh
+#   the live tests on this kernel and, in virtual machines, on the oldest and the
+#   newest of Debian's
 #
 #   --quick          the tests for between two edits, in less than two minutes
 #                    once everything is built: the unit tests that are not
 #                    tagged "slow", the packet tables of test/program, and one
 #                    load, one live balance and one unload on this kernel. No
 #                    network, no virtual machine
-#   --kernels LIST   all (default); host: no virtual machine; or some of
-#                    host,5.10,6.1,6.12,7.2 (test/kernels/matrix.sh)
+#   --kernels LIST   host: no virtual machine; all; or some of those of
+#                    test/kernels/matrix.sh (default: host,7.2,5.10)
+#   --long           also what takes more than a minute each: the tests tagged
+#                    "long", all unit tests without sanitizers, the fuzzers, the demo
+#                    again, a short soak, and in virtual machines the live tests that
+#                    seldom tell kernels apart
+#   --noisy          beside processes that take all CPUs, and come and go: for the
+#                    hunt for tests that depend on luck
 #   --filter GLOB    only the cases whose name matches (as --gtest_filter)
 #
 # One test is one gtest case (one target, where it isn't a gtest), once per
 # sanitizer and once per kernel. A case that is skipped, or that crashed, timed
-# out or never ran, has failed. The last line is "N passed, N failed". Exits
-# with 0 if none failed and at least 60 passed (with --filter: at least 1).
+# out or never ran, has failed. Tables at the end say where the time went. The last
+# line is "N passed, N failed". Exits with 0 if none failed and at least 60 passed
+# (with --filter: at least 1). A whole run, --kernels all --long on a tree without a
+# change, notes that it passed, for packaging/make_release.sh.
 set -uo pipefail
 MINIMUM=60
-usage() { sed -n '3,29s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,41s/^# \{0,1\}//p' "$0"; }
 
 start=$SECONDS
 passed=0 failed=0
 rows=()
-logs=''
+logs='' tree=''
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P) || exit 1
 
 # say and finish are the only ones that write the reader's lines.
 say() { printf '[%2d:%02d] %s\n' $(((SECONDS - start) / 60)) $(((SECONDS - start) % 60)) "$*"; }
 finish() {
   if [ ${#rows[@]} -gt 0 ]; then
+    rows+=("all|$passed|$failed|$((SECONDS - start))")
     echo
     { echo "stage|passed|failed|seconds"; printf '%s\n' "${rows[@]}"; } |
-      awk -F'|' '{ printf "  %-34s %8s %8s %8s\n", $1, $2, $3, $4 }'
+      awk -F'|' '{ printf "  %-40s %8s %8s %8s\n", $1, $2, $3, $4 }'
     echo
+    slowest
   fi
   if [ "$failed" = 0 ] && [ "$passed" -lt "$MINIMUM" ]; then echo "fewer than $MINIMUM tests passed: something did not run"; fi
   # Last of all, where also one finds them who sees no more than the end.
@@ -52,9 +62,16 @@ finish() {
     echo
   fi
   if [ "$failed" != 0 ] && [ -n "$logs" ]; then echo "logs: $logs"; fi
+  if [ "$failed" = 0 ] && [ -n "$tree" ] && [ "$tree" = "$(clean_tree)" ]; then
+    echo "$tree" > "$(git rev-parse --git-path netmeter-tested)"
+  fi
   echo "$passed passed, $failed failed"
   [ "$failed" = 0 ] && [ "$passed" -ge "$MINIMUM" ]
   exit
+}
+# clean_tree: the name of what the commit holds, if there is no change beside it.
+clean_tree() {
+  if [ -z "$(git status --porcelain 2>&1)" ]; then git rev-parse 'HEAD^{tree}'; fi
 }
 give_up() {
   echo "run.sh: $*"
@@ -62,11 +79,11 @@ give_up() {
   finish
 }
 
-kernels=all filter='*' quick=
+kernels=host,7.2,5.10 filter='*' quick='' long='' noisy=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --quick) quick=yes; shift; continue ;;
+    --quick | --long | --noisy) printf -v "${1#--}" yes; shift; continue ;;
     --kernels=* | --filter=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     --kernels | --filter) [ $# -ge 2 ] || { echo "run.sh: $1 needs a value" >&2; exit 2; } ;;
     *) echo "run.sh: unknown option $1 (--help tells)" >&2; exit 2 ;;
@@ -74,11 +91,12 @@ while [ $# -gt 0 ]; do
   if [ "$1" = --kernels ]; then kernels=$2; else filter=$2 MINIMUM=1; fi
   shift 2
 done
-if [ -n "$quick" ] && [ "$kernels$filter" != 'all*' ]; then
-  echo "run.sh: --quick goes with no other option" >&2
+if [ -n "$quick" ] && [ "$kernels$filter$long" != 'host,7.2,5.10*' ]; then
+  echo "run.sh: --quick goes with no other option but --noisy" >&2
   exit 2
 fi
 cd "$root" || exit 1
+if [ "$kernels$filter$long" = 'all*yes' ]; then tree=$(clean_tree); fi
 
 # --- this machine -----------------------------------------------------------
 # A CI machine may set none of these; Bazel wants them.
@@ -98,10 +116,11 @@ grep -q '^[^ ]* [^ ]* cgroup2 ' /proc/mounts ||
   give_up "cgroup v2 is not mounted (mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified)"
 
 logs=$(mktemp -d "${TMPDIR:-/tmp}/netmeter-test.XXXXXX") || give_up "cannot make a temporary folder"
-child='' fetch='' lanes=''
+child='' fetch='' lanes='' noise=''
 # shellcheck disable=SC2317 # by trap
 cleanup() {
   if [ -n "$fetch" ]; then kill "$fetch" 2> /dev/null; fi
+  if [ -n "$noise" ]; then kill -- "-$noise" 2> /dev/null; fi
   if [ -n "$lanes" ]; then
     kill "$lanes" 2> /dev/null
     wait "$lanes"
@@ -132,10 +151,31 @@ run() {
   return $status
 }
 
+# make_noise: processes that take all CPUs for one to three seconds, and a hundred that
+# live for a moment; then a second of quiet; without end.
+make_noise() {
+  local i cpus
+  cpus=$(nproc)
+  while :; do
+    for ((i = 0; i < 2 * cpus; i++)); do timeout --foreground $((RANDOM % 3 + 1)) sh -c 'while :; do :; done' & done
+    for ((i = 0; i < 100; i++)); do sleep 0.$((RANDOM % 10)) & done
+    wait
+    sleep 1
+  done
+}
+
 # --- packages and build -----------------------------------------------------
 say "packages"
+stage=$SECONDS
 run "$logs/packages.log" test/install_packages.sh test ||
   { cat "$logs/packages.log"; give_up "packages are missing"; }
+rows+=("packages|||$((SECONDS - stage))")
+if [ -n "$noisy" ]; then
+  set -m
+  make_noise > /dev/null 2>&1 < /dev/null &
+  noise=$!
+  set +m
+fi
 
 # The tests run two at a time and one by one, so that a small machine does.
 options=(--jobs=2 --color=no --curses=no --noshow_progress --noshow_loading_progress)
@@ -143,6 +183,11 @@ test_options=("${options[@]}" --keep_going --build_tests_only --cache_test_resul
   --flaky_test_attempts=1 --test_summary=short)
 if [ "$filter" != '*' ]; then test_options+=("--test_filter=$filter"); fi
 
+# The kernels come meanwhile. A lane that finds none tries again.
+if [ -z "$quick" ]; then
+  test/kernels/matrix.sh --fetch --kernels "$kernels" > "$logs/fetch.log" 2>&1 < /dev/null &
+  fetch=$!
+fi
 say "build"
 stage=$SECONDS
 # Links to the output of another HOME's Bazel: //... would walk into them.
@@ -150,7 +195,16 @@ base=$(bazel info "${options[@]}" output_base 2> "$logs/bazel.log") || { cat "$l
 for link in bazel-*; do
   if [ -L "$link" ] && [[ $(readlink "$link") != "$base"/* ]]; then rm "$link"; fi
 done
-run "$logs/build.log" bazel build "${options[@]}" --keep_going //... ||
+# The unit tests are compiled once, with sanitizers; without them only those that
+# cannot be.
+sanitized=()
+if [ -z "$quick$long" ]; then
+  mapfile -t sanitized < <(bazel query "${options[@]}" 'kind(cc_test, //...) except
+    attr(tags, "requires-root|no-sanitizer|no-asan|manual", //...)' 2> "$logs/query.log")
+  [ ${#sanitized[@]} -gt 0 ] || { cat "$logs/query.log"; give_up "bazel query failed"; }
+fi
+plain=(-- //... ${sanitized[@]+"${sanitized[@]/#/-}"})
+run "$logs/build.log" bazel build "${options[@]}" --keep_going "${plain[@]}" ||
   { tail -n 60 "$logs/build.log"; give_up "the build failed"; }
 bin=$(bazel info "${options[@]}" bazel-bin 2> /dev/null) || give_up "bazel info failed"
 rows+=("build|||$((SECONDS - stage))")
@@ -211,6 +265,34 @@ print(passed, len(failures))
 EOF
 }
 
+# slowest: the ten targets of Bazel that took longest.
+slowest() {
+  python3 - "$logs"/*.events << 'EOF'
+import json
+import os
+import sys
+
+took = []
+for path in sys.argv[1:]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            for event in map(json.loads, file):
+                if "testResult" not in event["id"]:
+                    continue
+                key, result = event["id"]["testResult"], event.get("testResult", {})
+                shard = f" (part {key['shard']})" if "shard" in key else ""
+                stage = os.path.basename(path)[: -len(".events")].replace("-", " ")
+                took.append((int(result.get("testAttemptDurationMillis", 0)) / 1000, key["label"] + shard, stage))
+    except (OSError, ValueError):
+        pass
+if took:
+    print("  the slowest targets")
+    for seconds, label, stage in sorted(took, reverse=True)[:10]:
+        print(f"  {seconds:8.1f} s  {label}, {stage}")
+    print()
+EOF
+}
+
 # account TITLE PASSED FAILED SECONDS
 account() {
   rows+=("$1|$2|$3|$4")
@@ -259,7 +341,7 @@ stage() {
 # $logs/beside exists.
 start_live() {
   test/kernels/matrix.sh --kernels "$1" --filter "$2" --bin "$bin" --out "$logs/kernels" \
-    --beside "$logs/beside" > "$logs/kernels.log" 2>&1 < /dev/null &
+    --beside "$logs/beside" ${long:+--long} > "$logs/kernels.log" 2>&1 < /dev/null &
   lanes=$!
 }
 
@@ -288,31 +370,28 @@ if [ -n "$quick" ]; then
   finish
 fi
 
-# The kernels come while others work. A lane that finds none tries again.
-test/kernels/matrix.sh --fetch --kernels "$kernels" > "$logs/fetch.log" 2>&1 < /dev/null &
-fetch=$!
-bazel_test "unit tests" //...
+# The virtual machines run beside all else, one at a time: most root tests wait for the
+# network or for a time to pass.
+: > "$logs/beside"
+start_live "$kernels" "$filter"
+bazel_test "unit tests" "${plain[@]}"
 extra=()
 # The runtimes of GCC 12 do not find room among more random addresses.
 if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
   extra=(--run_under="/usr/bin/setarch --addr-no-randomize")
 fi
 bazel_test "unit tests, asan and ubsan" --config=asan-ubsan ${extra[@]+"${extra[@]}"} //...
-bazel_test "unit tests without asan, ubsan" --config=ubsan --test_tag_filters=no-asan,-no-sanitizer,-requires-root //...
 bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}"} //...
-# Most of these wait for the network or for a time to pass, and leave room for
-# one virtual machine.
-: > "$logs/beside"
-start_live "$kernels" "$filter"
 bazel_test "root tests on this kernel" --config=root --jobs=3 -- //... -//test/live:live_test
-if [ "$filter" = '*' ]; then
-  stage "demo" examples/demo.sh
+if [ "$filter" = '*' ]; then stage "demo" examples/demo.sh; fi
+if [ -n "$long" ] && [ "$filter" = '*' ]; then
+  mapfile -t targets < <(bazel query "${options[@]}" 'attr(tags, long, kind(".*_test", //...))' 2> "$logs/query.log")
+  bazel_test "unit tests, long" "${targets[@]}"
+  bazel_test "root tests, long" --config=root "${targets[@]}"
   stage "demo, again" examples/demo.sh
   stage "fuzzing, in short" test/fuzz/run.sh
 fi
 bazel shutdown > /dev/null 2>&1 # its memory, for the virtual machines
 finish_live "live tests on kernels ($kernels)"
-if [ "$filter" = '*' ] && [[ ",$kernels," = *,all,* || ",$kernels," = *,host,* ]]; then
-  stage "soak, in short" test/soak.sh --short
-fi
+if [ -n "$long" ] && [ "$filter" = '*' ]; then stage "soak, in short" test/soak.sh --short; fi
 finish

@@ -16,6 +16,7 @@
 #   --kernel-arguments WORDS   added to the kernel's command line there
 #   --live-options WORDS   added to those of live_test, in virtual machines
 #   --live-test-alone   without stress_test and verifier_test there
+#   --long           in virtual machines also what seldom tells kernels apart
 #   --beside FILE    while FILE exists, other tests run, too: one virtual machine
 #                    at a time, and this kernel's lane waits
 #   --fetch          gets the kernels of these lanes, and runs nothing
@@ -30,7 +31,7 @@
 # nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,32s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
@@ -41,6 +42,13 @@ more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf)
 # A soak wants all at once: an emulated guest is too slow for it, and beside one so is
 # this kernel. test/soak.sh is for it, which test/run.sh runs for a short time afterwards.
 usual_filter='*-SoakTest.*'
+# Left to this kernel but with --long: names, tables and the lives of connections over
+# IPv6, and what takes hundreds of connections. Bytes are counted over both families
+# everywhere.
+seldom='*DestinationsTest.NamesOfAProgram*:*DestinationsTest.ConnectionsThatWait*'
+for suite in Connections Destinations Flows Mptcp Names Protocols Tables TroubledConnections Tunnel; do
+  seldom+=":Over/${suite}Test.*/IPv6"
+done
 # lockdown=confidentiality takes bpf_probe_read_kernel away, and nothing else.
 # Packets are counted by the same programs there: what is about them alone is
 # left to the lanes without it.
@@ -62,12 +70,13 @@ modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
 programs=(ip tc ss ethtool bpftool sysctl iptables ip6tables)
 
 kernels=all filter='*' bin=bazel-bin out='' seconds=1500 vms=2 beside='' fetch=
-cpus=2 kernel_arguments='' live_options='' alone=
+cpus=2 kernel_arguments='' live_options='' alone='' long=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --fetch) fetch=yes; shift; continue ;;
     --live-test-alone) alone=yes; shift; continue ;;
+    --long) long=yes; shift; continue ;;
     --kernels | --filter | --bin | --out | --timeout | --vms | --beside | --cpus | --kernel-arguments | --live-options) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown option $1 (--help tells)" ;;
   esac
@@ -208,6 +217,7 @@ vm_lane() {
       ;;
     *-rt) own=$realtime_filter ;;
   esac
+  if [ -z "$long" ] && [[ $own = *-* ]]; then own+=:$seldom; fi
   if [ -n "$kernel_arguments" ]; then options+=(-a "$kernel_arguments"); fi
   for module in "${modules[@]}"; do
     if [ -n "$(find "$kernel/modules" \( -name "$module.ko*" -o -name "${module//_/-}.ko*" \) -print -quit)" ]; then
