@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A packet that several sockets receive counts once: raw sockets, multicast,
-// broadcast. Each test runs with one, two and three receivers, which belong to
+// broadcast. Each test runs with one and with three receivers, which belong to
 // services of their own.
 
 #include <net/if.h>
@@ -222,7 +222,7 @@ class CopiesTest : public LiveTest,
 INSTANTIATE_TEST_SUITE_P(Over, CopiesTest,
                          testing::Combine(testing::Values(Family::kIpv4,
                                                           Family::kIpv6),
-                                          testing::Values(1, 2, 3)),
+                                          testing::Values(1, 3)),
                          [](const auto& info) {
                            return FamilyName(std::get<0>(info.param)) + "For" +
                                   std::to_string(std::get<1>(info.param));
@@ -493,7 +493,7 @@ TEST_P(CopiesTest, ReceiversComeAndGoBetweenMulticasts) {
 class Ipv4CopiesTest : public CopiesTest {};
 INSTANTIATE_TEST_SUITE_P(Over, Ipv4CopiesTest,
                          testing::Combine(testing::Values(Family::kIpv4),
-                                          testing::Values(1, 2, 3)),
+                                          testing::Values(1, 3)),
                          [](const auto& info) {
                            return "IPv4For" +
                                   std::to_string(std::get<1>(info.param));
