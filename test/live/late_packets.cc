@@ -211,5 +211,43 @@ bool FindAnsweredFin(const std::vector<Packet>& packets,
   return false;
 }
 
+bool FindUnseenFin(const std::vector<Packet>& packets,
+                   const std::vector<const char*>& names, bool sent_is_outgoing,
+                   int64_t fin_bytes, int64_t answer_bytes,
+                   AnsweredFin* found) {
+  struct End {
+    bool fin_sent = false, acknowledged = false, fin_received = false;
+    uint32_t sent_end = 0;
+    size_t fin = 0;
+  };
+  std::map<Key, End> ends;
+  for (size_t i = 0; i < packets.size(); ++i) {
+    const Packet& packet = packets[i];
+    if (!packet.tcp()) continue;
+    const bool sent = packet.outgoing == sent_is_outgoing;
+    End& end = ends[KeyOf(packet, sent)];
+    if (packet.syn()) end = End();
+    if (sent && packet.fin() && !end.fin_sent) {
+      end.fin_sent = true;
+      end.sent_end = packet.tcp_sequence + packet.payload + 1;
+    }
+    if (!sent && packet.fin() && end.acknowledged && names[i] == nullptr &&
+        packet.bytes == fin_bytes) {
+      end.fin_received = true;
+      end.fin = i;
+    }
+    if (!sent && end.fin_sent && packet.tcp_acknowledged == end.sent_end)
+      end.acknowledged = true;
+    if (!sent || !end.fin_received || packet.fin() || packet.rst() ||
+        names[i] != nullptr || packet.bytes != answer_bytes)
+      continue;
+    const Packet& fin = packets[end.fin];
+    if (packet.tcp_acknowledged != fin.tcp_sequence + fin.payload + 1) continue;
+    *found = {end.fin, i};
+    return true;
+  }
+  return false;
+}
+
 }  // namespace internal
 }  // namespace netmeter

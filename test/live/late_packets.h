@@ -54,6 +54,15 @@ bool FindAnsweredFin(const std::vector<Packet>& packets,
                      bool sent_is_outgoing, int64_t fin_bytes,
                      int64_t answer_bytes, AnsweredFin* found);
 
+// The opposite: a FIN and the acknowledgement of it, of so many bytes, both without a
+// name, after the peer acknowledged our FIN. An acknowledgement without a FIN makes an
+// orphan in FIN_WAIT2 a TIME_WAIT socket at once (tcp_rcv_state_process()), which takes
+// the FIN and answers it: the hook saw neither. A FIN that acknowledges ours itself finds
+// a whole socket. False if there is no such pair.
+bool FindUnseenFin(const std::vector<Packet>& packets,
+                   const std::vector<const char*>& names, bool sent_is_outgoing,
+                   int64_t fin_bytes, int64_t answer_bytes, AnsweredFin* found);
+
 }  // namespace internal
 }  // namespace netmeter
 

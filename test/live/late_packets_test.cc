@@ -130,6 +130,49 @@ TEST(LatePacketsTest, ASocketInFinWait2MayHaveAnsweredTheFin) {
   }
 }
 
+// Once, on 7.2, the link had a packet of 52 bytes more than the meter each way, and of
+// the late packets only a RST had a name. The peer had acknowledged our FIN before it
+// sent its own, which found no whole socket any more; its answer found none either.
+TEST(LatePacketsTest, AFinMayComeToASocketThatHasLeftFinWait2) {
+  Packet fin = ResetOf(Received(kAck, 52, 0));
+  fin.tcp_flags = kFin | kAck;
+  fin.bytes = 52;
+  fin.tcp_sequence = 999;
+  fin.tcp_acknowledged = 7;
+  Packet ack = Received(kAck, 52, 1000);
+  ack.tcp_sequence = 7;
+  Packet their_fin = ack;
+  their_fin.tcp_flags = kFin | kAck;
+  Packet answer = fin;
+  answer.tcp_flags = kAck;
+  answer.tcp_sequence = 1000;
+  answer.tcp_acknowledged = 8;
+  Packet reset = Received(kRst, 40, 0);
+  reset.tcp_sequence = 8;
+  const std::vector<Packet> packets = {fin, ack, their_fin, answer, reset};
+  const std::vector<const char*> names = FindLatePackets(packets, true);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(names[i], nullptr) << i;
+  EXPECT_STREQ(names[4], "time-wait");
+  AnsweredFin found = {};
+  ASSERT_TRUE(FindUnseenFin(packets, names, true, 52, 52, &found));
+  EXPECT_EQ(found.fin, 2u);
+  EXPECT_EQ(found.answer, 3u);
+  EXPECT_FALSE(FindUnseenFin(packets, names, true, 64, 52, &found));
+  EXPECT_FALSE(FindUnseenFin(packets, names, true, 52, 64, &found));
+  // Nothing but their FIN acknowledges ours: a whole socket takes it.
+  const std::vector<const char*> three(3, nullptr);
+  EXPECT_FALSE(
+      FindUnseenFin({fin, their_fin, answer}, three, true, 52, 52, &found));
+  // If it comes again, it finds what the first one left, and has a name: so has the
+  // answer to it. The first pair was seen.
+  const std::vector<Packet> again = {fin,       their_fin, answer,
+                                     their_fin, answer,    reset};
+  const std::vector<const char*> late = FindLatePackets(again, true);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(late[i], nullptr) << i;
+  for (size_t i = 3; i < 6; ++i) EXPECT_STREQ(late[i], "time-wait") << i;
+  EXPECT_FALSE(FindUnseenFin(again, late, true, 52, 52, &found));
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

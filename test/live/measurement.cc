@@ -309,6 +309,23 @@ void Measurement::ExplainAnsweredFin() {
   PrintConnectionOf(packets_[found.fin]);
 }
 
+// And this one.
+void Measurement::ExplainUnseenFin() {
+  const Totals less = Subtract(link_, seen_);
+  AnsweredFin found = {};
+  if (less.rx_packets != 1 || less.tx_packets != 1 ||
+      !FindUnseenFin(packets_, names_, reference_.sent_is_outgoing,
+                     less.rx_bytes, less.tx_bytes, &found))
+    return;
+  Totals part;
+  part.rx_packets = part.tx_packets = 1;
+  part.rx_bytes = less.rx_bytes;
+  part.tx_bytes = less.tx_bytes;
+  Explain("time-wait", part);
+  std::printf("time-wait: a FIN found a socket that had left FIN_WAIT2:\n");
+  PrintConnectionOf(packets_[found.fin]);
+}
+
 void Measurement::ExpectBalance() {
   // It has failed, by name, and the remainder is not known.
   if (!capture_error_.empty()) return;
@@ -316,6 +333,7 @@ void Measurement::ExpectBalance() {
   ExplainLateOrder();
   ExplainStillOpen();
   ExplainAnsweredFin();
+  ExplainUnseenFin();
   EXPECT_EQ(seen_.tx_bytes, link_.tx_bytes);
   EXPECT_EQ(seen_.tx_packets, link_.tx_packets);
   EXPECT_EQ(seen_.rx_bytes, link_.rx_bytes);

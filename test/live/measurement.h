@@ -128,6 +128,7 @@ class Measurement {
   void ExplainLateOrder();
   void ExplainStillOpen();
   void ExplainAnsweredFin();
+  void ExplainUnseenFin();
   void PrintConnectionOf(const Packet& one) const;  // the first of them
   void PrintPackets(
       const std::function<bool(const Packet&)>& like = nullptr) const;
