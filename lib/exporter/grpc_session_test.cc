@@ -334,7 +334,6 @@ TEST_F(GrpcSessionTest, CallsShareAReply) {
   // the calls makes another one after each.
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   EXPECT_LE(made_, 2 + elapsed / ReplyCache::Options().lifetime);
-  EXPECT_LT(made_, 25);
 }
 
 TEST_F(GrpcSessionTest, WhatItDoesNotAnswerHasAStatusThatSaysWhy) {
