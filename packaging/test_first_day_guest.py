@@ -30,7 +30,12 @@ def say(text):
 
 
 def run(command, user="root"):
-    done = subprocess.run(["su", user, "-s", "/bin/bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/debs")
+    who = [] if user == "root" else ["su", user, "-s"]
+    # Without a terminal: apt would be stopped when it asks ours about its size.
+    done = subprocess.run(
+        [*who, "/bin/bash", "-c", command], start_new_session=True, cwd="/debs",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )
     return done.returncode, done.stdout.decode(errors="replace")
 
 
@@ -41,6 +46,7 @@ def pattern_of(line):
 
 
 def follow(command, user, lines):
+    say(f"{user}: {command}")
     end = time.monotonic() + LIMIT
     while True:
         status, output = run(command, user)
@@ -52,8 +58,7 @@ def follow(command, user, lines):
             run("journalctl --no-pager -n 30 -u 'netmeter*' > /dev/console")
             sys.exit(1)
         time.sleep(2)
-    say(f"ok: {user}: {command}")
-    print(output, flush=True)
+    say("ok\n" + output)
 
 
 def prepare():
@@ -63,6 +68,7 @@ def prepare():
         "ip link add wwan0 type dummy", "ip address add 203.0.113.2/24 dev wwan0", "ip link set wwan0 up",
         "ip link set lo up", "useradd --create-home alice", "mkdir -p /opt/bin",
     ):
+        say(command)
         status, output = run(command)
         assert status == 0, (command, output)
     for name, address in (("rsync", "198.51.100.7"), ("telemetry", "203.0.113.7")):
