@@ -280,9 +280,8 @@ for path in sys.argv[1:]:
                 if "testResult" not in event["id"]:
                     continue
                 key, result = event["id"]["testResult"], event.get("testResult", {})
-                shard = f" (part {key['shard']})" if "shard" in key else ""
-                stage = os.path.basename(path)[: -len(".events")].replace("-", " ")
-                took.append((int(result.get("testAttemptDurationMillis", 0)) / 1000, key["label"] + shard, stage))
+                stage = os.path.basename(path)[: -len(".events")].replace("--", ", ").replace("-", " ")
+                took.append((int(result.get("testAttemptDurationMillis", 0)) / 1000, key["label"], stage))
     except (OSError, ValueError):
         pass
 if took:
@@ -347,12 +346,16 @@ start_live() {
 
 # finish_live TITLE: waits for them.
 finish_live() {
-  local title=$1 begin=$SECONDS good=0 bad=1
+  local title=$1 begin=$SECONDS good=0 bad=1 log
   say "$title"
   rm -f "$logs/beside"
   wait "$lanes" || true
   lanes=
   cat "$logs/kernels.log"
+  # Each lane's own time, most of it beside the stages before.
+  for log in "$logs"/kernels/*/seconds; do
+    if [ -e "$log" ]; then rows+=("  the lane $(basename "${log%/*}")|||$(cat "$log")"); fi
+  done
   if [ -s "$logs/kernels/summary" ]; then read -r good bad < "$logs/kernels/summary"; fi
   account "$title" "$good" "$bad" $((SECONDS - begin))
   if [ "$bad" != 0 ]; then
