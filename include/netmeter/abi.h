@@ -322,12 +322,14 @@ struct nm_info {
   nm_u16
       uplinks[NM_MAX_UPLINKS]; /* names of the uplinks: NM_UPLINK_OF(); 0: none.
                                      One that had a number keeps it */
-  nm_u8 reserved[22];
+  nm_u8
+      decimal_sizes; /* not 0: tools show kB, not KiB, unless told otherwise */
+  nm_u8 reserved[21];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
-                     NM_SUFFIXES_BYTES + 4 + 2 * 1 + 2 * NM_MAX_UPLINKS + 22);
+                     NM_SUFFIXES_BYTES + 4 + 3 * 1 + 2 * NM_MAX_UPLINKS + 21);
 
 /* A series that has the other words of its key in common with an ordinary one. */
 enum nm_special {

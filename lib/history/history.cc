@@ -109,6 +109,14 @@ absl::Status ReadWithoutSums(Database* database) {
 
 }  // namespace
 
+absl::StatusOr<SizeUnits> ReadSizeUnits(Database* history) {
+  Statement query =
+      history->Prepare("SELECT value FROM setting WHERE name = 'size_units'");
+  const bool decimal = query.Step() && query.Text(0) == "decimal";
+  if (!query.status().ok()) return query.status();
+  return decimal ? SizeUnits::kDecimal : SizeUnits::kBinary;
+}
+
 std::string CounterColumns(absl::string_view format) {
   std::string columns;
   for (const RecordedCounter& counter : kRecordedCounters) {

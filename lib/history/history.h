@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/core/human.h"
 #include "lib/history/calendar.h"
 #include "lib/history/difference.h"
 #include "lib/history/sqlite.h"
@@ -37,6 +38,9 @@ constexpr char kDefaultHistory[] = "/var/lib/netmeter/history.db";
 absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
     const std::string& path, Database::Mode mode,
     std::chrono::milliseconds patience = Database::kPatience);
+
+// size_units of the meter that was recorded last; binary if a history does not say.
+absl::StatusOr<SizeUnits> ReadSizeUnits(Database* history);
 
 // "tx_bytes, rx_bytes, ...": the columns of the counters, each within `format`, in
 // which "$" is its name.

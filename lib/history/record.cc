@@ -85,6 +85,13 @@ absl::Status CheckPinDir(Database* history, const std::string& pin_dir) {
                    ": choose another --database for ", pin_dir));
 }
 
+absl::Status KeepSizeUnits(Database* history, SizeUnits units) {
+  return history
+      ->Prepare("INSERT OR REPLACE INTO setting VALUES('size_units', ?)")
+      .Bind(1, units == SizeUnits::kDecimal ? "decimal" : "binary")
+      .Run();
+}
+
 absl::Status AddGap(Database* history, int64_t begin, int64_t end,
                     absl::string_view what) {
   NETMETER_RETURN_IF_ERROR(
@@ -427,6 +434,7 @@ absl::StatusOr<Recorded> Record(
   // Now nobody else can record: of two reads the newer one is recorded later.
   const absl::StatusOr<Reading> reading = read();
   if (!reading.ok()) return reading.status();
+  NETMETER_RETURN_IF_ERROR(KeepSizeUnits(history, reading->size_units));
   if (reading->now < kClockIsSet) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the clock says ", FormatTime(reading->now),

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/core/human.h"
 #include "lib/history/difference.h"
 #include "lib/history/history.h"
 #include "netmeter/sample.h"
@@ -29,6 +30,7 @@ struct Reading {
   int64_t start_ns = 0;  // Health::start_time_ns, of CLOCK_BOOTTIME
   std::string cgroup;    // Health::cgroup
   std::vector<Sample> samples;
+  SizeUnits size_units = SizeUnits::kBinary;  // of the configuration
   // What was forwarded; none where it is not counted, or only root may read it.
   bool has_forwarded = false;
   ForwardedSamples forwarded;

@@ -408,6 +408,13 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     if (!status.ok()) throw ConfigError(value, std::string(status.message()));
   } else if (key == "uplinks") {
     config->uplinks = ParseUplinks(value);
+  } else if (key == "size_units") {
+    const std::string text = Text(value, "size_units");
+    if (text != "binary" && text != "decimal") {
+      throw ConfigError(value, absl::StrCat("size_units: ", Quote(text),
+                                            ": expected binary or decimal"));
+    }
+    config->decimal_sizes = text == "decimal";
   } else if (!ParseNaming(key, value, config)) {
     if (key == kOfBudgetFile) {
       throw ConfigError(key_node,
@@ -437,7 +444,8 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
                                                     "names_from",
                                                     "destinations",
                                                     "destinations_of",
-                                                    "uplinks"})));
+                                                    "uplinks",
+                                                    "size_units"})));
   }
 }
 

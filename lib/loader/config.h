@@ -81,6 +81,8 @@ struct Config {
   std::vector<std::string> destinations_of = AllDestinationKinds();
   // Interfaces by uplink; empty: nothing counts by uplink.
   Uplinks uplinks;
+  // How the tools show sizes, unless they are told otherwise: kB, or KiB.
+  bool decimal_sizes = false;
 
   // For people: where what is not the default came from, "FILE: key value, ...".
   // Of one line each, and no part of what the configuration says.

@@ -69,6 +69,7 @@ register_by: {mme: "uid:root", sessiond: "group:998", state: anyone}
 names_from: [registration, unit, executable]
 destinations_of: [service, unit]
 uplinks: {satellite: [sat0, "wwan*"], lan: [eth1]}
+size_units: decimal
 destinations:
   - {name: cloud, address: 10.0.0.0/8, port: 443, protocol: tcp}
   - {name: rest}
@@ -77,6 +78,7 @@ destinations:
   EXPECT_THAT(config->sni_ports, ElementsAre(443));
   EXPECT_THAT(config->destination_suffixes, ElementsAre("-cloud.example"));
   EXPECT_TRUE(config->fold_unknown_destinations);
+  EXPECT_TRUE(config->decimal_sizes);
   EXPECT_EQ(config->units.at("nginx.service"), "web");
   EXPECT_EQ(config->register_by.at("mme"), "uid:root");
   EXPECT_EQ(config->register_by.at("sessiond"), "group:998");
@@ -182,6 +184,8 @@ TEST(ConfigTest, ErrorsQuoteTheValueAndListTheChoices) {
   EXPECT_EQ(Error("destinations: [{name: x, port: 70000}]"),
             "netmeter.yml:1: port: '70000': expected a port from 1 to 65535, "
             "or a range such as 1000-2000");
+  EXPECT_EQ(Error("size_units: GB"),
+            "netmeter.yml:1: size_units: 'GB': expected binary or decimal");
   EXPECT_EQ(Error("unknown_destinations: drop"),
             "netmeter.yml:1: unknown_destinations: 'drop': expected keep or "
             "other");

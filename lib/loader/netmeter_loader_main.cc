@@ -122,6 +122,7 @@ constexpr char kLoadEpilog[] =
     "                            also unit, container, anywhere between\n"
     "  destinations_of: [service, binary, unit, container]\n"
     "  uplinks: {}               uplink: [interface, \"wwan*\"]\n"
+    "  size_units: binary        or decimal: tools show kB, not KiB\n"
     "  destinations: [{name: dns, port: 53}]     the first that fits\n"
     "                            - {name: cloud, address: 10.0.0.0/8,\n"
     "                               port: 443 or 1000-2000, protocol: tcp}\n"

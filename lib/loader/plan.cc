@@ -162,6 +162,7 @@ nm_info MakeInfo(const Plan& plan) {
   CopyText(absl::StrJoin(config.destination_suffixes, "\n"), info.suffixes);
   info.adds_received = static_cast<nm_u8>(1 + plan.adds.ingress);
   info.adds_sent = static_cast<nm_u8>(1 + plan.adds.egress);
+  info.decimal_sizes = config.decimal_sizes ? 1 : 0;
   info.fold_unknown = config.fold_unknown_destinations ? 1 : 0;
   return info;
 }

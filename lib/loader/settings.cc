@@ -173,6 +173,8 @@ void EmitValue(const Config& config, const std::string& key,
       EmitNames(uplink.second, out);
     }
     *out << YAML::EndMap;
+  } else if (key == "size_units") {
+    *out << (config.decimal_sizes ? "decimal" : "binary");
   }
 }
 
@@ -211,6 +213,7 @@ SettingList SettingsOf(const Config& config) {
       {"destinations", RulesAsText(config)},
       {"destinations_of", absl::StrJoin(config.destinations_of, ",")},
       {"uplinks", UplinksAsText(config)},
+      {"size_units", config.decimal_sizes ? "decimal" : "binary"},
   };
 }
 

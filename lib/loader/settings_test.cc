@@ -41,6 +41,7 @@ Config EverythingSet() {
   config.http_ports = {8080};
   config.destination_suffixes = {".a", "-b.c: d"};
   config.fold_unknown_destinations = true;
+  config.decimal_sizes = true;
   // What YAML reads as something else, where it is not quoted.
   config.services = {"null",
                      "~",
@@ -137,7 +138,8 @@ TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
             "destinations_of: [\"service\", \"binary\", \"unit\", "
             "\"container\"]\n"
             "uplinks:\n"
-            "  {}\n");
+            "  {}\n"
+            "size_units: binary\n");
 }
 
 // A group that is asked for must exist: that of the defaults is not, unless

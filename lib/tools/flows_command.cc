@@ -157,6 +157,7 @@ class FlowsCommand : public Command {
   }
 
   int Run() override {
+    units_ = sizes_.Or(MeterUnits(follow_.pin_dir));
     struct sigaction action = {};
     action.sa_handler = OnSignal;
     // A second one ends the program, also while nobody reads what it prints.
@@ -293,7 +294,7 @@ class FlowsCommand : public Command {
     } else if (protobuf_) {
       AppendProtobuf(row, &output_);
     } else {
-      output_ += TableLine(row, layout_, sizes_.Or(SizeUnits::kBinary));
+      output_ += TableLine(row, layout_, units_);
     }
     if (output_.size() >= kOutputBytes) Flush();
   }
@@ -313,6 +314,7 @@ class FlowsCommand : public Command {
   bool json_ = false;
   bool protobuf_ = false;
   SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
   double duration_ = 0;
   double idle_ = 60;
   int max_flows_ = 262144;

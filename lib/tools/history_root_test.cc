@@ -165,6 +165,28 @@ TEST_F(HistoryTest, WhoeverRecordsFirstTheGroupOfTheDirectoryReads) {
             "");
 }
 
+// size_units of the configuration. A reader of the history needs no meter for it.
+TEST_F(HistoryTest, TheConfigurationSaysWhichUnitsAreShown) {
+  const auto list = [this](const std::string& options) {
+    return RunShell("lib/tools/netmeter list --pin-dir " + pin_dir_ + options)
+        .output;
+  };
+  cell()->tx_bytes = 1500000;
+  ASSERT_EQ(Record().output, "");
+  EXPECT_THAT(list(""), HasSubstr(" 1.4 MiB "));
+  EXPECT_THAT(Usage(""), HasSubstr(" 1.4 MiB "));
+  meter_->info()->decimal_sizes = 1;
+  EXPECT_THAT(list(""), HasSubstr(" 1.5 MB "));
+  EXPECT_THAT(list(" --units binary"), HasSubstr(" 1.4 MiB "));
+  ASSERT_EQ(Record().output, "");
+  EXPECT_THAT(Usage(""), HasSubstr(" 1.5 MB "));
+  EXPECT_THAT(Usage("--units binary"), HasSubstr(" 1.4 MiB "));
+  const std::string page =
+      RunShell("lib/tools/netmeter report --html - --database " + database())
+          .output;
+  EXPECT_THAT(page, HasSubstr("<p class=\"big\">1.5 MB</p>"));
+}
+
 TEST_F(HistoryTest, AFullDiskIsOneLineAndTheNextRecordHasAll) {
   ASSERT_EQ(mkdir((directory_ + "/history").c_str(), 0755), 0);
   ASSERT_EQ(mount("tmpfs", (directory_ + "/history").c_str(), "tmpfs", 0,

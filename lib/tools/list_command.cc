@@ -170,6 +170,7 @@ class ListCommand : public Command {
   }
 
   int Run() override {
+    units_ = sizes_.Or(MeterUnits(pin_dir_));
     MeterOptions options;
     options.pin_dir = pin_dir_;
     const auto meter = Meter::Open(options);
@@ -198,7 +199,7 @@ class ListCommand : public Command {
   ListView View(const std::vector<Sample>& samples) const {
     ListView view;
     view.containers = NamesOfContainers(samples);
-    view.units = sizes_.Or(SizeUnits::kBinary);
+    view.units = units_;
     view.width = TerminalWidth();
     view.top = top_;
     view.filtered = filter_.any();
@@ -283,6 +284,7 @@ class ListCommand : public Command {
   std::string pin_dir_;
   bool json_ = false;
   SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
   std::optional<ListSort> sort_;
   size_t top_ = 0;
   ListFilter filter_;

@@ -97,7 +97,7 @@ void ShareWithDirectory(const std::string& database) {
     return;
   }
   for (const char* suffix : {"", "-wal", "-shm"}) {
-    // Who may write to the directory may put another file there: what is changed is
+    // A writer of the directory may put another file there: what is changed is
     // what was looked at. To close it releases no lock of SQLite's, unlike a descriptor
     // that reads.
     const UniqueFd fd(
@@ -125,6 +125,7 @@ absl::StatusOr<Reading> ReadAll(const Meter& meter,
                                 const std::string& pin_dir) {
   absl::StatusOr<Reading> reading = ReadMeter(meter);
   if (!reading.ok()) return reading;
+  reading->size_units = MeterUnits(pin_dir);
   const auto forwarded = ReadForwarded(pin_dir);
   if (absl::IsNotFound(forwarded.status()) ||
       absl::IsPermissionDenied(forwarded.status())) {
@@ -198,11 +199,12 @@ class RecordCommand : public Command {
     });
     if (!recorded.ok()) return Fail(recorded.status().message());
     if (!verbose_) return 0;
-    return Print(absl::StrCat(
-        database_, ": ",
-        HumanSignedBytes(recorded->bytes, sizes_.Or(SizeUnits::kBinary)),
-        " of ", recorded->series, " series",
-        recorded->new_meter ? ", of a new meter" : "", "\n"));
+    return Print(
+        absl::StrCat(database_, ": ",
+                     HumanSignedBytes(recorded->bytes,
+                                      sizes_.Or(MeterUnits(options_.pin_dir))),
+                     " of ", recorded->series, " series",
+                     recorded->new_meter ? ", of a new meter" : "", "\n"));
   }
 
  private:

@@ -138,7 +138,9 @@ class ReportCommand : public Command {
     const int64_t now = time(nullptr);
     char host[256] = "";
     gethostname(host, sizeof(host) - 1);
-    report_.units = sizes_.Or(SizeUnits::kBinary);
+    const auto units = ReadSizeUnits(history);
+    if (!units.ok()) return units.status();
+    report_.units = sizes_.Or(*units);
     report_.budget_units = sizes_.units;
     report_.host = host;
     report_.made = FormatTime(now);

@@ -4,8 +4,17 @@
 #include <map>
 #include <string>
 
+#include "lib/core/shared_maps.h"
+
 namespace netmeter {
 namespace internal {
+
+SizeUnits MeterUnits(const std::string& pin_dir) {
+  const auto maps = SharedMaps::Open(pin_dir);
+  return maps.ok() && (*maps)->view().info->decimal_sizes != 0
+             ? SizeUnits::kDecimal
+             : SizeUnits::kBinary;
+}
 
 Option AddUnits(Flags* flags, SizeOptions* sizes) {
   return flags
@@ -13,7 +22,8 @@ Option AddUnits(Flags* flags, SizeOptions* sizes) {
           "--units", &sizes->units,
           std::map<std::string, SizeUnits>{{"binary", SizeUnits::kBinary},
                                            {"decimal", SizeUnits::kDecimal}},
-          "binary: KiB, 1024 bytes; decimal: kB, 1000 bytes")
+          "binary: KiB, 1024 bytes; decimal: kB, 1000 bytes; without it\n"
+          "size_units of the configuration")
       .Type("UNITS");
 }
 

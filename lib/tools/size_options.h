@@ -10,6 +10,7 @@
 #define NETMETER_LIB_TOOLS_SIZE_OPTIONS_H_
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lib/core/flags.h"
@@ -27,6 +28,9 @@ struct SizeOptions {
     return exact ? SizeUnits::kExact : units.value_or(otherwise);
   }
 };
+
+// Those of the configuration, size_units, which the meter there has; binary without one.
+SizeUnits MeterUnits(const std::string& pin_dir);
 
 // --units.
 Option AddUnits(Flags* flags, SizeOptions* sizes);

@@ -171,6 +171,7 @@ class SocketsCommand : public Command {
   }
 
   int Run() override {
+    units_ = sizes_.Or(MeterUnits(pin_dir_));
     SocketPoll poll(pin_dir_);
     if (!poll.attribution().ok()) {
       if (!services_.empty() || !destinations_.empty() || !uplinks_.empty()) {
@@ -244,8 +245,7 @@ class SocketsCommand : public Command {
 
   std::string Text(const SocketRow& row) const {
     if (IsTable()) {
-      return TextTable::RowOf(
-          Cells(parsed_columns_, row, sizes_.Or(SizeUnits::kBinary)));
+      return TextTable::RowOf(Cells(parsed_columns_, row, units_));
     }
     std::string text;
     if (json_) {
@@ -328,6 +328,7 @@ class SocketsCommand : public Command {
   std::string columns_ = DefaultColumns(false);
   bool chosen_ = false;  // the columns, by --columns
   SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
   bool json_ = false;
   bool protobuf_ = false;
   bool stats_ = false;

@@ -204,6 +204,7 @@ class TopCommand : public Command {
   absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }
 
   int Run() override {
+    units_ = sizes_.Or(MeterUnits(pin_dir_));
     MeterOptions options;
     options.pin_dir = pin_dir_;
     auto meter = Meter::Open(options);
@@ -235,8 +236,7 @@ class TopCommand : public Command {
     if (!status.ok()) return Fail(status.message());
     const std::vector<TopRow> services = model_.Services(TopSort::kRate);
     if (!json_) {
-      return Print(TopTable(services, model_.has_uplinks(),
-                            sizes_.Or(SizeUnits::kBinary))
+      return Print(TopTable(services, model_.has_uplinks(), units_)
                        .Format(TerminalWidth()));
     }
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
@@ -270,8 +270,7 @@ class TopCommand : public Command {
           const bool connection = IsConnection(*row.socket);
           sockets.of_service += connection ? 1 : 0;
           if (row.owner->destination != view->destination().destination) return;
-          sockets.rows.push_back(
-              Cells(*columns, row, sizes_.Or(SizeUnits::kBinary)));
+          sockets.rows.push_back(Cells(*columns, row, units_));
           if (!connection) return;
           sockets.connections++;
           if (row.network != own) sockets.other_networks++;
@@ -303,7 +302,7 @@ class TopCommand : public Command {
       action.sa_handler = End;
       sigaction(signal_number, &action, nullptr);
     }
-    TopView view(utf8, sizes_.Or(SizeUnits::kBinary));
+    TopView view(utf8, units_);
     // The first rates soon.
     Clock::time_point next =
         last_ +
@@ -334,6 +333,7 @@ class TopCommand : public Command {
   bool once_ = false;
   bool json_ = false;
   SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<SocketPoll> sockets_;
   TopModel model_;

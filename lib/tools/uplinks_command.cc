@@ -280,6 +280,7 @@ class UplinksCommand : public Command {
   absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }
 
   int Run() override {
+    units_ = sizes_.Or(MeterUnits(pin_dir_));
     BalanceInput input;
     std::string why;
     std::vector<Uncounted> uncounted;
@@ -291,9 +292,7 @@ class UplinksCommand : public Command {
   }
 
  private:
-  std::string Bytes(uint64_t bytes) const {
-    return HumanBytes(bytes, sizes_.Or(SizeUnits::kBinary));
-  }
+  std::string Bytes(uint64_t bytes) const { return HumanBytes(bytes, units_); }
 
   std::string Table(const std::vector<UplinkBalance>& all,
                     const std::vector<Uncounted>& uncounted,
@@ -354,6 +353,7 @@ class UplinksCommand : public Command {
   std::string pin_dir_;
   bool json_ = false;
   SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
 };
 
 }  // namespace

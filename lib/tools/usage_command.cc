@@ -108,8 +108,10 @@ class UsageCommand : public Command {
     if (!usage.ok()) return Fail(usage.status().message());
     if (json_) return Print(FormatUsageJson(*usage, query_));
     if (csv_) return Print(FormatUsageCsv(*usage, query_));
-    return Print(FormatUsageTable(*usage, query_, sizes_.Or(SizeUnits::kBinary),
-                                  TerminalWidth()));
+    const auto units = ReadSizeUnits(history->get());
+    if (!units.ok()) return Fail(units.status().message());
+    return Print(
+        FormatUsageTable(*usage, query_, sizes_.Or(*units), TerminalWidth()));
   }
 
  private:

@@ -145,7 +145,8 @@ TEST_F(Object, InfoIsLaidOutAsInTheHeader) {
        MEMBER(nm_info, cgroup),        MEMBER(nm_info, reasons),
        MEMBER(nm_info, suffixes),      MEMBER(nm_info, tcp_size),
        MEMBER(nm_info, adds_received), MEMBER(nm_info, adds_sent),
-       MEMBER(nm_info, uplinks),       MEMBER(nm_info, reserved)});
+       MEMBER(nm_info, uplinks),       MEMBER(nm_info, decimal_sizes),
+       MEMBER(nm_info, reserved)});
 }
 
 TEST_F(Object, SeriesAreLaidOutAsInTheHeader) {
