@@ -146,9 +146,8 @@ absl::StatusOr<SinceRead> ReadSince(
   Statement last_record = history->Prepare(
       "SELECT recorded_at FROM meter WHERE boot_id = ?1 AND start_ns = ?2");
   last_record.Bind(1, reading.boot_id).Bind(2, reading.start_ns);
-  read.begin =
-      std::min(read.begin, last_record.Step() ? last_record.Integer(0)
-                                              : reading.start());
+  read.begin = std::min(read.begin, last_record.Step() ? last_record.Integer(0)
+                                                       : reading.start());
   if (status.ok()) status = last_record.Run();
   Totals recorded;
   Statement last = history->Prepare(

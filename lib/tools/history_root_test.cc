@@ -134,9 +134,11 @@ TEST_F(HistoryTest, WhoeverRecordsFirstTheGroupOfTheDirectoryReads) {
                          database() + " --budgets " + budgets + " 2>&1")
                     .output,
                 HasSubstr(" ok\n"));
+    // Emptied first: the shell waits for this exporter's line, not for the last one's.
     const std::string page =
         RunShell(
-            member + "lib/tools/netmeter-exporter --service303 off " +
+            ": > " + log + "; " + member +
+            "lib/tools/netmeter-exporter --service303 off " +
             "--listen 127.0.0.1:0 --pin-dir " + pin_dir_ + " --budgets " +
             budgets + " --database " + database() + " 2> " + log +
             " & until grep -q serving " + log +
