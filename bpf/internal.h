@@ -79,10 +79,13 @@ enum nm_source {
 /* Set between open and load; the verifier then drops what is not in use. */
 struct nm_config {
   nm_u32 cells_per_series;
-  nm_u32 spare_cell;           /* the last of them; 0: a layout without one */
-  nm_u32 old_cells_per_series; /* of nm_old_counters */
-  nm_u32 ingress_adds;         /* enum nm_adds: atomic, or not */
-  nm_u32 egress_adds; /* the same, of nm_egress; its variants are the others */
+  nm_u32 spare_cell;     /* the last of them; 0: a layout without one */
+  nm_u32 series_extents; /* of counters and tcp; 0: one */
+  nm_u32 first_series;   /* slots of the first one */
+  nm_u32 names_extents;
+  nm_u32 first_names;
+  nm_u32 ingress_adds; /* enum nm_adds: atomic, or not */
+  nm_u32 egress_adds;  /* the same, of nm_egress; its variants are the others */
   nm_u32 max_series;
   nm_u32 max_names;
   nm_u32 max_user_names; /* that one user may add; root: all */
@@ -383,19 +386,10 @@ enum nm_command_code {
   NM_COMMAND_INFO = 1,   /* replaces info, but for `closed` */
   NM_COMMAND_CLOSE = 2,  /* sets info.closed */
   NM_COMMAND_NAME = 3,   /* returns the id of a name; see nm_new_name */
-  NM_COMMAND_MERGE = 4,  /* adds old cells to the new ones, each once */
-  NM_COMMAND_FREE = 5,   /* puts a free id into its queue; see nm_free */
+  NM_COMMAND_FREE = 5,   /* puts one more id into its queue; see nm_free */
   NM_COMMAND_SWEEP = 6,  /* says whether the loader sweeps: nm_u32 */
   NM_COMMAND_FOLD = 7,   /* takes an idle slot back; see nm_idle */
   NM_COMMAND_FORGET = 8, /* takes the id of an unused name back; see nm_idle */
-};
-
-/* Cells that one NM_COMMAND_MERGE adds. */
-#define NM_MERGE_CELLS 64
-
-struct nm_merge {
-  nm_u32 first; /* index in counters */
-  nm_u32 count; /* up to NM_MERGE_CELLS */
 };
 
 /* The id is made if the name is new; 0 where the table, or the share of that user, is
@@ -407,11 +401,12 @@ struct nm_new_name {
 NM_STATIC_ASSERT(sizeof(struct nm_new_name) ==
                  sizeof(struct nm_name_key) + sizeof(nm_u32));
 
-/* To be run again and again by one call (`repeat` of BPF_PROG_TEST_RUN): the n-th
- * run, from 0 on, puts `first` + n into the queue. */
+/* To be run again and again by one call (`repeat` of BPF_PROG_TEST_RUN): each run puts
+ * the next id below `end` into the queue, and notes in nm_stats that it did: a program is
+ * not killed, so that none is put in twice. */
 struct nm_free {
   nm_u32 names; /* 0: into nm_free_slots; 1: into nm_free_names */
-  nm_u32 first;
+  nm_u32 end;
 };
 
 /* One of up to NM_MOST_IDLE, one after the other, of which the n-th run of one call

@@ -50,6 +50,27 @@ struct {
   __type(value, struct nm_name);
 } nm_names SEC(".maps");
 
+/* More room: further extents of counters, tcp and names, each as large as all before it
+ * (nm_extent_start()). Made by the load that needs them; until then they are in no
+ * object of the kernel's, and the verifier removes what would look at them. */
+#define NM_EXTENT(map, of)             \
+  struct {                             \
+    __uint(type, BPF_MAP_TYPE_ARRAY);  \
+    __uint(map_flags, BPF_F_MMAPABLE); \
+    __uint(max_entries, 1);            \
+    __type(key, __u32);                \
+    __type(value, struct of);          \
+  } map SEC(".maps")
+NM_EXTENT(nm_counters_1, nm_cell);
+NM_EXTENT(nm_counters_2, nm_cell);
+NM_EXTENT(nm_counters_3, nm_cell);
+NM_EXTENT(nm_tcp_1, nm_tcp);
+NM_EXTENT(nm_tcp_2, nm_tcp);
+NM_EXTENT(nm_tcp_3, nm_tcp);
+NM_EXTENT(nm_names_1, nm_name);
+NM_EXTENT(nm_names_2, nm_name);
+NM_EXTENT(nm_names_3, nm_name);
+
 /* 0 -> losses by reason and fill levels. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -72,6 +93,7 @@ struct {
  * dump it. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
   __uint(max_entries, 1);
   __type(key, struct nm_series_key);
   __type(value, struct nm_series_value);
@@ -96,6 +118,7 @@ struct {
  * that opens a socket, by registering, a tag, or a name on the wire. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
   __uint(max_entries, 1);
   __type(key, struct nm_name_key);
   __type(value, __u32);
@@ -270,34 +293,6 @@ struct {
   __type(value, struct nm_listener);
 } nm_listeners SEC(".maps");
 
-/* The counters of a meter with other table sizes, while an upgrade takes over
- * from it. */
-struct {
-  __uint(type, BPF_MAP_TYPE_ARRAY);
-  __uint(map_flags, BPF_F_MMAPABLE);
-  __uint(max_entries, 1);
-  __type(key, __u32);
-  __type(value, struct nm_cell);
-} nm_old_counters SEC(".maps");
-
-/* ... and its connections. */
-struct {
-  __uint(type, BPF_MAP_TYPE_ARRAY);
-  __uint(map_flags, BPF_F_MMAPABLE);
-  __uint(max_entries, 1);
-  __type(key, __u32);
-  __type(value, struct nm_tcp);
-} nm_old_tcp SEC(".maps");
-
-/* Cells of nm_old_counters that were added to nm_counters: a load that was
- * killed half-way is finished by the next one, and adds nothing twice. */
-struct {
-  __uint(type, BPF_MAP_TYPE_ARRAY);
-  __uint(max_entries, 1);
-  __type(key, __u32);
-  __type(value, __u8);
-} nm_merged SEC(".maps");
-
 /* id of a name, or slot -> NM_MARK_*: what the owners of sockets hold. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -319,5 +314,45 @@ static __always_inline struct nm_stats *stats_of_meter(void) {
     struct nm_stats *stats_ = stats_of_meter();               \
     if (stats_) __sync_fetch_and_add(&stats_->field, amount); \
   } while (0)
+
+/* --- Extents -------------------------------------------------------------- */
+
+/* The value of `index`, of which a slot or an id has `per_slot`. The number of extents,
+ * and where each begins, are constants of the programs: with one extent the verifier
+ * removes the rest. In line: a call costs 8 ns, and stack, which is scarce. */
+#define NM_FURTHER(name, value, map, config, per_slot)          \
+  static __always_inline value *name(__u32 slot, __u32 index) { \
+    const __u32 first = nm_config.first_##config;               \
+    const __u32 extents = nm_config.config##_extents;           \
+                                                                \
+    if (extents <= 1 || slot < first)                           \
+      return bpf_map_lookup_elem(&map, &index);                 \
+    if (extents == 2 || slot < first << 1) {                    \
+      index -= first * per_slot;                                \
+      return bpf_map_lookup_elem(&map##_1, &index);             \
+    }                                                           \
+    if (extents == 3 || slot < first << 2) {                    \
+      index -= (first << 1) * per_slot;                         \
+      return bpf_map_lookup_elem(&map##_2, &index);             \
+    }                                                           \
+    index -= (first << 2) * per_slot;                           \
+    return bpf_map_lookup_elem(&map##_3, &index);               \
+  }
+NM_FURTHER(cell_at, struct nm_cell, nm_counters, series,
+           nm_config.cells_per_series)
+NM_FURTHER(tcp_at, struct nm_tcp, nm_tcp, series, 1)
+NM_FURTHER(name_at, struct nm_name, nm_names, names, 1)
+
+static __always_inline struct nm_cell *cell_of(__u32 slot, __u32 number) {
+  return cell_at(slot, slot * nm_config.cells_per_series + number);
+}
+
+static __always_inline struct nm_tcp *tcp_of_slot(__u32 slot) {
+  return tcp_at(slot, slot);
+}
+
+static __always_inline struct nm_name *name_of_id(__u32 id) {
+  return name_at(id, id);
+}
 
 #endif /* NETMETER_BPF_MAPS_BPF_H_ */

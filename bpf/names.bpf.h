@@ -44,7 +44,7 @@ static __always_inline __u32 known_name(struct nm_name_key *key) {
 
 /* The kind of what a name is of. Global: its callers have no stack left. */
 NM_GLOBAL __u32 nm_kind_of_name(__u32 id) {
-  struct nm_name *name = bpf_map_lookup_elem(&nm_names, &id);
+  struct nm_name *name = name_of_id(id);
 
   return name ? name->kind : NM_KIND_NONE;
 }
@@ -65,7 +65,7 @@ static __noinline __u32 name_id(struct nm_name_key *key, __u16 user) {
     COUNT(names_full, 1);
     return 0;
   }
-  name = bpf_map_lookup_elem(&nm_names, &id);
+  name = name_of_id(id);
   if (!name) return 0;
   name->kind = key->kind;
   name->encoding = key->encoding;

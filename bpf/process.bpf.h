@@ -82,7 +82,7 @@ static __always_inline bool has_its_name(const struct nm_process *process) {
   struct nm_name *name;
 
   if (!id) return false;
-  name = bpf_map_lookup_elem(&nm_names, &id);
+  name = name_of_id(id);
   if (!name || !name->length) return false;
   differs = name->kind ^ process->kind;
   for (__u32 i = 0; i < NM_NAME_BYTES / sizeof(*expected); i++)

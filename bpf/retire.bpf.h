@@ -29,8 +29,8 @@
 
 /* One cell of a slot that is given back: what it counted goes to the spare cell
  * of the slot `to`. */
-NM_GLOBAL int nm_fold_cell(__u32 index, __u32 to) {
-  volatile __u64 *from = bpf_map_lookup_elem(&nm_counters, &index);
+NM_GLOBAL int nm_fold_cell(__u32 slot, __u32 number, __u32 to) {
+  volatile __u64 *from = (__u64 *)cell_of(slot, number);
   __u64 *target = (__u64 *)spare_cell(to);
 
   if (!from || !target) return 0;
@@ -123,7 +123,7 @@ NM_GLOBAL int nm_fold_slot(__u32 slot, __u32 user) {
   if (to && to != slot) {
     for (__u32 i = 0; i < NM_MAX_CELLS; i++) {
       if (i >= nm_config.cells_per_series) break;
-      nm_fold_cell(slot * nm_config.cells_per_series + i, to);
+      nm_fold_cell(slot, i, to);
     }
     nm_fold_tcp(slot, to);
   }
@@ -139,7 +139,7 @@ NM_GLOBAL int nm_fold_slot(__u32 slot, __u32 user) {
 
 /* Forgets one name. Not 0: refused. */
 NM_GLOBAL int nm_forget_name(__u32 id) {
-  struct nm_name *name = bpf_map_lookup_elem(&nm_names, &id);
+  struct nm_name *name = name_of_id(id);
   struct nm_user *account;
   __u32 *wire_names;
 

@@ -45,7 +45,7 @@ static __always_inline bool is_kept(union nm_attribution attribution) {
 
   if (!nm_config.registrants || attribution.kind != NM_KIND_SERVICE)
     return false;
-  name = bpf_map_lookup_elem(&nm_names, &id);
+  name = name_of_id(id);
   return name && bpf_map_lookup_elem(&nm_registrants, name->bytes);
 }
 

@@ -36,12 +36,6 @@ union nm_head {
   __u64 word;
 };
 
-static __always_inline struct nm_cell *cell_of(__u32 slot, __u32 number) {
-  __u32 index = slot * nm_config.cells_per_series + number;
-
-  return bpf_map_lookup_elem(&nm_counters, &index);
-}
-
 #define NM_HEAD_FLAGS (0xffULL << 56)
 
 /* This CPU's cell. */
@@ -49,11 +43,9 @@ static __always_inline struct nm_cell *cell_of_slot(__u32 slot) {
   return cell_of(slot, bpf_get_smp_processor_id());
 }
 
-/* The cell that all CPUs write, by atomic adds. A layout without one is that of
- * an older version, and then there are no other adds. */
+/* The cell that all CPUs write, by atomic adds. */
 static __always_inline struct nm_cell *spare_cell(__u32 slot) {
-  return nm_config.spare_cell ? cell_of(slot, nm_config.spare_cell)
-                              : cell_of_slot(slot);
+  return cell_of(slot, nm_config.spare_cell);
 }
 
 /* Writes what a cell counts, before anything is added to it. Its flags stay
@@ -65,14 +57,10 @@ static __always_inline bool write_head(void *cell, __u64 word) {
   return true;
 }
 
-static __always_inline struct nm_tcp *tcp_of_slot(__u32 slot) {
-  return bpf_map_lookup_elem(&nm_tcp, &slot);
-}
-
 /* Word by word: clang would load them all before it stores the first, and has no
  * registers for that. The stack is scarce. */
 static __always_inline void copy_name(char *to, __u32 id) {
-  struct nm_name *name = bpf_map_lookup_elem(&nm_names, &id);
+  struct nm_name *name = name_of_id(id);
 
   if (!name) return;
 #pragma unroll
@@ -119,9 +107,9 @@ static __always_inline __u32 known_series(const __u64 *key) {
 }
 
 /* Says up to where slots have been handed out, before one is used: readers look no
- * further. That is in order, but for a growth: the loader drains the queue, and what a
- * program takes meanwhile is anywhere in it. Another CPU may do the same: it is too
- * much then, which does no harm. */
+ * further. That is in order, but for those that retire gave back before a growth put new
+ * ones behind them. Another CPU may do the same: it is too much then, which does no
+ * harm. */
 static __always_inline void count_allocated(__u32 slot) {
   struct nm_stats *stats = stats_of_meter();
   __u64 allocated;

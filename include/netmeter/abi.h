@@ -80,7 +80,6 @@ typedef unsigned long long nm_u64;
  *   by the configuration: the service is kept for another user (register_by)
  *   until there is room: the table of names or, for NM_REGISTER, of processes is
  *     full; or, but for root, this user has added too many names
- *   for a moment: the tables grow. With a valid name, try again.
  */
 #define NM_SOL 0x6e74
 #define NM_REGISTER 1
@@ -167,6 +166,20 @@ enum nm_path {
    (path))
 #define NM_SLOT_FIRST 21
 #define NM_MAX_SERIES_LIMIT 65535
+
+/*
+ * `counters`, `tcp` and `names` have up to NM_MAX_EXTENTS extents, pinned as counters,
+ * counters_1 and so on. The first has the slots, or ids, below first_series
+ * (first_names), and each further one has as many as all before it. They never move.
+ * info says how many there are, before a slot of a new one is handed out.
+ */
+#define NM_MAX_EXTENTS 4
+static inline nm_u32 nm_extent_start(nm_u32 first, nm_u32 extent) {
+  return extent ? first << (extent - 1) : 0;
+}
+static inline nm_u32 nm_extent_size(nm_u32 first, nm_u32 extent) {
+  return extent ? first << (extent - 1) : first;
+}
 
 /*
  * One CPU's part of one series, or, in its last cell, what all CPUs together
@@ -270,9 +283,13 @@ struct nm_stats {
   nm_u64 heads;          /* of series, written after the head itself: while it
                             stays, no slot without a head has got one. 0: an
                             older version does not tell */
-  nm_u64 reserved[7];
+  nm_u64
+      slots_made; /* put into the queue of free ones, each once: all slots below
+                        NM_SLOT_FIRST + slots_made have been there */
+  nm_u64 names_made; /* ... names, from NM_NAME_FIRST on */
+  nm_u64 reserved[5];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_stats) == 25 * 8 + 7 * 8);
+NM_STATIC_ASSERT(sizeof(struct nm_stats) == 27 * 8 + 5 * 8);
 
 /* Bits of nm_info.features: optional parts that are active. */
 #define NM_FEATURE_PROCESS_TRACKING (1ULL << 0) /* exec, fork, exit */
@@ -324,12 +341,17 @@ struct nm_info {
                                      One that had a number keeps it */
   nm_u8
       decimal_sizes; /* not 0: tools show kB, not KiB, unless told otherwise */
-  nm_u8 reserved[21];
+  nm_u8 series_extents; /* of counters and tcp: see nm_extent_start() */
+  nm_u32 first_series;  /* slots of the first extent */
+  nm_u32 first_names;
+  nm_u8 names_extents;
+  nm_u8 reserved[11];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                  8 + 2 * 2 + 9 * 4 + 6 * 8 + 2 * 4 + NM_VERSION_BYTES +
                      NM_KERNEL_BYTES + NM_PATH_BYTES + NM_REASONS_BYTES +
-                     NM_SUFFIXES_BYTES + 4 + 3 * 1 + 2 * NM_MAX_UPLINKS + 21);
+                     NM_SUFFIXES_BYTES + 4 + 5 * 1 + 2 * NM_MAX_UPLINKS +
+                     2 * 4 + 11);
 
 /* A series that has the other words of its key in common with an ordinary one. */
 enum nm_special {

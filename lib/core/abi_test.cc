@@ -72,7 +72,8 @@ TEST(Abi, NamesInfoAndStatsAreWhereTheyWere) {
   EXPECT_EQ(offsetof(nm_info, adds_sent), 973u);
   EXPECT_EQ(offsetof(nm_info, uplinks), 974u);
   EXPECT_EQ(offsetof(nm_info, decimal_sizes), 1002u);
-  EXPECT_EQ(offsetof(nm_info, reserved), 1003u);
+  EXPECT_EQ(offsetof(nm_info, first_series), 1004u);
+  EXPECT_EQ(offsetof(nm_info, reserved), 1013u);
   EXPECT_EQ(offsetof(nm_stats, slots_allocated), 0u);
   EXPECT_EQ(offsetof(nm_stats, refused_controls), 112u);
 }

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,6 +38,7 @@
 namespace netmeter {
 namespace {
 
+using internal::MapView;
 using internal::SeriesReader;
 using internal::SharedMaps;
 using internal::WithoutThrowing;
@@ -60,13 +62,24 @@ constexpr std::chrono::milliseconds kFirstRefusalPause(5);
 constexpr int kOpenAttempts = 10;
 constexpr std::chrono::milliseconds kOpenPause(2);
 
+struct ExtentsError : std::runtime_error {
+  explicit ExtentsError(const absl::Status& error)
+      : std::runtime_error("no further extents"), status(error) {}
+  const absl::Status status;
+};
+
 // What a read is for: the series of this process's service, or any.
 enum class Whose { kAny, kOwn };
 
 // One meter of the kernel, opened.
 struct Source {
   explicit Source(std::shared_ptr<const SharedMaps> shared)
-      : maps(std::move(shared)), reader(maps->view()) {}
+      : maps(std::move(shared)), reader(maps->view(), [this](MapView* view) {
+          const absl::Status status = maps->Extend(view);
+          // A sum without what counts there would be wrong.
+          if (!status.ok()) throw ExtentsError(status);
+          return true;
+        }) {}
 
   const std::shared_ptr<const SharedMaps> maps;
   SeriesReader reader;
@@ -157,7 +170,11 @@ class Meter::Impl {
     return WithoutThrowing([&]() -> absl::StatusOr<Result> {
       const auto source = Current(whose);
       if (!source.ok()) return source.status();
-      return read(&(*source)->reader);
+      try {
+        return read(&(*source)->reader);
+      } catch (const ExtentsError& error) {
+        return error.status;
+      }
     });
   }
 
@@ -167,7 +184,11 @@ class Meter::Impl {
     return WithoutThrowing([&] {
       const auto source = Current(whose);
       if (!source.ok()) return source.status();
-      read(&(*source)->reader);
+      try {
+        read(&(*source)->reader);
+      } catch (const ExtentsError& error) {
+        return error.status;
+      }
       return absl::OkStatus();
     });
   }

@@ -9,25 +9,38 @@ namespace internal {
 namespace {
 
 constexpr bool kKept = true, kRenewed = false;
-constexpr bool kGrows = true, kStays = false;
 
 constexpr std::array<MapPin, kMapPins> kMaps = {{
-    {"counters", Entries::kPerCell, kCounters, kKept, kGrows},
-    {"tcp", Entries::kPerSeries, kTcp, kKept, kGrows},
-    {"names", Entries::kPerName, kNames, kKept, kGrows},
-    {"stats", Entries::kOne, kStats, kKept, kStays},
-    {"series", Entries::kPerSeries, kRootOnly, kKept, kGrows},
-    {"name_ids", Entries::kPerName, kRootOnly, kKept, kGrows},
-    {"free_slots", Entries::kPerSeries, kRootOnly, kKept, kGrows},
-    {"free_names", Entries::kPerName, kRootOnly, kKept, kGrows},
-    {"processes", Entries::kPerProcess, kRootOnly, kKept, kStays},
-    {"sockets", Entries::kPerSocket, kRootOnly, kKept, kStays},
-    {"owners", Entries::kAsDeclared, kRootOnly, kKept, kStays},
-    {"namings", Entries::kAsDeclared, kRootOnly, kKept, kStays},
-    {"rules", Entries::kAsDeclared, kRootOnly, kRenewed, kStays},
-    {"binaries", Entries::kAsDeclared, kRootOnly, kRenewed, kStays},
-    {"uplink_names", Entries::kAsDeclared, kRootOnly, kRenewed, kStays},
-    {"info", Entries::kOne, kInfo, kKept, kGrows},
+    {"counters", Entries::kPerCell, kCounters, kKept},
+    {"tcp", Entries::kPerSeries, kTcp, kKept},
+    {"names", Entries::kPerName, kNames, kKept},
+    {"stats", Entries::kOne, kStats, kKept},
+    {"series", Entries::kMostSeries, kRootOnly, kKept},
+    {"name_ids", Entries::kMostNames, kRootOnly, kKept},
+    {"free_slots", Entries::kMostSeries, kRootOnly, kKept},
+    {"free_names", Entries::kMostNames, kRootOnly, kKept},
+    {"wire_names", Entries::kMostNames, kRootOnly, kKept},
+    {"users", Entries::kAsDeclared, kRootOnly, kKept},
+    {"processes", Entries::kPerProcess, kRootOnly, kKept},
+    {"sockets", Entries::kPerSocket, kRootOnly, kKept},
+    {"owners", Entries::kAsDeclared, kRootOnly, kKept},
+    {"namings", Entries::kAsDeclared, kRootOnly, kKept},
+    {"rules", Entries::kAsDeclared, kRootOnly, kRenewed},
+    {"binaries", Entries::kAsDeclared, kRootOnly, kRenewed},
+    {"uplink_names", Entries::kAsDeclared, kRootOnly, kRenewed},
+    {"info", Entries::kOne, kInfo, kKept},
+}};
+
+constexpr std::array<ExtentPin, kExtentPins> kExtents = {{
+    {"counters_1", kCounters, 1},
+    {"counters_2", kCounters, 2},
+    {"counters_3", kCounters, 3},
+    {"tcp_1", kTcp, 1},
+    {"tcp_2", kTcp, 2},
+    {"tcp_3", kTcp, 3},
+    {"names_1", kNames, 1},
+    {"names_2", kNames, 2},
+    {"names_3", kNames, 3},
 }};
 
 constexpr std::array<LinkPin, kLinkPins> kLinks = {{
@@ -42,21 +55,14 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
     {"link_egress", 0, LinkStage::kPacket},
 }};
 
-// The first is as long as the names. nm_interfaces is pinned all the same
-// (lib/loader/uplinks.h). Three belong to a growth (lib/loader/growth.h)
-// and the last one to a sweep (lib/loader/retire.h): one entry each, unless there is
-// one.
-constexpr std::array<UnpinnedMap, 11> kUnpinned = {{
-    {"nm_wire_names", Entries::kPerName},
-    {"nm_users", Entries::kAsDeclared},
+// nm_interfaces is pinned all the same (lib/loader/uplinks.h). The last one is a
+// sweep's (lib/loader/retire.h).
+constexpr std::array<UnpinnedMap, 6> kUnpinned = {{
     {"nm_copies", Entries::kAsDeclared},
     {"nm_listeners", Entries::kAsDeclared},
     {"nm_units", Entries::kAsDeclared},
     {"nm_registrants", Entries::kAsDeclared},
     {"nm_interfaces", Entries::kAsDeclared},
-    {"nm_old_counters", Entries::kAsDeclared},
-    {"nm_old_tcp", Entries::kAsDeclared},
-    {"nm_merged", Entries::kAsDeclared},
     {"nm_marks", Entries::kAsDeclared},
 }};
 
@@ -74,18 +80,41 @@ const MapPin& Find(SharedMap map) {
 
 }  // namespace
 
+uint32_t CeilingOf(uint32_t first) {
+  const uint64_t most = uint64_t{first} << (NM_MAX_EXTENTS - 1);
+  return most > NM_MAX_SERIES_LIMIT ? NM_MAX_SERIES_LIMIT
+                                    : static_cast<uint32_t>(most);
+}
+
+uint32_t ExtentsFor(uint32_t first, uint32_t entries) {
+  uint32_t extents = 1;
+  while (extents < NM_MAX_EXTENTS &&
+         nm_extent_start(first, extents) < entries) {
+    extents++;
+  }
+  return extents;
+}
+
 uint64_t CountEntries(Entries entries, const TableSizes& sizes) {
+  const uint32_t series =
+      sizes.first_series != 0 ? sizes.first_series : sizes.max_series;
+  const uint32_t names =
+      sizes.first_names != 0 ? sizes.first_names : sizes.max_names;
   switch (entries) {
     case Entries::kAsDeclared:
       return 0;
     case Entries::kOne:
       return 1;
     case Entries::kPerCell:
-      return uint64_t{sizes.max_series} * sizes.cells_per_series;
+      return uint64_t{series} * sizes.cells_per_series;
     case Entries::kPerSeries:
-      return sizes.max_series;
+      return series;
     case Entries::kPerName:
-      return sizes.max_names;
+      return names;
+    case Entries::kMostSeries:
+      return CeilingOf(series);
+    case Entries::kMostNames:
+      return CeilingOf(names);
     case Entries::kPerProcess:
       return sizes.max_processes;
     case Entries::kPerSocket:
@@ -94,11 +123,20 @@ uint64_t CountEntries(Entries entries, const TableSizes& sizes) {
   return 0;
 }
 
+uint64_t CountEntries(const ExtentPin& pin, const TableSizes& sizes) {
+  const uint32_t first =
+      pin.map == kNames ? sizes.first_names : sizes.first_series;
+  return uint64_t{nm_extent_size(first, pin.extent)} *
+         (pin.map == kCounters ? sizes.cells_per_series : 1);
+}
+
 const std::array<MapPin, kMapPins>& MapPins() { return kMaps; }
+
+const std::array<ExtentPin, kExtentPins>& ExtentPins() { return kExtents; }
 
 const std::array<LinkPin, kLinkPins>& LinkPins() { return kLinks; }
 
-const std::array<UnpinnedMap, 11>& UnpinnedMaps() { return kUnpinned; }
+const std::array<UnpinnedMap, 6>& UnpinnedMaps() { return kUnpinned; }
 
 const char* PinOf(SharedMap map) { return Find(map).pin; }
 

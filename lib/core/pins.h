@@ -39,9 +39,11 @@ constexpr SharedMap kRootOnly = kSharedMaps;  // is not for readers
 enum class Entries {
   kAsDeclared,  // what bpf/maps.bpf.h says
   kOne,
-  kPerCell,  // one per CPU of each series, and its spare one
-  kPerSeries,
-  kPerName,
+  kPerCell,  // of the first extent: one per CPU of each series, and its spare one
+  kPerSeries,   // of the first extent
+  kPerName,     // of the first extent
+  kMostSeries,  // as many as there will ever be: it does not grow
+  kMostNames,
   kPerProcess,
   kPerSocket,
 };
@@ -52,8 +54,15 @@ struct TableSizes {
   uint32_t max_series = 0;
   uint32_t max_names = 0;
   uint32_t max_processes = 0;
-  uint32_t max_sockets = 0;  // a power of two
+  uint32_t max_sockets = 0;   // a power of two
+  uint32_t first_series = 0;  // of the first extent; 0: max_series
+  uint32_t first_names = 0;
 };
+
+// All extents together, at most.
+uint32_t CeilingOf(uint32_t first);
+// How many extents it takes for so many.
+uint32_t ExtentsFor(uint32_t first, uint32_t entries);
 
 // 0 for kAsDeclared. May be more than a map can have.
 uint64_t CountEntries(Entries entries, const TableSizes& sizes);
@@ -67,12 +76,20 @@ struct MapPin {
   // Whether an upgrade keeps it; otherwise each load makes a map of its own,
   // because its contents come from the configuration.
   bool kept;
-  // Whether a load with larger tables replaces it, because it has an entry for
-  // each series or name, or because it states their numbers.
-  bool grows;
 
   bool shared() const { return reader != kRootOnly; }
 };
+
+// A map that a table goes on in: extents 1 to NM_MAX_EXTENTS - 1 of counters, tcp and
+// names, which are there once a load has asked for more than the first one has.
+struct ExtentPin {
+  const char* pin;  // "counters_1"
+  SharedMap map;    // kCounters, kTcp or kNames
+  uint32_t extent;
+};
+constexpr size_t kExtentPins = 3 * (NM_MAX_EXTENTS - 1);
+const std::array<ExtentPin, kExtentPins>& ExtentPins();
+uint64_t CountEntries(const ExtentPin& pin, const TableSizes& sizes);
 
 // What the program of a link learns or counts.
 enum class LinkStage {
@@ -92,7 +109,7 @@ struct LinkPin {
 
 // Maps in the order in which a load pins them: `info` comes last, so that a
 // meter with an `info` is complete. Readers open it first for the same reason.
-constexpr size_t kMapPins = 16;
+constexpr size_t kMapPins = 18;
 const std::array<MapPin, kMapPins>& MapPins();
 
 // Links in the order in which a load attaches them: who a process is must be
@@ -127,7 +144,7 @@ struct UnpinnedMap {
   const char* name;  // in the object
   Entries entries;
 };
-const std::array<UnpinnedMap, 11>& UnpinnedMaps();
+const std::array<UnpinnedMap, 6>& UnpinnedMaps();
 
 }  // namespace internal
 }  // namespace netmeter

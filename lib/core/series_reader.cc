@@ -45,9 +45,9 @@
 // which runs to its end, so that waiting for it does not depend on the life of any
 // process.
 //
-// Tables that grow are other maps: the loader copies the old totals into new,
-// larger ones and then marks the old ones as closed. Meter (meter.cc) sees that
-// and makes a new reader. To this one nothing ever changes its size.
+// Tables that grow get further extents, and nothing that is there moves. `info` says so,
+// between two moves, before a slot of a new extent is handed out: the read that sees it
+// maps the new ones.
 #include "lib/core/series_reader.h"
 
 #include <string.h>
@@ -130,6 +130,16 @@ nm_cell HeadOf(nm_u64 word) {
   nm_cell head = {};
   memcpy(&head, &word, sizeof(word));
   return head;
+}
+
+// Of an index that is not in the first one.
+uint32_t ExtentOf(uint32_t first, uint32_t index) {
+  uint32_t extent = 1;
+  while (extent < NM_MAX_EXTENTS - 1 &&
+         index >= nm_extent_start(first, extent + 1)) {
+    ++extent;
+  }
+  return extent;
 }
 
 // "" for what no retired series has been.
@@ -232,18 +242,47 @@ bool TidyPending(Sample* sample) {
 
 }  // namespace
 
-SeriesReader::SeriesReader(const MapView& view) : view_(view) { ReadNaming(); }
+bool IsBehind(const MapView& view) {
+  return view.first_series != UINT32_MAX &&
+         (__atomic_load_n(&view.info->max_series, __ATOMIC_RELAXED) >
+              view.max_series ||
+          __atomic_load_n(&view.info->max_names, __ATOMIC_RELAXED) >
+              view.max_names);
+}
+
+SeriesReader::SeriesReader(const MapView& view, Extend extend)
+    : view_(view), extend_(std::move(extend)) {
+  ReadNaming();
+}
 
 inline const nm_u64* SeriesReader::Cell(uint32_t slot, uint32_t number) const {
-  return view_.counters +
-         (size_t{slot} * view_.cells_per_series + number) * kWordsPerCell;
+  return CellAt(view_, slot, number);
+}
+
+const nm_u64* FurtherCell(const MapView& view, uint32_t slot, uint32_t number) {
+  const uint32_t extent = ExtentOf(view.first_series, slot);
+  slot -= nm_extent_start(view.first_series, extent);
+  return view.more_counters[extent - 1] +
+         (size_t{slot} * view.cells_per_series + number) * kWordsPerCell;
+}
+
+const nm_tcp& FurtherTcp(const MapView& view, uint32_t slot) {
+  const uint32_t extent = ExtentOf(view.first_series, slot);
+  return view
+      .more_tcp[extent - 1][slot - nm_extent_start(view.first_series, extent)];
+}
+
+const nm_name& FurtherName(const MapView& view, uint32_t id) {
+  const uint32_t extent = ExtentOf(view.first_names, id);
+  return view
+      .more_names[extent - 1][id - nm_extent_start(view.first_names, extent)];
 }
 
 bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   name->clear();
   if (id == NM_NAME_EMPTY) return true;
   if (id >= view_.max_names) return false;
-  const nm_name& entry = view_.names[id];
+  const nm_name& entry = NameAt(view_, id);
   // The kernel writes the length last: whoever sees it sees all bytes.
   const nm_u16 length = __atomic_load_n(&entry.length, __ATOMIC_ACQUIRE);
   if (length == 0 || length > NM_NAME_BYTES) return false;
@@ -297,11 +336,12 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
   // A program has pending bytes, too. The name's kind is there: its length is.
   identity->of_service = head.kind == NM_KIND_SERVICE ||
                          (head.kind == NM_KIND_PENDING &&
-                          view_.names[head.service].kind == NM_KIND_SERVICE);
+                          NameAt(view_, head.service).kind == NM_KIND_SERVICE);
   return DecodeName(head.destination, &identity->destination);
 }
 
 bool SeriesReader::ReadKey(uint32_t slot, Sample* sample) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   Identity identity;
   if (slot == 0 || slot >= view_.max_series ||
       !DecodeIdentity(slot, &identity)) {
@@ -317,6 +357,7 @@ bool SeriesReader::ReadKey(uint32_t slot, Sample* sample) const {
 }
 
 bool SeriesReader::ReadName(uint32_t id, std::string* name) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   return DecodeName(id, name);
 }
 
@@ -419,6 +460,7 @@ void SeriesReader::ReadSeries(std::vector<Sample>* samples, const Body& body) {
   try {
     BetweenMoves([&](nm_u64 moves) {
       if (moves != moves_) {
+        if (extend_ && IsBehind(view_)) extend_(&view_);
         Forget();
         ReadNaming();
         moves_ = moves;
@@ -481,7 +523,7 @@ void SeriesReader::TakeSlot(uint32_t slot, Sample* sample) const {
   take(offsetof(nm_cell, tx_retransmit_bytes), &sample->tx_retransmit_bytes);
   if (tcp_ != nullptr && sample->transport == Transport::kTcp &&
       sample->kind != Kind::kPending) {
-    TakeConnections<is_first>(tcp_[slot], &sample->tcp);
+    TakeConnections<is_first>(TcpAt(view_, slot), &sample->tcp);
   } else if (is_first) {
     sample->tcp = TcpConnections();
   }
@@ -542,7 +584,8 @@ inline void SeriesReader::Prefetch(uint32_t slot) const {
     __builtin_prefetch(cell + i * kWordsPerCell);
   }
   if (tcp_ == nullptr) return;
-  const nm_u64* const tcp = reinterpret_cast<const nm_u64*>(&tcp_[slot]);
+  const nm_u64* const tcp =
+      reinterpret_cast<const nm_u64*>(&TcpAt(view_, slot));
   __builtin_prefetch(tcp);
   __builtin_prefetch(tcp + kWordsPerCell);
 }
@@ -624,6 +667,7 @@ std::vector<Sample> SeriesReader::ReadService(absl::string_view service) {
 }
 
 Health SeriesReader::ReadHealth() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   Health health;
   BetweenMoves([&](nm_u64) { health = ReadHealthOnce(); });
   return health;

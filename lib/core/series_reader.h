@@ -15,6 +15,7 @@
 #ifndef NETMETER_LIB_CORE_SERIES_READER_H_
 #define NETMETER_LIB_CORE_SERIES_READER_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -43,14 +44,43 @@ struct MapView {
   const nm_stats* stats = nullptr;
   const nm_tcp* tcp = nullptr;
   uint32_t cells_per_series = 0;
-  uint32_t max_series = 0;
+  uint32_t max_series = 0;  // as far as the maps are mapped
   uint32_t max_names = 0;
+  // The first extents are the maps above. Further ones: by extent - 1.
+  uint32_t first_series = UINT32_MAX;
+  uint32_t first_names = UINT32_MAX;
+  std::array<const nm_u64*, NM_MAX_EXTENTS - 1> more_counters = {};
+  std::array<const nm_tcp*, NM_MAX_EXTENTS - 1> more_tcp = {};
+  std::array<const nm_name*, NM_MAX_EXTENTS - 1> more_names = {};
 };
+
+// What is mapped of a slot, or of an id, below max_series (max_names).
+const nm_u64* FurtherCell(const MapView& view, uint32_t slot, uint32_t number);
+const nm_tcp& FurtherTcp(const MapView& view, uint32_t slot);
+const nm_name& FurtherName(const MapView& view, uint32_t id);
+inline const nm_u64* CellAt(const MapView& view, uint32_t slot,
+                            uint32_t number) {
+  if (slot >= view.first_series) return FurtherCell(view, slot, number);
+  return view.counters + (size_t{slot} * view.cells_per_series + number) *
+                             (sizeof(nm_cell) / sizeof(nm_u64));
+}
+inline const nm_tcp& TcpAt(const MapView& view, uint32_t slot) {
+  return slot < view.first_series ? view.tcp[slot] : FurtherTcp(view, slot);
+}
+inline const nm_name& NameAt(const MapView& view, uint32_t id) {
+  return id < view.first_names ? view.names[id] : FurtherName(view, id);
+}
+
+// Whether `info` says that there is more than is mapped.
+bool IsBehind(const MapView& view);
+
+// Takes what is mapped by now. False: it could not be mapped.
+using Extend = std::function<bool(MapView*)>;
 
 class SeriesReader {
  public:
   // The memory must outlive the reader.
-  explicit SeriesReader(const MapView& view);
+  explicit SeriesReader(const MapView& view, Extend extend = nullptr);
 
   // Every series, one Sample for each key, in the order of appearance. The memory
   // of *samples is used again, that of its strings included: where it has had room
@@ -147,9 +177,11 @@ class SeriesReader {
             std::vector<Sample>* samples) const;
   void ReadAll(Twins twins, std::vector<Sample>* samples);
 
-  const MapView view_;
-  std::mutex mutex_;
-  // All below guarded by mutex_. What was learned is true as long as
+  mutable std::mutex mutex_;
+  // All below guarded by mutex_. The view's own extents stay.
+  MapView view_;
+  const Extend extend_;
+  // What was learned is true as long as
   // nm_stats.moves is this. No meter begins with an odd number.
   nm_u64 moves_ = 1;
   std::vector<std::string> suffixes_;  // of wire names, by `info`

@@ -88,13 +88,12 @@ absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
 
 namespace {
 
-// Of who sees the names and may open none. lstat(2): in a switch a pin is a link, and
-// where that leads may be away for a moment; the pin itself is always there.
+// For a process that sees the names and may open none.
 bool MissesSharedPin(const std::string& pin_dir) {
   for (const SharedMap map : OpeningOrder()) {
     const std::string path = absl::StrCat(pin_dir, "/", PinOf(map));
     struct stat about;
-    if (lstat(path.c_str(), &about) != 0 && errno == ENOENT) return true;
+    if (stat(path.c_str(), &about) != 0 && errno == ENOENT) return true;
   }
   return false;
 }
@@ -256,11 +255,11 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
     return absl::NotFoundError(absl::StrCat("nobody serves ", path));
   }
 
-  unsigned char version = 0;
-  iovec data = {&version, sizeof(version)};
+  std::array<unsigned char, 1 + kReadableMaps> bytes = {};
+  iovec data = {bytes.data(), bytes.size()};
   // Room for more than we take: what does not fit is closed by
   // the kernel, and is told by MSG_CTRUNC.
-  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE((kReadableMaps + 1) * sizeof(int))];
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -284,19 +283,25 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
         LoaderCommand("status", pin_dir), "; and see what serve-fds says)"));
   }
   std::vector<UniqueFd> taken = TakeDescriptors(&message);
-  if (version == kDescriptorsRefused) return Refused(what, pin_dir);
-  if (version != kDescriptorProtocol) {
+  if (bytes[0] == kDescriptorsRefused) return Refused(what, pin_dir);
+  if (bytes[0] != kDescriptorProtocol) {
     return absl::FailedPreconditionError(absl::StrCat(
-        what, ": protocol ", static_cast<int>(version),
+        what, ": protocol ", static_cast<int>(bytes[0]),
         ", this library speaks ", static_cast<int>(kDescriptorProtocol)));
   }
-  if ((message.msg_flags & MSG_CTRUNC) != 0 || taken.size() != kSharedMaps) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, ": ", taken.size(), " descriptors instead of ",
-                     static_cast<int>(kSharedMaps)));
-  }
   SharedMapFds fds;
-  for (size_t i = 0; i < taken.size(); ++i) fds[i] = std::move(taken[i]);
+  bool fits = (message.msg_flags & MSG_CTRUNC) == 0 &&
+              static_cast<size_t>(received) == 1 + taken.size();
+  for (size_t i = 0; fits && i < taken.size(); ++i) {
+    fits = bytes[1 + i] < fds.size();
+    if (fits) fds[bytes[1 + i]] = std::move(taken[i]);
+  }
+  for (size_t i = 0; i < kSharedMaps; ++i) fits = fits && fds[i].ok();
+  if (!fits) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": ", taken.size(),
+                     " descriptors, which are not all maps of a meter"));
+  }
   return fds;
 }
 
@@ -393,34 +398,21 @@ MapShape ParseFdInfo(const std::string& text) {
   return shape;
 }
 
-namespace {
-
-// For the time of a switch of tables the pins are symbolic links that lead through
-// another one (lib/loader/switch.h). Between the moment when the kernel has read the link
-// and the one when it looks up where that leads, the switch may end: then the pin is
-// there, as a file, and what it led to is not.
-int OpenPin(const std::string& path) {
-  constexpr int kTries = 100;
-  for (int i = 0;; ++i) {
-    const int fd = OpenPinnedMap(path.c_str());
-    struct stat about;
-    if (fd >= 0 || errno != ENOENT || i == kTries ||
-        lstat(path.c_str(), &about) != 0) {
-      return fd;
-    }
-  }
-}
-
-}  // namespace
-
 absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir) {
   SharedMapFds fds;
   for (const SharedMap map : OpeningOrder()) {
     const std::string path = absl::StrCat(pin_dir, "/", PinOf(map));
     // Opened for writing: see shared_maps.h. bpf(2) sets O_CLOEXEC itself.
-    fds[map] = UniqueFd(OpenPin(path));
+    fds[map] = UniqueFd(OpenPinnedMap(path.c_str()));
     if (fds[map].ok() || (map != kInfo && errno == ENOENT)) continue;
     return PinError(errno, path, pin_dir);
+  }
+  // After `info`: all that it tells of is there.
+  for (size_t i = 0; i < kExtentPins; ++i) {
+    const std::string path = absl::StrCat(pin_dir, "/", ExtentPins()[i].pin);
+    UniqueFd& fd = fds[kSharedMaps + i];
+    fd = UniqueFd(OpenPinnedMap(path.c_str()));
+    if (!fd.ok() && errno != ENOENT) return PinError(errno, path, pin_dir);
   }
   return fds;
 }
@@ -459,7 +451,7 @@ absl::Status CheckInfo(const nm_info& info, const std::string& where) {
 }
 
 absl::Status SharedMaps::Map(SharedMap map, int fd, size_t entries,
-                             const std::string& where) {
+                             const std::string& where, Mapping* to) {
   const absl::StatusOr<MapShape> shape = ShapeOf(fd, where);
   if (!shape.ok()) return shape.status();
   const absl::Status fits = CheckShape(map, *shape, where);
@@ -469,7 +461,7 @@ absl::Status SharedMaps::Map(SharedMap map, int fd, size_t entries,
         where, absl::StrCat("it has ", shape->max_entries,
                             " entries, by `info` it should have ", entries));
   }
-  Mapping& mapping = mappings_[map];
+  Mapping& mapping = *to;
   // The kernel rounds the size of a value up to 8. That of cells, names and
   // connections is a multiple of 8 already, and of the others there is one
   // value.
@@ -487,18 +479,64 @@ SharedMaps::~SharedMaps() {
   for (const Mapping& mapping : mappings_) {
     if (mapping.address != nullptr) munmap(mapping.address, mapping.length);
   }
+  for (const Mapping& mapping : extents_) {
+    if (mapping.address != nullptr) munmap(mapping.address, mapping.length);
+  }
 }
 
-absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
-    const std::string& pin_dir, std::chrono::milliseconds timeout) {
-  if (pin_dir.empty()) {
-    return absl::InvalidArgumentError("the pin directory is empty");
+// Under the mutex, or before anybody has this. What is mapped stays where it is.
+absl::Status SharedMaps::MapExtents(const SharedMapFds& fds,
+                                    const std::string& source) const {
+  const uint32_t max_series =
+      __atomic_load_n(&view_.info->max_series, __ATOMIC_ACQUIRE);
+  const uint32_t max_names =
+      __atomic_load_n(&view_.info->max_names, __ATOMIC_ACQUIRE);
+  TableSizes sizes;
+  sizes.cells_per_series = view_.cells_per_series;
+  sizes.first_series = view_.first_series;
+  sizes.first_names = view_.first_names;
+  for (size_t i = 0; i < kExtentPins; ++i) {
+    const ExtentPin& pin = ExtentPins()[i];
+    const bool names = pin.map == kNames;
+    if (extents_[i].address != nullptr ||
+        nm_extent_start(names ? sizes.first_names : sizes.first_series,
+                        pin.extent) >= (names ? max_names : max_series)) {
+      continue;
+    }
+    const std::string path = absl::StrCat(source, "/", pin.pin);
+    const UniqueFd& fd = fds[kSharedMaps + i];
+    // Told of after these were opened: the next look maps it.
+    if (!fd.ok()) return absl::UnavailableError(absl::StrCat("no ", path));
+    const absl::Status status =
+        Map(pin.map, fd.get(), CountEntries(pin, sizes), path, &extents_[i]);
+    if (!status.ok()) return status;
+    const void* const address = extents_[i].address;
+    if (pin.map == kCounters) {
+      view_.more_counters[pin.extent - 1] = static_cast<const nm_u64*>(address);
+    } else if (pin.map == kTcp) {
+      view_.more_tcp[pin.extent - 1] = static_cast<const nm_tcp*>(address);
+    } else {
+      view_.more_names[pin.extent - 1] = static_cast<const nm_name*>(address);
+    }
   }
-  // As the loader: <pin_dir>.sock is beside the directory itself.
-  const std::string directory = CanonicalPath(pin_dir);
+  view_.max_series = std::min(max_series, CeilingOf(view_.first_series));
+  view_.max_names = std::min(max_names, CeilingOf(view_.first_names));
+  return absl::OkStatus();
+}
 
-  std::string source = directory;
-  bool pins_tell = true;
+namespace {
+
+// Open descriptors of a meter, and their source.
+struct Found {
+  SharedMapFds fds;
+  std::string source;     // the directory, or the socket
+  bool pins_tell = true;  // SharedMaps::pins_tell()
+};
+
+absl::StatusOr<Found> Find(const std::string& directory,
+                           std::chrono::milliseconds timeout) {
+  Found found;
+  found.source = directory;
   absl::StatusOr<SharedMapFds> fds = OpenSharedPins(directory);
   if (absl::IsNotFound(fds.status()) ||
       absl::IsPermissionDenied(fds.status()) ||
@@ -508,8 +546,8 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
     absl::StatusOr<SharedMapFds> received =
         ReceiveDescriptors(directory, path, timeout, &silent);
     if (received.ok()) {
-      source = path;
-      pins_tell = !absl::IsNotFound(fds.status());
+      found.source = path;
+      found.pins_tell = !absl::IsNotFound(fds.status());
     }
     // That there is no meter, or a damaged one, only the pins tell.
     if (silent && absl::IsPermissionDenied(fds.status()) &&
@@ -521,16 +559,44 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
     }
   }
   if (!fds.ok()) return fds.status();
+  found.fds = *std::move(fds);
+  return found;
+}
+
+}  // namespace
+
+absl::Status SharedMaps::Extend(MapView* view) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::StatusOr<Found> found = Find(directory_, timeout_);
+  if (!found.ok()) return found.status();
+  const absl::Status status = MapExtents(found->fds, found->source);
+  if (status.ok()) *view = view_;
+  return status;
+}
+
+absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
+    const std::string& pin_dir, std::chrono::milliseconds timeout) {
+  if (pin_dir.empty()) {
+    return absl::InvalidArgumentError("the pin directory is empty");
+  }
+  // As the loader: <pin_dir>.sock is beside the directory itself.
+  const std::string directory = CanonicalPath(pin_dir);
+  const absl::StatusOr<Found> found = Find(directory, timeout);
+  if (!found.ok()) return found.status();
+  const SharedMapFds& fds = found->fds;
 
   // `info` decides what the others must be. It is mapped and checked before any
   // of them.
-  const auto where = [&source](SharedMap map) {
-    return absl::StrCat(source, "/", PinOf(map));
+  const auto where = [&found](SharedMap map) {
+    return absl::StrCat(found->source, "/", PinOf(map));
   };
   // Not make_shared: the constructor is private.
   std::shared_ptr<SharedMaps> maps(new SharedMaps());
-  maps->pins_tell_ = pins_tell;
-  absl::Status status = maps->Map(kInfo, (*fds)[kInfo].get(), 1, where(kInfo));
+  maps->pins_tell_ = found->pins_tell;
+  maps->timeout_ = timeout;
+  maps->directory_ = directory;
+  absl::Status status =
+      Map(kInfo, fds[kInfo].get(), 1, where(kInfo), &maps->mappings_[kInfo]);
   if (!status.ok()) return status;
   MapView& view = maps->view_;
   view.info = static_cast<const nm_info*>(maps->mappings_[kInfo].address);
@@ -538,18 +604,21 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   if (!status.ok()) return status;
   // Read once: from here on the map's own sizes hold, whatever `info` says.
   view.cells_per_series = view.info->cells_per_series;
-  view.max_series = view.info->max_series;
-  view.max_names = view.info->max_names;
+  // An older loader's tables have one extent each.
+  view.first_series = view.info->first_series != 0 ? view.info->first_series
+                                                   : view.info->max_series;
+  view.first_names = view.info->first_names != 0 ? view.info->first_names
+                                                 : view.info->max_names;
   TableSizes sizes;
   sizes.cells_per_series = view.cells_per_series;
-  sizes.max_series = view.max_series;
-  sizes.max_names = view.max_names;
+  sizes.first_series = view.first_series;
+  sizes.first_names = view.first_names;
   for (const SharedMap map : OpeningOrder()) {
     if (map == kInfo) continue;
     // Pinned before `info`, so that it was removed since.
-    if (!(*fds)[map].ok()) return WithoutMap(directory, maps->closed());
-    status = maps->Map(map, (*fds)[map].get(),
-                       CountEntries(EntriesOf(map), sizes), where(map));
+    if (!fds[map].ok()) return WithoutMap(directory, maps->closed());
+    status = Map(map, fds[map].get(), CountEntries(EntriesOf(map), sizes),
+                 where(map), &maps->mappings_[map]);
     if (!status.ok()) return status;
   }
   view.counters =
@@ -557,6 +626,8 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   view.names = static_cast<const nm_name*>(maps->mappings_[kNames].address);
   view.stats = static_cast<const nm_stats*>(maps->mappings_[kStats].address);
   view.tcp = static_cast<const nm_tcp*>(maps->mappings_[kTcp].address);
+  status = maps->MapExtents(fds, found->source);
+  if (!status.ok()) return status;
   return std::shared_ptr<const SharedMaps>(std::move(maps));
 }
 

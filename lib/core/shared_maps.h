@@ -27,8 +27,8 @@
 // mappings alone (EINVAL). As the loader froze the maps (BPF_MAP_FREEZE),
 // nobody can make use of the right to write.
 //
-// A growth of the tables replaces the maps. It marks the old `info` as closed
-// when the new maps are pinned; closed() tells, and the caller opens again.
+// A growth of the tables adds maps, and `info` says so: Extend() maps them. An unload
+// marks `info` as closed; closed() tells.
 //
 // Threads: any.
 
@@ -43,6 +43,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,12 +59,13 @@
 namespace netmeter {
 namespace internal {
 
-// Indexed by SharedMap.
-using SharedMapFds = std::array<UniqueFd, kSharedMaps>;
+// By SharedMap; then the further extents, in the order of ExtentPins().
+constexpr size_t kReadableMaps = kSharedMaps + kExtentPins;
+using SharedMapFds = std::array<UniqueFd, kReadableMaps>;
 
-// The message of `netmeter-loader serve-fds`: this one byte of data, and the
-// descriptors as SCM_RIGHTS.
-constexpr unsigned char kDescriptorProtocol = 1;
+// The message of `netmeter-loader serve-fds`: this byte, and one more for each descriptor
+// (SCM_RIGHTS), which says what of SharedMapFds it is.
+constexpr unsigned char kDescriptorProtocol = 2;
 // Or this byte alone: there is a meter, and the client may not read it.
 constexpr unsigned char kDescriptorsRefused = 255;
 
@@ -119,7 +121,10 @@ class SharedMaps {
 
   const MapView& view() const { return view_; }
 
-  // Whether the meter was unloaded, or replaced by one with other sizes.
+  // Maps the extents that `info` tells of since; *view has them. Errors as Open().
+  absl::Status Extend(MapView* view) const;
+
+  // Whether the meter was unloaded.
   bool closed() const {
     return __atomic_load_n(&view_.info->closed, __ATOMIC_ACQUIRE) != 0;
   }
@@ -135,16 +140,23 @@ class SharedMaps {
 
  private:
   SharedMaps() = default;
-  absl::Status Map(SharedMap map, int fd, size_t entries,
-                   const std::string& where);
-
   struct Mapping {
     void* address = nullptr;
     size_t length = 0;
   };
+  static absl::Status Map(SharedMap map, int fd, size_t entries,
+                          const std::string& where, Mapping* mapping);
+  absl::Status MapExtents(const SharedMapFds& fds,
+                          const std::string& source) const;
+
   std::array<Mapping, kSharedMaps> mappings_;
-  MapView view_;
   bool pins_tell_ = true;
+  std::string directory_;
+  std::chrono::milliseconds timeout_{0};  // of an answer at the socket
+  mutable std::mutex mutex_;
+  // Guarded by it, once opened.
+  mutable std::array<Mapping, kExtentPins> extents_;
+  mutable MapView view_;
 };
 
 }  // namespace internal

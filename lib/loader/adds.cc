@@ -122,9 +122,7 @@ Preemption ReadPreemption() {
   return preemption;
 }
 
-Adds FindAdds(bool has_spare_cells) {
-  return has_spare_cells ? ChooseAdds(ReadPreemption()) : Adds();
-}
+Adds FindAdds() { return ChooseAdds(ReadPreemption()); }
 
 const char* NameOf(nm_adds adds) {
   switch (adds) {

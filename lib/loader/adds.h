@@ -43,7 +43,7 @@ Preemption ReadPreemption();
 
 // What is best here; atomic adds for tables without spare cells, as older
 // versions made them.
-Adds FindAdds(bool has_spare_cells);
+Adds FindAdds();
 
 // The part that a test can give another kernel's: its types, as in
 // /sys/kernel/btf/vmlinux, and `uname -v`.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
@@ -18,7 +19,6 @@
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/step.h"
-#include "lib/loader/switch.h"
 #include "lib/loader/system.h"
 
 namespace netmeter {
@@ -61,9 +61,17 @@ absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
 // FailedPrecondition if the directory is below that of another meter: the unload of that
 // one would leave its file system, for the foreign pins in it.
 absl::Status CheckForMeterAbove(const PinDir& pins) {
-  // By the path without links: what is above that is above the directory.
-  char* const real = realpath(pins.path().c_str(), nullptr);
-  std::string above = real == nullptr ? pins.path() : real;
+  // By the path without links: what is above that is above the directory, which need not
+  // be there yet.
+  std::string there = pins.path();
+  char* real = realpath(there.c_str(), nullptr);
+  while (real == nullptr && there.rfind('/') != 0 &&
+         there.rfind('/') != std::string::npos) {
+    there.resize(there.rfind('/'));
+    real = realpath(there.c_str(), nullptr);
+  }
+  std::string above = absl::StrCat(real == nullptr ? "" : real,
+                                   pins.path().substr(there.size()));
   free(real);
   for (size_t slash = above.rfind('/'); slash != std::string::npos && slash > 0;
        slash = above.rfind('/')) {
@@ -85,37 +93,40 @@ absl::Status CheckForMeterAbove(const PinDir& pins) {
 
 }  // namespace
 
-absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing) {
-  const PinDir& pins = transaction->pins();
-  absl::StatusOr<std::vector<std::string>> ours =
-      pins.FindOurs(transaction->state());
-  if (ours.ok() && !ours->empty() && IsSwitching(pins)) {
-    NETMETER_RETURN_IF_ERROR(SettleTables(pins));
-    ours = pins.FindOurs(transaction->state());
-  }
+absl::Status FindExisting(const PinDir& pins, const LoaderState& state,
+                          ExistingMeter* existing) {
+  absl::StatusOr<std::vector<std::string>> ours = pins.FindOurs(state);
   if (!ours.ok()) return ours.status();
   NETMETER_RETURN_IF_ERROR(ReadExistingInfo(pins, existing));
-  if (existing->found) {
-    transaction->KeepOnFailure();
-    return absl::OkStatus();
-  }
+  if (existing->found) return absl::OkStatus();
   NETMETER_RETURN_IF_ERROR(CheckForMeterAbove(pins));
   existing->rest = *std::move(ours);
-  if (existing->rest.empty()) transaction->FoundNothing(false);
   return absl::OkStatus();
 }
 
-absl::Status RemoveRest(const ExistingMeter& existing,
-                        Transaction* transaction) {
-  if (existing.rest.empty()) return absl::OkStatus();
-  transaction->FoundNothing(true);
-  // Links first, so that no program counts into maps that nobody sees.
-  for (const std::string& pin : existing.rest) {
-    const std::string path = transaction->pins().PathOf(pin);
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-      return ErrnoStatus(errno, absl::StrCat("unpin ", path));
+// The first link that a load attaches counts nothing.
+std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins) {
+  const auto rank = [&pins](const std::string& pin) {
+    if (pin == "info") return 3;
+    if (!absl::StartsWith(pin, "link_")) return 1;
+    for (const LinkPin& link : LinkPins()) {
+      if (std::find(pins.begin(), pins.end(), link.pin) == pins.end()) continue;
+      return pin == link.pin ? 2 : 0;
     }
-    Step("removed ", path, ", the rest of a load or an unload that was killed");
+    return 0;
+  };
+  std::vector<std::string> order(pins.rbegin(), pins.rend());
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const std::string& a, const std::string& b) {
+                     return rank(a) < rank(b);
+                   });
+  return order;
+}
+
+absl::Status RemoveRest(const ExistingMeter& existing, const PinDir& pins) {
+  for (const std::string& pin : OrderOfRemoval(existing.rest)) {
+    NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
+    Step("removed ", pins.PathOf(pin), ", the rest of a load or an unload");
   }
   return absl::OkStatus();
 }
@@ -143,13 +154,13 @@ std::vector<std::string> FindMissingLinks(const PinDir& pins,
 }
 
 bool IsRestOfMeter(const PinDir& pins) {
-  for (const LinkPin& link : LinkPins()) {
-    if (pins.Has(link.pin)) return true;
-  }
   const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
   nm_info info = {};
-  return fd.ok() && ReadOnlyValue(fd.get(), &info) && info.magic == NM_MAGIC &&
-         !info.closed;
+  if (fd.ok() && ReadOnlyValue(fd.get(), &info)) {
+    return info.magic == NM_MAGIC && !info.closed;
+  }
+  return std::any_of(LinkPins().begin(), LinkPins().end(),
+                     [&](const LinkPin& link) { return pins.Has(link.pin); });
 }
 
 }  // namespace internal

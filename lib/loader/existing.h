@@ -2,7 +2,7 @@
 // What is pinned already where a meter is to be loaded: a meter, nothing, or what a
 // load or an unload that was killed has left.
 //
-// Threads: one at a time, under the lock of lib/loader/transaction.h.
+// Threads: one at a time, under the lock of lib/loader/locked_directory.h.
 
 #ifndef NETMETER_LIB_LOADER_EXISTING_H_
 #define NETMETER_LIB_LOADER_EXISTING_H_
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lib/loader/transaction.h"
+#include "lib/loader/pin_dir.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
@@ -29,10 +29,10 @@ struct ExistingMeter {
   bool has(uint64_t feature) const { return (info.features & feature) != 0; }
 };
 
-// Finds a complete meter, which is to be upgraded, or the rest of one. Ends a change of
-// tables that was interrupted (switch.h). FailedPrecondition where something is pinned
+// Finds a complete meter, or the rest of one. FailedPrecondition if something is pinned
 // that is not ours, or the directory of a new meter is below another meter's.
-absl::Status FindExisting(Transaction* transaction, ExistingMeter* existing);
+absl::Status FindExisting(const PinDir& pins, const LoaderState& state,
+                          ExistingMeter* existing);
 
 // Links that should be there and are not. The features of the info say which of
 // the optional ones should: a kernel without tracing programs misses nothing.
@@ -43,9 +43,11 @@ std::vector<std::string> FindMissingLinks(const PinDir& pins,
 // closed, as by an unload that was killed. A load clears away what else there is.
 bool IsRestOfMeter(const PinDir& pins);
 
-// Removes the rest, once nothing that was asked for can keep a load from being made.
-absl::Status RemoveRest(const ExistingMeter& existing,
-                        Transaction* transaction);
+// Pins in the order in which they go: what counts packets first. What tells that the rest
+// is ours is last.
+std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins);
+
+absl::Status RemoveRest(const ExistingMeter& existing, const PinDir& pins);
 
 }  // namespace internal
 }  // namespace netmeter

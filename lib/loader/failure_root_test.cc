@@ -80,9 +80,9 @@ TEST_F(LoaderRootTest, WhereTracingCannotBeAttachedNobodyReliesOnIt) {
   const bool links = std::count(calls.begin(), calls.end(), "bpf(17)") == 0;
   bool was_loaded = false;
   ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  // The first of them, in each attempt.
+  // The first of them.
   Interruption refused = {-1, EPERM, links ? "bpf(28)" : "bpf(17)"};
-  refused.most = 3;
+  refused.most = 1;
   const Interrupted interrupted =
       RunInterrupted(refused, [&] { return Load(config_).status(); });
   EXPECT_TRUE(interrupted.ok) << interrupted.message;
@@ -153,33 +153,9 @@ TEST_F(LoaderRootTest, AFirstLoadThatFailsSpeaksOfNoMeter) {
   EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
 }
 
-// An upgrade that failed after it had given the pins to another group left them so.
-TEST_F(LoaderRootTest, AnUpgradeThatFailsGivesThePinsBackToTheirGroup) {
-  MustLoad();
-  ExpectModes();
-  Config wanted = config_;
-  wanted.group = "";
-  // The info is written last, by BPF_PROG_TEST_RUN.
-  const std::vector<std::string> calls = RunInterrupted({-1, ENOMEM, ""}, [&] {
-                                           return Load(wanted).status();
-                                         }).calls;
-  const auto runs = std::count(calls.begin(), calls.end(), "bpf(10)");
-  MustLoad();
-  ExpectModes();
-  const Interrupted interrupted =
-      RunInterrupted({-1, ENOMEM, "bpf(10)", static_cast<int>(runs) - 1},
-                     [&] { return Load(wanted).status(); });
-  EXPECT_TRUE(interrupted.reached);
-  EXPECT_FALSE(interrupted.ok);
-  EXPECT_THAT(interrupted.message,
-              EndsWith("the meter goes on as it was before this load"));
-  ExpectModes();
-  EXPECT_EQ(MustLoad(), Action::kUnchanged);
-}
-
 // A loader that may not give the larger tables to the group found that out after the
 // point of no return: readers stood still, and did so after each further load.
-TEST_F(LoaderRootTest, AGrowthThatMayNotSetModesIsUndone) {
+TEST_F(LoaderRootTest, AGrowthThatMayNotSetModesChangesNothing) {
   config_.max_series = 100;
   MustLoad();
   SendFromCgroup(100);
@@ -196,10 +172,9 @@ TEST_F(LoaderRootTest, AGrowthThatMayNotSetModesIsUndone) {
   // It said "set the mode of", and not what is missing.
   EXPECT_THAT(
       failed.message,
-      HasSubstr(absl::StrCat("give ", Pin("counters"), "_new to group ", kGid,
+      HasSubstr(absl::StrCat("give ", Pin("counters"), "_1 to group ", kGid,
                              ": Operation not permitted (needs CAP_CHOWN)")));
-  EXPECT_THAT(failed.message,
-              EndsWith("the meter goes on as it was before this load"));
+  EXPECT_THAT(failed.message, EndsWith("nothing was changed"));
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   ExpectModes();
   SendFromCgroup(10);
@@ -232,7 +207,7 @@ TEST_F(LoaderRootTest, AGrowthWithFewDescriptorsFreezesNoReader) {
     });
     (interrupted.ok ? grown : failed)++;
     if (interrupted.ok) config_ = wanted;
-    EXPECT_THAT(interrupted.message, Not(HasSubstr("next load")));
+    EXPECT_THAT(interrupted.message, Not(EndsWith("run load again")));
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
     SendFromCgroup(10);
     sent += 10;
@@ -302,9 +277,7 @@ TEST_F(LoaderRootTest, AConfigurationThatCannotBeWrittenDownIsNotLoaded) {
       "ulimit -f 1; exec lib/loader/netmeter-loader load --quiet --pin-dir " +
       config_.pin_dir + " --cgroup " + cgroup_ + " --config " + file + " 2>&1");
   EXPECT_EQ(failed.exit_status, 1);
-  EXPECT_THAT(failed.output,
-              HasSubstr("File too large; the meter goes on as it "
-                        "was before this load"));
+  EXPECT_THAT(failed.output, HasSubstr("File too large; nothing was changed"));
   const absl::StatusOr<std::string> after = LoadedConfig(config_.pin_dir);
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_EQ(*after, *before);
@@ -413,15 +386,9 @@ TEST_F(LoaderRootTest, NoMemoryForTheKernelsTypesIsNoMissingProcess) {
     return RunInterrupted({}, load).message;
   };
   const std::string why = ": read the kernel's types: Cannot allocate memory; ";
-  EXPECT_EQ(
-      error_after("opened the BPF object"),
-      "RESOURCE_EXHAUSTED: load the BPF programs" + why + "nothing is loaded");
-  config_.max_series = 100;
-  MustLoad();
-  config_.max_series = 101;
-  EXPECT_EQ(error_after("has map nm_"), "RESOURCE_EXHAUSTED: load nm_command" +
-                                            why + "nothing was changed");
-  EXPECT_EQ(MustLoad(), Action::kUpgraded);
+  EXPECT_EQ(error_after("opened the BPF object"),
+            "RESOURCE_EXHAUSTED: load the BPF programs" + why +
+                "nothing was changed");
 }
 
 // The hint had no pin directory: the unload would have been of another meter.
@@ -469,43 +436,6 @@ TEST_F(LoaderRootTest, TheMaskOfTheShellChangesNoModes) {
   EXPECT_NE(access(parent.c_str(), F_OK), 0);
 }
 
-// Where the old info cannot be closed the message says who sees what.
-TEST_F(LoaderRootTest, AGrowthThatCannotTellReadersSaysSo) {
-  const auto load = [&](uint32_t series) {
-    config_.max_series = series;
-    return Load(config_).status();
-  };
-  const auto grow = [&] { return load(200); };
-  ASSERT_TRUE(load(100).ok());
-  const auto calls = RunInterrupted({-1, ENOMEM, ""}, grow).calls;
-  bool was_loaded = false;
-  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  ASSERT_TRUE(load(100).ok());
-  SendFromCgroup(100);
-  // BPF_PROG_TEST_RUN: the last one writes the new info, the one before closes the old.
-  const auto runs = std::count(calls.begin(), calls.end(), "bpf(10)");
-  const Interrupted interrupted =
-      RunInterrupted({-1, ENOMEM, "bpf(10)", static_cast<int>(runs) - 2}, grow);
-  EXPECT_FALSE(interrupted.ok);
-  EXPECT_THAT(interrupted.message,
-              EndsWith("the larger tables are in place, but readers that run "
-                       "see the old totals until the next load"));
-  EXPECT_THAT(MustStatus().text, HasSubstr("UNFINISHED"));
-  // The hint had no pin directory: the load would have been of another meter.
-  EXPECT_EQ(RunShell("lib/loader/netmeter-loader retire 2>&1 --pin-dir " +
-                     config_.pin_dir)
-                .output,
-            "netmeter-loader: " + config_.pin_dir +
-                ": a load is to be finished first (run: netmeter-loader load "
-                "--pin-dir " +
-                config_.pin_dir + ")\n");
-  SendFromCgroup(10);
-  EXPECT_EQ(PayloadSent(), 110u);
-  ASSERT_TRUE(grow().ok());
-  EXPECT_EQ(PayloadSent(), 110u);
-  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
-}
-
 // access(2) found no memory, once or for ever, and a pin of work in progress was taken
 // for there: the message called a meter damaged, and advised to unload it, of which
 // `status` said that it was loaded.
@@ -525,29 +455,16 @@ TEST_F(LoaderRootTest, NoMemoryForALookIsNoDamage) {
       if (!grown.ok) {
         EXPECT_THAT(grown.message, AnyOf(EndsWith("nothing was changed"),
                                          EndsWith("as it was before this load"),
-                                         HasSubstr("next load")));
+                                         EndsWith("run load again")));
       }
       const bool unfinished =
-          grown.message.find("next load") != std::string::npos;
+          grown.message.find("run load again") != std::string::npos;
       if (unfinished) MustLoad();
       EXPECT_EQ(MustStatus().state, MeterState::kLoaded) << grown.message;
       SendFromCgroup(10);
       EXPECT_EQ(PayloadSent(), sent += 10);
     }
   }
-}
-
-// What could not be removed was said without a reason, and what stands was not said.
-TEST_F(LoaderRootTest, ALoadThatChangedNothingSaysSo) {
-  MustLoad();
-  config_.max_series++;
-  const Interrupted failed = RunInterrupted(
-      {-1, EPERM, "unlink"}, [&] { return Load(config_).status(); });
-  EXPECT_FALSE(failed.ok);
-  EXPECT_THAT(failed.message, HasSubstr("remove " + Pin("info_new") +
-                                        ": Operation not permitted"));
-  EXPECT_THAT(failed.message, EndsWith("; nothing was changed"));
-  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
 }
 
 // Pins that could not be opened or looked at for a moment were called another program's,
@@ -568,38 +485,8 @@ TEST_F(LoaderRootTest, WhatCannotBeLookedAtIsNotCalledForeign) {
     EXPECT_THAT(failed.message, Not(HasSubstr("not ours")));
     EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
   }
-  // Killed in the middle of the switch: pins are symbolic links.
-  EXPECT_TRUE(LoadKilledAt("counters leads through"));
-  const Interrupted failed = RunInterrupted({-1, EIO, "readlink"}, load);
-  EXPECT_FALSE(failed.ok);
-  EXPECT_THAT(failed.message, HasSubstr("Input/output error"));
-  EXPECT_THAT(failed.message, Not(HasSubstr("not ours")));
   EXPECT_EQ(MustLoad(), Action::kUpgraded);
   EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
-}
-
-// Who had opened the meter before it failed held one that stood still, and was not told.
-TEST_F(LoaderRootTest, AFirstLoadThatFailsAtTheEndTellsWhoHasOpenedTheMeter) {
-  MeterOptions options;
-  options.pin_dir = config_.pin_dir;
-  const Interrupted interrupted =
-      RunInterrupted({-1, EPERM, "chmod"}, [&]() -> absl::Status {
-        std::unique_ptr<Meter> reader;
-        SetStepObserver([&](const std::string& step) {
-          if (step.find(Pin("info") + ":") == std::string::npos) return;
-          auto opened = Meter::Open(options);
-          if (opened.ok()) reader = *std::move(opened);
-        });
-        const absl::Status status = Load(config_).status();
-        if (status.ok() || reader == nullptr) {
-          return absl::InternalError("nobody has opened a meter that failed");
-        }
-        const auto samples = reader->ReadHost();
-        return samples.ok() ? absl::OkStatus() : samples.status();
-      });
-  EXPECT_TRUE(interrupted.reached);
-  EXPECT_THAT(interrupted.message, HasSubstr("was unloaded"));
-  EXPECT_EQ(MustStatus().state, MeterState::kNotLoaded);
 }
 
 // Two units that start at once: a whole load while another one has not yet come to
@@ -646,51 +533,6 @@ TEST_F(LoaderRootTest, AnUnloadThatCannotLookAtAPinSaysSo) {
   EXPECT_THAT(interrupted.message, HasSubstr("Cannot allocate memory"));
   EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
   EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
-}
-
-// A load that was killed had mounted; the next one failed, and took the lock file away,
-// which alone knew whose mount it was: on 5.10 nobody ever took it away.
-TEST_F(LoaderRootTest, ALoadThatFailsTakesAwayWhatAKilledOneHasMounted) {
-  const std::string made = config_.pin_dir;
-  config_.pin_dir += "/deep/nm";
-  const auto load = [this] { return Load(config_).status(); };
-  const auto calls = RunInterrupted({-1, 0, ""}, load).calls;
-  bool was_loaded = false;
-  ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
-  const auto mounts = std::find(calls.begin(), calls.end(), "mount");
-  ASSERT_NE(mounts, calls.end());
-  const int after = static_cast<int>(mounts - calls.begin()) + 1;
-  EXPECT_TRUE(RunInterrupted({after, 0, ""}, load).killed);
-  ASSERT_TRUE(IsBpffs(config_.pin_dir));
-  config_.group = "no-such-group";
-  config_.group_required = true;
-  EXPECT_FALSE(load().ok());
-  EXPECT_NE(access(made.c_str(), F_OK), 0);
-  // The lock file knows what was to be loaded, until somebody unloads that.
-  EXPECT_EQ(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
-  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && !was_loaded);
-  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
-}
-
-// The same, where the kernel would not unmount it for the load that failed.
-TEST_F(LoaderRootTest, WhatCannotBeUnmountedIsKnownToTheNextOne) {
-  config_.group = "no-such-group";
-  config_.group_required = true;
-  const auto load = [this] { return Load(config_).status(); };
-  Interruption refused = {-1, ENOMEM, "umount2"};
-  refused.most = 1;
-  EXPECT_TRUE(RunInterrupted(refused, load).reached);
-  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
-  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
-
-  refused.most = INT_MAX;
-  EXPECT_FALSE(RunInterrupted(refused, load).ok);
-  EXPECT_TRUE(IsBpffs(config_.pin_dir));
-  bool was_loaded = true;
-  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  EXPECT_FALSE(was_loaded);
-  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
-  EXPECT_NE(access(LockFile(config_.pin_dir).c_str(), F_OK), 0);
 }
 
 }  // namespace

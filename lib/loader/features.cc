@@ -122,17 +122,21 @@ absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
   return access;
 }
 
-absl::Status SetModes(const PinDir& pins, bool successors,
-                      const ReadAccess& access, bool own_directory) {
+absl::Status SetModes(const PinDir& pins, const ReadAccess& access,
+                      bool own_directory) {
   const gid_t gid = access.group ? access.gid : 0;
-  for (const MapPin& map : MapPins()) {
-    const std::string path =
-        pins.PathOf(successors ? NewPin(map.pin) : std::string(map.pin));
-    if (successors && ::access(path.c_str(), F_OK) != 0) continue;
-    const bool shared = map.shared() && access.group;
+  const auto set = [&](const char* pin, bool may_be_shared) {
+    const bool shared = may_be_shared && access.group;
     // 0660: a map that is opened for reading only cannot be mapped.
-    NETMETER_RETURN_IF_ERROR(
-        SetMode(path, 0, shared ? gid : 0, shared ? 0660 : 0600));
+    return SetMode(pins.PathOf(pin), 0, shared ? gid : 0, shared ? 0660 : 0600);
+  };
+  for (const ExtentPin& map : ExtentPins()) {
+    if (!pins.Has(map.pin)) continue;
+    NETMETER_RETURN_IF_ERROR(set(map.pin, true));
+  }
+  for (const MapPin& map : MapPins()) {
+    if (map.reader == kInfo && !pins.Has(map.pin)) continue;  // it comes last
+    NETMETER_RETURN_IF_ERROR(set(map.pin, map.shared()));
   }
   // A directory in somebody else's BPF file system is his.
   if (!own_directory) return absl::OkStatus();
@@ -141,35 +145,6 @@ absl::Status SetModes(const PinDir& pins, bool successors,
   Step("set the modes below ", dir, ": ",
        access.group ? absl::StrCat("group ", gid, " may read") : "root only");
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::function<absl::Status()>> KeepModes(const PinDir& pins,
-                                                        bool own_directory) {
-  struct Kept {
-    std::string path;
-    struct stat about;
-  };
-  std::vector<Kept> files;
-  std::vector<std::string> paths;
-  for (const MapPin& map : MapPins()) paths.push_back(pins.PathOf(map.pin));
-  if (own_directory) paths.push_back(pins.path());
-  for (const std::string& path : paths) {
-    Kept file = {path, {}};
-    if (stat(path.c_str(), &file.about) == 0) {
-      files.push_back(file);
-    } else if (errno != ENOENT) {
-      return ErrnoStatus(errno, absl::StrCat("look at ", path));
-    }
-  }
-  return std::function<absl::Status()>([files]() -> absl::Status {
-    for (const Kept& file : files) {
-      const absl::Status status =
-          SetMode(file.path, file.about.st_uid, file.about.st_gid,
-                  file.about.st_mode & 07777);
-      if (!status.ok() && !absl::IsNotFound(status)) return status;
-    }
-    return absl::OkStatus();
-  });
 }
 
 }  // namespace internal

@@ -73,14 +73,10 @@ struct ReadAccess {
 absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
                                         FeatureSet* features);
 
-// Gives the pins of all maps, or of their successors while tables grow, their
-// owner and mode; and the directory, if it is ours. PermissionDenied: needs CAP_CHOWN.
-absl::Status SetModes(const PinDir& pins, bool successors,
-                      const ReadAccess& access, bool own_directory);
-
-// Gives them back the owners and modes that they have now. It may be called again.
-absl::StatusOr<std::function<absl::Status()>> KeepModes(const PinDir& pins,
-                                                        bool own_directory);
+// Gives the pins of all maps their owner and mode; and the directory, if it is ours.
+// PermissionDenied: needs CAP_CHOWN.
+absl::Status SetModes(const PinDir& pins, const ReadAccess& access,
+                      bool own_directory);
 
 }  // namespace internal
 }  // namespace netmeter

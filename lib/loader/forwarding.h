@@ -17,29 +17,55 @@
 #ifndef NETMETER_LIB_LOADER_FORWARDING_H_
 #define NETMETER_LIB_LOADER_FORWARDING_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
+#include "lib/core/pins.h"
+#include "lib/core/unique_fd.h"
 #include "lib/loader/features.h"
 #include "lib/loader/meter_object.h"
-#include "lib/loader/transaction.h"
+#include "lib/loader/pin_dir.h"
+
+struct forward_bpf;
 
 namespace netmeter {
 namespace internal {
 
 struct ForwardingPlan {
-  bool wanted = false;         // the configuration has uplinks
-  bool upgrade = false;        // there may be pins
-  bool other_network = false;  // they are of another network namespace
-  std::string types_file;      // as in MeterObjectOptions
+  bool wanted = false;  // the configuration has uplinks
+  bool had = false;  // and so had the meter: it is not to lose it for a moment
+                     // without memory
+  std::string types_file;  // as in MeterObjectOptions
 };
 
-// Begins to count, goes on with the programs of this load, or ends it. Where the kernel
-// lacks it, the feature is off. The transaction is told how to undo it.
-absl::Status AttachForwarding(const ForwardingPlan& plan,
-                              const MeterObject& meter,
-                              Transaction* transaction, FeatureSet* features);
+// As Links (links.h): what can fail comes first, and only this process has it.
+class Forwarding {
+ public:
+  // `pins` must outlive this.
+  explicit Forwarding(const PinDir& pins) : pins_(pins) {}
+  ~Forwarding();
+  Forwarding(const Forwarding&) = delete;
+  Forwarding& operator=(const Forwarding&) = delete;
+
+  // Loads the programs, and attaches the links that are missing. If the kernel lacks the
+  // hook, the feature is off.
+  absl::Status Attach(const ForwardingPlan& plan, const MeterObject& meter,
+                      FeatureSet* features);
+
+  // Pins what is new, and each packet runs the new program; or nothing counts any more.
+  absl::Status Put() const;
+
+ private:
+  absl::Status Load(const ForwardingPlan& plan, const MeterObject& meter);
+  absl::Status AttachHooks();
+
+  const PinDir& pins_;
+  forward_bpf* skeleton_ = nullptr;  // null: nothing is to count
+  // Of kForwardLinks; no descriptor: pinned already.
+  std::array<UniqueFd, kForwardLinks.size()> links_;
+};
 
 // Of the object that this program carries.
 uint64_t ForwardingBuildId();

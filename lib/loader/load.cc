@@ -3,7 +3,6 @@
 
 #include <bpf/bpf.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <memory>
 
@@ -17,27 +16,24 @@
 #include "lib/core/version.h"
 #include "lib/loader/adds.h"
 #include "lib/loader/adopt.h"
-#include "lib/loader/attach.h"
 #include "lib/loader/attempts.h"
 #include "lib/loader/configured_object.h"
 #include "lib/loader/existing.h"
 #include "lib/loader/features.h"
 #include "lib/loader/forwarding.h"
-#include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
-#include "lib/loader/lost_info.h"
+#include "lib/loader/links.h"
+#include "lib/loader/locked_directory.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/plan.h"
 #include "lib/loader/registrants.h"
-#include "lib/loader/renewed_maps.h"
 #include "lib/loader/rules.h"
 #include "lib/loader/settings.h"
-#include "lib/loader/shares.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
-#include "lib/loader/transaction.h"
+#include "lib/loader/unload.h"
 #include "lib/loader/uplinks.h"
 #include "netmeter/abi.h"
 
@@ -45,36 +41,58 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// --- What is pinned already --------------------------------------------------
+// --- What is asked for, and what there is ------------------------------------
 
-// Brings what is loaded into a state from which an upgrade can go on, and plans
-// it.
-absl::Status PlanUpgrade(bool killed, Plan* plan, Growth* growth,
-                         Transaction* transaction) {
-  const PinDir& pins = transaction->pins();
-  const nm_info& info = plan->existing.info;
-  NETMETER_RETURN_IF_ERROR(CloseOldInfo(pins));
-  NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
-  // An older version made no spare cells: so many are either layout's.
-  if (info.cells_per_series != plan->num_cpus + 1 &&
-      info.cells_per_series != plan->num_cpus) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        pins.path(), " was loaded for ", info.cells_per_series - 1,
-        " possible CPUs, now there are ", plan->num_cpus, " (",
-        LoaderCommand("unload", pins.path()), " first: counters start again)"));
+// Starts from the loaded configuration, or from that of a meter whose pins have gone.
+absl::Status ChangeConfig(const LockedDirectory& directory,
+                          const ConfigChange& change, bool replaces,
+                          Plan* plan) {
+  Config config;
+  const std::string& kept = directory.state().config;
+  const bool rest =
+      !plan->existing.found && (!kept.empty() || !plan->existing.rest.empty());
+  if (plan->existing.found || rest) {
+    absl::StatusOr<Config> loaded =
+        ParseConfig(kept, "the loaded configuration", Config());
+    if (loaded.ok() && !kept.empty()) {
+      config = *loaded;
+      config.sources = SourcesOf(kept);
+      plan->loaded = SettingsOf(config);
+    } else if (!replaces) {
+      // It would take back what only the old one says, such as register_by, and count
+      // for the whole host.
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the loaded configuration is not known (",
+          LockFile(directory.pins().path()),
+          " does not tell it): give --config FILE, or --defaults"));
+    }
   }
-  NETMETER_RETURN_IF_ERROR(
-      growth->Plan(&plan->config, &plan->cells_per_series, &plan->notes));
-  plan->grows_on = growth->grows_on();
-  // One that is to be finished has queues that are new and full.
-  if (growth->any() && !growth->from_the_start()) return absl::OkStatus();
-  NETMETER_RETURN_IF_ERROR(
-      RefillDrainedQueues(info, killed, transaction, &plan->repaired));
-  if (plan->repaired) {
-    plan->notes.push_back(
-        "free series and names were missing from their queues: put back");
+  if (rest) {
+    plan->notes.push_back(absl::StrCat(
+        "what was loaded here was not whole: loaded anew",
+        replaces ? "" : ", with its configuration", ", counters start again"));
   }
-  return absl::OkStatus();
+  change(&config);
+  config.pin_dir = directory.pins().path();
+  plan->config = config;
+  StepLines("configuration: ", ConfigAsYaml(config, Keys::kAll));
+  NETMETER_RETURN_IF_ERROR(CheckConfig(config));
+  for (const std::string& note : WhatHasNoEffect(config)) {
+    plan->notes.push_back(note);
+  }
+  // The next load starts from this text, and has to be able to read it.
+  return ParseConfig(ConfigAsYaml(config, Keys::kChanged), "the configuration",
+                     Config())
+      .status();
+}
+
+// Whether all ids are handed out that `info` speaks of.
+bool HasAllIds(const PinDir& pins, const nm_info& info) {
+  const UniqueFd fd(bpf_obj_get(pins.PathOf("stats").c_str()));
+  nm_stats stats = {};
+  return fd.ok() && ReadOnlyValue(fd.get(), &stats) &&
+         NM_SLOT_FIRST + stats.slots_made >= info.max_series &&
+         NM_NAME_FIRST + stats.names_made >= info.max_names;
 }
 
 // Whether a load would change nothing.
@@ -94,23 +112,47 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
     if (!pins.Has(map.pin)) return false;
   }
   for (const char* link : kForwardLinks) {
-    if (plan.existing.has(NM_FEATURE_FORWARDED) && !pins.Has(link))
+    if (plan.existing.has(NM_FEATURE_FORWARDED) && !pins.Has(link)) {
       return false;
+    }
   }
-  return pins.Has(kInterfacesPin);
+  return pins.Has(kInterfacesPin) && HasAllIds(pins, info);
 }
 
-// --- The object --------------------------------------------------------------
+// --- Invisible steps      ----------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
-    const Plan& plan, const Growth& growth, bool tracing) {
-  MeterObjectOptions options = ObjectOptionsOf(plan.config);
-  options.sizes.cells_per_series = plan.cells_per_series;
-  options.has_spare_cell = plan.cells_per_series > plan.num_cpus;
-  options.adds = plan.adds;
-  if (plan.existing.found) {
-    options.old_cells_per_series = plan.existing.info.cells_per_series;
+// The maps that stay. A missing one is an error, except an extent that `info` does not
+// tell of yet.
+absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
+                       MeterObject* object) {
+  for (const MapPin& map : MapPins()) {
+    if (!map.kept) continue;
+    absl::StatusOr<UniqueFd> fd = pins.Open(map.pin);
+    if (!fd.ok()) return fd.status();
+    NETMETER_RETURN_IF_ERROR(object->Reuse(map.pin, fd->get(), pins.path()));
   }
+  for (const ExtentPin& map : ExtentPins()) {
+    if (object->map(map.pin) == nullptr) continue;
+    UniqueFd fd(bpf_obj_get(pins.PathOf(map.pin).c_str()));
+    if (fd.ok()) {
+      NETMETER_RETURN_IF_ERROR(object->Reuse(map.pin, fd.get(), pins.path()));
+      continue;
+    }
+    const bool used = map.extent < (map.map == kNames ? info.names_extents
+                                                      : info.series_extents);
+    if (errno != ENOENT || used) {
+      return ErrnoStatus(errno, absl::StrCat("open ", pins.PathOf(map.pin)));
+    }
+  }
+  return ReuseInterfaces(pins, object);
+}
+
+absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
+                                                            const PinDir& pins,
+                                                            bool tracing) {
+  MeterObjectOptions options = ObjectOptionsOf(plan.config);
+  options.sizes = plan.sizes;
+  options.adds = plan.adds;
   options.types_file = plan.types_file;
   options.tracing = tracing;
   options.registrants = static_cast<uint32_t>(plan.registrants.size());
@@ -119,7 +161,8 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   if (!object.ok()) return object.status();
   Step("opened the BPF object", tracing ? "" : ", without tracing programs");
   if (plan.existing.found) {
-    NETMETER_RETURN_IF_ERROR(growth.ReuseMaps(object->get()));
+    NETMETER_RETURN_IF_ERROR(
+        ReuseMaps(pins, plan.existing.info, object->get()));
   }
   NETMETER_RETURN_IF_ERROR((*object)->Load());
   // libbpf makes objects without names where a try with one has failed, for what
@@ -132,70 +175,14 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(
   return object;
 }
 
-// Into the kernel. Where that fails, once more without the tracing programs:
-// they need what not every kernel allows (lockdown, CAP_PERFMON). `untraceable`: an
-// error where these were loaded before and could not be attached.
-absl::StatusOr<std::unique_ptr<MeterObject>> LoadObject(
-    const Plan& plan, const Growth& growth, const absl::Status& untraceable,
-    FeatureSet* features) {
-  Step("adds: received ", NameOf(plan.adds.ingress), ", sent ",
-       NameOf(plan.adds.egress));
-  // The kernel finds a tracepoint by its own types, not by those of a file.
-  if (!plan.types_file.empty()) {
-    auto without = LoadObjectWith(plan, growth, /*tracing=*/false);
-    if (!without.ok()) return without;
-    features->TurnOff(NM_FEATURE_PROCESS_TRACKING,
-                      "the kernel shows no BTF of its own: processes are named "
-                      "when they open a socket");
-    TurnOffWhatItLacks(**without, features);
-    return without;
-  }
-  const auto load = [&]() -> absl::StatusOr<std::unique_ptr<MeterObject>> {
-    if (!untraceable.ok()) return untraceable;
-    return LoadObjectWith(plan, growth, /*tracing=*/true);
-  };
-  absl::StatusOr<std::unique_ptr<MeterObject>> object = load();
-  // The kernel had no memory at that moment, maybe.
-  if (!object.ok()) object = load();
-  if (object.ok()) {
-    TurnOffWhatItLacks(**object, features);
-    return object;
-  }
-  const bool transient = IsTransient(object.status());
-  // What has it is not to lose it for that (Linker::Attach()).
-  if (transient && plan.existing.has(NM_FEATURE_PROCESS_TRACKING)) {
-    return object;
-  }
-  absl::StatusOr<std::unique_ptr<MeterObject>> without =
-      LoadObjectWith(plan, growth, /*tracing=*/false);
-  if (!without.ok()) return object;  // that was not it
-  const std::string reason =
-      absl::StrCat(object.status().message(),
-                   ": processes are named when they open a socket");
-  if (transient) {
-    features->TurnOffForNow(NM_FEATURE_PROCESS_TRACKING, reason);
-  } else {
-    features->TurnOff(NM_FEATURE_PROCESS_TRACKING, reason);
-  }
-  TurnOffWhatItLacks(**without, features);
-  return without;
-}
-
-// What new maps start with. Those that an upgrade keeps have it.
-absl::Status FillMaps(Plan* plan, Growth* growth, MeterObject* object,
-                      Transaction* transaction) {
+// What new maps start with. Those that are kept have it.
+absl::Status FillMaps(const PinDir& pins, Plan* plan, MeterObject* object) {
   if (!plan->existing.found) {
     NETMETER_RETURN_IF_ERROR(object->FillReserved());
+    NETMETER_RETURN_IF_ERROR(object->PushFreeIds());
   }
-  if (growth->from_the_start()) {
-    NETMETER_RETURN_IF_ERROR(growth->DrainAndCopy(object, transaction));
-  }
-  if (growth->any()) {
-    NETMETER_RETURN_IF_ERROR(CopyShares(transaction->pins(), *object));
-  }
-  NETMETER_RETURN_IF_ERROR(FillUplinks(plan->config.uplinks, growth->newest(),
-                                       object, transaction,
-                                       &plan->other_network));
+  NETMETER_RETURN_IF_ERROR(
+      FillUplinks(plan->config.uplinks, plan->existing.info, pins, object));
   return FillRules(plan->config, plan->registrants, *object);
 }
 
@@ -203,20 +190,20 @@ absl::Status FillMaps(Plan* plan, Growth* growth, MeterObject* object,
 // keeps, and that is frozen already, the kernel would answer EPERM, as it
 // answers one who may not freeze it.
 absl::Status FreezeSharedMaps(const MeterObject& object) {
+  const auto freeze = [&object](const char* pin) {
+    const int fd = object.MapFd(pin);
+    if (fd < 0 || FdInfoNumber(fd, "frozen") != 0) return absl::OkStatus();
+    return ErrnoStatus(bpf_map_freeze(fd), absl::StrCat("freeze ", pin));
+  };
   for (const MapPin& map : MapPins()) {
-    if (!map.shared()) continue;
-    const int fd = object.MapFd(map.pin);
-    if (FdInfoNumber(fd, "frozen") == 0) {
-      if (int error = bpf_map_freeze(fd)) {
-        return ErrnoStatus(error, absl::StrCat("freeze ", map.pin));
-      }
-    }
-    Step("froze ", Describe(fd));
+    if (map.shared()) NETMETER_RETURN_IF_ERROR(freeze(map.pin));
   }
+  for (const ExtentPin& map : ExtentPins()) {
+    NETMETER_RETURN_IF_ERROR(freeze(map.pin));
+  }
+  Step("froze the maps that readers see");
   return absl::OkStatus();
 }
-
-// --- In place ----------------------------------------------------------------
 
 void NoteLeftOut(const LeftOut& left_out, const char* what, Plan* plan) {
   if (left_out.count == 0) return;
@@ -224,35 +211,29 @@ void NoteLeftOut(const LeftOut& left_out, const char* what, Plan* plan) {
       absl::StrCat(left_out.count, " ", what, ": ", left_out.why.message()));
 }
 
+// What this process alone has.
+struct Prepared {
+  std::unique_ptr<MeterObject> object;
+  std::unique_ptr<Links> links;
+  std::unique_ptr<Forwarding> forwarding;
+  bool removed_rest = false;  // of a meter without `info`
+};
+
 // Who a process is must be known before the owner of a socket is asked for, and
 // both before packets are counted: what runs already is named in between.
-absl::Status AttachPrograms(const MeterObject& object, bool grows,
-                            Transaction* transaction, Plan* plan) {
+absl::Status Attach(Plan* plan, Prepared* prepared) {
+  const MeterObject& object = *prepared->object;
+  Links* const links = prepared->links.get();
   const ExistingMeter& existing = plan->existing;
-  Linker linker(plan->cgroup, existing.found, transaction);
-  const absl::Status traced =
-      linker.Attach(LinkStage::kProcess, object, &plan->features);
-  if (!traced.ok() && !(existing.found && IsTransient(traced))) {
-    plan->untraceable = traced;
-  }
-  NETMETER_RETURN_IF_ERROR(traced);
+  const uint64_t had = existing.found ? existing.info.features : 0;
+  NETMETER_RETURN_IF_ERROR(
+      links->Attach(LinkStage::kProcess, had, &plan->features));
   NoteLeftOut(
       NameRunningProcesses(plan->config, plan->registrants, object),
       "running processes have no name until they open a socket or execute",
       plan);
-  // While there is a way back: it may find no memory, and its tables never grow.
   NETMETER_RETURN_IF_ERROR(
-      AttachForwarding({!plan->config.uplinks.empty(), existing.found,
-                        plan->other_network, plan->types_file},
-                       object, transaction, &plan->features));
-  // From here on programs count into the new tables.
-  if (grows) {
-    transaction->NoWayBack(
-        "some programs count into larger tables, which readers do not see yet: "
-        "the next load completes them");
-  }
-  NETMETER_RETURN_IF_ERROR(
-      linker.Attach(LinkStage::kSocket, object, &plan->features));
+      links->Attach(LinkStage::kSocket, had, &plan->features));
   // An upgrade keeps the owners of sockets.
   if (!existing.found || existing.moved) {
     NoteLeftOut(AdoptOpenSockets(plan->cgroup.path, object),
@@ -260,118 +241,73 @@ absl::Status AttachPrograms(const MeterObject& object, bool grows,
                 plan);
   }
   NETMETER_RETURN_IF_ERROR(
-      linker.Attach(LinkStage::kPacket, object, &plan->features));
-  NETMETER_RETURN_IF_ERROR(InAttempts([&] { return linker.RemoveUnwanted(); },
-                                      transaction->patience()));
+      links->Attach(LinkStage::kPacket, had, &plan->features));
+  NETMETER_RETURN_IF_ERROR(prepared->forwarding->Attach(
+      {!plan->config.uplinks.empty(), existing.has(NM_FEATURE_FORWARDED),
+       plan->types_file},
+      object, &plan->features));
   if (!existing.found || existing.moved) return absl::OkStatus();
-  for (const LinkPin* link : linker.attached_anew()) {
-    if (link->feature != 0 && !existing.has(link->feature)) continue;
-    plan->notes.push_back(
-        absl::StrCat(link->pin, " was missing: attached anew"));
+  for (const std::string& pin : links->attached_anew()) {
+    plan->notes.push_back(absl::StrCat(pin, " was missing: attached anew"));
   }
   return absl::OkStatus();
 }
 
-absl::Status WriteInfo(const MeterObject& object, const Plan& plan) {
-  NETMETER_RETURN_IF_ERROR(object.WriteInfo(MakeInfo(plan)));
-  Step("wrote ", Describe(object.MapFd("info")));
-  return absl::OkStatus();
-}
-
-// Writes the info and pins the maps, `info` last: with it the meter is complete.
-absl::Status Publish(const MeterObject& object, const Plan& plan,
-                     Transaction* transaction) {
-  NETMETER_RETURN_IF_ERROR(WriteInfo(object, plan));
-  NETMETER_RETURN_IF_ERROR(
-      transaction->Pin(object.InterfacesFd(), kInterfacesPin));
-  for (const MapPin& map : MapPins()) {
-    NETMETER_RETURN_IF_ERROR(transaction->Pin(object.MapFd(map.pin), map.pin));
+// With the tracing programs, or without them if that fails for good: they need what not
+// every kernel allows (lockdown, CAP_PERFMON).
+absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
+                         Prepared* prepared) {
+  prepared->forwarding.reset();
+  prepared->links.reset();
+  absl::StatusOr<std::unique_ptr<MeterObject>> object =
+      LoadObjectWith(*plan, pins, tracing);
+  if (!object.ok()) return object.status();
+  prepared->object = *std::move(object);
+  TurnOffWhatItLacks(*prepared->object, &plan->features);
+  // What was asked for is known to be good.
+  if (!plan->existing.rest.empty()) {
+    prepared->removed_rest = true;
+    NETMETER_RETURN_IF_ERROR(RemoveRest(plan->existing, pins));
   }
-  const absl::Status status =
-      SetModes(transaction->pins(), /*successors=*/false, plan.access,
-               transaction->OwnsDirectory());
-  // Who has opened the meter already is told that there is none.
-  if (!status.ok()) {
-    InAttempts([&] { return CloseInfo(object.MapFd("info")); }).IgnoreError();
-  }
-  return status;
+  NETMETER_RETURN_IF_ERROR(FillMaps(pins, plan, prepared->object.get()));
+  NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*prepared->object));
+  prepared->links =
+      std::make_unique<Links>(plan->cgroup, pins, *prepared->object);
+  prepared->forwarding = std::make_unique<Forwarding>(pins);
+  return Attach(plan, prepared);
 }
 
-// Writes the info last: with it nothing is left to be done.
-absl::Status PublishUpgrade(const MeterObject& object, const Plan& plan,
-                            Transaction* transaction) {
-  return InAttempts(
-      [&] {
-        NETMETER_RETURN_IF_ERROR(SetModes(transaction->pins(),
-                                          /*successors=*/false, plan.access,
-                                          transaction->OwnsDirectory()));
-        return WriteInfo(object, plan);
-      },
-      transaction->patience());
-}
-
-// Starts from the loaded configuration, or from that of a meter whose pins have gone.
-absl::Status ChangeConfig(const Transaction& transaction,
-                          const ConfigChange& change, bool replaces,
-                          Plan* plan) {
-  Config config;
-  const std::string& kept = transaction.before().config;
-  const bool rest =
-      !plan->existing.found && (!kept.empty() || !plan->existing.rest.empty());
-  if (plan->existing.found || rest) {
-    absl::StatusOr<Config> loaded =
-        ParseConfig(kept, "the loaded configuration", Config());
-    if (loaded.ok() && !kept.empty()) {
-      config = *loaded;
-      config.sources = SourcesOf(kept);
-      plan->loaded = SettingsOf(config);
-    } else if (!replaces) {
-      // It would take back what only the old one says, such as register_by, and count
-      // for the whole host.
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the loaded configuration is not known (",
-          LockFile(transaction.pins().path()),
-          " does not tell it): give --config FILE, or --defaults"));
+absl::Status Prepare(const PinDir& pins, Plan* plan, Prepared* prepared) {
+  absl::Status status =
+      absl::UnimplementedError("the kernel shows no BTF of its own");
+  if (plan->types_file.empty()) {
+    status = PrepareWith(pins, true, plan, prepared);
+    if (!status.ok() && IsTransient(status)) {
+      status = PrepareWith(pins, true, plan, prepared);
     }
   }
-  if (rest) {
-    plan->notes.push_back(absl::StrCat(
-        "what was loaded here was not whole: loaded anew",
-        replaces ? "" : ", with its configuration", ", counters start again"));
+  if (status.ok() || (IsTransient(status) &&
+                      plan->existing.has(NM_FEATURE_PROCESS_TRACKING))) {
+    return status;
   }
-  change(&config);
-  config.pin_dir = transaction.pins().path();
-  plan->config = config;
-  StepLines("configuration: ", ConfigAsYaml(config, Keys::kAll));
-  NETMETER_RETURN_IF_ERROR(CheckConfig(config));
-  for (const std::string& note : WhatHasNoEffect(config)) {
-    plan->notes.push_back(note);
+  const bool transient = IsTransient(status);
+  const std::string reason = absl::StrCat(
+      status.message(), ": processes are named when they open a socket");
+  if (transient) {
+    plan->features.TurnOffForNow(NM_FEATURE_PROCESS_TRACKING, reason);
+  } else {
+    plan->features.TurnOff(NM_FEATURE_PROCESS_TRACKING, reason);
   }
-  // The next load starts from this text, and has to be able to read it.
-  return ParseConfig(ConfigAsYaml(config, Keys::kChanged), "the configuration",
-                     Config())
-      .status();
+  // If it fails without them, too, the first error says more.
+  return PrepareWith(pins, false, plan, prepared).ok() ? absl::OkStatus()
+                                                       : status;
 }
+
+// --- Visible steps -------------------------------------------------------------
 
 std::string TextToKeep(const Config& config) {
   return absl::StrCat("# netmeter-loader ", kVersion, "\n",
                       ConfigAsYaml(config, Keys::kChanged));
-}
-
-// What cannot be written down the next load cannot start from, and would take back, such
-// as register_by: a load without it is none. What is killed after this the next load
-// takes to its end. ~Transaction() forgets that of a first load, once its pins have gone:
-// while there are some, a load needs it.
-absl::Status KeepConfig(Transaction* transaction, const Plan& plan) {
-  if (plan.existing.found) {
-    transaction->OnFailure([transaction] {
-      const LoaderState& before = transaction->before();
-      return transaction->KeepConfig(before.config, before.cgroup,
-                                     before.created_ns);
-    });
-  }
-  return transaction->KeepConfig(TextToKeep(plan.config), plan.cgroup.path,
-                                 plan.created_ns);
 }
 
 void NoteChanges(Plan* plan) {
@@ -391,232 +327,192 @@ LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
   return result;
 }
 
-// The rest of 5: what the maps start with, and all pins that can be made while there is a
-// way back.
-absl::Status FillAndPin(Plan* plan, Growth* growth, MeterObject* object,
-                        Transaction* transaction) {
-  NETMETER_RETURN_IF_ERROR(FillMaps(plan, growth, object, transaction));
-  NETMETER_RETURN_IF_ERROR(FreezeSharedMaps(*object));
-  if (growth->from_the_start()) {
-    NETMETER_RETURN_IF_ERROR(object->WriteInfo(MakeInfo(*plan)));
-    NETMETER_RETURN_IF_ERROR(growth->PinSuccessors(*object));
+// Maps that have no pin yet. Readers ignore them until `info` tells of them.
+absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object) {
+  const auto pin_new = [&pins](int fd, const char* pin) {
+    return fd < 0 || pins.Has(pin) ? absl::OkStatus() : pins.Pin(fd, pin);
+  };
+  NETMETER_RETURN_IF_ERROR(pin_new(object.InterfacesFd(), kInterfacesPin));
+  for (const ExtentPin& map : ExtentPins()) {
+    NETMETER_RETURN_IF_ERROR(pin_new(object.MapFd(map.pin), map.pin));
   }
-  // Who may not do this (CAP_CHOWN) never may.
-  if (growth->any()) {
-    NETMETER_RETURN_IF_ERROR(SetModes(transaction->pins(), /*successors=*/true,
-                                      plan->access,
-                                      transaction->OwnsDirectory()));
+  for (const MapPin& map : MapPins()) {
+    if (map.reader == kInfo) continue;
+    NETMETER_RETURN_IF_ERROR(pin_new(object.MapFd(map.pin), map.pin));
   }
-  if (!plan->existing.found) return absl::OkStatus();
-  // A number has the name of its uplink before a packet counts under it. The rest of
-  // the info is the old one's: the load is not done.
-  if (!growth->from_the_start()) {
-    NETMETER_RETURN_IF_ERROR(
-        InAttempts([&] { return object->WriteInfo(growth->newest()); }));
-  }
-  return PinRenewedMaps(*object, transaction);
+  return absl::OkStatus();
 }
 
-// Names may find no room in the tables of a killed growth, which has to be finished
-// first, although this load asks for larger ones.
-absl::Status WithHint(const absl::Status& filled, const Plan& plan,
-                      const PinDir& pins) {
-  if (!plan.grows_on || !IsNoRoom(filled)) {
-    return filled;
+// What belongs to the programs of one load goes over that of the one before.
+absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object) {
+  for (const MapPin& map : MapPins()) {
+    if (map.kept) continue;
+    NETMETER_RETURN_IF_ERROR(pins.Replace(object.MapFd(map.pin), map.pin));
   }
-  return absl::Status(
-      filled.code(),
-      absl::StrCat(filled.message(),
-                   ": a growth has to be finished first, to smaller tables "
-                   "than these (run: ",
-                   LoaderCommand("load", pins.path()),
-                   " without other options)"));
+  return absl::OkStatus();
 }
 
-// What a meter has left of which the info has gone.
-absl::Status ClearAway(const ExistingMeter& existing,
-                       Transaction* transaction) {
-  if (existing.found) return absl::OkStatus();
-  NETMETER_RETURN_IF_ERROR(RemoveRest(existing, transaction));
-  return CloseLostInfo(transaction->before().created_ns);
+// From here on `info` says that all is as it was asked for.
+absl::Status Finish(const Plan& plan, bool own_directory, const PinDir& pins,
+                    const MeterObject& object) {
+  NETMETER_RETURN_IF_ERROR(object.WriteInfo(MakeInfo(plan)));
+  Step("wrote ", Describe(object.MapFd("info")));
+  if (!pins.Has("info")) {
+    NETMETER_RETURN_IF_ERROR(pins.Pin(object.MapFd("info"), "info"));
+  }
+  NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.access, own_directory));
+  // No program is left that does not know them, and readers see them.
+  NETMETER_RETURN_IF_ERROR(object.PushFreeIds());
+  Step("handed out new ids");
+  // Left by a growth that was killed before it wrote `info`, and is not wanted any more.
+  for (const ExtentPin& map : ExtentPins()) {
+    if (object.MapFd(map.pin) < 0 && pins.Has(map.pin)) {
+      NETMETER_RETURN_IF_ERROR(pins.Remove(map.pin));
+    }
+  }
+  return absl::OkStatus();
 }
 
-// Under the lock. What it fails to do the transaction undoes.
-absl::StatusOr<LoadResult> LoadLocked(Transaction* transaction,
-                                      const ConfigChange& change, bool replaces,
-                                      const absl::Status& untraceable,
-                                      Plan* plan) {
-  const PinDir& pins = transaction->pins();
+absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
+                     Prepared* prepared) {
+  const PinDir& pins = directory->pins();
+  const MeterObject& object = *prepared->object;
+  const LoaderState before = directory->state();
+  absl::Status status = PinNewMaps(pins, object);
+  // Readers who may open the old extents may open the new ones, before they hear of them.
+  if (status.ok()) status = SetModes(pins, plan.access, directory->is_own());
+  if (status.ok()) {
+    status = directory->KeepConfig(TextToKeep(plan.config), plan.cgroup.path,
+                                   plan.created_ns);
+  }
+  if (!status.ok()) return WithState(status, kNothingWasChanged);
+  // With the names of uplinks, before a packet counts under one.
+  nm_info unfinished = plan.existing.info;
+  unfinished.build_id = 0;
+  bool begun = false;
+  size_t done = 0;
+  status = InAttempts([&] {
+    NETMETER_RETURN_IF_ERROR(object.WriteInfo(unfinished));
+    begun = true;
+    Step("began: ", Describe(object.MapFd("info")));
+    NETMETER_RETURN_IF_ERROR(ReplaceRenewedMaps(pins, object));
+    NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan.features, &done));
+    NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
+    return Finish(plan, directory->is_own(), pins, object);
+  });
+  if (status.ok()) return status;
+  if (!begun) {
+    directory->KeepConfig(before.config, before.cgroup, before.created_ns)
+        .IgnoreError();
+    return WithState(status, kNothingWasChanged);
+  }
+  return WithState(
+      status,
+      absl::StrCat(done, " of ", LinkPins().size(),
+                   " programs are new, counting goes on: run load again"));
+}
 
-  // 3. What is there: a meter to be upgraded, the rest of one, or nothing. An upgrade
-  //    that was killed is finished below.
-  NETMETER_RETURN_IF_ERROR(FindExisting(transaction, &plan->existing));
+// Links come first: by one of them the next loader knows that the rest is ours.
+absl::Status Install(LockedDirectory* directory, const Plan& plan,
+                     Prepared* prepared) {
+  const PinDir& pins = directory->pins();
+  return InAttempts([&] {
+    NETMETER_RETURN_IF_ERROR(directory->KeepConfig(
+        TextToKeep(plan.config), plan.cgroup.path, plan.created_ns));
+    NETMETER_RETURN_IF_ERROR(directory->Make());
+    size_t done = 0;
+    NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan.features, &done));
+    NETMETER_RETURN_IF_ERROR(PinNewMaps(pins, *prepared->object));
+    NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.access, directory->is_own()));
+    NETMETER_RETURN_IF_ERROR(prepared->forwarding->Put());
+    return Finish(plan, directory->is_own(), pins, *prepared->object);
+  });
+}
+
+// What is there, and what it is to become. Changes nothing.
+absl::Status MakePlan(const LockedDirectory& directory,
+                      const ConfigChange& change, bool replaces, Plan* plan) {
+  const PinDir& pins = directory.pins();
+  NETMETER_RETURN_IF_ERROR(
+      FindExisting(pins, directory.state(), &plan->existing));
   const bool upgrade = plan->existing.found;
   plan->created_ns =
       upgrade ? plan->existing.info.created_ns : ClockNs(CLOCK_BOOTTIME);
-  NETMETER_RETURN_IF_ERROR(ChangeConfig(*transaction, change, replaces, plan));
-  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(transaction->before(), plan));
-  Growth growth(pins, plan->existing.info);
-  const bool killed = transaction->state().changing;
+  NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
+  NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(directory.state(), plan));
+  if (upgrade) NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
+  NETMETER_RETURN_IF_ERROR(DecideSizes(pins.path(), plan));
+  return DecideIdentity(plan);
+}
+
+// Under the lock.
+absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
+                                      const ConfigChange& change, bool replaces,
+                                      Plan* plan, Prepared* prepared) {
+  const PinDir& pins = directory->pins();
+  const absl::Status planned = MakePlan(*directory, change, replaces, plan);
+  if (!planned.ok()) return WithState(planned, kNothingWasChanged);
+  const bool upgrade = plan->existing.found;
+  if (IsUpToDate(pins, *plan)) {
+    NETMETER_RETURN_IF_ERROR(SetModes(pins, plan->access, directory->is_own()));
+    NETMETER_RETURN_IF_ERROR(directory->KeepConfig(
+        TextToKeep(plan->config), plan->cgroup.path, plan->created_ns));
+    return MakeResult(LoadResult::Action::kUnchanged, *plan);
+  }
+  if (upgrade && plan->existing.info.build_id == 0) {
+    plan->notes.push_back(
+        "a load that was killed, or failed, had begun an upgrade: finished");
+  }
+  plan->adds = FindAdds();
+  Step("adds: received ", NameOf(plan->adds.ingress), ", sent ",
+       NameOf(plan->adds.egress));
+  const absl::Status status = Prepare(pins, plan, prepared);
+  if (!status.ok()) {
+    return WithState(status, prepared->removed_rest ? "nothing is loaded"
+                                                    : kNothingWasChanged);
+  }
   if (upgrade) {
-    NETMETER_RETURN_IF_ERROR(PlanUpgrade(killed, plan, &growth, transaction));
-    if (killed) {
-      plan->notes.push_back(
-          "a load that was killed, or failed, had begun an upgrade: finished");
-    }
+    NETMETER_RETURN_IF_ERROR(Upgrade(directory, *plan, prepared));
+    NoteChanges(plan);
+    return MakeResult(LoadResult::Action::kUpgraded, *plan);
   }
-
-  // 4. Is there anything to do?
-  NETMETER_RETURN_IF_ERROR(DecideIdentity(plan));
-  if (!growth.any() && !killed && IsUpToDate(pins, *plan)) {
-    // A load that was killed may not have come to the modes.
-    NETMETER_RETURN_IF_ERROR(SetModes(pins, /*successors=*/false, plan->access,
-                                      transaction->OwnsDirectory()));
-    NETMETER_RETURN_IF_ERROR(KeepConfig(transaction, *plan));
-    return MakeResult(plan->repaired ? LoadResult::Action::kRepaired
-                                     : LoadResult::Action::kUnchanged,
-                      *plan);
+  const absl::Status installed = Install(directory, *plan, prepared);
+  if (installed.ok()) return MakeResult(LoadResult::Action::kLoaded, *plan);
+  if (pins.Has("info")) {
+    return WithState(installed, "the meter counts: the next load completes it");
   }
-
-  // 5. The rest of a load that was killed is cleared away: what was asked for is known
-  //    to be good. Programs and maps, which nobody sees yet. Killed: the kernel frees
-  //    what no descriptor holds. A growth is forgotten, or, with info_new, finished.
-  NETMETER_RETURN_IF_ERROR(ClearAway(plan->existing, transaction));
-  plan->adds = FindAdds(plan->cells_per_series > plan->num_cpus);
-  absl::StatusOr<std::unique_ptr<MeterObject>> loaded =
-      LoadObject(*plan, growth, untraceable, &plan->features);
-  if (!loaded.ok()) return loaded.status();
-  MeterObject* const object = loaded->get();
-  if (growth.any()) NETMETER_RETURN_IF_ERROR(growth.PrepareToClose());
-  if (upgrade) NETMETER_RETURN_IF_ERROR(transaction->SetChanging(true));
-  NETMETER_RETURN_IF_ERROR(KeepConfig(transaction, *plan));
-  if (upgrade) NETMETER_RETURN_IF_ERROR(KeepModesOnFailure(transaction));
-  NETMETER_RETURN_IF_ERROR(
-      WithHint(FillAndPin(plan, &growth, object, transaction), *plan, pins));
-
-  // 6. Counting begins, or goes on with the new programs. Killed: links without
-  //    an info are removed by the next load; of an upgrade some programs are
-  //    new and some are old, which count into the same maps, and the next load
-  //    sees by the build_id of the info that it is not done.
-  NETMETER_RETURN_IF_ERROR(
-      AttachPrograms(*object, growth.any(), transaction, plan));
-  if (growth.any()) {
-    NETMETER_RETURN_IF_ERROR(InAttempts(
-        [&] {
-          return growth.MergeAndSwitch(*object, plan->access, transaction);
-        },
-        transaction->patience()));
-    transaction->NoWayBack(
-        "the larger tables are in use, and the next load completes the rest");
-  }
-
-  // 7. Done.
-  if (!upgrade) {
-    NETMETER_RETURN_IF_ERROR(Publish(*object, *plan, transaction));
-    // Of an upgrade of what was left, that was killed.
-    transaction->SetChanging(false).IgnoreError();
-    return MakeResult(LoadResult::Action::kLoaded, *plan);
-  }
-  NETMETER_RETURN_IF_ERROR(PublishUpgrade(*object, *plan, transaction));
-  transaction->SetChanging(false).IgnoreError();
-  NoteChanges(plan);
-  return MakeResult(LoadResult::Action::kUpgraded, *plan);
-}
-
-// What one load tells the next one, which is made at once.
-struct Next {
-  bool again = false;
-  // The tracing programs, once loaded, could not be attached: without them.
-  absl::Status untraceable;
-  // It has finished what was begun, and there is more to be done: what it says of that.
-  bool finished = false;
-  std::vector<std::string> notes;
-};
-
-// What `next` has of the loads before this one, which is all one to the caller.
-void AddEarlier(const Next& next, LoadResult* result) {
-  // Somebody has unloaded in between: what they did has gone.
-  if (result->action == LoadResult::Action::kLoaded) return;
-  std::vector<std::string> notes = next.notes;
-  for (const std::string& note : result->notes) {
-    if (std::find(notes.begin(), notes.end(), note) == notes.end()) {
-      notes.push_back(note);
-    }
-  }
-  result->notes = notes;
-  if (next.finished) result->action = LoadResult::Action::kUpgraded;
-}
-
-absl::StatusOr<LoadResult> LoadOnce(const std::string& pin_dir,
-                                    const ConfigChange& change, bool replaces,
-                                    bool want_spare_cells, Next* next) {
-  CaptureLibbpfMessages();
-  Plan plan;
-  change(&plan.config);
-  plan.config.pin_dir = pin_dir;
-  next->again = false;
-
-  // 1. What the host has, before anything is changed.
-  absl::Status checked = CheckWhatIsAsked(&plan);
-  if (checked.ok()) checked = CountCells(want_spare_cells, &plan);
-  if (!checked.ok()) return WithState(checked, kNothingWasChanged);
-
-  // 2. The lock and the directory. From here on a return undoes what was done.
-  //    Killed: a directory or a mount, which the lock file names.
-  absl::StatusOr<std::unique_ptr<Transaction>> begun =
-      Transaction::Begin(pin_dir, TextToKeep(plan.config), plan.cgroup.path);
-  if (!begun.ok()) return begun.status();
-  Transaction* const transaction = begun->get();
-  absl::StatusOr<LoadResult> result =
-      LoadLocked(transaction, change, replaces, next->untraceable, &plan);
-  if (!result.ok()) {
-    next->again = !plan.untraceable.ok();
-    next->untraceable = plan.untraceable;
-    return transaction->Fail(result.status());
-  }
-  transaction->KeepOnFailure();
-  AddEarlier(*next, &*result);
-  // It has finished a growth to smaller tables than these, or an older version's, to
-  // tables without spare cells.
-  next->again =
-      plan.grows_on || (plan.cells_per_series == plan.num_cpus &&
-                        result->action != LoadResult::Action::kUnchanged &&
-                        result->action != LoadResult::Action::kRepaired);
-  // Those of the features are the next one's to find.
-  next->notes.insert(next->notes.end(), plan.notes.begin(), plan.notes.end());
-  next->finished = next->again;
-  return result;
+  // Nobody could read it: it goes as by an unload.
+  prepared->links.reset();
+  const absl::Status removed = RemoveMeter(pins.path(), directory->state());
+  return WithState(
+      installed, removed.ok()
+                     ? std::string("nothing is loaded")
+                     : absl::StrCat("a part is left (run: ",
+                                    LoaderCommand("unload", pins.path()), ")"));
 }
 
 }  // namespace
 
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
                                 const ConfigChange& change, bool replaces) {
-  Next next;
-  absl::StatusOr<LoadResult> result =
-      LoadOnce(pin_dir, change, replaces, true, &next);
-  for (int i = 0; i < 2 && next.again; i++) {
-    result = LoadOnce(pin_dir, change, replaces, true, &next);
-  }
-  if (!result.ok() && next.finished) {
-    return WithState(result.status(),
-                     "before that, the growth of an earlier load was finished, "
-                     "with all settings but the larger tables");
-  }
-  return result;
+  CaptureLibbpfMessages();
+  Plan plan;
+  change(&plan.config);
+  plan.config.pin_dir = pin_dir;
+  absl::Status checked = CheckWhatIsAsked(&plan);
+  if (checked.ok()) checked = CountCells(&plan);
+  if (!checked.ok()) return WithState(checked, kNothingWasChanged);
+  absl::StatusOr<std::unique_ptr<LockedDirectory>> directory =
+      LockedDirectory::Lock(pin_dir);
+  if (!directory.ok()) return WithState(directory.status(), kNothingWasChanged);
+  Prepared prepared;  // refers to the plan and to the directory
+  return LoadLocked(directory->get(), change, replaces, &plan, &prepared);
 }
 
 absl::StatusOr<LoadResult> Load(const Config& config) {
   return Load(
       config.pin_dir, [&config](Config* all) { *all = config; },
       /*replaces=*/true);
-}
-
-absl::StatusOr<LoadResult> LoadWithoutSpareCells(const Config& config) {
-  Next next;
-  return LoadOnce(
-      config.pin_dir, [&config](Config* all) { *all = config; },
-      /*replaces=*/true, false, &next);
 }
 
 }  // namespace internal

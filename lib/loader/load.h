@@ -4,25 +4,21 @@
 //   absl::StatusOr<LoadResult> result = Load(config);
 //   result = Load(pin_dir, [](Config* config) { config->max_series = 8192; });
 //
-// A load is a list of steps (load.cc) over what the kernel keeps for it: maps,
-// programs and links live as long as something is pinned, and not as long as
-// the loader. Four rules make it one transaction:
+// A load converges. All that can fail comes first: what is asked for is checked, the
+// programs are loaded, the links that have to be new are attached, and only this process
+// has all of that. What follows are steps that each leave a valid meter, and that may be
+// made again: pin what is new, give each link its program, write `info`, hand out ids.
+// So a load that is killed, or fails, in the middle leaves a meter that counts, and the
+// next load, which goes through the same steps, completes it. Nothing is undone.
 //
-// - One loader works on a pin directory at a time (the lock of transaction.h).
-// - What fails is undone: nothing is left, or the old meter as it was. After the
-//   point of a growth from which there is no way back, each step is tried again.
-// - A load may be killed between any two steps, and the next one cleans up or
-//   goes on, and then does what it is asked for itself. It knows where the other
-//   one stopped by the pins that are there: `info` is pinned last, so that without
-//   it all else is the rest of a killed load or unload; `info_new` comes last of
-//   the successors of a growth.
-// - Links come before the pins of what they write to, and the shared maps are
-//   frozen before they are pinned: a reader never sees a map that is half
-//   filled, or that somebody could write.
-//
-// An upgrade keeps the maps, so that counters go on, and replaces the programs
-// one by one; with larger tables it is a growth (growth.h). If programs,
-// configuration and links are as they should be, nothing is done.
+// - One loader works on a pin directory at a time (locked_directory.h).
+// - While programs are being replaced, `info` has no build_id: the next load has work
+//   to do, whatever it is asked for.
+// - Of a first load `info` is pinned last: without it all else is the rest of one, which
+//   the next load removes.
+// - Tables grow by further maps (ExtentPins()). Nothing moves, so old and new programs
+//   count into the same cells. Ids in the new ones are handed out last, when all programs
+//   know them: each exactly once, as nm_stats says how many were.
 //
 // Threads: one at a time; libbpf's log callback is set for the process.
 
@@ -40,8 +36,7 @@ namespace netmeter {
 namespace internal {
 
 struct LoadResult {
-  // kRepaired: unchanged, but what was wrong in the maps, as a note says.
-  enum class Action { kLoaded, kUpgraded, kUnchanged, kRepaired };
+  enum class Action { kLoaded, kUpgraded, kUnchanged };
   Action action = Action::kLoaded;
   std::string cgroup;
   std::vector<std::string> notes;  // "process_tracking is off: ..."
@@ -60,10 +55,6 @@ using ConfigChange = std::function<void(Config*)>;
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
                                 const ConfigChange& change,
                                 bool replaces = false);
-
-// For tests: to tables without spare cells, with atomic adds, as older versions
-// made them.
-absl::StatusOr<LoadResult> LoadWithoutSpareCells(const Config& config);
 
 }  // namespace internal
 }  // namespace netmeter

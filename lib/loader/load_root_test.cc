@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -354,7 +355,7 @@ TEST_F(LoaderRootTest, AKilledUpgradeIsFinishedByTheNextOne) {
 TEST_F(LoaderRootTest, AFirstLoadMayBeKilledBetweenAnyTwoSteps) {
   int steps = 0;
   for (std::string last = "x"; !last.empty(); steps += 2) {
-    last = LoadKilledAfter("froze map nm_info", steps);
+    last = LoadKilledAfter("froze the maps", steps);
     SCOPED_TRACE(absl::StrCat("killed after step ", steps, ": ", last));
     absl::StatusOr<Report> report = TryStatus();
     EXPECT_TRUE(report.ok()) << report.status();
@@ -446,19 +447,128 @@ TEST_F(LoaderRootTest, UplinksFollowTheNamespaceOfTheLoad) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
-// A load that had nothing to do removed another program's pin.
-TEST_F(LoaderRootTest, WhatHasANameOfTheSwitchAndIsNotOursStays) {
+// One series for each socket, by its tag.
+void SendTagged(const std::string& cgroup, int first, int count) {
+  std::ofstream(cgroup + "/cgroup.procs") << getpid();
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(8443);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (int i = first; i < first + count; i++) {
+    const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const std::string tag = absl::StrCat("tag", i), data(10, 'x');
+    EXPECT_EQ(setsockopt(fd.get(), NM_SOL, NM_TAG, tag.data(),
+                         static_cast<socklen_t>(tag.size())),
+              0)
+        << tag;
+    EXPECT_EQ(sendto(fd.get(), data.data(), data.size(), 0,
+                     reinterpret_cast<sockaddr*>(&to), sizeof(to)),
+              10);
+  }
+}
+
+// More room is further maps: a reader that has the meter open maps them, and nothing that
+// was counted moves.
+TEST_F(LoaderRootTest, TablesGrowByExtentsThatReadersFollow) {
+  config_.max_series = config_.max_names = 64;
   MustLoad();
-  const std::string pin = Pin("netmeter_switch");
-  ASSERT_EQ(symlink("elsewhere", pin.c_str()), 0);
-  const auto result = Load(config_);
-  ASSERT_FALSE(result.ok());
-  EXPECT_THAT(std::string(result.status().message()),
-              testing::HasSubstr("netmeter_switch is not ours"));
-  struct stat about;
-  EXPECT_EQ(lstat(pin.c_str(), &about), 0);
-  ASSERT_EQ(unlink(pin.c_str()), 0);
-  EXPECT_EQ(MustLoad(), Action::kUnchanged);
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  auto meter = Meter::Open(options);
+  ASSERT_TRUE(meter.ok()) << meter.status();
+  const auto tagged = [&](uint64_t* bytes) {
+    const auto samples = (*meter)->ReadHost();
+    EXPECT_TRUE(samples.ok()) << samples.status();
+    size_t count = 0;
+    *bytes = 0;
+    if (!samples.ok()) return count;
+    for (const netmeter::Sample& sample : *samples) {
+      if (sample.destination.compare(0, 3, "tag") != 0) continue;
+      *bytes += sample.tx_payload_bytes;
+      count++;
+    }
+    return count;
+  };
+  int sent = 0;
+  for (const uint32_t size : {64u, 100u, 300u, 512u}) {
+    SCOPED_TRACE(size);
+    if (size != 64) {
+      config_.max_series = config_.max_names = size;
+      EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    }
+    const int more = static_cast<int>(size) * 3 / 4 - 30 - sent;
+    EXPECT_EQ(InChild([&] {
+                SendTagged(cgroup_, sent, more);
+                return HasFailure() ? 1 : 0;
+              }),
+              0);
+    sent += more;
+    uint64_t bytes;
+    EXPECT_EQ(tagged(&bytes), static_cast<size_t>(sent));
+    EXPECT_EQ(bytes, static_cast<uint64_t>(sent) * 10);
+  }
+  EXPECT_EQ(access(Pin("counters_3").c_str(), F_OK), 0);
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  // Eight times what the first load made is the end.
+  config_.max_series = 513;
+  EXPECT_THAT(LoadError(), HasSubstr("max_series: tables that were made for 64 "
+                                     "grow to 512 at most (netmeter-loader "));
+}
+
+// What readers hold open does not keep the tables from growing, or a byte from being
+// counted: a member of the group keeps each descriptor and each mapping that he gets,
+// stands in the directory, and goes on so to the end.
+TEST_F(LoaderRootTest, WhatIsHeldOpenKeepsNoTableFromGrowing) {
+  config_.max_series = 64;
+  config_.max_names = 64;
+  MustLoad();
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  std::vector<pid_t> holders;
+  // By root's descriptors, as serve-fds gives them where he may not open pins.
+  const auto hold = [&] {
+    holders.push_back(fork());
+    if (holders.back() == 0) {
+      alarm(120);
+      bool held = true;
+      for (const MapPin& map : MapPins()) {
+        if (!map.shared()) continue;
+        const int fd = bpf_obj_get(Pin(map.pin).c_str());
+        held &= fd >= 0 &&
+                mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED;
+      }
+      held &= BecomeUser(kGid) && chdir(config_.pin_dir.c_str()) == 0 &&
+              open(".", O_RDONLY | O_DIRECTORY) >= 0;
+      if (write(ready[1], held ? "y" : "n", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    char held = 0;
+    ASSERT_EQ(read(ready[0], &held, 1), 1);
+    ASSERT_EQ(held, 'y');
+  };
+  uint64_t sent = 0;
+  for (uint32_t growth = 1; growth <= 4; growth++) {
+    SCOPED_TRACE(growth);
+    hold();
+    SendFromCgroup(100 + growth);
+    sent += 100 + growth;
+    config_.max_series = 64 * (growth + 1);
+    if (growth % 2 == 0) config_.max_names = 64 * (growth + 1);
+    EXPECT_EQ(MustLoad(), Action::kUpgraded);
+    EXPECT_EQ(PayloadSent(), sent);
+    SendFromCgroup(growth);
+    sent += growth;
+    EXPECT_EQ(PayloadSent(), sent);
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  }
+  bool was_loaded = false;
+  EXPECT_TRUE(Unload(config_.pin_dir, &was_loaded).ok() && was_loaded);
+  EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
+  for (const pid_t holder : holders) {
+    kill(holder, SIGKILL);
+    waitpid(holder, nullptr, 0);
+  }
+  for (int fd : ready) close(fd);
 }
 
 // Ctrl-C in the middle left a half-attached meter.

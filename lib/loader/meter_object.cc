@@ -192,8 +192,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
   netmeter_bpf* const skeleton = OpenSkeleton(options.elf, options.types_file);
   if (skeleton == nullptr) return ErrnoStatus(errno, "open the BPF object");
   std::unique_ptr<MeterObject> self(new MeterObject(skeleton));
-  const Adds adds = options.has_spare_cell ? options.adds : Adds();
-  self->egress_ = EgressProgramOf(adds.egress);
+  self->egress_ = EgressProgramOf(options.adds.egress);
   if (options.tracing && confidential) {
     NETMETER_RETURN_IF_ERROR(FindTracepoints(skeleton));
   }
@@ -235,6 +234,12 @@ MeterObject::MeterObject(netmeter_bpf* skeleton) : skeleton_(skeleton) {
     maps_[i] = bpf_object__find_map_by_name(
         skeleton_->obj, ObjectNameOf(MapPins()[i].pin).c_str());
   }
+  for (size_t i = 0; i < kExtentPins; i++) {
+    extents_[i] = bpf_object__find_map_by_name(
+        skeleton_->obj, ObjectNameOf(ExtentPins()[i].pin).c_str());
+    // libbpf makes what refers to it a call that the verifier does not come to.
+    bpf_map__set_autocreate(extents_[i], false);
+  }
 }
 
 MeterObject::~MeterObject() { netmeter_bpf__destroy(skeleton_); }
@@ -250,14 +255,15 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
     return std::max<uint32_t>(size / NM_USER_PART, NM_USER_LEAST);
   };
   config.cells_per_series = sizes.cells_per_series;
-  config.spare_cell = options.has_spare_cell ? sizes.cells_per_series - 1 : 0;
-  config.old_cells_per_series = options.old_cells_per_series != 0
-                                    ? options.old_cells_per_series
-                                    : sizes.cells_per_series;
-  config.ingress_adds =
-      options.has_spare_cell ? options.adds.ingress : NM_ADDS_ATOMIC;
-  config.egress_adds =
-      options.has_spare_cell ? options.adds.egress : NM_ADDS_ATOMIC;
+  config.spare_cell = sizes.cells_per_series - 1;
+  config.first_series =
+      sizes.first_series != 0 ? sizes.first_series : sizes.max_series;
+  config.first_names =
+      sizes.first_names != 0 ? sizes.first_names : sizes.max_names;
+  config.series_extents = ExtentsFor(config.first_series, sizes.max_series);
+  config.names_extents = ExtentsFor(config.first_names, sizes.max_names);
+  config.ingress_adds = options.adds.ingress;
+  config.egress_adds = options.adds.egress;
   config.max_series = sizes.max_series;
   config.max_names = sizes.max_names;
   config.max_user_names = share(sizes.max_names);
@@ -330,6 +336,21 @@ absl::Status MeterObject::SizeMaps(const TableSizes& sizes) {
   for (const UnpinnedMap& map : UnpinnedMaps()) {
     NETMETER_RETURN_IF_ERROR(resize(map.name, map.entries));
   }
+  const nm_config& config = skeleton_->rodata->nm_config;
+  for (size_t i = 0; i < kExtentPins; i++) {
+    const ExtentPin& pin = ExtentPins()[i];
+    if (pin.extent >=
+        (pin.map == kNames ? config.names_extents : config.series_extents)) {
+      continue;
+    }
+    bpf_map__set_autocreate(extents_[i], true);
+    const uint64_t count = CountEntries(pin, sizes);
+    if (count > UINT32_MAX ||
+        bpf_map__set_max_entries(extents_[i], static_cast<uint32_t>(count))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(pin.pin, ": too many entries: ", count));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -363,20 +384,6 @@ absl::Status MeterObject::ReuseUnpinned(const char* name, int fd) {
   return ErrnoStatus(bpf_map__reuse_fd(ours, fd), absl::StrCat("reuse ", name));
 }
 
-// nm_old_counters and nm_old_tcp have the same layout as the maps that they
-// stand for: Reuse() has compared these.
-absl::Status MeterObject::ReuseOldCounters(int counters, int tcp, int merged,
-                                           uint32_t cells) {
-  auto& maps = skeleton_->maps;
-  int error = bpf_map__reuse_fd(maps.nm_old_counters, counters);
-  if (error == 0) error = bpf_map__reuse_fd(maps.nm_old_tcp, tcp);
-  if (error == 0) {
-    error = merged >= 0 ? bpf_map__reuse_fd(maps.nm_merged, merged)
-                        : bpf_map__set_max_entries(maps.nm_merged, cells);
-  }
-  return ErrnoStatus(error, "take over");
-}
-
 absl::Status MeterObject::Load() {
   CaptureLibbpfMessages();
   const int error = netmeter_bpf__load(skeleton_);
@@ -396,11 +403,17 @@ bpf_map* MeterObject::map(absl::string_view pin) const {
   for (size_t i = 0; i < kMapPins; i++) {
     if (MapPins()[i].pin == pin) return maps_[i];
   }
+  for (size_t i = 0; i < kExtentPins; i++) {
+    if (ExtentPins()[i].pin == pin && bpf_map__autocreate(extents_[i])) {
+      return extents_[i];
+    }
+  }
   return nullptr;
 }
 
 int MeterObject::MapFd(absl::string_view pin) const {
-  return bpf_map__fd(map(pin));
+  bpf_map* const found = map(pin);
+  return found == nullptr ? -1 : bpf_map__fd(found);
 }
 
 bpf_program* MeterObject::program(absl::string_view link_pin) const {
@@ -413,10 +426,6 @@ bpf_object* MeterObject::bpf() const { return skeleton_->obj; }
 
 bool MeterObject::follows_mptcp() const {
   return skeleton_->rodata->nm_config.mptcp != 0;
-}
-
-int MeterObject::MergedFd() const {
-  return bpf_map__fd(skeleton_->maps.nm_merged);
 }
 
 int MeterObject::RegistrantsFd() const {
@@ -516,17 +525,26 @@ absl::Status MeterObject::FillReserved() {
       }
     }
   }
-  return FillQueues(-1, 0);
+  return absl::OkStatus();
 }
 
-absl::Status MeterObject::FillQueues(int counters, uint32_t cells_per_series) {
-  // By the configuration, as a queue of an upgrade may be a larger one's.
+absl::Status MeterObject::PushFreeIds() const {
   const nm_config& config = skeleton_->rodata->nm_config;
-  return FillQueuesOfFreeIds(
-      {MapFd("series"), MapFd("name_ids"), MapFd("free_slots"),
-       MapFd("free_names"), counters, counters < 0 ? -1 : MapFd("names"),
-       cells_per_series},
-      config.max_series, config.max_names, this);
+  for (const nm_free& range :
+       {nm_free{0, config.max_series}, nm_free{1, config.max_names}}) {
+    absl::StatusOr<uint32_t> done =
+        RunCommand(NM_COMMAND_FREE, &range, sizeof(range), range.end);
+    if (!done.ok()) return done.status();
+  }
+  nm_stats stats = {};
+  const uint32_t zero = 0;
+  if (int error = bpf_map_lookup_elem(MapFd("stats"), &zero, &stats)) {
+    return ErrnoStatus(error, "read stats");
+  }
+  return NM_SLOT_FIRST + stats.slots_made < config.max_series ||
+                 NM_NAME_FIRST + stats.names_made < config.max_names
+             ? absl::UnavailableError("not all ids could be handed out")
+             : absl::OkStatus();
 }
 
 // nm_scan writes nothing, so that the kernel calls it for all of them in one go
@@ -566,89 +584,6 @@ absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
   return found;
 }
 
-namespace {
-
-// Slots that count for something, whether or not anybody can find them, and names
-// that there are.
-absl::Status AddWhatIsThere(const IdMaps& maps, std::vector<bool>* slots,
-                            std::vector<bool>* names) {
-  if (maps.counters < 0) return absl::OkStatus();
-  for (uint32_t slot = NM_SLOT_FIRST; slot < slots->size(); slot++) {
-    // The last cell has the head of each series; without a spare one, any.
-    for (uint32_t i = maps.cells_per_series; i-- > 0 && !(*slots)[slot];) {
-      const uint32_t index = slot * maps.cells_per_series + i;
-      nm_cell cell;
-      const int error = bpf_map_lookup_elem(maps.counters, &index, &cell);
-      if (error == -ENOENT) break;  // the queue is a larger meter's
-      if (error != 0) return ErrnoStatus(error, "read counters");
-      if (cell.service != 0) (*slots)[slot] = true;
-    }
-  }
-  for (uint32_t id = NM_NAME_FIRST; id < names->size(); id++) {
-    nm_name name;
-    const int error = bpf_map_lookup_elem(maps.names, &id, &name);
-    if (error == -ENOENT) break;
-    if (error != 0) return ErrnoStatus(error, "read names");
-    if (name.length != 0) (*names)[id] = true;
-  }
-  return absl::OkStatus();
-}
-
-// The ids from `first` to before `end`, which are free, into their queue. There
-// is no BPF_MAP_UPDATE_BATCH for queues, but nm_command can.
-absl::Status PushIds(const MeterObject* object, int queue, bool names,
-                     uint32_t first, uint32_t end) {
-  if (object == nullptr) {
-    for (uint32_t id = first; id < end; id++) {
-      if (int error = bpf_map_update_elem(queue, nullptr, &id, BPF_ANY)) {
-        return ErrnoStatus(error, "fill the queue of free ids");
-      }
-    }
-    return absl::OkStatus();
-  }
-  nm_free range = {};
-  range.names = names ? 1 : 0;
-  range.first = first;
-  // A signal in the middle of it ends the load, as others do.
-  absl::StatusOr<uint32_t> done =
-      object->RunCommand(NM_COMMAND_FREE, &range, sizeof(range), end - first);
-  if (!done.ok()) return done.status();
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
-                                 uint32_t max_names,
-                                 const MeterObject* object) {
-  std::vector<bool> slots(max_series), names(max_names);
-  NETMETER_RETURN_IF_ERROR((ForEachElement<nm_series_key, nm_series_value>(
-      maps.series, [&](const nm_series_key&, const nm_series_value& value) {
-        if (value.slot < slots.size()) slots[value.slot] = true;
-        return absl::OkStatus();
-      })));
-  NETMETER_RETURN_IF_ERROR((ForEachElement<nm_name_key, uint32_t>(
-      maps.name_ids, [&](const nm_name_key&, uint32_t id) {
-        if (id < names.size()) names[id] = true;
-        return absl::OkStatus();
-      })));
-  NETMETER_RETURN_IF_ERROR(AddWhatIsThere(maps, &slots, &names));
-  const auto push = [object](int queue, bool names_queue,
-                             const std::vector<bool>& used, uint32_t first) {
-    for (uint32_t id = first; id < used.size();) {
-      uint32_t end = id;
-      while (end < used.size() && !used[end]) end++;
-      if (end > id) {
-        NETMETER_RETURN_IF_ERROR(PushIds(object, queue, names_queue, id, end));
-      }
-      id = end + 1;
-    }
-    return absl::OkStatus();
-  };
-  NETMETER_RETURN_IF_ERROR(push(maps.free_slots, false, slots, NM_SLOT_FIRST));
-  return push(maps.free_names, true, names, NM_NAME_FIRST);
-}
-
 absl::StatusOr<UniqueFd> LoadCloser(int info_fd) {
   bpf_map_info map = {};
   if (!GetInfo(info_fd, &map)) return ErrnoStatus(errno, "read info");
@@ -672,6 +607,12 @@ absl::StatusOr<UniqueFd> LoadCloser(int info_fd) {
   bpf_program* program;
   bpf_object__for_each_program(program, skeleton->obj) {
     bpf_program__set_autoload(program, program == skeleton->progs.nm_command);
+  }
+  for (const ExtentPin& extent : ExtentPins()) {
+    bpf_map__set_autocreate(
+        bpf_object__find_map_by_name(skeleton->obj,
+                                     ObjectNameOf(extent.pin).c_str()),
+        false);
   }
   if (int error = bpf_map__reuse_fd(skeleton->maps.nm_info, info_fd)) {
     return ErrnoStatus(error, "reuse info");

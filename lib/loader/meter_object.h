@@ -68,12 +68,7 @@ struct MeterObjectOptions {
   // types. The kernel then gives programs no pointer to a task either.
   std::string types_file;
   TableSizes sizes;
-  // Whether the last cell of a series is the spare one: not in tables of an
-  // older version, whose growth this load finishes. Adds are atomic then.
-  bool has_spare_cell = true;
   Adds adds;
-  // Of the tables that a growth takes the totals from; 0: there is none.
-  uint32_t old_cells_per_series = 0;
   // Without the tracing programs, where they cannot be loaded, a process is
   // looked at when it opens a socket.
   bool tracing = true;
@@ -127,11 +122,6 @@ class MeterObject {
   // another one; `pin_dir` is for the message. `fd` stays the caller's.
   absl::Status Reuse(absl::string_view pin, int fd, const std::string& pin_dir);
 
-  // For a growth: what the new counters start from (lib/loader/growth.h). Of
-  // `merged` one that is pinned, or -1 for a new one of this size.
-  absl::Status ReuseOldCounters(int counters, int tcp, int merged,
-                                uint32_t cells);
-
   // The same of a map that is not pinned, by its name in the object.
   absl::Status ReuseUnpinned(const char* name, int fd);
 
@@ -141,13 +131,11 @@ class MeterObject {
 
   // --- After Load() ----------------------------------------------------------
 
+  // Null: none, or an extent that is not there.
   bpf_map* map(absl::string_view pin) const;
   int MapFd(absl::string_view pin) const;
   // Of `link_egress` the variant that is loaded.
   bpf_program* program(absl::string_view link_pin) const;
-
-  // The map that tells which cells a growth has merged.
-  int MergedFd() const;
 
   // The map of who may be which service.
   int RegistrantsFd() const;
@@ -159,14 +147,13 @@ class MeterObject {
   // What WriteInfo() puts into nm_info.uplinks.
   void SetUplinks(const UplinkIds& ids) { uplinks_ = ids; }
 
-  // The names and series that always exist, and the queues of free ones.
+  // The names and series that always exist.
   absl::Status FillReserved();
+  // Puts the ids that no program has had yet into their queues, up to the sizes: once
+  // all programs know these. Each once, whenever a call before was killed.
+  absl::Status PushFreeIds() const;
   // The services that the configuration makes of units.
   absl::Status FillUnits(const std::map<std::string, std::string>& units) const;
-  // The queues alone, by what `series` and `name_ids` hold, and by what old
-  // `counters`, of so many cells a series, say; -1: there are none.
-  absl::Status FillQueues(int counters, uint32_t cells_per_series);
-
   // `times`: so often, by one system call; the result is that of the last one.
   absl::StatusOr<uint32_t> RunCommand(nm_command_code code, const void* payload,
                                       size_t size, uint32_t times = 1) const;
@@ -192,31 +179,10 @@ class MeterObject {
   bool may_read_places_ = false;
   const char* egress_ = "";  // the name of that variant
   UplinkIds uplinks_ = {};
-  // In the order of MapPins(). Found before any is replaced:
-  // bpf_map__reuse_fd() gives a map the name of the one that it takes, so that
-  // nm_old_counters is a second nm_counters from then on.
+  // In the order of MapPins() and of ExtentPins().
   std::array<bpf_map*, kMapPins> maps_;
+  std::array<bpf_map*, kExtentPins> extents_;
 };
-
-// Descriptors of the maps that ids come from.
-struct IdMaps {
-  int series;
-  int name_ids;
-  int free_slots;
-  int free_names;
-  // A sweep that was killed leaves slots and names that only these know
-  // (lib/loader/retire.h). -1: none.
-  int counters;
-  int names;
-  uint32_t cells_per_series;  // of `counters`
-};
-
-// Fills the empty queues with every slot and name that is not in use, in
-// ascending order: readers rely on it (nm_stats.slots_allocated). `object`, of
-// which these maps are, does it by many ids at a time; null: by a system call
-// for each.
-absl::Status FillQueuesOfFreeIds(const IdMaps& maps, uint32_t max_series,
-                                 uint32_t max_names, const MeterObject* object);
 
 // Marks an info as closed, so that readers that hold it open again. It may be
 // of a meter that another version loaded: its programs have to do nothing.

@@ -46,6 +46,9 @@ TEST_F(MeterObjectTest, EveryMapIsInTheTableOrSaidToBeUnpinned) {
   for (const UnpinnedMap& map : UnpinnedMaps()) {
     EXPECT_TRUE(expected.insert(map.name).second) << map.name;
   }
+  for (const ExtentPin& pin : ExtentPins()) {
+    EXPECT_TRUE(expected.insert(ObjectNameOf(pin.pin)).second) << pin.pin;
+  }
   Names found;
   const bpf_map* map;
   bpf_object__for_each_map(map, skeleton_->obj) {
@@ -97,19 +100,6 @@ TEST_F(MeterObjectTest, LinksSayWhichProgramsTrace) {
               pin.tracing());
     // Without BTF of the kernel for its tracepoints a meter goes on.
     EXPECT_TRUE(!pin.tracing() || pin.feature == NM_FEATURE_PROCESS_TRACKING);
-  }
-}
-
-// A map for each series or name must be replaced when there are to be more of
-// them, and a map that is made anew by each load has nothing to be copied.
-TEST_F(MeterObjectTest, WhatIsSizedByTheTablesGrowsWithThem) {
-  for (const MapPin& pin : MapPins()) {
-    SCOPED_TRACE(pin.pin);
-    const bool sized = pin.entries == Entries::kPerCell ||
-                       pin.entries == Entries::kPerSeries ||
-                       pin.entries == Entries::kPerName;
-    EXPECT_EQ(pin.grows, sized || pin.reader == kInfo);
-    EXPECT_TRUE(pin.kept || !pin.grows);
   }
 }
 

@@ -22,7 +22,6 @@
 #include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
-#include "lib/loader/switch.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
@@ -125,10 +124,9 @@ std::vector<std::string> EveryPin() {
   for (const char* link : kForwardLinks) append(link);
   append(kForwardersPin);
   append(kForwardedPin);
-  pins.push_back(kMergedPin);
-  pins.push_back(kOldInfoPin);
   append(kIdlePin);
   append(kInterfacesPin);
+  for (const ExtentPin& extent : ExtentPins()) append(extent.pin);
   for (const MapPin& map : MapPins()) append(map.pin);
   return pins;
 }
@@ -229,8 +227,7 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
       return ErrnoStatus(errno, absl::StrCat("look at ", path));
     }
     // A file of another file system is ours in no case: bpf(2) says EACCES.
-    const std::string current = pin == kOldInfoPin ? "info" : pin;
-    const absl::string_view expected = absl::StripSuffix(current, kNewSuffix);
+    const absl::string_view expected = absl::StripSuffix(pin, kNewSuffix);
     const Opened opened = OpenExpected(path, expected);
     const int fd = opened.fd.get();
     const int error = opened.error;
@@ -242,13 +239,7 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
     if (!opened.ours && error != 0 && error != ENOENT && !IsNoObject(error)) {
       return ErrnoStatus(error, absl::StrCat("open ", path));
     }
-    bool file = S_ISREG(about.st_mode);
-    if (S_ISLNK(about.st_mode)) {
-      const absl::StatusOr<bool> link = IsSwitchLink(*this, pin);
-      if (!link.ok()) return link.status();
-      file = *link;
-    }
-    if (!opened.ours || !file) {
+    if (!opened.ours || !S_ISREG(about.st_mode)) {
       return absl::FailedPreconditionError(absl::StrCat(
           path, " is not ours (",
           opened.fd.ok() ? Describe(fd) : std::string("no object of BPF"),

@@ -7,8 +7,6 @@
 // killed one had come:
 //
 //   NAME_new   the successor of NAME, before it is renamed over it
-//   merged     which old cells were added to the new ones (lib/loader/growth.h)
-//   info_old   the `info` that readers still have, until it is closed
 //
 // and one that `netmeter-loader retire` keeps for itself:
 //
@@ -42,8 +40,6 @@
 namespace netmeter {
 namespace internal {
 
-constexpr char kMergedPin[] = "merged";
-constexpr char kOldInfoPin[] = "info_old";
 constexpr char kIdlePin[] = "idle";
 constexpr char kInterfacesPin[] = "interfaces";
 

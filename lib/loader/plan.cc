@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -36,12 +37,12 @@ void CopyText(absl::string_view text, char (&field)[N]) {
 
 }  // namespace
 
-absl::Status CountCells(bool want_spare_cells, Plan* plan) {
+absl::Status CountCells(Plan* plan) {
   // Possible, and not online: a CPU that is plugged in later has its cells.
   const int cpus = libbpf_num_possible_cpus();
   if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
   plan->num_cpus = static_cast<uint32_t>(cpus);
-  plan->cells_per_series = plan->num_cpus + (want_spare_cells ? 1 : 0);
+  plan->sizes.cells_per_series = plan->num_cpus + 1;
   return absl::OkStatus();
 }
 
@@ -90,6 +91,57 @@ absl::Status CheckCgroup(const PinDir& pins, Plan* plan) {
       pins.path(), " counts for cgroup ", counted, ", not ", plan->cgroup.path,
       " (", LoaderCommand("unload", pins.path()),
       " first, or choose another --pin-dir)"));
+}
+
+absl::Status DecideSizes(const std::string& pin_dir, Plan* plan) {
+  Config& config = plan->config;
+  TableSizes& sizes = plan->sizes;
+  const nm_info& info = plan->existing.info;
+  const bool upgrade = plan->existing.found;
+  const auto keep = [plan](const char* what, uint32_t now, uint32_t* wanted) {
+    if (*wanted == now) return;
+    plan->notes.push_back(absl::StrCat(what, " stays ", now, " until unload"));
+    *wanted = now;
+  };
+  if (upgrade) {
+    const bool old = info.first_series == 0 || info.first_names == 0;
+    if (old || info.cells_per_series != sizes.cells_per_series) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          pin_dir,
+          old ? " was loaded by an older version"
+              : absl::StrCat(" was loaded for ", info.cells_per_series - 1,
+                             " possible CPUs, now there are ", plan->num_cpus),
+          " (", LoaderCommand("unload", pin_dir),
+          " first: counters start again)"));
+    }
+    if (config.max_series < info.max_series) {
+      keep("max_series", info.max_series, &config.max_series);
+    }
+    if (config.max_names < info.max_names) {
+      keep("max_names", info.max_names, &config.max_names);
+    }
+    keep("max_processes", info.max_processes, &config.max_processes);
+    if (RoundUpToPowerOfTwo(config.max_sockets) != info.max_sockets) {
+      keep("max_sockets", info.max_sockets, &config.max_sockets);
+    }
+  }
+  sizes.first_series = upgrade ? info.first_series : config.max_series;
+  sizes.first_names = upgrade ? info.first_names : config.max_names;
+  for (const auto& table :
+       {std::make_tuple("max_series", config.max_series, sizes.first_series),
+        std::make_tuple("max_names", config.max_names, sizes.first_names)}) {
+    const uint32_t most = CeilingOf(std::get<2>(table));
+    if (std::get<1>(table) <= most) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        std::get<0>(table), ": tables that were made for ", std::get<2>(table),
+        " grow to ", most, " at most (", LoaderCommand("unload", pin_dir),
+        " first: counters start again)"));
+  }
+  sizes.max_series = config.max_series;
+  sizes.max_names = config.max_names;
+  sizes.max_processes = config.max_processes;
+  sizes.max_sockets = RoundUpToPowerOfTwo(config.max_sockets);
+  return absl::OkStatus();
 }
 
 absl::Status DecideIdentity(Plan* plan) {
@@ -143,11 +195,17 @@ nm_info MakeInfo(const Plan& plan) {
   info.name_size = sizeof(nm_name);
   info.stats_size = sizeof(nm_stats);
   info.tcp_size = sizeof(nm_tcp);
-  info.cells_per_series = plan.cells_per_series;
+  info.cells_per_series = plan.sizes.cells_per_series;
   info.max_series = config.max_series;
   info.max_names = config.max_names;
   info.max_processes = config.max_processes;
-  info.max_sockets = RoundUpToPowerOfTwo(config.max_sockets);
+  info.max_sockets = plan.sizes.max_sockets;
+  info.first_series = plan.sizes.first_series;
+  info.first_names = plan.sizes.first_names;
+  info.series_extents =
+      static_cast<nm_u8>(ExtentsFor(info.first_series, config.max_series));
+  info.names_extents =
+      static_cast<nm_u8>(ExtentsFor(info.first_names, config.max_names));
   info.loaded_ns = ClockNs(CLOCK_BOOTTIME);
   info.created_ns = plan.created_ns;
   info.features = plan.features.bits();

@@ -21,10 +21,10 @@
 
 #include "absl/status/status.h"
 #include "lib/loader/adds.h"
-#include "lib/loader/attach.h"
 #include "lib/loader/config.h"
 #include "lib/loader/existing.h"
 #include "lib/loader/features.h"
+#include "lib/loader/links.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/registrants.h"
 #include "lib/loader/settings.h"
@@ -35,12 +35,11 @@ namespace netmeter {
 namespace internal {
 
 struct Plan {
-  Config config;          // sizes as they will be
-  bool grows_on = false;  // ... until the next load, which is made at once
+  Config config;  // sizes as they will be
+  TableSizes sizes;
   uint32_t num_cpus = 0;
-  uint32_t cells_per_series = 0;
   std::string types_file;  // "": the kernel shows its own
-  Adds adds;               // atomic in tables without spare cells
+  Adds adds;
   Cgroup cgroup;
   ExistingMeter existing;
   uint64_t created_ns = 0;  // CLOCK_BOOTTIME, of the tables
@@ -51,16 +50,12 @@ struct Plan {
                       NM_FEATURE_MPTCP | NM_FEATURE_PLACES};
   uint64_t build_id = 0;
   uint64_t config_id = 0;
-  SettingList loaded;          // before this load; empty if not known
-  bool repaired = false;       // what was free is in its queues again
-  bool other_network = false;  // than that of the interfaces which were known
-  // That of the tracing programs which were loaded and cannot be attached.
-  absl::Status untraceable;
+  SettingList loaded;  // before this load; empty if not known
   std::vector<std::string> notes;
 };
 
 // The possible CPUs, and so the cells of a series.
-absl::Status CountCells(bool want_spare_cells, Plan* plan);
+absl::Status CountCells(Plan* plan);
 
 // The configuration, before any of it is looked at again under the lock.
 absl::Status CheckWhatIsAsked(Plan* plan);
@@ -72,6 +67,10 @@ absl::Status OpenDefaultCgroup(const LoaderState& before, Plan* plan);
 // A meter counts for one cgroup. If that was removed and made again, the
 // programs went with it, and are attached to the new one.
 absl::Status CheckCgroup(const PinDir& pins, Plan* plan);
+
+// The sizes of the tables. Existing ones stay; FailedPrecondition if they cannot grow to
+// what is asked for.
+absl::Status DecideSizes(const std::string& pin_dir, Plan* plan);
 
 // Who may read, and by which ids a later load knows that nothing has changed.
 absl::Status DecideIdentity(Plan* plan);

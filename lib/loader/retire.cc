@@ -25,16 +25,14 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/existing.h"
-#include "lib/loader/growth.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/kernel_types.h"
 #include "lib/loader/libbpf_log.h"
+#include "lib/loader/locked_directory.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/loader/shares.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
-#include "lib/loader/transaction.h"
 
 namespace netmeter {
 namespace internal {
@@ -125,8 +123,7 @@ class Sweep {
  private:
   const MapView& view() const { return maps_->view(); }
   const nm_u64* Cell(uint32_t slot, uint32_t number) const {
-    return view().counters +
-           (size_t{slot} * view().cells_per_series + number) * kWordsPerCell;
+    return CellAt(view(), slot, number);
   }
   nm_cell HeadOf(uint32_t slot) const;
   uint64_t TotalOf(uint32_t slot, bool with_tcp) const;
@@ -182,7 +179,7 @@ uint64_t Sweep::TotalOf(uint32_t slot, bool with_tcp) const {
   }
   // Without a table of sockets nobody counts connections, and there is no map.
   if (!with_tcp || view().tcp == nullptr) return total;
-  const auto* const tcp = reinterpret_cast<const nm_u64*>(&view().tcp[slot]);
+  const auto* const tcp = reinterpret_cast<const nm_u64*>(&TcpAt(view(), slot));
   for (size_t word = 1; word < sizeof(nm_tcp) / sizeof(*tcp); word++) {
     total += __atomic_load_n(tcp + word, __ATOMIC_RELAXED);
   }
@@ -190,7 +187,7 @@ uint64_t Sweep::TotalOf(uint32_t slot, bool with_tcp) const {
 }
 
 nm_name_key Sweep::KeyOfName(uint32_t id) const {
-  const nm_name& name = view().names[id];
+  const nm_name& name = NameAt(view(), id);
   nm_name_key key = {};
   key.kind = name.kind;
   key.encoding = name.encoding;
@@ -210,12 +207,13 @@ absl::Status Sweep::OpenObject() {
   const nm_info& info = *view().info;
   MeterObjectOptions options;
   options.only_sweeps = true;
-  options.has_spare_cell = true;
   options.sizes.cells_per_series = info.cells_per_series;
   options.sizes.max_series = info.max_series;
   options.sizes.max_names = info.max_names;
   options.sizes.max_processes = info.max_processes;
   options.sizes.max_sockets = info.max_sockets;
+  options.sizes.first_series = info.first_series;
+  options.sizes.first_names = info.first_names;
   absl::StatusOr<std::unique_ptr<MeterObject>> object =
       MeterObject::Open(options);
   if (!object.ok()) return object.status();
@@ -226,8 +224,13 @@ absl::Status Sweep::OpenObject() {
     NETMETER_RETURN_IF_ERROR(
         (*object)->Reuse(map.pin, fd->get(), pins_.path()));
   }
-  NETMETER_RETURN_IF_ERROR(
-      ReuseShares(pins_, /*required=*/true, object->get()));
+  for (const ExtentPin& map : ExtentPins()) {
+    if ((*object)->map(map.pin) == nullptr) continue;
+    absl::StatusOr<UniqueFd> fd = pins_.Open(map.pin);
+    if (!fd.ok()) return fd.status();
+    NETMETER_RETURN_IF_ERROR(
+        (*object)->Reuse(map.pin, fd->get(), pins_.path()));
+  }
   NETMETER_RETURN_IF_ERROR((*object)->Load());
   object_ = std::move(*object);
   Step("loaded nm_command and nm_scan");
@@ -456,7 +459,7 @@ absl::StatusOr<std::vector<IdleName>> Sweep::FindUnusedNames() const {
   if (!used.ok()) return used.status();
   std::vector<IdleName> names;
   for (uint32_t id = NM_NAME_FIRST; id < view().max_names; id++) {
-    if ((*used)[id] || view().names[id].length == 0) continue;
+    if ((*used)[id] || NameAt(view(), id).length == 0) continue;
     IdleName name;
     name.id = id;
     name.key = KeyOfName(id);
@@ -520,7 +523,7 @@ absl::Status Sweep::CountWireNames() const {
     const nm_cell head = HeadOf(slot);
     if (head.kind == NM_KIND_RETIRED || head.service >= names.size() ||
         head.destination >= names.size() ||
-        view().names[head.destination].kind != NM_KIND_WIRE) {
+        NameAt(view(), head.destination).kind != NM_KIND_WIRE) {
       continue;
     }
     names[head.service].insert(head.destination);
@@ -597,12 +600,8 @@ absl::Status Sweep::Run(RetireResult* result) {
 }
 
 // Under the lock.
-absl::Status CheckMeter(const std::string& pin_dir, int lock_fd,
-                        const nm_info& info) {
-  const absl::StatusOr<LoaderState> state =
-      ReadState(lock_fd, LockFile(pin_dir));
-  if (!state.ok()) return state.status();
-  if (state->cut_short() || IsUnfinished(pin_dir)) {
+absl::Status CheckMeter(const std::string& pin_dir, const nm_info& info) {
+  if (info.build_id == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(pin_dir, ": a load is to be finished first (run: ",
                      LoaderCommand("load", pin_dir), ")"));
@@ -658,7 +657,7 @@ absl::StatusOr<RetireResult> Retire(const RetireOptions& options) {
   }
   if (!maps.ok()) return maps.status();
   const MapView& view = (*maps)->view();
-  NETMETER_RETURN_IF_ERROR(CheckMeter(pin_dir, lock->get(), *view.info));
+  NETMETER_RETURN_IF_ERROR(CheckMeter(pin_dir, *view.info));
 
   RetireResult result;
   const auto measure = [&] {

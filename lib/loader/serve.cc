@@ -79,16 +79,16 @@ class UnreadAnswers {
     rlimit descriptors = {};
     getrlimit(RLIMIT_NOFILE, &descriptors);
     limit_ = static_cast<size_t>(descriptors.rlim_cur);
-    // What is left is for messages of other processes of our user.
-    in_all_ = std::max<size_t>(limit_ / kSharedMaps / 4 * 3, 1);
     of_a_user_ = std::max<size_t>(std::min<size_t>(256, limit_ / 20), 1);
   }
 
   bool empty() const { return count_ == 0; }
   size_t limit() const { return limit_; }
 
-  // Whether `uid` may have one more, by what his clients have read until now.
-  bool HasRoomFor(uid_t uid) {
+  // Whether `uid` may have one more answer, of `descriptors`. A quarter of the limit is
+  // left to messages of other processes of our user.
+  bool HasRoomFor(uid_t uid, size_t descriptors) {
+    const size_t in_all = std::max<size_t>(limit_ / descriptors / 4 * 3, 1);
     User& user = users_[uid];
     Sweep(&user);
     if (user.ends.size() >= of_a_user_) {
@@ -98,7 +98,7 @@ class UnreadAnswers {
       return false;
     }
     user.refused.End();
-    if (count_ >= in_all_) {
+    if (count_ >= in_all) {
       full_.Begin(absl::StrCat(
           "users have not read ", count_,
           " answers: no other one for anybody until they read or close"));
@@ -145,8 +145,7 @@ class UnreadAnswers {
   }
 
   size_t limit_ = 0;      // RLIMIT_NOFILE
-  size_t in_all_ = 0;     // the most unread answers
-  size_t of_a_user_ = 0;  // and of one user
+  size_t of_a_user_ = 0;  // the most unread answers of one user
   size_t count_ = 0;      // the unread answers now
   std::map<uid_t, User> users_;
   Notice full_;
@@ -154,21 +153,26 @@ class UnreadAnswers {
 
 // 0 if they were sent, else an errno.
 int SendDescriptors(int client, const SharedMapFds& maps) {
-  std::array<int, kSharedMaps> fds;
-  for (size_t map = 0; map < kSharedMaps; map++) fds[map] = maps[map].get();
-  unsigned char protocol = kDescriptorProtocol;
-  iovec data = {&protocol, sizeof(protocol)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kSharedMaps)] = {};
+  std::array<int, kReadableMaps> fds;
+  std::array<unsigned char, 1 + kReadableMaps> bytes = {kDescriptorProtocol};
+  size_t count = 0;
+  for (size_t map = 0; map < maps.size(); map++) {
+    if (!maps[map].ok()) continue;  // an extent that there is not
+    fds[count] = maps[map].get();
+    bytes[++count] = static_cast<unsigned char>(map);
+  }
+  iovec data = {bytes.data(), 1 + count};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kReadableMaps)] = {};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int) * kSharedMaps);
-  memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * kSharedMaps);
+  header->cmsg_len = CMSG_LEN(sizeof(int) * count);
+  memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * count);
   // Fits into any socket's buffer; a client that is gone is its own business.
   return sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
@@ -236,14 +240,9 @@ absl::Status CheckListener(int fd) {
 // Who may read, by the mode of the pins. NotFound: there are none.
 absl::StatusOr<gid_t> GroupOfPins(const std::string& pin_dir) {
   const std::string info = absl::StrCat(pin_dir, "/info");
-  struct stat about, itself;
-  // Again where a switch of tables ended while the kernel followed its links: see
-  // OpenSharedPins().
-  for (int i = 0; stat(info.c_str(), &about) != 0; i++) {
-    const int error = errno;
-    if (error != ENOENT || i == 100 || lstat(info.c_str(), &itself) != 0) {
-      return ErrnoStatus(error, absl::StrCat("look at ", info));
-    }
+  struct stat about;
+  if (stat(info.c_str(), &about) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("look at ", info));
   }
   if ((about.st_mode & S_IRGRP) == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -313,7 +312,7 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
 // All maps of the meter, or what is wrong with it.
 absl::StatusOr<SharedMapFds> OpenAll(const std::string& pin_dir) {
   absl::StatusOr<SharedMapFds> maps = OpenSharedPins(pin_dir);
-  if (!maps.ok() || std::all_of(maps->begin(), maps->end(),
+  if (!maps.ok() || std::all_of(maps->begin(), maps->begin() + kSharedMaps,
                                 [](const UniqueFd& map) { return map.ok(); })) {
     return maps;
   }
@@ -418,7 +417,9 @@ void Server::Answer(UniqueFd client) {
          MSG_NOSIGNAL | MSG_DONTWAIT);
     return;
   }
-  if (!unread_.HasRoomFor(peer.uid)) return;
+  const auto descriptors = std::count_if(
+      maps->begin(), maps->end(), [](const UniqueFd& map) { return map.ok(); });
+  if (!unread_.HasRoomFor(peer.uid, static_cast<size_t>(descriptors))) return;
   const int error = SendDescriptors(client.get(), *maps);
   if (error == ETOOMANYREFS) {
     not_sent_.Begin(absl::StrCat(

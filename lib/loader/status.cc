@@ -23,7 +23,6 @@
 #include "lib/loader/config.h"
 #include "lib/loader/existing.h"
 #include "lib/loader/features.h"
-#include "lib/loader/growth.h"
 #include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/lock_file.h"
@@ -220,12 +219,8 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   // may be there on the host.
   const bool sees_pins = SeesPins(pin_dir);
   status.config_is_lost = sees_pins && state.ok() && state->config.empty();
-  const bool grows = sees_pins && IsUnfinished(pin_dir);
-  status.unfinished = grows || (state.ok() && state->changing);
   if (!maps.ok()) {
-    // In the middle of a growth the maps of two meters may be pinned, which do
-    // not fit together; the next load mends it, so that it is no error here.
-    if (!absl::IsNotFound(maps.status()) && !grows) return maps.status();
+    if (!absl::IsNotFound(maps.status())) return maps.status();
     if (IsRestOfMeter(pins)) {
       status.state = MeterState::kDamaged;
       status.cgroup = CgroupOf(pins);
@@ -244,6 +239,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   status.has_info = true;
   status.info = CopyInfo((*maps)->view());
   const nm_info& info = status.info;
+  status.unfinished = info.build_id == 0;
   status.closed = (*maps)->closed();
   status.cgroup = TextOf(info.cgroup);
   // With the cgroup its links went, too.

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "lib/loader/lock_file.h"
 
 namespace netmeter {
 namespace internal {
@@ -24,6 +25,12 @@ namespace internal {
 // then stays; empty: nothing.
 absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
                     std::string* note = nullptr);
+
+// Removes pins, mount and directories of a meter, or of the rest of one, under the lock.
+// It can be repeated after a kill at any point.
+absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
+                         bool* was_loaded = nullptr,
+                         std::string* note = nullptr);
 
 }  // namespace internal
 }  // namespace netmeter

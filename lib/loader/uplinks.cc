@@ -176,11 +176,11 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
 }
 
 // Says whose interfaces these are. Another namespace's have the same numbers, and
-// counts of their own: they are forgotten.
-// `late`: forwarded packets are counted from now on, and those interfaces that are known
-// from before.
-absl::Status EnterNetwork(int fd, bool late, bool* other_network,
+// counts of their own: they are forgotten. `late`: forwarded packets are counted from now
+// on, and those interfaces that are known from before.
+absl::Status EnterNetwork(const PinDir& pins, int fd,
                           std::vector<InterfaceEntry>* entries) {
+  const bool late = !pins.Has(kForwardLinks[0]);
   absl::StatusOr<uint32_t> own = OwnNetwork(/*by_inode=*/true);
   if (!own.ok()) return own.status();
   InterfaceEntry network = {};
@@ -190,7 +190,6 @@ absl::Status EnterNetwork(int fd, bool late, bool* other_network,
       [](const InterfaceEntry& entry) { return entry.first.ifindex == 0; });
   if (known != entries->end()) {
     const bool other = known->second.base.tx_bytes != *own;
-    *other_network = other;
     const bool open = std::any_of(
         entries->begin(), entries->end(), [](const InterfaceEntry& entry) {
           return entry.first.ifindex != 0 && !entry.second.ended;
@@ -199,6 +198,10 @@ absl::Status EnterNetwork(int fd, bool late, bool* other_network,
         !other && (known->second.base.rx_bytes != 0 || (late && open)) ? 1 : 0;
     network.second.ended = other || known->second.ended ? 1 : 0;
     if (other) {
+      // Before it is forgotten that there were others.
+      for (const char* pin : kForwardLinks) {
+        NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
+      }
       for (const InterfaceEntry& entry : *entries) {
         const int error = bpf_map_delete_elem(fd, &entry.first);
         if (error != 0 && error != -ENOENT) {
@@ -209,33 +212,6 @@ absl::Status EnterNetwork(int fd, bool late, bool* other_network,
     }
   }
   return Write(fd, network);
-}
-
-// What a load that fails has changed in a pinned map that older programs use. The
-// object is gone when it is undone, so the descriptor is another one.
-absl::Status RestoreOnFailure(int fd, const std::vector<InterfaceEntry>& before,
-                              Transaction* transaction) {
-  const auto kept = std::make_shared<UniqueFd>(fcntl(fd, F_DUPFD_CLOEXEC, 3));
-  if (!kept->ok()) return ErrnoStatus(errno, "keep interfaces");
-  transaction->OnFailure([kept, before]() -> absl::Status {
-    absl::StatusOr<std::vector<InterfaceEntry>> now = ReadEntries(kept->get());
-    if (!now.ok()) return now.status();
-    const nm_interface_counts none = {};
-    for (const InterfaceEntry& entry : *now) {
-      const bool was = std::any_of(
-          before.begin(), before.end(), [&](const InterfaceEntry& old) {
-            return memcmp(&old.first, &entry.first, sizeof(old.first)) == 0;
-          });
-      // What a packet found has no base, and stays.
-      if (was || memcmp(&entry.second.base, &none, sizeof(none)) == 0) continue;
-      bpf_map_delete_elem(kept->get(), &entry.first);
-    }
-    for (const InterfaceEntry& old : before) {
-      NETMETER_RETURN_IF_ERROR(Write(kept->get(), old));
-    }
-    return absl::OkStatus();
-  });
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -269,21 +245,17 @@ absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object) {
 }
 
 absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
-                         MeterObject* object, Transaction* transaction,
-                         bool* other_network) {
+                         const PinDir& pins, MeterObject* object) {
   Numbers numbers;
-  NETMETER_RETURN_IF_ERROR(NumberUplinks(
-      uplinks, existing, transaction->pins().path(), object, &numbers));
+  NETMETER_RETURN_IF_ERROR(
+      NumberUplinks(uplinks, existing, pins.path(), object, &numbers));
   const int fd = object->InterfacesFd();
   absl::StatusOr<std::vector<InterfaceEntry>> entries = ReadEntries(fd);
   if (!entries.ok()) return entries.status();
   if (uplinks.empty() && entries->empty()) return absl::OkStatus();
-  NETMETER_RETURN_IF_ERROR(RestoreOnFailure(fd, *entries, transaction));
   NETMETER_RETURN_IF_ERROR(
       FillPatterns(uplinks, numbers, object->MapFd("uplink_names")));
-  NETMETER_RETURN_IF_ERROR(
-      EnterNetwork(fd, !transaction->pins().Has(kForwardLinks[0]),
-                   other_network, &*entries));
+  NETMETER_RETURN_IF_ERROR(EnterNetwork(pins, fd, &*entries));
   absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   NETMETER_RETURN_IF_ERROR(FillAlternatives(uplinks, numbers, *interfaces,
@@ -300,11 +272,6 @@ absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
     Step("interface ", interface.name, " is in uplink ", uplink);
   }
   return absl::OkStatus();
-}
-
-absl::Status PinInterfaces(const PinDir& pins, const MeterObject& object) {
-  if (pins.Has(kInterfacesPin)) return absl::OkStatus();
-  return pins.Replace(object.InterfacesFd(), kInterfacesPin);
 }
 
 }  // namespace internal

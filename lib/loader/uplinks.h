@@ -17,7 +17,6 @@
 #include "absl/status/statusor.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/loader/transaction.h"
 #include "lib/uplinks/uplink_names.h"
 #include "netmeter/abi.h"
 
@@ -34,15 +33,11 @@ absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks);
 absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object);
 
 // After it, and before packets are counted. `existing` is of the meter that is
-// upgraded, or of the growth that is finished, or empty. The transaction is told how
-// to undo it. *other_network: what is known is of another network namespace than this
-// one. ResourceExhausted: no number is left.
+// upgraded, or empty. If what is known is of another network namespace than this one,
+// the links of forwarded packets go: their packets are of no uplink here.
+// ResourceExhausted: no number is left.
 absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
-                         MeterObject* object, Transaction* transaction,
-                         bool* other_network);
-
-// Of an upgrade: where no version before has pinned it.
-absl::Status PinInterfaces(const PinDir& pins, const MeterObject& object);
+                         const PinDir& pins, MeterObject* object);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -124,8 +124,9 @@ std::string FakeMeter::Pin(const std::string& directory, gid_t group,
 std::string FakeMeter::SendTo(int connection) const {
   int fds[kSharedMaps];
   for (size_t i = 0; i < kSharedMaps; ++i) fds[i] = fds_[i].get();
-  unsigned char version = kDescriptorProtocol;
-  iovec data = {&version, 1};
+  unsigned char bytes[1 + kSharedMaps] = {kDescriptorProtocol};
+  for (unsigned char i = 0; i < kSharedMaps; ++i) bytes[1 + i] = i;
+  iovec data = {bytes, sizeof(bytes)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
   msghdr message = {};
   message.msg_iov = &data;
@@ -137,8 +138,9 @@ std::string FakeMeter::SendTo(int connection) const {
   part->cmsg_type = SCM_RIGHTS;
   part->cmsg_len = CMSG_LEN(sizeof(fds));
   memcpy(CMSG_DATA(part), fds, sizeof(fds));
-  return sendmsg(connection, &message, MSG_NOSIGNAL) == 1 ? ""
-                                                          : Failed("sendmsg");
+  return sendmsg(connection, &message, MSG_NOSIGNAL) == sizeof(bytes)
+             ? ""
+             : Failed("sendmsg");
 }
 
 }  // namespace internal

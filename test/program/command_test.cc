@@ -115,35 +115,44 @@ TEST_F(Commands, FullTableReturnsZeroAndKeepsWhatItHas) {
   EXPECT_EQ(stats.names_full, 2u);
 }
 
-// The loader fills the queues this way; a system call for each id was 8,192 of
-// them at each load.
-TEST_F(Commands, FreeIdsGoIntoTheirQueueInOrder) {
+// The loader fills the queues this way, and may be killed at any instant: an id that was
+// in its queue twice would be handed out twice.
+TEST_F(Commands, EachIdGoesIntoItsQueueOnce) {
   Load();
+  const ProgramOptions sizes;
   const struct {
-    uint32_t names;
+    uint32_t names, end;
     bpf_map* queue;
-  } queues[] = {{0, programs_->skeleton()->maps.nm_free_slots},
-                {1, programs_->skeleton()->maps.nm_free_names}};
+  } queues[] = {
+      {0, sizes.max_series, programs_->skeleton()->maps.nm_free_slots},
+      {1, sizes.max_names, programs_->skeleton()->maps.nm_free_names}};
   for (const auto& one : queues) {
     const int fd = bpf_map__fd(one.queue);
     uint32_t id = 0;
     while (bpf_map_lookup_and_delete_elem(fd, nullptr, &id) == 0) {
     }
-    nm_free range = {};
-    range.names = one.names;
-    range.first = 1000;
-    RunResult result =
-        programs_->Command(NM_COMMAND_FREE, &range, sizeof(range), 3);
-    EXPECT_EQ(result.error, 0);
-    EXPECT_EQ(result.retval, 0u);
-    for (uint32_t expected : {1000u, 1001u, 1002u}) {
+    EXPECT_EQ(id, one.end - 1);
+    nm_free range = {one.names, one.end};
+    EXPECT_EQ(
+        programs_->Command(NM_COMMAND_FREE, &range, sizeof(range), 3).retval,
+        0u);
+    EXPECT_NE(bpf_map_lookup_and_delete_elem(fd, nullptr, &id), 0);
+    range.end += 3;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(
+          programs_->Command(NM_COMMAND_FREE, &range, sizeof(range), 5).retval,
+          0u);
+    }
+    for (uint32_t i = 0; i < 3; ++i) {
       EXPECT_EQ(bpf_map_lookup_and_delete_elem(fd, nullptr, &id), 0);
-      EXPECT_EQ(id, expected);
+      EXPECT_EQ(id, one.end + i);
     }
     EXPECT_NE(bpf_map_lookup_and_delete_elem(fd, nullptr, &id), 0);
-    // The queue has room for 64: what has none is refused, and so said.
-    result = programs_->Command(NM_COMMAND_FREE, &range, sizeof(range), 65);
-    EXPECT_EQ(result.retval, kRefused);
+    // What has no room in the queue is refused, and so said.
+    range.end = UINT16_MAX;
+    EXPECT_EQ(
+        programs_->Command(NM_COMMAND_FREE, &range, sizeof(range), 5000).retval,
+        kRefused);
     EXPECT_EQ(Do(NM_COMMAND_FREE, &range, sizeof(range) - 1), kRefused);
   }
 }
@@ -207,8 +216,6 @@ TEST_F(Commands, UnknownAndShortCommandsAreRefused) {
   EXPECT_EQ(Do(NM_COMMAND_FORGET + 1, &info, sizeof(info)), kRefused);
   EXPECT_EQ(Do(UINT16_MAX, &info, sizeof(info)), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_NAME, nullptr, 0), kRefused);
-  EXPECT_EQ(Do(NM_COMMAND_MERGE, nullptr, 0), kRefused);
-  EXPECT_EQ(Do(NM_COMMAND_MERGE, &info, sizeof(nm_merge) - 1), kRefused);
   EXPECT_EQ(Do(NM_COMMAND_NAME, &asked, sizeof(asked) - 1), kRefused);
   EXPECT_EQ(programs_->ReadStats().names_used, 0u);
 
@@ -426,117 +433,6 @@ TEST_F(Idle, ASweepIsSaidToPrograms) {
     programs_->Run(Direction::kEgress, Packet::Ipv4().Udp(1, 2).Payload(1));
   }
   EXPECT_EQ(Do(NM_COMMAND_SWEEP, nullptr, 0), kRefused);
-}
-
-class Merge : public Commands {
- protected:
-  static constexpr uint32_t kCells = NM_MERGE_CELLS + 10;
-
-  // kCells old cells, and new ones in which something was counted since.
-  void LoadWithOldCells(uint32_t old_cells_per_series) {
-    ProgramOptions options;
-    options.old_cells_per_series = old_cells_per_series;
-    Load(options);
-    auto& maps = programs_->skeleton()->maps;
-    for (uint32_t i = 0; i < kCells; ++i) {
-      nm_cell old = {};
-      old.service = NM_NAME_FIRST;
-      old.kind = NM_KIND_SERVICE;
-      if (i % old_cells_per_series == 0) old.flags = NM_FLAG_REGISTERED;
-      old.tx_bytes = 1000 + i;
-      old.rx_bytes = 2000 + i;
-      old.tx_packets = 3000 + i;
-      old.rx_packets = 4000 + i;
-      old.tx_payload_bytes = 5000 + i;
-      old.rx_payload_bytes = 6000 + i;
-      old.tx_retransmit_bytes = 7000 + i;
-      ASSERT_EQ(bpf_map__update_elem(maps.nm_old_counters, &i, sizeof(i), &old,
-                                     sizeof(old), BPF_ANY),
-                0);
-      nm_cell now = {};
-      now.service = NM_NAME_FIRST;
-      now.kind = NM_KIND_SERVICE;
-      now.tx_bytes = 1;
-      ASSERT_EQ(bpf_map__update_elem(maps.nm_counters, &i, sizeof(i), &now,
-                                     sizeof(now), BPF_ANY),
-                0);
-    }
-  }
-
-  nm_cell Cell(uint32_t slot, uint32_t number) {
-    const uint32_t index = slot * programs_->cells_per_series() + number;
-    nm_cell value = {};
-    bpf_map__lookup_elem(programs_->skeleton()->maps.nm_counters, &index,
-                         sizeof(index), &value, sizeof(value), 0);
-    return value;
-  }
-  nm_cell Spare(uint32_t slot) {
-    return Cell(slot, programs_->cells_per_series() - 1);
-  }
-
-  // Merges in portions, again and again, and looks at the totals.
-  void MergeAndCompare(uint32_t old_cells_per_series) {
-    // Never more than NM_MERGE_CELLS at a time, whatever is asked for.
-    nm_merge merge = {0, UINT32_MAX};
-    EXPECT_EQ(Do(NM_COMMAND_MERGE, &merge, sizeof(merge)), 0u);
-    EXPECT_GT(Spare(0).tx_bytes, 1000u);
-    EXPECT_LE(Spare((NM_MERGE_CELLS - 1) / old_cells_per_series + 1).tx_bytes,
-              1u);
-    merge = {NM_MERGE_CELLS - 5, NM_MERGE_CELLS};
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(Do(NM_COMMAND_MERGE, &merge, sizeof(merge)), 0u);
-    }
-    const uint32_t cells = programs_->cells_per_series();
-    for (uint32_t slot = 0; slot < kCells / cells; ++slot) {
-      SCOPED_TRACE(slot);
-      nm_cell expected = {};
-      expected.tx_bytes = 1;  // counted since
-      for (uint32_t i = slot * old_cells_per_series;
-           i < std::min((slot + 1) * old_cells_per_series, kCells); ++i) {
-        expected.tx_bytes += 1000 + i;
-        expected.rx_bytes += 2000 + i;
-        expected.tx_packets += 3000 + i;
-        expected.rx_packets += 4000 + i;
-        expected.tx_payload_bytes += 5000 + i;
-        expected.rx_payload_bytes += 6000 + i;
-        expected.tx_retransmit_bytes += 7000 + i;
-      }
-      const nm_cell spare = Spare(slot);
-      EXPECT_EQ(spare.service, NM_NAME_FIRST);
-      EXPECT_EQ(spare.kind, NM_KIND_SERVICE);
-      EXPECT_EQ(spare.flags, NM_FLAG_REGISTERED);
-      EXPECT_EQ(spare.tx_bytes, expected.tx_bytes);
-      EXPECT_EQ(spare.rx_bytes, expected.rx_bytes);
-      EXPECT_EQ(spare.tx_packets, expected.tx_packets);
-      EXPECT_EQ(spare.rx_packets, expected.rx_packets);
-      EXPECT_EQ(spare.tx_payload_bytes, expected.tx_payload_bytes);
-      EXPECT_EQ(spare.rx_payload_bytes, expected.rx_payload_bytes);
-      EXPECT_EQ(spare.tx_retransmit_bytes, expected.tx_retransmit_bytes);
-      // To its own cell a CPU adds without a lock.
-      for (uint32_t cpu = 0; cpu + 1 < cells; ++cpu) {
-        EXPECT_EQ(Cell(slot, cpu).tx_bytes, 1u);
-        EXPECT_EQ(Cell(slot, cpu).rx_bytes, 0u);
-      }
-    }
-    // Beyond the end of the tables there is nothing.
-    merge = {UINT32_MAX - 3, NM_MERGE_CELLS};
-    EXPECT_EQ(Do(NM_COMMAND_MERGE, &merge, sizeof(merge)), 0u);
-  }
-};
-
-// An upgrade that changes the sizes: the old totals are added once, however
-// often the loader is killed and starts again.
-TEST_F(Merge, OldCellsAreMergedOnce) {
-  const uint32_t cells = static_cast<uint32_t>(libbpf_num_possible_cpus()) + 1;
-  LoadWithOldCells(cells);
-  MergeAndCompare(cells);
-}
-
-// An older version had no spare cells: all its series stand elsewhere.
-TEST_F(Merge, CellsOfALayoutWithoutSpareCellsAreMergedOnce) {
-  const uint32_t cpus = static_cast<uint32_t>(libbpf_num_possible_cpus());
-  LoadWithOldCells(cpus);
-  MergeAndCompare(cpus);
 }
 
 }  // namespace

@@ -92,11 +92,11 @@ absl::Status Programs::LoadObject() {
       options_.adds != nullptr ? *options_.adds : ChooseAdds(ReadPreemption());
   options.sizes.cells_per_series = cells_per_series_;
   options.elf = options_.elf;
-  options.old_cells_per_series = options_.old_cells_per_series;
   options.sizes.max_series = options_.max_series;
   options.sizes.max_names = options_.max_names;
   options.sizes.max_processes = options_.max_processes;
   options.sizes.max_sockets = options_.max_sockets;
+  options.sizes.first_series = options_.first_series;
   options.proxy_ports = options_.proxy_ports;
   options.sni_ports = options_.sni_ports;
   options.http_ports = options_.http_ports;
@@ -123,18 +123,14 @@ absl::Status Programs::LoadObject() {
     if (link.stage == LinkStage::kSocket) wanted = options_.socket_hooks;
     bpf_program__set_autoload(object_->program(link.pin), wanted);
   }
-  // Room for a merge, which only a growth has otherwise.
-  auto& maps = skeleton()->maps;
-  for (bpf_map* map : {maps.nm_old_counters, maps.nm_merged}) {
-    bpf_map__set_max_entries(map, bpf_map__max_entries(maps.nm_counters));
-  }
   bpf_program__set_autoload(skeleton()->progs.nm_scan, options_.sweeps);
-  bpf_map__set_max_entries(maps.nm_marks,
+  bpf_map__set_max_entries(skeleton()->maps.nm_marks,
                            std::max(options_.max_series, options_.max_names));
   const_cast<nm_config&>(skeleton()->rodata->nm_config).ways = options_.ways;
   if (options_.verifier_logs != nullptr) AskForLogs();
   absl::Status status = object_->Load();
   if (status.ok()) status = object_->FillReserved();
+  if (status.ok()) status = object_->PushFreeIds();
   return status.ok() ? FillRules() : status;
 }
 

@@ -64,9 +64,8 @@ struct ProgramOptions {
   bool socket_hooks = false;
   bool sweeps = false;  // nm_scan, too
   nm_ways ways = NM_WAYS_BOTH;
-  absl::string_view elf;  // another build of the object
-  // Of the tables to merge from; 0: as the new ones.
-  uint32_t old_cells_per_series = 0;
+  absl::string_view elf;       // another build of the object
+  uint32_t first_series = 0;   // of the first extent; 0: all
   const Adds* adds = nullptr;  // null: as the loader would on this kernel
   VerifierLogs* verifier_logs = nullptr;  // filled by the load
 };

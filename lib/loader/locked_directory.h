@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The pin directory, under its lock: the directories and the mount that a load makes, and
+// what the lock file tells the next loader.
+//
+// Threads: one at a time. Two loaders on one directory wait for each other.
+
+#ifndef NETMETER_LIB_LOADER_LOCKED_DIRECTORY_H_
+#define NETMETER_LIB_LOADER_LOCKED_DIRECTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/core/unique_fd.h"
+#include "lib/loader/pin_dir.h"
+#include "lib/loader/system.h"
+
+namespace netmeter {
+namespace internal {
+
+// How long to wait for another loader.
+constexpr int kLockSeconds = 30;
+
+class LockedDirectory {
+ public:
+  // Takes the lock. Makes nothing but its file, which goes again with this object as long
+  // as it says nothing.
+  static absl::StatusOr<std::unique_ptr<LockedDirectory>> Lock(
+      const std::string& pin_dir);
+  ~LockedDirectory();
+
+  const PinDir& pins() const { return pins_; }
+  const LoaderState& state() const { return state_; }
+  // Whether the directory is ours: made by a load.
+  bool is_own() const { return IsOwnMount(pins_.path(), state_); }
+
+  // Makes the directory and mounts a BPF file system there if it is on none. Written down
+  // before, so that an unload removes what a killed load has made.
+  absl::Status Make();
+
+  // What is being loaded: the next load starts from it.
+  absl::Status KeepConfig(const std::string& yaml, const std::string& cgroup,
+                          uint64_t created_ns);
+
+ private:
+  explicit LockedDirectory(const std::string& pin_dir) : pins_(pin_dir) {}
+  absl::Status WriteDown();
+
+  const PinDir pins_;
+  UniqueFd lock_;
+  LoaderState state_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_LOADER_LOCKED_DIRECTORY_H_

@@ -1,0 +1,416 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A load converges: killed or failing at any system call, the next one completes it.
+
+Each scenario kills a command at a sample of its system calls, or lets bpf(2) fail. In between a reader
+reads, traffic runs, and the sums are compared with those of the interface. As root, in a cgroup,
+network namespaces and a pin directory of its own. NETMETER_EVERY=1 is for all calls, or every Nth.
+"""
+import collections
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LOADER, LIST, READER = "lib/loader/netmeter-loader", "lib/tools/netmeter", "test/convergence/reader"
+A, B = "10.231.7.1", "10.231.7.2"
+# What changes something that outlives the process.
+SYSCALLS = ["bpf", "rename", "unlink", "mkdir", "mount", "umount2", "rmdir", "chmod", "chown"]
+SMALL = ("--max-series", "64", "--max-names", "64")
+EVERY = int(os.environ.get("NETMETER_EVERY", "0"))
+SAMPLE = int(os.environ.get("NETMETER_SAMPLE", "12"))
+
+
+def run(*command, check=True, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          **options)
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stdout}")
+    return done
+
+
+class Rig:
+    def __init__(self):
+        name = f"nmk{os.getpid() % 10000}"
+        self.a, self.b, self.name = name + "a", name + "b", name
+        self.pins = f"/run/netmeter-kill-{os.getpid()}"
+        with open("/proc/self/mountinfo") as mounts:
+            root = next(line.split()[4] for line in mounts if " - cgroup2 " in line)
+        self.cgroup = f"{root}/netmeter-kill-{os.getpid()}"
+        self.count_file = f"/tmp/{name}.count"
+        self.configs = {}
+        for variant in "ab":
+            self.configs[variant] = f"/tmp/{name}.{variant}.yml"
+            with open(self.configs[variant], "w") as file:
+                file.write(f"max_series: 64\nmax_names: 64\nservices: [variant-{variant}]\n")
+        self.generation = 0
+        self.notes = collections.Counter()
+        self.problems = []
+        self.processes = []
+
+    def __enter__(self):
+        os.mkdir(self.cgroup)
+        for space, device, address, peer in ((self.a, "v0", A, B), (self.b, "v1", B, A)):
+            run("ip", "netns", "add", space)
+            run("ip", "netns", "exec", space, "sysctl", "-qw",
+                "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+        run("ip", "-n", self.a, "link", "add", "v0", "type", "veth", "peer", "name", "v1",
+            "netns", self.b)
+        mac = {}
+        for space, device, address, peer in ((self.a, "v0", A, B), (self.b, "v1", B, A)):
+            run("ip", "-n", space, "addr", "add", address + "/24", "dev", device)
+            run("ip", "netns", "exec", space, "ethtool", "-K", device, "tso", "off", "gso",
+                "off", "gro", "off")
+            run("ip", "-n", space, "link", "set", device, "up")
+            run("ip", "-n", space, "link", "set", device, "txqueuelen", "1000")
+            mac[device] = json.loads(run("ip", "-n", space, "-j", "link", "show", device).stdout)[0]["address"]
+        run("ip", "-n", self.a, "neigh", "replace", B, "lladdr", mac["v1"], "dev", "v0", "nud", "permanent")
+        run("ip", "-n", self.b, "neigh", "replace", A, "lladdr", mac["v0"], "dev", "v1", "nud", "permanent")
+        self.want(4)
+        self.spawn(self.b, None, "echo", B)
+        time.sleep(0.3)
+        self.sender = self.spawn(self.a, self.cgroup, "send", B, self.count_file)
+        time.sleep(0.3)
+        return self
+
+    def spawn(self, space, cgroup, *arguments):
+        def enter():
+            if cgroup:
+                with open(cgroup + "/cgroup.procs", "w") as procs:
+                    procs.write(str(os.getpid()))
+        process = subprocess.Popen(["ip", "netns", "exec", space, sys.executable,
+                                    HERE + "/traffic.py", *arguments], preexec_fn=enter)
+        self.processes.append(process)
+        return process
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        done = self.loader("unload", check=False)
+        if done.returncode or os.path.exists(self.pins):
+            self.problems.append("left: " + done.stdout)
+        for space in (self.a, self.b):
+            run("ip", "netns", "del", space, check=False)
+        for _ in range(50):
+            try:
+                os.rmdir(self.cgroup)
+                break
+            except OSError:
+                time.sleep(0.1)
+        for file in (self.count_file, *self.configs.values()):
+            os.unlink(file)
+
+    def want(self, count, anew=False):
+        self.generation += anew
+        with open(self.count_file + ".new", "w") as file:
+            file.write(f"{count} {self.generation}")
+        os.rename(self.count_file + ".new", self.count_file)
+
+    # --- The programs ---------------------------------------------------------
+
+    def loader(self, *arguments, kill=None, check=True):
+        command = [LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:]]
+        if kill:
+            what = f"error={kill[2]}" if len(kill) > 2 else "signal=SIGKILL"
+            when = f"{kill[1]}{'+' if len(kill) > 3 else ''}"
+            command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill[0]}",
+                       "-e", f"inject={kill[0]}:{what}:when={when}"] + command
+        done = run(*command, check=False)
+        if check and done.returncode:
+            self.problems.append(f"{arguments}: {done.returncode} {done.stdout}")
+        return done
+
+    def load(self, variant, kill=None, check=True):
+        return self.loader("load", "--cgroup", self.cgroup, "--config", self.configs[variant],
+                           kill=kill, check=check)
+
+    def calls(self, *arguments):
+        """The numbers of each of its calls, of one that runs through."""
+        log = f"/tmp/{self.name}.calls"
+        run("strace", "-f", "--seccomp-bpf", "-qq", "-o", log, "-e", "trace=" + ",".join(SYSCALLS),
+            LOADER, arguments[0], "--pin-dir", self.pins, *arguments[1:])
+        counts = collections.Counter()
+        points = []
+        with open(log) as lines:
+            for line in lines:
+                call = re.match(r"\d+ +(\w+)\(", line)
+                if call:
+                    counts[call.group(1)] += 1
+                    points.append((call.group(1), counts[call.group(1)]))
+        os.unlink(log)
+        return points
+
+    def points(self, *arguments, prepare):
+        """Where to kill it. What is seen from outside is among the last calls."""
+        prepare()
+        points = self.calls(*arguments)
+        if EVERY:
+            return points[::EVERY]
+        late = points[-150:]
+        return sorted(set(points[::max(1, len(points) * 2 // SAMPLE)] +
+                          late[::max(1, len(late) * 2 // SAMPLE)]))
+
+    def list(self):
+        done = run(LIST, "list", "--pin-dir", self.pins, "--json", check=False)
+        if done.returncode == 0:
+            try:
+                return json.loads(done.stdout)
+            except ValueError:
+                return [json.loads(line) for line in done.stdout.splitlines() if line]
+        self.notes[re.sub(r"\d{3,}", "N", done.stdout.strip())[:150]] += 1
+        return None
+
+    def reader(self):
+        return subprocess.Popen([READER, self.pins], stdout=subprocess.PIPE, text=True)
+
+    def end_reader(self, reader):
+        reader.send_signal(signal.SIGTERM)
+        said = reader.communicate()[0].strip()
+        if reader.returncode:
+            self.problems.append("reader: " + said)
+
+    def note_end(self, what, done):
+        self.notes["killed" if done.returncode in (-9, 137) else
+                   f"{what} ended with {done.returncode}"] += 1
+
+    def expect_loaded(self, what):
+        said = run(LOADER, "status", "--pin-dir", self.pins, check=False).stdout
+        if not said.startswith("loaded"):
+            self.problems.append(f"{what}: {said[:300]}")
+
+    # --- The sums -------------------------------------------------------------
+
+    def interface(self):
+        about = json.loads(run("ip", "-n", self.a, "-s", "-j", "link", "show", "v0").stdout)[0]["stats64"]
+        if about["tx"]["dropped"] or about["rx"]["dropped"]:
+            self.problems.append(f"the link has dropped {about}")
+        # Without the headers of Ethernet.
+        return (about["tx"]["bytes"] - 14 * about["tx"]["packets"],
+                about["rx"]["bytes"] - 14 * about["rx"]["packets"],
+                about["tx"]["packets"], about["rx"]["packets"])
+
+    def series(self):
+        listed = self.list()
+        if listed is None:
+            return None
+        series = listed if isinstance(listed, list) else listed.get("series", listed)
+        return tuple(sum(one[key] for one in series)
+                     for key in ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets"))
+
+    def pause(self):
+        os.kill(self.sender.pid, signal.SIGSTOP)
+        before, quiet = None, 0
+        while quiet < 3:
+            time.sleep(0.03)
+            now = self.interface()
+            quiet = quiet + 1 if now == before else 0
+            before = now
+        both = (before, self.series())
+        os.kill(self.sender.pid, signal.SIGCONT)
+        return both
+
+    def compare(self, begin, end, what):
+        link = tuple(b - a for a, b in zip(begin[0], end[0]))
+        meter = tuple(b - a for a, b in zip(begin[1], end[1])) if begin[1] and end[1] else None
+        if link != meter:
+            self.problems.append(f"{what}: the link has {link}, the meter {meter}")
+        return link
+
+    # --- Scenarios ------------------------------------------------------------
+
+    def first_load(self):
+        arguments = ("load", "--cgroup", self.cgroup, *SMALL)
+        points = self.points(*arguments, prepare=lambda: self.loader("unload"))
+        self.loader("unload")
+        for point in points:
+            self.note_end("first load", self.loader(*arguments, kill=point, check=False))
+            self.list()
+            self.loader(*arguments)
+            begin = self.pause()
+            time.sleep(0.05)
+            self.compare(begin, self.pause(), f"first load, {point}")
+            self.loader("unload")
+            if os.path.exists(self.pins):
+                self.problems.append(f"{point}: {self.pins} is left")
+        return len(points)
+
+    def upgrade(self):
+        self.load("a")
+        begin = self.pause()
+        points = self.points("load", "--cgroup", self.cgroup, "--config", self.configs["b"],
+                             prepare=lambda: self.load("a"))
+        self.load("a")
+        old, new = "a", "b"
+        reader = self.reader()
+        for number, point in enumerate(points):
+            self.note_end("upgrade", self.load(new, kill=point, check=False))
+            if self.list() is None:
+                self.problems.append(f"upgrade, {point}: no list")
+            if number % 3:
+                self.load(new)
+                old, new = new, old
+            else:  # back to the old one, which has to notice
+                self.load(old)
+            self.expect_loaded(f"upgrade, {point}")
+            if number % 4 == 0:
+                self.compare(begin, self.pause(), f"upgrade, {point}")
+        link = self.compare(begin, self.pause(), "upgrade")
+        self.notes[f"upgrade: over {link[2]} + {link[3]} packets"] += 1
+        self.end_reader(reader)
+        return len(points)
+
+    def growth(self):
+        first = ("load", "--cgroup", self.cgroup, *SMALL, "--defaults")
+        grow = ("load", "--max-series", "200", "--max-names", "150")
+
+        def prepare():
+            self.loader("unload")
+            self.loader(*first)
+        self.want(100)
+        points = self.points(*grow, prepare=prepare)
+        total = [0, 0]
+        for number, point in enumerate(points):
+            prepare()
+            self.want(100, anew=True)
+            begin = self.pause()
+            reader = self.reader()
+            self.note_end("growth", self.loader(*grow, kill=point, check=False))
+            if self.list() is None:
+                self.problems.append(f"growth, {point}: no list")
+            if number % 4 == 1:  # it is not wanted any more
+                self.loader("load", *SMALL)
+            self.loader(*grow)
+            self.expect_loaded(f"growth, {point}")
+            self.want(100, anew=True)
+            for _ in range(200):
+                time.sleep(0.05)
+                count = len(self.list())
+                if count > 100:
+                    break
+            link = self.compare(begin, self.pause(), f"growth, {point}")
+            total = [total[0] + link[2], total[1] + link[3]]
+            if count < 100:
+                self.problems.append(f"growth, {point}: {count} series")
+            self.end_reader(reader)
+        self.notes[f"growth: over {total} packets"] += 1
+        return len(points)
+
+    def unload(self):
+        load = ("load", "--cgroup", self.cgroup, *SMALL)
+        points = self.points("unload", prepare=lambda: self.loader(*load))
+        for number, point in enumerate(points):
+            self.loader(*load)
+            self.note_end("unload", self.loader("unload", kill=point, check=False))
+            self.list()
+            if number % 2:
+                self.loader("unload")
+                if os.path.exists(self.pins):
+                    self.problems.append(f"{point}: {self.pins} is left")
+            else:
+                self.loader(*load)
+                begin = self.pause()
+                time.sleep(0.05)
+                self.compare(begin, self.pause(), f"unload, {point}")
+        return len(points)
+
+    def random_loads(self):
+        random.seed(int(os.environ.get("NETMETER_SEED", "1")))
+        self.loader("load", "--cgroup", self.cgroup, *SMALL)
+        begin = self.pause()
+        reader = self.reader()
+        series = names = 64
+        count = 150 if EVERY else SAMPLE
+        for number in range(count):
+            options = ["load"]
+            if random.random() < 0.4 and series < 500:
+                series = min(512, series + random.randrange(1, 120))
+                names = min(512, names + random.randrange(1, 120))
+                options += ["--max-series", str(series), "--max-names", str(names)]
+            options += ["--group", random.choice(["daemon", "bin", ""])]
+            kill = random.choice([
+                None, ("bpf", random.randrange(60, 330)),
+                ("bpf", random.randrange(60, 330), random.choice(["ENOMEM", "EPERM", "EINTR"])),
+                ("rename", random.randrange(1, 6)), ("chmod", random.randrange(1, 20))])
+            self.note_end("load", self.loader(*options, kill=kill, check=kill is None))
+            if self.list() is None:
+                self.problems.append(f"{number}: no list")
+            self.want(min(400, 4 + number * 5))
+        self.loader("load", "--max-series", "512", "--max-names", "512")
+        self.compare(begin, self.pause(), "random loads")
+        self.end_reader(reader)
+        return count
+
+    def faults(self):
+        """bpf(2) fails at each call, once or from there on: readers read, and the next load completes."""
+        count = 0
+        first = ("load", "--cgroup", self.cgroup, *SMALL, "--defaults")
+        grow = ("load", "--max-series", "128", "--max-names", "128")
+
+        def prepare(grows):
+            self.loader("unload")
+            if grows:
+                self.loader(*first)
+        for grows in (False, True):
+            prepare(grows)
+            calls = [point for point in self.calls(*(grow if grows else first))
+                     if point[0] == "bpf"]
+            step = EVERY or max(1, len(calls) * 6 // SAMPLE)
+            for kind, (error, on) in enumerate((e, on) for e in ("ENOMEM", "EPERM", "EINTR")
+                                               for on in (False, True)):
+                for _, n in calls[kind % step::step]:
+                    prepare(grows)
+                    begin = self.pause() if grows else None
+                    kill = ("bpf", n, error) + (("on",) if on else ())
+                    arguments = grow if grows else first
+                    self.note_end("load", self.loader(*arguments, kill=kill, check=False))
+                    if grows and self.list() is None:
+                        self.problems.append(f"{kill}: no list")
+                    self.loader(*arguments)
+                    self.expect_loaded(f"{kill}")
+                    if begin:
+                        self.compare(begin, self.pause(), f"{kill}")
+                    count += 1
+        return count
+
+
+class ConvergenceTest(unittest.TestCase):
+    def run_scenario(self, name):
+        begin = time.time()
+        with Rig() as rig:
+            count = getattr(rig, name)()
+        for note, times in sorted(rig.notes.items()):
+            print(f"  {times} x {note}")
+        print(f"@@converged {name}: {count} points, {len(rig.problems)} problems, "
+              f"{time.time() - begin:.0f} s", flush=True)
+        self.assertEqual(rig.problems, [])
+        self.assertGreater(count, 0)
+
+    def test_a_first_load(self):
+        self.run_scenario("first_load")
+
+    def test_an_upgrade(self):
+        self.run_scenario("upgrade")
+
+    def test_a_growth(self):
+        self.run_scenario("growth")
+
+    def test_an_unload(self):
+        self.run_scenario("unload")
+
+    def test_random_loads(self):
+        self.run_scenario("random_loads")
+
+    def test_errors(self):
+        self.run_scenario("faults")
+
+
+if __name__ == "__main__":
+    unittest.main()
