@@ -53,7 +53,7 @@ finish() {
     { echo "stage|passed|failed|seconds"; printf '%s\n' "${rows[@]}"; } |
       awk -F'|' '{ printf "  %-40s %8s %8s %8s\n", $1, $2, $3, $4 }'
     echo
-    slowest
+    if compgen -G "$logs/*.events" > /dev/null; then slowest; fi
   fi
   if [ "$failed" = 0 ] && [ "$passed" -lt "$MINIMUM" ]; then echo "fewer than $MINIMUM tests passed: something did not run"; fi
   # Last of all, where also one finds them who sees no more than the end.
@@ -178,6 +178,7 @@ if [ -n "$noisy" ]; then
 fi
 
 # The tests run two at a time and one by one, so that a small machine does.
+# The first one is not for a query.
 options=(--jobs=2 --color=no --curses=no --noshow_progress --noshow_loading_progress)
 test_options=("${options[@]}" --keep_going --build_tests_only --cache_test_results=no
   --flaky_test_attempts=1 --test_summary=short)
@@ -199,7 +200,7 @@ done
 # cannot be.
 sanitized=()
 if [ -z "$quick$long" ]; then
-  mapfile -t sanitized < <(bazel query "${options[@]}" 'kind(cc_test, //...) except
+  mapfile -t sanitized < <(bazel query "${options[@]:1}" 'kind(cc_test, //...) except
     attr(tags, "requires-root|no-sanitizer|no-asan|manual", //...)' 2> "$logs/query.log")
   [ ${#sanitized[@]} -gt 0 ] || { cat "$logs/query.log"; give_up "bazel query failed"; }
 fi
@@ -388,7 +389,7 @@ bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}
 bazel_test "root tests on this kernel" --config=root --jobs=3 -- //... -//test/live:live_test
 if [ "$filter" = '*' ]; then stage "demo" examples/demo.sh; fi
 if [ -n "$long" ] && [ "$filter" = '*' ]; then
-  mapfile -t targets < <(bazel query "${options[@]}" 'attr(tags, long, kind(".*_test", //...))' 2> "$logs/query.log")
+  mapfile -t targets < <(bazel query "${options[@]:1}" 'attr(tags, long, kind(".*_test", //...))' 2> "$logs/query.log")
   bazel_test "unit tests, long" "${targets[@]}"
   bazel_test "root tests, long" --config=root "${targets[@]}"
   stage "demo, again" examples/demo.sh
