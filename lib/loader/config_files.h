@@ -38,8 +38,8 @@ struct FileConfig {
 // CheckOnHost() and of ImportMagmaConfig().
 absl::StatusOr<FileConfig> ReadConfigFiles(const ConfigFiles& files);
 
-// The group, the users and the cgroup that a configuration names are there. NotFound, with
-// the key.
+// The group, the users and the cgroup that a configuration names exist. NotFound, with
+// the key, if one does not.
 absl::Status CheckOnHost(const Config& config);
 
 // What of the uplinks counts nothing on this host now, a line each.

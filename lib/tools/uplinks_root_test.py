@@ -539,7 +539,7 @@ class UncountedTest(unittest.TestCase):
         }
         self.assertEqual(self.uncounted(), missing)
         self.assertRegex(self.uplinks().decode(), "(?m)^lan +interface port1: %s +- +- +- +-$" % port)
-        # A name that is given later waits for a load, which sees that there is something to do.
+        # A name that is given later waits for a load.
         self.add_name("late2", "the-modem-of-the-lorry")
         late = self.uncounted()
         self.assertIn("its other name is newer than the load (run: netmeter-loader load", late["lte", "late2"])
