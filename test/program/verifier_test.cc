@@ -25,17 +25,17 @@ struct Walked {
   uint32_t on_5_10, on_6_1, later;
 };
 constexpr Walked kRecorded[] = {
-    {"nm_ingress", 26488, 26753, 20621},
-    {"nm_egress", 41303, 41558, 33235},
-    {"nm_egress_claim", 0, 41558, 33235},
-    {"nm_sock_create", 5457, 5490, 12063},
-    {"nm_sock_release", 69, 69, 69},
-    {"nm_sockops", 2828, 3458, 3451},
-    {"nm_setsockopt", 3449, 3441, 3886},
+    {"nm_ingress", 26296, 26619, 20294},
+    {"nm_egress", 40588, 40873, 33542},
+    {"nm_egress_claim", 0, 40873, 33542},
+    {"nm_sock_create", 5478, 5511, 18732},
+    {"nm_sock_release", 69, 69, 68},
+    {"nm_sockops", 2933, 3576, 3277},
+    {"nm_setsockopt", 3476, 3468, 3524},
     {"nm_exec", 13616, 13616, 12069},
-    {"nm_fork", 43, 43, 43},
+    {"nm_fork", 43, 43, 41},
     {"nm_exit", 13, 13, 13},
-    {"nm_command", 2357, 2357, 2487},
+    {"nm_command", 1567, 1567, 1528},
     {"nm_scan", 105, 105, 105},
 };
 
