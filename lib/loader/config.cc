@@ -37,7 +37,6 @@ namespace {
 // would have no effect, and nobody would know.
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
-constexpr char kOfBudgetFile[] = "budgets";  // no key of this file
 
 // A value that does not fit, with its place. yaml-cpp throws; nothing of it
 // leaves this file.
@@ -416,11 +415,13 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     }
     config->decimal_sizes = text == "decimal";
   } else if (!ParseNaming(key, value, config)) {
-    if (key == kOfBudgetFile) {
+    for (const char* of_budgets : {"budgets", "reset_day"}) {
+      if (key != of_budgets) continue;
       throw ConfigError(key_node,
-                        "budgets: they have a file of their own, "
-                        "/etc/netmeter-budgets.yml (see: netmeter budget "
-                        "--help)");
+                        absl::StrCat(key,
+                                     ": budgets have a file of their own, "
+                                     "/etc/netmeter-budgets.yml (see: netmeter "
+                                     "budget --help)"));
     }
     throw ConfigError(key_node,
                       absl::StrCat("unknown key ", Quote(key),

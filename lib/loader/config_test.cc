@@ -162,8 +162,10 @@ TEST(ConfigTest, AKeyThatIsNearlyRightIsToldTheRightPlaceOrWord) {
             "netmeter.yml:2: destinations: unknown key 'proto' (did you mean "
             "protocol?)");
   EXPECT_EQ(Error("group: root\nbudgets: {lte: 1 GB}"),
-            "netmeter.yml:2: budgets: they have a file of their own, "
+            "netmeter.yml:2: budgets: budgets have a file of their own, "
             "/etc/netmeter-budgets.yml (see: netmeter budget --help)");
+  EXPECT_THAT(Error("reset_day: 15"),
+              HasSubstr("reset_day: budgets have a file of their own"));
   const auto refused = ParseConfig(
       "services: [mme]\ngroup: nosuch\n", "netmeter.yml", Config(),
       [](const Config& config) {

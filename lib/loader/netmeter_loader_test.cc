@@ -137,7 +137,7 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatHasNoEffect) {
       {"cgroup: /no/where\n",
        ":1: cgroup /no/where: No such file or directory\n"},
       {"budgets: {lte: 1 GB}\n",
-       ":1: budgets: they have a file of their own, "
+       ":1: budgets: budgets have a file of their own, "
        "/etc/netmeter-budgets.yml (see: netmeter budget --help)\n"},
   };
   for (const auto& one : wrong) {
