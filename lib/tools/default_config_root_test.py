@@ -71,10 +71,10 @@ class DefaultConfigTest(unittest.TestCase):
 
     def test_options_alone_change_what_is_loaded(self):
         # If nothing is loaded, they change the file's.
-        self.assertIn(self.result("loaded", ", from " + FILE), self.load("--max-series", "100"))
+        self.assertIn(self.result("loaded", ", from " + FILE), self.load("--max-series", "1000"))
         self.write(services=["sessiond"])
-        self.assertIn(self.result("upgraded, counters kept"), self.load("--max-series", "200"))
-        self.assertIn("max_series: 200\n", self.loaded())
+        self.assertIn(self.result("upgraded, counters kept"), self.load("--max-series", "2000"))
+        self.assertIn("max_series: 2000\n", self.loaded())
         self.assertIn('services: ["mme"]\n', self.loaded())
         self.load()
         self.assertIn('services: ["sessiond"]\n', self.loaded())
