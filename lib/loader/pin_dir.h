@@ -22,7 +22,7 @@
 // a mount of our own. Whoever removes pins keeps to the order of EveryPin(), so
 // that what a kill leaves behind is still known as ours.
 //
-// Threads: any; the lock of lib/loader/transaction.h keeps loaders apart.
+// Threads: any; the lock of lib/loader/locked_directory.h keeps loaders apart.
 
 #ifndef NETMETER_LIB_LOADER_PIN_DIR_H_
 #define NETMETER_LIB_LOADER_PIN_DIR_H_

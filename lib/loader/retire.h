@@ -34,7 +34,7 @@
 // that have no key: they count, and readers see them; the next call takes them
 // from step 2 on. A growth carries them over, and gives none of them away.
 //
-// Threads: one at a time, under the lock of lib/loader/transaction.h.
+// Threads: one at a time, under the lock of lib/loader/locked_directory.h.
 
 #ifndef NETMETER_LIB_LOADER_RETIRE_H_
 #define NETMETER_LIB_LOADER_RETIRE_H_
