@@ -195,6 +195,8 @@ class TopTest(unittest.TestCase):
             row = re.search(r"^卫星链路 +\d+\.\dK", screen, re.M).group()
             self.assertEqual(len(row) + 4, len(header), screen)
             self.tmux("kill-server")
+            # The next session has to find no server, and not one that is about to end.
+            lab.wait_for(lambda: re.match("no server|error connecting", self.tmux("has-session")), "the end of tmux")
 
     def test_a_signal_restores_the_terminal(self):
         self.addCleanup(self.tmux, "kill-server")

@@ -102,7 +102,7 @@ class ManifestsTest(unittest.TestCase):
     def bundle(self, name, container):
         """A folder that crun takes."""
         arguments, user, group, capabilities, mounts = container
-        if arguments[1] == "load":
+        if arguments[1:2] == ["load"]:
             arguments = [*arguments, "--cgroup", self.meter.cgroup]  # not all of this host
         spec = json.loads(json.dumps(self.spec))
         everything = ["CAP_" + one for one in capabilities] if capabilities is not None else self.all_capabilities()
