@@ -100,7 +100,7 @@ class ReloadTest(unittest.TestCase):
         sink = m.start_in_cloud(cloud, "-c", SINK)
         self.addCleanup(m.end, sink)
         m.await_line(sink, "ready")
-        self.addCleanup(m.end, m.start_exporter(self.meter.pin_dir))
+        self.addCleanup(m.end, m.start_exporter(self.meter.pin_dir, "--families", "default"))
         cpp = self.meter.start([m.CPP14, CPP14, self.meter.pin_dir], stdout=subprocess.PIPE)
         self.addCleanup(m.end, cpp)
         m.await_line(cpp, "serving")
