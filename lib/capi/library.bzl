@@ -4,10 +4,10 @@ libnetmeter.a.
 Both show the C API, and nothing else, so a program's own abseil, of whatever
 version, is never asked, and never gets in the way.
 
-The shared library is linked with the system's abseil and nghttp2, and hides all else
+The shared library is linked with the system's abseil, and hides all else
 by its version script.
 
-The static library has in it what it uses of abseil and nghttp2. It is one object:
+The static library has in it what it uses of abseil. It is one object:
 
 - `ld -r` joins all of it. --force-group-allocation dissolves the COMDAT groups
   (templates and inline functions); else the program's linker could replace ours
@@ -62,7 +62,7 @@ netmeter_library = rule(
         "deps": attr.label_list(providers = [CcInfo]),
         "exports": attr.label(allow_single_file = True, mandatory = True),
         "soname": attr.string(mandatory = True),
-        # Such as "nghttp2"; may have a "*".
+        # Such as "absl_status"; may have a "*".
         "system_libraries": attr.string_list(),
         "_link": attr.label(default = ":link_library", executable = True, cfg = "host"),
     },

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/core/wire_name.h"
 
-#include <nghttp2/nghttp2.h>
-
 #include <algorithm>
-#include <memory>
-#include <new>
+#include <cstdint>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -55,36 +53,72 @@ size_t BeginsSuffix(absl::string_view host,
   return longest;
 }
 
+// The lengths of the codes of all 256 bytes, in bits: RFC 7541, appendix B. The code
+// is canonical: among codes of one length the numbers follow the bytes, so the
+// lengths say all.
+constexpr uint8_t kCodeBits[256] = {
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28,
+    28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28, 6,  10, 10, 12, 13, 6,
+    8,  11, 10, 10, 8,  11, 8,  6,  6,  6,  5,  5,  5,  6,  6,  6,  6,  6,  6,
+    6,  7,  8,  15, 6,  12, 10, 13, 6,  7,  7,  7,  7,  7,  7,  7,  7,  7,  7,
+    7,  7,  7,  7,  7,  7,  7,  7,  7,  7,  7,  7,  8,  7,  8,  13, 19, 13, 14,
+    6,  15, 5,  6,  5,  6,  5,  6,  6,  6,  5,  7,  7,  6,  6,  6,  5,  6,  7,
+    6,  5,  5,  6,  7,  7,  7,  7,  7,  15, 11, 14, 13, 28, 20, 22, 20, 20, 22,
+    22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23,
+    23, 21, 22, 23, 22, 23, 23, 24, 22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22,
+    24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22,
+    22, 23, 26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19,
+    21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27, 20, 24, 20, 21,
+    22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27,
+    27, 27, 28, 27, 27, 27, 27, 27, 26,
+};
+constexpr int kLongestCode = 30;
+
+struct HuffmanCode {
+  HuffmanCode() {
+    for (int bits = 1; bits <= kLongestCode; bits++) {
+      for (int byte = 0; byte < 256; byte++) {
+        if (kCodeBits[byte] != bits) continue;
+        count[bits]++;
+        bytes += static_cast<char>(byte);
+      }
+    }
+  }
+  uint32_t count[kLongestCode + 1] = {};  // of codes with so many bits
+  std::string bytes;                      // in the order of their codes
+};
+
 }  // namespace
 
 bool DecodeHuffman(absl::string_view code, std::string* text) {
-  // nghttp2 decodes header blocks, and its decoder of strings is not public. So
-  // the code is put into a block of one field (RFC 7541, section 6.2.2), and
-  // the value of that field is the text. The kernel part never stores the
-  // beginning of a longer code, as that would be no code.
+  // The kernel part never stores the beginning of a longer code, as that would be no
+  // code.
   if (code.empty() || code.size() > NM_NAME_BYTES) return false;
-  std::string block("\0\1x", 3);  // literal, not indexed, named "x"
-  block.push_back(static_cast<char>(0x80 | code.size()));
-  block.append(code.data(), code.size());
-  nghttp2_hd_inflater* inflater = nullptr;
-  // It fails without memory only, which says nothing of the name.
-  if (nghttp2_hd_inflate_new(&inflater) != 0) throw std::bad_alloc();
-  const std::unique_ptr<nghttp2_hd_inflater, void (*)(nghttp2_hd_inflater*)>
-      owner(inflater, nghttp2_hd_inflate_del);
-  nghttp2_nv field = {};
-  int flags = 0;
-  const ssize_t used = nghttp2_hd_inflate_hd2(
-      inflater, &field, &flags, reinterpret_cast<const uint8_t*>(block.data()),
-      block.size(), 1);
-  if (used == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
-  // Padding that is none, or a code that ends within a character, is an error
-  // there (section 5.2), and a name that cannot be trusted.
-  const bool decoded = used == static_cast<ssize_t>(block.size()) &&
-                       (flags & NGHTTP2_HD_INFLATE_EMIT) != 0;
-  if (decoded) {
-    text->assign(reinterpret_cast<const char*>(field.value), field.valuelen);
+  static const auto* const huffman = new HuffmanCode;
+  std::string decoded;
+  // `value` has the `bits` bits that belong to no byte yet. `first` is the lowest code
+  // of that length, and `index` its place in huffman->bytes.
+  uint32_t value = 0, first = 0, index = 0;
+  int bits = 0;
+  for (size_t i = 0; i < 8 * code.size(); i++) {
+    value = value << 1 | (static_cast<uint8_t>(code[i / 8]) >> (7 - i % 8) & 1);
+    first <<= 1;
+    // Only EOS has more, which is an error in a string (section 5.2).
+    if (++bits > kLongestCode) return false;
+    const uint32_t count = huffman->count[bits];
+    if (value - first < count) {
+      decoded += huffman->bytes[index + (value - first)];
+      value = first = index = 0;
+      bits = 0;
+    } else {
+      first += count;
+      index += count;
+    }
   }
-  return decoded;
+  // Padding is the beginning of EOS, all ones, and less than a byte (section 5.2).
+  if (bits > 7 || value != (1u << bits) - 1) return false;
+  *text = std::move(decoded);
+  return true;
 }
 
 std::string LabelOfWireName(absl::string_view bytes, bool huffman,
