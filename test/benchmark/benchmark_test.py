@@ -165,6 +165,10 @@ class BenchmarkTest(unittest.TestCase):
             self.assertEqual(sum(line.startswith("| %s " % column) for line in profile), 1)
         self.assertIn("\n".join(profile), report.page([self.data]))
 
+    def test_a_new_page_keeps_what_is_written_by_hand(self):
+        self.assertIn("## Costs in short", report.by_hand())
+        self.assertIn(report.by_hand(), report.page([self.data]))
+
     def test_readme_claims_what_the_page_says(self):
         with open(os.path.join(report.ROOT, "README.md"), encoding="utf-8") as file:
             readme = file.read()

@@ -378,12 +378,27 @@ def put_claim(readme, files):
     return before + begin + claim(files) + "\n" + end + after
 
 
+# In docs/performance.md.
+HAND_BEGIN, HAND_END = "<!-- by hand -->\n", "<!-- /by hand -->\n"
+
+
+def by_hand():
+    """The part of docs/performance.md that is written by hand: each new page keeps it."""
+    with open(os.path.join(ROOT, "docs/performance.md"), encoding="utf-8") as file:
+        _, begin, rest = file.read().partition(HAND_BEGIN)
+    text, end, _ = rest.partition(HAND_END)
+    if not begin or not end:
+        sys.exit("report: docs/performance.md has no part by hand: %s...%s" % (HAND_BEGIN, HAND_END))
+    return begin + text + end
+
+
 def page(files):
     results = summary.Results(files[0])
     lines = [
-        "<!-- Made by test/benchmark.sh report: do not edit. -->",
+        "<!-- Made by test/benchmark.sh report, except what is written by hand between two comments: edit that alone. -->",
         "# Performance",
         "",
+        by_hand(),
         "What counting costs, beside others that count. `test/benchmark.sh all --json FILE` measures it on your "
         "machine, and `test/benchmark.sh report FILE` makes this page.",
         "",
