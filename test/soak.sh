@@ -24,7 +24,7 @@
 # Prints a line for each round, in which
 #
 #   - the interface and the meter have to differ by packets of named kinds alone
-#     (docs/counting.md#the-remainder);
+#     (docs/counting.md#uncounted-traffic);
 #   - the payload of the witness and of those that register has to be under their names,
 #     and what has none may only be that of names which are new;
 #   - no reader may see a value or the sum go back, or fail, but for values of as many
