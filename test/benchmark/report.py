@@ -28,51 +28,51 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 SECTIONS = {
     "datapath": (
         "What one packet costs",
-        "Nanoseconds of one run of a program, over an empty program at the same hook. \"floor\" is the least that "
-        "a meter by sockets could do: the cookie, two lookups, the first bytes of the packet, three plain adds; no "
-        "checks, no guard of the adds, nothing of TCP.",
+        "Nanoseconds of one run of a program, over an empty program at the same hook. \"floor\" is the least "
+        "work of any meter by sockets: the cookie, two lookups, the first bytes of the packet, three plain "
+        "adds; no checks, no guard of the adds, nothing of TCP.",
         ["ns"],
     ),
     "structures": (
         "Data structures",
-        "Nanoseconds to count a packet's bytes for its flow, over a program that only chooses the flow. "
-        "Who reads the events of the buffers pays again, and what finds no room is lost. netmeter adds plainly to "
-        "what is received. To what is sent it adds plainly, too, where the kernel does not preempt programs; where it "
-        "does, netmeter claims the CPU by an exchange before: \"claimed adds\".",
+        "Nanoseconds to count a packet's bytes for its flow, over a program that only chooses the flow. A "
+        "reader of the buffers' events costs more, and events without room are lost. netmeter adds plainly for"
+        " received packets, and for sent ones if the kernel does not preempt programs; otherwise it first "
+        "claims the CPU by an exchange: \"claimed adds\".",
         ["ns", "reader ns", "share lost"],
     ),
     "throughput": (
         "Traffic",
-        "The share of the operations a second that is lost, against nothing in place, and the CPU time of an "
-        "operation. A gain is noise, and shows how much of it there is. Over loopback netmeter counts proxy ports "
-        "only: what it costs there is to see that a packet is none of them. \"netmeter, followed\" is a meter of "
-        "netmeter-loader's with \"netmeter flows --follow --json\", whose own CPU time is in the operation's.",
+        "The lost share of the operations a second, against no meter, and the CPU time of an operation. A gain"
+        " is noise, and shows its size. Over loopback netmeter counts proxy ports only, so the cost there is "
+        "that of the test for them. \"netmeter, followed\" is a meter with \"netmeter flows --follow --json\","
+        " whose CPU time is included.",
         ["bytes/s", "trips/s", "packets/s", "CPU ns per operation"],
     ),
     "churn": (
         "Short connections",
-        "Connect, one request, close: the same for connections.",
+        "Connect, one request, close.",
         ["connections/s", "CPU ns per operation"],
     ),
     "forwarding": (
         "Forwarded packets",
-        "Packets a second through a router that runs each of them. netmeter's programs do not run for what is "
-        "forwarded, which is counted below, as long as the configuration has no uplinks.",
+        "Packets a second through a router with each of them. Without uplinks, netmeter's programs do not run "
+        "for forwarded packets, which the last lines count.",
         ["packets/s"],
     ),
     "names": (
         "Names on the wire",
-        "All runs of the program at egress while a connection sends its first 16 KiB, in one packet: what real "
-        "clients send, and bytes that were made to be read to the last one. No later packet of the connection is read.",
+        "All runs of the egress program while a connection sends its first 16 KiB in one packet: bytes of real"
+        " clients, and bytes crafted to be read to the last one. No later packet of the connection is read.",
         ["us per connection"],
     ),
     "read": ("Reading", "Nanoseconds of a read by the library.", ["ns"]),
     "scrape": ("A scrape", "How long a client waits, and the CPU time of netmeter-exporter.", ["ms", "CPU ms"]),
     "load": (
         "Loading",
-        "netmeter-loader: cold, where no meter is loaded; warm, where one is. Verified instructions are what the "
-        "verifier walks with the default configuration; [the kernel part](../bpf/README.md#what-the-verifier-walks) "
-        "has the worst one, with rules and all kinds of ports.",
+        "netmeter-loader: cold, if no meter is loaded, and warm, if one is. Verified instructions are those "
+        "that the verifier walks with the default configuration; [the kernel "
+        "part](../bpf/README.md#what-the-verifier-walks) has the worst one, with rules and all kinds of ports.",
         ["ms", "CPU ms", "KiB"],
     ),
     "sockdiag": (
@@ -83,8 +83,8 @@ SECTIONS = {
     ),
     "sockets": (
         "Many sockets",
-        "All open, all sending. A run of the program over an empty one by the kernel's clock, and a send by the "
-        "sender's; kernel memory of a socket, without the socket table.",
+        "All sockets are open and send. Time of a program's run over an empty one by the kernel's clock, and "
+        "of a send by the sender's; kernel memory of a socket, without the socket table.",
         ["ns per run", "ns per send", "ns of the first send", "bytes per socket"],
     ),
 }
@@ -245,14 +245,13 @@ def profile_lines(results):
         return [*lines, "Not run: %s." % missing]
     return [
         *lines,
-        "Time over an empty program, as in the first target, whose limit is that of the table; the same time in "
-        "cycles; and the instructions that the kernel's compiler made of the program's first function, with all of "
-        "its branches: a usual packet takes one way through it and does not leave it. What it calls in the kernel, "
-        "such as the lookup in a hash, is in the time and not in the instructions. The floor is the least that a "
-        "meter by sockets could do: where it is above the limit, or close to it, checks and guards cannot be had "
-        "within the limit. Cycles are those of the time-stamp counter (%.0f MHz), whose clock is constant, and are "
-        "computed from the time: a virtual machine without performance counters cannot count those of the core, "
-        "which may run faster or slower." % results.fact("datapath", "MHz of the time-stamp counter"),
+        "Time over an empty program, as in the first target, whose limit is that of the table; the same time "
+        "in cycles; and the JITed instructions of the program's first function, all branches included: the "
+        "fast path stays within it. Kernel calls, such as a lookup in a hash, are in the time and not in the "
+        "instructions. If the floor is above the limit or close to it, checks and guards cannot fit in the "
+        "limit. Cycles are those of the time-stamp counter (%.0f MHz), whose clock is constant, and are "
+        "computed from the time: a virtual machine without performance counters cannot count those of the "
+        "core, which may run faster or slower." % results.fact("datapath", "MHz of the time-stamp counter"),
         "",
         *made,
     ]
@@ -324,7 +323,7 @@ def claim(files):
 
         one, both = "test run, one CPU", "test run, two CPUs"
         text.append(
-            "libnetmeter adds %s to a packet whose series is in the CPU's cache, and %s where two CPUs count at once. "
+            "libnetmeter adds %s to a packet whose series is in the CPU's cache, and %s when two CPUs count at once. "
             "A hash that all CPUs share adds %s, and %s."
             % (costs(one, "socket table"), costs(both, "socket table"), costs(one, "shared hash"),
                costs(both, "shared hash"))
@@ -332,8 +331,8 @@ def claim(files):
     except summary.Missing:
         pass
     text.append(
-        "The table has the CPU time of one operation over a virtual cable, both ends included, and the share of the "
-        "operations a second that is lost against nothing in place."
+        "The table has the CPU time of one operation over a virtual cable, both ends included, and the lost share of "
+        "the operations a second, against no meter."
     )
     return "\n".join([textwrap.fill(" ".join(text), 92, break_long_words=False, break_on_hyphens=False), "", *comparison(results)])
 
@@ -399,15 +398,14 @@ def page(files):
         "# Performance",
         "",
         by_hand(),
-        "What counting costs, beside others that count. `test/benchmark.sh all --json FILE` measures it on your "
-        "machine, and `test/benchmark.sh report FILE` makes this page.",
+        "The cost of counting, beside other tools that count. `test/benchmark.sh all --json FILE` measures it "
+        "on your machine, and `test/benchmark.sh report FILE` makes this page.",
         "",
         conditions(files[0]),
         "",
-        "Each figure is a median; in brackets are the quartiles, between which half of the samples lie. What is "
-        "compared ran in turn, and the comparison is of pairs. The tables of others (kernsnoopd, systemd, Skydive, "
-        "netobserv) are written anew from what their projects say, and count what theirs count; tcpdump and nethogs "
-        "are Debian's.",
+        "Each figure is a median, with the quartiles in brackets. Compared subjects ran in turn, and pairs are"
+        " compared. The tables of kernsnoopd, systemd, Skydive and netobserv are rewritten from their "
+        "projects, and count what these count; tcpdump and nethogs are Debian's.",
         "",
         claim(files),
         "",
@@ -415,12 +413,11 @@ def page(files):
         "",
         "![What counting costs](performance.svg)",
         "",
-        "In the tables `tx` is what the host sends, and `rx` what it receives. Netmeter itself is `netmeter`, or "
-        "`socket table` where its own ways are compared: it finds the series of a packet in a table by the socket's "
-        "cookie. `one uplink` and `four uplinks` are the same with that many uplinks in the configuration. `socket "
-        "storage` is its way without the table, for sockets that found no room in it, and `shared hash` a hash of "
-        "series that all CPUs write to. `floor` is the least that a meter by sockets could do. A loss below zero is "
-        "a gain, which is noise.",
+        "`tx` is sent, `rx` received. `netmeter` is the meter; `socket table` is its fast path, which finds "
+        "the series of a packet in a table by the socket's cookie. `one uplink` and `four uplinks` have "
+        "uplinks in the configuration. `socket storage` is the path of sockets without room in the table, and "
+        "`shared hash` a hash of series that all CPUs write to. `floor` is the least work of any meter by "
+        "sockets. A loss below zero is noise.",
         "",
         *target_lines(files),
         "",
