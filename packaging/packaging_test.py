@@ -17,7 +17,7 @@ import unittest
 LOADER = os.path.abspath("lib/loader/netmeter-loader")
 
 DASHBOARD = "packaging/grafana/netmeter.json"
-# Of netmeter-loader cost --prometheus; all others are in publish.h.
+# Of netmeter cost --prometheus; all others are in publish.h.
 COST = ("netmeter_bpf_run_seconds_total", "netmeter_bpf_runs_total", "netmeter_bpf_map_bytes")
 
 # In which order Debian 12 brings the network up on a machine in a cloud: what matters

@@ -27,7 +27,6 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/privileges.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/cost.h"
 #include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -219,28 +218,6 @@ TEST_F(LoaderRootTest, AGrowthWithFewDescriptorsFreezesNoReader) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
-// Root was told to run it as root; and of an error that has nothing to do with rights
-// that one is missing.
-TEST_F(LoaderRootTest, WhatCostIsRefusedIsNamed) {
-  MustLoad();
-  // BPF_OBJ_GET, BPF_PROG_GET_FD_BY_ID, BPF_ENABLE_STATS
-  for (const auto& [call, right] :
-       {std::make_pair("bpf(7)", "CAP_BPF"),
-        std::make_pair("bpf(13)", "CAP_SYS_ADMIN"),
-        std::make_pair("bpf(32)", "CAP_SYS_ADMIN")}) {
-    for (const int error : {EPERM, ENOMEM}) {
-      const Interrupted cost = RunInterrupted({-1, error, call}, [&] {
-        return MeasureCost(config_.pin_dir, 0, CostFormat::kText).status();
-      });
-      ASSERT_TRUE(cost.reached) << call;
-      EXPECT_THAT(
-          cost.message,
-          EndsWith(error == ENOMEM ? "Cannot allocate memory"
-                                   : absl::StrCat("(it takes ", right, ")")));
-    }
-  }
-}
-
 // The program itself takes as many as it may have.
 TEST_F(LoaderRootTest, TheSoftLimitOfDescriptorsIsNoLimit) {
   MustLoad();
@@ -314,8 +291,6 @@ TEST_F(LoaderRootTest, WhatCannotBeSaidIsAnErrorThatSaysWhatStands) {
       {"status", ""},
       {"status --json", ""},
       {"status --config", ""},
-      {"cost --seconds 1", ""},
-      {"cost --prometheus", ""},
       {"unload", " (no meter is loaded)"},
   };
   for (const auto& call : calls) {

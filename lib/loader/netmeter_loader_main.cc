@@ -34,7 +34,6 @@
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
 #include "lib/loader/config_files.h"
-#include "lib/loader/cost.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/load.h"
 #include "lib/loader/prepare_process.h"
@@ -64,7 +63,7 @@ constexpr char kDescription[] =
 constexpr char kExitStatus[] =
     "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong "
     "usage;\n"
-    "retire, status and cost: 3 not loaded; status: 4 damaged.";
+    "retire and status: 3 not loaded; status: 4 damaged.";
 
 constexpr char kEpilog[] =
     "Examples:\n"
@@ -182,11 +181,6 @@ constexpr char kStatusEpilog[] =
     "Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong "
     "usage;\n"
     "3 not loaded; 4 damaged: it says what repairs that.";
-
-constexpr char kCostEpilog[] =
-    "Exit status: 0 done; 1 failed, one line on stderr says why; 2 wrong "
-    "usage;\n"
-    "3 not loaded.";
 
 constexpr char kServeEpilog[] =
     "Root and members of the group get them; whoever else can connect is\n"
@@ -356,29 +350,6 @@ int RunStatus(const std::string& pin_dir, bool json) {
   return kFailed;
 }
 
-int RunCost(const std::string& pin_dir, int seconds, bool json,
-            bool prometheus) {
-  absl::StatusOr<std::string> text = "";
-  if (prometheus) {
-    absl::StatusOr<Cost> cost = ReadCost(pin_dir);
-    text = cost.ok() ? absl::StatusOr<std::string>(CostMetrics(*cost))
-                     : cost.status();
-    if (cost.ok() && !StatsAreEnabled()) {
-      std::fprintf(stderr,
-                   "netmeter-loader: note: run times stand still: sysctl "
-                   "kernel.bpf_stats_enabled is 0\n");
-    }
-  } else {
-    text = MeasureCost(pin_dir, seconds,
-                       json ? CostFormat::kJson : CostFormat::kText);
-  }
-  if (!text.ok()) {
-    Fail(text.status());
-    return absl::IsNotFound(text.status()) ? kNotLoaded : kFailed;
-  }
-  return Print(*text);
-}
-
 // --- Options -----------------------------------------------------------------
 
 // What the command line says. An option that was not given leaves the value of
@@ -403,9 +374,6 @@ struct Options {
   std::string checked_file = kDefaultConfig;
   // retire
   RetireOptions retire;
-  // cost
-  int cost_seconds = 5;
-  bool prometheus = false;
   // serve-fds
   ServeOptions serve;
 };
@@ -528,25 +496,6 @@ Flags* AddStatus(Flags* flags, Options* options) {
       .Excludes(json);
   status->SetFooter(kStatusEpilog);
   return status;
-}
-
-Flags* AddCost(Flags* flags, Options* options) {
-  Flags* const cost = flags->AddCommand(
-      "cost", "Run time of the meter's programs and memory of its maps");
-  AddPinDir(cost, options);
-  cost->AddOption("--seconds", &options->cost_seconds,
-                  "Measure for so long (default 5): meanwhile every BPF\n"
-                  "program of the host runs some 20 ns longer")
-      .Check(Number(1, 3600))
-      .Type("N");
-  const Option json =
-      cost->AddFlag("--json", &options->json, "One JSON object");
-  cost->AddFlag("--prometheus", &options->prometheus,
-                "Totals at once, as metrics for a textfile collector; run\n"
-                "times need sysctl kernel.bpf_stats_enabled=1")
-      .Excludes(json);
-  cost->SetFooter(kCostEpilog);
-  return cost;
 }
 
 Flags* AddServeFds(Flags* flags, Options* options) {
@@ -679,7 +628,7 @@ int Main(int argc, char** argv) {
   PrepareProcess();
   const std::string wrong = CheckCommand(
       argc, argv, "netmeter-loader",
-      {"load", "check", "unload", "retire", "status", "cost", "serve-fds"});
+      {"load", "check", "unload", "retire", "status", "serve-fds"});
   if (!wrong.empty()) return WrongUsage(wrong);
 
   Flags flags(kDescription, "netmeter-loader");
@@ -692,7 +641,6 @@ int Main(int argc, char** argv) {
   const Flags* const unload = AddUnload(&flags, &options);
   const Flags* const retire = AddRetire(&flags, &options);
   const Flags* const status = AddStatus(&flags, &options);
-  const Flags* const cost = AddCost(&flags, &options);
   AddServeFds(&flags, &options);
   std::string help;
   const absl::Status parsed = flags.Parse(argc, argv, &help);
@@ -743,10 +691,6 @@ int Main(int argc, char** argv) {
     return RunStatusConfig(config.pin_dir);
   }
   if (command == status) return RunStatus(config.pin_dir, options.json);
-  if (command == cost) {
-    return RunCost(config.pin_dir, options.cost_seconds, options.json,
-                   options.prometheus);
-  }
   options.serve.pin_dir = config.pin_dir;
   const absl::Status served = ServeDescriptors(options.serve);
   return served.ok() ? 0 : Fail(served);

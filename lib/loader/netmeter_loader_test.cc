@@ -35,8 +35,7 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
     const char* message;
   } cases[] = {
       {"",
-       "expected a command: load, check, unload, retire, status, cost, "
-       "serve-fds"},
+       "expected a command: load, check, unload, retire, status, serve-fds"},
       {"laod", "unknown command 'laod' (did you mean load?)"},
       {"--json status",
        "the command comes first: netmeter-loader status --json"},
@@ -46,7 +45,6 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
       {"load --max-series many",
        "--max-series: expected a number from 22 to 65535, not 'many'"},
       {"load --max-names -1", "expected a number from 4 to 65535, not '-1'"},
-      {"cost --seconds x", "expected a number from 1 to 3600, not 'x'"},
       {"retire --idle x", "--idle: expected a number from 0 to 31536000"},
       {"retire --full 101", "--full: expected a number from 0 to 100"},
       {"retire -q -v", "--quiet excludes --verbose"},
@@ -71,8 +69,8 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
 // The help of every command repeated that of all, configuration included, and
 // options took INT and TEXT.
 TEST(NetmeterLoader, HelpOfACommandIsAboutThatCommand) {
-  for (const char* command : {"", "load", "check", "unload", "retire", "status",
-                              "cost", "serve-fds"}) {
+  for (const char* command :
+       {"", "load", "check", "unload", "retire", "status", "serve-fds"}) {
     const Result result = RunLoader(std::string(command) + " --help");
     EXPECT_EQ(result.exit_status, 0) << command;
     EXPECT_THAT(result.output, HasSubstr("Exit status: 0")) << command;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <iostream>
 #include <string>
 #include <thread>
 
@@ -11,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "lib/core/unique_fd.h"
 #include "lib/cost/host_cost.h"
-#include "lib/loader/cost.h"
+#include "lib/cost/meter_cost.h"
 #include "lib/tools/commands.h"
 
 namespace netmeter {
@@ -56,8 +57,14 @@ class CostCommand : public Command {
         .InRange(1, 3600, Option::InHelp::kNo)
         .ShowDefault();
     flags->AddFlag("--live", &live_, "With --all: again and again").Needs(all);
-    flags->AddFlag("--json", &json_,
-                   "One JSON object; with --live, one a line");
+    const Option json = flags->AddFlag(
+        "--json", &json_, "One JSON object; with --live, one a line");
+    flags
+        ->AddFlag("--prometheus", &prometheus_,
+                  "Totals of the meter at once, as metrics for a textfile\n"
+                  "collector; run times need sysctl kernel.bpf_stats_enabled=1")
+        .Excludes(json)
+        .Excludes(all);
     flags->SetFooter(kCostFooter);
   }
 
@@ -65,12 +72,23 @@ class CostCommand : public Command {
 
   int Run() override {
     if (all_) return RunAll();
+    if (prometheus_) return RunPrometheus();
     const absl::StatusOr<std::string> text = MeasureCost(
         pin_dir_, seconds_, json_ ? CostFormat::kJson : CostFormat::kText);
     return text.ok() ? Print(*text) : Fail(text.status().message());
   }
 
  private:
+  int RunPrometheus() {
+    const absl::StatusOr<Cost> cost = ReadCost(pin_dir_);
+    if (!cost.ok()) return Fail(cost.status().message());
+    if (!StatsAreEnabled()) {
+      std::cerr << "netmeter: note: run times stand still: sysctl "
+                   "kernel.bpf_stats_enabled is 0\n";
+    }
+    return Print(CostMetrics(*cost));
+  }
+
   int RunAll() {
     // Closed by the kernel, if by nobody else: it then stops to measure.
     const absl::StatusOr<UniqueFd> stats = MeasureRunTimes();
@@ -101,6 +119,7 @@ class CostCommand : public Command {
   bool all_ = false;
   bool live_ = false;
   bool json_ = false;
+  bool prometheus_ = false;
   int seconds_ = 5;
 };
 

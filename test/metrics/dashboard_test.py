@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Each query of the dashboard, as a real Prometheus answers it that scrapes the real
 exporter: none is without data, on a host where there is something to see in each panel.
-Prometheus also scrapes what `netmeter-loader cost --prometheus` prints, as a node exporter
+Prometheus also scrapes what `netmeter cost --prometheus` prints, as a node exporter
 would publish it."""
 
 import http.server
@@ -125,7 +125,7 @@ class CostPage(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):  # pylint: disable=invalid-name
         try:
-            command = [lab.LOADER, "cost", "--prometheus", "--pin-dir", self.pin_dir]
+            command = [lab.LIST, "cost", "--prometheus", "--pin-dir", self.pin_dir]
             body = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
         except subprocess.CalledProcessError:  # while no meter is loaded
             self.send_error(503)
@@ -170,7 +170,7 @@ class DashboardTest(unittest.TestCase):
             cls.addClassCleanup(m.end, client)
         # Measured for as long as the test: it switches the kernel's measuring on.
         cost = subprocess.Popen(
-            [lab.LOADER, "cost", "--seconds", "100", "--json", "--pin-dir", cls.meter.pin_dir], stdout=subprocess.DEVNULL
+            [lab.LIST, "cost", "--seconds", "100", "--json", "--pin-dir", cls.meter.pin_dir], stdout=subprocess.DEVNULL
         )
         cls.addClassCleanup(m.end, cost)
         cls.exporter = cls.start_exporter()

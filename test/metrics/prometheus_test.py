@@ -74,7 +74,7 @@ class PrometheusTest(unittest.TestCase):
     def test_2_promtool_finds_nothing_on_any_page(self):
         for address in (m.HTTP, GATEWAY):
             m.promtool(m.get(address))
-        command = [lab.LOADER, "cost", "--prometheus", "--pin-dir", self.meter.pin_dir]
+        command = [lab.LIST, "cost", "--prometheus", "--pin-dir", self.meter.pin_dir]
         text = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60).stdout.decode()
         self.assertIn('netmeter_bpf_runs_total{program="nm_egress"}', text)
         m.promtool(text)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/cost.h"
+#include "lib/cost/meter_cost.h"
 
 #include <bpf/bpf.h>
 #include <linux/bpf.h>

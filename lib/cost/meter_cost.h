@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the meter itself costs: run time of its programs, memory of its maps.
-// The answer of `netmeter-loader cost`. Root only, as the kernel tells nobody
+// The answer of `netmeter cost`. Root only, as the kernel tells nobody
 // else.
 
-#ifndef NETMETER_LIB_LOADER_COST_H_
-#define NETMETER_LIB_LOADER_COST_H_
+#ifndef NETMETER_LIB_COST_METER_COST_H_
+#define NETMETER_LIB_COST_METER_COST_H_
 
 #include <cstdint>
 #include <string>
@@ -61,4 +61,4 @@ bool StatsAreEnabled();
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_LOADER_COST_H_
+#endif  // NETMETER_LIB_COST_METER_COST_H_
