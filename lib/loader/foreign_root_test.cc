@@ -437,6 +437,13 @@ TEST_F(LoaderRootTest, AKernelWithoutBtfTakesItFromAFile) {
     EXPECT_EQ(LoadError(),
               "btf: read " + types +
                   "-none: No such file or directory; nothing was changed");
+    config_.btf = types + "-damaged";
+    std::ofstream(config_.btf) << "no types";
+    EXPECT_THAT(
+        LoadError(),
+        HasSubstr("-damaged: libbpf reads no types of a kernel in it: "));
+    EXPECT_EQ(truncate(config_.btf.c_str(), off_t{2} << 30), 0);
+    EXPECT_THAT(LoadError(), HasSubstr("a regular file of at most 1 GiB"));
     EXPECT_NE(access(config_.pin_dir.c_str(), F_OK), 0);
     config_.btf = types;
     EXPECT_EQ(MustLoad(), Action::kLoaded);

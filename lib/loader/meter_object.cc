@@ -17,7 +17,6 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
-#include "lib/loader/kernel_types.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/probes.h"
 #include "lib/loader/settings.h"

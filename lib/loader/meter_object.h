@@ -64,7 +64,7 @@ bool MayReadKernelMemory();
 struct MeterObjectOptions {
   // For tests: another build of the object.
   absl::string_view elf;
-  // Of a kernel that shows none of its own (lib/loader/kernel_types.h): a file with its
+  // Of a kernel that shows none of its own (lib/loader/probes.h): a file with its
   // types. The kernel then gives programs no pointer to a task either.
   std::string types_file;
   TableSizes sizes;

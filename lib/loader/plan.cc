@@ -21,8 +21,8 @@
 #include "lib/core/version.h"
 #include "lib/loader/forwarding.h"
 #include "lib/loader/host.h"
-#include "lib/loader/kernel_types.h"
 #include "lib/loader/meter_object.h"
+#include "lib/loader/probes.h"
 #include "lib/loader/uplinks.h"
 
 namespace netmeter {

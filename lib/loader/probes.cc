@@ -2,10 +2,19 @@
 #include "lib/loader/probes.h"
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
+#include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 
 namespace netmeter {
@@ -61,6 +70,43 @@ bool MayAskForNetworks() {
       {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
   };
   return MayLoad(BPF_PROG_TYPE_CGROUP_SKB, code);
+}
+
+namespace {
+
+constexpr char kOwnTypes[] = "/sys/kernel/btf/vmlinux";
+
+// libbpf reads all of a file of BTF into memory. An ELF file with debug information may
+// be this large; its types are 6 MB of it.
+constexpr off_t kMostBytesOfTypes = 1 << 30;
+
+}  // namespace
+
+bool KernelShowsTypes() { return access(kOwnTypes, R_OK) == 0; }
+
+absl::StatusOr<std::string> FindKernelTypes(const std::string& file) {
+  if (KernelShowsTypes()) return std::string();
+  if (file.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): ", kOwnTypes,
+        " is missing, and there is no file with it (--btf)"));
+  }
+  struct stat about;
+  if (stat(file.c_str(), &about) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("btf: read ", file));
+  }
+  if (!S_ISREG(about.st_mode) || about.st_size > kMostBytesOfTypes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "btf: ", file, ": expected a regular file of at most 1 GiB"));
+  }
+  btf* const types = btf__parse(file.c_str(), nullptr);
+  if (types == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "btf: ", file,
+        ": libbpf reads no types of a kernel in it: ", strerror(errno)));
+  }
+  btf__free(types);
+  return file;
 }
 
 }  // namespace internal

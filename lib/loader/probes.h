@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What BPF programs may do on this kernel, with the rights of this process. It cannot
-// be told from the version of the kernel, as distributions add and remove: a program of
-// a few instructions is loaded to find out.
+// What BPF programs may do on this kernel, with the rights of this process. The version
+// of the kernel does not tell, as distributions add and remove: a program of a few
+// instructions is loaded to find out. And where the types of the kernel (BTF) are, by
+// which libbpf finds the fields of its structures.
 //
 // Threads: any.
 
@@ -11,6 +12,9 @@
 #include <linux/bpf.h>
 
 #include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
 
 namespace netmeter {
 namespace internal {
@@ -35,6 +39,16 @@ bool MayReadErrors();
 
 // Whether a packet program may ask for the network namespace of the packet's socket.
 bool MayAskForNetworks();
+
+// Whether the kernel shows its types (CONFIG_DEBUG_INFO_BTF). Without them it has no
+// tracing programs, pointers to tasks or iterators, but a file is enough to count.
+bool KernelShowsTypes();
+
+// The file with the types (key btf) that libbpf reads in place of the kernel's own: "" if
+// the kernel shows its own, else `file`.
+//   Unimplemented    the kernel shows none, and `file` is ""
+//   NotFound, PermissionDenied, InvalidArgument    libbpf cannot read `file`
+absl::StatusOr<std::string> FindKernelTypes(const std::string& file);
 
 }  // namespace internal
 }  // namespace netmeter

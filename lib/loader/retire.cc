@@ -26,11 +26,11 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/existing.h"
 #include "lib/loader/kernel_object.h"
-#include "lib/loader/kernel_types.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/locked_directory.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/probes.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 
