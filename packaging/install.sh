@@ -6,7 +6,7 @@
 #   packaging/install.sh [--prefix DIR] [--libdir DIR] [--destdir DIR] [COMPONENT...]
 #
 #   library   headers, libnetmeter.so.1, libnetmeter.a, pkg-config file, CMake package
-#   programs  netmeter-loader, netmeter
+#   programs  netmeter-loader, netmeter-fds, netmeter
 #   exporter  netmeter-exporter
 #   python    the package `netmeter` for /usr/bin/python3
 #
@@ -73,6 +73,7 @@ install_library() {
 
 install_programs() {
   put 755 "$build/lib/loader/netmeter-loader" "$prefix/sbin/netmeter-loader"
+  put 755 "$build/lib/fds/netmeter-fds" "$prefix/sbin/netmeter-fds"
   put 755 "$build/lib/tools/netmeter" "$prefix/bin/netmeter"
 }
 

@@ -56,7 +56,7 @@ packaging/install.sh --build "$build" --destdir "$staged" --prefix /usr \
   --libdir "/usr/lib/$multiarch" --machine "$multiarch" library programs exporter python
 install -D -m 644 packaging/netmeter.yml "$staged/etc/netmeter.yml"
 install -D -m 644 packaging/netmeter-exporter.default "$staged/etc/default/netmeter-exporter"
-for program in netmeter netmeter-loader netmeter-exporter; do
+for program in netmeter netmeter-loader netmeter-fds netmeter-exporter; do
   install -D -m 644 packaging/completion/netmeter.bash \
     "$staged/usr/share/bash-completion/completions/$program"
 done

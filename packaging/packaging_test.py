@@ -216,7 +216,7 @@ class PackagingTest(unittest.TestCase):
     def test_bash_completes_commands_and_options(self):
         commands = self.complete("")
         self.assertIn("load", commands)
-        self.assertIn("serve-fds", commands)
+        self.assertIn("check", commands)
         self.assertEqual(self.complete("unl"), ["unload"])
         self.assertIn("--version", self.complete("--"))
         self.assertEqual(self.complete("load", "--max-s"), ["--max-series"])

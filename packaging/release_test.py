@@ -35,6 +35,7 @@ STUBS = {
     "packaging/make_debs.sh": 'echo deb > "$1/netmeter_1.deb"',
     "packaging/make_wheels.sh": 'echo wheel > "$1/netmeter.whl"',
     "bin/lib/loader/netmeter-loader-static": "",
+    "bin/lib/fds/netmeter-fds-static": "",
     "bin/lib/tools/netmeter-static": "",
     "bin/lib/tools/netmeter-exporter-static": "",
 }

@@ -48,9 +48,9 @@ struct MeterOptions {
   // If true, Open() succeeds without a loaded meter, too. Reads return Unavailable
   // while there is none, also after an unload, and look for one at most once a
   // second. A look costs a few system calls, and up to 0.1 seconds where
-  // `netmeter-loader serve-fds` does not answer.
+  // `netmeter-fds` does not answer.
   // If false, reads return FailedPrecondition for good once the meter was unloaded:
-  // open again. Where the maps come from serve-fds and no pins are to be seen, as in a
+  // open again. Where the maps come from netmeter-fds and no pins are to be seen, as in a
   // container, an unload is not told from a server without an answer: Unavailable, and
   // reads go on to look.
   // Both follow an upgrade. If it keeps the maps, there is nothing to do. If it
@@ -63,13 +63,13 @@ class Meter {
  public:
   // Maps the pinned maps of options.pin_dir into memory. Where the kernel refuses
   // bpf(2) to this user (before 5.19, with kernel.unprivileged_bpf_disabled set), it
-  // takes the descriptors that `netmeter-loader serve-fds` hands out. Costs some 20
-  // system calls, and up to 2 seconds where serve-fds does not answer.
+  // takes the descriptors that `netmeter-fds` hands out. Costs some 20
+  // system calls, and up to 2 seconds where netmeter-fds does not answer.
   //   NotFound            the loader has not run, or pins of its meter are missing
   //   PermissionDenied    not root and not in the group of the pins; or
   //                       options.service was refused, as Register() tells
   //   FailedPrecondition  the maps are of another ABI version
-  //   Unavailable         `netmeter-loader serve-fds` does not answer, or has no maps
+  //   Unavailable         `netmeter-fds` does not answer, or has no maps
   //   InvalidArgument     options.service is no valid name, or pin_dir no path
   // With wait_for_loader only InvalidArgument is returned.
   static absl::StatusOr<std::unique_ptr<Meter>> Open(
@@ -110,7 +110,7 @@ class Meter {
   //   FailedPrecondition  Register() has not been called; or unloaded since
   //   PermissionDenied    wait_for_loader, and the meter that is loaded refuses the
   //                       name (Register()): its series are those of others
-  //   Unavailable         wait_for_loader, and no meter is loaded yet; or serve-fds has
+  //   Unavailable         wait_for_loader, and no meter is loaded yet; or netmeter-fds has
   //                       no answer just now: the next read looks again, at most once
   //                       a second
   absl::StatusOr<std::vector<Sample>> ReadService() const;

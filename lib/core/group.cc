@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/core/group.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <vector>
 
 #include <grp.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 // A weak reference takes nothing out of a static libc: there it stays empty, and
 // that is how a program knows that it is static.
@@ -74,6 +80,20 @@ std::optional<Group> FindGroupById(gid_t id) {
                       struct group** found) {
     return getgrgid_r(id, entry, buffer, size, found);
   });
+}
+
+absl::StatusOr<gid_t> FindGroup(const std::string& name) {
+  const std::optional<Group> group = FindGroupByName(name);
+  if (group.has_value()) return group->id;
+  if (!name.empty() &&
+      std::all_of(name.begin(), name.end(), absl::ascii_isdigit)) {
+    gid_t id;
+    if (absl::SimpleAtoi(name, &id) && id != static_cast<gid_t>(-1)) return id;
+    return absl::NotFoundError(
+        absl::StrCat("no group ", name, " (ids are below ", UINT32_MAX, ")"));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no group ", name, " (groupadd --system ", name, ")"));
 }
 
 }  // namespace internal

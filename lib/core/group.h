@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
+
 namespace netmeter {
 namespace internal {
 
@@ -24,6 +26,10 @@ struct Group {
 // would load shared libraries of the host, and those need the host's own glibc.
 std::optional<Group> FindGroupByName(const std::string& name);
 std::optional<Group> FindGroupById(gid_t id);
+
+// gid of a group by its name, or by its id in decimal, which need not have a
+// name here: a container's. NotFound.
+absl::StatusOr<gid_t> FindGroup(const std::string& name);
 
 // The first group of a file in the format of group(5) that is wanted. Nothing if
 // there is none, or if nobody can read the file. Skips lines that are no entry.

@@ -59,6 +59,16 @@ TEST(GroupTest, ReadsAnEntryWithThousandsOfMembers) {
   EXPECT_EQ(last->id, 3u);
 }
 
+TEST(FindGroupTest, SaysHowToMakeIt) {
+  EXPECT_TRUE(FindGroup("root").ok());
+  EXPECT_EQ(FindGroup("no-such-group").status().message(),
+            "no group no-such-group (groupadd --system no-such-group)");
+  // "groupadd 1000" was the advice.
+  EXPECT_EQ(*FindGroup("12345"), 12345u);
+  EXPECT_EQ(FindGroup("4294967295").status().message(),
+            "no group 4294967295 (ids are below 4294967295)");
+}
+
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

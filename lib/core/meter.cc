@@ -49,7 +49,7 @@ constexpr size_t kMaxPinDirBytes = 4000;
 
 constexpr std::chrono::seconds kRetryInterval(1);
 // With wait_for_loader a read looks again and again: it does not wait long for
-// a `netmeter-loader serve-fds` that hangs, as its caller has others to serve.
+// a `netmeter-fds` that hangs, as its caller has others to serve.
 constexpr std::chrono::milliseconds kShortOpenTimeout(100);
 
 // While the loader grows the tables, the kernel refuses names that are new: for

@@ -141,7 +141,7 @@ class MeterRootTest : public testing::Test {
     return std::to_string((*samples)[0].tx_bytes);
   }
 
-  // As `netmeter-loader serve-fds`, for `times` readers.
+  // As `netmeter-fds`, for `times` readers.
   std::thread Serve(const FakeMeter& meter, int times) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One name for a directory that may be called in many ways. Loader and readers
-// have to agree on it: the socket of serve-fds stands beside the directory.
+// have to agree on it: the socket of netmeter-fds stands beside the directory.
 //
 // Threads: any.
 

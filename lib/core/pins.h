@@ -2,7 +2,7 @@
 // What a meter consists of: the one table of the maps and links that make up a meter,
 // and of what is special about each. lib/loader/pin_dir.h has the pins of work in
 // progress. Load, growth,
-// unload, `status`, `cost`, `serve-fds`, the readers and the tests all go
+// unload, `status`, `cost`, `netmeter-fds`, the readers and the tests all go
 // through it; lib/loader/meter_object_test.cc compares it with the BPF object.
 //
 // A pin's file name tells the name of its object: the map pinned as `counters`
@@ -30,8 +30,8 @@
 namespace netmeter {
 namespace internal {
 
-// The maps that readers need, in the order in which `netmeter-loader
-// serve-fds` sends them.
+// The maps that readers need, in the order in which `netmeter-fds`
+// sends them.
 enum SharedMap { kCounters, kNames, kInfo, kStats, kTcp, kSharedMaps };
 constexpr SharedMap kRootOnly = kSharedMaps;  // is not for readers
 

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 
 #include "lib/core/status_util.h"
 
@@ -127,6 +128,12 @@ absl::Status DropPrivilegesOfReader() {
   const absl::StatusOr<bool> may = UsersMayOpenPins();
   if (!may.ok()) return may.status();
   return *may ? KeepOnly(0) : absl::OkStatus();
+}
+
+int UnprivilegedBpfDisabled() {
+  std::ifstream file("/proc/sys/kernel/unprivileged_bpf_disabled");
+  int value = 2;
+  return file >> value ? value : 2;
 }
 
 }  // namespace internal

@@ -43,6 +43,9 @@ absl::Status DropPrivilegesOfReader();
 // version: the thread has no effective capability for a moment.
 absl::StatusOr<bool> UsersMayOpenPins();
 
+// kernel.unprivileged_bpf_disabled; 2 if the file cannot be read.
+int UnprivilegedBpfDisabled();
+
 }  // namespace internal
 }  // namespace netmeter
 

@@ -38,6 +38,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// " --pin-dir DIR", unless that is the default.
+std::string PinDirOption(absl::string_view pin_dir) {
+  if (pin_dir == MeterOptions().pin_dir) return "";
+  return absl::StrCat(" --pin-dir ", ShellWord(pin_dir));
+}
+
 absl::Status NoMeter(const std::string& pin_dir) {
   return absl::NotFoundError(absl::StrCat(
       "no meter at ", pin_dir, " (run: ", LoaderCommand("load", pin_dir), ")"));
@@ -166,8 +172,8 @@ absl::Status PinError(int error, const std::string& path,
       if (error == EPERM) {
         return ErrnoStatus(error, what,
                            absl::StrCat("bpf(2) is refused here: run as root "
-                                        "or start ",
-                                        LoaderCommand("serve-fds", pin_dir)));
+                                        "or start netmeter-fds",
+                                        PinDirOption(pin_dir)));
       }
       return ErrnoStatus(error, what, WhoMayRead(path, pin_dir));
     }
@@ -280,7 +286,7 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
         path,
         " gave no maps: the meter is not loaded, or damaged, or too many "
         "answers are unread (run on the host as root: ",
-        LoaderCommand("status", pin_dir), "; and see what serve-fds says)"));
+        LoaderCommand("status", pin_dir), "; and see what netmeter-fds says)"));
   }
   std::vector<UniqueFd> taken = TakeDescriptors(&message);
   if (bytes[0] == kDescriptorsRefused) return Refused(what, pin_dir);
@@ -360,16 +366,14 @@ std::string WhomServerAnswers(const std::optional<struct stat>& pin,
       std::find(own.begin(), own.end(), pin->st_gid) == own.end()) {
     return JoinGroup(pin->st_gid);
   }
-  return "run as root or as a member of the group that serve-fds answers; its "
+  return "run as root or as a member of the group that netmeter-fds answers; "
+         "its "
          "log says which";
 }
 
 std::string LoaderCommand(absl::string_view command,
                           absl::string_view pin_dir) {
-  return absl::StrCat("netmeter-loader ", command,
-                      pin_dir == MeterOptions().pin_dir
-                          ? std::string()
-                          : absl::StrCat(" --pin-dir ", ShellWord(pin_dir)));
+  return absl::StrCat("netmeter-loader ", command, PinDirOption(pin_dir));
 }
 
 // The kernel prints "key:\tvalue" a line (bpf_map_show_fdinfo()), the flags in

@@ -11,7 +11,7 @@
 //    may refuse the system call as a whole: before 5.19 to every user without
 //    CAP_BPF where kernel.unprivileged_bpf_disabled is set, and a seccomp
 //    filter of a container to anybody.
-// 2. The socket <pin_dir>.sock: `netmeter-loader serve-fds` opens the pins with
+// 2. The socket <pin_dir>.sock: `netmeter-fds` opens the pins with
 //    its own rights and sends the descriptors (SCM_RIGHTS of unix(7)). mmap(2)
 //    on a descriptor is not refused to anybody.
 //
@@ -63,7 +63,7 @@ namespace internal {
 constexpr size_t kReadableMaps = kSharedMaps + kExtentPins;
 using SharedMapFds = std::array<UniqueFd, kReadableMaps>;
 
-// The message of `netmeter-loader serve-fds`: this byte, and one more for each descriptor
+// The message of `netmeter-fds`: this byte, and one more for each descriptor
 // (SCM_RIGHTS), which says what of SharedMapFds it is.
 constexpr unsigned char kDescriptorProtocol = 2;
 // Or this byte alone: there is a meter, and the client may not read it.
@@ -71,7 +71,7 @@ constexpr unsigned char kDescriptorsRefused = 255;
 
 // What helps a client in the groups `own` who was refused so. `pin`: of `info`, or of the
 // directory; nothing where they are not to be seen, as in a container. A group that he is
-// in, or none, is not the one that decided: serve-fds has a --group.
+// in, or none, is not the one that decided: netmeter-fds has a --group.
 std::string WhomServerAnswers(const std::optional<struct stat>& pin,
                               const std::vector<gid_t>& own);
 

@@ -82,7 +82,7 @@ TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
               HasSubstr(", info (see: netmeter-loader status" + command + ")"));
 }
 
-// As `netmeter-loader serve-fds` answers; where there are none to give it closes.
+// As `netmeter-fds` answers; where there are none to give it closes.
 void AnswerNext(int listener, const FakeMeter* meter) {
   const UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   EXPECT_TRUE(client.ok());
@@ -119,7 +119,7 @@ class ServedReaderRootTest : public SharedMapsRootTest {
     ASSERT_EQ(listen(listener_.get(), 3), 0);
   }
 
-  // As `netmeter-loader serve-fds` that was stopped, or is about to be started again.
+  // As `netmeter-fds` that was stopped, or is about to be started again.
   void StopListening() { listener_ = UniqueFd(); }
 
   // The next who connects.

@@ -32,7 +32,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kAskTheServer[] =
-    "run as root or as a member of the group that serve-fds answers; its log "
+    "run as root or as a member of the group that netmeter-fds answers; its "
+    "log "
     "says which";
 
 std::string MessageOf(const absl::Status& status) {
@@ -378,7 +379,7 @@ TEST(CheckInfo, RefusesAnotherMajorVersionAndSaysWhatToInstall) {
 }
 
 // Loaders before ABI 1.0 pinned no map `tcp`. Readers went on without it, and
-// `serve-fds`, which wanted all maps, sent nothing and said nothing.
+// `netmeter-fds`, which wanted all maps, sent nothing and said nothing.
 TEST(CheckInfo, RefusesAMeterWithoutConnections) {
   nm_info info = GoodInfo();
   info.tcp_size = 0;

@@ -36,7 +36,7 @@
 //     reads the meter, under two mutexes that no peer can hold. While a load writes
 //     `info` or retires series it waits for that, some microseconds, and half a second
 //     if the meter's memory makes no sense. Of a meter that was unloaded or has new
-//     tables it opens the maps, which takes up to 100 ms where serve-fds does not
+//     tables it opens the maps, which takes up to 100 ms where netmeter-fds does not
 //     answer (wait_for_loader). Peers cannot bring about any of these.
 //   * Without memory or descriptors single connections end, never the process.
 //

@@ -23,7 +23,6 @@
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/retire.h"
-#include "lib/loader/serve.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
@@ -187,10 +186,6 @@ TEST_F(LoaderRootTest, AMissingGroupLeavesRootAlone) {
   EXPECT_EQ(about.st_mode & 0777, 0700u);
   ASSERT_EQ(stat(Pin("counters").c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0600u);
-  ServeOptions serve;
-  serve.pin_dir = config_.pin_dir;
-  EXPECT_THAT(std::string(ServeDescriptors(serve).message()),
-              HasSubstr("no group may read the meter at "));
 }
 
 TEST_F(LoaderRootTest, SetsockoptOfOthersIsUntouched) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "lib/core/group.h"
 #include "lib/core/path.h"
 #include "lib/core/status_util.h"
 #include "lib/loader/magma_config.h"

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "lib/core/group.h"
 #include "lib/core/pins.h"
 #include "lib/core/privileges.h"
 #include "lib/core/status_util.h"
@@ -111,13 +112,13 @@ absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
   }
   access.group = true;
   // The pins get the group all the same: the kernel may be another one
-  // tomorrow, and serve-fds takes its group from them.
+  // tomorrow, and netmeter-fds takes its group from them.
   const absl::StatusOr<bool> direct = UsersMayOpenPins();
   if (!direct.ok()) return direct.status();
   if (!*direct) {
     features->Remark(NM_FEATURE_GROUP_ACCESS,
                      "this kernel refuses bpf(2) to users: they read through "
-                     "netmeter-loader serve-fds");
+                     "netmeter-fds");
   }
   return access;
 }

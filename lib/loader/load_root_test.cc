@@ -460,7 +460,7 @@ TEST_F(LoaderRootTest, WhatIsHeldOpenKeepsNoTableFromGrowing) {
   int ready[2];
   ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
   std::vector<pid_t> holders;
-  // By root's descriptors, as serve-fds gives them where he may not open pins.
+  // By root's descriptors, as netmeter-fds gives them where he may not open pins.
   const auto hold = [&] {
     holders.push_back(fork());
     if (holders.back() == 0) {

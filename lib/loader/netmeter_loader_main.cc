@@ -27,6 +27,7 @@
 #include "lib/core/command_line.h"
 #include "lib/core/flags.h"
 #include "lib/core/path.h"
+#include "lib/core/prepare_process.h"
 #include "lib/core/privileges.h"
 #include "lib/core/standard_output.h"
 #include "lib/core/status_util.h"
@@ -36,9 +37,7 @@
 #include "lib/loader/config_files.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/load.h"
-#include "lib/loader/prepare_process.h"
 #include "lib/loader/retire.h"
-#include "lib/loader/serve.h"
 #include "lib/loader/settings.h"
 #include "lib/loader/status.h"
 #include "lib/loader/status_text.h"
@@ -181,17 +180,6 @@ constexpr char kStatusEpilog[] =
     "Exit status: 0 loaded; 1 failed, one line on stderr says why; 2 wrong "
     "usage;\n"
     "3 not loaded; 4 damaged: it says what repairs that.";
-
-constexpr char kServeEpilog[] =
-    "Root and members of the group get them; whoever else can connect is\n"
-    "refused. Without --group the pins decide, each time that somebody asks.\n"
-    "\n"
-    "Runs until SIGTERM or SIGINT. Needs root, unless socket-activated with\n"
-    "access to the pins.\n"
-    "\n"
-    "Exit status: 0 after a signal, or idle; 1 failed, one line on stderr "
-    "says\n"
-    "why; 2 wrong usage.";
 
 int Fail(const absl::Status& status, int exit_status = kFailed) {
   std::fprintf(stderr, "netmeter-loader: %s\n",
@@ -374,8 +362,6 @@ struct Options {
   std::string checked_file = kDefaultConfig;
   // retire
   RetireOptions retire;
-  // serve-fds
-  ServeOptions serve;
 };
 
 void AddPinDir(Flags* command, Options* options) {
@@ -498,38 +484,12 @@ Flags* AddStatus(Flags* flags, Options* options) {
   return status;
 }
 
-Flags* AddServeFds(Flags* flags, Options* options) {
-  Flags* const serve = flags->AddCommand(
-      "serve-fds",
-      "Hand descriptors of the counters to the group (kernels before 5.19)");
-  AddPinDir(serve, options);
-  serve
-      ->AddOption("--socket", &options->serve.socket,
-                  "Unix socket to listen on (default the pin directory's name "
-                  "with .sock; unused when socket-activated)")
-      .Type("FILE");
-  serve
-      ->AddOption(
-          "--group", &options->serve.group,
-          "Group that may have them, whatever the pins say (default: that\n"
-          "of the pins; a socket made before a load is netmeter's)")
-      .Type("GROUP");
-  serve
-      ->AddOption("--idle-seconds", &options->serve.idle_seconds,
-                  "Exit after so long without a client (default: never)")
-      .Check(Number(0, 86400))
-      .Type("N");
-  serve->SetFooter(kServeEpilog);
-  return serve;
-}
-
 // What is wrong with the options of this command beyond what the parser checks;
 // "" if nothing is.
 std::string FindWrongUse(const Flags* command, const Options& options) {
   // An unset variable in quotes must not mean the default: the whole host.
-  for (const char* name :
-       {"--pin-dir", "--cgroup", "--config", "--btf", "--magma-config",
-        "--magma-overrides", "--socket", "FILE"}) {
+  for (const char* name : {"--pin-dir", "--cgroup", "--config", "--btf",
+                           "--magma-config", "--magma-overrides", "FILE"}) {
     if (command->WasGivenEmpty(name)) {
       return std::string(name) + ": expected a path, not ''";
     }
@@ -539,11 +499,6 @@ std::string FindWrongUse(const Flags* command, const Options& options) {
       options.pin_dir[0] != '/') {
     return "--pin-dir: expected an absolute path, not '" + options.pin_dir +
            "'";
-  }
-  // Of load, '' means that no group may read.
-  if (command->name() == "serve-fds" && command->WasGiven("--group") &&
-      options.serve.group.empty()) {
-    return "--group: expected the name of a group, not ''";
   }
   if (command->WasGiven("--magma-overrides") &&
       !command->WasGiven("--magma-config")) {
@@ -615,20 +570,15 @@ absl::Status DropWhatNobodyNeeds(const std::string& command) {
                            CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_DAC_OVERRIDE,
                            CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
   }
-  // What it makes its socket with; all but what reading takes goes later (serve.cc).
-  if (command == "serve-fds") {
-    return DropPrivileges({CAP_BPF, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE,
-                           CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
-  }
   return DropPrivileges({CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN,
                          CAP_DAC_READ_SEARCH});
 }
 
 int Main(int argc, char** argv) {
   PrepareProcess();
-  const std::string wrong = CheckCommand(
-      argc, argv, "netmeter-loader",
-      {"load", "check", "unload", "retire", "status", "serve-fds"});
+  const std::string wrong =
+      CheckCommand(argc, argv, "netmeter-loader",
+                   {"load", "check", "unload", "retire", "status"});
   if (!wrong.empty()) return WrongUsage(wrong);
 
   Flags flags(kDescription, "netmeter-loader");
@@ -641,7 +591,6 @@ int Main(int argc, char** argv) {
   const Flags* const unload = AddUnload(&flags, &options);
   const Flags* const retire = AddRetire(&flags, &options);
   const Flags* const status = AddStatus(&flags, &options);
-  AddServeFds(&flags, &options);
   std::string help;
   const absl::Status parsed = flags.Parse(argc, argv, &help);
   if (!parsed.ok()) return WrongUsage(std::string(parsed.message()));
@@ -690,10 +639,7 @@ int Main(int argc, char** argv) {
   if (command == status && options.show_config) {
     return RunStatusConfig(config.pin_dir);
   }
-  if (command == status) return RunStatus(config.pin_dir, options.json);
-  options.serve.pin_dir = config.pin_dir;
-  const absl::Status served = ServeDescriptors(options.serve);
-  return served.ok() ? 0 : Fail(served);
+  return RunStatus(config.pin_dir, options.json);
 }
 
 }  // namespace

@@ -34,8 +34,7 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
     const char* arguments;
     const char* message;
   } cases[] = {
-      {"",
-       "expected a command: load, check, unload, retire, status, serve-fds"},
+      {"", "expected a command: load, check, unload, retire, status"},
       {"laod", "unknown command 'laod' (did you mean load?)"},
       {"--json status",
        "the command comes first: netmeter-loader status --json"},
@@ -53,7 +52,6 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
       {"load --pin-dir here",
        "--pin-dir: expected an absolute path, not 'here'"},
       {"load --magma-overrides /x", "without --magma-config"},
-      {"serve-fds --group ''", "--group: expected the name of a group, not ''"},
       {"status --pin-dir \"$(printf '/a\\nb')\"", "control characters"},
   };
   for (const auto& wrong : cases) {
@@ -70,7 +68,7 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
 // options took INT and TEXT.
 TEST(NetmeterLoader, HelpOfACommandIsAboutThatCommand) {
   for (const char* command :
-       {"", "load", "check", "unload", "retire", "status", "serve-fds"}) {
+       {"", "load", "check", "unload", "retire", "status"}) {
     const Result result = RunLoader(std::string(command) + " --help");
     EXPECT_EQ(result.exit_status, 0) << command;
     EXPECT_THAT(result.output, HasSubstr("Exit status: 0")) << command;

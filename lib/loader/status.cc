@@ -184,7 +184,7 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
 }
 
 // Not where the directory is closed to the caller, or its file system is not mounted in
-// his container, or a seccomp filter refuses him bpf(2): he has the maps of serve-fds.
+// his container, or a seccomp filter refuses him bpf(2): he has the maps of netmeter-fds.
 bool SeesPins(const std::string& pin_dir) {
   if (!IsBpffs(pin_dir) || access(pin_dir.c_str(), X_OK) != 0) return false;
   // Others than root look for names alone.

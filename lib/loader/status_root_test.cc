@@ -34,10 +34,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/core/unique_fd.h"
+#include "lib/fds/serve.h"
 #include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
-#include "lib/loader/serve.h"
 #include "lib/loader/status.h"
 #include "lib/loader/status_text.h"
 #include "lib/loader/step.h"
@@ -294,7 +294,7 @@ TEST_F(StatusRootTest, RetireWaitsForAFirstLoad) {
 bool BecomeMember() { return BecomeUser(kGid); }
 bool RefuseBpf() { return RefuseCall(SYS_bpf, EPERM); }
 
-// All links and maps were missing, for who has the maps by serve-fds and may not look
+// All links and maps were missing, for who has the maps by netmeter-fds and may not look
 // into the directory, or has none, or may not call bpf(2), as in a container.
 TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
   config_.group = "";
@@ -335,7 +335,7 @@ TEST_F(StatusRootTest, WhoSeesNoPinsIsNotToldThatTheyAreMissing) {
                 " gave no maps: the meter is not loaded, or damaged, or too "
                 "many answers are unread (run on the host as root: "
                 "netmeter-loader status --pin-dir " +
-                config_.pin_dir + "; and see what serve-fds says)");
+                config_.pin_dir + "; and see what netmeter-fds says)");
   // Who sees the names knows more, though he may open none.
   const std::string damaged =
       ": of its maps are missing: counters (run: netmeter-loader ";

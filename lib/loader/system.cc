@@ -397,26 +397,6 @@ void RemoveDirectories(const std::vector<std::string>& made) {
   }
 }
 
-absl::StatusOr<gid_t> FindGroup(const std::string& name) {
-  const std::optional<Group> group = FindGroupByName(name);
-  if (group.has_value()) return group->id;
-  if (!name.empty() &&
-      std::all_of(name.begin(), name.end(), absl::ascii_isdigit)) {
-    gid_t id;
-    if (absl::SimpleAtoi(name, &id) && id != static_cast<gid_t>(-1)) return id;
-    return absl::NotFoundError(
-        absl::StrCat("no group ", name, " (ids are below ", UINT32_MAX, ")"));
-  }
-  return absl::NotFoundError(
-      absl::StrCat("no group ", name, " (groupadd --system ", name, ")"));
-}
-
-int UnprivilegedBpfDisabled() {
-  int value;
-  std::string text = ReadAll("/proc/sys/kernel/unprivileged_bpf_disabled");
-  return absl::SimpleAtoi(text, &value) ? value : 2;
-}
-
 std::string NameOfRunning(const std::string& comm, const std::string& arguments,
                           const std::string& exe) {
   // Of a memfd all is the name, though there be slashes in it.

@@ -82,13 +82,6 @@ std::vector<std::string> MissingDirectories(const std::string& path);
 // Removes what of these directories is empty; the last first.
 void RemoveDirectories(const std::vector<std::string>& made);
 
-// gid of a group by its name, or by its id in decimal, which need not have a
-// name here: a container's. NotFound.
-absl::StatusOr<gid_t> FindGroup(const std::string& name);
-
-// kernel.unprivileged_bpf_disabled; 2 where the file cannot be read.
-int UnprivilegedBpfDisabled();
-
 struct RunningProcess {
   uint32_t tgid;
   std::string name;       // of the executable, as exec saw it

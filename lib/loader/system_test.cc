@@ -212,16 +212,6 @@ TEST(LockFileTest, NoTwoPathsShareOne) {
   EXPECT_EQ(LockFile("/run/nm-a"), "/run/.netmeter-run-nm\\x2da.lock");
 }
 
-TEST(FindGroupTest, SaysHowToMakeIt) {
-  EXPECT_TRUE(FindGroup("root").ok());
-  EXPECT_THAT(std::string(FindGroup("no-such-group").status().message()),
-              HasSubstr("groupadd"));
-  // "groupadd 1000" was the advice.
-  EXPECT_EQ(*FindGroup("12345"), 12345u);
-  EXPECT_EQ(FindGroup("4294967295").status().message(),
-            "no group 4294967295 (ids are below 4294967295)");
-}
-
 // Where processes came and went, one that ended between open(2) and read(2) of its files
 // ended the load by an exception. The soak found it.
 TEST(ReadAllTest, AFileThatCannotBeReadIsEmpty) {

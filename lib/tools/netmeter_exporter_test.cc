@@ -506,7 +506,7 @@ TEST(Exporter, ThousandsOfConnectionsWithACallOnEachKeepNobodyFromBeingServed) {
   }
 }
 
-// A `serve-fds` that hung, or anybody's listener at its path, stalled the one
+// A `netmeter-fds` that hung, or anybody's listener at its path, stalled the one
 // thread that serves HTTP: 2 seconds of every 3.
 TEST(Exporter, AListenerThatNeverAnswersKeepsNobodyFromBeingServed) {
   char root[] = "/tmp/netmeter-test-XXXXXX";

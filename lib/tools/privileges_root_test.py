@@ -15,6 +15,7 @@ import urllib.request
 
 import lab
 
+FDS = lab.path("lib/fds/netmeter-fds")
 EXPORTER = lab.path("lib/tools/netmeter-exporter")
 # Those of packaging/debian/netmeter.service.
 OF_LOAD = {
@@ -30,9 +31,6 @@ OF_LOAD = {
     39,  # CAP_BPF
 }
 CAP_BPF = 39
-# What serve-fds makes its socket with: CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH,
-# CAP_FOWNER, CAP_SYS_ADMIN, CAP_BPF.
-OF_SERVE_FDS = {0, 1, 2, 3, 21, CAP_BPF}
 
 
 def status(pid, thread=None):
@@ -176,32 +174,16 @@ class PrivilegesTest(unittest.TestCase):
                 process, _ = self.start_exporter(*user, "--bounding-set=" + given)
                 self.expect(process.pid, set(), bounding=bounding)
 
-    def test_serve_fds_keeps_nothing(self):
+    def test_netmeter_fds_keeps_nothing(self):
         path = "/run/netmeter-privileges-%d.sock" % os.getpid()
-        process = self.start(lab.LOADER, "serve-fds", "--pin-dir", self.meter.pin_dir, "--socket", path, "--group", "root")
+        process = self.start(FDS, "--pin-dir", self.meter.pin_dir, "--socket", path, "--group", "root")
         lab.wait_for(lambda: os.path.exists(path) and status(process.pid)["NoNewPrivs"] == "1")
         lab.wait_for(lambda: not capabilities(status(process.pid), "CapBnd"))
         time.sleep(0.1)
         self.expect(process.pid, self.of_reader)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=10), 0)
-        self.assertFalse(os.path.exists(path), "serve-fds may not remove its socket")
-
-    def test_serve_fds_drops_first_what_its_socket_needs_not(self):
-        # It kept all that root has until it had made its socket. It waits for the lock.
-        path = "/run/netmeter-privileges-first-%d.sock" % os.getpid()
-        with open(lock_of(path), "w", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            process = self.start(lab.LOADER, "serve-fds", "--pin-dir", self.meter.pin_dir, "--socket", path, "--group", "root")
-            lab.wait_for(lambda: not capabilities(status(process.pid), "CapBnd"))
-            time.sleep(0.2)
-            self.assertIsNone(process.poll())
-            self.expect(process.pid, OF_SERVE_FDS & self.own)
-            self.assertFalse(os.path.exists(path))
-        lab.wait_for(lambda: os.path.exists(path))
-        lab.wait_for(lambda: capabilities(status(process.pid), "CapPrm") == self.of_reader)
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=10), 0)
+        self.assertFalse(os.path.exists(path), "netmeter-fds may not remove its socket")
 
     def test_the_loader_keeps_what_its_unit_names(self):
         # It waits for its lock, with all privileges dropped before.
@@ -218,9 +200,9 @@ class PrivilegesTest(unittest.TestCase):
                 process.kill()
                 process.wait()
 
-    def test_a_load_knows_whether_the_group_reads_without_serve_fds(self):
+    def test_a_load_knows_whether_the_group_reads_without_netmeter_fds(self):
         # It had tried as another user, which it can no more be without CAP_SETUID: so it
-        # said on every kernel that the group reads through serve-fds alone.
+        # said on every kernel that the group reads through netmeter-fds alone.
         group = "54321"
         self.addCleanup(self.meter.load)
         done = subprocess.run(
@@ -232,7 +214,7 @@ class PrivilegesTest(unittest.TestCase):
              "--pin-dir", self.meter.pin_dir],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False,
         )
-        self.assertEqual("serve-fds" in done.stdout, reads.returncode != 0, done.stdout + reads.stdout)
+        self.assertEqual("netmeter-fds" in done.stdout, reads.returncode != 0, done.stdout + reads.stdout)
 
     def test_a_drop_that_fails_is_an_error_of_one_line(self):
         commands = {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completion for netmeter, netmeter-loader and netmeter-exporter in bash. It asks the
-# programs' own --help, so it knows what they know.
+# Completion for netmeter, netmeter-loader, netmeter-fds and netmeter-exporter in bash. It
+# asks the programs' own --help, so it knows what they know.
 
 _netmeter() {
   local program=$1 word=${COMP_WORDS[COMP_CWORD]} command='' index help
@@ -31,4 +31,4 @@ _netmeter() {
   fi
   mapfile -t COMPREPLY < <(compgen -W "$help" -- "$word")
 }
-complete -F _netmeter netmeter netmeter-loader netmeter-exporter
+complete -F _netmeter netmeter netmeter-loader netmeter-fds netmeter-exporter

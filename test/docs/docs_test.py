@@ -28,6 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 # program -> label of it, in our data
 PROGRAMS = {
     "netmeter-loader": "lib/loader/netmeter-loader",
+    "netmeter-fds": "lib/fds/netmeter-fds",
     "netmeter": "lib/tools/netmeter",
     "netmeter-exporter": "lib/tools/netmeter-exporter",
 }

@@ -103,7 +103,7 @@ class FailedPreconditionError(Error):
 
 class UnavailableError(Error):
     """UNAVAILABLE: with wait_for_loader, that no meter is loaded yet; or
-    ``netmeter-loader serve-fds`` has no answer just now: the next read looks
+    ``netmeter-fds`` has no answer just now: the next read looks
     again, at most once a second."""
 
 
@@ -376,14 +376,14 @@ class Meter:
         next read opens the new ones and registers the service again.
 
         Costs some 20 system calls. Where the kernel refuses bpf(2) to this
-        user, the maps come from ``netmeter-loader serve-fds``, which is waited
+        user, the maps come from ``netmeter-fds``, which is waited
         for up to 2 seconds if it hangs.
 
         Raises, with wait_for_loader only the last one:
           NotFoundError            the loader has not run, or pins are missing
           PermissionDeniedError    not root and not in the group of the pins
           FailedPreconditionError  the maps are of another ABI version
-          UnavailableError         serve-fds does not answer, or has no maps
+          UnavailableError         netmeter-fds does not answer, or has no maps
           InvalidArgumentError     service or pin_dir is not valid
         """
         try:
@@ -443,7 +443,7 @@ class Meter:
                                    loaded refuses the name (see register()), and
                                    its series are those of others
           UnavailableError         wait_for_loader, and no meter is loaded yet;
-                                   or serve-fds has no answer just now: the
+                                   or netmeter-fds has no answer just now: the
                                    next read looks again
         """
         meter = self._open_meter()

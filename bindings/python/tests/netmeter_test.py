@@ -23,7 +23,7 @@ NOWHERE = "/nonexistent/netmeter"
 
 
 class SilentServer:
-    """A `netmeter-loader serve-fds` that accepts and then hangs: the longest
+    """A `netmeter-fds` that accepts and then hangs: the longest
     that a call can block."""
 
     def __init__(self):

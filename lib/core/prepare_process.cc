@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/prepare_process.h"
+#include "lib/core/prepare_process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +14,7 @@ namespace internal {
 
 void PrepareProcess() {
   // The next descriptor gets the first free number: what was said on a closed stderr went
-  // to the client of `serve-fds` that had its number. These fail as closed ones do.
+  // to the client of `netmeter-fds` that had its number. These fail as closed ones do.
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
     (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// netmeter-loader serve-fds: hands the descriptors of the readers' maps to the
+// netmeter-fds: hands the descriptors of the readers' maps to the
 // group over a Unix socket, for kernels before 5.19, which refuse bpf(2) to
 // users (kernel.unprivileged_bpf_disabled) but not mmap(2) on a descriptor.
 
-#ifndef NETMETER_LIB_LOADER_SERVE_H_
-#define NETMETER_LIB_LOADER_SERVE_H_
+#ifndef NETMETER_LIB_FDS_SERVE_H_
+#define NETMETER_LIB_FDS_SERVE_H_
 
 #include <string>
 
@@ -44,4 +44,4 @@ absl::Status ServeDescriptors(const ServeOptions& options);
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_LOADER_SERVE_H_
+#endif  // NETMETER_LIB_FDS_SERVE_H_

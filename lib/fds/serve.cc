@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/serve.h"
+#include "lib/fds/serve.h"
 
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -30,13 +30,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/core/group.h"
 #include "lib/core/privileges.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/config.h"
 #include "lib/loader/kernel_object.h"
-#include "lib/loader/system.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {
@@ -45,7 +44,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLockSeconds = 10;
+// Of the pins of a meter that is not loaded yet.
+constexpr char kDefaultGroup[] = "netmeter";
 constexpr std::chrono::seconds kSweep{1};
 constexpr std::chrono::minutes kQuiet{1};
 
@@ -57,7 +57,7 @@ class Notice {
     if (line == said_ || Quiet()) return;
     said_ = line;
     quiet_until_ = Clock::now() + kQuiet;
-    std::cerr << "netmeter-loader: " << line << std::endl;
+    std::cerr << "netmeter-fds: " << line << std::endl;
   }
   void End() { said_.clear(); }
   bool Quiet() const { return Clock::now() < quiet_until_; }
@@ -177,11 +177,11 @@ int SendDescriptors(int client, const SharedMapFds& maps) {
   return sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
-// Removes the socket that a killed server left behind at `path`, and nothing
-// else: of a socket that somebody holds, whatever its type, connect(2) says
-// anything but ECONNREFUSED.
-absl::Status RemoveStaleSocket(const std::string& path,
-                               const sockaddr_un& address) {
+// Whether a socket may be made at `path`: nothing is there, or a socket that a killed
+// server left behind. Of a socket that somebody holds, whatever its type, connect(2)
+// says anything but ECONNREFUSED.
+absl::Status CheckNotServed(const std::string& path,
+                            const sockaddr_un& address) {
   struct stat about;
   if (lstat(path.c_str(), &about) != 0) {
     return errno == ENOENT ? absl::OkStatus()
@@ -202,9 +202,6 @@ absl::Status RemoveStaleSocket(const std::string& path,
           : errno;
   switch (error) {
     case ECONNREFUSED:
-      if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-        return ErrnoStatus(errno, absl::StrCat("remove ", path));
-      }
       return absl::OkStatus();
     case 0:
     case EAGAIN:  // its queue is full
@@ -267,45 +264,42 @@ bool IsMember(int client, const ucred& peer, gid_t group) {
          std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-// `group`: that of --group.
+// `group`: that of --group. The socket is made under another name, and gets its own once
+// it listens: a client finds one that answers, or none.
 absl::StatusOr<UniqueFd> Listen(const std::string& path,
                                 const std::string& pin_dir,
                                 std::optional<gid_t> group) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
+  const std::string made = absl::StrCat(path, ".new");
+  sockaddr_un address = {}, own = {};
+  address.sun_family = own.sun_family = AF_UNIX;
+  if (made.size() >= sizeof(own.sun_path)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": a socket's path has at most ",
-                     sizeof(address.sun_path) - 1, " bytes"));
+                     sizeof(own.sun_path) - 1 - strlen(".new"), " bytes"));
   }
   memcpy(address.sun_path, path.data(), path.size());
+  memcpy(own.sun_path, made.data(), made.size());
   absl::StatusOr<gid_t> gid = group ? *group : GroupOfPins(pin_dir);
   // Not loaded yet.
-  if (absl::IsNotFound(gid.status())) gid = FindGroup(Config().group);
+  if (absl::IsNotFound(gid.status())) gid = FindGroup(kDefaultGroup);
   if (!gid.ok()) return gid.status();
-  // Of two that start at once, one is between bind() and listen(): it would
-  // look like what a killed one left.
-  absl::StatusOr<UniqueFd> lock = LockDirectory(path, kLockSeconds);
-  if (!lock.ok()) return lock.status();
+  NETMETER_RETURN_IF_ERROR(CheckNotServed(path, address));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return ErrnoStatus(errno, "socket");
-  absl::Status status = RemoveStaleSocket(path, address);
-  if (status.ok()) {
-    const mode_t mask = umask(0177);  // nobody connects before the chmod below
-    const int bound =
-        bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
-    const int error = errno;
-    umask(mask);
-    if (bound != 0) {
-      status = ErrnoStatus(error, absl::StrCat("bind ", path));
-    } else if (chown(path.c_str(), 0, *gid) != 0 ||
-               chmod(path.c_str(), 0660) != 0 || listen(fd.get(), 128) != 0) {
-      status = ErrnoStatus(errno, absl::StrCat("serve ", path));
-      unlink(path.c_str());
-    }
+  unlink(made.c_str());
+  const mode_t mask = umask(0177);  // nobody connects before the chmod below
+  const int bound =
+      bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof(own));
+  const int error = errno;
+  umask(mask);
+  if (bound != 0) return ErrnoStatus(error, absl::StrCat("bind ", path));
+  if (chown(made.c_str(), 0, *gid) != 0 || chmod(made.c_str(), 0660) != 0 ||
+      listen(fd.get(), 128) != 0 || rename(made.c_str(), path.c_str()) != 0) {
+    const absl::Status status =
+        ErrnoStatus(errno, absl::StrCat("serve ", path));
+    unlink(made.c_str());
+    return status;
   }
-  unlink(LockFile(path).c_str());
-  if (!status.ok()) return status;
   return fd;
 }
 
@@ -483,7 +477,7 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
                          absl::SimpleAtoi(count, &fds) &&
                          absl::SimpleAtoi(for_pid, &pid) && pid == getpid();
   if (!activated && geteuid() != 0) {
-    return absl::PermissionDeniedError("serve-fds: run as root");
+    return absl::PermissionDeniedError("run as root");
   }
   std::optional<gid_t> group;
   if (!options.group.empty()) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What netmeter-loader does first, so that nothing that it was started with ends it in
-// the middle of its work, or gives its files other modes.
+// What a privileged program does first, so that nothing that it was started with ends it
+// in the middle of its work, or gives its files other modes.
 //
 //   PrepareProcess();
 //
 // Threads: before there is a second one.
 
-#ifndef NETMETER_LIB_LOADER_PREPARE_PROCESS_H_
-#define NETMETER_LIB_LOADER_PREPARE_PROCESS_H_
+#ifndef NETMETER_LIB_CORE_PREPARE_PROCESS_H_
+#define NETMETER_LIB_CORE_PREPARE_PROCESS_H_
 
 #include <signal.h>
 
@@ -39,4 +39,4 @@ class SignalsBlocked {
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_LOADER_PREPARE_PROCESS_H_
+#endif  // NETMETER_LIB_CORE_PREPARE_PROCESS_H_

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// netmeter-fds: hands descriptors of the counters to the group, for kernels before 5.19.
+
+#include <linux/capability.h>
+
+#include <cstdio>
+#include <string>
+
+#include "absl/status/status.h"
+#include "lib/core/flags.h"
+#include "lib/core/path.h"
+#include "lib/core/prepare_process.h"
+#include "lib/core/privileges.h"
+#include "lib/core/standard_output.h"
+#include "lib/core/text.h"
+#include "lib/core/version.h"
+#include "lib/fds/serve.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kFooter[] =
+    R"(Root and members of the group get them; whoever else can connect is
+refused. Without --group the pins decide, each time that somebody asks.
+
+Runs until SIGTERM or SIGINT. Needs root, unless socket-activated with
+access to the pins.
+
+Exit status: 0 after a signal, or idle; 1 failed, one line on stderr says
+why; 2 wrong usage.
+
+Examples:
+  netmeter-fds                     for the meter of this host, at
+                                   /run/netmeter.sock
+  netmeter-fds --group wheel       whatever the pins say)";
+
+int Fail(const std::string& message, int exit_status) {
+  std::fprintf(stderr, "netmeter-fds: %s\n", ToTerminal(message).c_str());
+  return exit_status;
+}
+
+int WrongUsage(const std::string& message) {
+  return Fail(message + " (see --help)", 2);
+}
+
+int Main(int argc, char** argv) {
+  PrepareProcess();
+  ServeOptions options;
+  Flags flags(
+      "Hands descriptors of the counters to the group (kernels before 5.19)",
+      "netmeter-fds");
+  flags.AddVersion(std::string("netmeter-fds ") + kVersion);
+  flags.AddOption("--pin-dir", &options.pin_dir, "Where the maps are pinned")
+      .Type("DIR")
+      .ShowDefault();
+  flags
+      .AddOption("--socket", &options.socket,
+                 "Unix socket to listen on (default the pin directory's name "
+                 "with .sock; unused when socket-activated)")
+      .Type("FILE");
+  flags
+      .AddOption("--group", &options.group,
+                 "Group that may have them, whatever the pins say (default "
+                 "that of the pins; a socket made before a load is netmeter's)")
+      .Type("GROUP");
+  flags
+      .AddOption("--idle-seconds", &options.idle_seconds,
+                 "Exit after so long without a client (default: never)")
+      .Type("N")
+      .InRange(0, 86400, Option::InHelp::kNo);
+  flags.SetFooter(kFooter);
+  std::string help;
+  const absl::Status parsed = flags.Parse(argc, argv, &help);
+  if (!parsed.ok()) return WrongUsage(std::string(parsed.message()));
+  if (!help.empty()) {
+    const absl::Status written = WriteToStandardOutput(help);
+    return written.ok() ? 0 : Fail(std::string(written.message()), 1);
+  }
+  // An unset variable in quotes must not mean the default.
+  for (const char* name : {"--pin-dir", "--socket", "--group"}) {
+    if (flags.WasGivenEmpty(name)) {
+      return WrongUsage(std::string(name) + ": expected a value, not ''");
+    }
+  }
+  options.pin_dir = CanonicalPath(options.pin_dir);
+  // What it makes its socket with. All but what reading takes goes later (serve.cc).
+  absl::Status status =
+      DropPrivileges({CAP_BPF, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE,
+                      CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});
+  if (status.ok()) status = ServeDescriptors(options);
+  return status.ok() ? 0 : Fail(std::string(status.message()), 1);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter
+
+int main(int argc, char** argv) { return netmeter::internal::Main(argc, argv); }
