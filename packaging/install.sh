@@ -75,6 +75,7 @@ install_programs() {
   put 755 "$build/lib/loader/netmeter-loader" "$prefix/sbin/netmeter-loader"
   put 755 "$build/lib/fds/netmeter-fds" "$prefix/sbin/netmeter-fds"
   put 755 "$build/lib/tools/netmeter" "$prefix/bin/netmeter"
+  put 755 "$source/packaging/magma/magma_config.py" "$prefix/share/netmeter/magma_config.py"
 }
 
 install_exporter() {

@@ -81,7 +81,7 @@ programs=(loader/netmeter-loader-static tools/netmeter-static tools/netmeter-exp
 units=(core:abi_test core:flags_test core:series_reader_test core:series_reader_info_test
   core:text_test core:wire_name_test core:words_test history:budget_test history:calendar_test
   history:difference_test history:record_test history:since_test loader:config_test
-  loader:magma_config_test loader:meter_object_test metrics:families_test
+  loader:meter_object_test metrics:families_test
   metrics:exposition_test magma:magma_test prometheus:families_test sockets:diag_message_test
   tools:report_test tools:usage_text_test uplinks:balance_test)
 tests=(live/live_test program/stress_test program/verifier_test)

@@ -382,7 +382,6 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
     config->max_sockets = Number(value, "max_sockets", 1, 1 << 22);
   } else if (key == "proxy_ports") {
     config->proxy_ports = Ports(value, "proxy_ports");
-    config->proxy_ports_given = true;
   } else if (key == "sni_ports") {
     config->sni_ports = Ports(value, "sni_ports");
   } else if (key == "http_ports") {

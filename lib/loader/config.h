@@ -53,7 +53,6 @@ struct Config {
 
   // Loopback traffic to or from these is counted, as path "proxy".
   std::vector<uint16_t> proxy_ports = {8443};
-  bool proxy_ports_given = false;  // by a file, be they the default or not
 
   // TLS connections to these ports name their destination by SNI.
   std::vector<uint16_t> sni_ports = {443, 7443, 7444, 9443, 9444};
@@ -106,8 +105,8 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
 absl::Status CheckConfig(const Config& config);
 
 // What is allowed and yet does nothing, a line each, as a setting that another one
-// switches off. No error: --magma-config lists services also where they are named by
-// their units, and a meter is not to lose its configuration over it.
+// switches off. No error: a file that a program wrote may list services that are named by their
+// units, too, and a meter is not to lose its configuration over it.
 std::vector<std::string> WhatHasNoEffect(const Config& config);
 
 }  // namespace internal

@@ -15,7 +15,6 @@
 #include "lib/core/group.h"
 #include "lib/core/path.h"
 #include "lib/core/status_util.h"
-#include "lib/loader/magma_config.h"
 #include "lib/loader/registrants.h"
 #include "lib/loader/settings.h"
 #include "lib/loader/system.h"
@@ -25,9 +24,6 @@
 namespace netmeter {
 namespace internal {
 namespace {
-
-// Where Magma has what the cloud or the operator wrote.
-constexpr char kMagmaOverrides[] = "/var/opt/magma/configs";
 
 // Comments alone, as the file of the package has them.
 bool HasNoKeys(absl::string_view yaml) {
@@ -40,47 +36,23 @@ bool HasNoKeys(absl::string_view yaml) {
   return true;
 }
 
-absl::Status AddFile(const std::string& path, FileConfig* all) {
+}  // namespace
+
+absl::StatusOr<FileConfig> ReadConfig(const std::string& path) {
+  FileConfig all;
+  if (path.empty()) return all;
   const absl::StatusOr<std::string> text = ReadConfigFile(path);
   if (!text.ok()) return text.status();
   absl::StatusOr<Config> read =
-      ParseConfig(*text, path, all->config, CheckOnHost);
+      ParseConfig(*text, path, all.config, CheckOnHost);
   if (!read.ok()) return read.status();
   const std::string source =
-      SourceOfKeys(CanonicalPath(path), all->config, *read);
-  all->config = *std::move(read);
-  if (!source.empty()) all->config.sources.push_back(source);
-  all->files.push_back(path);
+      SourceOfKeys(CanonicalPath(path), all.config, *read);
+  all.config = *std::move(read);
+  if (!source.empty()) all.config.sources.push_back(source);
+  all.file = path;
   if (HasNoKeys(*text)) {
-    all->notes.push_back(absl::StrCat(path, " has no keys: all defaults"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddMagma(const ConfigFiles& files, FileConfig* all) {
-  const std::string& overrides = files.magma_overrides;
-  if (!overrides.empty() && access(overrides.c_str(), F_OK) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("--magma-overrides ", overrides));
-  }
-  absl::StatusOr<Config> read = ImportMagmaConfig(
-      CanonicalPath(files.magma_config),
-      overrides.empty() ? kMagmaOverrides : CanonicalPath(overrides),
-      all->config);
-  if (!read.ok()) return read.status();
-  all->config = *std::move(read);
-  all->files.push_back(files.magma_config);
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<FileConfig> ReadConfigFiles(const ConfigFiles& files) {
-  FileConfig all;
-  if (!files.config.empty()) {
-    NETMETER_RETURN_IF_ERROR(AddFile(files.config, &all));
-  }
-  if (!files.magma_config.empty()) {
-    NETMETER_RETURN_IF_ERROR(AddMagma(files, &all));
+    all.notes.push_back(absl::StrCat(path, " has no keys: all defaults"));
   }
   return all;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The files that a load reads, and what is said of them.
+// The file that a load reads, and what is said of it.
 //
-//   absl::StatusOr<FileConfig> read = ReadConfigFiles({"/etc/netmeter.yml"});
-//   Print(read->files, read->notes);
+//   absl::StatusOr<FileConfig> read = ReadConfig("/etc/netmeter.yml");
+//   Print(read->file, read->notes);
 //
 // Changes nothing on the host, and needs no privilege but to read the files.
 //
@@ -21,22 +21,15 @@
 namespace netmeter {
 namespace internal {
 
-// As the command line names them; "": not at all.
-struct ConfigFiles {
-  std::string config;
-  std::string magma_config;
-  std::string magma_overrides;  // "": where Magma has them, if it has any
-};
-
 struct FileConfig {
   Config config;
-  std::vector<std::string> files;  // that were read
+  std::string file;  // that was read; "": none
   std::vector<std::string> notes;
 };
 
-// The defaults, then the file, then Magma's. The errors of ParseConfig(), of
-// CheckOnHost() and of ImportMagmaConfig().
-absl::StatusOr<FileConfig> ReadConfigFiles(const ConfigFiles& files);
+// The defaults, and what the file changes; "": no file. The errors of ParseConfig() and of
+// CheckOnHost().
+absl::StatusOr<FileConfig> ReadConfig(const std::string& path);
 
 // The group, the users and the cgroup that a configuration names exist. NotFound, with
 // the key, if one does not.

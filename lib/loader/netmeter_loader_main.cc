@@ -22,7 +22,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "bpf/internal.h"
 #include "lib/core/command_line.h"
 #include "lib/core/flags.h"
@@ -72,9 +71,6 @@ constexpr char kEpilog[] =
     "                                           is there\n"
     "  netmeter-loader load --config FILE       names services, ports, "
     "destinations\n"
-    "  netmeter-loader load --magma-config /etc/magma\n"
-    "                                           names, ports and cloud of "
-    "Magma\n"
     "  netmeter-loader status --json            for programs\n"
     "  netmeter-loader unload                   takes everything away\n"
     "  netmeter-loader load --help              options and configuration of "
@@ -87,7 +83,7 @@ constexpr char kEpilog[] =
 
 constexpr char kLoadEpilog[] =
     "Options change what they name; all else stays as it is loaded (status\n"
-    "--config shows it). --config, --magma-config and --defaults replace it as "
+    "--config shows it). --config and --defaults replace it as "
     "a\n"
     "whole, but for the cgroup. Without --config and --defaults a load reads\n"
     "/etc/netmeter.yml, unless it has another --pin-dir, or only changes by\n"
@@ -249,9 +245,8 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
   const char* const action = kActions[static_cast<size_t>(result->action)];
   std::string text = absl::StrCat("netmeter-loader: ", pin_dir, ": ", action,
                                   ", for cgroup ", result->cgroup);
-  if (!file.files.empty()) {
-    absl::StrAppend(&text, ", from ",
-                    ToTerminal(absl::StrJoin(file.files, " and ")));
+  if (!file.file.empty()) {
+    absl::StrAppend(&text, ", from ", ToTerminal(file.file));
   }
   absl::StrAppend(&text, "\n", NotesAsText(file.notes),
                   NotesAsText(result->notes),
@@ -260,7 +255,7 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
 }
 
 int RunCheck(const std::string& path) {
-  const absl::StatusOr<FileConfig> file = ReadConfigFiles({path, "", ""});
+  const absl::StatusOr<FileConfig> file = ReadConfig(path);
   if (!file.ok()) return Fail(file.status());
   const Config& config = file->config;
   std::string keys = SourceOfKeys("", Config(), config);
@@ -351,8 +346,6 @@ struct Options {
   // load
   bool defaults = false;
   std::string config_file;
-  std::string magma_config;
-  std::string magma_overrides;
   std::string cgroup;
   std::string group;
   std::string btf;
@@ -394,14 +387,6 @@ Flags* AddLoad(Flags* flags, Options* options) {
   load->AddFlag("--defaults", &options->defaults,
                 "Start from the defaults, not from a file or what is loaded")
       .Excludes(config);
-  load->AddOption("--magma-config", &options->magma_config,
-                  "Directory with Magma's service_registry.yml and "
-                  "control_proxy.yml, such as /etc/magma")
-      .Type("DIR");
-  load->AddOption("--magma-overrides", &options->magma_overrides,
-                  "Where Magma looks for newer ones; with --magma-config "
-                  "(default /var/opt/magma/configs)")
-      .Type("DIR");
   load->AddOption(
           "--group", &options->group,
           "Group that may read, name or id (default netmeter; '': none)")
@@ -500,10 +485,6 @@ std::string FindWrongUse(const Flags* command, const Options& options) {
     return "--pin-dir: expected an absolute path, not '" + options.pin_dir +
            "'";
   }
-  if (command->WasGiven("--magma-overrides") &&
-      !command->WasGiven("--magma-config")) {
-    return "--magma-overrides means nothing without --magma-config";
-  }
   return "";
 }
 
@@ -523,7 +504,7 @@ std::string FindConfigFile(const Flags* load, const Options& options) {
        {"--cgroup", "--group", "--btf", "--max-series", "--max-names"}) {
     changes |= load->WasGiven(name);
   }
-  if (changes && options.magma_config.empty() &&
+  if (changes &&
       !absl::IsNotFound(LoadedConfig(CanonicalPath(pin_dir)).status())) {
     return "";
   }
@@ -606,9 +587,7 @@ int Main(int argc, char** argv) {
   Config config;
   FileConfig file;
   if (command == load) {
-    absl::StatusOr<FileConfig> read =
-        ReadConfigFiles({FindConfigFile(load, options), options.magma_config,
-                         options.magma_overrides});
+    absl::StatusOr<FileConfig> read = ReadConfig(FindConfigFile(load, options));
     if (!read.ok()) return Fail(WithState(read.status(), kNothingWasChanged));
     file = *std::move(read);
     config = file.config;
@@ -624,7 +603,7 @@ int Main(int argc, char** argv) {
 
   if (command == load) {
     // Files replace what is loaded as a whole. Otherwise options change what they name.
-    const bool replaces = options.defaults || !file.files.empty();
+    const bool replaces = options.defaults || !file.file.empty();
     const auto change = [&](Config* loaded) {
       if (replaces) *loaded = file.config;
       ApplyLoadOptions(load, options, loaded);

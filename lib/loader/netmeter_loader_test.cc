@@ -51,7 +51,6 @@ TEST(NetmeterLoader, WrongUseIsOneLineAndExitStatus2) {
       {"load --pin-dir ''", "--pin-dir: expected a path, not ''"},
       {"load --pin-dir here",
        "--pin-dir: expected an absolute path, not 'here'"},
-      {"load --magma-overrides /x", "without --magma-config"},
       {"status --pin-dir \"$(printf '/a\\nb')\"", "control characters"},
   };
   for (const auto& wrong : cases) {
@@ -147,14 +146,6 @@ TEST(NetmeterLoader, CheckTellsWhatAFileSetsAndWhatHasNoEffect) {
   EXPECT_EQ(result.output,
             "netmeter-loader: read " + file + ": No such file or directory\n");
   EXPECT_EQ(RunLoader("check a b").exit_status, 2);
-}
-
-// A typing error lost the cloud's own values in silence.
-TEST(NetmeterLoader, OverridesThatWereAskedForHaveToBeThere) {
-  EXPECT_EQ(
-      RunLoader("load --magma-config /tmp --magma-overrides /no/where").output,
-      "netmeter-loader: --magma-overrides /no/where: No such file or "
-      "directory; nothing was changed\n");
 }
 
 // `status > /dev/full` ended without a word, and `--help` with 0: the text was lost in

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [OPTION...] [TARGET...]: fuzzes the parsers with libFuzzer, asan and
 # ubsan. TARGET is h2, tls, http, command_line, wire_name, grpc, config, sock_diag,
-# interfaces, series, descriptors, http_request, magma_config or grpc_peer; all if none
+# interfaces, series, descriptors, http_request or grpc_peer; all if none
 # is given.
 #
 #   --runs N      executions of each (default: as many as take a few seconds)
@@ -22,7 +22,7 @@
 #   http_request 12000, http 11000                            15 minutes
 #   command_line 6000, h2 5700, tls 5600, series 5000,
 #   config 4700                                               half an hour
-#   grpc_peer 4000, grpc 3700, magma_config 3400,
+#   grpc_peer 4000, grpc 3700,
 #   descriptors 3000                                          one hour
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
@@ -43,7 +43,6 @@ declare -A sources=(
   [series]='lib/core/series_reader.cc lib/core/wire_name.cc lib/core/words.cc'
   [descriptors]='lib/core/shared_maps.cc lib/core/text.cc lib/core/pins.cc lib/core/status_util.cc lib/core/path.cc lib/core/group.cc'
   [http_request]=lib/exporter/http_request.cc
-  [magma_config]='lib/loader/magma_config.cc lib/loader/config.cc lib/loader/config_text.cc lib/loader/destinations.cc lib/loader/name_sources.cc lib/loader/registrants.cc lib/core/group.cc lib/core/user.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
   [grpc_peer]='lib/exporter/server.cc lib/exporter/grpc_peer.cc lib/exporter/listen_address.cc lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc lib/core/status_util.cc'
 )
 declare -A libraries=(
@@ -57,11 +56,10 @@ declare -A libraries=(
   [series]='-lnghttp2 -labsl_strings -labsl_throw_delegate'
   [descriptors]='-labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
   [http_request]='-labsl_strings -labsl_throw_delegate'
-  [magma_config]='-lyaml-cpp -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate'
   [grpc_peer]='-lnghttp2 -labsl_status -labsl_statusor -labsl_cord -labsl_strings -labsl_strerror -labsl_throw_delegate -pthread'
 )
-declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000 [interfaces]=100000 [series]=3000 [descriptors]=3000 [http_request]=100000 [magma_config]=2000 [grpc_peer]=10000)
-declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096 [interfaces]=4096 [series]=2048 [descriptors]=32 [http_request]=512 [magma_config]=2048 [grpc_peer]=2048)
+declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000 [interfaces]=100000 [series]=3000 [descriptors]=3000 [http_request]=100000 [grpc_peer]=10000)
+declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096 [interfaces]=4096 [series]=2048 [descriptors]=32 [http_request]=512 [grpc_peer]=2048)
 
 # Another thread allocates and frees there, so that most executions look as if they
 # leaked: to look each time takes a third of it. What leaks is found at the end.
@@ -85,7 +83,7 @@ while [ $# -gt 0 ]; do
       targets+=("$1"); shift ;;
   esac
 done
-[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config sock_diag interfaces series descriptors http_request magma_config grpc_peer)
+[ ${#targets[@]} -gt 0 ] || targets=(h2 tls http command_line wire_name grpc config sock_diag interfaces series descriptors http_request grpc_peer)
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep" && work=$(cd "$keep" && pwd -P) || exit 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""--magma-config on a gateway's own files: what its services call in the cloud, through
+"""magma_config.py on a gateway's own files: what its services call in the cloud, through
 the control proxy, a real nghttpx, and directly, has the name of the cloud service that
 was called. With the ports as Magma ships them, and with all of them 443, as its
 deployment guide has it: then only the call itself tells one service from another."""
@@ -13,6 +13,7 @@ import unittest
 
 import lab
 
+CONVERT = lab.path("packaging/magma/magma_config.py")
 DOMAIN = "controller.yourdomain.com"
 # Service of the gateway: what it calls, as Magma's at commit a368d209 do.
 CALLS = {
@@ -190,10 +191,9 @@ class MagmaTest(unittest.TestCase):
 
     def load(self, ports):
         self.write("overrides/control_proxy.yml", OVERRIDE.format(*ports, self.domain))
-        self.meter._load(
-            *("load", "--quiet", "--group", "", "--cgroup", self.meter.cgroup),
-            *("--magma-config", self.path("etc"), "--magma-overrides", self.path("overrides")),
-        )
+        made = self.path("netmeter.yml")
+        lab.run(lab.PYTHON, CONVERT, "--directory", self.path("etc"), "--overrides", self.path("overrides"), "--output", made)
+        self.meter._load("load", "--quiet", "--group", "", "--cgroup", self.meter.cgroup, "--config", made)
 
     def start_proxy(self, cloud_port):
         self.write("nghttpx.conf", NGHTTPX % (self.domain, cloud_port, self.path("rootCA.pem")))
