@@ -18,12 +18,12 @@
 #include "lib/core/prepare_process.h"
 #include "lib/core/privileges.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
+#include "lib/testing/interruption.h"
 
 namespace netmeter {
 namespace internal {

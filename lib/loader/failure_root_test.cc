@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // netmeter-loader's calls with an error at one chosen system call: what is said, and
-// what stands then. interruption_root_test.cc interrupts each call.
+// what stands then. test/convergence interrupts each call.
 
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -27,13 +27,13 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/privileges.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
+#include "lib/testing/interruption.h"
 #include "lib/testing/run_shell.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
@@ -439,6 +439,32 @@ TEST_F(LoaderRootTest, NoMemoryForALookIsNoDamage) {
       SendFromCgroup(10);
       EXPECT_EQ(PayloadSent(), sent += 10);
     }
+  }
+}
+
+// The configuration that the next load starts from is the old one, too.
+TEST_F(LoaderRootTest, AnUpgradeThatFailsSaysThatTheMeterGoesOnAsBefore) {
+  config_.max_series = 100;
+  MustLoad();
+  SendFromCgroup(100);
+  const absl::StatusOr<std::string> before = LoadedConfig(config_.pin_dir);
+  ASSERT_TRUE(before.ok()) << before.status();
+  for (const char* call : {"bpf(6)", "bpf(10)"}) {
+    Config wanted = config_;
+    wanted.max_series = 200;
+    wanted.proxy_ports = {8443, 9443};
+    // The kernel pins no map, or does not let the loader say that it has begun.
+    const Interrupted interrupted = RunInterrupted(
+        {-1, ENOMEM, call}, [&] { return Load(wanted).status(); });
+    EXPECT_FALSE(interrupted.ok);
+    EXPECT_THAT(interrupted.message,
+                EndsWith("Cannot allocate memory; nothing was changed"));
+    EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+    const absl::StatusOr<std::string> after = LoadedConfig(config_.pin_dir);
+    ASSERT_TRUE(after.ok()) << after.status();
+    EXPECT_EQ(*after, *before);
+    EXPECT_EQ(MustLoad(), Action::kUnchanged);
+    EXPECT_EQ(PayloadSent(), 100u);
   }
 }
 

@@ -333,7 +333,7 @@ TEST_F(LoaderRootTest, AnUpgradeThatWasKilledIsNeverUpToDate) {
   EXPECT_EQ(MustLoad(), Action::kUnchanged);
 }
 
-// --magma-config took a service "a/b", and the next load read none of what had been
+// A load took a service "a/b", and the next load read none of what had been
 // kept: it had the defaults, and the default group.
 TEST_F(LoaderRootTest, WhatTheNextLoadCouldNotReadIsRefused) {
   config_.services = {"a/b"};

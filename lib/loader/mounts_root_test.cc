@@ -16,13 +16,13 @@
 
 #include "absl/strings/match.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/interruption.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/retire.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
+#include "lib/testing/interruption.h"
 
 namespace netmeter {
 namespace internal {

@@ -473,8 +473,8 @@ Flags* AddStatus(Flags* flags, Options* options) {
 // "" if nothing is.
 std::string FindWrongUse(const Flags* command, const Options& options) {
   // An unset variable in quotes must not mean the default: the whole host.
-  for (const char* name : {"--pin-dir", "--cgroup", "--config", "--btf",
-                           "--magma-config", "--magma-overrides", "FILE"}) {
+  for (const char* name :
+       {"--pin-dir", "--cgroup", "--config", "--btf", "FILE"}) {
     if (command->WasGivenEmpty(name)) {
       return std::string(name) + ": expected a path, not ''";
     }

@@ -20,11 +20,11 @@
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/interruption.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/unload.h"
+#include "lib/testing/interruption.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/interruption.h"
+#include "lib/testing/interruption.h"
 
 #include <fcntl.h>
 #include <linux/bpf.h>
@@ -25,7 +25,6 @@ namespace internal {
 namespace {
 
 constexpr unsigned kSeconds = 300;  // a function that hangs is killed
-constexpr int kSamples = 10;        // taken until each call was there
 
 // What the child tells: it may not make system calls for that.
 struct Told {
@@ -173,22 +172,6 @@ bool NextStop(pid_t child, bool* at_call, int* signal, int* status) {
   return true;
 }
 
-// Of a run of the same calls the first one, and of these so many, spread evenly.
-std::vector<int> Sample(const std::vector<std::string>& calls, size_t most) {
-  std::vector<int> firsts;
-  for (size_t i = 0; i < calls.size(); i++) {
-    if (i == 0 || calls[i] != calls[i - 1]) {
-      firsts.push_back(static_cast<int>(i));
-    }
-  }
-  std::vector<int> sample;
-  for (size_t i = 0; i < std::min(most, firsts.size()); i++) {
-    sample.push_back(firsts[(2 * i + 1) * firsts.size() /
-                            (2 * std::min(most, firsts.size()))]);
-  }
-  return sample;
-}
-
 }  // namespace
 
 Interrupted RunInterrupted(const Interruption& interruption,
@@ -252,21 +235,6 @@ Interrupted RunInterrupted(const Interruption& interruption,
                        : std::string(told->message);
   munmap(told, sizeof(Told));
   return result;
-}
-
-bool InterruptSample(size_t most,
-                     const std::function<std::vector<std::string>()>& calls,
-                     const std::function<bool(int call)>& interrupt) {
-  std::vector<int> sample = Sample(calls(), most);
-  int samples = 1;
-  for (size_t i = 0; i < sample.size(); i++) {
-    while (!interrupt(sample[i])) {
-      if (samples++ == kSamples) return false;
-      sample = Sample(calls(), most);
-      if (i >= sample.size()) return false;
-    }
-  }
-  return !sample.empty();
 }
 
 }  // namespace internal

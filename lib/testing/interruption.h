@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For tests: runs a function in a child process that is interrupted at one of its
-// system calls. Either the process is killed before the call, or the kernel does
-// not make the call and answers with an error. ptrace(2) does it, so that no
-// program is needed, in a virtual machine neither.
+// For tests: runs a function in a child process, and kills it before one of its system
+// calls, or answers that call with an error. It uses ptrace(2), which needs no program in
+// a virtual machine. test/convergence does the same to netmeter-loader, at all calls.
 //
 //   Interruption interruption;
-//   interruption.call = 17;         // the 18th
-//   interruption.error = ENOMEM;    // 0: killed
+//   interruption.name = "rename";
+//   interruption.error = ENOSPC;    // 0: killed
 //   Interrupted result = RunInterrupted(interruption, [&] { return Load(...); });
 //
 // Counted are the calls that may change something outside of the process. Where they
@@ -18,11 +17,10 @@
 //
 // x86-64 only. Threads: the function must not make any.
 
-#ifndef NETMETER_LIB_LOADER_INTERRUPTION_H_
-#define NETMETER_LIB_LOADER_INTERRUPTION_H_
+#ifndef NETMETER_LIB_TESTING_INTERRUPTION_H_
+#define NETMETER_LIB_TESTING_INTERRUPTION_H_
 
 #include <climits>
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -57,16 +55,7 @@ struct Interrupted {
 Interrupted RunInterrupted(const Interruption& interruption,
                            const std::function<absl::Status()>& body);
 
-// Interrupts a command at `most` of its calls, spread evenly over calls(), which runs
-// it whole. Of a run of the same calls the first one is taken. interrupt(call) returns
-// false where the command made no such call: it names the processes that run, and
-// fewer of them run than did when the sample was taken. That is taken anew then, a few
-// times. False: not all could be interrupted.
-bool InterruptSample(size_t most,
-                     const std::function<std::vector<std::string>()>& calls,
-                     const std::function<bool(int call)>& interrupt);
-
 }  // namespace internal
 }  // namespace netmeter
 
-#endif  // NETMETER_LIB_LOADER_INTERRUPTION_H_
+#endif  // NETMETER_LIB_TESTING_INTERRUPTION_H_
