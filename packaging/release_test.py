@@ -90,7 +90,7 @@ class ReleaseTest(unittest.TestCase):
         status, output = self.release("--snapshot", "out")
         self.assertEqual(status, 0, output)
         labels = re.match("bazel build -c opt (.*)\n$", read(os.path.join(self.tree, "calls"))).group(1).split()
-        self.assertEqual(len(labels), 3)
+        self.assertEqual(len(labels), 4)
         for label in labels:
             folder, target = re.match("//(.*):(.*)-static$", label).groups()
             self.assertIn(f'name = "{target}",', read(os.path.join(ROOT, folder, "BUILD.bazel")))
@@ -126,7 +126,7 @@ class ReleaseTest(unittest.TestCase):
             self.assertEqual([name for name in names if name not in found], [])
             sums = read(os.path.join(self.here, "deep/out/SHA256SUMS"))
             self.assertEqual(sorted(re.findall("^[0-9a-f]{64}  (.*)$", sums, re.M) + ["SHA256SUMS"]), found)
-            self.assertEqual(len(found), 7)
+            self.assertEqual(len(found), 8)
 
     # It deleted every file of the directory.
     def test_a_release_deletes_nothing_of_others(self):

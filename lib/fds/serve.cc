@@ -177,11 +177,12 @@ int SendDescriptors(int client, const SharedMapFds& maps) {
   return sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
-// Whether a socket may be made at `path`: nothing is there, or a socket that a killed
-// server left behind. Of a socket that somebody holds, whatever its type, connect(2)
-// says anything but ECONNREFUSED.
-absl::Status CheckNotServed(const std::string& path,
-                            const sockaddr_un& address) {
+// Removes the socket that a killed server left behind at `path`, and nothing else: of a
+// socket that somebody holds, whatever its type, connect(2) says anything but
+// ECONNREFUSED. (Two servers of one path that start within the same microseconds are not
+// told apart: the later one gets the path.)
+absl::Status RemoveStaleSocket(const std::string& path,
+                               const sockaddr_un& address) {
   struct stat about;
   if (lstat(path.c_str(), &about) != 0) {
     return errno == ENOENT ? absl::OkStatus()
@@ -202,6 +203,9 @@ absl::Status CheckNotServed(const std::string& path,
           : errno;
   switch (error) {
     case ECONNREFUSED:
+      if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+        return ErrnoStatus(errno, absl::StrCat("remove ", path));
+      }
       return absl::OkStatus();
     case 0:
     case EAGAIN:  // its queue is full
@@ -264,40 +268,36 @@ bool IsMember(int client, const ucred& peer, gid_t group) {
          std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-// `group`: that of --group. The socket is made under another name, and gets its own once
-// it listens: a client finds one that answers, or none.
+// `group`: that of --group.
 absl::StatusOr<UniqueFd> Listen(const std::string& path,
                                 const std::string& pin_dir,
                                 std::optional<gid_t> group) {
-  const std::string made = absl::StrCat(path, ".new");
-  sockaddr_un address = {}, own = {};
-  address.sun_family = own.sun_family = AF_UNIX;
-  if (made.size() >= sizeof(own.sun_path)) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": a socket's path has at most ",
-                     sizeof(own.sun_path) - 1 - strlen(".new"), " bytes"));
+                     sizeof(address.sun_path) - 1, " bytes"));
   }
   memcpy(address.sun_path, path.data(), path.size());
-  memcpy(own.sun_path, made.data(), made.size());
   absl::StatusOr<gid_t> gid = group ? *group : GroupOfPins(pin_dir);
   // Not loaded yet.
   if (absl::IsNotFound(gid.status())) gid = FindGroup(kDefaultGroup);
   if (!gid.ok()) return gid.status();
-  NETMETER_RETURN_IF_ERROR(CheckNotServed(path, address));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return ErrnoStatus(errno, "socket");
-  unlink(made.c_str());
+  NETMETER_RETURN_IF_ERROR(RemoveStaleSocket(path, address));
   const mode_t mask = umask(0177);  // nobody connects before the chmod below
   const int bound =
-      bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof(own));
+      bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
   const int error = errno;
   umask(mask);
   if (bound != 0) return ErrnoStatus(error, absl::StrCat("bind ", path));
-  if (chown(made.c_str(), 0, *gid) != 0 || chmod(made.c_str(), 0660) != 0 ||
-      listen(fd.get(), 128) != 0 || rename(made.c_str(), path.c_str()) != 0) {
+  if (chown(path.c_str(), 0, *gid) != 0 || chmod(path.c_str(), 0660) != 0 ||
+      listen(fd.get(), 128) != 0) {
     const absl::Status status =
         ErrnoStatus(errno, absl::StrCat("serve ", path));
-    unlink(made.c_str());
+    unlink(path.c_str());
     return status;
   }
   return fd;
