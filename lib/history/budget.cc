@@ -17,9 +17,9 @@
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
+#include "lib/core/yaml.h"
 #include "lib/history/difference.h"
 #include "lib/history/usage.h"
-#include "lib/loader/config_text.h"
 
 namespace netmeter {
 namespace internal {

@@ -4,39 +4,47 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <optional>
 #include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/types/optional.h"
-#include "bpf/internal.h"
+#include "absl/strings/strip.h"
+#include "lib/core/group.h"
 #include "lib/core/status_util.h"
 #include "lib/core/text.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/config_text.h"
-#include "lib/loader/registrants.h"
+#include "lib/core/user.h"
+#include "lib/core/yaml.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
-// A file is read into a tree of yaml-cpp, and each value of the tree is parsed
-// by a function that knows what it may be. What does not fit is a ConfigError,
-// which ParseConfig() turns into "FILE:LINE: KEY: what was expected, not what
-// is there". A key that is unknown is an error, too: a setting that is misspelt
-// would have no effect, and nobody would know.
+// A file is read into a tree of yaml-cpp, and each value of the tree is parsed by the
+// row of its key. What does not fit is a ConfigError, which ParseConfig() turns into
+// "FILE:LINE: KEY: what was expected, not what is there". An unknown key is an error,
+// too: a setting that is misspelt would have no effect, and nobody would know.
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
+constexpr size_t kMaxExecutables = 1024;  // services and aliases together
+constexpr size_t kMaxUnits = 1024;        // max_entries of nm_units
+constexpr size_t kMaxRegistrants = 1024;  // max_entries of nm_registrants
+constexpr size_t kMostShown = 60;         // bytes of both values in a message
+constexpr char kSource[] = "# from ";
+constexpr char kService[] = ".service";
 
 // A value that does not fit, with its place. yaml-cpp throws; nothing of it
 // leaves this file.
@@ -53,6 +61,71 @@ class ConfigError : public std::exception {
   int line_;
   std::string text_;
 };
+
+std::string OneLine(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+// A NUL would end the message.
+std::string Quote(const std::string& value) {
+  return OneLine(value.size() <= 64
+                     ? absl::StrCat("'", value, "'")
+                     : absl::StrCat("'", value.substr(0, 64), "...'"));
+}
+
+// Why a text is no name, "'': a name has 1 to 64 bytes, no NUL"; "" for one that is.
+std::string WhyNoName(const std::string& name, size_t most = NM_NAME_BYTES) {
+  if (name.empty() || name.size() > most ||
+      name.find('\0') != std::string::npos) {
+    return absl::StrCat(Quote(name), ": a name has 1 to ", most,
+                        " bytes, no NUL");
+  }
+  // YAML 1.2, 5.2. What is loaded is kept as YAML, too.
+  return ToUtf8(name) == name ? "" : "a name is no UTF-8";
+}
+
+// Processes are compared by the base name of what was executed.
+std::string WhyNoExecutable(const std::string& name) {
+  const std::string no_name = WhyNoName(name);
+  if (!no_name.empty()) return no_name;
+  if (name.find('/') != std::string::npos) {
+    return absl::StrCat(
+        Quote(name), ": expected the name of an executable, without its path");
+  }
+  // No pattern and no blank is ever found, and nobody would know.
+  if (name.find_first_of("*?[") != std::string::npos) {
+    return absl::StrCat(Quote(name),
+                        ": expected the name of an executable, not a pattern "
+                        "(what is not listed counts under its own name)");
+  }
+  if (OneLine(name) != name) {
+    return absl::StrCat(Quote(OneLine(name)),
+                        ": a name without control characters is expected");
+  }
+  if (name == "." || name == ".." || absl::ascii_isspace(name.front()) ||
+      absl::ascii_isspace(name.back())) {
+    return absl::StrCat(Quote(name), ": no executable has this name");
+  }
+  return "";
+}
+
+std::string WhyNoSuffix(const std::string& suffix) {
+  // They go into nm_info.suffixes, one a line.
+  const std::string no_name = WhyNoName(suffix, NM_SUFFIXES_BYTES - 1);
+  if (!no_name.empty()) return no_name;
+  if (suffix.find('\n') != std::string::npos) {
+    return "expected names without line breaks";
+  }
+  if (suffix[0] != '.' && suffix[0] != '-') {
+    return absl::StrCat(
+        Quote(suffix),
+        ": expected a suffix that begins with '.' or '-', such as .local");
+  }
+  return "";
+}
 
 // Runs `parse` for the value of `key`, whose line is that of a blank value.
 template <typename F>
@@ -109,14 +182,6 @@ std::string Checked(const YAML::Node& node, const char* key, WhyNot why_not) {
 std::string Name(const YAML::Node& node, const char* key) {
   return Checked(node, key,
                  [](const std::string& name) { return WhyNoName(name); });
-}
-
-std::string Executable(const YAML::Node& node, const char* key) {
-  return Checked(node, key, WhyNoExecutable);
-}
-
-std::string Suffix(const YAML::Node& node) {
-  return Checked(node, "destination_suffixes", WhyNoSuffix);
 }
 
 void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
@@ -201,15 +266,26 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
   }
 }
 
+// The words for DestinationRule::protocol.
+constexpr std::pair<const char*, uint8_t> kProtocols[] = {
+    {"any", 0},
+    {"tcp", IPPROTO_TCP},
+    {"udp", IPPROTO_UDP},
+    {"sctp", IPPROTO_SCTP},
+    {"icmp", IPPROTO_ICMP},
+    {"icmpv6", IPPROTO_ICMPV6},
+};
+
 void ParseProtocol(const YAML::Node& node, DestinationRule* rule) {
   const std::string text = Text(node, "protocol");
-  const auto known = Protocols().find(text);
-  if (known == Protocols().end()) {
-    throw ConfigError(
-        node, absl::StrCat("protocol: ", Quote(text),
-                           ": expected tcp, udp, sctp, icmp, icmpv6 or any"));
+  for (const auto& known : kProtocols) {
+    if (text != known.first) continue;
+    rule->protocol = known.second;
+    return;
   }
-  rule->protocol = known->second;
+  throw ConfigError(
+      node, absl::StrCat("protocol: ", Quote(text),
+                         ": expected tcp, udp, sctp, icmp, icmpv6 or any"));
 }
 
 bool TrueOrFalse(const YAML::Node& node, const char* key) {
@@ -227,6 +303,10 @@ ConfigError Twice(const YAML::Node& key, const char* where) {
                                        " is there twice"));
 }
 
+bool HasAddress(const DestinationRule& rule) {
+  return (rule.mask[0] | rule.mask[1] | rule.mask[2] | rule.mask[3]) != 0;
+}
+
 DestinationRule ParseRule(const YAML::Node& node) {
   if (!node.IsMap()) {
     throw ConfigError(node,
@@ -235,7 +315,7 @@ DestinationRule ParseRule(const YAML::Node& node) {
   }
   DestinationRule rule;
   YAML::Node port;
-  absl::optional<bool> overrides;
+  std::optional<bool> overrides;
   std::set<std::string> seen;
   for (const auto& item : node) {
     const std::string key = item.first.Scalar();
@@ -306,12 +386,6 @@ std::vector<std::string> Texts(const YAML::Node& node, const char* key) {
       node, key, [key](const YAML::Node& text) { return Text(text, key); });
 }
 
-std::vector<uint16_t> Ports(const YAML::Node& node, const char* key) {
-  return List<uint16_t>(node, key, [key](const YAML::Node& port) {
-    return static_cast<uint16_t>(Number(port, key, 1, 65535));
-  });
-}
-
 Uplinks ParseUplinks(const YAML::Node& node) {
   Uplinks uplinks;
   if (node.IsNull()) return uplinks;
@@ -326,127 +400,175 @@ Uplinks ParseUplinks(const YAML::Node& node) {
   return uplinks;
 }
 
-// The keys that say what processes are named by. False: it is none of them.
-bool ParseNaming(const std::string& key, const YAML::Node& value,
-                 Config* config) {
-  if (key == "services") {
-    config->services = List<std::string>(
-        value, "services",
-        [](const YAML::Node& node) { return Executable(node, "services"); });
-  } else if (key == "aliases") {
-    config->aliases =
-        Map(value, "aliases", "executable: service",
-            [](const YAML::Node& k) { return Executable(k, "aliases"); });
-  } else if (key == "units") {
-    config->units = Map(value, "units", "unit: service",
-                        [](const YAML::Node& k) { return Text(k, "units"); });
-  } else if (key == "register_by") {
-    config->register_by =
-        Map(value, "register_by", "service: uid:USER, group:GROUP or anyone",
-            [](const YAML::Node& k) { return Name(k, "register_by"); });
-  } else if (key == "names_from") {
-    config->names_from = Texts(value, "names_from");
-    const absl::Status status = CheckNameSources(config->names_from);
-    if (!status.ok()) throw ConfigError(value, std::string(status.message()));
-  } else {
-    return false;
+// Whether nothing is left for `later` if `earlier` comes before it. A rule that
+// yields to names is the first that matches, too.
+bool Covers(const DestinationRule& earlier, const DestinationRule& later) {
+  for (int word = 0; word < 4; ++word) {
+    const uint32_t mask = earlier.mask[word];
+    if ((later.mask[word] & mask) != mask ||
+        (later.address[word] & mask) != earlier.address[word]) {
+      return false;
+    }
   }
-  return true;
+  return earlier.port_first <= later.port_first &&
+         earlier.port_last >= later.port_last &&
+         (earlier.protocol == 0 || earlier.protocol == later.protocol);
 }
 
-void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
-               Config* config) {
-  const std::string key = key_node.Scalar();
-  if (key == "cgroup") {
-    config->cgroup = Text(value, "cgroup");
-    // Left out it is the whole host, which an empty one hardly means.
-    if (config->cgroup.empty()) {
-      throw ConfigError(value, "cgroup: expected an absolute path, not ''");
+// --- Checks of a whole value ---
+
+// "KEY: 'x': expected a, b", or that it is there twice.
+absl::Status CheckWords(const char* key, const std::vector<std::string>& words,
+                        const std::vector<std::string>& known) {
+  std::set<std::string> seen;
+  for (const std::string& word : words) {
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, ": '", word.substr(0, 64), "': expected ",
+                       absl::StrJoin(known, ", ")));
     }
-  } else if (key == "pin_dir") {
-    config->pin_dir = Text(value, "pin_dir");
-  } else if (key == "group") {
-    config->group = value.IsNull() ? "" : Text(value, "group");
-    config->group_required = !config->group.empty();
-  } else if (key == "btf") {
-    config->btf = value.IsNull() ? "" : Text(value, "btf");
-  } else if (key == "max_series") {
-    config->max_series =
-        Number(value, "max_series", NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT);
-  } else if (key == "max_names") {
-    config->max_names =
-        Number(value, "max_names", NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT);
-  } else if (key == "max_processes") {
-    config->max_processes = Number(value, "max_processes", 1, 1 << 22);
-  } else if (key == "max_sockets") {
-    config->max_sockets = Number(value, "max_sockets", 1, 1 << 22);
-  } else if (key == "proxy_ports") {
-    config->proxy_ports = Ports(value, "proxy_ports");
-  } else if (key == "sni_ports") {
-    config->sni_ports = Ports(value, "sni_ports");
-  } else if (key == "http_ports") {
-    config->http_ports = Ports(value, "http_ports");
-  } else if (key == "destination_suffixes") {
-    config->destination_suffixes =
-        List<std::string>(value, "destination_suffixes", Suffix);
-  } else if (key == "unknown_destinations") {
-    const std::string text = Text(value, "unknown_destinations");
-    if (text != "keep" && text != "other") {
-      throw ConfigError(value,
-                        absl::StrCat("unknown_destinations: ", Quote(text),
-                                     ": expected keep or other"));
+    if (!seen.insert(word).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, ": '", word, "' is there twice"));
     }
-    config->fold_unknown_destinations = text == "other";
-  } else if (key == "destinations") {
-    config->destinations =
-        List<DestinationRule>(value, "destinations", ParseRule);
-  } else if (key == "destinations_of") {
-    config->destinations_of = Texts(value, "destinations_of");
-    const absl::Status status = CheckDestinationKinds(config->destinations_of);
-    if (!status.ok()) throw ConfigError(value, std::string(status.message()));
-  } else if (key == "uplinks") {
-    config->uplinks = ParseUplinks(value);
-  } else if (key == "size_units") {
-    const std::string text = Text(value, "size_units");
-    if (text != "binary" && text != "decimal") {
-      throw ConfigError(value, absl::StrCat("size_units: ", Quote(text),
-                                            ": expected binary or decimal"));
-    }
-    config->decimal_sizes = text == "decimal";
-  } else if (!ParseNaming(key, value, config)) {
-    for (const char* of_budgets : {"budgets", "reset_day"}) {
-      if (key != of_budgets) continue;
-      throw ConfigError(key_node,
-                        absl::StrCat(key,
-                                     ": budgets have a file of their own, "
-                                     "/etc/netmeter-budgets.yml (see: netmeter "
-                                     "budget --help)"));
-    }
-    throw ConfigError(key_node,
-                      absl::StrCat("unknown key ", Quote(key),
-                                   DidYouMean(key, {"pin_dir",
-                                                    "cgroup",
-                                                    "group",
-                                                    "btf",
-                                                    "max_series",
-                                                    "max_names",
-                                                    "max_processes",
-                                                    "max_sockets",
-                                                    "proxy_ports",
-                                                    "sni_ports",
-                                                    "http_ports",
-                                                    "destination_suffixes",
-                                                    "unknown_destinations",
-                                                    "services",
-                                                    "aliases",
-                                                    "units",
-                                                    "register_by",
-                                                    "names_from",
-                                                    "destinations",
-                                                    "destinations_of",
-                                                    "uplinks",
-                                                    "size_units"})));
   }
+  return absl::OkStatus();
+}
+
+// In the order of enum nm_source.
+constexpr const char* kSources[NM_SOURCES] = {"command_line", "service_list",
+                                              "unit", "container"};
+
+absl::Status CheckNamesFrom(const std::vector<std::string>& sources) {
+  const auto bad = [](const char* what) {
+    return absl::InvalidArgumentError(absl::StrCat("names_from: ", what));
+  };
+  NETMETER_RETURN_IF_ERROR(
+      CheckWords("names_from", sources,
+                 {"registration", "command_line", "service_list", "unit",
+                  "container", "executable"}));
+  // A process that says who it is is asked first, and every one has a file.
+  if (sources.empty() || sources.front() != "registration" ||
+      sources.back() != "executable") {
+    return bad("expected registration first and executable last");
+  }
+  const SourceRanks ranks = RanksOf(sources);
+  if (ranks[NM_SOURCE_SERVICE_LIST] != 0 &&
+      ranks[NM_SOURCE_SERVICE_LIST] < ranks[NM_SOURCE_COMMAND_LINE]) {
+    return bad("expected command_line before service_list");
+  }
+  return absl::OkStatus();
+}
+
+// In the order of Config::destinations_of.
+constexpr nm_kind kKinds[] = {NM_KIND_SERVICE, NM_KIND_BINARY, NM_KIND_UNIT,
+                              NM_KIND_CONTAINER};
+
+absl::Status CheckDestinationsOf(const std::vector<std::string>& kinds) {
+  return CheckWords("destinations_of", kinds, Config().destinations_of);
+}
+
+// A pattern is a unit's name with at most one '*', right before ".service".
+absl::Status CheckUnit(const std::string& pattern, const std::string& service) {
+  const auto bad = [&](const std::string& what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("units: ", Quote(pattern), ": ", what));
+  };
+  if (pattern.size() <= strlen(kService) ||
+      !absl::EndsWith(pattern, kService)) {
+    return bad("expected the name of a unit, such as ssh.service");
+  }
+  if (pattern.size() >= NM_NAME_BYTES) {
+    return bad(absl::StrCat("expected at most ", NM_NAME_BYTES - 1, " bytes"));
+  }
+  // systemd.unit(5). No unit's name has another one.
+  const auto is_of_a_unit = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           absl::StrContains(":-_.\\@*", c);
+  };
+  if (!std::all_of(pattern.begin(), pattern.end(), is_of_a_unit)) {
+    return bad("expected letters, digits, :-_.\\@ and one *");
+  }
+  const size_t star = pattern.find('*');
+  if (star != std::string::npos &&
+      star + 1 + strlen(kService) != pattern.size()) {
+    return bad("expected at most one *, right before .service");
+  }
+  if (absl::StrContains(service, '$') && service != "$1") {
+    return bad("expected a name, or $1 alone");
+  }
+  if (service == "$1" && star == std::string::npos) {
+    return bad("$1 is what a * stands for, and there is none");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckUnits(const std::map<std::string, std::string>& units) {
+  if (units.size() > kMaxUnits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("units: at most ", kMaxUnits));
+  }
+  for (const auto& unit : units) {
+    absl::Status status = CheckUnit(unit.first, unit.second);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// A value of register_by.
+struct Registrant {
+  uint32_t kind = 0;  // 0: anyone
+  std::string name;   // of the user or the group, or its number
+};
+
+// Nothing where the text has no such form.
+std::optional<Registrant> ParseRegistrant(absl::string_view text) {
+  Registrant parsed;
+  if (text == "anyone") return parsed;
+  if (absl::ConsumePrefix(&text, "uid:")) {
+    parsed.kind = NM_REGISTRANT_UID;
+  } else if (absl::ConsumePrefix(&text, "group:")) {
+    parsed.kind = NM_REGISTRANT_GID;
+  }
+  const bool readable = std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isgraph(static_cast<unsigned char>(c));
+  });
+  if (parsed.kind == 0 || text.empty() || !readable) return std::nullopt;
+  parsed.name = std::string(text);
+  return parsed;
+}
+
+std::optional<uint32_t> FindId(const Registrant& parsed) {
+  if (parsed.kind == NM_REGISTRANT_UID) {
+    const std::optional<uid_t> user = FindUserByName(parsed.name);
+    if (user.has_value()) return *user;
+  } else {
+    const std::optional<Group> group = FindGroupByName(parsed.name);
+    if (group.has_value()) return group->id;
+  }
+  // As configuration.md says: digits, and one way to write each number.
+  const std::string& name = parsed.name;
+  uint32_t id = 0;
+  if (!std::all_of(name.begin(), name.end(), absl::ascii_isdigit) ||
+      (name.size() > 1 && name[0] == '0') || !absl::SimpleAtoi(name, &id) ||
+      id == UINT32_MAX) {
+    return std::nullopt;
+  }
+  return id;
+}
+
+absl::Status CheckRegisterBy(const std::map<std::string, std::string>& lines) {
+  if (lines.size() > kMaxRegistrants) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("register_by: at most ", kMaxRegistrants, " services"));
+  }
+  for (const auto& line : lines) {
+    if (ParseRegistrant(line.second).has_value()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "register_by: ", line.first, ": '", line.second.substr(0, 64),
+        "': expected uid:USER, group:GROUP or anyone"));
+  }
+  return absl::OkStatus();
 }
 
 bool HasControlCharacters(const std::string& text) {
@@ -467,19 +589,400 @@ absl::Status CheckPath(const char* key, const std::string& path) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-const std::map<std::string, uint8_t>& Protocols() {
-  static const auto* const protocols = new std::map<std::string, uint8_t>{
-      {"any", 0},
-      {"tcp", IPPROTO_TCP},
-      {"udp", IPPROTO_UDP},
-      {"sctp", IPPROTO_SCTP},
-      {"icmp", IPPROTO_ICMP},
-      {"icmpv6", IPPROTO_ICMPV6},
-  };
-  return *protocols;
+absl::Status CheckPinDir(const std::string& path) {
+  NETMETER_RETURN_IF_ERROR(CheckPath("pin_dir", path));
+  // <pin_dir>.sock is a path of unix(7), which has 108 bytes.
+  if (path.size() > 96) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pin_dir: expected at most 96 bytes, not ", path.size()));
+  }
+  // In the name of the lock file a '-' takes four bytes (LockFile()).
+  constexpr size_t kNameMax = 255, kAround = sizeof(".netmeter.lock.new") - 1;
+  const auto dashes =
+      static_cast<size_t>(std::count(path.begin(), path.end(), '-'));
+  if (kAround + path.size() + 3 * dashes > kNameMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pin_dir: has ", dashes,
+                     " times '-', and the name of its lock file would be "
+                     "longer than a name may be"));
+  }
+  return absl::OkStatus();
 }
+
+absl::Status CheckCgroup(const std::string& path) {
+  // Left out it is the whole host, which an empty one hardly means.
+  NETMETER_RETURN_IF_ERROR(CheckPath("cgroup", path));
+  if (path.size() < NM_PATH_BYTES) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("cgroup: expected fewer than ", NM_PATH_BYTES, " bytes"));
+}
+
+// The next load reads it from YAML.
+absl::Status CheckUtf8(const char* key, const std::string& text) {
+  if (ToUtf8(text) == text) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(key, ": expected UTF-8"));
+}
+
+absl::Status CheckBtf(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  NETMETER_RETURN_IF_ERROR(CheckPath("btf", path));
+  return CheckUtf8("btf", path);
+}
+
+absl::Status CheckGroup(const std::string& name) {
+  if (HasControlCharacters(name)) {
+    return absl::InvalidArgumentError(
+        "group: expected a name without control characters");
+  }
+  return CheckUtf8("group", name);
+}
+
+absl::Status CheckSuffixes(const std::vector<std::string>& suffixes) {
+  // In nm_info.suffixes they are one a line.
+  if (absl::StrJoin(suffixes, "\n").size() + 1 < NM_SUFFIXES_BYTES) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("destination_suffixes: together at most ",
+                   NM_SUFFIXES_BYTES - 1, " bytes"));
+}
+
+absl::Status CheckTogether(const Config& config) {
+  if (config.services.size() + config.aliases.size() <= kMaxExecutables) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("services and aliases: at most ", kMaxExecutables));
+}
+
+// --- Values as text ---
+
+// As ParseAddress() reads it.
+std::string PrefixOf(const DestinationRule& rule) {
+  uint32_t length = 0;
+  for (const uint32_t word : rule.mask) {
+    length += static_cast<uint32_t>(__builtin_popcount(word));
+  }
+  in6_addr address;
+  memcpy(&address, rule.address, sizeof(address));
+  char text[INET6_ADDRSTRLEN] = "";
+  if (length >= 96 && IN6_IS_ADDR_V4MAPPED(&address)) {
+    inet_ntop(AF_INET, &rule.address[3], text, sizeof(text));
+    return absl::StrCat(text, "/", length - 96);
+  }
+  inet_ntop(AF_INET6, &address, text, sizeof(text));
+  return absl::StrCat(text, "/", length);
+}
+
+void EmitRule(const DestinationRule& rule, YAML::Emitter* out) {
+  *out << YAML::Flow << YAML::BeginMap << YAML::Key << "name" << YAML::Value
+       << YAML::DoubleQuoted << rule.name;
+  if (HasAddress(rule)) {
+    *out << YAML::Key << "address" << YAML::Value << YAML::DoubleQuoted
+         << PrefixOf(rule);
+  }
+  if (rule.port_first != 0 || rule.port_last != 65535) {
+    *out << YAML::Key << "port" << YAML::Value
+         << (rule.port_first == rule.port_last
+                 ? absl::StrCat(rule.port_first)
+                 : absl::StrCat(rule.port_first, "-", rule.port_last));
+  }
+  for (const auto& known : kProtocols) {
+    if (rule.protocol == 0 || rule.protocol != known.second) continue;
+    *out << YAML::Key << "protocol" << YAML::Value << known.first;
+  }
+  if (rule.overrides_names != HasAddress(rule)) {
+    *out << YAML::Key << "overrides_names" << YAML::Value
+         << rule.overrides_names;
+  }
+  *out << YAML::EndMap;
+}
+
+// Names are quoted: one may be called "null" or "- ".
+void EmitNames(const std::vector<std::string>& names, YAML::Emitter* out) {
+  *out << YAML::Flow << YAML::BeginSeq;
+  for (const std::string& name : names) *out << YAML::DoubleQuoted << name;
+  *out << YAML::EndSeq;
+}
+
+// --- The keys ---
+
+struct Key {
+  const char* name;
+  const char* help;
+  // Throws ConfigError, or what yaml-cpp throws.
+  std::function<void(const YAML::Node&, Config*)> parse;
+  std::function<void(const Config&, YAML::Emitter*)> emit;
+};
+
+void Require(const YAML::Node& node, const absl::Status& status) {
+  if (!status.ok()) throw ConfigError(node, std::string(status.message()));
+}
+
+Key TextKey(const char* name, std::string Config::*field,
+            absl::Status (*check)(const std::string&), const char* help) {
+  return {name, help,
+          [=](const YAML::Node& node, Config* config) {
+            const std::string text = Text(node, name);
+            Require(node, check(text));
+            config->*field = text;
+          },
+          [=](const Config& config, YAML::Emitter* out) {
+            *out << YAML::DoubleQuoted << config.*field;
+          }};
+}
+
+Key NumberKey(const char* name, uint32_t Config::*field, uint32_t lowest,
+              uint32_t highest, const char* help) {
+  return {
+      name, help,
+      [=](const YAML::Node& node, Config* config) {
+        config->*field = Number(node, name, lowest, highest);
+      },
+      [=](const Config& config, YAML::Emitter* out) { *out << config.*field; }};
+}
+
+Key PortsKey(const char* name, std::vector<uint16_t> Config::*field,
+             size_t most, const char* help) {
+  return {name, help,
+          [=](const YAML::Node& node, Config* config) {
+            const auto ports =
+                List<uint16_t>(node, name, [&](const YAML::Node& port) {
+                  return static_cast<uint16_t>(Number(port, name, 1, 65535));
+                });
+            if (ports.size() > most) {
+              throw ConfigError(node, absl::StrCat(name, ": at most ", most));
+            }
+            config->*field = ports;
+          },
+          [=](const Config& config, YAML::Emitter* out) {
+            *out << YAML::Flow << YAML::BeginSeq;
+            for (const uint16_t port : config.*field) *out << port;
+            *out << YAML::EndSeq;
+          }};
+}
+
+// `why_not` is asked for each element, `check` for all of them.
+Key ListKey(const char* name, std::vector<std::string> Config::*field,
+            std::string (*why_not)(const std::string&),
+            absl::Status (*check)(const std::vector<std::string>&),
+            const char* help) {
+  return {
+      name, help,
+      [=](const YAML::Node& node, Config* config) {
+        const auto values =
+            List<std::string>(node, name, [&](const YAML::Node& value) {
+              return Checked(value, name, why_not);
+            });
+        Require(node, check(values));
+        config->*field = values;
+      },
+      // Few in a line. A gateway of Magma has dozens: one a line, to be read.
+      [=](const Config& config, YAML::Emitter* out) {
+        if ((config.*field).size() <= 4) return EmitNames(config.*field, out);
+        *out << YAML::Block << YAML::BeginSeq;
+        for (const std::string& value : config.*field) {
+          *out << YAML::DoubleQuoted << value;
+        }
+        *out << YAML::EndSeq;
+      }};
+}
+
+Key MapKey(const char* name, std::map<std::string, std::string> Config::*field,
+           const char* expected, std::string (*why_not)(const std::string&),
+           absl::Status (*check)(const std::map<std::string, std::string>&),
+           const char* help) {
+  return {name, help,
+          [=](const YAML::Node& node, Config* config) {
+            const auto values =
+                Map(node, name, expected, [&](const YAML::Node& key) {
+                  return Checked(key, name, why_not);
+                });
+            Require(node, check(values));
+            config->*field = values;
+          },
+          [=](const Config& config, YAML::Emitter* out) {
+            *out << YAML::BeginMap;
+            for (const auto& entry : config.*field) {
+              *out << YAML::Key << YAML::DoubleQuoted << entry.first
+                   << YAML::Value << YAML::DoubleQuoted << entry.second;
+            }
+            *out << YAML::EndMap;
+          }};
+}
+
+// One of two words; the second is true.
+Key ChoiceKey(const char* name, bool Config::*field, const char* no,
+              const char* yes, const char* help) {
+  return {name, help,
+          [=](const YAML::Node& node, Config* config) {
+            const std::string text = Text(node, name);
+            if (text != no && text != yes) {
+              throw ConfigError(
+                  node, absl::StrCat(name, ": ", Quote(text), ": expected ", no,
+                                     " or ", yes));
+            }
+            config->*field = text == yes;
+          },
+          [=](const Config& config, YAML::Emitter* out) {
+            *out << (config.*field ? yes : no);
+          }};
+}
+
+std::string NoReason(const std::string&) { return ""; }
+std::string WhyNoKey(const std::string& name) { return WhyNoName(name); }
+template <typename T>
+absl::Status NoCheck(const T&) {
+  return absl::OkStatus();
+}
+
+const std::vector<Key>& AllKeys() {
+  static const auto* const keys = new std::vector<Key>{
+      TextKey("pin_dir", &Config::pin_dir, CheckPinDir, ""),
+      TextKey("cgroup", &Config::cgroup, CheckCgroup,
+              "default: the root of cgroup v2"),
+      {"group", "may read the counters; '' for root only",
+       [](const YAML::Node& node, Config* config) {
+         const std::string text = node.IsNull() ? "" : Text(node, "group");
+         Require(node, CheckGroup(text));
+         config->group = text;
+         config->group_required = !text.empty();
+       },
+       [](const Config& config, YAML::Emitter* out) {
+         *out << YAML::DoubleQuoted << config.group;
+       }},
+      {"btf", "types of a kernel that shows none of its own",
+       [](const YAML::Node& node, Config* config) {
+         const std::string text = node.IsNull() ? "" : Text(node, "btf");
+         Require(node, CheckBtf(text));
+         config->btf = text;
+       },
+       [](const Config& config, YAML::Emitter* out) {
+         *out << YAML::DoubleQuoted << config.btf;
+       }},
+      NumberKey("max_series", &Config::max_series, NM_SLOT_FIRST + 1,
+                NM_MAX_SERIES_LIMIT,
+                "(kind, name, destination, transport,\n"
+                "path, uplink)"),
+      NumberKey("max_names", &Config::max_names, NM_NAME_FIRST + 1,
+                NM_MAX_SERIES_LIMIT,
+                "of services, binaries, units, containers and\n"
+                "destinations"),
+      NumberKey("max_processes", &Config::max_processes, 1, 1 << 22, ""),
+      NumberKey("max_sockets", &Config::max_sockets, 1, 1 << 22, ""),
+      PortsKey("proxy_ports", &Config::proxy_ports, NM_MAX_PROXY_PORTS,
+               "loopback ports that are counted"),
+      PortsKey("sni_ports", &Config::sni_ports, NM_MAX_SNI_PORTS,
+               "TLS names its destination"),
+      PortsKey("http_ports", &Config::http_ports, NM_MAX_HTTP_PORTS,
+               "HTTP/1 names its destination"),
+      ListKey("destination_suffixes", &Config::destination_suffixes,
+              WhyNoSuffix, CheckSuffixes, "taken off names on the wire"),
+      ChoiceKey("unknown_destinations", &Config::fold_unknown_destinations,
+                "keep", "other", "or other, without a suffix"),
+      ListKey("services", &Config::services, WhyNoExecutable, NoCheck,
+              "executables that are services"),
+      MapKey("aliases", &Config::aliases, "executable: service",
+             WhyNoExecutable, NoCheck, "executable: service"),
+      MapKey("units", &Config::units, "unit: service", NoReason, CheckUnits,
+             "unit: service, or \"magma@*.service\": $1"),
+      MapKey("register_by", &Config::register_by,
+             "service: uid:USER, group:GROUP or anyone", WhyNoKey,
+             CheckRegisterBy, "service: uid:USER, group:GROUP or anyone"),
+      ListKey("names_from", &Config::names_from, NoReason, CheckNamesFrom,
+              "also unit, container, anywhere between"),
+      {"destinations",
+       "the first that fits\n"
+       "- {name: cloud, address: 10.0.0.0/8,\n"
+       "   port: 443 or 1000-2000, protocol: tcp}\n"
+       "one without an address yields to a name that\n"
+       "the connection gives, unless it has\n"
+       "overrides_names: true",
+       [](const YAML::Node& node, Config* config) {
+         const auto rules =
+             List<DestinationRule>(node, "destinations", ParseRule);
+         if (rules.size() > NM_MAX_RULES) {
+           throw ConfigError(node, absl::StrCat("destinations: at most ",
+                                                NM_MAX_RULES, " rules"));
+         }
+         config->destinations = rules;
+       },
+       [](const Config& config, YAML::Emitter* out) {
+         *out << YAML::BeginSeq;
+         for (const DestinationRule& rule : config.destinations) {
+           EmitRule(rule, out);
+         }
+         *out << YAML::EndSeq;
+       }},
+      ListKey("destinations_of", &Config::destinations_of, NoReason,
+              CheckDestinationsOf, ""),
+      {"uplinks", "uplink: [interface, \"wwan*\"]",
+       [](const YAML::Node& node, Config* config) {
+         const Uplinks uplinks = ParseUplinks(node);
+         Require(node, CheckUplinks(uplinks));
+         config->uplinks = uplinks;
+       },
+       [](const Config& config, YAML::Emitter* out) {
+         *out << YAML::BeginMap;
+         for (const auto& uplink : config.uplinks) {
+           *out << YAML::Key << YAML::DoubleQuoted << uplink.first
+                << YAML::Value;
+           EmitNames(uplink.second, out);
+         }
+         *out << YAML::EndMap;
+       }},
+      ChoiceKey("size_units", &Config::decimal_sizes, "binary", "decimal",
+                "or decimal: tools show kB, not KiB"),
+  };
+  return *keys;
+}
+
+// These say which meter it is, and not how it counts.
+bool IsSetting(const Key& key) {
+  return strcmp(key.name, "pin_dir") != 0 && strcmp(key.name, "cgroup") != 0;
+}
+
+void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
+               Config* config) {
+  const std::string name = key_node.Scalar();
+  std::vector<std::string> names;
+  for (const Key& key : AllKeys()) {
+    if (name == key.name) return key.parse(value, config);
+    names.push_back(key.name);
+  }
+  if (name == "budgets" || name == "reset_day") {
+    throw ConfigError(key_node,
+                      absl::StrCat(name,
+                                   ": budgets have a file of their own, "
+                                   "/etc/netmeter-budgets.yml (see: netmeter "
+                                   "budget --help)"));
+  }
+  throw ConfigError(key_node, absl::StrCat("unknown key ", Quote(name),
+                                           DidYouMean(name, names)));
+}
+
+// The value in one line, unless it is a long list.
+std::string ValueAsText(const Config& config, const Key& key) {
+  YAML::Emitter out;
+  out.SetSeqFormat(YAML::Flow);
+  out.SetMapFormat(YAML::Flow);
+  key.emit(config, &out);
+  return out.c_str();
+}
+
+// For people: without the quotes.
+std::string ToShow(const std::string& value) {
+  const std::string text = absl::StrReplaceAll(value, {{"\"", ""}});
+  return text.empty() || text == "[]" || text == "{}" ? "none"
+                                                      : ToTerminal(text);
+}
+
+bool IsShort(const std::string& before, const std::string& after) {
+  return before.size() + after.size() <= kMostShown &&
+         !absl::StrContains(before, '\n') && !absl::StrContains(after, '\n');
+}
+
+}  // namespace
 
 absl::StatusOr<Config> ParseConfig(
     absl::string_view yaml, absl::string_view file_name, const Config& defaults,
@@ -513,7 +1016,7 @@ absl::StatusOr<Config> ParseConfig(
       // After each item, so that the message names the line that did it.
       AtKey(item.first, [&] {
         ParseItem(item.first, item.second, &config);
-        absl::Status status = CheckConfig(config);
+        absl::Status status = CheckTogether(config);
         if (status.ok() && check) status = check(config);
         if (!status.ok()) {
           throw ConfigError(item.second, std::string(status.message()));
@@ -528,11 +1031,6 @@ absl::StatusOr<Config> ParseConfig(
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(OneLine(absl::StrCat(
         file_name, ":", error.mark.line + 1, ": ", WhyNoYaml(yaml, error))));
-  }
-  absl::Status status = CheckConfig(config);
-  if (!status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": ", status.message()));
   }
   return config;
 }
@@ -566,95 +1064,30 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
       ", expected a YAML file"));
 }
 
-static absl::Status CheckPinDir(const std::string& path) {
-  NETMETER_RETURN_IF_ERROR(CheckPath("pin_dir", path));
-  // <pin_dir>.sock is a path of unix(7), which has 108 bytes.
-  if (path.size() > 96) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pin_dir: expected at most 96 bytes, not ", path.size()));
-  }
-  // In the name of the lock file a '-' takes four bytes (LockFile()).
-  constexpr size_t kNameMax = 255, kAround = sizeof(".netmeter.lock.new") - 1;
-  const auto dashes =
-      static_cast<size_t>(std::count(path.begin(), path.end(), '-'));
-  if (kAround + path.size() + 3 * dashes > kNameMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pin_dir: has ", dashes,
-                     " times '-', and the name of its lock file would be "
-                     "longer than a name may be"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckConfig(const Config& config) {
-  auto bad = [](const std::string& text) {
-    return absl::InvalidArgumentError(text);
-  };
-  NETMETER_RETURN_IF_ERROR(CheckPinDir(config.pin_dir));
-  if (!config.cgroup.empty()) {
-    NETMETER_RETURN_IF_ERROR(CheckPath("cgroup", config.cgroup));
-  }
-  if (!config.btf.empty()) {
-    NETMETER_RETURN_IF_ERROR(CheckPath("btf", config.btf));
-  }
-  // The next load reads it from YAML.
-  if (ToUtf8(config.btf) != config.btf) return bad("btf: expected UTF-8");
-  if (HasControlCharacters(config.group)) {
-    return bad("group: expected a name without control characters");
-  }
-  if (ToUtf8(config.group) != config.group) {
-    return bad("group: expected UTF-8");
-  }
-  if (config.cgroup.size() >= NM_PATH_BYTES) {
-    return bad(
-        absl::StrCat("cgroup: expected fewer than ", NM_PATH_BYTES, " bytes"));
-  }
-  if (config.max_series <= NM_SLOT_FIRST ||
-      config.max_series > NM_MAX_SERIES_LIMIT) {
-    return bad(absl::StrCat("max_series: expected ", NM_SLOT_FIRST + 1, " to ",
-                            NM_MAX_SERIES_LIMIT, ", not ", config.max_series));
-  }
-  if (config.max_names <= NM_NAME_FIRST ||
-      config.max_names > NM_MAX_SERIES_LIMIT) {
-    return bad(absl::StrCat("max_names: expected ", NM_NAME_FIRST + 1, " to ",
-                            NM_MAX_SERIES_LIMIT, ", not ", config.max_names));
-  }
-  if (config.max_processes < 1 || config.max_processes > 1 << 22) {
-    return bad("max_processes: expected 1 to 4194304");
-  }
-  if (config.max_sockets < 1 || config.max_sockets > 1 << 22) {
-    return bad("max_sockets: expected 1 to 4194304");
-  }
-  if (config.proxy_ports.size() > NM_MAX_PROXY_PORTS) {
-    return bad(absl::StrCat("proxy_ports: at most ", NM_MAX_PROXY_PORTS));
-  }
-  if (config.sni_ports.size() > NM_MAX_SNI_PORTS) {
-    return bad(absl::StrCat("sni_ports: at most ", NM_MAX_SNI_PORTS));
-  }
-  if (config.http_ports.size() > NM_MAX_HTTP_PORTS) {
-    return bad(absl::StrCat("http_ports: at most ", NM_MAX_HTTP_PORTS));
-  }
-  size_t suffixes = 0;
-  for (const std::string& suffix : config.destination_suffixes) {
-    suffixes += suffix.size() + 1;
-    const std::string reason = WhyNoSuffix(suffix);
-    if (!reason.empty()) {
-      return bad(absl::StrCat("destination_suffixes: ", reason));
+  Config read;
+  for (const Key& key : AllKeys()) {
+    if (config.cgroup.empty() && strcmp(key.name, "cgroup") == 0) continue;
+    try {
+      key.parse(YAML::Load(ValueAsText(config, key)), &read);
+    } catch (const std::exception& error) {
+      return absl::InvalidArgumentError(OneLine(error.what()));
     }
   }
-  if (suffixes >= NM_SUFFIXES_BYTES) {
-    return bad(absl::StrCat("destination_suffixes: together at most ",
-                            NM_SUFFIXES_BYTES - 1, " bytes"));
+  // What is no UTF-8 was replaced on the way.
+  NETMETER_RETURN_IF_ERROR(CheckGroup(config.group));
+  NETMETER_RETURN_IF_ERROR(CheckBtf(config.btf));
+  return CheckTogether(config);
+}
+
+std::string WhyNotValue(const std::string& key, const std::string& text) {
+  Config config;
+  try {
+    ParseItem(YAML::Node(key), YAML::Node(text), &config);
+  } catch (const ConfigError& error) {
+    return std::string(absl::StripPrefix(error.what(), key + ": "));
   }
-  if (config.destinations.size() > NM_MAX_RULES) {
-    return bad(absl::StrCat("destinations: at most ", NM_MAX_RULES, " rules"));
-  }
-  if (config.services.size() + config.aliases.size() > kMaxExecutables) {
-    return bad(absl::StrCat("services and aliases: at most ", kMaxExecutables));
-  }
-  NETMETER_RETURN_IF_ERROR(CheckUnits(config.units));
-  NETMETER_RETURN_IF_ERROR(CheckRegisterBy(config.register_by));
-  return CheckUplinks(config.uplinks);
+  return "";
 }
 
 std::vector<std::string> WhatHasNoEffect(const Config& config) {
@@ -693,6 +1126,212 @@ std::vector<std::string> WhatHasNoEffect(const Config& config) {
                      ") is before it and matches all that it matches"));
   }
   return notes;
+}
+
+std::string ConfigHelp() {
+  constexpr size_t kColumn = 28;
+  const Config defaults;
+  std::string help;
+  for (const Key& key : AllKeys()) {
+    const std::string value =
+        absl::StrReplaceAll(ValueAsText(defaults, key), {{"\"", ""}});
+    std::string line =
+        absl::StrCat("  ", key.name, ": ", value.empty() ? "''" : value);
+    if (*key.help == '\0') {
+      absl::StrAppend(&help, line, "\n");
+      continue;
+    }
+    for (const absl::string_view text : absl::StrSplit(key.help, '\n')) {
+      if (line.size() + 2 > kColumn) {
+        absl::StrAppend(&help, line, "\n");
+        line.clear();
+      }
+      line.resize(kColumn, ' ');
+      absl::StrAppend(&help, line, text, "\n");
+      line.clear();
+    }
+  }
+  return help;
+}
+
+// The keys are those of the file, so that a message names what the user wrote.
+SettingList SettingsOf(const Config& config) {
+  SettingList settings;
+  for (const Key& key : AllKeys()) {
+    if (!IsSetting(key)) continue;
+    settings.emplace_back(key.name, ValueAsText(config, key));
+  }
+  return settings;
+}
+
+std::string ConfigAsYaml(const Config& config, Keys keys) {
+  const Config defaults;
+  std::string comments;
+  for (const std::string& source : config.sources) {
+    absl::StrAppend(&comments, kSource, ToTerminal(source), "\n");
+  }
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  for (const Key& key : AllKeys()) {
+    const bool is_group = strcmp(key.name, "group") == 0;
+    // The group of the defaults is no error if it does not exist.
+    const bool is_default =
+        ValueAsText(config, key) == ValueAsText(defaults, key) &&
+        !(is_group && config.group_required);
+    const bool left_out =
+        keys == Keys::kChanged ? is_default || !IsSetting(key)
+        : is_group             ? is_default
+                   : config.cgroup.empty() && strcmp(key.name, "cgroup") == 0;
+    if (left_out) continue;
+    out << YAML::Key << key.name << YAML::Value;
+    key.emit(config, &out);
+  }
+  out << YAML::EndMap;
+  return absl::StrCat(comments, out.c_str(), "\n");
+}
+
+std::vector<std::string> SourcesOf(absl::string_view yaml) {
+  std::vector<std::string> sources;
+  for (absl::string_view line : absl::StrSplit(yaml, '\n')) {
+    if (absl::ConsumePrefix(&line, kSource)) sources.emplace_back(line);
+  }
+  return sources;
+}
+
+std::string SourceOfKeys(absl::string_view file, const Config& before,
+                         const Config& after) {
+  const SettingList old = SettingsOf(before), now = SettingsOf(after);
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (now[i] != old[i]) keys.push_back(now[i].first);
+  }
+  return keys.empty() ? ""
+                      : absl::StrCat(file, ": ", absl::StrJoin(keys, ", "));
+}
+
+std::string DescribeChanges(const SettingList& before,
+                            const SettingList& after) {
+  const std::map<std::string, std::string> old(before.begin(), before.end());
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : after) {
+    const auto was = old.find(key);
+    if (was == old.end() || was->second == value) continue;
+    changes.push_back(
+        IsShort(was->second, value)
+            ? absl::StrCat(key, " ", ToShow(was->second), " to ", ToShow(value))
+            : key);
+  }
+  return absl::StrJoin(changes, ", ");
+}
+
+uint64_t HashOf(absl::string_view bytes) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (char c : bytes) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+uint64_t ConfigIdOf(const Config& config, uint64_t cgroup_id,
+                    uint64_t host_bits) {
+  return HashOf(absl::StrCat(
+      cgroup_id, "|", host_bits, "|",
+      absl::StrJoin(SettingsOf(config), "|", absl::PairFormatter("="))));
+}
+
+SourceRanks RanksOf(const std::vector<std::string>& sources) {
+  SourceRanks ranks = {};
+  for (size_t i = 0; i < sources.size(); ++i) {
+    for (size_t source = 0; source < NM_SOURCES; ++source) {
+      if (sources[i] == kSources[source]) {
+        ranks[source] = static_cast<uint32_t>(i + 1);
+      }
+    }
+  }
+  return ranks;
+}
+
+void UnitEntry(const std::string& pattern, const std::string& service,
+               nm_unit_key* key, nm_unit_service* value) {
+  const std::string prefix = pattern.substr(0, pattern.find('*'));
+  const bool any = prefix.size() < pattern.size();
+  *key = {};
+  *value = {};
+  memcpy(key->unit, prefix.data(), prefix.size());
+  // Without a '*', the NUL after the name belongs to it.
+  key->bits = static_cast<uint32_t>(8 * (prefix.size() + (any ? 0 : 1)));
+  if (any) value->rest_from = static_cast<uint32_t>(prefix.size());
+  if (service == "$1") {
+    value->rest = 1;
+  } else {
+    memcpy(value->name, service.data(),
+           std::min(service.size(), sizeof(value->name)));
+  }
+}
+
+nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination) {
+  nm_rule value = {};
+  memcpy(value.address, rule.address, sizeof(value.address));
+  memcpy(value.mask, rule.mask, sizeof(value.mask));
+  value.port_first = rule.port_first;
+  value.port_last = rule.port_last;
+  value.protocol = rule.protocol;
+  value.yields = !rule.overrides_names;
+  value.destination = static_cast<uint16_t>(destination);
+  return value;
+}
+
+PortRange PortsBeyondTcp(const std::vector<DestinationRule>& rules) {
+  uint32_t first = UINT32_MAX, last = 0;
+  for (const DestinationRule& rule : rules) {
+    if (rule.protocol == IPPROTO_TCP) continue;
+    first = std::min<uint32_t>(first, rule.port_first);
+    last = std::max<uint32_t>(last, rule.port_last);
+  }
+  PortRange range;
+  if (first > last) return range;
+  range.first = first;
+  range.count = last - first + 1;
+  return range;
+}
+
+uint32_t BitsOfKinds(const std::vector<std::string>& kinds) {
+  const std::vector<std::string> all = Config().destinations_of;
+  uint32_t bits = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (std::find(kinds.begin(), kinds.end(), all[i]) != kinds.end()) {
+      bits |= 1u << kKinds[i];
+    }
+  }
+  return bits;
+}
+
+absl::StatusOr<Registrants> FindRegistrants(
+    const std::map<std::string, std::string>& lines) {
+  NETMETER_RETURN_IF_ERROR(CheckRegisterBy(lines));
+  Registrants registrants;
+  for (const auto& line : lines) {
+    const std::optional<Registrant> parsed = ParseRegistrant(line.second);
+    if (!parsed.has_value() || parsed->kind == 0) continue;
+    const std::optional<uint32_t> id = FindId(*parsed);
+    if (!id.has_value()) {
+      return absl::NotFoundError(
+          absl::StrCat("register_by: ", line.first, ": no ",
+                       parsed->kind == NM_REGISTRANT_UID ? "user " : "group ",
+                       parsed->name));
+    }
+    registrants[line.first] = {parsed->kind, *id};
+  }
+  return registrants;
+}
+
+std::string TextOf(const Registrants& registrants) {
+  std::string text;
+  for (const auto& one : registrants) {
+    absl::StrAppend(&text, one.first, "=", one.second.kind, ":", one.second.id,
+                    "\n");
+  }
+  return text;
 }
 
 }  // namespace internal

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -370,6 +372,57 @@ TEST(ConfigTest, WhatHasNoEffectIsTold) {
                "{name: \"c\\e\", port: 53}]"),
       ElementsAre("destinations: rule 3 (c\\x1b) has no effect: rule 2 (b) is "
                   "before it and matches all that it matches"));
+  for (const auto& [earlier, later, covers] :
+       {std::make_tuple("name: a", "name: b, overrides_names: true", true),
+        std::make_tuple("name: a, overrides_names: true", "name: b", true),
+        std::make_tuple("name: a, port: 53, protocol: udp", "name: b", false),
+        std::make_tuple("name: a, port: 50-60", "name: b, port: 50-60", true),
+        std::make_tuple("name: a, port: 50-60", "name: b, port: 49-60", false),
+        std::make_tuple("name: a, port: 50-60", "name: b, port: 50-61", false),
+        std::make_tuple("name: a, protocol: tcp", "name: b, protocol: udp",
+                        false),
+        std::make_tuple("name: a, address: 10.0.0.0/8", "name: b", false),
+        std::make_tuple("name: a, address: 10.0.0.0/8",
+                        "name: b, address: 10.1.0.0/16", true),
+        std::make_tuple("name: a, address: 10.0.0.0/8",
+                        "name: b, address: 11.1.0.0/16", false)}) {
+    EXPECT_EQ(
+        NoEffect(absl::StrCat("destinations: [{", earlier, "}, {", later, "}]"))
+            .size(),
+        covers ? 1u : 0u)
+        << earlier << " | " << later;
+  }
+}
+
+// A command line may have bytes that no file can.
+TEST(ConfigTest, WhatNoFileCanHoldIsRefused) {
+  Config config;
+  EXPECT_TRUE(CheckConfig(config).ok());
+  config.group = "\xff";
+  EXPECT_EQ(CheckConfig(config).message(), "group: expected UTF-8");
+  config = Config();
+  config.btf = "/\xff";
+  EXPECT_EQ(CheckConfig(config).message(), "btf: expected UTF-8");
+  config = Config();
+  config.services = {"a/b"};
+  EXPECT_EQ(CheckConfig(config).message(),
+            "services: 'a/b': expected the name of an executable, without its "
+            "path");
+  EXPECT_EQ(WhyNotValue("max_series", "5"),
+            "expected a number from 22 to 65535, not '5'");
+  EXPECT_EQ(WhyNotValue("max_series", "100"), "");
+}
+
+TEST(ConfigHelp, HasEachKeyWithItsDefault) {
+  const std::string help = ConfigHelp();
+  EXPECT_THAT(help, HasSubstr("\n  max_series: 4096          (kind, name, "));
+  EXPECT_THAT(help, HasSubstr("\n  btf: ''  "));
+  EXPECT_THAT(help,
+              HasSubstr("\n  destinations: [{name: dns, port: 53}]\n"
+                        "                            the first that fits\n"));
+  for (const auto& setting : SettingsOf(Config())) {
+    EXPECT_THAT(help, HasSubstr("\n  " + setting.first + ": "));
+  }
 }
 
 // The line was that of the next key.
@@ -495,6 +548,298 @@ TEST(ConfigTest, ATabThatIndentsIsCalledOne) {
   EXPECT_EQ(Error("aliases:\n  a: b\n\tc: d\n"), "netmeter.yml:3" + tab);
   // Elsewhere it is white space.
   EXPECT_TRUE(ParseConfig("max_series:\t100\n", "f", Config()).ok());
+}
+
+TEST(DescribeChanges, SaysOldAndNewOfWhatIsShort) {
+  Config before, after;
+  after.max_series = before.max_series + 1;
+  after.services = {"a", "b"};
+  after.group = "";
+  EXPECT_EQ(DescribeChanges(SettingsOf(before), SettingsOf(after)),
+            "group netmeter to none, max_series 4096 to 4097, services none to "
+            "[a, b]");
+}
+
+TEST(DescribeChanges, LeavesOutWhatAnOlderLoaderDidNotWrite) {
+  Config config;
+  SettingList before = SettingsOf(config);
+  before.erase(before.begin());
+  config.group = "other";
+  EXPECT_EQ(DescribeChanges(before, SettingsOf(config)), "");
+}
+
+Config EverythingSet() {
+  Config config;
+  config.group = "staff";
+  config.group_required = true;
+  config.btf = "/a: b";
+  config.max_series = 100;
+  config.max_names = 200;
+  config.max_processes = 300;
+  config.max_sockets = 400;
+  config.proxy_ports = {1, 65535};
+  config.sni_ports = {};
+  config.http_ports = {8080};
+  config.destination_suffixes = {".a", "-b.c: d"};
+  config.fold_unknown_destinations = true;
+  config.decimal_sizes = true;
+  // What YAML reads as something else, where it is not quoted.
+  config.services = {"null",
+                     "~",
+                     "true",
+                     "1",
+                     "- a",
+                     "a: b",
+                     "#",
+                     "'",
+                     "\"",
+                     "\\",
+                     "gr\xc3\xbc\xc3\x9f",
+                     "\xe2\x80\xa8"};
+  config.aliases = {
+      {"a", "b"}, {"null", "~"}, {"c", "a\nb\tc"}, {"d", "\x01\x7f"}};
+  config.units = {{"a@*.service", "$1"}, {"null.service", "~"}};
+  config.register_by = {{"null", "uid:root"}, {"a: b", "group:#"}};
+  config.names_from = {"registration", "container", "unit", "executable"};
+  const std::vector<std::string> rules = {
+      "{name: a}",
+      "{name: \"null\", address: 128.0.0.0/1}",
+      "{name: b, address: 10.1.2.3, port: 443}",
+      "{name: c, address: 10.0.0.0/9, port: 1-65535, protocol: tcp}",
+      "{name: d, address: \"fd00::/8\", protocol: udp}",
+      "{name: e, address: \"8000::/1\", port: 5-6, protocol: sctp}",
+      "{name: f, address: \"::1\", protocol: icmpv6}",
+      "{name: g, protocol: icmp}",
+      "{name: h, port: 443, overrides_names: true}",
+      "{name: i, address: 10.0.0.0/8, overrides_names: false}"};
+  std::string yaml = "destinations:\n";
+  for (const std::string& rule : rules) yaml += "  - " + rule + "\n";
+  const absl::StatusOr<Config> parsed = ParseConfig(yaml, "rules", Config());
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  if (parsed.ok()) config.destinations = parsed->destinations;
+  config.destinations_of = {"container", "service"};
+  config.uplinks = {{"null", {"sat0", "wwan*"}}, {"lan", {"*"}}};
+  return config;
+}
+
+TEST(ConfigAsYaml, IsReadAsTheSame) {
+  for (const Config& config : {Config(), EverythingSet()}) {
+    for (const Keys keys : {Keys::kAll, Keys::kChanged}) {
+      const std::string yaml = ConfigAsYaml(config, keys);
+      const absl::StatusOr<Config> read = ParseConfig(yaml, "y", Config());
+      ASSERT_TRUE(read.ok()) << read.status() << "\n" << yaml;
+      EXPECT_EQ(SettingsOf(*read), SettingsOf(config)) << yaml;
+      EXPECT_EQ(read->group_required, config.group_required) << yaml;
+    }
+  }
+}
+
+TEST(ConfigAsYaml, HasManyServicesOneALine) {
+  Config config;
+  config.services = {"a", "b", "c", "d", "null"};
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged),
+            "services:\n"
+            "  - \"a\"\n"
+            "  - \"b\"\n"
+            "  - \"c\"\n"
+            "  - \"d\"\n"
+            "  - \"null\"\n");
+}
+
+TEST(ConfigAsYaml, HasWhatWasChangedOrAll) {
+  Config config;
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "{}\n");
+  config.cgroup = "/c";
+  config.services = {"mme"};
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "services: [\"mme\"]\n");
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kAll),
+            "pin_dir: \"/run/netmeter\"\n"
+            "cgroup: \"/c\"\n"
+            "btf: \"\"\n"
+            "max_series: 4096\n"
+            "max_names: 4096\n"
+            "max_processes: 16384\n"
+            "max_sockets: 16384\n"
+            "proxy_ports: [8443]\n"
+            "sni_ports: [443, 7443, 7444, 9443, 9444]\n"
+            "http_ports: [80]\n"
+            "destination_suffixes: [\".local\"]\n"
+            "unknown_destinations: keep\n"
+            "services: [\"mme\"]\n"
+            "aliases:\n"
+            "  {}\n"
+            "units:\n"
+            "  {}\n"
+            "register_by:\n"
+            "  {}\n"
+            "names_from: [\"registration\", \"command_line\", "
+            "\"service_list\", \"executable\"]\n"
+            "destinations:\n"
+            "  - {name: \"dns\", port: 53}\n"
+            "destinations_of: [\"service\", \"binary\", \"unit\", "
+            "\"container\"]\n"
+            "uplinks:\n"
+            "  {}\n"
+            "size_units: binary\n");
+}
+
+// A group that is asked for must exist: that of the defaults is not, unless
+// somebody names it.
+TEST(ConfigAsYaml, TellsWhetherAGroupIsRequired) {
+  Config config;
+  config.group_required = true;
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "group: \"netmeter\"\n");
+  config.group = "";
+  config.group_required = false;
+  EXPECT_EQ(ConfigAsYaml(config, Keys::kChanged), "group: \"\"\n");
+}
+
+TEST(ConfigId, IsAnotherOneForEverySetting) {
+  Config config;
+  const uint64_t id = ConfigIdOf(config, 1, 2);
+  EXPECT_EQ(ConfigIdOf(config, 1, 2), id);
+  EXPECT_NE(ConfigIdOf(config, 2, 2), id);
+  EXPECT_NE(ConfigIdOf(config, 1, 3), id);
+  config.sni_ports.push_back(1);
+  EXPECT_NE(ConfigIdOf(config, 1, 2), id);
+}
+
+DestinationRule Rule(uint16_t first, uint16_t last, uint8_t protocol) {
+  DestinationRule rule;
+  rule.name = "r";
+  rule.port_first = first;
+  rule.port_last = last;
+  rule.protocol = protocol;
+  return rule;
+}
+
+// Whether the kernel part looks at the rules for a packet of UDP, as
+// rules_may_match() of bpf/destination.bpf.h.
+bool Looks(const std::vector<DestinationRule>& rules, uint32_t port) {
+  const PortRange range = PortsBeyondTcp(rules);
+  return port - range.first < range.count;
+}
+
+TEST(PortsBeyondTcp, AreThoseOfTheRules) {
+  EXPECT_FALSE(Looks({}, 0));
+  EXPECT_FALSE(Looks({}, 53));
+  EXPECT_FALSE(Looks({Rule(443, 443, IPPROTO_TCP)}, 443));
+
+  const std::vector<DestinationRule> dns = {Rule(53, 53, 0)};
+  EXPECT_FALSE(Looks(dns, 52));
+  EXPECT_TRUE(Looks(dns, 53));
+  EXPECT_FALSE(Looks(dns, 54));
+  EXPECT_FALSE(Looks(dns, 0));
+
+  const std::vector<DestinationRule> two = {Rule(53, 53, IPPROTO_UDP),
+                                            Rule(1000, 2000, IPPROTO_SCTP)};
+  for (uint32_t port : {53, 100, 2000}) EXPECT_TRUE(Looks(two, port)) << port;
+  for (uint32_t port : {0, 52, 2001}) EXPECT_FALSE(Looks(two, port)) << port;
+
+  const std::vector<DestinationRule> any = {Rule(0, 65535, 0)};
+  for (uint32_t port : {0, 65535}) EXPECT_TRUE(Looks(any, port)) << port;
+}
+
+TEST(DestinationKinds, AreBits) {
+  EXPECT_EQ(BitsOfKinds({}), 0u);
+  EXPECT_EQ(BitsOfKinds({"unit", "service"}),
+            1u << NM_KIND_UNIT | 1u << NM_KIND_SERVICE);
+  EXPECT_EQ(BitsOfKinds(Config().destinations_of),
+            1u << NM_KIND_SERVICE | 1u << NM_KIND_BINARY | 1u << NM_KIND_UNIT |
+                1u << NM_KIND_CONTAINER);
+}
+
+TEST(RegistrantsTest, UsersAndGroupsAreFoundByNameAndNumber) {
+  const absl::StatusOr<Registrants> found =
+      FindRegistrants({{"a", "uid:root"},
+                       {"b", "uid:1234"},
+                       {"c", "group:root"},
+                       {"d", "group:4294967294"},
+                       {"e", "anyone"}});
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(TextOf(*found), "a=1:0\nb=1:1234\nc=2:0\nd=2:4294967294\n");
+}
+
+TEST(RegistrantsTest, WhatIsMissingIsNamed) {
+  EXPECT_EQ(FindRegistrants({{"mme", "uid:no-such-user"}}).status().message(),
+            "register_by: mme: no user no-such-user");
+  EXPECT_EQ(
+      FindRegistrants({{"mme", "group:no-such-group"}}).status().message(),
+      "register_by: mme: no group no-such-group");
+  EXPECT_EQ(FindRegistrants({{"mme", "uid:4294967295"}}).status().message(),
+            "register_by: mme: no user 4294967295");
+}
+
+TEST(RegistrantsTest, OtherFormsAreRefused) {
+  for (const char* const text :
+       {"uid", "uid:", "group:", "user:root", "uid:a b", "everyone", "0"}) {
+    Config config;
+    config.register_by = {{"mme", text}};
+    EXPECT_EQ(CheckConfig(config).message(),
+              std::string("register_by: mme: '") + text +
+                  "': expected uid:USER, group:GROUP or anyone");
+  }
+}
+
+TEST(NameSourcesTest, OrdersThatCannotBeMeantAreErrors) {
+  const auto error = [](const std::vector<std::string>& sources) {
+    Config config;
+    config.names_from = sources;
+    return std::string(CheckConfig(config).message());
+  };
+  EXPECT_EQ(error({"registration", "command_line", "service_list", "unit",
+                   "container", "executable"}),
+            "");
+  EXPECT_EQ(error({"registration", "executable"}), "");
+  EXPECT_EQ(error({}),
+            "names_from: expected registration first and executable last");
+  EXPECT_EQ(error({"executable", "registration"}),
+            "names_from: expected registration first and executable last");
+  EXPECT_EQ(error({"registration", "units", "executable"}),
+            "names_from: 'units': expected registration, command_line, "
+            "service_list, unit, container, executable");
+  EXPECT_EQ(error({"registration", "unit", "unit", "executable"}),
+            "names_from: 'unit' is there twice");
+  EXPECT_EQ(
+      error({"registration", "service_list", "command_line", "executable"}),
+      "names_from: expected command_line before service_list");
+}
+
+TEST(NameSourcesTest, RanksAreThePlacesInTheList) {
+  EXPECT_EQ(RanksOf(Config().names_from), (SourceRanks{2, 3, 0, 0}));
+  EXPECT_EQ(RanksOf({"registration", "container", "unit", "executable"}),
+            (SourceRanks{0, 0, 3, 2}));
+}
+
+TEST(NameSourcesTest, PatternsThatCannotMatchAreErrors) {
+  const auto error = [](const std::string& pattern,
+                        const std::string& service) {
+    Config config;
+    config.units = {{pattern, service}};
+    return std::string(CheckConfig(config).message());
+  };
+  EXPECT_EQ(error("magma@*.service", "$1"), "");
+  EXPECT_EQ(error("*.service", "all"), "");
+  EXPECT_EQ(error("ssh", "x"),
+            "units: 'ssh': expected the name of a unit, such as ssh.service");
+  EXPECT_EQ(error(std::string(60, 'a') + ".service", "x"),
+            "units: '" + std::string(60, 'a') +
+                ".ser...': expected at most 63 bytes");
+  // These could match no unit.
+  for (const char* name :
+       {"web-[0-9].service", "web?.service", " web.service", "a/b.service"}) {
+    EXPECT_EQ(error(name, "x"), "units: '" + std::string(name) +
+                                    "': expected letters, digits, :-_.\\@ and "
+                                    "one *");
+  }
+  EXPECT_EQ(error("a\n.service", "x").find('\n'), std::string::npos);
+  EXPECT_EQ(error("a*b.service", "x"),
+            "units: 'a*b.service': expected at most one *, right before "
+            ".service");
+  EXPECT_EQ(error("a.service", "$1"),
+            "units: 'a.service': $1 is what a * stands for, and there is none");
+  EXPECT_EQ(error("a*.service", "x-$1"),
+            "units: 'a*.service': expected a name, or $1 alone");
 }
 
 }  // namespace

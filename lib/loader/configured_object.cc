@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "lib/loader/destinations.h"
+#include "lib/loader/config.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
 

@@ -15,10 +15,10 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/attempts.h"
+#include "lib/loader/config.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/loader/settings.h"
 #include "lib/loader/step.h"
 // After the types that it names.
 #include "forward.skel.h"

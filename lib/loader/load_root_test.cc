@@ -618,8 +618,8 @@ TEST_F(LoaderRootTest, AnUpgradeSaysWhatItChanges) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->notes.size(), 1u);
   EXPECT_EQ(result->notes[0],
-            "the configuration changed: max_series 4096 to 5000, services mme "
-            "to none, destinations");
+            "the configuration changed: max_series 4096 to 5000, services "
+            "[mme] to none, destinations");
   result = Load(config_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->notes.empty());

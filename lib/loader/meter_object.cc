@@ -16,10 +16,10 @@
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
+#include "lib/loader/config.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/probes.h"
-#include "lib/loader/settings.h"
 #include "lib/uplinks/interfaces.h"
 // After the types that it names.
 #include "netmeter.skel.h"

@@ -43,9 +43,9 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/adds.h"
+#include "lib/loader/config.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/map_elements.h"
-#include "lib/loader/name_sources.h"
 
 struct netmeter_bpf;
 
@@ -76,7 +76,7 @@ struct MeterObjectOptions {
   uint32_t rules_count = 0;
   uint32_t rules_port_first = 0;  // as in nm_config
   uint32_t rules_ports = 0;
-  SourceRanks ranks = RanksOf(DefaultNameSources());
+  SourceRanks ranks = RanksOf(Config().names_from);
   bool units = false;                 // the configuration has some
   std::vector<uint16_t> proxy_ports;  // up to NM_MAX_PROXY_PORTS
   std::vector<uint16_t> sni_ports;    // up to NM_MAX_SNI_PORTS

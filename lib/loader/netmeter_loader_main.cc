@@ -20,11 +20,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "bpf/internal.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "lib/core/command_line.h"
 #include "lib/core/flags.h"
+#include "lib/core/group.h"
 #include "lib/core/path.h"
 #include "lib/core/prepare_process.h"
 #include "lib/core/privileges.h"
@@ -33,15 +36,16 @@
 #include "lib/core/text.h"
 #include "lib/core/version.h"
 #include "lib/loader/config.h"
-#include "lib/loader/config_files.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/load.h"
 #include "lib/loader/retire.h"
-#include "lib/loader/settings.h"
 #include "lib/loader/status.h"
 #include "lib/loader/status_text.h"
 #include "lib/loader/step.h"
+#include "lib/loader/system.h"
 #include "lib/loader/unload.h"
+#include "lib/uplinks/interfaces.h"
+#include "lib/uplinks/uncounted.h"
 
 namespace netmeter {
 namespace internal {
@@ -93,36 +97,9 @@ constexpr char kLoadEpilog[] =
     "does what `retire --full 50` does: a load every hour needs no other "
     "timer.\n"
     "\n"
-    "Configuration (YAML, all keys optional, defaults shown):\n"
-    "  pin_dir: /run/netmeter    cgroup: the root of cgroup v2\n"
-    "  group: netmeter           may read the counters; '' for root only\n"
-    "  btf: ''                   types of a kernel that shows none of its "
-    "own\n"
-    "  max_series: 4096          (kind, name, destination, transport,\n"
-    "                            path, uplink)\n"
-    "  max_names: 4096           of services, binaries, units, containers and\n"
-    "                            destinations\n"
-    "  max_processes: 16384      max_sockets: 16384\n"
-    "  proxy_ports: [8443]       loopback ports that are counted\n"
-    "  sni_ports: [443, 7443, 7444, 9443, 9444]  TLS names its destination\n"
-    "  http_ports: [80]                          HTTP/1 names its destination\n"
-    "  destination_suffixes: [.local]            taken off names on the wire\n"
-    "  unknown_destinations: keep                or other, without a suffix\n"
-    "  services: []              executables that are services\n"
-    "  aliases: {}               executable: service\n"
-    "  units: {}                 unit: service, or \"magma@*.service\": $1\n"
-    "  register_by: {}           service: uid:USER, group:GROUP or anyone\n"
-    "  names_from: [registration, command_line, service_list, executable]\n"
-    "                            also unit, container, anywhere between\n"
-    "  destinations_of: [service, binary, unit, container]\n"
-    "  uplinks: {}               uplink: [interface, \"wwan*\"]\n"
-    "  size_units: binary        or decimal: tools show kB, not KiB\n"
-    "  destinations: [{name: dns, port: 53}]     the first that fits\n"
-    "                            - {name: cloud, address: 10.0.0.0/8,\n"
-    "                               port: 443 or 1000-2000, protocol: tcp}\n"
-    "                            one without an address yields to a name that\n"
-    "                            the connection gives, unless it has\n"
-    "                            overrides_names: true\n"
+    "Configuration (YAML, all keys optional, defaults shown):\n";
+
+constexpr char kLoadExamples[] =
     "\n"
     "Examples:\n"
     "  netmeter-loader load                      after a change of the file, "
@@ -212,6 +189,77 @@ std::function<std::string(const std::string&)> Number(uint32_t lowest,
     return absl::StrCat("expected a number from ", lowest, " to ", highest,
                         ", not '", text.substr(0, 64), "'");
   };
+}
+
+// Of an option that is a key of the configuration, too.
+std::function<std::string(const std::string&)> ValueOf(const char* key) {
+  return [=](const std::string& text) { return WhyNotValue(key, text); };
+}
+
+struct FileConfig {
+  Config config;
+  std::string file;  // that was read; "": none
+  std::vector<std::string> notes;
+};
+
+// Comments alone, as the file of the package has them.
+bool HasNoKeys(absl::string_view yaml) {
+  for (absl::string_view line : absl::StrSplit(yaml, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    if (!line.empty() && line[0] != '#' && line != "---" && line != "...") {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The group, the users and the cgroup that a configuration names exist. NotFound, with
+// the key, if one does not.
+absl::Status CheckOnHost(const Config& config) {
+  if (config.group_required) {
+    const absl::StatusOr<gid_t> group = FindGroup(config.group);
+    if (!group.ok()) {
+      return absl::NotFoundError(
+          absl::StrCat("group: ", group.status().message()));
+    }
+  }
+  NETMETER_RETURN_IF_ERROR(FindRegistrants(config.register_by).status());
+  if (config.cgroup.empty()) return absl::OkStatus();
+  uint64_t id = 0;
+  return OpenCgroup(CanonicalPath(config.cgroup), &id).status();
+}
+
+// The defaults, and what the file changes; "": no file. The errors of ParseConfig() and of
+// CheckOnHost().
+absl::StatusOr<FileConfig> ReadConfig(const std::string& path) {
+  FileConfig all;
+  if (path.empty()) return all;
+  const absl::StatusOr<std::string> text = ReadConfigFile(path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<Config> read =
+      ParseConfig(*text, path, all.config, CheckOnHost);
+  if (!read.ok()) return read.status();
+  const std::string source =
+      SourceOfKeys(CanonicalPath(path), all.config, *read);
+  all.config = *std::move(read);
+  if (!source.empty()) all.config.sources.push_back(source);
+  all.file = path;
+  if (HasNoKeys(*text)) {
+    all.notes.push_back(absl::StrCat(path, " has no keys: all defaults"));
+  }
+  return all;
+}
+
+// What of the uplinks counts nothing on this host now, a line each.
+std::vector<std::string> NotesOnUplinks(const Config& config) {
+  std::vector<std::string> notes;
+  if (config.uplinks.empty()) return notes;
+  const absl::StatusOr<std::vector<Interface>> interfaces = ListInterfaces();
+  if (!interfaces.ok()) return notes;  // the load says why
+  for (const Uncounted& one : FindUncounted(config.uplinks, *interfaces)) {
+    notes.push_back(NoteOf(one));
+  }
+  return notes;
 }
 
 std::string NotesAsText(const std::vector<std::string>& notes) {
@@ -396,16 +444,16 @@ Flags* AddLoad(Flags* flags, Options* options) {
       .Type("FILE");
   load->AddOption("--max-series", &options->max_series,
                   "Slots for series (default 4096)")
-      .Check(Number(NM_SLOT_FIRST + 1, NM_MAX_SERIES_LIMIT))
+      .Check(ValueOf("max_series"))
       .Type("N");
   load->AddOption("--max-names", &options->max_names,
                   "Slots for names (default 4096)")
-      .Check(Number(NM_NAME_FIRST + 1, NM_MAX_SERIES_LIMIT))
+      .Check(ValueOf("max_names"))
       .Type("N");
   AddQuietAndVerbose(
       load, "Print each step, with its time, and libbpf's messages on stderr",
       options);
-  load->SetFooter(kLoadEpilog);
+  load->SetFooter(absl::StrCat(kLoadEpilog, ConfigHelp(), kLoadExamples));
   return load;
 }
 

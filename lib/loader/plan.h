@@ -26,8 +26,6 @@
 #include "lib/loader/features.h"
 #include "lib/loader/links.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/loader/registrants.h"
-#include "lib/loader/settings.h"
 #include "lib/loader/system.h"
 #include "netmeter/abi.h"
 

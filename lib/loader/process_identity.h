@@ -9,10 +9,15 @@
 #ifndef NETMETER_LIB_LOADER_PROCESS_IDENTITY_H_
 #define NETMETER_LIB_LOADER_PROCESS_IDENTITY_H_
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "lib/loader/config.h"
 
 namespace netmeter {
 namespace internal {
@@ -30,6 +35,36 @@ Identity IdentifyProcess(absl::string_view executable,
                          absl::string_view arguments,
                          const std::map<std::string, std::string>& executables,
                          const std::map<std::string, std::string>& scripts);
+
+// The innermost container, and the innermost unit that is in none; empty: none.
+struct CgroupPlace {
+  std::string unit;
+  std::string container;  // short id
+};
+
+// `cgroup` as in /proc/PID/cgroup: "/system.slice/ssh.service".
+CgroupPlace PlaceOf(absl::string_view cgroup);
+
+// The service that the longest of the patterns that fits makes of a unit; empty:
+// none does.
+std::string ServiceOfUnit(const std::map<std::string, std::string>& units,
+                          const std::string& unit);
+
+// As may_be_service() of bpf/names.bpf.h: with these real ids.
+bool MayBeService(const Registrants& registrants, const std::string& service,
+                  uid_t uid, gid_t gid);
+
+struct RealIds {
+  uint32_t uid;
+  uint32_t gid;
+};
+
+// Of a process; nothing where it has ended.
+std::optional<RealIds> RealIdsOf(uint32_t tgid);
+
+// As MayBeService(), of a process that runs. False where it has ended.
+bool MayProcessBeService(const Registrants& registrants,
+                         const std::string& service, uint32_t tgid);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -2,7 +2,9 @@
 #include "lib/loader/process_identity.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -126,6 +128,85 @@ TEST(IdentifyProcessTest, UnterminatedArgumentsAreNoService) {
                       Services(), Services())
           .name,
       "python3");
+}
+
+std::string Described(const std::string& cgroup) {
+  const CgroupPlace place = PlaceOf(cgroup);
+  return place.unit + "|" + place.container;
+}
+
+TEST(CgroupPlaceTest, UnitsAreTheInnermostThatAreInNoContainer) {
+  const std::string id(64, 'a'), other(64, 'b');
+  EXPECT_EQ(Described("/"), "|");
+  EXPECT_EQ(Described("/init.scope"), "|");
+  EXPECT_EQ(Described("/user.slice/user-0.slice/session-1.scope"), "|");
+  EXPECT_EQ(Described("/system.slice/ssh.service"), "ssh.service|");
+  EXPECT_EQ(Described("/a.service/b@c.service/x/y"), "b@c.service|");
+  EXPECT_EQ(Described("/system.slice/docker-" + id + ".scope"),
+            "|aaaaaaaaaaaa");
+  EXPECT_EQ(Described("/docker/" + id + "/system.slice/in.service"),
+            "|aaaaaaaaaaaa");
+  EXPECT_EQ(Described("/web.service/libpod-payload-" + id),
+            "web.service|aaaaaaaaaaaa");
+  EXPECT_EQ(Described("/docker/" + other + "/docker/" + id), "|aaaaaaaaaaaa");
+  EXPECT_EQ(Described("/docker/" + id.substr(1)), "|");
+  EXPECT_EQ(Described("/docker/" + id.substr(1) + "g"), "|");
+  EXPECT_EQ(Described("/docker/x" + id), "|");
+  EXPECT_EQ(Described("/.service"), "|");
+  // As the kernel part, which looks at eight levels.
+  EXPECT_EQ(Described("/a.service/1/2/3/4/5/6/7"), "a.service|");
+  EXPECT_EQ(Described("/a.service/1/2/3/4/5/6/7/8"), "|");
+}
+
+TEST(CgroupPlaceTest, TheLongestPatternNamesAUnitsService) {
+  const std::map<std::string, std::string> units = {
+      {"magma@*.service", "$1"},
+      {"magma@mme.service", "core"},
+      {"magma@mme*.service", "mmes"},
+      {"*.service", "rest"}};
+  EXPECT_EQ(ServiceOfUnit(units, "magma@state.service"), "state");
+  EXPECT_EQ(ServiceOfUnit(units, "magma@mme.service"), "core");
+  EXPECT_EQ(ServiceOfUnit(units, "magma@mme2.service"), "mmes");
+  EXPECT_EQ(ServiceOfUnit(units, "magma@.service"), "magma@.service");
+  EXPECT_EQ(ServiceOfUnit(units, "ssh.service"), "rest");
+  EXPECT_EQ(ServiceOfUnit({{"a.service", "b"}}, "aa.service"), "");
+}
+
+// "a.*.service" took "a.service", whose first bytes are its own.
+TEST(CgroupPlaceTest, APatternTakesNoPartOfTheUnitsSuffix) {
+  EXPECT_EQ(ServiceOfUnit({{"a.*.service", "$1"}}, "a.service"), "");
+  EXPECT_EQ(ServiceOfUnit({{"a.*.service", "b"}}, "a.service"), "");
+  EXPECT_EQ(
+      ServiceOfUnit({{"a.*.service", "b"}, {"*.service", "$1"}}, "a.service"),
+      "a");
+  EXPECT_EQ(ServiceOfUnit({{"a.*.service", "$1"}}, "a.x.service"), "x");
+}
+
+TEST(MayBeServiceTest, OneIdDecidesAndRootMayBeAnyService) {
+  const Registrants registrants = {{"mme", {NM_REGISTRANT_UID, 7}},
+                                   {"state", {NM_REGISTRANT_GID, 8}}};
+  EXPECT_TRUE(MayBeService(registrants, "mme", 7, 9));
+  EXPECT_FALSE(MayBeService(registrants, "mme", 8, 7));
+  EXPECT_TRUE(MayBeService(registrants, "state", 9, 8));
+  EXPECT_FALSE(MayBeService(registrants, "state", 8, 9));
+  for (const char* const service : {"mme", "state", "other"}) {
+    EXPECT_TRUE(MayBeService(registrants, service, 0, 9));
+  }
+  EXPECT_TRUE(MayBeService(registrants, "other", 9, 9));
+}
+
+TEST(MayBeServiceTest, OfAProcessTheRealIdsCount) {
+  const auto own = static_cast<uint32_t>(getpid());
+  EXPECT_TRUE(MayProcessBeService({{"mme", {NM_REGISTRANT_UID, getuid()}}},
+                                  "mme", own));
+  EXPECT_TRUE(MayProcessBeService({{"mme", {NM_REGISTRANT_GID, getgid()}}},
+                                  "mme", own));
+  EXPECT_EQ(MayProcessBeService({{"mme", {NM_REGISTRANT_UID, getuid() + 1}}},
+                                "mme", own),
+            getuid() == 0);
+  // Above /proc/sys/kernel/pid_max.
+  EXPECT_FALSE(
+      MayProcessBeService({{"mme", {NM_REGISTRANT_UID, 0}}}, "mme", 1u << 30));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
 #include "lib/core/status_util.h"
-#include "lib/loader/destinations.h"
+#include "lib/loader/config.h"
 
 namespace netmeter {
 namespace internal {

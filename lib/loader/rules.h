@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "lib/loader/config.h"
 #include "lib/loader/meter_object.h"
-#include "lib/loader/registrants.h"
 
 namespace netmeter {
 namespace internal {

@@ -27,7 +27,6 @@
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/lock_file.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/loader/settings.h"
 #include "lib/loader/system.h"
 
 namespace netmeter {

@@ -26,7 +26,7 @@
 #include "bpf/internal.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/adds.h"
-#include "lib/loader/destinations.h"
+#include "lib/loader/config.h"
 #include "lib/loader/meter_object.h"
 // After the types that it names.
 #include "netmeter.skel.h"
@@ -49,7 +49,7 @@ struct ProgramOptions {
   std::vector<uint16_t> sni_ports;
   std::vector<uint16_t> http_ports;
   // Bits 1 << nm_kind: those that have destinations.
-  uint32_t destination_kinds = BitsOfKinds(AllDestinationKinds());
+  uint32_t destination_kinds = BitsOfKinds(Config().destinations_of);
   // Those that name destinations; and where there are none, what nm_config says
   // of them.
   std::vector<DestinationRule> rules;
