@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What reading costs a service: its own series, 16 of them, and all series of
-// the host, 4,096 of them, by the library; and how many allocations it makes. The maps
-// are real ones, as the loader makes them, filled by this process.
+// the host, 4,096 of them; and how many allocations it makes. By the C++ library from
+// source, by C, and by the C++ of an installed library. The maps are real ones, as the
+// loader makes them, filled by this process.
 //
 // That a read makes no system call is shown by the kernel: in a process that
 // may only write and exit (seccomp's strict mode) reads go on; the first
@@ -25,6 +26,7 @@
 #include "netmeter/meter.h"
 #include "test/benchmark/full_meter.h"
 #include "test/benchmark/harness.h"
+#include "test/benchmark/read_installed.h"
 
 // By this process, in all its threads. All but what goes by malloc(3) itself.
 std::atomic<int> g_allocations{0};
@@ -47,69 +49,76 @@ struct Settings {
   int reads = 200;
 };
 
-// Reads `count` times; the number of series that the last read had.
-using Reader = size_t (*)(const Meter& meter, int count);
+using netmeter_benchmark::Reader;
 
 // Into a vector that is kept from read to read, as who reads often does.
-size_t ReadOwn(const Meter& meter, int count) {
-  static std::vector<Sample> samples;
-  for (int i = 0; i < count; ++i) {
-    if (!meter.ReadService(kFullMeterService, &samples).ok()) return 0;
-  }
-  return samples.size();
+Reader ReadOwn(const Meter& meter) {
+  const auto samples = std::make_shared<std::vector<Sample>>();
+  return [&meter, samples](int count) -> size_t {
+    for (int i = 0; i < count; ++i) {
+      if (!meter.ReadService(kFullMeterService, samples.get()).ok()) return 0;
+    }
+    return samples->size();
+  };
 }
 
-size_t ReadAll(const Meter& meter, int count) {
-  static std::vector<Sample> samples;
-  for (int i = 0; i < count; ++i) {
-    if (!meter.ReadHost(&samples).ok()) return 0;
-  }
-  return samples.size();
+Reader ReadAll(const Meter& meter) {
+  const auto samples = std::make_shared<std::vector<Sample>>();
+  return [&meter, samples](int count) -> size_t {
+    for (int i = 0; i < count; ++i) {
+      if (!meter.ReadHost(samples.get()).ok()) return 0;
+    }
+    return samples->size();
+  };
 }
 
 // Into a new vector at each read.
-size_t ReadOwnAnew(const Meter& meter, int count) {
-  size_t series = 0;
-  for (int i = 0; i < count; ++i) {
-    const auto samples = meter.ReadService(kFullMeterService);
-    if (!samples.ok()) return 0;
-    series = samples->size();
-  }
-  return series;
+Reader ReadOwnAnew(const Meter& meter) {
+  return [&meter](int count) {
+    size_t series = 0;
+    for (int i = 0; i < count; ++i) {
+      const auto samples = meter.ReadService(kFullMeterService);
+      if (!samples.ok()) return size_t{0};
+      series = samples->size();
+    }
+    return series;
+  };
 }
 
-size_t ReadAllAnew(const Meter& meter, int count) {
-  size_t series = 0;
-  for (int i = 0; i < count; ++i) {
-    const auto samples = meter.ReadHost();
-    if (!samples.ok()) return 0;
-    series = samples->size();
-  }
-  return series;
+Reader ReadAllAnew(const Meter& meter) {
+  return [&meter](int count) {
+    size_t series = 0;
+    for (int i = 0; i < count; ++i) {
+      const auto samples = meter.ReadHost();
+      if (!samples.ok()) return size_t{0};
+      series = samples->size();
+    }
+    return series;
+  };
 }
 
 // How many allocations a read makes that is not the first one.
-int CountAllocations(const Meter& meter, Reader reader) {
-  reader(meter, 2);
+int CountAllocations(const Reader& reader) {
+  reader(2);
   const int before = g_allocations;
-  reader(meter, 1);
+  reader(1);
   return g_allocations - before;
 }
 
 // Makes one, so that the trap is seen to work.
-size_t MakeSystemCall(const Meter&, int) {
+size_t MakeSystemCall(int) {
   syscall(SYS_getppid);
   return 0;
 }
 
 // Whether so many reads work where any system call is the end. The process is
 // warm: memory that it needs for the first time is had before.
-bool MakesNoSystemCall(const Meter& meter, Reader reader) {
+bool MakesNoSystemCall(const Reader& reader) {
   const pid_t child = Check(fork(), "fork");
   if (child == 0) {
-    reader(meter, 10);
+    reader(10);
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) syscall(SYS_exit, 2);
-    reader(meter, 100);
+    reader(100);
     syscall(SYS_exit, 0);  // exit_group(2), which _exit() is, is refused
   }
   int status = 0;
@@ -128,21 +137,26 @@ std::unique_ptr<Meter> OpenOrDie(const FullMeter& full) {
   return std::move(*opened);
 }
 
+void Add(const std::string& name, const Reader& reader, int reads,
+         Results* results) {
+  const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
+  reader(reads);
+  results->Add(name, "netmeter", "ns", Better::kLess,
+               (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / reads);
+}
+
 // Names that a string has to allocate memory for, as those of hosts often are. In
 // a meter of its own, after the others.
 void MeasureLongNames(const Settings& settings, Run* run) {
   const FullMeter full(run->directory(), ".services.example.com");
   const std::unique_ptr<Meter> meter = OpenOrDie(full);
   constexpr char kCase[] = "all series, long names";
-  if (ReadAll(*meter, 10) != kFullMeterSeries) Die("a read of long names");
+  const Reader reader = ReadAll(*meter);
+  if (reader(10) != kFullMeterSeries) Die("a read of long names");
   Results* results = run->results();
-  results->Fact(std::string(kCase) + ": allocations",
-                CountAllocations(*meter, ReadAll));
+  results->Fact(std::string(kCase) + ": allocations", CountAllocations(reader));
   for (int round = 0; round < settings.rounds; ++round) {
-    const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
-    ReadAll(*meter, settings.reads);
-    results->Add(kCase, "netmeter", "ns", Better::kLess,
-                 (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / settings.reads);
+    Add(kCase, reader, settings.reads, results);
   }
 }
 
@@ -150,46 +164,51 @@ void Measure(const Settings& settings, Run* run) {
   FullMeter full(run->directory());
   const std::unique_ptr<Meter> opened = OpenOrDie(full);
   const Meter& meter = *opened;
+  const netmeter_benchmark::InstalledReaders installed =
+      netmeter_benchmark::OpenInstalled(full.pin_dir(), kFullMeterService);
+  if (installed.own_by_c == nullptr) Die("open by the installed library");
   const struct {
     const char* name;
     Reader reader;
     size_t series;
     bool keeps_vector;
   } cases[] = {
-      {"own series", ReadOwn, kFullMeterOwnSeries, true},
-      {"all series", ReadAll, kFullMeterSeries, true},
-      {"own series, new vector", ReadOwnAnew, kFullMeterOwnSeries, false},
-      {"all series, new vector", ReadAllAnew, kFullMeterSeries, false},
+      {"own series", ReadOwn(meter), kFullMeterOwnSeries, true},
+      {"all series", ReadAll(meter), kFullMeterSeries, true},
+      {"own series, new vector", ReadOwnAnew(meter), kFullMeterOwnSeries,
+       false},
+      {"all series, new vector", ReadAllAnew(meter), kFullMeterSeries, false},
+      {"own series, by C", installed.own_by_c, kFullMeterOwnSeries, true},
+      {"all series, by C", installed.all_by_c, kFullMeterSeries, true},
+      {"own series, installed C++", installed.own_by_cpp, kFullMeterOwnSeries,
+       true},
+      {"all series, installed C++", installed.all_by_cpp, kFullMeterSeries,
+       true},
   };
-  if (MakesNoSystemCall(meter, MakeSystemCall)) Die("the trap does not work");
+  if (MakesNoSystemCall(MakeSystemCall)) Die("the trap does not work");
   Results* results = run->results();
   for (const auto& one : cases) {
-    if (one.reader(meter, 10) != one.series) {
+    if (one.reader(10) != one.series) {
       Die(std::string("a read of ") + one.name + " was not complete");
     }
     results->Fact(std::string(one.name) + ": series", one.series);
     results->Fact(std::string(one.name) + ": system calls",
-                  MakesNoSystemCall(meter, one.reader) ? 0 : 1);
+                  MakesNoSystemCall(one.reader) ? 0 : 1);
     if (!one.keeps_vector) continue;
     results->Fact(std::string(one.name) + ": allocations",
-                  CountAllocations(meter, one.reader));
+                  CountAllocations(one.reader));
   }
   for (int round = 0; round < settings.rounds; ++round) {
     for (const auto& one : cases) {
-      const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
-      one.reader(meter, settings.reads);
-      results->Add(one.name, "netmeter", "ns", Better::kLess,
-                   (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / settings.reads);
+      Add(one.name, one.reader, settings.reads, results);
     }
   }
   // The slots that are free then are not looked at again and again.
   full.Sweep();
-  if (ReadOwn(meter, 10) != kFullMeterOwnSeries) Die("a read after a sweep");
+  const Reader own = ReadOwn(meter);
+  if (own(10) != kFullMeterOwnSeries) Die("a read after a sweep");
   for (int round = 0; round < settings.rounds; ++round) {
-    const double start = NowNs(CLOCK_THREAD_CPUTIME_ID);
-    ReadOwn(meter, settings.reads);
-    results->Add("own series, after a sweep", "netmeter", "ns", Better::kLess,
-                 (NowNs(CLOCK_THREAD_CPUTIME_ID) - start) / settings.reads);
+    Add("own series, after a sweep", own, settings.reads, results);
   }
 }
 

@@ -66,7 +66,7 @@ SECTIONS = {
         " clients, and bytes crafted to be read to the last one. No later packet of the connection is read.",
         ["us per connection"],
     ),
-    "read": ("Reading", "Nanoseconds of a read by the library.", ["ns"]),
+    "read": ("Reading", "Nanoseconds of a read by the library: from source in C++, and installed, by C and in C++.", ["ns"]),
     "scrape": ("A scrape", "How long a client waits, and the CPU time of netmeter-exporter.", ["ms", "CPU ms"]),
     "load": (
         "Loading",

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reads by an installed libnetmeter, through netmeter.h and through its inline C++.
+//
+//   const auto reads = netmeter_benchmark::OpenInstalled(pin_dir, "subscriberdb");
+//   const size_t series = reads.own_by_c(100);  // reads 100 times
+//
+// Threads: one.
+
+#ifndef NETMETER_TEST_BENCHMARK_READ_INSTALLED_H_
+#define NETMETER_TEST_BENCHMARK_READ_INSTALLED_H_
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+namespace netmeter_benchmark {
+
+// Reads so many times into memory that it keeps. Returns the series of the last read;
+// 0: it failed.
+using Reader = std::function<size_t(int count)>;
+
+struct InstalledReaders {
+  Reader own_by_c;
+  Reader all_by_c;
+  Reader own_by_cpp;
+  Reader all_by_cpp;
+};
+
+// All null: the meter cannot be opened.
+InstalledReaders OpenInstalled(const std::string& pin_dir,
+                               const std::string& service);
+
+}  // namespace netmeter_benchmark
+
+#endif  // NETMETER_TEST_BENCHMARK_READ_INSTALLED_H_
