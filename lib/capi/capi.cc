@@ -3,11 +3,8 @@
 // and nothing else happens. No exception passes: what allocates is inside of
 // WithoutThrowing(), and the rest cannot throw.
 //
-// A read has two steps. The C++ library fills `samples`, whose memory and strings
-// it uses again. Then each gets its row, in the C API's layout, with pointers to
-// these strings. So a row costs a copy of some 200 bytes on top of a read, and no
-// allocation once there were as many.
-#include <algorithm>
+// A read fills rows at once, with pointers to the reader's own strings
+// (lib/core/sample_rows.h).
 #include <cstddef>
 #include <memory>
 #include <new>
@@ -22,14 +19,15 @@
 #include "lib/capi/handles.h"
 #include "lib/capi/sized.h"
 #include "lib/core/control.h"
+#include "lib/core/meter_access.h"
 #include "lib/core/no_throw.h"
+#include "lib/core/sample_rows.h"
 #include "lib/core/version.h"
 #include "netmeter/meter.h"
 #include "netmeter/netmeter.h"
 
 struct netmeter_samples {
-  std::vector<netmeter::Sample> samples;
-  std::vector<netmeter_sample> rows;
+  netmeter::internal::SampleRows found;
 };
 
 namespace netmeter {
@@ -99,63 +97,6 @@ static_assert(sizeof(void*) != 8 ||
                   (kOptionsOfVersion1 == 40 && kHealthOfVersion1 == 488),
               "ABI");
 
-netmeter_sample RowOf(const Sample& sample) {
-  netmeter_sample row = {};
-  row.size = sizeof(row);
-  row.name = sample.name.c_str();
-  row.destination = sample.destination.c_str();
-  row.name_length = static_cast<uint32_t>(sample.name.size());
-  row.destination_length = static_cast<uint32_t>(sample.destination.size());
-  row.kind = static_cast<int32_t>(sample.kind);
-  row.transport = static_cast<int32_t>(sample.transport);
-  row.path = static_cast<int32_t>(sample.path);
-  row.registered = sample.registered;
-  row.tcp_known = sample.tcp.known;
-  row.tx_bytes = sample.tx_bytes;
-  row.rx_bytes = sample.rx_bytes;
-  row.tx_packets = sample.tx_packets;
-  row.rx_packets = sample.rx_packets;
-  row.tx_payload_bytes = sample.tx_payload_bytes;
-  row.rx_payload_bytes = sample.rx_payload_bytes;
-  row.tx_retransmit_bytes = sample.tx_retransmit_bytes;
-  row.tcp_opened = sample.tcp.opened;
-  row.tcp_accepted = sample.tcp.accepted;
-  row.tcp_closed = sample.tcp.closed;
-  row.tcp_failed = sample.tcp.failed;
-  std::copy(sample.tcp.rtt_buckets.begin(), sample.tcp.rtt_buckets.end(),
-            row.tcp_rtt_buckets);
-  row.tcp_rtt_us = sample.tcp.rtt_us;
-  row.uplink = sample.uplink.c_str();
-  row.uplink_length = static_cast<uint32_t>(sample.uplink.size());
-  row.tcp_resets_sent = sample.tcp.resets_sent;
-  row.tcp_resets_received = sample.tcp.resets_received;
-  row.tcp_timeouts = sample.tcp.timeouts;
-  row.tcp_retransmitted_segments = sample.tcp.retransmitted_segments;
-  return row;
-}
-
-// What `read` makes of the samples. *to is unchanged after an error; where there was
-// no memory it may be empty.
-template <typename Read>
-absl::Status ReadInto(netmeter_samples* to, const Read& read) {
-  if (to == nullptr) {
-    return absl::InvalidArgumentError("samples is NULL");
-  }
-  const absl::Status status = read(&to->samples);
-  if (!status.ok()) {
-    // Where it is empty now, the rows have lost their strings.
-    if (to->samples.empty()) to->rows.clear();
-    return status;
-  }
-  // Without rows there are no samples, to the caller.
-  to->rows.clear();
-  return WithoutThrowing([&] {
-    to->rows.reserve(to->samples.size());
-    for (const Sample& sample : to->samples) to->rows.push_back(RowOf(sample));
-    return absl::OkStatus();
-  });
-}
-
 absl::Status FillHealth(const Health& from, netmeter_health* to) {
   netmeter_health all = {};
   CopyText(from.version, all.version);
@@ -215,11 +156,17 @@ absl::Status NoMeterGiven() {
   return absl::InvalidArgumentError("meter is NULL");
 }
 
+absl::Status NoSamplesGiven() {
+  return absl::InvalidArgumentError("samples is NULL");
+}
+
 }  // namespace
 }  // namespace netmeter
 
 using netmeter::NoMeterGiven;
+using netmeter::NoSamplesGiven;
 using netmeter::internal::CheckLength;
+using netmeter::internal::MeterAccess;
 using netmeter::internal::Name;
 using netmeter::internal::Return;
 using netmeter::internal::WithoutThrowing;
@@ -277,43 +224,40 @@ netmeter_samples* netmeter_samples_new(void) {
 void netmeter_samples_free(netmeter_samples* samples) { delete samples; }
 
 size_t netmeter_samples_count(const netmeter_samples* samples) {
-  return samples == nullptr ? 0 : samples->rows.size();
+  return samples == nullptr ? 0 : samples->found.rows.size();
 }
 
 const netmeter_sample* netmeter_samples_get(const netmeter_samples* samples,
                                             size_t index) {
   if (index >= netmeter_samples_count(samples)) return nullptr;
-  return &samples->rows[index];
+  return &samples->found.rows[index];
 }
 
 int netmeter_read_service(netmeter_meter* meter, const char* service,
                           size_t length, netmeter_samples* samples,
                           netmeter_error* error) {
-  return Return(WithoutThrowing([&] {
-                  if (meter == nullptr) return NoMeterGiven();
-                  if (service != nullptr) {
-                    const absl::Status valid = CheckLength(length);
-                    if (!valid.ok()) return valid;
-                  }
-                  return netmeter::ReadInto(
-                      samples, [&](std::vector<netmeter::Sample>* to) {
-                        return service == nullptr
-                                   ? meter->meter->ReadService(to)
-                                   : meter->meter->ReadService(
-                                         Name(service, length), to);
-                      });
-                }),
-                error);
+  return Return(
+      WithoutThrowing([&] {
+        if (meter == nullptr) return NoMeterGiven();
+        if (service != nullptr) {
+          const absl::Status valid = CheckLength(length);
+          if (!valid.ok()) return valid;
+        }
+        if (samples == nullptr) return NoSamplesGiven();
+        return service == nullptr
+                   ? MeterAccess::ReadService(*meter->meter, &samples->found)
+                   : MeterAccess::ReadService(
+                         *meter->meter, Name(service, length), &samples->found);
+      }),
+      error);
 }
 
 int netmeter_read_host(netmeter_meter* meter, netmeter_samples* samples,
                        netmeter_error* error) {
   return Return(WithoutThrowing([&] {
                   if (meter == nullptr) return NoMeterGiven();
-                  return netmeter::ReadInto(
-                      samples, [&](std::vector<netmeter::Sample>* to) {
-                        return meter->meter->ReadHost(to);
-                      });
+                  if (samples == nullptr) return NoSamplesGiven();
+                  return MeterAccess::ReadHost(*meter->meter, &samples->found);
                 }),
                 error);
 }

@@ -178,6 +178,27 @@ class Meter::Impl {
     });
   }
 
+  // Into the caller's memory: a vector of samples, or rows.
+  template <typename To>
+  absl::Status ReadService(To* to) {
+    const auto registered = WithoutThrowing([&] { return service(); });
+    if (!registered.ok()) return registered.status();
+    return ReadInto(Whose::kOwn, [&](SeriesReader* reader) {
+      reader->ReadService(**registered, to);
+    });
+  }
+  template <typename To>
+  absl::Status ReadService(absl::string_view service, To* to) {
+    return ReadInto(Whose::kAny, [&](SeriesReader* reader) {
+      reader->ReadService(service, to);
+    });
+  }
+  template <typename To>
+  absl::Status ReadHost(To* to) {
+    return ReadInto(Whose::kAny,
+                    [&](SeriesReader* reader) { reader->ReadAll(to); });
+  }
+
   // Reads into the caller's memory, by `read`.
   template <typename Function>
   absl::Status ReadInto(Whose whose, const Function& read) {
@@ -357,23 +378,32 @@ absl::StatusOr<std::vector<Sample>> Meter::ReadHost() const {
 }
 
 absl::Status Meter::ReadService(std::vector<Sample>* samples) const {
-  const auto service = WithoutThrowing([&] { return impl_->service(); });
-  if (!service.ok()) return service.status();
-  return impl_->ReadInto(Whose::kOwn, [&](SeriesReader* reader) {
-    reader->ReadService(**service, samples);
-  });
+  return impl_->ReadService(samples);
 }
 
 absl::Status Meter::ReadService(absl::string_view service,
                                 std::vector<Sample>* samples) const {
-  return impl_->ReadInto(Whose::kAny, [&](SeriesReader* reader) {
-    reader->ReadService(service, samples);
-  });
+  return impl_->ReadService(service, samples);
 }
 
 absl::Status Meter::ReadHost(std::vector<Sample>* samples) const {
-  return impl_->ReadInto(
-      Whose::kAny, [&](SeriesReader* reader) { reader->ReadAll(samples); });
+  return impl_->ReadHost(samples);
+}
+
+absl::Status internal::MeterAccess::ReadService(const Meter& meter,
+                                                SampleRows* rows) {
+  return meter.impl_->ReadService(rows);
+}
+
+absl::Status internal::MeterAccess::ReadService(const Meter& meter,
+                                                absl::string_view service,
+                                                SampleRows* rows) {
+  return meter.impl_->ReadService(service, rows);
+}
+
+absl::Status internal::MeterAccess::ReadHost(const Meter& meter,
+                                             SampleRows* rows) {
+  return meter.impl_->ReadHost(rows);
 }
 
 absl::Status internal::MeterAccess::ReadHostByOwner(

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "lib/core/sample_rows.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {
@@ -25,6 +27,13 @@ class MeterAccess {
   // for each key, so it has one of both.
   static absl::Status ReadHostByOwner(const Meter& meter,
                                       std::vector<Sample>* samples);
+
+  // As Meter::ReadService() and ReadHost(), into rows of the C API. Without a copy of
+  // strings: those of *rows live as long as it does, also after the Meter.
+  static absl::Status ReadService(const Meter& meter, SampleRows* rows);
+  static absl::Status ReadService(const Meter& meter, absl::string_view service,
+                                  SampleRows* rows);
+  static absl::Status ReadHost(const Meter& meter, SampleRows* rows);
 };
 
 }  // namespace internal

@@ -185,7 +185,8 @@ void Take(nm_u64 value, uint64_t* sum) {
 // nm_tcp has no cell per CPU: such events are rare, so the kernel adds
 // atomically.
 template <bool is_first>
-void TakeConnections(const nm_tcp& tcp, TcpConnections* sum) {
+void TakeConnections(const nm_tcp& tcp, Sample* sample) {
+  TcpConnections* const sum = &sample->tcp;
   sum->known = true;
   Take<is_first>(Load(&tcp.opened), &sum->opened);
   Take<is_first>(Load(&tcp.accepted), &sum->accepted);
@@ -200,6 +201,30 @@ void TakeConnections(const nm_tcp& tcp, TcpConnections* sum) {
   ForEachBelow<NM_RTT_BUCKETS>([&](size_t i) {
     Take<is_first>(Load(&tcp.rtt_buckets[i]), &sum->rtt_buckets[i]);
   });
+}
+
+template <bool is_first>
+void TakeConnections(const nm_tcp& tcp, netmeter_sample* row) {
+  row->tcp_known = 1;
+  Take<is_first>(Load(&tcp.opened), &row->tcp_opened);
+  Take<is_first>(Load(&tcp.accepted), &row->tcp_accepted);
+  Take<is_first>(Load(&tcp.closed), &row->tcp_closed);
+  Take<is_first>(Load(&tcp.failed), &row->tcp_failed);
+  Take<is_first>(Load(&tcp.rtt_us), &row->tcp_rtt_us);
+  Take<is_first>(Load(&tcp.resets_sent), &row->tcp_resets_sent);
+  Take<is_first>(Load(&tcp.resets_received), &row->tcp_resets_received);
+  Take<is_first>(Load(&tcp.timeouts), &row->tcp_timeouts);
+  Take<is_first>(Load(&tcp.retransmitted_segments),
+                 &row->tcp_retransmitted_segments);
+  ForEachBelow<NM_RTT_BUCKETS>([&](size_t i) {
+    Take<is_first>(Load(&tcp.rtt_buckets[i]), &row->tcp_rtt_buckets[i]);
+  });
+}
+
+void ForgetConnections(Sample* sample) { sample->tcp = TcpConnections(); }
+void ForgetConnections(netmeter_sample* row) {
+  TakeConnections<true>(nm_tcp(), row);
+  row->tcp_known = 0;
 }
 
 uint64_t LoadBytes(const char* at) {
@@ -229,7 +254,8 @@ inline void Assign(const std::string& name, std::string* to) {
 
 // A pending sample, tidied up. Returns whether it is empty: all connections of
 // that service have named their destinations.
-bool TidyPending(Sample* sample) {
+template <typename Out>
+bool TidyPending(Out* sample) {
   // A move that is under way may be seen half.
   for (uint64_t* value :
        {&sample->tx_bytes, &sample->rx_bytes, &sample->tx_packets,
@@ -363,7 +389,8 @@ bool SeriesReader::ReadName(uint32_t id, std::string* name) const {
 
 // The one copy of a word.
 const std::string* SeriesReader::Word(std::string word) {
-  return &*words_.insert(std::move(word)).first;
+  if (words_ == nullptr) words_ = std::make_shared<std::set<std::string>>();
+  return &*words_->insert(std::move(word)).first;
 }
 
 // Finds out whose slot it is. Returns false if it cannot be known yet.
@@ -411,7 +438,7 @@ void SeriesReader::Forget() {
   series_.clear();
   by_key_.clear();
   by_service_.clear();
-  words_.clear();
+  words_.reset();  // not clear(): rows may have them
 }
 
 void SeriesReader::Update() {
@@ -454,9 +481,10 @@ void SeriesReader::BetweenMoves(const Body& body) const {
   }
 }
 
-// A body that is made again has written to *samples before.
-template <typename Body>
-void SeriesReader::ReadSeries(std::vector<Sample>* samples, const Body& body) {
+// A body that is made again has written to *out before.
+template <typename Out, typename Body>
+void SeriesReader::ReadSeries(std::vector<Out>* out, const Body& body) {
+  bool written = false;
   try {
     BetweenMoves([&](nm_u64 moves) {
       if (moves != moves_) {
@@ -466,10 +494,11 @@ void SeriesReader::ReadSeries(std::vector<Sample>* samples, const Body& body) {
         moves_ = moves;
       }
       Update();
+      written = true;
       body();
     });
   } catch (...) {
-    samples->clear();
+    if (written) out->clear();
     throw;
   }
 }
@@ -499,8 +528,9 @@ void SeriesReader::Learn() {
 }
 
 // The sums of a slot are made in registers, and stored once.
-template <bool is_first>
-void SeriesReader::TakeSlot(uint32_t slot, Sample* sample) const {
+template <bool is_first, typename Out>
+void SeriesReader::TakeSlot(const Series& series, uint32_t slot,
+                            Out* out) const {
   nm_u64 heads = 0, sums[kWordsPerCell] = {};
   const nm_u64* cell = Cell(slot, 0);
   for (uint32_t i = 0; i < view_.cells_per_series; ++i) {
@@ -513,38 +543,36 @@ void SeriesReader::TakeSlot(uint32_t slot, Sample* sample) const {
     Take<is_first>(sums[offset / sizeof(nm_u64)], sum);
   };
   // Heads differ in their flags only, and this is one of them.
-  if (HeadOf(heads).flags & NM_FLAG_REGISTERED) sample->registered = true;
-  take(offsetof(nm_cell, tx_bytes), &sample->tx_bytes);
-  take(offsetof(nm_cell, rx_bytes), &sample->rx_bytes);
-  take(offsetof(nm_cell, tx_packets), &sample->tx_packets);
-  take(offsetof(nm_cell, rx_packets), &sample->rx_packets);
-  take(offsetof(nm_cell, tx_payload_bytes), &sample->tx_payload_bytes);
-  take(offsetof(nm_cell, rx_payload_bytes), &sample->rx_payload_bytes);
-  take(offsetof(nm_cell, tx_retransmit_bytes), &sample->tx_retransmit_bytes);
-  if (tcp_ != nullptr && sample->transport == Transport::kTcp &&
-      sample->kind != Kind::kPending) {
-    TakeConnections<is_first>(TcpAt(view_, slot), &sample->tcp);
+  if (HeadOf(heads).flags & NM_FLAG_REGISTERED) out->registered = true;
+  take(offsetof(nm_cell, tx_bytes), &out->tx_bytes);
+  take(offsetof(nm_cell, rx_bytes), &out->rx_bytes);
+  take(offsetof(nm_cell, tx_packets), &out->tx_packets);
+  take(offsetof(nm_cell, rx_packets), &out->rx_packets);
+  take(offsetof(nm_cell, tx_payload_bytes), &out->tx_payload_bytes);
+  take(offsetof(nm_cell, rx_payload_bytes), &out->rx_payload_bytes);
+  take(offsetof(nm_cell, tx_retransmit_bytes), &out->tx_retransmit_bytes);
+  if (tcp_ != nullptr && series.transport == Transport::kTcp &&
+      series.kind != Kind::kPending) {
+    TakeConnections<is_first>(TcpAt(view_, slot), out);
   } else if (is_first) {
-    sample->tcp = TcpConnections();
+    ForgetConnections(out);
   }
 }
 
-// What *sample held before is overwritten, and the memory of its strings used
-// again.
-// All but the names, which may take memory.
-void SeriesReader::Sum(const Series& series, Sample* sample) const {
-  sample->kind = series.kind;
-  sample->transport = series.transport;
-  sample->path = series.path;
-  sample->registered = false;
-  TakeSlot<true>(series.slot, sample);
-  TakeMore(series, sample);
-}
-
-void SeriesReader::TakeMore(const Series& series, Sample* sample) const {
+// What *out held before is overwritten, or added to. All but the strings, which may take
+// memory.
+template <bool is_first, typename Out>
+inline void SeriesReader::Sum(const Series& series, Out* out) const {
+  if (is_first) {
+    out->kind = static_cast<decltype(out->kind)>(series.kind);
+    out->transport = static_cast<decltype(out->transport)>(series.transport);
+    out->path = static_cast<decltype(out->path)>(series.path);
+    out->registered = false;
+  }
+  TakeSlot<is_first>(series, series.slot, out);
   if (series.more_slots == nullptr) return;
   for (const uint32_t slot : *series.more_slots) {
-    TakeSlot<false>(slot, sample);
+    TakeSlot<false>(series, slot, out);
   }
 }
 
@@ -570,10 +598,21 @@ bool SeriesReader::IsRegistered(const std::string& service) const {
   return false;
 }
 
+// The memory of its strings is used again.
 void SeriesReader::Name(const Series& series, Sample* sample) {
   Assign(*series.name, &sample->name);
   Assign(*series.destination, &sample->destination);
   Assign(*series.uplink, &sample->uplink);
+}
+
+void SeriesReader::Name(const Series& series, netmeter_sample* row) {
+  row->size = sizeof(*row);
+  row->name = series.name->c_str();
+  row->name_length = static_cast<uint32_t>(series.name->size());
+  row->destination = series.destination->c_str();
+  row->destination_length = static_cast<uint32_t>(series.destination->size());
+  row->uplink = series.uplink->c_str();
+  row->uplink_length = static_cast<uint32_t>(series.uplink->size());
 }
 
 // The lines of a slot are far from those of the one before where a service has
@@ -592,66 +631,85 @@ inline void SeriesReader::Prefetch(uint32_t slot) const {
 
 // Sums up `count` series, which next(0) and so on return, but for those that are
 // pending and empty. Twins are one sample, in the place of the first, or two.
-template <typename Next>
+template <typename Out, typename Next>
 void SeriesReader::Fill(Twins twins, size_t count, const Next& next,
-                        std::vector<Sample>* samples) const {
+                        std::vector<Out>* out) const {
   constexpr size_t kAhead = 4;  // so many series take as long as memory does
   size_t filled = 0;
-  samples->reserve(count);
+  out->reserve(count);
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) Prefetch(next(i + kAhead).slot);
     const Series& series = next(i);
     const bool with_twin = twins == Twins::kOne && series.twin != kNoTwin;
-    // In ReadAll() `i` is the series' own number.
+    // In FillAll() `i` is the series' own number.
     if (with_twin && series.twin < i) continue;
-    if (filled == samples->size()) samples->emplace_back();
-    Sample* const sample = &(*samples)[filled];
-    Sum(series, sample);
-    if (with_twin) {
-      TakeSlot<false>(series_[series.twin].slot, sample);
-      TakeMore(series_[series.twin], sample);
+    if (filled == out->size()) out->emplace_back();
+    Out* const one = &(*out)[filled];
+    Sum<true>(series, one);
+    if (with_twin) Sum<false>(series_[series.twin], one);
+    if (series.kind == Kind::kPending && TidyPending(one)) continue;
+    if (twins == Twins::kMarked && series.kind == Kind::kPending &&
+        series.of_service && !one->registered) {
+      one->registered = IsRegistered(*series.name);
     }
-    if (sample->kind == Kind::kPending && TidyPending(sample)) continue;
-    if (twins == Twins::kMarked && sample->kind == Kind::kPending &&
-        series.of_service && !sample->registered) {
-      sample->registered = IsRegistered(*series.name);
-    }
-    Name(series, sample);
+    Name(series, one);
     ++filled;
   }
-  samples->resize(filled);
+  out->resize(filled);
+}
+
+template <typename Out>
+void SeriesReader::FillAll(Twins twins, std::vector<Out>* out) const {
+  Fill(
+      twins, series_.size(),
+      [this](size_t i) -> const Series& { return series_[i]; }, out);
+}
+
+template <typename Out>
+void SeriesReader::FillService(absl::string_view service,
+                               std::vector<Out>* out) const {
+  const auto found = by_service_.find(service);
+  if (found == by_service_.end()) return out->clear();
+  const std::vector<size_t>& own = found->second;
+  Fill(
+      Twins::kApart, own.size(),
+      [&](size_t i) -> const Series& { return series_[own[i]]; }, out);
 }
 
 // The mutex is between threads of this process, for what was learned. Nothing
 // here waits for the kernel.
-void SeriesReader::ReadAll(Twins twins, std::vector<Sample>* samples) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  ReadSeries(samples, [&] {
-    Fill(
-        twins, series_.size(),
-        [this](size_t i) -> const Series& { return series_[i]; }, samples);
-  });
-}
-
 void SeriesReader::ReadAll(std::vector<Sample>* samples) {
-  ReadAll(Twins::kOne, samples);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ReadSeries(samples, [&] { FillAll(Twins::kOne, samples); });
 }
 
 void SeriesReader::ReadAllByOwner(std::vector<Sample>* samples) {
-  ReadAll(Twins::kMarked, samples);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ReadSeries(samples, [&] { FillAll(Twins::kMarked, samples); });
 }
 
 void SeriesReader::ReadService(absl::string_view service,
                                std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ReadSeries(samples, [&] {
-    const auto found = by_service_.find(service);
-    if (found == by_service_.end()) return samples->clear();
-    const std::vector<size_t>& own = found->second;
-    Fill(
-        Twins::kApart, own.size(),
-        [&](size_t i) -> const Series& { return series_[own[i]]; }, samples);
+  ReadSeries(samples, [&] { FillService(service, samples); });
+}
+
+// Rows keep the words of an earlier read until they have others.
+template <typename Body>
+void SeriesReader::ReadRows(SampleRows* rows, const Body& body) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ReadSeries(&rows->rows, [&] {
+    body(&rows->rows);
+    if (rows->words != words_) rows->words = words_;
   });
+}
+
+void SeriesReader::ReadAll(SampleRows* rows) {
+  ReadRows(rows, [this](auto* out) { FillAll(Twins::kOne, out); });
+}
+
+void SeriesReader::ReadService(absl::string_view service, SampleRows* rows) {
+  ReadRows(rows, [&](auto* out) { FillService(service, out); });
 }
 
 std::vector<Sample> SeriesReader::ReadAll() {

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lib/core/sample_rows.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 
@@ -84,7 +85,8 @@ class SeriesReader {
 
   // Every series, one Sample for each key, in the order of appearance. The memory
   // of *samples is used again, that of its strings included: where it has had room
-  // for as much before, nothing is allocated. After an exception it is empty.
+  // for as much before, nothing is allocated. After an exception it is as it was, or
+  // empty.
   void ReadAll(std::vector<Sample>* samples);
 
   // The same, but what is pending of a service and of a program of one name are two
@@ -96,6 +98,11 @@ class SeriesReader {
   // were handed out since the last read; and, if there are such, or new series in
   // others, also to those that had no key then.
   void ReadService(absl::string_view service, std::vector<Sample>* samples);
+
+  // Both into rows of the C API, without a copy of a string. After an exception *rows
+  // is as it was, or empty.
+  void ReadAll(SampleRows* rows);
+  void ReadService(absl::string_view service, SampleRows* rows);
 
   // The same into memory of their own.
   std::vector<Sample> ReadAll();
@@ -161,21 +168,28 @@ class SeriesReader {
   // came meanwhile.
   template <typename Body>
   void BetweenMoves(const Body& body) const;
-  // The same, after having learned what is new.
-  template <typename Body>
-  void ReadSeries(std::vector<Sample>* samples, const Body& body);
+  // The same, after having learned what is new. `Out`, here and below: a Sample, or a
+  // row.
+  template <typename Out, typename Body>
+  void ReadSeries(std::vector<Out>* out, const Body& body);
   Health ReadHealthOnce() const;
-  template <bool is_first>
-  void TakeSlot(uint32_t slot, Sample* sample) const;
+  template <bool is_first, typename Out>
+  void TakeSlot(const Series& series, uint32_t slot, Out* out) const;
   void Prefetch(uint32_t slot) const;
-  void TakeMore(const Series& series, Sample* sample) const;
-  void Sum(const Series& series, Sample* sample) const;
+  template <bool is_first, typename Out>
+  void Sum(const Series& series, Out* out) const;
   bool IsRegistered(const std::string& service) const;
   static void Name(const Series& series, Sample* sample);
-  template <typename Next>
+  static void Name(const Series& series, netmeter_sample* row);
+  template <typename Out, typename Next>
   void Fill(Twins twins, size_t count, const Next& next,
-            std::vector<Sample>* samples) const;
-  void ReadAll(Twins twins, std::vector<Sample>* samples);
+            std::vector<Out>* out) const;
+  template <typename Out>
+  void FillAll(Twins twins, std::vector<Out>* out) const;
+  template <typename Out>
+  void FillService(absl::string_view service, std::vector<Out>* out) const;
+  template <typename Body>
+  void ReadRows(SampleRows* rows, const Body& body);
 
   mutable std::mutex mutex_;
   // All below guarded by mutex_. The view's own extents stay.
@@ -191,7 +205,8 @@ class SeriesReader {
   nm_u64 heads_ = 0, slots_allocated_ = 0;  // of nm_stats, at the last look
   uint32_t next_slot_ = 1;
   std::vector<uint32_t> unknown_;  // below next_slot_, without a key when seen
-  std::set<std::string> words_;    // of series_: most occur in many of them
+  // Of series_: most occur in many of them. Rows share it. Null: no series.
+  std::shared_ptr<std::set<std::string>> words_;
   std::vector<Series> series_;
   std::map<Key, size_t> by_key_;
   // With a comparison that takes a string_view without making a string of it.

@@ -5,44 +5,80 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <memory>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "lib/core/no_throw.h"
 #include "lib/core/series_buffers.h"
 #include "lib/core/series_reader.h"
-#include "lib/testing/failing_new.h"
 
 namespace netmeter {
 namespace internal {
 namespace {
 
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
+
+TEST(SeriesReaderMoves, RowsKeepTheirWords) {
+  const std::string old(NM_NAME_BYTES, 'o');  // memory of its own
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, old);
+  buffers.stats().slots_allocated = 1;
+  buffers.SetHead(21, 0, 3, 0);
+  auto reader = std::make_unique<SeriesReader>(buffers.view());
+  SampleRows kept, other;
+  reader->ReadAll(&kept);
+  // The reader forgets all that it has learned.
+  buffers.SetName(3, std::string(NM_NAME_BYTES, 'n'));
+  buffers.stats().moves += 2;
+  reader->ReadAll(&other);
+  ASSERT_THAT(kept.rows, SizeIs(1));
+  EXPECT_EQ(kept.rows[0].name, old);
+  reader->ReadAll(&kept);
+  reader.reset();
+  ASSERT_THAT(kept.rows, SizeIs(1));
+  EXPECT_EQ(kept.rows[0].name, std::string(NM_NAME_BYTES, 'n'));
+}
 
 // The bug: what a first pass had written stayed, and a caller of the C API had names in
 // memory that was gone.
-TEST(SeriesReaderMoves, WithoutMemoryToLearnAnewTheSamplesAreEmpty) {
-  Buffers buffers(1, 64, 8);
-  buffers.SetName(3, "mme");
-  buffers.stats().slots_allocated = 1;
-  buffers.SetHead(21, 0, 3, 0);
-  SeriesReader reader(buffers.view());
-  std::vector<Sample> samples;
-  reader.ReadAll(&samples);
-  ASSERT_THAT(samples, SizeIs(1));
-  for (const bool all : {true, false}) {
-    buffers.stats().moves += 2;
-    {
-      FailNew fail(0);
-      EXPECT_THROW(
-          all ? reader.ReadAll(&samples) : reader.ReadService("mme", &samples),
-          std::bad_alloc);
-    }
-    EXPECT_THAT(samples, IsEmpty());
+TEST(SeriesReaderMoves, AReadThatFailsLeavesTheLastResultOrNone) {
+  const std::string old(NM_NAME_BYTES, 'o');
+  for (const int fails_at : {1, 2}) {
+    SCOPED_TRACE(fails_at);
+    Buffers buffers(1, 64, 8);
+    buffers.SetName(3, old);
+    buffers.stats().slots_allocated = 1;
+    buffers.SetHead(21, 0, 3, 0);
+    MapView view = buffers.view();
+    view.first_series = view.max_series;
+    // Each pass finds that another move came, until one finds no memory.
+    int passes = 0;
+    SeriesReader reader(view, [&](MapView*) -> bool {
+      if (++passes == fails_at) throw std::bad_alloc();
+      buffers.stats().moves += 2;
+      return true;
+    });
+    SampleRows rows;
+    std::vector<Sample> samples;
+    reader.ReadAll(&rows);
     reader.ReadAll(&samples);
-    EXPECT_THAT(samples, SizeIs(1));
+    buffers.info().max_series = view.max_series + 1;
+    const size_t left = fails_at == 1 ? 1 : 0;
+    buffers.stats().moves += 2;
+    EXPECT_THROW(reader.ReadAll(&rows), std::bad_alloc);
+    ASSERT_THAT(rows.rows, SizeIs(left));
+    if (left != 0) {
+      EXPECT_EQ(rows.rows[0].name, old);
+    }
+    passes = 0;
+    EXPECT_THROW(reader.ReadAll(&samples), std::bad_alloc);
+    EXPECT_THAT(samples, SizeIs(left));
+    buffers.info().max_series = 0;
+    reader.ReadAll(&rows);
+    EXPECT_THAT(rows.rows, SizeIs(1));
   }
 }
 

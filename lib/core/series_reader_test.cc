@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "lib/core/series_buffers.h"
@@ -21,7 +22,49 @@ namespace internal {
 namespace {
 
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
+
+auto FieldsOf(const Sample& sample) {
+  const TcpConnections& tcp = sample.tcp;
+  return std::make_tuple(
+      sample.kind, sample.name, sample.destination, sample.transport,
+      sample.path, sample.uplink, sample.registered, sample.tx_bytes,
+      sample.rx_bytes, sample.tx_packets, sample.rx_packets,
+      sample.tx_payload_bytes, sample.rx_payload_bytes,
+      sample.tx_retransmit_bytes, tcp.known, tcp.opened, tcp.accepted,
+      tcp.closed, tcp.failed, tcp.rtt_us, tcp.resets_sent, tcp.resets_received,
+      tcp.timeouts, tcp.retransmitted_segments,
+      std::vector<uint64_t>(tcp.rtt_buckets.begin(), tcp.rtt_buckets.end()));
+}
+
+auto FieldsOf(const netmeter_sample& row) {
+  EXPECT_EQ(row.size, sizeof(row));
+  EXPECT_EQ(row.name_length, strlen(row.name));
+  EXPECT_EQ(row.destination_length, strlen(row.destination));
+  EXPECT_EQ(row.uplink_length, strlen(row.uplink));
+  EXPECT_EQ(row.reserved[0] + row.reserved[1] + row.reserved_too[0] +
+                row.reserved_too[1] + row.reserved_too[2] + row.reserved_too[3],
+            0);
+  return std::make_tuple(
+      static_cast<Kind>(row.kind), std::string(row.name),
+      std::string(row.destination), static_cast<Transport>(row.transport),
+      static_cast<Path>(row.path), std::string(row.uplink), row.registered != 0,
+      row.tx_bytes, row.rx_bytes, row.tx_packets, row.rx_packets,
+      row.tx_payload_bytes, row.rx_payload_bytes, row.tx_retransmit_bytes,
+      row.tcp_known != 0, row.tcp_opened, row.tcp_accepted, row.tcp_closed,
+      row.tcp_failed, row.tcp_rtt_us, row.tcp_resets_sent,
+      row.tcp_resets_received, row.tcp_timeouts, row.tcp_retransmitted_segments,
+      std::vector<uint64_t>(std::begin(row.tcp_rtt_buckets),
+                            std::end(row.tcp_rtt_buckets)));
+}
+
+template <typename Out>
+auto FieldsOfAll(const std::vector<Out>& all) {
+  std::vector<decltype(FieldsOf(all[0]))> fields;
+  for (const Out& one : all) fields.push_back(FieldsOf(one));
+  return fields;
+}
 
 TEST(SeriesReader, OfAnEmptyMeterHasNoSeries) {
   Buffers buffers(2, 64, 8);
@@ -575,6 +618,85 @@ TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
   EXPECT_THAT(samples, IsEmpty());
 }
 
+// Each kind of series, and each place in the rows takes another one at the next read.
+TEST(SeriesReader, RowsAreTheSamples) {
+  constexpr uint8_t kServiceId = 3, kBinaryId = 4, kLongId = 5, kUplinkId = 6;
+  constexpr uint8_t kProxyByUplink = NM_PATH_PROXY | 1 << NM_UPLINK_SHIFT;
+  const struct {
+    const char* what;
+    nm_u16 service;
+    nm_u16 destination;
+    uint8_t kind;
+    uint8_t transport;
+    uint8_t path;
+    uint8_t flags;
+    bool is_empty;
+  } kCases[] = {
+      {"service", kServiceId, kLongId, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+       NM_PATH_DIRECT, NM_FLAG_REGISTERED, false},
+      {"second slot of its key", kServiceId, kLongId, NM_KIND_SERVICE,
+       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
+      {"no connections", kServiceId, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP,
+       kProxyByUplink, 0, false},
+      {"pending of the service", kServiceId, 0, NM_KIND_PENDING,
+       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
+      {"its twin", kBinaryId, 0, NM_KIND_PENDING, NM_TRANSPORT_TCP,
+       NM_PATH_DIRECT, 0, false},
+      {"pending, empty", kLongId, 0, NM_KIND_PENDING, NM_TRANSPORT_TCP,
+       NM_PATH_DIRECT, 0, true},
+      {"binary", kBinaryId, kUplinkId, NM_KIND_BINARY, NM_TRANSPORT_TCP,
+       kProxyByUplink, 0, false},
+      {"unit", kLongId, 0, NM_KIND_UNIT, NM_TRANSPORT_SCTP, NM_PATH_DIRECT, 0,
+       false},
+      {"container", kLongId, kLongId, NM_KIND_CONTAINER, NM_TRANSPORT_ICMP,
+       NM_PATH_DIRECT, 0, false},
+      {"retired", NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE, NM_KIND_RETIRED,
+       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
+      {"no counters", kUplinkId, 0, NM_KIND_BINARY, NM_TRANSPORT_OTHER,
+       NM_PATH_DIRECT, 0, true},
+  };
+  SampleRows rows;
+  std::vector<Sample> samples;
+  for (const nm_u64 features : {nm_u64{NM_FEATURE_SOCKET_TABLE}, nm_u64{0}}) {
+    Buffers buffers(2, 64, 8);
+    buffers.info().features = features;
+    buffers.SetName(kServiceId, "mme");
+    buffers.name(kServiceId).kind = NM_KIND_SERVICE;
+    buffers.SetName(kBinaryId, "mme");
+    buffers.name(kBinaryId).kind = NM_KIND_BINARY;
+    buffers.SetName(kLongId, std::string(NM_NAME_BYTES, 'n'));
+    buffers.SetName(kUplinkId, "satellite");
+    buffers.info().uplinks[0] = kUplinkId;
+    SeriesReader reader(buffers.view());
+    nm_u64 number = 0;
+    uint32_t slot = NM_SLOT_FIRST;
+    for (const auto& one : kCases) {
+      SCOPED_TRACE(one.what);
+      buffers.SetHead(slot, 1, one.service, one.destination, one.kind,
+                      one.transport, one.path, one.flags);
+      for (size_t word = 1; !one.is_empty && word < Buffers::kWords; ++word) {
+        for (const uint32_t cpu : {0u, 1u}) {
+          buffers.Add(slot, cpu, word * sizeof(nm_u64), ++number);
+        }
+      }
+      for (size_t i = 0; i < sizeof(nm_tcp) / sizeof(nm_u64); ++i) {
+        reinterpret_cast<nm_u64*>(&buffers.tcp(slot))[i] = ++number;
+      }
+      ++buffers.stats().slots_allocated;
+      ++slot;
+      reader.ReadAll(&samples);
+      reader.ReadAll(&rows);
+      EXPECT_THAT(samples, Not(IsEmpty()));
+      EXPECT_EQ(FieldsOfAll(rows.rows), FieldsOfAll(samples));
+      for (const char* const service : {"mme", "satellite"}) {
+        reader.ReadService(service, &samples);
+        reader.ReadService(service, &rows);
+        EXPECT_EQ(FieldsOfAll(rows.rows), FieldsOfAll(samples));
+      }
+    }
+  }
+}
+
 TEST(SeriesReader, WrapsInsteadOfFailingOnHugeCounters) {
   Buffers buffers(2, 64, 8);
   buffers.SetName(3, "mme");
@@ -663,9 +785,18 @@ TEST(SeriesReader, IsExactAndNeverGoesBackBesideWriters) {
     readers.emplace_back([&reader, &done, i] {
       nm_u64 last_all = 0;
       nm_u64 last_first = 0;
+      SampleRows rows;
       while (!done) {
         nm_u64 sum = 0;
-        for (const Sample& sample : reader.ReadAll()) sum += sample.tx_bytes;
+        if (i == 0) {
+          for (const Sample& sample : reader.ReadAll()) sum += sample.tx_bytes;
+        } else {
+          reader.ReadAll(&rows);
+          for (const netmeter_sample& row : rows.rows) {
+            ASSERT_EQ(std::string(row.name).substr(0, 7), "service");
+            sum += row.tx_bytes;
+          }
+        }
         ASSERT_GE(sum, last_all) << i;
         last_all = sum;
         const std::vector<Sample> first = reader.ReadService("service0");
