@@ -83,10 +83,9 @@ class SeriesReader {
   // The memory must outlive the reader.
   explicit SeriesReader(const MapView& view, Extend extend = nullptr);
 
-  // Every series, one Sample for each key, in the order of appearance. The memory
-  // of *samples is used again, that of its strings included: where it has had room
-  // for as much before, nothing is allocated. After an exception it is as it was, or
-  // empty.
+  // Every series, one Sample for each key, in the order of appearance. A read reuses the
+  // memory of *samples and of its strings, and allocates nothing if that suffices. After
+  // an exception *samples is unchanged or empty.
   void ReadAll(std::vector<Sample>* samples);
 
   // The same, but what is pending of a service and of a program of one name are two
@@ -100,7 +99,7 @@ class SeriesReader {
   void ReadService(absl::string_view service, std::vector<Sample>* samples);
 
   // Both into rows of the C API, without a copy of a string. After an exception *rows
-  // is as it was, or empty.
+  // is unchanged or empty.
   void ReadAll(SampleRows* rows);
   void ReadService(absl::string_view service, SampleRows* rows);
 
@@ -168,8 +167,8 @@ class SeriesReader {
   // came meanwhile.
   template <typename Body>
   void BetweenMoves(const Body& body) const;
-  // The same, after having learned what is new. `Out`, here and below: a Sample, or a
-  // row.
+  // BetweenMoves(), after having learned what is new. `Out`, here and below, is a Sample
+  // or a row.
   template <typename Out, typename Body>
   void ReadSeries(std::vector<Out>* out, const Body& body);
   Health ReadHealthOnce() const;

@@ -15,8 +15,8 @@
 
 namespace netmeter_benchmark {
 
-// Reads so many times into memory that it keeps. Returns the series of the last read;
-// 0: it failed.
+// Reads `count` times into memory that it keeps. Returns the series of the last read, or
+// 0 if one failed.
 using Reader = std::function<size_t(int count)>;
 
 struct InstalledReaders {
