@@ -27,7 +27,6 @@
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"
-#include "lib/loader/status_text.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
 #include "lib/testing/interruption.h"

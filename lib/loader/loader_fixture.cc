@@ -23,7 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/core/pins.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/status_text.h"
+#include "lib/loader/status.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"

@@ -40,7 +40,6 @@
 #include "lib/loader/load.h"
 #include "lib/loader/retire.h"
 #include "lib/loader/status.h"
-#include "lib/loader/status_text.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"

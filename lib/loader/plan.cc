@@ -20,9 +20,9 @@
 #include "lib/core/status_util.h"
 #include "lib/core/version.h"
 #include "lib/loader/forwarding.h"
-#include "lib/loader/host.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/probes.h"
+#include "lib/loader/system.h"
 #include "lib/loader/uplinks.h"
 
 namespace netmeter {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is loaded, by whom, how full it is and what was lost: what
-// `netmeter-loader status` says, as data. lib/loader/status_text.h prints it.
+// `netmeter-loader status` says, as data and as text.
 //
 // Threads: any.
 
@@ -101,6 +101,12 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir);
 // ParseConfig() reads. NotFound if nothing is loaded; FailedPrecondition if it is not
 // known what; PermissionDenied for others than root.
 absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir);
+
+// Some twenty lines.
+std::string StatusAsText(const MeterStatus& status);
+
+// One object.
+std::string StatusAsJson(const MeterStatus& status);
 
 }  // namespace internal
 }  // namespace netmeter

@@ -118,6 +118,14 @@ std::string NameOfRunning(const std::string& comm, const std::string& arguments,
 
 std::string KernelRelease();
 
+// Refuses early, with the reason, where the load would fail later with another
+// message. A try says more than the list of capabilities: a container's seccomp
+// filter, a security module or lockdown may refuse what they allow.
+absl::Status CheckHost();
+
+// Without /proc nobody knows what is mounted, nor what a map is.
+absl::Status CheckProc();
+
 }  // namespace internal
 }  // namespace netmeter
 

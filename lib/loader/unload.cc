@@ -15,7 +15,6 @@
 #include "lib/core/unique_fd.h"
 #include "lib/loader/attempts.h"
 #include "lib/loader/existing.h"
-#include "lib/loader/host.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/locked_directory.h"
