@@ -6,7 +6,8 @@
 # is in PATH.
 # With NETMETER_HIDE_BTF the kernel shows no types from here on, and every load is given
 # a file that has them: in a guest only.
-# NETMETER_LIVE_OPTIONS: more words for LIVE_TEST.
+# NETMETER_LIVE_OPTIONS: more words for LIVE_TEST. NETMETER_LIVE_SHARDS: how many parts of
+# it run side by side (1); most of a test's time on a fast kernel is waiting.
 # Lines beginning with @@ are for report.py, here and in test/accuracy.
 live_test=$1 runfiles=$2 filter=$3 seconds=$4
 shift 4
@@ -70,16 +71,31 @@ TEST_TMPDIR=$(mktemp -d) || exit 1
 export TEST_TMPDIR
 cd "$runfiles/$TEST_WORKSPACE" || exit 1
 echo "@@live-begin"
-# shellcheck disable=SC2086 # words
-timeout --foreground -k 5 "$seconds" "$live_test" --loader="$(command -v netmeter-loader)" --accuracy="$TEST_TMPDIR/rows" --gtest_filter="$filter" --gtest_color=no ${NETMETER_LIVE_OPTIONS:-}
-status=$?
+# shard INDEX: one of the parts; its exit status is in a file.
+shard() {
+  # shellcheck disable=SC2086 # words
+  GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$1 timeout --foreground -k 5 "$seconds" "$live_test" \
+    --loader="$(command -v netmeter-loader)" --accuracy="$TEST_TMPDIR/rows$1" \
+    --gtest_filter="$filter" --gtest_color=no ${NETMETER_LIVE_OPTIONS:-}
+  echo $? > "$TEST_TMPDIR/status$1"
+}
+shards=${NETMETER_LIVE_SHARDS:-1} index=1
+while [ "$index" -lt "$shards" ]; do
+  shard "$index" > "$TEST_TMPDIR/log$index" 2>&1 &
+  index=$((index + 1))
+done
+shard 0
+wait
+status=0
+for file in "$TEST_TMPDIR"/log*; do [ ! -e "$file" ] || cat "$file"; done
+for file in "$TEST_TMPDIR"/status*; do [ "$(cat "$file")" = 0 ] || status=$(cat "$file"); done
 for test in "$@"; do
   timeout --foreground -k 5 "$seconds" "$test" --gtest_filter="$filter" --gtest_color=no
   test_status=$?
-  [ $status != 0 ] || status=$test_status
+  [ "$status" != 0 ] || status=$test_status
 done
 echo
 echo "@@live-end $status"
-sed 's/^/@@accuracy /' "$TEST_TMPDIR/rows"
+cat "$TEST_TMPDIR"/rows* | sed 's/^/@@accuracy /'
 rm -rf "$TEST_TMPDIR"
-exit $status
+exit "$status"
