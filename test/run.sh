@@ -20,10 +20,12 @@
 #                    network, no virtual machine
 #   --kernels LIST   host: no virtual machine; all; or some of those of
 #                    test/kernels/matrix.sh (default: host,7.2,5.10)
-#   --long           also what takes more than a minute each: the tests tagged
-#                    "long", all unit tests without sanitizers, the fuzzers, the demo
-#                    again, a short soak, and in virtual machines the live tests that
-#                    seldom tell kernels apart
+#   --long           also the tests tagged "long", which take more than a minute each
+#                    or are of what few edits touch (benchmarks, stores, consumers,
+#                    container manifests, the dashboard); all unit tests without
+#                    sanitizers, larger samples, the fuzzers, the demo again, a short
+#                    soak, and in virtual machines the live tests that seldom tell
+#                    kernels apart
 #   --noisy          beside processes that take all CPUs, and come and go: for the
 #                    hunt for tests that depend on luck
 #   --filter GLOB    only the cases whose name matches (as --gtest_filter)
@@ -386,7 +388,8 @@ if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
 fi
 bazel_test "unit tests, asan and ubsan" --config=asan-ubsan ${extra[@]+"${extra[@]}"} //...
 bazel_test "unit tests with threads, tsan" --config=tsan ${extra[@]+"${extra[@]}"} //...
-bazel_test "root tests on this kernel" --config=root --jobs=3 -- //... -//test/live:live_test
+bazel_test "root tests on this kernel" --config=root --jobs=3 ${long:+--test_env=NETMETER_SAMPLE=12} -- \
+  //... -//test/live:live_test
 if [ "$filter" = '*' ]; then stage "demo" examples/demo.sh; fi
 if [ -n "$long" ] && [ "$filter" = '*' ]; then
   mapfile -t targets < <(bazel query "${options[@]:1}" 'attr(tags, long, kind(".*_test", //...))' 2> "$logs/query.log")

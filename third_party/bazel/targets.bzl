@@ -109,29 +109,29 @@ def netmeter_cc_test(name, deps, srcs = None, size = "small", copts = [], gtest 
         **kwargs
     )
 
-def _root_tags(parallel):
-    return _ROOT_TAGS + ([] if parallel else ["exclusive"])
+def _root_tags(alone):
+    return _ROOT_TAGS + (["exclusive"] if alone else [])
 
-def netmeter_cc_root_test(name, parallel = False, tags = [], **kwargs):
+def netmeter_cc_root_test(name, alone = False, tags = [], **kwargs):
     """netmeter_cc_test() that needs root; "bazel test --config=root" runs it.
 
     Args:
       name: the test.
-      parallel: whether another test may run at the same time. Not for a test
-        that measures time or memory, or that needs a quiet machine.
+      alone: whether no other test may run at the same time: for a test that measures
+        time or memory.
       tags: more tags.
       **kwargs: passed on to netmeter_cc_test.
     """
-    netmeter_cc_test(name = name, tags = _root_tags(parallel) + tags, **kwargs)
+    netmeter_cc_test(name = name, tags = _root_tags(alone) + tags, **kwargs)
 
-def netmeter_py_root_test(name, srcs = None, size = "medium", parallel = False, tags = [], **kwargs):
+def netmeter_py_root_test(name, srcs = None, size = "medium", alone = False, tags = [], **kwargs):
     """A py_test that needs root.
 
     Args:
       name: the test; its source is name + ".py" unless srcs says otherwise.
       srcs: the sources, if there is more than one.
       size: of py_test.
-      parallel: as for netmeter_cc_root_test.
+      alone: as for netmeter_cc_root_test.
       tags: more tags.
       **kwargs: passed on to py_test.
     """
@@ -140,20 +140,20 @@ def netmeter_py_root_test(name, srcs = None, size = "medium", parallel = False, 
         size = size,
         srcs = srcs or [name + ".py"],
         main = name + ".py",
-        tags = _root_tags(parallel) + NO_SANITIZERS + tags,
+        tags = _root_tags(alone) + NO_SANITIZERS + tags,
         **kwargs
     )
 
-def netmeter_sh_root_test(name, parallel = False, tags = [], **kwargs):
+def netmeter_sh_root_test(name, alone = False, tags = [], **kwargs):
     """A sh_test that needs root.
 
     Args:
       name: the test.
-      parallel: as for netmeter_cc_root_test.
+      alone: as for netmeter_cc_root_test.
       tags: more tags.
       **kwargs: passed on to sh_test.
     """
-    native.sh_test(name = name, tags = _root_tags(parallel) + NO_SANITIZERS + tags, **kwargs)
+    native.sh_test(name = name, tags = _root_tags(alone) + NO_SANITIZERS + tags, **kwargs)
 
 def netmeter_headers_compile(deps, copts = ["-pedantic-errors"]):
     """Compiles headers_compile.cc as C++14, C++17 and C++20.
