@@ -24,7 +24,7 @@ A, B = "10.231.7.1", "10.231.7.2"
 SYSCALLS = ["bpf", "rename", "unlink", "mkdir", "mount", "umount2", "rmdir", "chmod", "chown"]
 SMALL = ("--max-series", "64", "--max-names", "64")
 EVERY = int(os.environ.get("NETMETER_EVERY", "0"))
-SAMPLE = int(os.environ.get("NETMETER_SAMPLE", "12"))
+SAMPLE = int(os.environ.get("NETMETER_SAMPLE", "4"))
 
 
 def run(*command, check=True, **options):
