@@ -61,9 +61,7 @@ static __always_inline __u32 kept_slot(struct nm_owner *owner, __u64 cookie) {
   }
   slot = NM_WORD_SLOT(word);
   tcp = tcp_of_slot(slot);
-  if (!tcp || tcp->kind == NM_KIND_PENDING) return 0;
-  /* Until a growth has merged its tables, only the old one says what the series is. */
-  return tcp->kind || !owner->pending_service ? slot : 0;
+  return tcp && tcp->kind != NM_KIND_PENDING ? slot : 0;
 }
 
 /* The handshake of a connection that this host opened is done. */

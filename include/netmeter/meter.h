@@ -53,9 +53,8 @@ struct MeterOptions {
   // open again. Where the maps come from netmeter-fds and no pins are to be seen, as in a
   // container, an unload is not told from a server without an answer: Unavailable, and
   // reads go on to look.
-  // Both follow an upgrade. If it keeps the maps, there is nothing to do. If it
-  // replaces them by maps of other sizes, the next read opens the new ones. The
-  // service is registered again with each meter that is opened.
+  // Both follow an upgrade and the growth of tables, which keep the maps. The service is
+  // registered again with each meter that is opened.
   bool wait_for_loader = false;
 };
 
@@ -90,8 +89,6 @@ class Meter {
   // SetSocketService(). Each costs three system calls more. They are found by
   // LISTEN_PID and LISTEN_FDS, which sd_listen_fds(1) removes: call that later.
   //
-  // While netmeter-loader grows the tables, new names are refused. This waits for it,
-  // up to 1 second.
   //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
   //   NotFound          no meter is loaded for this process's cgroup
   //   PermissionDenied  the meter refused: its tables are full, or this user's
@@ -146,8 +143,7 @@ class Meter {
 // Names this process as Meter::Register() does, without a Meter and so without the
 // right to read: for a service that leaves publishing to netmeter-exporter. It is not
 // registered again with a meter that is loaded later. Errors as Meter::Register()
-// without wait_for_loader; PermissionDenied comes after a second, as without the
-// tables nobody can tell that they are full from that they grow.
+// without wait_for_loader.
 absl::Status RegisterProcess(absl::string_view service);
 
 // Names the destination of the traffic of one socket: TagSocket(fd, "streamer"). The
@@ -155,8 +151,7 @@ absl::Status RegisterProcess(absl::string_view service);
 // counts where the kind of the socket's owner has destinations: all kinds, unless
 // `destinations_of` of the configuration says otherwise. Costs one system call, and
 // needs no Meter. Errors as Meter::Register(), and InvalidArgument where fd is no
-// socket of IP. It never waits, so it may return PermissionDenied for a moment while
-// the tables grow.
+// socket of IP.
 absl::Status TagSocket(int fd, absl::string_view destination);
 
 // Counts one socket under another service than its process, for several services in

@@ -3,21 +3,19 @@
 //
 // A Source is one meter of the kernel, opened: its maps in memory, and the reader
 // that turns them into samples. Each read asks Current() for it. That is usually
-// one look at a flag in the maps. `load` sets the flag when it replaces the maps
-// by larger ones, `unload` when it takes them away, so no read makes a system call
-// to find out whether anything has happened.
+// one look at a flag in the maps. `unload` sets the flag when it takes them away, so
+// no read makes a system call to find out whether anything has happened.
 //
-// Where the flag is set, Current() opens what is pinned now. After a growth that
-// is the new meter, with the old totals. After an unload it is nothing: then reads
-// fail for good or, with wait_for_loader, look again once a second. A reader in
-// another thread keeps the old Source alive until it is done with it.
+// If the flag is set, Current() opens what is pinned now: the meter of a load since
+// then, or nothing. Then reads fail for good or, with wait_for_loader, look again once
+// a second. A reader in another thread keeps the old Source alive until it is done with
+// it.
 //
 // A new meter may know nothing of this process. So the name that was registered
 // is kept, and registered again with each meter that is opened. While the kernel
 // refuses it, the series of that name are those of others, and ReadService() fails.
 #include "netmeter/meter.h"
 
-#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <stdexcept>
@@ -51,16 +49,6 @@ constexpr std::chrono::seconds kRetryInterval(1);
 // With wait_for_loader a read looks again and again: it does not wait long for
 // a `netmeter-fds` that hangs, as its caller has others to serve.
 constexpr std::chrono::milliseconds kShortOpenTimeout(100);
-
-// While the loader grows the tables, the kernel refuses names that are new: for
-// some 30 ms with tables of the default sizes, 150 ms with the largest.
-// Each refusal counts as lost_names_full, so the pauses double.
-constexpr std::chrono::milliseconds kRefusalTimeout(1000);
-constexpr std::chrono::milliseconds kFirstRefusalPause(5);
-
-// Whoever opens pins before and after that moment has some of two meters.
-constexpr int kOpenAttempts = 10;
-constexpr std::chrono::milliseconds kOpenPause(2);
 
 struct ExtentsError : std::runtime_error {
   explicit ExtentsError(const absl::Status& error)
@@ -100,30 +88,18 @@ class Meter::Impl {
     return options_.wait_for_loader ? absl::OkStatus() : status;
   }
 
-  // The kernel says EPERM both when it has no room and when the tables grow at
-  // this moment. Where there is room in the table that we see, it is the latter,
-  // which is worth some tries. The lock is not held in the pauses.
   absl::Status Register(absl::string_view service) {
     const absl::Status valid = internal::CheckName("service name", service);
     if (!valid.ok()) return valid;
-    const Clock::time_point deadline = Clock::now() + kRefusalTimeout;
-    for (auto pause = kFirstRefusalPause;; pause *= 2) {
-      {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        const absl::Status status = internal::RegisterProcess(service);
-        if (!absl::IsPermissionDenied(status) || NamesAreFull() ||
-            Clock::now() >= deadline) {
-          if (!status.ok() && !options_.wait_for_loader) return status;
-          service_ = std::make_shared<const std::string>(service);
-          registered_ = false;
-          granted_by_.reset();
-          Answered(status);
-          next_registration_ = Clock::now() + kRetryInterval;
-          return absl::OkStatus();
-        }
-      }
-      std::this_thread::sleep_for(pause);
-    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::Status status = internal::RegisterProcess(service);
+    if (!status.ok() && !options_.wait_for_loader) return status;
+    service_ = std::make_shared<const std::string>(service);
+    registered_ = false;
+    granted_by_.reset();
+    Answered(status);
+    next_registration_ = Clock::now() + kRetryInterval;
+    return absl::OkStatus();
   }
 
   // The source to read from: usually the one we have, by one load. For the series of
@@ -139,8 +115,6 @@ class Meter::Impl {
       unloaded_ = absl::IsNotFound(status) && !options_.wait_for_loader;
     };
     if (source_ != nullptr && source_->maps->closed()) {
-      // An upgrade publishes the new maps before it retires the old ones, so
-      // looking now is worth it; after an unload nothing will be there.
       source_.reset();
       look();
     }
@@ -227,31 +201,17 @@ class Meter::Impl {
 
  private:
   // Opens what is pinned. Sets source_, or open_error_ and when to look again.
-  // A `load` replaces all the maps at one instant, an older version's one after the
-  // other. Who looks meanwhile finds maps that do not fit together
-  // (FailedPrecondition), or retired ones: it looks again, after a pause.
   // Who had the last maps by the socket alone sees no pins. That nobody serves the socket
   // just now, or gives nothing, is not known to be an unload: Unavailable.
   absl::Status Reopen(std::chrono::milliseconds patience) {
     const internal::WithoutCancellation guard;
     open_error_ = internal::OutOfMemory();  // unless we come to the end
-    const Clock::time_point deadline = Clock::now() + patience;
-    absl::StatusOr<std::shared_ptr<const SharedMaps>> maps;
-    bool closed = false;
-    for (int i = 0; i < kOpenAttempts; ++i) {
-      if (i != 0) std::this_thread::sleep_for(kOpenPause);
-      // Whoever answers wrongly, and late, gets no more time for it.
-      maps = SharedMaps::Open(
-          options_.pin_dir,
-          std::chrono::duration_cast<std::chrono::milliseconds>(
-              std::max(deadline - Clock::now(), Clock::duration::zero())));
-      closed = maps.ok() && (*maps)->closed();
-      if (closed) {
-        maps = absl::NotFoundError(absl::StrCat(
-            "no meter at ", options_.pin_dir, " (it was unloaded)"));
-      } else if (!absl::IsFailedPrecondition(maps.status())) {
-        break;
-      }
+    absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
+        SharedMaps::Open(options_.pin_dir, patience);
+    const bool closed = maps.ok() && (*maps)->closed();
+    if (closed) {
+      maps = absl::NotFoundError(
+          absl::StrCat("no meter at ", options_.pin_dir, " (it was unloaded)"));
     }
     next_open_ = Clock::now() + kRetryInterval;
     if (!maps.ok()) {
@@ -270,14 +230,6 @@ class Meter::Impl {
     return absl::OkStatus();
   }
 
-  // Of the meter that we read. The process may be in the cgroup of others, too,
-  // and those cannot be asked.
-  bool NamesAreFull() const {
-    if (source_ == nullptr || source_->maps->closed()) return false;
-    const Health health = source_->reader.ReadHealth();
-    return uint64_t{health.names} + NM_NAME_FIRST >= health.max_names;
-  }
-
   // After an error it is tried again a second later.
   void RegisterIfDue() {
     if (service_ == nullptr || registered_) return;
@@ -287,8 +239,8 @@ class Meter::Impl {
     Answered(internal::RegisterProcess(*service_));
   }
 
-  // What the kernel has answered to the name. Who has it with this meter keeps it when
-  // the tables grow, and where a load keeps it for another user: no refusal counts then.
+  // What the kernel has answered to the name. A process that has it with this meter
+  // keeps it if a load gives it to another user: no refusal counts then.
   void Answered(const absl::Status& status) {
     const uint64_t meter = source_ == nullptr ? 0 : source_->maps->created_ns();
     if (status.ok()) {
@@ -418,18 +370,12 @@ absl::StatusOr<Health> Meter::ReadHealth() const {
       Whose::kAny, [](SeriesReader* reader) { return reader->ReadHealth(); });
 }
 
-// Nothing is opened, so nothing is known of the tables: each refusal is waited for.
 absl::Status RegisterProcess(absl::string_view service) {
   const internal::WithoutCancellation guard;
   return WithoutThrowing([&] {
     absl::Status status = internal::CheckName("service name", service);
     if (!status.ok()) return status;
-    const Clock::time_point deadline = Clock::now() + kRefusalTimeout;
-    for (auto pause = kFirstRefusalPause;; pause *= 2) {
-      status = internal::RegisterProcess(service);
-      if (!absl::IsPermissionDenied(status) || Clock::now() >= deadline) break;
-      std::this_thread::sleep_for(pause);
-    }
+    status = internal::RegisterProcess(service);
     if (status.ok()) internal::ClaimActivatedSockets(service, 0);
     return status;
   });

@@ -520,38 +520,6 @@ TEST_F(MeterRootTest, DescriptorsAreTakenFromTheSocketWhereNothingIsPinned) {
   server.join();
 }
 
-// Growth renames counters first and info last: who opened the meter in between
-// was told that it was no meter of ours.
-TEST_F(MeterRootTest, PinsThatAreBeingReplacedAreOpenedOnceTheyAre) {
-  const auto old_meter = MakeMeter();
-  ASSERT_EQ(old_meter->Pin(pin_dir_), "");
-  FakeMeter::Options larger;
-  larger.max_series = 128;
-  const auto fake = MakeMeter(larger);
-  const std::string next = pin_dir_ + "/next";
-  ASSERT_EQ(mkdir(next.c_str(), 0755), 0);
-  ASSERT_EQ(fake->Pin(next), "");
-  const auto replace = [&](SharedMap map) {
-    const std::string name = std::string("/") + PinOf(map);
-    EXPECT_EQ(rename((next + name).c_str(), (pin_dir_ + name).c_str()), 0);
-  };
-  replace(kCounters);
-  std::thread loader([&] {
-    usleep(1000);
-    for (const SharedMap map : OpeningOrder()) {
-      if (map != kCounters && map != kInfo) replace(map);
-    }
-    replace(kInfo);
-    old_meter->info()->closed = 1;
-  });
-  const auto meter = Meter::Open(Options());
-  loader.join();
-  ASSERT_TRUE(meter.ok()) << meter.status();
-  const auto health = (*meter)->ReadHealth();
-  ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->max_series, 128u);
-}
-
 // The header said that the library never throws, and std::bad_alloc went
 // through all of it.
 TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a meter consists of: the one table of the maps and links that make up a meter,
-// and of what is special about each. lib/loader/pin_dir.h has the pins of work in
-// progress. Load, growth,
-// unload, `status`, `cost`, `netmeter-fds`, the readers and the tests all go
-// through it; lib/loader/meter_object_test.cc compares it with the BPF object.
+// The one table of the maps and links that make up a meter, and of what is special about
+// each. lib/loader/pin_dir.h has the pins of work in progress. Loader, readers and tests
+// all go through it; lib/loader/meter_object_test.cc compares it with the BPF object.
 //
 // A pin's file name tells the name of its object: the map pinned as `counters`
 // is nm_counters, the link pinned as `link_egress` holds the program nm_egress,

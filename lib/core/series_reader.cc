@@ -28,9 +28,8 @@
 //
 // What a slot's series is called has to be found out once. The reader keeps
 // what it has learned: slots by key, keys by service. A read then costs the
-// loads of the cells, and a look at the slots that are new. Slots are handed
-// out in order, but for a moment of a growth, and stats->slots_allocated says up to
-// where. Those that a sweep has
+// loads of the cells, and a look at the slots that are new. stats->slots_allocated
+// says up to where slots have been handed out. Those that a sweep has
 // made free are looked at again only when a head was written (stats->heads). Several
 // slots may have one key, as names on the wire that differ may decode to one: they
 // are summed.

@@ -509,7 +509,7 @@ absl::Status SharedMaps::MapExtents(const SharedMapFds& fds,
     }
     const std::string path = absl::StrCat(source, "/", pin.pin);
     const UniqueFd& fd = fds[kSharedMaps + i];
-    // Told of after these were opened: the next look maps it.
+    // `info` tells of it since these were opened: the next look maps it.
     if (!fd.ok()) return absl::UnavailableError(absl::StrCat("no ", path));
     const absl::Status status =
         Map(pin.map, fd.get(), CountEntries(pin, sizes), path, &extents_[i]);
@@ -631,6 +631,8 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   view.stats = static_cast<const nm_stats*>(maps->mappings_[kStats].address);
   view.tcp = static_cast<const nm_tcp*>(maps->mappings_[kTcp].address);
   status = maps->MapExtents(fds, found->source);
+  // A growth may have come meanwhile.
+  if (absl::IsUnavailable(status)) status = maps->Extend(&view);
   if (!status.ok()) return status;
   return std::shared_ptr<const SharedMaps>(std::move(maps));
 }

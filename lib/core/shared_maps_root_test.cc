@@ -224,7 +224,7 @@ TEST_F(ServedReaderRootTest, AnUnloadIsOneAfterALookWithoutAnAnswer) {
 }
 
 // A container has the socket alone: nothing was ever pinned there. A server that was
-// silent, or started anew, just when a growth had closed the maps was an unload for good.
+// silent, or started anew, just when the maps had been closed was an unload for good.
 TEST_F(ServedReaderRootTest, WhoHasTheSocketAloneSeesNoUnloadInMissingPins) {
   FakeMeter old((FakeMeter::Options())), grown((FakeMeter::Options()));
   const std::string pin_dir = pin_dir_ + "-of-the-host";

@@ -20,9 +20,9 @@
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
 #include "lib/core/status_util.h"
-#include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/process_identity.h"
+#include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/uplinks/interfaces.h"
@@ -39,7 +39,7 @@ constexpr int kMostLeftOutPatiently = 5;
 template <typename Function>
 void Try(LeftOut* left_out, const Function& step) {
   const absl::Status status = left_out->count < kMostLeftOutPatiently
-                                  ? InAttempts(step)
+                                  ? Retry(step)
                                   : absl::Status(step());
   if (status.ok()) return;
   left_out->count++;

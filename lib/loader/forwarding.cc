@@ -14,11 +14,11 @@
 #include "lib/core/pins.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/attempts.h"
 #include "lib/loader/config.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 // After the types that it names.
 #include "forward.skel.h"

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/core/status_util.h"
-#include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 

@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/clock.h"
 #include "lib/core/pins.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
@@ -16,7 +15,6 @@
 #include "lib/core/version.h"
 #include "lib/loader/adds.h"
 #include "lib/loader/adopt.h"
-#include "lib/loader/attempts.h"
 #include "lib/loader/config.h"
 #include "lib/loader/configured_object.h"
 #include "lib/loader/existing.h"
@@ -29,6 +27,7 @@
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/plan.h"
+#include "lib/loader/retry.h"
 #include "lib/loader/rules.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
@@ -118,7 +117,7 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
   return pins.Has(kInterfacesPin) && HasAllIds(pins, info);
 }
 
-// --- Invisible steps      ----------------------------------------------------
+// --- Invisible steps ---------------------------------------------------------
 
 // The maps that stay. A missing one is an error, except an extent that `info` does not
 // tell of yet.
@@ -302,7 +301,7 @@ absl::Status Prepare(const PinDir& pins, Plan* plan, Prepared* prepared) {
                                                        : status;
 }
 
-// --- Visible steps -------------------------------------------------------------
+// --- Visible steps -----------------------------------------------------------
 
 std::string TextToKeep(const Config& config) {
   return absl::StrCat("# netmeter-loader ", kVersion, "\n",
@@ -381,8 +380,7 @@ absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
   // Readers who may open the old extents may open the new ones, before they hear of them.
   if (status.ok()) status = SetModes(pins, plan.access, directory->is_own());
   if (status.ok()) {
-    status = directory->KeepConfig(TextToKeep(plan.config), plan.cgroup.path,
-                                   plan.created_ns);
+    status = directory->KeepConfig(TextToKeep(plan.config), plan.cgroup.path);
   }
   if (!status.ok()) return WithState(status, kNothingWasChanged);
   // With the names of uplinks, before a packet counts under one.
@@ -390,7 +388,7 @@ absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
   unfinished.build_id = 0;
   bool begun = false;
   size_t done = 0;
-  status = InAttempts([&] {
+  status = Retry([&] {
     NETMETER_RETURN_IF_ERROR(object.WriteInfo(unfinished));
     begun = true;
     Step("began: ", Describe(object.MapFd("info")));
@@ -401,8 +399,7 @@ absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
   });
   if (status.ok()) return status;
   if (!begun) {
-    directory->KeepConfig(before.config, before.cgroup, before.created_ns)
-        .IgnoreError();
+    directory->KeepConfig(before.config, before.cgroup).IgnoreError();
     return WithState(status, kNothingWasChanged);
   }
   return WithState(
@@ -415,9 +412,9 @@ absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
 absl::Status Install(LockedDirectory* directory, const Plan& plan,
                      Prepared* prepared) {
   const PinDir& pins = directory->pins();
-  return InAttempts([&] {
-    NETMETER_RETURN_IF_ERROR(directory->KeepConfig(
-        TextToKeep(plan.config), plan.cgroup.path, plan.created_ns));
+  return Retry([&] {
+    NETMETER_RETURN_IF_ERROR(
+        directory->KeepConfig(TextToKeep(plan.config), plan.cgroup.path));
     NETMETER_RETURN_IF_ERROR(directory->Make());
     size_t done = 0;
     NETMETER_RETURN_IF_ERROR(prepared->links->Put(plan.features, &done));
@@ -435,8 +432,6 @@ absl::Status MakePlan(const LockedDirectory& directory,
   NETMETER_RETURN_IF_ERROR(
       FindExisting(pins, directory.state(), &plan->existing));
   const bool upgrade = plan->existing.found;
-  plan->created_ns =
-      upgrade ? plan->existing.info.created_ns : ClockNs(CLOCK_BOOTTIME);
   NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
   NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(directory.state(), plan));
   if (upgrade) NETMETER_RETURN_IF_ERROR(CheckCgroup(pins, plan));
@@ -454,8 +449,8 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   const bool upgrade = plan->existing.found;
   if (IsUpToDate(pins, *plan)) {
     NETMETER_RETURN_IF_ERROR(SetModes(pins, plan->access, directory->is_own()));
-    NETMETER_RETURN_IF_ERROR(directory->KeepConfig(
-        TextToKeep(plan->config), plan->cgroup.path, plan->created_ns));
+    NETMETER_RETURN_IF_ERROR(
+        directory->KeepConfig(TextToKeep(plan->config), plan->cgroup.path));
     return MakeResult(LoadResult::Action::kUnchanged, *plan);
   }
   if (upgrade && plan->existing.info.build_id == 0) {

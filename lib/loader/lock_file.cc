@@ -118,8 +118,8 @@ std::string LockFile(const std::string& path) {
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
-// A line each, "made PATH", "mounted DEVICE", "created NS", "cgroup PATH", "config YAML",
-// escaped as in C.
+// A line each, "made PATH", "mounted DEVICE", "cgroup PATH", "config YAML", escaped as in
+// C.
 absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
   LoaderState state;
   std::string text;
@@ -142,12 +142,6 @@ absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
     std::string value;
     if (absl::ConsumePrefix(&line, "mounted ")) {
       state.mounted = absl::SimpleAtoi(line, &state.device);
-    } else if (absl::ConsumePrefix(&line, "created ")) {
-      if (!absl::SimpleAtoi(line, &state.created_ns)) state.created_ns = 0;
-    } else if (line == "changing") {
-      state.changing = true;
-    } else if (line == "failed") {
-      state.failed = true;
     } else if (absl::ConsumePrefix(&line, "made ")) {
       if (absl::CUnescape(line, &value)) state.made.push_back(value);
     } else if (absl::ConsumePrefix(&line, "config ")) {
@@ -167,11 +161,6 @@ std::string TextOf(const LoaderState& state) {
     absl::StrAppend(&text, "made ", absl::CEscape(path), "\n");
   }
   if (state.mounted) absl::StrAppend(&text, "mounted ", state.device, "\n");
-  if (state.created_ns != 0) {
-    absl::StrAppend(&text, "created ", state.created_ns, "\n");
-  }
-  if (state.changing) absl::StrAppend(&text, "changing\n");
-  if (state.failed) absl::StrAppend(&text, "failed\n");
   if (!state.cgroup.empty()) {
     absl::StrAppend(&text, "cgroup ", absl::CEscape(state.cgroup), "\n");
   }
@@ -241,18 +230,10 @@ absl::StatusOr<UniqueFd> ShareLock(const std::string& path,
 
 absl::StatusOr<LoaderState> PeekState(const std::string& path) {
   const std::string file = LockFile(path);
-  for (;;) {
-    const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd.ok() && errno == ENOENT) return LoaderState();
-    if (!fd.ok()) return CannotRead(file);
-    const bool at_work = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
-    const absl::StatusOr<bool> found = IsTheFile(fd, file);
-    if (!found.ok()) return found.status();
-    if (!at_work && !*found) continue;
-    absl::StatusOr<LoaderState> state = ReadState(fd.get(), file);
-    if (state.ok()) state->changing = !at_work && state->cut_short();
-    return state;
-  }
+  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.ok() && errno == ENOENT) return LoaderState();
+  if (!fd.ok()) return CannotRead(file);
+  return ReadState(fd.get(), file);
 }
 
 void RemoveLockFile(const std::string& path) {

@@ -26,15 +26,9 @@ namespace internal {
 struct LoaderState {
   std::vector<std::string> made;  // directories, topmost first
   bool mounted = false;           // on the last of these, or about to be
-  uint64_t device = 0;      // st_dev of that; 0: killed before it was known
-  std::string config;       // the loaded one, as YAML
-  std::string cgroup;       // which it counts for; "" where config is
-  uint64_t created_ns = 0;  // of its info, which may have lost its pin
-  bool changing = false;    // an upgrade has begun, and is not done
-  bool failed = false;      // ... and nothing harmful is left of it
-
-  // To who has the lock: that load was killed, or left what it could not undo.
-  bool cut_short() const { return changing && !failed; }
+  uint64_t device = 0;  // st_dev of that; 0: killed before it was known
+  std::string config;   // the loaded one, as YAML
+  std::string cgroup;   // which it counts for; "" where config is
 };
 
 // Of a lock file; of lines that are not as they were written nothing is known. Errors
@@ -59,10 +53,8 @@ std::string LockFile(const std::string& path);
 absl::StatusOr<UniqueFd> ShareLock(const std::string& path,
                                    std::chrono::milliseconds most);
 
-// What the lock file of a pin directory tells, without waiting for its lock; nothing is
-// known where there is no file. `changing` is true only where no loader is at work: one
-// began to change the meter, and was killed, or left what it could not undo.
-// PermissionDenied, but for root.
+// What the lock file of a pin directory tells, without its lock: it is replaced as a
+// whole. Nothing is known if there is no file. PermissionDenied unless root calls.
 absl::StatusOr<LoaderState> PeekState(const std::string& path);
 
 // The file, and what a WriteState() that was killed has left beside it. By who has the

@@ -65,15 +65,10 @@ absl::Status LockedDirectory::Make() {
 }
 
 absl::Status LockedDirectory::KeepConfig(const std::string& yaml,
-                                         const std::string& cgroup,
-                                         uint64_t created_ns) {
-  if (state_.config == yaml && state_.cgroup == cgroup &&
-      state_.created_ns == created_ns) {
-    return absl::OkStatus();
-  }
+                                         const std::string& cgroup) {
+  if (state_.config == yaml && state_.cgroup == cgroup) return absl::OkStatus();
   state_.config = yaml;
   state_.cgroup = cgroup;
-  state_.created_ns = created_ns;
   NETMETER_RETURN_IF_ERROR(WriteDown());
   Step("wrote ", LockFile(pins_.path()));
   return absl::OkStatus();

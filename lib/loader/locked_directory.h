@@ -7,7 +7,6 @@
 #ifndef NETMETER_LIB_LOADER_LOCKED_DIRECTORY_H_
 #define NETMETER_LIB_LOADER_LOCKED_DIRECTORY_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -41,8 +40,7 @@ class LockedDirectory {
   absl::Status Make();
 
   // What is being loaded: the next load starts from it.
-  absl::Status KeepConfig(const std::string& yaml, const std::string& cgroup,
-                          uint64_t created_ns);
+  absl::Status KeepConfig(const std::string& yaml, const std::string& cgroup);
 
  private:
   explicit LockedDirectory(const std::string& pin_dir) : pins_(pin_dir) {}

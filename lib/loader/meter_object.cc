@@ -583,7 +583,7 @@ absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
   return found;
 }
 
-absl::StatusOr<UniqueFd> LoadCloser(int info_fd) {
+absl::Status CloseInfo(int info_fd) {
   bpf_map_info map = {};
   if (!GetInfo(info_fd, &map)) return ErrnoStatus(errno, "read info");
   // The verifier would say EACCES, as to somebody who may not load at all.
@@ -620,20 +620,9 @@ absl::StatusOr<UniqueFd> LoadCloser(int info_fd) {
   if (int error = netmeter_bpf__load(skeleton.get())) {
     return ObjectStatus(error, "load nm_command");
   }
-  // It keeps its maps, without a descriptor for each.
-  UniqueFd closer(
-      fcntl(bpf_program__fd(skeleton->progs.nm_command), F_DUPFD_CLOEXEC, 0));
-  if (!closer.ok()) return ErrnoStatus(errno, "keep nm_command");
-  return closer;
-}
-
-absl::Status RunCloser(int closer) {
-  return RunProgram(closer, NM_COMMAND_CLOSE, nullptr, 0).status();
-}
-
-absl::Status CloseInfo(int info_fd) {
-  absl::StatusOr<UniqueFd> closer = LoadCloser(info_fd);
-  return closer.ok() ? RunCloser(closer->get()) : closer.status();
+  return RunProgram(bpf_program__fd(skeleton->progs.nm_command),
+                    NM_COMMAND_CLOSE, nullptr, 0)
+      .status();
 }
 
 }  // namespace internal

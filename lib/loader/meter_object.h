@@ -188,11 +188,6 @@ class MeterObject {
 // of a meter that another version loaded: its programs have to do nothing.
 absl::Status CloseInfo(int info_fd);
 
-// The two halves of it: the first takes memory and descriptors, the second nothing
-// that there may be none of. The closer holds its info.
-absl::StatusOr<UniqueFd> LoadCloser(int info_fd);
-absl::Status RunCloser(int closer);
-
 }  // namespace internal
 }  // namespace netmeter
 

@@ -108,7 +108,7 @@ constexpr char kLoadExamples[] =
     "  netmeter-loader load --cgroup /sys/fs/cgroup/test --pin-dir /run/test\n"
     "                                           a second, independent meter\n"
     "\n"
-    "Exit status: 0 loaded, upgraded, repaired, or nothing to do; 1 failed,\n"
+    "Exit status: 0 loaded, upgraded, or nothing to do; 1 failed,\n"
     "one line on stderr says why and what stands now; 2 wrong usage.";
 
 constexpr char kCheckEpilog[] =
@@ -287,8 +287,7 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
   }
   if (quiet) return 0;
   constexpr const char* kActions[] = {"loaded", "upgraded, counters kept",
-                                      "already loaded, nothing to do",
-                                      "already loaded, repaired"};
+                                      "already loaded, nothing to do"};
   const char* const action = kActions[static_cast<size_t>(result->action)];
   std::string text = absl::StrCat("netmeter-loader: ", pin_dir, ": ", action,
                                   ", for cgroup ", result->cgroup);

@@ -19,8 +19,8 @@
 #include "lib/core/pins.h"
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
-#include "lib/loader/attempts.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 #include "netmeter/abi.h"
 
@@ -95,7 +95,7 @@ Opened OpenExpected(const std::string& path, absl::string_view pin) {
   const KernelObject::Kind kind =
       absl::StartsWith(pin, "link_") ? KernelObject::kLink : KernelObject::kMap;
   Opened opened;
-  for (int i = 0; i < kAttempts && !opened.ours; i++) {
+  for (int i = 0; i < kTries && !opened.ours; i++) {
     opened.fd = UniqueFd(bpf_obj_get(path.c_str()));
     opened.error = errno;
     if (!opened.fd.ok()) continue;
@@ -139,7 +139,7 @@ std::string PinDir::PathOf(absl::string_view pin) const {
 // for there: who opens it gets the error, and nothing is taken for done.
 bool PinDir::Has(absl::string_view pin) const {
   const std::string path = PathOf(pin);
-  for (int i = 0; i < kAttempts; i++) {
+  for (int i = 0; i < kTries; i++) {
     if (access(path.c_str(), F_OK) == 0) return true;
     if (errno == ENOENT || errno == ENOTDIR) return false;
     if (errno == EACCES && geteuid() != 0) return false;
@@ -208,7 +208,7 @@ absl::Status PinDir::Replace(int fd, absl::string_view pin) const {
 absl::Status PinDir::Remove(absl::string_view pin) const {
   const std::string path = PathOf(pin);
   int error = 0;
-  for (int i = 0; i < kAttempts; i++) {
+  for (int i = 0; i < kTries; i++) {
     if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
     error = errno;
   }

@@ -207,7 +207,8 @@ nm_info MakeInfo(const Plan& plan) {
   info.names_extents =
       static_cast<nm_u8>(ExtentsFor(info.first_names, config.max_names));
   info.loaded_ns = ClockNs(CLOCK_BOOTTIME);
-  info.created_ns = plan.created_ns;
+  info.created_ns =
+      plan.existing.found ? plan.existing.info.created_ns : info.loaded_ns;
   info.features = plan.features.bits();
   info.build_id = plan.build_id;
   // No configuration has this one: the next load has something to do.

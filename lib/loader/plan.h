@@ -40,7 +40,6 @@ struct Plan {
   Adds adds;
   Cgroup cgroup;
   ExistingMeter existing;
-  uint64_t created_ns = 0;  // CLOCK_BOOTTIME, of the tables
   ReadAccess access;
   Registrants registrants;
   FeatureSet features{NM_FEATURE_SOCKET_TABLE | NM_FEATURE_CONTROL |

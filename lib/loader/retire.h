@@ -32,7 +32,7 @@
 //
 // Then the same with names. Where it is killed in between, slots and names are left
 // that have no key: they count, and readers see them; the next call takes them
-// from step 2 on. A growth carries them over, and gives none of them away.
+// from step 2 on. A growth gives none of them away.
 //
 // Threads: one at a time, under the lock of lib/loader/locked_directory.h.
 

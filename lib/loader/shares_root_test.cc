@@ -256,27 +256,6 @@ TEST_F(SharesRootTest, AServiceGetsNoOtherDestinationsByALoad) {
   EXPECT_EQ(WireNamesOf(id + 400), 0u);
 }
 
-// ... also where a growth of names is killed, and the next load finishes it.
-TEST_F(SharesRootTest, AGrowthThatWasKilledKeepsTheShares) {
-  const uint32_t id = NM_NAME_FIRST + 10, count = 77;
-  for (const char* step : {"pinned ", "began: ", "replaced the program at "}) {
-    SCOPED_TRACE(step);
-    config_.max_names = 400;
-    MustLoad();
-    ASSERT_EQ(AddedByUser("a"), 49);
-    ASSERT_EQ(bpf_map_update_elem(MapOfEgress("nm_wire_names").get(), &id,
-                                  &count, BPF_ANY),
-              0);
-    config_.max_names = 800;
-    EXPECT_TRUE(LoadKilledAt(step));
-    EXPECT_EQ(MustLoad(), Action::kUpgraded);
-    EXPECT_EQ(WireNamesOf(id), count);
-    EXPECT_EQ(AddedByUser("b"), 50);
-    bool was_loaded = false;
-    ASSERT_TRUE(Unload(config_.pin_dir, &was_loaded).ok());
-  }
-}
-
 }  // namespace
 }  // namespace internal
 }  // namespace netmeter

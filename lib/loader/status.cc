@@ -223,8 +223,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   // Who may not look cannot tell what is there: "not loaded" was said of it.
   if (absl::IsPermissionDenied(maps.status())) return maps.status();
   const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
-  // What cannot be looked at is no sign of a growth; and a lock file that is not there
-  // may be there on the host.
+  // A lock file that is not there may be there on the host.
   const bool sees_pins = SeesPins(pin_dir);
   status.config_is_lost = sees_pins && state.ok() && state->config.empty();
   if (!maps.ok()) {
@@ -342,8 +341,6 @@ std::string TimeOf(uint64_t boottime_ns) {
 
 // What was lost stays counted; what to do is said while there is need to.
 std::string MeaningOf(const LossStatus& loss, const MeterStatus& status) {
-  // A growth that was cut short may have taken the room from the tables.
-  if (status.unfinished) return loss.meaning;
   for (const TableStatus& table : status.tables) {
     if (loss.table == nullptr || strcmp(table.name, loss.table) != 0) continue;
     if (!table.known) return loss.meaning;

@@ -13,13 +13,13 @@
 #include "lib/core/shared_maps.h"
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
-#include "lib/loader/attempts.h"
 #include "lib/loader/existing.h"
 #include "lib/loader/kernel_object.h"
 #include "lib/loader/libbpf_log.h"
 #include "lib/loader/locked_directory.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "netmeter/abi.h"
@@ -116,8 +116,8 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
   const absl::StatusOr<LoaderState> state =
       ReadState(lock->get(), LockFile(pin_dir));
   if (!state.ok()) return state.status();
-  absl::Status status = InAttempts(
-      [&] { return RemoveMeter(pin_dir, *state, was_loaded, note); });
+  absl::Status status =
+      Retry([&] { return RemoveMeter(pin_dir, *state, was_loaded, note); });
   if (!status.ok() && *was_loaded) {
     status =
         WithState(status, absl::StrCat("a part of the meter is left (run: ",

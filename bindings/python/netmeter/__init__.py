@@ -413,8 +413,6 @@ class Meter:
         that of the process, not of this Meter: closing it changes nothing.
 
         Three system calls, and three for each such socket; no privilege needed.
-        While netmeter-loader grows the tables, names that are new are refused:
-        this waits for it, up to 1 second.
 
         Raises, with wait_for_loader only the first one: the name is then kept
         and registered by the first read that finds the meter: sockets opened
@@ -522,9 +520,7 @@ def register_process(service: str) -> None:
 
     service: 1 to 64 bytes without NUL, such as "mobilityd".
 
-    Three system calls, and three for each socket of socket activation. While
-    netmeter-loader grows the tables, names are refused. Nobody can tell that
-    from full tables without a Meter, so this waits for each refusal, 1 second.
+    Three system calls, and three for each socket of socket activation.
 
     Raises:
       InvalidArgumentError   empty, longer than 64 bytes, or with a NUL
