@@ -349,35 +349,42 @@ class Rig:
         return count
 
     def faults(self):
-        """bpf(2) fails at each call, once or from there on: readers read, and the next load completes."""
+        """A call fails, once or from there on: readers read, and the next load completes."""
         count = 0
         first = ("load", "--cgroup", self.cgroup, *SMALL, "--defaults")
-        grow = ("load", "--max-series", "128", "--max-names", "128")
-
-        def prepare(grows):
-            self.loader("unload")
-            if grows:
-                self.loader(*first)
-        for grows in (False, True):
-            prepare(grows)
-            calls = [point for point in self.calls(*(grow if grows else first))
-                     if point[0] == "bpf"]
-            step = EVERY or max(1, len(calls) * 6 // SAMPLE)
-            for kind, (error, on) in enumerate((e, on) for e in ("ENOMEM", "EPERM", "EINTR")
-                                               for on in (False, True)):
-                for _, n in calls[kind % step::step]:
-                    prepare(grows)
-                    begin = self.pause() if grows else None
-                    kill = ("bpf", n, error) + (("on",) if on else ())
-                    arguments = grow if grows else first
-                    self.note_end("load", self.loader(*arguments, kill=kill, check=False))
-                    if grows and self.list() is None:
-                        self.problems.append(f"{kill}: no list")
-                    self.loader(*arguments)
-                    self.expect_loaded(f"{kill}")
-                    if begin:
-                        self.compare(begin, self.pause(), f"{kill}")
+        commands = {
+            "first load": first,
+            "load without a change": ("load",),
+            "change": ("load", "--config", self.configs["b"]),
+            "growth": ("load", "--max-series", "128", "--max-names", "128"),
+            "unload": ("unload",),
+        }
+        kinds = [(error, on) for error in ("ENOMEM", "EPERM", "EINTR") for on in (False, True)]
+        for name, command in commands.items():
+            def prepare():
+                self.loader("unload")
+                if name != "first load":
+                    self.loader(*first)
+            prepare()
+            calls = [call for call in self.calls(*command) if call[0] in ("bpf", "mount", "rename")]
+            step = EVERY or max(1, len(calls) * len(kinds) * 2 // SAMPLE)
+            for kind, (error, on) in enumerate(kinds):
+                for call, n in calls[kind % step::step]:
+                    what = f"{name}, {call} {n} {error}{' and on' if on else ''}"
+                    prepare()
+                    begin = self.pause() if command[0] == "load" and name != "first load" else None
+                    kill = (call, n, error) + (("on",) if on else ())
+                    self.note_end(name, self.loader(*command, kill=kill, check=False))
                     count += 1
+                    if begin and self.list() is None:
+                        self.problems.append(f"{what}: no list")
+                    self.loader(*command)
+                    if begin or name == "first load":
+                        self.expect_loaded(what)
+                    elif os.path.exists(self.pins):
+                        self.problems.append(f"{what}: {self.pins} is left")
+                    if begin:
+                        self.compare(begin, self.pause(), what)
         return count
 
 
