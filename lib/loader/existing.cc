@@ -17,7 +17,9 @@
 #include "lib/core/status_util.h"
 #include "lib/core/unique_fd.h"
 #include "lib/loader/kernel_object.h"
+#include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 
@@ -48,7 +50,8 @@ absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
       read.tcp_size != sizeof(nm_tcp)) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, " is not of this version's ABI (run the loader that made it: ",
-        LoaderCommand("unload", pins.path()), ")"));
+        LoaderCommand("unload", pins.path()),
+        "; or: ", RestartCommand(pins.path()), ")"));
   }
   if (read.closed) return absl::OkStatus();  // an unload was killed
   existing->info = read;
@@ -94,11 +97,15 @@ absl::Status CheckForMeterAbove(const PinDir& pins) {
 }  // namespace
 
 absl::Status FindExisting(const PinDir& pins, const LoaderState& state,
-                          ExistingMeter* existing) {
+                          bool restart, ExistingMeter* existing) {
   absl::StatusOr<std::vector<std::string>> ours = pins.FindOurs(state);
   if (!ours.ok()) return ours.status();
-  NETMETER_RETURN_IF_ERROR(ReadExistingInfo(pins, existing));
+  if (!restart) NETMETER_RETURN_IF_ERROR(ReadExistingInfo(pins, existing));
   if (existing->found) return absl::OkStatus();
+  if (restart && !ours->empty()) {
+    const std::vector<std::string> newer = pins.FindNewer();
+    ours->insert(ours->begin(), newer.begin(), newer.end());
+  }
   NETMETER_RETURN_IF_ERROR(CheckForMeterAbove(pins));
   existing->rest = *std::move(ours);
   return absl::OkStatus();
@@ -123,7 +130,24 @@ std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins) {
   return order;
 }
 
+absl::Status TellReaders(const PinDir& pins) {
+  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
+  if (!fd.ok()) {
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "open info");
+  }
+  nm_info info = {};
+  const bool ours = ReadOnlyValue(fd.get(), &info) &&
+                    CheckInfo(info, "info").ok() &&
+                    info.info_size == sizeof(info);
+  if (ours && info.closed != 0) return absl::OkStatus();
+  const absl::Status status = CloseInfo(fd.get());
+  if (!status.ok() && (ours || IsTransient(status))) return status;
+  Step("closed ", Describe(fd.get()));
+  return absl::OkStatus();
+}
+
 absl::Status RemoveRest(const ExistingMeter& existing, const PinDir& pins) {
+  NETMETER_RETURN_IF_ERROR(TellReaders(pins));
   for (const std::string& pin : OrderOfRemoval(existing.rest)) {
     NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
     Step("removed ", pins.PathOf(pin), ", the rest of a load or an unload");

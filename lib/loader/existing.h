@@ -29,10 +29,15 @@ struct ExistingMeter {
   bool has(uint64_t feature) const { return (info.features & feature) != 0; }
 };
 
-// Finds a complete meter, or the rest of one. FailedPrecondition if something is pinned
-// that is not ours, or the directory of a new meter is below another meter's.
+// Finds a complete meter, or the rest of one; with `restart` all is rest. FailedPrecondition
+// if something is pinned that is not ours, or the directory of a new meter is below another
+// meter's.
 absl::Status FindExisting(const PinDir& pins, const LoaderState& state,
-                          ExistingMeter* existing);
+                          bool restart, ExistingMeter* existing);
+
+// Closes `info`, so that readers open again. A meter of another version whose info this
+// version's program cannot close keeps its readers.
+absl::Status TellReaders(const PinDir& pins);
 
 // Links that should be there and are not. The features of the info say which of
 // the optional ones should: a kernel without tracing programs misses nothing.
@@ -47,6 +52,7 @@ bool IsRestOfMeter(const PinDir& pins);
 // is ours is last.
 std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins);
 
+// Tells the readers first.
 absl::Status RemoveRest(const ExistingMeter& existing, const PinDir& pins);
 
 }  // namespace internal

@@ -620,8 +620,8 @@ TEST_F(LoaderRootTest, OtherPossibleCpusThanAtTheFirstLoadAreRefused) {
       line, HasSubstr(absl::StrCat(
                 config_.pin_dir, " was loaded for ", libbpf_num_possible_cpus(),
                 " possible CPUs, now there are 63 "
-                "(netmeter-loader unload --pin-dir ",
-                config_.pin_dir, " first: counters start again)")));
+                "(run: netmeter-loader load --restart --pin-dir ",
+                config_.pin_dir, ": counters start again)")));
   EXPECT_EQ(PayloadSent(), 100u);
   SendFromCgroup(1);
   EXPECT_EQ(PayloadSent(), 101u);

@@ -67,7 +67,8 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
   }
   if (rest) {
     plan->notes.push_back(absl::StrCat(
-        "what was loaded here was not whole: loaded anew",
+        plan->restart ? "unloaded first, and loaded anew"
+                      : "what was loaded here was not whole: loaded anew",
         replaces ? "" : ", with its configuration", ", counters start again"));
   }
   change(&config);
@@ -430,7 +431,7 @@ absl::Status MakePlan(const LockedDirectory& directory,
                       const ConfigChange& change, bool replaces, Plan* plan) {
   const PinDir& pins = directory.pins();
   NETMETER_RETURN_IF_ERROR(
-      FindExisting(pins, directory.state(), &plan->existing));
+      FindExisting(pins, directory.state(), plan->restart, &plan->existing));
   const bool upgrade = plan->existing.found;
   NETMETER_RETURN_IF_ERROR(ChangeConfig(directory, change, replaces, plan));
   NETMETER_RETURN_IF_ERROR(OpenDefaultCgroup(directory.state(), plan));
@@ -488,9 +489,11 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
 }  // namespace
 
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
-                                const ConfigChange& change, bool replaces) {
+                                const ConfigChange& change, bool replaces,
+                                bool restart) {
   CaptureLibbpfMessages();
   Plan plan;
+  plan.restart = restart;
   change(&plan.config);
   plan.config.pin_dir = pin_dir;
   absl::Status checked = CheckWhatIsAsked(&plan);

@@ -52,9 +52,10 @@ absl::StatusOr<LoadResult> Load(const Config& config);
 // two loads at once one changes what the other one left. FailedPrecondition where there
 // is a meter and nobody knows its configuration, unless the change replaces it.
 using ConfigChange = std::function<void(Config*)>;
+// `restart`: unloads first, whatever the layout of its maps, and keeps the configuration.
 absl::StatusOr<LoadResult> Load(const std::string& pin_dir,
                                 const ConfigChange& change,
-                                bool replaces = false);
+                                bool replaces = false, bool restart = false);
 
 }  // namespace internal
 }  // namespace netmeter

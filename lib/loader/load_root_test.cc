@@ -45,6 +45,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
+using ::testing::Contains;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 TEST_F(LoaderRootTest, LoadCountsAndUnloadLeavesNothing) {
@@ -447,12 +449,60 @@ TEST_F(LoaderRootTest, TablesGrowByExtentsThatReadersFollow) {
   // Eight times what the first load made is the end.
   config_.max_series = 513;
   EXPECT_THAT(LoadError(), HasSubstr("max_series: tables that were made for 64 "
-                                     "grow to 512 at most (netmeter-loader "));
+                                     "grow to 512 at most (run: netmeter-"
+                                     "loader load --restart "));
 }
 
 // What readers hold open does not keep the tables from growing, or a byte from being
 // counted: a member of the group keeps each descriptor and each mapping that he gets,
 // stands in the directory, and goes on so to the end.
+TEST_F(LoaderRootTest, ARestartUnloadsAndLoadsInOneStep) {
+  config_.max_series = 100;
+  config_.services = {"mme"};
+  MustLoad();
+  SendFromCgroup(100);
+  MeterOptions options;
+  options.pin_dir = config_.pin_dir;
+  const auto reader = Meter::Open(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const ConfigChange change = [](Config* config) { config->max_series = 1000; };
+  const std::string refused(Load(config_.pin_dir, change).status().message());
+  EXPECT_THAT(
+      refused,
+      EndsWith("max_series: tables that were made for 100 grow to 800 at most "
+               "(run: netmeter-loader load --restart --pin-dir " +
+               config_.pin_dir +
+               ": counters start again); nothing was changed"));
+  // It is no load that was refused if another option is wrong.
+  EXPECT_FALSE(Load(
+                   config_.pin_dir,
+                   [](Config* config) {
+                     config->group = "no-such-group";
+                     config->group_required = true;
+                   },
+                   /*replaces=*/false, /*restart=*/true)
+                   .ok());
+  EXPECT_EQ(PayloadSent(), 100u);
+  const absl::StatusOr<LoadResult> result =
+      Load(config_.pin_dir, change, /*replaces=*/false, /*restart=*/true);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->action, Action::kLoaded);
+  EXPECT_EQ(result->cgroup, cgroup_);
+  EXPECT_THAT(result->notes,
+              Contains("unloaded first, and loaded anew, with its "
+                       "configuration, counters start again"));
+  const absl::StatusOr<std::string> loaded = LoadedConfig(config_.pin_dir);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(*loaded, HasSubstr("services: [\"mme\"]"));
+  EXPECT_EQ(MustStatus().state, MeterState::kLoaded);
+  SendFromCgroup(7);
+  EXPECT_EQ(PayloadSent(), 7u);
+  // It was told.
+  const absl::StatusOr<Health> health = (*reader)->ReadHealth();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->max_series, 1000u);
+}
+
 TEST_F(LoaderRootTest, WhatIsHeldOpenKeepsNoTableFromGrowing) {
   config_.max_series = 64;
   config_.max_names = 64;

@@ -168,6 +168,11 @@ UniqueFd MakeTypesFile(const bpf_object* object) {
 
 }  // namespace
 
+std::string RestartCommand(absl::string_view pin_dir) {
+  return absl::StrCat("run: ", LoaderCommand("load --restart", pin_dir),
+                      ": counters start again");
+}
+
 // The bytes are the same from every build of one source (test/program), so that
 // equal ids mean equal programs.
 uint64_t BuildId() {
@@ -364,7 +369,7 @@ absl::Status MeterObject::Reuse(absl::string_view pin, int fd,
       about.value_size != bpf_map__value_size(ours)) {
     return absl::FailedPreconditionError(absl::StrCat(
         pin_dir, "/", pin, " has another layout than this version's (",
-        LoaderCommand("unload", pin_dir), " first: counters start again)"));
+        RestartCommand(pin_dir), ")"));
   }
   // libbpf takes the number of entries from the map.
   if (int error = bpf_map__reuse_fd(ours, fd)) {

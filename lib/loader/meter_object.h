@@ -88,6 +88,9 @@ struct MeterObjectOptions {
   bool only_sweeps = false;
 };
 
+// What changes sizes and layouts that an upgrade keeps: a part of error messages.
+std::string RestartCommand(absl::string_view pin_dir);
+
 // Of the object that this program carries.
 uint64_t BuildId();
 

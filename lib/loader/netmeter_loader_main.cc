@@ -270,7 +270,7 @@ std::string NotesAsText(const std::vector<std::string>& notes) {
 }
 
 int RunLoad(const std::string& pin_dir, const ConfigChange& change,
-            bool replaces, const FileConfig& file, bool quiet) {
+            bool replaces, bool restart, const FileConfig& file, bool quiet) {
   SignalsBlocked blocked;
   Config changed;
   absl::StatusOr<LoadResult> result = Load(
@@ -279,7 +279,7 @@ int RunLoad(const std::string& pin_dir, const ConfigChange& change,
         change(config);
         changed = *config;
       },
-      replaces);
+      replaces, restart);
   if (!result.ok()) return Fail(result.status());
   if (result->action != LoadResult::Action::kLoaded) {
     const std::string note = RetireAfterLoad(pin_dir);
@@ -391,6 +391,7 @@ struct Options {
   bool show_config = false;  // status
   // load
   bool defaults = false;
+  bool restart = false;
   std::string config_file;
   std::string cgroup;
   std::string group;
@@ -448,6 +449,9 @@ Flags* AddLoad(Flags* flags, Options* options) {
                   "Slots for names (default 4096)")
       .Check(ValueOf("max_names"))
       .Type("N");
+  load->AddFlag("--restart", &options->restart,
+                "Unload first, for other sizes or another layout: counters "
+                "start at 0");
   AddQuietAndVerbose(
       load, "Print each step, with its time, and libbpf's messages on stderr",
       options);
@@ -654,7 +658,8 @@ int Main(int argc, char** argv) {
       if (replaces) *loaded = file.config;
       ApplyLoadOptions(load, options, loaded);
     };
-    return RunLoad(config.pin_dir, change, replaces, file, options.quiet);
+    return RunLoad(config.pin_dir, change, replaces, options.restart, file,
+                   options.quiet);
   }
   if (command == unload) return RunUnload(config.pin_dir, options.quiet);
   if (command == retire) {

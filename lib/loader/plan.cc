@@ -98,9 +98,11 @@ absl::Status DecideSizes(const std::string& pin_dir, Plan* plan) {
   TableSizes& sizes = plan->sizes;
   const nm_info& info = plan->existing.info;
   const bool upgrade = plan->existing.found;
-  const auto keep = [plan](const char* what, uint32_t now, uint32_t* wanted) {
+  const auto keep = [plan, &pin_dir](const char* what, uint32_t now,
+                                     uint32_t* wanted) {
     if (*wanted == now) return;
-    plan->notes.push_back(absl::StrCat(what, " stays ", now, " until unload"));
+    plan->notes.push_back(
+        absl::StrCat(what, " stays ", now, " (", RestartCommand(pin_dir), ")"));
     *wanted = now;
   };
   if (upgrade) {
@@ -111,8 +113,7 @@ absl::Status DecideSizes(const std::string& pin_dir, Plan* plan) {
           old ? " was loaded by an older version"
               : absl::StrCat(" was loaded for ", info.cells_per_series - 1,
                              " possible CPUs, now there are ", plan->num_cpus),
-          " (", LoaderCommand("unload", pin_dir),
-          " first: counters start again)"));
+          " (", RestartCommand(pin_dir), ")"));
     }
     if (config.max_series < info.max_series) {
       keep("max_series", info.max_series, &config.max_series);
@@ -134,8 +135,7 @@ absl::Status DecideSizes(const std::string& pin_dir, Plan* plan) {
     if (std::get<1>(table) <= most) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         std::get<0>(table), ": tables that were made for ", std::get<2>(table),
-        " grow to ", most, " at most (", LoaderCommand("unload", pin_dir),
-        " first: counters start again)"));
+        " grow to ", most, " at most (", RestartCommand(pin_dir), ")"));
   }
   sizes.max_series = config.max_series;
   sizes.max_names = config.max_names;

@@ -36,6 +36,7 @@ struct Plan {
   Config config;  // sizes as they will be
   TableSizes sizes;
   uint32_t num_cpus = 0;
+  bool restart = false;    // unload first
   std::string types_file;  // "": the kernel shows its own
   Adds adds;
   Cgroup cgroup;

@@ -26,28 +26,6 @@
 
 namespace netmeter {
 namespace internal {
-namespace {
-
-// Readers of another version's meter keep what they have, if this version's program
-// cannot be run over its info. Others are told before anything is removed.
-absl::Status TellReaders(const PinDir& pins) {
-  const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
-  if (!fd.ok()) {
-    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "open info");
-  }
-  nm_info info = {};
-  const bool ours = ReadOnlyValue(fd.get(), &info) &&
-                    CheckInfo(info, "info").ok() &&
-                    info.info_size == sizeof(info);
-  if (ours && info.closed != 0) return absl::OkStatus();
-  const absl::Status status = CloseInfo(fd.get());
-  if (!status.ok() && (ours || IsTransient(status))) return status;
-  Step("closed ", Describe(fd.get()));
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
                          bool* was_loaded, std::string* note) {
   const absl::StatusOr<bool> bpffs = LookForBpffs(pin_dir);

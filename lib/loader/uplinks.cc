@@ -62,7 +62,7 @@ absl::Status NumberUplinks(const Uplinks& uplinks, const nm_info& existing,
       return absl::ResourceExhaustedError(absl::StrCat(
           "uplinks: no room for ", uplink.first, ": ", NM_MAX_UPLINKS,
           " others have counted since the meter was loaded (",
-          LoaderCommand("unload", pin_dir), " first: counters start again)"));
+          RestartCommand(pin_dir), ")"));
     }
     absl::StatusOr<uint32_t> id = object->NameId(NM_KIND_UPLINK, uplink.first);
     if (!id.ok()) return id.status();
