@@ -107,9 +107,9 @@ class Meter {
   //   FailedPrecondition  Register() has not been called; or unloaded since
   //   PermissionDenied    wait_for_loader, and the meter that is loaded refuses the
   //                       name (Register()): its series are those of others
-  //   Unavailable         wait_for_loader, and no meter is loaded yet; or netmeter-fds has
-  //                       no answer just now: the next read looks again, at most once
-  //                       a second
+  //   Unavailable         wait_for_loader, and no meter is loaded yet; or netmeter-fds
+  //                       has no answer just now: the next read looks again, at
+  //                       most once a second
   absl::StatusOr<std::vector<Sample>> ReadService() const;
 
   // The series of one service by name, whoever registered it.

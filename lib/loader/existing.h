@@ -29,9 +29,9 @@ struct ExistingMeter {
   bool has(uint64_t feature) const { return (info.features & feature) != 0; }
 };
 
-// Finds a complete meter, or the rest of one; with `restart` all is rest. FailedPrecondition
-// if something is pinned that is not ours, or the directory of a new meter is below another
-// meter's.
+// Finds a complete meter, or the pins that are left of one; with `restart` all pins
+// are leftovers. FailedPrecondition if something is pinned that is not ours, or if the
+// directory of a new meter is below another meter's.
 absl::Status FindExisting(const PinDir& pins, const LoaderState& state,
                           bool restart, ExistingMeter* existing);
 

@@ -228,8 +228,8 @@ absl::Status CheckOnHost(const Config& config) {
   return OpenCgroup(CanonicalPath(config.cgroup), &id).status();
 }
 
-// The defaults, and what the file changes; "": no file. The errors of ParseConfig() and of
-// CheckOnHost().
+// The defaults, and what the file changes; "": no file. The errors of ParseConfig()
+// and of CheckOnHost().
 absl::StatusOr<FileConfig> ReadConfig(const std::string& path) {
   FileConfig all;
   if (path.empty()) return all;

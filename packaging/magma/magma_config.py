@@ -30,11 +30,12 @@ DEFAULTS = {
 }
 # The registry has no entry for sctpd, and for parts of the MME only.
 SERVICES = ("mme", "sctpd")
-# Executables that have another name than their service: oai_mme is the MME, agw_of the one
-# that Bazel builds. FeG and CWF call the program of their service health gateway_health.
+# Executables that have another name than their service: oai_mme is the MME, agw_of the
+# one that Bazel builds. FeG and CWF call the program of their service health
+# gateway_health.
 ALIASES = {"oai_mme": "mme", "agw_of": "mme", "gateway_health": "health"}
-# There is no rule for fluentd_port: if it is 443, as all ports in Magma's deployment guide,
-# a rule would take what bootstrapper and streamer send.
+# There is no rule for fluentd_port: if it is 443, as all ports in Magma's deployment
+# guide, a rule would take what bootstrapper and streamer send.
 SNI_PORTS = ("cloud_port", "bootstrap_port", "fluentd_port")
 
 
@@ -138,7 +139,7 @@ def merge(config, directory, overrides):
     if cloud:
         if set(cloud) & set(":/ "):
             raise proxy.wrong("cloud_address", "'%s': expected a host, without a port" % cloud[:64])
-        # A service calls "streamer-<cloud_address>". The first suffix that fits is taken off.
+        # A service calls "streamer-<cloud_address>". The first matching suffix is cut.
         suffixes = config.setdefault("destination_suffixes", list(DEFAULTS["destination_suffixes"]))
         suffixes.insert(0, "-" + cloud)
         note(proxy, "cloud_address", "destination_suffixes")
