@@ -17,7 +17,7 @@
  *            the extensions up to server_name
  *
  * A name is taken as it stands, with its port and possibly in Huffman code: to
- * make a label of it is left to the readers (lib/core/wire_name.h). What cannot
+ * make a label of it is left to the readers (lib/reader/wire_name.h). What cannot
  * be understood ends in NM_NAMING_FAILED, never in a guess.
  *
  * The same code runs on the host, in unit tests and under the fuzzer, which

@@ -16,7 +16,7 @@
 
 #include "bpf/first_bytes_testing.h"
 #include "bpf/wire_name.bpf.h"
-#include "lib/core/wire_name.h"
+#include "lib/reader/wire_name.h"
 
 namespace netmeter {
 namespace internal {

@@ -39,8 +39,8 @@ for directory in "$prefix" "$libdir"; do
   [[ $directory =~ ^/[A-Za-z0-9@%+=:,._/~-]*$ ]] || die "'$directory' is no absolute path of letters, digits and @%+=:,._/~-"
 done
 to_prefix=$(realpath -m --no-symlinks --relative-to="$libdir" "$prefix")
-version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$source/lib/core/version.h")
-[ -n "$version" ] || die "no version in lib/core/version.h"
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$source/lib/base/version.h")
+[ -n "$version" ] || die "no version in lib/base/version.h"
 
 # put MODE FROM TO
 put() {
@@ -79,7 +79,7 @@ install_programs() {
 }
 
 install_exporter() {
-  put 755 "$build/lib/tools/netmeter-exporter" "$prefix/bin/netmeter-exporter"
+  put 755 "$build/lib/exporter/netmeter-exporter" "$prefix/bin/netmeter-exporter"
 }
 
 install_python() {

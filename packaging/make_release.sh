@@ -29,10 +29,10 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # --- versions -----------------------------------------------------------------
-version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' lib/core/version.h)
-[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "lib/core/version.h has no version like 1.2.3: '$version'"
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' lib/base/version.h)
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "lib/base/version.h has no version like 1.2.3: '$version'"
 # agree FILE FOUND [EXPECTED]
-agree() { [ "$2" = "${3:-$version}" ] || die "$1 says '$2', and lib/core/version.h $version"; }
+agree() { [ "$2" = "${3:-$version}" ] || die "$1 says '$2', and lib/base/version.h $version"; }
 agree packaging/debian/changelog "$(sed -n '1s/^netmeter (\(.*\)-[0-9]*) .*/\1/p' packaging/debian/changelog)"
 newest=$(grep -m 1 '^## ' CHANGELOG.md)
 agree CHANGELOG.md "$(sed -n 's/^## \[\([^]]*\)\] - .*/\1/p' <<< "$newest")"
@@ -80,7 +80,7 @@ else
 fi | gzip -n > "$output/netmeter-$version.tar.gz"
 packaging/make_debs.sh "$output" > /dev/null
 read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
-static=(lib/loader/netmeter-loader-static lib/fds/netmeter-fds-static lib/tools/netmeter-static lib/tools/netmeter-exporter-static)
+static=(lib/loader/netmeter-loader-static lib/fds/netmeter-fds-static lib/tools/netmeter-static lib/exporter/netmeter-exporter-static)
 labels=()
 for program in "${static[@]}"; do labels+=("//${program%/*}:${program##*/}"); done
 bazel build "${options[@]}" "${labels[@]}" > /dev/null

@@ -76,7 +76,7 @@ class PackagingTest(unittest.TestCase):
     maxDiff = None
 
     def test_the_package_is_of_the_librarys_version(self):
-        version = re.search(r'kVersion\[\] = "(.*)"', read("lib/core/version.h")).group(1)
+        version = re.search(r'kVersion\[\] = "(.*)"', read("lib/base/version.h")).group(1)
         changelog = read("packaging/debian/changelog")
         self.assertEqual(re.match(r"netmeter \((.*)-\d+\)", changelog).group(1), version)
 

@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 # Each file that has the version, and where: more of it, and it is another one.
 VERSIONS = {
-    "lib/core/version.h": ('kVersion[] = "', "9"),
+    "lib/base/version.h": ('kVersion[] = "', "9"),
     "packaging/debian/changelog": ("netmeter (", "9"),
     "CHANGELOG.md": ("## [", "9"),
     "bindings/python/setup.py": ("version=", "not_"),
@@ -37,7 +37,7 @@ STUBS = {
     "bin/lib/loader/netmeter-loader-static": "",
     "bin/lib/fds/netmeter-fds-static": "",
     "bin/lib/tools/netmeter-static": "",
-    "bin/lib/tools/netmeter-exporter-static": "",
+    "bin/lib/exporter/netmeter-exporter-static": "",
 }
 
 

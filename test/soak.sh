@@ -71,7 +71,7 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 for file in "$json" "$packets"; do
   if [ -n "$file" ]; then : > "$file" || die "cannot write $file"; fi
 done
-targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/tools:netmeter-exporter //test/soak:observer)
+targets=(//test/live:live_test //lib/loader:netmeter-loader //lib/exporter:netmeter-exporter //test/soak:observer)
 if [ -n "$kernel" ]; then
   targets+=(//lib/loader:netmeter-loader-static //lib/tools:netmeter //lib/tools:netmeter-static)
 fi
@@ -105,7 +105,7 @@ if [ -n "$kernel" ]; then
   if [ $status = 0 ]; then echo "passed: $what on $kernel"; else cat "$out/matrix"; echo "FAILED ($status)"; fi
   exit $status
 fi
-options+=('--gtest_filter=SoakTest.*' --gtest_brief=1 "--soak-observer=$bin/test/soak/observer $bin/lib/tools/netmeter-exporter ${json:-/dev/null}")
+options+=('--gtest_filter=SoakTest.*' --gtest_brief=1 "--soak-observer=$bin/test/soak/observer $bin/lib/exporter/netmeter-exporter ${json:-/dev/null}")
 if [ -n "$json" ]; then options+=("--soak-json=$json"); fi
 if [ -n "$packets" ]; then options+=("--soak-packets=$packets"); fi
 status=0

@@ -29,9 +29,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lib/connections/flow_record_fields.h"
-#include "lib/core/version.h"
-#include "lib/metrics/families.h"
+#include "lib/base/version.h"
+#include "lib/publish/families.h"
+#include "lib/reader/flow_record_fields.h"
 #include "netmeter/connections.h"
 #include "netmeter/meter.h"
 #include "netmeter/publish.h"

@@ -31,7 +31,7 @@ if not os.path.exists(os.path.join(ROOT, "WORKSPACE")):
 
 
 def version():
-    with open(os.path.join(ROOT, "lib", "core", "version.h"), encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "lib", "base", "version.h"), encoding="utf-8") as file:
         return re.search(r'kVersion\[\] = "([^"]+)"', file.read()).group(1)
 
 

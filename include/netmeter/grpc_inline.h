@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Service303 and SetChannelTag() (grpc.h), by the program's own gRPC. A program that
 // links an installed libnetmeter compiles this itself; //:netmeter_grpc is made of it,
-// too (lib/grpc/grpc.cc).
+// too (lib/publish/grpc.cc).
 //
 // magma.orc8r.Service303 for a host that has a gRPC server: protoc would generate the
 // service and its messages. With messages of our own for package names of Magma, a

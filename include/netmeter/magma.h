@@ -56,7 +56,7 @@ struct MagmaOptions : PublishOptions {
   // the gauges of pending bytes have the room that the others leave at the moment,
   // and are summed beyond that. With the families of the set `default`, of services
   // folding begins at some 1,770 series of TCP or 3,050 of others with names of
-  // 64 bytes, and at 3,400 or 5,500 with names of 16 (lib/magma/container_test.cc);
+  // 64 bytes, and at 3,400 or 5,500 with names of 16 (lib/publish/container_test.cc);
   // a `destination` that nobody needs is the first thing to save. In kUnregistered,
   // "overflow" keeps a folded series also after its service has registered.
   size_t max_bytes = 4000000;

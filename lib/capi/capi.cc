@@ -4,7 +4,7 @@
 // WithoutThrowing(), and the rest cannot throw.
 //
 // A read fills rows at once, with pointers to the reader's own strings
-// (lib/core/sample_rows.h).
+// (lib/reader/sample_rows.h).
 #include <cstddef>
 #include <memory>
 #include <new>
@@ -16,13 +16,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/no_throw.h"
+#include "lib/base/version.h"
 #include "lib/capi/handles.h"
 #include "lib/capi/sized.h"
-#include "lib/core/control.h"
-#include "lib/core/meter_access.h"
-#include "lib/core/no_throw.h"
-#include "lib/core/sample_rows.h"
-#include "lib/core/version.h"
+#include "lib/reader/control.h"
+#include "lib/reader/meter_access.h"
+#include "lib/reader/sample_rows.h"
 #include "netmeter/meter.h"
 #include "netmeter/netmeter.h"
 

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "lib/core/version.h"
+#include "lib/base/version.h"
 #include "lib/testing/failing_new.h"
 #include "netmeter/netmeter.h"
 

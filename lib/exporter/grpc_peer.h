@@ -22,7 +22,7 @@
 
 #include "absl/strings/string_view.h"
 #include "lib/exporter/grpc_session.h"
-#include "lib/exporter/peer.h"
+#include "lib/exporter/server.h"
 
 namespace netmeter {
 namespace internal {

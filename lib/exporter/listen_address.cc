@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "lib/core/status_util.h"
+#include "lib/base/status_util.h"
 
 namespace netmeter {
 namespace internal {

@@ -6,7 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 
 namespace netmeter {
 namespace internal {

@@ -1,13 +1,49 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/exporter/reply_cache.h"
 
-#include <algorithm>
-#include <utility>
+#include <zlib.h>
 
-#include "lib/exporter/gzip.h"
+#include <algorithm>
+#include <new>
+#include <utility>
 
 namespace netmeter {
 namespace internal {
+namespace {
+
+// zlib.h, deflateInit2(): 15 bits of window, and 16 more for gzip's header.
+constexpr int kGzipWindowBits = 15 + 16;
+constexpr int kMemoryLevel = 8;  // zlib's default
+
+// Ends the stream, whatever is thrown.
+struct Stream : z_stream {
+  Stream() : z_stream() {
+    if (deflateInit2(this, Z_BEST_SPEED, Z_DEFLATED, kGzipWindowBits,
+                     kMemoryLevel, Z_DEFAULT_STRATEGY) != Z_OK) {
+      throw std::bad_alloc();
+    }
+  }
+  ~Stream() { deflateEnd(this); }
+};
+
+}  // namespace
+
+std::string Gzip(absl::string_view bytes) {
+  Stream stream;
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  std::string result;
+  char buffer[16 * 1024];
+  int state;
+  do {
+    stream.next_out = reinterpret_cast<Bytef*>(buffer);
+    stream.avail_out = sizeof(buffer);
+    state = deflate(&stream, Z_FINISH);
+    result.append(buffer, sizeof(buffer) - stream.avail_out);
+  } while (state == Z_OK);
+  result.shrink_to_fit();
+  return result;
+}
 
 Reply::Reply(std::string bytes, bool gzipped, std::shared_ptr<size_t> total)
     : bytes_(std::move(bytes)), gzipped_(gzipped), total_(std::move(total)) {

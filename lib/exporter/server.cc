@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <new>
 
-#include "lib/core/status_util.h"
+#include "lib/base/status_util.h"
 
 namespace netmeter {
 namespace internal {

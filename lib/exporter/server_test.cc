@@ -489,5 +489,6 @@ TEST_F(ServerTest, APeerThatSendsWithoutEndIsReadSlowly) {
 }
 
 }  // namespace
+
 }  // namespace internal
 }  // namespace netmeter

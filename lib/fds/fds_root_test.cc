@@ -28,14 +28,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "lib/core/pins.h"
-#include "lib/core/prepare_process.h"
-#include "lib/core/privileges.h"
-#include "lib/core/shared_maps.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/prepare_process.h"
+#include "lib/base/privileges.h"
+#include "lib/base/unique_fd.h"
 #include "lib/fds/serve.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/unload.h"
+#include "lib/reader/pins.h"
+#include "lib/reader/shared_maps.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {

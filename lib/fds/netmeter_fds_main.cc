@@ -7,13 +7,13 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "lib/core/flags.h"
-#include "lib/core/path.h"
-#include "lib/core/prepare_process.h"
-#include "lib/core/privileges.h"
-#include "lib/core/standard_output.h"
-#include "lib/core/text.h"
-#include "lib/core/version.h"
+#include "lib/base/flags.h"
+#include "lib/base/path.h"
+#include "lib/base/prepare_process.h"
+#include "lib/base/privileges.h"
+#include "lib/base/standard_output.h"
+#include "lib/base/text.h"
+#include "lib/base/version.h"
 #include "lib/fds/serve.h"
 
 namespace netmeter {

@@ -30,12 +30,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/group.h"
-#include "lib/core/privileges.h"
-#include "lib/core/shared_maps.h"
-#include "lib/core/status_util.h"
-#include "lib/core/unique_fd.h"
-#include "lib/loader/kernel_object.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/privileges.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
+#include "lib/base/users.h"
+#include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

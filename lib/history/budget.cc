@@ -14,12 +14,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/status_util.h"
-#include "lib/core/text.h"
-#include "lib/core/unique_fd.h"
-#include "lib/core/yaml.h"
-#include "lib/history/difference.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text.h"
+#include "lib/base/unique_fd.h"
+#include "lib/base/yaml.h"
 #include "lib/history/usage.h"
+#include "lib/reader/difference.h"
 
 namespace netmeter {
 namespace internal {

@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/core/human.h"
+#include "lib/base/text.h"
 #include "lib/history/calendar.h"
 #include "lib/history/history.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "lib/core/status_util.h"
+#include "lib/base/status_util.h"
 
 namespace netmeter {
 namespace internal {

@@ -21,10 +21,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/core/human.h"
+#include "lib/base/text.h"
 #include "lib/history/calendar.h"
-#include "lib/history/difference.h"
 #include "lib/history/sqlite.h"
+#include "lib/reader/difference.h"
 
 namespace netmeter {
 namespace internal {

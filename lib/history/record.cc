@@ -47,7 +47,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "lib/core/status_util.h"
+#include "lib/base/status_util.h"
 
 namespace netmeter {
 namespace internal {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lib/core/human.h"
-#include "lib/history/difference.h"
+#include "lib/base/text.h"
 #include "lib/history/history.h"
+#include "lib/reader/difference.h"
 #include "netmeter/sample.h"
 
 namespace netmeter {

@@ -6,9 +6,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "lib/core/status_util.h"
-#include "lib/core/words.h"
+#include "lib/base/status_util.h"
 #include "lib/history/calendar.h"
+#include "lib/reader/words.h"
 
 namespace netmeter {
 namespace internal {

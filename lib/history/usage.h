@@ -15,8 +15,8 @@
 
 #include "absl/status/statusor.h"
 #include "lib/history/calendar.h"
-#include "lib/history/difference.h"
 #include "lib/history/history.h"
+#include "lib/reader/difference.h"
 
 namespace netmeter {
 namespace internal {

@@ -17,15 +17,15 @@
 #include <string>
 #include <vector>
 
-#include "lib/core/pins.h"
-#include "lib/core/privileges.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/privileges.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/retire.h"
 #include "lib/loader/status.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
+#include "lib/reader/pins.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 

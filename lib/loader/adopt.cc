@@ -19,13 +19,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
-#include "lib/core/status_util.h"
-#include "lib/loader/kernel_object.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/status_util.h"
 #include "lib/loader/process_identity.h"
 #include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
-#include "lib/uplinks/interfaces.h"
+#include "lib/netlink/interfaces.h"
 
 namespace netmeter {
 namespace internal {

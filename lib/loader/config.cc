@@ -22,12 +22,11 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "lib/core/group.h"
-#include "lib/core/status_util.h"
-#include "lib/core/text.h"
-#include "lib/core/unique_fd.h"
-#include "lib/core/user.h"
-#include "lib/core/yaml.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text.h"
+#include "lib/base/unique_fd.h"
+#include "lib/base/users.h"
+#include "lib/base/yaml.h"
 
 namespace netmeter {
 namespace internal {

@@ -23,7 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
-#include "lib/uplinks/uplink_names.h"
+#include "lib/netlink/uplink_names.h"
 
 namespace netmeter {
 namespace internal {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "lib/core/prepare_process.h"
-#include "lib/core/privileges.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/prepare_process.h"
+#include "lib/base/privileges.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/status.h"

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/kernel_object.h"
 #include "lib/loader/config.h"
-#include "lib/loader/kernel_object.h"
 #include "lib/loader/step.h"
 
 namespace netmeter {

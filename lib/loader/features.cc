@@ -7,12 +7,12 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "lib/core/group.h"
-#include "lib/core/pins.h"
-#include "lib/core/privileges.h"
-#include "lib/core/status_util.h"
+#include "lib/base/privileges.h"
+#include "lib/base/status_util.h"
+#include "lib/base/users.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
+#include "lib/reader/pins.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

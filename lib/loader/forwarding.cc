@@ -11,15 +11,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "lib/core/pins.h"
-#include "lib/core/status_util.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/libbpf_log.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/config.h"
-#include "lib/loader/kernel_object.h"
-#include "lib/loader/libbpf_log.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/retry.h"
 #include "lib/loader/step.h"
+#include "lib/reader/pins.h"
 // After the types that it names.
 #include "forward.skel.h"
 

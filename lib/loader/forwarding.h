@@ -3,7 +3,7 @@
 // netfilter in the network namespace of this process, where the configuration has
 // uplinks and the kernel has the hook.
 //
-// Its pins are no part of the table in lib/core/pins.h, as a meter without uplinks has
+// Its pins are no part of the table in lib/reader/pins.h, as a meter without uplinks has
 // none of them:
 //
 //   link_forward4, link_forward6   the links, which stay as long as there are uplinks
@@ -22,11 +22,11 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "lib/core/pins.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/features.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/reader/pins.h"
 
 struct forward_bpf;
 

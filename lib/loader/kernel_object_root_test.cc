@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/loader/kernel_object.h"
+#include "lib/base/kernel_object.h"
 
 #include <gtest/gtest.h>
 #include <linux/membarrier.h>

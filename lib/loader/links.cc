@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lib/core/status_util.h"
-#include "lib/loader/kernel_object.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/status_util.h"
 #include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"

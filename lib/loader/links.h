@@ -26,11 +26,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lib/core/pins.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/features.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
+#include "lib/reader/pins.h"
 
 namespace netmeter {
 namespace internal {

@@ -28,8 +28,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
-#include "lib/core/pins.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/adds.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
@@ -37,6 +36,7 @@
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
 #include "lib/loader/unload.h"
+#include "lib/reader/pins.h"
 #include "netmeter/abi.h"
 #include "netmeter/meter.h"
 #include "nlohmann/json.hpp"

@@ -18,7 +18,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "lib/core/status_util.h"
+#include "lib/base/status_util.h"
 
 namespace netmeter {
 namespace internal {

@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 
 namespace netmeter {
 namespace internal {

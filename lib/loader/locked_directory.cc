@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "lib/core/status_util.h"
+#include "lib/base/status_util.h"
 #include "lib/loader/step.h"
 
 namespace netmeter {

@@ -13,14 +13,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/shared_maps.h"
-#include "lib/core/status_util.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/libbpf_log.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/config.h"
-#include "lib/loader/kernel_object.h"
-#include "lib/loader/libbpf_log.h"
 #include "lib/loader/probes.h"
-#include "lib/uplinks/interfaces.h"
+#include "lib/netlink/interfaces.h"
+#include "lib/reader/shared_maps.h"
 // After the types that it names.
 #include "netmeter.skel.h"
 

@@ -39,13 +39,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
-#include "lib/core/pins.h"
-#include "lib/core/status_util.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/map_elements.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/adds.h"
 #include "lib/loader/config.h"
-#include "lib/loader/kernel_object.h"
-#include "lib/loader/map_elements.h"
+#include "lib/reader/pins.h"
 
 struct netmeter_bpf;
 

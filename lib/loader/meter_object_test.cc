@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The table of pins (lib/core/pins.h) beside the BPF object: neither has a map
+// The table of pins (lib/reader/pins.h) beside the BPF object: neither has a map
 // or a program that the other does not know. The object is opened, not loaded,
 // so that no privilege is needed.
 #include <bpf/libbpf.h>
@@ -10,8 +10,8 @@
 #include <string>
 
 #include "bpf/internal.h"
-#include "lib/core/pins.h"
 #include "lib/loader/adds.h"
+#include "lib/reader/pins.h"
 // After the types that it names.
 #include "netmeter.skel.h"
 

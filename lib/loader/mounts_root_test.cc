@@ -15,7 +15,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/retire.h"

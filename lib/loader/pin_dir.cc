@@ -16,12 +16,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "bpf/internal.h"
-#include "lib/core/pins.h"
-#include "lib/core/shared_maps.h"
-#include "lib/core/status_util.h"
-#include "lib/loader/kernel_object.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/status_util.h"
 #include "lib/loader/retry.h"
 #include "lib/loader/step.h"
+#include "lib/reader/pins.h"
+#include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

@@ -2,7 +2,7 @@
 // The pins below one pin directory: their paths, what may be there, and whether
 // what is there is ours.
 //
-// Beside the pins of the table (lib/core/pins.h) there are some that exist only
+// Beside the pins of the table (lib/reader/pins.h) there are some that exist only
 // while a load is at work, and whose presence tells the next load how far a
 // killed one had come:
 //
@@ -34,7 +34,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/system.h"
 
 namespace netmeter {

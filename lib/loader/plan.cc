@@ -14,16 +14,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
-#include "lib/core/clock.h"
-#include "lib/core/path.h"
-#include "lib/core/shared_maps.h"
-#include "lib/core/status_util.h"
-#include "lib/core/version.h"
+#include "lib/base/clock.h"
+#include "lib/base/path.h"
+#include "lib/base/status_util.h"
+#include "lib/base/version.h"
 #include "lib/loader/forwarding.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/probes.h"
 #include "lib/loader/system.h"
 #include "lib/loader/uplinks.h"
+#include "lib/reader/shared_maps.h"
 
 namespace netmeter {
 namespace internal {

@@ -74,7 +74,7 @@ absl::Status DecideSizes(const std::string& pin_dir, Plan* plan);
 absl::Status DecideIdentity(Plan* plan);
 
 // The sizes come first, so that a reader of another version sees what it may
-// read (CheckInfo() in lib/core/shared_maps.h). `closed` is nm_command's to
+// read (CheckInfo() in lib/reader/shared_maps.h). `closed` is nm_command's to
 // set.
 nm_info MakeInfo(const Plan& plan);
 

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/status_util.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
 
 namespace netmeter {
 namespace internal {

@@ -31,7 +31,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/retire.h"
 #include "lib/loader/unload.h"

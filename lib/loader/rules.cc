@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
-#include "lib/core/status_util.h"
+#include "lib/base/status_util.h"
 #include "lib/loader/config.h"
 
 namespace netmeter {

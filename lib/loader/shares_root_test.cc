@@ -19,8 +19,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "bpf/internal.h"
-#include "lib/core/unique_fd.h"
-#include "lib/loader/kernel_object.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/unload.h"

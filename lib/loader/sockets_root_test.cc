@@ -12,11 +12,11 @@
 #include <fstream>
 
 #include "absl/status/status.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
+#include "lib/connections/poll.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"
 #include "lib/loader/unload.h"
-#include "lib/sockets/poll.h"
 
 namespace netmeter {
 namespace internal {

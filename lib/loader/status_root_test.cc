@@ -33,7 +33,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/fds/serve.h"
 #include "lib/loader/load.h"
 #include "lib/loader/loader_fixture.h"

@@ -25,10 +25,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "lib/core/group.h"
-#include "lib/core/mounts.h"
-#include "lib/core/status_util.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/mounts.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
+#include "lib/base/users.h"
 
 namespace netmeter {
 namespace internal {

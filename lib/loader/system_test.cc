@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 
 namespace netmeter {
 namespace internal {

@@ -10,18 +10,18 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/shared_maps.h"
-#include "lib/core/status_util.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/libbpf_log.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/existing.h"
-#include "lib/loader/kernel_object.h"
-#include "lib/loader/libbpf_log.h"
 #include "lib/loader/locked_directory.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
 #include "lib/loader/retry.h"
 #include "lib/loader/step.h"
 #include "lib/loader/system.h"
+#include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

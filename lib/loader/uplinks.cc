@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "lib/core/pins.h"
-#include "lib/core/shared_maps.h"
-#include "lib/core/status_util.h"
-#include "lib/core/unique_fd.h"
-#include "lib/loader/kernel_object.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/step.h"
-#include "lib/uplinks/interfaces.h"
+#include "lib/netlink/interfaces.h"
+#include "lib/reader/pins.h"
+#include "lib/reader/shared_maps.h"
 
 namespace netmeter {
 namespace internal {

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "lib/loader/meter_object.h"
 #include "lib/loader/pin_dir.h"
-#include "lib/uplinks/uplink_names.h"
+#include "lib/netlink/uplink_names.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

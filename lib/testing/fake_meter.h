@@ -18,8 +18,8 @@
 #include <cstdint>
 #include <string>
 
-#include "lib/core/shared_maps.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
+#include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 
 namespace netmeter {

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "lib/metrics/families.h"
+#include "lib/publish/families.h"
 #include "netmeter/publish.h"
 
 namespace netmeter {

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <iostream>
 
-#include "lib/core/standard_output.h"
-#include "lib/core/text.h"
+#include "lib/base/standard_output.h"
+#include "lib/base/text.h"
 #include "netmeter/meter.h"
 
 namespace netmeter {

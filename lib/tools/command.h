@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "lib/core/flags.h"
+#include "lib/base/flags.h"
 
 namespace netmeter {
 namespace internal {

@@ -12,9 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "lib/core/command_line.h"
-#include "lib/core/flags.h"
-#include "lib/core/version.h"
+#include "lib/base/flags.h"
+#include "lib/base/version.h"
 #include "lib/tools/command.h"
 #include "lib/tools/commands.h"
 

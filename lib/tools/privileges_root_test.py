@@ -16,7 +16,7 @@ import urllib.request
 import lab
 
 FDS = lab.path("lib/fds/netmeter-fds")
-EXPORTER = lab.path("lib/tools/netmeter-exporter")
+EXPORTER = lab.path("lib/exporter/netmeter-exporter")
 # Those of packaging/debian/netmeter.service.
 OF_LOAD = {
     0,  # CAP_CHOWN

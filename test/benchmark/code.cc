@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "test/benchmark/harness.h"
 
 namespace netmeter {

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "comparison.skel.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "test/benchmark/code.h"
 #include "test/benchmark/link.h"
 #include "test/benchmark/measure.h"

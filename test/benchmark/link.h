@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 
 namespace netmeter {
 namespace internal {

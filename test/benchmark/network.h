@@ -20,7 +20,7 @@
 #include <functional>
 #include <string>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "test/program/sandbox.h"
 
 namespace netmeter {

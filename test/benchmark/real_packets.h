@@ -19,7 +19,7 @@
 #include <functional>
 #include <vector>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "test/benchmark/link.h"
 #include "test/benchmark/measure.h"
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 
 namespace netmeter {
 namespace internal {

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "lib/tools/exporter_process.h"
+#include "lib/exporter/exporter_process.h"
 #include "test/benchmark/full_meter.h"
 #include "test/benchmark/harness.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lib/core/shared_maps.h: what may come from the socket of `netmeter-fds`,
+// lib/reader/shared_maps.h: what may come from the socket of `netmeter-fds`,
 // or from who has taken its place: any bytes, and any descriptors. Each byte of the
 // input but the first, which is the byte of data, is a descriptor, or begins another
 // control message. Where bpf(2) is allowed some are maps, and one of them is an `info`
@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "lib/core/shared_maps.h"
+#include "lib/reader/shared_maps.h"
 #include "netmeter/abi.h"
 #include "test/fuzz/check.h"
 

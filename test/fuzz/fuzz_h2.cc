@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "lib/core/wire_name.h"
+#include "lib/reader/wire_name.h"
 #include "test/fuzz/wire_parser.h"
 
 namespace netmeter {

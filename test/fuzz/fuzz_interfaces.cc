@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lib/uplinks/interfaces.h: a datagram of rtnetlink(7), as RTM_GETLINK answers. The
+// lib/netlink/interfaces.h: a datagram of rtnetlink(7), as RTM_GETLINK answers. The
 // seeds are answers of Linux 6.18 in network namespaces of their own: with a bridge and
 // a veth (links), and the end of the dump (done).
 
 #include <string.h>
 
-#include "lib/uplinks/interfaces.h"
+#include "lib/netlink/interfaces.h"
 #include "test/fuzz/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lib/core/series_reader.h: the shared maps, with any contents. A reader believes
+// lib/reader/series_reader.h: the shared maps, with any contents. A reader believes
 // nothing that it reads, whoever wrote it; and contents may change between two reads.
 // The input is laid over the maps twice: from its begin, and from its middle.
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/core/series_buffers.h"
-#include "lib/core/series_reader.h"
+#include "lib/reader/series_buffers.h"
+#include "lib/reader/series_reader.h"
 #include "test/fuzz/check.h"
 
 namespace netmeter {

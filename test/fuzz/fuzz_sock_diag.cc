@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lib/sockets/diag_message.h: a datagram of netlink(7), as sock_diag(7) answers.
+// lib/netlink/diag_message.h: a datagram of netlink(7), as sock_diag(7) answers.
 // The seeds are dumps of Linux 6.18: tcp, udp and mptcp, and an error (raw).
 
 #include <netinet/in.h>
 
-#include "lib/sockets/diag_message.h"
-#include "lib/sockets/number_fields.h"
+#include "lib/netlink/diag_message.h"
+#include "lib/netlink/number_fields.h"
 #include "test/fuzz/check.h"
 
 namespace {

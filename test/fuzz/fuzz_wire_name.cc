@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lib/core/wire_name.h: one byte of options, then a name as it stood on the
+// lib/reader/wire_name.h: one byte of options, then a name as it stood on the
 // wire, raw or in the Huffman code.
 
 #include <nghttp2/nghttp2.h>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lib/core/wire_name.h"
+#include "lib/reader/wire_name.h"
 #include "netmeter/abi.h"
 #include "test/fuzz/check.h"
 

@@ -31,19 +31,19 @@ usage() { sed -n '3,26s/^# \{0,1\}//p' test/fuzz/run.sh; }
 
 # TARGET: its sources, libraries, default executions, longest input
 declare -A sources=(
-  [h2]=lib/core/wire_name.cc
+  [h2]=lib/reader/wire_name.cc
   [tls]=''
   [http]=''
   [command_line]=lib/loader/process_identity.cc
-  [wire_name]=lib/core/wire_name.cc
-  [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
-  [config]='lib/loader/config.cc lib/core/yaml.cc lib/core/group.cc lib/core/user.cc lib/uplinks/uplink_names.cc lib/core/status_util.cc lib/core/text.cc'
-  [sock_diag]='lib/sockets/diag_message.cc lib/sockets/number_fields.cc'
-  [interfaces]='lib/uplinks/interfaces.cc lib/sockets/diag_message.cc lib/core/status_util.cc'
-  [series]='lib/core/series_reader.cc lib/core/wire_name.cc lib/core/words.cc'
-  [descriptors]='lib/core/shared_maps.cc lib/core/text.cc lib/core/pins.cc lib/core/status_util.cc lib/core/path.cc lib/core/group.cc'
-  [http_request]=lib/exporter/http_request.cc
-  [grpc_peer]='lib/exporter/server.cc lib/exporter/grpc_peer.cc lib/exporter/listen_address.cc lib/exporter/grpc_session.cc lib/exporter/grpc_protocol.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc lib/core/status_util.cc'
+  [wire_name]=lib/reader/wire_name.cc
+  [grpc]='lib/exporter/grpc_session.cc lib/exporter/grpc_session.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc'
+  [config]='lib/loader/config.cc lib/base/yaml.cc lib/base/users.cc lib/base/users.cc lib/netlink/uplink_names.cc lib/base/status_util.cc lib/base/text.cc'
+  [sock_diag]='lib/netlink/diag_message.cc lib/netlink/number_fields.cc'
+  [interfaces]='lib/netlink/interfaces.cc lib/netlink/diag_message.cc lib/base/status_util.cc'
+  [series]='lib/reader/series_reader.cc lib/reader/wire_name.cc lib/reader/words.cc'
+  [descriptors]='lib/reader/shared_maps.cc lib/base/text.cc lib/reader/pins.cc lib/base/status_util.cc lib/base/path.cc lib/base/users.cc'
+  [http_request]=lib/exporter/http_peer.cc
+  [grpc_peer]='lib/exporter/server.cc lib/exporter/grpc_peer.cc lib/exporter/listen_address.cc lib/exporter/grpc_session.cc lib/exporter/grpc_session.cc lib/exporter/output_queue.cc lib/exporter/reply_cache.cc lib/base/status_util.cc'
 )
 declare -A libraries=(
   [h2]='-lnghttp2 -labsl_strings -labsl_throw_delegate' [tls]='' [http]=''

@@ -4,7 +4,7 @@
 # the machine that built them.
 #
 #   bazel build -c opt //lib/loader:netmeter-loader-static //lib/tools:netmeter-static \
-#     //lib/tools:netmeter-exporter-static
+#     //lib/exporter:netmeter-exporter-static
 #   test/kernels/old_hosts.sh
 #
 # In a folder with nothing but them, and in Debian 11, whose glibc is that of Ubuntu 20.04
@@ -38,7 +38,7 @@ if [ ! -e "$root" ]; then
   mv "$root.new.tar" "$root"
 fi
 programs=() files=()
-for program in lib/loader/netmeter-loader lib/tools/netmeter lib/tools/netmeter-exporter; do
+for program in lib/loader/netmeter-loader lib/tools/netmeter lib/exporter/netmeter-exporter; do
   [ -x "$bin/$program-static" ] || die "no $bin/$program-static (--help tells how to build it)"
   programs+=("$bin/$program-static")
   files+=(-f "$bin/$program-static:/t/bin/${program##*/}")

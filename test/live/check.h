@@ -16,7 +16,7 @@
 #include <cstring>
 #include <string>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 
 namespace netmeter {
 namespace internal {

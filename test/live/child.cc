@@ -15,7 +15,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "lib/core/mounts.h"
+#include "lib/base/mounts.h"
 
 namespace netmeter {
 namespace internal {

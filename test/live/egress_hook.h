@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "test/live/lab.h"
 
 namespace netmeter {

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "lib/flows/flow.h"
-#include "lib/flows/follower.h"
+#include "lib/connections/flow.h"
+#include "lib/connections/follower.h"
 #include "test/live/connections.h"
 #include "test/live/world.h"
 

@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "lib/sockets/format.h"
-#include "lib/sockets/number_fields.h"
-#include "lib/sockets/poll.h"
+#include "lib/connections/format.h"
+#include "lib/connections/poll.h"
+#include "lib/netlink/number_fields.h"
 #include "test/live/world.h"
 
 namespace netmeter {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bpf/internal.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "netmeter/abi.h"
 #include "test/live/actor.h"
 #include "test/live/world.h"

@@ -4,7 +4,7 @@
 as a scrape target, with default options. Prints what each upload has, and what it costs in
 a month, beside kernsnoopd's families for the same 38 rows.
 
-  bazel build //lib/loader:netmeter-loader //lib/tools:netmeter //lib/tools:netmeter-exporter
+  bazel build //lib/loader:netmeter-loader //lib/tools:netmeter //lib/exporter:netmeter-exporter
   test/metrics/magma_collector.py MAGMA
 
 MAGMA is a tree of Magma, of which orc8r/gateway/python/magma and orc8r/protos are used. Not
@@ -151,7 +151,7 @@ def main():
         try:
             meter.load()
             meter.inside(make_rows, there)
-            exporter = subprocess.Popen([lab.path("lib/tools/netmeter-exporter"), "--pin-dir", meter.pin_dir, "--service303", "127.0.0.1:50084", "--families", "default"])
+            exporter = subprocess.Popen([lab.path("lib/exporter/netmeter-exporter"), "--pin-dir", meter.pin_dir, "--service303", "127.0.0.1:50084", "--families", "default"])
             lab.wait_for(lambda: lab.run("ss", "-Hltn", "sport", "=", ":50084"), "the exporter")
             size, container = upload(metrics_collector, cloud, ["kernsnoopd"], [])
             report("Service303, default options", size, container)

@@ -22,7 +22,7 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 os.environ.pop("http_proxy", None)
 os.environ.pop("https_proxy", None)
 
-EXPORTER = os.path.abspath("lib/tools/netmeter-exporter")
+EXPORTER = os.path.abspath("lib/exporter/netmeter-exporter")
 SERVICE303 = os.path.abspath("examples/service303_service")
 CPP14 = os.path.abspath("examples/magma_cpp14/service")
 PATCHED = os.path.abspath("examples/magma_service/patched_service")

@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "lib/core/pins.h"
-#include "lib/loader/libbpf_log.h"
-#include "lib/uplinks/uplink_names.h"
+#include "lib/base/libbpf_log.h"
+#include "lib/netlink/uplink_names.h"
+#include "lib/reader/pins.h"
 
 namespace netmeter {
 namespace internal {

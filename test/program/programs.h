@@ -24,7 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "bpf/internal.h"
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/adds.h"
 #include "lib/loader/config.h"
 #include "lib/loader/meter_object.h"

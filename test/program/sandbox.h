@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 
 namespace netmeter {
 namespace internal {

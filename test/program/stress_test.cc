@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/core/unique_fd.h"
+#include "lib/base/unique_fd.h"
 #include "lib/loader/adds.h"
 #include "stressed.skel.h"
 #include "test/program/fixture.h"

@@ -10,7 +10,7 @@
 
 #include "lib/loader/meter_object.h"
 #include "lib/loader/system.h"
-#include "lib/uplinks/interfaces.h"
+#include "lib/netlink/interfaces.h"
 #include "test/program/fixture.h"
 
 namespace netmeter {

@@ -20,7 +20,7 @@ INSERT = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
 import stores
-folder, schema = sys.argv[2], os.path.realpath("lib/sockets/sockets.proto")
+folder, schema = sys.argv[2], os.path.realpath("lib/connections/sockets.proto")
 question = "SELECT count(*), sum(tcpi_bytes_sent), count(tcpi_rtt), max(cookie) FROM sockets"
 duckdb, clickhouse = stores.Duckdb(folder), stores.Clickhouse(folder)
 duckdb.insert(folder + "/sockets.ndjson")
@@ -105,7 +105,7 @@ class StoresTest(unittest.TestCase):
         # Nothing was inserted before the pipe's end, or a million rows.
         with open(os.path.join("examples", "stores", "clickhouse_stream.settings"), encoding="utf-8") as file:
             settings = "SETTINGS " + file.read()
-        schema = os.path.realpath("lib/sockets/sockets.proto")
+        schema = os.path.realpath("lib/connections/sockets.proto")
         with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
             command = [NETMETER, "sockets", "--protocol", "tcp", "--port", str(server.getsockname()[1])]
             for form, options, more in (

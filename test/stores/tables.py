@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tables of examples/stores, made of lib/sockets/sockets.proto and
-lib/flows/flows.proto: a field that is added there needs only
+"""The tables of examples/stores, made of lib/connections/sockets.proto and
+lib/connections/flows.proto: a field that is added there needs only
 
     test/stores/tables.py --write
 
@@ -57,8 +57,8 @@ ORDER BY (%s)"""
 
 
 def files():
-    sockets = fields("lib/sockets/sockets.proto", "Socket")
-    flows = fields("lib/flows/flows.proto", "Flow")
+    sockets = fields("lib/connections/sockets.proto", "Socket")
+    flows = fields("lib/connections/flows.proto", "Flow")
     flows_of_clickhouse = [f if f[0] not in ("start_ns", "end_ns") else (f[0], "time") for f in flows]
 
     def type_of_flow(name, kind):

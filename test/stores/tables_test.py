@@ -13,10 +13,10 @@ class TablesTest(unittest.TestCase):
                 self.assertEqual(file.read(), text, "run: test/stores/tables.py --write")
 
     def test_every_field_is_a_column(self):
-        with open("lib/flows/flows.proto", encoding="utf-8") as file:
+        with open("lib/connections/flows.proto", encoding="utf-8") as file:
             count = file.read().count("optional ")
-        self.assertEqual(len(tables.fields("lib/flows/flows.proto", "Flow")), count)
-        sockets = dict(tables.fields("lib/sockets/sockets.proto", "Socket"))
+        self.assertEqual(len(tables.fields("lib/connections/flows.proto", "Flow")), count)
+        sockets = dict(tables.fields("lib/connections/sockets.proto", "Socket"))
         self.assertEqual(sockets["processes"], "Process")
         self.assertEqual(sockets["tcpi_rtt"], "uint64")
 

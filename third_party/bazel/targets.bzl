@@ -172,3 +172,33 @@ def netmeter_headers_compile(deps, copts = ["-pedantic-errors"]):
             copts = copts + ["-std=c++" + standard],
             deps = deps,
         )
+
+def netmeter_tool(name, deps = [], **kwargs):
+    """A folder of lib/tools: its library, and name + "_test" of its *_test.cc.
+
+    Args:
+      name: of the folder.
+      deps: what it needs beside lib/tools:command.
+      **kwargs: passed on to netmeter_cc_library.
+    """
+    netmeter_cc_library(
+        name = name,
+        srcs = native.glob(
+            ["*.cc"],
+            exclude = ["*_test.cc"],
+        ),
+        hdrs = native.glob(["*.h"]),
+        visibility = ["//lib:__subpackages__"],
+        deps = deps + ["//lib/tools:command"],
+        **kwargs
+    )
+    tests = native.glob(
+        ["*_test.cc"],
+        exclude = ["*_root_test.cc"],
+    )
+    if tests:
+        netmeter_cc_test(
+            name = name + "_test",
+            srcs = tests,
+            deps = [":" + name],
+        )

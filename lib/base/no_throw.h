@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The library never throws: what the standard library throws for want of
+// memory ends here, as a Status. Of what was built until then nothing is kept.
+//
+//   return WithoutThrowing([&] { return reader.ReadAll(); });
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_BASE_NO_THROW_H_
+#define NETMETER_LIB_BASE_NO_THROW_H_
+
+#include <pthread.h>
+
+#include <exception>
+
+#include "absl/status/status.h"
+
+namespace netmeter {
+namespace internal {
+
+// ResourceExhausted; without a text if there is no memory even for that.
+inline absl::Status OutOfMemory() noexcept {
+  try {
+    return absl::ResourceExhaustedError("not enough memory");
+  } catch (const std::exception&) {
+    return absl::Status(absl::StatusCode::kResourceExhausted, "");
+  }
+}
+
+// function(), which returns an absl::Status or StatusOr.
+template <typename Function>
+auto WithoutThrowing(const Function& function) noexcept
+    -> decltype(function()) {
+  try {
+    return function();
+  } catch (const std::exception&) {
+    return OutOfMemory();
+  }
+}
+
+// pthread_cancel(3) ends a thread in a system call by an exception of its own, which no
+// function of ours lets pass: std::terminate() would end the process. So a thread in one
+// that makes system calls is cancelled after it.
+//
+//   const WithoutCancellation guard;
+//
+// Threads: any. Costs two atomic operations; it stands nowhere that a read passes which
+// makes no system call.
+
+class WithoutCancellation {
+ public:
+  WithoutCancellation() {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+  }
+  ~WithoutCancellation() { pthread_setcancelstate(before_, nullptr); }
+  WithoutCancellation(const WithoutCancellation&) = delete;
+  WithoutCancellation& operator=(const WithoutCancellation&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_BASE_NO_THROW_H_

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// realpath(3) fails where the last part of a path does not exist. A pin directory
+// often does not, before the first load. So the path is cut from its end, part by
+// part, until what is left exists; then the parts are put back.
+#include "lib/base/path.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace netmeter {
+namespace internal {
+
+std::string CanonicalPath(const std::string& path) {
+  if (path.empty()) return path;
+  char here[PATH_MAX];
+  std::string base = path, rest;
+  if (path[0] != '/' && getcwd(here, sizeof(here)) != nullptr) {
+    base = absl::StrCat(here, "/", path);
+  }
+  const std::string whole = base;
+  while (base.size() > 1 && base.back() == '/') base.pop_back();
+  for (;;) {
+    char resolved[PATH_MAX];
+    if (realpath(base.c_str(), resolved) != nullptr) {
+      return rest.empty()
+                 ? std::string(resolved)
+                 : absl::StrCat(strcmp(resolved, "/") == 0 ? "" : resolved,
+                                rest);
+    }
+    const size_t slash = base.rfind('/');
+    if (slash == std::string::npos || base.size() <= 1) return whole;
+    rest = absl::StrCat(base.substr(slash), rest);
+    base = slash == 0 ? "/" : base.substr(0, slash);
+    while (base.size() > 1 && base.back() == '/') base.pop_back();
+  }
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One name for a directory that may be called in many ways. Loader and readers
+// have to agree on it: the socket of netmeter-fds stands beside the directory.
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_BASE_PATH_H_
+#define NETMETER_LIB_BASE_PATH_H_
+
+#include <string>
+
+namespace netmeter {
+namespace internal {
+
+// The absolute path, without symbolic links, "." and trailing slashes. The part
+// that does not exist is kept as it is. "" stays "".
+std::string CanonicalPath(const std::string& path);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_BASE_PATH_H_

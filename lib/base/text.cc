@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A name of a series may be chosen by any user of the host, and by peers: it came
+// out of a packet. It ends up in metrics, whose readers refuse what is no UTF-8,
+// and on the terminal of an administrator, which obeys escape sequences. So both
+// are made harmless here: character by character, a bad one becomes \xNN for each
+// of its bytes. Two different names may then look alike; families.cc sums series
+// whose labels are equal.
+#include "lib/base/text.h"
+
+#include <locale.h>
+#include <wchar.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Length of the character that `bytes` start with, and its code point. 0 where they
+// are no UTF-8 as RFC 3629 has it, which excludes forms that are longer than
+// needed, surrogates, and everything above 10FFFF.
+size_t DecodeCharacter(absl::string_view bytes, uint32_t* code) {
+  const auto at = [&bytes](size_t i) {
+    return static_cast<unsigned char>(bytes[i]);
+  };
+  const unsigned char first = at(0);
+  if (first < 0x80) {
+    *code = first;
+    return 1;
+  }
+  size_t length;
+  uint32_t smallest;
+  if (first >= 0xc2 && first <= 0xdf) {
+    length = 2;
+    smallest = 0x80;
+  } else if (first >= 0xe0 && first <= 0xef) {
+    length = 3;
+    smallest = 0x800;
+  } else if (first >= 0xf0 && first <= 0xf4) {
+    length = 4;
+    smallest = 0x10000;
+  } else {
+    return 0;
+  }
+  if (bytes.size() < length) return 0;
+  *code = first & (0xffu >> (length + 1));
+  for (size_t i = 1; i < length; ++i) {
+    if ((at(i) & 0xc0) != 0x80) return 0;
+    *code = *code << 6 | (at(i) & 0x3f);
+  }
+  if (*code < smallest || *code > 0x10ffff) return 0;
+  if (*code >= 0xd800 && *code <= 0xdfff) return 0;
+  return length;
+}
+
+// Not safe are the control characters of ASCII and of Latin-1, and what changes how
+// the text around it is shown: soft hyphen, Arabic letter mark, Mongolian vowel
+// separator, byte order mark, spaces of no width, marks and overrides of the
+// direction, line and paragraph separators, invisible operators, annotations, and
+// the tags of language.
+bool IsSafeOnTerminal(uint32_t code) {
+  if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
+  return !(code == 0xad || code == 0x61c || code == 0x180e || code == 0xfeff ||
+           (code >= 0x200b && code <= 0x200f) ||
+           (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2060 && code <= 0x206f) ||
+           (code >= 0xfff9 && code <= 0xfffb) ||
+           (code >= 0xe0000 && code <= 0xe0fff));
+}
+
+void AppendEscaped(absl::string_view bytes, std::string* out) {
+  for (const char byte : bytes) {
+    absl::StrAppend(
+        out, "\\x",
+        absl::Hex(static_cast<unsigned char>(byte), absl::kZeroPad2));
+  }
+}
+
+std::string Escape(absl::string_view bytes, bool for_terminal) {
+  std::string out;
+  while (!bytes.empty()) {
+    uint32_t code = 0;
+    const size_t length = DecodeCharacter(bytes, &code);
+    const absl::string_view character =
+        bytes.substr(0, std::max<size_t>(length, 1));
+    if (length == 0 || (for_terminal && !IsSafeOnTerminal(code))) {
+      AppendEscaped(character, &out);
+    } else {
+      absl::StrAppend(&out, character);
+    }
+    bytes.remove_prefix(character.size());
+  }
+  return out;
+}
+
+// While it lives, wcwidth(3) knows all characters, in this thread alone: under
+// LC_ALL=C it knows those of ASCII. The locale of the process stays as it is. A host
+// without glibc's C.UTF-8, such as an empty container, keeps its own locale.
+class Utf8Locale {
+ public:
+  Utf8Locale() {
+    static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    before_ = uselocale(utf8);
+  }
+  ~Utf8Locale() { uselocale(before_); }
+  Utf8Locale(const Utf8Locale&) = delete;
+  Utf8Locale& operator=(const Utf8Locale&) = delete;
+
+ private:
+  locale_t before_;
+};
+
+// How many bytes have at most `most` columns; *width has these.
+size_t TakeWidth(absl::string_view utf8, size_t most, size_t* width) {
+  if (std::all_of(utf8.begin(), utf8.end(), [](char c) {
+        return absl::ascii_isascii(static_cast<unsigned char>(c));
+      })) {
+    return *width = std::min(most, utf8.size());
+  }
+  const Utf8Locale locale;
+  size_t bytes = 0;
+  while (bytes < utf8.size()) {
+    uint32_t code = 0;
+    const size_t length = DecodeCharacter(utf8.substr(bytes), &code);
+    const int columns = wcwidth(static_cast<wchar_t>(code));
+    // A character that is not known takes one, most likely.
+    const size_t added = columns < 0 ? 1 : static_cast<size_t>(columns);
+    if (*width + added > most) break;
+    *width += added;
+    bytes += std::max<size_t>(length, 1);
+  }
+  return bytes;
+}
+
+// How many characters must be changed, added, removed or swapped with the next one
+// to make b of a (optimal string alignment). d[i][j] is the answer for the first i
+// characters of a and the first j of b.
+size_t DistanceOf(absl::string_view a, absl::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1,
+                                     std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1,
+                          d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string ToUtf8(absl::string_view bytes) {
+  return Escape(bytes, /*for_terminal=*/false);
+}
+
+std::string ToTerminal(absl::string_view bytes) {
+  return Escape(bytes, /*for_terminal=*/true);
+}
+
+std::string ShellWord(absl::string_view text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           absl::string_view("/._-:@").find(c) != absl::string_view::npos;
+  });
+  if (plain && !text.empty()) return std::string(text);
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+size_t DisplayWidth(absl::string_view utf8) {
+  size_t width = 0;
+  TakeWidth(utf8, utf8.size(), &width);
+  return width;
+}
+
+absl::string_view CutToWidth(absl::string_view utf8, size_t width) {
+  size_t taken = 0;
+  return utf8.substr(0, TakeWidth(utf8, width, &taken));
+}
+
+std::string DidYouMean(absl::string_view word,
+                       const std::vector<std::string>& known) {
+  if (word.size() > 64) return "";
+  std::string best;
+  // One character in three may be wrong.
+  size_t smallest = word.size() / 3 + 1;
+  for (const std::string& candidate : known) {
+    // What was cut short, such as proto.
+    if (smallest > 1 && word.size() < candidate.size() &&
+        absl::StartsWith(candidate, word)) {
+      smallest = 1;
+      best = candidate;
+    }
+    // As many characters at least are added or missing.
+    if (std::max(word.size(), candidate.size()) -
+            std::min(word.size(), candidate.size()) >=
+        smallest) {
+      continue;
+    }
+    const size_t distance = DistanceOf(word, candidate);
+    if (distance < smallest) {
+      smallest = distance;
+      best = candidate;
+    }
+  }
+  return best.empty() ? "" : absl::StrCat(" (did you mean ", best, "?)");
+}
+
+std::string HumanBytes(uint64_t bytes, SizeUnits units) {
+  static constexpr const char* kNames[][2] = {{"KiB", "kB"}, {"MiB", "MB"},
+                                              {"GiB", "GB"}, {"TiB", "TB"},
+                                              {"PiB", "PB"}, {"EiB", "EB"}};
+  if (units == SizeUnits::kExact) return absl::StrCat(bytes);
+  const bool decimal = units == SizeUnits::kDecimal;
+  const unsigned base = decimal ? 1000 : 1024;
+  if (bytes < base) return absl::StrCat(bytes, " B");
+  double value = static_cast<double>(bytes) / base;
+  size_t unit = 0;
+  // 1023.95 would be rounded to 1024.0.
+  while (value >= base - 0.05 && unit + 1 < sizeof(kNames) / sizeof(*kNames)) {
+    value /= base;
+    ++unit;
+  }
+  return absl::StrFormat("%.1f %s", value, kNames[unit][decimal ? 1 : 0]);
+}
+
+std::string HumanSignedBytes(int64_t bytes, SizeUnits units) {
+  if (bytes >= 0) return HumanBytes(static_cast<uint64_t>(bytes), units);
+  return "-" + HumanBytes(0 - static_cast<uint64_t>(bytes), units);
+}
+
+}  // namespace internal
+}  // namespace netmeter

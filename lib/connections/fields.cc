@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/connections/fields.h"
+
+#include <netinet/in.h>
+
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <protozero/varint.hpp>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/text.h"
+#include "lib/netlink/dump.h"
+#include "lib/netlink/number_fields.h"
+
+namespace netmeter {
+namespace internal {
+
+std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes) {
+  if (sizes == SizeUnits::kExact) return absl::StrCat(number);
+  switch (unit) {
+    case Unit::kBytes:
+      return HumanBytes(number, sizes);
+    case Unit::kBytesPerSecond:
+      return number == UINT64_MAX
+                 ? "unlimited"
+                 : absl::StrCat(HumanBytes(number, sizes), "/s");
+    case Unit::kMicroseconds:
+      return absl::StrFormat("%.3f ms", static_cast<double>(number) / 1000);
+    case Unit::kNone:
+      break;
+  }
+  return absl::StrCat(number);
+}
+
+void AppendJsonField(const std::string& name, const FieldValue& value,
+                     bool first, std::string* out) {
+  absl::StrAppend(out, first ? "" : ",", "\"", name, "\":");
+  if (value.kind == FieldValue::kNumber) {
+    absl::StrAppend(out, value.number);
+  } else {
+    out->append(nlohmann::json(ToUtf8(value.text)).dump());
+  }
+}
+
+void AppendProtobufField(uint32_t number, const FieldValue& value,
+                         std::string* message) {
+  protozero::pbf_writer writer(*message);
+  if (value.kind == FieldValue::kNumber) {
+    writer.add_uint64(number, value.number);
+  } else if (value.kind == FieldValue::kText) {
+    // A field of type string must be UTF-8.
+    writer.add_string(number, ToUtf8(value.text));
+  }
+}
+
+void AppendDelimited(absl::string_view message, std::string* out) {
+  protozero::write_varint(std::back_inserter(*out), message.size());
+  out->append(message.data(), message.size());
+}
+
+namespace {
+
+using Structure = absl::string_view DiagSocket::*;
+
+// The kernel's names do not say units. These are in include/uapi/linux/tcp.h.
+Unit UnitOf(absl::string_view name) {
+  static const auto* const times = new std::set<std::string>{
+      "tcpi_rto",       "tcpi_ato",          "tcpi_rtt",
+      "tcpi_rttvar",    "tcpi_rcv_rtt",      "tcpi_min_rtt",
+      "tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited"};
+  if (times->count(std::string(name)) != 0) return Unit::kMicroseconds;
+  if (absl::EndsWith(name, "_rate")) return Unit::kBytesPerSecond;
+  if (absl::StartsWith(name, "tcpi_bytes_") ||
+      absl::StartsWith(name, "mptcpi_bytes_")) {
+    return Unit::kBytes;
+  }
+  return Unit::kNone;
+}
+
+// Of which sockets a structure is.
+bool IsOfAny(const DiagSocket& socket) {
+  return socket.protocol != kProtocolMptcp;
+}
+bool IsOfTcp(const DiagSocket& socket) {
+  return IsOfAny(socket) && socket.protocol != IPPROTO_SCTP;
+}
+bool IsOfMptcp(const DiagSocket& socket) {
+  return socket.protocol == kProtocolMptcp;
+}
+bool IsOfAssociation(const DiagSocket& socket) {
+  return socket.protocol == IPPROTO_SCTP && socket.association;
+}
+
+class Table {
+ public:
+  const std::vector<SocketField>& fields() const { return fields_; }
+
+  template <typename Read>
+  void Number(uint32_t number, const char* name, const Read& read,
+              Unit unit = Unit::kNone) {
+    Add(number, name, false, unit,
+        [read](const SocketRow& row, FieldValue* value) {
+          value->SetNumber(read(row));
+        });
+  }
+
+  void Maybe(uint32_t number, const char* name,
+             MaybeNumber DiagSocket::*member) {
+    MaybeNumberOf(number, name, [member](const SocketRow& row) {
+      return row.socket->*member;
+    });
+  }
+
+  template <typename Read>
+  void MaybeNumberOf(uint32_t number, const char* name, const Read& read) {
+    Add(number, name, false, Unit::kNone,
+        [read](const SocketRow& row, FieldValue* value) {
+          const MaybeNumber maybe = read(row);
+          if (maybe.known) value->SetNumber(maybe.value);
+        });
+  }
+
+  // A text that is empty is not there.
+  template <typename Read>
+  void Text(uint32_t number, const char* name, const Read& read) {
+    Add(number, name, true, Unit::kNone,
+        [read](const SocketRow& row, FieldValue* value) {
+          value->SetText(std::string(read(row)));
+        });
+  }
+
+  // The fields of a structure, numbered in the order of their table.
+  void Numbers(uint32_t first, const std::vector<NumberField>& fields,
+               Structure structure,
+               bool (*is_of)(const DiagSocket& socket) = IsOfAny) {
+    for (const NumberField& field : fields) {
+      Add(first++, field.name, false, UnitOf(field.name),
+          [field, structure, is_of](const SocketRow& row, FieldValue* value) {
+            uint64_t number;
+            if (is_of(*row.socket) &&
+                ReadNumber(row.socket->*structure, field, &number)) {
+              value->SetNumber(number);
+            }
+          });
+    }
+  }
+
+ private:
+  void Add(uint32_t number, const char* name, bool is_text, Unit unit,
+           std::function<void(const SocketRow&, FieldValue*)> read) {
+    SocketField field;
+    field.name = name;
+    field.number = number;
+    field.is_text = is_text;
+    field.unit = unit;
+    field.read = std::move(read);
+    fields_.push_back(std::move(field));
+  }
+
+  std::vector<SocketField> fields_;
+};
+
+void AddIdentity(Table* table) {
+  table->Number(1, "time_ns", [](const SocketRow& row) { return row.time_ns; });
+  table->Number(2, "network", [](const SocketRow& row) { return row.network; });
+  table->Text(3, "protocol", [](const SocketRow& row) {
+    return ProtocolName(row.socket->protocol);
+  });
+  table->Text(4, "family", [](const SocketRow& row) {
+    return row.socket->family == AF_INET ? "ipv4" : "ipv6";
+  });
+  table->Text(5, "state", [](const SocketRow& row) {
+    return StateName(row.socket->state);
+  });
+  table->Text(6, "local_address", [](const SocketRow& row) {
+    return AddressText(row.socket->family, row.socket->local_address);
+  });
+  table->Number(7, "local_port",
+                [](const SocketRow& row) { return row.socket->local_port; });
+  table->Text(8, "remote_address", [](const SocketRow& row) {
+    return AddressText(row.socket->family, row.socket->remote_address);
+  });
+  table->Number(9, "remote_port",
+                [](const SocketRow& row) { return row.socket->remote_port; });
+  table->Number(10, "interface",
+                [](const SocketRow& row) { return row.socket->interface; });
+  table->Number(11, "cookie",
+                [](const SocketRow& row) { return row.socket->cookie; });
+  table->Number(12, "inode",
+                [](const SocketRow& row) { return row.socket->inode; });
+  table->Number(13, "uid",
+                [](const SocketRow& row) { return row.socket->uid; });
+}
+
+void AddState(Table* table) {
+  table->Number(14, "rqueue",
+                [](const SocketRow& row) { return row.socket->rqueue; });
+  table->Number(15, "wqueue",
+                [](const SocketRow& row) { return row.socket->wqueue; });
+  table->Text(16, "timer", [](const SocketRow& row) {
+    return TimerName(row.socket->timer);
+  });
+  table->Number(17, "expires_ms",
+                [](const SocketRow& row) { return row.socket->expires_ms; });
+  table->Number(18, "retrans",
+                [](const SocketRow& row) { return row.socket->retrans; });
+  table->Text(19, "kind", [](const SocketRow& row) { return row.owner->kind; });
+  table->Text(20, "service",
+              [](const SocketRow& row) { return row.owner->service; });
+  table->Text(21, "destination",
+              [](const SocketRow& row) { return row.owner->destination; });
+  table->Text(41, "uplink",
+              [](const SocketRow& row) { return row.owner->uplink; });
+  table->MaybeNumberOf(42, "association", [](const SocketRow& row) {
+    return MaybeNumber{row.socket->association, 1};
+  });
+  table->MaybeNumberOf(22, "owner_pid", [](const SocketRow& row) {
+    return MaybeNumber{row.owner->pid != 0, row.owner->pid};
+  });
+  table->Text(23, "congestion",
+              [](const SocketRow& row) { return row.socket->congestion; });
+  table->Text(24, "ulp", [](const SocketRow& row) { return row.socket->ulp; });
+  table->Maybe(25, "tos", &DiagSocket::tos);
+  table->Maybe(26, "tclass", &DiagSocket::tclass);
+  table->Maybe(27, "shutdown", &DiagSocket::shutdown);
+  table->Maybe(28, "v6only", &DiagSocket::v6only);
+  table->Maybe(29, "mark", &DiagSocket::mark);
+  table->Maybe(30, "class_id", &DiagSocket::class_id);
+  table->Maybe(31, "cgroup_id", &DiagSocket::cgroup_id);
+}
+
+// What no table knows yet is kept as the kernel sent it.
+void AddRests(Table* table) {
+  table->Text(80, "tcp_info_more", [](const SocketRow& row) {
+    return !IsOfTcp(*row.socket) ? ""
+                                 : absl::BytesToHexString(RestOf(
+                                       row.socket->info, TcpInfoFields()));
+  });
+  table->Text(81, "mptcp_info_more", [](const SocketRow& row) {
+    return !IsOfMptcp(*row.socket) ? ""
+                                   : absl::BytesToHexString(RestOf(
+                                         row.socket->info, MptcpInfoFields()));
+  });
+}
+
+Table* MakeTable() {
+  auto* const table = new Table();
+  AddIdentity(table);
+  AddState(table);
+  table->Numbers(32, SkMeminfoFields(), &DiagSocket::skmeminfo);
+  table->Numbers(50, BbrFields(), &DiagSocket::bbr);
+  table->Numbers(60, DctcpFields(), &DiagSocket::dctcp);
+  table->Numbers(70, VegasFields(), &DiagSocket::vegas);
+  AddRests(table);
+  table->Numbers(100, TcpInfoFields(), &DiagSocket::info, IsOfTcp);
+  table->Numbers(200, MptcpInfoFields(), &DiagSocket::info, IsOfMptcp);
+  table->Numbers(300, SctpInfoFields(), &DiagSocket::info, IsOfAssociation);
+  return table;
+}
+
+}  // namespace
+
+const std::vector<SocketField>& SocketFields() {
+  static const Table* const table = MakeTable();
+  return table->fields();
+}
+
+const SocketField* FindField(absl::string_view name) {
+  for (const SocketField& field : SocketFields()) {
+    if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The fields of a socket: the one table for the columns, JSON, protobuf, sort and
+// sockets.proto of `netmeter sockets`. A field that the kernel did not send
+// is in no output.
+//
+// Threads: any; the table does not change.
+
+#ifndef NETMETER_LIB_CONNECTIONS_FIELDS_H_
+#define NETMETER_LIB_CONNECTIONS_FIELDS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "lib/base/text.h"
+#include "lib/connections/attribution.h"
+#include "lib/netlink/diag_message.h"
+#include "lib/netlink/holders.h"
+
+namespace netmeter {
+namespace internal {
+
+// A field of a row, such as a socket or a flow: its name in JSON, its number in
+// protobuf, and how it is read. A command has one table of them, and each way of
+// printing goes through it.
+//
+//   const std::vector<Field<SocketRow>>& fields = SocketFields();
+//   AppendJsonFields(fields, row, &out);
+//
+// Threads: any; a table does not change.
+
+struct FieldValue {
+  enum Kind { kNone, kNumber, kText };
+  Kind kind = kNone;
+  uint64_t number = 0;
+  std::string text;
+
+  void SetNumber(uint64_t value) {
+    kind = kNumber;
+    number = value;
+  }
+  // A text that is empty is not there.
+  void SetText(std::string value) {
+    if (value.empty()) return;
+    kind = kText;
+    text = std::move(value);
+  }
+};
+
+// How a table shows a number.
+enum class Unit { kNone, kBytes, kMicroseconds, kBytesPerSecond };
+
+template <typename Row>
+struct Field {
+  std::string name;  // in JSON, in the .proto and on the command line
+  uint32_t number;   // in the .proto; never used again for another one
+  bool is_text;
+  Unit unit;
+  std::function<void(const Row&, FieldValue*)> read;
+};
+
+// What a table shows of a number. SizeUnits::kExact leaves out the unit of time, too.
+std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes);
+
+// Appends "name": and the value, after a comma unless it is the first.
+void AppendJsonField(const std::string& name, const FieldValue& value,
+                     bool first, std::string* out);
+
+// Appends a field of a message.
+void AppendProtobufField(uint32_t number, const FieldValue& value,
+                         std::string* message);
+
+// Appends a message, after its length as a varint.
+void AppendDelimited(absl::string_view message, std::string* out);
+
+// The fields that the row has, without braces. Texts are valid UTF-8.
+template <typename Row>
+void AppendJsonFields(const std::vector<Field<Row>>& fields, const Row& row,
+                      std::string* out) {
+  bool first = true;
+  FieldValue value;
+  for (const Field<Row>& field : fields) {
+    value.kind = FieldValue::kNone;
+    field.read(row, &value);
+    if (value.kind == FieldValue::kNone) continue;
+    AppendJsonField(field.name, value, first, out);
+    first = false;
+  }
+}
+
+template <typename Row>
+void AppendProtobufFields(const std::vector<Field<Row>>& fields, const Row& row,
+                          std::string* message) {
+  FieldValue value;
+  for (const Field<Row>& field : fields) {
+    value.kind = FieldValue::kNone;
+    field.read(row, &value);
+    if (value.kind != FieldValue::kNone) {
+      AppendProtobufField(field.number, value, message);
+    }
+  }
+}
+
+// One socket and what belongs to it.
+struct SocketRow {
+  const DiagSocket* socket = nullptr;
+  const SocketOwner* owner = nullptr;
+  const Holders* holders = nullptr;
+  uint64_t time_ns = 0;  // CLOCK_REALTIME of the reading
+  uint64_t network = 0;  // inode of the namespace
+};
+
+using SocketField = Field<SocketRow>;
+
+// In the order of sockets.proto. `processes`, which is a list, is not among
+// them.
+const std::vector<SocketField>& SocketFields();
+constexpr uint32_t kProcessesNumber = 90;
+
+// Null where there is none.
+const SocketField* FindField(absl::string_view name);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CONNECTIONS_FIELDS_H_

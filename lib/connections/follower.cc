@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/connections/follower.h"
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "flows.skel.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/libbpf_log.h"
+#include "lib/base/status_util.h"
+#include "lib/base/unique_fd.h"
+#include "lib/base/version.h"
+#include "lib/loader/system.h"
+#include "lib/reader/pins.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr std::chrono::milliseconds kScanInterval{250};
+// A RST that comes after the end of its socket comes within the same call.
+constexpr uint64_t kRstNs = 100000000;
+constexpr uint32_t kBatch = 512;
+constexpr uint32_t kMostRests = 65536;  // of nm_rest
+// A scan copies so many flows out of the kernel, and the next goes on from there:
+// some ten milliseconds, however many flows a stranger's SYNs make. A table of
+// 262,144 is looked through in four seconds.
+constexpr uint32_t kFlowsOfScan = 16384;
+// Records that are taken at once: some ten milliseconds. And beside the end of so many
+// flows: twice as many, so that the buffer does not fill by that.
+constexpr int kRecordsOfCall = 4096;
+constexpr int kEndsAtOnce = 256;
+
+uint64_t MonotonicNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(now.tv_nsec);
+}
+
+// The maps that the meter's programs use, by name, those without a pin, too.
+struct MeterMaps {
+  std::map<std::string, UniqueFd> by_name;
+  uint64_t cgroup_id = 0;
+};
+
+absl::Status AddMapsOfLink(const std::string& path, bool required,
+                           MeterMaps* maps) {
+  const UniqueFd link(bpf_obj_get(path.c_str()));
+  if (!link.ok()) {
+    if (!required && errno == ENOENT) return absl::OkStatus();
+    return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
+  }
+  bpf_link_info about = {};
+  if (!GetInfo(link.get(), &about)) {
+    return ErrnoStatus(errno, absl::StrCat("look at ", path), "run as root");
+  }
+  maps->cgroup_id = about.cgroup.cgroup_id;
+  const UniqueFd program(bpf_prog_get_fd_by_id(about.prog_id));
+  bpf_prog_info counted = {};
+  if (!program.ok() || !GetInfo(program.get(), &counted)) {
+    return ErrnoStatus(errno, absl::StrCat("open the program of ", path),
+                       "run as root");
+  }
+  std::vector<uint32_t> ids(counted.nr_map_ids);
+  bpf_prog_info with_maps = {};
+  with_maps.map_ids = reinterpret_cast<uintptr_t>(ids.data());
+  with_maps.nr_map_ids = counted.nr_map_ids;
+  if (!GetInfo(program.get(), &with_maps)) {
+    return ErrnoStatus(errno, absl::StrCat("list the maps of ", path));
+  }
+  for (const uint32_t id : ids) {
+    UniqueFd map(bpf_map_get_fd_by_id(id));
+    bpf_map_info info = {};
+    if (!map.ok() || !GetInfo(map.get(), &info)) {
+      return ErrnoStatus(errno, absl::StrCat("open a map of ", path));
+    }
+    maps->by_name.emplace(TextOf(info.name), std::move(map));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MeterMaps> OpenMeterMaps(const std::string& pin_dir) {
+  MeterMaps maps;
+  for (const LinkPin& pin : LinkPins()) {
+    if (pin.tracing()) continue;
+    NETMETER_RETURN_IF_ERROR(AddMapsOfLink(absl::StrCat(pin_dir, "/", pin.pin),
+                                           pin.feature == 0, &maps));
+  }
+  return maps;
+}
+
+// Null: there is none.
+const UniqueFd* FindSection(const MeterMaps& maps, absl::string_view name) {
+  for (const auto& map : maps.by_name) {
+    if (absl::EndsWith(map.first, name)) return &map.second;
+  }
+  return nullptr;
+}
+
+// The configuration with which the meter's programs run.
+absl::Status ReadConfig(const MeterMaps& maps, nm_config* config) {
+  const UniqueFd* const section = FindSection(maps, ".rodata");
+  bpf_map_info info = {};
+  std::vector<char> value;
+  if (section == nullptr || !GetInfo(section->get(), &info) ||
+      !ReadWholeValue(section->get(), &value)) {
+    return ErrnoStatus(section == nullptr ? ENOENT : errno,
+                       "read the meter's configuration");
+  }
+  const std::unique_ptr<btf, decltype(&btf__free)> types(
+      btf__load_from_kernel_by_id(info.btf_id), btf__free);
+  const btf_type* const type =
+      types ? btf__type_by_id(types.get(), info.btf_value_type_id) : nullptr;
+  if (type != nullptr && btf_is_datasec(type)) {
+    const btf_var_secinfo* const variables = btf_var_secinfos(type);
+    for (int i = 0; i < btf_vlen(type); i++) {
+      const btf_var_secinfo& variable = variables[i];
+      const btf_type* const named = btf__type_by_id(types.get(), variable.type);
+      const char* const name =
+          btf__name_by_offset(types.get(), named->name_off);
+      if (name == nullptr || strcmp(name, "nm_config") != 0 ||
+          variable.size != sizeof(*config) ||
+          value.size() < variable.offset + sizeof(*config)) {
+        continue;
+      }
+      memcpy(config, value.data() + variable.offset, sizeof(*config));
+      return absl::OkStatus();
+    }
+  }
+  return absl::FailedPreconditionError(
+      "the meter is of another version (run the netmeter of the same version "
+      "as "
+      "netmeter-loader)");
+}
+
+absl::StatusOr<UniqueFd> OpenMetersCgroup(const std::string& path,
+                                          uint64_t id) {
+  UniqueFd cgroup(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat about = {};
+  if (cgroup.ok() && fstat(cgroup.get(), &about) == 0 && about.st_ino == id) {
+    return cgroup;
+  }
+  const int error = cgroup.ok() ? 0 : errno;
+  cgroup = OpenCgroupById(id);
+  if (cgroup.ok()) return cgroup;
+  if (error != 0) {
+    return ErrnoStatus(error, absl::StrCat("open the meter's cgroup ", path),
+                       "in the mount namespace of the host");
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is not the meter's cgroup any more (netmeter-loader load)"));
+}
+
+bool IsOurs(const char* map) {
+  for (const char* const ours :
+       {"nm_flows", "nm_flow_zero", "nm_flow_sockets", "nm_flow_waiting",
+        "nm_rest", "nm_flow_stats", "nm_flow_events", "nm_copies"}) {
+    if (strcmp(map, ours) == 0) return true;
+  }
+  return absl::EndsWith(map, ".rodata");
+}
+
+}  // namespace
+
+Follower::Follower(const FollowOptions& options,
+                   std::shared_ptr<const SharedMaps> maps)
+    : options_(options),
+      maps_(std::move(maps)),
+      loaded_ns_(maps_->view().info->loaded_ns),
+      next_scan_(std::chrono::steady_clock::now() + kScanInterval) {}
+
+Follower::~Follower() {
+  for (bpf_link* const link : links_) bpf_link__destroy(link);
+  ring_buffer__free(events_);
+  flows_bpf__destroy(skeleton_);
+}
+
+absl::StatusOr<std::unique_ptr<Follower>> Follower::Start(
+    const FollowOptions& options) {
+  auto maps = SharedMaps::Open(options.pin_dir);
+  if (!maps.ok()) return maps.status();
+  std::unique_ptr<Follower> follower(new Follower(options, *std::move(maps)));
+  NETMETER_RETURN_IF_ERROR(follower->Load());
+  NETMETER_RETURN_IF_ERROR(follower->Attach());
+  return follower;
+}
+
+absl::Status Follower::ReuseMaps() {
+  auto meter = OpenMeterMaps(options_.pin_dir);
+  if (!meter.ok()) return meter.status();
+  NETMETER_RETURN_IF_ERROR(ReadConfig(
+      *meter, const_cast<nm_config*>(&skeleton_->rodata->nm_config)));
+  bpf_map* map;
+  bpf_object__for_each_map(map, skeleton_->obj) {
+    const std::string name = bpf_map__name(map);
+    if (IsOurs(name.c_str())) continue;
+    const auto found = meter->by_name.find(name);
+    const UniqueFd* fd =
+        found == meter->by_name.end() ? nullptr : &found->second;
+    if (absl::EndsWith(name, ".bss")) fd = FindSection(*meter, ".bss");
+    bpf_map_info about = {};
+    if (fd == nullptr) {
+      bpf_map__set_autocreate(map, false);
+      continue;
+    }
+    if (!GetInfo(fd->get(), &about) || about.type != bpf_map__type(map) ||
+        about.key_size != bpf_map__key_size(map) ||
+        about.value_size != bpf_map__value_size(map)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          name,
+          " of the meter is of another version (run the netmeter of the "
+          "same version as netmeter-loader)"));
+    }
+    if (const int error = bpf_map__reuse_fd(map, fd->get())) {
+      return ErrnoStatus(error, absl::StrCat("use ", name, " of the meter"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Follower::Load() {
+  CaptureLibbpfMessages();
+  skeleton_ = flows_bpf__open();
+  if (skeleton_ == nullptr) return ErrnoStatus(errno, "open the BPF object");
+  NETMETER_RETURN_IF_ERROR(ReuseMaps());
+  bpf_map__set_max_entries(skeleton_->maps.nm_flows, options_.max_flows);
+  *const_cast<uint32_t*>(&skeleton_->rodata->nm_most_strangers) =
+      (options_.max_flows + 1) / 2;
+  bpf_map__set_max_entries(skeleton_->maps.nm_flow_events,
+                           options_.buffer_bytes);
+  if (const int error = flows_bpf__load(skeleton_)) {
+    return ObjectStatus(error, "load the BPF programs",
+                        error == -EPERM ? "run as root" : "");
+  }
+  events_ = ring_buffer__new(bpf_map__fd(skeleton_->maps.nm_flow_events),
+                             OnEvent, this, nullptr);
+  if (events_ == nullptr) return ErrnoStatus(errno, "map the ring buffer");
+  return absl::OkStatus();
+}
+
+// sockops first: a connection that begins meanwhile is known by its beginning.
+absl::Status Follower::Attach() {
+  const nm_info& info = *maps_->view().info;
+  const std::string path(info.cgroup,
+                         strnlen(info.cgroup, sizeof(info.cgroup)));
+  auto cgroup = OpenMetersCgroup(path, info.cgroup_id);
+  if (!cgroup.ok()) return cgroup.status();
+  const auto& programs = skeleton_->progs;
+  for (bpf_program* const program :
+       {programs.nm_flow_sockops, programs.nm_flow_release, programs.nm_flow_tx,
+        programs.nm_flow_rx}) {
+    bpf_link* const link = bpf_program__attach_cgroup(program, cgroup->get());
+    if (link == nullptr) {
+      return ErrnoStatus(
+          errno,
+          absl::StrCat("attach ", bpf_program__name(program), " to ", path));
+    }
+    links_.push_back(link);
+  }
+  return absl::OkStatus();
+}
+
+// libbpf reads on while there is anything, which may be for ever. It stops at an
+// error, after the record for which it was returned.
+int Follower::OnEvent(void* follower, void* data, size_t size) {
+  auto* const self = static_cast<Follower*>(follower);
+  self->Take(data, size);
+  return --self->left_ > 0 ? 0 : -ECANCELED;
+}
+
+void Follower::Take(const void* data, size_t size) {
+  nm_flow_event event;
+  if (size < sizeof(event)) return;
+  memcpy(&event, data, sizeof(event));
+  // No more of them than flows can be left of; the others end by the time-out.
+  if (event.type == NM_EVENT_SOCKET && released_.size() < options_.max_flows) {
+    released_.insert(event.cookie);
+  }
+  nm_flow_record record;
+  if (event.type != NM_EVENT_RECORD || size < sizeof(record)) return;
+  memcpy(&record, data, sizeof(record));
+  (*body_)(record);
+}
+
+// Of what is there, or comes within wait_ms.
+absl::Status Follower::TakeSome(int wait_ms, int most) {
+  left_ = most;
+  const int count = wait_ms == 0 ? ring_buffer__consume(events_)
+                                 : ring_buffer__poll(events_, wait_ms);
+  return count < 0 && count != -EINTR && count != -ECANCELED
+             ? ErrnoStatus(count, "read the ring buffer")
+             : absl::OkStatus();
+}
+
+absl::Status Follower::CheckMeter() const {
+  if (!maps_->closed() && maps_->view().info->loaded_ns == loaded_ns_) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(
+      absl::StrCat("the meter at ", options_.pin_dir,
+                   " was unloaded, or loaded anew (run this again)"));
+}
+
+absl::Status Follower::Poll(int wait_ms, const Body& body) {
+  NETMETER_RETURN_IF_ERROR(CheckMeter());
+  body_ = &body;
+  NETMETER_RETURN_IF_ERROR(TakeSome(wait_ms, kRecordsOfCall));
+  if (std::chrono::steady_clock::now() < next_scan_) return absl::OkStatus();
+  next_scan_ = std::chrono::steady_clock::now() + kScanInterval;
+  return Scan(/*all=*/false);
+}
+
+absl::Status Follower::Stop(const Body& body) {
+  body_ = &body;
+  for (bpf_link* const link : links_) bpf_link__destroy(link);
+  links_.clear();
+  WaitForRunningPrograms();
+  absl::Status status = TakeSome(/*wait_ms=*/0, INT_MAX);
+  status.Update(Scan(/*all=*/true));
+  status.Update(TakeSome(/*wait_ms=*/0, INT_MAX));
+  // A signal may have come before the next look.
+  status.Update(CheckMeter());
+  return status;
+}
+
+// enum nm_flow_end, or 0: it goes on.
+uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
+                         uint64_t now_ns, bool all) const {
+  // Just begun: its times are not there yet, and it is not silent since 1970.
+  if ((state.flags & NM_FLOW_MADE) == 0 && !all) return 0;
+  if ((state.flags & NM_FLOW_CLOSED) != 0) {
+    return all || (now_ns > state.closed_ns &&
+                   now_ns - state.closed_ns > kRstNs)
+               ? NM_END_CLOSED
+               : 0;
+  }
+  const uint64_t idle_ns =
+      static_cast<uint64_t>(std::chrono::nanoseconds(options_.idle).count());
+  const bool idle = now_ns > state.last_ns && now_ns - state.last_ns > idle_ns;
+  switch (key.kind) {
+    case NM_FLOW_PEER:
+      if (released_.count(key.cookie) + released_before_.count(key.cookie) !=
+          0) {
+        return NM_END_RELEASED;
+      }
+      if (idle) return NM_END_IDLE;
+      break;
+    case NM_FLOW_HANDSHAKE:
+      if (idle || all) return NM_END_HANDSHAKE;
+      break;
+    default:
+      if (idle && (state.flags & NM_FLOW_TOLD) == 0) return NM_END_IDLE;
+  }
+  return all ? NM_END_OPEN : 0;
+}
+
+// Within the kernel, so that no packet is lost in between.
+bool Follower::End(const nm_flow_key& key, uint32_t end, uint64_t last_ns) {
+  nm_flow_command command = {};
+  command.end = static_cast<nm_u16>(end);
+  command.last_ns = last_ns;
+  command.key = key;
+  LIBBPF_OPTS(bpf_test_run_opts, run);
+  run.data_in = &command;
+  run.data_size_in = sizeof(command);
+  return bpf_prog_test_run_opts(bpf_program__fd(skeleton_->progs.nm_flow_end),
+                                &run) == 0 &&
+         run.retval != 0;
+}
+
+// Adds to *ends what is over of the next flows, kFlowsOfScan or somewhat more. At the
+// end of the table position_ is where it begins again.
+absl::Status Follower::ScanSome(bool all, Ends* ends) {
+  const int map = bpf_map__fd(skeleton_->maps.nm_flows);
+  std::vector<nm_flow_key> keys(kBatch);
+  std::vector<nm_flow> values(kBatch);
+  const uint64_t now_ns = MonotonicNs();
+  for (uint32_t seen = 0; seen < kFlowsOfScan;) {
+    uint32_t count = static_cast<uint32_t>(keys.size());
+    uint32_t next = 0;
+    const int error = bpf_map_lookup_batch(
+        map, position_.has_value() ? &*position_ : nullptr, &next, keys.data(),
+        values.data(), &count, nullptr);
+    if (error == -ENOSPC && keys.size() <= options_.max_flows) {
+      keys.resize(keys.size() * 2);  // a bucket has more
+      values.resize(keys.size());
+      continue;
+    }
+    if (error != 0 && error != -ENOENT) {
+      return ErrnoStatus(error, "read the table of flows");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+      const nm_flow_state& state = values[i].state;
+      const uint32_t end = EndOf(keys[i], state, now_ns, all);
+      if (end == 0) continue;
+      ends->push_back({keys[i], {end, all ? 0 : state.last_ns}});
+    }
+    seen += count;
+    position_ = next;
+    if (error == -ENOENT) {
+      position_.reset();
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A part of the table, or all of it, part by part.
+absl::Status Follower::Scan(bool all) {
+  if (all) position_.reset();
+  do {
+    // A socket that is released in the middle of a round waits for the next one.
+    if (!position_.has_value()) {
+      released_before_ = std::move(released_);
+      released_.clear();
+    }
+    Ends ends;
+    NETMETER_RETURN_IF_ERROR(ScanSome(all, &ends));
+    if (!position_.has_value()) released_before_.clear();
+    for (size_t i = 0; i < ends.size(); i++) {
+      // At the end all: nobody adds any more, and no record is in the way of these.
+      if (i % kEndsAtOnce == 0) {
+        NETMETER_RETURN_IF_ERROR(
+            TakeSome(/*wait_ms=*/0, all ? INT_MAX : 2 * kEndsAtOnce));
+      }
+      End(ends[i].first, ends[i].second.first, ends[i].second.second);
+    }
+  } while (all && position_.has_value());
+  return absl::OkStatus();
+}
+
+nm_flow_stats Follower::Stats() const {
+  nm_flow_stats stats = {};
+  const uint32_t zero = 0;
+  bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.nm_flow_stats), &zero,
+                      &stats);
+  return stats;
+}
+
+absl::StatusOr<std::vector<FlowRest>> Follower::Rests() const {
+  const int map = bpf_map__fd(skeleton_->maps.nm_rest);
+  std::vector<FlowRest> rests;
+  std::vector<nm_rest_key> keys(kBatch);
+  std::vector<nm_rest> values(kBatch);
+  uint32_t position = 0, next = 0;
+  bool first = true;
+  for (;;) {
+    uint32_t count = static_cast<uint32_t>(keys.size());
+    const int error =
+        bpf_map_lookup_batch(map, first ? nullptr : &position, &next,
+                             keys.data(), values.data(), &count, nullptr);
+    if (error == -ENOSPC && keys.size() <= kMostRests) {
+      keys.resize(keys.size() * 2);  // a bucket has more
+      values.resize(keys.size());
+      continue;
+    }
+    if (error != 0 && error != -ENOENT) {
+      return ErrnoStatus(error, "read what is in no record");
+    }
+    for (uint32_t i = 0; i < count; i++) rests.push_back({keys[i], values[i]});
+    if (error != 0) return rests;
+    position = next;
+    first = false;
+  }
+}
+
+}  // namespace internal
+}  // namespace netmeter

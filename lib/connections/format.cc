@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/connections/format.h"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lib/base/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+std::string Quoted(absl::string_view text) {
+  return nlohmann::json(ToUtf8(text)).dump();
+}
+
+// "192.0.2.1:443", "[2001:db8::1]:443", "*:0".
+std::string EndText(const DiagSocket& socket, bool local) {
+  const std::string address = AddressText(
+      socket.family, local ? socket.local_address : socket.remote_address);
+  const uint16_t port = local ? socket.local_port : socket.remote_port;
+  return socket.family == AF_INET ? absl::StrCat(address, ":", port)
+                                  : absl::StrCat("[", address, "]:", port);
+}
+
+// "nginx/812", or "nginx/812+3": three more descriptors have it.
+std::string ProcessText(const SocketRow& row) {
+  std::string text;
+  int more = 0;
+  row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
+    if (text.empty()) {
+      text = absl::StrCat(ToTerminal(*holder.name), "/", holder.pid);
+    } else {
+      more++;
+    }
+  });
+  if (more > 0) absl::StrAppend(&text, "+", more);
+  return text;
+}
+
+std::string CellText(const SocketColumn& column, const SocketRow& row,
+                     SizeUnits sizes) {
+  if (column.field == nullptr) {
+    if (column.name == "process") return ProcessText(row);
+    return EndText(*row.socket, column.name == "local");
+  }
+  FieldValue value;
+  column.field->read(row, &value);
+  if (value.kind == FieldValue::kNumber) {
+    return NumberText(value.number, column.field->unit, sizes);
+  }
+  return ToTerminal(value.text);
+}
+
+bool IsNumber(const SocketColumn& column) {
+  return column.field != nullptr && !column.field->is_text;
+}
+
+}  // namespace
+
+void AppendJson(const SocketRow& row, std::string* out) {
+  out->push_back('{');
+  AppendJsonFields(SocketFields(), row, out);
+  out->append(",\"processes\":[");
+  bool first = true;
+  row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
+    absl::StrAppend(out, first ? "" : ",", "{\"pid\":", holder.pid,
+                    ",\"fd\":", holder.fd, ",\"name\":", Quoted(*holder.name),
+                    "}");
+    first = false;
+  });
+  out->append("]}");
+}
+
+void AppendProtobuf(const SocketRow& row, std::string* out) {
+  std::string message;
+  AppendProtobufFields(SocketFields(), row, &message);
+  protozero::pbf_writer writer(message);
+  row.holders->ForEach(row.socket->inode, [&](const Holder& holder) {
+    std::string process;
+    protozero::pbf_writer fields(process);
+    fields.add_uint32(1, holder.pid);
+    fields.add_uint32(2, holder.fd);
+    fields.add_string(3, ToUtf8(*holder.name));
+    writer.add_message(kProcessesNumber, process);
+  });
+  AppendDelimited(message, out);
+}
+
+std::string DefaultColumns(bool uplinks) {
+  return absl::StrCat(
+      "protocol,state,rqueue,wqueue,local,remote,process,kind,service,"
+      "destination,",
+      uplinks ? "uplink," : "",
+      "tcpi_rtt,tcpi_total_retrans,tcpi_bytes_sent,tcpi_bytes_received");
+}
+
+absl::StatusOr<std::vector<SocketColumn>> ParseColumns(
+    const std::string& list) {
+  std::vector<SocketColumn> columns;
+  std::vector<std::string> known = {"local", "remote", "process"};
+  for (const SocketField& field : SocketFields()) known.push_back(field.name);
+  for (const absl::string_view name : absl::StrSplit(list, ',')) {
+    SocketColumn column;
+    column.name = std::string(name);
+    column.field = FindField(name);
+    if (std::find(known.begin(), known.end(), column.name) == known.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--columns: no column is called '", name, "'",
+                       DidYouMean(name, known)));
+    }
+    columns.push_back(std::move(column));
+  }
+  return columns;
+}
+
+std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
+                                    bool keep_all) {
+  // Those that go first have the highest numbers.
+  static const auto* const order =
+      new std::map<std::string, int>{{"wqueue", 12},
+                                     {"rqueue", 12},
+                                     {"kind", 11},
+                                     {"tcpi_snd_cwnd", 10},
+                                     {"tcpi_total_retrans", 9},
+                                     {"tcpi_bytes_received", 8},
+                                     {"tcpi_bytes_sent", 8},
+                                     {"tcpi_rtt", 7},
+                                     {"protocol", 6},
+                                     {"uplink", 5},
+                                     {"destination", 4},
+                                     {"process", 3},
+                                     {"state", 2}};
+  // An address of IPv4 and its port, and else what tells most names apart.
+  constexpr size_t kAddress = 21, kName = 12;
+  std::vector<TextColumn> table;
+  for (const SocketColumn& column : columns) {
+    TextColumn made;
+    made.header = absl::AsciiStrToUpper(column.name);
+    made.side = IsNumber(column) ? TextColumn::kRight : TextColumn::kLeft;
+    const auto found = order->find(column.name);
+    if (!keep_all && found != order->end()) made.drop = found->second;
+    made.least =
+        column.name == "local" || column.name == "remote" ? kAddress : kName;
+    table.push_back(std::move(made));
+  }
+  return table;
+}
+
+std::vector<std::string> Cells(const std::vector<SocketColumn>& columns,
+                               const SocketRow& row, SizeUnits sizes) {
+  std::vector<std::string> cells;
+  for (const SocketColumn& column : columns) {
+    cells.push_back(CellText(column, row, sizes));
+    if (cells.back().empty()) cells.back() = "-";
+  }
+  return cells;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A socket as a line of JSON, as a message of sockets.proto, and as a row of a
+// table.
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_CONNECTIONS_FORMAT_H_
+#define NETMETER_LIB_CONNECTIONS_FORMAT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
+#include "lib/connections/fields.h"
+
+namespace netmeter {
+namespace internal {
+
+// Appends one object, in one line and without a newline. Texts are valid UTF-8.
+void AppendJson(const SocketRow& row, std::string* out);
+
+// Appends the length as a varint, and then one message Socket.
+void AppendProtobuf(const SocketRow& row, std::string* out);
+
+// A column: a field, or one of `local`, `remote` (address and port) and
+// `process`.
+struct SocketColumn {
+  std::string name;
+  const SocketField* field = nullptr;  // null: one of the three
+};
+
+// Of a list with commas. InvalidArgument names what is no column.
+absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list);
+std::string DefaultColumns(bool uplinks);
+
+// For a TextTable. `keep_all`: no column goes if there is little room.
+std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
+                                    bool keep_all);
+
+// The cells of one row.
+std::vector<std::string> Cells(const std::vector<SocketColumn>& columns,
+                               const SocketRow& row, SizeUnits sizes);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CONNECTIONS_FORMAT_H_

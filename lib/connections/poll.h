@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One reading of the host's sockets, with all that belongs to them.
+//
+//   SocketPoll poll("/run/netmeter");
+//   poll.Run(options, [](const SocketRow& row) { ... });
+//
+// Memory does not grow with the number of sockets, but for 12 bytes for each
+// that a process holds.
+//
+// Threads: one; see networks.h.
+
+#ifndef NETMETER_LIB_CONNECTIONS_POLL_H_
+#define NETMETER_LIB_CONNECTIONS_POLL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/connections/attribution.h"
+#include "lib/connections/fields.h"
+#include "lib/connections/filter.h"
+#include "lib/netlink/networks.h"
+
+namespace netmeter {
+namespace internal {
+
+struct PollOptions {
+  // IPPROTO_*; empty: tcp, udp, mptcp, sctp and raw, each where the kernel has it.
+  std::vector<uint16_t> protocols;
+  bool all_networks = false;
+  // Whether rows must have the processes that hold a socket. Without a meter the
+  // look at all of them is spared else.
+  bool holders = true;
+  SocketFilter filter;
+};
+
+class SocketPoll {
+ public:
+  // Without a meter, or the right to look at it, rows have no service:
+  // attribution() says why.
+  explicit SocketPoll(const std::string& pin_dir);
+
+  const absl::Status& attribution() const { return status_; }
+  bool has_uplinks() const {
+    return attribution_ != nullptr && attribution_->has_uplinks();
+  }
+
+  // Whether the last Run() with all_networks may have missed some, for lack of
+  // privileges.
+  bool has_hidden_networks() const { return has_hidden_networks_; }
+
+  // Calls body(row) for each socket that the filter lets through; the row is
+  // gone after it. Looks for the meter again if there was none, or another one.
+  absl::Status Run(const PollOptions& options,
+                   const std::function<void(const SocketRow&)>& body);
+
+ private:
+  void OpenMeter();
+  absl::Status ReadNetwork(const PollOptions& options, const Network& network,
+                           const Holders& holders,
+                           const std::function<void(const SocketRow&)>& body);
+
+  const std::string pin_dir_;
+  std::unique_ptr<Attribution> attribution_;
+  absl::Status status_;
+  bool has_run_ = false;
+  bool has_hidden_networks_ = false;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_CONNECTIONS_POLL_H_

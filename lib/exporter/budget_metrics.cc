@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/exporter/budget_metrics.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "lib/base/text.h"
+#include "lib/exporter/exporter_flags.h"
+#include "lib/history/budget.h"
+#include "lib/history/history.h"
+#include "lib/publish/family_table.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr std::chrono::seconds kLifetime(60);
+constexpr int kLifetimePerReading = 100;
+
+const char* WordOf(Budget::Direction direction) {
+  switch (direction) {
+    case Budget::Direction::kBoth:
+      return "both";
+    case Budget::Direction::kSent:
+      return "tx";
+    case Budget::Direction::kReceived:
+      return "rx";
+  }
+  return "";
+}
+
+// The words are those of a series. What is empty stands for any, and is no label to
+// Prometheus. There is never a label `service`: Magma adds its own.
+Labels LabelsOf(const Budget& budget) {
+  return {{"budget", ToUtf8(budget.name)},
+          {"uplink", ToUtf8(budget.uplink)},
+          {"kind", budget.kind},
+          {"name", ToUtf8(budget.service)},
+          {"destination", ToUtf8(budget.destination)},
+          {"path", budget.path},
+          {"direction", WordOf(budget.direction)}};
+}
+
+void AddFamily(FamilyId id, const std::vector<Metric>& metrics,
+               const FamilySet& chosen, std::vector<Family>* families) {
+  if (metrics.empty() || !FamilySetAccess::Has(chosen, id)) return;
+  const FamilyInfo& info = InfoOf(id);
+  families->push_back({info.name, info.help, info.type, metrics});
+}
+
+void SortByLabels(std::vector<Metric>* metrics) {
+  std::sort(metrics->begin(), metrics->end(),
+            [](const Metric& a, const Metric& b) {
+              return a.labels.Compare(b.labels) < 0;
+            });
+}
+
+}  // namespace
+
+BudgetMetrics::BudgetMetrics(const std::string& config,
+                             const std::string& database)
+    : config_(config), database_(database) {}
+
+BudgetMetrics::~BudgetMetrics() { ending_ = true; }
+
+constexpr std::chrono::milliseconds BudgetMetrics::kPatience;
+constexpr std::chrono::milliseconds BudgetMetrics::kLockPatience;
+
+absl::Status BudgetMetrics::ReadInto(Values* values) const {
+  const auto budgets = ReadBudgetFile(config_);
+  if (absl::IsNotFound(budgets.status()) && config_ == kDefaultBudgets) {
+    return absl::OkStatus();
+  }
+  if (!budgets.ok()) return budgets.status();
+  for (const Budget& budget : *budgets) {
+    values->limits.push_back(
+        {LabelsOf(budget), static_cast<uint64_t>(budget.limit)});
+  }
+  SortByLabels(&values->limits);
+  const auto history =
+      OpenHistory(database_, Database::Mode::kRead, kLockPatience);
+  if (!history.ok()) return history.status();
+  std::vector<Metric> used;
+  for (const Budget& budget : *budgets) {
+    if (ending_) return absl::CancelledError("read the budgets");
+    const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
+    if (!state.ok()) return state.status();
+    // Below 0 it may be where connections of a period before named their
+    // destination.
+    used.push_back({LabelsOf(budget),
+                    static_cast<uint64_t>(std::max<int64_t>(0, state->used))});
+  }
+  SortByLabels(&used);
+  values->used = std::move(used);
+  return absl::OkStatus();
+}
+
+BudgetMetrics::Values BudgetMetrics::Read() const {
+  const Clock::time_point begin = Clock::now();
+  Values values;
+  values.status = ReadInto(&values);
+  values.took = Clock::now() - begin;
+  return values;
+}
+
+void BudgetMetrics::Begin() {
+  // Most hosts have no budgets: a look at the file needs no thread, and glibc keeps
+  // 64 MiB of addresses for the memory of each.
+  if (config_ == kDefaultBudgets && access(config_.c_str(), F_OK) != 0 &&
+      errno == ENOENT) {
+    values_ = Values();
+    return;
+  }
+  try {
+    reading_ = std::async(std::launch::async, &BudgetMetrics::Read, this);
+    reading_.wait_for(kPatience);
+  } catch (const std::system_error& error) {  // no thread can be made
+    values_.status = absl::ResourceExhaustedError(
+        absl::StrCat("read the budgets: ", error.what()));
+  }
+}
+
+void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
+                          std::vector<Family>* families) {
+  if (config_ == kOff) return;
+  const bool wanted = FamilySetAccess::Has(chosen, FamilyId::kBudgetLimit) ||
+                      FamilySetAccess::Has(chosen, FamilyId::kBudgetUsed);
+  if (wanted && now >= due_ && !reading_.valid()) {
+    due_ = now + kLifetime;
+    Begin();
+  }
+  if (reading_.valid() &&
+      reading_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+    Values values = reading_.get();
+    // Somebody keeps it locked: what it said last stands.
+    if (absl::IsUnavailable(values.status)) values.used = values_.used;
+    values_ = std::move(values);
+    due_ = std::max<Clock::time_point>(
+        due_, now + kLifetimePerReading * values_.took);
+  }
+  AddFamily(FamilyId::kBudgetLimit, values_.limits, chosen, families);
+  AddFamily(FamilyId::kBudgetUsed, values_.used, chosen, families);
+}
+
+}  // namespace internal
+}  // namespace netmeter

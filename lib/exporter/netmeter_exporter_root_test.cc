@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The program `netmeter-exporter` with maps that this test makes itself: needs
+// root and bpf(2), but neither loader nor programs.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/exporter/exporter_process.h"
+#include "lib/testing/fake_meter.h"
+#include "lib/testing/run_shell.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using magma::orc8r::MetricsContainer;
+using magma::orc8r::Void;
+
+constexpr uint32_t kFull = 4096;
+
+using Clock = std::chrono::steady_clock;
+
+double Ms(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin)
+      .count();
+}
+
+// Replies are kept for 100 ms; those of a full table for some seconds.
+void AwaitNewReply() { usleep(200000); }
+constexpr std::chrono::seconds kNewReplyOfFullTable(10);
+
+grpc::Status GetMetrics(magma::orc8r::Service303::Stub* stub,
+                        MetricsContainer* container) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(30));
+  return stub->GetMetrics(&context, Void(), container);
+}
+
+// As MakeMeter() names the i-th series.
+std::string LongName(char kind, int i) {
+  std::string name = kind + std::to_string(i);
+  name.resize(NM_NAME_BYTES, 'x');
+  return name;
+}
+
+// Until both pages show the last of the series of a full table: soon, as the
+// replies of before are kept for some seconds at most.
+void ExpectFullTableSoon(const ExporterProcess& exporter,
+                         magma::orc8r::Service303::Stub* stub) {
+  const std::string last = LongName('s', kFull - 1);
+  const auto end = Clock::now() + kNewReplyOfFullTable;
+  std::string page;
+  MetricsContainer container;
+  grpc::Status status;
+  do {
+    usleep(100000);
+    page = exporter.Get("/metrics");
+    status = GetMetrics(stub, &container);
+  } while (Clock::now() < end && (page.find(last) == std::string::npos ||
+                                  container.family_size() == 1));
+  EXPECT_THAT(page, HasSubstr(last));
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_GT(container.family_size(), 1);
+}
+
+// `count` calls of GetMetrics in the bytes of HTTP/2, by a peer that gives the
+// replies no more room than it must, or all that it can.
+std::string RawCalls(int count, bool room = false) {
+  std::string bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  const auto frame = [&bytes](char type, char flags, uint32_t stream,
+                              const std::string& payload) {
+    for (const int shift : {16, 8, 0}) {
+      bytes.push_back(static_cast<char>(payload.size() >> shift));
+    }
+    bytes.push_back(type);
+    bytes.push_back(flags);
+    for (const int shift : {24, 16, 8, 0}) {
+      bytes.push_back(static_cast<char>(stream >> shift));
+    }
+    bytes += payload;
+  };
+  const auto text = [](const std::string& s) {
+    return std::string(1, static_cast<char>(s.size())) + s;
+  };
+  const std::string most("\x7f\xff\xff\xff", 4);
+  // SETTINGS, with SETTINGS_INITIAL_WINDOW_SIZE; WINDOW_UPDATE.
+  frame(4, 0, 0, room ? std::string("\0\x4", 2) + most : "");
+  if (room) frame(8, 0, 0, std::string("\x7f\xff\0\0", 4));
+  // RFC 7541: :method POST, :scheme http, and literals without indexing.
+  const std::string headers =
+      "\x83\x86\x04" + text("/magma.orc8r.Service303/GetMetrics") + "\x01" +
+      text("localhost") + std::string(1, '\0') + text("content-type") +
+      text("application/grpc") + std::string(1, '\0') + text("te") +
+      text("trailers");
+  for (int i = 0; i < count; ++i) {
+    const uint32_t stream = 1 + 2 * static_cast<uint32_t>(i);
+    frame(1, 4, stream, headers);               // HEADERS, END_HEADERS
+    frame(0, 1, stream, std::string(5, '\0'));  // DATA, END_STREAM: Void
+  }
+  return bytes;
+}
+
+class ExporterRootTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/netmeter-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    pin_dir_ = name;
+    ASSERT_EQ(MountBpffs(pin_dir_), "");
+  }
+  void TearDown() override {
+    EXPECT_EQ(umount2(pin_dir_.c_str(), MNT_DETACH), 0);
+    EXPECT_EQ(rmdir(pin_dir_.c_str()), 0);
+  }
+
+  // A meter with `series` series of services of the longest names.
+  static std::unique_ptr<FakeMeter> MakeMeter(uint32_t series) {
+    FakeMeter::Options options;
+    options.max_series = kFull + NM_SLOT_FIRST;
+    options.max_names = 2 * kFull + 8;
+    auto meter = std::make_unique<FakeMeter>(options);
+    EXPECT_EQ(meter->error(), "");
+    for (uint32_t i = 0; i < series; ++i) {
+      std::string name = "s" + std::to_string(i);
+      name.resize(NM_NAME_BYTES, 'x');
+      meter->SetName(3 + 2 * i, NM_KIND_SERVICE, name);
+      name[0] = 'd';
+      meter->SetName(4 + 2 * i, NM_KIND_DESTINATION, name);
+      nm_cell* cell = meter->cell(NM_SLOT_FIRST + i, 0);
+      cell->destination = static_cast<nm_u16>(4 + 2 * i);
+      cell->kind = NM_KIND_SERVICE;
+      cell->transport = NM_TRANSPORT_TCP;
+      cell->tx_payload_bytes = i + 1;
+      cell->service = static_cast<nm_u16>(3 + 2 * i);
+    }
+    meter->stats()->slots_allocated = series;
+    meter->stats()->series_used = series;
+    return meter;
+  }
+
+  std::string pin_dir_;
+};
+
+// By default everything is published: a registered service that publishes
+// nothing was in no metric at all.
+TEST_F(ExporterRootTest, OmitsRegisteredServicesOnlyIfToldToAndSaysSo) {
+  const auto meter = MakeMeter(2);
+  meter->cell(NM_SLOT_FIRST, 0)->flags = NM_FLAG_REGISTERED;
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter(
+      {"--omit-registered", "--families", "default", "--pin-dir", pin_dir_});
+  const std::string text = exporter.Get("/metrics");
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_up 1\n"));
+  EXPECT_THAT(text, HasSubstr("magma_bytes_sent_total{service_name=\"" +
+                              LongName('s', 1) + "\",dest_service=\"" +
+                              LongName('d', 1) + "\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr(LongName('s', 0))));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_series 2\n"));
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_omitted_services 1\n"));
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(exporter.Stub().get(), &container).ok());
+  EXPECT_THAT(container.DebugString(), HasSubstr(LongName('s', 1)));
+  EXPECT_THAT(container.DebugString(), Not(HasSubstr(LongName('s', 0))));
+  EXPECT_THAT(container.DebugString(), HasSubstr("netmeter_omitted_services"));
+
+  ExporterProcess all({"--pin-dir", pin_dir_});
+  EXPECT_THAT(all.Get("/metrics"), HasSubstr(LongName('s', 0)));
+  EXPECT_THAT(all.Get("/metrics"), HasSubstr(LongName('s', 1)));
+  EXPECT_THAT(all.Get("/metrics"), Not(HasSubstr("netmeter_omitted_services")));
+}
+
+TEST_F(ExporterRootTest, PublishesMagmasNamesOnlyIfAskedFor) {
+  const auto meter = MakeMeter(2);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  const std::string text = exporter.Get("/metrics");
+  EXPECT_THAT(text, HasSubstr("\nnetmeter_wire_bytes_total{"));
+  EXPECT_THAT(text, Not(HasSubstr("magma_bytes")));
+}
+
+TEST_F(ExporterRootTest, PublishesTheFamiliesThatAreChosen) {
+  const auto meter = MakeMeter(2);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter(
+      {"--families", "kernsnoopd,netmeter_series", "--service303-families",
+       "kernsnoopd,netmeter_series", "--pin-dir", pin_dir_});
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(exporter.Stub().get(), &container).ok());
+  std::vector<std::string> names;
+  for (const auto& family : container.family()) names.push_back(family.name());
+  EXPECT_THAT(names, ElementsAre("netmeter_up", "magma_bytes_sent_total",
+                                 "netmeter_series"));
+  const std::string text = exporter.Get("/metrics");
+  EXPECT_THAT(text, HasSubstr("\nmagma_bytes_sent_total{"));
+  EXPECT_THAT(text, Not(HasSubstr("netmeter_wire")));
+}
+
+// What a fleet is planned by: the same replies as those that are served.
+TEST_F(ExporterRootTest, EstimatesWhatTheProfilesOfAFleetCost) {
+  const auto meter = MakeMeter(20);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  const ShellResult run = RunShell(
+      "lib/exporter/netmeter-exporter --estimate --pin-dir " + pin_dir_);
+  ASSERT_EQ(run.exit_status, 0) << run.output;
+  // The status was 1 then, without a word.
+  EXPECT_EQ(
+      RunShell("lib/exporter/netmeter-exporter --estimate 2>&1 >/dev/full "
+               "--pin-dir " +
+               pin_dir_)
+          .output,
+      "netmeter-exporter: write to standard output: No space left on "
+      "device\n");
+  ExporterProcess exporter({"--families", "all", "--pin-dir", pin_dir_});
+  const std::string page = exporter.Get("/metrics");
+  const std::string text = page.substr(page.find("\r\n\r\n") + 4);
+  std::istringstream lines(text);
+  int samples = 0;
+  for (std::string line; std::getline(lines, line);) samples += line[0] != '#';
+  std::istringstream row(run.output.substr(run.output.find("\nfull ")));
+  std::string name, families, unit;
+  int every = 0, estimated_samples = 0;
+  double per_second = 0, megabytes = 0;
+  size_t bytes = 0, gzip = 0;
+  row >> name >> families >> every >> unit >> estimated_samples >> per_second >>
+      bytes >> gzip >> megabytes;
+  EXPECT_EQ(name + families, "fullall") << run.output;
+  EXPECT_EQ(every, 15);
+  EXPECT_EQ(estimated_samples, samples);
+  EXPECT_GT(samples, 20 * 10);
+  EXPECT_NEAR(per_second, samples / 15.0, 0.01);
+  EXPECT_EQ(bytes, text.size());
+  const std::string compressed =
+      exporter.Get("/metrics", "*/*\r\nAccept-Encoding: gzip");
+  EXPECT_THAT(compressed, HasSubstr("\r\nContent-Encoding: gzip\r\n"));
+  EXPECT_THAT(compressed, HasSubstr("\r\nVary: Accept, Accept-Encoding\r\n"));
+  EXPECT_EQ(gzip, compressed.size() - compressed.find("\r\n\r\n") - 4);
+  EXPECT_LT(gzip, bytes / 4);
+  EXPECT_NEAR(megabytes, 86400 / 15 * 1e-6 * gzip, 0.001);
+  // Nothing was on a link, and what is 0 is left out.
+  EXPECT_THAT(run.output,
+              HasSubstr("\nsatellite  netmeter_wire_bytes_total   240 s"));
+}
+
+TEST_F(ExporterRootTest, WaitsForTheMeterAndFollowsItsUpgradeAndUnload) {
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  EXPECT_THAT(exporter.Get("/metrics"), EndsWith("\nnetmeter_up 0\n"));
+  auto meter = MakeMeter(1);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  sleep(1);
+  EXPECT_THAT(exporter.Get("/metrics"), HasSubstr("\nnetmeter_up 1\n"));
+  auto upgraded = MakeMeter(2);
+  ASSERT_EQ(upgraded->Pin(pin_dir_), "");
+  meter->info()->closed = 1;
+  AwaitNewReply();
+  EXPECT_THAT(exporter.Get("/metrics"), HasSubstr("\nnetmeter_series 2\n"));
+  upgraded->info()->closed = 1;
+  AwaitNewReply();
+  EXPECT_THAT(exporter.Get("/metrics"), EndsWith("\nnetmeter_up 0\n"));
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+TEST_F(ExporterRootTest, AFullTableOfLongNamesGoesBothWays) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  auto begin = Clock::now();
+  const std::string text = exporter.Get("/metrics");
+  printf("/metrics: 4096 series, %zu bytes, %.0f ms\n", text.size(), Ms(begin));
+  EXPECT_THAT(text, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_NE(text.find(LongName('s', kFull - 1)), std::string::npos);
+  const auto stub = exporter.Stub();
+  MetricsContainer container;
+  for (int i = 0; i < 3; ++i) {
+    begin = Clock::now();
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    printf("GetMetrics: 4096 series, %zu bytes, %.0f ms\n",
+           container.ByteSizeLong(), Ms(begin));
+  }
+  EXPECT_LE(container.ByteSizeLong(), 4000000u);
+  double sum = 0;
+  for (const auto& family : container.family()) {
+    if (family.name() != "magma_bytes_sent_total") continue;
+    for (const auto& metric : family.metric()) sum += metric.counter().value();
+  }
+  EXPECT_EQ(sum, kFull * (kFull + 1.0) / 2);
+}
+
+TEST_F(ExporterRootTest, PeersThatTakeNoReplyCostBoundedMemory) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  const auto stub = exporter.Stub();
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(stub.get(), &container).ok());
+  exporter.Get("/metrics");
+  const long before = exporter.MemoryKib();
+  std::vector<UniqueFd> peers;
+  for (int i = 0; i < 6; ++i) {
+    // 96 replies of 4 MB, of which nobody reads more than 64 KiB.
+    peers.push_back(
+        ExporterProcess::Connect(exporter.grpc_port(), RawCalls(16)));
+    // And 24 of 8 MB.
+    for (int j = 0; j < 4; ++j) {
+      peers.push_back(ExporterProcess::Connect(
+          exporter.http_port(), "GET /metrics HTTP/1.0\r\n\r\n"));
+    }
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_GT(exporter.Get("/metrics").size(), 1000000u);
+  }
+  for (int i = 0; i < 30; ++i) {
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  const long after = exporter.MemoryKib();
+  printf("memory: %ld KiB before, %ld KiB with 120 replies not taken\n", before,
+         after);
+  EXPECT_LT(after, before + 256 * 1024);
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+// Each call and each scrape had an answer made for it, 250 ms of a full table:
+// others waited until all before them had theirs.
+TEST_F(ExporterRootTest, PeersThatAskWithoutEndKeepNobodyFromBeingServed) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  const auto stub = exporter.Stub();
+  MetricsContainer container;
+  ASSERT_TRUE(GetMetrics(stub.get(), &container).ok());
+  double alone = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto begin = Clock::now();
+    exporter.Get("/metrics");
+    alone = std::max(alone, Ms(begin));
+  }
+  const long before = exporter.MemoryKib();
+  std::atomic<bool> stop(false);
+  std::vector<std::thread> peers;
+  for (int i = 0; i < 32; ++i) {
+    peers.emplace_back([&, i] {
+      const bool http = i % 2 == 0;
+      while (!stop) {
+        const UniqueFd fd =
+            http ? ExporterProcess::Connect(
+                       exporter.http_port(),
+                       i % 4 == 0 ? "GET /metrics HTTP/1.0\r\n\r\n"
+                                  : "GET /metrics HTTP/1.0\r\nAccept: "
+                                    "application/openmetrics-text\r\n\r\n")
+                 : ExporterProcess::Connect(exporter.grpc_port(),
+                                            RawCalls(100, true));
+        const timeval timeout = {1, 0};
+        setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout,
+                   sizeof(timeout));
+        // tcp(7): with MSG_TRUNC what is received is thrown away.
+        while (!stop && recv(fd.get(), nullptr, 1 << 20, MSG_TRUNC) > 0) {
+        }
+      }
+    });
+  }
+  double most_call = 0, most_scrape = 0;
+  const auto end = Clock::now() + std::chrono::seconds(8);
+  int served = 0;
+  while (Clock::now() < end) {
+    auto begin = Clock::now();
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    most_call = std::max(most_call, Ms(begin));
+    begin = Clock::now();
+    EXPECT_GT(exporter.Get("/metrics").size(), 1000000u);
+    most_scrape = std::max(most_scrape, Ms(begin));
+    ++served;
+  }
+  stop = true;
+  for (std::thread& peer : peers) peer.join();
+  printf(
+      "with 32 peers that ask without end: %d calls and scrapes, at most "
+      "%.0f ms and %.0f ms; a scrape alone %.0f ms; memory %ld KiB, then "
+      "%ld KiB\n",
+      served, most_call, most_scrape, alone, before, exporter.MemoryKib());
+  // It was 70 times: the machine may be busy with other work.
+  EXPECT_LT(most_call, 30 * alone);
+  EXPECT_LT(most_scrape, 30 * alone);
+  EXPECT_LT(exporter.MemoryKib(), before + 256 * 1024);
+  EXPECT_EQ(exporter.Stop(), 0);
+}
+
+// The thread of the first call went on answering what came meanwhile, and gRPC
+// sent that call's own reply after all of them: it had none while others called.
+TEST_F(ExporterRootTest, TheFirstOfManyCallsIsNotTheLastToBeAnswered) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--pin-dir", pin_dir_});
+  std::atomic<bool> stop(false);
+  std::atomic<int> answered(0);
+  std::vector<std::thread> peers;
+  for (int i = 0; i < 6; ++i) {
+    peers.emplace_back([&] {
+      const auto stub = exporter.Stub();
+      while (!stop) {
+        const auto begin = Clock::now();
+        MetricsContainer container;
+        EXPECT_TRUE(GetMetrics(stub.get(), &container).ok());
+        EXPECT_LT(Ms(begin), 8000);
+        ++answered;
+      }
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  stop = true;
+  for (std::thread& peer : peers) peer.join();
+  printf("6 peers: %d calls in 5 s\n", answered.load());
+  EXPECT_GT(answered, 6);
+}
+
+// A scrape for which there was no memory ended the exporter.
+TEST_F(ExporterRootTest, AScrapeThatFindsNoMemoryIsRefusedAndTheNextIsServed) {
+  const auto meter = MakeMeter(kFull);
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  int refused = 0, down = 0, served = 0, calls_refused = 0, calls_down = 0;
+  for (rlim_t more = 1 << 20; more < 26 << 20; more += 3 << 20) {
+    ExporterProcess exporter({"--pin-dir", pin_dir_});
+    const auto stub = exporter.Stub();
+    // What it has mapped, and so much more: the first scrape needs some 20 MB.
+    rlimit whole;
+    ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_AS, nullptr, &whole), 0);
+    rlimit little = whole;
+    little.rlim_cur = exporter.MappedKib() * 1024 + more;
+    ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_AS, &little, nullptr), 0);
+    MetricsContainer container;
+    const grpc::Status status = GetMetrics(stub.get(), &container);
+    if (!status.ok()) {
+      ++calls_refused;
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+          << status.error_message();
+    } else if (container.family_size() == 1) {
+      ++calls_down;
+    }
+    const std::string reply = exporter.Get("/metrics");
+    if (reply.find("HTTP/1.1 503 Service Unavailable\r\n") == 0) {
+      ++refused;
+    } else {
+      EXPECT_THAT(reply, StartsWith("HTTP/1.1 200 OK\r\n"));
+      (reply.find("\nnetmeter_up 0\n") == std::string::npos ? served : down)++;
+    }
+    EXPECT_THAT(exporter.Get("/"), StartsWith("HTTP/1.1 200 OK\r\n"));
+
+    ASSERT_EQ(prlimit(exporter.pid(), RLIMIT_AS, &whole, nullptr), 0);
+    ExpectFullTableSoon(exporter, stub.get());
+    EXPECT_EQ(exporter.Stop(), 0);
+  }
+  printf(
+      "with little memory, /metrics: %d times 503, %d times netmeter_up 0, "
+      "%d times served; GetMetrics: %d times refused, %d times "
+      "netmeter_up 0\n",
+      refused, down, served, calls_refused, calls_down);
+  EXPECT_GT(refused + down + calls_refused + calls_down, 0);
+}
+
+TEST_F(ExporterRootTest, MetricsPassPromtool) {
+  const auto meter = MakeMeter(50);
+  meter->SetName(500, NM_KIND_BINARY, "a\xff\"\\\n");
+  nm_cell* cell = meter->cell(NM_SLOT_FIRST + 50, 0);
+  cell->kind = NM_KIND_BINARY;
+  cell->service = 500;
+  meter->stats()->slots_allocated = 51;
+  ASSERT_EQ(meter->Pin(pin_dir_), "");
+  ExporterProcess exporter({"--families", "all", "--pin-dir", pin_dir_});
+  const std::string reply = exporter.Get("/metrics");
+  const std::string file = testing::TempDir() + "/metrics.txt";
+  FILE* out = fopen(file.c_str(), "w");
+  ASSERT_NE(out, nullptr);
+  fputs(reply.c_str() + reply.find("\r\n\r\n") + 4, out);
+  fclose(out);
+  EXPECT_EQ(system(("promtool check metrics < " + file + " >&2").c_str()), 0);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

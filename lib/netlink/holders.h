@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which processes have a socket open: a look at /proc/PID/fd of all that this
+// user may see, as ss(8) does. A process that comes or goes meanwhile may be
+// missing.
+//
+//   const Holders holders = Holders::Read();
+//   holders.ForEach(socket.inode, [](const Holder& holder) { ... });
+//
+// Threads: any, once it is read.
+
+#ifndef NETMETER_LIB_NETLINK_HOLDERS_H_
+#define NETMETER_LIB_NETLINK_HOLDERS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/netlink/networks.h"
+
+namespace netmeter {
+namespace internal {
+
+struct Holder {
+  uint32_t pid = 0;
+  uint32_t fd = 0;
+  const std::string* name = nullptr;  // of the process: /proc/PID/comm
+};
+
+class Holders {
+ public:
+  // Costs a system call for each descriptor of each process, and 12 bytes for
+  // each that is a socket.
+  static Holders Read();
+
+  // In the order of pid and fd.
+  template <typename Body>
+  void ForEach(uint32_t inode, const Body& body) const {
+    if (inode == 0) return;
+    auto entry = std::lower_bound(
+        entries_.begin(), entries_.end(), inode,
+        [](const Entry& a, uint32_t b) { return a.inode < b; });
+    for (; entry != entries_.end() && entry->inode == inode; ++entry) {
+      Holder holder;
+      holder.pid = processes_[entry->process].pid;
+      holder.fd = entry->fd;
+      holder.name = &processes_[entry->process].name;
+      body(holder);
+    }
+  }
+
+  // The network namespaces that processes have open as files, some more than once.
+  const std::vector<Network>& networks() const { return networks_; }
+
+ private:
+  struct Entry {
+    uint32_t inode;
+    uint32_t process;  // index in processes_
+    uint32_t fd;
+  };
+  struct Process {
+    uint32_t pid;
+    std::string name;
+  };
+
+  void ReadProcess(const std::string& pid);
+
+  std::vector<Entry> entries_;
+  std::vector<Process> processes_;
+  std::vector<Network> networks_;
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_NETLINK_HOLDERS_H_

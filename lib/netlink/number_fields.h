@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel's structures of numbers that come with a socket: where each field
+// is, under the kernel's name. The kernel only ever adds fields at the end
+// (include/uapi/linux/tcp.h), so a table reads the structure of every kernel: a
+// shorter one has fewer fields, and of a longer one RestOf() keeps what no table
+// knows yet. sockets_root_test compares the tables with the BTF of the kernel
+// that runs.
+//
+// Threads: any; nothing here changes.
+
+#ifndef NETMETER_LIB_NETLINK_NUMBER_FIELDS_H_
+#define NETMETER_LIB_NETLINK_NUMBER_FIELDS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace netmeter {
+namespace internal {
+
+struct NumberField {
+  const char* name;
+  uint16_t offset;  // in bytes
+  uint8_t size;     // 1, 2, 4 or 8 bytes
+  uint8_t shift;    // of a bit field, in its byte
+  uint8_t bits;     // of a bit field; 0: the field is none
+  // The size of the first version of the structure that has the field, where
+  // padding was at its place before; 0: the end of the field.
+  uint16_t since;
+  bool largest_is_none = false;  // the kernel's mark: not measured yet
+};
+
+const std::vector<NumberField>& TcpInfoFields();
+const std::vector<NumberField>& MptcpInfoFields();
+const std::vector<NumberField>& SctpInfoFields();
+const std::vector<NumberField>& SkMeminfoFields();
+const std::vector<NumberField>& VegasFields();
+const std::vector<NumberField>& DctcpFields();
+const std::vector<NumberField>& BbrFields();
+
+// False: this structure is older than the field, or the kernel has no value of it yet.
+bool ReadNumber(absl::string_view structure, const NumberField& field,
+                uint64_t* value);
+
+// What comes after the last field of the table.
+absl::string_view RestOf(absl::string_view structure,
+                         const std::vector<NumberField>& fields);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_NETLINK_NUMBER_FIELDS_H_

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/netlink/uncounted.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// A port has no packets of sockets or of routes: they are those of the interface that it
+// is a port of. The kernel hands over a packet only after that.
+bool IsPort(const Interface& interface) {
+  return interface.port_of == "bridge" || interface.port_of == "bond" ||
+         interface.port_of == "team" || interface.port_of == "openvswitch";
+}
+
+std::string NameOf(uint32_t index, const std::vector<Interface>& interfaces) {
+  const auto found = std::find_if(
+      interfaces.begin(), interfaces.end(),
+      [index](const Interface& one) { return one.index == index; });
+  return found == interfaces.end() ? absl::StrCat("interface ", index)
+                                   : found->name;
+}
+
+// Why what passes this interface counts elsewhere; "": it does not.
+std::string WhyUncounted(const Interface& interface,
+                         const std::vector<Interface>& interfaces) {
+  if (interface.index == kLoopbackIndex) return "loopback is in no uplink";
+  if (!IsPort(interface)) return "";
+  // All switches of Open vSwitch are behind one interface, which has no packets.
+  if (interface.port_of == "openvswitch") {
+    return "a port of Open vSwitch: name the interface that has the address";
+  }
+  const std::string master = NameOf(interface.master, interfaces);
+  return absl::StrCat("a port of ", interface.port_of, " ", master,
+                      ": its packets count as those of ", master);
+}
+
+bool Fits(const std::string& pattern, const Interface& interface) {
+  return FitsUplink(pattern, interface.name) ||
+         std::any_of(interface.alternatives.begin(),
+                     interface.alternatives.end(),
+                     [&](const std::string& name) {
+                       return FitsUplink(pattern, name);
+                     });
+}
+
+}  // namespace
+
+std::vector<Uncounted> FindUncounted(const Uplinks& uplinks,
+                                     const std::vector<Interface>& interfaces) {
+  std::vector<Uncounted> all;
+  for (const auto& uplink : uplinks) {
+    for (const std::string& pattern : uplink.second) {
+      bool any = false;
+      for (const Interface& interface : interfaces) {
+        if (!Fits(pattern, interface)) continue;
+        any = true;
+        // A pattern such as "e*" means those that count.
+        if (absl::EndsWith(pattern, "*")) break;
+        const std::string why = WhyUncounted(interface, interfaces);
+        if (!why.empty()) all.push_back({uplink.first, pattern, why});
+      }
+      if (!any) all.push_back({uplink.first, pattern, "no such interface"});
+    }
+  }
+  return all;
+}
+
+std::string NoteOf(const Uncounted& uncounted) {
+  return absl::StrCat("uplinks: ", ToTerminal(uncounted.uplink), ": ",
+                      ToTerminal(uncounted.interface), ": ", uncounted.why);
+}
+
+}  // namespace internal
+}  // namespace netmeter

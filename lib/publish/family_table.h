@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The metric families that netmeter/publish.h lists: the one place with their
+// names, their texts and their types.
+//
+//   if (FamilySetAccess::Has(options.families, FamilyId::kUp))
+//     std::puts(InfoOf(FamilyId::kUp).help);
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_PUBLISH_FAMILY_TABLE_H_
+#define NETMETER_LIB_PUBLISH_FAMILY_TABLE_H_
+
+#include "netmeter/publish.h"
+
+namespace netmeter {
+namespace internal {
+
+// In the order of netmeter/publish.h.
+enum class FamilyId {
+  kUp,
+  kBuildInfo,
+  kStartTime,
+  kOmittedServices,
+  kMagmaSent,
+  kMagmaReceived,
+  kLinuxSent,
+  kLinuxReceived,
+  kWireBytes,
+  kWirePackets,
+  kPendingBytes,
+  kRetiredBytes,
+  kProxyBytes,
+  kProxyPackets,
+  kProxyPendingBytes,
+  kProxyRetiredBytes,
+  kRetransmitBytes,
+  kConnectionsOpened,
+  kConnectionsAccepted,
+  kConnectionsClosed,
+  kConnectionsFailed,
+  kResetsSent,
+  kResetsReceived,
+  kTimeouts,
+  kRetransmittedSegments,
+  kRtt,
+  kSeries,
+  kSeriesLimit,
+  kLostPackets,
+  kLostNames,
+  kLostProcesses,
+  kLostSockets,
+  kBudgetLimit,  // these two by netmeter-exporter only
+  kBudgetUsed,
+  kCount,
+};
+
+enum class FamilyType { kCounter, kGauge, kHistogram };
+
+struct FamilyInfo {
+  FamilyId id;
+  const char* name;  // of a counter: ends with _total
+  const char* help;  // one line of ASCII without quotes and backslashes
+  FamilyType type;
+};
+
+const FamilyInfo& InfoOf(FamilyId id);
+
+// The name of a counter of the table, without _total. Lives as long as the
+// process.
+const char* NameWithoutTotal(const char* name);
+
+// The inside of a FamilySet.
+class FamilySetAccess {
+ public:
+  static bool Has(const FamilySet& set, FamilyId id) {
+    return (set.families_ >> static_cast<int>(id) & 1) != 0;
+  }
+  static uint64_t Get(const FamilySet& set) { return set.families_; }
+  // Whether Get() gives this number of some set.
+  static bool IsSet(uint64_t families);
+  static FamilySet Of(uint64_t families) {
+    FamilySet set;
+    set.families_ = families;
+    return set;
+  }
+};
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_PUBLISH_FAMILY_TABLE_H_

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The meter promises one thing about two reads: the sum over all series never goes
+// back, and no byte is in it twice. A single series may go back, for three reasons.
+//
+// - A series of kind pending shrinks when a connection names its destination. What
+//   it loses, another series gets in the same moment. So its difference is below 0
+//   and stays so. Whoever adds up a service's differences, pending or not, has what
+//   the service counted.
+//
+// - A series that was idle is retired. Its total moves to the series `retired` of
+//   its kind, and if its name comes back it begins at 0. It was recorded under its
+//   own name when it was counted, so it must not be recorded as `retired` once more:
+//   what has gone is taken off what `retired` has grown by. The rest of that growth
+//   was counted after the read before and retired before this one. Nobody knows by
+//   which series, so it stays with `retired`. There is none where reads are more
+//   frequent than the time for which a series must be idle.
+//
+// - A load with other suffixes of destinations renames series, as names are cut
+//   when they are read. Nothing was retired then. The old name has a difference
+//   below 0, and the new one the same above 0.
+//
+// What has gone back was retired where `retired` has grown by as much, or where its
+// service has less over all destinations: a new name takes nothing from that sum.
+//
+// All this only moves parts between series. So the sum is exact by construction,
+// and what is wrong at most is a name. A series that was retired and then came back
+// with more than it had before cannot be told from one that just grew: what it
+// counted before stands as `retired` then, not with its name.
+#include "lib/reader/difference.h"
+
+#include <iterator>
+#include <set>
+#include <tuple>
+
+#include "lib/base/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kRetiredWord[] = "retired";
+constexpr char kPendingWord[] = "pending";
+
+int64_t AddWrapping(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) +
+                              static_cast<uint64_t>(b));
+}
+
+const Counters& Find(const Totals& totals, const SeriesName& name) {
+  static const Counters& zero = *new Counters();
+  const auto found = totals.find(name);
+  return found == totals.end() ? zero : found->second;
+}
+
+// The series that has what idle series of this one's kind had counted.
+SeriesName RetiredOf(const SeriesName& name) {
+  return {kRetiredWord, name.kind, "", name.transport, name.path, name.uplink};
+}
+
+SeriesName WithoutDestination(SeriesName name) {
+  name.destination.clear();
+  return name;
+}
+
+Totals WithoutDestinations(const Totals& totals) {
+  Totals sums;
+  for (const auto& series : totals) {
+    sums[WithoutDestination(series.first)] += series.second;
+  }
+  return sums;
+}
+
+}  // namespace
+
+Counters& Counters::operator+=(const Counters& other) {
+  for (size_t i = 0; i < value.size(); ++i) {
+    value[i] = AddWrapping(value[i], other.value[i]);
+  }
+  return *this;
+}
+
+Counters& Counters::operator-=(const Counters& other) {
+  for (size_t i = 0; i < value.size(); ++i) {
+    value[i] = static_cast<int64_t>(static_cast<uint64_t>(value[i]) -
+                                    static_cast<uint64_t>(other.value[i]));
+  }
+  return *this;
+}
+
+bool Counters::AnyBelow(const Counters& other) const {
+  for (size_t i = 0; i < value.size(); ++i) {
+    if (static_cast<uint64_t>(value[i]) <
+        static_cast<uint64_t>(other.value[i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool SeriesName::operator<(const SeriesName& other) const {
+  return std::tie(kind, name, destination, transport, path, uplink) <
+         std::tie(other.kind, other.name, other.destination, other.transport,
+                  other.path, other.uplink);
+}
+
+SeriesName NameOf(const Sample& sample) {
+  return {KindName(sample.kind),      ToUtf8(sample.name),
+          ToUtf8(sample.destination), TransportName(sample.transport),
+          PathName(sample.path),      ToUtf8(sample.uplink)};
+}
+
+Counters CountersOf(const Sample& sample) {
+  Counters counters;
+  for (size_t i = 0; i < kCounterCount; ++i) {
+    counters.value[i] =
+        static_cast<int64_t>(sample.*kRecordedCounters[i].field);
+  }
+  return counters;
+}
+
+Totals TotalsOf(const std::vector<Sample>& samples) {
+  Totals totals;
+  for (const Sample& sample : samples) {
+    const Counters counters = CountersOf(sample);
+    if (!counters.IsZero()) totals[NameOf(sample)] += counters;
+  }
+  return totals;
+}
+
+void AddForwarded(const ForwardedSamples& forwarded, Totals* totals) {
+  for (const auto& uplink : forwarded) {
+    if (uplink.second.IsZero()) continue;
+    (*totals)[{kForwardedKind, kForwardedKind, "",
+               TransportName(Transport::kOther), PathName(Path::kDirect),
+               ToUtf8(uplink.first)}] += uplink.second;
+  }
+}
+
+void KeepForwarded(const Totals& before, Totals* totals) {
+  for (const auto& series : before) {
+    if (series.first.kind == kForwardedKind) totals->insert(series);
+  }
+}
+
+std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now) {
+  std::set<SeriesName> names;
+  for (const auto& series : before) {
+    const SeriesName& name = series.first;
+    if (name.kind == kPendingWord || name.kind == kRetiredWord) continue;
+    if (name.kind == kForwardedKind) continue;  // is not retired, ever
+    if (Find(now, name).AnyBelow(series.second)) names.insert(name);
+  }
+  return names;
+}
+
+std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now) {
+  std::set<SeriesName> names = WentBackBetween(before, now);
+  if (names.empty()) return names;
+  // By the series that may have what they had.
+  Totals gone;
+  for (const SeriesName& name : names) {
+    gone[RetiredOf(name)] += before.at(name);
+  }
+  const Totals services_before = WithoutDestinations(before);
+  const Totals services_now = WithoutDestinations(now);
+  for (auto i = names.begin(); i != names.end();) {
+    const SeriesName retired = RetiredOf(*i);
+    Counters grown = Find(now, retired);
+    grown -= Find(before, retired);
+    const SeriesName service = WithoutDestination(*i);
+    const bool renamed =
+        grown.AnyBelow(gone.at(retired)) &&
+        !Find(services_now, service).AnyBelow(Find(services_before, service));
+    i = renamed ? names.erase(i) : std::next(i);
+  }
+  return names;
+}
+
+Totals Difference(const Totals& before, const Totals& now) {
+  Totals difference;
+  for (const auto& series : now) difference[series.first] = series.second;
+  for (const auto& series : before) difference[series.first] -= series.second;
+  for (const SeriesName& name : RetiredBetween(before, now)) {
+    difference[RetiredOf(name)] -= before.at(name);
+    difference[name] = Find(now, name);
+  }
+  for (auto i = difference.begin(); i != difference.end();) {
+    i = i->second.IsZero() ? difference.erase(i) : std::next(i);
+  }
+  return difference;
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a Meter stays with the meter of the kernel.
+//
+// A Source is one meter of the kernel, opened: its maps in memory, and the reader
+// that turns them into samples. Each read asks Current() for it. That is usually
+// one look at a flag in the maps. `unload` sets the flag when it takes them away, so
+// no read makes a system call to find out whether anything has happened.
+//
+// If the flag is set, Current() opens what is pinned now: the meter of a load since
+// then, or nothing. Then reads fail for good or, with wait_for_loader, look again once
+// a second. A reader in another thread keeps the old Source alive until it is done with
+// it.
+//
+// A new meter may know nothing of this process. So the name that was registered
+// is kept, and registered again with each meter that is opened. While the kernel
+// refuses it, the series of that name are those of others, and ReadService() fails.
+#include "netmeter/meter.h"
+
+#include <chrono>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "lib/base/no_throw.h"
+#include "lib/base/path.h"
+#include "lib/reader/control.h"
+#include "lib/reader/meter_access.h"
+#include "lib/reader/series_reader.h"
+#include "lib/reader/shared_maps.h"
+
+namespace netmeter {
+namespace {
+
+using internal::MapView;
+using internal::SeriesReader;
+using internal::SharedMaps;
+using internal::WithoutThrowing;
+using Clock = std::chrono::steady_clock;
+
+// PATH_MAX, less a slash and the name of a pin.
+constexpr size_t kMaxPinDirBytes = 4000;
+
+constexpr std::chrono::seconds kRetryInterval(1);
+// With wait_for_loader a read looks again and again: it does not wait long for
+// a `netmeter-fds` that hangs, as its caller has others to serve.
+constexpr std::chrono::milliseconds kShortOpenTimeout(100);
+
+struct ExtentsError : std::runtime_error {
+  explicit ExtentsError(const absl::Status& error)
+      : std::runtime_error("no further extents"), status(error) {}
+  const absl::Status status;
+};
+
+// What a read is for: the series of this process's service, or any.
+enum class Whose { kAny, kOwn };
+
+// One meter of the kernel, opened.
+struct Source {
+  explicit Source(std::shared_ptr<const SharedMaps> shared)
+      : maps(std::move(shared)), reader(maps->view(), [this](MapView* view) {
+          const absl::Status status = maps->Extend(view);
+          // A sum without what counts there would be wrong.
+          if (!status.ok()) throw ExtentsError(status);
+          return true;
+        }) {}
+
+  const std::shared_ptr<const SharedMaps> maps;
+  SeriesReader reader;
+};
+
+}  // namespace
+
+class Meter::Impl {
+ public:
+  explicit Impl(const MeterOptions& options) : options_(options) {
+    // The working directory may be another one later.
+    options_.pin_dir = internal::CanonicalPath(options_.pin_dir);
+  }
+
+  absl::Status Open() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::Status status = Reopen(SharedMaps::kOpenTimeout);
+    return options_.wait_for_loader ? absl::OkStatus() : status;
+  }
+
+  absl::Status Register(absl::string_view service) {
+    const absl::Status valid = internal::CheckName("service name", service);
+    if (!valid.ok()) return valid;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::Status status = internal::RegisterProcess(service);
+    if (!status.ok() && !options_.wait_for_loader) return status;
+    service_ = std::make_shared<const std::string>(service);
+    registered_ = false;
+    granted_by_.reset();
+    Answered(status);
+    next_registration_ = Clock::now() + kRetryInterval;
+    return absl::OkStatus();
+  }
+
+  // The source to read from: usually the one we have, by one load. For the series of
+  // this process an error, where the kernel has refused it their name.
+  absl::StatusOr<std::shared_ptr<Source>> Current(Whose whose) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto patience =
+        options_.wait_for_loader ? kShortOpenTimeout : SharedMaps::kOpenTimeout;
+    // Each look may find that, and not the first one alone: that may have had no answer.
+    // Without wait_for_loader there was a source, as Open() has found one.
+    const auto look = [&] {
+      const absl::Status status = Reopen(patience);
+      unloaded_ = absl::IsNotFound(status) && !options_.wait_for_loader;
+    };
+    if (source_ != nullptr && source_->maps->closed()) {
+      source_.reset();
+      look();
+    }
+    if (source_ == nullptr) {
+      if (!unloaded_ && Clock::now() >= next_open_) look();
+      if (unloaded_) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "the meter at ", options_.pin_dir,
+            " was unloaded (open again after: ",
+            internal::LoaderCommand("load", options_.pin_dir), ")"));
+      }
+      if (source_ == nullptr) {
+        if (!options_.wait_for_loader) return open_error_;
+        return absl::UnavailableError(
+            absl::StrCat("waiting for a meter: ", open_error_.message()));
+      }
+    }
+    RegisterIfDue();
+    if (whose == Whose::kOwn && !refusal_.ok()) return refusal_;
+    return source_;
+  }
+
+  // What `read` makes of the source. It runs without the lock of this object: the
+  // reader has one of its own.
+  template <typename Result, typename Function>
+  absl::StatusOr<Result> Read(Whose whose, const Function& read) {
+    return WithoutThrowing([&]() -> absl::StatusOr<Result> {
+      const auto source = Current(whose);
+      if (!source.ok()) return source.status();
+      try {
+        return read(&(*source)->reader);
+      } catch (const ExtentsError& error) {
+        return error.status;
+      }
+    });
+  }
+
+  // Into the caller's memory: a vector of samples, or rows.
+  template <typename To>
+  absl::Status ReadService(To* to) {
+    const auto registered = WithoutThrowing([&] { return service(); });
+    if (!registered.ok()) return registered.status();
+    return ReadInto(Whose::kOwn, [&](SeriesReader* reader) {
+      reader->ReadService(**registered, to);
+    });
+  }
+  template <typename To>
+  absl::Status ReadService(absl::string_view service, To* to) {
+    return ReadInto(Whose::kAny, [&](SeriesReader* reader) {
+      reader->ReadService(service, to);
+    });
+  }
+  template <typename To>
+  absl::Status ReadHost(To* to) {
+    return ReadInto(Whose::kAny,
+                    [&](SeriesReader* reader) { reader->ReadAll(to); });
+  }
+
+  // Reads into the caller's memory, by `read`.
+  template <typename Function>
+  absl::Status ReadInto(Whose whose, const Function& read) {
+    return WithoutThrowing([&] {
+      const auto source = Current(whose);
+      if (!source.ok()) return source.status();
+      try {
+        read(&(*source)->reader);
+      } catch (const ExtentsError& error) {
+        return error.status;
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  // What is registered. Shared, and not copied: a read allocates nothing.
+  absl::StatusOr<std::shared_ptr<const std::string>> service() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (service_ == nullptr) {
+      return absl::FailedPreconditionError(
+          "no service is registered: register one, or open the meter with "
+          "its name");
+    }
+    return service_;
+  }
+
+ private:
+  // Opens what is pinned. Sets source_, or open_error_ and when to look again.
+  // Who had the last maps by the socket alone sees no pins. That nobody serves the socket
+  // just now, or gives nothing, is not known to be an unload: Unavailable.
+  absl::Status Reopen(std::chrono::milliseconds patience) {
+    const internal::WithoutCancellation guard;
+    open_error_ = internal::OutOfMemory();  // unless we come to the end
+    absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
+        SharedMaps::Open(options_.pin_dir, patience);
+    const bool closed = maps.ok() && (*maps)->closed();
+    if (closed) {
+      maps = absl::NotFoundError(
+          absl::StrCat("no meter at ", options_.pin_dir, " (it was unloaded)"));
+    }
+    next_open_ = Clock::now() + kRetryInterval;
+    if (!maps.ok()) {
+      open_error_ = maps.status();
+      if (absl::IsNotFound(open_error_) && !pins_tell_ && !closed) {
+        open_error_ = absl::UnavailableError(open_error_.message());
+      }
+      return open_error_;
+    }
+    pins_tell_ = (*maps)->pins_tell();
+    source_ = std::make_shared<Source>(*std::move(maps));
+    open_error_ = absl::OkStatus();
+    // This meter may know nothing of this process.
+    registered_ = false;
+    next_registration_ = Clock::time_point::min();
+    return absl::OkStatus();
+  }
+
+  // After an error it is tried again a second later.
+  void RegisterIfDue() {
+    if (service_ == nullptr || registered_) return;
+    if (Clock::now() < next_registration_) return;
+    const internal::WithoutCancellation guard;
+    next_registration_ = Clock::now() + kRetryInterval;
+    Answered(internal::RegisterProcess(*service_));
+  }
+
+  // What the kernel has answered to the name. A process that has it with this meter
+  // keeps it if a load gives it to another user: no refusal counts then.
+  void Answered(const absl::Status& status) {
+    const uint64_t meter = source_ == nullptr ? 0 : source_->maps->created_ns();
+    if (status.ok()) {
+      internal::ClaimActivatedSockets(*service_, meter);
+      registered_ = true;
+      granted_by_ = meter;
+    }
+    refusal_ = absl::IsPermissionDenied(status) && granted_by_ != meter
+                   ? status
+                   : absl::OkStatus();
+  }
+
+  MeterOptions options_;
+  mutable std::mutex mutex_;
+  // All below guarded by mutex_.
+  std::shared_ptr<Source> source_;
+  absl::Status open_error_;
+  bool unloaded_ = false;  // for good: without wait_for_loader
+  bool pins_tell_ = true;  // as the last maps say that were opened
+  Clock::time_point next_open_ = Clock::time_point::min();
+  std::shared_ptr<const std::string> service_;  // null: none
+  bool registered_ = false;                     // with the meter of source_
+  absl::optional<uint64_t> granted_by_;  // created_ns of the last that took it
+  absl::Status refusal_;                 // of service_, by one that has not
+  Clock::time_point next_registration_ = Clock::time_point::min();
+};
+
+Meter::Meter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Meter::~Meter() {
+  const internal::WithoutCancellation guard;
+  impl_.reset();
+}
+
+absl::StatusOr<std::unique_ptr<Meter>> Meter::Open(
+    const MeterOptions& options) {
+  const internal::WithoutCancellation guard;
+  return WithoutThrowing([&]() -> absl::StatusOr<std::unique_ptr<Meter>> {
+    if (options.pin_dir.empty()) {
+      return absl::InvalidArgumentError("pin_dir is empty");
+    }
+    if (options.pin_dir.size() > kMaxPinDirBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pin_dir has ", options.pin_dir.size(),
+                       " bytes, at most ", kMaxPinDirBytes, " can be"));
+    }
+    if (options.pin_dir.find('\0') != std::string::npos) {
+      return absl::InvalidArgumentError("pin_dir contains a NUL");
+    }
+    if (!options.service.empty()) {
+      const absl::Status valid =
+          internal::CheckName("service name", options.service);
+      if (!valid.ok()) return valid;
+    }
+    std::unique_ptr<Impl> impl(new Impl(options));
+    absl::Status status = impl->Open();
+    if (status.ok() && !options.service.empty()) {
+      status = impl->Register(options.service);
+    }
+    if (!status.ok()) return status;
+    return std::unique_ptr<Meter>(new Meter(std::move(impl)));
+  });
+}
+
+absl::Status Meter::Register(absl::string_view service) {
+  const internal::WithoutCancellation guard;
+  return WithoutThrowing([&] { return impl_->Register(service); });
+}
+
+absl::StatusOr<std::vector<Sample>> Meter::ReadService() const {
+  const auto service = WithoutThrowing([&] { return impl_->service(); });
+  if (!service.ok()) return service.status();
+  return impl_->Read<std::vector<Sample>>(
+      Whose::kOwn,
+      [&](SeriesReader* reader) { return reader->ReadService(**service); });
+}
+
+absl::StatusOr<std::vector<Sample>> Meter::ReadService(
+    absl::string_view service) const {
+  return impl_->Read<std::vector<Sample>>(
+      Whose::kAny,
+      [&](SeriesReader* reader) { return reader->ReadService(service); });
+}
+
+absl::StatusOr<std::vector<Sample>> Meter::ReadHost() const {
+  return impl_->Read<std::vector<Sample>>(
+      Whose::kAny, [](SeriesReader* reader) { return reader->ReadAll(); });
+}
+
+absl::Status Meter::ReadService(std::vector<Sample>* samples) const {
+  return impl_->ReadService(samples);
+}
+
+absl::Status Meter::ReadService(absl::string_view service,
+                                std::vector<Sample>* samples) const {
+  return impl_->ReadService(service, samples);
+}
+
+absl::Status Meter::ReadHost(std::vector<Sample>* samples) const {
+  return impl_->ReadHost(samples);
+}
+
+absl::Status internal::MeterAccess::ReadService(const Meter& meter,
+                                                SampleRows* rows) {
+  return meter.impl_->ReadService(rows);
+}
+
+absl::Status internal::MeterAccess::ReadService(const Meter& meter,
+                                                absl::string_view service,
+                                                SampleRows* rows) {
+  return meter.impl_->ReadService(service, rows);
+}
+
+absl::Status internal::MeterAccess::ReadHost(const Meter& meter,
+                                             SampleRows* rows) {
+  return meter.impl_->ReadHost(rows);
+}
+
+absl::Status internal::MeterAccess::ReadHostByOwner(
+    const Meter& meter, std::vector<Sample>* samples) {
+  return meter.impl_->ReadInto(Whose::kAny, [&](SeriesReader* reader) {
+    reader->ReadAllByOwner(samples);
+  });
+}
+
+absl::StatusOr<Health> Meter::ReadHealth() const {
+  return impl_->Read<Health>(
+      Whose::kAny, [](SeriesReader* reader) { return reader->ReadHealth(); });
+}
+
+absl::Status RegisterProcess(absl::string_view service) {
+  const internal::WithoutCancellation guard;
+  return WithoutThrowing([&] {
+    absl::Status status = internal::CheckName("service name", service);
+    if (!status.ok()) return status;
+    status = internal::RegisterProcess(service);
+    if (status.ok()) internal::ClaimActivatedSockets(service, 0);
+    return status;
+  });
+}
+
+absl::Status TagSocket(int fd, absl::string_view destination) {
+  const internal::WithoutCancellation guard;
+  return WithoutThrowing(
+      [&] { return internal::TagDescriptor(fd, destination); });
+}
+
+absl::Status SetSocketService(int fd, absl::string_view service) {
+  const internal::WithoutCancellation guard;
+  return WithoutThrowing(
+      [&] { return internal::NameServiceOfDescriptor(fd, service); });
+}
+
+}  // namespace netmeter

@@ -1,0 +1,827 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/reader/series_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "lib/reader/series_buffers.h"
+#include "lib/testing/failing_new.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+auto FieldsOf(const Sample& sample) {
+  const TcpConnections& tcp = sample.tcp;
+  return std::make_tuple(
+      sample.kind, sample.name, sample.destination, sample.transport,
+      sample.path, sample.uplink, sample.registered, sample.tx_bytes,
+      sample.rx_bytes, sample.tx_packets, sample.rx_packets,
+      sample.tx_payload_bytes, sample.rx_payload_bytes,
+      sample.tx_retransmit_bytes, tcp.known, tcp.opened, tcp.accepted,
+      tcp.closed, tcp.failed, tcp.rtt_us, tcp.resets_sent, tcp.resets_received,
+      tcp.timeouts, tcp.retransmitted_segments,
+      std::vector<uint64_t>(tcp.rtt_buckets.begin(), tcp.rtt_buckets.end()));
+}
+
+auto FieldsOf(const netmeter_sample& row) {
+  EXPECT_EQ(row.size, sizeof(row));
+  EXPECT_EQ(row.name_length, strlen(row.name));
+  EXPECT_EQ(row.destination_length, strlen(row.destination));
+  EXPECT_EQ(row.uplink_length, strlen(row.uplink));
+  EXPECT_EQ(row.reserved[0] + row.reserved[1] + row.reserved_too[0] +
+                row.reserved_too[1] + row.reserved_too[2] + row.reserved_too[3],
+            0);
+  return std::make_tuple(
+      static_cast<Kind>(row.kind), std::string(row.name),
+      std::string(row.destination), static_cast<Transport>(row.transport),
+      static_cast<Path>(row.path), std::string(row.uplink), row.registered != 0,
+      row.tx_bytes, row.rx_bytes, row.tx_packets, row.rx_packets,
+      row.tx_payload_bytes, row.rx_payload_bytes, row.tx_retransmit_bytes,
+      row.tcp_known != 0, row.tcp_opened, row.tcp_accepted, row.tcp_closed,
+      row.tcp_failed, row.tcp_rtt_us, row.tcp_resets_sent,
+      row.tcp_resets_received, row.tcp_timeouts, row.tcp_retransmitted_segments,
+      std::vector<uint64_t>(std::begin(row.tcp_rtt_buckets),
+                            std::end(row.tcp_rtt_buckets)));
+}
+
+template <typename Out>
+auto FieldsOfAll(const std::vector<Out>& all) {
+  std::vector<decltype(FieldsOf(all[0]))> fields;
+  for (const Out& one : all) fields.push_back(FieldsOf(one));
+  return fields;
+}
+
+TEST(SeriesReader, OfAnEmptyMeterHasNoSeries) {
+  Buffers buffers(2, 64, 8);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+  EXPECT_THAT(reader.ReadService("mme"), IsEmpty());
+  EXPECT_THAT(reader.ReadService(""), IsEmpty());
+}
+
+TEST(SeriesReader, SumsTheCpusOfASeries) {
+  Buffers buffers(3, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "streamer");
+  buffers.stats().slots_allocated = 1;
+  // CPU 1 has never seen this series.
+  for (const uint32_t cpu : {0u, 2u}) {
+    buffers.SetHead(21, cpu, 3, 4, NM_KIND_SERVICE, NM_TRANSPORT_UDP,
+                    NM_PATH_PROXY);
+    for (size_t word = 1; word < Buffers::kWords; ++word) {
+      buffers.Add(21, cpu, word * sizeof(nm_u64), word * 100 + cpu);
+    }
+  }
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].kind, Kind::kService);
+  EXPECT_EQ(samples[0].name, "mme");
+  EXPECT_EQ(samples[0].destination, "streamer");
+  EXPECT_EQ(samples[0].transport, Transport::kUdp);
+  EXPECT_EQ(samples[0].path, Path::kProxy);
+  EXPECT_FALSE(samples[0].registered);
+  EXPECT_EQ(samples[0].tx_bytes, 202u);
+  EXPECT_EQ(samples[0].rx_bytes, 402u);
+  EXPECT_EQ(samples[0].tx_packets, 602u);
+  EXPECT_EQ(samples[0].rx_packets, 802u);
+  EXPECT_EQ(samples[0].tx_payload_bytes, 1002u);
+  EXPECT_EQ(samples[0].rx_payload_bytes, 1202u);
+  EXPECT_EQ(samples[0].tx_retransmit_bytes, 1402u);
+}
+
+TEST(SeriesReader, HasTheConnectionsOfTcpSeriesAlone) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 3;
+  buffers.SetHead(21, 1, 3, 0);
+  buffers.SetHead(22, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
+  buffers.SetHead(23, 0, 3, 0, NM_KIND_PENDING);
+  buffers.Add(23, 0, offsetof(nm_cell, tx_packets), 1);
+  for (const uint32_t slot : {21u, 22u, 23u}) {
+    nm_tcp& tcp = buffers.tcp(slot);
+    tcp.opened = 1;
+    tcp.accepted = 2;
+    tcp.closed = 3;
+    tcp.failed = 4;
+    tcp.rtt_us = 5;
+    tcp.resets_sent = 6;
+    tcp.resets_received = 7;
+    tcp.timeouts = 8;
+    tcp.retransmitted_segments = 9;
+    for (nm_u64 i = 0; i < NM_RTT_BUCKETS; ++i) tcp.rtt_buckets[i] = 10 + i;
+  }
+  for (const Sample& sample : SeriesReader(buffers.view()).ReadAll()) {
+    const bool expected =
+        sample.transport == Transport::kTcp && sample.kind == Kind::kService;
+    EXPECT_EQ(sample.tcp.known, expected);
+    EXPECT_EQ(sample.tcp.opened, expected ? 1u : 0);
+    EXPECT_EQ(sample.tcp.accepted, expected ? 2u : 0);
+    EXPECT_EQ(sample.tcp.closed, expected ? 3u : 0);
+    EXPECT_EQ(sample.tcp.failed, expected ? 4u : 0);
+    EXPECT_EQ(sample.tcp.rtt_us, expected ? 5u : 0);
+    EXPECT_EQ(sample.tcp.resets_sent, expected ? 6u : 0);
+    EXPECT_EQ(sample.tcp.resets_received, expected ? 7u : 0);
+    EXPECT_EQ(sample.tcp.timeouts, expected ? 8u : 0);
+    EXPECT_EQ(sample.tcp.retransmitted_segments, expected ? 9u : 0);
+    EXPECT_EQ(sample.tcp.rtt_buckets[9], expected ? 19u : 0);
+  }
+  // Of a loader that has no such map.
+  buffers.info().features = 0;
+  for (const Sample& sample : SeriesReader(buffers.view()).ReadAll()) {
+    EXPECT_FALSE(sample.tcp.known);
+  }
+}
+
+TEST(SeriesReader, OrsTheFlagsOfTheCpus) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 1;
+  buffers.SetHead(21, 0, 3, 0);
+  SeriesReader reader(buffers.view());
+  EXPECT_FALSE(reader.ReadAll()[0].registered);
+  buffers.SetHead(21, 1, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+                  NM_PATH_DIRECT, NM_FLAG_REGISTERED);
+  ASSERT_THAT(reader.ReadAll(), SizeIs(1));
+  EXPECT_TRUE(reader.ReadAll()[0].registered);
+}
+
+TEST(SeriesReader, ReadsReservedSeriesWithoutAnySlotTaken) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetHead(
+      NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, NM_TRANSPORT_ICMP, NM_PATH_DIRECT),
+      0, NM_NAME_UNATTRIBUTED, 0, NM_KIND_UNATTRIBUTED, NM_TRANSPORT_ICMP);
+  buffers.SetHead(
+      NM_SLOT_RESERVED(NM_NAME_OVERFLOW, NM_TRANSPORT_TCP, NM_PATH_PROXY), 0,
+      NM_NAME_OVERFLOW, 0, NM_KIND_OVERFLOW, NM_TRANSPORT_TCP, NM_PATH_PROXY);
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].kind, Kind::kUnattributed);
+  EXPECT_EQ(samples[0].name, "unattributed");
+  EXPECT_EQ(samples[1].kind, Kind::kOverflow);
+  EXPECT_EQ(samples[1].path, Path::kProxy);
+}
+
+TEST(SeriesReader, LooksAgainAtSlotsThatWereNotInUse) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 3;
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+  buffers.SetHead(22, 1, 3, 0);
+  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
+  buffers.SetHead(21, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
+  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
+  EXPECT_THAT(reader.ReadService("mme"), SizeIs(2));
+}
+
+TEST(SeriesReader, SeesNoSlotThatIsNotHandedOut) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetHead(21, 0, 3, 0);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+  buffers.stats().slots_allocated = 1;
+  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
+}
+
+TEST(SeriesReader, SumsTwoSlotsOfOneKey) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 2;
+  for (const uint32_t slot : {21u, 22u}) {
+    buffers.SetHead(slot, 0, 3, 0);
+    buffers.Add(slot, 0, offsetof(nm_cell, tx_bytes), slot);
+  }
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadService("mme");
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].tx_bytes, 43u);
+}
+
+// The uplink is a half of the byte `path`, and `info` has the names.
+TEST(SeriesReader, UplinksAreSeriesOfTheirOwn) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "satellite");
+  buffers.info().uplinks[1] = 4;
+  buffers.stats().slots_allocated = 4;
+  const uint8_t uplinks[] = {NM_UPLINK_NONE, 2, NM_UPLINK_OTHER, 3};
+  for (uint32_t i = 0; i < 4; ++i) {
+    buffers.SetHead(
+        21 + i, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+        static_cast<uint8_t>(NM_PATH_DIRECT | uplinks[i] << NM_UPLINK_SHIFT));
+    buffers.Add(21 + i, 0, offsetof(nm_cell, tx_bytes), 1 + i);
+  }
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples = reader.ReadService("mme");
+  // The fourth has a number that a load is about to name.
+  ASSERT_THAT(samples, SizeIs(3));
+  EXPECT_EQ(samples[0].uplink, "");
+  EXPECT_EQ(samples[1].uplink, "satellite");
+  EXPECT_EQ(samples[1].tx_bytes, 2u);
+  EXPECT_EQ(samples[1].path, Path::kDirect);
+  EXPECT_EQ(samples[2].uplink, "other");
+  buffers.SetName(5, "lan");
+  buffers.info().uplinks[2] = 5;
+  samples = reader.ReadService("mme");
+  ASSERT_THAT(samples, SizeIs(4));
+  EXPECT_EQ(samples[3].uplink, "lan");
+  EXPECT_EQ(samples[3].tx_bytes, 4u);
+}
+
+// A slot whose series was idle has another one by now.
+TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "old");
+  buffers.SetName(4, "new");
+  buffers.stats().slots_allocated = 2;
+  buffers.SetHead(21, 0, 3, 0);
+  buffers.Add(21, 0, offsetof(nm_cell, tx_bytes), 5);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadService("old"), SizeIs(1));
+  // Its total is in another series, its slot is free, and then "new" has it.
+  buffers.stats().moves = 2;
+  buffers.stats().series_retired = 1;
+  buffers.stats().names_retired = 3;
+  buffers.SetHead(22, 0, NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE,
+                  NM_KIND_RETIRED);
+  buffers.Add(22, 0, offsetof(nm_cell, tx_bytes), 5);
+  buffers.SetHead(21, 0, 4, 0);
+  *buffers.Word(21, 0, offsetof(nm_cell, tx_bytes)) = 1;
+  EXPECT_THAT(reader.ReadService("old"), IsEmpty());
+  EXPECT_THAT(reader.ReadService("new"), SizeIs(1));
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].name, "new");
+  EXPECT_EQ(samples[0].tx_bytes, 1u);
+  EXPECT_EQ(samples[1].kind, Kind::kRetired);
+  EXPECT_EQ(samples[1].name, "service");
+  EXPECT_EQ(samples[1].destination, "");
+  EXPECT_EQ(samples[1].tx_bytes, 5u);
+  EXPECT_EQ(reader.ReadHealth().retired_series, 1u);
+  EXPECT_EQ(reader.ReadHealth().retired_names, 3u);
+}
+
+// A sweep left thousands of free slots, and each read looked at all of them: 16
+// series took 50 microseconds in place of one.
+TEST(SeriesReader, LooksAtFreeSlotsWhenAHeadWasWritten) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "late");
+  buffers.stats().slots_allocated = 3;
+  buffers.stats().heads = 1;
+  buffers.SetHead(21, 0, 3, 0);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
+  // The head is there before anybody says so.
+  buffers.SetHead(22, 0, 4, 0);
+  EXPECT_THAT(reader.ReadAll(), SizeIs(1));
+  buffers.stats().heads = 2;
+  EXPECT_THAT(reader.ReadService("late"), SizeIs(1));
+  // A slot that another one gave back is handed out once more.
+  buffers.SetHead(23, 0, 4, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
+  buffers.stats().slots_allocated = 4;
+  EXPECT_THAT(reader.ReadService("late"), SizeIs(2));
+}
+
+// The bug: the names of an empty pending series were copied and dropped again, at
+// each read, where it was the last one.
+TEST(SeriesReader, AllocatesNothingForAnEmptyPendingSeries) {
+  const std::string longer_than_a_string_holds(40, 'n');
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, longer_than_a_string_holds);
+  buffers.SetName(4, longer_than_a_string_holds + "2");
+  buffers.stats().slots_allocated = 2;
+  buffers.SetHead(21, 0, 3, 0);
+  buffers.SetHead(22, 0, 4, 0, NM_KIND_PENDING);
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples;
+  reader.ReadAll(&samples);
+  ASSERT_THAT(samples, SizeIs(1));
+  FailNew fail(0);
+  reader.ReadAll(&samples);
+  EXPECT_FALSE(fail.Failed());
+  EXPECT_THAT(samples, SizeIs(1));
+}
+
+TEST(SeriesReader, SkipsRetiredSeriesOfAKindThatThereIsNot) {
+  Buffers buffers(1, 64, 8);
+  buffers.stats().slots_allocated = 1;
+  buffers.SetHead(21, 0, NM_NAME_UNATTRIBUTED, 99, NM_KIND_RETIRED);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+}
+
+// The memory is no meter's: in one of ours the number is odd for no longer than a
+// program runs.
+TEST(SeriesReader, AMoveThatNeverEndsKeepsNobodyWaiting) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 1;
+  buffers.SetHead(21, 0, 3, 0);
+  buffers.Add(21, 0, offsetof(nm_cell, tx_bytes), 5);
+  buffers.stats().moves = 7;
+  SeriesReader reader(buffers.view());
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<Sample> samples = reader.ReadAll();
+  const auto took = std::chrono::steady_clock::now() - begin;
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].tx_bytes, 5u);
+  EXPECT_GE(took, std::chrono::milliseconds(500));
+  EXPECT_LT(took, std::chrono::seconds(20));  // on a busy machine
+}
+
+// One thread moves what a slot has counted to another one and back, as the kernel
+// part does: no read may see it twice, or not at all.
+TEST(SeriesReader, SeesNoMoveHalf) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 2;
+  buffers.SetHead(21, 1, 3, 0);
+  buffers.SetHead(22, 1, NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE,
+                  NM_KIND_RETIRED);
+  buffers.Add(21, 0, offsetof(nm_cell, tx_bytes), 1000);
+  std::atomic<bool> stop{false};
+  std::thread mover([&] {
+    for (uint32_t from = 21; !stop; from = 43 - from) {
+      __atomic_fetch_add(&buffers.stats().moves, 1, __ATOMIC_SEQ_CST);
+      buffers.Add(43 - from, 0, offsetof(nm_cell, tx_bytes), 1000);
+      buffers.Add(from, 0, offsetof(nm_cell, tx_bytes), nm_u64{0} - 1000);
+      __atomic_fetch_add(&buffers.stats().moves, 1, __ATOMIC_SEQ_CST);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  });
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples;
+  for (int i = 0; i < 2000; ++i) {
+    reader.ReadAll(&samples);
+    uint64_t sum = 0;
+    for (const Sample& sample : samples) sum += sample.tx_bytes;
+    ASSERT_EQ(sum, 1000u);
+  }
+  stop = true;
+  mover.join();
+}
+
+TEST(SeriesReader, ReadServiceHasServicesOnlyAndOneOnly) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "other");
+  buffers.stats().slots_allocated = 3;
+  buffers.SetHead(21, 0, 3, 0, NM_KIND_BINARY);
+  buffers.SetHead(22, 0, 3, 4, NM_KIND_SERVICE);
+  buffers.SetHead(23, 0, 4, 3, NM_KIND_SERVICE);
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadService("mme");
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].kind, Kind::kService);
+  EXPECT_EQ(samples[0].destination, "other");
+  EXPECT_THAT(reader.ReadAll(), SizeIs(3));
+}
+
+TEST(SeriesReader, ReadsNamesOfAnyBytesUpToTheFullLength) {
+  Buffers buffers(1, 64, 8);
+  const std::string longest(NM_NAME_BYTES, '\xff');
+  buffers.SetName(3, longest);
+  buffers.SetName(7, "x");
+  buffers.stats().slots_allocated = 1;
+  buffers.SetHead(21, 0, 3, 7);
+  SeriesReader reader(buffers.view());
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].name, longest);
+  EXPECT_EQ(samples[0].destination, "x");
+}
+
+// What is in the vector stays there only if it is the name, to the last byte.
+TEST(SeriesReader, TellsNamesApartThatDifferInOneByte) {
+  for (size_t size = 1; size <= NM_NAME_BYTES; ++size) {
+    for (size_t at = 0; at < size; ++at) {
+      Buffers buffers(1, 64, 8);
+      std::string name(size, 'a');
+      buffers.SetName(3, name);
+      buffers.stats().slots_allocated = 1;
+      buffers.SetHead(21, 0, 3, 0);
+      std::vector<Sample> samples(1);
+      name[at] = 'b';
+      samples[0].name = name;
+      samples[0].destination = name;
+      SeriesReader(buffers.view()).ReadAll(&samples);
+      ASSERT_THAT(samples, SizeIs(1));
+      ASSERT_EQ(samples[0].name, std::string(size, 'a'));
+      ASSERT_EQ(samples[0].destination, "");
+    }
+  }
+}
+
+TEST(SeriesReader, SkipsCellsThatMakeNoSense) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.name(4).length = NM_NAME_BYTES + 1;
+  buffers.name(5).length = 3;  // NUL within
+  buffers.stats().slots_allocated = 9;
+  buffers.SetHead(21, 0, 8, 0);                       // past the names
+  buffers.SetHead(22, 0, 65535, 0);                   // far past the names
+  buffers.SetHead(23, 0, 3, 8);                       // destination past them
+  buffers.SetHead(24, 0, 4, 0);                       // name too long
+  buffers.SetHead(25, 0, 5, 0);                       // name with a NUL
+  buffers.SetHead(26, 0, 6, 0);                       // name not in use
+  buffers.SetHead(27, 0, 3, 0, NM_KIND_NONE);         // no kind
+  buffers.SetHead(28, 0, 3, 0, NM_KIND_DESTINATION);  // not of a series
+  buffers.SetHead(29, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_COUNT);
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), IsEmpty());
+  // The name was late: now it is there.
+  buffers.SetName(6, "late");
+  EXPECT_THAT(reader.ReadService("late"), SizeIs(1));
+}
+
+TEST(SeriesReader, StaysInBoundsWhateverSlotsTakenSays) {
+  for (const nm_u64 taken :
+       {nm_u64{43}, nm_u64{44}, nm_u64{1000000}, ~nm_u64{0}, ~nm_u64{0} - 20}) {
+    Buffers buffers(2, 64, 8);
+    buffers.SetName(3, "mme");
+    buffers.SetHead(63, 1, 3, 0);
+    buffers.stats().slots_allocated = taken;
+    SeriesReader reader(buffers.view());
+    EXPECT_THAT(reader.ReadAll(), SizeIs(1)) << taken;
+  }
+}
+
+TEST(SeriesReader, SurvivesGarbage) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 200; ++round) {
+    Buffers buffers(2, 64, 300);
+    for (nm_u64& word : buffers.words()) word = random();
+    for (nm_name& name : buffers.names()) {
+      nm_u64 bytes[sizeof(nm_name) / 8];
+      for (nm_u64& word : bytes) word = random();
+      memcpy(&name, bytes, sizeof(name));
+      if (round % 2) name.length %= NM_NAME_BYTES + 2;
+    }
+    // Some heads that are nearly right.
+    for (uint32_t slot = 0; slot < 64; slot += 2) {
+      buffers.SetHead(slot, 0, random() % 400, random() % 400, random() % 6,
+                      random() % 7, random() % 3);
+    }
+    buffers.stats().slots_allocated = random();
+    SeriesReader reader(buffers.view());
+    for (const Sample& sample : reader.ReadAll()) {
+      EXPECT_LE(sample.name.size(), size_t{NM_NAME_BYTES});
+      EXPECT_LE(sample.destination.size(), size_t{NM_NAME_BYTES});
+      reader.ReadService(sample.name);
+    }
+  }
+}
+
+// A binary has pending bytes, too, and may be called as a service is.
+TEST(SeriesReader, PendingBytesOfABinaryAreNoServices) {
+  Buffers buffers(1, 64, 8);
+  for (const uint32_t id : {3u, 4u, 5u}) {
+    buffers.SetName(id, id == 5 ? "both" : "curl");
+    buffers.name(id).kind = id == 4 ? NM_KIND_SERVICE : NM_KIND_BINARY;
+  }
+  buffers.stats().slots_allocated = 3;
+  buffers.SetHead(21, 0, 3, 0, NM_KIND_PENDING);
+  buffers.SetHead(22, 0, 5, 0, NM_KIND_PENDING);
+  for (const uint32_t slot : {21u, 22u, 23u}) {
+    buffers.Add(slot, 0, offsetof(nm_cell, tx_packets), 1);
+  }
+  SeriesReader reader(buffers.view());
+  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
+  std::vector<Sample> samples;
+  reader.ReadService("curl", &samples);
+  EXPECT_THAT(samples, SizeIs(0));
+  // The service's own come later.
+  buffers.SetHead(23, 0, 4, 0, NM_KIND_PENDING);
+  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
+  reader.ReadService("curl", &samples);
+  EXPECT_THAT(samples, SizeIs(1));
+  reader.ReadService("both", &samples);
+  EXPECT_THAT(samples, SizeIs(0));
+}
+
+// A stranger's program that was called as a service had its pending bytes in what the
+// service published, and they went with it where registered services are left out.
+TEST(SeriesReader, PendingBytesAreThoseOfTheirOwner) {
+  Buffers buffers(1, 64, 8);
+  buffers.SetName(3, "sessiond");
+  buffers.name(3).kind = NM_KIND_SERVICE;
+  buffers.SetName(4, "sessiond");
+  buffers.name(4).kind = NM_KIND_BINARY;
+  buffers.stats().slots_allocated = 3;
+  buffers.SetHead(21, 0, 4, 0, NM_KIND_PENDING);
+  buffers.SetHead(22, 0, 3, 0, NM_KIND_PENDING);
+  buffers.SetHead(23, 0, 3, 0);
+  for (const uint32_t slot : {21u, 22u, 23u}) {
+    buffers.Add(slot, 0, offsetof(nm_cell, tx_packets), slot);
+  }
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples = reader.ReadService("sessiond");
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].kind, Kind::kPending);
+  EXPECT_EQ(samples[0].tx_packets, 22u);
+  // One key is one sample, as ever.
+  samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].tx_packets, 43u);
+  const auto registered = [&] {
+    std::string text;
+    reader.ReadAllByOwner(&samples);
+    for (const Sample& sample : samples) {
+      text += std::to_string(sample.tx_packets) +
+              (sample.registered ? " registered, " : ", ");
+    }
+    return text;
+  };
+  EXPECT_EQ(registered(), "21, 22, 23, ");
+  // What is pending of the service began before it registered, or not.
+  buffers.SetHead(23, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+                  NM_PATH_DIRECT, NM_FLAG_REGISTERED);
+  EXPECT_EQ(registered(), "21, 22 registered, 23 registered, ");
+  // All of the stranger's has moved.
+  buffers.Add(21, 0, offsetof(nm_cell, tx_packets), nm_u64{0} - 21);
+  EXPECT_EQ(registered(), "22 registered, 23 registered, ");
+  EXPECT_THAT(reader.ReadAll(), SizeIs(2));
+}
+
+// A vector is used again, whatever was read into it before.
+TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.SetName(4, "a_destination_of_some_length");
+  buffers.stats().slots_allocated = 3;
+  buffers.SetHead(21, 0, 3, 4, NM_KIND_SERVICE, NM_TRANSPORT_TCP, NM_PATH_PROXY,
+                  NM_FLAG_REGISTERED);
+  for (size_t word = 1; word < Buffers::kWords; ++word) {
+    buffers.Add(21, 0, word * sizeof(nm_u64), word);
+  }
+  buffers.tcp(21).opened = 7;
+  buffers.tcp(21).rtt_buckets[9] = 8;
+  buffers.SetHead(22, 1, 3, 0, NM_KIND_BINARY, NM_TRANSPORT_UDP);
+  buffers.SetHead(23, 1, 3, 0, NM_KIND_PENDING);
+  SeriesReader reader(buffers.view());
+  std::vector<Sample> samples;
+  reader.ReadService("mme", &samples);
+  ASSERT_THAT(samples, SizeIs(1));  // without what is pending and empty
+  const Sample first = samples[0];
+  reader.ReadAll(&samples);
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].tx_retransmit_bytes, first.tx_retransmit_bytes);
+  EXPECT_EQ(samples[0].tcp.opened, 7u);
+  EXPECT_EQ(samples[0].tcp.rtt_buckets[9], 8u);
+
+  // The first place now takes another series.
+  Buffers other(2, 64, 8);
+  other.SetName(3, "sh");
+  other.stats().slots_allocated = 1;
+  other.SetHead(21, 0, 3, 0, NM_KIND_BINARY, NM_TRANSPORT_UDP);
+  SeriesReader(other.view()).ReadAll(&samples);
+  ASSERT_THAT(samples, SizeIs(1));
+  const Sample& sample = samples[0];
+  EXPECT_EQ(sample.kind, Kind::kBinary);
+  EXPECT_EQ(sample.name, "sh");
+  EXPECT_EQ(sample.destination, "");
+  EXPECT_EQ(sample.transport, Transport::kUdp);
+  EXPECT_EQ(sample.path, Path::kDirect);
+  EXPECT_FALSE(sample.registered);
+  EXPECT_EQ(sample.tx_bytes + sample.rx_bytes + sample.tx_packets +
+                sample.rx_packets + sample.tx_payload_bytes +
+                sample.rx_payload_bytes + sample.tx_retransmit_bytes,
+            0u);
+  EXPECT_FALSE(sample.tcp.known);
+  EXPECT_EQ(sample.tcp.opened + sample.tcp.accepted + sample.tcp.closed +
+                sample.tcp.failed + sample.tcp.rtt_us + sample.tcp.resets_sent +
+                sample.tcp.resets_received + sample.tcp.timeouts +
+                sample.tcp.retransmitted_segments,
+            0u);
+  for (const uint64_t bucket : sample.tcp.rtt_buckets) EXPECT_EQ(bucket, 0u);
+
+  reader.ReadService("unknown", &samples);
+  EXPECT_THAT(samples, IsEmpty());
+}
+
+// Each kind of series, and each place in the rows takes another one at the next read.
+TEST(SeriesReader, RowsAreTheSamples) {
+  constexpr uint8_t kServiceId = 3, kBinaryId = 4, kLongId = 5, kUplinkId = 6;
+  constexpr uint8_t kProxyByUplink = NM_PATH_PROXY | 1 << NM_UPLINK_SHIFT;
+  const struct {
+    const char* what;
+    nm_u16 service;
+    nm_u16 destination;
+    uint8_t kind;
+    uint8_t transport;
+    uint8_t path;
+    uint8_t flags;
+    bool is_empty;
+  } kCases[] = {
+      {"service", kServiceId, kLongId, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
+       NM_PATH_DIRECT, NM_FLAG_REGISTERED, false},
+      {"second slot of its key", kServiceId, kLongId, NM_KIND_SERVICE,
+       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
+      {"no connections", kServiceId, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP,
+       kProxyByUplink, 0, false},
+      {"pending of the service", kServiceId, 0, NM_KIND_PENDING,
+       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
+      {"its twin", kBinaryId, 0, NM_KIND_PENDING, NM_TRANSPORT_TCP,
+       NM_PATH_DIRECT, 0, false},
+      {"pending, empty", kLongId, 0, NM_KIND_PENDING, NM_TRANSPORT_TCP,
+       NM_PATH_DIRECT, 0, true},
+      {"binary", kBinaryId, kUplinkId, NM_KIND_BINARY, NM_TRANSPORT_TCP,
+       kProxyByUplink, 0, false},
+      {"unit", kLongId, 0, NM_KIND_UNIT, NM_TRANSPORT_SCTP, NM_PATH_DIRECT, 0,
+       false},
+      {"container", kLongId, kLongId, NM_KIND_CONTAINER, NM_TRANSPORT_ICMP,
+       NM_PATH_DIRECT, 0, false},
+      {"retired", NM_NAME_UNATTRIBUTED, NM_KIND_SERVICE, NM_KIND_RETIRED,
+       NM_TRANSPORT_TCP, NM_PATH_DIRECT, 0, false},
+      {"no counters", kUplinkId, 0, NM_KIND_BINARY, NM_TRANSPORT_OTHER,
+       NM_PATH_DIRECT, 0, true},
+  };
+  SampleRows rows;
+  std::vector<Sample> samples;
+  for (const nm_u64 features : {nm_u64{NM_FEATURE_SOCKET_TABLE}, nm_u64{0}}) {
+    Buffers buffers(2, 64, 8);
+    buffers.info().features = features;
+    buffers.SetName(kServiceId, "mme");
+    buffers.name(kServiceId).kind = NM_KIND_SERVICE;
+    buffers.SetName(kBinaryId, "mme");
+    buffers.name(kBinaryId).kind = NM_KIND_BINARY;
+    buffers.SetName(kLongId, std::string(NM_NAME_BYTES, 'n'));
+    buffers.SetName(kUplinkId, "satellite");
+    buffers.info().uplinks[0] = kUplinkId;
+    SeriesReader reader(buffers.view());
+    nm_u64 number = 0;
+    uint32_t slot = NM_SLOT_FIRST;
+    for (const auto& one : kCases) {
+      SCOPED_TRACE(one.what);
+      buffers.SetHead(slot, 1, one.service, one.destination, one.kind,
+                      one.transport, one.path, one.flags);
+      for (size_t word = 1; !one.is_empty && word < Buffers::kWords; ++word) {
+        for (const uint32_t cpu : {0u, 1u}) {
+          buffers.Add(slot, cpu, word * sizeof(nm_u64), ++number);
+        }
+      }
+      for (size_t i = 0; i < sizeof(nm_tcp) / sizeof(nm_u64); ++i) {
+        reinterpret_cast<nm_u64*>(&buffers.tcp(slot))[i] = ++number;
+      }
+      ++buffers.stats().slots_allocated;
+      ++slot;
+      reader.ReadAll(&samples);
+      reader.ReadAll(&rows);
+      EXPECT_THAT(samples, Not(IsEmpty()));
+      EXPECT_EQ(FieldsOfAll(rows.rows), FieldsOfAll(samples));
+      for (const char* const service : {"mme", "satellite"}) {
+        reader.ReadService(service, &samples);
+        reader.ReadService(service, &rows);
+        EXPECT_EQ(FieldsOfAll(rows.rows), FieldsOfAll(samples));
+      }
+    }
+  }
+}
+
+TEST(SeriesReader, WrapsInsteadOfFailingOnHugeCounters) {
+  Buffers buffers(2, 64, 8);
+  buffers.SetName(3, "mme");
+  buffers.stats().slots_allocated = 1;
+  for (uint32_t cpu = 0; cpu < 2; ++cpu) {
+    buffers.SetHead(21, cpu, 3, 0);
+    buffers.Add(21, cpu, offsetof(nm_cell, tx_bytes), ~nm_u64{0});
+  }
+  SeriesReader reader(buffers.view());
+  EXPECT_EQ(reader.ReadAll()[0].tx_bytes, ~nm_u64{0} - 1);
+}
+
+TEST(SeriesReader, ReadsHealth) {
+  Buffers buffers(1, 64, 8);
+  memset(buffers.info().version, 'v', sizeof(buffers.info().version));
+  strcpy(buffers.info().cgroup, "/sys/fs/cgroup");
+  strcpy(buffers.info().kernel, "6.1.0-18-amd64");
+  buffers.info().abi_major = 1;
+  buffers.info().abi_minor = 2;
+  buffers.info().created_ns = 1;
+  buffers.info().loaded_ns = 2;
+  buffers.stats().series_used = 3;
+  buffers.stats().names_used = nm_u64{1} << 40;
+  buffers.stats().series_full = 4;
+  buffers.stats().names_full = 5;
+  buffers.stats().names_capped = 17;
+  buffers.stats().series_capped = 18;
+  buffers.stats().processes_full = 6;
+  buffers.stats().storage_failed_packets = 5;
+  buffers.stats().storage_failed_sockets = 2;
+  buffers.stats().header_errors = 8;
+  const Health health = SeriesReader(buffers.view()).ReadHealth();
+  EXPECT_EQ(health.version, std::string(NM_VERSION_BYTES, 'v'));
+  EXPECT_EQ(health.abi, "1.2");
+  EXPECT_EQ(health.kernel, "6.1.0-18-amd64");
+  EXPECT_EQ(health.cgroup, "/sys/fs/cgroup");
+  EXPECT_EQ(health.start_time_ns, 1u);
+  EXPECT_EQ(health.load_time_ns, 2u);
+  EXPECT_EQ(health.series, 3u);
+  EXPECT_EQ(health.max_series, 64u);
+  EXPECT_EQ(health.names, 0xffffffffu);
+  EXPECT_EQ(health.max_names, 8u);
+  EXPECT_EQ(health.lost_packets_series_full, 4u);
+  EXPECT_EQ(health.lost_names_full, 5u);
+  EXPECT_EQ(health.lost_names_capped, 17u);
+  EXPECT_EQ(health.lost_packets_series_capped, 18u);
+  EXPECT_EQ(health.lost_processes_full, 6u);
+  EXPECT_EQ(health.lost_packets_storage_failed, 5u);
+  EXPECT_EQ(health.lost_sockets_storage_failed, 2u);
+  EXPECT_EQ(health.lost_packets_header_errors, 8u);
+}
+
+// The kernel's part is played by two threads, one for each CPU; two others
+// read. No sum may go back, and the last one is exact.
+TEST(SeriesReader, IsExactAndNeverGoesBackBesideWriters) {
+  constexpr uint32_t kCpus = 2;
+  constexpr uint32_t kSeries = 100;
+  constexpr nm_u64 kPackets = 20000;
+  Buffers buffers(kCpus, NM_SLOT_FIRST + kSeries, NM_NAME_FIRST + kSeries);
+  SeriesReader reader(buffers.view());
+  std::atomic<bool> done(false);
+
+  std::vector<std::thread> writers;
+  for (uint32_t cpu = 0; cpu < kCpus; ++cpu) {
+    writers.emplace_back([&buffers, cpu] {
+      for (nm_u64 packet = 0; packet < kPackets; ++packet) {
+        const uint32_t index = packet * kSeries / kPackets;
+        const uint32_t slot = NM_SLOT_FIRST + index;
+        const uint32_t name = NM_NAME_FIRST + index;
+        if (cpu == 0) {
+          if (__atomic_load_n(&buffers.name(name).length, __ATOMIC_RELAXED) ==
+              0) {
+            buffers.SetName(name, "service" + std::to_string(index));
+            __atomic_fetch_add(&buffers.stats().slots_allocated, 1,
+                               __ATOMIC_RELAXED);
+          }
+        }
+        buffers.SetHead(slot, cpu, static_cast<nm_u16>(name), 0);
+        buffers.Add(slot, cpu, offsetof(nm_cell, tx_bytes), 100);
+        buffers.Add(slot, cpu, offsetof(nm_cell, tx_packets), 1);
+      }
+    });
+  }
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&reader, &done, i] {
+      nm_u64 last_all = 0;
+      nm_u64 last_first = 0;
+      SampleRows rows;
+      while (!done) {
+        nm_u64 sum = 0;
+        if (i == 0) {
+          for (const Sample& sample : reader.ReadAll()) sum += sample.tx_bytes;
+        } else {
+          reader.ReadAll(&rows);
+          for (const netmeter_sample& row : rows.rows) {
+            ASSERT_EQ(std::string(row.name).substr(0, 7), "service");
+            sum += row.tx_bytes;
+          }
+        }
+        ASSERT_GE(sum, last_all) << i;
+        last_all = sum;
+        const std::vector<Sample> first = reader.ReadService("service0");
+        if (first.empty()) continue;
+        ASSERT_GE(first[0].tx_bytes, last_first);
+        last_first = first[0].tx_bytes;
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  done = true;
+  for (std::thread& thread : readers) thread.join();
+
+  const std::vector<Sample> samples = reader.ReadAll();
+  ASSERT_THAT(samples, SizeIs(kSeries));
+  nm_u64 bytes = 0;
+  nm_u64 packets = 0;
+  for (const Sample& sample : samples) {
+    bytes += sample.tx_bytes;
+    packets += sample.tx_packets;
+  }
+  EXPECT_EQ(packets, kCpus * kPackets);
+  EXPECT_EQ(bytes, kCpus * kPackets * 100);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/reader/wire_name.h"
+
+#include <gtest/gtest.h>
+#include <nghttp2/nghttp2.h>
+
+#include <random>
+#include <string>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+const std::vector<std::string>& Suffixes() {
+  static const auto* const suffixes =
+      new std::vector<std::string>{"-controller.magma.test", ".local"};
+  return *suffixes;
+}
+
+std::string Label(const std::string& name, bool fold = false) {
+  return LabelOfWireName(name, false, Suffixes(), fold);
+}
+
+TEST(WireNameTest, SuffixAndPortAreTakenOff) {
+  EXPECT_EQ(Label("metricsd-controller.magma.test"), "metricsd");
+  EXPECT_EQ(Label("metricsd-controller.magma.test:7443"), "metricsd");
+  EXPECT_EQ(Label("Streamer-Controller.Magma.Test."), "streamer");
+  EXPECT_EQ(Label("mobilityd.local"), "mobilityd");
+  EXPECT_EQ(Label("127.0.0.1:8443"), "127.0.0.1");
+  EXPECT_EQ(Label("[::1]:8443"), "[::1]");
+  EXPECT_EQ(Label("fe80::1"), "fe80::1");
+  EXPECT_EQ(Label("host:"), "host:");
+  EXPECT_EQ(Label(":443"), ":443");
+}
+
+TEST(WireNameTest, AnUnknownHostIsKeptOrFolded) {
+  EXPECT_EQ(Label("example.com:443"), "example.com");
+  EXPECT_EQ(Label("example.com:443", true), "other");
+  EXPECT_EQ(Label(".local"), ".local");
+  EXPECT_EQ(Label("a.local", true), "a");
+}
+
+// The kernel part stores 64 bytes. A long domain was left at the label as far as there
+// had been room.
+TEST(WireNameTest, OfACutNameTheBeginningOfASuffixIsTakenOff) {
+  const std::string suffix =
+      "-controller.gateways.a-country.an-operator.a-company.example";
+  const auto label = [&](const std::string& name, bool fold = false) {
+    return LabelOfWireName(name.substr(0, 64), false, {".local", suffix}, fold);
+  };
+  EXPECT_EQ(label("streamer" + suffix), "streamer");
+  EXPECT_EQ(label("streamer" + suffix, true), "streamer");
+  EXPECT_EQ(label("Bootstrapper" + suffix + ":443", true), "bootstrapper");
+  const std::string long_name(50, 'a');
+  EXPECT_EQ(label(long_name + suffix), long_name);
+  // Cut at each byte, and in what stands before the suffix.
+  for (size_t length = 64 - suffix.size(); length < 64; length++) {
+    const std::string name(length, 'b');
+    EXPECT_EQ(label(name + suffix, true), name) << length;
+  }
+  EXPECT_EQ(label(std::string(70, 'c') + suffix), std::string(64, 'c'));
+  EXPECT_EQ(label(std::string(70, 'c') + suffix, true), "other");
+  // Cut in the port, or right before it.
+  EXPECT_EQ(label(std::string(57, 'd') + ".local:443"), std::string(57, 'd'));
+  EXPECT_EQ(label(std::string(56, 'd') + ".local:443"), std::string(56, 'd'));
+  // A shorter name is whole.
+  EXPECT_EQ(label("streamer-controller"), "streamer-controller");
+  EXPECT_EQ(label(suffix.substr(0, 50), true), "other");
+}
+
+TEST(WireNameTest, HuffmanOfRfc7541IsDecoded) {
+  // RFC 7541, C.4.1
+  const std::string code = "\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
+  std::string text;
+  ASSERT_TRUE(DecodeHuffman(code, &text));
+  EXPECT_EQ(text, "www.example.com");
+  EXPECT_EQ(LabelOfWireName(code, true, {".example.com"}, false), "www");
+}
+
+TEST(WireNameTest, WhatIsNoCodeIsOther) {
+  std::string text = "unchanged";
+  EXPECT_FALSE(DecodeHuffman("", &text));
+  EXPECT_FALSE(DecodeHuffman("\xff\xff\xff\xff", &text));
+  EXPECT_FALSE(DecodeHuffman(std::string(65, 'a'), &text));
+  EXPECT_EQ(text, "unchanged");
+  EXPECT_EQ(LabelOfWireName("\xff\xff\xff\xff", true, {}, false), "other");
+  // "0" is five zero bits: the code may hold a NUL, the name may not.
+  ASSERT_TRUE(DecodeHuffman(std::string("\0\0\x0f", 3), &text));
+  EXPECT_EQ(text, "0000");
+}
+
+// nghttp2 decodes header blocks only: the code becomes the value of a literal field
+// named "x" (RFC 7541, section 6.2.2).
+bool DecodeWithNghttp2(const std::string& code, std::string* text) {
+  std::string block("\0\1x", 3);
+  block += static_cast<char>(0x80 | code.size());
+  block += code;
+  nghttp2_hd_inflater* inflater = nullptr;
+  EXPECT_EQ(nghttp2_hd_inflate_new(&inflater), 0);
+  nghttp2_nv field = {};
+  int flags = 0;
+  const ssize_t used = nghttp2_hd_inflate_hd2(
+      inflater, &field, &flags, reinterpret_cast<const uint8_t*>(block.data()),
+      block.size(), 1);
+  const bool decoded = used == static_cast<ssize_t>(block.size()) &&
+                       (flags & NGHTTP2_HD_INFLATE_EMIT) != 0;
+  if (decoded) {
+    text->assign(reinterpret_cast<const char*>(field.value), field.valuelen);
+  }
+  nghttp2_hd_inflate_del(inflater);
+  return decoded;
+}
+
+// The code of any text, in the only length that it can have.
+std::string EncodeWithNghttp2(const std::string& text) {
+  nghttp2_hd_deflater* deflater = nullptr;
+  EXPECT_EQ(nghttp2_hd_deflate_new(&deflater, 4096), 0);
+  // nghttp2 takes the code if it is shorter. Zeros have the shortest code.
+  const std::string value = text + std::string(1000, '0');
+  std::string name = "x";
+  nghttp2_nv field = {
+      reinterpret_cast<uint8_t*>(&name[0]),
+      reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())), name.size(),
+      value.size(), NGHTTP2_NV_FLAG_NO_INDEX};
+  std::string block(2000, 0);
+  const ssize_t size = nghttp2_hd_deflate_hd(
+      deflater, reinterpret_cast<uint8_t*>(&block[0]), block.size(), &field, 1);
+  nghttp2_hd_deflate_del(deflater);
+  EXPECT_GT(size, 6);
+  // 0x10, the name's length and code, and two more bytes of the value's length.
+  return block.substr(6, static_cast<size_t>(size) - 6);
+}
+
+TEST(WireNameTest, EachByteIsDecodedAsByNghttp2) {
+  for (int byte = 0; byte < 256; byte++) {
+    // Twice, so that the second begins anywhere in a byte.
+    const std::string text(2, static_cast<char>(byte));
+    const std::string code = EncodeWithNghttp2(text).substr(0, 64);
+    std::string ours, theirs;
+    // It may end within a code, for both.
+    ASSERT_EQ(DecodeHuffman(code, &ours), DecodeWithNghttp2(code, &theirs));
+    EXPECT_EQ(ours, theirs) << byte;
+    // 64 bytes are 512 bits, so some number of zeros makes it whole.
+    std::string whole;
+    for (size_t length = 9; length <= code.size() && whole.empty(); length++) {
+      DecodeHuffman(code.substr(0, length), &whole);
+    }
+    EXPECT_EQ(whole.substr(0, 2), text) << byte;
+  }
+}
+
+TEST(WireNameTest, AnyBytesAreDecodedOrRefusedAsByNghttp2) {
+  std::mt19937 random(1);
+  size_t decoded = 0;
+  for (int i = 0; i < 200000; i++) {
+    std::string code(1 + random() % 8, 0);
+    for (char& byte : code) byte = static_cast<char>(random());
+    // Texts end in ones, and random bytes seldom do.
+    if (i % 2 == 0)
+      code.back() = static_cast<char>(code.back() | 0x7f >> i / 2 % 8);
+    std::string ours = "unchanged", theirs = "unchanged";
+    ASSERT_EQ(DecodeHuffman(code, &ours), DecodeWithNghttp2(code, &theirs))
+        << i;
+    ASSERT_EQ(ours, theirs) << i;
+    if (ours != "unchanged") decoded++;
+  }
+  EXPECT_GT(decoded, 1000u);
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

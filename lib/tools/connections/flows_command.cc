@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter flows`: a record of each connection that ends while it runs.
+
+#include <netinet/in.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text_table.h"
+#include "lib/connections/filter.h"
+#include "lib/connections/flow.h"
+#include "lib/connections/follower.h"
+#include "lib/netlink/diag_message.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/options.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kOutputBytes = 64 * 1024;
+constexpr int kPollMs = 250;
+
+constexpr char kFlowsFooter[] = R"(
+A record comes when a connection ends, a UDP socket is closed, or a UDP flow was
+silent for --idle. Without --follow all of it is printed at the end, after
+--duration or a signal; with it each record at once, until a signal.
+At the end, flows that are still open have a record, too (end: open), and a line
+for each series says what of it is in no flow: packets that are neither TCP nor
+UDP, and whatever was lost. So the sum of all lines is what netmeter list counted
+meanwhile, to the byte.
+A table has the local TIME at which a record ended, and PROCESS: the one that made
+the socket, its name and pid; the pid alone if it has ended. On a terminal, lines
+fit its width, and columns go if it is narrow. A file or a pipe has all columns.
+docs/connections.md tells all fields of --json.
+
+This command loads BPF programs of its own, which are gone when it ends, in
+whatever way; it needs root. While it does not run, it costs nothing.
+
+Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter flows --duration 60
+  netmeter flows --follow --service subscriberdb
+  netmeter flows --follow --json > flows.jsonl
+)";
+
+volatile sig_atomic_t stopped = 0;
+void OnSignal(int) { stopped = 1; }
+
+class FlowsCommand : public Command {
+ public:
+  std::string Name() const override { return "flows"; }
+
+  std::string Description() const override {
+    return "Prints each connection that ends: who, when, how long, how much";
+  }
+
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &follow_.pin_dir);
+    flags->AddFlag("--follow", &follows_, "Print each at once, until a signal");
+    flags->AddOption("--duration", &duration_, "End after so many seconds")
+        .Type("SECONDS")
+        .InRange(0.1, 86400.0 * 365, Option::InHelp::kNo);
+    flags
+        ->AddOption("--service", &filter_.services,
+                    "Only those of this name, whatever its kind")
+        .Type("NAME");
+    flags
+        ->AddOption("--destination", &filter_.destinations,
+                    "Only those with this destination")
+        .Type("NAME");
+    flags
+        ->AddOption("--uplink", &uplinks_,
+                    "Only those whose packets passed it; -: none")
+        .Type("NAME");
+    flags->AddOption("--address", &addresses_, "Only with one end in it")
+        .Type("PREFIX");
+    flags->AddOption("--port", &ports_, "Only with one end on it")
+        .Type("PORT")
+        .InRange(0, 65535, Option::InHelp::kNo);
+    flags->AddOption("--protocol", &protocols_, "tcp or udp").Type("NAME");
+    const Option json = flags->AddFlag(
+        "--json", &json_,
+        "One JSON array, a line for each; with --follow, the lines alone");
+    const Option units = AddUnits(flags, &sizes_);
+    units.Excludes(json);
+    flags
+        ->AddFlag(
+            "--protobuf", &protobuf_,
+            "Messages of lib/connections/flows.proto, each with its length\n"
+            "before it")
+        .Excludes(json)
+        .Excludes(units);
+    flags
+        ->AddOption("--idle", &idle_,
+                    "What is silent for so many seconds has ended: UDP,\n"
+                    "and handshakes")
+        .Type("SECONDS")
+        .InRange(0.1, 86400.0, Option::InHelp::kNo)
+        .ShowDefault();
+    flags->AddOption("--max-flows", &max_flows_, "As many at once")
+        .Type("N")
+        .InRange(1, 4194304, Option::InHelp::kNo)
+        .ShowDefault();
+    flags
+        ->AddOption("--buffer", &buffer_mib_,
+                    "MiB for records that are not read yet: a power of two")
+        .Type("MIB")
+        .InRange(1, 1024, Option::InHelp::kNo)
+        .ShowDefault();
+    flags->SetFooter(kFlowsFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckPinDir(follow_.pin_dir));
+    if (!follows_ && duration_ == 0) {
+      return absl::InvalidArgumentError("--follow or --duration is needed");
+    }
+    if ((buffer_mib_ & (buffer_mib_ - 1)) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--buffer: ", buffer_mib_, " is no power of two"));
+    }
+    for (const int port : ports_) {
+      filter_.ports.push_back(static_cast<uint16_t>(port));
+    }
+    for (const std::string& uplink : uplinks_) {
+      filter_.uplinks.push_back(uplink == "-" ? "" : uplink);
+    }
+    for (const std::string& address : addresses_) {
+      NETMETER_RETURN_IF_ERROR(AddAddress(address, &filter_));
+    }
+    for (const std::string& name : protocols_) {
+      const std::string lower = absl::AsciiStrToLower(name);
+      if (lower != "tcp" && lower != "udp") {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--protocol: '", name, "' is none of tcp and udp"));
+      }
+      wanted_protocols_.push_back(lower == "tcp" ? IPPROTO_TCP : IPPROTO_UDP);
+    }
+    follow_.idle =
+        std::chrono::milliseconds(static_cast<int64_t>(idle_ * 1000));
+    follow_.max_flows = static_cast<uint32_t>(max_flows_);
+    follow_.buffer_bytes = static_cast<uint32_t>(buffer_mib_) << 20;
+    return absl::OkStatus();
+  }
+
+  int Run() override {
+    units_ = sizes_.Or(MeterUnits(follow_.pin_dir));
+    struct sigaction action = {};
+    action.sa_handler = OnSignal;
+    // A second one ends the program, also while nobody reads what it prints.
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      sigaction(signal, &action, nullptr);
+    }
+    auto started = Follower::Start(follow_);
+    if (!started.ok()) return Fail(started.status().message());
+    Follower& follower = **started;
+    names_ = std::make_unique<FlowNames>(follower.maps());
+    if (IsTable()) output_ += layout_.Header();
+    if (follows_) Flush();
+    const auto end = std::chrono::steady_clock::now() +
+                     std::chrono::duration_cast<std::chrono::milliseconds>(
+                         std::chrono::duration<double>(duration_));
+    const Follower::Body body = [this](const nm_flow_record& record) {
+      Emit(names_->RowOf(record));
+    };
+    absl::Status status;
+    while (stopped == 0 && exit_status_ == 0 && status.ok()) {
+      int wait_ms = kPollMs;
+      if (duration_ != 0) {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+            end - std::chrono::steady_clock::now());
+        if (left.count() <= 0) break;
+        wait_ms = static_cast<int>(std::min<int64_t>(wait_ms, left.count()));
+      }
+      status = follower.Poll(wait_ms, body);
+      KnowRests(follower);
+      EmitLost(follower, /*anew=*/true);
+      if (follows_) Flush();
+      if (exit_status_ == 0 && WaitForLostReader({})) exit_status_ = kExitError;
+    }
+    return Finish(&follower, body, status);
+  }
+
+ private:
+  bool IsTable() const { return !json_ && !protobuf_; }
+
+  int Finish(Follower* follower, const Follower::Body& body,
+             absl::Status status) {
+    const absl::Status ended = follower->Stop(body);
+    if (status.ok()) status = ended;
+    auto rests = follower->Rests();
+    if (status.ok()) status = rests.status();
+    if (rests.ok()) {
+      for (const auto& row : RowsOf(*rests)) Emit(row.second);
+    }
+    EmitLost(*follower, /*anew=*/false);
+    if (json_ && !follows_) output_ += lines_ == 0 ? "[]\n" : "\n]\n";
+    Flush();
+    const nm_flow_stats stats = follower->Stats();
+    if (stats.lost != 0) {
+      std::cerr << absl::StrCat(
+          "netmeter: ", stats.lost,
+          " records were lost, as the reader was too slow "
+          "(--buffer)\n");
+    }
+    if (stats.full != 0) {
+      std::cerr << "netmeter: the table of flows was full (--max-flows)\n";
+    }
+    if (stats.rest_full != 0) {
+      std::cerr << "netmeter: the remainder is not complete\n";
+    }
+    if (!status.ok()) return Fail(status.message());
+    return exit_status_;
+  }
+
+  using RestKey = std::tuple<uint32_t, Kind, std::string, std::string,
+                             Transport, Path, std::string>;
+
+  // One for each series and reason.
+  std::map<RestKey, FlowRow> RowsOf(const std::vector<FlowRest>& rests) {
+    std::map<RestKey, FlowRow> rows;
+    for (const FlowRest& rest : rests) {
+      FlowRow row = names_->RowOf(rest.key, rest.value);
+      const Sample& s = row.series;
+      const auto found =
+          rows.try_emplace(RestKey(row.reason, s.kind, s.name, s.destination,
+                                   s.transport, s.path, s.uplink),
+                           row);
+      if (!found.second) AddRemainder(row, &found.first->second);
+    }
+    return rows;
+  }
+
+  // The names of what is in no record, before its slots are other series'.
+  void KnowRests(const Follower& follower) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_names_) return;
+    next_names_ = now + std::chrono::milliseconds(kPollMs);
+    const auto rests = follower.Rests();
+    if (!rests.ok()) return;
+    for (const FlowRest& rest : *rests) names_->Know(rest.key);
+  }
+
+  // The number of records that were lost so far; `anew`: where there are more.
+  void EmitLost(const Follower& follower, bool anew) {
+    const nm_flow_stats stats = follower.Stats();
+    if (stats.lost == lost_ && (anew || IsTable())) return;
+    lost_ = stats.lost;
+    Add(names_->RowOfLost(stats.lost));
+  }
+
+  // Of a remainder, by its transport.
+  static int ProtocolOf(const FlowRow& row) {
+    if (row.line == FlowLine::kFlow) return row.record.event.protocol;
+    switch (row.series.transport) {
+      case Transport::kTcp:
+        return IPPROTO_TCP;
+      case Transport::kUdp:
+        return IPPROTO_UDP;
+      default:
+        return 0;
+    }
+  }
+
+  void Emit(const FlowRow& row) {
+    if (!wanted_protocols_.empty() &&
+        std::find(wanted_protocols_.begin(), wanted_protocols_.end(),
+                  ProtocolOf(row)) == wanted_protocols_.end()) {
+      return;
+    }
+    if (Matches(filter_, row)) Add(row);
+  }
+
+  void Add(const FlowRow& row) {
+    lines_++;
+    if (json_ && !follows_) output_ += lines_ == 1 ? "[\n" : ",\n";
+    if (json_) {
+      AppendJson(row, &output_);
+      if (follows_) output_ += '\n';
+    } else if (protobuf_) {
+      AppendProtobuf(row, &output_);
+    } else {
+      output_ += TableLine(row, layout_, units_);
+    }
+    if (output_.size() >= kOutputBytes) Flush();
+  }
+
+  // Nothing is written after the first failure.
+  void Flush() {
+    if (exit_status_ == 0 && !output_.empty()) exit_status_ = Print(output_);
+    output_.clear();
+  }
+
+  FollowOptions follow_;
+  SocketFilter filter_;
+  std::vector<std::string> uplinks_, addresses_, protocols_;
+  std::vector<int> ports_;
+  std::vector<int> wanted_protocols_;
+  bool follows_ = false;
+  bool json_ = false;
+  bool protobuf_ = false;
+  SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
+  double duration_ = 0;
+  double idle_ = 60;
+  int max_flows_ = 262144;
+  int buffer_mib_ = 8;
+
+  const TextLayout layout_ = FlowLayout(TerminalWidth());
+  std::unique_ptr<FlowNames> names_;
+  std::chrono::steady_clock::time_point next_names_;
+  std::string output_;
+  int exit_status_ = 0;
+  size_t lines_ = 0;
+  uint64_t lost_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewFlowsCommand() {
+  return std::make_unique<FlowsCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,650 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""`netmeter flows` beside what the meter counts: 10,000 connections of all kinds,
+whose records sum up to the series to the byte; a reader that stops; two readers, and
+one that is killed."""
+
+import collections
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+import unittest
+
+import lab
+import protobuf_stream
+from flows_traffic import (
+    HERE,
+    NM_SOL,
+    NM_TAG,
+    OURS,
+    PING,
+    SILENT,
+    SPOOFED,
+    TCP,
+    THERE,
+    TOLD,
+    UDP,
+    aborted,
+    crowd,
+    datagrams,
+    echo,
+    exchange,
+    half_open,
+    many_peers,
+    obey,
+    raw_socket,
+    refused,
+    send_segment,
+    serve,
+    spoofed_datagrams,
+    timed_out,
+    told,
+)
+
+SCHEMA = lab.path("lib/connections/flows.proto")
+COUNTERS = lab.COUNTERS + ("tx_retransmit_bytes",)
+KEY = ("kind", "service", "destination", "transport", "path", "uplink")
+
+
+class FlowsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lab.private_network()
+        cls.directory = lab.temporary_directory(cls)
+        cls.cloud = lab.Cloud()
+        with cls.cloud.inside():
+            cls.server = socket.create_server((THERE, TCP), backlog=4096)
+            cls.obedient = socket.create_server((THERE, TOLD))
+            cls.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            cls.udp.bind((THERE, UDP))
+            link = lab.run("ip", "-json", "link", "show", "cloud")
+            cls.mac = json.loads(link)[0]["address"]
+        for address in (SILENT, SPOOFED):
+            lab.run("ip", "neighbour", "replace", address, "lladdr", cls.mac, "dev", "gate")
+        with open("/proc/sys/net/ipv4/tcp_synack_retries", "w") as file:
+            file.write("1")
+        cls.meter = lab.Meter("flows")
+        cls.addClassCleanup(cls.meter.close)
+        cls.meter.load()
+        threading.Thread(target=serve, args=(cls.server,), daemon=True).start()
+        cls.may_close = threading.Event()
+        threading.Thread(target=obey, args=(cls.obedient, cls.may_close), daemon=True).start()
+        threading.Thread(target=echo, args=(cls.udp,), daemon=True).start()
+
+    def setUp(self):
+        self.followers = 0
+
+    def programs(self):
+        shown = subprocess.run(["bpftool", "-j", "cgroup", "show", self.meter.cgroup], stdout=subprocess.PIPE, timeout=20).stdout
+        return sum(p["name"].startswith("nm_flow_") for p in json.loads(shown or "[]"))
+
+    def follow(self, *options, form="--json", through=()):
+        """Starts a follower, and waits until it is attached."""
+        name = os.path.join(self.directory, "flows-%d" % self.followers)
+        before = self.programs()
+        with open(name, "wb") as out, open(name + ".errors", "wb") as errors:
+            follower = subprocess.Popen(
+                [*through, lab.LIST, "flows", "--follow", form, "--pin-dir", self.meter.pin_dir, *options],
+                stdout=out,
+                stderr=errors,
+                preexec_fn=lab.die_with_parent,
+            )
+        self.addCleanup(follower.wait)
+        self.addCleanup(follower.kill)
+        self.followers += 1
+        lab.wait_for(lambda: self.programs() == before + 4 or follower.poll(), "four programs")
+        follower.file = name
+        self.assertIsNone(follower.poll(), self.errors(follower))
+        return follower
+
+    def errors(self, follower):
+        with open(follower.file + ".errors", encoding="utf-8") as file:
+            return file.read()
+
+    def read(self, follower):
+        with open(follower.file, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def finish(self, follower):
+        follower.send_signal(signal.SIGINT)
+        self.assertEqual(follower.wait(60), 0, self.errors(follower))
+        return self.read(follower)
+
+    def wait_for_flows(self, follower, count, seconds=40):
+        def enough():
+            return sum(row["record"] == "flow" for row in self.read(follower)) >= count
+
+        lab.wait_for(enough, "%d records" % count, seconds)
+
+    def series(self):
+        """{key: {counter: value}}, as KEY: with the uplink."""
+        found = collections.defaultdict(collections.Counter)
+        rows = json.loads(lab.run(lab.LIST, "list", "--json", "--pin-dir", self.meter.pin_dir))
+        for row in rows:
+            key = tuple(row.get("name" if k == "service" else k) or "" for k in KEY)
+            found[key].update({c: row[c] for c in COUNTERS})
+        return found
+
+    def check_balance(self, before, rows):
+        """The lines of all kinds are what the series counted."""
+        sums = collections.defaultdict(collections.Counter)
+        for row in rows:
+            if row["record"] != "lost":
+                key = tuple(row.get(k, "") for k in KEY)
+                sums[key].update({c: row[c] for c in COUNTERS if row[c]})
+        deltas = collections.defaultdict(collections.Counter)
+        for key, row in self.series().items():
+            old = before.get(key, {})
+            deltas[key].update({c: row[c] - old.get(c, 0) for c in COUNTERS if row[c] != old.get(c, 0)})
+        deltas = {key: value for key, value in deltas.items() if value}
+        self.assertEqual(dict(sums), deltas)
+        self.assertTrue(deltas)
+
+    def python(self, code):
+        """A process in the cgroup, once it has said that it is ready."""
+        code = "import socket, sys; sys.path.insert(0, %r)\nimport flows_traffic as t\n%s" % (
+            os.path.dirname(os.path.abspath(__file__)),
+            code,
+        )
+        environment = dict(os.environ, PYTHONPATH=os.path.dirname(lab.__file__))
+        process = self.meter.start([lab.PYTHON, "-B", "-c", code], stdout=subprocess.PIPE, env=environment)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        return process
+
+    def ours(self):
+        """A server in the cgroup."""
+        self.python(
+            "l = socket.create_server((t.HERE, t.OURS), backlog=4096)\nprint('ready', flush=True); t.serve(l)"
+        )
+
+    def test_ten_thousand_connections_sum_up_to_the_series(self):
+        self.ours()
+        before, began = self.series(), time.time_ns()
+        follower = self.follow("--idle", "5")
+        begin = time.monotonic()
+        self.meter.inside(exchange, 3000)
+        self.meter.inside(aborted, 1500)
+        self.meter.inside(refused, 500)
+        self.meter.inside(timed_out, 500)
+        self.meter.inside(datagrams, 3000)
+        with self.cloud.inside():
+            half_open(500)
+        with self.cloud.inside():
+            exchange(990, address=(HERE, OURS))
+        self.meter.inside(many_peers, 10)
+        print("10,000 connections took %.1f s" % (time.monotonic() - begin))
+        self.wait_for_flows(follower, 10000)
+        rows = self.finish(follower)
+        flows = [row for row in rows if row["record"] == "flow"]
+        kinds = collections.Counter((r["protocol"], r.get("opened_by"), r["end"], r.get("closed_by")) for r in flows)
+        self.assertEqual(
+            kinds,
+            {
+                ("tcp", "local", "fin", "local"): 3000,
+                ("tcp", "local", "rst", "local"): 1500,
+                ("tcp", "local", "rst", "remote"): 500,
+                ("tcp", "local", "timeout", None): 500,
+                ("tcp", "remote", "half_open", None): 500,
+                ("tcp", "remote", "fin", "remote"): 990,
+                ("udp", None, "closed", "local"): 3010,
+            },
+        )
+        self.assertEqual(len({row["cookie"] for row in flows if row["end"] == "fin"}), 3990)
+        self.assertTrue(all(row["rtt_us"] and row["duration_ns"] for row in flows if row["end"] == "fin"))
+        self.assertFalse(any(row.get("partial") for row in flows))
+        self.assertEqual([row["records"] for row in rows if row["record"] == "lost"], [0])
+        # Lines without a time were of 1970 in a store.
+        others = [row for row in rows if row["record"] != "flow"]
+        self.assertTrue(all(began <= row["start_ns"] <= row["end_ns"] <= time.time_ns() for row in others))
+        self.assertLessEqual(max(row["end_ns"] for row in flows), others[-1]["end_ns"])
+        self.check_balance(before, rows)
+
+    def test_strangers_leave_room_for_connections(self):
+        # SYNs and datagrams with sources of nobody filled the table, and no connection
+        # had a record any more.
+        self.ours()
+        self.python(
+            "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind((t.HERE, t.SINK))\n"
+            "print('ready', flush=True)\nwhile True: u.recv(2000)"
+        )
+        for strangers in (half_open, spoofed_datagrams):
+            before = self.series()
+            follower = self.follow("--max-flows", "1000", "--idle", "20")
+            with self.cloud.inside():
+                strangers(1500)
+                exchange(100, 5000, address=(HERE, OURS))
+            self.meter.inside(exchange, 100, 5000)
+            self.meter.inside(datagrams, 100)
+            self.wait_for_flows(follower, 300)
+            time.sleep(3)  # SYN-ACKs are sent again after a second
+            rows = self.finish(follower)
+            ends = collections.Counter((row["end"], row.get("opened_by")) for row in rows if row["record"] == "flow")
+            self.assertEqual((ends["fin", "remote"], ends["fin", "local"], ends["closed", None]), (100, 100, 100))
+            self.assertEqual(sum(ends.values()) - 300, 500)
+            self.assertTrue(any(row.get("reason") == "table_full" for row in rows))
+            self.check_balance(before, rows)
+
+    def test_what_finds_no_room_is_in_the_remainder_with_its_payload(self):
+        # Of received payload nothing was in it, and what was sent again counted as new.
+        lab.run("tc", "qdisc", "add", "dev", "gate", "root", "tbf", "rate", "50mbit", "burst", "4kb", "limit", "8kb")
+        self.addCleanup(lab.run, "tc", "qdisc", "del", "dev", "gate", "root")
+        before = self.series()
+        follower = self.follow("--max-flows", "2")
+        self.meter.inside(crowd, 30)
+        rows = self.finish(follower)
+        remainder = collections.Counter()
+        for row in rows:
+            if row.get("reason") == "table_full":
+                remainder.update({c: row[c] for c in COUNTERS})
+        self.assertGreater(remainder["rx_payload_bytes"], 25 * 30000)
+        self.assertGreater(remainder["tx_retransmit_bytes"], 0)
+        (late,) = [row for row in rows if row.get("opened_by")]
+        self.assertEqual((late["partial"], late["end"]), (1, "fin"))
+        self.assertGreater(late["rx_payload_bytes"], 0)
+        self.check_balance(before, rows)
+
+    def test_a_reader_that_stops_loses_a_number_that_is_known(self):
+        before = self.series()
+        follower = self.follow("--buffer", "1")
+        follower.send_signal(signal.SIGSTOP)
+        self.meter.inside(exchange, 2500, 10)
+        self.meter.inside(datagrams, 3000)
+        follower.send_signal(signal.SIGCONT)
+        rows = self.finish(follower)
+        flows = [row for row in rows if row["record"] == "flow"]
+        lost = [row["records"] for row in rows if row["record"] == "lost"][-1]
+        print("%d records, %d lost" % (len(flows), lost))
+        self.assertGreater(lost, 500)
+        self.assertEqual(len(flows) + lost, 5500)
+        remainder = [row for row in rows if row.get("reason") == "lost_records"]
+        self.assertEqual(sum(row["records"] for row in remainder), lost)
+        self.check_balance(before, rows)
+        self.assertIn("%d records were lost" % lost, self.errors(follower))
+
+    def test_a_flood_keeps_it_from_no_signal_and_in_its_memory(self):
+        # The buffer was read until it was empty, which it never was.
+        before = self.series()
+        command = [lab.LIST, "flows", "--follow", "--json", "--pin-dir", self.meter.pin_dir, "--buffer", "1"]
+        follower = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lab.die_with_parent
+        )
+        self.addCleanup(follower.stdout.close)
+        self.addCleanup(follower.stderr.close)
+        self.addCleanup(follower.wait)
+        self.addCleanup(follower.kill)
+        lab.wait_for(lambda: self.programs() == 4, "four programs")
+        chunks = []
+
+        def read_slowly():
+            while chunk := os.read(follower.stdout.fileno(), 65536):
+                chunks.append(chunk)
+                time.sleep(0.05)
+
+        reader = threading.Thread(target=read_slowly)
+        reader.start()
+        flooding = self.python("t.flood()")
+        time.sleep(4)
+        with open("/proc/%d/status" % follower.pid, encoding="utf-8") as status:
+            memory = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+        print("%.1f MiB of memory" % (memory / 1024))
+        self.assertLess(memory, 64 * 1024)
+        follower.send_signal(signal.SIGINT)
+        self.assertEqual(follower.wait(30), 0)
+        flooding.kill()
+        flooding.wait()
+        reader.join()
+        rows = [json.loads(line) for line in b"".join(chunks).splitlines()]
+        flows = [row for row in rows if row["record"] == "flow"]
+        lost = [row["records"] for row in rows if row["record"] == "lost"]
+        print("%d records, %d lost" % (len(flows), lost[-1]))
+        self.assertEqual(lost, sorted(lost))
+        self.assertGreater(lost[-1], 0)
+        remainder = [row for row in rows if row.get("reason") == "lost_records"]
+        self.assertEqual(sum(row["records"] for row in remainder), lost[-1])
+        # A packet each: what was not followed any more is all that is missing.
+        counted = sum(row["tx_packets"] for row in flows + remainder)
+        self.assertEqual(counted, len(flows) + lost[-1])
+        after = self.series()
+        self.assertLessEqual(counted, sum((after[key] - before[key])["tx_packets"] for key in after))
+        self.assertIn(b"%d records were lost" % lost[-1], follower.stderr.read())
+
+    def test_a_connection_that_was_there_before_is_partial(self):
+        code = (
+            "import socket, sys\n"
+            "s = socket.create_connection((%r, %d)); s.sendall(b'x' * 1000)\n"
+            "print('ready', flush=True); sys.stdin.readline()\n"
+            "s.sendall(b'x' * 500); s.shutdown(1)\n"
+            "while s.recv(65536): pass\n" % (THERE, TCP)
+        )
+        process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with process:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            before = self.series()
+            follower = self.follow()
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            self.wait_for_flows(follower, 1)
+        rows = self.finish(follower)
+        (flow,) = [row for row in rows if row["record"] == "flow"]
+        self.assertEqual((flow["partial"], flow["opened_by"], flow["end"]), (1, "local", "fin"))
+        self.assertEqual((flow["tx_payload_bytes"], flow["rx_payload_bytes"]), (500, 1500))
+        self.check_balance(before, rows)
+
+    def test_a_rst_that_tcp_does_not_take_ends_nothing(self):
+        code = (
+            "import socket, sys\n"
+            "s = socket.create_connection((%r, %d)); s.sendall(b'x' * 1000)\n"
+            "print(s.getsockname()[1], flush=True); sys.stdin.readline()\n"
+            "s.shutdown(1)\n"
+            "while s.recv(65536): pass\n" % (THERE, TCP)
+        )
+        follower = self.follow()
+        before = self.series()
+        process = self.meter.start([lab.PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with process:
+            port = int(process.stdout.readline())
+            with self.cloud.inside(), raw_socket() as raw:
+                # A billion apart, so two of them are in no window.
+                for number in (0, 1 << 30, 1 << 31, 3 << 30):
+                    send_segment(raw, (THERE, TCP), (HERE, port), number, flags=4)
+            time.sleep(0.2)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            self.wait_for_flows(follower, 1)
+        rows = self.finish(follower)
+        (flow,) = [row for row in rows if row["record"] == "flow"]
+        self.assertEqual((flow["end"], flow["closed_by"], flow.get("error")), ("fin", "local", None))
+        self.assertGreaterEqual(flow["rx_packets"], 4)
+        self.check_balance(before, rows)
+
+    def test_who_has_closed_it_is_told(self):
+        self.may_close.set()
+        follower = self.follow()
+        cases = {
+            ("rst", "remote", "ECONNRESET"): (b"a", 0.3),
+            ("rst", "local", None): (b"w", "abort"),
+            ("fin", "remote", None): (b"c", 0.3),
+            ("fin", "local", None): (b"w", "shut", 0.3),
+        }
+        for steps in cases.values():
+            self.meter.inside(told, *steps)
+        # With data unread, before and after the peer's FIN.
+        self.meter.inside(told, b"d", 0.3)
+        self.meter.inside(told, b"s", 0.5)
+        # Data that comes after this end has closed: the kernel's RST is of no socket.
+        self.meter.inside(told, b"s", "shut", 0.6)
+        self.wait_for_flows(follower, 7)
+        ends = [(r["end"], r.get("closed_by"), r.get("error")) for r in self.finish(follower) if r["record"] == "flow"]
+        self.assertEqual(ends[:4], list(cases))
+        self.assertEqual(ends[4:6], [("rst", "local", None)] * 2)
+        self.assertEqual(ends[6], ("rst", "local", "ECONNRESET"))
+
+    def test_a_fin_from_before_the_follower_was_the_first(self):
+        self.may_close.clear()
+        code = (
+            "import socket\n"
+            "s = socket.create_connection((%r, %d)); s.sendall(b'w'); s.shutdown(1)\n"
+            "print('ready', flush=True); s.recv(1)\n" % (THERE, TOLD)
+        )
+        process = self.meter.start([lab.PYTHON, "-c", code], stdout=subprocess.PIPE)
+        with process:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            follower = self.follow()
+            self.may_close.set()
+            self.wait_for_flows(follower, 1)
+        (flow,) = [row for row in self.finish(follower) if row["record"] == "flow"]
+        self.assertEqual((flow["partial"], flow["end"], flow["closed_by"]), (1, "fin", "local"))
+
+    def test_more_flows_than_a_scan_takes_all_end(self):
+        follower = self.follow()
+        before = self.series()
+        self.meter.inside(many_peers, 40000)
+        self.wait_for_flows(follower, 40000)
+        rows = self.finish(follower)
+        ends = collections.Counter(row["end"] for row in rows if row["record"] == "flow")
+        self.assertEqual(ends, {"closed": 40000})
+        self.check_balance(before, rows)
+
+    def test_a_connection_that_is_tagged_goes_on_in_another_record(self):
+        def tagged():
+            with socket.create_connection((THERE, TCP)) as one:
+                one.sendall(b"x" * 1000)
+                time.sleep(0.1)
+                one.setsockopt(NM_SOL, NM_TAG, b"streamer")
+                one.sendall(b"x" * 300)
+                one.shutdown(socket.SHUT_WR)
+                while one.recv(65536):
+                    pass
+
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(tagged)
+        self.wait_for_flows(follower, 2)
+        rows = self.finish(follower)
+        first, second = [row for row in rows if row["record"] == "flow"]
+        self.assertEqual((first["end"], first["tx_payload_bytes"]), ("moved", 1000))
+        self.assertEqual((second["end"], second["tx_payload_bytes"]), ("fin", 300))
+        self.assertEqual((second["destination"], second["part"]), ("streamer", 1))
+        self.assertEqual(first["cookie"], second["cookie"])
+        self.check_balance(before, rows)
+
+    def named(self, port, host):
+        """Requests of HTTP/1, which name their destination, and a connection that
+        says nothing."""
+
+        def request():
+            for _ in range(20):
+                with socket.create_connection((host, port)) as one:
+                    one.sendall(b"GET / HTTP/1.1\r\nHost: streamer.example\r\n\r\n" + b"x" * 5000)
+                    one.shutdown(socket.SHUT_WR)
+                    while one.recv(65536):
+                        pass
+            socket.create_connection((host, port)).close()
+
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(request)
+        self.wait_for_flows(follower, 21)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        return [row for row in rows if row["record"] == "flow"]
+
+    def test_a_connection_that_names_its_destination_is_one_record(self):
+        with self.cloud.inside():
+            server = socket.create_server((THERE, 80))
+        self.addCleanup(server.close)
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        destinations = collections.Counter(row.get("destination") for row in self.named(80, THERE))
+        self.assertEqual(destinations, {"streamer.example": 20, None: 1})
+
+    def test_a_rule_for_a_port_yields_as_in_the_meter(self):
+        # It did not in the records: each had three, two of them in a series of nobody's.
+        self.addCleanup(self.meter.load)
+        self.meter.load({"http_ports": [8080], "destinations": [{"name": "web", "port": 8080}]})
+        with self.cloud.inside():
+            server = socket.create_server((THERE, 8080))
+        self.addCleanup(server.close)
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        destinations = collections.Counter(row.get("destination") for row in self.named(8080, THERE))
+        self.assertEqual(destinations, {"streamer.example": 20, "web": 1})
+
+    def test_uplinks_are_told(self):
+        self.addCleanup(self.meter.load)
+        self.meter.load({"uplinks": {"wan": ["gate"]}})
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(exchange, 20)
+        self.meter.inside(datagrams, 20)
+        self.wait_for_flows(follower, 40)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        self.assertEqual({row["uplink"] for row in rows if row["record"] == "flow"}, {"wan"})
+
+    def test_a_proxy_on_loopback_has_records_at_both_ends(self):
+        self.addCleanup(self.meter.load)
+        self.meter.load({"proxy_ports": [lab.PROXY_PORT]})
+
+        def both():
+            server = socket.create_server(("127.0.0.1", lab.PROXY_PORT))
+            threading.Thread(target=serve, args=(server,), daemon=True).start()
+            other = socket.create_server(("127.0.0.1", 0))
+            threading.Thread(target=serve, args=(other,), daemon=True).start()
+            exchange(50, address=("127.0.0.1", lab.PROXY_PORT))
+            exchange(50, address=other.getsockname())
+            time.sleep(0.5)
+
+        before = self.series()
+        follower = self.follow()
+        self.meter.inside(both)
+        self.wait_for_flows(follower, 100)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        paths = collections.Counter((row["path"], row["opened_by"]) for row in rows if row["record"] == "flow")
+        self.assertEqual(paths, {("proxy", "local"): 50, ("proxy", "remote"): 50})
+
+    def loaded_anew(self):
+        return "netmeter: the meter at %s was unloaded, or loaded anew (run this again)\n" % self.meter.pin_dir
+
+    def test_a_signal_hides_no_new_load(self):
+        # Where its reader was slow, the signal came before its next look at the meter,
+        # and it ended as if it had followed until then.
+        self.addCleanup(self.meter.load)
+        follower = self.follow()
+        follower.send_signal(signal.SIGSTOP)
+        self.meter.load({"proxy_ports": [lab.PROXY_PORT + 1]})
+        follower.send_signal(signal.SIGINT)
+        follower.send_signal(signal.SIGCONT)
+        self.assertEqual(follower.wait(20), 1)
+        self.assertEqual(self.errors(follower), self.loaded_anew())
+
+    def test_a_table_has_no_row_for_records_that_were_not_lost(self):
+        arguments = [lab.LIST, "flows", "--pin-dir", self.meter.pin_dir, "--duration", "0.5"]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+        self.assertNotIn("lost records", done.stdout)
+
+    def test_a_new_load_ends_it_with_a_message(self):
+        self.addCleanup(self.meter.load)
+        follower = self.follow()
+        self.meter.load({"proxy_ports": [lab.PROXY_PORT + 1]})
+        self.assertEqual(follower.wait(20), 1)
+        self.assertEqual(self.errors(follower), self.loaded_anew())
+        lab.wait_for(lambda: self.programs() == 0, "programs that go")
+
+    def test_the_remainder_is_of_the_series_that_counted_it_also_after_retire(self):
+        # The name was looked up at the end, when the slot was another series'.
+        def run(name, count):
+            program = os.path.join(self.directory, name)
+            shutil.copy(os.path.realpath(lab.PYTHON), program)
+            self.meter.run([program, "-c", PING % (count, THERE)])
+
+        follower = self.follow()
+        names = ["retired%d" % i for i in range(4)]
+        for i, name in enumerate(names):
+            run(name, 10 + i)
+            time.sleep(0.7)
+            lab.run(lab.LOADER, "retire", "--idle", "0", "--pin-dir", self.meter.pin_dir)
+        rows = [row for row in self.finish(follower) if row.get("reason") == "no_flow"]
+        sent = {row.get("service"): row["tx_packets"] for row in rows if row["tx_packets"]}
+        self.assertEqual(sent, {name: 10 + i for i, name in enumerate(names)})
+
+    def test_a_lost_reader_ends_it_also_where_nothing_is_printed(self):
+        command = [lab.LIST, "flows", "--follow", "--json", "--pin-dir", self.meter.pin_dir, "--service", "nobody"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=lab.die_with_parent) as follower:
+            lab.wait_for(lambda: self.programs() == 4, "four programs")
+            follower.stdout.close()
+            self.assertEqual(follower.wait(20), 1)
+
+    def test_the_cgroup_is_found_where_no_path_leads_to_it(self):
+        # As "ip netns exec" does it.
+        hide = 'mount -t sysfs netmeter-test /sys && ! test -e "$0" && exec "$@"'
+        follower = self.follow(through=["unshare", "--mount", "sh", "-c", hide, self.meter.cgroup])
+        self.meter.inside(exchange, 5)
+        self.wait_for_flows(follower, 5)
+        self.finish(follower)
+
+    def test_silent_udp_ends_by_the_time_out_and_what_is_open_has_a_record(self):
+        def silent():
+            one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            one.sendto(b"u" * 10, (THERE, UDP))
+            open_one = socket.create_connection((THERE, TCP))
+            time.sleep(3)
+            return one.fileno() + open_one.fileno()
+
+        before = self.series()
+        follower = self.follow("--idle", "1")
+        child = threading.Thread(target=self.meter.inside, args=(silent,))
+        child.start()
+        self.wait_for_flows(follower, 1)
+        rows = self.finish(follower)
+        self.check_balance(before, rows)
+        child.join()
+        ends = sorted((row["protocol"], row["end"]) for row in rows if row["record"] == "flow")
+        self.assertEqual(ends, [("tcp", "open"), ("udp", "idle")])
+
+    def test_two_followers_tell_the_same_and_a_killed_one_leaves_nothing(self):
+        first = self.follow()
+        second = self.follow(form="--protobuf")
+        killed = self.follow()
+        self.assertEqual(self.programs(), 12)
+        killed.kill()
+        killed.wait()
+        lab.wait_for(lambda: self.programs() == 8, "programs that go")
+        self.meter.inside(exchange, 200)
+        self.meter.inside(datagrams, 100)
+        self.wait_for_flows(first, 300)
+        rows = self.finish(first)
+        self.finish_protobuf(second, rows)
+        lab.wait_for(lambda: self.programs() == 0, "programs that go")
+
+    def finish_protobuf(self, follower, rows):
+        follower.send_signal(signal.SIGINT)
+        self.assertEqual(follower.wait(60), 0)
+        with open(follower.file, "rb") as file:
+            others = [
+                {field.name: value for field, value in message.ListFields()}
+                for message in protobuf_stream.messages(file.read(), protobuf_stream.schema(SCHEMA).Flow)
+            ]
+        self.assertEqual(len(others), len(rows))
+        # Each takes its own times; one may find a process that has gone for the other.
+        own = ("start_ns", "end_ns", "duration_ns", "handshake_ns", "process")
+        strip = lambda row: sorted((k, v) for k, v in row.items() if k not in own and v != 0)
+        self.assertEqual(sorted(map(strip, rows)), sorted(map(strip, others)))
+
+    def test_filters_choose(self):
+        follower = self.follow("--protocol", "udp", "--port", str(UDP), "--address", THERE)
+        self.meter.inside(exchange, 5)
+        self.meter.inside(datagrams, 5)
+        # Of what is in no record, too, which was printed whatever it was.
+        self.meter.run([lab.PYTHON, "-c", PING % (1, THERE)])
+        self.wait_for_flows(follower, 5)
+        rows = self.finish(follower)
+        self.assertEqual([row["protocol"] for row in rows if row["record"] == "flow"], ["udp"] * 5)
+        self.assertEqual({row["transport"] for row in rows if row["record"] != "lost"}, {"udp"})
+
+    def refuse(self, program, *arguments, **options):
+        done = subprocess.run([program, "flows", *arguments], capture_output=True, timeout=20, **options)
+        error = done.stderr.decode()
+        self.assertEqual(done.returncode, 1, error)
+        self.assertEqual(error.count("\n"), 1, error)
+        self.assertEqual(done.stdout, b"")
+        return error
+
+    def test_without_a_meter_or_root_one_line_says_so(self):
+        self.assertIn("netmeter-loader load", self.refuse(lab.LIST, "--follow", "--pin-dir", "/nonexistent"))
+        # Where anybody may execute it.
+        os.chmod(self.directory, 0o755)
+        program = shutil.copy(lab.LIST, self.directory)
+        options = {"preexec_fn": lambda: os.setuid(65534), "cwd": "/"}
+        self.assertIn("root", self.refuse(program, "--follow", "--pin-dir", self.meter.pin_dir, **options))
+
+
+if __name__ == "__main__":
+    lab.main(280)

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter sockets`: the sockets of the host, with their processes and services.
+
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
+#include "lib/connections/fields.h"
+#include "lib/connections/format.h"
+#include "lib/connections/poll.h"
+#include "lib/netlink/dump.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/options.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr size_t kOutputBytes = 64 * 1024;
+
+constexpr char kSocketsFooter[] = R"(
+COLUMNS is a list of:
+  local, remote   address and port
+  process         the first that has the socket open, its pid, and how many
+                  more descriptors there are; --json has all
+  any field of --json, by its name, such as tcpi_min_rtt
+By default protocol, state, rqueue, wqueue, local, remote, process, kind,
+service, destination, tcpi_rtt, tcpi_total_retrans, tcpi_bytes_sent and
+tcpi_bytes_received; uplink, too, where the configuration has uplinks.
+Fields have the kernel's names: tcpi_* is struct tcp_info of linux/tcp.h. Times
+of it are microseconds, rates bytes a second; a table shows ms and MiB. A field
+that this kernel does not have is not there. service, destination and kind are
+those of netmeter list; a socket in TIME_WAIT has none. uplink is that of the
+last packet.
+docs/connections.md tells all fields.
+
+On a terminal, lines fit its width: columns go if it is narrow, unless --columns
+names them, and "~" ends a text that is cut. A file or a pipe has all of it.
+
+The sockets are those of tcp, udp, mptcp, sctp and raw, of this network
+namespace. One of sctp has a line for itself, and one for each association.
+Without root, the processes are the user's own, and there is no service.
+
+Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter sockets --state established --sort tcpi_rtt
+  netmeter sockets --service subscriberdb --port 443
+  netmeter sockets --address 10.0.0.0/8 --columns local,remote,tcpi_snd_cwnd
+  netmeter sockets --json | python3 -m json.tool
+  netmeter sockets --json --interval 10 --all-netns > sockets.jsonl
+)";
+
+class SocketsCommand : public Command {
+ public:
+  std::string Name() const override { return "sockets"; }
+
+  std::string Description() const override {
+    return "Prints every socket: process, service, addresses, TCP_INFO";
+  }
+
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &pin_dir_);
+    AddList(flags, "--service", "NAME",
+            "Only those of this name, whatever its kind", &services_);
+    AddList(flags, "--destination", "NAME", "Only those with this destination",
+            &destinations_);
+    AddList(flags, "--uplink", "NAME",
+            "Only those whose last packet passed it; -: none", &uplinks_);
+    AddList(flags, "--state", "STATE", "Only these, such as time-wait",
+            &states_);
+    AddList(flags, "--address", "PREFIX", "Only with one end in it",
+            &addresses_);
+    flags->AddOption("--port", &ports_, "Only with one end on it")
+        .Type("PORT")
+        .InRange(0, 65535, Option::InHelp::kNo);
+    AddList(flags, "--protocol", "NAME",
+            "tcp, udp, mptcp, sctp, raw or udplite", &protocols_);
+    flags->AddFlag("--all-netns", &poll_.all_networks,
+                   "Of all network namespaces (root)");
+    flags
+        ->AddOption("--sort", &sort_,
+                    "By this field: the largest number, or the first word,\n"
+                    "first. Keeps all in memory")
+        .Type("FIELD");
+    const Option columns =
+        flags->AddOption("--columns", &columns_, "What a table shows")
+            .Type("COLUMNS");
+    const Option exact = flags->AddFlag("--exact", &sizes_.exact,
+                                        "A table shows numbers as they are");
+    const Option units = AddUnits(flags, &sizes_);
+    units.Excludes(exact);
+    const Option json =
+        flags->AddFlag("--json", &json_,
+                       "One JSON array, a line for each socket; "
+                       "with --interval, the lines alone");
+    flags
+        ->AddFlag(
+            "--protobuf", &protobuf_,
+            "Messages of lib/connections/sockets.proto, each with its length\n"
+            "before it")
+        .Excludes(json)
+        .Excludes(columns)
+        .Excludes(units)
+        .Excludes(exact);
+    json.Excludes(columns).Excludes(units).Excludes(exact);
+    flags
+        ->AddOption("--interval", &interval_,
+                    "Again every so many seconds, from 0.1 on")
+        .Type("SECONDS")
+        .InRange(0.1, 86400.0, Option::InHelp::kNo);
+    flags->AddOption("--count", &count_, "With --interval: end after so many")
+        .Type("N")
+        .InRange(1, 1000000000, Option::InHelp::kNo);
+    flags->AddFlag("--stats", &stats_,
+                   "Say on stderr how long it took, and in how much memory");
+    flags->SetFooter(kSocketsFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckPinDir(pin_dir_));
+    poll_.filter.services = services_;
+    poll_.filter.destinations = destinations_;
+    for (const std::string& uplink : uplinks_) {
+      poll_.filter.uplinks.push_back(uplink == "-" ? "" : uplink);
+    }
+    for (const int port : ports_) {
+      poll_.filter.ports.push_back(static_cast<uint16_t>(port));
+    }
+    for (const std::string& state : states_) {
+      NETMETER_RETURN_IF_ERROR(AddState(state, &poll_.filter));
+    }
+    for (const std::string& address : addresses_) {
+      NETMETER_RETURN_IF_ERROR(AddAddress(address, &poll_.filter));
+    }
+    for (const std::string& protocol : protocols_) {
+      NETMETER_RETURN_IF_ERROR(AddProtocol(protocol));
+    }
+    if (!sort_.empty()) {
+      sort_field_ = FindField(sort_);
+      std::vector<std::string> names;
+      for (const SocketField& field : SocketFields())
+        names.push_back(field.name);
+      if (sort_field_ == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--sort: no field is called '", sort_, "'",
+                         DidYouMean(sort_, names)));
+      }
+    }
+    chosen_ = columns_ != DefaultColumns(false);
+    NETMETER_RETURN_IF_ERROR(UseColumns(columns_));
+    if (count_ != 0 && interval_ == 0) {
+      return absl::InvalidArgumentError("--count: needs --interval");
+    }
+    return absl::OkStatus();
+  }
+
+  int Run() override {
+    units_ = sizes_.Or(MeterUnits(pin_dir_));
+    SocketPoll poll(pin_dir_);
+    if (!poll.attribution().ok()) {
+      if (!services_.empty() || !destinations_.empty() || !uplinks_.empty()) {
+        return Fail(poll.attribution().message());
+      }
+      Fail(absl::StrCat("services are not shown: ",
+                        poll.attribution().message()));
+    }
+    if (poll.has_uplinks() && !chosen_) {
+      const absl::Status used = UseColumns(DefaultColumns(true));
+      if (!used.ok()) return Fail(used.message());
+    }
+    auto next = std::chrono::steady_clock::now();
+    for (int i = 0; count_ == 0 || i < count_; i++) {
+      const int exit_status = RunOnce(&poll);
+      if (i == 0 && poll.has_hidden_networks()) {
+        Fail(
+            absl::StrCat("not all network namespaces may be looked at: sockets "
+                         "may be missing",
+                         geteuid() == 0 ? "" : " (run as root)"));
+      }
+      if (exit_status != 0 || interval_ == 0) return exit_status;
+      // After a stall at once, but what was missed is not made up for.
+      next = std::max(
+          next +
+              std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                  std::chrono::duration<double>(interval_)),
+          std::chrono::steady_clock::now());
+      if (i + 1 == count_) break;
+      if (WaitForLostReader(next - std::chrono::steady_clock::now())) {
+        return kExitError;
+      }
+    }
+    return 0;
+  }
+
+ private:
+  // What sorting keeps of a socket.
+  struct Kept {
+    FieldValue key;
+    std::string text;
+  };
+
+  static void AddList(Flags* flags, const char* name, const char* type,
+                      const char* description,
+                      std::vector<std::string>* values) {
+    flags->AddOption(name, values, description).Type(type);
+  }
+
+  absl::Status AddProtocol(const std::string& name) {
+    for (const uint16_t protocol :
+         {uint16_t{IPPROTO_TCP}, uint16_t{IPPROTO_UDP}, uint16_t{IPPROTO_RAW},
+          uint16_t{IPPROTO_UDPLITE}, uint16_t{IPPROTO_SCTP}, kProtocolMptcp}) {
+      if (ProtocolName(protocol) != absl::AsciiStrToLower(name)) continue;
+      poll_.protocols.push_back(protocol);
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("--protocol: '", name,
+                     "' is none of tcp, udp, mptcp, sctp, raw and udplite"));
+  }
+
+  absl::Status UseColumns(const std::string& list) {
+    auto columns = ParseColumns(list);
+    if (!columns.ok()) return columns.status();
+    parsed_columns_ = std::move(*columns);
+    return absl::OkStatus();
+  }
+
+  bool IsTable() const { return !json_ && !protobuf_; }
+
+  std::string Text(const SocketRow& row) const {
+    if (IsTable()) {
+      return TextTable::RowOf(Cells(parsed_columns_, row, units_));
+    }
+    std::string text;
+    if (json_) {
+      AppendJson(row, &text);
+    } else {
+      AppendProtobuf(row, &text);
+    }
+    return text;
+  }
+
+  // Adds one socket to the output, which it writes when there is enough.
+  void Emit(std::string text, TextTable* table) {
+    sockets_++;
+    if (IsTable()) return table->AddRow(std::move(text));
+    const bool lines = interval_ != 0;
+    if (json_) output_ += lines ? "" : sockets_ == 1 ? "[\n" : ",\n";
+    output_ += text;
+    if (json_ && lines) output_ += '\n';
+    if (output_.size() >= kOutputBytes) Flush();
+  }
+
+  // Nothing is written after the first failure.
+  void Flush() {
+    if (exit_status_ == 0) exit_status_ = Print(output_);
+    output_.clear();
+  }
+
+  int RunOnce(SocketPoll* poll) {
+    const auto begin = std::chrono::steady_clock::now();
+    TextTable table(TextColumns(parsed_columns_, chosen_));
+    std::vector<Kept> kept;
+    sockets_ = 0;
+    const bool needs_process = std::any_of(
+        parsed_columns_.begin(), parsed_columns_.end(),
+        [](const SocketColumn& column) { return column.name == "process"; });
+    poll_.holders = !IsTable() || needs_process;
+    const absl::Status status = poll->Run(poll_, [&](const SocketRow& row) {
+      if (exit_status_ != 0) return;
+      std::string text = Text(row);
+      if (sort_field_ == nullptr) return Emit(std::move(text), &table);
+      Kept one;
+      sort_field_->read(row, &one.key);
+      one.text = std::move(text);
+      kept.push_back(std::move(one));
+    });
+    if (!status.ok()) return Fail(status.message());
+    std::stable_sort(kept.begin(), kept.end(),
+                     [](const Kept& a, const Kept& b) {
+                       if (a.key.number != b.key.number) {
+                         return a.key.number > b.key.number;
+                       }
+                       return a.key.text < b.key.text;
+                     });
+    for (Kept& one : kept) Emit(std::move(one.text), &table);
+    if (IsTable()) output_ += table.Format(TerminalWidth());
+    if (json_ && interval_ == 0) output_ += sockets_ == 0 ? "[]\n" : "\n]\n";
+    Flush();
+    if (stats_) {
+      PrintStats(std::chrono::steady_clock::now() - begin);
+    }
+    return exit_status_;
+  }
+
+  void PrintStats(std::chrono::duration<double> took) const {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    std::cerr << absl::StrFormat(
+        "netmeter: %d sockets in %.3f s, %.2f us a socket; %.1f MiB of memory "
+        "at most\n",
+        sockets_, took.count(),
+        sockets_ == 0 ? 0 : took.count() * 1e6 / static_cast<double>(sockets_),
+        static_cast<double>(usage.ru_maxrss) / 1024);
+  }
+
+  std::string pin_dir_;
+  std::vector<std::string> services_, destinations_, uplinks_, states_,
+      addresses_, protocols_;
+  std::vector<int> ports_;
+  std::string sort_;
+  std::string columns_ = DefaultColumns(false);
+  bool chosen_ = false;  // the columns, by --columns
+  SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
+  bool json_ = false;
+  bool protobuf_ = false;
+  bool stats_ = false;
+  double interval_ = 0;
+  int count_ = 0;
+
+  PollOptions poll_;
+  const SocketField* sort_field_ = nullptr;
+  std::vector<SocketColumn> parsed_columns_;
+  std::string output_;
+  int exit_status_ = 0;
+  size_t sockets_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewSocketsCommand() {
+  return std::make_unique<SocketsCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

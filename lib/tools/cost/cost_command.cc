@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter cost`: what BPF programs cost, the meter's or all of the host.
+
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/base/unique_fd.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/cost/host_cost.h"
+#include "lib/tools/cost/meter_cost.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kCostFooter[] = R"(
+Columns of --all:
+  RUNS/S, NS/RUN, OF A CPU   while it was measured
+  MAPS KiB   kernel memory of the maps that the program uses. A map of several
+             programs is in each of them; the last line has it once
+  HELD BY    a process (PID/NAME) that has the program or a link of it open, a
+             pin, and how many more there are; (not found): none of these in this
+             mount namespace. What it is attached to may hold it, or a pin in
+             another one
+The kernel measures only while somebody asks, which costs each run of every BPF
+program some 20 ns. It ends with this process, however that ends.
+
+Root only. Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong
+usage.
+
+Examples:
+  netmeter cost                    the meter of this host
+  netmeter cost --all --live       all programs, every 5 seconds, until Ctrl-C
+  netmeter cost --all --seconds 1 --json | python3 -m json.tool
+)";
+
+class CostCommand : public Command {
+ public:
+  std::string Name() const override { return "cost"; }
+
+  std::string Description() const override {
+    return "Prints what BPF programs cost: the meter's, or all of the host";
+  }
+
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &pin_dir_);
+    const Option all =
+        flags->AddFlag("--all", &all_, "Every BPF program of the host");
+    flags->AddOption("--seconds", &seconds_, "Measure for so long")
+        .Type("N")
+        .InRange(1, 3600, Option::InHelp::kNo)
+        .ShowDefault();
+    flags->AddFlag("--live", &live_, "With --all: again and again").Needs(all);
+    const Option json = flags->AddFlag(
+        "--json", &json_, "One JSON object; with --live, one a line");
+    flags
+        ->AddFlag("--prometheus", &prometheus_,
+                  "Totals of the meter at once, as metrics for a textfile\n"
+                  "collector; run times need sysctl kernel.bpf_stats_enabled=1")
+        .Excludes(json)
+        .Excludes(all);
+    flags->SetFooter(kCostFooter);
+  }
+
+  absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }
+
+  int Run() override {
+    if (all_) return RunAll();
+    if (prometheus_) return RunPrometheus();
+    const absl::StatusOr<std::string> text = MeasureCost(
+        pin_dir_, seconds_, json_ ? CostFormat::kJson : CostFormat::kText);
+    return text.ok() ? Print(*text) : Fail(text.status().message());
+  }
+
+ private:
+  int RunPrometheus() {
+    const absl::StatusOr<Cost> cost = ReadCost(pin_dir_);
+    if (!cost.ok()) return Fail(cost.status().message());
+    if (!StatsAreEnabled()) {
+      std::cerr << "netmeter: note: run times stand still: sysctl "
+                   "kernel.bpf_stats_enabled is 0\n";
+    }
+    return Print(CostMetrics(*cost));
+  }
+
+  int RunAll() {
+    // Closed by the kernel, if by nobody else: it then stops to measure.
+    const absl::StatusOr<UniqueFd> stats = MeasureRunTimes();
+    if (!stats.ok()) return Fail(stats.status().message());
+    absl::StatusOr<HostCost> before = ReadHostCost();
+    auto begin = std::chrono::steady_clock::now();
+    do {
+      if (!before.ok()) return Fail(before.status().message());
+      std::this_thread::sleep_for(std::chrono::seconds(seconds_));
+      absl::StatusOr<HostCost> after = ReadHostCost();
+      const auto now = std::chrono::steady_clock::now();
+      if (!after.ok()) return Fail(after.status().message());
+      const std::chrono::duration<double> took = now - begin;
+      const HostCost cost = CostBetween(*before, *after, took.count());
+      // A terminal is cleared, so that the table stays where it is.
+      const bool clear = live_ && !json_ && isatty(STDOUT_FILENO);
+      const int exit_status =
+          Print((clear ? "\033[H\033[2J" : "") +
+                (json_ ? HostCostJson(cost) : HostCostTable(cost)));
+      if (exit_status != 0) return exit_status;
+      before = std::move(after);
+      begin = now;
+    } while (live_);
+    return 0;
+  }
+
+  std::string pin_dir_;
+  bool all_ = false;
+  bool live_ = false;
+  bool json_ = false;
+  bool prometheus_ = false;
+  int seconds_ = 5;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewCostCommand() {
+  return std::make_unique<CostCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What `netmeter cost --all` says of programs, beside bpftool(8) and beside a
+// program whose runs are known.
+
+#include "lib/tools/cost/host_cost.h"
+
+#include <bpf/bpf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/bpf.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lib/base/unique_fd.h"
+#include "lib/testing/bpffs_fixture.h"
+#include "lib/testing/fake_meter.h"
+#include "lib/testing/run_shell.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr char kName[] = "nm_cost_test";
+
+class HostCostTest : public BpffsTest {
+ protected:
+  void SetUp() override {
+    BpffsTest::SetUp();
+    map_ = UniqueFd(
+        bpf_map_create(BPF_MAP_TYPE_ARRAY, kName, 4, 8, 1000, nullptr));
+    ASSERT_TRUE(map_.ok());
+    // return skb->len; the map is only bound to it.
+    const bpf_insn code[] = {
+        {BPF_LDX | BPF_MEM | BPF_W, BPF_REG_0, BPF_REG_1, 0, 0},
+        {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+    program_ = UniqueFd(bpf_prog_load(BPF_PROG_TYPE_SOCKET_FILTER, kName, "GPL",
+                                      code, 2, nullptr));
+    ASSERT_TRUE(program_.ok());
+    ASSERT_EQ(bpf_prog_bind_map(program_.get(), map_.get(), nullptr), 0);
+    bpf_prog_info info = {};
+    uint32_t size = sizeof(info);
+    ASSERT_EQ(bpf_obj_get_info_by_fd(program_.get(), &info, &size), 0);
+    id_ = info.id;
+    int pair[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair), 0);
+    sender_ = UniqueFd(pair[0]);
+    receiver_ = UniqueFd(pair[1]);
+    const int fd = program_.get();
+    ASSERT_EQ(
+        setsockopt(receiver_.get(), SOL_SOCKET, SO_ATTACH_BPF, &fd, sizeof(fd)),
+        0);
+  }
+
+  // One run of the program each.
+  void Send(int times) {
+    char byte;
+    for (int i = 0; i < times; i++) {
+      ASSERT_EQ(send(sender_.get(), "x", 1, 0), 1);
+      ASSERT_EQ(recv(receiver_.get(), &byte, 1, 0), 1);
+    }
+  }
+
+  HostCost Read() {
+    auto cost = ReadHostCost();
+    EXPECT_TRUE(cost.ok()) << cost.status();
+    return cost.ok() ? *cost : HostCost();
+  }
+  const HostProgram& Ours(const HostCost& cost) {
+    for (const HostProgram& program : cost.programs) {
+      if (program.id == id_) return program;
+    }
+    ADD_FAILURE() << "not found";
+    static const HostProgram* const kNone = new HostProgram();
+    return *kNone;
+  }
+
+  UniqueFd map_, program_, sender_, receiver_;
+  uint32_t id_ = 0;
+};
+
+Json Bpftool(const std::string& arguments) {
+  const ShellResult result = RunShell("bpftool --json " + arguments);
+  EXPECT_EQ(result.exit_status, 0) << arguments;
+  return Json::parse(result.output);
+}
+
+std::string StatsEnabled() {
+  std::ifstream file("/proc/sys/kernel/bpf_stats_enabled");
+  std::string value;
+  file >> value;
+  return value;
+}
+
+TEST_F(HostCostTest, RunsAreCountedToTheLastOne) {
+  const UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
+  ASSERT_TRUE(stats.ok());
+  Send(10);
+  const HostCost before = Read();
+  Send(1234);
+  const HostCost after = Read();
+  EXPECT_EQ(Ours(after).runs, 1244u);
+  const HostCost cost = CostBetween(before, after, 1);
+  EXPECT_EQ(Ours(cost).runs, 1234u);
+  EXPECT_GT(Ours(cost).run_ns, 0u);
+  // And bpftool's number.
+  const Json theirs = Bpftool("prog show id " + std::to_string(id_));
+  EXPECT_EQ(theirs["run_cnt"], 1244);
+  EXPECT_EQ(theirs["run_time_ns"], Ours(after).run_ns);
+  // The most expensive first.
+  for (size_t i = 1; i < cost.programs.size(); i++) {
+    EXPECT_GE(cost.programs[i - 1].run_ns, cost.programs[i].run_ns);
+  }
+}
+
+// It said "(attached)", also of what a pin in another mount namespace held.
+TEST_F(HostCostTest, WhatHoldsAProgramIsNotGuessed) {
+  HostCost cost;
+  cost.programs.resize(1);
+  const std::string table = HostCostTable(cost);
+  EXPECT_NE(table.find("(not found)"), std::string::npos) << table;
+}
+
+// What stands in both of two lists: other programs and maps of the host come and
+// go, and a map grows.
+std::vector<Json> InBoth(const Json& before, const Json& after) {
+  std::vector<Json> both;
+  for (const Json& item : before) {
+    if (std::find(after.begin(), after.end(), item) != after.end()) {
+      both.push_back(item);
+    }
+  }
+  return both;
+}
+
+TEST_F(HostCostTest, ProgramsAndMapsAreThoseOfBpftool) {
+  const Json programs_before = Bpftool("prog show");
+  const Json maps_before = Bpftool("map show");
+  const HostCost cost = Read();
+  const Json maps_after = Bpftool("map show");
+  const Json programs_after = Bpftool("prog show");
+  std::map<uint32_t, const HostProgram*> ours;
+  for (const HostProgram& program : cost.programs) ours[program.id] = &program;
+  bool found = false;
+  for (const Json& theirs : InBoth(programs_before, programs_after)) {
+    const auto it = ours.find(theirs["id"].get<uint32_t>());
+    ASSERT_NE(it, ours.end()) << theirs;
+    const HostProgram& program = *it->second;
+    // A number, where bpftool is too old for a name: as of a program of netfilter,
+    // which a meter beside the test had.
+    EXPECT_EQ(program.type, theirs["type"].is_string()
+                                ? theirs["type"].get<std::string>()
+                                : theirs["type"].dump());
+    EXPECT_EQ(program.jited_bytes, theirs.value("bytes_jited", 0u));
+    EXPECT_EQ(program.maps, theirs.value("map_ids", std::vector<uint32_t>()));
+    if (program.id != id_) continue;
+    found = true;
+    EXPECT_EQ(program.name, kName);
+    EXPECT_EQ(theirs["name"], kName);
+    EXPECT_EQ(program.maps.size(), 1u);
+  }
+  EXPECT_TRUE(found);
+  found = false;
+  // The host has maps, too, which no program uses.
+  for (const Json& theirs : InBoth(maps_before, maps_after)) {
+    const auto it = cost.maps.find(theirs["id"].get<uint32_t>());
+    if (it == cost.maps.end()) continue;
+    EXPECT_EQ(it->second.name, theirs.value("name", ""));
+    EXPECT_EQ(it->second.type, theirs["type"]);
+    EXPECT_EQ(it->second.bytes, theirs["bytes_memlock"]);
+    found = found || it->second.name == kName;
+  }
+  EXPECT_TRUE(found);
+}
+
+// Held by this process, which does not count itself; by another; by a pin.
+TEST_F(HostCostTest, HoldersAreProcessesAndPins) {
+  EXPECT_THAT(Ours(Read()).processes, IsEmpty());
+  EXPECT_THAT(Ours(Read()).pins, IsEmpty());
+  const std::string pin = pin_dir_ + "/cost";
+  ASSERT_EQ(bpf_obj_pin(program_.get(), pin.c_str()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    while (true) pause();
+  }
+  std::string name;
+  std::ifstream comm("/proc/self/comm");
+  std::getline(comm, name);
+  const HostCost cost = Read();
+  EXPECT_THAT(Ours(cost).processes,
+              ElementsAre(std::to_string(child) + "/" + name));
+  EXPECT_THAT(Ours(cost).pins, ElementsAre(pin));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+// /proc/self/mountinfo has a space as \\040. What is pinned below it had no holder.
+TEST_F(HostCostTest, PinsAreFoundBelowAnyMountPoint) {
+  const std::string point = pin_dir_ + "x my\tpins\\040";
+  ASSERT_EQ(mkdir(point.c_str(), 0700), 0);
+  ASSERT_EQ(MountBpffs(point), "");
+  const std::string folder = point + "/below";
+  EXPECT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const std::string pin = folder + "/cost";
+  EXPECT_EQ(bpf_obj_pin(program_.get(), pin.c_str()), 0);
+  EXPECT_THAT(Ours(Read()).pins, ElementsAre(pin));
+  EXPECT_EQ(umount2(point.c_str(), MNT_DETACH), 0);
+  EXPECT_EQ(rmdir(point.c_str()), 0);
+}
+
+TEST_F(HostCostTest, TheProgramPrintsItAndTheKernelMeasuresNoLonger) {
+  const std::string before = StatsEnabled();
+  Send(10);
+  EXPECT_EQ(Ours(Read()).runs, 0u);
+  const ShellResult json =
+      RunShell("lib/tools/netmeter cost --all --seconds 1 --json");
+  ASSERT_EQ(json.exit_status, 0);
+  const Json cost = Json::parse(json.output);
+  bool found = false;
+  for (const Json& program : cost["programs"]) {
+    if (program["id"] != id_) continue;
+    found = true;
+    EXPECT_EQ(program["name"], kName);
+    EXPECT_EQ(program["type"], "socket_filter");
+    EXPECT_EQ(program["processes"].size(), 1u);  // we
+    EXPECT_GE(program["map_bytes"], 8000);
+  }
+  EXPECT_TRUE(found);
+  EXPECT_GE(cost["seconds"], 1.0);
+  const ShellResult table =
+      RunShell("lib/tools/netmeter cost --all --seconds 1");
+  EXPECT_THAT(table.output, testing::HasSubstr(kName));
+  EXPECT_THAT(table.output, testing::HasSubstr("HELD BY"));
+  // Killed in the middle of it. Without --foreground timeout(1) kills itself, too, and
+  // may be gone first.
+  EXPECT_EQ(
+      RunShell("timeout --foreground -s KILL 0.5 lib/tools/netmeter cost --all "
+               "--live --json > /dev/null 2>&1; echo $?")
+          .output,
+      "137\n");
+  Send(10);
+  EXPECT_EQ(Ours(Read()).runs, 0u) << "the kernel goes on measuring";
+  EXPECT_EQ(StatsEnabled(), before);
+}
+
+// "run as root" was said to root.
+TEST_F(HostCostTest, RootWithoutTheCapabilityIsToldWhichItTakes) {
+  for (const std::string command :
+       {"lib/tools/netmeter cost --all", "lib/tools/netmeter cost"}) {
+    const ShellResult result =
+        RunShell("setpriv --bounding-set=-sys_admin " + command + " 2>&1");
+    EXPECT_EQ(result.exit_status, 1);
+    EXPECT_THAT(result.output, testing::HasSubstr("(it takes CAP_SYS_ADMIN)"));
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

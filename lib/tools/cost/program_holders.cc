@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/cost/program_holders.h"
+
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/mounts.h"
+#include "lib/base/unique_fd.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+// Deeper than anybody pins; a directory that is mounted into itself ends, too.
+constexpr int kDeepest = 16;
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+
+// `directory` may be null.
+template <typename Body>
+void ForEachEntry(DIR* directory, const Body& body) {
+  const std::unique_ptr<DIR, CloseDirectory> closes(directory);
+  while (const dirent* const entry = directory ? readdir(directory) : nullptr) {
+    const absl::string_view name = entry->d_name;
+    if (name != "." && name != "..") body(dirfd(directory), *entry);
+  }
+}
+
+// The number after "prog_id:" in fdinfo, of a program or a link; 0: none.
+uint32_t ProgramOfFdInfo(const std::string& path) {
+  std::ifstream file(path);
+  std::string key;
+  uint32_t id = 0;
+  while (file >> key) {
+    if (key == "prog_id:" && file >> id) return id;
+  }
+  return 0;
+}
+
+// Of a perf event, as those of libbpf's older attachments to tracepoints.
+uint32_t ProgramOfPerfEvent(int pid, int fd) {
+  char name[64] = {};
+  uint32_t length = sizeof(name), program = 0, type = 0;
+  __u64 offset = 0, address = 0;
+  if (bpf_task_fd_query(pid, fd, 0, name, &length, &program, &type, &offset,
+                        &address) != 0) {
+    return 0;
+  }
+  return program;
+}
+
+// Neither stat(2) nor open(2) of what a descriptor is of: where that is a file of
+// NFS or FUSE whose server hangs, they never return.
+void ReadProcess(const std::string& pid, ProgramHolders* holders) {
+  const std::string folder = absl::StrCat("/proc/", pid);
+  std::set<uint32_t> found;
+  const auto look = [&](int directory, const dirent& entry) {
+    const std::string number = entry.d_name;
+    char text[64];
+    const ssize_t size =
+        readlinkat(directory, number.c_str(), text, sizeof(text));
+    if (size <= 0) return;
+    const absl::string_view link(text, static_cast<size_t>(size));
+    uint32_t program = 0;
+    // A link by BPF_OBJ_GET is named with a hyphen, one by BPF_LINK_CREATE with
+    // an underscore.
+    if (link == "anon_inode:bpf-prog" || link == "anon_inode:bpf-link" ||
+        link == "anon_inode:bpf_link") {
+      program = ProgramOfFdInfo(absl::StrCat(folder, "/fdinfo/", number));
+    } else if (link == "anon_inode:[perf_event]") {
+      int process = 0, fd = 0;
+      if (absl::SimpleAtoi(pid, &process) && absl::SimpleAtoi(number, &fd)) {
+        program = ProgramOfPerfEvent(process, fd);
+      }
+    }
+    if (program != 0) found.insert(program);
+  };
+  ForEachEntry(opendir((folder + "/fd").c_str()), look);
+  if (found.empty()) return;
+  std::string name;
+  std::ifstream comm(folder + "/comm");
+  std::getline(comm, name);
+  for (const uint32_t program : found) {
+    (*holders)[program].processes.push_back(absl::StrCat(pid, "/", name));
+  }
+}
+
+// A directory of the same mount; null for any other one: what is mounted below a
+// BPF file system may be such a server's, too.
+DIR* OpenBelow(int directory, const char* name) {
+  open_how how = {};
+  how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_XDEV;
+  UniqueFd fd(static_cast<int>(
+      syscall(SYS_openat2, directory, name, &how, sizeof(how))));
+  return fd.ok() ? fdopendir(fd.Release()) : nullptr;
+}
+
+void ReadPins(DIR* directory, const std::string& path, int depth,
+              ProgramHolders* holders) {
+  ForEachEntry(directory, [&](int fd_of_directory, const dirent& entry) {
+    const std::string below = absl::StrCat(path, "/", entry.d_name);
+    if (entry.d_type == DT_DIR && depth < kDeepest) {
+      ReadPins(OpenBelow(fd_of_directory, entry.d_name), below, depth + 1,
+               holders);
+    }
+    if (entry.d_type != DT_REG) return;
+    const UniqueFd fd(bpf_obj_get(below.c_str()));
+    if (!fd.ok()) return;
+    const KernelObject object = IdentifyObject(fd.get());
+    if (object.kind == KernelObject::kProgram) {
+      (*holders)[object.id].pins.push_back(below);
+    } else if (object.kind == KernelObject::kLink) {
+      (*holders)[object.program].pins.push_back(below);
+    }
+  });
+}
+
+// The mount points of BPF file systems, each device once.
+std::vector<std::string> BpfMounts() {
+  std::vector<std::string> points;
+  std::set<uint64_t> devices;
+  for (const Mount& mount : ReadMounts()) {
+    if (mount.type == "bpf" && devices.insert(mount.device).second) {
+      points.push_back(mount.point);
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+ProgramHolders ReadProgramHolders() {
+  ProgramHolders holders;
+  const std::string own = absl::StrCat(getpid());
+  ForEachEntry(opendir("/proc"), [&](int, const dirent& entry) {
+    const std::string name = entry.d_name;
+    if (name[0] >= '1' && name[0] <= '9' && name != own) {
+      ReadProcess(name, &holders);
+    }
+  });
+  for (const std::string& mount : BpfMounts()) {
+    ReadPins(opendir(mount.c_str()), mount, 0, &holders);
+  }
+  return holders;
+}
+
+}  // namespace internal
+}  // namespace netmeter

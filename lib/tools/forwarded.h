@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a meter has counted of forwarded packets, by uplink (bpf/forward.bpf.c).
+//
+//   absl::StatusOr<Forwarded> forwarded = ReadForwarded("/run/netmeter");
+//   forwarded->at(1).tx_bytes;  // left by uplink 1
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_TOOLS_FORWARDED_H_
+#define NETMETER_LIB_TOOLS_FORWARDED_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bpf/internal.h"
+#include "lib/reader/shared_maps.h"
+
+namespace netmeter {
+namespace internal {
+
+// Of an uplink: rx came in by it to be forwarded, tx left by it. Wire bytes, without
+// link headers.
+struct ForwardedCounts {
+  uint64_t tx_bytes = 0;
+  uint64_t rx_bytes = 0;
+  uint64_t tx_packets = 0;
+  uint64_t rx_packets = 0;
+};
+
+using Forwarded =
+    std::map<uint32_t, ForwardedCounts>;  // by number of the uplink
+
+// NotFound: the meter has never counted them. PermissionDenied: root may read.
+absl::StatusOr<Forwarded> ReadForwarded(const std::string& pin_dir);
+
+// The sum by uplink of a sum over all CPUs, by NM_FORWARDED_INDEX().
+Forwarded SumByUplink(const std::vector<nm_forwarded>& pairs);
+
+// The uplinks of a meter, by the numbers that its maps have.
+//
+// Threads: any.
+
+// Those that have counted since the meter was loaded, and `other`.
+std::map<uint32_t, std::string> ReadUplinkNames(const SharedMaps& maps);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_FORWARDED_H_

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter budget`: how much of each budget is used, and a command for each level
+// that it crosses.
+//
+// A level is noted in the history after its command has run well. So a command that
+// failed, or whose call was killed, is tried again. Two that run at once wait for each
+// other, by a lock which goes with the process, so that they do not both warn.
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
+#include "lib/base/unique_fd.h"
+#include "lib/history/budget.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/history/usage_text.h"
+#include "lib/tools/options.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr int kExitWarned = 3;
+constexpr int kExitExceeded = 4;
+constexpr std::chrono::seconds kPatience(60);
+
+constexpr char kBudgetFooter[] = R"(
+Budgets (YAML, in a file; docs/history.md tells all keys):
+  reset_day: 15
+  budgets:
+    - {name: satellite, limit: 100 GB}
+    - {name: backups, limit: 5 GiB, service: rsync, warn: [50, 80, 100]}
+
+Used is what `netmeter record` has recorded in this billing period. The forecast is
+for the whole period, if it goes on as it did so far. Nothing is limited. Without
+--units, a budget whose limit is in GB is shown in GB, and one in GiB in GiB.
+
+--run runs a command by sh once for each level that a budget crosses, with
+NETMETER_BUDGET, NETMETER_PERCENT (the level), NETMETER_USED_BYTES,
+NETMETER_LIMIT_BYTES and NETMETER_PERIOD_FROM and _TO in its environment. If it
+fails, takes longer than --run-seconds, or the call is killed, the next call tries
+again. A level is crossed once in a period, whatever becomes of the limit. Root names
+who runs it: --run-as.
+
+Exit status: 0 no level is crossed; 1 failed, one line on stderr says why; 2 wrong
+usage; 3 a level is crossed; 4 a budget is used up.
+
+Examples:
+  netmeter budget
+  netmeter budget --run 'logger "$NETMETER_BUDGET: $NETMETER_PERCENT %"' --run-as nobody
+)";
+
+struct Row {
+  Budget budget;
+  BudgetState state;
+};
+
+// A budget is shown in the units that its limit was given in.
+std::string FormatRows(const std::vector<Row>& rows, const SizeOptions& sizes) {
+  TextTable table({{"BUDGET"},
+                   {"UNTIL", TextColumn::kLeft, 2},
+                   {"USED", TextColumn::kRight},
+                   {"LIMIT", TextColumn::kRight},
+                   {"LEFT", TextColumn::kRight, 3},
+                   {"FORECAST", TextColumn::kRight, 1},
+                   {"PERCENT", TextColumn::kRight},
+                   {"STATE"}});
+  for (const Row& row : rows) {
+    const BudgetState& state = row.state;
+    const SizeUnits units = sizes.Or(row.budget.units);
+    table.Add(
+        {ToTerminal(row.budget.name), FormatDay(state.period.to),
+         HumanSignedBytes(state.used, units),
+         HumanSignedBytes(row.budget.limit, units),
+         HumanSignedBytes(row.budget.limit - state.used, units),
+         state.forecast < 0 ? "-" : HumanSignedBytes(state.forecast, units),
+         absl::StrCat(state.percent, "%"), BudgetWord(state)});
+  }
+  std::string text = table.Format(TerminalWidth());
+  std::map<std::string, std::vector<std::string>> unknown;
+  for (const Row& row : rows) {
+    if (row.state.forecast_unknown.empty()) continue;
+    unknown[row.state.forecast_unknown].push_back(ToTerminal(row.budget.name));
+  }
+  for (const auto& reason : unknown) {
+    absl::StrAppend(&text, "(no forecast for ",
+                    absl::StrJoin(reason.second, ", "), ": ", reason.first,
+                    ")\n");
+  }
+  // Or a name is misspelt, and the budget is never crossed.
+  for (const Row& row : rows) {
+    const Budget& budget = row.budget;
+    const bool of_some = !budget.service.empty() || !budget.kind.empty() ||
+                         !budget.destination.empty() || !budget.uplink.empty();
+    if (row.state.used != 0 || !of_some) continue;
+    absl::StrAppend(&text, "(", ToTerminal(budget.name),
+                    ": nothing that it is for was recorded in this period)\n");
+  }
+  return text;
+}
+
+std::string FormatRowsJson(const std::vector<Row>& rows) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const Row& row : rows) {
+    nlohmann::ordered_json object = {{"name", ToUtf8(row.budget.name)},
+                                     {"from", FormatDay(row.state.period.from)},
+                                     {"to", FormatDay(row.state.period.to)},
+                                     {"limit_bytes", row.budget.limit},
+                                     {"used_bytes", row.state.used},
+                                     {"percent", row.state.percent},
+                                     {"crossed", row.state.crossed},
+                                     {"state", BudgetWord(row.state)}};
+    object["forecast_bytes"] = row.state.forecast < 0
+                                   ? nlohmann::ordered_json(nullptr)
+                                   : nlohmann::ordered_json(row.state.forecast);
+    object["forecast_unknown"] =
+        row.state.forecast_unknown.empty()
+            ? nlohmann::ordered_json(nullptr)
+            : nlohmann::ordered_json(row.state.forecast_unknown);
+    array.push_back(std::move(object));
+  }
+  return array.dump(2) + "\n";
+}
+
+class BudgetCommand : public Command {
+ public:
+  std::string Name() const override { return "budget"; }
+
+  std::string Description() const override {
+    return "Prints how much of each budget is used, and warns";
+  }
+
+  void Declare(Flags* flags) override {
+    AddDatabase(flags, &database_);
+    budgets_ = kDefaultBudgets;
+    flags->AddOption("--budgets,--config", &budgets_, "The budgets")
+        .Type("FILE")
+        .ShowDefault();
+    const Option run = flags
+                           ->AddOption("--run", &run_,
+                                       "A command for each crossed level, once")
+                           .Type("COMMAND");
+    flags->AddOption("--run-as", &run_as_, "The user who runs it")
+        .Type("USER")
+        .Needs(run);
+    flags
+        ->AddOption("--run-seconds", &run_seconds_,
+                    "How long it may take; then it is killed")
+        .Type("SECONDS")
+        .InRange(1, 86400)
+        .ShowDefault()
+        .Needs(run);
+    const Option json =
+        flags->AddFlag("--json", &json_, "Print one JSON array of objects");
+    AddSizes(flags, {json}, &sizes_);
+    flags->SetFooter(kBudgetFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    // Each time, and not when a level is crossed, which may be in a month.
+    if (!run_as_.empty() && getpwnam(run_as_.c_str()) == nullptr) {
+      return NoUser();
+    }
+    if (run_.empty() || !run_as_.empty() || geteuid() != 0) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "--run as root needs --run-as (root itself is allowed)");
+  }
+
+  int Run() override {
+    const auto budgets = ReadBudgetFile(budgets_);
+    if (!budgets.ok()) return Fail(budgets.status().message());
+    // Closed after the history is: SQLite's own locks on the file end with any of its
+    // descriptors (fcntl(2)). This one is of another kind (flock(2)).
+    UniqueFd turn;
+    const auto history =
+        OpenHistory(database_, run_.empty() ? Database::Mode::kRead
+                                            : Database::Mode::kWrite);
+    if (!history.ok()) return Fail(history.status().message());
+    std::vector<Row> rows;
+    for (const Budget& budget : *budgets) {
+      const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
+      if (!state.ok()) return Fail(state.status().message());
+      rows.push_back({budget, *state});
+    }
+    int status = Print(json_ ? FormatRowsJson(rows) : FormatRows(rows, sizes_));
+    if (!run_.empty()) {
+      const absl::Status locked = Lock(&turn);
+      if (!locked.ok()) return Fail(locked.message());
+    }
+    // Who reads the table does not matter for the warnings.
+    for (const Row& row : rows) {
+      if (run_.empty()) break;
+      for (const int percent : row.state.crossed) {
+        const absl::Status warned = Warn(history->get(), row, percent);
+        if (!warned.ok()) status = Fail(warned.message());
+      }
+    }
+    if (status != 0) return status;
+    for (const Row& row : rows) {
+      if (row.state.percent >= 100) return kExitExceeded;
+      if (!row.state.crossed.empty()) status = kExitWarned;
+    }
+    return status;
+  }
+
+ private:
+  absl::Status NoUser() const {
+    return absl::NotFoundError(
+        absl::StrCat("--run-as: there is no user '", run_as_, "'"));
+  }
+
+  // Whoever may read the file may lock it, too, and would stop the timer for good.
+  absl::Status Lock(UniqueFd* turn) const {
+    const std::string what = absl::StrCat("lock ", database_);
+    *turn = UniqueFd(open(database_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!turn->ok()) return ErrnoStatus(errno, what);
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (flock(turn->get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR) {
+        return ErrnoStatus(errno, what);
+      }
+      if (std::chrono::steady_clock::now() > end) {
+        return absl::UnavailableError(absl::StrCat(
+            what, ": another program has held it for a minute (see: fuser ",
+            database_, ")"));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Warn(Database* history, const Row& row, int percent) const {
+    const auto warned = WasWarned(history, row.budget, row.state, percent);
+    if (!warned.ok()) return warned.status();
+    if (*warned) return absl::OkStatus();
+    NETMETER_RETURN_IF_ERROR(RunCommand(row, percent));
+    return NoteWarning(history, row.budget, row.state, percent);
+  }
+
+  absl::Status RunCommand(const Row& row, int percent) const {
+    // Looked up here: after fork(2) little is allowed.
+    const passwd* user = nullptr;
+    if (!run_as_.empty()) {
+      user = getpwnam(run_as_.c_str());
+      if (user == nullptr) {
+        return NoUser();
+      }
+    }
+    const std::vector<std::string> variables = {
+        absl::StrCat("NETMETER_BUDGET=", row.budget.name),
+        absl::StrCat("NETMETER_PERCENT=", percent),
+        absl::StrCat("NETMETER_USED_BYTES=", row.state.used),
+        absl::StrCat("NETMETER_LIMIT_BYTES=", row.budget.limit),
+        absl::StrCat("NETMETER_PERIOD_FROM=", FormatDay(row.state.period.from)),
+        absl::StrCat("NETMETER_PERIOD_TO=", FormatDay(row.state.period.to))};
+    // Who called may have had the kernel reap children: then none could be waited for.
+    signal(SIGCHLD, SIG_DFL);
+    const pid_t child = fork();
+    if (child < 0) return ErrnoStatus(errno, "fork");
+    if (child == 0) {
+      setpgid(0, 0);
+      signal(SIGPIPE, SIG_DFL);
+      if (user != nullptr && geteuid() == 0 &&
+          (initgroups(user->pw_name, user->pw_gid) != 0 ||
+           setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)) {
+        _exit(126);
+      }
+      for (const std::string& variable : variables) {
+        putenv(const_cast<char*>(variable.c_str()));
+      }
+      // Its words do not get into a table, or into JSON.
+      dup2(STDERR_FILENO, STDOUT_FILENO);
+      execl("/bin/sh", "sh", "-c", run_.c_str(), nullptr);
+      _exit(127);
+    }
+    setpgid(child, child);  // whichever of the two is first
+    int status = 0;
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(run_seconds_);
+    for (pid_t ended = 0; ended == 0;) {
+      ended = waitpid(child, &status, WNOHANG);
+      if (ended < 0 && errno == EINTR) ended = 0;
+      if (ended < 0) return ErrnoStatus(errno, "wait for the command");
+      if (ended != 0) break;
+      if (std::chrono::steady_clock::now() > end) {
+        kill(-child, SIGKILL);
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+        }
+        return absl::DeadlineExceededError(absl::StrCat(
+            "--run: the command for ", row.budget.name, " at ", percent,
+            " % ran longer than ", run_seconds_, " s (--run-seconds)"));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+    return absl::AbortedError(absl::StrCat(
+        "--run: the command for ", row.budget.name, " at ", percent, " % ",
+        WIFEXITED(status)
+            ? absl::StrCat("exited with ", WEXITSTATUS(status))
+            : absl::StrCat("was killed by signal ", WTERMSIG(status))));
+  }
+
+  std::string database_;
+  std::string budgets_;
+  std::string run_;
+  std::string run_as_;
+  int run_seconds_ = 60;
+  bool json_ = false;
+  SizeOptions sizes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewBudgetCommand() {
+  return std::make_unique<BudgetCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/history/usage_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
+#include "lib/history/calendar.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+std::string NameOf(const UsageRow& row) {
+  return row.name.empty() ? "-" : ToTerminal(row.name);
+}
+
+std::string DescribeGap(const Gap& gap) {
+  if (gap.what == "clock") {
+    return absl::StrCat("clock: it was set from ", FormatTime(gap.begin),
+                        " to ", FormatTime(gap.end));
+  }
+  const std::string times =
+      absl::StrCat(FormatTime(gap.begin), " to ", FormatTime(gap.end));
+  if (gap.what == "late") {
+    return absl::StrCat("late: ", times,
+                        ", no record; its bytes stand at its end");
+  }
+  return absl::StrCat("lost: ", times,
+                      ", a reboot or an unload; its bytes are in no sum");
+}
+
+// A field of CSV. A spreadsheet would take one that begins so for a formula, and
+// anybody may choose a name.
+std::string Quote(const std::string& field) {
+  const std::string safe =
+      !field.empty() &&
+              std::string("=+-@\t\r").find(field[0]) != std::string::npos
+          ? "'" + field
+          : field;
+  if (safe.find_first_of(",\"\n\r") == std::string::npos) return safe;
+  return absl::StrCat("\"", absl::StrReplaceAll(safe, {{"\"", "\"\""}}), "\"");
+}
+
+void AddCounters(const Counters& counters, nlohmann::ordered_json* json) {
+  for (size_t i = 0; i < kCounterCount; ++i) {
+    (*json)[kRecordedCounters[i].name] = counters.value[i];
+  }
+}
+
+// In what programs read, rows that have no destination tell so by their kind. In a table
+// their names do.
+bool HasKind(const UsageQuery& query) {
+  return query.by == UsageBy::kService || query.by == UsageBy::kDestination;
+}
+
+}  // namespace
+
+const char* UsageByName(UsageBy by) {
+  switch (by) {
+    case UsageBy::kService:
+      return "service";
+    case UsageBy::kDestination:
+      return "destination";
+    case UsageBy::kUplink:
+      return "uplink";
+    case UsageBy::kDay:
+      return "day";
+    case UsageBy::kNothing:
+      return "";
+  }
+  return "";
+}
+
+const char* BudgetWord(const BudgetState& state) {
+  return state.percent >= 100    ? "used up"
+         : state.crossed.empty() ? "ok"
+                                 : "warning";
+}
+
+std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
+                             SizeUnits units, size_t width) {
+  const bool with_kind = query.by == UsageBy::kService;
+  TextTable table(
+      {{absl::AsciiStrToUpper(UsageByName(query.by)), TextColumn::kLeft},
+       {with_kind ? "KIND" : "", TextColumn::kLeft, with_kind ? 2 : 9},
+       {"SENT", TextColumn::kRight, 1},
+       {"RECEIVED", TextColumn::kRight, 1},
+       {"TOTAL", TextColumn::kRight},
+       {"SHARE", TextColumn::kRight, 3},
+       {"RETRANSMIT", TextColumn::kRight, 4}});
+  const auto add = [&](const std::string& name, const std::string& kind,
+                       const Counters& counters) {
+    const double share = usage.sum.bytes() == 0
+                             ? 0
+                             : 100.0 * static_cast<double>(counters.bytes()) /
+                                   static_cast<double>(usage.sum.bytes());
+    table.Add({name, kind, HumanSignedBytes(counters.tx_bytes(), units),
+               HumanSignedBytes(counters.rx_bytes(), units),
+               HumanSignedBytes(counters.bytes(), units),
+               absl::StrFormat("%.1f%%", share),
+               HumanSignedBytes(counters.tx_retransmit_bytes(), units)});
+  };
+  for (const UsageRow& row : usage.rows) {
+    add(NameOf(row), with_kind ? row.kind : "", row.counters);
+  }
+  add("sum", "", usage.sum);
+  std::string text = absl::StrCat(FormatDay(query.period.from), " to ",
+                                  FormatDay(query.period.to), ", path ",
+                                  query.path, "\n", table.Format(width));
+  if (usage.rows.empty()) {
+    const bool filtered = !query.service.empty() ||
+                          !query.destination.empty() || !query.kind.empty() ||
+                          !query.uplink.empty();
+    absl::StrAppend(&text, filtered
+                               ? "(no such series in this period)\n"
+                               : "(nothing was recorded in this period)\n");
+  }
+  for (const Gap& gap : usage.gaps) {
+    absl::StrAppend(&text, DescribeGap(gap), "\n");
+  }
+  return text;
+}
+
+std::string FormatUsageJson(const Usage& usage, const UsageQuery& query) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const UsageRow& row : usage.rows) {
+    nlohmann::ordered_json object;
+    if (HasKind(query)) object["kind"] = row.kind;
+    object[UsageByName(query.by)] = row.name;
+    AddCounters(row.counters, &object);
+    rows.push_back(std::move(object));
+  }
+  nlohmann::ordered_json sum = nlohmann::ordered_json::object();
+  AddCounters(usage.sum, &sum);
+  nlohmann::ordered_json gaps = nlohmann::ordered_json::array();
+  for (const Gap& gap : usage.gaps) {
+    gaps.push_back(
+        {{"what", gap.what}, {"begin", gap.begin}, {"end", gap.end}});
+  }
+  const nlohmann::ordered_json all = {{"from", FormatDay(query.period.from)},
+                                      {"to", FormatDay(query.period.to)},
+                                      {"path", query.path},
+                                      {"rows", std::move(rows)},
+                                      {"sum", std::move(sum)},
+                                      {"gaps", std::move(gaps)}};
+  return all.dump(2) + "\n";
+}
+
+std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query) {
+  const bool with_kind = HasKind(query);
+  std::string text =
+      absl::StrCat(with_kind ? "kind," : "", UsageByName(query.by));
+  for (const RecordedCounter& counter : kRecordedCounters) {
+    absl::StrAppend(&text, ",", counter.name);
+  }
+  text += "\n";
+  for (const UsageRow& row : usage.rows) {
+    absl::StrAppend(&text, with_kind ? row.kind + "," : "",
+                    Quote(ToTerminal(row.name)));
+    for (const int64_t value : row.counters.value) {
+      absl::StrAppend(&text, ",", value);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace internal
+}  // namespace netmeter

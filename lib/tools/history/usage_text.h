@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What `netmeter usage` prints.
+//
+// Threads: any.
+
+#ifndef NETMETER_LIB_TOOLS_HISTORY_USAGE_TEXT_H_
+#define NETMETER_LIB_TOOLS_HISTORY_USAGE_TEXT_H_
+
+#include <cstddef>
+#include <string>
+
+#include "lib/base/text.h"
+#include "lib/history/budget.h"
+#include "lib/history/usage.h"
+
+namespace netmeter {
+namespace internal {
+
+// "service", "destination", "uplink" or "day".
+const char* UsageByName(UsageBy by);
+
+// "ok", "warning" or "used up".
+const char* BudgetWord(const BudgetState& state);
+
+// The period, a table with shares and the sum, and a line for each gap.
+std::string FormatUsageTable(const Usage& usage, const UsageQuery& query,
+                             SizeUnits units, size_t width);
+std::string FormatUsageJson(const Usage& usage, const UsageQuery& query);
+// RFC 4180, but with line feeds alone; gaps are not in it.
+std::string FormatUsageCsv(const Usage& usage, const UsageQuery& query);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_HISTORY_USAGE_TEXT_H_

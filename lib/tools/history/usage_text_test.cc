@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/history/usage_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+UsageRow Row(const std::string& kind, const std::string& name, int64_t tx,
+             int64_t rx) {
+  UsageRow row = {kind, name, {}};
+  row.counters.value[0] = tx;
+  row.counters.value[1] = rx;
+  return row;
+}
+
+class UsageTextTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("TZ", "UTC", 1);
+    tzset();
+    query_.period = {20261115, 20261214};
+    usage_.rows = {Row("service", "mme", 1536, 1024),
+                   Row("binary", "=cmd|'!A1,\"x\"", 500, 12)};
+    for (const UsageRow& row : usage_.rows) usage_.sum += row.counters;
+    usage_.gaps = {{1795000000, 1795000060, "lost"},
+                   {1795000100, 1795010060, "late"},
+                   {1795000100, 1794000060, "clock"}};
+  }
+
+  UsageQuery query_;
+  Usage usage_;
+};
+
+TEST_F(UsageTextTest, TableHasPeriodSharesSumAndGaps) {
+  EXPECT_EQ(
+      FormatUsageTable(usage_, query_, SizeUnits::kBinary, 0),
+      "2026-11-15 to 2026-12-14, path direct\n"
+      "SERVICE        KIND        SENT  RECEIVED    TOTAL   SHARE  RETRANSMIT\n"
+      "mme            service  1.5 KiB   1.0 KiB  2.5 KiB   83.3%         0 B\n"
+      "=cmd|'!A1,\"x\"  binary     500 B      12 B    512 B   16.7%         0 "
+      "B\n"
+      "sum                     2.0 KiB   1.0 KiB  3.0 KiB  100.0%         0 B\n"
+      "lost: 2026-11-18 11:06 to 2026-11-18 11:07, a reboot or an unload; "
+      "its bytes are in no sum\n"
+      "late: 2026-11-18 11:08 to 2026-11-18 13:54, no record; its bytes "
+      "stand at its end\n"
+      "clock: it was set from 2026-11-18 11:08 to 2026-11-06 21:21\n");
+}
+
+TEST_F(UsageTextTest, FitsATerminalOf80Columns) {
+  usage_.rows[0].name = std::string(64, 'm');
+  usage_.gaps.clear();
+  const std::string text =
+      FormatUsageTable(usage_, query_, SizeUnits::kBinary, 80);
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    EXPECT_LE(end - begin, 80u) << text;
+  }
+}
+
+TEST_F(UsageTextTest, EmptyIsSaid) {
+  EXPECT_THAT(FormatUsageTable(Usage(), query_, SizeUnits::kBinary, 80),
+              HasSubstr("(nothing was recorded in this period)"));
+}
+
+TEST_F(UsageTextTest, JsonHasExactNumbersAndGaps) {
+  const auto json = nlohmann::json::parse(FormatUsageJson(usage_, query_));
+  EXPECT_EQ(json["from"], "2026-11-15");
+  EXPECT_EQ(json["to"], "2026-12-14");
+  EXPECT_EQ(json["rows"][0]["service"], "mme");
+  EXPECT_EQ(json["rows"][0]["tx_bytes"], 1536);
+  EXPECT_EQ(json["sum"]["rx_bytes"], 1036);
+  EXPECT_EQ(json["gaps"][2]["what"], "clock");
+  query_.by = UsageBy::kDay;
+  EXPECT_THAT(FormatUsageJson(usage_, query_), HasSubstr("\"day\": \"mme\""));
+}
+
+// Anybody may choose a name, also one that a spreadsheet executes.
+TEST_F(UsageTextTest, CsvQuotesAndIsNoFormula) {
+  EXPECT_EQ(FormatUsageCsv(usage_, query_),
+            "kind,service,tx_bytes,rx_bytes,tx_packets,rx_packets,"
+            "tx_payload_bytes,rx_payload_bytes,tx_retransmit_bytes\n"
+            "service,mme,1536,1024,0,0,0,0,0\n"
+            "binary,\"'=cmd|'!A1,\"\"x\"\"\",500,12,0,0,0,0,0\n");
+  query_.by = UsageBy::kDestination;
+  EXPECT_THAT(FormatUsageCsv(usage_, query_),
+              StartsWith("kind,destination,tx_"));
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

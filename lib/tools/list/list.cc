@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/list/list.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
+#include "lib/base/unique_fd.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kShortId = 12;
+// Far more than a runtime writes.
+constexpr size_t kMostBytes = 64 << 20;
+
+// "" for what is no file, or cannot be read.
+std::string ReadRegularFile(const std::string& path) {
+  // Of a FIFO nobody may be the writer.
+  const UniqueFd fd(
+      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat about;
+  if (!fd.ok() || fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode)) {
+    return "";
+  }
+  std::string text;
+  char buffer[65536];
+  ssize_t bytes;
+  while (text.size() < kMostBytes &&
+         (bytes = read(fd.get(), buffer, sizeof(buffer))) > 0) {
+    text.append(buffer, static_cast<size_t>(bytes));
+  }
+  return text;
+}
+
+// The text of a member; "" if it is none.
+std::string TextOf(const json& object, const char* member) {
+  const auto found = object.find(member);
+  return found != object.end() && found->is_string() ? found->get<std::string>()
+                                                     : "";
+}
+
+void Add(const std::string& id, const std::string& name,
+         ContainerNames* names) {
+  if (id.size() >= kShortId && !name.empty()) {
+    names->emplace(id.substr(0, kShortId), name);
+  }
+}
+
+// Docker: a directory for each container, by its id. The name begins with a slash.
+void ReadDocker(const std::string& directory, ContainerNames* names) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(directory.c_str()),
+                                                    closedir);
+  if (entries == nullptr) return;
+  while (const dirent* entry = readdir(entries.get())) {
+    const std::string id = entry->d_name;
+    if (id.size() < kShortId) continue;
+    const json config = json::parse(
+        ReadRegularFile(directory + "/" + id + "/config.v2.json"), nullptr,
+        /*allow_exceptions=*/false);
+    if (!config.is_object()) continue;
+    const std::string name = TextOf(config, "Name");
+    Add(id, name.substr(name.find_first_not_of('/') == 1 ? 1 : 0), names);
+  }
+}
+
+// containers/storage: one array for all containers of a storage driver.
+void ReadStorage(const std::string& directory, ContainerNames* names) {
+  for (const char* driver : {"overlay", "vfs", "btrfs", "zfs"}) {
+    const json all = json::parse(ReadRegularFile(directory + "/" + driver +
+                                                 "-containers/containers.json"),
+                                 nullptr, /*allow_exceptions=*/false);
+    if (!all.is_array()) continue;
+    for (const json& one : all) {
+      if (!one.is_object()) continue;
+      const auto found = one.find("names");
+      if (found == one.end() || !found->is_array() || found->empty()) continue;
+      const json& name = found->front();
+      if (name.is_string()) {
+        Add(TextOf(one, "id"), name.get<std::string>(), names);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ContainerNames ReadContainerNames(const std::string& state) {
+  ContainerNames names;
+  ReadDocker(state + "/docker/containers", &names);
+  ReadStorage(state + "/containers/storage", &names);
+  return names;
+}
+
+namespace {
+
+constexpr size_t kUplinkColumn = 5;  // where there are any
+using Row = std::vector<std::string>;
+
+uint64_t Traffic(const Sample& sample) {
+  const uint64_t sum = sample.tx_bytes + sample.rx_bytes;
+  return sum < sample.tx_bytes ? std::numeric_limits<uint64_t>::max() : sum;
+}
+
+// What people call the container; "" for what is none, or is not known.
+std::string ContainerOf(const Sample& sample,
+                        const ContainerNames& containers) {
+  if (sample.kind != Kind::kContainer) return "";
+  const auto found = containers.find(sample.name);
+  return found == containers.end() ? "" : found->second;
+}
+
+Row RowOf(const Sample& sample, SizeUnits units,
+          const ContainerNames& containers) {
+  const auto bytes = [units](uint64_t value) {
+    return HumanBytes(value, units);
+  };
+  return {KindName(sample.kind),
+          ShownName(sample, containers),
+          sample.destination.empty() ? "-" : ToTerminal(sample.destination),
+          TransportName(sample.transport),
+          PathName(sample.path),
+          bytes(sample.tx_bytes),
+          bytes(sample.rx_bytes),
+          absl::StrCat(sample.tx_packets),
+          absl::StrCat(sample.rx_packets),
+          bytes(sample.tx_payload_bytes),
+          bytes(sample.rx_payload_bytes),
+          bytes(sample.tx_retransmit_bytes)};
+}
+
+// The fields of TcpConnections; null where nothing of it is known.
+nlohmann::ordered_json ToJson(const TcpConnections& tcp) {
+  if (!tcp.known) return nullptr;
+  return {{"opened", tcp.opened},
+          {"accepted", tcp.accepted},
+          {"closed", tcp.closed},
+          {"failed", tcp.failed},
+          {"rtt_us", tcp.rtt_us},
+          {"rtt_buckets", tcp.rtt_buckets},
+          {"resets_sent", tcp.resets_sent},
+          {"resets_received", tcp.resets_received},
+          {"timeouts", tcp.timeouts},
+          {"retransmitted_segments", tcp.retransmitted_segments}};
+}
+
+}  // namespace
+
+void SortByTraffic(std::vector<Sample>* samples) {
+  std::sort(
+      samples->begin(), samples->end(), [](const Sample& a, const Sample& b) {
+        const uint64_t traffic_a = Traffic(a);
+        const uint64_t traffic_b = Traffic(b);
+        if (traffic_a != traffic_b) return traffic_a > traffic_b;
+        return std::tie(a.kind, a.name, a.destination, a.transport, a.path,
+                        a.uplink) < std::tie(b.kind, b.name, b.destination,
+                                             b.transport, b.path, b.uplink);
+      });
+}
+
+std::string ShownName(const Sample& sample, const ContainerNames& containers) {
+  const std::string container = ContainerOf(sample, containers);
+  if (container.empty()) return ToTerminal(sample.name);
+  return absl::StrCat(ToTerminal(sample.name), " (", ToTerminal(container),
+                      ")");
+}
+
+bool HaveUplinks(const std::vector<Sample>& samples) {
+  return std::any_of(samples.begin(), samples.end(),
+                     [](const Sample& s) { return !s.uplink.empty(); });
+}
+
+std::string ShownUplink(const Sample& sample) {
+  return sample.uplink.empty() ? "-" : ToTerminal(sample.uplink);
+}
+
+std::string FormatTable(const std::vector<Sample>& samples, SizeUnits units,
+                        const std::string& when_empty,
+                        const ContainerNames& containers) {
+  constexpr auto kRight = TextColumn::kRight;
+  std::vector<TextColumn> columns = {{"KIND"},
+                                     {"NAME"},
+                                     {"DESTINATION"},
+                                     {"TRANSPORT"},
+                                     {"PATH"},
+                                     {"TX", kRight},
+                                     {"RX", kRight},
+                                     {"TX PKTS", kRight},
+                                     {"RX PKTS", kRight},
+                                     {"TX PAYLOAD", kRight},
+                                     {"RX PAYLOAD", kRight},
+                                     {"RETRANSMIT", kRight}};
+  const bool uplinks = HaveUplinks(samples);
+  if (uplinks) columns.insert(columns.begin() + kUplinkColumn, {"UPLINK"});
+  TextTable rows(std::move(columns));
+  for (const Sample& sample : samples) {
+    Row row = RowOf(sample, units, containers);
+    if (uplinks) row.insert(row.begin() + kUplinkColumn, ShownUplink(sample));
+    rows.Add(row);
+  }
+  std::string table = rows.Format(0);
+  if (samples.empty()) absl::StrAppend(&table, ToTerminal(when_empty), "\n");
+  return table;
+}
+
+std::string FormatJson(const std::vector<Sample>& samples,
+                       const ContainerNames& containers) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const Sample& sample : samples) {
+    // The fields of Sample, under their names.
+    array.push_back({{"kind", KindName(sample.kind)},
+                     {"name", ToUtf8(sample.name)},
+                     {"destination", ToUtf8(sample.destination)},
+                     {"transport", TransportName(sample.transport)},
+                     {"path", PathName(sample.path)},
+                     {"uplink", ToUtf8(sample.uplink)},
+                     {"registered", sample.registered},
+                     {"tx_bytes", sample.tx_bytes},
+                     {"rx_bytes", sample.rx_bytes},
+                     {"tx_packets", sample.tx_packets},
+                     {"rx_packets", sample.rx_packets},
+                     {"tx_payload_bytes", sample.tx_payload_bytes},
+                     {"rx_payload_bytes", sample.rx_payload_bytes},
+                     {"tx_retransmit_bytes", sample.tx_retransmit_bytes},
+                     {"tcp", ToJson(sample.tcp)}});
+    const std::string container = ContainerOf(sample, containers);
+    if (!container.empty()) {
+      array.back()["container_name"] = ToUtf8(container);
+    }
+  }
+  return array.dump(2) + "\n";
+}
+
+}  // namespace internal
+}  // namespace netmeter

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter list`: every series, once, or again and again.
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text_table.h"
+#include "lib/history/since.h"
+#include "lib/reader/shared_maps.h"
+#include "lib/reader/words.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/list/list.h"
+#include "lib/tools/list/list_view.h"
+#include "lib/tools/options.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kListFooter[] = R"(
+Columns:
+  TX, RX          bytes on the network layer, as on the link: IP header and up,
+                  TCP retransmissions included
+  TX/RX PKTS      packets on the link
+  TX/RX PAYLOAD   bytes of the transport's payload, each TCP byte once
+  RETRANSMIT      TCP payload bytes that were sent again
+  TX/S, RX/S      bytes per second, with --watch, in place of packets and payload
+--bytes and --json have exact numbers.
+PATH is proxy for traffic over loopback to or from a proxy port, else direct. UPLINK
+is there where the configuration has uplinks.
+
+On a terminal, lines fit its width, columns go where it is narrow, and the sum of
+each path, or uplink, stands below. A file or a pipe has all columns and nothing but series,
+without --since and --watch.
+
+KIND:
+  service         registered, or named by its command line or the configuration
+  binary          any other program, by the name of its executable
+  unit            of a systemd unit, if names_from of the configuration has it
+  container       by its short id, the same; with its name, if Docker's or
+                  Podman's own files say it, which only root may read
+  retired         what idle series of a kind had counted when their room was
+                  taken back (netmeter-loader retire)
+  pending         of any of these, on connections that have not named their
+                  destination yet; moves to their own kind when they have
+  unattributed    of sockets that no process owns, such as the kernel's own
+  overflow        what found no room for a series or a name of its own
+The sum over all kinds with PATH direct is what the interfaces counted, less
+their link headers and what the host forwards for others, which is in no series:
+`netmeter uplinks` has the whole of each link.
+
+Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter list
+  netmeter list --watch --top 10
+  netmeter list --sort rx --kind service
+  netmeter list --since 13:00
+  netmeter list --json | python3 -m json.tool
+  netmeter list --pin-dir /run/netmeter-test
+)";
+
+constexpr char kHomeAndClear[] = "\x1b[H\x1b[J";
+
+double Monotonic() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) +
+         static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+class ListCommand : public Command {
+ public:
+  std::string Name() const override { return "list"; }
+
+  std::string Description() const override {
+    return "Prints every series; the one with the most traffic is first";
+  }
+
+  void Declare(Flags* flags) override {
+    flags_ = flags;
+    AddPinDir(flags, &pin_dir_);
+    const Option as_json =
+        flags->AddFlag("--json", &json_, "Print one JSON array of objects");
+    AddSizes(flags, {as_json}, &sizes_);
+    flags
+        ->AddChoice("--sort", &sort_,
+                    std::map<std::string, ListSort>{
+                        {"total", ListSort::kTotal},
+                        {"tx", ListSort::kSent},
+                        {"rx", ListSort::kReceived},
+                        {"packets", ListSort::kPackets},
+                        {"retransmit", ListSort::kRetransmit},
+                        {"name", ListSort::kName},
+                        {"rate", ListSort::kRate}},
+                    "What comes first: total, tx, rx, packets, retransmit, "
+                    "name or rate; with --watch rate, else total")
+        .Type("WHAT")
+        .Default("total");
+    flags->AddOption("--top", &top_, "Print so many series at most")
+        .Type("N")
+        .InRange(1, 1000000);
+    flags
+        ->AddOption("--service", &filter_.service,
+                    "Only this name, whatever its kind")
+        .Type("NAME");
+    flags
+        ->AddOption("--destination", &filter_.destination,
+                    "Only this destination")
+        .Type("NAME");
+    flags->AddOption("--kind", &filter_.kind, "Only this kind")
+        .Type("KIND")
+        .OneOf(KindNames());
+    flags
+        ->AddOption("--uplink", &filter_.uplink,
+                    "Only this uplink; other: what is in none of the "
+                    "configuration; -: what has none")
+        .Type("NAME");
+    const Option since =
+        flags
+            ->AddOption("--since", &since_text_,
+                        "What was counted since then, from the history: "
+                        "2026-11-22, '2026-11-22 13:00', 13:00, 90m, 2h or 3d")
+            .Type("TIME")
+            .Excludes(as_json);
+    AddDatabase(flags, &database_);
+    flags
+        ->AddOption("--watch", &watch_,
+                    "Print again each so many seconds, with rates; 2 "
+                    "without a value")
+        .Type("SECONDS")
+        .OptionalValue()
+        .Default("2")
+        .InRange(0.1, 86400.0)
+        .Excludes(as_json)
+        .Excludes(since);
+    flags->SetFooter(kListFooter);
+  }
+
+  absl::Status CheckOptions() override {
+    NETMETER_RETURN_IF_ERROR(CheckPinDir(pin_dir_));
+    NETMETER_RETURN_IF_ERROR(CheckDatabase(database_));
+    if (!flags_->WasGiven("--watch")) {
+      watch_ = 0;
+      if (sort_ == ListSort::kRate) {
+        return absl::InvalidArgumentError("--sort rate needs --watch");
+      }
+    } else if (!sort_.has_value()) {
+      sort_ = ListSort::kRate;
+    }
+    if (since_text_.empty()) return absl::OkStatus();
+    const auto since = ParseSince(since_text_, time(nullptr));
+    if (!since.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--since: ", since.status().message()));
+    }
+    since_ = *since;
+    return absl::OkStatus();
+  }
+
+  int Run() override {
+    units_ = sizes_.Or(MeterUnits(pin_dir_));
+    MeterOptions options;
+    options.pin_dir = pin_dir_;
+    const auto meter = Meter::Open(options);
+    if (!meter.ok()) return Fail(meter.status().message());
+    if (watch_ > 0) return Watch(**meter);
+    std::vector<Sample> samples;
+    if (since_text_.empty()) {
+      const absl::Status read = (*meter)->ReadHost(&samples);
+      if (!read.ok()) return Fail(read.message());
+    } else {
+      const absl::Status read = ReadHistory(**meter, &samples);
+      if (!read.ok()) return Fail(read.message());
+    }
+    return Show(samples);
+  }
+
+ private:
+  // Read anew each time: a container may have come meanwhile.
+  static ContainerNames NamesOfContainers(const std::vector<Sample>& samples) {
+    const bool any = std::any_of(
+        samples.begin(), samples.end(),
+        [](const Sample& sample) { return sample.kind == Kind::kContainer; });
+    return any ? ReadContainerNames("/var/lib") : ContainerNames();
+  }
+
+  ListView View(const std::vector<Sample>& samples) const {
+    ListView view;
+    view.containers = NamesOfContainers(samples);
+    view.units = units_;
+    view.width = TerminalWidth();
+    view.top = top_;
+    view.filtered = filter_.any();
+    view.is_signed = !since_text_.empty();
+    view.uplinks = HaveUplinks(samples);
+    view.when_empty = view.filtered ? "(no such series)" : "(nothing counted)";
+    return view;
+  }
+
+  absl::Status ReadHistory(const Meter& meter, std::vector<Sample>* samples) {
+    const auto history = OpenHistory(database_, Database::Mode::kRead);
+    if (!history.ok()) return history.status();
+    auto read = ReadSince(history->get(), since_,
+                          [&meter] { return ReadMeter(meter); });
+    if (!read.ok()) return read.status();
+    *samples = std::move(read->samples);
+    heading_ = absl::StrCat("since ", FormatTime(read->begin), "\n");
+    return absl::OkStatus();
+  }
+
+  // Once.
+  int Show(const std::vector<Sample>& samples) const {
+    std::vector<ListRow> rows = ListRows(samples, {}, 0);
+    FilterRows(filter_, &rows);
+    const ListView view = View(samples);
+    SortRows(sort_.value_or(ListSort::kTotal), &rows, view.is_signed);
+    if (!json_ && (view.width > 0 || view.is_signed) && !rows.empty()) {
+      return Print(absl::StrCat(heading_, FormatView(rows, view)));
+    }
+    // What programs read: the series, and nothing that was added up.
+    if (top_ > 0 && rows.size() > top_) rows.resize(top_);
+    std::vector<Sample> chosen;
+    for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
+    if (json_) return Print(FormatJson(chosen, view.containers));
+    // The meter has some, but for the filter, or it has none.
+    const std::string when_empty =
+        samples.empty()
+            ? absl::StrCat(
+                  "(nothing counted yet: the meter is loaded, but saw no "
+                  "packet; if there is traffic: ",
+                  LoaderCommand("status", pin_dir_), ")")
+            : view.when_empty;
+    return Print(FormatTable(chosen, view.units, when_empty, view.containers));
+  }
+
+  // Until it is killed, or nobody reads.
+  int Watch(const Meter& meter) const {
+    std::vector<Sample> before;
+    double read_before = 0;
+    const std::chrono::duration<double> pause(watch_);
+    for (;; std::this_thread::sleep_for(pause)) {
+      auto samples = meter.ReadHost();
+      if (!samples.ok()) return Fail(samples.status().message());
+      const double now = Monotonic();
+      std::vector<ListRow> rows =
+          ListRows(*samples, before, read_before == 0 ? 0 : now - read_before);
+      FilterRows(filter_, &rows);
+      SortRows(read_before == 0 && sort_ == ListSort::kRate
+                   ? ListSort::kTotal
+                   : sort_.value_or(ListSort::kTotal),
+               &rows);
+      ListView view = View(*samples);
+      before = *std::move(samples);
+      read_before = now;
+      view.rates = true;
+      const size_t height = TerminalHeight();
+      // Header, two rows for others, two for sums, and where the cursor stands.
+      constexpr size_t kOthers = 7;
+      if (height > kOthers + 1) {
+        const size_t room = height - kOthers;
+        view.top = top_ == 0 ? room : std::min<size_t>(top_, room);
+      }
+      const std::string screen =
+          absl::StrCat(height > 0 ? kHomeAndClear : "",
+                       FormatSecond(time(nullptr)), ", each ", watch_, " s\n",
+                       FormatView(rows, view), height > 0 ? "" : "\n");
+      const int status = Print(screen);
+      if (status != 0) return status;
+    }
+  }
+
+  std::string pin_dir_;
+  bool json_ = false;
+  SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
+  std::optional<ListSort> sort_;
+  size_t top_ = 0;
+  ListFilter filter_;
+  std::string since_text_;
+  int64_t since_ = 0;
+  std::string database_;
+  std::string heading_;
+  const Flags* flags_ = nullptr;
+  double watch_ = 2;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewListCommand() {
+  return std::make_unique<ListCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

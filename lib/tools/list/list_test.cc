@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/list/list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+class ContainerNamesTest : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(state_); }
+  void TearDown() override { std::filesystem::remove_all(state_); }
+
+  void Write(const std::string& path, const std::string& text) {
+    const std::filesystem::path file = state_ + "/" + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  static std::string Id(char digit) { return std::string(64, digit); }
+  void WriteDocker(char digit, const std::string& text) {
+    Write("docker/containers/" + Id(digit) + "/config.v2.json", text);
+  }
+
+  const std::string state_ = ::testing::TempDir() + "/state";
+};
+
+TEST_F(ContainerNamesTest, WithoutARuntimeThereAreNone) {
+  EXPECT_THAT(ReadContainerNames(state_), IsEmpty());
+  EXPECT_THAT(ReadContainerNames(state_ + "/none"), IsEmpty());
+}
+
+TEST_F(ContainerNamesTest, DockersAreRead) {
+  WriteDocker('a', R"({"ID":"x","Config":{"Image":"nginx"},"Name":"/web"})");
+  WriteDocker('b', R"({"Name":"plain"})");
+  EXPECT_THAT(
+      ReadContainerNames(state_),
+      ElementsAre(Pair("aaaaaaaaaaaa", "web"), Pair("bbbbbbbbbbbb", "plain")));
+}
+
+TEST_F(ContainerNamesTest, PodmansAreRead) {
+  // As Podman 4.3 writes them.
+  Write(
+      "containers/storage/overlay-containers/containers.json",
+      R"([{"id":")" + Id('c') +
+          R"(","names":["db","other"],"image":"7614ae9453d1","layer":"f1",)"
+          R"("metadata":"{\"name\":\"db\"}","created":"2026-01-01T00:00:00Z"},)"
+          R"({"id":")" +
+          Id('d') + R"("}])");
+  EXPECT_THAT(ReadContainerNames(state_),
+              ElementsAre(Pair("cccccccccccc", "db")));
+}
+
+TEST_F(ContainerNamesTest, WhatMakesNoSenseHasNoName) {
+  WriteDocker('1', "");
+  WriteDocker('2', "{\"Name\":");
+  WriteDocker('3', R"({"Name":7})");
+  WriteDocker('4', R"(["/web"])");
+  WriteDocker('5', R"({"Name":""})");
+  WriteDocker('6', std::string(100000, '['));
+  Write("docker/containers/short/config.v2.json", R"({"Name":"/web"})");
+  Write("docker/containers/" + Id('7'), "no directory");
+  std::filesystem::create_directories(state_ + "/docker/containers/" + Id('8') +
+                                      "/config.v2.json");
+  std::filesystem::create_directories(state_ + "/docker/containers/" + Id('9'));
+  ASSERT_EQ(
+      mkfifo((state_ + "/docker/containers/" + Id('9') + "/config.v2.json")
+                 .c_str(),
+             0600),
+      0);
+  Write("containers/storage/overlay-containers/containers.json",
+        R"([7,{"id":7,"names":["x"]},{"id":"short","names":["x"]},)"
+        R"({"id":")" +
+            Id('a') + R"(","names":"x"},{"id":")" + Id('b') +
+            R"(","names":[7]}])");
+  Write("containers/storage/vfs-containers/containers.json", "{}");
+  EXPECT_THAT(ReadContainerNames(state_), IsEmpty());
+}
+
+}  // namespace
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Sample MakeSample(const std::string& name, uint64_t tx, uint64_t rx) {
+  Sample sample;
+  sample.kind = Kind::kService;
+  sample.name = name;
+  sample.transport = Transport::kTcp;
+  sample.tx_bytes = tx;
+  sample.rx_bytes = rx;
+  return sample;
+}
+
+TEST(FormatTable, ContainersHaveTheirNames) {
+  Sample known = MakeSample("0123456789ab", 1, 2), other = known;
+  known.kind = other.kind = Kind::kContainer;
+  other.name = "ba9876543210";
+  Sample service = known;
+  service.kind = Kind::kService;
+  const std::vector<Sample> samples = {known, other, service};
+  const ContainerNames names = {{"0123456789ab", "web\033"}};
+  const std::string table =
+      FormatTable(samples, SizeUnits::kBinary, "status", names);
+  EXPECT_THAT(table, HasSubstr("container  0123456789ab (web\\x1b)  "));
+  EXPECT_THAT(table, HasSubstr("container  ba9876543210            "));
+  EXPECT_THAT(table, HasSubstr("service    0123456789ab            "));
+  const auto json = nlohmann::json::parse(FormatJson(samples, names));
+  EXPECT_EQ(json[0]["name"], "0123456789ab");
+  EXPECT_EQ(json[0]["container_name"], "web\033");
+  EXPECT_FALSE(json[1].contains("container_name"));
+  EXPECT_FALSE(json[2].contains("container_name"));
+}
+
+TEST(SortByTraffic, PutsMostTrafficFirstAndThenGoesByName) {
+  const uint64_t most = std::numeric_limits<uint64_t>::max();
+  std::vector<Sample> samples = {MakeSample("c", 1, 1), MakeSample("b", 2, 0),
+                                 MakeSample("d", 0, 7),
+                                 MakeSample("e", most, most)};
+  SortByTraffic(&samples);
+  std::vector<std::string> names;
+  for (const Sample& sample : samples) names.push_back(sample.name);
+  EXPECT_THAT(names, ElementsAre("e", "d", "b", "c"));
+}
+
+TEST(FormatTable, IsAligned) {
+  EXPECT_EQ(
+      FormatTable({MakeSample("caf\xc3\xa9", 2048, 1), MakeSample("a", 3, 4)},
+                  SizeUnits::kBinary, ""),
+      "KIND     NAME  DESTINATION  TRANSPORT  PATH         TX   RX  TX PKTS"
+      "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
+      "service  caf\xc3\xa9  -            tcp        direct  2.0 KiB  1 B"
+      "        0        0         0 B         0 B         0 B\n"
+      "service  a     -            tcp        direct      3 B  4 B"
+      "        0        0         0 B         0 B         0 B\n");
+}
+
+TEST(FormatTable, ShowsExactBytesIfAsked) {
+  EXPECT_EQ(
+      FormatTable({MakeSample("a", 20971520, 1)}, SizeUnits::kExact, ""),
+      "KIND     NAME  DESTINATION  TRANSPORT  PATH          TX  RX  TX PKTS"
+      "  RX PKTS  TX PAYLOAD  RX PAYLOAD  RETRANSMIT\n"
+      "service  a     -            tcp        direct  20971520   1        0"
+      "        0           0           0           0\n");
+}
+
+TEST(FormatTable, WithoutSeriesSaysSoBelowTheHeader) {
+  const std::string table =
+      FormatTable({}, SizeUnits::kBinary, "(nothing: \x1b[2J)");
+  EXPECT_THAT(table, HasSubstr("KIND"));
+  EXPECT_THAT(table, HasSubstr("\n(nothing: \\x1b[2J)\n"));
+}
+
+TEST(FormatTable, LetsNoNameReachTheTerminal) {
+  const std::string table = FormatTable(
+      {MakeSample("\x1b[2J\n\x9b\xe2\x80\xae", 1, 1)}, SizeUnits::kBinary, "");
+  EXPECT_THAT(table, HasSubstr("\\x1b[2J\\x0a\\x9b\\xe2\\x80\\xae"));
+  EXPECT_THAT(table, Not(HasSubstr("\x1b")));
+}
+
+TEST(FormatTable, HasAColumnOfUplinksWhereThereAreAny) {
+  std::vector<Sample> samples = {MakeSample("a", 1, 1), MakeSample("b", 1, 1)};
+  EXPECT_THAT(FormatTable(samples, SizeUnits::kBinary, ""),
+              Not(HasSubstr("UPLINK")));
+  samples[1].uplink = "satellite";
+  const std::string table = FormatTable(samples, SizeUnits::kBinary, "");
+  EXPECT_THAT(table, HasSubstr("PATH    UPLINK "));
+  EXPECT_THAT(table, HasSubstr("direct  -         "));
+  EXPECT_THAT(table, HasSubstr("direct  satellite "));
+}
+
+TEST(FormatJson, HasExactlyTheDocumentedKeys) {
+  const auto json = nlohmann::ordered_json::parse(
+      FormatJson({MakeSample("mme", std::numeric_limits<uint64_t>::max(), 2)}));
+  ASSERT_EQ(json.size(), 1u);
+  std::vector<std::string> keys;
+  for (const auto& item : json[0].items()) keys.push_back(item.key());
+  EXPECT_THAT(keys,
+              ElementsAre("kind", "name", "destination", "transport", "path",
+                          "uplink", "registered", "tx_bytes", "rx_bytes",
+                          "tx_packets", "rx_packets", "tx_payload_bytes",
+                          "rx_payload_bytes", "tx_retransmit_bytes", "tcp"));
+  EXPECT_EQ(json[0]["kind"], "service");
+  EXPECT_EQ(json[0]["tx_bytes"].get<uint64_t>(),
+            std::numeric_limits<uint64_t>::max());
+}
+
+TEST(FormatJson, HasConnectionsWhereTheyAreKnown) {
+  Sample sample = MakeSample("mme", 1, 2);
+  EXPECT_TRUE(nlohmann::json::parse(FormatJson({sample}))[0]["tcp"].is_null());
+  sample.registered = true;
+  sample.tcp.known = true;
+  sample.tcp.opened = 5;
+  sample.tcp.rtt_buckets[9] = 7;
+  const auto json = nlohmann::json::parse(FormatJson({sample}))[0];
+  EXPECT_EQ(json["registered"], true);
+  EXPECT_EQ(json["tcp"]["opened"], 5);
+  EXPECT_EQ(json["tcp"]["rtt_buckets"].size(), 10u);
+  EXPECT_EQ(json["tcp"]["rtt_buckets"][9], 7);
+}
+
+TEST(FormatJson, EscapesWhatIsNoUtf8) {
+  const auto json = nlohmann::ordered_json::parse(
+      FormatJson({MakeSample("a\xff\x1b\"", 1, 2)}));
+  EXPECT_EQ(json[0]["name"], "a\\xff\x1b\"");
+}
+
+TEST(FormatJson, WithoutSeriesIsAnEmptyArray) {
+  EXPECT_EQ(FormatJson({}), "[]\n");
+}
+
+}  // namespace
+
+}  // namespace internal
+}  // namespace netmeter

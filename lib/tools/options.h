@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Options that several commands have.
+//
+// Threads: one at a time.
+
+#ifndef NETMETER_LIB_TOOLS_OPTIONS_H_
+#define NETMETER_LIB_TOOLS_OPTIONS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/base/flags.h"
+#include "lib/base/text.h"
+#include "lib/history/calendar.h"
+#include "lib/history/record.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+
+// --units and --bytes: how a command shows sizes.
+//
+//   AddSizes(flags, {json}, &sizes_);
+//   ... HumanBytes(bytes, sizes_.Or(MeterUnits(pin_dir_)));
+//
+// Threads: one; these are parts of a main().
+
+struct SizeOptions {
+  std::optional<SizeUnits> units;
+  bool exact = false;
+
+  // What the command line says; `otherwise` if it says nothing.
+  SizeUnits Or(SizeUnits otherwise) const {
+    return exact ? SizeUnits::kExact : units.value_or(otherwise);
+  }
+};
+
+// Those of the configuration, size_units, which the meter there has; binary without one.
+SizeUnits MeterUnits(const std::string& pin_dir);
+
+// --units.
+Option AddUnits(Flags* flags, SizeOptions* sizes);
+
+// --units and --bytes, which exclude each other, and these.
+void AddSizes(Flags* flags, const std::vector<Option>& excluded,
+              SizeOptions* sizes);
+
+// What the commands that use the history share: their options, and the read of the
+// meter.
+//
+// Threads: one; these are parts of a main().
+
+// --database, with its default in *path.
+void AddDatabase(Flags* flags, std::string* path);
+absl::Status CheckDatabase(const std::string& path);
+
+// --month, --from, --to, --reset-day: which days.
+class PeriodOptions {
+ public:
+  void Declare(Flags* flags);
+  // The period of the options, or the one that is `today`. InvalidArgument says
+  // which option is wrong.
+  absl::StatusOr<Period> Get(Day today) const;
+  int reset_day() const { return reset_day_; }
+
+ private:
+  std::string month_;
+  std::string from_;
+  std::string to_;
+  int reset_day_ = 1;
+};
+
+// The local day that it is.
+Day Today();
+
+// A read of the meter with the clocks and the boot id of this host. Errors of Meter.
+absl::StatusOr<Reading> ReadMeter(const Meter& meter);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_OPTIONS_H_

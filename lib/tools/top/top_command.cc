@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter top`: services and destinations as they are now, on a terminal.
+
+#include <curses.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
+#include "lib/connections/format.h"
+#include "lib/connections/poll.h"
+#include "lib/netlink/networks.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/options.h"
+#include "lib/tools/top/top_model.h"
+#include "lib/tools/top/top_view.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kTopFooter[] = R"(
+Keys: up and down choose a row, Enter opens its destinations and then the sockets
+of one, Backspace goes back; s: next order; /: filter; p: pause; q: quit; ?: help
+and what the columns mean. Rows are services and all else that has series; what
+went over loopback to a proxy is a row of its own, (proxy), and in no sum. Where
+the configuration has uplinks, a service has a row for each that it uses.
+The sockets are those of all network namespaces. Above them stands how many
+connections the meter counts there, and why one of them is not shown.
+
+Exit status: 0 ended by q or a signal, or printed; 1 failed, one line on stderr
+says why; 2 wrong usage.
+
+Examples:
+  netmeter top
+  netmeter top --interval 5
+  netmeter top --once          one table, after one interval
+  netmeter top --once --json   the same for programs
+)";
+
+volatile sig_atomic_t g_ended = 0;
+void End(int) { g_ended = 1; }
+
+// ncurses, from the constructor to the destructor.
+class Terminal {
+ public:
+  // False where the terminal is of a kind that curses does not know.
+  bool Open() {
+    screen_ = newterm(nullptr, stdout, stdin);
+    if (screen_ == nullptr) return false;
+    cbreak();
+    noecho();
+    keypad(stdscr, TRUE);
+    curs_set(0);
+    set_escdelay(50);
+    return true;
+  }
+  ~Terminal() {
+    if (screen_ == nullptr) return;
+    endwin();
+    delscreen(screen_);
+  }
+
+  void Show(const std::vector<ScreenLine>& lines) {
+    erase();
+    for (size_t i = 0; i < lines.size(); i++) {
+      const attr_t attributes = (lines[i].bold ? A_BOLD : A_NORMAL) |
+                                (lines[i].reverse ? A_REVERSE : A_NORMAL);
+      attrset(attributes);
+      mvaddnstr(static_cast<int>(i), 0, lines[i].text.c_str(),
+                static_cast<int>(lines[i].text.size()));
+    }
+    attrset(A_NORMAL);
+    refresh();
+  }
+
+  // Nobody types any more: reading fails at once, for ever. SIGHUP comes only to the
+  // session whose terminal it is.
+  static bool HasGone() {
+    pollfd input = {STDIN_FILENO, 0, 0};
+    return poll(&input, 1, 0) > 0;
+  }
+
+  // Waits for a key, up to so many milliseconds.
+  TopKey Read(int timeout_ms, char* character) {
+    timeout(timeout_ms);
+    const int key = getch();
+    switch (key) {
+      case KEY_UP:
+        return TopKey::kUp;
+      case KEY_DOWN:
+        return TopKey::kDown;
+      case KEY_PPAGE:
+        return TopKey::kPageUp;
+      case KEY_NPAGE:
+        return TopKey::kPageDown;
+      case KEY_HOME:
+        return TopKey::kHome;
+      case KEY_END:
+        return TopKey::kEnd;
+      case '\r':
+      case '\n':
+      case KEY_ENTER:
+        return TopKey::kEnter;
+      case KEY_BACKSPACE:
+      case KEY_LEFT:
+      case 127:
+      case 8:
+        return TopKey::kBack;
+      case 27:
+        return TopKey::kEscape;
+      default:
+        break;
+    }
+    if (key < ' ' || key > '~') return TopKey::kNone;
+    *character = static_cast<char>(key);
+    return TopKey::kCharacter;
+  }
+
+ private:
+  SCREEN* screen_ = nullptr;
+};
+
+nlohmann::ordered_json ToJson(const TopRow& row) {
+  nlohmann::ordered_json json = {
+      {"kind", KindName(row.kind)},
+      {"name", ToUtf8(row.name)},
+      {"destination", ToUtf8(row.destination)},
+      {"path", PathName(row.path)},
+      {"uplink", ToUtf8(row.uplink)},
+      {"tx_bytes_per_second", row.tx_rate},
+      {"rx_bytes_per_second", row.rx_rate},
+      {"share", row.share},
+      {"tx_retransmit_bytes_per_second", row.retransmit_rate},
+      {"rtt_us", nullptr},
+      {"connections", row.connections},
+      {"tx_bytes", row.tx_bytes},
+      {"rx_bytes", row.rx_bytes}};
+  if (row.rtt_us >= 0) json["rtt_us"] = row.rtt_us;
+  return json;
+}
+
+// Whether a series counts it among its open connections.
+bool IsConnection(const DiagSocket& socket) {
+  if (socket.protocol != IPPROTO_TCP) return false;
+  switch (socket.state) {
+    case TCP_ESTABLISHED:
+    case TCP_FIN_WAIT1:
+    case TCP_FIN_WAIT2:
+    case TCP_CLOSE_WAIT:
+    case TCP_LAST_ACK:
+    case TCP_CLOSING:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class TopCommand : public Command {
+ public:
+  std::string Name() const override { return "top"; }
+
+  std::string Description() const override {
+    return "Shows services and destinations live, down to their sockets";
+  }
+
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &pin_dir_);
+    flags->AddOption("--interval", &interval_, "Seconds between two readings")
+        .Type("SECONDS")
+        .InRange(0.1, 3600.0, Option::InHelp::kNo)
+        .ShowDefault();
+    const Option once = flags->AddFlag(
+        "--once", &once_, "Read twice, print the rates once, and end");
+    const Option units = AddUnits(flags, &sizes_);
+    flags
+        ->AddFlag("--json", &json_,
+                  "With --once: a JSON array, a row for each destination")
+        .Needs(once)
+        .Excludes(units);
+    flags->SetFooter(kTopFooter);
+  }
+
+  absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }
+
+  int Run() override {
+    units_ = sizes_.Or(MeterUnits(pin_dir_));
+    MeterOptions options;
+    options.pin_dir = pin_dir_;
+    auto meter = Meter::Open(options);
+    if (!meter.ok()) return Fail(meter.status().message());
+    meter_ = std::move(*meter);
+    const absl::Status status = Read();
+    if (!status.ok()) return Fail(status.message());
+    return once_ ? RunOnce() : RunLive();
+  }
+
+ private:
+  absl::Status Read() {
+    auto samples = meter_->ReadHost();
+    if (!samples.ok()) return samples.status();
+    const Clock::time_point now = Clock::now();
+    model_.Update(*samples, std::chrono::duration<double>(now - last_).count());
+    last_ = now;
+    return absl::OkStatus();
+  }
+
+  Clock::duration Interval() const {
+    return std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(interval_));
+  }
+
+  int RunOnce() {
+    std::this_thread::sleep_for(Interval());
+    const absl::Status status = Read();
+    if (!status.ok()) return Fail(status.message());
+    const std::vector<TopRow> services = model_.Services(TopSort::kRate);
+    if (!json_) {
+      return Print(TopTable(services, model_.has_uplinks(), units_)
+                       .Format(TerminalWidth()));
+    }
+    nlohmann::ordered_json array = nlohmann::ordered_json::array();
+    for (const TopRow& service : services) {
+      for (const TopRow& row : model_.Destinations(service, TopSort::kRate)) {
+        array.push_back(ToJson(row));
+      }
+    }
+    return Print(array.dump(2) + "\n");
+  }
+
+  // The sockets of the row that is open.
+  void ReadSockets(TopView* view) {
+    if (view->level() != TopView::Level::kSockets) return;
+    if (sockets_ == nullptr) sockets_ = std::make_unique<SocketPoll>(pin_dir_);
+    PollOptions options;
+    options.all_networks = true;  // as the series have all of them
+    options.filter.services = {view->service().name};
+    if (model_.has_uplinks()) {
+      options.filter.uplinks = {view->service().uplink};
+    }
+    auto columns = ParseColumns(
+        "state,local,remote,process,tcpi_rtt,tcpi_total_retrans,tcpi_snd_cwnd,"
+        "tcpi_bytes_sent,tcpi_bytes_received");
+    if (!columns.ok()) return;
+    TopSockets sockets;
+    sockets.columns = TextColumns(*columns, /*keep_all=*/false);
+    const uint64_t own = OwnNetwork().inode;
+    const absl::Status status =
+        sockets_->Run(options, [&](const SocketRow& row) {
+          const bool connection = IsConnection(*row.socket);
+          sockets.of_service += connection ? 1 : 0;
+          if (row.owner->destination != view->destination().destination) return;
+          sockets.rows.push_back(Cells(*columns, row, units_));
+          if (!connection) return;
+          sockets.connections++;
+          if (row.network != own) sockets.other_networks++;
+        });
+    // Nobody's sockets are asked for, so that without a meter there are none.
+    const absl::Status& read =
+        sockets_->attribution().ok() ? status : sockets_->attribution();
+    if (!read.ok()) sockets.error = ToTerminal(read.message());
+    view->SetSockets(std::move(sockets));
+  }
+
+  int RunLive() {
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+      return Fail(
+          "standard input and output are no terminal (for scripts: "
+          "netmeter top --once --json)");
+    }
+    setlocale(LC_CTYPE, "");
+    const bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    // Names are UTF-8 in any locale, as of `list`; in another one curses would show
+    // each byte of theirs.
+    if (!utf8) setlocale(LC_CTYPE, "C.UTF-8");
+    Terminal terminal;
+    if (!terminal.Open()) {
+      return Fail("this terminal is of a kind that is not known (TERM)");
+    }
+    for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction action = {};
+      action.sa_handler = End;
+      sigaction(signal_number, &action, nullptr);
+    }
+    TopView view(utf8, units_);
+    // The first rates soon.
+    Clock::time_point next =
+        last_ +
+        std::min<Clock::duration>(Interval(), std::chrono::milliseconds(500));
+    while (g_ended == 0) {
+      terminal.Show(view.Render(model_, COLS, LINES, interval_));
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          next - Clock::now());
+      char character = 0;
+      const TopView::Level level = view.level();
+      const TopKey key = terminal.Read(
+          static_cast<int>(std::max<int64_t>(left.count(), 0)), &character);
+      if (key == TopKey::kNone && terminal.HasGone()) break;
+      if (!view.Press(key, character, model_)) break;
+      if (view.level() != level) ReadSockets(&view);
+      if (Clock::now() < next) continue;
+      next = Clock::now() + Interval();
+      if (view.paused()) continue;
+      const absl::Status status = Read();
+      view.SetMessage(status.ok() ? "" : ToTerminal(status.message()));
+      ReadSockets(&view);
+    }
+    return 0;
+  }
+
+  std::string pin_dir_;
+  double interval_ = 1;
+  bool once_ = false;
+  bool json_ = false;
+  SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
+  std::unique_ptr<Meter> meter_;
+  std::unique_ptr<SocketPoll> sockets_;
+  TopModel model_;
+  Clock::time_point last_ = Clock::now();
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewTopCommand() {
+  return std::make_unique<TopCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter

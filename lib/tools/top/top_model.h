@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What `netmeter top` shows: rates between readings of the meter, by service and
+// uplink, and by destination, with the last minute of each.
+//
+//   TopModel model;
+//   model.Update(*meter->ReadHost(), 0);
+//   ... a second later ...
+//   model.Update(*meter->ReadHost(), 1.0);
+//   for (const TopRow& row : model.Services({})) ...
+//
+// Knows no kernel and no terminal. Threads: one at a time.
+
+#ifndef NETMETER_LIB_TOOLS_TOP_TOP_MODEL_H_
+#define NETMETER_LIB_TOOLS_TOP_TOP_MODEL_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "netmeter/sample.h"
+
+namespace netmeter {
+namespace internal {
+
+constexpr size_t kTopHistory = 60;  // readings
+
+struct TopRow {
+  Kind kind = Kind::kUnattributed;
+  Path path = Path::kDirect;
+  std::string name;
+  std::string uplink;       // "": none
+  std::string destination;  // of Destinations() only
+  double tx_rate = 0;       // bytes a second, on the wire
+  double rx_rate = 0;
+  double retransmit_rate = 0;
+  double rtt_us =
+      -1;  // mean of those measured since the last reading; -1: none
+  uint64_t tx_bytes = 0;
+  uint64_t rx_bytes = 0;
+  uint64_t connections = 0;  // of TCP, open now
+  double share =
+      0;  // of all that its path has had since the last reading: 0..1
+  // Bytes a second in both directions, the newest last.
+  std::array<double, kTopHistory> history = {};
+
+  double rate() const { return tx_rate + rx_rate; }
+};
+
+enum class TopSort {
+  kRate,
+  kTotal,
+  kRetransmissions,
+  kRtt,
+  kConnections,
+  kName
+};
+constexpr int kTopSorts = 6;
+const char* TopSortName(TopSort sort);
+
+class TopModel {
+ public:
+  // Takes a reading that came so many seconds after the last one; the first one
+  // makes no rates. What a reading no longer has is forgotten.
+  void Update(const std::vector<Sample>& samples, double seconds);
+
+  // A row for each kind, name, path and uplink.
+  std::vector<TopRow> Services(TopSort sort) const;
+
+  // The destinations of one of those.
+  std::vector<TopRow> Destinations(const TopRow& service, TopSort sort) const;
+
+  // Whether the last reading has any.
+  bool has_uplinks() const { return has_uplinks_; }
+
+  // The sum over path direct.
+  TopRow All() const;
+
+ private:
+  using Key = std::tuple<Kind, std::string, Path, std::string, std::string>;
+  struct Totals {
+    uint64_t tx = 0, rx = 0, retransmit = 0, rtt_us = 0, rtt_count = 0;
+    uint64_t connections = 0;
+  };
+  struct Entry {
+    TopRow row;
+    Totals now, before;
+    uint64_t rtt_us_delta = 0, rtt_count_delta = 0;
+    bool seen = false;
+  };
+
+  static void AddTo(const Sample& sample, Totals* totals);
+  static void UpdateEntry(double seconds, Entry* entry);
+  static void Add(const Entry& entry, TopRow* row, uint64_t* rtt_us,
+                  uint64_t* rtt_count);
+  void Sort(TopSort sort, std::vector<TopRow>* rows) const;
+
+  std::map<Key, Entry> entries_;
+  bool first_ = true;
+  bool has_uplinks_ = false;
+  double direct_rate_ = 0, proxy_rate_ = 0;  // of all entries
+};
+
+// Eight levels of blocks, or of ASCII; empty where there was nothing.
+std::string Sparkline(const std::array<double, kTopHistory>& history,
+                      size_t width, bool utf8);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_TOP_TOP_MODEL_H_

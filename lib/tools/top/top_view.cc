@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A screen is a list of lines, which is made anew, as a whole, from the model and from
+// what the keys have chosen so far. top_command.cc writes it, and reads the keys.
+#include "lib/tools/top/top_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "lib/base/text.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kMinute[] = "LAST MINUTE";
+constexpr size_t kMinuteFrom = 80;  // columns of the terminal
+
+constexpr char kKeys[] =
+    "q quit  p pause  s sort  / filter  Enter open  Backspace back  ? help";
+
+constexpr const char* kHelp[] = {
+    "KEYS AND COLUMNS",
+    "up, down, page up, page down, home, end   choose a row",
+    "Enter       its destinations, then the sockets of one",
+    "Backspace   back (also: left)",
+    ("s           next order: rate, total, retransmissions, rtt, connections, "
+     "name"),
+    "/           shows only names with these letters; Escape takes it off",
+    "p, space    stops and goes on",
+    "q           ends",
+    "",
+    "UPLINK          where the configuration has uplinks: a row for each",
+    "SENT/S, RECV/S  bytes a second on the network, headers included",
+    "SHARE           of all that this path has had in the last interval",
+    "RESENT          TCP payload sent again, a second",
+    "RTT             mean of the round trips measured in the last interval",
+    "CONN            TCP connections open now, in all network namespaces",
+    "LAST MINUTE     of each row by itself: the highest is its largest",
+};
+
+// As wide as this, whatever the text.
+std::string Fit(absl::string_view text, size_t width) {
+  const absl::string_view cut = CutToWidth(text, width);
+  return absl::StrCat(cut, std::string(width - DisplayWidth(cut), ' '));
+}
+
+// "812", "1.2K", "37.0M": powers of 1024, or of 1000.
+std::string Short(double value, SizeUnits units) {
+  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  const double base = units == SizeUnits::kDecimal ? 1000 : 1024;
+  size_t unit = 0;
+  // 999.95 would be rounded to 1000.0.
+  while (value >= 999.95 && unit + 1 < sizeof(kUnits) / sizeof(kUnits[0])) {
+    value /= base;
+    unit++;
+  }
+  return unit == 0 ? absl::StrFormat("%.0f", value)
+                   : absl::StrFormat("%.1f%s", value, kUnits[unit]);
+}
+
+std::string RttText(double us) {
+  if (us < 0) return "-";
+  if (us < 10000) return absl::StrFormat("%.1fms", us / 1000);
+  return absl::StrFormat("%.0fms", us / 1000);
+}
+
+std::string NameOf(const TopRow& row) {
+  std::string name = ToTerminal(row.name);
+  if (row.path == Path::kProxy) name += " (proxy)";
+  return name;
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
+
+// The lines of a table with the last minute of each row, if there is room for it.
+std::vector<std::string> LinesWithMinute(const std::vector<TopRow>& rows,
+                                         bool uplinks, size_t width, bool utf8,
+                                         SizeUnits units) {
+  const TextTable table = TopTable(rows, uplinks, units);
+  if (width < kMinuteFrom) return Lines(table.Format(width));
+  std::vector<std::string> lines =
+      Lines(table.Format(width - DisplayWidth(kMinute) - 2));
+  size_t widest = 0;
+  for (const std::string& line : lines) {
+    widest = std::max(widest, DisplayWidth(line));
+  }
+  for (size_t i = 0; i < lines.size(); i++) {
+    lines[i] =
+        Fit(lines[i], widest + 2) +
+        (i == 0 ? kMinute
+                : Sparkline(rows[i - 1].history, width - widest - 2, utf8));
+  }
+  return lines;
+}
+
+}  // namespace
+
+TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
+                   SizeUnits units) {
+  constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
+  // As wide as most numbers, or columns would move each second.
+  TextTable table({{"NAME", kLeft, 0, uplinks ? 12u : 20u, 20},
+                   {uplinks ? "UPLINK" : "", kLeft, 0, 10},
+                   {"SENT/S", kRight, 0, 0, 6},
+                   {"RECV/S", kRight, 0, 0, 6},
+                   {"SHARE", kRight, 3},
+                   {"RESENT", kRight, 2, 0, 6},
+                   {"RTT", kRight, 2, 0, 6},
+                   {"CONN", kRight, 1, 0, 5},
+                   {"TOTAL", kRight, 4, 0, 6},
+                   {"KIND", kLeft, 4, 12}});
+  for (const TopRow& row : rows) {
+    table.Add(
+        {row.destination.empty() ? NameOf(row) : ToTerminal(row.destination),
+         !uplinks             ? ""
+         : row.uplink.empty() ? "-"
+                              : ToTerminal(row.uplink),
+         Short(row.tx_rate, units), Short(row.rx_rate, units),
+         absl::StrFormat("%.0f%%", row.share * 100),
+         Short(row.retransmit_rate, units), RttText(row.rtt_us),
+         absl::StrCat(row.connections),
+         Short(static_cast<double>(row.tx_bytes) +
+                   static_cast<double>(row.rx_bytes),
+               units),
+         KindName(row.kind)});
+  }
+  return table;
+}
+
+std::vector<TopRow> TopView::Rows(const TopModel& model) const {
+  std::vector<TopRow> rows;
+  if (level_ == Level::kServices) rows = model.Services(sort_);
+  if (level_ == Level::kDestinations) {
+    rows = model.Destinations(service_, sort_);
+    for (TopRow& row : rows) {
+      if (row.destination.empty()) row.destination = "-";
+    }
+  }
+  rows.erase(std::remove_if(rows.begin(), rows.end(),
+                            [this](const TopRow& row) {
+                              const std::string& name =
+                                  level_ == Level::kServices ? row.name
+                                                             : row.destination;
+                              return !absl::StrContains(name, filter_);
+                            }),
+             rows.end());
+  return rows;
+}
+
+std::vector<std::vector<std::string>> TopView::MatchingSockets() const {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& row : sockets_.rows) {
+    if (std::any_of(row.begin(), row.end(), [this](const std::string& cell) {
+          return absl::StrContains(cell, filter_);
+        })) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+size_t TopView::Count(const TopModel& model) const {
+  return level_ == Level::kSockets ? MatchingSockets().size()
+                                   : Rows(model).size();
+}
+
+bool TopView::Edit(TopKey key, char character) {
+  if (!editing_) return false;
+  if (key == TopKey::kCharacter) {
+    filter_ += character;
+  } else if (key == TopKey::kBack) {
+    if (!filter_.empty()) filter_.pop_back();
+  } else {
+    if (key == TopKey::kEscape) filter_.clear();
+    editing_ = false;
+  }
+  selected_ = 0;
+  return true;
+}
+
+void TopView::Move(int by, const TopModel& model) {
+  const int count = static_cast<int>(Count(model));
+  const int to = static_cast<int>(selected_) + by;
+  selected_ = static_cast<size_t>(std::max(0, std::min(to, count - 1)));
+}
+
+void TopView::Open(const TopModel& model) {
+  if (level_ == Level::kSockets) return;
+  const std::vector<TopRow> rows = Rows(model);
+  if (selected_ >= rows.size()) return;
+  TopRow row = rows[selected_];
+  if (level_ == Level::kServices) {
+    service_ = row;
+    level_ = Level::kDestinations;
+  } else {
+    if (row.destination == "-") row.destination.clear();
+    destination_ = row;
+    sockets_ = TopSockets();
+    level_ = Level::kSockets;
+  }
+  selected_ = first_ = 0;
+  filter_.clear();
+}
+
+void TopView::Back() {
+  if (level_ == Level::kServices) return;
+  level_ = level_ == Level::kSockets ? Level::kDestinations : Level::kServices;
+  selected_ = first_ = 0;
+  filter_.clear();
+}
+
+bool TopView::Press(TopKey key, char character, const TopModel& model) {
+  if (key == TopKey::kNone) return true;
+  message_.clear();
+  if (Edit(key, character)) return true;
+  if (help_) {
+    help_ = false;
+    return true;
+  }
+  const int page = static_cast<int>(page_);
+  switch (key) {
+    case TopKey::kUp:
+      Move(-1, model);
+      break;
+    case TopKey::kDown:
+      Move(1, model);
+      break;
+    case TopKey::kPageUp:
+      Move(-page, model);
+      break;
+    case TopKey::kPageDown:
+      Move(page, model);
+      break;
+    case TopKey::kHome:
+      selected_ = 0;
+      break;
+    case TopKey::kEnd:
+      Move(static_cast<int>(Count(model)), model);
+      break;
+    case TopKey::kEnter:
+      Open(model);
+      break;
+    case TopKey::kBack:
+      Back();
+      break;
+    case TopKey::kEscape:
+      filter_.clear();
+      break;
+    case TopKey::kCharacter:
+      if (character == 'q') return false;
+      if (character == 'p' || character == ' ') paused_ = !paused_;
+      if (character == '/') editing_ = true;
+      if (character == '?' || character == 'h') help_ = true;
+      if (character == 's') {
+        sort_ = static_cast<TopSort>((static_cast<int>(sort_) + 1) % kTopSorts);
+      }
+      break;
+    case TopKey::kNone:
+      break;
+  }
+  return true;
+}
+
+std::string TopView::Status(double interval) const {
+  std::string where = "services";
+  if (level_ != Level::kServices) {
+    absl::StrAppend(&where, " > ", NameOf(service_));
+    if (!service_.uplink.empty()) {
+      absl::StrAppend(&where, " on ", ToTerminal(service_.uplink));
+    }
+  }
+  if (level_ == Level::kSockets) {
+    absl::StrAppend(&where, " > ",
+                    destination_.destination.empty()
+                        ? "-"
+                        : ToTerminal(destination_.destination));
+  }
+  std::string text = absl::StrFormat("%s  every %g s  by %s", where, interval,
+                                     TopSortName(sort_));
+  if (paused_) text += "  PAUSED";
+  if (editing_ || !filter_.empty()) {
+    absl::StrAppend(&text, "  /", ToTerminal(filter_), editing_ ? "_" : "");
+  }
+  return text;
+}
+
+// What stands above a table: the sums. Above sockets: how many connections the meter
+// counts here, how many of them the table has, and why others are missing.
+std::vector<std::string> TopView::Summary(const TopModel& model) const {
+  if (level_ != Level::kSockets) {
+    const TopRow all = model.All();
+    return {absl::StrCat("all direct: sent ", Short(all.tx_rate, units_),
+                         "/s, received ", Short(all.rx_rate, units_),
+                         "/s, resent ", Short(all.retransmit_rate, units_),
+                         "/s, rtt ", RttText(all.rtt_us), ", ", all.connections,
+                         " connections")};
+  }
+  uint64_t here = 0, of_service = 0;
+  for (const TopRow& row : model.Destinations(service_, TopSort::kName)) {
+    of_service += row.connections;
+    if (row.destination == destination_.destination) here = row.connections;
+  }
+  std::string text = absl::StrCat("connections: ", here, " counted");
+  if (!sockets_.error.empty()) {
+    return {text, absl::StrCat("(sockets: ", sockets_.error, ")")};
+  }
+  absl::StrAppend(&text, ", ", sockets_.connections, " shown");
+  if (sockets_.other_networks > 0) {
+    absl::StrAppend(&text, ", ", sockets_.other_networks,
+                    " of these in other network namespaces");
+  }
+  std::vector<std::string> lines = {text};
+  const auto more = [](uint64_t a, uint64_t b) { return a > b ? a - b : 0; };
+  const uint64_t missing = more(here, sockets_.connections);
+  const uint64_t hidden =
+      std::min(missing, more(of_service, sockets_.of_service));
+  if (sockets_.connections > here) {
+    lines.push_back(absl::StrCat(
+        "(", sockets_.connections - here,
+        " shown here were opened before they had this destination)"));
+  }
+  if (missing > hidden) {
+    lines.push_back(absl::StrCat("(", missing - hidden,
+                                 " opened here have another destination by "
+                                 "now: Backspace)"));
+  }
+  if (hidden > 0) {
+    lines.push_back(absl::StrCat("(", hidden,
+                                 " not found: just ended, or in a network "
+                                 "namespace that cannot be found or"));
+    lines.push_back(
+        " entered; netmeter flows prints each connection when it ends)");
+  }
+  return lines;
+}
+
+std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
+                                        int height, double interval) {
+  std::vector<ScreenLine> lines;
+  const size_t columns = static_cast<size_t>(std::max(width, 1));
+  const auto add = [&](const std::string& text, bool bold, bool reverse) {
+    ScreenLine line;
+    line.text = Fit(text, columns);
+    line.bold = bold;
+    line.reverse = reverse;
+    lines.push_back(line);
+  };
+  add(Status(interval), true, false);
+  for (const std::string& text : Summary(model)) add(text, false, false);
+  // A header, and then the rows.
+  std::vector<std::string> texts;
+  if (help_) {
+    texts.assign(std::begin(kHelp), std::end(kHelp));
+  } else if (level_ == Level::kSockets) {
+    TextTable table(sockets_.columns);
+    for (const auto& row : MatchingSockets()) table.Add(row);
+    texts = Lines(table.Format(columns));
+  } else {
+    texts = LinesWithMinute(Rows(model), model.has_uplinks(), columns, utf8_,
+                            units_);
+  }
+  if (texts.empty()) texts.emplace_back();  // no sockets were read yet
+  add(texts[0], true, false);
+  texts.erase(texts.begin());
+  // The last line has the keys.
+  page_ = static_cast<size_t>(
+      std::max(1, height - static_cast<int>(lines.size()) - 1));
+  if (selected_ >= texts.size())
+    selected_ = texts.empty() ? 0 : texts.size() - 1;
+  if (selected_ < first_) first_ = selected_;
+  if (selected_ >= first_ + page_) first_ = selected_ - page_ + 1;
+  const size_t first = help_ ? 0 : first_;
+  for (size_t i = first; i < texts.size() && i < first + page_; i++) {
+    add(texts[i], false, !help_ && i == selected_);
+  }
+  if (texts.empty()) add("(nothing)", false, false);
+  while (static_cast<int>(lines.size()) < height - 1) add("", false, false);
+  if (static_cast<int>(lines.size()) > height - 1) {
+    lines.resize(static_cast<size_t>(std::max(0, height - 1)));
+  }
+  add(message_.empty() ? kKeys : message_, false, false);
+  return lines;
+}
+
+}  // namespace internal
+}  // namespace netmeter

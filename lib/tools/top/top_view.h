@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The screen of `netmeter top`: what keys do, and the lines that are shown. It
+// knows no terminal; lib/tools/top/top_command.cc has that.
+//
+//   services -> destinations of one -> sockets of one destination
+//
+// Threads: one at a time.
+
+#ifndef NETMETER_LIB_TOOLS_TOP_TOP_VIEW_H_
+#define NETMETER_LIB_TOOLS_TOP_TOP_VIEW_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
+#include "lib/tools/top/top_model.h"
+
+namespace netmeter {
+namespace internal {
+
+enum class TopKey {
+  kNone,
+  kCharacter,  // any other that can be printed
+  kUp,
+  kDown,
+  kPageUp,
+  kPageDown,
+  kHome,
+  kEnd,
+  kEnter,
+  kBack,  // backspace, or left
+  kEscape,
+};
+
+struct ScreenLine {
+  std::string text;  // UTF-8 that cannot harm a terminal
+  bool bold = false;
+  bool reverse = false;
+};
+
+// The sockets of the row that is open.
+struct TopSockets {
+  std::vector<TextColumn> columns;
+  std::vector<std::vector<std::string>> rows;
+  uint64_t connections = 0;     // rows that TopRow::connections counts, too
+  uint64_t other_networks = 0;  // those of them in other network namespaces
+  uint64_t of_service = 0;  // connections of all destinations of the service
+  std::string error;        // why there are no rows
+};
+
+class TopView {
+ public:
+  enum class Level { kServices, kDestinations, kSockets };
+
+  TopView(bool utf8, SizeUnits units) : utf8_(utf8), units_(units) {}
+
+  // False: quit.
+  bool Press(TopKey key, char character, const TopModel& model);
+
+  bool paused() const { return paused_; }
+  Level level() const { return level_; }
+  const TopRow& service() const { return service_; }
+  const TopRow& destination() const { return destination_; }
+
+  // On level kSockets.
+  void SetSockets(TopSockets sockets) { sockets_ = std::move(sockets); }
+  // Shown instead of the keys until the next key; "" for none.
+  void SetMessage(std::string message) { message_ = std::move(message); }
+
+  // At most `height` lines of at most `width` columns.
+  std::vector<ScreenLine> Render(const TopModel& model, int width, int height,
+                                 double interval);
+
+  // The rows of this level, filtered and sorted.
+  std::vector<TopRow> Rows(const TopModel& model) const;
+
+ private:
+  bool Edit(TopKey key, char character);
+  void Move(int by, const TopModel& model);
+  void Open(const TopModel& model);
+  void Back();
+  size_t Count(const TopModel& model) const;
+  std::string Status(double interval) const;
+  std::vector<std::vector<std::string>> MatchingSockets() const;
+  std::vector<std::string> Summary(const TopModel& model) const;
+
+  const bool utf8_;
+  const SizeUnits units_;
+  Level level_ = Level::kServices;
+  TopSort sort_ = TopSort::kRate;
+  TopRow service_, destination_;
+  TopSockets sockets_;
+  std::string filter_, message_;
+  bool editing_ = false, paused_ = false, help_ = false;
+  size_t selected_ = 0, first_ = 0;
+  size_t page_ = 10;  // rows that fit
+};
+
+// Rows of a table, without the last minute of each.
+TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
+                   SizeUnits units);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_TOP_TOP_VIEW_H_

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The balance of each uplink: what its interfaces counted since counting began, and
+// whose it was.
+//
+//   interface = local + forwarded + link headers + rest
+//
+// `local` is what sockets of the namespace had, `forwarded` what the meter counted of
+// what passed, `link headers` are those of both. The rest is the remainder of
+// docs/counting.md. Where the meter does not count what is forwarded, that is in the
+// rest, with its link headers, as interfaces do not tell the two apart: where nothing
+// forwards, it is all remainder; where something does, it is shown as
+// forwarded. It is not known at all where an interface has gone, was renamed while
+// it counted, counts packets that were on no link, or has link headers of unknown
+// size; or where local packets are also another namespace's.
+//
+// Threads: plain values.
+
+#ifndef NETMETER_LIB_TOOLS_UPLINKS_BALANCE_H_
+#define NETMETER_LIB_TOOLS_UPLINKS_BALANCE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "bpf/internal.h"
+#include "lib/netlink/interfaces.h"
+#include "lib/netlink/uplink_names.h"
+#include "lib/tools/forwarded.h"
+#include "netmeter/sample.h"
+
+namespace netmeter {
+namespace internal {
+
+struct BalanceInput {
+  std::string pin_dir;                    // of the meter: for advice
+  std::map<uint32_t, std::string> names;  // of uplinks, by number
+  Uplinks patterns;
+  std::vector<InterfaceEntry> entries;
+  std::vector<Interface> interfaces;  // as they count now
+  std::vector<Sample> samples;
+  bool moved = false;     // samples have packets of another namespace, too
+  bool forwards = false;  // the namespace does, or a bridge has an interface
+  bool counts_forwarded = false;  // the meter does, and `forwarded` has it
+  Forwarded forwarded;
+};
+
+// One direction.
+struct DirectionBalance {
+  uint64_t interface_bytes = 0;
+  uint64_t interface_packets = 0;
+  uint64_t local_bytes = 0;
+  uint64_t local_packets = 0;
+  uint64_t forwarded_bytes = 0;
+  uint64_t forwarded_packets = 0;
+  uint64_t header_bytes = 0;  // of local and of forwarded packets
+  uint64_t rest_bytes = 0;    // if the balance is known
+  uint64_t rest_packets = 0;
+};
+
+struct UplinkBalance {
+  std::string name;
+  std::vector<std::string> interfaces;
+  DirectionBalance tx, rx;
+  // Why the rest is not known; empty: it is.
+  std::string unknown;
+};
+
+// The configuration's uplinks that have or had an interface, and `other`.
+std::vector<UplinkBalance> BalanceUplinks(const BalanceInput& input);
+
+// "wwan*" of a key of nm_uplink_names.
+std::string PatternOf(const nm_uplink_key& key);
+
+}  // namespace internal
+}  // namespace netmeter
+
+#endif  // NETMETER_LIB_TOOLS_UPLINKS_BALANCE_H_

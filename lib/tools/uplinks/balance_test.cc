@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/tools/uplinks/balance.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Interface MakeInterface(uint32_t index, const char* name, uint64_t tx_bytes,
+                        uint64_t tx_packets) {
+  Interface interface;
+  interface.index = index;
+  interface.name = name;
+  interface.counts = {tx_bytes, 2 * tx_bytes, tx_packets, 2 * tx_packets};
+  interface.header = 14;
+  return interface;
+}
+
+InterfaceEntry MakeEntry(uint32_t index, uint32_t uplink, const char* name,
+                         uint64_t tx_bytes, uint64_t tx_packets) {
+  InterfaceEntry entry = {};
+  entry.first = {index, uplink};
+  std::strcpy(entry.second.name, name);
+  entry.second.base = {tx_bytes, 2 * tx_bytes, tx_packets, 2 * tx_packets};
+  return entry;
+}
+
+Sample MakeSample(const char* uplink, uint64_t bytes, uint64_t packets) {
+  Sample sample;
+  sample.uplink = uplink;
+  sample.tx_bytes = sample.rx_bytes = bytes;
+  sample.tx_packets = sample.rx_packets = packets;
+  return sample;
+}
+
+BalanceInput Input() {
+  BalanceInput input;
+  input.names = {{1, "satellite"}, {15, "other"}};
+  input.patterns = {{"satellite", {"sat0", "wwan*"}}};
+  input.entries = {MakeEntry(2, 1, "sat0", 1000, 10)};
+  input.interfaces = {MakeInterface(1, "lo", 77, 7),
+                      MakeInterface(2, "sat0", 5000, 20)};
+  input.samples = {MakeSample("satellite", 1000, 4), MakeSample("", 500, 1)};
+  return input;
+}
+
+TEST(Balance, ClosesSinceTheBase) {
+  const std::vector<UplinkBalance> all = BalanceUplinks(Input());
+  ASSERT_EQ(all.size(), 1u);  // nothing is in `other`
+  const UplinkBalance& satellite = all[0];
+  EXPECT_EQ(satellite.unknown, "");
+  EXPECT_THAT(satellite.interfaces, ElementsAre("sat0"));
+  EXPECT_EQ(satellite.tx.interface_bytes, 4000u);
+  EXPECT_EQ(satellite.tx.interface_packets, 10u);
+  EXPECT_EQ(satellite.tx.local_bytes, 1000u);
+  EXPECT_EQ(satellite.tx.header_bytes, 4 * 14u);
+  EXPECT_EQ(satellite.tx.rest_bytes, 4000u - 1000 - 4 * 14);
+  EXPECT_EQ(satellite.tx.rest_packets, 6u);
+  EXPECT_EQ(satellite.rx.rest_bytes, 8000u - 1000 - 4 * 14);
+}
+
+TEST(Balance, WhatIsForwardedIsARowWhereItIsMeasured) {
+  BalanceInput input = Input();
+  std::vector<nm_forwarded> pairs(NM_FORWARDED_ENTRIES);
+  pairs[NM_FORWARDED_INDEX(NM_UPLINK_OTHER, 1)] = {600, 2};  // left by it
+  pairs[NM_FORWARDED_INDEX(1, NM_UPLINK_OTHER)] = {700, 3};  // came in by it
+  pairs[NM_FORWARDED_INDEX(NM_UPLINK_NONE, 1)] = {50, 1};    // a multicast
+  input.forwarded = SumByUplink(pairs);
+  EXPECT_EQ(BalanceUplinks(input)[0].tx.forwarded_bytes, 0u);
+  input.counts_forwarded = true;
+  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  EXPECT_EQ(satellite.tx.forwarded_bytes, 650u);
+  EXPECT_EQ(satellite.tx.forwarded_packets, 3u);
+  EXPECT_EQ(satellite.rx.forwarded_bytes, 700u);
+  EXPECT_EQ(satellite.tx.header_bytes, (4 + 3) * 14u);
+  EXPECT_EQ(satellite.tx.rest_bytes, 4000u - 1000 - 650 - 7 * 14);
+  EXPECT_EQ(satellite.tx.rest_packets, 10u - 4 - 3);
+  EXPECT_EQ(satellite.rx.rest_packets, 20u - 4 - 3);
+  // More than the interface had: it counts super-packets.
+  input.forwarded[1].tx_packets = 1000;
+  EXPECT_THAT(BalanceUplinks(input)[0].unknown, HasSubstr("super-packets"));
+}
+
+TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
+  BalanceInput input = Input();
+  input.interfaces.push_back(MakeInterface(9, "wwan1", 300, 3));
+  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  EXPECT_THAT(satellite.interfaces, ElementsAre("sat0", "wwan1"));
+  EXPECT_EQ(satellite.tx.interface_bytes, 4300u);
+  EXPECT_EQ(satellite.unknown, "");
+}
+
+// Two calls printed the same interfaces in another order.
+TEST(Balance, InterfacesAreInOrder) {
+  BalanceInput input = Input();
+  input.interfaces.push_back(MakeInterface(7, "wwan3", 300, 3));
+  input.interfaces.push_back(MakeInterface(9, "wwan1", 300, 3));
+  input.entries.insert(input.entries.begin(), MakeEntry(7, 1, "wwan3", 300, 3));
+  EXPECT_THAT(BalanceUplinks(input)[0].interfaces,
+              ElementsAre("sat0", "wwan1", "wwan3"));
+}
+
+// After a load in another network namespace the interfaces count from there on, and the
+// series from before: the rest was less than nothing.
+TEST(Balance, IsNotKnownWhereLocalPacketsAreAlsoAnotherNamespaces) {
+  BalanceInput input = Input();
+  input.moved = true;
+  // Of this meter: an unload was advised that is of the host's own.
+  input.pin_dir = "/run/second";
+  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  EXPECT_THAT(satellite.unknown, HasSubstr("of another network namespace"));
+  EXPECT_THAT(
+      satellite.unknown,
+      HasSubstr("(run: netmeter-loader unload --pin-dir /run/second; "));
+  EXPECT_EQ(satellite.tx.rest_bytes, 0u);
+  // Without such packets nothing is mixed.
+  input.samples.clear();
+  EXPECT_EQ(BalanceUplinks(input)[0].unknown, "");
+}
+
+TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
+  BalanceInput input = Input();
+  InterfaceEntry ended = MakeEntry(3, 1, "eth7", 100, 1);
+  ended.second.ended = 1;
+  ended.second.end = {600, 900, 5, 9};
+  input.entries.push_back(ended);
+  const UplinkBalance satellite = BalanceUplinks(input)[0];
+  EXPECT_EQ(satellite.tx.interface_bytes, 4500u);
+  EXPECT_EQ(satellite.rx.interface_bytes, 8700u);
+  EXPECT_EQ(satellite.unknown, "");
+}
+
+// A load with another list of uplinks ends the entries of this one: its link headers
+// became 0, and stood in the remainder.
+TEST(Balance, AnUplinkThatIsNoLongerInTheConfigurationKeepsItsLinkHeaders) {
+  BalanceInput input = Input();
+  const UplinkBalance before = BalanceUplinks(input)[0];
+  ASSERT_GT(before.tx.header_bytes, 0u);
+  for (InterfaceEntry& entry : input.entries) {
+    if (entry.first.uplink != 1) continue;
+    for (const Interface& interface : input.interfaces) {
+      if (interface.index != entry.first.ifindex) continue;
+      entry.second.ended = 1;
+      entry.second.end = interface.counts;
+    }
+  }
+  input.patterns.clear();
+  const UplinkBalance after = BalanceUplinks(input)[0];
+  EXPECT_EQ(after.tx.header_bytes, before.tx.header_bytes);
+  EXPECT_EQ(after.tx.rest_bytes, before.tx.rest_bytes);
+  EXPECT_EQ(after.rx.rest_bytes, before.rx.rest_bytes);
+  EXPECT_EQ(after.unknown, before.unknown);
+  // Nothing tells any more.
+  input.interfaces.clear();
+  EXPECT_THAT(BalanceUplinks(input)[0].unknown,
+              HasSubstr("sat0 has left this uplink and the host"));
+}
+
+TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
+  BalanceInput gone = Input();
+  gone.entries.push_back(MakeEntry(4, 1, "wwan0", 0, 0));
+  EXPECT_THAT(BalanceUplinks(gone)[0].unknown, HasSubstr("wwan0 has gone"));
+  EXPECT_EQ(BalanceUplinks(gone)[0].tx.rest_bytes, 0u);
+  BalanceInput renamed = Input();
+  renamed.interfaces[1].name = "sat9";
+  EXPECT_THAT(BalanceUplinks(renamed)[0].unknown,
+              HasSubstr("sat0 is called sat9 now"));
+  BalanceInput again = Input();
+  again.interfaces[1].counts = {};
+  EXPECT_THAT(BalanceUplinks(again)[0].unknown, HasSubstr("begun to count"));
+  BalanceInput merged = Input();
+  merged.samples[0].rx_packets = 1000;
+  EXPECT_THAT(BalanceUplinks(merged)[0].unknown, HasSubstr("super-packets"));
+  BalanceInput link = Input();
+  link.interfaces[1].header = kUnknownHeader;
+  EXPECT_THAT(BalanceUplinks(link)[0].unknown, HasSubstr("link headers"));
+}
+
+TEST(Balance, PatternsComeBackFromTheirKeys) {
+  for (const char* pattern : {"sat0", "wwan*", "*", "fifteen_bytes_x"}) {
+    EXPECT_EQ(PatternOf(UplinkKey(pattern)), pattern);
+  }
+}
+
+}  // namespace
+}  // namespace internal
+}  // namespace netmeter

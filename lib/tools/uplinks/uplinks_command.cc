@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `netmeter uplinks`: what the interfaces of each uplink counted, and whose it was.
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <string.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "lib/base/kernel_object.h"
+#include "lib/base/map_elements.h"
+#include "lib/base/status_util.h"
+#include "lib/base/text.h"
+#include "lib/base/text_table.h"
+#include "lib/base/unique_fd.h"
+#include "lib/loader/config.h"
+#include "lib/loader/lock_file.h"
+#include "lib/netlink/uncounted.h"
+#include "lib/reader/shared_maps.h"
+#include "lib/tools/commands.h"
+#include "lib/tools/forwarded.h"
+#include "lib/tools/options.h"
+#include "lib/tools/uplinks/balance.h"
+#include "netmeter/meter.h"
+
+namespace netmeter {
+namespace internal {
+namespace {
+
+constexpr char kUplinksFooter[] = R"(
+For each uplink of the configuration and each direction:
+  interface     what its interfaces counted since counting began in this uplink
+  local         wire bytes of this host's own sockets: the sum of `netmeter list
+                --uplink NAME`
+  forwarded     wire bytes of what passed this host for others, as the meter counts
+                them after all rules of the firewall
+  link headers  those of local and of forwarded packets, as the interface counts them
+  remainder     the rest: what no socket had, such as ARP and pings of the kernel's
+Where all are known, the first is the sum of the others. Where the kernel cannot tell what is
+forwarded (before Linux 6.4), `forwarded` is the rest, with its link headers and the
+remainder, and a line says so. Where the rest cannot be known, it is "-", and a line
+says why: an interface that has gone took its count with it; one that counts
+super-packets (GRO, TSO) has fewer packets than were on the link. A row without
+numbers is an interface of the configuration that counts nothing, and says why.
+
+Root only, in the network namespace of the uplinks. Exit status: 0 printed; 1
+failed, one line on stderr says why; 2 wrong usage.
+
+Examples:
+  netmeter uplinks
+  netmeter uplinks --json | python3 -m json.tool
+)";
+
+// The default file is the default meter's alone.
+absl::Status HasNoUplinks(const std::string& pin_dir) {
+  const bool has_file = pin_dir == Config().pin_dir;
+  return absl::NotFoundError(absl::StrCat(
+      "the meter has no uplinks (write uplinks into ",
+      has_file ? kDefaultConfig : "FILE", ", and run: ",
+      LoaderCommand(has_file ? "load" : "load --config FILE", pin_dir), ")"));
+}
+
+// Empty if the loader has kept no configuration.
+Uplinks ConfiguredUplinks(const std::string& pin_dir) {
+  const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
+  if (!state.ok()) return {};
+  const absl::StatusOr<Config> config =
+      ParseConfig(state->config, "the loaded configuration", Config());
+  return config.ok() ? config->uplinks : Uplinks();
+}
+
+// Interfaces that got an alternative name of the configuration after the load, which
+// alone looks at these.
+void AddNamedLate(const Uplinks& configured, const BalanceInput& input,
+                  std::vector<Uncounted>* uncounted) {
+  for (const Interface& interface : input.interfaces) {
+    const std::string uplink =
+        FindUplink(configured, interface.name, interface.alternatives);
+    if (uplink == FindUplink(configured, interface.name) ||
+        uplink == FindUplink(input.patterns, interface.name)) {
+      continue;
+    }
+    uncounted->push_back(
+        {uplink, interface.name,
+         absl::StrCat("its other name is newer than the load (run: ",
+                      LoaderCommand("load", input.pin_dir), ")")});
+  }
+}
+
+template <typename Key, typename Value, typename Body>
+absl::Status ForEachIn(const std::string& pin_dir, const char* pin,
+                       const Body& body) {
+  const std::string path = absl::StrCat(pin_dir, "/", pin);
+  const UniqueFd fd(bpf_obj_get(path.c_str()));
+  if (!fd.ok() && errno == ENOENT) {
+    return HasNoUplinks(pin_dir);
+  }
+  bpf_map_info about = {};
+  if (!fd.ok() || !GetInfo(fd.get(), &about)) {
+    return ErrnoStatus(errno, absl::StrCat("open ", path), "run as root");
+  }
+  if (about.key_size != sizeof(Key) || about.value_size != sizeof(Value)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is of another version"));
+  }
+  return ForEachElement<Key, Value>(
+      fd.get(), [&body](const Key& key, const Value& value) {
+        body(key, value);
+        return absl::OkStatus();
+      });
+}
+
+// What is forwarded, where this meter counts it; *why not, or what is to be said of it.
+absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
+                             bool late, BalanceInput* input, std::string* why) {
+  constexpr char kFeature[] = "forwarded: ";
+  if ((info.features & NM_FEATURE_FORWARDED) == 0) {
+    for (absl::string_view line : absl::StrSplit(
+             absl::string_view(info.reasons,
+                               strnlen(info.reasons, sizeof(info.reasons))),
+             '\n')) {
+      if (absl::ConsumePrefix(&line, kFeature)) *why = std::string(line);
+    }
+    if (why->empty()) *why = "the meter is of an older version";
+    return absl::OkStatus();
+  }
+  auto forwarded = ReadForwarded(pin_dir);
+  if (!forwarded.ok()) return forwarded.status();
+  input->counts_forwarded = true;
+  input->forwarded = *std::move(forwarded);
+  if (late) {
+    *why =
+        "it is counted for a shorter time than the interfaces, and before that "
+        "it is in the remainder";
+  }
+  return absl::OkStatus();
+}
+
+// *why: something to be said of what is forwarded, or "".
+absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
+                       std::vector<Uncounted>* uncounted, std::string* why) {
+  auto maps = SharedMaps::Open(pin_dir);
+  if (!maps.ok()) return maps.status();
+  input->pin_dir = pin_dir;
+  input->names = ReadUplinkNames(**maps);
+  NETMETER_RETURN_IF_ERROR((ForEachIn<nm_uplink_key, uint32_t>(
+      pin_dir, "uplink_names", [&](const nm_uplink_key& key, uint32_t number) {
+        input->patterns[input->names[number]].push_back(PatternOf(key));
+      })));
+  uint64_t network = 0;
+  bool late = false;
+  NETMETER_RETURN_IF_ERROR((ForEachIn<nm_interface_key, nm_interface>(
+      pin_dir, "interfaces",
+      [&](const nm_interface_key& key, const nm_interface& value) {
+        if (key.ifindex == 0) {
+          network = value.base.tx_bytes;
+          input->moved = value.ended != 0;
+          late = value.base.rx_bytes != 0;
+        } else {
+          input->entries.emplace_back(key, value);
+        }
+      })));
+  // A name that is too long for the programs is an alternative one, and known to the
+  // loader alone.
+  Uplinks configured = ConfiguredUplinks(pin_dir);
+  if (configured.empty()) configured = input->patterns;
+  for (const auto& uplink : configured) {
+    for (const std::string& pattern : uplink.second) {
+      if (FitsInterfaceName(pattern)) continue;
+      input->patterns[uplink.first].push_back(pattern);
+    }
+  }
+  if (input->patterns.empty()) return HasNoUplinks(pin_dir);
+  const auto own = OwnNetwork(/*by_inode=*/true);
+  if (!own.ok()) return own.status();
+  if (network != 0 && network != *own) {
+    return absl::FailedPreconditionError(
+        "the uplinks are those of another network namespace (run it there: ip "
+        "netns exec, nsenter --net)");
+  }
+  // First what we counted, and then what they did: theirs is not less.
+  MeterOptions options;
+  options.pin_dir = pin_dir;
+  const auto meter = Meter::Open(options);
+  if (!meter.ok()) return meter.status();
+  NETMETER_RETURN_IF_ERROR((*meter)->ReadHost(&input->samples));
+  NETMETER_RETURN_IF_ERROR(
+      ReadForwardedOf(pin_dir, *(*maps)->view().info, late, input, why));
+  auto interfaces = ListInterfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  input->interfaces = *std::move(interfaces);
+  input->forwards = Forwards(input->interfaces, /*root=*/"");
+  *uncounted = FindUncounted(configured, input->interfaces);
+  AddNamedLate(configured, *input, uncounted);
+  return absl::OkStatus();
+}
+
+// What the rest is called.
+const char* RestOf(const BalanceInput& input) {
+  return input.forwards && !input.counts_forwarded ? "forwarded" : "remainder";
+}
+
+nlohmann::ordered_json ToJson(const DirectionBalance& one, bool known,
+                              const BalanceInput& input) {
+  const std::string name = RestOf(input);
+  const nlohmann::ordered_json rest =
+      known ? nlohmann::ordered_json(one.rest_bytes) : nullptr;
+  const nlohmann::ordered_json packets =
+      known ? nlohmann::ordered_json(one.rest_packets) : nullptr;
+  nlohmann::ordered_json object = {{"interface_bytes", one.interface_bytes},
+                                   {"interface_packets", one.interface_packets},
+                                   {"local_bytes", one.local_bytes},
+                                   {"local_packets", one.local_packets}};
+  if (input.counts_forwarded) {
+    object["forwarded_bytes"] = one.forwarded_bytes;
+    object["forwarded_packets"] = one.forwarded_packets;
+  }
+  object["link_header_bytes"] = one.header_bytes;
+  object[name + "_bytes"] = rest;
+  object[name + "_packets"] = packets;
+  return object;
+}
+
+std::string FormatUplinksJson(const std::vector<UplinkBalance>& all,
+                              const std::vector<Uncounted>& uncounted,
+                              const BalanceInput& input) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const UplinkBalance& one : all) {
+    nlohmann::ordered_json interfaces = nlohmann::ordered_json::array();
+    for (const std::string& name : one.interfaces) {
+      interfaces.push_back(ToUtf8(name));
+    }
+    nlohmann::ordered_json idle = nlohmann::ordered_json::array();
+    for (const Uncounted& other : uncounted) {
+      if (other.uplink != one.name) continue;
+      idle.push_back(
+          {{"interface", ToUtf8(other.interface)}, {"why", ToUtf8(other.why)}});
+    }
+    const bool known = one.unknown.empty();
+    array.push_back(
+        {{"uplink", ToUtf8(one.name)},
+         {"interfaces", interfaces},
+         {"uncounted", idle},
+         {"tx", ToJson(one.tx, known, input)},
+         {"rx", ToJson(one.rx, known, input)},
+         {"unknown", known ? nlohmann::ordered_json()
+                           : nlohmann::ordered_json(ToUtf8(one.unknown))}});
+  }
+  return array.dump(2) + "\n";
+}
+
+class UplinksCommand : public Command {
+ public:
+  std::string Name() const override { return "uplinks"; }
+
+  std::string Description() const override {
+    return "Prints what each uplink carried, and whose it was";
+  }
+
+  void Declare(Flags* flags) override {
+    AddPinDir(flags, &pin_dir_);
+    const Option json =
+        flags->AddFlag("--json", &json_, "Print one JSON array of objects");
+    AddSizes(flags, {json}, &sizes_);
+    flags->SetFooter(kUplinksFooter);
+  }
+
+  absl::Status CheckOptions() override { return CheckPinDir(pin_dir_); }
+
+  int Run() override {
+    units_ = sizes_.Or(MeterUnits(pin_dir_));
+    BalanceInput input;
+    std::string why;
+    std::vector<Uncounted> uncounted;
+    const absl::Status read = ReadInput(pin_dir_, &input, &uncounted, &why);
+    if (!read.ok()) return Fail(read.message());
+    const std::vector<UplinkBalance> all = BalanceUplinks(input);
+    return Print(json_ ? FormatUplinksJson(all, uncounted, input)
+                       : Table(all, uncounted, input, why));
+  }
+
+ private:
+  std::string Bytes(uint64_t bytes) const { return HumanBytes(bytes, units_); }
+
+  std::string Table(const std::vector<UplinkBalance>& all,
+                    const std::vector<Uncounted>& uncounted,
+                    const BalanceInput& input, const std::string& why) const {
+    constexpr auto kRight = TextColumn::kRight;
+    TextTable table({{"UPLINK"},
+                     {"WHAT"},
+                     {"TX", kRight},
+                     {"RX", kRight},
+                     {"TX PKTS", kRight, 1},
+                     {"RX PKTS", kRight, 1}});
+    std::string notes;
+    for (const UplinkBalance& one : all) {
+      const std::string name = ToTerminal(one.name);
+      const auto add = [&](const std::string& what, auto bytes, auto packets) {
+        table.Add({name, what, Bytes(one.tx.*bytes), Bytes(one.rx.*bytes),
+                   absl::StrCat(one.tx.*packets),
+                   absl::StrCat(one.rx.*packets)});
+      };
+      add(absl::StrCat("interface ",
+                       ToTerminal(absl::StrJoin(one.interfaces, ", "))),
+          &DirectionBalance::interface_bytes,
+          &DirectionBalance::interface_packets);
+      for (const Uncounted& other : uncounted) {
+        if (other.uplink != one.name) continue;
+        table.Add({name,
+                   absl::StrCat("interface ", ToTerminal(other.interface), ": ",
+                                ToTerminal(other.why)),
+                   "-", "-", "-", "-"});
+      }
+      add("local", &DirectionBalance::local_bytes,
+          &DirectionBalance::local_packets);
+      if (input.counts_forwarded) {
+        add("forwarded", &DirectionBalance::forwarded_bytes,
+            &DirectionBalance::forwarded_packets);
+      }
+      table.Add({name, "link headers", Bytes(one.tx.header_bytes),
+                 Bytes(one.rx.header_bytes), "-", "-"});
+      const std::string rest = RestOf(input);
+      if (one.unknown.empty()) {
+        add(rest, &DirectionBalance::rest_bytes,
+            &DirectionBalance::rest_packets);
+      } else {
+        table.Add({name, rest, "-", "-", "-", "-"});
+        absl::StrAppend(&notes, name, ": ", rest,
+                        " is not known: ", ToTerminal(one.unknown), "\n");
+      }
+    }
+    if (input.counts_forwarded && !why.empty()) {
+      absl::StrAppend(&notes, "forwarded: ", why, "\n");
+    } else if (input.forwards && !why.empty()) {
+      absl::StrAppend(
+          &notes, "forwarded is with the remainder: ", ToTerminal(why), "\n");
+    }
+    return absl::StrCat(table.Format(TerminalWidth()), notes);
+  }
+
+  std::string pin_dir_;
+  bool json_ = false;
+  SizeOptions sizes_;
+  SizeUnits units_ = SizeUnits::kBinary;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> NewUplinksCommand() {
+  return std::make_unique<UplinksCommand>();
+}
+
+}  // namespace internal
+}  // namespace netmeter
