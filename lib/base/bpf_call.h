@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two calls of bpf(2) that a reader needs. The library makes them itself, as
+// The two calls of bpf(2) that a reader needs. The library makes them itself, because
 // libbpf would bring libelf and zlib into every service that reads its counters.
 //
 //   UniqueFd fd(OpenPinnedMap("/run/netmeter/info"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The meter keeps times of CLOCK_BOOTTIME, which nobody sets: a host without a clock
-// of its own loads it in 1970. For people they become Unix time when they are read.
+// The meter keeps times of CLOCK_BOOTTIME, which no program can set. (A host without a
+// hardware clock loads the meter in 1970.) Readers convert them to Unix time for people.
 //
 //   const uint64_t start_ns = UnixTimeNs(health.start_time_ns);
 //
@@ -23,8 +23,8 @@ inline uint64_t ClockNs(clockid_t clock) {
          static_cast<uint64_t>(now.tv_nsec);
 }
 
-// By the clock of now. It may differ from call to call by some nanoseconds, and by as
-// much as the clock was set in between.
+// Uses the present offset between the clocks. The result may differ from call to call by
+// some nanoseconds, and by the amount the clock was set in between.
 inline uint64_t UnixTimeNs(uint64_t boottime_ns) {
   return ClockNs(CLOCK_REALTIME) - ClockNs(CLOCK_BOOTTIME) + boottime_ns;
 }

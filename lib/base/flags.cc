@@ -30,9 +30,9 @@ void AddOptionsOf(const CLI::App& app, std::vector<std::string>* names) {
   }
 }
 
-// The arguments from last to first, as CLI11 takes them. It holds "--name=" for
-// "--name" and takes the next argument for the value, whatever that is. Here the
-// value is what was written: nothing.
+// The arguments from last to first, as CLI11 takes them. CLI11 reads "--name=" as
+// "--name" and then takes the next argument for the value. Here the value is empty, as
+// the user wrote it.
 std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
   std::vector<std::string> arguments;
   bool options = true;
@@ -53,7 +53,7 @@ std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
 // One line for the error that app.parse() threw.
 std::string DescribeParseError(const CLI::App& app,
                                const CLI::ParseError& error) {
-  // Its own words for a flag with a value name neither the dashes nor the mistake.
+  // CLI11's own message for a flag with a value names neither the dashes nor the mistake.
   const std::string text = error.what();
   const size_t flag = text.find(" was given a disallowed flag override");
   if (flag != std::string::npos) {
@@ -64,8 +64,7 @@ std::string DescribeParseError(const CLI::App& app,
       extras.empty()) {
     return error.what();
   }
-  // CLI11 does not tell the value of an option that it does not know from an
-  // argument of its own.
+  // CLI11 cannot distinguish the value of an unknown option from a separate argument.
   const auto unknown =
       std::find_if(extras.begin(), extras.end(), LooksLikeOption);
   if (unknown == extras.end()) {
@@ -82,7 +81,7 @@ std::string DescribeParseError(const CLI::App& app,
                       DidYouMean(option, known));
 }
 
-// CLI11 takes 010 for 8, and 08, as `date +%d` has it, for no number.
+// CLI11 reads 010 as 8, and rejects 08, which `date +%d` prints.
 CLI::Option* InTens(CLI::Option* option) {
   const auto strip_zeros = [](std::string& text) -> std::string {
     const size_t first = text.find_first_not_of("+-") == 1 ? 1 : 0;
@@ -95,9 +94,9 @@ CLI::Option* InTens(CLI::Option* option) {
   return option->transform(CLI::Validator(strip_zeros, ""));
 }
 
-// An option whose name ends one column before the descriptions had one space behind it,
-// as if the description were a value. It has a line of its own here. help2man, too,
-// tells the two by two spaces.
+// If the name of an option ends one column before the descriptions, CLI11 puts one space
+// behind it, and the description looks like a value. Here such a name has a line of its
+// own. help2man also needs two spaces to separate the two.
 class ColumnFormatter : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option,
@@ -113,7 +112,7 @@ class ColumnFormatter : public CLI::Formatter {
   }
 };
 
-// --help has a check's description beside the type of the value.
+// --help shows a check's description beside the type of the value.
 template <typename Number>
 CLI::Validator Range(Number lowest, Number highest, Option::InHelp help) {
   CLI::Range range(lowest, highest);
@@ -157,7 +156,7 @@ Option Option::InRange(int lowest, int highest, InHelp help) const {
 
 Option Option::InRange(double lowest, double highest, InHelp help) const {
   option_->check(Range(lowest, highest, help));
-  // "nan" is a number, and neither below nor above anything.
+  // "nan" parses as a number, and compares as neither below nor above any limit.
   option_->check([](const std::string& text) -> std::string {
     double value;
     return absl::SimpleAtod(text, &value) && !std::isfinite(value)
@@ -220,7 +219,7 @@ Flags* Flags::AddCommand(const std::string& name,
 
 Option Flags::AddFlag(const std::string& name, bool* value,
                       const std::string& description) {
-  // Not --name=5, which would be as --name: nobody would know what the 5 did.
+  // Refuses --name=5: CLI11 would treat it as --name and ignore the 5.
   return Option(
       app_->add_flag(name, *value, description)->disable_flag_override());
 }
@@ -267,7 +266,7 @@ Option Flags::AddChoice(const std::string& name,
                         const std::map<std::string, int>& words,
                         const std::function<void(int)>& set,
                         const std::string& description) {
-  // In CLI11's own words a choice shows its numbers, too.
+  // CLI11's own text for a choice also shows its numbers.
   const std::string choice =
       absl::StrCat("{",
                    absl::StrJoin(words, ",",
@@ -326,7 +325,7 @@ std::string Flags::FirstGivenEmpty() const {
   for (const CLI::Option* option : app_->get_options()) {
     const std::vector<std::string>& names = option->get_lnames();
     if (names.empty()) continue;
-    // CLI11 has the same for "--name" and "--name ''" where the value is optional.
+    // If the value is optional, CLI11 gives the same result for "--name" and "--name ''".
     if (option->get_expected_min() == 0) {
       const std::string name = "--" + names.front();
       const std::string empty[] = {"", name};

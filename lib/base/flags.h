@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The command line of a program: its commands, their options, --help, and what is
-// said of a wrong one.
+// The command line of a program: its commands, their options, --help, and the error
+// messages for a wrong one.
 //
 //   bool json = false;
 //   int seconds = 5;
 //   Flags flags("Prints what the meter costs.", "program");
 //   Flags* const cost = flags.AddCommand("cost", "Measures it");
 //   cost->AddFlag("--json", &json, "One JSON object");
-//   cost->AddOption("--seconds", &seconds, "Measure for so long")
+//   cost->AddOption("--seconds", &seconds, "Length of the measurement")
 //       .Type("N")
 //       .InRange(1, 3600)
 //       .ShowDefault();
@@ -16,8 +16,8 @@
 //   if (!parsed.ok()) return WrongUsage(parsed.message());
 //   if (!help.empty()) return Print(help);
 //
-// CLI11 does the work. No other file of our programs includes it: one #include
-// of its header compiles for seconds.
+// CLI11 does the work. No other file of our programs includes it, because its header
+// takes seconds to compile.
 //
 // Threads: one.
 
@@ -42,44 +42,43 @@ class Option;
 namespace netmeter {
 namespace internal {
 
-// An option of a Flags. Copies are the same option; none outlives its Flags.
+// An option of a Flags. Copies refer to the same option; none outlives its Flags.
 class Option {
  public:
-  // Whether --help tells the range of a number. Where it is plain what makes
-  // sense, it need not.
+  // Whether --help shows the range of a number. Not needed if the sensible range is
+  // plain.
   enum class InHelp { kYes, kNo };
 
-  // What stands for the value in --help, such as FILE.
+  // The placeholder for the value in --help, such as FILE.
   Option Type(const std::string& name) const;
 
   // --help shows the value that the variable has now.
   Option ShowDefault() const;
 
-  // --help shows this text, and it is the value of an option that is given
-  // without one.
+  // --help shows this text. An option that is given without a value gets this text.
   Option Default(const std::string& text) const;
 
-  // The option may be given without a value. It then has that of Default().
+  // The option may be given without a value. It then has the value of Default().
   Option OptionalValue() const;
 
-  // Refuses a command line without the option.
+  // Refuses a command line that lacks the option.
   Option Required() const;
 
-  // Refuses a number that is out of this range, both ends included.
+  // Refuses a number outside this range. Both ends belong to the range.
   Option InRange(int lowest, int highest, InHelp help = InHelp::kYes) const;
   Option InRange(double lowest, double highest,
                  InHelp help = InHelp::kYes) const;
 
-  // Refuses all but these words, which --help lists.
+  // Refuses all values except these words, which --help lists.
   Option OneOf(const std::vector<std::string>& words) const;
 
-  // Refuses a value that `check` has an error for; "" is none.
+  // Refuses a value if `check` returns an error for it. "" means no error.
   Option Check(std::function<std::string(const std::string&)> check) const;
 
-  // Refuses the two together, in any order.
+  // Refuses a command line that has both options.
   Option Excludes(const Option& other) const;
 
-  // Refuses this one without the other.
+  // Refuses a command line that has this option without the other.
   Option Needs(const Option& other) const;
 
  private:
@@ -89,8 +88,9 @@ class Option {
   CLI::Option* option_;
 };
 
-// The options of a program, or of one of its commands. Parse() sets the variables
-// of those that are given; the others keep their value. Variables live until then.
+// The options of a program, or of one of its commands. Parse() sets the variables of the
+// options that are given, and leaves the others unchanged. The variables must live until
+// then.
 class Flags {
  public:
   // --help begins with the description.
@@ -99,12 +99,12 @@ class Flags {
   Flags(const Flags&) = delete;
   Flags& operator=(const Flags&) = delete;
 
-  // --help ends with this text. A command has that of its program, if it is set
-  // before and the command has none.
+  // --help ends with this text. A command without a footer takes that of its program, if
+  // the program's footer was set before the command was added.
   void SetFooter(const std::string& text);
 
-  // Where descriptions begin in --help, for the commands that are added after it,
-  // too.
+  // The column at which descriptions begin in --help. Also holds for commands that are
+  // added later.
   void SetColumnWidth(size_t characters);
 
   // --version, which prints this line.
@@ -112,8 +112,8 @@ class Flags {
                   const std::string& description =
                       "Display program version information and exit");
 
-  // A command, which lives as long as this object. A program that has commands
-  // is refused without one.
+  // A command, which lives as long as this object. A program with commands refuses a
+  // command line without one.
   Flags* AddCommand(const std::string& name, const std::string& description);
 
   // `name` is "--json", or "-q,--quiet".
@@ -154,13 +154,12 @@ class Flags {
         description);
   }
 
-  // Reads the command line. After OK the variables are set; but if --help or
-  // --version is asked for, *help has the text to print, and is empty otherwise.
-  // InvalidArgument says in one line what is wrong, and for a misspelt option which
-  // one was meant, where there is one:
+  // Reads the command line. After OK the variables are set. If the user asks for --help
+  // or --version, *help has the text to print; otherwise it is empty. InvalidArgument has
+  // one line that says what is wrong, with a suggestion for a misspelt option:
   //   unknown option '--max-serie' (did you mean --max-series?)
   //   unexpected argument 'now'
-  // Only for the program, not for a command; once.
+  // Call it once, on the program, not on a command.
   absl::Status Parse(int argc, const char* const* argv, std::string* help);
 
   // --- After Parse() ---
@@ -172,11 +171,10 @@ class Flags {
   // Whether the command line has this option. False if there is no such option.
   bool WasGiven(const std::string& name) const;
 
-  // The same, with the value "".
+  // Whether the command line has this option with the value "".
   bool WasGivenEmpty(const std::string& name) const;
 
-  // The first of its options that was given with the value "", as "--name"; "" if none
-  // was.
+  // The first option that was given with the value "", as "--name"; "" if none was.
   std::string FirstGivenEmpty() const;
 
  private:
@@ -187,19 +185,19 @@ class Flags {
                    const std::function<void(int)>& set,
                    const std::string& description);
 
-  // CLI11 has the child in its parent, too.
+  // CLI11 also keeps the child in its parent.
   const std::shared_ptr<CLI::App> app_;
   std::vector<std::unique_ptr<Flags>> commands_;
   // The program's arguments, the last one first.
   std::vector<std::string> reversed_;
 };
 
-// What our programs say of their command line before the parser does.
+// Checks of the command line that run before the parser.
 //
 // Threads: any.
 
-// "" if the first argument is one of `commands`, or asks for help or the
-// version; else one line that says what is wrong:
+// "" if the first argument is one of `commands`, or asks for help or the version.
+// Otherwise one line that says what is wrong:
 //   unknown command 'laod' (did you mean load?)
 //   the command comes first: netmeter-loader status --json
 std::string CheckCommand(int argc, const char* const* argv,

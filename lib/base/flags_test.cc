@@ -19,7 +19,7 @@ constexpr char kNoError[] = "";
 
 enum class Color { kRed, kGreen };
 
-// The error of a command line; what --help or --version printed is in *help.
+// Returns the error of a command line. *help gets the text of --help or --version.
 std::string Parse(Flags* flags, std::vector<const char*> arguments,
                   std::string* help) {
   arguments.insert(arguments.begin(), "program");
@@ -82,7 +82,7 @@ struct Program {
   std::string kind;
   double watch = 0;
   std::string help;
-  // Last: it has pointers to all others.
+  // The last member, because it has pointers to all others.
   Flags flags{"What it is.", "program"};
 };
 
@@ -120,8 +120,8 @@ TEST(Flags, SetsVariablesOfEachType) {
   EXPECT_EQ(program.color, Color::kGreen);
 }
 
-// CLI11 took the next argument for the value: with a variable that is not set,
-// `load --pin-dir=$DIR --quiet` made a meter in a directory called --quiet.
+// The bug: CLI11 took the next argument for the value. If the variable was not set, `load
+// --pin-dir=$DIR --quiet` made a meter in a directory called --quiet.
 TEST(Flags, NothingBehindTheEqualsSignIsAnEmptyValue) {
   Program program;
   ASSERT_EQ(program.Parse({"--text=", "-o"}), kNoError);
@@ -192,8 +192,8 @@ TEST(Flags, FindsTheOptionThatWasGivenEmpty) {
   EXPECT_EQ(optional.flags.FirstGivenEmpty(), "--watch");
 }
 
-// The bug: `usage --reset-day 010` was the bill from the 8th on, and 08, as `date +%d`
-// has it, was no day.
+// The bug: `usage --reset-day 010` printed the bill from the 8th on, and 08, as `date
+// +%d` prints it, was refused.
 TEST(Flags, LeadingZerosMeanNothing) {
   Program program;
   ASSERT_EQ(program.Parse({"--on", "--number", "08", "--small", "010",
@@ -221,7 +221,7 @@ TEST(Flags, RefusesWrongValues) {
   EXPECT_EQ(ErrorOf({"--small", "4294967296"}),
             "Could not convert: --small = 4294967296");
   EXPECT_EQ(ErrorOf({"--text"}), "--text: 1 required TEXT missing");
-  // A number was as good as nothing.
+  // The bug: a number after a flag was ignored.
   for (const char* flag : {"--on=5", "--on=false", "--on=x"}) {
     EXPECT_EQ(ErrorOf({flag}), "--on takes no value") << flag;
   }
@@ -282,7 +282,7 @@ TEST(Flags, TheColumnWidthHoldsForCommandsToo) {
   EXPECT_NE(help.find("\n  --json    An object\n"), std::string::npos) << help;
 }
 
-// "--pin-dir DIR=/run/netmeter Where it is": a reader, and help2man, took the
+// The bug: in "--pin-dir DIR=/run/netmeter Where it is" readers and help2man took the
 // description for a part of the name.
 TEST(Flags, TwoSpacesAtLeastAreBeforeADescription) {
   std::string value;
@@ -291,7 +291,7 @@ TEST(Flags, TwoSpacesAtLeastAreBeforeADescription) {
   flags.AddOption("--six", &value, "Short").Type("N");
   flags.AddOption("--seven", &value, "Long").Type("N");
   flags.AddOption("--eight", &value, "Longer").Type("NN");
-  // The end of its name is further behind.
+  // This name ends further right.
   const Option three = flags.AddOption("--two", &value, "Two").Type("NNN");
   flags.AddOption("--one", &value, "One").Type("NNN").Needs(three);
   flags.AddCommand("go", "Goes")->AddOption("--again", &value, "It").Type("N");
@@ -384,7 +384,7 @@ TEST(CheckCommand, SaysWhatIsWrong) {
   EXPECT_EQ(Check({""}), "unknown command ''; " + expected);
 }
 
-// No program of ours, but execve(2) allows it.
+// None of our programs is started without a name, but execve(2) allows it.
 TEST(CheckCommand, NeedsNoName) {
   EXPECT_NE(CheckCommand(0, nullptr, "program", {"load"}), "");
 }

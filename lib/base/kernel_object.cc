@@ -20,8 +20,7 @@ namespace internal {
 
 KernelObject IdentifyObject(int fd) {
   KernelObject object;
-  // No call of bpf(2) tells the kind of a descriptor, but its inode's name
-  // does.
+  // No call of bpf(2) returns the kind of a descriptor, but the name of its inode does.
   char target[64] = "";
   const ssize_t length = readlink(absl::StrCat("/proc/self/fd/", fd).c_str(),
                                   target, sizeof(target) - 1);
@@ -44,8 +43,8 @@ KernelObject IdentifyObject(int fd) {
     object.name = TextOf(about.name);
     object.id = about.id;
   } else if (kind == "anon_inode:bpf-link" || kind == "anon_inode:bpf_link") {
-    // bpf_link_new_fd(), of BPF_OBJ_GET, names it with a hyphen;
-    // bpf_link_prime(), of BPF_LINK_CREATE, with an underscore.
+    // bpf_link_new_fd(), for BPF_OBJ_GET, names it with a hyphen; bpf_link_prime(), for
+    // BPF_LINK_CREATE, with an underscore.
     bpf_link_info about = {};
     if (!GetInfo(fd, &about)) return failed();
     object.kind = KernelObject::kLink;
@@ -62,7 +61,7 @@ KernelObject IdentifyObject(int fd) {
   return object;
 }
 
-// For messages: with the id, by which bpftool finds the object.
+// Messages have the id because bpftool finds the object by it.
 std::string Describe(int fd) {
   const KernelObject object = IdentifyObject(fd);
   switch (object.kind) {
@@ -88,8 +87,8 @@ uint64_t FdInfoNumber(int fd, const std::string& key) {
   return 0;
 }
 
-// Whoever has a link can detach it (BPF_LINK_DETACH, Linux 5.9), and a cgroup
-// that is removed detaches its links. Both leave the pin.
+// Any holder of a link can detach it (BPF_LINK_DETACH, Linux 5.9). The kernel detaches
+// the links of a cgroup that is removed. In both cases the pin stays.
 bool IsAttached(const std::string& link_pin, uint64_t cgroup_id) {
   UniqueFd link(bpf_obj_get(link_pin.c_str()));
   if (!link.ok()) return false;
@@ -127,15 +126,15 @@ bool UpdateMapOfMaps() {
 }
 
 void WaitForRunningPrograms() {
-  // With one CPU this command waits for nothing, and a program may have been preempted
-  // (kernel/sched/membarrier.c). Elsewhere it may not be built in, and nohz_full makes
-  // the kernel refuse it.
+  // With one CPU this command does not wait, although a program may be preempted
+  // (kernel/sched/membarrier.c). A kernel may lack the command, and nohz_full makes the
+  // kernel refuse it.
   if (sysconf(_SC_NPROCESSORS_ONLN) > 1 &&
       syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0) == 0) {
     return;
   }
   if (UpdateMapOfMaps()) return;
-  // Most programs have ended by then; one that was preempted need not have.
+  // Most programs have ended by then, but a preempted one may still run.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
 }
 
@@ -144,8 +143,7 @@ void WaitUntilProgramsAreFreed(const std::vector<uint32_t>& ids) {
       std::chrono::steady_clock::now() + std::chrono::seconds(3);
   for (uint32_t id : ids) {
     while (std::chrono::steady_clock::now() < deadline) {
-      // A descriptor of ours would keep the program: it is closed before the
-      // next look.
+      // An open descriptor would keep the program, so it is closed before the next check.
       if (!UniqueFd(bpf_prog_get_fd_by_id(id)).ok()) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a descriptor of bpf(2) is: a map, a program or a link, with the name and
-// the id that `bpftool` shows. The kernel gives a link no name of its own; we
-// take that of its program. Names have at most 15 bytes (BPF_OBJ_NAME_LEN).
+// Identifies a descriptor of bpf(2): a map, a program or a link, with the name and the id
+// that `bpftool` shows. The kernel gives a link no name of its own, so we use that of its
+// program. Names have at most 15 bytes (BPF_OBJ_NAME_LEN).
 //
 //   UniqueFd fd(bpf_obj_get("/run/netmeter/names"));
 //   Describe(fd.get());  // "map nm_names (id 7)"
@@ -23,19 +23,19 @@
 namespace netmeter {
 namespace internal {
 
-// How much the verifier had to walk: most of the time of a load is spent there.
-// 0 before 5.16, which does not say.
+// The number of instructions that the verifier walked, which takes most of the time of a
+// load. 0 before 5.16, which does not report it.
 uint32_t VerifiedInstructions(int program);
 
 struct KernelObject {
   enum Kind { kOther, kMap, kProgram, kLink };
   Kind kind = kOther;
-  int error = 0;     // an errno: it could not be looked at, and may be anything
-  std::string name;  // in the kernel; of a link, that of its program
+  int error = 0;     // an errno: could not be examined, the kind is unknown
+  std::string name;  // in the kernel; for a link, the name of its program
   uint32_t id = 0;
-  uint32_t program = 0;    // of a link: id
-  bool to_cgroup = false;  // of a link
-  // Of a link to a cgroup. 0 once it is detached, by somebody or because the
+  uint32_t program = 0;    // links only: id
+  bool to_cgroup = false;  // links only
+  // Only for a link to a cgroup. 0 once the link is detached, by a process or because the
   // cgroup was removed: the kernel then drops the link's cgroup
   // (bpf_cgroup_link_auto_detach() in kernel/bpf/cgroup.c).
   uint64_t cgroup_id = 0;
@@ -46,7 +46,7 @@ KernelObject IdentifyObject(int fd);
 // "map nm_names (id 7)", "link 9 of program nm_egress (id 8)".
 std::string Describe(int fd);
 
-// Fills a bpf_map_info, bpf_prog_info or bpf_link_info. False, and errno, where
+// Fills a bpf_map_info, bpf_prog_info or bpf_link_info. Returns false and sets errno if
 // the descriptor is none of these.
 template <typename Info>
 bool GetInfo(int fd, Info* info) {
@@ -54,13 +54,13 @@ bool GetInfo(int fd, Info* info) {
   return bpf_obj_get_info_by_fd(fd, info, &size) == 0;
 }
 
-// Reads the first value of an array, which is as long as the version that made
-// it has it: the kernel writes all of it. False, and errno, where the map is no
-// array, or its values are over 1 MiB.
+// Reads the first value of an array. The kernel writes the whole value, whose length
+// depends on the version that made the map. Returns false and sets errno if the map is
+// not an array, or if its values are over 1 MiB.
 bool ReadWholeValue(int fd, std::vector<char>* value);
 
-// The same, of a value that begins with a Value: a newer version's may be longer.
-// False, and errno, also where it is shorter.
+// Reads a value that begins with a Value. A newer version's value may be longer. Also
+// returns false and sets errno if the value is shorter.
 template <typename Value>
 bool ReadOnlyValue(int fd, Value* value) {
   std::vector<char> whole;
@@ -79,27 +79,27 @@ std::string TextOf(const char (&field)[N]) {
   return std::string(field, strnlen(field, N));
 }
 
-// A number of /proc/self/fdinfo, such as "memlock" or "frozen", which bpf(2)
-// does not tell; 0 where there is no such line.
+// A number of /proc/self/fdinfo, such as "memlock" or "frozen", which bpf(2) does not
+// report. 0 if the file has no such line.
 uint64_t FdInfoNumber(int fd, const std::string& key);
 
-// Whether the link that is pinned there still has its program attached: to this
-// cgroup, unless it is a tracing link.
+// Whether the link pinned at `link_pin` still has its program attached: to this cgroup,
+// unless it is a tracing link.
 bool IsAttached(const std::string& link_pin, uint64_t cgroup_id);
 
-// Returns once every program of ours that ran when it was called has ended.
-// They run within rcu_read_lock() (bpf_prog_run_array_cg(), bpf_trace_run()),
-// and membarrier(2) with MEMBARRIER_CMD_GLOBAL is synchronize_rcu(). A kernel
-// that refuses it (nohz_full) is made to wait by UpdateMapOfMaps().
+// Waits until every program of ours that was running at the call has ended. Programs run
+// within rcu_read_lock() (bpf_prog_run_array_cg(), bpf_trace_run()), and membarrier(2)
+// with MEMBARRIER_CMD_GLOBAL is synchronize_rcu(). If the kernel refuses it (nohz_full),
+// UpdateMapOfMaps() makes the kernel wait.
 void WaitForRunningPrograms();
 
-// Updates an array of maps that is made for it. The kernel returns from that
-// once all programs that ran have ended (maybe_wait_bpf_programs() in
-// kernel/bpf/syscall.c, synchronize_rcu()). False: it could not.
+// Updates an array of maps that exists only for this purpose. The kernel returns from the
+// update once all running programs have ended (maybe_wait_bpf_programs() in
+// kernel/bpf/syscall.c, synchronize_rcu()). Returns false if the update failed.
 bool UpdateMapOfMaps();
 
-// Waits, up to 3 s, until the kernel has freed these programs, which it does
-// after a grace period of its own.
+// Waits, up to 3 s, until the kernel has freed these programs. The kernel frees them
+// after a grace period.
 void WaitUntilProgramsAreFreed(const std::vector<uint32_t>& ids);
 
 }  // namespace internal

@@ -22,11 +22,11 @@ constexpr size_t kMostBytes = 1 << 20;  // a verifier's log may be endless
 
 bool g_print = false;
 std::string* g_warnings = nullptr;  // never freed: a callback uses it
-int g_types_error = 0;              // of the kernel's own; negative
+int g_types_error = 0;              // from reading the kernel's types; negative
 
-// btf__load_vmlinux_btf() answers ESRCH where it could read no types, for what reason
-// ever, and says the reason to who debugs; from libbpf 1.4 on it warns, and answers the
-// reason. It says a number, from 1.6 on a name.
+// If no types could be read, btf__load_vmlinux_btf() returns ESRCH for any reason, and
+// logs the reason at debug level. From libbpf 1.4 on it warns and returns the reason. The
+// reason is a number, and a name from 1.6 on.
 void NoteTypesError(absl::string_view line) {
   constexpr absl::string_view kFile = " '/sys/kernel/btf/vmlinux': ";
   if (!absl::ConsumePrefix(&line, "libbpf: loading kernel BTF") &&

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What libbpf says while it works. libbpf prints through one function of the
-// process; we keep its warnings, since they name the program that the verifier
-// refused, and pass on to stderr only what was asked for. What it has no memory to
-// read it calls missing: the error of an object that it could not load becomes a Status
-// here.
+// Captures libbpf's messages. libbpf prints through one function of the process. We keep
+// its warnings, because they name the program that the verifier refused, and pass
+// messages to stderr only on request. libbpf reports an object as missing if it has no
+// memory to read it. So the error of an object that failed to load becomes a Status here.
 //
 // Threads: one at a time, as the loader itself.
 
@@ -18,19 +17,19 @@
 namespace netmeter {
 namespace internal {
 
-// From now on libbpf's messages come here; those so far are forgotten.
+// Captures libbpf's messages from now on, and forgets earlier ones.
 void CaptureLibbpfMessages();
 
 // With true, the messages go to stderr as well, verifier logs included.
 void PrintLibbpfMessages(bool print);
 
-// The program that could not be loaded, by the first message since
-// CaptureLibbpfMessages() that names one; "" if none does.
+// The program that could not be loaded: the one named by the first message since
+// CaptureLibbpfMessages() that names one. "" if no message does.
 std::string ProgramThatLibbpfRefused();
 
 // `error` of an object that libbpf could not load since CaptureLibbpfMessages(), as
-// ErrnoStatus(), which names the program, too. Where the kernel's types could not be
-// read, libbpf before 1.4 says ESRCH; and a hint would be of something else:
+// ErrnoStatus() returns it, with the name of the program. If the kernel's types could not
+// be read, libbpf before 1.4 says ESRCH, and `hint` would mislead. The message is then
 // "<what>: read the kernel's types: Cannot allocate memory".
 absl::Status ObjectStatus(int error, absl::string_view what,
                           absl::string_view hint = "");

@@ -23,7 +23,7 @@ void Say(enum libbpf_print_level level, const char* format, ...) {
   va_end(args);
 }
 
-// The library that is installed says one of these.
+// The messages of several versions: the installed library prints only one of them.
 class LibbpfLogTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -40,12 +40,12 @@ TEST_F(LibbpfLogTest, NoMemoryForTheTypesIsToldByAnyVersion) {
   const char* const why =
       "load: read the kernel's types: Cannot allocate memory";
   const char* const file = "/sys/kernel/btf/vmlinux";
-  // Before 1.4, which goes on to other files.
+  // Versions before 1.4, which go on to other files.
   Say(LIBBPF_DEBUG, "libbpf: loading kernel BTF '%s': %d\n", file, -ENOMEM);
   Say(LIBBPF_DEBUG, "libbpf: loading kernel BTF '%s': %d\n", "/boot/x",
       -ENOENT);
   EXPECT_EQ(MessageOf(-ESRCH), why);
-  // 1.4, and 1.6: with the hint of the tables' memory.
+  // Versions 1.4 and 1.6: with the hint about the tables' memory.
   CaptureLibbpfMessages();
   Say(LIBBPF_WARN, "libbpf: failed to read kernel BTF from '%s': %d\n", file,
       -ENOMEM);

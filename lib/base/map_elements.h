@@ -21,8 +21,8 @@
 namespace netmeter {
 namespace internal {
 
-// Calls body(key, value) for every element of a hash map, until one fails.
-// Elements that come or go meanwhile may be seen or not.
+// Calls body(key, value) for every element of a hash map, until one call fails. Elements
+// that are added or removed meanwhile may be seen or not.
 template <typename Key, typename Value, typename Body>
 absl::Status ForEachElement(int fd, Body body) {
   // The kernel writes a whole key and a whole value.
@@ -45,7 +45,7 @@ absl::Status ForEachElement(int fd, Body body) {
     absl::Status status = body(key, value);
     if (!status.ok()) return status;
   }
-  // Any other error would make the rest of the map vanish.
+  // Any other error must be reported: otherwise the rest of the map would be missing.
   return end == -ENOENT ? absl::OkStatus() : ErrnoStatus(end, "read a map");
 }
 

@@ -11,7 +11,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Unlike the words of a stream, a field may be empty: the source of a mount.
+// A field may be empty (the source of a mount), so a stream's operator>> does not fit.
 std::vector<std::string> FieldsOf(const std::string& line) {
   std::vector<std::string> fields(1);
   for (const char c : line) {

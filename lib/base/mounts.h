@@ -18,23 +18,23 @@ namespace netmeter {
 namespace internal {
 
 struct Mount {
-  std::string root;     // the directory of the file system that is mounted
-  std::string point;    // where, as this process names it
+  std::string root;     // the mounted directory of the file system
+  std::string point;    // the mount point, as this process names it
   std::string type;     // "cgroup2", "bpf"
-  std::string source;   // a free text for file systems without a device
+  std::string source;   // free text if the file system has no device
   uint64_t device = 0;  // st_dev
 };
 
-// Those of /proc/self/mountinfo, in the order in which they were mounted, as far
-// as that is known: of two on one path the last one shows. Mounts of other mount
-// namespaces are not in it, which is right: their paths mean nothing here.
+// The mounts of /proc/self/mountinfo, in the order of mounting as far as it is known. If
+// two are on one path, the last one is visible. Mounts of other mount namespaces are left
+// out, because their paths mean nothing here.
 std::vector<Mount> ReadMounts();
 
-// The same, of a text of that form. A line that has another form is left out.
+// Parses a text in the format of mountinfo. Skips lines that do not have this format.
 std::vector<Mount> ParseMounts(const std::string& text);
 
-// Undoes the escapes of a field: \040 is a space, \011 a tab, \012 the end of a
-// line, \134 a backslash. What is no escape stays as it is.
+// Undoes the escapes of a field: \040 is a space, \011 a tab, \012 the end of a line,
+// \134 a backslash. Everything else stays unchanged.
 std::string UnescapeMount(const std::string& field);
 
 }  // namespace internal

@@ -11,8 +11,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A BPF file system on "/mnt/my pins" was never looked into, as its path was taken
-// for "/mnt/my\040pins".
+// The bug: a BPF file system on "/mnt/my pins" was never searched, because its path was
+// read as "/mnt/my\040pins".
 TEST(MountsTest, EscapesAreUndone) {
   EXPECT_EQ(UnescapeMount("/mnt/my\\040pins"), "/mnt/my pins");
   EXPECT_EQ(UnescapeMount("\\011\\012\\134\\043"), "\t\n\\#");

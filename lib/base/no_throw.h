@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The library never throws: what the standard library throws for want of
-// memory ends here, as a Status. Of what was built until then nothing is kept.
+// The library never throws. An exception of the standard library for lack of memory ends
+// here and becomes a Status. Partial results are freed.
 //
 //   return WithoutThrowing([&] { return reader.ReadAll(); });
 //
@@ -18,7 +18,7 @@
 namespace netmeter {
 namespace internal {
 
-// ResourceExhausted; without a text if there is no memory even for that.
+// ResourceExhausted; without a text if there is no memory even for the text.
 inline absl::Status OutOfMemory() noexcept {
   try {
     return absl::ResourceExhaustedError("not enough memory");
@@ -27,7 +27,7 @@ inline absl::Status OutOfMemory() noexcept {
   }
 }
 
-// function(), which returns an absl::Status or StatusOr.
+// Calls function(), which returns an absl::Status or StatusOr.
 template <typename Function>
 auto WithoutThrowing(const Function& function) noexcept
     -> decltype(function()) {
@@ -38,14 +38,14 @@ auto WithoutThrowing(const Function& function) noexcept
   }
 }
 
-// pthread_cancel(3) ends a thread in a system call by an exception of its own, which no
-// function of ours lets pass: std::terminate() would end the process. So a thread in one
-// that makes system calls is cancelled after it.
+// pthread_cancel(3) ends a thread in a system call by an exception of glibc's own. That
+// exception may not leave our noexcept functions: std::terminate() would end the process.
+// So this guard delays the cancellation of a thread until its system calls are done.
 //
 //   const WithoutCancellation guard;
 //
-// Threads: any. Costs two atomic operations; it stands nowhere that a read passes which
-// makes no system call.
+// Threads: any. Costs two atomic operations. Reads that make no system call do not use
+// it.
 
 class WithoutCancellation {
  public:

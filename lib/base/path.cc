@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// realpath(3) fails where the last part of a path does not exist. A pin directory
-// often does not, before the first load. So the path is cut from its end, part by
-// part, until what is left exists; then the parts are put back.
+// realpath(3) fails if the last part of a path does not exist, as a pin directory before
+// the first load. So parts are cut from the end of the path until the remaining path
+// exists. Then the parts are put back.
 #include "lib/base/path.h"
 
 #include <limits.h>

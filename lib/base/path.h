@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One name for a directory that may be called in many ways. Loader and readers
-// have to agree on it: the socket of netmeter-fds stands beside the directory.
+// One canonical name for a directory. Loader and readers have to agree on it, because the
+// socket of netmeter-fds stands beside the directory.
 //
 // Threads: any.
 
@@ -12,8 +12,8 @@
 namespace netmeter {
 namespace internal {
 
-// The absolute path, without symbolic links, "." and trailing slashes. The part
-// that does not exist is kept as it is. "" stays "".
+// The absolute path, without symbolic links, "." and trailing slashes. A part that does
+// not exist is kept unchanged. "" stays "".
 std::string CanonicalPath(const std::string& path);
 
 }  // namespace internal

@@ -21,7 +21,7 @@ TEST(CanonicalPathTest, ResolvesWhatExists) {
   const std::string link = std::string(dir) + "/link";
   ASSERT_EQ(symlink("/proc", link.c_str()), 0);
   EXPECT_EQ(CanonicalPath(link + "/x"), "/proc/x");
-  // What is relative is below the working directory.
+  // A relative path is below the working directory.
   char before[4096];
   ASSERT_NE(getcwd(before, sizeof(before)), nullptr);
   ASSERT_EQ(chdir(dir), 0);

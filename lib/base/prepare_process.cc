@@ -13,14 +13,15 @@ namespace netmeter {
 namespace internal {
 
 void PrepareProcess() {
-  // The next descriptor gets the first free number: what was said on a closed stderr went
-  // to the client of `netmeter-fds` that had its number. These fail as closed ones do.
+  // A new descriptor gets the lowest free number. If stderr was closed, a client of
+  // `netmeter-fds` got its number, and then our messages. The descriptors opened here
+  // fail as closed ones do.
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
     (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
   signal(SIGXFSZ, SIG_IGN);
-  // Of what is printed: `load -v | head` is to come to its end.
+  // A closed pipe on stdout must not end the program: `load -v | head` has to finish.
   signal(SIGPIPE, SIG_IGN);
   umask(0022);
   rlimit descriptors;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a privileged program does first, so that nothing that it was started with ends it
-// in the middle of its work, or gives its files other modes.
+// The first step of a privileged program. After it, no inherited setting can end the
+// program in the middle of its work or change the modes of its files.
 //
 //   PrepareProcess();
 //
-// Threads: before there is a second one.
+// Threads: call it before there is a second one.
 
 #ifndef NETMETER_LIB_BASE_PREPARE_PROCESS_H_
 #define NETMETER_LIB_BASE_PREPARE_PROCESS_H_
@@ -14,19 +14,21 @@
 namespace netmeter {
 namespace internal {
 
-// A file that becomes too long (ulimit -f) is an error, and no signal; so is a pipe that
-// nobody reads any more. Of modes nothing is taken away but writing by others: pins are
-// for root whatever the shell's mask says, and the directories above are for all, as a
-// group has to come to the pins.
-// Takes as many descriptors as it may have: an object of BPF has one for each of its
-// maps and programs. A standard stream that is closed keeps its number, and stays of no
-// use. What is refused stays as it was.
+// Does four things, and leaves unchanged what the kernel refuses:
+// - A file that exceeds `ulimit -f`, and a pipe without a reader, cause an error and no
+//   signal.
+// - The umask only removes writing by others. Pins are for root whatever the shell's
+//   mask is. The directories above are for all users, because a group has to reach the
+//   pins.
+// - The limit of descriptors is raised to its maximum: a BPF object has one descriptor
+//   for each of its maps and programs.
+// - A closed standard stream keeps its number, and stays unusable.
 void PrepareProcess();
 
-// While this lives, a signal waits: a load is to come to its end. A load that
-// is killed does no harm, but a meter that is half upgraded until the next load
-// is nothing that Ctrl-C should leave. SIGKILL remains. What was done has to be said
-// while this lives, and not to stay in a buffer of stdio.
+// Signals are delayed while this object lives, so that Ctrl-C cannot interrupt a load.
+// Killing a load does no harm, but leaves a half-upgraded meter until the next load.
+// SIGKILL still works. Output has to be written, and stdio flushed, while this object
+// lives.
 class SignalsBlocked {
  public:
   SignalsBlocked();

@@ -25,7 +25,7 @@ constexpr int kMostCapabilities = 64;
 
 uint64_t Bit(int capability) { return uint64_t{1} << capability; }
 
-// As capget(2) and capset(2) have them, which libc has no functions for.
+// The structures of capget(2) and capset(2), for which libc has no functions.
 struct Capabilities {
   uint64_t effective = 0, permitted = 0, inheritable = 0;
 };
@@ -64,7 +64,7 @@ absl::Status Set(const Capabilities& capabilities) {
 absl::Status EmptyBoundingSet(uint64_t effective) {
   for (int capability = 0; capability < kMostCapabilities; capability++) {
     const int has = prctl(PR_CAPBSET_READ, capability, 0, 0, 0);
-    if (has < 0) break;  // the kernel has no more
+    if (has < 0) break;  // the kernel knows no more
     if (has == 0) continue;
     if ((effective & Bit(CAP_SETPCAP)) == 0) return absl::OkStatus();
     if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) {
@@ -74,8 +74,8 @@ absl::Status EmptyBoundingSet(uint64_t effective) {
   return absl::OkStatus();
 }
 
-// Whether a pin could be opened, if there were one: the kernel asks for the capability
-// before it looks at the path, and no file has an empty name.
+// Whether the process may open a pin. The kernel checks the capability before it looks at
+// the path, so the test uses an empty path.
 bool MayOpenPins() {
   bpf_attr attributes = {};
   attributes.pathname = reinterpret_cast<uint64_t>("");
@@ -83,8 +83,8 @@ bool MayOpenPins() {
          errno != EPERM;
 }
 
-// Of the calling thread alone. libcap's psx_syscall() would do it to all of them; here
-// the caller has but one (privileges.h).
+// Changes the calling thread only. libcap's psx_syscall() would change all threads, but
+// here the process has only one (privileges.h).
 absl::Status KeepOnly(uint64_t keep) {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return ErrnoStatus(errno, "set no_new_privs");
@@ -93,7 +93,7 @@ absl::Status KeepOnly(uint64_t keep) {
   NETMETER_RETURN_IF_ERROR(Get(&now));
   NETMETER_RETURN_IF_ERROR(EmptyBoundingSet(now.effective));
   const Capabilities kept = {now.effective & keep, now.permitted & keep, 0};
-  // A filter of system calls may forbid the call to who has nothing to give up.
+  // Skipped if the thread has nothing to drop: a seccomp filter may forbid the call.
   if (kept.effective == now.effective && kept.permitted == now.permitted &&
       now.inheritable == 0) {
     return absl::OkStatus();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program may do that a process of ours executes after it dropped its privileges.
-// lib/tools/privileges_root_test.py looks at the programs themselves.
+// Checks the privileges of a program that a process executes after it dropped its own.
+// lib/tools/privileges_root_test.py checks the programs themselves.
 #include "lib/base/privileges.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Of the calling thread, which is root with all that its bounding set has.
+// Changes the calling thread, which is root with all capabilities of its bounding set.
 bool GiveUpCapSetpcap() {
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};
@@ -34,7 +34,7 @@ bool GiveUpCapSetpcap() {
 }
 
 // {field: value} of /proc/PID/status of a program that a child executes, as root, after
-// `before`. Nothing if that fails.
+// `before`. Empty if that fails.
 std::map<std::string, std::string> StatusOfExecuted(
     const std::function<bool()>& before) {
   std::map<std::string, std::string> fields;
@@ -70,9 +70,9 @@ uint64_t Bits(const std::string& text) {
   return std::stoull(text, nullptr, 16);
 }
 
-// What is in the bounding set comes back to root by any exec. That it is empty was
-// promised of all that call DropPrivileges(), and is so of those alone that have
-// CAP_SETPCAP. Of the others no_new_privs keeps it.
+// An exec by root restores the capabilities of the bounding set. The documentation
+// promised that DropPrivileges() always empties it, but that needs CAP_SETPCAP. Without
+// CAP_SETPCAP no_new_privs prevents the restoring.
 TEST(DropPrivileges, NoProgramGetsBackWhatTheBoundingSetHas) {
   auto fields = StatusOfExecuted([] { return GiveUpCapSetpcap(); });
   ASSERT_NE(fields.size(), 0u);

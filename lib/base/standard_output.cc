@@ -19,7 +19,8 @@ absl::Status WriteToStandardOutput(absl::string_view text,
     } else if (errno == EPIPE || errno == EBADF) {
       return absl::CancelledError("nobody reads standard output");
     } else if (errno == EAGAIN) {
-      // It is non-blocking, as whoever shares the description may have made it.
+      // The output is non-blocking: another process that shares the description may set
+      // that.
       pollfd output = {STDOUT_FILENO, POLLOUT, 0};
       poll(&output, 1, -1);
     } else if (errno != EINTR) {

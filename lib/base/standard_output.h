@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Standard output of our programs: nothing of it is lost in silence, as by a full disk.
+// Standard output of our programs. A write error, such as a full disk, is reported.
 //
 //   const absl::Status written = WriteToStandardOutput(text);
 //   if (!written.ok() && !absl::IsCancelled(written)) return Fail(written);
 //
-// Not for the library, which never prints. Who does not ignore SIGPIPE is ended by it
-// where the reader of a pipe has gone.
+// Not for the library, which never prints. A program that does not ignore SIGPIPE is
+// killed by it when the reader of a pipe has gone.
 //
 // Threads: one; it is a part of a main().
 
@@ -18,9 +18,9 @@
 namespace netmeter {
 namespace internal {
 
-// Writes all of `text`, past the buffer of stdio. Waits where it would block. Cancelled:
-// it is closed, or the reader of a pipe has gone, of which nobody needs to be told.
-// Other errors are those of write(2), with `hint`.
+// Writes all of `text` without stdio's buffer. Waits if the output would block. Returns
+// Cancelled if the output is closed or the reader of a pipe has gone: no message is
+// needed then. Other errors are those of write(2), with `hint`.
 absl::Status WriteToStandardOutput(absl::string_view text,
                                    absl::string_view hint = "");
 

@@ -16,8 +16,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Whoever shares a pipe may make it non-blocking. Where it is full nothing is lost, and
-// no CPU is busy until its reader has made room.
+// Any process that shares a pipe may make it non-blocking. If the pipe is full, the
+// writer loses nothing and does not spin until the reader has made room.
 TEST(StandardOutputTest, WaitsForTheSlowReaderOfANonBlockingPipe) {
   std::string text;
   for (int i = 0; text.size() < 500000; i++) text += std::to_string(i) + "\n";
@@ -33,7 +33,7 @@ TEST(StandardOutputTest, WaitsForTheSlowReaderOfANonBlockingPipe) {
     _exit(WriteToStandardOutput(text).ok() ? 0 : 1);
   }
   close(fds[1]);
-  // A second and a half: full at first, and after each read.
+  // Takes a second and a half: the pipe is full at first, and after each read.
   std::string got;
   char buffer[1 << 15];
   ssize_t count = 1;

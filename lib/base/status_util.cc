@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The codes are those that the public headers promise, so that a caller can act on
-// them: PermissionDenied is for who asks an administrator, NotFound for who runs
-// the loader, Unimplemented for who needs another kernel, Unavailable for who tries
-// again. What is in no such class is Internal.
+// The codes are those that the public headers promise, so that a caller can act on them.
+// PermissionDenied: ask an administrator. NotFound: run the loader. Unimplemented:
+// another kernel is needed. Unavailable: try again. Everything else is Internal.
 #include "lib/base/status_util.h"
 
 #include <errno.h>
@@ -16,9 +15,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// There are two functions called strerror_r(). POSIX has one that returns a number
-// and writes to the buffer; glibc has one that returns the text. Overloading takes
-// whichever is there.
+// There are two functions called strerror_r(). POSIX has one that returns a number and
+// writes to the buffer; glibc has one that returns the text. Overloading accepts either.
 [[maybe_unused]] const char* TextOf(int result, const char* buffer) {
   return result == 0 ? buffer : "unknown error";
 }
@@ -29,7 +27,7 @@ namespace {
 
 }  // namespace
 
-// One switch, so that an errno is the same code wherever it came from.
+// One switch for all callers, so that each errno always gives the same code.
 absl::StatusCode CodeOfErrno(int error) {
   if (error < 0) error = -error;
   switch (error) {

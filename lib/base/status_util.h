@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// errno as absl::Status: the one place that says which errno is which code.
+// Converts errno to absl::Status. No other file maps an errno to a code.
 //
 //   if (fd < 0) return ErrnoStatus(errno, "open /run/x", "run as root");
 //   // PermissionDenied: open /run/x: Permission denied (run as root)
@@ -15,22 +15,23 @@
 namespace netmeter {
 namespace internal {
 
-// The code for an errno; negative ones, as libbpf returns them, are the same.
+// The code for an errno, also if it is negative as libbpf returns it.
 absl::StatusCode CodeOfErrno(int error);
 
 // "<what>: <text of error>", and " (<hint>)" unless hint is empty.
 absl::Status ErrnoStatus(int error, absl::string_view what,
                          absl::string_view hint = "");
 
-// The error, and what there is now: "<error>; <now>".
+// Adds the present state to the error: "<error>; <now>".
 absl::Status WithState(const absl::Status& error, absl::string_view now);
 constexpr char kNothingWasChanged[] = "nothing was changed";
 
 }  // namespace internal
 }  // namespace netmeter
 
-// Returns from the function, which returns a Status or a StatusOr, if this
-// Status is an error. An argument with a comma in a template needs parentheses.
+// Returns from the enclosing function if this Status is an error. The function has to
+// return a Status or a StatusOr. An argument with a comma in a template needs
+// parentheses.
 #define NETMETER_RETURN_IF_ERROR(expression)           \
   do {                                                 \
     absl::Status netmeter_status = (expression);       \

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A name of a series may be chosen by any user of the host, and by peers: it came
-// out of a packet. It ends up in metrics, whose readers refuse what is no UTF-8,
-// and on the terminal of an administrator, which obeys escape sequences. So both
-// are made harmless here: character by character, a bad one becomes \xNN for each
-// of its bytes. Two different names may then look alike; families.cc sums series
-// whose labels are equal.
+// Any user of the host may choose the name of a series, and so may a peer, as the name
+// can come from a packet. Names end up in metrics, whose readers refuse invalid UTF-8,
+// and on an administrator's terminal, which obeys escape sequences. The functions here
+// make names harmless for both: each byte of a bad character becomes \xNN. Two different
+// names may then look alike; families.cc sums series whose labels are equal.
 #include "lib/base/text.h"
 
 #include <locale.h>
@@ -24,9 +23,9 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Length of the character that `bytes` start with, and its code point. 0 where they
-// are no UTF-8 as RFC 3629 has it, which excludes forms that are longer than
-// needed, surrogates, and everything above 10FFFF.
+// Length of the character at the start of `bytes`, and its code point. 0 if the bytes are
+// not UTF-8 as RFC 3629 defines it. RFC 3629 excludes overlong forms, surrogates, and
+// everything above 10FFFF.
 size_t DecodeCharacter(absl::string_view bytes, uint32_t* code) {
   const auto at = [&bytes](size_t i) {
     return static_cast<unsigned char>(bytes[i]);
@@ -61,11 +60,10 @@ size_t DecodeCharacter(absl::string_view bytes, uint32_t* code) {
   return length;
 }
 
-// Not safe are the control characters of ASCII and of Latin-1, and what changes how
-// the text around it is shown: soft hyphen, Arabic letter mark, Mongolian vowel
-// separator, byte order mark, spaces of no width, marks and overrides of the
-// direction, line and paragraph separators, invisible operators, annotations, and
-// the tags of language.
+// Unsafe are the control characters of ASCII and of Latin-1, and characters that change
+// how the text around them is shown: soft hyphen, Arabic letter mark, Mongolian vowel
+// separator, byte order mark, spaces of no width, marks and overrides of the direction,
+// line and paragraph separators, invisible operators, annotations, and language tags.
 bool IsSafeOnTerminal(uint32_t code) {
   if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
   return !(code == 0xad || code == 0x61c || code == 0x180e || code == 0xfeff ||
@@ -101,9 +99,9 @@ std::string Escape(absl::string_view bytes, bool for_terminal) {
   return out;
 }
 
-// While it lives, wcwidth(3) knows all characters, in this thread alone: under
-// LC_ALL=C it knows those of ASCII. The locale of the process stays as it is. A host
-// without glibc's C.UTF-8, such as an empty container, keeps its own locale.
+// While an object of this class lives, wcwidth(3) knows all characters in this thread
+// alone. Under LC_ALL=C it knows only ASCII. The locale of the process does not change.
+// On a host without glibc's C.UTF-8, such as an empty container, nothing changes.
 class Utf8Locale {
  public:
   Utf8Locale() {
@@ -118,7 +116,7 @@ class Utf8Locale {
   locale_t before_;
 };
 
-// How many bytes have at most `most` columns; *width has these.
+// The number of bytes that fit into `most` columns; *width gets their columns.
 size_t TakeWidth(absl::string_view utf8, size_t most, size_t* width) {
   if (std::all_of(utf8.begin(), utf8.end(), [](char c) {
         return absl::ascii_isascii(static_cast<unsigned char>(c));
@@ -131,7 +129,7 @@ size_t TakeWidth(absl::string_view utf8, size_t most, size_t* width) {
     uint32_t code = 0;
     const size_t length = DecodeCharacter(utf8.substr(bytes), &code);
     const int columns = wcwidth(static_cast<wchar_t>(code));
-    // A character that is not known takes one, most likely.
+    // An unknown character most likely takes one column.
     const size_t added = columns < 0 ? 1 : static_cast<size_t>(columns);
     if (*width + added > most) break;
     *width += added;
@@ -140,9 +138,9 @@ size_t TakeWidth(absl::string_view utf8, size_t most, size_t* width) {
   return bytes;
 }
 
-// How many characters must be changed, added, removed or swapped with the next one
-// to make b of a (optimal string alignment). d[i][j] is the answer for the first i
-// characters of a and the first j of b.
+// The number of characters to change, add, remove or swap with their successor to turn a
+// into b (optimal string alignment). d[i][j] is the number for the first i characters of
+// a and the first j of b.
 size_t DistanceOf(absl::string_view a, absl::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1,
                                      std::vector<size_t>(b.size() + 1));
@@ -199,13 +197,13 @@ std::string DidYouMean(absl::string_view word,
   // One character in three may be wrong.
   size_t smallest = word.size() / 3 + 1;
   for (const std::string& candidate : known) {
-    // What was cut short, such as proto.
+    // A word that was cut short, such as proto.
     if (smallest > 1 && word.size() < candidate.size() &&
         absl::StartsWith(candidate, word)) {
       smallest = 1;
       best = candidate;
     }
-    // As many characters at least are added or missing.
+    // The difference in length is the least number of changes.
     if (std::max(word.size(), candidate.size()) -
             std::min(word.size(), candidate.size()) >=
         smallest) {
@@ -230,7 +228,7 @@ std::string HumanBytes(uint64_t bytes, SizeUnits units) {
   if (bytes < base) return absl::StrCat(bytes, " B");
   double value = static_cast<double>(bytes) / base;
   size_t unit = 0;
-  // 1023.95 would be rounded to 1024.0.
+  // Rounding would turn 1023.95 into 1024.0.
   while (value >= base - 0.05 && unit + 1 < sizeof(kNames) / sizeof(*kNames)) {
     value /= base;
     ++unit;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names are any bytes, and anybody may choose one. Whatever prints or publishes
-// them makes them safe by these functions.
+// A name may contain any bytes, and any user may choose one. Code that prints or
+// publishes names makes them safe with these functions.
 //
 // Threads: any.
 
@@ -17,30 +17,31 @@
 namespace netmeter {
 namespace internal {
 
-// Valid UTF-8: bytes that are not (RFC 3629) become \xNN.
+// Valid UTF-8: each byte that is not (RFC 3629) becomes \xNN.
 std::string ToUtf8(absl::string_view bytes);
 
-// As ToUtf8(). Everything that a terminal would obey becomes \xNN for each of its
-// bytes, too: control characters, line and paragraph separators, and characters
-// that turn the direction of writing or have no width.
+// Like ToUtf8(), but \xNN also replaces each byte of characters that a terminal would
+// obey: control characters, line and paragraph separators, and characters that change the
+// direction of writing or have no width.
 std::string ToTerminal(absl::string_view bytes);
 
-// As one word for a shell: a unit's cgroup may have a backslash in its name.
+// Quotes the text as one word for a shell: the name of a unit's cgroup may have a
+// backslash.
 std::string ShellWord(absl::string_view text);
 
-// The columns of a terminal that valid UTF-8 takes: CJK characters take two, combining
-// ones none. The locale does not matter.
+// The number of terminal columns that valid UTF-8 takes: CJK characters take two,
+// combining ones none. Does not depend on the locale.
 size_t DisplayWidth(absl::string_view utf8);
 
-// The beginning, of at most `width` columns.
+// The beginning of the text, of at most `width` columns.
 absl::string_view CutToWidth(absl::string_view utf8, size_t width);
 
-// " (did you mean max_series?)", with the one of `known` that `word` may be a
-// misspelling of, or the beginning; or "", if there is none.
+// " (did you mean max_series?)", with the one of `known` that `word` may be a misspelling
+// or the beginning of; "" if there is none.
 std::string DidYouMean(absl::string_view word,
                        const std::vector<std::string>& known);
 
-// Numbers of bytes for people: the one formatter of sizes.
+// Formats numbers of bytes for people. All sizes are formatted here.
 //
 //   HumanBytes(1536, SizeUnits::kBinary)   "1.5 KiB"
 //   HumanBytes(1536, SizeUnits::kDecimal)  "1.5 kB"
@@ -56,7 +57,7 @@ enum class SizeUnits {
 
 std::string HumanBytes(uint64_t bytes, SizeUnits units);
 
-// The same, also below 0, as a difference of two counters may be.
+// Like HumanBytes(), for a number that may be negative, such as a difference of counters.
 std::string HumanSignedBytes(int64_t bytes, SizeUnits units);
 
 }  // namespace internal

@@ -14,7 +14,7 @@ namespace internal {
 namespace {
 
 constexpr size_t kSpace = 2;
-// Text is never cut to less than this.
+// Text is never cut to fewer columns than this.
 constexpr size_t kLeast = 6;
 
 std::string Cut(absl::string_view utf8, size_t width) {
@@ -58,7 +58,7 @@ TextLayout::TextLayout(std::vector<TextColumn> columns, size_t width)
   CutText(width, /*to_least=*/false);
 }
 
-// The width of a line; `at_least`: of one whose text is cut to its least.
+// The width of a line. With `at_least`, its width after its text is cut to the minimum.
 size_t TextLayout::Width(bool at_least) const {
   size_t width = shown_.empty() ? 0 : (shown_.size() - 1) * kSpace;
   for (const size_t i : shown_) {
@@ -70,8 +70,7 @@ size_t TextLayout::Width(bool at_least) const {
   return width;
 }
 
-// Cuts the widest of the columns with text until the line fits or none is wider
-// than it may be at least.
+// Cuts the widest text column until the line fits or all text columns have their minimum.
 void TextLayout::CutText(size_t width, bool to_least) {
   while (Width(/*at_least=*/false) > width) {
     TextColumn* widest = nullptr;
@@ -117,7 +116,7 @@ std::string TextLayout::Line(
     if (i != shown_.front()) line.append(kSpace, ' ');
     absl::StrAppend(&line, left ? "" : fill, cell, left ? fill : "");
   }
-  // A line of exactly the terminal's width needs no more.
+  // Trailing blanks would wrap a line that has exactly the terminal's width.
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
 }

@@ -31,30 +31,30 @@ struct TextColumn {
 
   std::string header;
   Side side = kLeft;
-  // If there is too little room, the column with the highest number goes first; one
-  // with 0 stays.
+  // If the line does not fit, the column with the highest number is dropped first. A
+  // column with 0 stays.
   int drop = 0;
-  // Text on the left is cut to this before a column goes.
+  // Left-aligned text is cut to this width before a column is dropped.
   size_t least = 24;
-  // The column is as wide as this, or as its header, at least.
+  // The minimum width of the column. Its header may make it wider.
   size_t width = 0;
 };
 
-// The columns of the terminal at stdout; 0 if it is none: no line is too long for a
-// file or a pipe.
+// The columns of the terminal at stdout. 0 if stdout is not a terminal: lines to a file
+// or a pipe have no limit.
 size_t TerminalWidth();
-// Its lines; 0 if it is none.
+// The lines of the terminal at stdout; 0 if stdout is not a terminal.
 size_t TerminalHeight();
 
 // Which columns are shown, and how wide each is.
 class TextLayout {
  public:
-  // A column without width and header is left out. `width` is that of a line, 0: any.
-  // If it is too little, columns go, and then text on the left is cut, with "~" at
-  // its end. Lines may still be longer if not even numbers have room.
+  // Leaves out a column without width and header. `width` is the width of a line; 0 means
+  // no limit. If a line does not fit, columns are dropped, and then left-aligned text is
+  // cut, with "~" at its end. Lines may still be longer if the numbers alone do not fit.
   TextLayout(std::vector<TextColumn> columns, size_t width);
 
-  // With a newline each. `cells`: one for each column, safe for a terminal.
+  // Each ends with a newline. `cells`: one for each column, safe for a terminal.
   std::string Header() const;
   std::string Line(const std::vector<absl::string_view>& cells) const;
 
@@ -80,12 +80,12 @@ class TextTable {
   static std::string RowOf(const std::vector<std::string>& cells);
   void AddRow(std::string row);
 
-  // As TextLayout, with columns that are as wide as their cells.
+  // The lines of the table. Like TextLayout, with columns as wide as their cells.
   std::string Format(size_t width) const;
 
  private:
   std::vector<TextColumn> columns_;
-  // Cells, with a NUL after each: a host may have a million sockets.
+  // Cells, each followed by a NUL, to save memory: a host may have a million sockets.
   std::vector<std::string> rows_;
 };
 

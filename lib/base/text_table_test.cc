@@ -58,7 +58,7 @@ TEST(TextTable, CutsBetweenCharacters) {
   EXPECT_EQ(table.Format(6), "N\näääää~\n");
 }
 
-// Each Chinese name shifted what stands right of it, and a combining accent, too.
+// The bug: a Chinese name or a combining accent shifted the columns to its right.
 TEST(TextTable, AlignsWideAndCombiningCharacters) {
   TextTable table({{"NAME"}, {"TX", TextColumn::kRight}});
   table.Add({"卫星链路", "1"});
@@ -67,7 +67,7 @@ TEST(TextTable, AlignsWideAndCombiningCharacters) {
             "NAME      TX\n"
             "卫星链路   1\n"
             "cafe\xcc\x81      22\n");
-  // "~" takes the place of a whole character.
+  // "~" replaces a whole character.
   EXPECT_EQ(table.Format(11),
             "NAME     TX\n"
             "卫星链~   1\n"
@@ -94,7 +94,7 @@ TEST(TextLayout, AStreamHasColumnsOfAFixedWidth) {
   const TextLayout terminal(columns, 80);
   EXPECT_EQ(terminal.Header(), "NAME         TX\n");
   EXPECT_EQ(terminal.Line({"a-long-name", "1"}), "a-long-~      1\n");
-  // Nothing is cut in a file.
+  // Lines to a file are never cut.
   EXPECT_EQ(TextLayout(columns, 0).Line({"a-long-name", "1"}),
             "a-long-name      1\n");
 }

@@ -47,8 +47,8 @@ TEST(ShellWord, IsOneWordOfWhatAShellWouldRead) {
   EXPECT_EQ(ShellWord("it's \\x2d"), "'it'\\''s \\x2d'");
 }
 
-// A table with a Chinese name was shifted: it counted characters. The locale of the
-// test is C, in which wcwidth(3) knows none of these.
+// The bug: a Chinese name shifted a table, because the table counted characters. The
+// locale of the test is C, in which wcwidth(3) knows none of these.
 TEST(DisplayWidth, CountsColumnsOfTheTerminal) {
   EXPECT_EQ(DisplayWidth(""), 0u);
   EXPECT_EQ(DisplayWidth("name"), 4u);
@@ -64,7 +64,7 @@ TEST(CutToWidth, CutsBetweenCharactersAndKeepsWhatCombines) {
   EXPECT_EQ(CutToWidth("name", 9), "name");
   EXPECT_EQ(CutToWidth("name", 2), "na");
   EXPECT_EQ(CutToWidth("卫星链路", 4), "卫星");
-  EXPECT_EQ(CutToWidth("卫星链路", 5), "卫星");  // half of one is none
+  EXPECT_EQ(CutToWidth("卫星链路", 5), "卫星");  // half a character is dropped
   EXPECT_EQ(CutToWidth("e\xcc\x81nd", 1), "e\xcc\x81");
 }
 

@@ -15,12 +15,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-// A weak reference takes nothing out of a static libc: there it stays empty, and
-// that is how a program knows that it is static.
+// A weak reference links nothing from a static libc and stays empty there. So a program
+// can tell that it is static.
 extern decltype(getgrnam_r) getgrnam_r __attribute__((weak));
 extern decltype(getgrgid_r) getgrgid_r __attribute__((weak));
 
-// As in group.cc: empty in a static program.
+// Also empty in a static program.
 extern decltype(getpwnam_r) getpwnam_r __attribute__((weak));
 
 namespace netmeter {
@@ -28,10 +28,10 @@ namespace internal {
 namespace {
 
 constexpr char kGroupFile[] = "/etc/group";
-// An entry has the names of all members; one that takes more is no entry.
+// An entry lists all members of a group. A longer entry is treated as missing.
 constexpr size_t kMostBytes = 4 << 20;
 
-// Calls `find(entry, buffer, size, result)` with as much room as it wants.
+// Calls `find(entry, buffer, size, result)` with a buffer that grows until it suffices.
 template <typename Find>
 std::optional<Group> WithRoom(Find find) {
   std::vector<char> buffer(4096);
@@ -53,7 +53,7 @@ std::optional<Group> FindGroupInFile(
                                                    fclose);
   if (file == nullptr) return std::nullopt;
   for (;;) {
-    // At ERANGE the position is that of the same entry still.
+    // After ERANGE the position is still that of the same entry.
     const std::optional<Group> group =
         WithRoom([&](struct group* entry, char* buffer, size_t size,
                      struct group** found) {
@@ -103,7 +103,7 @@ absl::StatusOr<gid_t> FindGroup(const std::string& name) {
 namespace {
 
 constexpr char kPasswordFile[] = "/etc/passwd";
-// Calls `find(entry, buffer, size, result)` with as much room as it wants.
+// Calls `find(entry, buffer, size, result)` with a buffer that grows until it suffices.
 template <typename Find>
 std::optional<passwd> WithRoom(std::vector<char>* buffer, Find find) {
   passwd entry, *found = nullptr;

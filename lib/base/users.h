@@ -26,30 +26,30 @@ struct Group {
 
 // Both return nothing if this host has no such group.
 //
-// They ask the name service (getgrnam_r(3)), which may know the groups of a
-// directory server. A static program reads /etc/group instead: the name service
-// would load shared libraries of the host, and those need the host's own glibc.
+// They ask the name service (getgrnam_r(3)), which may know the groups of a directory
+// server. A static program reads /etc/group instead, because the name service would load
+// shared libraries of the host, which need the host's own glibc.
 std::optional<Group> FindGroupByName(const std::string& name);
 std::optional<Group> FindGroupById(gid_t id);
 
-// gid of a group by its name, or by its id in decimal, which need not have a
-// name here: a container's. NotFound.
+// The gid of a group by its name, or by its id in decimal. The id need not have a name on
+// this host: it may belong to a container. NotFound.
 absl::StatusOr<gid_t> FindGroup(const std::string& name);
 
-// The first group of a file in the format of group(5) that is wanted. Nothing if
-// there is none, or if nobody can read the file. Skips lines that are no entry.
+// The first matching group of a file in the format of group(5). Nothing if there is none,
+// or if the file cannot be read. Skips lines that are not an entry.
 std::optional<Group> FindGroupInFile(
     const std::string& path,
     const std::function<bool(const Group&)>& is_wanted);
 
 // Users of this host.
 
-// Nothing if this host has no such user. Asks the name service, and a static program
-// /etc/passwd, as lib/base/users.h does.
+// Nothing if this host has no such user. Asks the name service. A static program reads
+// /etc/passwd instead, as for groups.
 std::optional<uid_t> FindUserByName(const std::string& name);
 
-// The user of this name in a file in the format of passwd(5). Nothing if there is
-// none, or if nobody can read the file. Skips lines that are no entry.
+// The user of this name in a file in the format of passwd(5). Nothing if there is none,
+// or if the file cannot be read. Skips lines that are not an entry.
 std::optional<uid_t> FindUserInFile(const std::string& path,
                                     const std::string& name);
 

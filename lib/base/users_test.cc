@@ -63,7 +63,7 @@ TEST(FindGroupTest, SaysHowToMakeIt) {
   EXPECT_TRUE(FindGroup("root").ok());
   EXPECT_EQ(FindGroup("no-such-group").status().message(),
             "no group no-such-group (groupadd --system no-such-group)");
-  // "groupadd 1000" was the advice.
+  // The bug: the message advised "groupadd 1000".
   EXPECT_EQ(*FindGroup("12345"), 12345u);
   EXPECT_EQ(FindGroup("4294967295").status().message(),
             "no group 4294967295 (ids are below 4294967295)");

@@ -14,7 +14,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Sees where documents begin, and nothing else.
+// Records the lines at which documents begin.
 class DocumentStarts : public YAML::EventHandler {
  public:
   int line() const { return line_; }  // of the last one, from 1
@@ -49,15 +49,15 @@ bool LineIsIndentedByTab(absl::string_view yaml, int line) {
 }  // namespace
 
 std::string WhyNoYaml(absl::string_view yaml, const YAML::Exception& error) {
-  // Its own words are of blocks and maps.
+  // yaml-cpp's own message is about blocks and maps.
   return LineIsIndentedByTab(yaml, error.mark.line)
              ? "a tab indents this line: YAML takes blanks only"
          : absl::StrContains(yaml, '\0') ? "the file has a NUL: expected text"
                                          : error.msg;
 }
 
-// Not YAML::LoadAll(), which never ends where the parser does not get past what
-// follows a document.
+// YAML::LoadAll() would never end if the parser cannot get past the text that follows a
+// document.
 int LineOfSecondDocument(const std::string& yaml) {
   std::istringstream stream(yaml);
   YAML::Parser parser(stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What yaml-cpp leaves to its callers: a second document, and words for an error.
+// Helpers that yaml-cpp lacks: finding a second document, and plain error messages.
 //
 // Threads: any.
 
@@ -17,11 +17,11 @@ class Exception;
 namespace netmeter {
 namespace internal {
 
-// The line, from 1, of the second document of a YAML text; 0: there is one, or none.
+// The line, from 1, of the second document of a YAML text. 0 if there are fewer than two.
 // Throws what yaml-cpp throws.
 int LineOfSecondDocument(const std::string& yaml);
 
-// What yaml-cpp did not like about a text.
+// A plain message for an error of yaml-cpp.
 std::string WhyNoYaml(absl::string_view yaml, const YAML::Exception& error);
 
 }  // namespace internal
