@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The life of a TCP connection, as sockops tells it. The kernel calls for a
- * socket only what its callback flags ask for; a socket that connects, listens
- * or is accepted is therefore the one chance to ask for STATE_CB, which tells
- * the end. Only a socket of which the end will be told may have an entry of the
- * table.
+ * The life of a TCP connection, as sockops reports it. The kernel calls only for the
+ * events in a socket's callback flags. The only chance to set STATE_CB, which reports the
+ * end, is when a socket connects, listens or is accepted. Only a socket whose end will be
+ * reported may have an entry of the table.
  *
- *   connect(2),      a new connection: new numbers, no name yet. The same
- *   listen(2)        socket may have been one before
- *   handshake done   counted as opened, or accepted, in nm_tcp. Where the
- *                    series is not known yet, the first packet outside of the
- *                    pending series does it: keep_slot()
- *   sent again       segments, and the expiries of the timer (RTO_CB, RETRANS_CB):
- *                    the kernel calls where something was lost, and no usual packet
- *                    pays for it
- *   closed           the state leaves the table; what is pending is settled; it
- *                    counts as closed, or as failed, with its last round-trip
- *                    time, and by whose RST it was, if by any
+ *   connect(2),      a new connection: new numbers, no name yet. The socket may have been
+ *   listen(2)        another connection before
+ *   handshake done   counted as opened, or accepted, in nm_tcp. If the series is not known
+ *                    yet, the first packet outside of the pending series does it:
+ *                    keep_slot()
+ *   retransmitted    segments, and the expiries of the timer (RTO_CB, RETRANS_CB): the
+ *                    kernel calls only if something was lost, so plain packets do not pay
+ *                    for it
+ *   closed           the state leaves the table; pending amounts are settled; it counts as
+ *                    closed, or as failed, with its last round-trip time, and with the
+ *                    sender of the RST, if there was one
  *
- * A connection counts as closed in the series in which it was counted as opened
- * or accepted, so that the difference is the number of open ones, whatever it
- * was named in between. All these calls come with the socket's lock held.
+ * A connection counts as closed in the series in which it was counted as opened or
+ * accepted, even if its name changed in between. So the difference is the number of open
+ * connections. All these calls come with the socket's lock held.
  */
 #ifndef NETMETER_BPF_CONNECTION_BPF_H_
 #define NETMETER_BPF_CONNECTION_BPF_H_
@@ -32,11 +31,11 @@
 #define EPIPE 32
 #define ECONNRESET 104
 
-/* Whether a RST ends the connection: tcp_reset() in net/ipv4/tcp_input.c sets one of
- * these and then the state (Linux 5.10 to 7.2). It is called once the numbers of a RST
- * were found right, and also where data comes for a socket that is closed: then it is
- * this host that sends one, from no socket of the connection. tcp_disconnect() sets
- * ECONNRESET, too, but after the state. */
+/* Whether a RST ends the connection: tcp_reset() in net/ipv4/tcp_input.c sets one of these
+ * and then the state (Linux 5.10 to 7.2). The kernel calls it after it has checked the
+ * numbers of a RST, and also when data comes for a closed socket: then this host sends the
+ * RST, from no socket of the connection. tcp_disconnect() sets ECONNRESET, too, but after
+ * the state. */
 static __always_inline bool is_reset(struct bpf_sock *sk) {
   __u32 error;
 
@@ -45,8 +44,7 @@ static __always_inline bool is_reset(struct bpf_sock *sk) {
   return error == ECONNRESET || error == EPIPE;
 }
 
-/* The slot that is kept for a connection; 0: none, or that of the
- * pending series. */
+/* The slot that is kept for a connection. 0: none, or the slot of the pending series. */
 static __always_inline __u32 kept_slot(struct nm_owner *owner, __u64 cookie) {
   struct nm_entry *entry = entry_of_cookie(cookie);
   struct nm_tcp *tcp;
@@ -86,41 +84,40 @@ static __always_inline void on_connect_listen_or_accept(
   struct nm_owner *whole, *owner = owner_of_connection(sk, &whole);
 
   if (!owner) return;
-  /* Nobody would tell the end. */
+  /* No hook would report the end. */
   if (bpf_sock_ops_cb_flags_set(ops, events)) return;
-  /* Both ends connected at once (RFC 9293, section 3.5). No clone: a listener's
-   * flags are not these. */
+  /* Both ends connected at once (RFC 9293, section 3.5). This is no clone, because a
+   * listener has other flags. */
   if (accepted && (owner->flags & NM_OWNER_CONNECTED))
     return on_established(ops, sk);
   if (!accepted) {
-    /* A socket may connect again once it is closed: a new connection has new
-     * sequence numbers. */
+    /* A closed socket may connect again. A new connection has new sequence numbers. */
     free_entry(cookie, &owner->socket);
     __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
     bpf_sk_storage_delete(&nm_namings, sk);
     owner->adopted = 0;
-    /* Subflows that join are sockets of their own: this is the first one, with
-     * which the process's socket connects again. */
+    /* Subflows that join are sockets of their own. This is the first subflow, with which
+     * the process's socket connects again. */
     if (whole && (owner->flags & NM_OWNER_CLOSED)) whole->wire_destination = 0;
     owner->wire_destination = 0;
     owner->pending_service = 0;
-    /* A packet that met the end may have been noted after it. */
+    /* A packet that raced with the end may have been noted after it. */
     __builtin_memset(&owner->pending, 0, sizeof(owner->pending));
   }
   owner->counted = 0;
   owner->timeouts = 0;
-  /* Of an accepted one: SYN-ACKs that its listener sent again. */
+  /* If accepted: SYN-ACKs that its listener retransmitted. */
   owner->retransmitted_segments = accepted ? ops->total_retrans : 0;
   owner->flags = NM_OWNER_END_IS_TOLD;
   if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
     owner->flags |= NM_OWNER_CONNECTED;
-  /* Its series is not known before its first packet. */
+  /* The series is not known before the first packet. */
   if (accepted) owner->flags |= NM_OWNER_ESTABLISHED;
   if (whole) follow(owner, whole);
 }
 
-/* Something was sent again: `segments`, or by the timer. Only what is lost comes
- * here. Where the series is not known yet, the owner keeps the numbers. */
+/* Something was retransmitted: `segments`, or by the timer. Only losses lead here. If the
+ * series is not known yet, the owner keeps the numbers. */
 static __always_inline void on_sent_again(struct bpf_sock_ops *ops,
                                           struct bpf_sock *sk, __u32 timeouts,
                                           __u32 segments) {
@@ -137,7 +134,7 @@ static __always_inline void on_sent_again(struct bpf_sock_ops *ops,
   if (tcp) count_waiting(owner, tcp);
 }
 
-/* A connection is over, or a socket listens no more. */
+/* A connection is over, or a socket stops listening. */
 static __always_inline void on_closed(struct bpf_sock_ops *ops,
                                       struct bpf_sock *sk) {
   __u64 cookie = bpf_get_socket_cookie(ops);
@@ -145,15 +142,15 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   struct nm_tcp *tcp;
   __u32 slot;
 
-  /* Closed before: connect(2) on a socket that has ended, and that found no
-   * port. Its TCP_CONNECT_CB never came. */
+  /* Closed before: connect(2) on an ended socket found no port, and so its TCP_CONNECT_CB
+   * never came. */
   if (!owner || (owner->flags & NM_OWNER_CLOSED)) return;
   slot = kept_slot(owner, cookie);
-  /* What is sent after the end, a RST, still finds the numbers. */
+  /* A RST that is sent after the end still finds the numbers. */
   owner->flags |= NM_OWNER_CLOSED;
   free_entry(cookie, &owner->socket);
-  /* One that was accepted and has sent nothing yet: what a RST acknowledges may end with
-   * the peer's FIN, which is no payload. */
+  /* The socket was accepted and has sent nothing yet. The number that a RST acknowledges
+   * may include the peer's FIN, which is no payload. */
   if (NM_WORD_COOKIE(owner->socket.word) != NM_COOKIE(cookie) &&
       peer_has_finished(ops->args[0])) {
     __builtin_memset(&owner->socket, 0, sizeof(owner->socket));
@@ -170,7 +167,7 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
   if (!slot && owner->pending_service)
     slot = slot_of_owner(owner, owner->pending_path);
   if (owner->counted) slot = owner->counted;
-  /* Without a packet it was none of ours: over loopback. */
+  /* A connection without a packet of ours was over loopback. */
   tcp = slot ? tcp_of_slot(slot) : NULL;
   if (!tcp) return;
   count_waiting(owner, tcp);
@@ -182,7 +179,7 @@ static __always_inline void on_closed(struct bpf_sock_ops *ops,
     if (owner->flags & NM_OWNER_RESET)
       __sync_fetch_and_add(&tcp->resets_sent, 1);
     else if (is_reset(sk)) {
-      /* Newer kernels send their answer from this socket: it counts here alone. */
+      /* Newer kernels send their answer from this socket, so it is counted here only. */
       owner->flags |= NM_OWNER_RESET;
       __sync_fetch_and_add(
           owner->socket.rx_rst_seen ? &tcp->resets_received : &tcp->resets_sent,

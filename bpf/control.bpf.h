@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The control channel: a process names itself, or one of its sockets, by
- * setsockopt(2) at a level of our own, NM_SOL. Any language can call that, and
- * no privilege is needed: the kernel knows which process calls and which socket
- * it holds, so nobody can speak for another one.
+ * The control channel: a process names itself, or one of its sockets, by setsockopt(2) at
+ * a level of our own, NM_SOL. Any language can call that, without privileges. The kernel
+ * knows which process calls and which socket it holds, so no process can speak for
+ * another one.
  *
- * The program runs before the kernel's own handler. It takes what is for
- * NM_SOL, and tells the kernel that the call is done; every other call goes on
- * as if the program were not there.
+ * The program runs before the kernel's own handler. It takes the calls for NM_SOL, and
+ * tells the kernel that they are done. Every other call goes on as if the program were not
+ * there.
  *
  * On 5.10 this type of program has neither bpf_get_current_pid_tgid() nor
- * bpf_get_current_task_btf(), and with lockdown=confidentiality no way to read
- * the current task at all. There the creator of the socket stands for the
- * caller: the library opens a fresh socket for each call, so they are the same.
+ * bpf_get_current_task_btf(), and with lockdown=confidentiality no way to read the current
+ * task at all. The program then takes the creator of the socket as the caller. They are
+ * the same, because the library opens a fresh socket for each call.
  */
 #ifndef NETMETER_BPF_CONTROL_BPF_H_
 #define NETMETER_BPF_CONTROL_BPF_H_
 
 #include "bpf/socket.bpf.h"
 
-/* A byte of the option's value; 0 after its end. Global: the verifier would follow
- * both ways at each of the bytes. */
+/* A byte of the option's value, or 0 after its end. Global, because the verifier would
+ * otherwise follow both branches at each byte. */
 NM_GLOBAL __u32 nm_byte_of_option(struct bpf_sockopt *ctx, __u32 index) {
   __u8 *value = ctx->optval, *end = ctx->optval_end;
 
@@ -28,12 +28,12 @@ NM_GLOBAL __u32 nm_byte_of_option(struct bpf_sockopt *ctx, __u32 index) {
   return value + 1 <= end ? *value : 0;
 }
 
-/* Reads a name of 1 to NM_NAME_BYTES bytes without NUL into zeros. Where a meter
- * of an inner cgroup has taken the call before us, its -1 stands for the length;
- * the kernel's copy of the value then ends with a NUL, or with its buffer.
+/* Reads a name of 1 to NM_NAME_BYTES bytes without NUL into zeros. If a meter of an inner
+ * cgroup has taken the call before us, the length is its -1. The kernel's copy of the
+ * value then ends with a NUL, or with its buffer.
  *
- * All bytes are looked at, as each way out of the loop would be one more for the
- * verifier to follow to the end of the program. */
+ * The loop reads all bytes, because the verifier would follow each exit from it to the
+ * end of the program. */
 static __always_inline bool read_name(struct bpf_sockopt *ctx,
                                       struct nm_name_key *key) {
   int length = ctx->optlen, sign = length >> 31;
@@ -41,7 +41,7 @@ static __always_inline bool read_name(struct bpf_sockopt *ctx,
 
   if (length < -1 || !length || length > NM_NAME_BYTES) return false;
   barrier_var(sign);
-  length += sign & (NM_NAME_BYTES + 1); /* -1: as long as can be */
+  length += sign & (NM_NAME_BYTES + 1); /* -1: the longest possible */
   for (int i = 0; i < NM_NAME_BYTES; i++) {
     nm_u32 byte = nm_byte_of_option(ctx, i);
     int before_end = i - length;
@@ -56,11 +56,11 @@ static __always_inline bool read_name(struct bpf_sockopt *ctx,
   return key->length == length || (key->length && ctx->optlen == -1);
 }
 
-/* The process that calls; 0: it cannot be told. */
+/* The calling process. 0: unknown. */
 static __always_inline __u32 calling_process(struct nm_owner *owner) {
   __u32 tgid = current_tgid();
 
-  /* Where it cannot be told, the creator of the socket can. */
+  /* If the caller is unknown, the creator of the socket is still known. */
   return tgid || !owner ? tgid : owner->tgid;
 }
 
@@ -83,7 +83,7 @@ static __always_inline bool register_process(__u32 tgid,
   return true;
 }
 
-/* NM_SERVICE: gives a socket to the service of name `id`. */
+/* NM_SERVICE: gives a socket to the service whose name is `id`. */
 static __always_inline void give_to_service(struct nm_owner *owner, __u32 tgid,
                                             __u32 id) {
   union nm_attribution attribution = {};
@@ -91,15 +91,15 @@ static __always_inline void give_to_service(struct nm_owner *owner, __u32 tgid,
 
   attribution.service = id;
   attribution.kind = NM_KIND_SERVICE;
-  /* A name alone is no promise to publish: registering is. */
+  /* A name alone is no promise to publish. Registering is. */
   process = bpf_map_lookup_elem(&nm_processes, &tgid);
   if (process && process->name == id)
     attribution.flags = process->flags & NM_FLAG_REGISTERED;
   *(volatile __u32 *)&owner->attribution.word = attribution.word;
 }
 
-/* Whether a call at level NM_SOL was granted. A name is made only when nothing
- * else is missing. */
+/* Whether a call at level NM_SOL was granted. A name is made only if all other checks
+ * have passed. */
 static __always_inline bool run_control(struct bpf_sockopt *ctx) {
   struct nm_name_key key = {};
   struct nm_owner *owner = NULL;
@@ -124,8 +124,8 @@ static __always_inline bool run_control(struct bpf_sockopt *ctx) {
     owner->tag = id;
   else
     give_to_service(owner, tgid, id);
-  /* The socket may be root's work: who names it adds the series. Asked for anew, as the
-   * verifier would follow both kinds of users all the way. */
+  /* Root may have made the socket, but the series count against the user that names it.
+   * Read again, because the verifier would follow both kinds of users all the way. */
   user = current_user();
   if (user) owner->user = user;
   forget_slot(owner);

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Every packet once, whatever receives a copy of it.
+ * Counts every packet once, even if several sockets receive a duplicate of it.
  *
- * The ingress hook runs for each socket that a packet is delivered to. That is
- * one, with two exceptions:
+ * The ingress hook runs for each socket that a packet is delivered to. That is one socket,
+ * with two exceptions:
  *
- *   raw sockets            each gets a copy, before the transport protocol does
+ *   raw sockets            each gets a duplicate, before the transport protocol does
  *   multicast, broadcast   each UDP socket that has the port gets one
  *
- * The kernel makes all copies of a packet one after the other, within one call
- * of a softirq, so on one CPU. Three rules follow:
+ * The kernel makes all duplicates of a packet one after the other, within one call of a
+ * softirq, and therefore on one CPU. Three rules follow:
  *
- *   1. TCP and UDP to one host have a handler of their own. A raw copy counts only
- *      where no socket of that protocol waits for the packet: for user space that
- *      speaks the protocol itself. The kernel's own lookup says so.
- *   2. SCTP has one, too, but no lookup: a raw copy never counts.
- *   3. All others (ICMP, other protocols, multicast, broadcast) count for the
- *      first socket. All sockets that are not raw are one socket here, but for those
- *      of UDP that receive what is for many: one of them receives the packet. Each
- *      CPU remembers the last packets, by their first bytes, with the sockets that
- *      received them. The bytes themselves are compared: a sender finds other bytes
- *      with the same hash.
+ *   1. TCP and UDP to one host have a handler of their own. A raw duplicate counts only if
+ *      no socket of that protocol waits for the packet: user space then speaks the
+ *      protocol itself. The kernel's own lookup tells.
+ *   2. SCTP has a handler, too, but no lookup. A raw duplicate never counts.
+ *   3. All others (ICMP, other protocols, multicast, broadcast) count for the first
+ *      socket. All sockets that are not raw count as one socket here, because one of them
+ *      receives the packet. UDP sockets that receive multicast and broadcast are an
+ *      exception. Each CPU remembers the last packets by their first bytes, with the
+ *      sockets that received them. The bytes themselves are compared, because a sender
+ *      could find other bytes with the same hash.
  *
- * Two packets may have the same bytes: a sender repeats itself, and IPv6 has no
- * number in its header. So the bytes alone do not tell a copy from a repetition,
- * but the sockets do: none receives the same packet twice. How often a packet
- * was there is how often the socket received it that received it most often.
- * The first sockets are enough for that, as long as they are there. They have gone
- * when another socket receives the bytes twice, and none of them in between.
- * (Not told apart: segments of one super-packet that all have the same bytes.
- * A socket takes all of them before the next socket takes the first.)
+ * Two packets may have the same bytes: a sender may repeat itself, and IPv6 has no number
+ * in its header. So the bytes alone do not distinguish a duplicate from a repetition. The
+ * sockets do, because no socket receives the same packet twice. The number of packets is
+ * the largest number of times that one socket received the bytes. The first sockets
+ * suffice for that while they exist. They are gone if another socket receives the bytes
+ * twice, and none of them does in between. (Limitation: segments of one GSO packet that
+ * all have the same bytes cannot be distinguished. One socket takes all of them before the
+ * next socket takes the first.)
  *
- * Usual packets do not come here (usual.bpf.h).
+ * Plain packets do not come here (usual.bpf.h).
  */
 #ifndef NETMETER_BPF_COPIES_BPF_H_
 #define NETMETER_BPF_COPIES_BPF_H_
@@ -39,18 +39,18 @@
 #include "bpf/maps.bpf.h"
 #include "bpf/packet.bpf.h"
 
-/* Copies of one packet are not further apart. What is older is another packet,
- * and the sockets that had it may have ended. */
+/* Duplicates of one packet are never further apart than this. A match that is older is
+ * another packet, and the sockets that had it may have ended. */
 #define NM_COPIES_NS 100000000
 
-/* The sockets of which one receives the packet, in the place of a cookie. */
+/* Stands for the sockets of which only one receives the packet, instead of a cookie. */
 #define NM_ANY_RECEIVER (~0U)
 
-/* Whether the kernel may deliver a packet with this address to several sockets.
- * pkt_type does not always tell: a device without link addresses (tun, WireGuard)
- * has none of a group, and a broadcast may come in a frame for this host alone.
- * Nearly every IPv4 broadcast address ends with 255; what is none takes a longer
- * way, and counts the same. */
+/* Whether the kernel may deliver a packet with this address to several sockets. pkt_type
+ * does not always tell: a device without link addresses (tun, WireGuard) has no multicast
+ * pkt_type, and a broadcast may come in a frame for this host alone. Nearly every IPv4
+ * broadcast address ends with 255. A unicast address that does takes the full path, and
+ * counts the same. */
 static __always_inline bool is_group_address(__u8 first, __u8 last, bool ipv4) {
   return ipv4 ? first >= 0xe0 || last == 0xff : first == 0xff;
 }
@@ -59,15 +59,15 @@ static __always_inline bool is_for_many(struct __sk_buff *skb) {
   const bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
   __u8 address[4] = {};
 
-  /* IPv6 has no broadcast, and takes a packet to one host from any frame. */
+  /* IPv6 has no broadcast, and accepts a unicast packet from any frame. */
   if (ipv4 && skb->pkt_type != PACKET_HOST && skb->pkt_type != PACKET_OTHERHOST)
     return true;
   bpf_skb_load_bytes(skb, ipv4 ? 16 : 24, address, sizeof(address));
   return is_group_address(address[0], address[3], ipv4);
 }
 
-/* Whether a socket of the packet's own protocol receives it, TCP or UDP. Both
- * ports are in host byte order. */
+/* Whether a socket of the packet's own protocol, TCP or UDP, receives it. Both ports are
+ * in host byte order. */
 NM_GLOBAL int nm_has_receiver(struct __sk_buff *skb, __u32 protocol,
                               __u32 sport, __u32 dport) {
   struct bpf_sock_tuple tuple = {};
@@ -95,7 +95,7 @@ NM_GLOBAL int nm_has_receiver(struct __sk_buff *skb, __u32 protocol,
   return 1;
 }
 
-/* What tells the packet from others. */
+/* Fills in the identity of the packet. */
 static __always_inline void identify(struct __sk_buff *skb, __u32 ports,
                                      struct nm_identity *identity) {
   __u64 last = (__u64)skb->len - 1;
@@ -104,14 +104,14 @@ static __always_inline void identify(struct __sk_buff *skb, __u32 ports,
   identity->device = skb->ifindex;
   identity->protocol = skb->protocol;
   identity->ports = ports;
-  /* So older verifiers see that it is no read of 0 bytes. */
+  /* Shows older verifiers that this is no read of 0 bytes. */
   if (last > NM_IDENTITY_BYTES - 1) last = NM_IDENTITY_BYTES - 1;
   barrier_var(last);
   bpf_skb_load_bytes(skb, 0, identity->bytes, last + 1);
 }
 
-/* The set of entries for such packets. A sender may choose it; it tells no packet
- * from another. */
+/* The set of entries for a packet. A sender may choose it, but it does not decide whether
+ * packets are equal. */
 static __always_inline __u32 set_of(const struct nm_identity *identity) {
   __u64 hash = 0;
 
@@ -131,9 +131,9 @@ static __always_inline bool is_identity(const struct nm_identity *a,
   return !differences;
 }
 
-/* What this CPU remembers of a packet, or room for it. `network` is the network
- * namespace, 0: not known. A bridge hands the same bytes to many namespaces, and
- * each is a link of its own. */
+/* This CPU's entry for a packet, or room for a new one. `network` is the network
+ * namespace, 0 if not known. A bridge hands the same bytes to many namespaces, and each
+ * is a link of its own. */
 static __always_inline struct nm_copies *copies_of(
     const struct nm_identity *identity, __u64 now, __u32 network) {
   const __u32 first = set_of(identity) * NM_COPIES_WAYS;
@@ -146,13 +146,13 @@ static __always_inline struct nm_copies *copies_of(
     copies = bpf_map_lookup_elem(&nm_copies, &index);
     if (!copies) return NULL;
     age = copies->seen ? now - copies->seen : ~0ULL;
-    /* The fast clock may go back a little where it is adjusted. */
+    /* The fast clock may go back a little when it is adjusted. */
     if (copies->seen && (__s64)age < 0) age = 0;
     if (age <= NM_COPIES_NS && is_identity(&copies->packet, identity) &&
         (copies->network == network || !copies->network || !network))
       return copies;
-    /* In nanoseconds: hundreds of packets come in one millisecond, and by
-     * milliseconds the newest was forgotten as often as the oldest. */
+    /* In nanoseconds: hundreds of packets come in one millisecond, and with milliseconds
+     * the newest was evicted as often as the oldest. */
     if (age > most) {
       most = age;
       oldest = index;
@@ -165,9 +165,9 @@ static __always_inline struct nm_copies *copies_of(
   return copies;
 }
 
-/* Whether another socket was counted for this packet. `cookie` is that of the
- * socket that receives it now, `ports` those of the packet, if it has any. `many`:
- * it may be for several sockets that are not raw. */
+/* Whether another socket was counted for this packet. `cookie` is the socket that
+ * receives it now. `ports` are the packet's ports, if it has any. `many`: several sockets
+ * that are not raw may receive it. */
 NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
                                  __u32 network, __u32 ports, __u32 many) {
   __u64 now = bpf_ktime_get_ns();
@@ -184,13 +184,13 @@ NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
     receiver = &copies->receivers[i];
     if (!receiver->cookie) {
       receiver->cookie = cookie;
-      /* It came later, and missed what was counted before this one. */
+      /* It came later, and missed the packets that were counted before this one. */
       receiver->times = copies->counted ? copies->counted - 1 : 0;
     }
     if (receiver->cookie != cookie) continue;
     copies->stranger = copies->strangers = 0;
-    /* A socket was not there, or had no room for them. Of what is for many it may be
-     * the turn of the segments of one super-packet. */
+    /* The socket was not there, or had no room for them. If `many`, this may also be the
+     * turn of the segments of one GSO packet. */
     if (!many && copies->counted - receiver->times > 1)
       receiver->times = copies->counted - 1;
     if ((__s32)(++receiver->times - copies->counted) <= 0) return 1;
@@ -198,8 +198,8 @@ NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
     return 0;
   }
   if (copies->stranger != cookie) {
-    /* The first receivers tell the packets apart. Strangers are watched for longer
-     * and longer, one after the other: the first may have gone, too. */
+    /* The first receivers distinguish the packets. Strangers are watched one after the
+     * other, each longer than the last, because the first one may have gone, too. */
     if (!(copies->strangers & (copies->strangers - 1)))
       copies->stranger = cookie;
     copies->strangers++;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The way of any packet, the same for both directions; usual.bpf.h is a short
- * cut for those where all is known:
+ * The full path, which any packet may take, in either direction. usual.bpf.h is the fast
+ * path for packets about which everything is known.
  *
- *   1. not ours? Loopback counts to and from proxy ports only.
- *   2. what it weighs                                    packet.bpf.h
- *   3. its socket's state, by the cookie                 socket.bpf.h
- *      its uplink, if there are any                      uplink.bpf.h
- *      received: not a copy of what counts elsewhere     copies.bpf.h
- *   4. its cell: by the slot that is kept there, or by
- *      finding its series                                series.bpf.h
- *   5. adds to the cell; on egress the TCP numbers say   add.bpf.h
+ *   1. ours? Over loopback, only packets to and from proxy ports are.
+ *   2. count its bytes and segments                      packet.bpf.h
+ *   3. find its socket's state, by the cookie            socket.bpf.h
+ *      find its uplink, if there are any                 uplink.bpf.h
+ *      received: skip a duplicate of a counted packet    copies.bpf.h
+ *   4. find its cell: by the slot kept in the state, or
+ *      by looking up the series                          series.bpf.h
+ *   5. add to the cell; on egress the TCP numbers say    add.bpf.h
  *      which part of the payload is new, and the caller  tcp.bpf.h
- *      adds, as it knows how
- *   6. where the cell is of kind pending: the note of
- *      it, and the name in the payload                   pending, destination
+ *      adds, because it knows how
+ *   6. if the cell is of kind pending: note the amount,
+ *      and read the name in the payload                  pending, destination
  *
- * Whatever happens, the packet passes.
+ * The packet passes in every case.
  */
 #ifndef NETMETER_BPF_COUNT_BPF_H_
 #define NETMETER_BPF_COUNT_BPF_H_
@@ -27,19 +27,18 @@
 #include "bpf/series.bpf.h"
 #include "bpf/uplink.bpf.h"
 
-/* A packet, and what was found out about it. What is rare is found out by global
- * functions, which look up the socket once more: the verifier then follows it
- * once, and not for each of the ways that lead there. */
+/* A packet, and what is known about it. Global functions handle the rare cases, and look
+ * up the socket once more. The verifier then follows each of them once, and not once for
+ * each branch that leads there. */
 struct nm_context {
   struct __sk_buff *skb;
   struct nm_packet packet;
   struct nm_socket *socket; /* NULL: it has no state */
   __u32 slot;               /* of its series */
-  bool
-      exposed; /* what it receives, it may receive with bottom halves enabled */
+  bool exposed; /* ingress may run for this socket with bottom halves enabled */
 };
 
-/* Reads the packet, and says whether it is to be counted. */
+/* Reads the packet. Returns whether it is to be counted. */
 static __always_inline bool is_counted(struct __sk_buff *skb,
                                        const enum nm_direction direction,
                                        struct nm_packet *packet) {
@@ -57,10 +56,10 @@ static __always_inline bool is_counted(struct __sk_buff *skb,
 
 /* --- The socket's state --------------------------------------------------- */
 
-/* Where nm_make_state() made it, or found it. */
+/* Where nm_make_state() made or found the state. */
 enum nm_place_of_state { NM_STATE_NONE, NM_STATE_ENTRY, NM_STATE_OWNER };
 
-/* Makes the state of a socket, and its owner, where there are none. */
+/* Makes the state of a socket, and its owner, if there are none. */
 NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
                             __u32 direction) {
   const bool tcp = transport == NM_TRANSPORT_TCP;
@@ -84,8 +83,8 @@ NM_GLOBAL int nm_make_state(struct __sk_buff *skb, __u32 transport,
   return socket == &owner->socket ? NM_STATE_OWNER : NM_STATE_ENTRY;
 }
 
-/* Finds the socket's state, in the table or with its owner. False: there is no
- * table. */
+/* Finds the socket's state, in the table or with its owner. Returns false if there is no
+ * socket table. */
 static __always_inline bool find_state(struct nm_context *c,
                                        const enum nm_direction direction) {
   struct __sk_buff *skb = c->skb;
@@ -123,14 +122,14 @@ static __always_inline void find_path(struct nm_context *c, __u32 slot) {
   __u64 found = nm_find_path(c->skb, network, c->socket && !slot);
 
   c->packet.path = found;
-  /* Another socket may have the entry by now. */
+  /* The entry may belong to another socket by now. */
   if (c->socket && !network &&
       NM_WORD_COOKIE(*(volatile __u64 *)&c->socket->word) ==
           NM_COOKIE(bpf_get_socket_cookie(c->skb)))
     c->socket->network = found >> 32;
 }
 
-/* Whether a TCP socket has no peer. Global: one that is closed seldom sends. */
+/* Whether a TCP socket has no peer. Global, because a closed socket seldom sends. */
 NM_GLOBAL int nm_has_no_peer(struct __sk_buff *skb) {
   struct bpf_sock *sk = skb->sk;
 
@@ -138,9 +137,9 @@ NM_GLOBAL int nm_has_no_peer(struct __sk_buff *skb) {
   return sk && sk->protocol == IPPROTO_TCP && !*(volatile __u32 *)&sk->dst_port;
 }
 
-/* Whether the packet's TCP numbers are its socket's: raw sockets write headers
- * of their own making, and what a listener sends is for a socket that does not exist
- * yet. The listener may have closed on another CPU by then, and even connect. */
+/* Whether the packet's TCP numbers are those of its socket. Raw sockets write their own
+ * headers, and a listener sends for a socket that does not exist yet. The listener may
+ * since have closed on another CPU, and even connected. */
 static __always_inline bool has_sequence(struct nm_context *c) {
   struct bpf_sock *sk = c->skb->sk;
   __u32 state;
@@ -156,9 +155,8 @@ static __always_inline bool is_udp(__u32 protocol) {
   return protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE;
 }
 
-/* Whether a received packet counts for another socket than this one, or for
- * none of ours. What has a slot is one that is TCP's, or UDP's: raw sockets keep
- * none. */
+/* Whether a received packet counts for another socket than this one, or for none of
+ * ours. A socket with a slot is a TCP or UDP socket, because raw sockets keep none. */
 NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
   const union nm_traits traits = {.word = word};
   const bool transport = traits.transport == NM_TRANSPORT_TCP ||
@@ -171,14 +169,14 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
   bool udp = is_udp(traits.protocol);
 
   if (transport && !many && slot) return 0;
-  /* __sk_receive_skb() runs the hook, and takes the device away; the sockets of
-   * L2TP over IP, and of DCCP over IPv6 to 6.15, run it for the packet again. */
+  /* __sk_receive_skb() runs the hook and removes the device. The sockets of L2TP over IP,
+   * and of DCCP over IPv6 up to 6.15, run the hook a second time for the packet. */
   if (!transport && !skb->ifindex) return 1;
   if (sk) sk = bpf_sk_fullsock(sk);
   if (transport) {
     if (sk && sk->type == SOCK_RAW) {
       if (traits.transport == NM_TRANSPORT_SCTP) return 1;
-      /* The lookup is for packets to one host. */
+      /* The lookup works for unicast packets only. */
       if (!many &&
           nm_has_receiver(skb, traits.protocol, traits.sport, traits.dport))
         return 1;
@@ -186,11 +184,11 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
       return 0;
     }
   }
-  /* Its header may be behind more extensions than are followed. */
+  /* Its header may be behind more extensions than the parser follows. */
   if (sk && sk->type == SOCK_DGRAM) udp |= is_udp(sk->protocol);
-  /* But for raw sockets, and for UDP's where the packet is for many, one socket
-   * receives it. Those that come one after the other are as one: what a new one
-   * receives is no copy. */
+  /* One socket receives the packet, except for raw sockets, and for UDP sockets if the
+   * packet is multicast or broadcast. Successive sockets count as one: a packet that a new
+   * one receives is no duplicate. */
   if (!sk || sk->type == SOCK_RAW || (many && udp))
     cookie = bpf_get_socket_cookie(skb);
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
@@ -201,10 +199,10 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
 
 /* --- TCP that looks like something else ----------------------------------- */
 
-/* Whether a TCP socket sends the packet, though it does not look like TCP:
- * IPsec, or a route that encapsulates (SRv6), comes before the hook. Then it is
- * treated as TCP's: what TCP's header would have told is taken from the socket.
- * Returns its traits, as they are, or `hidden`. */
+/* Whether a TCP socket sends the packet although it does not look like TCP, because IPsec
+ * or a route that encapsulates (SRv6) comes before the hook. Such a packet is treated as
+ * TCP's, and the socket supplies what the TCP header would say. Returns the packet's
+ * traits, unchanged or with `hidden` set. */
 NM_GLOBAL __u64 nm_unhide(struct __sk_buff *skb, __u64 word) {
   union nm_traits traits = {.word = word};
   struct bpf_sock *sk = skb->sk;
@@ -220,9 +218,9 @@ NM_GLOBAL __u64 nm_unhide(struct __sk_buff *skb, __u64 word) {
   return traits.word;
 }
 
-/* Counts what a packet that hides TCP acknowledges, in the connection's series,
- * of which `slot` is; returns the slot of its own transport, in which its bytes
- * count. */
+/* Counts the payload that a packet with hidden TCP acknowledges in the connection's
+ * series, whose slot is `slot`. Returns the slot of the packet's own transport, in which
+ * its bytes count. */
 NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
                                 __u32 transport) {
   __u64 cookie = bpf_get_socket_cookie(skb);
@@ -244,7 +242,7 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
                    owner && owner->adopted == cookie);
     acked = acked_payload(skb, socket, tcp->rcv_nxt);
     if (acked) nm_add_sent(NM_PAIR(slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
-    /* What is pending is noted where it is added, or it stays there. */
+    /* Pending amounts are noted where they are added. Otherwise they would stay there. */
     if (acked && owner && cell->kind == NM_KIND_PENDING)
       __sync_fetch_and_add(&owner->pending.rx_payload_bytes, acked);
   }
@@ -256,7 +254,7 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
 
 /* --- Received ------------------------------------------------------------- */
 
-/* Notes that a packet which counts as pending is of this connection. */
+/* Notes that a packet counted as pending belongs to this connection. */
 NM_GLOBAL int nm_note_received(struct __sk_buff *skb, __u32 bytes,
                                __u32 segments) {
   struct bpf_sock *sk = skb->sk;
@@ -290,7 +288,7 @@ static __always_inline void count_received(struct nm_context *c,
 
 /* --- Sent ----------------------------------------------------------------- */
 
-/* Begins the numbers of the packet's socket. Not 0: it has none, a raw one. */
+/* Begins the numbers of the packet's socket. Not 0: a raw socket, which has none. */
 NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
                                __u32 tcp_flags) {
   __u64 cookie = bpf_get_socket_cookie(skb);
@@ -314,15 +312,14 @@ NM_GLOBAL int nm_begin_numbers(struct __sk_buff *skb, __u32 seq, __u32 ack,
   return 0;
 }
 
-/* The new payload of a sent packet; *acked: the received payload that it
- * acknowledges. */
+/* The new payload of a sent packet. *acked: the received payload that it acknowledges. */
 static __always_inline __u32 split_payload(struct nm_context *c, __u32 *acked) {
   struct nm_packet *packet = &c->packet;
   struct nm_socket *socket = c->socket;
   __u32 new_bytes;
 
   if (!has_sequence(c)) return packet->payload;
-  /* No RST of the kernel's has payload, or acknowledges what is new. */
+  /* A RST from the kernel has no payload, and acknowledges nothing new. */
   if ((packet->tcp_flags & TCP_FLAG_RST) && !is_own_reset(packet->tcp_flags))
     return packet->payload;
   if ((!socket->tx_valid || !socket->rx_valid) &&
@@ -334,9 +331,9 @@ static __always_inline __u32 split_payload(struct nm_context *c, __u32 *acked) {
   return new_bytes;
 }
 
-/* Counts a sent packet of a pending series. What is pending is added before it
- * is noted as such, and to the spare cell. `end`: where its payload does. Not 0:
- * it is to be settled. */
+/* Counts a sent packet of a pending series. Pending amounts are added to the shared cell,
+ * and noted only after that. `end` is the end of the payload. Not 0: the caller has to
+ * settle. */
 NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
                                __u64 bytes_and_segments,
                                __u64 new_bytes_and_again, __u32 acked) {
@@ -357,7 +354,7 @@ NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
   if (!sk) return 0;
   owner = owner_of_socket(sk, cookie);
   if (!owner) return 0;
-  /* By another uplink than the connection began it is not pending: series.bpf.h */
+  /* Not pending if by another uplink than the connection's first: series.bpf.h */
   if (!nm_config.uplinks || (cell && cell->kind == NM_KIND_PENDING))
     add_pending_sent(&owner->pending, &sent, segments);
   socket = state_of_socket(owner, cookie);
@@ -366,9 +363,8 @@ NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
                           sent.new_bytes);
 }
 
-/* Leaves to the caller what is to be added: the slot and the segments are
- * returned as a pair, since the stack has no room for more in *sent; 0:
- * nothing. */
+/* The caller does the adding. Returns the slot and the segments as a pair, because the
+ * stack has no room for more in *sent. 0: nothing to add. */
 static __always_inline __u64 count_sent(struct nm_context *c,
                                         struct nm_cell *cell,
                                         struct nm_sent *sent) {
@@ -396,7 +392,7 @@ static __always_inline __u64 count_sent(struct nm_context *c,
 
 /* --- All of it ------------------------------------------------------------ */
 
-/* `sent` and what is returned are for egress: count_sent(). */
+/* `sent` and the result are for egress: count_sent(). */
 static __always_inline __u64 count_any(struct __sk_buff *skb,
                                        const enum nm_direction direction,
                                        struct nm_sent *sent) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * What the programs of flows.bpf.c share with `netmeter flows`: the table of flows,
- * the records that come through the ring buffer, and what is in no record.
+ * Shared by the programs of flows.bpf.c and `netmeter flows`: the table of flows, the
+ * records in the ring buffer, and the counts that are in no record.
  */
 #ifndef NETMETER_BPF_FLOWS_H_
 #define NETMETER_BPF_FLOWS_H_
@@ -12,12 +12,13 @@
 
 enum nm_flow_kind {
   NM_FLOW_CONNECTION = 1, /* a TCP socket, by its cookie */
-  NM_FLOW_HANDSHAKE = 2, /* what a listener exchanges with one peer, until there
-                             is a connection */
-  NM_FLOW_PEER = 3,      /* of a UDP socket, with one peer */
+  NM_FLOW_HANDSHAKE =
+      2,            /* packets between a listener and one peer, until there is a
+                            connection */
+  NM_FLOW_PEER = 3, /* a UDP socket with one peer */
 };
 
-/* Key of `nm_flows`. What is not named for a kind is 0. */
+/* Key of `nm_flows`. Fields not listed for a kind are 0. */
 struct nm_flow_key {
   nm_u64 cookie;      /* connection, peer */
   nm_u32 remote[4];   /* handshake, peer; IPv4 as ::ffff:a.b.c.d */
@@ -31,7 +32,7 @@ struct nm_flow_key {
 NM_STATIC_ASSERT(sizeof(struct nm_flow_key) ==
                  8 + 4 * 4 + 2 * 2 + 4 + 2 * 1 + 6);
 
-/* As the counters of nm_cell, and what the peer sent again. */
+/* As the counters of nm_cell, plus what the peer retransmitted. */
 struct nm_flow_counts {
   nm_u64 tx_bytes;
   nm_u64 rx_bytes;
@@ -45,10 +46,10 @@ struct nm_flow_counts {
 NM_STATIC_ASSERT(sizeof(struct nm_flow_counts) == 8 * 8);
 
 /* Bits of nm_flow_state.flags. */
-#define NM_FLOW_MADE 1    /* the rest of the value is set */
-#define NM_FLOW_GONE 2    /* its record is written: nothing is added any more */
-#define NM_FLOW_PARTIAL 4 /* it is older than the programs that follow it */
-#define NM_FLOW_OPENED 8  /* by this host */
+#define NM_FLOW_MADE 1        /* the rest of the value is set */
+#define NM_FLOW_GONE 2        /* its record is written: nothing more is added */
+#define NM_FLOW_PARTIAL 4     /* it is older than the programs that follow it */
+#define NM_FLOW_OPENED 8      /* by this host */
 #define NM_FLOW_ACCEPTED 0x10 /* by this host */
 #define NM_FLOW_ESTABLISHED 0x20
 #define NM_FLOW_FIN_SENT 0x40
@@ -60,11 +61,11 @@ NM_STATIC_ASSERT(sizeof(struct nm_flow_counts) == 8 * 8);
 #define NM_FLOW_CLOSED 0x1000 /* the socket has ended; a RST may still follow */
 #define NM_FLOW_TOLD 0x2000   /* a hook tells when the connection ends */
 #define NM_FLOW_RX_NUMBERS 0x4000 /* rx_end is set */
-#define NM_FLOW_STRANGER 0x8000   /* it began by what somebody sent to us */
+#define NM_FLOW_STRANGER 0x8000   /* it began with a packet sent to us */
 #define NM_FLOW_ADOPTED 0x10000   /* its socket is older than the programs */
 
 struct nm_flow_state {
-  nm_u64 id;       /* of its key: tells a value that is another flow's by now */
+  nm_u64 id; /* of its key: shows whether the value is another flow's by now */
   nm_u64 start_ns; /* all times: CLOCK_MONOTONIC */
   nm_u64 established_ns;
   nm_u64 last_ns; /* of the last packet */
@@ -78,12 +79,12 @@ struct nm_flow_state {
   nm_u32 tgid; /* of the process that made the socket */
   nm_u32 ifindex;
   nm_u32 flags; /* NM_FLOW_* */
-  nm_u32 part;  /* how many records it had before this one */
+  nm_u32 part;  /* number of its earlier records */
   struct nm_socket numbers;
   nm_u32 rx_end; /* highest end sequence that was received */
   nm_u32 srtt_us;
   nm_u32 min_rtt_us;
-  nm_u32 retransmits; /* segments sent again */
+  nm_u32 retransmits; /* retransmitted segments */
   nm_u32 error;       /* of the socket, when it was closed: errno */
   nm_u32 last_state;  /* before it was closed: TCP_ESTABLISHED and so on */
 };
@@ -98,15 +99,15 @@ struct nm_flow {
   struct nm_flow_state state;
 };
 
-/* Why there is a record. */
+/* The reason for a record. */
 enum nm_flow_end {
   NM_END_CLOSED =
       1, /* the TCP socket was closed: flags, error and last_state tell how */
   NM_END_IDLE = 2,      /* no packet for the time-out */
   NM_END_RELEASED = 3,  /* the UDP socket was closed */
   NM_END_MOVED = 4,     /* goes on, in another series */
-  NM_END_HANDSHAKE = 5, /* no connection came of it */
-  NM_END_OPEN = 6,      /* it had not ended when its follower did */
+  NM_END_HANDSHAKE = 5, /* it did not become a connection */
+  NM_END_OPEN = 6,      /* it was still open when its follower ended */
 };
 
 enum nm_flow_event_type {
@@ -115,7 +116,7 @@ enum nm_flow_event_type {
       2, /* a UDP socket that had several peers was closed: its cookie */
 };
 
-/* What comes through the ring buffer; of NM_EVENT_SOCKET the first part alone. */
+/* An event in the ring buffer. NM_EVENT_SOCKET has the first part only. */
 struct nm_flow_event {
   nm_u32 type; /* enum nm_flow_event_type */
   nm_u32 end;  /* enum nm_flow_end */
@@ -132,10 +133,10 @@ struct nm_flow_record {
   struct nm_flow_state state;
 };
 
-/* What is in no record, and why. */
+/* Counts that are in no record, and why. */
 enum nm_rest_reason {
-  NM_REST_NO_FLOW = 1, /* neither TCP nor UDP, or of no socket */
-  NM_REST_LATE = 2,    /* of a connection whose record was written */
+  NM_REST_NO_FLOW = 1, /* neither TCP nor UDP, or without a socket */
+  NM_REST_LATE = 2,    /* the connection's record was already written */
   NM_REST_FULL = 3,    /* the table of flows was full */
   NM_REST_LOST = 4,    /* records for which the ring buffer had no room */
   NM_REST_UPLINK =
@@ -147,7 +148,7 @@ struct nm_rest_key {
   nm_u32 slot;
   nm_u32 reason; /* enum nm_rest_reason */
   nm_u64
-      moves; /* nm_stats.moves, even: after it the slot may be of another series */
+      moves; /* nm_stats.moves, even: later the slot may be of another series */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_rest_key) == 2 * 4 + 8);
 struct nm_rest {
@@ -155,19 +156,19 @@ struct nm_rest {
   struct nm_flow_counts counts;
 };
 
-/* Value of `nm_flow_stats`. Counters, but for strangers. */
+/* Value of `nm_flow_stats`. All are counters, except strangers. */
 struct nm_flow_stats {
   nm_u64 records; /* written into the ring buffer */
-  nm_u64 lost;    /* for which it had no room */
-  nm_u64 full;    /* tries to add a flow that found no room, or no memory */
+  nm_u64 lost;    /* records for which the ring buffer had no room */
+  nm_u64 full;    /* attempts to add a flow that found no room, or no memory */
   nm_u64
-      rest_full; /* packets, and lost records, in no entry of `nm_rest`, or of
-                       which nobody knows what of their payload is new */
-  nm_u64 strangers; /* flows that there are with NM_FLOW_STRANGER */
+      rest_full; /* packets and lost records that are in no entry of `nm_rest`, or
+                    whose new payload is unknown */
+  nm_u64 strangers; /* number of flows with NM_FLOW_STRANGER */
 };
 
-/* A packet for nm_flow_end through BPF_PROG_TEST_RUN: ends a flow, unless it had a
- * packet after last_ns. */
+/* A packet for nm_flow_end through BPF_PROG_TEST_RUN. It ends a flow, unless the flow had
+ * a packet after last_ns. */
 struct nm_flow_command {
   nm_u8 ethernet[14];
   nm_u16 end; /* enum nm_flow_end */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * What the BPF programs share with the loader alone: their configuration, the
- * values of the maps that only root sees, and the loader's commands.
+ * Shared by the BPF programs and the loader only: the configuration, the values of the
+ * maps that only root sees, and the loader's commands.
  */
 #ifndef NETMETER_BPF_INTERNAL_H_
 #define NETMETER_BPF_INTERNAL_H_
@@ -13,61 +13,61 @@
 #define NM_MAX_SNI_PORTS 16
 #define NM_MAX_HTTP_PORTS 16
 
-/* Destinations that one service may add to the names by what it sends, and any
- * other program, unit or container: there are many more of these. */
+/* Limits on destination names learned from sent bytes: per service, and per program,
+ * unit or container that is not a service. There are many more of the latter. */
 #define NM_MAX_WIRE_NAMES 256
 #define NM_MAX_WIRE_NAMES_OF_OTHERS 64
 
-/* The part of the names, and of the series, that a user other than root may
- * add, and that all of them together leave to root; at least so many. */
+/* Each user other than root may add one NM_USER_PART-th of the names and of the series.
+ * All of them together leave the same part to root. The least is NM_USER_LEAST. */
 #define NM_USER_PART 8
 #define NM_USER_LEAST 16
-/* Users are told apart by the low bits of the uid: a power of two. */
+/* The low bits of the uid tell users apart. A power of two. */
 #define NM_USER_BUCKETS 1024
 
-/* What nm_owner.user says of a user. */
+/* The value of nm_owner.user for a uid. */
 static inline nm_u16 nm_user_of_uid(nm_u32 uid) {
   return uid ? (nm_u16)(1 + (uid & (NM_USER_BUCKETS - 1))) : 0;
 }
 
-/* Payload of a connection after which its name is not waited for. */
+/* After this much payload, a connection no longer waits for its name. */
 #define NM_MAX_PENDING_BYTES 16384
 
-/* How a program that is not a tracing program may look at the current task. */
+/* How programs other than tracing programs may look at the current task. */
 enum nm_task_access {
   NM_TASK_NONE = 0,  /* 5.10 with lockdown=confidentiality */
   NM_TASK_BTF = 1,   /* bpf_get_current_task_btf(), 5.11 and newer */
   NM_TASK_PROBE = 2, /* bpf_get_current_task() and bpf_probe_read_kernel() */
 };
 
-/* How a packet program may tell the network namespace of a socket. */
+/* How a packet program may find the network namespace of a socket. */
 enum nm_network_access {
   NM_NETWORK_NONE = 0,   /* lockdown=confidentiality before Linux 6.17 */
   NM_NETWORK_COOKIE = 1, /* bpf_get_netns_cookie(), 6.17 and newer */
   NM_NETWORK_PROBE = 2,  /* bpf_probe_read_kernel() of the socket */
 };
 
-/* How a CPU's own cell is added to: add.bpf.h. */
+/* How a program adds to the cell of its own CPU: add.bpf.h. */
 enum nm_adds {
   /* Atomically: always possible. */
   NM_ADDS_ATOMIC = 0,
-  /* Plainly, where no task preempts another one in a program: kernels without
-   * preemption, and those in which migrate_disable() disables it (to 5.14). */
+  /* Plainly, if no task can preempt another one in a program: kernels without
+   * preemption, and kernels in which migrate_disable() disables it (up to 5.14). */
   NM_ADDS_PLAIN = 1,
-  /* Plainly, once an exchange (5.12 and newer) has shown that no other run is
-   * adding: one atomic operation in place of one for each add. */
+  /* Plainly, after an exchange (5.12 and newer) has shown that no other run is adding:
+   * one atomic operation instead of one for each add. */
   NM_ADDS_CLAIMED = 2,
 };
 
-/* Which ways a packet may go: the long one (count.bpf.h) or the short one
+/* Which paths packets may take: the full path (count.bpf.h) or the fast path
  * (usual.bpf.h). */
 enum nm_ways {
   NM_WAYS_BOTH = 0,
-  NM_WAYS_LONG = 1,  /* tests: all packets go the long way */
-  NM_WAYS_USUAL = 2, /* tests: what is not usual is not counted */
+  NM_WAYS_LONG = 1,  /* tests: all packets take the full path */
+  NM_WAYS_USUAL = 2, /* tests: only packets on the fast path are counted */
 };
 
-/* What may name a process that did not register, before its executable. */
+/* What may name an unregistered process, ahead of its executable. */
 enum nm_source {
   NM_SOURCE_COMMAND_LINE = 0,
   NM_SOURCE_SERVICE_LIST = 1, /* executables, and units of the configuration */
@@ -76,37 +76,38 @@ enum nm_source {
   NM_SOURCES = 4,
 };
 
-/* Set between open and load; the verifier then drops what is not in use. */
+/* Set between open and load. The verifier then removes unused code. */
 struct nm_config {
   nm_u32 cells_per_series;
-  nm_u32 spare_cell;     /* the last of them; 0: a layout without one */
+  nm_u32 spare_cell;     /* the shared cell, which is the last; 0: none */
   nm_u32 series_extents; /* of counters and tcp; 0: one */
   nm_u32 first_series;   /* slots of the first one */
   nm_u32 names_extents;
   nm_u32 first_names;
   nm_u32 ingress_adds; /* enum nm_adds: atomic, or not */
-  nm_u32 egress_adds;  /* the same, of nm_egress; its variants are the others */
+  nm_u32 egress_adds;  /* the same for nm_egress; its variants use the others */
   nm_u32 max_series;
   nm_u32 max_names;
-  nm_u32 max_user_names; /* that one user may add; root: all */
+  nm_u32 max_user_names; /* quota of one user; root has none */
   nm_u32 max_user_series;
   nm_u32 socket_mask; /* entries of the socket table - 1: a power of two - 1 */
   nm_u32 destination_kinds; /* that have destinations: bits 1 << enum nm_kind */
-  nm_u32 registrants;       /* not 0: some services are not for everybody */
+  nm_u32 registrants;       /* not 0: some services are restricted */
   nm_u32 rules_count;
-  /* The ports of the rules that may match a packet that is not TCP's: the first,
-   * and how many from there on; 0: there is no such rule. */
+  /* The ports of the rules that may match a packet other than TCP's: the first port, and
+   * the number of ports from it on. 0: no such rule. */
   nm_u32 rules_port_first;
   nm_u32 rules_ports;
   nm_u32 task_access;  /* enum nm_task_access */
   nm_u32 tgid_helper;  /* bpf_get_current_pid_tgid() works in setsockopt */
-  nm_u32 untracked;    /* nobody sees exec, fork and exit */
+  nm_u32 untracked;    /* no tracing program sees exec, fork and exit */
   nm_u32 mptcp;        /* bpf_skc_to_mptcp_sock() exists */
   nm_u32 reads_errors; /* sk_err of a TCP socket can be read */
   nm_u32 reads_kernel; /* tracing programs may call bpf_probe_read_kernel() */
   nm_u32 places;       /* cgroups are looked at, for units and containers */
-  nm_u32 ranks[NM_SOURCES]; /* the earlier in names_from, the lower; 0: off */
-  nm_u32 ways;              /* enum nm_ways */
+  nm_u32
+      ranks[NM_SOURCES]; /* an earlier place in names_from is lower; 0: off */
+  nm_u32 ways;           /* enum nm_ways */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
   nm_u32 sni_ports_count;
@@ -129,36 +130,36 @@ struct nm_name_key {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_name_key) == 8 + NM_NAME_BYTES);
 
-/* Bit of nm_process.flags that no series has: the process executed a script
- * through env(1), which executes the interpreter in turn. */
+/* Bit of nm_process.flags that no series has: the process executed a script through
+ * env(1), and env(1) then executes the interpreter. */
 #define NM_PROCESS_BY_ENV 128
 
-/* Value of `processes`: who a process is. Key: tgid. */
+/* Value of `processes`: the name of a process. Key: tgid. */
 struct nm_process {
-  nm_u16 name;  /* index in names; 0: none given yet, as it has no socket */
+  nm_u16 name;  /* index in names; 0: none yet, because it has no socket */
   nm_u8 kind;   /* enum nm_kind */
   nm_u8 flags;  /* NM_FLAG_*, NM_PROCESS_* */
-  nm_u32 stamp; /* where nobody sees exec and exit: process_stamp(); else 0 */
+  nm_u32 stamp; /* if untracked: process_stamp(); else 0 */
   char bytes[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_process) == 2 + 2 * 1 + 4 + NM_NAME_BYTES);
 
-/* Key of `nm_units`: what a unit's name begins with. */
+/* Key of `nm_units`: the beginning of a unit's name. */
 struct nm_unit_key {
-  nm_u32 bits; /* of `unit`; to look up: all */
+  nm_u32 bits; /* of `unit`; in a lookup: all */
   char unit[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_unit_key) == 4 + NM_NAME_BYTES);
 
 struct nm_unit_service {
-  nm_u32 rest; /* 1: the service is what is between this and ".service" */
+  nm_u32 rest; /* 1: the service is the text between this and ".service" */
   nm_u32
-      rest_from; /* what '*' stands for begins there; 0, too: there is none */
+      rest_from; /* where the text that '*' matches begins; also 0 if there is none */
   char name[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_unit_service) == 2 * 4 + NM_NAME_BYTES);
 
-/* Value of `nm_registrants`: who may be the service of this name, beside root. */
+/* Value of `nm_registrants`: who may register this service name, besides root. */
 enum nm_registrant_kind {
   NM_REGISTRANT_UID = 1,
   NM_REGISTRANT_GID = 2,
@@ -169,7 +170,7 @@ struct nm_registrant {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_registrant) == 2 * 4);
 
-/* What is remembered of a socket between two packets. */
+/* The state of a socket between two packets. */
 struct nm_socket {
   nm_u64 word;       /* low 48 bits of the cookie, then the slot; see below */
   nm_u32 tx_end;     /* TCP: highest end sequence handed to the egress hook */
@@ -182,33 +183,34 @@ struct nm_socket {
   nm_u8 wire_protocol;  /* enum nm_wire_protocol; not NONE: counts as pending */
   nm_u8 rx_rst_seen;    /* the peer has sent a RST; written by ingress only */
   nm_u8 pad[2];
-  nm_u32 network; /* its namespace, where there are uplinks: that of the inode,
-                     or the low bits of its cookie where devices cannot be read;
-                     0: not looked at yet; ~0: unknown */
+  nm_u32
+      network; /* its namespace, if there are uplinks: the inode, or the low bits
+                     of the cookie if devices cannot be read; 0: not looked up yet;
+                     ~0: unknown */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 6 * 1 + 2 + 4);
 
-/* The first four of these bytes, where both numbers are known and the peer has
- * sent no FIN yet. Machines are little-endian: third_party/bazel/bpf.bzl. */
+/* The first four of these bytes when both numbers are known and the peer has sent no
+ * FIN yet. Machines are little-endian: third_party/bazel/bpf.bzl. */
 #define NM_SOCKET_NUMBERS 0x00000101
 NM_STATIC_ASSERT(__builtin_offsetof(struct nm_socket, tx_valid) % 4 == 0);
 
-/* Which uplink an interface is in: index by the low bits of its ifindex, the word
- * is the ifindex and, below it, what nm_cell.path has of a packet there. */
+/* The uplink of an interface. The index is the low bits of the ifindex. The word has the
+ * ifindex, and below it the uplink bits of nm_cell.path for packets of that interface. */
 #define NM_UPLINK_WORDS 1024 /* a power of two */
 #define NM_UPLINK_WORD(ifindex, number) \
   ((nm_u64)(ifindex) << 32 | (nm_u64)(number) << NM_UPLINK_SHIFT)
 
-/* Key of `nm_uplink_names`: a name of an interface, with its NUL, or what it begins
- * with. */
+/* Key of `nm_uplink_names`: the name of an interface with its NUL, or the beginning of
+ * a name. */
 #define NM_INTERFACE_BYTES 16 /* IFNAMSIZ */
 struct nm_uplink_key {
-  nm_u32 bits; /* of `name`; to look up: all */
+  nm_u32 bits; /* of `name`; in a lookup: all */
   char name[NM_INTERFACE_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_uplink_key) == 4 + NM_INTERFACE_BYTES);
 
-/* What an interface counts: struct rtnl_link_stats64. */
+/* The counters of an interface: struct rtnl_link_stats64. */
 struct nm_interface_counts {
   nm_u64 tx_bytes;
   nm_u64 rx_bytes;
@@ -216,10 +218,10 @@ struct nm_interface_counts {
   nm_u64 rx_packets;
 };
 
-/* Key and value of `nm_interfaces`. Of interface 0 base.tx_bytes is the inode of the
- * network namespace, `ended` says that series have packets of another one, too, and
- * base.rx_bytes is not 0 where forwarded packets are counted for a shorter time than
- * the interfaces are. */
+/* Key and value of `nm_interfaces`. Interface 0 is special: base.tx_bytes is the inode of
+ * the network namespace, `ended` says that series also have packets of another namespace,
+ * and base.rx_bytes is not 0 if forwarded packets have been counted for a shorter time
+ * than the interfaces. */
 struct nm_interface_key {
   nm_u32 ifindex;
   nm_u32 uplink; /* number */
@@ -234,8 +236,8 @@ struct nm_interface {
 NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
                  NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 4);
 
-/* Key and value of `forwarded`: from an uplink to an uplink, NM_UPLINK_NONE of a
- * multicast that comes in: it may leave by several. Wire bytes, without link
+/* Key and value of `forwarded`: from one uplink to another. `out` is NM_UPLINK_NONE for
+ * an incoming multicast, which may leave by several. Wire bytes, without layer-2
  * headers. */
 #define NM_FORWARDED_INDEX(in, out) ((in) << 4 | (out))
 #define NM_FORWARDED_ENTRIES 256
@@ -245,25 +247,25 @@ struct nm_forwarded {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_forwarded) == 2 * 8);
 
-/* The protocol by which a connection is going to name its destination. */
+/* The protocol whose first bytes will name a connection's destination. */
 enum nm_wire_protocol {
-  NM_WIRE_NONE = 0, /* by none: it is named, or never will be */
+  NM_WIRE_NONE = 0, /* none: the connection has its name, or never gets one */
   NM_WIRE_H2 = 1,   /* HTTP/2: :authority of the first request */
   NM_WIRE_TLS = 2,  /* TLS: server_name of the ClientHello */
   NM_WIRE_HTTP = 3, /* HTTP/1: host of the first request */
 };
 
-/* What reading a connection's first bytes has come to. */
+/* The result of reading a connection's first bytes. */
 enum nm_naming_result {
-  NM_NAMING_MORE = 0,   /* nothing yet: it takes more bytes */
+  NM_NAMING_MORE = 0,   /* nothing yet: more bytes are needed */
   NM_NAMING_FOUND = 1,  /* a name */
-  NM_NAMING_FAILED = 2, /* these bytes name nothing, nor will the next */
+  NM_NAMING_FAILED = 2, /* no name here, and none will follow */
 };
 
-/* Where the reading of a connection's first bytes stands: wire_name.bpf.h. */
+/* The state of reading a connection's first bytes: wire_name.bpf.h. */
 struct nm_naming {
   nm_u32 remaining; /* bytes of the frame, or of the record */
-  nm_u32 position;  /* within what is being read */
+  nm_u32 position;  /* within the current item */
   nm_u32 saved;     /* ... when the frame ended in the middle of it; TLS:
                        bytes left of the hello */
   nm_u32 value;     /* a number, or the length of a string */
@@ -291,7 +293,7 @@ struct nm_naming {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_naming) == 8 * 4 + 16 * 1 + NM_NAME_BYTES);
 
-/* What a connection has in the pending series: pending.bpf.h. */
+/* The counts that a connection has in the pending series: pending.bpf.h. */
 struct nm_pending {
   nm_u64 tx_bytes;
   nm_u64 rx_bytes;
@@ -304,25 +306,25 @@ struct nm_pending {
 NM_STATIC_ASSERT(sizeof(struct nm_pending) == 7 * 8);
 
 /*
- * A word is compared and replaced as a whole, so an entry never shows one
- * socket's cookie with another one's slot. Slot 0: to be resolved.
+ * A word is compared and replaced as a whole, so an entry never combines one socket's
+ * cookie with another socket's slot. Slot 0: not resolved yet.
  */
 #define NM_COOKIE(cookie) ((cookie) << 16)
 #define NM_WORD_COOKIE(word) ((word) & ~0xffffULL)
 #define NM_WORD_SLOT(word) ((nm_u32)((word)&0xffff))
 
 /* Bits of nm_owner.flags. */
-/* A hook will tell when this socket ends: it may have an entry of the table. */
+/* A hook will tell when this socket ends, so it may have an entry of the table. */
 #define NM_OWNER_END_IS_TOLD 1
-#define NM_OWNER_CLOSED 2       /* it has ended: no entry any more */
-#define NM_OWNER_CONNECTED 4    /* a TCP connection that this host opened */
-#define NM_OWNER_NAMED 8        /* its destination is as known as it will be */
+#define NM_OWNER_CLOSED 2    /* it has ended and has no entry any more */
+#define NM_OWNER_CONNECTED 4 /* a TCP connection that this host opened */
+#define NM_OWNER_NAMED 8 /* nothing more will be learned of its destination */
 #define NM_OWNER_ESTABLISHED 16 /* a TCP connection whose handshake is done */
 #define NM_OWNER_SUBFLOW 32     /* of a process's MPTCP socket */
-#define NM_OWNER_RULED 64       /* wire_destination is a rule's, which yields */
-#define NM_OWNER_RESET 128      /* a TCP connection that has sent a RST */
+#define NM_OWNER_RULED 64  /* wire_destination is from a rule that yields */
+#define NM_OWNER_RESET 128 /* a TCP connection that has sent a RST */
 
-/* Whose a socket is: written and read as one word, so that no packet sees half
+/* The owner of a socket. It is written and read as one word, so that no packet sees half
  * of a change. */
 union nm_attribution {
   struct {
@@ -334,25 +336,25 @@ union nm_attribution {
 };
 NM_STATIC_ASSERT(sizeof(union nm_attribution) == 2 + 2 * 1);
 
-/* Value of `owners`, the socket storage: whose socket it is. */
+/* Value of `owners`, the socket storage: the owner of a socket. */
 struct nm_owner {
   nm_u32 tgid; /* of the process that created it */
   union nm_attribution attribution;
   nm_u16 tag;             /* destination by NM_TAG; 0: none */
   nm_u8 flags;            /* NM_OWNER_* */
-  nm_u8 pending_path;     /* nm_cell.path of what is pending */
-  nm_u16 pending_service; /* ... and its service; 0: nothing ever was */
-  /* As the connection named it; until it has, that of a rule; 0: none. */
+  nm_u8 pending_path;     /* nm_cell.path of the pending counts */
+  nm_u16 pending_service; /* ... and their service; 0: never had any */
+  /* The name that the connection sent; before that, the name of a rule; 0: none. */
   nm_u16 wire_destination;
-  nm_u16 user;    /* of the creator, or who named it since: nm_user_of_uid() */
+  nm_u16 user;    /* of the creator, or of its last namer: nm_user_of_uid() */
   nm_u16 counted; /* slot in which the connection is counted; 0: none */
   nm_u32 network; /* low bits of its namespace's cookie; 0: unknown */
   nm_u64 cookie;  /* of the socket that wrote this; a clone differs */
   nm_u64 adopted; /* cookie of the socket, if older than the meter */
-  /* As those of nm_tcp: what has no series yet in which it could count. */
+  /* As in nm_tcp: kept here while there is no series to count them in. */
   nm_u32 timeouts;
   nm_u32 retransmitted_segments;
-  struct nm_socket socket; /* in use where the table's entry is not */
+  struct nm_socket socket; /* used when the table's entry is not */
   struct nm_pending pending;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_owner) ==
@@ -366,7 +368,7 @@ struct nm_user {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_user) == 2 * 4);
 
-/* Value of `rules`: first match names the destination. */
+/* Value of `rules`: the first match names the destination. */
 struct nm_rule {
   nm_u32 address[4]; /* network byte order; IPv4 as ::ffff:a.b.c.d */
   nm_u32 mask[4];
@@ -379,21 +381,21 @@ struct nm_rule {
 NM_STATIC_ASSERT(sizeof(struct nm_rule) == 8 * 4 + 2 * 2 + 2 * 1 + 2);
 
 /*
- * A command of the loader: a packet for nm_command through BPF_PROG_TEST_RUN,
- * as no user can write frozen maps. Ethernet header first, then this.
+ * A command of the loader: a packet for nm_command through BPF_PROG_TEST_RUN, because
+ * user space cannot write frozen maps. An Ethernet header comes first, then this.
  */
 enum nm_command_code {
-  NM_COMMAND_INFO = 1,   /* replaces info, but for `closed` */
+  NM_COMMAND_INFO = 1,   /* replaces info, except `closed` */
   NM_COMMAND_CLOSE = 2,  /* sets info.closed */
   NM_COMMAND_NAME = 3,   /* returns the id of a name; see nm_new_name */
   NM_COMMAND_FREE = 5,   /* puts one more id into its queue; see nm_free */
   NM_COMMAND_SWEEP = 6,  /* says whether the loader sweeps: nm_u32 */
-  NM_COMMAND_FOLD = 7,   /* takes an idle slot back; see nm_idle */
-  NM_COMMAND_FORGET = 8, /* takes the id of an unused name back; see nm_idle */
+  NM_COMMAND_FOLD = 7,   /* takes back an idle slot; see nm_idle */
+  NM_COMMAND_FORGET = 8, /* takes back the id of an unused name; see nm_idle */
 };
 
-/* The id is made if the name is new; 0 where the table, or the share of that user, is
- * full. */
+/* Makes the id if the name is new. The result is 0 if the table is full, or if that user
+ * has reached the quota. */
 struct nm_new_name {
   struct nm_name_key key;
   nm_u32 user; /* nm_user_of_uid(); 0: root */
@@ -401,27 +403,27 @@ struct nm_new_name {
 NM_STATIC_ASSERT(sizeof(struct nm_new_name) ==
                  sizeof(struct nm_name_key) + sizeof(nm_u32));
 
-/* To be run again and again by one call (`repeat` of BPF_PROG_TEST_RUN): each run puts
- * the next id below `end` into the queue, and notes in nm_stats that it did: a program is
- * not killed, so that none is put in twice. */
+/* One call runs this repeatedly (`repeat` of BPF_PROG_TEST_RUN). Each run puts the next
+ * id below `end` into the queue and notes that in nm_stats. A program is not killed
+ * between the two, so no id is put in twice. */
 struct nm_free {
   nm_u32 names; /* 0: into nm_free_slots; 1: into nm_free_names */
   nm_u32 end;
 };
 
-/* One of up to NM_MOST_IDLE, one after the other, of which the n-th run of one call
- * takes the n-th: a packet of BPF_PROG_TEST_RUN has one page. */
+/* A command has up to NM_MOST_IDLE of these in a row; the n-th run of one call takes the
+ * n-th. The packet of BPF_PROG_TEST_RUN has one page. */
 #define NM_MOST_IDLE 512
 struct nm_idle {
   nm_u16 id;   /* of a slot or a name */
-  nm_u16 user; /* of a slot: whose share of the table it was; 0: root's */
+  nm_u16 user; /* of a slot: whose quota it counts against; 0: root */
 };
 NM_STATIC_ASSERT(sizeof(struct nm_idle) == 2 * 2);
 
-/* More cells than a series has: a bound for loops. */
+/* More cells than any series has: a bound for loops. */
 #define NM_MAX_CELLS 4096
 
-/* Bits of nm_marks: what nm_scan has found with some socket. */
+/* Bits of nm_marks: what nm_scan found in use by a socket. */
 #define NM_MARK_NAME 1
 #define NM_MARK_SLOT 2
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The configuration, and every map. The first five maps are what readers see:
- * arrays that they map into their memory, and that the loader has frozen, so
- * that only these programs write them. The others are root's. The loader sets
- * all sizes; a max_entries of 1 here waits for it.
+ * The configuration, and all maps. Readers see the first five maps: arrays that readers
+ * map into their memory. The loader has frozen these, so that only the programs write
+ * them. The other maps are root's. The loader sets all sizes: a max_entries of 1 here is
+ * a placeholder.
  *
- * Each comment says key -> value. The table in README.md says who writes and reads
- * a map, and what happens when it is full. Nothing is shared by the runs of one CPU
- * but these maps: there is no scratch memory, since a softirq's run nests in that of
- * the process which it interrupts.
+ * Each comment says key -> value. The table in README.md says who writes and reads a map,
+ * and what happens when it is full. Runs on one CPU share nothing except these maps.
+ * There is no scratch memory, because a softirq's run nests in the run of the process
+ * that it interrupts.
  */
 #ifndef NETMETER_BPF_MAPS_BPF_H_
 #define NETMETER_BPF_MAPS_BPF_H_
@@ -17,12 +17,12 @@
 #include "bpf/kernel.bpf.h"
 #include "bpf/uplink_maps.bpf.h"
 
-/* The loader writes it between open and load, so the verifier takes it as
- * constant and removes what is switched off. */
+/* The loader writes it between open and load. The verifier therefore treats it as
+ * constant, and removes code for features that are off. */
 const volatile struct nm_config nm_config = {};
 
-/* slot * cells_per_series + CPU -> one CPU's counters of one series; the last
- * cell of each is the spare one. */
+/* slot * cells_per_series + CPU -> one CPU's counters of one series. The last cell of
+ * each series is the shared cell. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -40,8 +40,8 @@ struct {
   __type(value, struct nm_tcp);
 } nm_tcp SEC(".maps");
 
-/* id -> name. Written before the id is used anywhere, and not again as long as it
- * is. */
+/* id -> name. Written before the id is first used, and not changed while the id is in
+ * use. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -50,9 +50,9 @@ struct {
   __type(value, struct nm_name);
 } nm_names SEC(".maps");
 
-/* More room: further extents of counters, tcp and names, each as large as all before it
- * (nm_extent_start()). Made by the load that needs them; until then they are in no
- * object of the kernel's, and the verifier removes what would look at them. */
+/* Further extents of counters, tcp and names, for growth. Each is as large as all before
+ * it together (nm_extent_start()). The load that needs an extent makes it. Until then no
+ * kernel object has it, and the verifier removes the code that would read it. */
 #define NM_EXTENT(map, of)             \
   struct {                             \
     __uint(type, BPF_MAP_TYPE_ARRAY);  \
@@ -71,7 +71,7 @@ NM_EXTENT(nm_names_1, nm_name);
 NM_EXTENT(nm_names_2, nm_name);
 NM_EXTENT(nm_names_3, nm_name);
 
-/* 0 -> losses by reason and fill levels. */
+/* 0 -> losses by reason, and fill levels. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -80,7 +80,7 @@ struct {
   __type(value, struct nm_stats);
 } nm_stats SEC(".maps");
 
-/* 0 -> what this meter is. */
+/* 0 -> the description of this meter. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);
@@ -89,8 +89,8 @@ struct {
   __type(value, struct nm_info);
 } nm_info SEC(".maps");
 
-/* (service, destination, transport, path) -> slot, with both names for people who
- * dump it. */
+/* (service, destination, transport, path) -> slot, with both names for the readers of a
+ * dump. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -99,23 +99,23 @@ struct {
   __type(value, struct nm_series_value);
 } nm_series SEC(".maps");
 
-/* Slots not handed out yet: ids come from queues, since 5.10 has no atomic
- * operation that fetches. */
+/* Slots that are free. Ids come from queues, because 5.10 has no atomic operation that
+ * returns the old value. */
 struct {
   __uint(type, BPF_MAP_TYPE_QUEUE);
   __uint(max_entries, 1);
   __type(value, __u32);
 } nm_free_slots SEC(".maps");
 
-/* Names not handed out yet. */
+/* Name ids that are free. */
 struct {
   __uint(type, BPF_MAP_TYPE_QUEUE);
   __uint(max_entries, 1);
   __type(value, __u32);
 } nm_free_names SEC(".maps");
 
-/* name -> id. Written when a name is first used: by a process with this name
- * that opens a socket, by registering, a tag, or a name on the wire. */
+/* name -> id. Written when a name is first used: when a process with this name opens a
+ * socket, by registering, by a tag, or by a name on the wire. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -124,7 +124,7 @@ struct {
   __type(value, __u32);
 } nm_name_ids SEC(".maps");
 
-/* tgid -> who it is. */
+/* tgid -> the name of the process. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1);
@@ -132,7 +132,7 @@ struct {
   __type(value, struct nm_process);
 } nm_processes SEC(".maps");
 
-/* name of an executable -> name of the service that it is. */
+/* name of an executable -> name of its service. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1024);
@@ -140,8 +140,7 @@ struct {
   __type(value, char[NM_NAME_BYTES]);
 } nm_binaries SEC(".maps");
 
-/* what a unit's name begins with -> the service that it is; the longest that
- * fits. */
+/* beginning of a unit's name -> its service. The longest match wins. */
 struct {
   __uint(type, BPF_MAP_TYPE_LPM_TRIE);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -150,7 +149,7 @@ struct {
   __type(value, struct nm_unit_service);
 } nm_units SEC(".maps");
 
-/* name of a service -> who may be it. A name that is not here is anybody's. */
+/* name of a service -> who may register it. A name without an entry is open to all. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1);
@@ -158,12 +157,12 @@ struct {
   __type(value, struct nm_registrant);
 } nm_registrants SEC(".maps");
 
-/* NM_UPLINK_WORD() of interfaces, by the low bits of the ifindex. A variable, and no
- * map to be looked up: each packet reads it. Written by the packet programs; by the
- * loader where they cannot read names. Taken by another one: replaced. */
+/* NM_UPLINK_WORD() of interfaces, by the low bits of the ifindex. A variable needs no map
+ * lookup, and each packet reads it. The packet programs write it, or the loader if they
+ * cannot read names. An interface replaces another one at the same index. */
 volatile __u64 nm_uplinks[NM_UPLINK_WORDS] = {};
 
-/* index -> a rule for destinations; the first that fits. */
+/* index -> a rule for destinations. The first match wins. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, NM_MAX_RULES);
@@ -171,8 +170,8 @@ struct {
   __type(value, struct nm_rule);
 } nm_rules SEC(".maps");
 
-/* The socket table: low bits of the cookie -> the socket. Direct-mapped; the
- * lock is for claiming and freeing only. */
+/* The socket table: low bits of the cookie -> the socket. Direct-mapped. The lock is
+ * taken only to claim and to free an entry. */
 struct nm_entry {
   struct bpf_spin_lock lock;
   __u32 pad;
@@ -188,8 +187,7 @@ struct {
   __type(value, struct nm_entry);
 } nm_sockets SEC(".maps");
 
-/* socket -> its owner. BPF_F_CLONE hands it to the sockets that accept(2)
- * returns. */
+/* socket -> its owner. BPF_F_CLONE copies it to the sockets that accept(2) returns. */
 struct {
   __uint(type, BPF_MAP_TYPE_SK_STORAGE);
   __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -197,8 +195,8 @@ struct {
   __type(value, struct nm_owner);
 } nm_owners SEC(".maps");
 
-/* socket -> how far its first bytes are read. Made when a connection that may
- * name its destination first sends, deleted when it has. */
+/* socket -> the state of reading its first bytes. Made when a connection that may name
+ * its destination first sends. Deleted when reading has ended. */
 struct {
   __uint(type, BPF_MAP_TYPE_SK_STORAGE);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -206,7 +204,7 @@ struct {
   __type(value, struct nm_naming);
 } nm_namings SEC(".maps");
 
-/* service id -> names that it added by what it sent. */
+/* service id -> number of names that the service added by what it sent. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);
@@ -214,7 +212,7 @@ struct {
   __type(value, __u32);
 } nm_wire_names SEC(".maps");
 
-/* low bits of a uid -> what this user's processes added. */
+/* low bits of a uid -> number of names and series that this user's processes added. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, NM_USER_BUCKETS);
@@ -222,7 +220,7 @@ struct {
   __type(value, struct nm_user);
 } nm_users SEC(".maps");
 
-/* A packet that several sockets may receive, and those that did:
+/* A packet that several sockets may receive, and the sockets that received it:
  * copies.bpf.h. */
 #define NM_RECEIVERS 4
 #define NM_COPIES_SETS 128 /* a power of two */
@@ -230,11 +228,11 @@ struct {
 /* First bytes of a packet: headers, with their checksums and numbers. */
 #define NM_IDENTITY_BYTES 64
 #define NM_IDENTITY_WORDS ((NM_IDENTITY_BYTES + 16) / 8)
-/* What tells a packet from others. */
+/* The identity of a packet. */
 struct nm_identity {
   union {
     struct {
-      __u8 bytes[NM_IDENTITY_BYTES]; /* of a shorter packet: then 0 */
+      __u8 bytes[NM_IDENTITY_BYTES]; /* a shorter packet is followed by 0 */
       __u32 length;
       __u32 device;
       __u32 protocol; /* IPv4 or IPv6 */
@@ -247,22 +245,23 @@ NM_STATIC_ASSERT(sizeof(struct nm_identity) == NM_IDENTITY_BYTES + 4 * 4);
 
 struct nm_receiver {
   __u32 cookie; /* low bits; 0: none */
-  __u32 times;  /* that it received these bytes */
+  __u32 times;  /* how often the socket received these bytes */
 };
 struct nm_copies {
   struct nm_identity packet;
-  __u64 seen;      /* when its last copy came, in ns; 0: never, no packet */
-  __u32 counted;   /* times that these bytes were counted */
-  __u32 network;   /* namespace; 0: not known */
-  __u32 stranger;  /* cookie of one that is not in receivers; 0: none */
-  __u32 strangers; /* deliveries to such ones since one that is in receivers */
+  __u64 seen;     /* when its last duplicate came, in ns; 0: no packet yet */
+  __u32 counted;  /* how often these bytes were counted */
+  __u32 network;  /* namespace; 0: not known */
+  __u32 stranger; /* cookie of a socket not in receivers; 0: none */
+  __u32
+      strangers; /* deliveries to strangers since the last to one of receivers */
   struct nm_receiver receivers[NM_RECEIVERS];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_copies) ==
                  sizeof(struct nm_identity) + 8 + 4 * 4 +
                      NM_RECEIVERS * sizeof(struct nm_receiver));
 
-/* hash of a packet's identity, and a way -> what this CPU remembers of it. */
+/* hash of a packet's identity, and a way -> what this CPU remembers of the packet. */
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
   __uint(max_entries, NM_COPIES_SETS *NM_COPIES_WAYS);
@@ -270,11 +269,11 @@ struct {
   __type(value, struct nm_copies);
 } nm_copies SEC(".maps");
 
-/* Where an SCTP socket listens -> whose it is: sctp.bpf.h. */
+/* The address of a listening SCTP socket -> its owner: sctp.bpf.h. */
 struct nm_listener_key {
   __u64 cgroup;
   __u32 address[4]; /* IPv4: the first word */
-  __u32 network;    /* namespace; 0: cannot be told */
+  __u32 network;    /* namespace; 0: unknown */
   __u16 port;
   __u16 protocol; /* of the address: htons(ETH_P_IP) or of IPv6 */
 };
@@ -293,7 +292,7 @@ struct {
   __type(value, struct nm_listener);
 } nm_listeners SEC(".maps");
 
-/* id of a name, or slot -> NM_MARK_*: what the owners of sockets hold. */
+/* id of a name, or slot -> NM_MARK_*: whether the owner of a socket refers to it. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);
@@ -317,9 +316,9 @@ static __always_inline struct nm_stats *stats_of_meter(void) {
 
 /* --- Extents -------------------------------------------------------------- */
 
-/* The value of `index`, of which a slot or an id has `per_slot`. The number of extents,
- * and where each begins, are constants of the programs: with one extent the verifier
- * removes the rest. In line: a call costs 8 ns, and stack, which is scarce. */
+/* The value of `index`, if each slot or id has `per_slot` values. The number of extents
+ * and their starts are constants of the programs: with one extent the verifier removes
+ * the others. Inlined, because a call costs 8 ns and uses stack, which is scarce. */
 #define NM_FURTHER(name, value, map, config, per_slot)          \
   static __always_inline value *name(__u32 slot, __u32 index) { \
     const __u32 first = nm_config.first_##config;               \

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0
 /*
- * The kernel part of libnetmeter: names are resolved where they are true, in
- * process context; packets are counted where they are real, at the cgroup
- * hooks. No program here ever drops a packet, or fails a system call that is
- * not addressed to it.
+ * The kernel part of libnetmeter. Names are resolved in process context, because only
+ * there they can be trusted. Packets are counted at the cgroup hooks. No program here
+ * ever drops a packet, or fails a system call that is not addressed to it.
  *
- * This file says when something is done: it has the twelve programs and nothing
- * else. What is done stands in files of its own: README.md lists them, in the order
- * of the story. It also has the table of maps, and the way to a new counter.
+ * This file has the entry points of the twelve programs and nothing else: it says when
+ * something is done. Other files say what is done. README.md lists them in reading order.
+ * It also has the table of maps, and the steps to add a counter.
  */
 #define __BPF__ 1
 #include "bpf/command.bpf.h"
@@ -18,7 +17,7 @@
 #include "bpf/socket.bpf.h"
 #include "bpf/usual.bpf.h"
 
-/* --- Processes: who opens sockets ---------------------------------------- */
+/* --- Processes: which service opens a socket ----------------------------- */
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(nm_exec, struct task_struct *task, int old_pid,
@@ -39,7 +38,7 @@ int BPF_PROG(nm_exit, struct task_struct *task) {
   return 0;
 }
 
-/* --- Sockets: whose they are --------------------------------------------- */
+/* --- Sockets: their owners ----------------------------------------------- */
 
 SEC("cgroup/sock_create")
 int nm_sock_create(struct bpf_sock *sk) {
@@ -56,8 +55,8 @@ int nm_sock_release(struct bpf_sock *sk) {
 SEC("cgroup/setsockopt")
 int nm_setsockopt(struct bpf_sockopt *ctx) {
   if (ctx->level != NM_SOL) {
-    /* The program sees one page at most. 5.10 fails the call with EFAULT
-     * unless told, by 0, to take the caller's own buffer. */
+    /* The program sees one page at most. 5.10 fails the call with EFAULT unless the
+     * program sets 0, which says to take the caller's own buffer. */
     if ((long)ctx->optlen > (long)ctx->optval_end - (long)ctx->optval)
       ctx->optlen = 0;
     return PASS;
@@ -78,8 +77,8 @@ int nm_ingress(struct __sk_buff *skb) {
   return PASS;
 }
 
-/* One of these two is loaded: enum nm_adds. They differ in what they need of
- * the kernel: a verifier refuses to load what it does not know. */
+/* One of these two is loaded: enum nm_adds. They need different kernel features, and a
+ * verifier refuses to load a program with a feature that it does not know. */
 SEC("cgroup_skb/egress")
 int nm_egress(struct __sk_buff *skb) {
   count_egress(skb, NM_ADDS_PLAIN);

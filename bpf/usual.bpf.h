@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The usual packet, in one straight line of code: TCP or UDP without IP options
- * or extension headers, of a socket that has an entry in the table and a slot
- * in it, that is not pending, and with nothing to be found out. Nearly all
- * packets are like that, and each instruction and each cache line here is paid
- * for by every one of them. Whatever differs in anything goes the long way:
- * count.bpf.h, which is not inlined.
+ * The fast path for plain packets, in one straight line of code. A plain packet is TCP or
+ * UDP without IP options or extension headers. Its socket has an entry in the table with a
+ * slot, and is not pending, and nothing needs to be looked up. Nearly all packets are
+ * plain, and each of them pays for every instruction and cache line here. All other
+ * packets take the full path: count.bpf.h, which is not inlined.
  *
- * What is counted here is exactly what the long way would count. A test sends
- * the same packets through both (usual_test.cc), and nm_config.ways closes one
- * of them. Nothing is written before it is certain that the packet is usual.
+ * The fast path counts exactly what the full path would count. A test sends packets
+ * through both (usual_test.cc); nm_config.ways closes one of them. Nothing is written
+ * before it is certain that the packet is plain.
  */
 #ifndef NETMETER_BPF_USUAL_BPF_H_
 #define NETMETER_BPF_USUAL_BPF_H_
@@ -17,13 +16,13 @@
 #include "bpf/add.bpf.h"
 #include "bpf/count.bpf.h"
 
-/* What the IP header of a usual packet says. */
+/* The fields of a plain packet's IP header. */
 struct nm_usual {
   __u32 header; /* bytes of it */
   __u8 protocol;
 };
 
-/* False: options, a later fragment, or cut short. */
+/* Returns false for options, for a later fragment, or if the header is cut short. */
 static __always_inline bool read_usual_ip(struct __sk_buff *skb,
                                           struct nm_usual *usual) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -40,9 +39,9 @@ static __always_inline bool read_usual_ip(struct __sk_buff *skb,
   return true;
 }
 
-/* Whether a packet over loopback is to and from no proxy, so that is_counted() would
- * say no. 0: it is, or that takes more to see. Global: it is out of the way of
- * packets on a link. */
+/* Whether a packet over loopback is to and from no proxy, so that is_counted() would say
+ * no. 0: it is a proxy's, or the fast path cannot tell. Global, to keep it out of the way
+ * of packets on a link. */
 NM_GLOBAL int nm_is_no_proxys(struct __sk_buff *skb) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
   struct nm_usual usual = {};
@@ -52,7 +51,7 @@ NM_GLOBAL int nm_is_no_proxys(struct __sk_buff *skb) {
   if (!read_usual_ip(skb, &usual)) return 0;
   if (usual.protocol != IPPROTO_TCP && usual.protocol != IPPROTO_UDP) return 0;
   data += usual.header;
-  /* A header that is cut short is counted as such: header_errors. */
+  /* The full path counts a header that is cut short: header_errors. */
   if (data + 8 > end || (usual.protocol == IPPROTO_TCP && data + 20 > end))
     return 0;
   sport = bpf_ntohs(*(__be16 *)data);
@@ -60,8 +59,8 @@ NM_GLOBAL int nm_is_no_proxys(struct __sk_buff *skb) {
   return !nm_is_proxy_port(sport) && !nm_is_proxy_port(dport);
 }
 
-/* The cell of the packet's socket on this CPU, its slot, and the socket's state;
- * NULL: it has no entry, or no slot. */
+/* The cell of the packet's socket on this CPU, its slot, and the socket's state. NULL: the
+ * socket has no entry, or no slot. */
 static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
                                                   struct nm_socket **socket,
                                                   __u32 *slot) {
@@ -70,14 +69,13 @@ static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
 
   if (!entry) return NULL;
   *socket = &entry->socket;
-  /* Of the same socket, and with a slot: a number from 1 to 65535 remains. */
+  /* If the entry is this socket's and has a slot, a number from 1 to 65535 remains. */
   word = *(volatile __u64 *)&entry->socket.word ^ NM_COOKIE(cookie);
   *slot = word;
   return word - 1 < 0xffff ? cell_of_slot(word) : NULL;
 }
 
-/* Whether a cell is of this transport, of the packet's path, and not
- * pending. */
+/* Whether a cell has this transport and the packet's path, and is not pending. */
 static __always_inline bool is_usual_cell(__u32 ifindex,
                                           const struct nm_socket *socket,
                                           struct nm_cell *cell,
@@ -94,8 +92,8 @@ static __always_inline bool is_usual_cell(__u32 ifindex,
   return (__u16)(head.word >> 32) == (__u16)(usual.word >> 32);
 }
 
-/* Makes a usual super-packet weigh what its segments do; false: their number is
- * not known, or may be a peer's word. */
+/* Counts a plain GSO or GRO packet as its segments. Returns false if their number is not
+ * known, or may be a peer's claim. */
 static __always_inline bool weigh_usual(struct __sk_buff *skb, __u32 header,
                                         __u32 *bytes, __u32 *segments) {
   if (!skb->gso_size) return true;
@@ -105,7 +103,7 @@ static __always_inline bool weigh_usual(struct __sk_buff *skb, __u32 header,
   return true;
 }
 
-/* As is_for_many(), of a packet whose IP header has 20 bytes or is IPv6's. */
+/* As is_for_many(), for a packet with a 20-byte IPv4 header or an IPv6 header. */
 static __always_inline bool may_have_copies(struct __sk_buff *skb, bool ipv4) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
@@ -125,7 +123,7 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
   struct nm_socket *socket;
   struct nm_cell *cell;
 
-  /* Its other end may be another one for each packet, a proxy or not. */
+  /* Each of its packets may have another remote end, a proxy or not. */
   if (ifindex == LOOPBACK_IFINDEX) return false;
   if (direction == NM_INGRESS && may_have_copies(skb, header == 28))
     return false;
@@ -137,8 +135,7 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
   cell = usual_cell(skb, &socket, &slot);
   if (!cell || !is_usual_cell(ifindex, socket, cell, NM_TRANSPORT_UDP))
     return false;
-  bytes =
-      skb->len; /* after the calls, across which it would be kept on the stack */
+  bytes = skb->len; /* read after the calls, which would keep it on the stack */
   if (bytes < header) return false;
   payload = bytes - header;
   if (!weigh_usual(skb, header, &bytes, &segments)) return false;
@@ -166,7 +163,7 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
 
   data += header;
   if (data + 20 > end || !sk) return false;
-  /* To or from a proxy, or not: that stays through a connection. */
+  /* To or from a proxy, or not: an established connection does not change that. */
   if (ifindex == LOOPBACK_IFINDEX && sk->state != TCP_ESTABLISHED) return false;
   header += (*(__u8 *)(data + 12) >> 4) * 4;
   flags = *(__u8 *)(data + 13);
@@ -188,7 +185,7 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
     return true;
   }
   if (*(volatile __u32 *)&socket->tx_valid != NM_SOCKET_NUMBERS) return false;
-  /* From here on as acked_payload() and new_payload(). */
+  /* The rest is as in acked_payload() and new_payload(). */
   if (before(socket->rx_ack, ack)) {
     if (peer_has_finished(sk->state)) return false;
     sent.acked = ack - socket->rx_ack;
@@ -207,11 +204,11 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
   return true;
 }
 
-/* False: the packet is not usual, and nothing was counted. */
+/* Returns false if the packet is not plain. Then nothing was counted. */
 static __always_inline bool count_usual(struct __sk_buff *skb,
                                         const enum nm_direction direction,
                                         const enum nm_adds adds) {
-  const __u32 ifindex = skb->ifindex; /* two loads: once for all */
+  const __u32 ifindex = skb->ifindex; /* two loads: done once */
   struct nm_usual usual = {};
 
   if (ifindex == LOOPBACK_IFINDEX && nm_is_no_proxys(skb)) return true;
@@ -241,7 +238,7 @@ static __always_inline void count_ingress(struct __sk_buff *skb) {
   nm_any_received(skb);
 }
 
-/* The long way is the same for all ways to add, but for the add itself. */
+/* The full path is shared by all kinds of adds, except for the add itself. */
 static __always_inline void count_egress(struct __sk_buff *skb,
                                          const enum nm_adds adds) {
   struct nm_sent sent;
