@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The layout and the numbers of version 1, written out a second time: whoever
-// changes one changes what programs on other hosts were built with.
+// A second copy of the layout and the numbers of version 1. A change in one place changes
+// what programs on other hosts were built with.
 #include "netmeter/abi.h"
 
 #include <gtest/gtest.h>

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kMptcp = 262;  // IPPROTO_MPTCP, which glibc 2.36 lacks
 
-// More than the tcp_info of any kernel yet (Linux 7.3: 280 bytes).
+// Larger than the tcp_info of any kernel yet (Linux 7.3: 280 bytes).
 constexpr size_t kMostTcpInfo = 1024;
 
 // The member of Connection for a field of struct tcp_info.
@@ -103,7 +103,7 @@ void TakeTcpInfo(Connection* connection) {
       internal::StateName(static_cast<uint8_t>(NumberOf(info, "tcpi_state")));
   connection->delivery_limited_by_application =
       NumberOf(info, "tcpi_delivery_rate_app_limited") != 0;
-  // In a listener tcpi_unacked is the length of its queue, and so on.
+  // Fields mean other things for a listener: tcpi_unacked is the length of its queue.
   if (connection->state == "LISTEN") {
     Connection bare;
     bare.fd = connection->fd;
@@ -123,7 +123,7 @@ int GetOption(int fd, int level, int name, T* value) {
   return getsockopt(fd, level, name, value, &size) == 0 ? 0 : errno;
 }
 
-// "" and 0 for what is no address of IP.
+// "" and 0 if the address is not an IP address.
 void TakeAddress(const sockaddr_storage& from, std::string* address,
                  uint16_t* port) {
   std::array<uint8_t, 16> bytes = {};
@@ -155,12 +155,12 @@ absl::Status ErrorOf(int error, int fd) {
       error, absl::StrCat("read the connection of descriptor ", fd));
 }
 
-// What may be read without the descriptor's being the same one all the time.
+// Makes only checks that stay valid if the descriptor is replaced in between.
 absl::Status CheckIsTcp(int fd, bool* mptcp) {
   int family = 0, protocol = 0;
   const int error = GetOption(fd, SOL_SOCKET, SO_PROTOCOL, &protocol);
   if (error != 0) return ErrorOf(error, fd);
-  // Of AF_UNIX the protocol is 0. AF_VSOCK, and others, have numbers of their own.
+  // For AF_UNIX the protocol is 0. AF_VSOCK and other families have numbers of their own.
   if ((protocol != IPPROTO_TCP && protocol != kMptcp) ||
       GetOption(fd, SOL_SOCKET, SO_DOMAIN, &family) != 0 ||
       (family != AF_INET && family != AF_INET6)) {
@@ -184,7 +184,7 @@ absl::StatusOr<Connection> Read(int fd) {
   TakeAddress(address, &connection.local_address, &connection.local_port);
   address = {};
   size = sizeof(address);
-  // ENOTCONN: it listens, or the peer has reset it.
+  // ENOTCONN: the socket listens, or the peer has reset the connection.
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
     TakeAddress(address, &connection.remote_address, &connection.remote_port);
   }
@@ -192,7 +192,7 @@ absl::StatusOr<Connection> Read(int fd) {
   size = sizeof(bytes);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, bytes, &size) != 0) {
     error = errno;
-    // The code of MPTCP had no TCP_INFO before Linux 5.16.
+    // MPTCP sockets had no TCP_INFO before Linux 5.16.
     if (error == EOPNOTSUPP || error == ENOPROTOOPT) {
       return absl::UnimplementedError(absl::StrCat(
           "read the connection of descriptor ", fd,
@@ -215,7 +215,7 @@ struct CloseDirectory {
 };
 
 absl::StatusOr<std::vector<int>> OpenDescriptors() {
-  // Not of the process: its first thread may have ended.
+  // The thread's directory: the first thread of the process may have ended.
   const std::unique_ptr<DIR, CloseDirectory> directory(
       opendir("/proc/thread-self/fd"));
   if (directory == nullptr) {
@@ -232,7 +232,7 @@ absl::StatusOr<std::vector<int>> OpenDescriptors() {
   return descriptors;
 }
 
-// False: no TCP socket, or no longer the same one.
+// False if fd is not a TCP socket, or no longer the one it was.
 absl::StatusOr<bool> ReadOwn(int fd, Connection* connection) {
   absl::StatusOr<Connection> read = Read(fd);
   if (read.status().code() == absl::StatusCode::kResourceExhausted) {
@@ -267,7 +267,7 @@ absl::StatusOr<std::vector<Connection>> ReadOwnConnections() {
       NETMETER_RETURN_IF_ERROR(is_one.status());
       if (*is_one) connections.push_back(std::move(connection));
     }
-    // One of each socket: that with the lowest descriptor.
+    // Keeps one entry for each socket: the one with the lowest descriptor.
     const auto by_cookie = [](const Connection& a, const Connection& b) {
       return a.cookie != b.cookie ? a.cookie < b.cookie : a.fd < b.fd;
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Real sockets, over loopback, without root.
+// Uses real sockets over loopback, without root.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kMptcp = 262;
 
-// A connection from and to this process.
+// A connection of this process to itself.
 struct Pair {
   UniqueFd listener, client, server;
 };
@@ -56,7 +56,7 @@ Pair Connect(int family = AF_INET, int protocol = IPPROTO_TCP) {
   return pair;
 }
 
-// Until the peer's kernel has acknowledged it.
+// Sends, and waits until the peer's kernel has acknowledged.
 void Exchange(const Pair& pair, size_t size) {
   const std::string sent(size, 'x');
   std::string received(size, ' ');
@@ -110,7 +110,7 @@ TEST(ReadConnection, TellsWhatTheServiceHasSent) {
   EXPECT_GE(client.path_mtu, 1500U);
 }
 
-// A reader of its own, through the system's header.
+// Compares with a second reader, which uses the system's header.
 TEST(ReadConnection, HasTheKernelsNumbers) {
   const Pair pair = Connect(AF_INET6);
   Exchange(pair, 5000);
@@ -136,7 +136,7 @@ TEST(ReadConnection, HasTheKernelsNumbers) {
 TEST(ReadConnection, ABackloggedReceiverIsToldByWindowAndTime) {
   const Pair pair = Connect();
   const std::string block(1 << 16, 'x');
-  // Nobody reads: until the window is shut and our buffer is full, too.
+  // The peer does not read, so the window closes, and then our buffer fills up.
   while (send(pair.client.get(), block.data(), block.size(),
               MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
   }
@@ -225,8 +225,8 @@ TEST(ReadOwnConnections, HasEachSocketOnce) {
   }
 }
 
-// A descriptor that is closed, and used again for another socket, in the middle of a
-// read must not give one connection the numbers of two.
+// The bug would be one connection with the numbers of two: a descriptor may be closed,
+// and used again for another socket, in the middle of a read.
 TEST(ReadOwnConnections, GoesOnWhileOtherThreadsOpenAndClose) {
   std::atomic<bool> stop{false};
   std::thread other([&] {
@@ -243,8 +243,8 @@ TEST(ReadOwnConnections, GoesOnWhileOtherThreadsOpenAndClose) {
   other.join();
 }
 
-// The first thread of a process may end before the others: /proc/self/fd is empty
-// then, and /proc/thread-self/fd is not.
+// If the first thread of a process ends before the others, /proc/self/fd becomes empty.
+// /proc/thread-self/fd does not.
 TEST(ReadOwnConnections, WorksInAnyThread) {
   const Pair pair = Connect();
   std::thread([&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Samples and the times at which their meter began to count and was loaded: of one
-// meter, and of one load, whatever happens while they are read.
+// Reads samples together with the times at which their meter was loaded and began to
+// count. All of them belong to one load of one meter, whatever happens during the read.
 //
 //   Health health;
 //   std::vector<Sample> samples;
@@ -20,9 +20,9 @@
 namespace netmeter {
 namespace internal {
 
-// Calls `read` between two reads of the health, and again where these tell that the
-// meter was unloaded, loaded or upgraded in between. Unavailable: three times, one
-// after the other. Errors of `read` and of Meter::ReadHealth().
+// Calls `read` between two reads of the health. Repeats this if the meter was unloaded,
+// loaded or upgraded in between. Unavailable if that happened three times in a row. Also
+// returns errors of `read` and of Meter::ReadHealth().
 absl::Status ReadConsistently(const Meter& meter,
                               const std::function<absl::Status()>& read,
                               Health* health);

@@ -43,8 +43,8 @@ class ConsistentReadTest : public ::testing::Test {
   std::unique_ptr<Meter> meter_;
 };
 
-// `netmeter record` read whose totals they are, and then the totals. With an unload and a
-// load in between it booked the new meter's under the old one.
+// The bug: `netmeter record` read the meter's identity, and then its totals. After an
+// unload and a load in between, it booked the totals of the new meter under the old one.
 TEST_F(ConsistentReadTest, IsMadeAgainWhereTheMeterWasReplaced) {
   int reads = 0;
   Health health;

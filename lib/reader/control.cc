@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An unprivileged process talks to the meter by setsockopt(2), at a level that is
-// the meter's own (NM_SOL). A BPF program at the hook cgroup/setsockopt sees the
-// call before the kernel does, does what it says, and answers. Without a loaded
-// meter the call reaches the kernel, which does not know the level: ENOPROTOOPT.
-// So neither a daemon nor a privilege is needed, and no meter is no harm.
+// An unprivileged process talks to the meter by setsockopt(2), at a level that belongs to
+// the meter (NM_SOL). A BPF program at the hook cgroup/setsockopt sees the call before
+// the kernel does, handles it, and answers. So the process needs neither a daemon nor a
+// privilege. If no meter is loaded, the call reaches the kernel, which does not know the
+// level and returns ENOPROTOOPT: this does no harm.
 //
-// The name is the option's value. Which socket carries the call matters for NM_TAG
-// and NM_SERVICE only. NM_REGISTER is about the calling process.
+// The name is the option's value. The socket that carries the call matters only for
+// NM_TAG and NM_SERVICE. NM_REGISTER is about the calling process.
 //
-// Half of this file is about socket activation. systemd makes the listening socket
-// and then executes the service, so that to the kernel the socket is systemd's. A
-// service that registers means these sockets, too: ClaimActivatedSockets() gives
-// them its name by NM_SERVICE. It does so once for each meter and socket, and
-// never against the application: a socket that SetSocketService() was called for
-// stays what the application made it.
+// Half of this file is about socket activation. systemd makes the listening socket and
+// then executes the service, so the kernel considers systemd its owner. A service that
+// registers wants these sockets counted, too: ClaimActivatedSockets() gives them its name
+// by NM_SERVICE. It does so once for each meter and socket. It never overrides the
+// application: a socket keeps the name from SetSocketService().
 #include "lib/reader/control.h"
 
 #include <errno.h>
@@ -49,9 +48,9 @@ absl::Status Control(int fd, int option, absl::string_view name,
   return ControlError(errno, what);
 }
 
-// A socket that socket activation handed to this process. The application may
-// close the descriptor, and the number may be used again for another socket. The
-// cookie is the socket's own, and the kernel never gives it twice.
+// A socket that socket activation handed to this process. The application may close the
+// descriptor, and its number may be used again for another socket. The cookie identifies
+// the socket, and the kernel never uses a cookie twice.
 struct Activated {
   Activated(int descriptor, uint64_t its_cookie)
       : fd(descriptor), cookie(its_cookie) {}
@@ -59,25 +58,25 @@ struct Activated {
   int fd;
   uint64_t cookie;
   bool claimed = false;
-  uint64_t meter = 0;  // that it was claimed in
-  bool given = false;  // to a service, by the application
+  uint64_t meter = 0;  // the meter in which it was claimed
+  bool given = false;  // by the application, to a service
 };
 
-// All of them, and the service that claimed them. One per process, as there is
-// one environment: the first registration has them.
+// All activated sockets, and the service that claimed them. There is one object per
+// process, because a process has one environment: the first registration fills it.
 struct Claims {
   std::string service;
   std::vector<Activated> sockets;
 };
 std::mutex g_claims_mutex;
 Claims* g_claims = nullptr;       // never freed: threads may outlive main()
-std::atomic<pid_t> g_claimer{0};  // whose they are; 0: nobody's yet
+std::atomic<pid_t> g_claimer{0};  // the owner of g_claims; 0: none yet
 
 constexpr int kFirstActivated = 3;  // SD_LISTEN_FDS_START
-// A count that lies costs no more than so many system calls.
+// Limits the system calls if LISTEN_FDS has a wrong count.
 constexpr int kMostActivated = 4096;
 
-// How many there are to look at, as sd_listen_fds(3).
+// The number of descriptors to check, as sd_listen_fds(3) returns it.
 int ActivatedDescriptors() {
   const char* const pid = getenv("LISTEN_PID");
   const char* const fds = getenv("LISTEN_FDS");
@@ -89,7 +88,7 @@ int ActivatedDescriptors() {
   return std::min(std::max(count, 0), kMostActivated);
 }
 
-// The socket's cookie; 0, which no socket has, for what is no socket.
+// The socket's cookie. 0, which no socket has, if fd is not a socket.
 uint64_t Cookie(int fd) {
   uint64_t cookie = 0;
   socklen_t size = sizeof(cookie);
@@ -97,9 +96,9 @@ uint64_t Cookie(int fd) {
                                                                     : 0;
 }
 
-// From now on it is the application's to say whose the socket is.
+// Leaves the socket's service to the application from now on.
 void LeaveClaim(int fd) {
-  // In a child, too, which must not take a lock that its parent had.
+  // Also returns in a child, which must not take a lock that its parent held.
   if (g_claimer.load(std::memory_order_acquire) != getpid()) return;
   const std::lock_guard<std::mutex> lock(g_claims_mutex);
   if (g_claims->sockets.empty()) return;
@@ -109,8 +108,8 @@ void LeaveClaim(int fd) {
   }
 }
 
-// The same for options that name a socket. Of others than IP's the programs
-// know nothing, and answer as if a table were full.
+// Like Control(), for options that name a socket. The programs know only sockets of IP,
+// and answer for others as if a table were full.
 absl::Status ControlSocket(int fd, int option, absl::string_view name,
                            absl::string_view what) {
   const absl::Status status = Control(fd, option, name, what);
@@ -142,7 +141,7 @@ absl::Status CheckName(absl::string_view what, absl::string_view name) {
 
 absl::Status ControlError(int error, absl::string_view what) {
   switch (error) {
-    // No program took the call: Unix sockets answer EOPNOTSUPP.
+    // No program handled the call: Unix sockets answer EOPNOTSUPP.
     case ENOPROTOOPT:
     case EOPNOTSUPP:
       return absl::NotFoundError(
@@ -160,7 +159,7 @@ absl::Status ControlError(int error, absl::string_view what) {
 absl::Status RegisterProcess(absl::string_view service) {
   const absl::Status valid = CheckName("service name", service);
   if (!valid.ok()) return valid;
-  // A fresh socket: where the kernel cannot tell who calls setsockopt(), the
+  // Uses a new socket: if the kernel does not report the caller of setsockopt(), the
   // programs take the process that made the socket.
   UniqueFd fd;
   int error = 0;
@@ -181,7 +180,8 @@ absl::Status RegisterProcess(absl::string_view service) {
 }
 
 void ClaimActivatedSockets(absl::string_view service, uint64_t meter) {
-  // A child has its parent's environment and memory, and none of its rights.
+  // A child has its parent's environment and memory, but does not own its parent's
+  // sockets.
   if (g_claimer.load(std::memory_order_acquire) != getpid() &&
       ActivatedDescriptors() == 0) {
     return;
@@ -194,7 +194,7 @@ void ClaimActivatedSockets(absl::string_view service, uint64_t meter) {
     const int end = kFirstActivated + ActivatedDescriptors();
     for (int fd = kFirstActivated; fd < end; ++fd) {
       const uint64_t cookie = Cookie(fd);
-      // One that is closed, or no socket, does not end it.
+      // A closed descriptor, or one that is not a socket, does not end the loop.
       if (cookie != 0) found.sockets.emplace_back(fd, cookie);
     }
     std::swap(*g_claims, found);

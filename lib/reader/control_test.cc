@@ -50,7 +50,7 @@ TEST(RegisterProcess, ChecksTheNameFirst) {
 }
 
 TEST(ClaimActivatedSockets, TouchesNothingWithoutAMeter) {
-  // Neither another process's, nor with a count that lies.
+  // LISTEN_PID of another process is ignored, and a wrong count is limited.
   setenv("LISTEN_FDS", "1000000000", 1);
   const std::string own = std::to_string(getpid());
   for (const char* pid : {"1", "x", own.c_str()}) {
@@ -70,7 +70,7 @@ TEST(TagDescriptor, RefusesWhatIsNoSocket) {
   close(file);
 }
 
-// Once, a Unix socket looked like a meter that is full, or not loaded.
+// The bug: the error for a Unix socket said that the meter is full, or not loaded.
 TEST(TagDescriptor, SaysThatASocketIsNotOfIp) {
   for (const int family : {AF_UNIX, AF_NETLINK}) {
     const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

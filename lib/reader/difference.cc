@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The meter promises one thing about two reads: the sum over all series never goes
-// back, and no byte is in it twice. A single series may go back, for three reasons.
+// Two reads of a meter have one guarantee: the sum over all series never decreases, and
+// contains no byte twice. A single series may decrease, for three reasons.
 //
-// - A series of kind pending shrinks when a connection names its destination. What
-//   it loses, another series gets in the same moment. So its difference is below 0
-//   and stays so. Whoever adds up a service's differences, pending or not, has what
-//   the service counted.
+// - A series of kind pending shrinks when a connection names its destination. Another
+//   series gets the bytes at the same moment. So the difference of the pending series is
+//   negative and stays so. The sum of a service's differences, pending or not, is exactly
+//   what the service counted.
 //
-// - A series that was idle is retired. Its total moves to the series `retired` of
-//   its kind, and if its name comes back it begins at 0. It was recorded under its
-//   own name when it was counted, so it must not be recorded as `retired` once more:
-//   what has gone is taken off what `retired` has grown by. The rest of that growth
-//   was counted after the read before and retired before this one. Nobody knows by
-//   which series, so it stays with `retired`. There is none where reads are more
-//   frequent than the time for which a series must be idle.
+// - An idle series is retired. Its total moves to the series `retired` of its kind, and
+//   if
+//   its name comes back, it starts at 0. Its bytes were recorded under its own name when
+//   they were counted, so they must not be recorded as `retired` a second time: the total
+//   that disappeared is subtracted from the growth of `retired`. The remaining growth was
+//   counted after the previous read and retired before this one. Its series is unknown,
+//   so it stays with `retired`. There is no such growth if reads are more frequent than the
+//   time after which an idle series is retired.
 //
-// - A load with other suffixes of destinations renames series, as names are cut
-//   when they are read. Nothing was retired then. The old name has a difference
-//   below 0, and the new one the same above 0.
+// - A load with other suffixes of destinations renames series, because names are cut
+//   when
+//   they are read. Nothing was retired then. The old name has a negative difference, and
+//   the new name has the same positive one.
 //
-// What has gone back was retired where `retired` has grown by as much, or where its
-// service has less over all destinations: a new name takes nothing from that sum.
+// A decrease counts as a retirement in two cases: `retired` has grown by as much, or the
+// service has less over all destinations. A new name takes nothing from that sum.
 //
-// All this only moves parts between series. So the sum is exact by construction,
-// and what is wrong at most is a name. A series that was retired and then came back
-// with more than it had before cannot be told from one that just grew: what it
-// counted before stands as `retired` then, not with its name.
+// All these cases only move bytes between series. So the sum is exact by construction,
+// and only a name can be wrong. One case cannot be detected: a series that was retired
+// and then came back with more than it had before looks like one that just grew. What it
+// counted before then stands as `retired`, not under its name.
 #include "lib/reader/difference.h"
 
 #include <iterator>
@@ -52,7 +54,7 @@ const Counters& Find(const Totals& totals, const SeriesName& name) {
   return found == totals.end() ? zero : found->second;
 }
 
-// The series that has what idle series of this one's kind had counted.
+// The series `retired` that takes the totals of idle series of this kind.
 SeriesName RetiredOf(const SeriesName& name) {
   return {kRetiredWord, name.kind, "", name.transport, name.path, name.uplink};
 }
@@ -147,7 +149,7 @@ std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now) {
   for (const auto& series : before) {
     const SeriesName& name = series.first;
     if (name.kind == kPendingWord || name.kind == kRetiredWord) continue;
-    if (name.kind == kForwardedKind) continue;  // is not retired, ever
+    if (name.kind == kForwardedKind) continue;  // is never retired
     if (Find(now, name).AnyBelow(series.second)) names.insert(name);
   }
   return names;
@@ -156,7 +158,7 @@ std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now) {
 std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now) {
   std::set<SeriesName> names = WentBackBetween(before, now);
   if (names.empty()) return names;
-  // By the series that may have what they had.
+  // Groups the totals that disappeared by the series `retired` that may have them.
   Totals gone;
   for (const SeriesName& name : names) {
     gone[RetiredOf(name)] += before.at(name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What was counted between two reads of one meter, by series.
+// Computes what each series counted between two reads of one meter.
 //
 // Threads: any.
 
@@ -19,8 +19,8 @@
 namespace netmeter {
 namespace internal {
 
-// The counters that the history keeps: names of Sample's fields, which are columns of
-// SQL, too, and the fields.
+// The counters that the history keeps. The names are those of Sample's fields, and also
+// columns of SQL.
 struct RecordedCounter {
   const char* name;
   uint64_t Sample::*field;
@@ -37,8 +37,8 @@ constexpr RecordedCounter kRecordedCounters[] = {
 constexpr size_t kCounterCount =
     sizeof(kRecordedCounters) / sizeof(kRecordedCounters[0]);
 
-// Their values, in that order. Signed, as a difference may be below 0; sums are modulo
-// 2^64, as the kernel's.
+// The values of the counters, in that order. They are signed because a difference may be
+// negative. Sums are modulo 2^64, as the kernel's are.
 struct Counters {
   std::array<int64_t, kCounterCount> value = {};
 
@@ -50,21 +50,21 @@ struct Counters {
   Counters& operator+=(const Counters& other);
   Counters& operator-=(const Counters& other);
   bool operator==(const Counters& other) const { return value == other.value; }
-  // Whether any is less than that of `other`.
+  // Whether any counter is below that of `other`.
   bool AnyBelow(const Counters& other) const;
   bool IsZero() const { return *this == Counters(); }
 };
 
 Counters CountersOf(const Sample& sample);
 
-// What a series is called. Words, as in `netmeter list --json`.
+// The labels of a series, as words, as in `netmeter list --json`.
 struct SeriesName {
   std::string kind;
   std::string name;         // valid UTF-8
-  std::string destination;  // the same
+  std::string destination;  // valid UTF-8
   std::string transport;
   std::string path;
-  std::string uplink;  // "": the meter does not tell uplinks apart
+  std::string uplink;  // "": the meter does not count by uplink
 
   bool operator<(const SeriesName& other) const;
   bool operator==(const SeriesName& other) const {
@@ -76,30 +76,30 @@ SeriesName NameOf(const Sample& sample);
 
 using Totals = std::map<SeriesName, Counters>;
 
-// Series of equal names, once they are UTF-8, are summed. Those with nothing but 0
-// are left out.
+// Sums series whose names are equal after conversion to UTF-8. Leaves out series with
+// only zeros.
 Totals TotalsOf(const std::vector<Sample>& samples);
 
-// The series of `before` that have less now in any counter, or are gone. Those of kind
-// pending are not among them: they get less by themselves. Nor is what was forwarded.
+// The series of `before` that are gone, or have less now in any counter. Leaves out
+// forwarded traffic, and series of kind pending, which decrease in normal operation.
 std::set<SeriesName> WentBackBetween(const Totals& before, const Totals& now);
 
-// Those of them that were retired in between, and not renamed by a load; the top of
-// difference.cc tells how they are told apart.
+// Those series of WentBackBetween() that were retired in between, and not renamed by a
+// load. The top of difference.cc explains the distinction.
 std::set<SeriesName> RetiredBetween(const Totals& before, const Totals& now);
 
-// What was forwarded for others, by uplink, in wire bytes of both directions: a kind
-// of its own, so that no service is taken for it, nor it for a service.
+// Forwarded traffic, by uplink, in wire bytes of both directions. It has a kind of its
+// own so that it cannot be confused with a service.
 constexpr char kForwardedKind[] = "forwarded";
 using ForwardedSamples = std::map<std::string, Counters>;
 void AddForwarded(const ForwardedSamples& forwarded, Totals* totals);
 
-// The same as they were before, where they could not be read.
+// Copies the forwarded totals of `before`, for a read that could not get them.
 void KeepForwarded(const Totals& before, Totals* totals);
 
-// now - before, by series. The sum over all series is exactly the difference of the
-// sums, whatever happened between the two reads; the top of difference.cc tells to
-// whom it is given. Series with nothing but 0 are left out.
+// now - before, by series. The sum over all series is exactly the difference of the sums,
+// whatever happened between the two reads. The top of difference.cc explains which series
+// gets it. Leaves out series with only zeros.
 Totals Difference(const Totals& before, const Totals& now);
 
 }  // namespace internal

@@ -42,7 +42,7 @@ TEST(Difference, IsWhatEachSeriesHasGrownBy) {
   EXPECT_EQ(Difference(before, now), expected);
 }
 
-// What was pending had been recorded, and is now what the destination has.
+// Pending bytes were recorded before, and now belong to the destination.
 TEST(Difference, OfPendingIsBelowZeroWhenItsConnectionIsNamed) {
   const Totals before = {{Name("pending", "a"), Bytes(100)}};
   const Totals now = {{Name("service", "a", "cloud"), Bytes(130)}};
@@ -60,7 +60,7 @@ TEST(Difference, OfASeriesThatWasRetiredIsNotCountedTwice) {
 
 TEST(Difference, OfASeriesThatCameBackIsWhatItHasSince) {
   const Totals before = {{Name("service", "a"), Bytes(100)}};
-  // It counted 20 more, was retired, and counted 30 again.
+  // The series counted 20 more, was retired, and then counted 30.
   const Totals now = {{Name("service", "a"), Bytes(30)},
                       {Name("retired", "service"), Bytes(120)}};
   const Totals expected = {{Name("service", "a"), Bytes(30)},
@@ -80,7 +80,7 @@ TEST(Difference, OfASeriesThatWasRenamedMovesToItsNewName) {
   EXPECT_EQ(Difference(before, now), expected);
 }
 
-// Both by one load. Nothing said then that anything was retired.
+// One load did both. The bug: it did not report a retirement.
 TEST(Difference, OfARenameAndARetirementTellsThemApart) {
   const Totals before = {{Name("service", "a", "cloud.example.com"), Bytes(50)},
                          {Name("service", "b"), Bytes(70)},
@@ -95,8 +95,8 @@ TEST(Difference, OfARenameAndARetirementTellsThemApart) {
   EXPECT_EQ(Difference(before, now), expected);
 }
 
-// A meter of a few series, to which anything may happen between two reads: the
-// differences always add up to what it has.
+// Any change may happen between two reads of a meter with few series: the differences
+// always add up to the meter's total.
 TEST(Difference, AddsUpToTheTotalWhateverHappens) {
   std::mt19937 random(15);
   const auto below = [&random](uint32_t end) { return random() % end; };

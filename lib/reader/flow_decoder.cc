@@ -17,7 +17,7 @@ absl::Status NoStream() {
       "read flow records: this is not what `netmeter flows --protobuf` writes");
 }
 
-// What a varint says, and how many bytes it takes. 0 bytes: it is not whole yet.
+// Decodes a varint; returns its number of bytes. 0 if it is incomplete.
 size_t LengthOf(absl::string_view bytes, uint64_t* length) {
   *length = 0;
   for (size_t i = 0; i < bytes.size() && i < 10; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter flows --protobuf` writes, by the code that writes it, is read again.
+// Decodes records that the code of `netmeter flows --protobuf` wrote.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +103,7 @@ TEST(FlowDecoder, AFieldOfANewerNetmeterIsLeftOut) {
   std::string stream = Stream(Row());
   stream += std::string("\x98\x06\x05", 3);   // number 99: 5
   stream += std::string("\xa2\x06\x01x", 4);  // number 100: "x"
-  size_t head = 1;  // the length of what is longer now
+  size_t head = 1;  // the length of the enlarged message
   while ((stream[head - 1] & 128) != 0) ++head;
   const std::string whole = stream.substr(head);
   std::string length(1, static_cast<char>((whole.size() & 127) | 128));

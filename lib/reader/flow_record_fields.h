@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The members of FlowRecord under the names and numbers of flows.proto: for the
-// decoder, and for the binding of Python.
+// The members of FlowRecord under the names and numbers of flows.proto, for the decoder
+// and the Python binding.
 //
 // Threads: any; the table does not change.
 
@@ -16,7 +16,7 @@
 namespace netmeter {
 namespace internal {
 
-// One of `text` and `value` is null.
+// Either `text` or `value` is null.
 struct FlowRecordField {
   uint32_t number;
   const char* name;

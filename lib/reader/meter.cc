@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a Meter stays with the meter of the kernel.
+// How a Meter follows the meter of the kernel.
 //
-// A Source is one meter of the kernel, opened: its maps in memory, and the reader
-// that turns them into samples. Each read asks Current() for it. That is usually
-// one look at a flag in the maps. `unload` sets the flag when it takes them away, so
-// no read makes a system call to find out whether anything has happened.
+// A Source is one opened meter of the kernel: its maps in memory, and the reader that
+// turns them into samples. Each read asks Current() for it. Usually this only checks a
+// flag in the maps. `unload` sets the flag when it removes the maps, so no read makes a
+// system call to detect a change.
 //
-// If the flag is set, Current() opens what is pinned now: the meter of a load since
-// then, or nothing. Then reads fail for good or, with wait_for_loader, look again once
-// a second. A reader in another thread keeps the old Source alive until it is done with
-// it.
+// If the flag is set, Current() opens what is pinned now: the meter of a later load, or
+// nothing. If nothing is pinned, reads fail for good or, with wait_for_loader, look again
+// once a second. A reader in another thread keeps the old Source alive until the read
+// ends.
 //
-// A new meter may know nothing of this process. So the name that was registered
-// is kept, and registered again with each meter that is opened. While the kernel
-// refuses it, the series of that name are those of others, and ReadService() fails.
+// A new meter may not know this process. So the Meter keeps the registered name, and
+// registers it again with each meter that it opens. While the kernel refuses the name,
+// its series belong to other processes, and ReadService() fails.
 #include "netmeter/meter.h"
 
 #include <chrono>
@@ -41,12 +41,12 @@ using internal::SharedMaps;
 using internal::WithoutThrowing;
 using Clock = std::chrono::steady_clock;
 
-// PATH_MAX, less a slash and the name of a pin.
+// PATH_MAX minus a slash and the name of a pin.
 constexpr size_t kMaxPinDirBytes = 4000;
 
 constexpr std::chrono::seconds kRetryInterval(1);
-// With wait_for_loader a read looks again and again: it does not wait long for
-// a `netmeter-fds` that hangs, as its caller has others to serve.
+// With wait_for_loader a read tries again and again. So it waits only briefly for a
+// `netmeter-fds` that hangs, because its caller has other work.
 constexpr std::chrono::milliseconds kShortOpenTimeout(100);
 
 struct ExtentsError : std::runtime_error {
@@ -58,12 +58,12 @@ struct ExtentsError : std::runtime_error {
 // What a read is for: the series of this process's service, or any.
 enum class Whose { kAny, kOwn };
 
-// One meter of the kernel, opened.
+// An opened meter of the kernel.
 struct Source {
   explicit Source(std::shared_ptr<const SharedMaps> shared)
       : maps(std::move(shared)), reader(maps->view(), [this](MapView* view) {
           const absl::Status status = maps->Extend(view);
-          // A sum without what counts there would be wrong.
+          // A sum that lacks an extent would be wrong.
           if (!status.ok()) throw ExtentsError(status);
           return true;
         }) {}
@@ -77,7 +77,7 @@ struct Source {
 class Meter::Impl {
  public:
   explicit Impl(const MeterOptions& options) : options_(options) {
-    // The working directory may be another one later.
+    // The working directory may change later.
     options_.pin_dir = internal::CanonicalPath(options_.pin_dir);
   }
 
@@ -101,14 +101,14 @@ class Meter::Impl {
     return absl::OkStatus();
   }
 
-  // The source to read from: usually the one we have, by one load. For the series of
-  // this process an error, where the kernel has refused it their name.
+  // The source to read from; usually the present one. When a read is for the series of
+  // this process, returns an error if the kernel has refused the process its name.
   absl::StatusOr<std::shared_ptr<Source>> Current(Whose whose) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto patience =
         options_.wait_for_loader ? kShortOpenTimeout : SharedMaps::kOpenTimeout;
-    // Each look may find that, and not the first one alone: that may have had no answer.
-    // Without wait_for_loader there was a source, as Open() has found one.
+    // Any try may find an unload, not only the first one, which may have got no answer.
+    // Without wait_for_loader there was a source before, because Open() has found one.
     const auto look = [&] {
       const absl::Status status = Reopen(patience);
       unloaded_ = absl::IsNotFound(status) && !options_.wait_for_loader;
@@ -136,8 +136,8 @@ class Meter::Impl {
     return source_;
   }
 
-  // What `read` makes of the source. It runs without the lock of this object: the
-  // reader has one of its own.
+  // Calls `read` with the source. It runs without the lock of this object, because the
+  // reader has its own lock.
   template <typename Result, typename Function>
   absl::StatusOr<Result> Read(Whose whose, const Function& read) {
     return WithoutThrowing([&]() -> absl::StatusOr<Result> {
@@ -151,7 +151,7 @@ class Meter::Impl {
     });
   }
 
-  // Into the caller's memory: a vector of samples, or rows.
+  // Reads into the caller's memory: a vector of samples, or rows.
   template <typename To>
   absl::Status ReadService(To* to) {
     const auto registered = WithoutThrowing([&] { return service(); });
@@ -172,7 +172,7 @@ class Meter::Impl {
                     [&](SeriesReader* reader) { reader->ReadAll(to); });
   }
 
-  // Reads into the caller's memory, by `read`.
+  // Calls `read` to read into the caller's memory.
   template <typename Function>
   absl::Status ReadInto(Whose whose, const Function& read) {
     return WithoutThrowing([&] {
@@ -187,7 +187,7 @@ class Meter::Impl {
     });
   }
 
-  // What is registered. Shared, and not copied: a read allocates nothing.
+  // The registered service. Shared instead of copied, so that a read allocates nothing.
   absl::StatusOr<std::shared_ptr<const std::string>> service() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (service_ == nullptr) {
@@ -199,12 +199,12 @@ class Meter::Impl {
   }
 
  private:
-  // Opens what is pinned. Sets source_, or open_error_ and when to look again.
-  // Who had the last maps by the socket alone sees no pins. That nobody serves the socket
-  // just now, or gives nothing, is not known to be an unload: Unavailable.
+  // Opens what is pinned. Sets source_, or open_error_ and the time of the next try. If
+  // the last maps came by the socket alone, no pins are visible. Then a missing or silent
+  // server does not prove an unload: Unavailable.
   absl::Status Reopen(std::chrono::milliseconds patience) {
     const internal::WithoutCancellation guard;
-    open_error_ = internal::OutOfMemory();  // unless we come to the end
+    open_error_ = internal::OutOfMemory();  // unless the end is reached
     absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
         SharedMaps::Open(options_.pin_dir, patience);
     const bool closed = maps.ok() && (*maps)->closed();
@@ -223,13 +223,13 @@ class Meter::Impl {
     pins_tell_ = (*maps)->pins_tell();
     source_ = std::make_shared<Source>(*std::move(maps));
     open_error_ = absl::OkStatus();
-    // This meter may know nothing of this process.
+    // This meter may not know this process.
     registered_ = false;
     next_registration_ = Clock::time_point::min();
     return absl::OkStatus();
   }
 
-  // After an error it is tried again a second later.
+  // Tries again a second after an error.
   void RegisterIfDue() {
     if (service_ == nullptr || registered_) return;
     if (Clock::now() < next_registration_) return;
@@ -238,8 +238,8 @@ class Meter::Impl {
     Answered(internal::RegisterProcess(*service_));
   }
 
-  // What the kernel has answered to the name. A process that has it with this meter
-  // keeps it if a load gives it to another user: no refusal counts then.
+  // Records the kernel's answer to the name. If a load gives the name to another user, a
+  // process that has it with this meter keeps it. So a refusal is ignored then.
   void Answered(const absl::Status& status) {
     const uint64_t meter = source_ == nullptr ? 0 : source_->maps->created_ns();
     if (status.ok()) {
@@ -254,16 +254,17 @@ class Meter::Impl {
 
   MeterOptions options_;
   mutable std::mutex mutex_;
-  // All below guarded by mutex_.
+  // mutex_ guards everything below.
   std::shared_ptr<Source> source_;
   absl::Status open_error_;
   bool unloaded_ = false;  // for good: without wait_for_loader
-  bool pins_tell_ = true;  // as the last maps say that were opened
+  bool pins_tell_ = true;  // as reported by the last opened maps
   Clock::time_point next_open_ = Clock::time_point::min();
   std::shared_ptr<const std::string> service_;  // null: none
   bool registered_ = false;                     // with the meter of source_
-  absl::optional<uint64_t> granted_by_;  // created_ns of the last that took it
-  absl::Status refusal_;                 // of service_, by one that has not
+  absl::optional<uint64_t>
+      granted_by_;        // created_ns of the last meter that accepted it
+  absl::Status refusal_;  // for service_, by a meter that refused it
   Clock::time_point next_registration_ = Clock::time_point::min();
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the library's own parts read of a Meter beyond its API.
+// Access for the library's own parts to a Meter beyond its API.
 //
 //   std::vector<Sample> samples;
 //   const absl::Status read = MeterAccess::ReadHostByOwner(meter, &samples);
@@ -21,15 +21,15 @@ namespace internal {
 
 class MeterAccess {
  public:
-  // As Meter::ReadHost(), but what is pending of a service and of a program of one
-  // name are two samples, and that of a service is `registered` as soon as the service
-  // is: a Sample does not say whose it is. Callers of ReadHost() may count on one sample
-  // for each key, so it has one of both.
+  // Like Meter::ReadHost(), but if a service and a program have one name, their pending
+  // traffic is two samples. That of a service is `registered` as soon as the service is.
+  // A Sample does not tell its owner. Callers of ReadHost() may rely on one sample for
+  // each key, so ReadHost() sums both.
   static absl::Status ReadHostByOwner(const Meter& meter,
                                       std::vector<Sample>* samples);
 
-  // As Meter::ReadService() and ReadHost(), into rows of the C API. Without a copy of
-  // strings: those of *rows live as long as it does, also after the Meter.
+  // Like Meter::ReadService() and ReadHost(), into rows of the C API, without a copy of
+  // strings. The strings of *rows live as long as *rows does, even after the Meter.
   static absl::Status ReadService(const Meter& meter, SampleRows* rows);
   static absl::Status ReadService(const Meter& meter, absl::string_view service,
                                   SampleRows* rows);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The library on real maps, which this test makes itself: needs root and
-// bpf(2), but neither loader nor programs.
+// Tests the library on real maps, which the test makes itself. Needs root and bpf(2), but
+// neither loader nor programs.
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +101,7 @@ class MeterRootTest : public testing::Test {
     EXPECT_EQ((*samples)[0].tx_bytes, bytes);
   }
 
-  // Runs `body` in a child without privileges; its answer, which is short.
+  // Runs `body` in a child without privileges; returns its short answer.
   static std::string AsNobody(gid_t group,
                               const std::function<std::string()>& body) {
     int pipe_fds[2];
@@ -131,7 +131,7 @@ class MeterRootTest : public testing::Test {
     return answer;
   }
 
-  // Opens and reads: the bytes that "mme" sent, or the error.
+  // Opens and reads; returns the bytes that "mme" sent, or the error.
   std::string ReadSent() const {
     const auto meter = Meter::Open(Options());
     if (!meter.ok()) return meter.status().ToString();
@@ -141,7 +141,7 @@ class MeterRootTest : public testing::Test {
     return std::to_string((*samples)[0].tx_bytes);
   }
 
-  // As `netmeter-fds`, for `times` readers.
+  // Acts as `netmeter-fds`, for `times` readers.
   std::thread Serve(const FakeMeter& meter, int times) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
@@ -220,14 +220,14 @@ TEST_F(MeterRootTest, HoldsNoDescriptor) {
 
 // The sanitizers make system calls of their own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// What seccomp's strict mode kills is any system call but read and write; the
-// child would not survive a read that makes one.
+// seccomp's strict mode kills the child at any system call except read and write. So the
+// child survives only if a read makes none.
 TEST_F(MeterRootTest, ReadingMakesNoSystemCall) {
   const auto fake = MakeMeter();
   ASSERT_EQ(fake->Pin(pin_dir_), "");
   auto meter = Meter::Open(Options());
   ASSERT_TRUE(meter.ok()) << meter.status();
-  // Lets malloc take what it needs.
+  // Lets malloc take the memory it needs.
   ExpectSent(**meter, 300);
   ASSERT_TRUE((*meter)->ReadHost().ok());
   ASSERT_TRUE((*meter)->ReadHealth().ok());
@@ -239,7 +239,7 @@ TEST_F(MeterRootTest, ReadingMakesNoSystemCall) {
       ok = ok && (*meter)->ReadService("mme").ok() &&
            (*meter)->ReadHost().ok() && (*meter)->ReadHealth().ok();
     }
-    // exit_group(2), which is _exit(), would be one too many.
+    // _exit() calls exit_group(2), which strict mode does not allow.
     syscall(SYS_exit, ok ? 0 : 1);
   }
   int status = 0;
@@ -248,14 +248,14 @@ TEST_F(MeterRootTest, ReadingMakesNoSystemCall) {
 }
 #endif
 
-// Names that have no room within a std::string: each read copied them anew.
+// The bug: each read copied names that do not fit into a std::string itself.
 TEST_F(MeterRootTest, ReadingIntoTheSameVectorAllocatesNothing) {
   const auto fake = MakeMeter();
   const std::string name = "a_service_with_a_long_name";
   fake->SetName(3, NM_KIND_SERVICE, name);
   ASSERT_EQ(fake->Pin(pin_dir_), "");
   MeterOptions options = Options();
-  options.wait_for_loader = true;  // nobody registers this process here
+  options.wait_for_loader = true;  // no program registers this process here
   options.service = name;
   auto meter = Meter::Open(options);
   ASSERT_TRUE(meter.ok()) << meter.status();
@@ -316,7 +316,7 @@ TEST_F(MeterRootTest, ReplacedMapsAreReopened) {
       auto next = MakeMeter(options);
       next->cell(NM_SLOT_FIRST, 0)->tx_bytes += round;
       ASSERT_EQ(next->Pin(pin_dir_), "");
-      // Not yet closed: the old one is what is read.
+      // Not closed yet: reads use the old meter.
       ExpectSent(**meter, 300 + round - 1);
       (last == nullptr ? old_meter.get() : last.get())->info()->closed = 1;
       ExpectSent(**meter, 300 + round);
@@ -333,7 +333,7 @@ TEST_F(MeterRootTest, WaitingMeterFindsTheLoaderAndEachReload) {
   for (int round = 0; round < 2; ++round) {
     const auto fake = MakeMeter();
     ASSERT_EQ(fake->Pin(pin_dir_), "");
-    // Looks at most once a second.
+    // The Meter looks at most once a second.
     std::this_thread::sleep_for(std::chrono::milliseconds(1100));
     ExpectSent(**meter, 300);
     fake->info()->closed = 1;
@@ -377,7 +377,7 @@ TEST_F(MeterRootTest, AnotherAbiVersionIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("ABI 2.0"));
 }
 
-// Readers took the pins of a loader before ABI 1.0 for a meter without
+// The bug: readers took the pins of a loader before ABI 1.0 for a meter without
 // connections.
 TEST_F(MeterRootTest, AMeterWithoutTheMapOfConnectionsIsRefused) {
   const auto fake = MakeMeter();
@@ -388,7 +388,7 @@ TEST_F(MeterRootTest, AMeterWithoutTheMapOfConnectionsIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("/info has no map `tcp` of ABI 1.0"));
-  // One of our version whose pin somebody removed is no meter.
+  // If the pin of our version was removed, there is no meter.
   fake->info()->tcp_size = sizeof(nm_tcp);
   status = Meter::Open(Options()).status();
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
@@ -396,7 +396,7 @@ TEST_F(MeterRootTest, AMeterWithoutTheMapOfConnectionsIsRefused) {
 
 TEST_F(MeterRootTest, MapsOfOtherSizesThanInfoSaysAreRefused) {
   FakeMeter::Options options;
-  options.counters_entries = 64;  // half of what it should be
+  options.counters_entries = 64;  // half of the required number
   const auto fake = MakeMeter(options);
   ASSERT_EQ(fake->Pin(pin_dir_), "");
   const absl::Status status = Meter::Open(Options()).status();
@@ -447,8 +447,8 @@ TEST_F(MeterRootTest, PermissionsOfThePinsDecide) {
   EXPECT_THAT(AsNobody(kNobody, read), HasSubstr("PERMISSION_DENIED"));
 }
 
-// The hint named the group netmeter, whoever the pins belonged to: the user
-// joined it, and could not read, either.
+// The bug: the hint named the group netmeter, whatever group owned the pins. The user
+// joined it and still could not read.
 TEST_F(MeterRootTest, TheHintNamesWhoMayReallyRead) {
   const auto fake = MakeMeter();
   ASSERT_EQ(fake->Pin(pin_dir_, 1, 0660), "");
@@ -468,9 +468,9 @@ TEST_F(MeterRootTest, TheHintNamesWhoMayReallyRead) {
               HasSubstr("(run as root: no group may read)"));
 }
 
-// A relative name, or one with links, was another directory for the library
-// than for the loader: it asked at another socket, and after a chdir(2) it
-// looked elsewhere.
+// The bug: the library and the loader resolved a relative name, or one with links, to
+// different directories. The library asked at another socket, and after a chdir(2) in
+// another directory.
 TEST_F(MeterRootTest, ARelativePinDirIsThatOfTheLoader) {
   const auto fake = MakeMeter();
   ASSERT_EQ(fake->Freeze(), "");
@@ -479,7 +479,7 @@ TEST_F(MeterRootTest, ARelativePinDirIsThatOfTheLoader) {
   const std::string link = root_ + "/link";
   ASSERT_EQ(symlink("meter", link.c_str()), 0);
   ASSERT_EQ(chdir(root_.c_str()), 0);
-  // Nothing is pinned: beside the directory itself is the socket.
+  // Nothing is pinned. The socket is beside the canonical directory.
   std::thread server = Serve(*fake, 2);
   for (const char* name : {"meter", "./link/"}) {
     MeterOptions options;
@@ -520,8 +520,8 @@ TEST_F(MeterRootTest, DescriptorsAreTakenFromTheSocketWhereNothingIsPinned) {
   server.join();
 }
 
-// The header said that the library never throws, and std::bad_alloc went
-// through all of it.
+// The bug: the header promised that the library never throws, but std::bad_alloc left
+// every function.
 TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
   const auto fake = MakeMeter();
   ASSERT_EQ(fake->Pin(pin_dir_), "");
@@ -543,7 +543,7 @@ TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
       }
     }
     EXPECT_GT(opening, 5);
-    // The first read of all learns what there is: that may fail anywhere.
+    // The first read learns the series, and may fail at any allocation.
     int reading = 0;
     for (bool failed = true; failed; ++reading) {
       auto fresh = Meter::Open(options);
@@ -578,7 +578,7 @@ TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
     }
     ExpectSent(*meter, 300);
   }
-  // A meter that is replaced while there is no memory is found later.
+  // A meter that is replaced while memory is short is found later.
   for (const bool wait : {false, true}) {
     const auto old_meter = MakeMeter();
     ASSERT_EQ(old_meter->Pin(pin_dir_), "");
@@ -593,14 +593,14 @@ TEST_F(MeterRootTest, WithoutMemoryEveryCallSaysSoAndTheNextOneIsRight) {
       EXPECT_FALSE((*meter)->ReadHost().ok());
       EXPECT_TRUE(fail.Failed());
     }
-    sleep(1);  // how often it looks
+    sleep(1);  // the interval between tries
     ExpectSent(**meter, 300);
   }
 }
 
-// A registration that no program answers. Where a meter counts the whole host
-// its program would, in any cgroup: one of ours, which runs before it, takes
-// the calls for no business of a meter's.
+// A registration that no program answers. On a host with a meter of the whole host, that
+// meter's program would answer in any cgroup. So a program of this test runs before it
+// and changes the level of the calls.
 TEST_F(MeterRootTest, RegisterFailsOnMapsWithoutPrograms) {
   const auto fake = MakeMeter();
   ASSERT_EQ(fake->Pin(pin_dir_), "");

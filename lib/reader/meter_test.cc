@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The life cycle as far as it needs no meter; see also meter_root_test.cc.
+// The part of the life cycle that needs no meter; see also meter_root_test.cc.
 #include "netmeter/meter.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ TEST(Meter, WaitingMeterOpensAndIsUnavailable) {
   EXPECT_TRUE(absl::IsUnavailable((*meter)->ReadHost().status()));
   const absl::Status status = (*meter)->ReadHealth().status();
   EXPECT_TRUE(absl::IsUnavailable(status));
-  // The path as it is, whatever it was called.
+  // The message has the canonical path, whatever path was given.
   EXPECT_THAT(std::string(status.message()),
               testing::MatchesRegex("waiting for a meter: no meter at "
                                     "(/.*[^/]/no-meter-here) .run: "

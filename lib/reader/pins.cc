@@ -55,8 +55,8 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
     {"link_egress", 0, LinkStage::kPacket},
 }};
 
-// nm_interfaces is pinned all the same (lib/loader/uplinks.h). The last one is a
-// sweep's (lib/loader/retire.h).
+// nm_interfaces is pinned all the same (lib/loader/uplinks.h). The last map belongs to a
+// sweep (lib/loader/retire.h).
 constexpr std::array<UnpinnedMap, 6> kUnpinned = {{
     {"nm_copies", Entries::kAsDeclared},
     {"nm_listeners", Entries::kAsDeclared},
@@ -70,12 +70,12 @@ constexpr uint32_t kValueSizes[kSharedMaps] = {
     sizeof(nm_cell), sizeof(nm_name), sizeof(nm_info), sizeof(nm_stats),
     sizeof(nm_tcp)};
 
-// A few rows: a search costs nothing beside the system calls around it.
+// Linear: a search of a few rows costs nothing beside the system calls around it.
 const MapPin& Find(SharedMap map) {
   for (const MapPin& pin : kMaps) {
     if (pin.reader == map) return pin;
   }
-  return kMaps.back();  // not reached: each of them is in the table
+  return kMaps.back();  // not reached: the table has every map
 }
 
 }  // namespace

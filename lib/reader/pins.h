@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The one table of the maps and links that make up a meter, and of what is special about
-// each. lib/loader/pin_dir.h has the pins of work in progress. Loader, readers and tests
-// all go through it; lib/loader/meter_object_test.cc compares it with the BPF object.
+// The table of all maps and links of a meter, with the properties of each. Loader,
+// readers and tests all use it; lib/loader/meter_object_test.cc compares it with the BPF
+// object. lib/loader/pin_dir.h has the pins of work in progress.
 //
-// A pin's file name tells the name of its object: the map pinned as `counters`
-// is nm_counters, the link pinned as `link_egress` holds the program nm_egress,
-// or a variant of it for another kernel, such as nm_egress_claim.
+// A pin's file name gives the name of its object. The map pinned as `counters` is
+// nm_counters. The link pinned as `link_egress` holds the program nm_egress, or a variant
+// of it for another kernel, such as nm_egress_claim.
 //
 //   for (const MapPin& map : MapPins()) Open(pin_dir + "/" + map.pin);
 //
-// Knows neither libbpf nor the object, so that readers can use it.
+// Includes neither libbpf nor the object, so that readers can use it.
 //
 // Threads: any; nothing here changes.
 
@@ -28,27 +28,26 @@
 namespace netmeter {
 namespace internal {
 
-// The maps that readers need, in the order in which `netmeter-fds`
-// sends them.
+// The maps that readers need, in the order in which `netmeter-fds` sends them.
 enum SharedMap { kCounters, kNames, kInfo, kStats, kTcp, kSharedMaps };
-constexpr SharedMap kRootOnly = kSharedMaps;  // is not for readers
+constexpr SharedMap kRootOnly = kSharedMaps;  // not for readers
 
 // How many entries a map has.
 enum class Entries {
-  kAsDeclared,  // what bpf/maps.bpf.h says
+  kAsDeclared,  // in bpf/maps.bpf.h
   kOne,
-  kPerCell,  // of the first extent: one per CPU of each series, and its spare one
+  kPerCell,  // of the first extent: one per CPU of each series, and its shared one
   kPerSeries,   // of the first extent
   kPerName,     // of the first extent
-  kMostSeries,  // as many as there will ever be: it does not grow
+  kMostSeries,  // the maximum of all extents: it does not grow
   kMostNames,
   kPerProcess,
   kPerSocket,
 };
 
-// What a meter is sized by: nm_info has the same numbers.
+// The sizes of a meter: nm_info has the same numbers.
 struct TableSizes {
-  uint32_t cells_per_series = 0;  // the possible CPUs, and the spare one
+  uint32_t cells_per_series = 0;  // the possible CPUs, and the shared one
   uint32_t max_series = 0;
   uint32_t max_names = 0;
   uint32_t max_processes = 0;
@@ -57,29 +56,29 @@ struct TableSizes {
   uint32_t first_names = 0;
 };
 
-// All extents together, at most.
+// The maximum of all extents together.
 uint32_t CeilingOf(uint32_t first);
-// How many extents it takes for so many.
+// The number of extents for this number of entries.
 uint32_t ExtentsFor(uint32_t first, uint32_t entries);
 
-// 0 for kAsDeclared. May be more than a map can have.
+// 0 for kAsDeclared. May exceed the limit of a map.
 uint64_t CountEntries(Entries entries, const TableSizes& sizes);
 
 struct MapPin {
   const char* pin;
   Entries entries;
-  // Which of the readers' maps it is, or kRootOnly. A shared map can be mapped,
-  // is frozen before it is pinned, and its pin is readable by the group.
+  // The readers' map, or kRootOnly. A shared map can be mapped by mmap(2), is frozen
+  // before it is pinned, and its pin is readable by the group.
   SharedMap reader;
-  // Whether an upgrade keeps it; otherwise each load makes a map of its own,
-  // because its contents come from the configuration.
+  // Whether an upgrade keeps the map. Otherwise each load makes a new one, because its
+  // contents come from the configuration.
   bool kept;
 
   bool shared() const { return reader != kRootOnly; }
 };
 
-// A map that a table goes on in: extents 1 to NM_MAX_EXTENTS - 1 of counters, tcp and
-// names, which are there once a load has asked for more than the first one has.
+// A map that continues a table: extents 1 to NM_MAX_EXTENTS - 1 of counters, tcp and
+// names. They exist once a load has asked for more than the first extent has.
 struct ExtentPin {
   const char* pin;  // "counters_1"
   SharedMap map;    // kCounters, kTcp or kNames
@@ -98,40 +97,39 @@ enum class LinkStage {
 
 struct LinkPin {
   const char* pin;
-  // The NM_FEATURE_ that is missing without it; 0: no meter without it.
+  // The NM_FEATURE_ that is missing without this link. 0: a meter needs the link.
   uint64_t feature;
   LinkStage stage;
 
   bool tracing() const { return stage == LinkStage::kProcess; }
 };
 
-// Maps in the order in which a load pins them: `info` comes last, so that a
-// meter with an `info` is complete. Readers open it first for the same reason.
+// Maps in the order in which a load pins them. `info` comes last, so a meter with an
+// `info` is complete. Readers open it first for the same reason.
 constexpr size_t kMapPins = 18;
 const std::array<MapPin, kMapPins>& MapPins();
 
-// Links in the order in which a load attaches them: who a process is must be
-// known before a socket's owner is asked for, and the owner before packets are
-// counted. Unload goes the other way.
+// Links in the order in which a load attaches them. The name of a process must be known
+// before a socket's owner is looked up, and the owner before packets are counted. Unload
+// uses the reverse order.
 constexpr size_t kLinkPins = 9;
 const std::array<LinkPin, kLinkPins>& LinkPins();
 
-// What counts forwarded packets, where there are uplinks (lib/loader/forwarding.h):
-// links of netfilter and maps, beside these tables.
+// Links of netfilter, and maps, that count forwarded packets if there are uplinks
+// (lib/loader/forwarding.h). They are not in these tables.
 constexpr std::array<const char*, 2> kForwardLinks = {"link_forward4",
                                                       "link_forward6"};
 constexpr char kForwardedPin[] = "forwarded";
 constexpr char kForwardersPin[] = "forwarders";
 
-// The file name of a shared map's pin, and the size of its values: a fixed one
-// within a major version of the ABI, but `info` and `stats` may grow at their
-// ends.
+// The file name of a shared map's pin, and the size of its values. The size is fixed
+// within a major version of the ABI, but `info` and `stats` may grow at their ends.
 const char* PinOf(SharedMap map);
 uint32_t ValueSizeOf(SharedMap map);
 Entries EntriesOf(SharedMap map);
 
-// The shared maps in the order in which a reader opens them, `info` first: with
-// a new `info`, all else is as new.
+// The shared maps in the order in which a reader opens them. `info` is first: if `info`
+// is new, all others are at least as new.
 std::vector<SharedMap> OpeningOrder();
 
 // "nm_counters" for the pin "counters", "nm_egress" for "link_egress".

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The result of a read in the layout of the C API. The strings of a row are the
-// reader's own, one copy of each, and live as long as `words` does.
+// The result of a read in the layout of the C API. The strings of a row belong to the
+// reader, which has one copy of each. They live as long as `words` does.
 //
 //   SampleRows rows;  // kept from read to read
 //   reader.ReadAll(&rows);
 //
-// Threads: one at a time for each object. The reader may read on in another thread: it
-// adds words, and changes none.
+// Threads: one at a time for each object. Another thread may read with the same reader
+// meanwhile: the reader adds words, and changes none.
 
 #ifndef NETMETER_LIB_READER_SAMPLE_ROWS_H_
 #define NETMETER_LIB_READER_SAMPLE_ROWS_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For tests of readers: what a meter's shared maps hold, on the heap.
+// For tests of readers: the contents of a meter's shared maps, on the heap.
 //
 //   Buffers buffers(/*cells_per_series=*/2, /*max_series=*/64, /*max_names=*/8);
 //   buffers.SetName(3, "mme");
@@ -24,8 +24,8 @@
 namespace netmeter {
 namespace internal {
 
-// The five maps on the heap, exactly as large as the view says, so that
-// AddressSanitizer sees a read that is out of bounds.
+// The five maps on the heap. Their size is exactly that of the view, so that
+// AddressSanitizer detects reads out of bounds.
 class Buffers {
  public:
   Buffers(uint32_t cells_per_series, uint32_t max_series, uint32_t max_names)

@@ -1,52 +1,49 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How memory that the kernel writes at this moment becomes exact totals, without
-// a lock and without a system call.
+// How the reader gets exact totals from memory that the kernel is writing, without a lock
+// and without a system call.
 //
-// The map `counters` is an array of slots, and each slot has a cell per CPU and
-// one more. A slot is one series. Its cells begin with the series' key, in one
-// word: ids of two names, kind, transport, path and uplink. The counters follow. Each CPU
-// adds to its own cell, or, where another run on the same CPU could come in
-// between (bpf/add.bpf.h), to the last one. So the series is the sum over the
-// cells.
+// The map `counters` is an array of slots, and each slot has a cell per CPU and a shared
+// one. A slot is one series. Its cells begin with the series' key, in one word: ids of
+// two names, kind, transport, path and uplink. The counters follow. Each CPU adds to its
+// own cell. If another program could run on the same CPU in between (bpf/add.bpf.h), it
+// adds to the last cell. So the value of a series is the sum over the cells.
 //
 // A read needs no lock, for three reasons:
-//  - Every word is loaded once, whole: the maps are aligned, and a load of eight
-//    aligned bytes is never torn.
-//  - A counter only grows, and two loads of one word by one thread never go back
-//    in time. So no sum goes back either. Between two counters there is no such
-//    promise: a packet may be in tx_packets and not yet in tx_bytes. A reader of
-//    totals does not mind, as the next read has both.
-//  - The head of a cell is written once, before the counters, and does not change
-//    but for flags, unless the series is retired: see below. The length of a name
-//    is written after its bytes. So a key that makes sense is right, and one that
-//    does not is looked at again by the next read.
+// - Every word is loaded once, as a whole: the maps are aligned, and an aligned load of
+//   eight bytes is never torn.
+// - A counter only grows, and two loads of one word by one thread never go back in
+//   time. So
+//   no sum decreases either. Two counters may differ in age: a packet may be in tx_packets
+//   and not yet in tx_bytes. This does not matter to a reader of totals, because the next
+//   read has both.
+// - The head of a cell is written once, before the counters. Only its flags change,
+//   unless
+//   the series is retired (see below). The length of a name is written after its bytes.
+//   So a valid key is right, and the next read looks again at an invalid one.
 //
 // Series of kind pending are the exception. Their bytes move to the series of the
-// destination, so they shrink. What a CPU's cell has is taken off in another one,
-// so a cell of theirs may be below zero. Only the sum over the cells has a meaning, and
-// a sum below zero, read in the middle of a move, counts as zero.
+// destination, so they shrink. A move subtracts the bytes of one CPU's cell in another
+// cell, so a cell may be negative. Only the sum over the cells has a meaning. A read in
+// the middle of a move may see a negative sum, which counts as zero.
 //
-// What a slot's series is called has to be found out once. The reader keeps
-// what it has learned: slots by key, keys by service. A read then costs the
-// loads of the cells, and a look at the slots that are new. stats->slots_allocated
-// says up to where slots have been handed out. Those that a sweep has
-// made free are looked at again only when a head was written (stats->heads). Several
-// slots may have one key, as names on the wire that differ may decode to one: they
-// are summed.
+// The reader learns the name of a slot's series once. It keeps slots by key, and keys by
+// service. A read then only loads the cells and checks the slots that are new.
+// stats->slots_allocated says how many slots have been handed out. Slots freed by a sweep
+// are checked again only if a head was written since (stats->heads). Several slots may
+// have one key, because different names on the wire may decode to one: they are summed.
 //
-// A series that is idle is retired: its totals go into another one, and its slot
-// and its names to the next who need some. The kernel part makes a number odd
-// before that, and even after it (nm_stats.moves). A read that has seen it odd, or
-// another one at its end than at its beginning, is made again, and each number
-// that is new makes the reader forget what it has learned. A load that keeps the
-// tables writes `info` in such a move, too, as the labels of names on the wire
-// depend on it. A move takes some microseconds. It is a program of the kernel's,
-// which runs to its end, so that waiting for it does not depend on the life of any
-// process.
+// An idle series is retired: its totals move to another series, and its slot and its
+// names become free for reuse. The kernel part makes a number odd before the move, and
+// even after it (nm_stats.moves). A read starts again if the number is odd, or differs
+// between its beginning and its end. After each change of the number the reader forgets
+// what it has learned. A load that keeps the tables also writes `info` in such a move,
+// because the labels of names on the wire depend on it. A move takes some microseconds.
+// It is a program in the kernel, which always runs to its end, so no process can die in
+// the middle of it.
 //
-// Tables that grow get further extents, and nothing that is there moves. `info` says so,
-// between two moves, before a slot of a new extent is handed out: the read that sees it
-// maps the new ones.
+// Tables that grow get further extents, and existing data does not move. Before a slot of
+// a new extent is handed out, `info` announces the extent, between two moves. The read
+// that sees it maps the new extents.
 #include "lib/reader/series_reader.h"
 
 #include <string.h>
@@ -66,7 +63,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A move takes less than a pause.
+// A move takes less time than a pause.
 constexpr std::chrono::microseconds kPause(50);
 constexpr int kMostPauses = 10000;
 
@@ -108,14 +105,14 @@ constexpr bool BoundsAreThoseOfTheMap() {
 static_assert(BoundsAreThoseOfTheMap(),
               "the bounds of TcpConnections are those of nm_tcp");
 
-// Other CPUs add while we read: see the top of the file. Relaxed is enough, as no
-// word is needed to be newer than another.
+// Other CPUs add during the read: see the top of the file. Relaxed order suffices,
+// because no word has to be newer than another.
 nm_u64 Load(const nm_u64* word) {
   return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
-// Loads above it are done before loads below it. The thread sanitizer knows no
-// fences. On x86, where it is used here, the processor keeps the order of loads.
+// Loads before this call are done before loads after it. The thread sanitizer does not
+// support fences. On x86, where it is used here, the processor keeps the order of loads.
 void AcquireFence() {
 #ifdef __SANITIZE_THREAD__
   __asm__ volatile("" : : : "memory");
@@ -124,14 +121,14 @@ void AcquireFence() {
 #endif
 }
 
-// A cell of which the first word is set, and nothing else.
+// A cell that has only its first word.
 nm_cell HeadOf(nm_u64 word) {
   nm_cell head = {};
   memcpy(&head, &word, sizeof(word));
   return head;
 }
 
-// Of an index that is not in the first one.
+// The extent of an index that is not in the first one.
 uint32_t ExtentOf(uint32_t first, uint32_t index) {
   uint32_t extent = 1;
   while (extent < NM_MAX_EXTENTS - 1 &&
@@ -141,7 +138,7 @@ uint32_t ExtentOf(uint32_t first, uint32_t index) {
   return extent;
 }
 
-// "" for what no retired series has been.
+// "" for a kind without retired series.
 const char* WordOfKind(nm_u16 kind) {
   switch (kind) {
     case NM_KIND_SERVICE:
@@ -154,18 +151,18 @@ const char* WordOfKind(nm_u16 kind) {
   }
 }
 
-// Levels are 64 bits in the map, which may hold anything, and 32 in Health.
+// A level has 64 bits in the map, which may hold any value, and 32 in Health.
 uint32_t Saturated(nm_u64 value) {
   return static_cast<uint32_t>(
       std::min<nm_u64>(value, std::numeric_limits<uint32_t>::max()));
 }
 
-// Text of the map `info`. It ends with a NUL, but nothing says that it must.
+// Text of the map `info`. It should end with a NUL, but this is not guaranteed.
 std::string BoundedString(const char* text, size_t size) {
   return std::string(text, strnlen(text, size));
 }
 
-// Without a loop: what it adds up stays in registers.
+// An expansion instead of a loop: the sums stay in registers.
 template <typename Body, size_t... i>
 void ForEach(const Body& body, std::index_sequence<i...>) {
   (body(i), ...);
@@ -175,14 +172,13 @@ void ForEachBelow(const Body& body) {
   ForEach(body, std::make_index_sequence<end>());
 }
 
-// `is_first`: of the first slot of a series, which is all that most have.
+// `is_first`: the first slot of a series. Most series have only one.
 template <bool is_first>
 void Take(nm_u64 value, uint64_t* sum) {
   *sum = is_first ? value : *sum + value;
 }
 
-// nm_tcp has no cell per CPU: such events are rare, so the kernel adds
-// atomically.
+// nm_tcp has no cell per CPU: such events are rare, so the kernel adds atomically.
 template <bool is_first>
 void TakeConnections(const nm_tcp& tcp, Sample* sample) {
   TcpConnections* const sum = &sample->tcp;
@@ -232,8 +228,8 @@ uint64_t LoadBytes(const char* at) {
   return word;
 }
 
-// As operator==. Most names have 8 to 16 bytes: two words, which may overlap, and no
-// call, for which there is no time three times a series.
+// Like operator==. Most names have 8 to 16 bytes: this compares two words, which may
+// overlap, without a call. Each series needs three comparisons, and calls would be slow.
 bool Equal(const std::string& a, const std::string& b) {
   constexpr size_t kWord = sizeof(uint64_t);
   const size_t size = a.size();
@@ -246,16 +242,16 @@ bool Equal(const std::string& a, const std::string& b) {
              LoadBytes(b.data() + size - kWord);
 }
 
-// Copies nothing where it is there already, as from the read before.
+// Copies nothing if the name is already there from the previous read.
 inline void Assign(const std::string& name, std::string* to) {
   if (!Equal(*to, name)) *to = name;
 }
 
-// A pending sample, tidied up. Returns whether it is empty: all connections of
-// that service have named their destinations.
+// Cleans up a pending sample. Returns whether it is empty: all connections of that
+// service have named their destinations.
 template <typename Out>
 bool TidyPending(Out* sample) {
-  // A move that is under way may be seen half.
+  // The read may see half of a move.
   for (uint64_t* value :
        {&sample->tx_bytes, &sample->rx_bytes, &sample->tx_packets,
         &sample->rx_packets, &sample->tx_payload_bytes,
@@ -308,7 +304,7 @@ bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   if (id == NM_NAME_EMPTY) return true;
   if (id >= view_.max_names) return false;
   const nm_name& entry = NameAt(view_, id);
-  // The kernel writes the length last: whoever sees it sees all bytes.
+  // The kernel writes the length last, so a reader that sees the length sees all bytes.
   const nm_u16 length = __atomic_load_n(&entry.length, __ATOMIC_ACQUIRE);
   if (length == 0 || length > NM_NAME_BYTES) return false;
   name->assign(entry.bytes, length);
@@ -319,8 +315,8 @@ bool SeriesReader::DecodeName(uint32_t id, std::string* name) const {
   return name->find('\0') == std::string::npos;
 }
 
-// A load writes the names of uplinks into `info` when it has begun to count by
-// them: until then a series of theirs is not known.
+// A load writes the names of uplinks into `info` after it has begun to count by them.
+// Until then their series are unknown.
 bool SeriesReader::DecodeUplink(uint32_t number, std::string* uplink) const {
   uplink->clear();
   if (number == NM_UPLINK_NONE) return true;
@@ -334,8 +330,8 @@ bool SeriesReader::DecodeUplink(uint32_t number, std::string* uplink) const {
 }
 
 bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
-  // A CPU that has not counted for this series has no head; all heads that
-  // are there are equal, but for flags.
+  // A CPU that has not counted for this series has no head. All existing heads are equal,
+  // except for their flags.
   nm_u64 word = 0;
   for (uint32_t i = 0; i < view_.cells_per_series && word == 0; ++i) {
     word = Load(Cell(slot, i));
@@ -358,7 +354,8 @@ bool SeriesReader::DecodeIdentity(uint32_t slot, Identity* identity) const {
     return !identity->name.empty();
   }
   if (!DecodeName(head.service, &identity->name)) return false;
-  // A program has pending bytes, too. The name's kind is there: its length is.
+  // A program has pending bytes, too. The kind of the name is known, because its length
+  // is.
   identity->of_service = head.kind == NM_KIND_SERVICE ||
                          (head.kind == NM_KIND_PENDING &&
                           NameAt(view_, head.service).kind == NM_KIND_SERVICE);
@@ -386,13 +383,13 @@ bool SeriesReader::ReadName(uint32_t id, std::string* name) const {
   return DecodeName(id, name);
 }
 
-// The one copy of a word.
+// Returns the only copy of a word.
 const std::string* SeriesReader::Word(std::string word) {
   if (words_ == nullptr) words_ = std::make_shared<std::set<std::string>>();
   return &*words_->insert(std::move(word)).first;
 }
 
-// Finds out whose slot it is. Returns false if it cannot be known yet.
+// Learns the series of a slot. Returns false if it cannot be known yet.
 bool SeriesReader::Learn(uint32_t slot) {
   Identity identity;
   if (!DecodeIdentity(slot, &identity)) return false;
@@ -437,22 +434,23 @@ void SeriesReader::Forget() {
   series_.clear();
   by_key_.clear();
   by_service_.clear();
-  words_.reset();  // not clear(): rows may have them
+  words_.reset();  // not clear(): rows may hold them
 }
 
 void SeriesReader::Update() {
   try {
     Learn();
   } catch (...) {
-    // There was no memory in the middle of it. What was learned may be half
-    // learned, a slot without its key, say: forget all, the next read starts anew.
+    // Memory ran out in the middle of it. The learned data may be incomplete, such as a
+    // slot without its key. So the reader forgets everything, and the next read starts
+    // anew.
     Forget();
     throw;
   }
 }
 
-// How names on the wire become labels, and whether connections are counted. A load
-// may change it.
+// Reads how names on the wire become labels, and whether connections are counted. A load
+// may change both.
 void SeriesReader::ReadNaming() {
   const nm_info& info = *view_.info;
   suffixes_ =
@@ -463,8 +461,7 @@ void SeriesReader::ReadNaming() {
   tcp_ = (info.features & NM_FEATURE_SOCKET_TABLE) != 0 ? view_.tcp : nullptr;
 }
 
-// Where the number stays odd the memory is no meter's: then what is there is read
-// as it is.
+// If the number stays odd, the memory does not belong to a meter, and is read as it is.
 template <typename Body>
 void SeriesReader::BetweenMoves(const Body& body) const {
   for (int i = 0;; ++i) {
@@ -480,7 +477,7 @@ void SeriesReader::BetweenMoves(const Body& body) const {
   }
 }
 
-// A body that is made again has written to *out before.
+// A body that runs again has already written to *out.
 template <typename Out, typename Body>
 void SeriesReader::ReadSeries(std::vector<Out>* out, const Body& body) {
   bool written = false;
@@ -503,11 +500,11 @@ void SeriesReader::ReadSeries(std::vector<Out>* out, const Body& body) {
 }
 
 void SeriesReader::Learn() {
-  // Before any look at a slot: what is written later, the next read sees.
+  // Loaded before any slot is checked: the next read sees whatever is written later.
   const nm_u64 heads = __atomic_load_n(&view_.stats->heads, __ATOMIC_ACQUIRE);
   const nm_u64 allocated = Load(&view_.stats->slots_allocated);
-  // First those that had no head when we looked last: the CPU that took one was
-  // about to write it, or it was free. After a sweep thousands are.
+  // First the slots that had no head at the last check: a CPU was about to write the
+  // head, or the slot was free. After a sweep there are thousands of free slots.
   if (heads == 0 || heads != heads_ || allocated != slots_allocated_) {
     unknown_.erase(
         std::remove_if(unknown_.begin(), unknown_.end(),
@@ -516,8 +513,8 @@ void SeriesReader::Learn() {
   }
   heads_ = heads;
   slots_allocated_ = allocated;
-  // Then those that were handed out since. The number is the kernel's, but the
-  // bound is ours: it was checked against the maps' sizes when they were opened.
+  // Then the slots handed out since. The kernel sets the number, but the bound is ours:
+  // it was checked against the maps' sizes when they were opened.
   const nm_u64 taken = std::min<nm_u64>(allocated, view_.max_series);
   const uint32_t end = static_cast<uint32_t>(
       std::min<nm_u64>(NM_SLOT_FIRST + taken, view_.max_series));
@@ -526,7 +523,7 @@ void SeriesReader::Learn() {
   }
 }
 
-// The sums of a slot are made in registers, and stored once.
+// Sums of a slot are computed in registers, and stored once.
 template <bool is_first, typename Out>
 void SeriesReader::TakeSlot(const Series& series, uint32_t slot,
                             Out* out) const {
@@ -541,7 +538,7 @@ void SeriesReader::TakeSlot(const Series& series, uint32_t slot,
   const auto take = [&sums](size_t offset, uint64_t* sum) {
     Take<is_first>(sums[offset / sizeof(nm_u64)], sum);
   };
-  // Heads differ in their flags only, and this is one of them.
+  // Heads differ only in their flags. This is one of the flags.
   if (HeadOf(heads).flags & NM_FLAG_REGISTERED) out->registered = true;
   take(offsetof(nm_cell, tx_bytes), &out->tx_bytes);
   take(offsetof(nm_cell, rx_bytes), &out->rx_bytes);
@@ -558,8 +555,7 @@ void SeriesReader::TakeSlot(const Series& series, uint32_t slot,
   }
 }
 
-// What *out held before is overwritten, or added to. All but the strings, which may take
-// memory.
+// Overwrites or adds to all members of *out except the strings, which may allocate.
 template <bool is_first, typename Out>
 inline void SeriesReader::Sum(const Series& series, Out* out) const {
   if (is_first) {
@@ -597,7 +593,7 @@ bool SeriesReader::IsRegistered(const std::string& service) const {
   return false;
 }
 
-// The memory of its strings is used again.
+// Reuses the memory of the sample's strings.
 void SeriesReader::Name(const Series& series, Sample* sample) {
   Assign(*series.name, &sample->name);
   Assign(*series.destination, &sample->destination);
@@ -614,8 +610,8 @@ void SeriesReader::Name(const Series& series, netmeter_sample* row) {
   row->uplink_length = static_cast<uint32_t>(series.uplink->size());
 }
 
-// The lines of a slot are far from those of the one before where a service has
-// few of them.
+// If a service has few slots, the cache lines of a slot are far from those of the
+// previous one.
 inline void SeriesReader::Prefetch(uint32_t slot) const {
   const nm_u64* cell = Cell(slot, 0);
   for (uint32_t i = 0; i < view_.cells_per_series; ++i) {
@@ -628,12 +624,13 @@ inline void SeriesReader::Prefetch(uint32_t slot) const {
   __builtin_prefetch(tcp + kWordsPerCell);
 }
 
-// Sums up `count` series, which next(0) and so on return, but for those that are
-// pending and empty. Twins are one sample, in the place of the first, or two.
+// Sums up `count` series, which next(0) and so on return. Skips series that are pending
+// and empty. Twins become one sample, in the place of the first, or two.
 template <typename Out, typename Next>
 void SeriesReader::Fill(Twins twins, size_t count, const Next& next,
                         std::vector<Out>* out) const {
-  constexpr size_t kAhead = 4;  // so many series take as long as memory does
+  constexpr size_t kAhead =
+      4;  // summing 4 series takes as long as one memory access
   size_t filled = 0;
   out->reserve(count);
   for (size_t i = 0; i < count; ++i) {
@@ -675,8 +672,8 @@ void SeriesReader::FillService(absl::string_view service,
       [&](size_t i) -> const Series& { return series_[own[i]]; }, out);
 }
 
-// The mutex is between threads of this process, for what was learned. Nothing
-// here waits for the kernel.
+// The mutex protects learned data between threads of this process. Nothing here waits for
+// the kernel.
 void SeriesReader::ReadAll(std::vector<Sample>* samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ReadSeries(samples, [&] { FillAll(Twins::kOne, samples); });
@@ -693,7 +690,7 @@ void SeriesReader::ReadService(absl::string_view service,
   ReadSeries(samples, [&] { FillService(service, samples); });
 }
 
-// Rows keep the words of an earlier read until they have others.
+// Rows keep the words of an earlier read until they get others.
 template <typename Body>
 void SeriesReader::ReadRows(SampleRows* rows, const Body& body) {
   const std::lock_guard<std::mutex> lock(mutex_);

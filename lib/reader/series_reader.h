@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Turns the shared maps' memory into Samples; the top of series_reader.cc explains
-// how. It knows no kernel: tests give it plain buffers. It believes nothing that
-// it reads: a cell or a name that makes no sense is skipped, and the next read
-// looks at it again.
+// Turns the shared maps' memory into Samples; the top of series_reader.cc explains how.
+// It makes no kernel calls, so tests give it plain buffers. It trusts nothing that it
+// reads: it skips an invalid cell or name, and the next read looks at it again.
 //
 //   SeriesReader reader(view);
 //   std::vector<Sample> samples;  // kept from read to read
 //   reader.ReadAll(&samples);
 //
-// Throws std::bad_alloc where there is no memory, and works again when there is.
+// Throws std::bad_alloc if there is no memory, and works again when there is.
 //
 // Threads: every method may be called from any thread at any time.
 
@@ -35,8 +34,8 @@
 namespace netmeter {
 namespace internal {
 
-// The maps in memory, and their sizes: those checked at opening, as what
-// `info` says may change under us.
+// The maps in memory, and their sizes. The sizes are those checked at opening, because
+// `info` may change during use.
 struct MapView {
   const nm_info* info = nullptr;
   const nm_u64* counters =
@@ -45,9 +44,9 @@ struct MapView {
   const nm_stats* stats = nullptr;
   const nm_tcp* tcp = nullptr;
   uint32_t cells_per_series = 0;
-  uint32_t max_series = 0;  // as far as the maps are mapped
+  uint32_t max_series = 0;  // the mapped part
   uint32_t max_names = 0;
-  // The first extents are the maps above. Further ones: by extent - 1.
+  // The maps above are the first extents. Further ones: by extent - 1.
   uint32_t first_series = UINT32_MAX;
   uint32_t first_names = UINT32_MAX;
   std::array<const nm_u64*, NM_MAX_EXTENTS - 1> more_counters = {};
@@ -55,7 +54,7 @@ struct MapView {
   std::array<const nm_name*, NM_MAX_EXTENTS - 1> more_names = {};
 };
 
-// What is mapped of a slot, or of an id, below max_series (max_names).
+// The memory of a slot below max_series, or of an id below max_names.
 const nm_u64* FurtherCell(const MapView& view, uint32_t slot, uint32_t number);
 const nm_tcp& FurtherTcp(const MapView& view, uint32_t slot);
 const nm_name& FurtherName(const MapView& view, uint32_t id);
@@ -72,10 +71,10 @@ inline const nm_name& NameAt(const MapView& view, uint32_t id) {
   return id < view.first_names ? view.names[id] : FurtherName(view, id);
 }
 
-// Whether `info` says that there is more than is mapped.
+// Whether `info` announces more extents than are mapped.
 bool IsBehind(const MapView& view);
 
-// Takes what is mapped by now. False: it could not be mapped.
+// Gets the extents that are mapped by now. False: they could not be mapped.
 using Extend = std::function<bool(MapView*)>;
 
 class SeriesReader {
@@ -83,43 +82,43 @@ class SeriesReader {
   // The memory must outlive the reader.
   explicit SeriesReader(const MapView& view, Extend extend = nullptr);
 
-  // Every series, one Sample for each key, in the order of appearance. A read reuses the
+  // Reads every series, one Sample for each key, in the order of appearance. Reuses the
   // memory of *samples and of its strings, and allocates nothing if that suffices. After
   // an exception *samples is unchanged or empty.
   void ReadAll(std::vector<Sample>* samples);
 
-  // The same, but what is pending of a service and of a program of one name are two
-  // samples of one key; and that of a service is registered if any series of the
-  // service is. So it can be left out with its service.
+  // Like ReadAll(), but if a service and a program have one name, their pending traffic
+  // is two samples of one key. That of a service is registered if any series of the
+  // service is. So a caller can leave it out together with its service.
   void ReadAllByOwner(std::vector<Sample>* samples);
 
-  // The series of one service. Costs a visit to these series and to the slots that
-  // were handed out since the last read; and, if there are such, or new series in
-  // others, also to those that had no key then.
+  // Reads the series of one service. Visits only these series and the slots handed out
+  // since the last read. If there are such slots, or new series in others, also visits
+  // the slots that had no key then.
   void ReadService(absl::string_view service, std::vector<Sample>* samples);
 
-  // Both into rows of the C API, without a copy of a string. After an exception *rows
-  // is unchanged or empty.
+  // Both read into rows of the C API, without a copy of a string. After an exception
+  // *rows is unchanged or empty.
   void ReadAll(SampleRows* rows);
   void ReadService(absl::string_view service, SampleRows* rows);
 
-  // The same into memory of their own.
+  // Read into a new vector.
   std::vector<Sample> ReadAll();
   std::vector<Sample> ReadService(absl::string_view service);
 
   Health ReadHealth() const;
 
-  // The key of one slot as it is now: kind, name, destination, transport, path and
-  // uplink of *sample. False, and *sample unchanged: it is nobody's, or not known
-  // yet. May be called without a read before it; what it finds is true as long
-  // as nm_stats.moves stays what it was before the call.
+  // The present key of one slot: kind, name, destination, transport, path and uplink of
+  // *sample. Returns false and leaves *sample unchanged if the slot is free or its key
+  // not known yet. Needs no read before it. The result is valid as long as nm_stats.moves
+  // stays what it was before the call.
   bool ReadKey(uint32_t slot, Sample* sample) const;
 
   // A name by its id, as a Sample has it. False: there is none.
   bool ReadName(uint32_t id, std::string* name) const;
 
  private:
-  // What the head of a slot's cells says.
+  // The contents of the head of a slot's cells.
   struct Identity {
     std::string name;
     std::string destination;
@@ -127,11 +126,11 @@ class SeriesReader {
     Kind kind = Kind::kUnattributed;
     Transport transport = Transport::kOther;
     Path path = Path::kDirect;
-    bool of_service = false;  // pending: of a service, whatever else has it
+    bool of_service = false;  // pending: belongs to a service
   };
-  // One key, without room for counters, and short: a read of all series passes
-  // over all of them, and what takes its time is memory. The words are in words_.
-  // It has several slots where ids of several names decode to one, as "a.local" and
+  // One key. It is short and has no room for counters, because a read of all series
+  // visits all of them, and memory access takes most of its time. The words are in
+  // words_. A key has several slots if several names decode to one, as "a.local" and
   // "a.local:443" on the wire do.
   struct Series {
     const std::string* name = nullptr;
@@ -139,7 +138,7 @@ class SeriesReader {
     const std::string* uplink = nullptr;
     std::unique_ptr<std::vector<uint32_t>> more_slots;  // null: no more
     uint32_t slot = 0;
-    // Pending: the series, if there is one, that differs in of_service only.
+    // Pending: the series, if there is one, that differs only in of_service.
     uint32_t twin = kNoTwin;
     Kind kind = Kind::kUnattributed;
     Transport transport = Transport::kOther;
@@ -147,10 +146,11 @@ class SeriesReader {
     bool of_service = false;
   };
   static constexpr uint32_t kNoTwin = UINT32_MAX;
-  // Equal words have one address. At the end: of_service.
+  // Equal words have one address. The last element is of_service.
   using Key = std::tuple<Kind, const std::string*, const std::string*,
                          Transport, Path, const std::string*, bool>;
-  // One sample of both; two; or two, of which the service's is marked as the service.
+  // kOne: one sample for both. kApart: two. kMarked: two, and the service's pending
+  // sample is registered if the service is.
   enum class Twins { kOne, kApart, kMarked };
 
   const nm_u64* Cell(uint32_t slot, uint32_t number) const;
@@ -163,11 +163,10 @@ class SeriesReader {
   void Forget();
   void ReadNaming();
   void Update();
-  // Runs the body, which reads and which is told the number of moves, until none
-  // came meanwhile.
+  // Runs the body, which gets the number of moves, until no move happened during its run.
   template <typename Body>
   void BetweenMoves(const Body& body) const;
-  // BetweenMoves(), after having learned what is new. `Out`, here and below, is a Sample
+  // Learns new series, and then runs BetweenMoves(). `Out`, here and below, is a Sample
   // or a row.
   template <typename Out, typename Body>
   void ReadSeries(std::vector<Out>* out, const Body& body);
@@ -191,24 +190,25 @@ class SeriesReader {
   void ReadRows(SampleRows* rows, const Body& body);
 
   mutable std::mutex mutex_;
-  // All below guarded by mutex_. The view's own extents stay.
+  // mutex_ guards everything below. The view's own extents stay.
   MapView view_;
   const Extend extend_;
-  // What was learned is true as long as
-  // nm_stats.moves is this. No meter begins with an odd number.
+  // Learned data is valid as long as nm_stats.moves has this value. No meter begins with
+  // an odd number.
   nm_u64 moves_ = 1;
   std::vector<std::string> suffixes_;  // of wire names, by `info`
-  bool fold_unknown_ = false;          // the same
+  bool fold_unknown_ = false;          // by `info`
   // Null: no program counts connections (the socket table is off).
   const nm_tcp* tcp_ = nullptr;
   nm_u64 heads_ = 0, slots_allocated_ = 0;  // of nm_stats, at the last look
   uint32_t next_slot_ = 1;
-  std::vector<uint32_t> unknown_;  // below next_slot_, without a key when seen
-  // Of series_: most occur in many of them. Rows share it. Null: no series.
+  std::vector<uint32_t>
+      unknown_;  // below next_slot_, without a key at the last check
+  // Words of series_: most occur in many series. Rows share the set. Null: no series.
   std::shared_ptr<std::set<std::string>> words_;
   std::vector<Series> series_;
   std::map<Key, size_t> by_key_;
-  // With a comparison that takes a string_view without making a string of it.
+  // The comparison accepts a string_view without making a string.
   std::map<std::string, std::vector<size_t>, std::less<>> by_service_;
 };
 

@@ -16,8 +16,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A load may change what names on the wire become. A reader kept the suffixes of
-// the load before until it was made anew.
+// The bug: a load may change how names on the wire become labels, but a reader kept the
+// suffixes of the previous load until it was reopened.
 TEST(SeriesReader, NamesOfDestinationsAreThoseOfTheLastLoad) {
   Buffers buffers(1, 64, 8);
   strcpy(buffers.info().suffixes, ".local");
@@ -39,7 +39,7 @@ TEST(SeriesReader, NamesOfDestinationsAreThoseOfTheLastLoad) {
   };
   using Found = std::map<std::string, uint64_t>;
   EXPECT_EQ(destinations(), (Found{{"a.test", 5}, {"a", 5}}));
-  // The kernel part writes `info` so.
+  // The kernel part writes `info` in such a move.
   strcpy(buffers.info().suffixes, ".test\n.local");
   buffers.stats().moves += 2;
   EXPECT_EQ(destinations(), (Found{{"a", 10}}));
@@ -49,8 +49,8 @@ TEST(SeriesReader, NamesOfDestinationsAreThoseOfTheLastLoad) {
   EXPECT_EQ(destinations(), (Found{{"other", 5}, {"a", 5}}));
 }
 
-// `netmeter sockets` asks for the key of a slot without a read before it. It printed
-// "streamer.local" where `netmeter list` has "streamer", and found nothing by that.
+// The bug: `netmeter sockets` asks for the key of a slot without a read before it. It
+// printed "streamer.local" for the "streamer" of `netmeter list`, and no search found it.
 TEST(SeriesReader, KeysAndNamesAreLabelsWithoutAReadBefore) {
   Buffers buffers(1, 64, 8);
   strcpy(buffers.info().suffixes, ".local");
@@ -68,8 +68,8 @@ TEST(SeriesReader, KeysAndNamesAreLabelsWithoutAReadBefore) {
   EXPECT_EQ(name, "other");
 }
 
-// A load that keeps the tables may turn the socket table on or off. A reader that had
-// opened them before went on to say that nobody knows, or that nothing connects.
+// The bug: a load that keeps the tables may turn the socket table on or off. A reader
+// opened before it still reported that connections are unknown, or that there are none.
 TEST(SeriesReader, ConnectionsAreKnownWhereTheLastLoadCountsThem) {
   Buffers buffers(1, 64, 8);
   buffers.SetName(3, "mme");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads that meet a move (nm_stats.moves), and are made again.
+// Reads that meet a move (nm_stats.moves), and are repeated.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -42,8 +42,8 @@ TEST(SeriesReaderMoves, RowsKeepTheirWords) {
   EXPECT_EQ(kept.rows[0].name, std::string(NM_NAME_BYTES, 'n'));
 }
 
-// The bug: what a first pass had written stayed, and a caller of the C API had names in
-// memory that was gone.
+// The bug: the results of a first pass stayed, and names for a caller of the C API were
+// in freed memory.
 TEST(SeriesReaderMoves, AReadThatFailsLeavesTheLastResultOrNone) {
   const std::string old(NM_NAME_BYTES, 'o');
   for (const int fails_at : {1, 2}) {
@@ -54,7 +54,7 @@ TEST(SeriesReaderMoves, AReadThatFailsLeavesTheLastResultOrNone) {
     buffers.SetHead(21, 0, 3, 0);
     MapView view = buffers.view();
     view.first_series = view.max_series;
-    // Each pass finds that another move came, until one finds no memory.
+    // Each pass meets another move, until one runs out of memory.
     int passes = 0;
     SeriesReader reader(view, [&](MapView*) -> bool {
       if (++passes == fails_at) throw std::bad_alloc();
@@ -82,8 +82,8 @@ TEST(SeriesReaderMoves, AReadThatFailsLeavesTheLastResultOrNone) {
   }
 }
 
-// The bug: glibc ends a cancelled thread in a system call by an exception, which went
-// into a function that lets none pass: the end of the process.
+// The bug: glibc ends a cancelled thread in a system call by an exception. The exception
+// reached a noexcept function, which ended the process.
 TEST(SeriesReaderMoves, AThreadThatWaitsForAMoveMayBeCancelled) {
   Buffers buffers(1, 64, 8);
   buffers.stats().moves = 1;

@@ -79,7 +79,7 @@ TEST(SeriesReader, SumsTheCpusOfASeries) {
   buffers.SetName(3, "mme");
   buffers.SetName(4, "streamer");
   buffers.stats().slots_allocated = 1;
-  // CPU 1 has never seen this series.
+  // CPU 1 has never counted for this series.
   for (const uint32_t cpu : {0u, 2u}) {
     buffers.SetHead(21, cpu, 3, 4, NM_KIND_SERVICE, NM_TRANSPORT_UDP,
                     NM_PATH_PROXY);
@@ -141,7 +141,7 @@ TEST(SeriesReader, HasTheConnectionsOfTcpSeriesAlone) {
     EXPECT_EQ(sample.tcp.retransmitted_segments, expected ? 9u : 0);
     EXPECT_EQ(sample.tcp.rtt_buckets[9], expected ? 19u : 0);
   }
-  // Of a loader that has no such map.
+  // A loader that has no such map.
   buffers.info().features = 0;
   for (const Sample& sample : SeriesReader(buffers.view()).ReadAll()) {
     EXPECT_FALSE(sample.tcp.known);
@@ -231,7 +231,7 @@ TEST(SeriesReader, UplinksAreSeriesOfTheirOwn) {
   }
   SeriesReader reader(buffers.view());
   std::vector<Sample> samples = reader.ReadService("mme");
-  // The fourth has a number that a load is about to name.
+  // The fourth series has a number that a load is about to name.
   ASSERT_THAT(samples, SizeIs(3));
   EXPECT_EQ(samples[0].uplink, "");
   EXPECT_EQ(samples[1].uplink, "satellite");
@@ -246,7 +246,7 @@ TEST(SeriesReader, UplinksAreSeriesOfTheirOwn) {
   EXPECT_EQ(samples[3].tx_bytes, 4u);
 }
 
-// A slot whose series was idle has another one by now.
+// The series of a slot was idle, and the slot has another series now.
 TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
   Buffers buffers(1, 64, 8);
   buffers.SetName(3, "old");
@@ -256,7 +256,8 @@ TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
   buffers.Add(21, 0, offsetof(nm_cell, tx_bytes), 5);
   SeriesReader reader(buffers.view());
   EXPECT_THAT(reader.ReadService("old"), SizeIs(1));
-  // Its total is in another series, its slot is free, and then "new" has it.
+  // Its total moves to another series, its slot becomes free, and then "new" gets the
+  // slot.
   buffers.stats().moves = 2;
   buffers.stats().series_retired = 1;
   buffers.stats().names_retired = 3;
@@ -279,8 +280,8 @@ TEST(SeriesReader, LearnsAnewWhenSlotsHaveChangedHands) {
   EXPECT_EQ(reader.ReadHealth().retired_names, 3u);
 }
 
-// A sweep left thousands of free slots, and each read looked at all of them: 16
-// series took 50 microseconds in place of one.
+// The bug: a sweep left thousands of free slots, and each read checked all of them. A
+// read of 16 series took 50 microseconds instead of one.
 TEST(SeriesReader, LooksAtFreeSlotsWhenAHeadWasWritten) {
   Buffers buffers(1, 64, 8);
   buffers.SetName(3, "mme");
@@ -290,19 +291,19 @@ TEST(SeriesReader, LooksAtFreeSlotsWhenAHeadWasWritten) {
   buffers.SetHead(21, 0, 3, 0);
   SeriesReader reader(buffers.view());
   EXPECT_THAT(reader.ReadAll(), SizeIs(1));
-  // The head is there before anybody says so.
+  // The head is written before stats->heads.
   buffers.SetHead(22, 0, 4, 0);
   EXPECT_THAT(reader.ReadAll(), SizeIs(1));
   buffers.stats().heads = 2;
   EXPECT_THAT(reader.ReadService("late"), SizeIs(1));
-  // A slot that another one gave back is handed out once more.
+  // A slot that a retired series gave back is handed out again.
   buffers.SetHead(23, 0, 4, 0, NM_KIND_SERVICE, NM_TRANSPORT_UDP);
   buffers.stats().slots_allocated = 4;
   EXPECT_THAT(reader.ReadService("late"), SizeIs(2));
 }
 
-// The bug: the names of an empty pending series were copied and dropped again, at
-// each read, where it was the last one.
+// The bug: if the last series was an empty pending one, each read copied its names and
+// dropped them.
 TEST(SeriesReader, AllocatesNothingForAnEmptyPendingSeries) {
   const std::string longer_than_a_string_holds(40, 'n');
   Buffers buffers(1, 64, 8);
@@ -329,7 +330,7 @@ TEST(SeriesReader, SkipsRetiredSeriesOfAKindThatThereIsNot) {
   EXPECT_THAT(reader.ReadAll(), IsEmpty());
 }
 
-// The memory is no meter's: in one of ours the number is odd for no longer than a
+// The memory does not belong to a meter: the number of a real one is odd only while a
 // program runs.
 TEST(SeriesReader, AMoveThatNeverEndsKeepsNobodyWaiting) {
   Buffers buffers(1, 64, 8);
@@ -348,8 +349,8 @@ TEST(SeriesReader, AMoveThatNeverEndsKeepsNobodyWaiting) {
   EXPECT_LT(took, std::chrono::seconds(20));  // on a busy machine
 }
 
-// One thread moves what a slot has counted to another one and back, as the kernel
-// part does: no read may see it twice, or not at all.
+// One thread moves the counts of a slot to another slot and back, as the kernel part
+// does. No read may see them twice, or not at all.
 TEST(SeriesReader, SeesNoMoveHalf) {
   Buffers buffers(2, 64, 8);
   buffers.SetName(3, "mme");
@@ -410,7 +411,7 @@ TEST(SeriesReader, ReadsNamesOfAnyBytesUpToTheFullLength) {
   EXPECT_EQ(samples[0].destination, "x");
 }
 
-// What is in the vector stays there only if it is the name, to the last byte.
+// A name from the previous read is reused only if it is equal in every byte.
 TEST(SeriesReader, TellsNamesApartThatDifferInOneByte) {
   for (size_t size = 1; size <= NM_NAME_BYTES; ++size) {
     for (size_t at = 0; at < size; ++at) {
@@ -448,7 +449,7 @@ TEST(SeriesReader, SkipsCellsThatMakeNoSense) {
   buffers.SetHead(29, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_COUNT);
   SeriesReader reader(buffers.view());
   EXPECT_THAT(reader.ReadAll(), IsEmpty());
-  // The name was late: now it is there.
+  // The missing name is there now.
   buffers.SetName(6, "late");
   EXPECT_THAT(reader.ReadService("late"), SizeIs(1));
 }
@@ -476,7 +477,7 @@ TEST(SeriesReader, SurvivesGarbage) {
       memcpy(&name, bytes, sizeof(name));
       if (round % 2) name.length %= NM_NAME_BYTES + 2;
     }
-    // Some heads that are nearly right.
+    // Some heads are nearly valid.
     for (uint32_t slot = 0; slot < 64; slot += 2) {
       buffers.SetHead(slot, 0, random() % 400, random() % 400, random() % 6,
                       random() % 7, random() % 3);
@@ -491,7 +492,7 @@ TEST(SeriesReader, SurvivesGarbage) {
   }
 }
 
-// A binary has pending bytes, too, and may be called as a service is.
+// A binary has pending bytes, too, and may have the name of a service.
 TEST(SeriesReader, PendingBytesOfABinaryAreNoServices) {
   Buffers buffers(1, 64, 8);
   for (const uint32_t id : {3u, 4u, 5u}) {
@@ -509,7 +510,7 @@ TEST(SeriesReader, PendingBytesOfABinaryAreNoServices) {
   std::vector<Sample> samples;
   reader.ReadService("curl", &samples);
   EXPECT_THAT(samples, SizeIs(0));
-  // The service's own come later.
+  // The service's own pending bytes come later.
   buffers.SetHead(23, 0, 4, 0, NM_KIND_PENDING);
   EXPECT_THAT(reader.ReadAll(), SizeIs(2));
   reader.ReadService("curl", &samples);
@@ -518,8 +519,8 @@ TEST(SeriesReader, PendingBytesOfABinaryAreNoServices) {
   EXPECT_THAT(samples, SizeIs(0));
 }
 
-// A stranger's program that was called as a service had its pending bytes in what the
-// service published, and they went with it where registered services are left out.
+// The bug: pending bytes of another user's program with the name of a service were
+// published as the service's. They disappeared if registered services were left out.
 TEST(SeriesReader, PendingBytesAreThoseOfTheirOwner) {
   Buffers buffers(1, 64, 8);
   buffers.SetName(3, "sessiond");
@@ -538,7 +539,7 @@ TEST(SeriesReader, PendingBytesAreThoseOfTheirOwner) {
   ASSERT_THAT(samples, SizeIs(2));
   EXPECT_EQ(samples[0].kind, Kind::kPending);
   EXPECT_EQ(samples[0].tx_packets, 22u);
-  // One key is one sample, as ever.
+  // One key is still one sample.
   samples = reader.ReadAll();
   ASSERT_THAT(samples, SizeIs(2));
   EXPECT_EQ(samples[0].tx_packets, 43u);
@@ -552,17 +553,17 @@ TEST(SeriesReader, PendingBytesAreThoseOfTheirOwner) {
     return text;
   };
   EXPECT_EQ(registered(), "21, 22, 23, ");
-  // What is pending of the service began before it registered, or not.
+  // The service's pending traffic may be older than its registration.
   buffers.SetHead(23, 0, 3, 0, NM_KIND_SERVICE, NM_TRANSPORT_TCP,
                   NM_PATH_DIRECT, NM_FLAG_REGISTERED);
   EXPECT_EQ(registered(), "21, 22 registered, 23 registered, ");
-  // All of the stranger's has moved.
+  // All bytes of the other user's program have moved.
   buffers.Add(21, 0, offsetof(nm_cell, tx_packets), nm_u64{0} - 21);
   EXPECT_EQ(registered(), "22 registered, 23 registered, ");
   EXPECT_THAT(reader.ReadAll(), SizeIs(2));
 }
 
-// A vector is used again, whatever was read into it before.
+// A vector is reused, whatever an earlier read wrote into it.
 TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
   Buffers buffers(2, 64, 8);
   buffers.SetName(3, "mme");
@@ -588,7 +589,7 @@ TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
   EXPECT_EQ(samples[0].tcp.opened, 7u);
   EXPECT_EQ(samples[0].tcp.rtt_buckets[9], 8u);
 
-  // The first place now takes another series.
+  // The first element now takes another series.
   Buffers other(2, 64, 8);
   other.SetName(3, "sh");
   other.stats().slots_allocated = 1;
@@ -618,7 +619,7 @@ TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
   EXPECT_THAT(samples, IsEmpty());
 }
 
-// Each kind of series, and each place in the rows takes another one at the next read.
+// Each kind of series is tested. Each row takes another series at the next read.
 TEST(SeriesReader, RowsAreTheSamples) {
   constexpr uint8_t kServiceId = 3, kBinaryId = 4, kLongId = 5, kUplinkId = 6;
   constexpr uint8_t kProxyByUplink = NM_PATH_PROXY | 1 << NM_UPLINK_SHIFT;
@@ -749,8 +750,8 @@ TEST(SeriesReader, ReadsHealth) {
   EXPECT_EQ(health.lost_packets_header_errors, 8u);
 }
 
-// The kernel's part is played by two threads, one for each CPU; two others
-// read. No sum may go back, and the last one is exact.
+// Two threads act as the kernel, one for each CPU; two others read. No sum may decrease,
+// and the last one is exact.
 TEST(SeriesReader, IsExactAndNeverGoesBackBesideWriters) {
   constexpr uint32_t kCpus = 2;
   constexpr uint32_t kSeries = 100;

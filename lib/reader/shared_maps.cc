@@ -49,7 +49,7 @@ absl::Status NoMeter(const std::string& pin_dir) {
       "no meter at ", pin_dir, " (run: ", LoaderCommand("load", pin_dir), ")"));
 }
 
-// Without opening them: as for those who may not.
+// Does not open the pins: callers may lack the right.
 std::vector<std::string> FindMissingMaps(const std::string& pin_dir) {
   std::vector<std::string> missing;
   for (const MapPin& map : MapPins()) {
@@ -59,9 +59,9 @@ std::vector<std::string> FindMissingMaps(const std::string& pin_dir) {
   return missing;
 }
 
-// Where `info` is not pinned. Links tell that there is a meter all the same, as they do
-// to `netmeter-loader status`: somebody removed it, a load was killed, or the first load
-// is at work, which pins `info` last.
+// The error if `info` is not pinned. Links still prove that there is a meter, as they do
+// for `netmeter-loader status`. Either `info` was removed, or a load was killed, or the
+// first load is running, which pins `info` last.
 absl::Status WithoutInfo(const std::string& pin_dir) {
   struct statfs file_system;
   if (statfs(pin_dir.c_str(), &file_system) != 0 ||
@@ -83,7 +83,7 @@ absl::Status WithoutInfo(const std::string& pin_dir) {
 
 absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
   const std::vector<std::string> missing = FindMissingMaps(pin_dir);
-  // `info` is removed last, and closed before: an unload is at work, or was killed.
+  // An unload closes `info`, and removes it last. So an unload is running, or was killed.
   const bool unloaded = closed || missing.empty() || missing.back() == "info";
   if (unloaded) return NoMeter(pin_dir);
   return absl::NotFoundError(absl::StrCat(
@@ -94,7 +94,7 @@ absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
 
 namespace {
 
-// For a process that sees the names and may open none.
+// For a process that sees the names and may not open the pins.
 bool MissesSharedPin(const std::string& pin_dir) {
   for (const SharedMap map : OpeningOrder()) {
     const std::string path = absl::StrCat(pin_dir, "/", PinOf(map));
@@ -109,7 +109,7 @@ absl::Status NotOurs(const std::string& where, const std::string& why) {
       absl::StrCat(where, " is no map of a netmeter: ", why));
 }
 
-// Of the pin, or of the directory if that is closed: its group may read.
+// Status of the pin, or of the directory if it is not accessible: its group may read.
 std::optional<struct stat> StatPin(const std::string& path,
                                    const std::string& pin_dir) {
   struct stat about;
@@ -136,7 +136,7 @@ std::string WhoMayRead(const std::string& path, const std::string& pin_dir) {
                             : "run as root: no group may read";
 }
 
-// Those by which the server knows us: SO_PEERCRED and SO_PEERGROUPS.
+// The groups by which the server knows this process: SO_PEERCRED and SO_PEERGROUPS.
 std::vector<gid_t> OwnGroups() {
   const int most = std::max(getgroups(0, nullptr), 0);
   std::vector<gid_t> groups(static_cast<size_t>(most));
@@ -154,9 +154,9 @@ absl::Status PinError(int error, const std::string& path,
       return WithoutInfo(pin_dir);
     case EPERM:
     case EACCES: {
-      // EACCES is also the kernel's word for a path outside of a bpffs. EPERM
-      // comes before the path is looked at: kernels before 5.19 with
-      // kernel.unprivileged_bpf_disabled, or a seccomp filter.
+      // EACCES also means a path outside of a bpffs. EPERM is returned before the path is
+      // looked at: by kernels before 5.19 with kernel.unprivileged_bpf_disabled, or by a
+      // seccomp filter.
       struct statfs file_system;
       if (statfs(path.c_str(), &file_system) == 0) {
         if (file_system.f_type != BPF_FS_MAGIC) {
@@ -184,8 +184,8 @@ absl::Status PinError(int error, const std::string& path,
   }
 }
 
-// All descriptors of a received message. They are open from the moment of
-// recvmsg(2) on, whatever is wrong with the message: somebody must close them.
+// All descriptors of a received message. They are open from recvmsg(2) on, even if the
+// message is invalid, so they must be closed.
 std::vector<UniqueFd> TakeDescriptors(msghdr* message) {
   std::vector<UniqueFd> fds;
   for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr;
@@ -203,8 +203,8 @@ std::vector<UniqueFd> TakeDescriptors(msghdr* message) {
   return fds;
 }
 
-// Lets calls for `option`, SO_SNDTIMEO or SO_RCVTIMEO, end at the deadline. No
-// alarm and no signal: both belong to the process that we are a guest in.
+// Makes calls for `option`, SO_SNDTIMEO or SO_RCVTIMEO, end at the deadline. Uses no
+// alarm and no signal, because both belong to the host process.
 void LimitTo(Clock::time_point deadline, int option, int fd) {
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
       deadline - Clock::now());
@@ -226,10 +226,9 @@ absl::Status Refused(const std::string& what, const std::string& pin_dir) {
   return ErrnoStatus(EACCES, what, WhomServerAnswers(pin, OwnGroups()));
 }
 
-// NotFound: nobody serves this socket.
-// PermissionDenied: who does has a meter, which is not for us.
-// Unavailable: no answer within `timeout`, whoever holds the socket; or none at all
-// (*silent), for whatever reason: whether there is a meter is not known.
+// NotFound: no process serves this socket. PermissionDenied: the server has a meter,
+// which this process may not read. Unavailable: no answer within `timeout`, or no answer
+// at all (*silent). Whether there is a meter is not known.
 absl::StatusOr<SharedMapFds> ReceiveDescriptors(
     const std::string& pin_dir, const std::string& path,
     std::chrono::milliseconds timeout, bool* silent) {
@@ -243,13 +242,13 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
   const std::string what = absl::StrCat("receive the maps from ", path);
   const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.ok()) return ErrnoStatus(errno, what);
-  // For all steps together. A process with a periodic timer is interrupted
-  // again and again, and tries again with what is left.
+  // One deadline for all steps together. A process with a periodic timer is interrupted
+  // again and again, and continues with the remaining time.
   const Clock::time_point deadline = Clock::now() + timeout;
   int error;
   do {
-    // The limit for sending is the one of connect(2), too: it waits while the
-    // listener's queue is full.
+    // The limit for sending also applies to connect(2), which waits while the listener's
+    // queue is full.
     LimitTo(deadline, SO_SNDTIMEO, fd.get());
     error = connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
                     sizeof(address)) == 0
@@ -263,8 +262,8 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
 
   std::array<unsigned char, 1 + kReadableMaps> bytes = {};
   iovec data = {bytes.data(), bytes.size()};
-  // Room for more than we take: what does not fit is closed by
-  // the kernel, and is told by MSG_CTRUNC.
+  // Has room for one descriptor too many. The kernel closes those that do not fit, and
+  // sets MSG_CTRUNC.
   alignas(cmsghdr) char control[CMSG_SPACE((kReadableMaps + 1) * sizeof(int))];
   msghdr message = {};
   message.msg_iov = &data;
@@ -311,8 +310,8 @@ absl::StatusOr<SharedMapFds> ReceiveDescriptors(
   return fds;
 }
 
-// fdinfo needs no bpf(2), which may be refused to us; bpf(2) needs no /proc,
-// which a chroot may lack.
+// fdinfo does not need bpf(2), which may be forbidden; bpf(2) does not need /proc, which
+// a chroot may lack.
 absl::StatusOr<MapShape> ShapeOf(int fd, const std::string& where) {
   const std::string path = absl::StrCat("/proc/thread-self/fdinfo/", fd);
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -341,8 +340,8 @@ absl::StatusOr<MapShape> ShapeOf(int fd, const std::string& where) {
   return shape;
 }
 
-// An array map that can be mapped has its values side by side, from the start
-// of the mapping. Of no other map is that so.
+// An array map that can be mapped has its values side by side, from the start of the
+// mapping. No other type of map has this layout.
 absl::Status CheckShape(SharedMap map, const MapShape& shape,
                         const std::string& where) {
   if (shape.type != BPF_MAP_TYPE_ARRAY || shape.key_size != sizeof(uint32_t) ||
@@ -376,8 +375,8 @@ std::string LoaderCommand(absl::string_view command,
   return absl::StrCat("netmeter-loader ", command, PinDirOption(pin_dir));
 }
 
-// The kernel prints "key:\tvalue" a line (bpf_map_show_fdinfo()), the flags in
-// hexadecimal. A line that is missing leaves a 0, which no check accepts.
+// The kernel prints one "key:\tvalue" per line (bpf_map_show_fdinfo()), and the flags in
+// hexadecimal. A missing line leaves a 0, which no check accepts.
 MapShape ParseFdInfo(const std::string& text) {
   MapShape shape;
   const std::pair<absl::string_view, uint32_t*> fields[] = {
@@ -411,7 +410,7 @@ absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir) {
     if (fds[map].ok() || (map != kInfo && errno == ENOENT)) continue;
     return PinError(errno, path, pin_dir);
   }
-  // After `info`: all that it tells of is there.
+  // Opened after `info`: every extent that it announces exists.
   for (size_t i = 0; i < kExtentPins; ++i) {
     const std::string path = absl::StrCat(pin_dir, "/", ExtentPins()[i].pin);
     UniqueFd& fd = fds[kSharedMaps + i];
@@ -466,9 +465,8 @@ absl::Status SharedMaps::Map(SharedMap map, int fd, size_t entries,
                             " entries, by `info` it should have ", entries));
   }
   Mapping& mapping = *to;
-  // The kernel rounds the size of a value up to 8. That of cells, names and
-  // connections is a multiple of 8 already, and of the others there is one
-  // value.
+  // The kernel rounds the size of a value up to 8. The sizes of cells, names and
+  // connections are multiples of 8 already, and the other maps have only one value.
   mapping.length = entries * shape->value_size;
   void* address =
       mmap(nullptr, mapping.length, PROT_READ, MAP_SHARED, fd, /*offset=*/0);
@@ -488,7 +486,7 @@ SharedMaps::~SharedMaps() {
   }
 }
 
-// Under the mutex, or before anybody has this. What is mapped stays where it is.
+// Called under the mutex, or before the object is shared. Existing mappings do not move.
 absl::Status SharedMaps::MapExtents(const SharedMapFds& fds,
                                     const std::string& source) const {
   const uint32_t max_series =
@@ -509,7 +507,7 @@ absl::Status SharedMaps::MapExtents(const SharedMapFds& fds,
     }
     const std::string path = absl::StrCat(source, "/", pin.pin);
     const UniqueFd& fd = fds[kSharedMaps + i];
-    // `info` tells of it since these were opened: the next look maps it.
+    // `info` has announced it since these were opened: the next try maps it.
     if (!fd.ok()) return absl::UnavailableError(absl::StrCat("no ", path));
     const absl::Status status =
         Map(pin.map, fd.get(), CountEntries(pin, sizes), path, &extents_[i]);
@@ -553,7 +551,7 @@ absl::StatusOr<Found> Find(const std::string& directory,
       found.source = path;
       found.pins_tell = !absl::IsNotFound(fds.status());
     }
-    // That there is no meter, or a damaged one, only the pins tell.
+    // Only the pins tell whether there is no meter or a damaged one.
     if (silent && absl::IsPermissionDenied(fds.status()) &&
         MissesSharedPin(directory)) {
       fds = WithoutMap(directory, /*closed=*/false);
@@ -583,14 +581,13 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   if (pin_dir.empty()) {
     return absl::InvalidArgumentError("the pin directory is empty");
   }
-  // As the loader: <pin_dir>.sock is beside the directory itself.
+  // As in the loader: <pin_dir>.sock is beside the canonical directory.
   const std::string directory = CanonicalPath(pin_dir);
   const absl::StatusOr<Found> found = Find(directory, timeout);
   if (!found.ok()) return found.status();
   const SharedMapFds& fds = found->fds;
 
-  // `info` decides what the others must be. It is mapped and checked before any
-  // of them.
+  // `info` determines the sizes of the others, so it is mapped and checked first.
   const auto where = [&found](SharedMap map) {
     return absl::StrCat(found->source, "/", PinOf(map));
   };
@@ -606,7 +603,7 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   view.info = static_cast<const nm_info*>(maps->mappings_[kInfo].address);
   status = CheckInfo(*view.info, where(kInfo));
   if (!status.ok()) return status;
-  // Read once: from here on the map's own sizes hold, whatever `info` says.
+  // Read once: from here on the maps' own sizes apply, even if `info` changes.
   view.cells_per_series = view.info->cells_per_series;
   // An older loader's tables have one extent each.
   view.first_series = view.info->first_series != 0 ? view.info->first_series
@@ -619,7 +616,7 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   sizes.first_names = view.first_names;
   for (const SharedMap map : OpeningOrder()) {
     if (map == kInfo) continue;
-    // Pinned before `info`, so that it was removed since.
+    // It was pinned before `info`, so it was removed since.
     if (!fds[map].ok()) return WithoutMap(directory, maps->closed());
     status = Map(map, fds[map].get(), CountEntries(EntriesOf(map), sizes),
                  where(map), &maps->mappings_[map]);
@@ -631,7 +628,7 @@ absl::StatusOr<std::shared_ptr<const SharedMaps>> SharedMaps::Open(
   view.stats = static_cast<const nm_stats*>(maps->mappings_[kStats].address);
   view.tcp = static_cast<const nm_tcp*>(maps->mappings_[kTcp].address);
   status = maps->MapExtents(fds, found->source);
-  // A growth may have come meanwhile.
+  // The tables may have grown meanwhile.
   if (absl::IsUnavailable(status)) status = maps->Extend(&view);
   if (!status.ok()) return status;
   return std::shared_ptr<const SharedMaps>(std::move(maps));

@@ -4,31 +4,30 @@
 //   auto maps = SharedMaps::Open("/run/netmeter");
 //   if (maps.ok()) SeriesReader reader((*maps)->view());
 //
-// A reader needs a descriptor of each shared map (lib/reader/pins.h) once, to map
-// it; from then on it reads memory. There are two ways to a descriptor:
+// A reader needs a descriptor of each shared map (lib/reader/pins.h) once, to map it.
+// Then it only reads memory. There are two ways to get a descriptor:
 //
-// 1. The pins, by bpf(BPF_OBJ_GET). The mode of the pin decides, and the kernel
-//    may refuse the system call as a whole: before 5.19 to every user without
-//    CAP_BPF where kernel.unprivileged_bpf_disabled is set, and a seccomp
-//    filter of a container to anybody.
-// 2. The socket <pin_dir>.sock: `netmeter-fds` opens the pins with
-//    its own rights and sends the descriptors (SCM_RIGHTS of unix(7)). mmap(2)
-//    on a descriptor is not refused to anybody.
+// 1. The pins, by bpf(BPF_OBJ_GET). The mode of the pin decides. The kernel may refuse
+//    the
+//    whole system call: before 5.19 to every user without CAP_BPF if
+//    kernel.unprivileged_bpf_disabled is set. A container's seccomp filter may refuse it
+//    to all users.
+// 2. The socket <pin_dir>.sock: `netmeter-fds` opens the pins with its own rights and
+//    sends
+//    the descriptors (SCM_RIGHTS of unix(7)). Every user may call mmap(2) on a descriptor.
 //
-// Whatever the way, nothing is believed. Anybody may have pinned, or sent,
-// another map of another size, and an access past the end of a mapping is a
-// SIGBUS. So the kernel is asked what each descriptor is, and the shape of the
-// map must be the one that `info` and the ABI demand. The numbers are then
-// copied into MapView: nothing that uses a view can leave the mappings,
-// whatever `info` says later.
+// Nothing is trusted in either case. Another process may have pinned, or sent, another
+// map of another size, and an access past the end of a mapping is a SIGBUS. So the kernel
+// is asked for the shape of each map, which must be the one that `info` and the ABI
+// demand. The numbers are then copied into MapView: code that uses a view cannot leave
+// the mappings, even if `info` changes later.
 //
-// The maps are opened for writing and mapped read-only: of a descriptor without
-// write access do_mmap() takes VM_SHARED away, and bpf_map_mmap() takes shared
-// mappings alone (EINVAL). As the loader froze the maps (BPF_MAP_FREEZE),
-// nobody can make use of the right to write.
+// The maps are opened for writing and mapped read-only. Without write access to the
+// descriptor do_mmap() removes VM_SHARED, and bpf_map_mmap() accepts only shared mappings
+// (EINVAL). The loader froze the maps (BPF_MAP_FREEZE), so the right to write has no use.
 //
-// A growth of the tables adds maps, and `info` says so: Extend() maps them. An unload
-// marks `info` as closed; closed() tells.
+// If the tables grow, new maps are added, and `info` announces them: Extend() maps them.
+// An unload marks `info` as closed; closed() tells.
 //
 // Threads: any.
 
@@ -59,23 +58,24 @@
 namespace netmeter {
 namespace internal {
 
-// By SharedMap; then the further extents, in the order of ExtentPins().
+// Index: SharedMap; then the further extents, in the order of ExtentPins().
 constexpr size_t kReadableMaps = kSharedMaps + kExtentPins;
 using SharedMapFds = std::array<UniqueFd, kReadableMaps>;
 
 // The message of `netmeter-fds`: this byte, and one more for each descriptor
-// (SCM_RIGHTS), which says what of SharedMapFds it is.
+// (SCM_RIGHTS), which is the descriptor's index in SharedMapFds.
 constexpr unsigned char kDescriptorProtocol = 2;
-// Or this byte alone: there is a meter, and the client may not read it.
+// Sent alone if there is a meter and the client may not read it.
 constexpr unsigned char kDescriptorsRefused = 255;
 
-// What helps a client in the groups `own` who was refused so. `pin`: of `info`, or of the
-// directory; nothing where they are not to be seen, as in a container. A group that he is
-// in, or none, is not the one that decided: netmeter-fds has a --group.
+// A hint for a refused client in the groups `own`. `pin` is the status of `info`, or of
+// the directory; empty if they are not visible, as in a container. If the client is
+// already in the group of the pin, or the pin has none, another group decided:
+// netmeter-fds has a --group.
 std::string WhomServerAnswers(const std::optional<struct stat>& pin,
                               const std::vector<gid_t>& own);
 
-// What a map is, as the kernel says.
+// The shape of a map, as the kernel reports it.
 struct MapShape {
   uint32_t type = 0;
   uint32_t key_size = 0;
@@ -84,20 +84,20 @@ struct MapShape {
   uint32_t flags = 0;
 };
 
-// The shape in the text of a /proc/self/fdinfo file; all 0 for what is no map.
+// The shape in the text of a /proc/self/fdinfo file; all 0 if it is not a map.
 MapShape ParseFdInfo(const std::string& text);
 
-// Opens the pins in pin_dir, in OpeningOrder(). Where `info` is missing there is no
-// meter, one that is being made, or a damaged one: NotFound, which says so. Another that
-// is missing has no descriptor. Errors as Meter::Open().
+// Opens the pins in pin_dir, in OpeningOrder(). If `info` is missing, there is no meter,
+// an incomplete one, or a damaged one: NotFound, whose message says which. If another map
+// is missing, its descriptor is empty. Errors as Meter::Open().
 absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir);
 
-// The error where `info` is pinned and `closed` is what it says, and another map is not
-// there: NotFound, of a damaged meter or one that is being unloaded.
+// The error if `info` is pinned and another map is missing: NotFound, for a damaged meter
+// or, with `closed`, for one that is being unloaded.
 absl::Status WithoutMap(const std::string& pin_dir, bool closed);
 
-// FailedPrecondition unless `info` is of a version that this library reads
-// and its sizes make sense. `where` is for the message.
+// FailedPrecondition unless `info` has a version that this library reads and valid sizes.
+// `where` is for the message.
 absl::Status CheckInfo(const nm_info& info, const std::string& where);
 
 // "netmeter-loader load", with --pin-dir unless that is the default.
@@ -105,12 +105,12 @@ std::string LoaderCommand(absl::string_view command, absl::string_view pin_dir);
 
 class SharedMaps {
  public:
-  // How long Open() waits in all for an answer at the socket.
+  // The total time that Open() waits for an answer at the socket.
   static constexpr std::chrono::milliseconds kOpenTimeout{2000};
 
-  // Opens the pins in pin_dir or, if these are missing or refused, asks at the
-  // socket <pin_dir>.sock, which takes up to `timeout` when nobody answers:
-  // Unavailable then. Holds no descriptor afterwards. Errors as Meter::Open().
+  // Opens the pins in pin_dir. If they are missing or refused, asks at the socket
+  // <pin_dir>.sock and waits up to `timeout` for an answer: Unavailable without one.
+  // Holds no descriptor afterwards. Errors as Meter::Open().
   static absl::StatusOr<std::shared_ptr<const SharedMaps>> Open(
       const std::string& pin_dir,
       std::chrono::milliseconds timeout = kOpenTimeout);
@@ -121,7 +121,7 @@ class SharedMaps {
 
   const MapView& view() const { return view_; }
 
-  // Maps the extents that `info` tells of since; *view has them. Errors as Open().
+  // Maps the extents that `info` has announced since; *view has them. Errors as Open().
   absl::Status Extend(MapView* view) const;
 
   // Whether the meter was unloaded.
@@ -129,13 +129,13 @@ class SharedMaps {
     return __atomic_load_n(&view_.info->closed, __ATOMIC_ACQUIRE) != 0;
   }
 
-  // Of another value after an unload and a load, and after nothing else.
+  // Changes after an unload and a load, and never otherwise.
   uint64_t created_ns() const {
     return __atomic_load_n(&view_.info->created_ns, __ATOMIC_RELAXED);
   }
 
-  // False where the maps came by the socket and no pins are to be seen, as in a
-  // container: that none are there does not tell that the meter was unloaded.
+  // False if the maps came by the socket and no pins are visible, as in a container.
+  // Missing pins do not prove an unload then.
   bool pins_tell() const { return pins_tell_; }
 
  private:
@@ -152,9 +152,9 @@ class SharedMaps {
   std::array<Mapping, kSharedMaps> mappings_;
   bool pins_tell_ = true;
   std::string directory_;
-  std::chrono::milliseconds timeout_{0};  // of an answer at the socket
+  std::chrono::milliseconds timeout_{0};  // for an answer at the socket
   mutable std::mutex mutex_;
-  // Guarded by it, once opened.
+  // mutex_ guards these after Open().
   mutable std::array<Mapping, kExtentPins> extents_;
   mutable MapView view_;
 };

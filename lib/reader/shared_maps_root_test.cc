@@ -45,8 +45,9 @@ class SharedMapsRootTest : public BpffsTest {
   }
 };
 
-// Of a meter of which pins had gone `no meter` was said, and to load one: which was
-// refused. See also LoaderRootTest.WhatStatusSaysOfALostMapBringsTheMeterBack.
+// The bug: if pins of a meter had gone, the error was `no meter`, with the advice to load
+// one, and that load was refused. See also
+// LoaderRootTest.WhatStatusSaysOfALostMapBringsTheMeterBack.
 TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
   const std::string no_meter = "no meter at " + pin_dir_ + " (run: ";
   const std::string command = " --pin-dir " + pin_dir_;
@@ -64,14 +65,14 @@ TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
                                       "counters, "));
   EXPECT_THAT(OpenError(),
               HasSubstr(" (see: netmeter-loader status" + command + ")"));
-  // As an unload does it, which is at work or was killed.
+  // An unload does this. It is running or was killed.
   meter.info()->closed = 1;
   EXPECT_THAT(OpenError(), StartsWith(no_meter));
   meter.info()->closed = 0;
   // A first load pins `info` last.
   ASSERT_EQ(unlink(info.c_str()), 0);
   EXPECT_THAT(OpenError(), StartsWith(no_meter));
-  // What counts is there, whatever it is.
+  // The link exists, whatever it holds.
   ASSERT_EQ(rename(kept.c_str(), egress.c_str()), 0);
   EXPECT_THAT(
       OpenError(),
@@ -82,7 +83,7 @@ TEST_F(SharedMapsRootTest, AMeterOfWhichPinsAreMissingIsDamaged) {
               HasSubstr(", info (see: netmeter-loader status" + command + ")"));
 }
 
-// As `netmeter-fds` answers; where there are none to give it closes.
+// Acts as `netmeter-fds`; closes the connection if there are no descriptors to give.
 void AnswerNext(int listener, const FakeMeter* meter) {
   const UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   EXPECT_TRUE(client.ok());
@@ -91,8 +92,8 @@ void AnswerNext(int listener, const FakeMeter* meter) {
   }
 }
 
-// A reader that has its maps of a server, as nobody and in a process of its own. Its
-// steps are a second apart, as a meter does not look more often.
+// A reader without privileges, in a process of its own, that gets its maps from a server.
+// Its steps are a second apart, because a meter does not look more often.
 class ServedReaderRootTest : public SharedMapsRootTest {
  protected:
   void SetUp() override {
@@ -104,7 +105,7 @@ class ServedReaderRootTest : public SharedMapsRootTest {
     SharedMapsRootTest::TearDown();
   }
 
-  // Of the meter at `pin_dir`, anew.
+  // Serves the meter at `pin_dir`, on a new socket.
   void Listen(const std::string& pin_dir) {
     path_ = pin_dir + ".sock";
     sockaddr_un address = {};
@@ -119,18 +120,18 @@ class ServedReaderRootTest : public SharedMapsRootTest {
     ASSERT_EQ(listen(listener_.get(), 3), 0);
   }
 
-  // As `netmeter-fds` that was stopped, or is about to be started again.
+  // Acts as a `netmeter-fds` that was stopped, or is about to be restarted.
   void StopListening() { listener_ = UniqueFd(); }
 
-  // The next who connects.
+  // Answers the next client.
   void Answer(const FakeMeter* meter) {
     pollfd client = {listener_.get(), POLLIN, 0};
     ASSERT_EQ(poll(&client, 1, 10000), 1);
     AnswerNext(listener_.get(), meter);
   }
 
-  // `old` is closed as soon as the reader has it. Then each of `expected` is what a read
-  // says.
+  // `old` is closed as soon as the reader has it. Each of `expected` is the result of a
+  // read.
   void StartReader(const std::string& pin_dir, FakeMeter* old,
                    const std::vector<absl::StatusCode>& expected) {
     reader_ = fork();
@@ -182,9 +183,9 @@ class ServedReaderRootTest : public SharedMapsRootTest {
   pid_t reader_ = -1;
 };
 
-// A server that closes without an answer, as where too many are unread, was taken for
-// one without a meter. A reader that looked for the larger tables just then said for good
-// that the meter was unloaded.
+// The bug: a server with too many unread answers closes the connection, and the reader
+// took this for a server without a meter. If the reader was looking for the larger tables
+// just then, it reported an unload for good.
 TEST_F(ServedReaderRootTest, AServerWithoutAnAnswerHasUnloadedNothing) {
   FakeMeter old((FakeMeter::Options())), grown((FakeMeter::Options()));
   ASSERT_EQ(grown.Pin(pin_dir_), "");
@@ -198,8 +199,8 @@ TEST_F(ServedReaderRootTest, AServerWithoutAnAnswerHasUnloadedNothing) {
   AwaitReader();
 }
 
-// Where the first look had no answer, and the next one found nothing pinned, reads went
-// on to look: a later load was followed without a word, with counters from 0.
+// The bug: if the first try got no answer, and the next one found nothing pinned, reads
+// continued to try. They followed a later load without an error, with counters from 0.
 TEST_F(ServedReaderRootTest, AnUnloadIsOneAfterALookWithoutAnAnswer) {
   FakeMeter old((FakeMeter::Options())), later((FakeMeter::Options()));
   ASSERT_EQ(later.Pin(pin_dir_), "");
@@ -218,13 +219,13 @@ TEST_F(ServedReaderRootTest, AnUnloadIsOneAfterALookWithoutAnAnswer) {
   ASSERT_EQ(chmod(pin_dir_.c_str(), 0755), 0);
   StopListening();
   AwaitStep();
-  // Another meter, which anybody may read.
+  // Another meter, which all users may read.
   ASSERT_EQ(later.Pin(pin_dir_, /*group=*/0, 0666), "");
   AwaitReader();
 }
 
-// A container has the socket alone: nothing was ever pinned there. A server that was
-// silent, or started anew, just when the maps had been closed was an unload for good.
+// The bug: a container has only the socket, and no pins. If the server was silent or
+// restarting just when the maps had been closed, the reader reported an unload for good.
 TEST_F(ServedReaderRootTest, WhoHasTheSocketAloneSeesNoUnloadInMissingPins) {
   FakeMeter old((FakeMeter::Options())), grown((FakeMeter::Options()));
   const std::string pin_dir = pin_dir_ + "-of-the-host";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What needs no BPF: the checks, and the errors of opening. The maps
-// themselves are in meter_root_test.cc.
+// Tests without BPF: the checks, and the errors of opening. meter_root_test.cc tests the
+// maps themselves.
 #include "lib/reader/shared_maps.h"
 
 #include <dirent.h>
@@ -181,8 +181,8 @@ TEST_F(SharedMapsTest, ServerThatHasNoMeterMeansNoMeter) {
   EXPECT_THAT(MessageOf(status), HasSubstr("netmeter-loader load"));
 }
 
-// Who is refused has nothing to load. Where bpf(2) is refused, too, he would be told to
-// start the server.
+// A refused client has nothing to load. The bug: if bpf(2) was refused, too, the error
+// advised to start the server.
 TEST_F(SharedMapsTest, ServerThatRefusesIsNoMissingMeter) {
   Serve([](int fd) { Send(fd, kDescriptorsRefused, 0); });
   const absl::Status status = OpenStatus();
@@ -190,15 +190,15 @@ TEST_F(SharedMapsTest, ServerThatRefusesIsNoMissingMeter) {
   EXPECT_EQ(MessageOf(status), "receive the maps from " + pin_dir_ +
                                    ".sock: Permission denied (" +
                                    kAskTheServer + ")");
-  // No descriptor that comes with it is kept.
+  // The reader keeps none of the descriptors of such a message.
   server_.join();
   unlink((pin_dir_ + ".sock").c_str());
   Serve([](int fd) { Send(fd, kDescriptorsRefused, kSharedMaps); });
   EXPECT_TRUE(absl::IsPermissionDenied(OpenStatus()));
 }
 
-// With --group the server does not look at the pins. Members of their group were told to
-// become members of it, and others that no group may read.
+// With --group the server ignores the group of the pins. The bug: members of that group
+// were told to join it, and other users that no group may read.
 TEST(WhomServerAnswers, TheGroupOfThePinsIsNoHelpToItsMembers) {
   const gid_t group = 7654321;
   const auto told = [](gid_t gid, mode_t mode, const std::vector<gid_t>& own) {
@@ -232,7 +232,7 @@ TEST_F(SharedMapsTest, ServerThatSendsTooFewDescriptorsIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(OpenStatus()));
 }
 
-// Before ABI 1.0 a server sent four, and a reader went on without connections.
+// Before ABI 1.0 a server sent four maps. The bug: a reader went on without connections.
 TEST_F(SharedMapsTest, ServerThatSendsNoConnectionsIsRefused) {
   Serve([](int fd) { Send(fd, kDescriptorProtocol, kSharedMaps - 1); });
   const absl::Status status = OpenStatus();
@@ -266,8 +266,8 @@ TEST_F(SharedMapsTest, ServerThatNeverAnswersIsGivenUp) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
 }
 
-// The limit was one for connecting, one for receiving, and began anew with
-// each signal: a reader that should have waited for 2 seconds waited for more.
+// The bug: connecting and receiving had a time limit each, and each signal restarted it.
+// A reader with a limit of 2 seconds waited longer.
 TEST_F(SharedMapsTest, TheTimeLimitIsForAllStepsTogether) {
   const auto patience = std::chrono::milliseconds(500);
   sockaddr_un address = {};
@@ -279,7 +279,7 @@ TEST_F(SharedMapsTest, TheTimeLimitIsForAllStepsTogether) {
   ASSERT_EQ(listen(listener, 0), 0);
   const int first = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_EQ(connect(first, name, sizeof(address)), 0);
-  // The queue is full now, for ever or for a while.
+  // The queue is full now, permanently or for a while.
   const auto open_once = [&](bool accepts) {
     std::thread server;
     int accepted = -1;
@@ -305,7 +305,7 @@ TEST_F(SharedMapsTest, TheTimeLimitIsForAllStepsTogether) {
     if (accepted >= 0) close(accepted);
     return took;
   };
-  // Of 20 times, as a busy machine makes some longer.
+  // At least one of 20 tries must be in time, because a busy machine delays some.
   const auto most = patience + std::chrono::milliseconds(200);
   for (const bool accepts : {false, true}) {
     auto shortest = open_once(accepts);
@@ -378,8 +378,8 @@ TEST(CheckInfo, RefusesAnotherMajorVersionAndSaysWhatToInstall) {
   EXPECT_THAT(MessageOf(status), HasSubstr("newer netmeter-loader"));
 }
 
-// Loaders before ABI 1.0 pinned no map `tcp`. Readers went on without it, and
-// `netmeter-fds`, which wanted all maps, sent nothing and said nothing.
+// Loaders before ABI 1.0 pinned no map `tcp`. The bug: readers went on without it, and
+// `netmeter-fds`, which needs all maps, sent nothing and gave no error.
 TEST(CheckInfo, RefusesAMeterWithoutConnections) {
   nm_info info = GoodInfo();
   info.tcp_size = 0;
@@ -409,7 +409,8 @@ TEST(CheckInfo, RefusesWhatCannotBe) {
   }
 }
 
-// What an error says to run was pasted into a shell, which read the directory's name.
+// The bug: the advice of an error was pasted into a shell, which interpreted the
+// directory's name.
 TEST(LoaderCommand, IsReadByAShellAsItIsMeant) {
   EXPECT_EQ(LoaderCommand("load", "/run/netmeter"), "netmeter-loader load");
   EXPECT_EQ(LoaderCommand("load", "/run/a b"),

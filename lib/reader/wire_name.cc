@@ -15,9 +15,9 @@ namespace {
 
 constexpr char kOther[] = "other";
 
-// An authority without its port (RFC 3986, section 3.2): the host of
-// "host:443", of "[::1]:443", and of what has no port. A colon alone does not
-// tell, since "fe80::1:443" is an address.
+// An authority without its port (RFC 3986, section 3.2). Returns the host of "host:443",
+// of "[::1]:443", and of an authority without a port. A colon alone does not mark a port,
+// because "fe80::1:443" is an address.
 absl::string_view HostOf(absl::string_view authority) {
   const size_t colon = authority.rfind(':');
   if (colon == absl::string_view::npos || colon == 0) return authority;
@@ -34,14 +34,14 @@ absl::string_view HostOf(absl::string_view authority) {
   return host;
 }
 
-// How many bytes at the end of `host` are the beginning of a suffix: of a name that
-// the kernel part has cut, the rest of the suffix is not known.
+// The number of bytes at the end of `host` that are the beginning of a suffix. For a name
+// that the kernel part has cut, the end of the suffix is missing.
 size_t BeginsSuffix(absl::string_view host,
                     const std::vector<std::string>& suffixes) {
   size_t longest = 0;
   for (const std::string& suffix : suffixes) {
     size_t length = std::min(suffix.size(), host.size());
-    // A host that is nothing but a suffix keeps it, as below.
+    // A host that equals a suffix keeps it, as below.
     if (length > 0 && length == host.size()) length--;
     while (length > longest &&
            !absl::EndsWithIgnoreCase(
@@ -53,9 +53,9 @@ size_t BeginsSuffix(absl::string_view host,
   return longest;
 }
 
-// The lengths of the codes of all 256 bytes, in bits: RFC 7541, appendix B. The code
-// is canonical: among codes of one length the numbers follow the bytes, so the
-// lengths say all.
+// The lengths of the codes of all 256 bytes, in bits: RFC 7541, appendix B. The lengths
+// suffice because the code is canonical: codes of one length are in the order of the
+// bytes.
 constexpr uint8_t kCodeBits[256] = {
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28,
     28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28, 6,  10, 10, 12, 13, 6,
@@ -84,26 +84,25 @@ struct HuffmanCode {
       }
     }
   }
-  uint32_t count[kLongestCode + 1] = {};  // of codes with so many bits
+  uint32_t count[kLongestCode + 1] = {};  // number of codes of each length
   std::string bytes;                      // in the order of their codes
 };
 
 }  // namespace
 
 bool DecodeHuffman(absl::string_view code, std::string* text) {
-  // The kernel part never stores the beginning of a longer code, as that would be no
-  // code.
+  // The kernel part stores no part of a longer code, because it could not be decoded.
   if (code.empty() || code.size() > NM_NAME_BYTES) return false;
   static const auto* const huffman = new HuffmanCode;
   std::string decoded;
-  // `value` has the `bits` bits that belong to no byte yet. `first` is the lowest code
-  // of that length, and `index` its place in huffman->bytes.
+  // `value` has the `bits` bits that are not decoded yet. `first` is the lowest code of
+  // that length, and `index` its place in huffman->bytes.
   uint32_t value = 0, first = 0, index = 0;
   int bits = 0;
   for (size_t i = 0; i < 8 * code.size(); i++) {
     value = value << 1 | (static_cast<uint8_t>(code[i / 8]) >> (7 - i % 8) & 1);
     first <<= 1;
-    // Only EOS has more, which is an error in a string (section 5.2).
+    // Only EOS is longer, which is an error in a string (section 5.2).
     if (++bits > kLongestCode) return false;
     const uint32_t count = huffman->count[bits];
     if (value - first < count) {
@@ -126,20 +125,20 @@ std::string LabelOfWireName(absl::string_view bytes, bool huffman,
                             bool fold_unknown) {
   std::string text(bytes);
   if (huffman && !DecodeHuffman(bytes, &text)) return kOther;
-  // In what a client sends anything may stand. Labels are C strings elsewhere.
+  // A client may send any byte, but labels are C strings in other places.
   if (text.find('\0') != std::string::npos) return kOther;
   absl::AsciiStrToLower(&text);
   absl::string_view host = HostOf(text);
-  // The dot of the root: the same host (RFC 1034, section 3.1).
+  // Removes the dot of the root: it does not change the host (RFC 1034, section 3.1).
   if (host.size() > 1 && host.back() == '.') host.remove_suffix(1);
   for (const std::string& suffix : suffixes) {
-    // A host that is nothing but a suffix keeps it: no label is empty.
+    // A host that equals a suffix keeps it: no label is empty.
     if (host.size() > suffix.size() && absl::EndsWithIgnoreCase(host, suffix)) {
       return std::string(host.substr(0, host.size() - suffix.size()));
     }
   }
-  // Longer names are stored as far as there is room. Without this a deployment with a
-  // long domain had `streamer-controller.a-long-dom` for `streamer`.
+  // A long name is cut at NM_NAME_BYTES. Without this step a deployment with a long
+  // domain had `streamer-controller.a-long-dom` instead of `streamer`.
   if (!huffman && bytes.size() == NM_NAME_BYTES) {
     if (host.back() == ':') host.remove_suffix(1);  // cut between host and port
     const size_t cut = BeginsSuffix(host, suffixes);

@@ -40,8 +40,7 @@ TEST(WireNameTest, AnUnknownHostIsKeptOrFolded) {
   EXPECT_EQ(Label("a.local", true), "a");
 }
 
-// The kernel part stores 64 bytes. A long domain was left at the label as far as there
-// had been room.
+// The kernel part stores 64 bytes. The bug: a part of a long domain stayed in the label.
 TEST(WireNameTest, OfACutNameTheBeginningOfASuffixIsTakenOff) {
   const std::string suffix =
       "-controller.gateways.a-country.an-operator.a-company.example";
@@ -53,17 +52,17 @@ TEST(WireNameTest, OfACutNameTheBeginningOfASuffixIsTakenOff) {
   EXPECT_EQ(label("Bootstrapper" + suffix + ":443", true), "bootstrapper");
   const std::string long_name(50, 'a');
   EXPECT_EQ(label(long_name + suffix), long_name);
-  // Cut at each byte, and in what stands before the suffix.
+  // The name is cut at each byte of the suffix, and before the suffix.
   for (size_t length = 64 - suffix.size(); length < 64; length++) {
     const std::string name(length, 'b');
     EXPECT_EQ(label(name + suffix, true), name) << length;
   }
   EXPECT_EQ(label(std::string(70, 'c') + suffix), std::string(64, 'c'));
   EXPECT_EQ(label(std::string(70, 'c') + suffix, true), "other");
-  // Cut in the port, or right before it.
+  // The name is cut in the port, or right before it.
   EXPECT_EQ(label(std::string(57, 'd') + ".local:443"), std::string(57, 'd'));
   EXPECT_EQ(label(std::string(56, 'd') + ".local:443"), std::string(56, 'd'));
-  // A shorter name is whole.
+  // A shorter name was not cut.
   EXPECT_EQ(label("streamer-controller"), "streamer-controller");
   EXPECT_EQ(label(suffix.substr(0, 50), true), "other");
 }
@@ -84,13 +83,13 @@ TEST(WireNameTest, WhatIsNoCodeIsOther) {
   EXPECT_FALSE(DecodeHuffman(std::string(65, 'a'), &text));
   EXPECT_EQ(text, "unchanged");
   EXPECT_EQ(LabelOfWireName("\xff\xff\xff\xff", true, {}, false), "other");
-  // "0" is five zero bits: the code may hold a NUL, the name may not.
+  // "0" is five zero bits: the code may contain a NUL, but the name may not.
   ASSERT_TRUE(DecodeHuffman(std::string("\0\0\x0f", 3), &text));
   EXPECT_EQ(text, "0000");
 }
 
-// nghttp2 decodes header blocks only: the code becomes the value of a literal field
-// named "x" (RFC 7541, section 6.2.2).
+// nghttp2 decodes only header blocks: the code becomes the value of a literal field named
+// "x" (RFC 7541, section 6.2.2).
 bool DecodeWithNghttp2(const std::string& code, std::string* text) {
   std::string block("\0\1x", 3);
   block += static_cast<char>(0x80 | code.size());
@@ -111,11 +110,11 @@ bool DecodeWithNghttp2(const std::string& code, std::string* text) {
   return decoded;
 }
 
-// The code of any text, in the only length that it can have.
+// The code of any text. A text has only one code.
 std::string EncodeWithNghttp2(const std::string& text) {
   nghttp2_hd_deflater* deflater = nullptr;
   EXPECT_EQ(nghttp2_hd_deflate_new(&deflater, 4096), 0);
-  // nghttp2 takes the code if it is shorter. Zeros have the shortest code.
+  // nghttp2 uses the code only if it is shorter. Zeros have the shortest code.
   const std::string value = text + std::string(1000, '0');
   std::string name = "x";
   nghttp2_nv field = {
@@ -127,20 +126,20 @@ std::string EncodeWithNghttp2(const std::string& text) {
       deflater, reinterpret_cast<uint8_t*>(&block[0]), block.size(), &field, 1);
   nghttp2_hd_deflate_del(deflater);
   EXPECT_GT(size, 6);
-  // 0x10, the name's length and code, and two more bytes of the value's length.
+  // Skips 0x10, the name's length and code, and two more bytes of the value's length.
   return block.substr(6, static_cast<size_t>(size) - 6);
 }
 
 TEST(WireNameTest, EachByteIsDecodedAsByNghttp2) {
   for (int byte = 0; byte < 256; byte++) {
-    // Twice, so that the second begins anywhere in a byte.
+    // Twice, so that the second code begins at any bit of a byte.
     const std::string text(2, static_cast<char>(byte));
     const std::string code = EncodeWithNghttp2(text).substr(0, 64);
     std::string ours, theirs;
-    // It may end within a code, for both.
+    // The text may end within a code; both decoders must agree.
     ASSERT_EQ(DecodeHuffman(code, &ours), DecodeWithNghttp2(code, &theirs));
     EXPECT_EQ(ours, theirs) << byte;
-    // 64 bytes are 512 bits, so some number of zeros makes it whole.
+    // 64 bytes are 512 bits, so the code fits exactly with some number of zeros.
     std::string whole;
     for (size_t length = 9; length <= code.size() && whole.empty(); length++) {
       DecodeHuffman(code.substr(0, length), &whole);
@@ -155,7 +154,7 @@ TEST(WireNameTest, AnyBytesAreDecodedOrRefusedAsByNghttp2) {
   for (int i = 0; i < 200000; i++) {
     std::string code(1 + random() % 8, 0);
     for (char& byte : code) byte = static_cast<char>(random());
-    // Texts end in ones, and random bytes seldom do.
+    // Valid texts end in ones, which random bytes rarely do.
     if (i % 2 == 0)
       code.back() = static_cast<char>(code.back() | 0x7f >> i / 2 % 8);
     std::string ours = "unchanged", theirs = "unchanged";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The words for kinds, transports and paths: KindName(), TransportName() and
-// PathName() of sample.h, and what goes the other way. They are the values of labels,
-// of `netmeter list --json`, of options and of the history. A new kind has its place
-// here, and a compiler that warns where a switch forgets it.
+// The words for kinds, transports and paths: KindName(), TransportName() and PathName()
+// of sample.h, and the reverse functions. They are the values of labels, of `netmeter
+// list --json`, of options and of the history. A new kind is added here; the compiler
+// warns about a switch that lacks it.
 //
 // Threads: any; nothing here changes.
 
@@ -17,7 +17,7 @@
 namespace netmeter {
 namespace internal {
 
-// All there are, in the order in which help texts list them.
+// All kinds, in the order in which help texts list them.
 constexpr Kind kAllKinds[] = {
     Kind::kService, Kind::kBinary,       Kind::kUnit,     Kind::kContainer,
     Kind::kPending, Kind::kUnattributed, Kind::kOverflow, Kind::kRetired};
@@ -25,7 +25,7 @@ constexpr Transport kAllTransports[] = {Transport::kTcp, Transport::kUdp,
                                         Transport::kSctp, Transport::kIcmp,
                                         Transport::kOther};
 
-// Their words.
+// The words of all kinds.
 std::vector<std::string> KindNames();
 
 }  // namespace internal

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMoreThanThereAre = 64;
 
-// What has a word is in the list, and what is in the list has a word of its own.
+// Every kind with a word is in the list, and every entry of the list has its own word.
 TEST(WordsTest, TheListsAreComplete) {
   std::set<std::string> kinds, transports;
   for (int i = -1; i < kMoreThanThereAre; ++i) {
