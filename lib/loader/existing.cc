@@ -27,7 +27,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Reads the info of a meter that may be upgraded, or finds that there is none.
+// Reads the info of a meter that can be upgraded, or finds that there is none.
 absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
   const std::string path = pins.PathOf("info");
   UniqueFd info(bpf_obj_get(path.c_str()));
@@ -61,11 +61,11 @@ absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
   return absl::OkStatus();
 }
 
-// FailedPrecondition if the directory is below that of another meter: the unload of that
-// one would leave its file system, for the foreign pins in it.
+// FailedPrecondition if the directory is below another meter's. An unload of that meter
+// would leave its file system mounted because of the foreign pins in it.
 absl::Status CheckForMeterAbove(const PinDir& pins) {
-  // By the path without links: what is above that is above the directory, which need not
-  // be there yet.
+  // Uses the path without symbolic links, because parents are compared by path. The
+  // directory itself need not exist yet.
   std::string there = pins.path();
   char* real = realpath(there.c_str(), nullptr);
   while (real == nullptr && there.rfind('/') != 0 &&
@@ -83,7 +83,7 @@ absl::Status CheckForMeterAbove(const PinDir& pins) {
     if (!bpffs.ok()) return bpffs.status();
     if (!*bpffs) continue;
     const auto theirs = PinDir(above).FindOurs(LoaderState());
-    // Pins of others, which are no concern of ours.
+    // These pins belong to other programs and do not matter here.
     if (absl::IsFailedPrecondition(theirs.status())) continue;
     if (!theirs.ok()) return theirs.status();
     if (theirs->empty()) continue;
@@ -111,7 +111,7 @@ absl::Status FindExisting(const PinDir& pins, const LoaderState& state,
   return absl::OkStatus();
 }
 
-// The first link that a load attaches counts nothing.
+// The first link that a load attaches counts nothing, so it can go late.
 std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins) {
   const auto rank = [&pins](const std::string& pin) {
     if (pin == "info") return 3;
@@ -160,7 +160,7 @@ std::vector<std::string> FindMissingLinks(const PinDir& pins,
   std::vector<std::string> missing;
   for (const LinkPin& link : LinkPins()) {
     const std::string path = pins.PathOf(link.pin);
-    // Only root can look into a link.
+    // Only root can inspect a link.
     if (geteuid() == 0 ? IsAttached(path, info.cgroup_id)
                        : access(path.c_str(), F_OK) == 0) {
       continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is pinned already where a meter is to be loaded: a meter, nothing, or what a
-// load or an unload that was killed has left.
+// Finds what is pinned already in the directory of a load: a meter, nothing, or the
+// leftover pins of a load or an unload that was killed.
 //
 // Threads: one at a time, under the lock of lib/loader/locked_directory.h.
 
@@ -20,39 +20,39 @@ namespace internal {
 
 struct ExistingMeter {
   bool found = false;
-  bool moved = false;  // its cgroup was removed and made again
+  bool moved = false;  // its cgroup was removed and created again
   nm_info info = {};
-  // Pins that are left of a load or an unload that was killed, or of a meter without
-  // its info. No meter was found then.
+  // Leftover pins of a load or an unload that was killed, or of a meter that lost its
+  // info. Empty if a meter was found.
   std::vector<std::string> rest;
 
   bool has(uint64_t feature) const { return (info.features & feature) != 0; }
 };
 
-// Finds a complete meter, or the pins that are left of one; with `restart` all pins
-// are leftovers. FailedPrecondition if something is pinned that is not ours, or if the
-// directory of a new meter is below another meter's.
+// Finds a complete meter, or leftover pins; with `restart` all pins are leftovers.
+// FailedPrecondition if something is pinned that is not ours, or if the directory of a
+// new meter is below another meter's.
 absl::Status FindExisting(const PinDir& pins, const LoaderState& state,
                           bool restart, ExistingMeter* existing);
 
-// Closes `info`, so that readers open again. A meter of another version whose info this
-// version's program cannot close keeps its readers.
+// Closes `info`, so that readers open the meter again. If the meter is of another version
+// and this version's program cannot close its info, its readers stay.
 absl::Status TellReaders(const PinDir& pins);
 
-// Links that should be there and are not. The features of the info say which of
-// the optional ones should: a kernel without tracing programs misses nothing.
+// Links that are missing. The features in `info` say which optional links must exist: a
+// meter on a kernel without tracing programs misses nothing.
 std::vector<std::string> FindMissingLinks(const PinDir& pins,
                                           const nm_info& info);
 
-// Whether what is left is a meter's: something counts, or its info is there, and was not
-// closed, as by an unload that was killed. A load clears away what else there is.
+// Whether the leftover pins are a meter's: something still counts, or `info` is there and
+// no unload has closed it. A load removes all other leftovers.
 bool IsRestOfMeter(const PinDir& pins);
 
-// Pins in the order in which they go: what counts packets first. What tells that the rest
-// is ours is last.
+// Sorts pins into the order of removal: those that count packets come first, those that
+// show that the pins are ours come last.
 std::vector<std::string> OrderOfRemoval(const std::vector<std::string>& pins);
 
-// Tells the readers first.
+// Removes the leftover pins. Tells the readers first.
 absl::Status RemoveRest(const ExistingMeter& existing, const PinDir& pins);
 
 }  // namespace internal

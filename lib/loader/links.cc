@@ -54,8 +54,8 @@ absl::Status Links::AttachOne(const LinkPin& pin) {
     return ErrnoStatus(errno, absl::StrCat("open ", path));
   }
   if (pinned.ok()) {
-    // A link that cannot be looked at may count: another one beside it would count all
-    // packets twice.
+    // A link that cannot be inspected may still count. A second link beside it would
+    // count each packet twice.
     const KernelObject link = IdentifyObject(pinned.get());
     if (link.kind != KernelObject::kLink) {
       return absl::UnavailableError(absl::StrCat("look at ", path));
@@ -119,7 +119,7 @@ absl::Status Links::PutOne(const LinkPin& pin) {
   }
   const int fd = bpf_link__fd(made_.at(pin.pin));
   if (pin.tracing()) return pins_.Replace(fd, pin.pin);
-  // A dead one may be there, which counts nothing.
+  // A dead link may be pinned here. It counts nothing.
   NETMETER_RETURN_IF_ERROR(pins_.Remove(pin.pin));
   return pins_.Pin(fd, pin.pin);
 }

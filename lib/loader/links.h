@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The links: what makes the programs run. A pinned link keeps its program attached after
-// the loader has exited. Two halves:
+// The links, which make the programs run. A pinned link keeps its program attached after
+// the loader has exited. The work has two halves:
 //
-//   Attach()  what can fail: makes the links that are missing, and those of tracing
-//             programs, which cannot be replaced in place (EINVAL). Only this process
-//             holds them: they go when it ends.
-//   Put()     what cannot: gives each link of the cgroup its new program
-//             (bpf_link_update() takes no memory), and pins the new ones over the old.
+//   Attach()  can fail: makes the missing links, and new links for tracing programs,
+//             which cannot be replaced in place (EINVAL). Only this process holds them,
+//             so they go when it ends.
+//   Put()     cannot fail: gives each link of the cgroup its new program
+//             (bpf_link_update() needs no memory), and pins the new links over the old.
 //
-// Each packet runs the old program or the new one, never both. Both tracing programs run
-// for a moment, which their handlers bear: they write the same twice. Both halves can be
-// repeated after a kill at any point.
+// Each packet runs either the old program or the new one, never both. Both versions of a
+// tracing program run for a moment. Their handlers tolerate this because they write the
+// same values twice. Both halves can be repeated after a kill at any point.
 //
 // Threads: one at a time.
 
@@ -44,23 +44,23 @@ absl::Status OpenCgroup(const std::string& path, Cgroup* cgroup);
 
 class Links {
  public:
-  // All must outlive this.
+  // The arguments must outlive this.
   Links(const Cgroup& cgroup, const PinDir& pins, const MeterObject& object)
       : cgroup_(cgroup), pins_(pins), object_(object) {}
   ~Links();
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
-  // One stage. A feature whose program cannot be attached is turned off. If it is a
-  // tracing program that is an error: the others were loaded to rely on it.
-  // `had`: features that an upgrade must not lose because there was no memory.
+  // Attaches one stage. If a program cannot be attached, its feature is turned off. For a
+  // tracing program this is an error, because the other programs were loaded to rely on
+  // it. `had`: features that an upgrade must not lose for lack of memory.
   absl::Status Attach(LinkStage stage, uint64_t had, FeatureSet* features);
 
-  // All stages. Links of features that are off go. After an error the first *done links
-  // have their new program.
+  // Updates all stages, and removes links of features that are off. After an error the
+  // first *done links have their new program.
   absl::Status Put(const FeatureSet& features, size_t* done);
 
-  // That had no link, or a dead one.
+  // The pins that had no link, or a dead one.
   const std::vector<std::string>& attached_anew() const { return anew_; }
 
  private:

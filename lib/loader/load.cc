@@ -39,9 +39,9 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// --- What is asked for, and what there is ------------------------------------
+// --- The configuration, and the meter that is there --------------------------
 
-// Starts from the loaded configuration, or from that of a meter whose pins have gone.
+// Starts from the loaded configuration, or from that of a meter whose pins are gone.
 absl::Status ChangeConfig(const LockedDirectory& directory,
                           const ConfigChange& change, bool replaces,
                           Plan* plan) {
@@ -57,8 +57,8 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
       config.sources = SourcesOf(kept);
       plan->loaded = SettingsOf(config);
     } else if (!replaces) {
-      // It would take back what only the old one says, such as register_by, and count
-      // for the whole host.
+      // A load from the defaults would drop settings that only the old configuration has,
+      // such as register_by, and would count for the whole host.
       return absl::FailedPreconditionError(absl::StrCat(
           "the loaded configuration is not known (",
           LockFile(directory.pins().path()),
@@ -79,13 +79,13 @@ absl::Status ChangeConfig(const LockedDirectory& directory,
   for (const std::string& note : WhatHasNoEffect(config)) {
     plan->notes.push_back(note);
   }
-  // The next load starts from this text, and has to be able to read it.
+  // The next load starts from this text, so it must be able to parse it.
   return ParseConfig(ConfigAsYaml(config, Keys::kChanged), "the configuration",
                      Config())
       .status();
 }
 
-// Whether all ids are handed out that `info` speaks of.
+// Whether all ids up to the sizes in `info` are handed out.
 bool HasAllIds(const PinDir& pins, const nm_info& info) {
   const UniqueFd fd(bpf_obj_get(pins.PathOf("stats").c_str()));
   nm_stats stats = {};
@@ -120,8 +120,8 @@ bool IsUpToDate(const PinDir& pins, const Plan& plan) {
 
 // --- Invisible steps ---------------------------------------------------------
 
-// The maps that stay. A missing one is an error, except an extent that `info` does not
-// tell of yet.
+// Reuses the maps that an upgrade keeps. A missing map is an error, except an extent that
+// `info` does not list yet.
 absl::Status ReuseMaps(const PinDir& pins, const nm_info& info,
                        MeterObject* object) {
   for (const MapPin& map : MapPins()) {
@@ -164,8 +164,8 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
         ReuseMaps(pins, plan.existing.info, object->get()));
   }
   NETMETER_RETURN_IF_ERROR((*object)->Load());
-  // libbpf makes objects without names where a try with one has failed, for what
-  // reason ever. Nobody would know these as ours.
+  // libbpf creates objects without names after one attempt with a name has failed, for
+  // any reason. Later loads would not recognize these objects as ours.
   if (IdentifyObject((*object)->MapFd("info")).name != ObjectNameOf("info")) {
     return absl::UnavailableError(
         "the kernel would not name a BPF object: run it again");
@@ -174,7 +174,7 @@ absl::StatusOr<std::unique_ptr<MeterObject>> LoadObjectWith(const Plan& plan,
   return object;
 }
 
-// What new maps start with. Those that are kept have it.
+// Fills new maps. Maps that an upgrade keeps already have this content.
 absl::Status FillMaps(const PinDir& pins, Plan* plan, MeterObject* object) {
   if (!plan->existing.found) {
     NETMETER_RETURN_IF_ERROR(object->FillReserved());
@@ -185,9 +185,9 @@ absl::Status FillMaps(const PinDir& pins, Plan* plan, MeterObject* object) {
   return FillRules(plan->config, plan->registrants, *object);
 }
 
-// From here on only BPF programs can write them. Of a map that an upgrade
-// keeps, and that is frozen already, the kernel would answer EPERM, as it
-// answers one who may not freeze it.
+// After this only BPF programs can write these maps. The loader skips maps that are
+// frozen already: the kernel answers EPERM for them, as for a caller without the
+// permission.
 absl::Status FreezeSharedMaps(const MeterObject& object) {
   const auto freeze = [&object](const char* pin) {
     const int fd = object.MapFd(pin);
@@ -210,16 +210,17 @@ void NoteLeftOut(const LeftOut& left_out, const char* what, Plan* plan) {
       absl::StrCat(left_out.count, " ", what, ": ", left_out.why.message()));
 }
 
-// What this process alone has.
+// The objects that only this process holds.
 struct Prepared {
   std::unique_ptr<MeterObject> object;
   std::unique_ptr<Links> links;
   std::unique_ptr<Forwarding> forwarding;
-  bool removed_rest = false;  // of a meter without `info`
+  bool removed_rest = false;  // leftover pins without `info`
 };
 
-// Who a process is must be known before the owner of a socket is asked for, and
-// both before packets are counted: what runs already is named in between.
+// The name of a process must be known before a socket gets its owner, and the owner
+// before packets are counted. So running processes and open sockets are named between the
+// stages.
 absl::Status Attach(Plan* plan, Prepared* prepared) {
   const MeterObject& object = *prepared->object;
   Links* const links = prepared->links.get();
@@ -252,8 +253,8 @@ absl::Status Attach(Plan* plan, Prepared* prepared) {
   return absl::OkStatus();
 }
 
-// With the tracing programs, or without them if that fails for good: they need what not
-// every kernel allows (lockdown, CAP_PERFMON).
+// Loads with the tracing programs, or without them. They need permissions that some
+// kernels refuse (lockdown, CAP_PERFMON).
 absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
                          Prepared* prepared) {
   prepared->forwarding.reset();
@@ -263,7 +264,7 @@ absl::Status PrepareWith(const PinDir& pins, bool tracing, Plan* plan,
   if (!object.ok()) return object.status();
   prepared->object = *std::move(object);
   TurnOffWhatItLacks(*prepared->object, &plan->features);
-  // What was asked for is known to be good.
+  // The kernel has accepted the new programs, so the leftover pins can go.
   if (!plan->existing.rest.empty()) {
     prepared->removed_rest = true;
     NETMETER_RETURN_IF_ERROR(RemoveRest(plan->existing, pins));
@@ -297,7 +298,7 @@ absl::Status Prepare(const PinDir& pins, Plan* plan, Prepared* prepared) {
   } else {
     plan->features.TurnOff(NM_FEATURE_PROCESS_TRACKING, reason);
   }
-  // If it fails without them, too, the first error says more.
+  // If the second attempt fails too, the first error says more.
   return PrepareWith(pins, false, plan, prepared).ok() ? absl::OkStatus()
                                                        : status;
 }
@@ -326,7 +327,7 @@ LoadResult MakeResult(LoadResult::Action action, const Plan& plan) {
   return result;
 }
 
-// Maps that have no pin yet. Readers ignore them until `info` tells of them.
+// Pins maps that have no pin yet. Readers ignore them until `info` lists them.
 absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object) {
   const auto pin_new = [&pins](int fd, const char* pin) {
     return fd < 0 || pins.Has(pin) ? absl::OkStatus() : pins.Pin(fd, pin);
@@ -342,7 +343,7 @@ absl::Status PinNewMaps(const PinDir& pins, const MeterObject& object) {
   return absl::OkStatus();
 }
 
-// What belongs to the programs of one load goes over that of the one before.
+// These maps belong to the programs of one load, so each load replaces them.
 absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object) {
   for (const MapPin& map : MapPins()) {
     if (map.kept) continue;
@@ -351,7 +352,7 @@ absl::Status ReplaceRenewedMaps(const PinDir& pins, const MeterObject& object) {
   return absl::OkStatus();
 }
 
-// From here on `info` says that all is as it was asked for.
+// After this `info` says that the meter is complete.
 absl::Status Finish(const Plan& plan, bool own_directory, const PinDir& pins,
                     const MeterObject& object) {
   NETMETER_RETURN_IF_ERROR(object.WriteInfo(MakeInfo(plan)));
@@ -360,10 +361,11 @@ absl::Status Finish(const Plan& plan, bool own_directory, const PinDir& pins,
     NETMETER_RETURN_IF_ERROR(pins.Pin(object.MapFd("info"), "info"));
   }
   NETMETER_RETURN_IF_ERROR(SetModes(pins, plan.access, own_directory));
-  // No program is left that does not know them, and readers see them.
+  // All programs know the new ids by now, and readers see the new maps.
   NETMETER_RETURN_IF_ERROR(object.PushFreeIds());
   Step("handed out new ids");
-  // Left by a growth that was killed before it wrote `info`, and is not wanted any more.
+  // An extent may be left by a resize that was killed before it wrote `info`, and that is
+  // no longer wanted.
   for (const ExtentPin& map : ExtentPins()) {
     if (object.MapFd(map.pin) < 0 && pins.Has(map.pin)) {
       NETMETER_RETURN_IF_ERROR(pins.Remove(map.pin));
@@ -378,13 +380,14 @@ absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
   const MeterObject& object = *prepared->object;
   const LoaderState before = directory->state();
   absl::Status status = PinNewMaps(pins, object);
-  // Readers who may open the old extents may open the new ones, before they hear of them.
+  // Readers that may open the old extents must be able to open the new ones before `info`
+  // lists them.
   if (status.ok()) status = SetModes(pins, plan.access, directory->is_own());
   if (status.ok()) {
     status = directory->KeepConfig(TextToKeep(plan.config), plan.cgroup.path);
   }
   if (!status.ok()) return WithState(status, kNothingWasChanged);
-  // With the names of uplinks, before a packet counts under one.
+  // `info` needs the names of uplinks before a packet counts under one of them.
   nm_info unfinished = plan.existing.info;
   unfinished.build_id = 0;
   bool begun = false;
@@ -409,7 +412,7 @@ absl::Status Upgrade(LockedDirectory* directory, const Plan& plan,
                    " programs are new, counting goes on: run load again"));
 }
 
-// Links come first: by one of them the next loader knows that the rest is ours.
+// Links come first: a link tells the next loader that the other pins are ours.
 absl::Status Install(LockedDirectory* directory, const Plan& plan,
                      Prepared* prepared) {
   const PinDir& pins = directory->pins();
@@ -426,7 +429,7 @@ absl::Status Install(LockedDirectory* directory, const Plan& plan,
   });
 }
 
-// What is there, and what it is to become. Changes nothing.
+// Decides what to load. Changes nothing.
 absl::Status MakePlan(const LockedDirectory& directory,
                       const ConfigChange& change, bool replaces, Plan* plan) {
   const PinDir& pins = directory.pins();
@@ -440,7 +443,7 @@ absl::Status MakePlan(const LockedDirectory& directory,
   return DecideIdentity(plan);
 }
 
-// Under the lock.
+// The caller holds the lock.
 absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
                                       const ConfigChange& change, bool replaces,
                                       Plan* plan, Prepared* prepared) {
@@ -476,7 +479,7 @@ absl::StatusOr<LoadResult> LoadLocked(LockedDirectory* directory,
   if (pins.Has("info")) {
     return WithState(installed, "the meter counts: the next load completes it");
   }
-  // Nobody could read it: it goes as by an unload.
+  // Readers cannot open this meter without `info`, so remove it as an unload does.
   prepared->links.reset();
   const absl::Status removed = RemoveMeter(pins.path(), directory->state());
   return WithState(

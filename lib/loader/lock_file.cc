@@ -24,13 +24,14 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Of a lock file. What is written can be read again.
+// The largest lock file. WriteState() refuses more than ReadState() can read.
 constexpr size_t kMostStateBytes = 4 << 20;
 
-// What becomes the lock file next (WriteState()).
+// The file that WriteState() renames over the lock file.
 std::string NextLockFile(const std::string& file) { return file + ".new"; }
 
-// One that this process holds back (SignalsBlocked), and that asks it to end.
+// Whether a signal is pending that this process blocks (SignalsBlocked) and that asks it
+// to end.
 bool SignalIsPending() {
   sigset_t pending;
   if (sigpending(&pending) != 0) return false;
@@ -40,8 +41,8 @@ bool SignalIsPending() {
          sigismember(&pending, SIGQUIT) == 1;
 }
 
-// Whether it is what stands at `file`. Who had the lock may have removed the file, or
-// written another one.
+// Whether `fd` is still the file at `file`. The previous holder of the lock may have
+// removed or replaced the file.
 absl::StatusOr<bool> IsTheFile(const UniqueFd& fd, const std::string& file) {
   struct stat mine = {}, there = {};
   if (fstat(fd.get(), &mine) != 0 ||
@@ -53,11 +54,11 @@ absl::StatusOr<bool> IsTheFile(const UniqueFd& fd, const std::string& file) {
 
 enum class Tried {
   kLocked,
-  kReplaced,  // it is not the file any more: open it anew
+  kReplaced,  // the file was replaced: open it again
   kBusy,
 };
 
-// flock(2) of what was opened as `file`, without waiting. `how`: LOCK_EX or LOCK_SH.
+// Tries flock(2) on `fd`, opened from `file`, without waiting. `how`: LOCK_EX or LOCK_SH.
 absl::StatusOr<Tried> TryLock(const UniqueFd& fd, const std::string& file,
                               int how) {
   if (flock(fd.get(), how | LOCK_NB) == 0) {
@@ -77,10 +78,11 @@ absl::Status CannotRead(const std::string& file) {
 }  // namespace
 
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
-  // Only root can open it: a lock on a directory anybody may take, and keep.
+  // Only root can open this file. Any user could take a lock on the directory, and keep
+  // it.
   const std::string file = LockFile(path);
-  // Tried again and again, as flock(2) has no time limit of its own, and an
-  // alarm is a thing of the whole process.
+  // Polls, because flock(2) has no time limit, and an alarm would affect the whole
+  // process.
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   for (;;) {
@@ -95,7 +97,7 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
     if (!tried.ok()) return tried.status();
     if (*tried == Tried::kLocked) return fd;
     if (*tried == Tried::kReplaced) continue;
-    // Held back for what is to come to its end: nothing has begun.
+    // The signal is blocked so that the load can finish, but nothing has begun yet.
     if (SignalIsPending()) {
       return absl::CancelledError(
           absl::StrCat("lock ", file,
@@ -111,15 +113,15 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds) {
 }
 
 std::string LockFile(const std::string& path) {
-  // As systemd-escape(1) does it: no two paths have one name. CheckConfig() refuses a
-  // path for which it is too long.
+  // Escapes as systemd-escape(1) does, so that no two paths share a name. CheckConfig()
+  // refuses a path whose file name would be too long.
   const std::string name =
       absl::StrReplaceAll(path, {{"-", "\\x2d"}, {"/", "-"}});
   return absl::StrCat("/run/.netmeter", name, ".lock");
 }
 
-// A line each, "made PATH", "mounted DEVICE", "cgroup PATH", "config YAML", escaped as in
-// C.
+// The file has lines "made PATH", "mounted DEVICE", "cgroup PATH" and "config YAML",
+// escaped as in C.
 absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
   LoaderState state;
   std::string text;
@@ -134,8 +136,8 @@ absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file) {
       return ErrnoStatus(errno, absl::StrCat("read ", file));
     }
   }
-  // A line without an end was not written to its end, as on a full /run. Half a
-  // configuration is worse than none.
+  // A last line without a newline was cut off, as on a full /run. Half a configuration is
+  // worse than none.
   const size_t end = text.rfind('\n');
   text.resize(end == std::string::npos ? 0 : end);
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -170,7 +172,7 @@ std::string TextOf(const LoaderState& state) {
   return text;
 }
 
-// All of it, or an errno.
+// Writes all of `text`, or returns an errno.
 int WriteWhole(int fd, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t written = write(fd, text.data() + done, text.size() - done);
@@ -186,7 +188,7 @@ int WriteWhole(int fd, const std::string& text) {
 absl::Status WriteState(const std::string& file, const LoaderState& state,
                         UniqueFd* lock) {
   const std::string text = TextOf(state);
-  // With all that is escaped, a configuration of 1 MiB may be longer than this.
+  // Escaping may make a configuration of 1 MiB longer than this limit.
   if (text.size() > kMostStateBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "write ", file, ": the configuration is too long: ", text.size(),
@@ -197,7 +199,7 @@ absl::Status WriteState(const std::string& file, const LoaderState& state,
                    O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.ok()) return ErrnoStatus(errno, absl::StrCat("open ", next));
   int error = WriteWhole(fd.get(), text);
-  // Before it has the name by which others find it.
+  // Lock the file before the rename makes it visible to other processes.
   if (error == 0 && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) error = errno;
   if (error == 0 && rename(next.c_str(), file.c_str()) != 0) error = errno;
   if (error != 0) {

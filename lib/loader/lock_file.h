@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lock of a pin directory, and what its file tells the next loader.
+// The lock of a pin directory, and the state that its file holds for the next loader.
 //
 //   absl::StatusOr<UniqueFd> lock = LockDirectory("/run/netmeter", 30);
 //   absl::StatusOr<LoaderState> state =
@@ -22,43 +22,45 @@
 namespace netmeter {
 namespace internal {
 
-// What the lock file holds while a meter is loaded, for the next loader.
+// The content of the lock file while a meter is loaded.
 struct LoaderState {
   std::vector<std::string> made;  // directories, topmost first
   bool mounted = false;           // on the last of these, or about to be
-  uint64_t device = 0;  // st_dev of that; 0: killed before it was known
-  std::string config;   // the loaded one, as YAML
-  std::string cgroup;   // which it counts for; "" where config is
+  uint64_t device =
+      0;  // st_dev of the mount; 0: the load was killed before it knew
+  std::string config;  // the loaded one, as YAML
+  std::string cgroup;  // for which the meter counts; "" if `config` is empty
 };
 
-// Of a lock file; of lines that are not as they were written nothing is known. Errors
-// are those of reading it.
+// Reads a lock file and ignores lines that it cannot parse. Errors are those of reading
+// the file.
 absl::StatusOr<LoaderState> ReadState(int lock_fd, const std::string& file);
-// Into another file, which takes the place of `file`, or nothing is changed: killed in
-// the middle of it, or without room, the old one stays. *lock becomes the lock on the new
-// one, which nobody finds without it.
+// Writes a new file and renames it over `file`. If the write fails or is killed, the old
+// file stays. *lock becomes the lock on the new file. The new file is locked before it
+// gets its name, so other processes never find it unlocked.
 absl::Status WriteState(const std::string& file, const LoaderState& state,
                         UniqueFd* lock);
 
-// Keeps two loaders from working on one pin directory: an exclusive flock(2)
-// on a file that only root can open. DeadlineExceeded after `seconds`; Cancelled where a
-// signal that asks the process to end, and that it holds back, comes meanwhile. Whoever
-// unloads removes the file while he has it.
+// Keeps two loaders from working on one pin directory: an exclusive flock(2) on a file
+// that only root can open. DeadlineExceeded after `seconds`. Cancelled if a blocked
+// signal that asks the process to end arrives during the wait. An unload removes the file
+// while it holds the lock.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, int seconds);
 std::string LockFile(const std::string& path);
 
-// A shared lock: no loader is at work while it is held, so hold it for an instant only.
-// An empty descriptor where there is no file, and so no loader; DeadlineExceeded where a
-// loader has it for longer than `most`; PermissionDenied, but for root.
+// Takes a shared lock. No loader works while it is held, so hold it only for an instant.
+// The descriptor is empty if there is no file, and so no loader. DeadlineExceeded if a
+// loader holds the lock for longer than `most`. PermissionDenied unless root calls.
 absl::StatusOr<UniqueFd> ShareLock(const std::string& path,
                                    std::chrono::milliseconds most);
 
-// What the lock file of a pin directory tells, without its lock: it is replaced as a
-// whole. Nothing is known if there is no file. PermissionDenied unless root calls.
+// Reads the lock file of a pin directory without its lock, which is safe because the file
+// is always replaced as a whole. The state is empty if there is no file. PermissionDenied
+// unless root calls.
 absl::StatusOr<LoaderState> PeekState(const std::string& path);
 
-// The file, and what a WriteState() that was killed has left beside it. By who has the
-// lock.
+// Removes the file, and the file that a killed WriteState() has left beside it. The
+// caller must hold the lock.
 void RemoveLockFile(const std::string& path);
 
 }  // namespace internal

@@ -31,7 +31,7 @@ namespace {
 constexpr char kNewSuffix[] = "_new";
 constexpr size_t kKernelNameBytes = 15;  // BPF_OBJ_NAME_LEN less the NUL
 
-// Whether a map is the info of a meter, of whatever version.
+// Whether a map is the info of a meter of any version.
 bool IsInfo(int fd) {
   std::vector<char> value;
   if (!ReadWholeValue(fd, &value)) return false;
@@ -40,8 +40,8 @@ bool IsInfo(int fd) {
   return info.magic == NM_MAGIC;
 }
 
-// Whether a map of this name is a meter's interfaces. A loader of before uplinks
-// leaves them behind where it unloads a meter in a BPF file system of others.
+// Whether a map of this name is a meter's interfaces. Loaders from before uplinks leave
+// this map behind when they unload a meter from a shared BPF file system.
 bool IsInterfaces(int fd) {
   bpf_map_info about = {};
   return GetInfo(fd, &about) && about.type == BPF_MAP_TYPE_HASH &&
@@ -56,7 +56,7 @@ bool IsNameOf(const std::string& name, absl::string_view pin) {
                           absl::StartsWith(name, absl::StrCat(ours, "_")));
 }
 
-// Of a meter. What only work in progress has may be missing.
+// Whether each meter has this pin. Pins of work in progress may be missing.
 bool MustBeThere(absl::string_view pin) {
   for (const MapPin& map : MapPins()) {
     if (pin == map.pin) return true;
@@ -66,19 +66,20 @@ bool MustBeThere(absl::string_view pin) {
 
 struct Opened {
   UniqueFd fd;
-  int error = 0;      // if there is no descriptor, or it cannot be looked at
+  int error = 0;      // if there is no descriptor, or it cannot be inspected
   bool ours = false;  // it is the object that belongs there
 };
 
-// Of bpf(2): it is no object of BPF, or one that nobody may open so. All others are
-// of this moment, and say nothing of what is there.
+// Whether a bpf(2) error means that the file is no BPF object, or one that cannot be
+// opened this way. All other errors are transient and say nothing about the object.
 bool IsNoObject(int error) {
   return error == EACCES || error == EINVAL || error == ELOOP;
 }
 
-// Who has no CAP_SYS_ADMIN may open a link that is pinned, and not its program, which
-// there is only by its id (BPF_PROG_GET_FD_BY_ID). Before 5.19 he needs CAP_BPF even for
-// the link. Both say EPERM, as to root in a container, and nothing of whose the link is.
+// Without CAP_SYS_ADMIN a process may open a pinned link, but not its program, which is
+// reachable only by its id (BPF_PROG_GET_FD_BY_ID). Before 5.19 even the link needs
+// CAP_BPF. Both calls fail with EPERM, also for root in a container. EPERM does not tell
+// whose link it is.
 absl::Status CheckRefusal(const Opened& opened, const std::string& path) {
   if (opened.ours || opened.error != EPERM) return absl::OkStatus();
   if (!opened.fd.ok()) {
@@ -89,8 +90,8 @@ absl::Status CheckRefusal(const Opened& opened, const std::string& path) {
                      geteuid() == 0 ? "needs CAP_SYS_ADMIN" : "run as root");
 }
 
-// More than once: where the kernel has no memory at this moment, ours must not be
-// taken for another's.
+// Retries, because a link of ours must not be taken for a foreign one when the kernel is
+// short of memory for a moment.
 Opened OpenExpected(const std::string& path, absl::string_view pin) {
   const KernelObject::Kind kind =
       absl::StartsWith(pin, "link_") ? KernelObject::kLink : KernelObject::kMap;
@@ -112,8 +113,8 @@ std::string NewPin(absl::string_view pin) {
   return absl::StrCat(pin, kNewSuffix);
 }
 
-// A kill while these are removed in this order leaves either a link, by which
-// the rest is known as ours, or maps of which `info` is still there.
+// If a removal in this order is killed, there is still either a link, which shows that
+// the other pins are ours, or a set of maps with its `info`.
 std::vector<std::string> EveryPin() {
   std::vector<std::string> pins;
   auto append = [&](const char* pin) {
@@ -135,8 +136,9 @@ std::string PinDir::PathOf(absl::string_view pin) const {
   return absl::StrCat(path_, "/", pin);
 }
 
-// Without opening it: also for those who may not. What cannot be looked at is taken
-// for there: who opens it gets the error, and nothing is taken for done.
+// Does not open the pin, so it works for users without permission. If the path cannot be
+// checked, the pin counts as existing: the caller that opens it gets the error, and no
+// caller skips work because of it.
 bool PinDir::Has(absl::string_view pin) const {
   const std::string path = PathOf(pin);
   for (int i = 0; i < kTries; i++) {
@@ -190,8 +192,9 @@ absl::Status PinDir::Pin(int fd, absl::string_view pin) const {
   return absl::OkStatus();
 }
 
-// bpffs renames as any file system: whoever opens the path gets the one or the
-// other, and the old object lives on for those who have it.
+// A rename in bpffs is atomic, as in any file system: a process that opens the path gets
+// the old object or the new one, and the old object lives on for the processes that hold
+// it.
 absl::Status PinDir::Replace(int fd, absl::string_view pin) const {
   const std::string path = PathOf(pin), next = PathOf(NewPin(pin));
   unlink(next.c_str());
@@ -226,7 +229,7 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
       if (errno == ENOENT) continue;
       return ErrnoStatus(errno, absl::StrCat("look at ", path));
     }
-    // A file of another file system is ours in no case: bpf(2) says EACCES.
+    // A file of another file system is never ours: bpf(2) says EACCES.
     const absl::string_view expected = absl::StripSuffix(pin, kNewSuffix);
     const Opened opened = OpenExpected(path, expected);
     const int fd = opened.fd.get();
@@ -250,7 +253,7 @@ absl::StatusOr<std::vector<std::string>> PinDir::FindOurs(
             (pin == kInterfacesPin && IsInterfaces(fd));
     found.push_back(pin);
   }
-  // Maps of the right names, and nothing that tells whose they are.
+  // The maps have the right names, but nothing shows whose they are.
   if (!found.empty() && !ours && !IsOwnMount(path_, state)) {
     const std::string path = PathOf(found[0]);
     return absl::FailedPreconditionError(absl::StrCat(

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pins below one pin directory: their paths, what may be there, and whether
-// what is there is ours.
+// The pins in one pin directory: their paths, which pins may exist, and whether an
+// existing pin is ours.
 //
-// Beside the pins of the table (lib/reader/pins.h) there are some that exist only
-// while a load is at work, and whose presence tells the next load how far a
-// killed one had come:
+// Some pins are not in the table (lib/reader/pins.h). This one exists only while a load
+// is at work, and shows the next load how far a killed load had come:
 //
-//   NAME_new   the successor of NAME, before it is renamed over it
+//   NAME_new   the successor of NAME, until it is renamed over NAME
 //
-// and one that `netmeter-loader retire` keeps for itself:
+// This one belongs to `netmeter-loader retire`:
 //
-//   idle       since when each series has counted nothing (lib/loader/retire.h)
+//   idle       the time since when each series has counted nothing (lib/loader/retire.h)
 //
-// bpffs reserves names with a dot for itself, hence the underscores.
+// The names have underscores because bpffs reserves names with a dot.
 //
-// Nothing that is not ours is ever removed or replaced. A directory of a BPF
-// file system may be shared with other tools, and the name of a map proves
-// nothing: the kernel lets anybody call his map nm_names. So the pins count as
-// ours only together: each one must be an object of the right kind and name,
-// and there must be a link with a program of ours, an `info` with our magic, or
-// a mount of our own. Whoever removes pins keeps to the order of EveryPin(), so
-// that what a kill leaves behind is still known as ours.
+// The loader never removes or replaces an object that is not ours. Other tools may share
+// the BPF file system, and the name of a map proves nothing: any program may call its map
+// nm_names. So the pins count as ours only together: each pin must be an object of the
+// right kind and name, and there must be a link with one of our programs, an `info` with
+// our magic, or a mount of our own. All code that removes pins uses the order of
+// EveryPin(), so that leftover pins after a kill are still recognized as ours.
 //
 // Threads: any; the lock of lib/loader/locked_directory.h keeps loaders apart.
 
@@ -46,7 +44,7 @@ constexpr char kInterfacesPin[] = "interfaces";
 // The name of a pin's successor.
 std::string NewPin(absl::string_view pin);
 
-// Every pin that a load may leave, links first, `info` last.
+// Every pin that a load may leave. Links come first, `info` comes last.
 std::vector<std::string> EveryPin();
 
 class PinDir {
@@ -58,31 +56,32 @@ class PinDir {
 
   bool Has(absl::string_view pin) const;
 
-  // Whether what is pinned at `at`, a path below this one, is an object that belongs at
-  // `pin`. Users may open nothing: they see whether it is a file of root's.
+  // Whether the object pinned at `at`, a path below this one, belongs at `pin`. Users
+  // cannot open pins; for them this checks only that root owns the file.
   absl::StatusOr<bool> IsOurs(absl::string_view at,
                               absl::string_view pin) const;
-  // The same; what cannot be looked at is taken for ours.
+  // As IsOurs(), but true if the object cannot be inspected.
   bool HasOurs(absl::string_view at, absl::string_view pin) const;
 
-  // Where one of MapPins() is missing the error says that the meter is damaged.
+  // If one of MapPins() is missing, the error says that the meter is damaged.
   absl::StatusOr<UniqueFd> Open(absl::string_view pin) const;
 
-  // Each reports a step when it is done.
+  // Each function below reports a trace line when it is done.
   absl::Status Pin(int fd, absl::string_view pin) const;
-  // Replaces what is pinned there in one step, by way of NewPin(pin).
+  // Replaces the pinned object atomically, by way of NewPin(pin).
   absl::Status Replace(int fd, absl::string_view pin) const;
 
-  // Nothing there is no error.
+  // A missing pin is no error.
   absl::Status Remove(absl::string_view pin) const;
 
-  // The pins of EveryPin() that are there. FailedPrecondition if one holds
-  // something else than ours. PermissionDenied, with the capability that is missing.
+  // The existing pins of EveryPin(). FailedPrecondition if a pin holds an object that is
+  // not ours. PermissionDenied names the missing capability.
   absl::StatusOr<std::vector<std::string>> FindOurs(
       const LoaderState& state) const;
 
-  // Of a newer version, which pins what this one does not know: objects that have the
-  // name of ours at such a pin. Only of use beside what FindOurs() has found.
+  // Pins of a newer version that this version does not know: objects with one of our
+  // names at such a pin. Use it only together with FindOurs(), which proves the
+  // ownership.
   std::vector<std::string> FindNewer() const;
 
  private:

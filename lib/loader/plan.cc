@@ -38,7 +38,7 @@ void CopyText(absl::string_view text, char (&field)[N]) {
 }  // namespace
 
 absl::Status CountCells(Plan* plan) {
-  // Possible, and not online: a CPU that is plugged in later has its cells.
+  // Possible CPUs and not online ones: a CPU that is plugged in later needs cells, too.
   const int cpus = libbpf_num_possible_cpus();
   if (cpus < 1) return ErrnoStatus(cpus, "count the possible CPUs");
   plan->num_cpus = static_cast<uint32_t>(cpus);
@@ -50,7 +50,7 @@ absl::Status CheckWhatIsAsked(Plan* plan) {
   NETMETER_RETURN_IF_ERROR(CheckConfig(plan->config));
   NETMETER_RETURN_IF_ERROR(CheckHost());
   if (plan->config.cgroup.empty()) return absl::OkStatus();
-  // What stands in /proc/PID/cgroup is compared with it.
+  // The path is compared with the lines of /proc/PID/cgroup.
   return OpenCgroup(CanonicalPath(plan->config.cgroup), &plan->cgroup);
 }
 
@@ -159,10 +159,10 @@ absl::Status DecideIdentity(Plan* plan) {
   plan->config_id =
       ConfigIdOf(plan->config, plan->cgroup.id,
                  plan->features.bits() | uint64_t{plan->access.gid} << 8);
-  // One cgroup may be named by several mounts, which go.
+  // Several mounts may name one cgroup, and the mount in the path may go away.
   plan->config_id =
       HashOf(absl::StrCat(plan->config_id, "|", plan->cgroup.path));
-  // Once the kernel shows its own types there is more to be had.
+  // When the kernel shows its own types later, a load can turn on more features.
   if (!plan->types_file.empty()) {
     plan->config_id = HashOf(absl::StrCat(plan->config_id, "|types of a file"));
   }
@@ -211,7 +211,7 @@ nm_info MakeInfo(const Plan& plan) {
       plan.existing.found ? plan.existing.info.created_ns : info.loaded_ns;
   info.features = plan.features.bits();
   info.build_id = plan.build_id;
-  // No configuration has this one: the next load has something to do.
+  // No configuration has id 0, so the next load finds something to do.
   info.config_id = plan.features.any_off_for_now() ? 0 : plan.config_id;
   info.cgroup_id = plan.cgroup.id;
   CopyText(kVersion, info.version);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is to be loaded, as it comes to be known: by the configuration, by the host, and
-// by the meter that is there.
+// What a load is about to do. The configuration, the host and the loaded meter fill in
+// the plan step by step.
 //
 //   Plan plan;
 //   NETMETER_RETURN_IF_ERROR(CheckWhatIsAsked(&plan));
@@ -33,11 +33,11 @@ namespace netmeter {
 namespace internal {
 
 struct Plan {
-  Config config;  // sizes as they will be
+  Config config;  // with the final sizes
   TableSizes sizes;
   uint32_t num_cpus = 0;
   bool restart = false;    // unload first
-  std::string types_file;  // "": the kernel shows its own
+  std::string types_file;  // empty: the kernel shows its own
   Adds adds;
   Cgroup cgroup;
   ExistingMeter existing;
@@ -52,30 +52,29 @@ struct Plan {
   std::vector<std::string> notes;
 };
 
-// The possible CPUs, and so the cells of a series.
+// Counts the possible CPUs, which is the number of cells of a series.
 absl::Status CountCells(Plan* plan);
 
-// The configuration, before any of it is looked at again under the lock.
+// Checks the configuration before the load takes the lock and looks at it again.
 absl::Status CheckWhatIsAsked(Plan* plan);
 
-// Where the configuration names no cgroup, a meter keeps the one that it has, or had
-// before it was damaged, and a new one counts for the whole host.
+// Chooses the cgroup if the configuration names none. A meter keeps its cgroup, or that
+// of before it was damaged. A new meter counts for the whole host.
 absl::Status OpenDefaultCgroup(const LoaderState& before, Plan* plan);
 
-// A meter counts for one cgroup. If that was removed and made again, the
-// programs went with it, and are attached to the new one.
+// A meter counts for one cgroup. If this cgroup was removed and created again, its
+// programs are gone, and the load attaches them to the new cgroup.
 absl::Status CheckCgroup(const PinDir& pins, Plan* plan);
 
-// The sizes of the tables. Existing ones stay; FailedPrecondition if they cannot grow to
-// what is asked for.
+// Decides the sizes of the tables. Existing tables keep their entries. FailedPrecondition
+// if they cannot grow to the requested size.
 absl::Status DecideSizes(const std::string& pin_dir, Plan* plan);
 
-// Who may read, and by which ids a later load knows that nothing has changed.
+// Decides who may read, and the ids by which a later load sees that nothing has changed.
 absl::Status DecideIdentity(Plan* plan);
 
-// The sizes come first, so that a reader of another version sees what it may
-// read (CheckInfo() in lib/reader/shared_maps.h). `closed` is nm_command's to
-// set.
+// The sizes come first in the struct, so that a reader of another version knows how much
+// it may read (CheckInfo() in lib/reader/shared_maps.h). Only nm_command sets `closed`.
 nm_info MakeInfo(const Plan& plan);
 
 }  // namespace internal
