@@ -7,14 +7,14 @@
  *
  *   connect(2),      a new connection: new numbers, no name yet. The socket may have been
  *   listen(2)        another connection before
- *   handshake done   counted as opened, or accepted, in nm_tcp. If the series is not known
- *                    yet, the first packet outside of the pending series does it:
+ *   handshake done   counted as opened, or accepted, in nm_tcp. If the series is not
+ *                    known yet, the first packet outside of the pending series does it:
  *                    keep_slot()
  *   retransmitted    segments, and the expiries of the timer (RTO_CB, RETRANS_CB): the
  *                    kernel calls only if something was lost, so plain packets do not pay
  *                    for it
- *   closed           the state leaves the table; pending amounts are settled; it counts as
- *                    closed, or as failed, with its last round-trip time, and with the
+ *   closed           the state leaves the table; pending amounts are settled; it counts
+ *                    as closed, or as failed, with its last round-trip time, and with the
  *                    sender of the RST, if there was one
  *
  * A connection counts as closed in the series in which it was counted as opened or
@@ -31,11 +31,11 @@
 #define EPIPE 32
 #define ECONNRESET 104
 
-/* Whether a RST ends the connection: tcp_reset() in net/ipv4/tcp_input.c sets one of these
- * and then the state (Linux 5.10 to 7.2). The kernel calls it after it has checked the
- * numbers of a RST, and also when data comes for a closed socket: then this host sends the
- * RST, from no socket of the connection. tcp_disconnect() sets ECONNRESET, too, but after
- * the state. */
+/* Whether a RST ends the connection: tcp_reset() in net/ipv4/tcp_input.c sets one of
+ * these and then the state (Linux 5.10 to 7.2). The kernel calls it after it has checked
+ * the numbers of a RST, and also when data comes for a closed socket: then this host
+ * sends the RST, from no socket of the connection. tcp_disconnect() sets ECONNRESET, too,
+ * but after the state. */
 static __always_inline bool is_reset(struct bpf_sock *sk) {
   __u32 error;
 

@@ -6,13 +6,13 @@
  * another one.
  *
  * The program runs before the kernel's own handler. It takes the calls for NM_SOL, and
- * tells the kernel that they are done. Every other call goes on as if the program were not
- * there.
+ * tells the kernel that they are done. Every other call goes on as if the program were
+ * not there.
  *
  * On 5.10 this type of program has neither bpf_get_current_pid_tgid() nor
- * bpf_get_current_task_btf(), and with lockdown=confidentiality no way to read the current
- * task at all. The program then takes the creator of the socket as the caller. They are
- * the same, because the library opens a fresh socket for each call.
+ * bpf_get_current_task_btf(), and with lockdown=confidentiality no way to read the
+ * current task at all. The program then takes the creator of the socket as the caller.
+ * They are the same, because the library opens a fresh socket for each call.
  */
 #ifndef NETMETER_BPF_CONTROL_BPF_H_
 #define NETMETER_BPF_CONTROL_BPF_H_

@@ -2,8 +2,8 @@
 /*
  * Counts every packet once, even if several sockets receive a duplicate of it.
  *
- * The ingress hook runs for each socket that a packet is delivered to. That is one socket,
- * with two exceptions:
+ * The ingress hook runs for each socket that a packet is delivered to. That is one
+ * socket, with two exceptions:
  *
  *   raw sockets            each gets a duplicate, before the transport protocol does
  *   multicast, broadcast   each UDP socket that has the port gets one
@@ -11,8 +11,8 @@
  * The kernel makes all duplicates of a packet one after the other, within one call of a
  * softirq, and therefore on one CPU. Three rules follow:
  *
- *   1. TCP and UDP to one host have a handler of their own. A raw duplicate counts only if
- *      no socket of that protocol waits for the packet: user space then speaks the
+ *   1. TCP and UDP to one host have a handler of their own. A raw duplicate counts only
+ *      if no socket of that protocol waits for the packet: user space then speaks the
  *      protocol itself. The kernel's own lookup tells.
  *   2. SCTP has a handler, too, but no lookup. A raw duplicate never counts.
  *   3. All others (ICMP, other protocols, multicast, broadcast) count for the first
@@ -28,8 +28,8 @@
  * the largest number of times that one socket received the bytes. The first sockets
  * suffice for that while they exist. They are gone if another socket receives the bytes
  * twice, and none of them does in between. (Limitation: segments of one GSO packet that
- * all have the same bytes cannot be distinguished. One socket takes all of them before the
- * next socket takes the first.)
+ * all have the same bytes cannot be distinguished. One socket takes all of them before
+ * the next socket takes the first.)
  *
  * Plain packets do not come here (usual.bpf.h).
  */

@@ -187,8 +187,8 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
   /* Its header may be behind more extensions than the parser follows. */
   if (sk && sk->type == SOCK_DGRAM) udp |= is_udp(sk->protocol);
   /* One socket receives the packet, except for raw sockets, and for UDP sockets if the
-   * packet is multicast or broadcast. Successive sockets count as one: a packet that a new
-   * one receives is no duplicate. */
+   * packet is multicast or broadcast. Successive sockets count as one: a packet that a
+   * new one receives is no duplicate. */
   if (!sk || sk->type == SOCK_RAW || (many && udp))
     cookie = bpf_get_socket_cookie(skb);
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);

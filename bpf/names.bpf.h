@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Names, each stored once. A name gets an id on its first use, and everything
- * else knows it by that: nm_name_ids finds the id of a name, nm_names the bytes
- * of an id, which is what readers see. An id that is in use nowhere any more is
- * used again, for another name: retire.bpf.h. So an id that is kept for long, a
- * process's, is compared with the name before it is used.
+ * Names, each stored once. A name gets an id on its first use, and everything else refers
+ * to it by that id. nm_name_ids maps a name to its id; nm_names maps an id to the bytes,
+ * which readers see. An id that is no longer used anywhere is given to another name:
+ * retire.bpf.h. So an id that is kept for long, such as a process's, is compared with the
+ * name before it is used.
  *
- * Ids wait in a queue, nm_free_names, because 5.10 has no atomic operation that
- * returns the old value. Two CPUs that meet the same new name at once both take
- * an id; the hash map decides, and the loser puts his id back.
+ * Ids wait in a queue, nm_free_names, because 5.10 has no atomic operation that returns
+ * the old value. If two CPUs meet the same new name at once, both take an id; the hash
+ * map decides, and the loser puts its id back.
  *
- * Anybody who can run a program can make up names, by what he executes,
- * registers or sends. So each user but root has a share of the table, and all
- * of them together leave a part of it to root. A name that finds no room is not
- * made: whoever asked gets 0, and decides what that means for him.
+ * Any user who can run a program can make up names, by executing, registering or sending.
+ * So each user except root has a quota in the table, and all of them together leave a
+ * part of it to root. If a name finds no room, it is not made: the caller gets 0, and
+ * decides what to do.
  */
 #ifndef NETMETER_BPF_NAMES_BPF_H_
 #define NETMETER_BPF_NAMES_BPF_H_
 
 #include "bpf/maps.bpf.h"
 
-/* Whether the loader deletes keys meanwhile. */
+/* Whether the loader is deleting keys. */
 static __always_inline bool is_swept(void) {
   struct nm_stats *stats = stats_of_meter();
 
   return stats && *(volatile __u64 *)&stats->sweeping;
 }
 
-/* The id of a name that has one; 0: it has none. The loader may delete the entry
- * after the first look, and another key may take it. The second look tells: within
- * one run no key is deleted twice (retire.bpf.h). */
+/* The id of a known name, or 0. The loader may delete the entry after the first lookup,
+ * and another key may take it. The second lookup detects that: within one run no key is
+ * deleted twice (retire.bpf.h). */
 static __always_inline __u32 known_name(struct nm_name_key *key) {
   __u32 *known, *again, id;
 
@@ -42,18 +42,17 @@ static __always_inline __u32 known_name(struct nm_name_key *key) {
   return again ? *(volatile __u32 *)again : 0;
 }
 
-/* The kind of what a name is of. Global: its callers have no stack left. */
+/* The kind of a name's owner. Global: its callers have no stack left. */
 NM_GLOBAL __u32 nm_kind_of_name(__u32 id) {
   struct nm_name *name = name_of_id(id);
 
   return name ? name->kind : NM_KIND_NONE;
 }
 
-/* That name_id() made it. */
+/* Set if name_id() made the name. */
 #define NM_NAME_IS_NEW (1U << 16)
 
-/* The id of a name, which is made, for `user`, if it is new; 0 if there is no
- * room. */
+/* The id of a name. A new name is made for `user`. 0: no room. */
 static __noinline __u32 name_id(struct nm_name_key *key, __u16 user) {
   struct nm_name *name;
   __u32 known, id;
@@ -89,8 +88,8 @@ static __always_inline __u16 current_user(void) {
   return nm_user_of_uid((__u32)bpf_get_current_uid_gid());
 }
 
-/* Whether the current process may be the service of this name. Its real ids count: a
- * setuid program is its caller's. */
+/* Whether the current process may be the service of this name. Its real ids decide,
+ * because a setuid program acts for its caller. */
 static __always_inline bool may_be_service(const void *name) {
   struct nm_registrant *registrant;
   __u64 ids;
@@ -110,14 +109,14 @@ static __always_inline struct nm_user *user_of(__u16 user) {
   return bpf_map_lookup_elem(&nm_users, &bucket);
 }
 
-/* Whether one more is beyond a user's share, or of what is left for root. */
+/* Whether one more would exceed the user's quota, or take what is left for root. */
 static __always_inline bool is_capped(__u32 used_by_user, __u32 share,
                                       __u64 used, __u32 size) {
   return used_by_user >= share || used + share >= size;
 }
 
-/* name_id() within the share of `user`; 0 also where that is used up. A name
- * that is there already costs nobody anything. */
+/* name_id() within the quota of `user`; also 0 if the quota is used up. A name that
+ * exists already counts against no quota. */
 static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   struct nm_stats *stats = stats_of_meter();
   struct nm_user *account;
@@ -141,8 +140,8 @@ static __noinline __u32 name_id_for_user(struct nm_name_key *key, __u16 user) {
   return id & 0xffff;
 }
 
-/* Up to the first NUL. Without branches: the verifier would go on from each
- * length on its own. */
+/* The length up to the first NUL. Without branches, because the verifier would continue
+ * from each length separately. */
 static __always_inline __u16 text_length(const char *bytes) {
   __u32 length = 0, more = 1;
 

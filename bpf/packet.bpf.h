@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * What one packet, or super-packet, weighs.
+ * The bytes and segments of a packet on the link.
  *
- * At both hooks the packet begins with its IP header, and skb->len counts from
- * there. That is what the link carries, but for one thing: a super-packet (GSO
- * on the way out, GRO on the way in) stands for many segments with one set of
- * headers, while on the link each has its own. So it weighs
+ * At both hooks the packet begins with its IP header, and skb->len counts from there. The
+ * link carries the same bytes, with one exception: a GSO packet (on the way out) or a GRO
+ * packet (on the way in) stands for several segments with one set of headers, while on
+ * the link each segment has its own. So it counts as
  *
  *   len + (segments - 1) x headers
  *
- * with all headers from IP to transport, extensions and options included.
+ * with all headers from IP to transport, including extensions and options.
  *
- * Headers are read field by field through data and data_end where they are in
- * the linear part of the packet, and by bpf_skb_load_bytes() where not. A
- * packet with a header that is cut short still counts, by its length: with
- * transport `other` if it is IP's header, else with the transport that IP
- * names.
+ * Headers in the linear part of the packet are read field by field through data and
+ * data_end, others by bpf_skb_load_bytes(). A packet whose header is cut short still
+ * counts, by its length. Its transport is `other` if the IP header is cut short, else the
+ * one that the IP header names.
  */
 #ifndef NETMETER_BPF_PACKET_BPF_H_
 #define NETMETER_BPF_PACKET_BPF_H_
@@ -36,7 +35,7 @@
 enum nm_direction {
   NM_INGRESS,
   NM_EGRESS,
-  NM_OF_SOCKET, /* for addresses: those of the packet's socket */
+  NM_OF_SOCKET, /* for addresses: use those of the packet's socket */
 };
 
 struct nm_packet {
@@ -54,8 +53,8 @@ struct nm_packet {
   __u8 protocol;  /* IPPROTO_* */
 };
 
-/* What of a packet its series depends on, as one number: 5.10 passes no pointers
- * to a global function. */
+/* The properties of a packet that decide its series, as one number, because 5.10 passes
+ * no pointers to a global function. */
 union nm_traits {
   struct {
     __u16 sport; /* as in struct nm_packet */
@@ -63,8 +62,9 @@ union nm_traits {
     __u8 transport;
     __u8 path;
     __u8 protocol;
-    __u8 hidden : 1; /* it is a TCP socket's, and looks like something else */
-    __u8 ruled : 7;  /* not TCP's, and by its port a rule may match it */
+    __u8
+        hidden : 1; /* a TCP socket sent it, but it looks like something else */
+    __u8 ruled : 7; /* not TCP, and a rule may match its port */
   };
   __u64 word;
 };
@@ -90,15 +90,15 @@ static __always_inline bool is_extension(__u8 type) {
   return type == 0 || type == 43 || type == 44 || type == 51 || type == 60;
 }
 
-/* What the next two return: the offset of a header in the low bits, then its
+/* The result of the next two functions: the offset of a header in the low bits, then its
  * protocol, then flags. */
 #define NM_OFFSET_MASK 0x7fff
 #define NM_PROTOCOL_SHIFT 16
 #define NM_JUMBO 0x1000000u
 #define NM_CUT_SHORT 0x80000000u
 
-/* Skips an IPv6 extension header. Global, as the next one: else the verifier would
- * follow every length of the chain to the end of the program. */
+/* Skips an IPv6 extension header. Global, like the next function. Otherwise the verifier
+ * would follow every length of the chain to the end of the program. */
 NM_GLOBAL __u32 nm_skip_extension(struct __sk_buff *skb, __u32 offset,
                                   __u32 type) {
   __u32 flags = 0, length;
@@ -128,12 +128,11 @@ NM_GLOBAL __u32 nm_skip_extension(struct __sk_buff *skb, __u32 offset,
          (__u32)header.next << NM_PROTOCOL_SHIFT | flags;
 }
 
-/* Skips IPv6 extension headers (RFC 8200 section 4), of which `next` is the
- * first; returns where the transport header begins, and its protocol. More than
- * eight: the rest counts as payload of an unknown protocol. NM_CUT_SHORT: a
- * header is. NM_JUMBO: the kernel put a jumbo payload option (RFC 2675) into a
- * super-packet, which it takes out again before the link (BIG TCP, in
- * net/ipv6/ip6_output.c). */
+/* Skips IPv6 extension headers (RFC 8200 section 4); `next` is the type of the first.
+ * Returns the offset of the transport header, and its protocol. After eight extensions,
+ * the rest counts as payload of an unknown protocol. NM_CUT_SHORT: a header is cut short.
+ * NM_JUMBO: the kernel put a jumbo payload option (RFC 2675) into a GSO packet, and
+ * removes it before the link (BIG TCP, in net/ipv6/ip6_output.c). */
 NM_GLOBAL __u32 nm_skip_extensions(struct __sk_buff *skb, __u32 next) {
   __u32 at = 40, jumbo = 0;
   __u8 type = next;
@@ -148,10 +147,10 @@ NM_GLOBAL __u32 nm_skip_extensions(struct __sk_buff *skb, __u32 next) {
   return (at & NM_OFFSET_MASK) | (__u32)type << NM_PROTOCOL_SHIFT | jumbo;
 }
 
-/* What nm_parse() returns: where the transport header begins and ends, the
- * protocol, the transport, TCP's flags, and the flags below. A global function's
- * result is a number of which the verifier knows nothing, so that it does not
- * follow each kind of packet to the end of the program. */
+/* The result of nm_parse(): begin and end of the transport header, the protocol, the
+ * transport, TCP's flags, and the flags below. The verifier knows nothing of the number
+ * that a global function returns, so it does not follow each kind of packet to the end of
+ * the program. */
 #define NM_PARSED(begin, end, protocol, transport, tcp_flags)        \
   (((begin) & (__u64)NM_OFFSET_MASK) | ((__u64)(end)&0xffff) << 16 | \
    (__u64)(protocol) << 32 | (__u64)(transport) << 40 |              \
@@ -161,7 +160,7 @@ NM_GLOBAL __u32 nm_skip_extensions(struct __sk_buff *skb, __u32 next) {
 #define NM_PARSED_NO_IP (1ULL << 62)    /* not even IP's header is there */
 #define NM_PARSED_CUT_SHORT (1ULL << 63)
 
-/* Reads what the transport header at `header` says of itself. One that is cut
+/* Reads the length and flags from the transport header at `header`. A header that is cut
  * short counts as if it were whole. */
 static __always_inline __u64 parse_transport(struct __sk_buff *skb,
                                              __u32 header, __u8 protocol) {
@@ -192,7 +191,7 @@ static __always_inline __u64 parse_transport(struct __sk_buff *skb,
   return NM_PARSED(header, header, protocol, NM_TRANSPORT_OTHER, 0);
 }
 
-/* Reads the headers of a packet, whatever they hold. */
+/* Reads the headers of any packet. */
 NM_GLOBAL __u64 nm_parse(struct __sk_buff *skb) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
   __u64 flags = 0;
@@ -222,8 +221,8 @@ NM_GLOBAL __u64 nm_parse(struct __sk_buff *skb) {
   return parse_transport(skb, header, next) | flags;
 }
 
-/* The ports of a parsed packet, in host byte order: the source in the low half.
- * 0: it has none. */
+/* The ports of a parsed packet, in host byte order: the source in the low half. 0: no
+ * ports. */
 NM_GLOBAL __u32 nm_ports(struct __sk_buff *skb, __u64 parsed) {
   const __u8 transport = parsed >> 40;
   __be16 ports[4]; /* eight bytes, or none count */
@@ -236,8 +235,8 @@ NM_GLOBAL __u32 nm_ports(struct __sk_buff *skb, __u64 parsed) {
   return bpf_ntohs(ports[0]) | (__u32)bpf_ntohs(ports[1]) << 16;
 }
 
-/* The sequence number of a parsed packet, if it is TCP's, in the low half, and what it
- * acknowledges in the high one. */
+/* For a parsed TCP packet: the sequence number in the low half, and the acknowledgement
+ * number in the high half. */
 NM_GLOBAL __u64 nm_numbers(struct __sk_buff *skb, __u64 parsed) {
   const __u32 header = parsed & NM_OFFSET_MASK;
   const __u8 transport = parsed >> 40;
@@ -251,9 +250,9 @@ NM_GLOBAL __u64 nm_numbers(struct __sk_buff *skb, __u64 parsed) {
   return bpf_ntohl(numbers[0]) | (__u64)bpf_ntohl(numbers[1]) << 32;
 }
 
-/* The bytes of the headers of an IP packet that is within another one, its
- * transport header included; `protocol` is the outer one's: IPPROTO_IPIP,
- * IPPROTO_IPV6, or one that holds none. */
+/* The bytes of the headers of an IP packet within another one, including its transport
+ * header. `protocol` is that of the outer header: IPPROTO_IPIP, IPPROTO_IPV6, or one that
+ * holds no IP packet. */
 NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
                                  __u32 protocol) {
   const __u32 begin = header;
@@ -289,10 +288,11 @@ NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
 #define NM_MOST_DATAGRAMS 128 /* UDP_MAX_SEGMENTS of Linux 6.9 */
 #define NM_PEER_HEADERS 8192
 
-/* Into how many segments a peer's packet goes, by his word for their size. He may say
- * 1, so that headers would be counted for each byte: no more of them are than the packet
- * has payload. But a few small segments may have come one by one, which the host of this
- * virtual machine has put together. The kernel sends 128 datagrams in one packet. */
+/* The number of segments of a peer's packet, if only the peer's claim tells their size. A
+ * peer may claim 1, so that headers would be counted for each byte. The limit is
+ * therefore: no more headers than payload. But a few small segments may have come one by
+ * one, and the host of this virtual machine has merged them. The kernel sends up to 128
+ * datagrams in one packet. */
 static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
                                               __u32 headers, bool udp) {
   const __u32 segments = (payload + size - 1) / size;
@@ -303,11 +303,11 @@ static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
   return segments < most ? segments : most;
 }
 
-/* Whether a peer's word is all that is known of the size of segments, though the packet
- * has a number of them: on its way across a link that hands it on whole, as veth does,
- * the kernel has counted how many it would make (tcp_gso_segment(), from 5.10 to 7.2).
- * False, where nothing may be read: many small segments that came one by one are
- * put together like that, too. */
+/* Whether the size of segments is only a peer's claim, although the packet has a number
+ * of them. When the packet crosses a link that hands it on whole, as veth does, the
+ * kernel has computed that number (tcp_gso_segment(), from 5.10 to 7.2). Returns false if
+ * nothing may be read: small segments that came one by one are merged into such packets,
+ * too. */
 static __always_inline bool has_segments_of_peer(struct __sk_buff *skb) {
   struct sk_buff *packet = (void *)skb;
   struct skb_shared_info *info;
@@ -317,11 +317,11 @@ static __always_inline bool has_segments_of_peer(struct __sk_buff *skb) {
   return BPF_CORE_READ(info, gso_type) & SKB_GSO_DODGY;
 }
 
-/* What a parsed packet weighs: its bytes in the low half, the segments in the
- * high one; a super-packet what its segments do. gso_segs is 0 for packets
- * that are none, and for those that came from a virtio peer (SKB_GSO_DODGY), of
- * which only the segment size is known. A route may have put headers around the
- * packet (SRv6): then each segment has all of them, and those within. */
+/* What a parsed packet counts as: its bytes in the low half, its segments in the high
+ * half. A GSO or GRO packet counts as its segments. gso_segs is 0 for other packets, and
+ * for packets from a virtio peer (SKB_GSO_DODGY), of which only the segment size is
+ * known. A route may have put headers around the packet (SRv6): then each segment has all
+ * of them, and the inner headers. */
 NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
   const __u32 header = parsed >> 16 & 0xffff;
   const __u32 jumbo = parsed & NM_PARSED_JUMBO ? 8 : 0;
@@ -336,7 +336,7 @@ NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
   segments = skb->gso_segs;
   if (segments && skb->gso_size < header + inner && has_segments_of_peer(skb))
     segments = 0;
-  /* Inner headers may claim more than there is. */
+  /* Inner headers may claim more bytes than the packet has. */
   if (!segments && payload > inner)
     segments = segments_of_peer(payload - inner, skb->gso_size, header + inner,
                                 protocol == IPPROTO_UDP);
@@ -345,7 +345,7 @@ NM_GLOBAL __u64 nm_weigh(struct __sk_buff *skb, __u64 parsed) {
   return bytes | (__u64)segments << 32;
 }
 
-/* What follows the headers. Without a branch: the verifier follows each of them
+/* The bytes after the headers. Without a branch, because the verifier follows each branch
  * to the end of the program. */
 static __always_inline __u32 payload_of(__u32 length, __u64 parsed) {
   __s32 payload = length - (parsed >> 16 & 0xffff);
@@ -356,8 +356,8 @@ static __always_inline __u32 payload_of(__u32 length, __u64 parsed) {
   return payload & ~(payload >> 31) & ~missing;
 }
 
-/* Reads the headers of a packet; whatever they hold, bytes and segments are
- * set. Returns -1 where a header is cut short. */
+/* Reads the headers of a packet. Bytes and segments are set in every case. Returns -1 if
+ * a header is cut short. */
 static __always_inline int parse_packet(struct __sk_buff *skb,
                                         struct nm_packet *packet) {
   const __u32 length = skb->len;

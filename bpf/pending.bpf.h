@@ -2,33 +2,30 @@
 /*
  * The balance of pending bytes.
  *
- * A connection to a proxy, SNI or HTTP port may name its destination by what it
- * sends first (destination.bpf.h). Its first packets are on the link before that, and
- * a counter never goes back. So they count at once, in a series of its owner's
- * name, of kind pending, and the owner notes how much of it is this connection's
- * (struct nm_pending).
+ * A connection to a proxy, SNI or HTTP port may name its destination in its first bytes
+ * (destination.bpf.h). Its first packets are on the link before that, and a counter never
+ * goes back. So these packets count at once, in a series of kind pending with the owner's
+ * name. The owner notes the share of this connection (struct nm_pending).
  *
  *   each packet    pending series + n,  note + n
  *   once it has a name, or cannot get one any more
  *                  pending series - note,  the right series + note,  note = 0
  *
- * This is called settling. Each byte stands in one series before it, and in one
- * after it; in between, in both, as move() adds first and subtracts then. A
- * read that overlaps it may see the amount twice, or, if it read the right
- * series before and the pending one after it, not at all. The next read is
- * exact.
+ * The second step is called settling. Each byte is in one series before it, and in one
+ * series after it. In between it is in both, because move() adds first and subtracts
+ * then. A read that overlaps may see the amount twice. It may also miss the amount, if it
+ * read the right series before and the pending series after. The next read is exact.
  *
- * Settling takes the amount by one load, and subtracts that
- * same amount in both places, so whatever another CPU's ingress adds meanwhile
- * stays noted. That is settled when the connection closes: on_closed() in
- * connection.bpf.h, at the latest. The socket's lock is held whenever a
- * connection settles, so two of them never take the same note. The ingress hook runs
- * without that lock: a packet that another CPU has there in the instant of the end
- * stays in the pending series, and in no other one.
+ * Settling takes the amount by one load, and subtracts that same amount in both places.
+ * So an amount that ingress adds on another CPU at the same time stays noted. It is
+ * settled at the latest when the connection closes: on_closed() in connection.bpf.h. The
+ * socket's lock is held whenever a connection settles, so no note is taken twice. The
+ * ingress hook runs without that lock: a packet that is there on another CPU at the
+ * moment of the end stays in the pending series, and in no other one.
  *
- * What is moved is moved between the spare cells, which all CPUs write: a CPU
- * adds to its own without a lock (add.bpf.h). So a cell of a pending series can
- * be below 0 (mod 2^64); the sum of all its cells never is.
+ * Settling moves amounts between shared cells, which all CPUs write, because a CPU adds
+ * to its own cell without a lock (add.bpf.h). So a cell of a pending series can be below
+ * 0 (mod 2^64). The sum of all its cells never is.
  */
 #ifndef NETMETER_BPF_PENDING_BPF_H_
 #define NETMETER_BPF_PENDING_BPF_H_
@@ -62,8 +59,7 @@ static __always_inline void move(__u64 *pending, __u64 *from, __u64 *to) {
   __sync_fetch_and_add(pending, -amount);
 }
 
-/* Moves what a connection has pending to the series that it belongs to. The
- * socket's lock is held. */
+/* Moves the pending amounts of a connection to its series. The socket's lock is held. */
 static __always_inline void settle_pending(struct nm_owner *owner) {
   union nm_head head = {};
   struct nm_cell *from, *to;
@@ -91,7 +87,7 @@ static __always_inline void settle_pending(struct nm_owner *owner) {
        &to->tx_retransmit_bytes);
 }
 
-/* ... of the packet's socket. */
+/* settle_pending() for the packet's socket. */
 NM_GLOBAL int nm_settle_pending(struct __sk_buff *skb) {
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner;

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Where a process runs: the systemd unit and the container, as the names of its
- * cgroup and of those above tell. It is looked at when the process executes a
- * program. So what an exec starts in a running container is the container's,
- * and a process that is moved to another cgroup keeps the name that it has.
+ * Names a process by its systemd unit and container, which are the names of its cgroup
+ * and of the cgroups above. The lookup happens when the process executes a program. So a
+ * program that an exec starts in a running container belongs to the container, and a
+ * process that is moved to another cgroup keeps its name.
  *
- *   magma@state.service         a unit, the innermost that is in no container
- *   docker-<64 digits>.scope    a container, the innermost: also libpod-, crio-,
+ *   magma@state.service         a unit: the innermost that is in no container
+ *   docker-<64 digits>.scope    a container: the innermost; also libpod-, crio-,
  *   <64 digits>                 cri-containerd- and nerdctl-, with .scope or not;
  *                               its name is the first 12 digits
  *
- * A unit that the configuration has is a service: nm_units finds the longest of
- * its patterns that fits. Other units and containers have kinds of their own.
+ * A unit in the configuration is a service: nm_units finds the longest pattern that
+ * matches. Other units and containers have kinds of their own.
  *
- * The names are in the kernel's memory, so they need bpf_probe_read_kernel():
- * lockdown=confidentiality refuses it.
+ * The names are in the kernel's memory, so they need bpf_probe_read_kernel(), which
+ * lockdown=confidentiality refuses.
  */
 #ifndef NETMETER_BPF_PLACE_BPF_H_
 #define NETMETER_BPF_PLACE_BPF_H_
 
 #include "bpf/names.bpf.h"
 
-#define NM_PLACE_LEVELS 8 /* of cgroups, upwards; more are not looked at */
+#define NM_PLACE_LEVELS 8 /* cgroups looked at, from the innermost upwards */
 #define NM_CONTAINER_DIGITS 64
 #define NM_SHORT_ID 12
 
-/* What a cgroup's name says, as one number: the kind, where in it the name
- * stands that counts, and how long that is. 0: nothing. */
+/* What a cgroup's name says, as one number: the kind, and the offset and length of the
+ * relevant part of the name. 0: nothing. */
 #define NM_PLACE(kind, offset, length) \
   ((__u32)(kind) << 16 | (__u32)(offset) << 8 | (__u32)(length))
 #define NM_PLACE_KIND(place) ((place) >> 16)
@@ -43,8 +43,8 @@ static __always_inline __u32 is_id_digit(__u32 byte) {
               ((byte - 'a') | ('f' - byte)) >> 31);
 }
 
-/* Whether NM_CONTAINER_DIGITS digits stand there, and before them, unless the
- * name begins there, a '-'. */
+/* Whether `address` has NM_CONTAINER_DIGITS digits. A '-' must precede them, unless the
+ * name begins there. */
 NM_GLOBAL int nm_is_container_id(__u64 address, int begins) {
   __u8 text[NM_CONTAINER_DIGITS] = {}, before = '-';
   __u32 all = 1;
@@ -68,7 +68,7 @@ NM_GLOBAL __u32 nm_place_of_name(__u64 name) {
   long length = bpf_probe_read_kernel_str(text, sizeof(text), (void *)name) - 1;
   long rest;
 
-  /* A name has up to 255 bytes (NAME_MAX), and the stack has not. */
+  /* A name has up to 255 bytes (NAME_MAX), more than the stack has room for. */
   if (length == sizeof(text) - 1) {
     rest =
         bpf_probe_read_kernel_str(text, sizeof(text), (void *)(name + length)) -
@@ -91,8 +91,8 @@ static __always_inline bool is_before(__u32 source, __u32 rank) {
   return nm_config.ranks[source] && nm_config.ranks[source] < rank;
 }
 
-/* Makes of `text`, the name of a unit, that of the service that the configuration
- * makes of it; false: of none. */
+/* Replaces `text`, the name of a unit, by the name of its configured service. Returns
+ * false if the configuration has none for it. */
 static __always_inline bool service_of_unit(__u8 *text, __u64 unit,
                                             __u32 length) {
   struct nm_unit_key key = {.bits = 8 * NM_NAME_BYTES};
@@ -103,8 +103,8 @@ static __always_inline bool service_of_unit(__u8 *text, __u64 unit,
   service = bpf_map_lookup_elem(&nm_units, &key);
   if (!service) return false;
   rest = (int)length - (int)service->rest_from - 8;
-  /* "a.*.service" begins as "a.service" does, which it doesn't fit. A shorter
-   * pattern may. */
+  /* "a.*.service" and "a.service" begin alike, but the first does not match the second. A
+   * shorter pattern may match. */
   if (rest < 0) {
     key.bits = 8 * (length - 8);
     service = bpf_map_lookup_elem(&nm_units, &key);
@@ -116,8 +116,8 @@ static __always_inline bool service_of_unit(__u8 *text, __u64 unit,
     return true;
   }
   if (rest <= 0) return true; /* "magma@.service" */
-  /* What '*' stands for: up to ".service". Bytes are masked, as older verifiers
-   * lose the bounds of a length. */
+  /* The text that '*' matches: up to ".service". Bytes are masked, because older
+   * verifiers lose the bounds of a length. */
   bpf_probe_read_kernel_str(text, NM_NAME_BYTES + 1,
                             (void *)(unit + service->rest_from));
   for (int i = 0; i < NM_NAME_BYTES; i++) {
@@ -129,8 +129,8 @@ static __always_inline bool service_of_unit(__u8 *text, __u64 unit,
   return true;
 }
 
-/* The rank of what the process is named by then. Functions of their own have
- * the stack for it. */
+/* Returns the rank of the process's name afterwards. A function of its own has the stack
+ * for it. */
 static __noinline int name_by_unit(struct nm_process *process, __u64 unit,
                                    __u32 length, __u32 rank) {
   __u8 text[NM_NAME_BYTES + 1] = {};
@@ -144,7 +144,7 @@ static __noinline int name_by_unit(struct nm_process *process, __u64 unit,
       __builtin_memcpy(process->bytes, text, NM_NAME_BYTES);
       return nm_config.ranks[NM_SOURCE_SERVICE_LIST];
     }
-    /* A unit that may not be this service is one of which none is made. */
+    /* A unit that may not be this service stays a unit. */
     bpf_probe_read_kernel_str(text, sizeof(text), (void *)unit);
   }
   if (!is_before(NM_SOURCE_UNIT, rank)) return rank;
@@ -153,8 +153,8 @@ static __noinline int name_by_unit(struct nm_process *process, __u64 unit,
   return nm_config.ranks[NM_SOURCE_UNIT];
 }
 
-/* Names a process that was named by what has this rank by where it runs, if
- * that comes before. */
+/* Names a process by its unit or container, if that comes before `rank`, the rank of its
+ * current name. */
 static __noinline int name_by_place(struct task_struct *task,
                                     struct nm_process *process, __u32 rank) {
   __u64 unit = 0, container = 0, name;
@@ -169,8 +169,8 @@ static __noinline int name_by_place(struct task_struct *task,
   cgroup = set->dfl_cgrp;
   for (int i = 0; i < NM_PLACE_LEVELS; i++) {
     if (!cgroup) break;
-    /* Newer verifiers take a string that is loaded for a pointer, and would
-     * have no number of it. */
+    /* Newer verifiers treat a loaded string as a pointer, and then would not have it as a
+     * number. */
     name = 0;
     bpf_core_read(&name, sizeof(name), &cgroup->kn->name);
     place = nm_place_of_name(name);

@@ -1,34 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Which service a process is. The answer is found when the process executes a
- * program, in its own context, where the command line can be read and is true,
- * and kept in nm_processes by tgid: a process that lives for a millisecond is
- * named as well as any other.
+ * The service of a process. It is found when the process executes a program, in the
+ * process's own context, where the command line can be read and is still true. It is kept
+ * in nm_processes by tgid, so even a process that lives for a millisecond is named.
  *
- *   exec   the name of the executable; a service, if the configuration lists it
- *          or the command line of a Python interpreter tells one; or the unit
- *          or the container where it runs (place.bpf.h)
- *   fork   the child is what its parent is
+ *   exec   the name of the executable; or a service, if the configuration lists the
+ *          executable, or the command line of a Python interpreter tells one; or the unit
+ *          or container in which it runs (place.bpf.h)
+ *   fork   the child gets its parent's name
  *   exit   the entry goes with the last thread
  *
- * A name gets its id when the process first makes a socket, not before: most
- * processes never do, and they shall not fill the table of names. A process
- * that registers gets the id of its name at once (register_process() in
- * control.bpf.h); so registering fails where the table is full.
+ * A name gets its id when the process first makes a socket, not before: most processes
+ * never make one, and must not fill the table of names. A process that registers gets the
+ * id of its name at once (register_process() in control.bpf.h), so registering fails if
+ * the table is full.
  *
- * A process of which no entry was kept, as nm_processes was full, is named when it
- * makes a socket: as the process that it was forked from, or by its executable file,
- * neither of which it can choose. Its command line is not read. With
- * lockdown=confidentiality it is named by its main thread.
+ * If nm_processes was full, a process has no entry. It is then named when it makes a
+ * socket: as the process that it was forked from, or by its executable file. It can
+ * choose neither of these. Its command line is not read. With lockdown=confidentiality it
+ * is named by its main thread.
  *
- * Where tracing programs cannot load, nobody sees exec, fork and exit. A
- * process is then named by its main thread, too, and an entry
- * that it left by registering carries a stamp: it tells whether the process
- * that has this tgid now is the one that registered, and still executes the
- * same program.
+ * If tracing programs cannot load, no program sees exec, fork and exit. A process is then
+ * named by its main thread, too. An entry made by registering then carries a stamp, which
+ * tells whether the process that now has this tgid is the one that registered, and still
+ * executes the same program.
  *
- * Tracing links cannot be replaced, so an upgrade lets two programs run on one
- * event for a moment: each handler here bears being run twice.
+ * Tracing links cannot be replaced, so an upgrade lets two programs run on one event for
+ * a moment. Each handler here must tolerate being run twice.
  */
 #ifndef NETMETER_BPF_PROCESS_BPF_H_
 #define NETMETER_BPF_PROCESS_BPF_H_
@@ -42,7 +40,7 @@ static __always_inline long nm_read_string(void *to, __u32 size,
 #include "bpf/command_line.bpf.h"
 #include "bpf/place.bpf.h"
 
-/* 0 where the kernel lets this program know nothing of the current task. */
+/* 0 if the kernel hides the current task from this program. */
 static __always_inline __u32 current_tgid(void) {
   if (nm_config.tgid_helper) return bpf_get_current_pid_tgid() >> 32;
   if (nm_config.task_access == NM_TASK_PROBE) {
@@ -53,8 +51,8 @@ static __always_inline __u32 current_tgid(void) {
   return 0;
 }
 
-/* Tells the current process, and what it executes, from those that have its
- * process id before and after it. 0 where the task cannot be looked at. */
+/* Distinguishes the current process, and what it executes, from earlier and later ones
+ * with its process id. 0 if the task cannot be looked at. */
 static __always_inline __u32 process_stamp(void) {
   __u64 start = 0, execs = 0;
 
@@ -74,8 +72,8 @@ static __always_inline __u32 process_stamp(void) {
   return (__u32)(start ^ start >> 32) + (__u32)execs * 0x9e3779b1;
 }
 
-/* Whether the id that a process has is still that of its name: it may be another
- * name's by now, where nobody saw that there was this process (retire.bpf.h). */
+/* Whether the id of a process still belongs to its name. It may be another name's by now,
+ * if no program noted that this process existed (retire.bpf.h). */
 static __always_inline bool has_its_name(const struct nm_process *process) {
   const __u32 *expected = (const __u32 *)process->bytes;
   __u32 id = process->name, differs;
@@ -90,8 +88,8 @@ static __always_inline bool has_its_name(const struct nm_process *process) {
   return !differs;
 }
 
-/* Gives a process the id of its name. It becomes 0 where there is no room for the
- * name: the next socket tries again. */
+/* Gives a process the id of its name. It becomes 0 if there is no room for the name, and
+ * the next socket tries again. */
 static __always_inline void name_process(struct nm_process *process) {
   struct nm_name_key key = {};
   __u32 id;
@@ -104,7 +102,7 @@ static __always_inline void name_process(struct nm_process *process) {
   process->name = id;
 }
 
-/* Names a process by its executable, or by the service that this is. */
+/* Names a process by its executable, or by the service of the executable. */
 static __always_inline void classify(struct nm_process *process) {
   char(*service)[NM_NAME_BYTES] = NULL;
 
@@ -116,7 +114,7 @@ static __always_inline void classify(struct nm_process *process) {
   __builtin_memcpy(process->bytes, *service, NM_NAME_BYTES);
 }
 
-/* Names a process that no exec or fork was seen of, by its main thread. */
+/* Names a process by its main thread, because no exec or fork of it was seen. */
 static __always_inline void process_by_comm(struct nm_process *process) {
   if (nm_config.task_access == NM_TASK_BTF) {
     struct task_struct *task = (void *)bpf_get_current_task_btf();
@@ -136,8 +134,8 @@ static __always_inline void process_by_comm(struct nm_process *process) {
 
 /* --- exec ---------------------------------------------------------------- */
 
-/* The last part of a path, as nm_found(). Backwards to the last '/', by 64
- * bytes; a name has 255 at most. */
+/* The last part of a path, as nm_found(). Searches backwards for the last '/', in steps
+ * of 64 bytes; a name has at most 255. */
 NM_GLOBAL __u64 nm_find_base_name(__u64 path, long length) {
   __u64 end = path + length, start = end;
 
@@ -159,8 +157,8 @@ static __always_inline __u32 is_digit(__u32 byte) {
   return 1 ^ ((byte - '0') | ('9' - byte)) >> 31;
 }
 
-/* Whether a path is that of a descriptor, such as /proc/self/fd/3. The kernel
- * makes /dev/fd/3 of what execveat(2) executes with AT_EMPTY_PATH. */
+/* Whether a path is that of a descriptor, such as /proc/self/fd/3. When execveat(2)
+ * executes a descriptor with AT_EMPTY_PATH, the kernel makes the path /dev/fd/3. */
 NM_GLOBAL int nm_is_descriptor(__u64 path, long length) {
   __u8 text[16] = {}; /* "/fd/", and ten digits at most */
   __u32 in_number = 0;
@@ -180,9 +178,9 @@ NM_GLOBAL int nm_is_descriptor(__u64 path, long length) {
   return in_number & 1;
 }
 
-/* What comm cut off, followed by zeros: the base name of the path, which stands
- * on the new stack, written just now; or, if the path tells a descriptor only,
- * the name of the file. Of a script that is its interpreter's. */
+/* The full name that comm cuts off, followed by zeros: the base name of the path, which
+ * the kernel has just written to the new stack; or the name of the file, if the path
+ * tells only a descriptor. For a script that is the name of its interpreter. */
 static __always_inline bool read_name_of_exec(struct linux_binprm *bprm,
                                               __u64 path, long length,
                                               __u8 *name) {
@@ -196,9 +194,9 @@ static __always_inline bool read_name_of_exec(struct linux_binprm *bprm,
          1;
 }
 
-/* The base name of the path that was executed. comm holds 15 bytes of it, or,
- * before 6.14, the number of the descriptor that was executed. `name` is room
- * of NM_NAME_BYTES + 1 zeros. */
+/* The base name of the path that was executed. comm holds 15 bytes of it, or, before
+ * 6.14, the number of the descriptor that was executed. `name` is room of
+ * NM_NAME_BYTES + 1 zeros. */
 static __always_inline void name_of_exec(struct task_struct *task,
                                          struct linux_binprm *bprm, __u64 path,
                                          long length, __u8 *name,
@@ -212,8 +210,8 @@ static __always_inline void name_of_exec(struct task_struct *task,
   if (!read_name_of_exec(bprm, path, length, name)) return;
   for (int i = 0; i < 15; i++) {
     differs |= name[i] ^ (__u8)process->bytes[i];
-    /* clang 19 compares byte by byte, with a branch each, and the verifier walks
-     * all 32,768 ways. */
+    /* clang 19 compares byte by byte with a branch each, and the verifier would walk all
+     * 32,768 ways. */
     barrier_var(differs);
   }
   if (!differs || number) __builtin_memcpy(process->bytes, name, NM_NAME_BYTES);
@@ -229,7 +227,7 @@ static __always_inline bool is_main_py(const char *name) {
          name[4] == '.' && name[5] == 'p' && name[6] == 'y' && !name[7];
 }
 
-/* Whether a string is a usual path of env(1). */
+/* Whether a string is a common path of env(1). */
 NM_GLOBAL int nm_is_path_of_env(__u64 address) {
   __u8 path[16] = {};
 
@@ -247,12 +245,12 @@ static __always_inline bool is_env(const char *name) {
   return name[0] == 'e' && name[1] == 'n' && name[2] == 'v' && !name[3];
 }
 
-/* Of a process that nothing but its executable named. */
+/* The rank of a process that is named by its executable only. */
 #define NM_RANK_EXECUTABLE 255
 
-/* A process executes a program. A script that names env(1) as its interpreter
- * does so twice: first env, under the script's name, then what env looks up.
- * The first leaves a mark, and the second keeps the name. */
+/* A process executes a program. A script that names env(1) as its interpreter does so
+ * twice: first env, under the script's name, then the program that env looks up. The
+ * first leaves a mark, and the second keeps the name. */
 static __noinline int process_executes(struct task_struct *task,
                                        struct linux_binprm *bprm) {
   struct nm_process process = {};
@@ -307,9 +305,9 @@ static __noinline int process_executes(struct task_struct *task,
   return rank;
 }
 
-/* ... and has its name, of this rank, unless where it runs comes before. Apart
- * from the above for the sake of the stack. The entry is its own: it has one
- * thread, and no socket yet that asks for it. */
+/* After process_executes(): enters the process with its name of this rank, unless its
+ * unit or container comes before. Separate from the above to save stack. No other run
+ * uses the entry: the process has one thread, and no socket yet that asks for it. */
 static __always_inline void process_executed(struct task_struct *task,
                                              __u32 rank) {
   __u32 tgid = task->tgid;
@@ -349,8 +347,8 @@ static __always_inline void process_exits(struct task_struct *task) {
 
 #define NM_MOST_ANCESTORS 2
 
-/* The entry of the process that the current one was forked from, by way of others
- * perhaps, if it has executed nothing since. `task`: the current one. */
+/* The entry of the process that the current one was forked from, directly or by way of
+ * others, if the current one has executed nothing since. `task`: the current one. */
 static __always_inline struct nm_process *process_of_ancestor(
     struct task_struct *task) {
   struct file *file = BPF_CORE_READ(task, mm, exe_file);
@@ -368,7 +366,7 @@ static __always_inline struct nm_process *process_of_ancestor(
   return NULL;
 }
 
-/* Finds out who a process is whose exec and fork were seen, but had no room. */
+/* Names a process whose exec and fork were seen, but found no room. */
 static __always_inline void process_without_room(struct nm_process *process) {
   struct task_struct *task = nm_config.task_access == NM_TASK_BTF
                                  ? (void *)bpf_get_current_task_btf()
@@ -385,8 +383,8 @@ static __always_inline void process_without_room(struct nm_process *process) {
   if (process->bytes[0]) classify(process);
 }
 
-/* The current process, `tgid`, with its name's id; NULL: nothing is known of
- * it. `made` is room for one that has no entry. */
+/* The current process, `tgid`, with its name's id. NULL: nothing is known of it. `made`
+ * is room for a process that has no entry. */
 static __always_inline struct nm_process *process_of_new_socket(
     __u32 tgid, struct nm_process *made) {
   const bool unwatched =
@@ -399,8 +397,8 @@ static __always_inline struct nm_process *process_of_new_socket(
     process = NULL;
   }
   if (!process) {
-    /* The second says the first, too, but without that the verifier of Linux 7 walks
-     * twice as much. */
+    /* The second condition implies the first. Without the first, the verifier of Linux 7
+     * walks twice as much. */
     if (!unwatched && !nm_config.untracked && nm_config.reads_kernel &&
         nm_config.task_access != NM_TASK_NONE)
       process_without_room(made);
@@ -409,7 +407,7 @@ static __always_inline struct nm_process *process_of_new_socket(
       if (!made->bytes[0]) return NULL;
       classify(made);
     }
-    /* Where nobody sees its exit, the name is good for this socket only. */
+    /* If no program sees its exit, the name is valid for this socket only. */
     if (!unwatched) {
       if (bpf_map_update_elem(&nm_processes, &tgid, made, BPF_NOEXIST))
         COUNT(processes_full, 1);

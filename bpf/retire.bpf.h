@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Slots and names that are idle, used again. The loader finds them, and takes
- * their keys out of nm_series and nm_name_ids, so that nobody finds them any
- * more (lib/loader/retire.h). These are its hands in frozen maps, and its eyes in
- * socket storage:
+ * Reuse of idle slots and names. The loader finds them, and removes their keys from
+ * nm_series and nm_name_ids, so that no program finds them any more
+ * (lib/loader/retire.h). These programs write the frozen maps and read the socket storage
+ * for it:
  *
- *   fold    adds the totals of a slot that nobody holds to the series `retired`
- *           of its kind, clears its cells and gives it back. The first slot of
- *           a kind that is folded becomes this series itself, so that it takes
- *           no room
+ *   fold    adds the totals of an unused slot to the series `retired` of its kind,
+ *           clears its cells and gives it back. The first folded slot of a kind becomes
+ *           this series itself, so that the series takes no extra room
  *   forget  gives back the id of a name that nothing refers to
- *   scan    marks what the owners of sockets hold: nm_scan, for each of them
+ *   scan    marks what the owners of sockets refer to: nm_scan, for each of them
  *
- * One run folds one slot, or forgets one name, and a program runs to its end
- * whatever happens to the loader: so no total is ever lost, or there twice. It
- * makes nm_stats.moves odd at its beginning, and even at its end, by atomic adds,
- * which are barriers: who reads meanwhile sees that, and reads again.
+ * One run folds one slot, or forgets one name, and a program runs to its end even if the
+ * loader dies. So no total is ever lost or counted twice. A run makes nm_stats.moves odd
+ * at its beginning and even at its end, by atomic adds, which are barriers. A reader that
+ * overlaps sees that, and reads again.
  *
- * Keys are deleted from nm_series and nm_name_ids by the loader alone, and only
- * between its waits for all programs that run. The kernel gives the entry of a
- * deleted key to the next one at once. So a program that looks up a key while
- * nm_stats.sweeping is set does it twice: known_series(), known_name().
+ * Only the loader deletes keys from nm_series and nm_name_ids, and only between its waits
+ * for all running programs. The kernel may give the entry of a deleted key to the next
+ * key at once. So while nm_stats.sweeping is set, a program looks up each key twice:
+ * known_series(), known_name().
  */
 #ifndef NETMETER_BPF_RETIRE_BPF_H_
 #define NETMETER_BPF_RETIRE_BPF_H_
 
 #include "bpf/slot.bpf.h"
 
-/* One cell of a slot that is given back: what it counted goes to the spare cell
+/* Clears one cell of a slot that is given back, and moves its counts to the shared cell
  * of the slot `to`. */
 NM_GLOBAL int nm_fold_cell(__u32 slot, __u32 number, __u32 to) {
   volatile __u64 *from = (__u64 *)cell_of(slot, number);
@@ -55,7 +54,7 @@ NM_GLOBAL int nm_fold_tcp(__u32 slot, __u32 to) {
   return 0;
 }
 
-/* Makes a slot another series, with all that it has counted. */
+/* Turns a slot into another series, keeping its counts. */
 NM_GLOBAL int nm_rename_slot(__u32 slot, __u64 word) {
   const union nm_head head = {.word = word};
   volatile __u64 *value;
@@ -70,14 +69,14 @@ NM_GLOBAL int nm_rename_slot(__u32 slot, __u64 word) {
   return 0;
 }
 
-/* A pending series is of the kind of its name. */
+/* A pending series has the kind of its name. */
 static __always_inline __u16 retired_kind(const union nm_head *head) {
   return head->kind == NM_KIND_PENDING ? nm_kind_of_name(head->service)
                                        : head->kind;
 }
 
-/* The slot of the series `retired` into which one with this head goes; makes it
- * of `slot` if there is none. 0: no memory. */
+/* The slot of the series `retired` for a series with this head. If there is none, `slot`
+ * becomes it. 0: no memory. */
 NM_GLOBAL __u32 nm_retired_slot(__u64 word, __u32 slot) {
   union nm_head head = {.word = word};
   struct nm_series_value value = {
@@ -101,7 +100,7 @@ NM_GLOBAL __u32 nm_retired_slot(__u64 word, __u32 slot) {
   return slot;
 }
 
-/* Gives back what was a user's share. An account may have begun anew since. */
+/* Gives back a part of a user's quota. The account may have been reset since. */
 static __always_inline void give_back(__u32 *share) {
   if ((__s32) * (volatile __u32 *)share > 0) __sync_fetch_and_add(share, -1);
 }
@@ -156,7 +155,7 @@ NM_GLOBAL int nm_forget_name(__u32 id) {
   return bpf_map_push_elem(&nm_free_names, &id, BPF_ANY) ? -1 : 0;
 }
 
-/* As free_id(): the n-th run of one call does the n-th of the list. */
+/* As free_id(): the n-th run of one call handles the n-th of the list. */
 static __always_inline int retire_next(struct __sk_buff *skb, bool names) {
   struct nm_idle idle = {};
   __u32 at = sizeof(struct nm_command) + skb->mark * sizeof(idle);
@@ -166,7 +165,7 @@ static __always_inline int retire_next(struct __sk_buff *skb, bool names) {
   return names ? nm_forget_name(idle.id) : nm_fold_slot(idle.id, idle.user);
 }
 
-/* --- What sockets hold --------------------------------------------------- */
+/* --- What sockets refer to ----------------------------------------------- */
 
 struct bpf_iter__bpf_sk_storage_map {
   struct bpf_iter_meta *meta;

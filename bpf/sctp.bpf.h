@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Whose a connection of SCTP is that a server accepts.
+ * The owner of an SCTP connection that a server accepts.
  *
- * Up to Linux 6.18 its accept(2) makes a socket by no way that a hook sees, and
- * without a copy of the listener's storage (sctp_v4_create_accept_sk() in
- * net/sctp/protocol.c, and its sibling in ipv6.c). But what opens an association
- * (INIT, COOKIE ECHO) comes to the listener, right before. So each packet that a
- * listener receives notes whose it is, by the network namespace, the cgroup, the
- * address that the packet came to, and the port; the first packet of a socket without
- * an owner looks there.
+ * Up to Linux 6.18, accept(2) of SCTP makes a socket without running a hook, and without
+ * a copy of the listener's storage (sctp_v4_create_accept_sk() in net/sctp/protocol.c,
+ * and its sibling in ipv6.c). But the packets that open an association (INIT, COOKIE
+ * ECHO) come to the listener right before. So each packet that a listener receives notes
+ * the listener's owner, by the network namespace, the cgroup, the packet's local address,
+ * and the port. The first packet of a socket without an owner looks there.
  *
- * Without the namespace any user could listen at the address and port of a service, in
- * a namespace of his own, and each would get the other's name. Where no program can
- * tell the namespace (NM_NETWORK_NONE) only the cgroup keeps the two apart. There
- * nothing is noted of a service that `register_by` keeps: what it accepts is
- * unattributed.
+ * The key needs the namespace. Otherwise any user could listen at the address and port of
+ * a service in a namespace of their own, and each would get the other's name. If no
+ * program can tell the namespace (NM_NETWORK_NONE), only the cgroup keeps the two apart.
+ * Then nothing is noted for a service that `register_by` restricts: connections that it
+ * accepts are unattributed.
  *
- * A listener of SOCK_SEQPACKET has the data of all its associations; it never hands
- * one on but by a call that makes a socket in the usual way (SCTP_SOCKOPT_PEELOFF).
+ * A listener of SOCK_SEQPACKET has the data of all its associations. It hands one on only
+ * by a call that makes a socket in the normal way (SCTP_SOCKOPT_PEELOFF).
  */
 #ifndef NETMETER_BPF_SCTP_BPF_H_
 #define NETMETER_BPF_SCTP_BPF_H_
 
 #include "bpf/socket.bpf.h"
 
-/* The namespace of the packet's socket; 0: it cannot be told, or the kernel has but
- * one. The packet has that socket as long as the program runs. */
+/* The namespace of the packet's socket. 0: it is unknown, or the kernel has only one. The
+ * packet keeps that socket while the program runs. */
 static __always_inline __u32 network_of_socket(struct __sk_buff *skb) {
   struct sock_common *common = NULL;
 
@@ -38,7 +37,7 @@ static __always_inline __u32 network_of_socket(struct __sk_buff *skb) {
                        ns.inum);
 }
 
-/* Whether `register_by` keeps the name that a socket has. */
+/* Whether `register_by` restricts the name that a socket has. */
 static __always_inline bool is_kept(union nm_attribution attribution) {
   __u32 id = attribution.service;
   struct nm_name *name;
@@ -49,7 +48,7 @@ static __always_inline bool is_kept(union nm_attribution attribution) {
   return name && bpf_map_lookup_elem(&nm_registrants, name->bytes);
 }
 
-/* This host's end of the packet. False: it has none. */
+/* The local end of the packet. Returns false if it has none. */
 static __always_inline bool local_end(struct __sk_buff *skb,
                                       struct bpf_sock *sk, __u32 direction,
                                       struct nm_listener_key *key) {
@@ -64,8 +63,8 @@ static __always_inline bool local_end(struct __sk_buff *skb,
   return !bpf_skb_load_bytes(skb, sent ? 8 : 24, key->address, 16);
 }
 
-/* Gives a socket that was accepted its listener's owner. Not 0: the packet's socket
- * is a listener. It keeps no state, so that each of its packets comes here. */
+/* Gives an accepted socket the owner of its listener. Not 0: the packet's socket is a
+ * listener. A listener keeps no state, so that each of its packets comes here. */
 NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   struct nm_listener_key key = {};
   struct nm_listener listener = {};
@@ -104,7 +103,7 @@ NM_GLOBAL int nm_follow_sctp(struct __sk_buff *skb, __u32 direction) {
   owner->network = found->network;
   owner->tag = found->tag;
   owner->user = found->user;
-  /* No entry of the table: it may have closed before this packet, its first. */
+  /* It gets no entry of the table: it may have closed before this packet, its first. */
   return 0;
 }
 

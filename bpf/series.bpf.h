@@ -1,36 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Which series a packet belongs to. It is asked for a socket's first packet;
- * the answer is kept with the socket, and its next packets take the slot from
- * there.
+ * The series of a packet. It is looked up for a socket's first packet. The slot is then
+ * kept with the socket, and the next packets take it from there.
  *
  *   service      of the socket's owner
- *   destination  by tag, rule, or what the connection sends first; as long as
- *                that may still come, the kind is pending. The configuration
- *                says which kinds have one
+ *   destination  by tag, by rule, or by the connection's first bytes; the kind is pending
+ *                while that may still come. The configuration says which kinds have
+ *                destinations
  *   transport    of the packet, and
  *   path         of the packet: a raw socket sends more than one
  *
- * The slot is not kept where the next packet may belong elsewhere: a socket
- * that is not one connection has many other ends, which rules may tell apart; a
- * full table may have grown by then. But most rules name a port, and few
- * packets have it: what no rule can match keeps its slot, and what one might
- * match does not look at it (rules_may_match()).
+ * The slot is not kept if the next packet may belong elsewhere. A socket that is not one
+ * connection has many remote ends, and rules may distinguish them; a full table may have
+ * grown by then. But most rules name a port, and few packets have it. So packets that no
+ * rule can match use the kept slot, and packets that one might match ignore it
+ * (rules_may_match()).
  *
- * Egress holds the socket's lock, ingress does not. So what has to be done once
- * per connection when its series becomes known is left to egress (to settle
- * what is pending, to count it as opened or accepted), and ingress keeps no
- * slot that would hide from egress that this is still to be done. A name that
- * changes while a packet looks up the old one is noticed after the store of
- * the slot, and the slot is dropped again.
+ * Egress holds the socket's lock, ingress does not. So egress does the work that is due
+ * once per connection when its series becomes known: settling its pending amounts, and
+ * counting it as opened or accepted. Ingress keeps no slot that would hide from egress
+ * that this work is still due. If a name changes while a packet looks up the old one,
+ * this is noticed after the store of the slot, and the slot is dropped again.
  *
- * What a connection has pending is of one uplink, that of its first packet. What
- * it sends or receives by another one before it is named counts as without a
- * destination there: so all that an uplink carried is in its series.
+ * The pending amounts of a connection belong to one uplink, that of its first packet.
+ * Packets by another uplink before the connection is named count there without a
+ * destination. So all packets that an uplink carried are in its series.
  *
- * What a TCP socket sends may look like something else at the hook: IPsec and
- * SRv6 have wrapped it already. Such a packet is `hidden`: its series is that of
- * the connection, but for the transport.
+ * Packets of a TCP socket may look like something else at the hook, if IPsec or SRv6 has
+ * already wrapped them. Such a packet is `hidden`: its series is that of the connection,
+ * except for the transport.
  */
 #ifndef NETMETER_BPF_SERIES_BPF_H_
 #define NETMETER_BPF_SERIES_BPF_H_
@@ -40,16 +38,16 @@
 #include "bpf/pending.bpf.h"
 #include "bpf/tcp.bpf.h"
 
-/* What is found out about a packet together with its series. */
+/* The results of looking up a packet's series. */
 struct nm_search {
   union nm_traits traits;
   __u8 keep;    /* its slot is that of all packets of the socket */
-  __u8 settles; /* it is known now where what is pending belongs */
+  __u8 settles; /* the series of the pending amounts is known now */
   __u16 tag;    /* of the socket, when it was looked at */
-  union nm_attribution attribution; /* the same */
+  union nm_attribution attribution; /* of the socket, at the same time */
 };
 
-/* Puts the destination into *head, or that it is pending. */
+/* Puts the destination into *head, or marks it as pending. */
 static __always_inline void find_destination(struct __sk_buff *skb,
                                              struct nm_owner *owner,
                                              struct nm_search *search,
@@ -65,7 +63,7 @@ static __always_inline void find_destination(struct __sk_buff *skb,
                           remote_port(traits, direction),
                           traits->hidden ? IPPROTO_TCP : traits->protocol);
     if (!(rule & NM_RULE_YIELDS)) head->destination = rule;
-    /* Only a TCP connection has one other end for all its life. */
+    /* Only a TCP connection has one remote end for all its life. */
     search->keep = traits->transport == NM_TRANSPORT_TCP
                        ? skb->sk && skb->sk->state != TCP_LISTEN
                        : !traits->ruled;
@@ -75,7 +73,7 @@ static __always_inline void find_destination(struct __sk_buff *skb,
   if (direction == NM_EGRESS && socket) {
     if (!head->destination) {
       socket->wire_protocol = wire_protocol_of(owner, traits);
-      /* Where what is pending belongs if the connection gives no name. */
+      /* The destination of the pending amounts if the connection gives no name. */
       if (socket->wire_protocol && rule) {
         owner->wire_destination = rule;
         owner->flags |= NM_OWNER_RULED;
@@ -99,14 +97,14 @@ static __always_inline void find_destination(struct __sk_buff *skb,
     }
     head->kind = NM_KIND_PENDING;
     head->service = owner->pending_service;
-    /* An upgrade may have taken the uplinks away. */
+    /* An upgrade may have removed the uplinks. */
     head->path = owner->pending_path;
-    /* Egress may name the connection meanwhile, on another CPU. */
+    /* Egress may name the connection at the same time, on another CPU. */
     search->keep = direction == NM_EGRESS;
   }
 }
 
-/* The head of the series that a packet of a known owner belongs to. */
+/* The head of the series of a packet whose owner is known. */
 static __always_inline union nm_head head_of_packet(
     struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
     struct nm_socket *socket, const enum nm_direction direction) {
@@ -125,38 +123,39 @@ static __always_inline union nm_head head_of_packet(
   return head;
 }
 
-/* Keeps a slot, as nm_slot_of_series() returned it, with the socket where all its
- * packets belong there. */
+/* Keeps a slot, as nm_slot_of_series() returned it, with the socket if all packets of the
+ * socket belong to it. */
 static __always_inline void keep_slot(
     struct __sk_buff *skb, struct nm_owner *owner, struct nm_search *search,
     struct nm_socket *socket, const enum nm_direction direction, __u32 slot) {
-  /* The table may have room for the next packet: it may grow. */
+  /* The table may grow and have room for the next packet. */
   if ((slot & NM_SLOT_OVERFLOW) && search->attribution.kind != NM_KIND_OVERFLOW)
     search->keep = false;
   if (direction == NM_EGRESS && !(slot & NM_SLOT_PENDING) &&
       !(nm_config.uplinks && socket && socket->wire_protocol))
     count_established(owner, slot & NM_SLOT_MASK);
   if (!search->keep || !socket) return;
-  /* What is to be done once, egress does: it is not to find a slot before. */
+  /* Egress must not find a slot before it has done the work that is due once. */
   if (direction == NM_INGRESS &&
       (socket->wire_protocol ||
        ((owner->flags & NM_OWNER_ESTABLISHED) && !owner->counted)))
     return;
   nm_store_slot(skb, slot & NM_SLOT_MASK);
-  /* A name that came meanwhile found the old slot: once more, then. */
+  /* The name changed meanwhile, so the slot is that of the old one: look it up again. */
   if (*(volatile __u16 *)&owner->tag != search->tag ||
       attribution_of(owner).word != search->attribution.word)
     nm_store_slot(skb, 0);
 }
 
-/* Beside the slot, in what the next two return: the packet is a raw socket's; what
- * is pending is to be settled, by the caller, or the stack would get too deep. */
+/* Flags beside the slot in the result of the next two functions: the packet is a raw
+ * socket's; or the caller has to settle the pending amounts, because the stack would
+ * otherwise get too deep. */
 #define NM_OF_RAW_SOCKET 0x10000
 #define NM_SETTLES 0x20000
 
-/* Finds the series of a packet: `slot`, if that is kept and of the packet's
- * transport and path. Else keeps what it finds where that may be kept. Looks up
- * the socket once more then, as its caller cannot hand on a pointer. */
+/* Finds the series of a packet: `slot`, if it is kept and has the packet's transport and
+ * path. Otherwise keeps the slot that it finds, if that is allowed. Then it looks up the
+ * socket once more, because its caller cannot pass a pointer. */
 static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
                                          __u32 slot,
                                          const enum nm_direction direction) {
@@ -173,7 +172,7 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
   if (cell && cell->service && cell->transport == wanted.transport &&
       cell->path == wanted.path)
     return slot;
-  /* One register from here on, and not one for each of its fields: the stack is
+  /* Keeps it in one register from here on, instead of one for each field: the stack is
    * scarce. */
   barrier_var(traits);
   search.traits.word = traits;
@@ -192,8 +191,8 @@ static __always_inline __u32 find_series(struct __sk_buff *skb, __u64 traits,
     nm_follow_mptcp(skb);
   socket = state_of_socket(owner, cookie);
   head = head_of_packet(skb, owner, &search, socket, direction);
-  /* Multicast routing hands packets to its raw socket from setsockopt(2), too.
-   * Without a slot that is kept, all packets of a raw socket come here. */
+  /* Multicast routing hands packets to its raw socket from setsockopt(2), too. No slot is
+   * kept, so all packets of a raw socket come here. */
   if (sk->type == SOCK_RAW) {
     flags = NM_OF_RAW_SOCKET;
     search.keep = false;

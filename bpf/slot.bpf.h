@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The table of series: from (service, destination, transport, path) to a slot,
- * and from a slot to the counters.
+ * The table of series: from (service, destination, transport, path) to a slot, and from a
+ * slot to the counters.
  *
- * A slot is a number. It selects one cell per CPU in nm_counters, and the spare
- * one, and one value in nm_tcp. Slots wait in a queue, as the ids of names do; one
- * that is idle is given back (retire.bpf.h). A cell says itself what it counts: its
- * first eight bytes (union nm_head) are written by one store when the slot is
- * found, before the first packet is added to it, and only the flags in them change
- * until it is given back. So a reader needs no key and no lock: what it sees of a
- * cell belongs together.
+ * A slot is a number. It selects one cell per CPU in nm_counters, the shared cell, and
+ * one value in nm_tcp. Free slots wait in a queue, as the ids of names do; an idle slot
+ * is given back (retire.bpf.h). A cell itself says what it counts. Its first eight bytes
+ * (union nm_head) are written by one store when the slot is found, before the first
+ * packet is added. Until the slot is given back, only the flags in them change. So a
+ * reader needs no key and no lock: the parts of a cell that it sees belong together.
  *
- * Where no slot is left, or the user has his share of them, the packet goes to
- * the reserved series `overflow` of its transport and path. What no process
- * owns goes to `unattributed`. Both have slots from the start, so no byte is
- * lost. These are of no uplink: `unattributed` of an uplink is a series as others
- * are, `overflow` of one there is not.
+ * If no slot is left, or the user has reached the quota, the packet goes to the reserved
+ * series `overflow` of its transport and path. Packets that no process owns go to
+ * `unattributed`. Both have slots from the start, so no byte is lost. Reserved series
+ * have no uplink. With an uplink, `unattributed` is an ordinary series, and `overflow`
+ * does not exist.
  */
 #ifndef NETMETER_BPF_SLOT_BPF_H_
 #define NETMETER_BPF_SLOT_BPF_H_
@@ -43,13 +42,13 @@ static __always_inline struct nm_cell *cell_of_slot(__u32 slot) {
   return cell_of(slot, bpf_get_smp_processor_id());
 }
 
-/* The cell that all CPUs write, by atomic adds. */
+/* The shared cell, which all CPUs write by atomic adds. */
 static __always_inline struct nm_cell *spare_cell(__u32 slot) {
   return cell_of(slot, nm_config.spare_cell);
 }
 
-/* Writes what a cell counts, before anything is added to it. Its flags stay
- * set. Returns whether it was another one. */
+/* Writes the head of a cell, before anything is added to it. Flags that are set stay set.
+ * Returns whether the head changed. */
 static __always_inline bool write_head(void *cell, __u64 word) {
   word |= *(volatile __u64 *)cell & NM_HEAD_FLAGS;
   if (*(volatile __u64 *)cell == word) return false;
@@ -57,8 +56,8 @@ static __always_inline bool write_head(void *cell, __u64 word) {
   return true;
 }
 
-/* Word by word: clang would load them all before it stores the first, and has no
- * registers for that. The stack is scarce. */
+/* Copies word by word. Otherwise clang would load all words before it stores the first,
+ * and has no registers for that. The stack is scarce. */
 static __always_inline void copy_name(char *to, __u32 id) {
   struct nm_name *name = name_of_id(id);
 
@@ -76,12 +75,11 @@ static __always_inline __u64 key_of_head(__u64 word) {
                                           << 48;
 }
 
-/* Puts a new series into the table. Not 0: it is there already, or there is no
- * memory. */
+/* Puts a new series into the table. Not 0: it exists already, or there is no memory. */
 static __always_inline long enter_series(const __u64 *key, __u64 word,
                                          __u32 slot, __u16 user) {
   const union nm_head head = {.word = word};
-  /* For copy_name(), which stores words. */
+  /* Aligned for copy_name(), which stores words. */
   struct nm_series_value value __attribute__((aligned(8))) = {};
 
   value.slot = slot;
@@ -92,7 +90,7 @@ static __always_inline long enter_series(const __u64 *key, __u64 word,
   return bpf_map_update_elem(&nm_series, key, &value, BPF_NOEXIST);
 }
 
-/* The slot of a series that has one; 0: it has none. As known_name(). */
+/* The slot of a known series, or 0. As known_name(). */
 static __always_inline __u32 known_series(const __u64 *key) {
   struct nm_series_value *known, *again;
   __u32 slot;
@@ -106,10 +104,10 @@ static __always_inline __u32 known_series(const __u64 *key) {
   return again ? *(volatile __u32 *)&again->slot : 0;
 }
 
-/* Says up to where slots have been handed out, before one is used: readers look no
- * further. That is in order, but for those that retire gave back before a growth put new
- * ones behind them. Another CPU may do the same: it is too much then, which does no
- * harm. */
+/* Publishes the end of the allocated slots, before a slot is used: readers look no
+ * further. Slots are allocated in order, except for slots that retire gave back before a
+ * resize put new ones behind them. If another CPU does this at the same time, the end is
+ * too high, which does no harm. */
 static __always_inline void count_allocated(__u32 slot) {
   struct nm_stats *stats = stats_of_meter();
   __u64 allocated;
@@ -123,8 +121,8 @@ static __always_inline void count_allocated(__u32 slot) {
                          slot + 1 - NM_SLOT_FIRST - allocated);
 }
 
-/* The slot of a series that is not a reserved one, made if it is new. 0: there
- * is no room, or `user` has his share. */
+/* The slot of a series that is not reserved, made if it is new. 0: there is no room, or
+ * `user` has reached the quota. */
 static __always_inline __u32 ordinary_slot(__u64 word, __u16 user) {
   __u64 key = key_of_head(word);
   struct nm_user *account = NULL;
@@ -163,14 +161,15 @@ full:
   return 0;
 }
 
-/* What nm_slot_of_series() returns beside the slot: what the series is. */
+/* Flags beside the slot in the result of nm_slot_of_series(): properties of the
+ * series. */
 #define NM_SLOT_MASK 0xffff
 #define NM_SLOT_OVERFLOW 0x10000
 #define NM_SLOT_PENDING 0x20000
 
-/* The slot of a series, made if it is new; writes the head of this CPU's cell, of the
- * spare one, and of the connections'. Where there is no room for it, the slot is that
- * of the overflow series. `word` is a union nm_head. */
+/* The slot of a series, made if it is new. Writes the head of this CPU's cell, of the
+ * shared cell, and of the connections. If there is no room, the slot is that of the
+ * overflow series. `word` is a union nm_head. */
 NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
   union nm_head head = {.word = word};
   struct nm_cell *cell;
@@ -181,8 +180,8 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
     slot = NM_SLOT_RESERVED(NM_NAME_UNATTRIBUTED, head.transport, head.path);
   } else {
     if (head.kind != NM_KIND_OVERFLOW) slot = ordinary_slot(word, user);
-    /* One register up to here, and one from there on, and not one for each of its
-     * fields: the stack is scarce. */
+    /* Keeps it in one register up to here, and in one from here on, instead of one for
+     * each field: the stack is scarce. */
     barrier_var(word);
     head.word = word;
     if (!slot) {
@@ -215,7 +214,7 @@ static __always_inline bool has_destinations(__u8 kind) {
   return nm_config.destination_kinds >> (kind & 31) & 1;
 }
 
-/* The slot of a connection by its owner alone: at its end, where no packet
+/* The slot of a connection by its owner alone, for its end, when there is no packet that
  * tells more. */
 static __always_inline __u32 slot_of_owner(struct nm_owner *owner, __u8 path) {
   union nm_attribution attribution = attribution_of(owner);

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * What is known of a socket between two packets, and where it is kept.
+ * The state of a socket between two packets, and where it is kept.
  *
- * Two things are. Its owner (struct nm_owner): who made it, and what it was
- * named since. That lives in socket storage, which BPF_F_CLONE carries over to
- * the sockets that accept(2) returns. And its state (struct nm_socket): the
- * slot of its series and the TCP sequence numbers, which every packet needs.
+ * A socket has two records. Its owner (struct nm_owner) has the process that made it, and
+ * its later names. The owner lives in socket storage, which BPF_F_CLONE copies to the
+ * sockets that accept(2) returns. Its state (struct nm_socket) has the slot of its series
+ * and the TCP sequence numbers, which every packet needs.
  *
- * Looking into socket storage costs more than all else that is done for a
- * packet, so the state lives in the socket table, an array: the low bits of the
- * socket's cookie are the index, and the entry holds the low 48 bits. A packet
- * computes the index and compares one word, which is the cookie and the slot
- * together, so that it never sees one socket's cookie with another one's slot.
- * The first packet claims the entry, under a spin lock because 5.10 has no
- * compare-and-exchange. The end of the socket frees it, and moves the state to
- * the owner, where a late RST still finds it.
+ * A lookup in socket storage costs more than all other work for a packet. So the state
+ * lives in the socket table, an array: the low bits of the socket's cookie are the index,
+ * and the entry holds the low 48 bits. A packet computes the index and compares one word,
+ * which is the cookie and the slot together. So it never sees one socket's cookie with
+ * another socket's slot. The first packet claims the entry, under a spin lock because
+ * 5.10 has no compare-and-exchange. The end of the socket frees the entry, and moves the
+ * state to the owner, where a late RST still finds it.
  *
- * A socket whose entry is another one's keeps its state with its owner: it is
- * counted as exactly, by the longer way. So is one of which no hook would tell
- * the end (it was open before the load), as its entry would never be freed.
+ * If another socket has the entry, the state is kept with the owner. Such a socket is
+ * counted just as exactly, on the full path. A socket whose end no hook would report (it
+ * was open before the load) is treated alike, because its entry would never be freed.
  *
- * A cookie is never used twice, so neither a late packet nor a missed end can
- * mistake one socket for another.
+ * A cookie is never used twice. So neither a late packet nor a missed end can confuse two
+ * sockets.
  */
 #ifndef NETMETER_BPF_SOCKET_BPF_H_
 #define NETMETER_BPF_SOCKET_BPF_H_
@@ -36,7 +35,7 @@ static __always_inline struct nm_entry *entry_of_cookie(__u64 cookie) {
   return bpf_map_lookup_elem(&nm_sockets, &index);
 }
 
-/* Takes a socket's entry out of the table, its state into *keep. */
+/* Takes a socket's entry out of the table, and copies its state to *keep. */
 static __always_inline void free_entry(__u64 cookie, struct nm_socket *keep) {
   struct nm_entry *entry = entry_of_cookie(cookie);
   bool freed = false;
@@ -75,8 +74,8 @@ static __always_inline struct nm_socket *claim_entry(__u64 cookie) {
 
 /* --- Owner and state of a socket ----------------------------------------- */
 
-/* The owner of a socket. One that has none was made by the kernel, or before
- * the meter was loaded. NULL: no memory. */
+/* The owner of a socket. A socket without one was made by the kernel, or before the meter
+ * was loaded. NULL: no memory. */
 static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
                                                         __u64 cookie) {
   struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
@@ -94,7 +93,7 @@ static __always_inline struct nm_owner *owner_of_socket(struct bpf_sock *sk,
   return owner;
 }
 
-/* The state of a socket, in the table or with its owner; NULL: there is none. */
+/* The state of a socket, in the table or with its owner. NULL: it has none. */
 static __always_inline struct nm_socket *state_of_socket(struct nm_owner *owner,
                                                          __u64 cookie) {
   struct nm_entry *entry = entry_of_cookie(cookie);
@@ -107,9 +106,9 @@ static __always_inline struct nm_socket *state_of_socket(struct nm_owner *owner,
   return NULL;
 }
 
-/* The state of a socket that the table does not show: makes it on the socket's
- * first packet. A TCP connection may do so on egress only, where its lock is
- * held: two states of one connection would count sequences twice. */
+/* The state of a socket that is not in the table. Makes it on the socket's first packet.
+ * A TCP connection may do so on egress only, where its lock is held: two states of one
+ * connection would count sequences twice. */
 static __always_inline struct nm_socket *find_socket(struct nm_owner *owner,
                                                      __u64 cookie,
                                                      bool may_claim) {
@@ -125,7 +124,7 @@ static __always_inline struct nm_socket *find_socket(struct nm_owner *owner,
     socket = claim_entry(cookie);
     if (socket && !(*(volatile __u8 *)&owner->flags & NM_OWNER_CLOSED))
       return socket;
-    /* Closed on another CPU meanwhile, which has found no entry to free. */
+    /* The socket closed on another CPU meanwhile, which found no entry to free. */
     if (socket) {
       free_entry(cookie, &owner->socket);
       return &owner->socket;
@@ -145,7 +144,7 @@ static __always_inline union nm_attribution attribution_of(
   return attribution;
 }
 
-/* Makes the next packet find its series anew: its owner has another name. */
+/* Makes the next packet look up its series again, because its owner's name changed. */
 static __always_inline void forget_slot(struct nm_owner *owner) {
   struct nm_entry *entry;
 
@@ -159,9 +158,9 @@ static __always_inline void forget_slot(struct nm_owner *owner) {
   owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
 }
 
-/* Keeps a slot with the state of the packet's socket; 0: none. By the lock of the
- * table's entry: ingress has no lock of the socket, which may have closed on another
- * CPU, and its entry may be another one's by now. */
+/* Keeps a slot with the state of the packet's socket. 0: none. Takes the lock of the
+ * table's entry, because ingress has no lock of the socket. The socket may have closed on
+ * another CPU, and another socket may have the entry by now. */
 NM_GLOBAL int nm_store_slot(struct __sk_buff *skb, __u32 slot) {
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct nm_entry *entry = entry_of_cookie(cookie);
@@ -186,7 +185,7 @@ NM_GLOBAL int nm_store_slot(struct __sk_buff *skb, __u32 slot) {
 
 /* --- Life of a socket ---------------------------------------------------- */
 
-/* A process made a socket. The name it has now stays the socket's. */
+/* A process made a socket. The socket keeps the process's current name. */
 static __always_inline void socket_created(struct bpf_sock *sk) {
   __u32 tgid = bpf_get_current_pid_tgid() >> 32;
   struct nm_process *process, made = {};
@@ -223,7 +222,7 @@ static __always_inline void socket_released(struct bpf_sock *sk) {
 
   if (!owner || sk->protocol == IPPROTO_TCP) return;
   owner->flags |= NM_OWNER_CLOSED;
-  /* By its own cookie: the owner's may be on its way from a packet on another CPU. */
+  /* By its own cookie: a packet on another CPU may just be setting the owner's. */
   free_entry(bpf_get_socket_cookie(sk), &owner->socket);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
  * The fast path for plain packets, in one straight line of code. A plain packet is TCP or
- * UDP without IP options or extension headers. Its socket has an entry in the table with a
- * slot, and is not pending, and nothing needs to be looked up. Nearly all packets are
+ * UDP without IP options or extension headers. Its socket has an entry in the table with
+ * a slot, and is not pending, and nothing needs to be looked up. Nearly all packets are
  * plain, and each of them pays for every instruction and cache line here. All other
  * packets take the full path: count.bpf.h, which is not inlined.
  *
@@ -59,8 +59,8 @@ NM_GLOBAL int nm_is_no_proxys(struct __sk_buff *skb) {
   return !nm_is_proxy_port(sport) && !nm_is_proxy_port(dport);
 }
 
-/* The cell of the packet's socket on this CPU, its slot, and the socket's state. NULL: the
- * socket has no entry, or no slot. */
+/* The cell of the packet's socket on this CPU, its slot, and the socket's state. NULL:
+ * the socket has no entry, or no slot. */
 static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
                                                   struct nm_socket **socket,
                                                   __u32 *slot) {
