@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libnetmeter's C API, and its binary boundary: what libnetmeter.so.1 exports is
- * what this file declares, and nothing else. For C, and for every language that
- * can call C, such as Go and Rust. In C++, meter.h is the same by its own types.
+ * libnetmeter's C API, and its binary boundary: libnetmeter.so.1 exports what this
+ * file declares, and nothing else. It is for C, and for every language that can
+ * call C, such as Go and Rust. C++ programs use meter.h, the same API in C++ types.
  *
  *   struct netmeter_options options = NETMETER_OPTIONS_INIT;
  *   struct netmeter_error error;
@@ -19,34 +19,35 @@
  *   netmeter_samples_free(samples);
  *   netmeter_close(meter);
  *
- * What is read, and what each counter means, is said in sample.h. What each call
- * does, waits for and costs is said in meter.h, at the function of that name. After
- * netmeter_open() a read makes no system call while the meter stays the same; one that
- * finds no more series, and no longer names, than one before into the same samples
- * allocates nothing.
+ * sample.h says what each counter means. meter.h says what each call does, waits for
+ * and costs, at the function of the same name. After netmeter_open() a read makes no
+ * system call as long as the loaded meter does not change. A read that finds no more
+ * series and no longer names than an earlier read into the same samples allocates
+ * nothing.
  *
- * Results: NETMETER_OK, which is 0, or the code of an error. `error` may be NULL. It
- * is written after an error only. All other outputs are unchanged after an error, but
+ * Results: NETMETER_OK, which is 0, or an error code. `error` may be NULL, and is
+ * written only after an error. All other outputs are unchanged after an error, except
  * that samples may be empty after NETMETER_RESOURCE_EXHAUSTED.
  *
  * Names (of services and destinations) are a pointer and a length, as for
- * setsockopt(2): 1 to 64 bytes without a NUL. A length, or the size of a struct, above
- * 64 KiB is NETMETER_INVALID_ARGUMENT before anything is read: it was not set.
+ * setsockopt(2): 1 to 64 bytes without a NUL. A length or a struct size above 64 KiB
+ * returns NETMETER_INVALID_ARGUMENT before anything is read: such a value means that
+ * the caller did not set it.
  *
- * A thread that is cancelled (pthread_cancel(3)) in one of these functions is cancelled
- * after it. A callback must not throw, longjmp() or end its thread.
+ * If a thread is cancelled (pthread_cancel(3)) in one of these functions, the
+ * cancellation acts after the function. A callback must not throw, call longjmp() or
+ * end its thread.
  *
  * Threads: every function that takes a netmeter_meter may be called from any thread
- * at any time, but for netmeter_close(), which comes last. netmeter_samples are for
- * one thread at a time, and a netmeter_visitor is for the thread that made it. After
- * fork(2) the child may use a meter, unless another thread was calling it at that
- * moment. Nothing here throws, aborts, prints, forks, starts a thread or installs a
- * process-wide hook.
+ * at any time, except netmeter_close(), which must be the last call. One thread at a
+ * time may use a netmeter_samples, and only the thread that made a netmeter_visitor
+ * may use it. After fork(2) the child may use a meter, unless another thread was
+ * calling it at that moment. Nothing here throws, aborts, prints, forks, starts a
+ * thread or installs a process-wide hook.
  *
- * Stability: the ABI of libnetmeter.so.1 only grows. A struct that the caller
- * fills begins with its size, and so does one that the library fills: new members
- * come at the end, and a program that knows fewer of them goes on as it did.
- * Enumerators may be added.
+ * Stability: the ABI of libnetmeter.so.1 only grows. Every struct begins with its
+ * size, whether the caller or the library fills it. New members come at the end, and
+ * a program that knows fewer members keeps working. Enumerators may be added.
  */
 #ifndef NETMETER_NETMETER_H_
 #define NETMETER_NETMETER_H_
@@ -64,7 +65,7 @@ extern "C" {
 /* The version of the library that runs, such as "1.0.0". */
 const char *netmeter_version(void);
 
-/* The numbers are those of gRPC's and abseil's codes. */
+/* The numbers are the same as in gRPC and abseil. */
 enum netmeter_code {
   NETMETER_OK = 0,
   NETMETER_INVALID_ARGUMENT = 3,
@@ -79,14 +80,14 @@ enum netmeter_code {
 
 #define NETMETER_MESSAGE_BYTES 1020
 
-/* What went wrong, and what to do about it, in one line. */
+/* The cause of an error and what to do about it, in one line. */
 struct netmeter_error {
   int32_t code; /* enum netmeter_code */
   char message
-      [NETMETER_MESSAGE_BYTES]; /* ends with a NUL; a longer one is cut */
+      [NETMETER_MESSAGE_BYTES]; /* ends with a NUL; truncated if longer */
 };
 
-/* Registering and tagging: no netmeter_meter and no right to read is needed.
+/* Registering and tagging. These need no netmeter_meter and no right to read.
  * ------------------------------------------------------------------------ */
 
 /* As RegisterProcess() in meter.h: names this process. */
@@ -110,7 +111,7 @@ struct netmeter_options {
   const char *pin_dir;     /* NULL: "/run/netmeter" */
   const char *service;     /* register this process; NULL: do not */
   size_t service_length;   /* in bytes */
-  int32_t wait_for_loader; /* 1: open without a loaded meter, too */
+  int32_t wait_for_loader; /* 1: open even if no meter is loaded */
   int32_t reserved;        /* 0 */
 };
 #define NETMETER_OPTIONS_INIT \
@@ -120,7 +121,7 @@ struct netmeter_options {
 int netmeter_open(const struct netmeter_options *options,
                   netmeter_meter **meter, struct netmeter_error *error);
 
-/* NULL is allowed. The name that the process registered stays. */
+/* `meter` may be NULL. The process keeps its registered name. */
 void netmeter_close(netmeter_meter *meter);
 
 /* As Meter::Register(). */
@@ -149,8 +150,8 @@ enum netmeter_transport {
 };
 enum netmeter_path { NETMETER_PATH_DIRECT = 0, NETMETER_PATH_PROXY = 1 };
 
-/* The words for them, as in the metrics: "service", "tcp", "direct". "unknown" for
- * another number. */
+/* The words for the values above, as in the metrics: "service", "tcp", "direct".
+ * "unknown" for any other number. */
 const char *netmeter_kind_name(int kind);
 const char *netmeter_transport_name(int transport);
 const char *netmeter_path_name(int path);
@@ -159,16 +160,16 @@ const char *netmeter_path_name(int path);
 
 /* One series: Sample in sample.h, with its TcpConnections (tcp_). */
 struct netmeter_sample {
-  size_t size;             /* of what the library has filled, in bytes */
+  size_t size;             /* bytes that the library has filled */
   const char *name;        /* ends with a NUL */
-  const char *destination; /* ends with a NUL; "" where it is not known */
+  const char *destination; /* ends with a NUL; "" if not known */
   uint32_t name_length;    /* in bytes, without the NUL */
   uint32_t destination_length;
   int32_t kind;       /* enum netmeter_kind */
   int32_t transport;  /* enum netmeter_transport */
   int32_t path;       /* enum netmeter_path */
   uint8_t registered; /* 1: the service called a register function */
-  uint8_t tcp_known;  /* 0: the members tcp_... mean nothing */
+  uint8_t tcp_known;  /* 0: ignore the members tcp_... */
   uint8_t reserved[2];
   uint64_t tx_bytes; /* on the wire */
   uint64_t rx_bytes;
@@ -192,24 +193,24 @@ struct netmeter_sample {
   uint64_t tcp_retransmitted_segments;
 };
 
-/* Memory for what a read finds. It may be used for read after read. */
+/* Memory for the results of a read. It may be reused for any number of reads. */
 typedef struct netmeter_samples netmeter_samples;
 
-/* NULL where there is no memory. */
+/* Returns NULL if memory runs out. */
 netmeter_samples *netmeter_samples_new(void);
 
-/* NULL is allowed. */
+/* `samples` may be NULL. */
 void netmeter_samples_free(netmeter_samples *samples);
 
-/* What the last read into it found, in no particular order. A sample, and its
- * strings, are valid until the next read into it, or netmeter_samples_free(). NULL
- * for an index that is not below the count. */
+/* The results of the last read into `samples`, in no particular order. A sample and
+ * its strings are valid until the next read into `samples` or
+ * netmeter_samples_free(). Returns NULL if `index` is not below the count. */
 size_t netmeter_samples_count(const netmeter_samples *samples);
 const struct netmeter_sample *netmeter_samples_get(
     const netmeter_samples *samples, size_t index);
 
-/* As Meter::ReadService(): the series of one service, or, with NULL, of the one that
- * `meter` registered. */
+/* As Meter::ReadService(): the series of one service, or if `service` is NULL, those
+ * of the service that `meter` registered. */
 int netmeter_read_service(netmeter_meter *meter, const char *service,
                           size_t length, netmeter_samples *samples,
                           struct netmeter_error *error);
@@ -220,8 +221,8 @@ int netmeter_read_host(netmeter_meter *meter, netmeter_samples *samples,
 
 /* The meter's own state: Health in sample.h. */
 struct netmeter_health {
-  size_t size;      /* sizeof(struct netmeter_health), from the caller */
-  char version[32]; /* these end with a NUL */
+  size_t size;      /* sizeof(struct netmeter_health), set by the caller */
+  char version[32]; /* all four strings end with a NUL */
   char abi[16];
   char kernel[64];
   char cgroup[256];
@@ -243,13 +244,14 @@ struct netmeter_health {
   uint64_t lost_sockets_storage_failed;
 };
 
-/* As Meter::ReadHealth(). Members that the library does not know are 0.
- * NETMETER_INVALID_ARGUMENT where health->size is less than that of the first ABI of
- * libnetmeter.so.1; a smaller struct of an older program is filled as far as it goes. */
+/* As Meter::ReadHealth(). Members that the library does not know are set to 0. If
+ * health->size is smaller than the current struct, as in an older program, only its
+ * own members are filled. NETMETER_INVALID_ARGUMENT if it is smaller than in the
+ * first ABI of libnetmeter.so.1. */
 int netmeter_read_health(netmeter_meter *meter, struct netmeter_health *health,
                          struct netmeter_error *error);
 
-/* Publishing: what prometheus.h, magma.h and grpc.h are made of.
+/* Publishing: the base of prometheus.h, magma.h and grpc.h.
  * -------------------------------------------------------------- */
 
 /* Scope in publish.h. */
@@ -260,8 +262,8 @@ enum netmeter_scope {
 };
 const char *netmeter_scope_name(int scope);
 
-/* As FamilySet::Parse() in publish.h. *families is a number that means something to
- * the library of this process only, and is never 0. */
+/* As FamilySet::Parse() in publish.h. *families is never 0, and is valid only for the
+ * library in this process. */
 int netmeter_parse_families(const char *list, size_t length, uint64_t *families,
                             struct netmeter_error *error);
 
@@ -271,12 +273,12 @@ int netmeter_has_family(uint64_t families, const char *family, size_t length);
 /* PublishOptions in publish.h and MagmaOptions in magma.h. */
 struct netmeter_publish_options {
   size_t size;       /* sizeof(struct netmeter_publish_options) */
-  size_t max_bytes;  /* of Magma's path; 0: 4,000,000 */
-  uint64_t families; /* 0: kernsnoopd on Magma's path, else default */
+  size_t max_bytes;  /* on Magma's path only; 0: 4,000,000 */
+  uint64_t families; /* 0: `kernsnoopd` on Magma's path, else `default` */
   int32_t scope;     /* enum netmeter_scope */
   int32_t omit_zeros;
   int32_t names_without_total;
-  int32_t without_timestamps; /* of Magma's path */
+  int32_t without_timestamps; /* on Magma's path only */
 };
 #define NETMETER_PUBLISH_OPTIONS_INIT \
   { sizeof(struct netmeter_publish_options), 0, 0, 0, 0, 0, 0 }
@@ -289,55 +291,56 @@ enum netmeter_type {
 
 /* One metric. Texts are UTF-8 and end with a NUL. */
 struct netmeter_metric {
-  size_t size;        /* of what the library has filled, in bytes */
-  const char *family; /* these two live as long as the process */
+  size_t size;        /* bytes that the library has filled */
+  const char *family; /* family and help stay valid until the process ends */
   const char *help;
   const char *const *label_names;
   const char *const *label_values;
   size_t label_count;
   const double *bucket_bounds;   /* of a histogram, in seconds */
-  const uint64_t *bucket_counts; /* what fell into each, not the running sum */
+  const uint64_t *bucket_counts; /* of each bucket, not cumulative */
   size_t bucket_count;
   uint64_t value; /* of a histogram: the sum, in microseconds */
   int32_t type;   /* enum netmeter_type, of the family */
   uint8_t reserved[4];
 };
 
-/* Memory for what is published, as netmeter_samples: for call after call, and for one
- * thread at a time. */
+/* Memory for metrics. Like netmeter_samples it may be reused for any number of calls,
+ * by one thread at a time. */
 typedef struct netmeter_metrics netmeter_metrics;
 
-/* NULL where there is no memory. */
+/* Returns NULL if memory runs out. */
 netmeter_metrics *netmeter_metrics_new(void);
 
-/* NULL is allowed. */
+/* `metrics` may be NULL. */
 void netmeter_metrics_free(netmeter_metrics *metrics);
 
-/* What the last netmeter_read_metrics() into it found: family after family, in the
- * order of publish.h; all metrics of one have the same pointer `family`. A metric is
- * valid until the next call with `metrics`. NULL for an index not below the count. */
+/* The results of the last netmeter_read_metrics() into `metrics`: family after family,
+ * in the order of publish.h. All metrics of a family have the same pointer `family`. A
+ * metric is valid until the next call with `metrics`. Returns NULL if `index` is not
+ * below the count. */
 size_t netmeter_metrics_count(const netmeter_metrics *metrics);
 const struct netmeter_metric *netmeter_metrics_get(
     const netmeter_metrics *metrics, size_t index);
 
-/* As PrometheusCollectable::Collect() in prometheus.h: a meter that cannot be read,
- * which NULL is, too, is netmeter_up 0, and no error. `options` may be NULL. Errors:
- * NETMETER_INVALID_ARGUMENT, and NETMETER_RESOURCE_EXHAUSTED, with no metric, where
- * there is not even memory for netmeter_up. */
+/* As PrometheusCollectable::Collect() in prometheus.h. If the meter is NULL or cannot
+ * be read, the result is netmeter_up 0, and that is not an error. `options` may be
+ * NULL. Errors: NETMETER_INVALID_ARGUMENT, and NETMETER_RESOURCE_EXHAUSTED, with no
+ * metric, if there is not even enough memory for netmeter_up. */
 int netmeter_read_metrics(netmeter_meter *meter,
                           const struct netmeter_publish_options *options,
                           netmeter_metrics *metrics,
                           struct netmeter_error *error);
 
-/* As MagmaMetrics::Serialize() in magma.h. *bytes are valid until the next call with
- * `metrics`. Meter, options and errors as above. */
+/* As MagmaMetrics::Serialize() in magma.h. *bytes is valid until the next call with
+ * `metrics`. `meter`, `options` and errors as for netmeter_read_metrics(). */
 int netmeter_serialize_metrics(netmeter_meter *meter,
                                const struct netmeter_publish_options *options,
                                netmeter_metrics *metrics, const char **bytes,
                                size_t *length, struct netmeter_error *error);
 
-/* What Service303 in grpc.h answers to GetServiceInfo, of a service that started at
- * start_time_s of Unix time. As above. */
+/* The answer of Service303 in grpc.h to GetServiceInfo. start_time_s is the Unix time
+ * at which the service started. *bytes and errors as above. */
 int netmeter_serialize_service_info(netmeter_meter *meter, const char *name,
                                     size_t name_length, const char *version,
                                     size_t version_length,
@@ -346,20 +349,20 @@ int netmeter_serialize_service_info(netmeter_meter *meter, const char *name,
                                     const char **bytes, size_t *length,
                                     struct netmeter_error *error);
 
-/* DeltaVisitor in magma.h, which says which thread may visit. `meter` may be closed
- * before the visitor is freed. */
+/* DeltaVisitor in magma.h; see there for the thread that may visit. `meter` may be
+ * closed before the visitor is freed. */
 typedef struct netmeter_visitor netmeter_visitor;
 int netmeter_visitor_new(netmeter_meter *meter,
                          const struct netmeter_publish_options *options,
                          netmeter_visitor **visitor,
                          struct netmeter_error *error);
 
-/* NULL is allowed. */
+/* `visitor` may be NULL. */
 void netmeter_visitor_free(netmeter_visitor *visitor);
 
 /* As DeltaVisitor::Visit(). A delta has a counter's family and labels, no help, and as
- * value what was added; it is valid during the call. take() returns NETMETER_OK if it
- * has taken the delta over. Any other code ends the visit, and is returned. */
+ * value the increment. It is valid during the call. take() returns NETMETER_OK if it
+ * has applied the delta. Any other code ends the visit and is returned. */
 int netmeter_visit(netmeter_visitor *visitor,
                    int (*take)(const struct netmeter_metric *delta,
                                void *context),
