@@ -12,33 +12,33 @@
  *   names[cell->service], names[cell->destination]      its names
  *   tcp[slot]                                           its connections
  *
- * Slots go from 1 to below NM_SLOT_FIRST + stats->slots_allocated. Of those, one
- * whose cells all have service 0 has not been counted for yet.
+ * Slots go from 1 to below NM_SLOT_FIRST + stats->slots_allocated. If all cells of a
+ * slot have service 0, nothing has been counted for the slot yet.
  *
- * Several slots may have the same names, once suffixes are off: add them up.
+ * Several slots may have the same names after suffixes are removed: add them up.
  *
- * A name of kind NM_KIND_WIRE is as it stood on the wire: nm_name.encoding says
- * how it is coded, info->suffixes what to take off it.
+ * A name of kind NM_KIND_WIRE is stored as it was on the wire: nm_name.encoding says
+ * how it is encoded, and info->suffixes what to remove from its end.
  *
- * Slots and names that are idle are used again. stats->moves says when: it is odd
- * while a slot changes hands, and even, but another number, after that. So
+ * Slots and names that are idle are reused. stats->moves shows when: it is odd while
+ * a slot changes its series, and even, with a new number, after that. So a reader
  *
  *   1. Read stats->moves until it is even.
- *   2. If it is not the number of the read before, forget which slot is which series.
+ *   2. If it differs from the previous read, forget which slot is which series.
  *   3. Read.
  *   4. If stats->moves has changed, begin again.
  *
- * A load that keeps the maps writes info in the same way, as what names on the
- * wire become depends on it.
+ * A load that keeps the maps also raises stats->moves when it writes info, because
+ * the names on the wire are interpreted with it.
  *
- * Then the sum over all series never goes back, and no byte is in it twice.
+ * With these steps the sum over all series never decreases, and counts no byte twice.
  *
- * The maps are frozen: no user, root included, can write them; the programs
- * go on counting. All integers are in host byte order. Readers of another
- * major version must refuse. A new minor version may put fields into the
- * reserved space of nm_info and nm_stats, or at their ends, and raises
- * NM_ABI_MINOR, by which readers tell a 0 from what an older loader does not
- * count: readers take what is longer than they know. All other values keep their size.
+ * The maps are frozen: no user, not even root, can write them; the programs keep
+ * counting. All integers are in host byte order. Readers of another major version must
+ * refuse. A new minor version may add fields in the reserved space of nm_info and
+ * nm_stats, or at their ends, and raises NM_ABI_MINOR. Readers use NM_ABI_MINOR to
+ * distinguish a 0 from a field that an older loader does not count, and must accept
+ * structs that are longer than they know. All other values keep their size.
  */
 #ifndef NETMETER_ABI_H_
 #define NETMETER_ABI_H_
@@ -69,17 +69,17 @@ typedef unsigned long long nm_u64;
 #define NM_NAME_BYTES 64
 
 /*
- * Control channel: setsockopt(fd, NM_SOL, NM_REGISTER, name, length) names the
- * calling process, NM_TAG names the destination of the socket fd, NM_SERVICE
- * the service that it belongs to. 1 to NM_NAME_BYTES bytes, no NUL. Without a
- * loaded meter the kernel answers ENOPROTOOPT (EOPNOTSUPP on Unix sockets);
- * EPERM means loaded, but refused:
- *   for good: an empty name, a longer one, one with a NUL; another option;
- *     NM_TAG and NM_SERVICE on a socket that is not one of IP, or that the meter
- *     does not know, such as one from outside of its cgroup
- *   by the configuration: the service is kept for another user (register_by)
+ * Control channel: setsockopt(fd, NM_SOL, option, name, length), with 1 to
+ * NM_NAME_BYTES bytes and no NUL. NM_REGISTER names the calling process, NM_TAG the
+ * destination of the socket fd, NM_SERVICE the service that the socket belongs to.
+ * If no meter is loaded, the kernel returns ENOPROTOOPT (EOPNOTSUPP on Unix sockets).
+ * EPERM means that a meter is loaded but refused the call:
+ *   permanently: the name is empty, too long or has a NUL; the option is unknown;
+ *     or NM_TAG or NM_SERVICE on a socket that is no IP socket, or that the meter
+ *     does not know, such as one from outside its cgroup
+ *   by the configuration: the service is reserved for another user (register_by)
  *   until there is room: the table of names or, for NM_REGISTER, of processes is
- *     full; or, but for root, this user has added too many names
+ *     full; or this user, if not root, has added too many names
  */
 #define NM_SOL 0x6e74
 #define NM_REGISTER 1
@@ -93,19 +93,19 @@ enum nm_kind {
   NM_KIND_BINARY = 2,       /* any other process, by its executable */
   NM_KIND_UNATTRIBUTED = 3, /* a socket that no process owns */
   NM_KIND_OVERFLOW = 4,     /* the table of series or of names was full */
-  NM_KIND_DESTINATION = 5,  /* of a name only, never of a series */
-  NM_KIND_PENDING = 6,      /* of any of those that have destinations, until
-                               that of a connection is known;
-                               such a series shrinks, also below 0 in one cell:
-                               only the sum over cells (mod 2^64) has a meaning */
-  NM_KIND_WIRE = 7,         /* of a name only: a destination as it stood in
+  NM_KIND_DESTINATION = 5,  /* for names only, never for a series */
+  NM_KIND_PENDING = 6,   /* traffic of a kind that has destinations, until the
+                               destination of the connection is known. Such a
+                               series shrinks, and one cell may go below 0: only
+                               the sum over cells (mod 2^64) has a meaning */
+  NM_KIND_WIRE = 7,      /* for names only: a destination as it was in
                                :authority, SNI or Host, with its port and suffix */
-  NM_KIND_UNIT = 8,         /* a process, by its systemd unit */
-  NM_KIND_CONTAINER = 9,    /* a process, by the short id of its container */
-  NM_KIND_RETIRED = 10,     /* of a series only: what idle series had counted
-                               when their slots were taken back. `destination`
-                               is the kind that they had, and no name */
-  NM_KIND_UPLINK = 11,      /* of a name only: that of an uplink */
+  NM_KIND_UNIT = 8,      /* a process, by its systemd unit */
+  NM_KIND_CONTAINER = 9, /* a process, by the short id of its container */
+  NM_KIND_RETIRED = 10,  /* for series only: totals of idle series whose slots
+                               were reclaimed. `destination` is their former kind,
+                               not a name */
+  NM_KIND_UPLINK = 11,   /* for names only: the name of an uplink */
 };
 
 enum nm_transport {
@@ -118,7 +118,7 @@ enum nm_transport {
 };
 
 enum nm_path {
-  NM_PATH_DIRECT = 0, /* over any interface but loopback */
+  NM_PATH_DIRECT = 0, /* over any interface except loopback */
   NM_PATH_PROXY = 1,  /* over loopback, to or from a proxy port */
   NM_PATH_COUNT = 2,
 };
@@ -129,7 +129,7 @@ enum nm_path {
  *
  *   0                    no uplink: the configuration has none, the packet passed a
  *                        proxy, its socket is in another network namespace, or it
- *                        counted before there were uplinks
+ *                        was counted before uplinks were configured
  *   1 to NM_MAX_UPLINKS  names[info->uplinks[number - 1]]
  *   NM_UPLINK_OTHER      an interface that is in no uplink
  */
@@ -145,7 +145,7 @@ enum nm_path {
 #define NM_ENCODING_HUFFMAN 1 /* RFC 7541, section 5.2 */
 
 /* Bits of nm_cell.flags. */
-/* The service registered itself: it promises to publish; nothing checks. */
+/* The service registered itself, and should publish its own series. Not verified. */
 #define NM_FLAG_REGISTERED 1
 
 /* Name 0 is the empty name. */
@@ -155,9 +155,9 @@ enum nm_path {
 #define NM_NAME_FIRST 3
 
 /*
- * Slot 0 is no series: its cells are the programs' own. The next slots are the
- * reserved series, so that there is always room for them; slots from NM_SLOT_FIRST on
- * are handed out.
+ * Slot 0 is no series: its cells are for the programs' own use. The next slots are the
+ * reserved series, which therefore always have room. Slots from NM_SLOT_FIRST on are
+ * allocated to other series.
  */
 #define NM_SLOT_RESERVED(name, transport, path)                         \
   (1 +                                                                  \
@@ -169,9 +169,9 @@ enum nm_path {
 
 /*
  * `counters`, `tcp` and `names` have up to NM_MAX_EXTENTS extents, pinned as counters,
- * counters_1 and so on. The first has the slots, or ids, below first_series
- * (first_names), and each further one has as many as all before it. They never move.
- * info says how many there are, before a slot of a new one is handed out.
+ * counters_1 and so on. The first extent has the slots, or ids, below first_series
+ * (first_names). Each further extent has as many as all extents before it. Extents
+ * never move. info has their number before a slot of a new extent is allocated.
  */
 #define NM_MAX_EXTENTS 4
 static inline nm_u32 nm_extent_start(nm_u32 first, nm_u32 extent) {
@@ -182,12 +182,12 @@ static inline nm_u32 nm_extent_size(nm_u32 first, nm_u32 extent) {
 }
 
 /*
- * One CPU's part of one series, or, in its last cell, what all CPUs together
- * added there; one cache line. A cell is in use when its
- * service is not 0; the first eight bytes change only while nm_stats.moves is
- * odd, but for flags. Counters only grow, until `netmeter-loader unload` or a
- * reboot, or until the series is idle and its slot is taken back: then they are
- * in the series of kind retired. Those of kind pending shrink, too.
+ * One CPU's part of one series, in one cache line. The last cell of a series is shared:
+ * all CPUs together add to it. A cell is in use if its service is not 0. Its first
+ * eight bytes, except flags, change only while nm_stats.moves is odd. Counters only
+ * grow, until `netmeter-loader unload` or a reboot, or until the series is idle and its
+ * slot is reclaimed: then its totals are in the series of kind retired. Counters of
+ * kind pending also shrink.
  */
 struct nm_cell {
   nm_u16 service;     /* index in names */
@@ -196,9 +196,9 @@ struct nm_cell {
   nm_u8 path;         /* enum nm_path and the uplink: NM_PATH_OF() */
   nm_u8 kind;         /* enum nm_kind */
   nm_u8 flags;        /* NM_FLAG_* */
-  nm_u64 tx_bytes;    /* wire bytes: IP header and up, as on the link */
+  nm_u64 tx_bytes;    /* wire bytes: from the IP header on, as on the link */
   nm_u64 rx_bytes;
-  nm_u64 tx_packets; /* on the link: a GSO packet counts its segments */
+  nm_u64 tx_packets; /* on the link: a GSO packet counts as its segments */
   nm_u64 rx_packets;
   nm_u64 tx_payload_bytes; /* TCP: each byte once */
   nm_u64 rx_payload_bytes; /* TCP: in order and acknowledged by us */
@@ -206,14 +206,14 @@ struct nm_cell {
 };
 NM_STATIC_ASSERT(sizeof(struct nm_cell) == 2 * 2 + 4 * 1 + 7 * 8);
 
-/* Upper bounds of nm_tcp.rtt_buckets, but the last one's, in microseconds. */
+/* Upper bounds of nm_tcp.rtt_buckets in microseconds; the last bucket has none. */
 #define NM_RTT_BOUNDS_US \
   { 1000, 5000, 20000, 50000, 100000, 250000, 500000, 750000, 1500000 }
 #define NM_RTT_BUCKETS 10
 
 /*
- * The connections of one TCP series, all CPUs together: such events are rare.
- * Not counted: connections that were open before the load.
+ * The connections of one TCP series. All CPUs share it, because such events are rare.
+ * Connections that were open before the load are not counted.
  */
 struct nm_tcp {
   nm_u16 service; /* as in nm_cell, kind 0: not in use */
@@ -222,18 +222,18 @@ struct nm_tcp {
   nm_u8 path;
   nm_u8 kind;
   nm_u8 flags;
-  nm_u64 opened;   /* handshakes done of connections that this host opened */
-  nm_u64 accepted; /* ... of those that a peer opened */
-  nm_u64 closed;   /* of the above, those that ended */
+  nm_u64 opened; /* completed handshakes of connections that this host opened */
+  nm_u64 accepted; /* ... of connections that a peer opened */
+  nm_u64 closed;   /* those of the above that ended */
   nm_u64 failed;   /* connect(2) without a handshake: refused, timed out */
   nm_u64 rtt_us;   /* sum of all that rtt_buckets counts, in microseconds */
-  /* The kernel's smoothed round-trip times (RFC 6298) by size: of about each 64th
-     packet with payload that a CPU sends, and of each connection's end. Path
+  /* The kernel's smoothed round-trip times (RFC 6298) by size: a sample with about
+     each 64th packet with payload that a CPU sends, and at each connection's end. Path
      direct only. */
   nm_u64 rtt_buckets[NM_RTT_BUCKETS];
-  nm_u64 resets_sent;     /* of `closed`: those that this host ended by a RST */
-  nm_u64 resets_received; /* ... and those that the peer did */
-  nm_u64 timeouts; /* of the retransmission timer, but for one that gave up */
+  nm_u64 resets_sent;     /* those of `closed` that this host ended by a RST */
+  nm_u64 resets_received; /* ... that the peer ended by a RST */
+  nm_u64 timeouts;        /* of the retransmission timer, except a final one */
   nm_u64 retransmitted_segments;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_tcp) ==
@@ -243,49 +243,51 @@ struct nm_name {
   nm_u16 length;  /* 0: not in use */
   nm_u8 kind;     /* enum nm_kind */
   nm_u8 encoding; /* NM_ENCODING_* */
-  nm_u16 user;    /* for the programs: whose share of the table it takes */
+  nm_u16 user;    /* for the programs: the user whose quota it uses */
   nm_u16 pad;
-  /* `length` bytes, then NUL. No byte of them is NUL, but for NM_KIND_WIRE, which
-     is as a connection sent it: the Huffman code of "00" begins with one. */
+  /* `length` bytes, then NUL. No byte of them is NUL, except in NM_KIND_WIRE, which
+     is stored as a connection sent it: the Huffman code of "00" begins with a NUL. */
   char bytes[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_name) == 2 + 2 * 1 + 2 * 2 + NM_NAME_BYTES);
 
-/* Losses and fill levels. Counters unless said otherwise. */
+/* Losses and fill levels. All are counters, except those marked as levels. */
 struct nm_stats {
-  nm_u64 slots_allocated; /* from the free list, ever, or more: slots in use are
-                              below NM_SLOT_FIRST + slots_allocated */
-  nm_u64 series_used;     /* level; without the reserved ones */
-  nm_u64 names_used;      /* level; without the reserved ones */
-  nm_u64 series_full;     /* packets that took overflow: no free slot */
-  nm_u64 names_full;      /* tries to add a name that found no room: overflow,
-                              or the call was refused */
-  nm_u64 processes_full;  /* processes named late, or not: table full */
-  nm_u64 sockets_claimed; /* sockets that got an entry of the socket table */
-  nm_u64 sockets_freed;   /* ... and gave it back */
-  nm_u64 socket_collisions; /* sockets kept in socket storage: entry in use */
+  /* Slots ever taken from the free list, or more: slots in use are below
+     NM_SLOT_FIRST + slots_allocated. */
+  nm_u64 slots_allocated;
+  nm_u64 series_used;    /* a level; without the reserved series */
+  nm_u64 names_used;     /* a level; without the reserved names */
+  nm_u64 series_full;    /* packets counted as overflow: no free slot */
+  nm_u64 names_full;     /* attempts to add a name that found no room: it became
+                              overflow, or the call was refused */
+  nm_u64 processes_full; /* processes named later or never: table full */
+  nm_u64 sockets_claimed;   /* sockets that got an entry of the socket table */
+  nm_u64 sockets_freed;     /* ... and released it */
+  nm_u64 socket_collisions; /* sockets kept in socket storage: entry taken */
   nm_u64 storage_failed_packets; /* unattributed: no memory for storage */
-  nm_u64 storage_failed_sockets; /* ... when they were made, so without owner */
-  nm_u64 header_errors;          /* packets with a header that is cut short */
+  nm_u64 storage_failed_sockets; /* ... at their creation: they have no owner */
+  nm_u64 header_errors;          /* packets with a truncated header */
   nm_u64 unowned_sockets;   /* sockets without an owner (kernel, before load) */
   nm_u64 registrations;     /* successful NM_REGISTER calls */
   nm_u64 refused_controls;  /* NM_SOL calls that were refused */
-  nm_u64 connections_named; /* by what they sent first */
-  nm_u64 connections_unnamed; /* that ended, or sent 16 KiB, without a name */
+  nm_u64 connections_named; /* by the first bytes that they sent */
+  nm_u64 connections_unnamed; /* ended, or sent 16 KiB, without a name */
   nm_u64 destinations_capped; /* names refused: the service has too many */
   nm_u64 names_capped;        /* names refused: the user has too many */
-  nm_u64 series_capped; /* packets that were overflow for the same reason */
-  nm_u64 moves;         /* changes of slots and names: odd in the middle of one.
-                           See the top of this file */
-  nm_u64 series_retired; /* idle series that went into kind retired */
-  nm_u64 names_retired;  /* names that were in use nowhere any more */
-  nm_u64 sweeping;       /* not 0: the loader looks for what is idle */
-  nm_u64 heads;          /* of series, written after the head itself: while it
-                            stays, no slot without a head has got one. 0: an
-                            older version does not tell */
-  nm_u64
-      slots_made; /* put into the queue of free ones, each once: all slots below
-                        NM_SLOT_FIRST + slots_made have been there */
+  nm_u64 series_capped;  /* packets counted as overflow: the user has too many
+                           series */
+  nm_u64 moves;          /* changes of slots and names; odd during a change. See
+                           the top of this file */
+  nm_u64 series_retired; /* idle series whose totals went into kind retired */
+  nm_u64 names_retired;  /* names that nothing used any more */
+  nm_u64 sweeping;       /* not 0: the loader is looking for idle series */
+  /* Heads of series, written after the head itself. While it does not change, no slot
+     without a head has got one. 0: an older version, which does not count. */
+  nm_u64 heads;
+  /* Slots put into the queue of free slots, each once: all slots below
+     NM_SLOT_FIRST + slots_made have been in it. */
+  nm_u64 slots_made;
   nm_u64 names_made; /* ... names, from NM_NAME_FIRST on */
   nm_u64 reserved[5];
 };
@@ -314,7 +316,7 @@ struct nm_info {
   nm_u32 cell_size;
   nm_u32 name_size;
   nm_u32 stats_size;
-  nm_u32 cells_per_series; /* one for each possible CPU, and a spare one */
+  nm_u32 cells_per_series; /* one for each possible CPU, and the shared cell */
   nm_u32 max_series;       /* slots, reserved ones included */
   nm_u32 max_names;
   nm_u32 max_processes;
@@ -326,21 +328,23 @@ struct nm_info {
   nm_u64 config_id;  /* of the configuration */
   nm_u64 cgroup_id;
   nm_u32 closed;       /* not 0: unloaded or replaced, open again */
-  nm_u32 fold_unknown; /* not 0: a destination without a suffix is "other" */
+  nm_u32 fold_unknown; /* not 0: destinations without a suffix are "other" */
   char version[NM_VERSION_BYTES]; /* of the loader */
   char kernel[NM_KERNEL_BYTES];   /* uname -r at load */
   char cgroup[NM_PATH_BYTES];
   char reasons[NM_REASONS_BYTES]; /* why optional parts are off, a line each */
-  char suffixes
-      [NM_SUFFIXES_BYTES]; /* of destinations on the wire, a line each */
-  nm_u32 tcp_size;         /* sizeof(struct nm_tcp) of the loader */
-  nm_u8 adds_received; /* how a CPU's own cell is added to, for `status`: 1 + */
-  nm_u8 adds_sent;     /* enum nm_adds of bpf/internal.h; 0: not told */
-  nm_u16
-      uplinks[NM_MAX_UPLINKS]; /* names of the uplinks: NM_UPLINK_OF(); 0: none.
-                                     One that had a number keeps it */
-  nm_u8
-      decimal_sizes; /* not 0: tools show kB, not KiB, unless told otherwise */
+  /* Suffixes of destinations on the wire, one line each. */
+  char suffixes[NM_SUFFIXES_BYTES];
+  nm_u32 tcp_size; /* sizeof(struct nm_tcp) of the loader */
+  /* How the programs add to a CPU's own cell, for `status`: 1 + enum nm_adds of
+     bpf/internal.h. 0: unknown. */
+  nm_u8 adds_received;
+  nm_u8 adds_sent;
+  /* The names of the uplinks, by NM_UPLINK_OF(). 0: none. An uplink keeps its
+     number. */
+  nm_u16 uplinks[NM_MAX_UPLINKS];
+  /* Not 0: tools show kB instead of KiB, unless told otherwise. */
+  nm_u8 decimal_sizes;
   nm_u8 series_extents; /* of counters and tcp: see nm_extent_start() */
   nm_u32 first_series;  /* slots of the first extent */
   nm_u32 first_names;
@@ -353,14 +357,14 @@ NM_STATIC_ASSERT(sizeof(struct nm_info) ==
                      NM_SUFFIXES_BYTES + 4 + 5 * 1 + 2 * NM_MAX_UPLINKS +
                      2 * 4 + 11);
 
-/* A series that has the other words of its key in common with an ordinary one. */
+/* Distinguishes a special series from an ordinary one whose key is otherwise equal. */
 enum nm_special {
   NM_SPECIAL_NONE = 0,
-  NM_SPECIAL_PENDING = 1, /* of kind pending */
-  NM_SPECIAL_RETIRED = 2, /* of kind retired */
+  NM_SPECIAL_PENDING = 1, /* kind pending */
+  NM_SPECIAL_RETIRED = 2, /* kind retired */
 };
 
-/* Key of `series`, for people and for the loader; readers need only cells. */
+/* Key of `series`, for people and for the loader; a reader needs only the cells. */
 struct nm_series_key {
   nm_u16 service;
   nm_u16 destination;
@@ -374,7 +378,7 @@ NM_STATIC_ASSERT(sizeof(struct nm_series_key) == 2 * 2 + 4 * 1);
 struct nm_series_value {
   nm_u32 slot;
   nm_u16 kind;
-  nm_u16 user; /* for the programs: whose share of the table it takes */
+  nm_u16 user; /* for the programs: the user whose quota it uses */
   char service_name[NM_NAME_BYTES];
   char destination_name[NM_NAME_BYTES];
 };

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a service's own TCP connections are: round trips, losses, what limits them.
-// And the records of its connections that have ended. Neither needs root, or a
-// loaded meter: the kernel tells each process of its own sockets.
+// The state of a service's own TCP connections: round trips, losses, what limits them;
+// and the records of connections that have ended. Neither needs root or a loaded meter,
+// because the kernel shows each process its own sockets.
 //
 //   auto connections = netmeter::ReadOwnConnections();
 //   if (!connections.ok()) return connections.status();
 //   for (const netmeter::Connection& c : *connections)
-//     std::cout << c.remote_address << " rtt " << c.rtt_us << " us, sent again "
+//     std::cout << c.remote_address << " rtt " << c.rtt_us << " us, retransmitted "
 //               << c.retransmitted_segments << "\n";
 //
-// Of other processes' sockets, and of services and destinations, root alone is told:
-// `netmeter sockets`. docs/connections.md says what each kernel has.
+// Only root sees the sockets of other processes, with their services and destinations:
+// `netmeter sockets`. docs/connections.md says which kernel has which data.
 //
-// Threads: the functions, any; a FlowDecoder, one at a time. As all of the library
-// this never throws, aborts, prints, forks or starts a thread. Where there is no
-// memory, every function returns ResourceExhausted.
+// Threads: the functions may be called from any thread, a FlowDecoder from one thread
+// at a time. Like the rest of the library this never throws, aborts, prints, forks or
+// starts a thread. Every function returns ResourceExhausted if memory runs out.
 
 #ifndef NETMETER_CONNECTIONS_H_
 #define NETMETER_CONNECTIONS_H_
@@ -29,16 +29,16 @@
 
 namespace netmeter {
 
-// A TCP socket of this process. Of a socket that listens only the first members
-// tell something, up to `remote_port`. Totals count from the socket's beginning.
+// A TCP socket of this process. For a listening socket, only the members up to
+// `remote_port` are meaningful. Totals count from the socket's creation.
 struct Connection {
-  int fd = -1;          // of several descriptors of one socket, the lowest
-  uint64_t cookie = 0;  // as SO_COOKIE: no other socket of this boot has it
-  bool mptcp = false;   // all below is of the first subflow then
+  int fd = -1;          // the lowest, if the socket has several descriptors
+  uint64_t cookie = 0;  // SO_COOKIE: unique among all sockets since boot
+  bool mptcp = false;   // if true, all below is about the first subflow
   std::string state;    // the kernel's name, such as "ESTABLISHED"
   std::string local_address;  // "192.0.2.1" (never mapped), "2001:db8::1"
   uint16_t local_port = 0;
-  std::string remote_address;  // "": not connected
+  std::string remote_address;  // empty: not connected
   uint16_t remote_port = 0;
   std::string congestion;  // the congestion control, such as "cubic"
 
@@ -49,8 +49,8 @@ struct Connection {
   uint32_t retransmission_timeout_us = 0;
 
   // Bytes of payload.
-  uint64_t sent_bytes = 0;           // with those that were sent again
-  uint64_t retransmitted_bytes = 0;  // of these
+  uint64_t sent_bytes = 0;           // including retransmitted bytes
+  uint64_t retransmitted_bytes = 0;  // of sent_bytes
   uint64_t acknowledged_bytes = 0;
   uint64_t received_bytes = 0;
   uint32_t unsent_bytes = 0;  // written by the service, not sent yet; a level
@@ -59,28 +59,29 @@ struct Connection {
   uint32_t sent_segments = 0;
   uint32_t received_segments = 0;
   uint32_t retransmitted_segments = 0;
-  uint32_t out_of_order_segments = 0;    // that came overtaken, or after a loss
-  uint32_t duplicate_segments = 0;       // sent again in vain: the peer's DSACK
-  uint32_t unacknowledged_segments = 0;  // under way; a level
-  uint32_t lost_segments = 0;            // of these, taken for lost; a level
+  uint32_t out_of_order_segments = 0;  // received after a later one
+  uint32_t duplicate_segments =
+      0;  // retransmitted needlessly: the peer's DSACK
+  uint32_t unacknowledged_segments = 0;  // in flight; a level
+  uint32_t lost_segments = 0;            // of these, presumed lost; a level
 
-  // Time-outs in a row, without an answer since. A level: above 0, the peer is not
-  // heard now. The kernel gives up after net.ipv4.tcp_retries2 of them.
+  // Time-outs in a row without an answer from the peer. A level: above 0, the peer does
+  // not answer at the moment. The kernel gives up after net.ipv4.tcp_retries2 of them.
   uint32_t timeouts_in_a_row = 0;
 
-  // From Linux 6.7 on; before it the flag is false and these are 0.
+  // From Linux 6.7 on. Before it, timeouts_known is false and the others are 0.
   bool timeouts_known = false;
   uint32_t timeouts = 0;         // retransmission time-outs
-  uint32_t timeout_time_ms = 0;  // the time that was lost in them
+  uint32_t timeout_time_ms = 0;  // the total time spent in them
 
   // Bytes a second.
-  uint64_t delivery_rate = 0;  // as it was measured last
-  // That was all there was to send.
+  uint64_t delivery_rate = 0;  // the last measurement
+  // The last measurement was limited by what the service had to send.
   bool delivery_limited_by_application = false;
   uint64_t pacing_rate = 0;  // 2^64 - 1: no limit
 
-  // Since when there was something to send, and what held it back meanwhile, in
-  // microseconds: the peer's window, this socket's buffer, or else the network.
+  // The time with data to send, and the parts of it in which the peer's window or this
+  // socket's buffer limited sending, in microseconds. In the rest the network did.
   uint64_t busy_us = 0;
   uint64_t limited_by_receiver_us = 0;
   uint64_t limited_by_buffer_us = 0;
@@ -92,30 +93,30 @@ struct Connection {
   uint32_t since_sent_ms = 0;      // since the last payload
   uint32_t since_received_ms = 0;
 
-  // struct tcp_info of linux/tcp.h, as this kernel wrote it: what has no member
-  // here. It may be shorter or longer than that of your headers.
+  // struct tcp_info of linux/tcp.h as this kernel wrote it, for values that have no
+  // member here. It may be shorter or longer than that of your headers.
   std::string tcp_info;
 };
 
-// One socket, of which the caller has a descriptor, whoever opened it. Costs eight
-// system calls. Waits for a moment where another thread's call holds the socket's
+// Returns one socket by its descriptor, even if another process opened the socket.
+// Costs eight system calls. Waits briefly if another thread's call holds the socket's
 // lock.
-//   InvalidArgument   fd is no open TCP socket
-//   Unimplemented     an MPTCP socket, and the kernel is older than Linux 5.16
+//   InvalidArgument   fd is not an open TCP socket
+//   Unimplemented     fd is an MPTCP socket, and the kernel is older than 5.16
 absl::StatusOr<Connection> ReadConnection(int fd);
 
-// All TCP sockets that this process has open, in the order of their descriptors;
-// those that listen, too. Other processes' sockets are not looked at, so the cost
-// does not grow with the host: a system call for each descriptor, and nine for each
-// TCP socket. Sockets that another thread closes meanwhile are left out, and so are
-// those for which ReadConnection() returns Unimplemented.
+// Returns all TCP sockets that this process has open, including listening ones, in the
+// order of their descriptors. It does not look at other processes' sockets, so its cost
+// does not grow with the host: one system call for each descriptor, and nine for each
+// TCP socket. It leaves out sockets that another thread closes meanwhile, and sockets
+// for which ReadConnection() returns Unimplemented.
 //   NotFound          no /proc is mounted
 absl::StatusOr<std::vector<Connection>> ReadOwnConnections();
 
-// A connection that has ended, as `netmeter flows` tells of it. docs/connections.md
-// explains each field; a field that the record does not have is 0 or "".
+// A connection that has ended, as reported by `netmeter flows`. docs/connections.md
+// explains each field. A field that the record does not have is 0 or empty.
 struct FlowRecord {
-  std::string record;     // "flow"; "remainder" and "lost" are no connections
+  std::string record;     // "flow"; or "remainder" or "lost": not a connection
   uint64_t start_ns = 0;  // since 1970
   uint64_t end_ns = 0;
   uint64_t duration_ns = 0;
@@ -153,14 +154,14 @@ struct FlowRecord {
   uint64_t tx_retransmits = 0;  // segments
   uint64_t rtt_us = 0;
   uint64_t min_rtt_us = 0;
-  std::string reason;    // of a remainder
-  uint64_t records = 0;  // that were lost
+  std::string reason;    // of a "remainder"
+  uint64_t records = 0;  // number of lost records
 };
 
-// Reads what `netmeter flows --follow --protobuf` writes. That command needs root, as
-// it loads programs; a service without root gets its output through a pipe that root
-// makes (docs/connections.md has the unit). The decoder makes no system call, so the
-// service reads the pipe as its event loop likes to:
+// Decodes the output of `netmeter flows --follow --protobuf`. That command needs root
+// because it loads programs. A service without root gets the output through a pipe that
+// root makes (docs/connections.md has the unit). The decoder makes no system call, so
+// the service reads the pipe in its own event loop:
 //
 //   netmeter::FlowDecoder decoder;
 //   netmeter::FlowRecord record;
@@ -170,14 +171,14 @@ struct FlowRecord {
 //   }
 class FlowDecoder {
  public:
-  // Takes bytes as they come; they may end within a record. Keeps what Next() has not
-  // returned yet, and up to 64 KiB beside it. After ResourceExhausted nothing of
-  // `bytes` was taken.
+  // Adds bytes of the stream, which may end within a record. Keeps the bytes that Next()
+  // has not returned yet, and up to 64 KiB more. On ResourceExhausted none of `bytes` is
+  // added.
   absl::Status Append(absl::string_view bytes);
 
-  // True: *record is the next one. False: the rest of it has to come first; *record
-  // is unchanged. A field of a newer netmeter is left out.
-  //   DataLoss          the bytes are no such stream; so they stay
+  // Returns true and the next record in *record. Returns false, with *record unchanged,
+  // if the record is not complete yet. Fields of a newer netmeter are ignored.
+  //   DataLoss          the bytes are not such a stream; all later calls return it, too
   absl::StatusOr<bool> Next(FlowRecord* record);
 
  private:

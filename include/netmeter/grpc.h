@@ -13,12 +13,11 @@
 //   netmeter::SetChannelTag("streamer", &arguments);
 //   auto channel = grpc::CreateCustomChannel(target, credentials, arguments);
 //
-// Brings no generated code: a host may have its own io.prometheus.client and
-// magma.orc8r. If it also serves magma.orc8r.Service303 itself, two of them on
-// one server are one too many: add MagmaMetrics' bytes to its GetMetrics then
-// (magma.h).
+// It has no generated code, so it does not clash with a host's own io.prometheus.client
+// and magma.orc8r. A server can have only one magma.orc8r.Service303: a host that serves
+// one itself appends the bytes of MagmaMetrics (magma.h) to its GetMetrics instead.
 //
-// Threads: a Service303 is called by gRPC's threads, as many as there are.
+// Threads: any number of gRPC threads may call a Service303 at the same time.
 
 #ifndef NETMETER_GRPC_H_
 #define NETMETER_GRPC_H_
@@ -38,40 +37,44 @@ namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 
 struct Service303Options {
-  // What GetServiceInfo answers.
+  // The answer to GetServiceInfo.
   std::string name;
   std::string version;
 
-  // What GetMetrics answers.
+  // The content and form of the answer to GetMetrics.
   MagmaOptions metrics;
 
-  // What StopService calls, in a thread of gRPC: it must not wait for the server to
-  // end. Empty: UNIMPLEMENTED.
+  // StopService calls this in a thread of gRPC, so it must not wait for the server to
+  // end. If empty, StopService answers UNIMPLEMENTED.
   std::function<void()> stop;
 };
 
-// magma.orc8r.Service303. GetMetrics answers with MagmaMetrics::Serialize(),
-// GetServiceInfo with name, version, ALIVE, APP_HEALTHY, the time of this
-// object's construction and, in status.meta under "netmeter", "ok" or why the
-// meter cannot be read; both RESOURCE_EXHAUSTED where there is no memory for the
-// reply. GetOperationalStates answers that there are none, ReloadServiceConfig
-// RELOAD_UNSUPPORTED, as Magma's services in C++ that have nothing to say. StopService
-// calls `stop`. SetLogLevel and SetLogVerbosity answer UNIMPLEMENTED: there is no log.
-// Nobody looks at what is in a request.
+// magma.orc8r.Service303. Its methods ignore the content of requests, and answer:
+//   GetMetrics             MagmaMetrics::Serialize()
+//   GetServiceInfo         name, version, ALIVE, APP_HEALTHY, the time of this object's
+//                          construction and, in status.meta under "netmeter", "ok" or
+//                          why the meter cannot be read
+//   GetOperationalStates   no states
+//   ReloadServiceConfig    RELOAD_UNSUPPORTED, like Magma's C++ services that have no
+//                          configuration to reload
+//   StopService            calls `stop`
+//   SetLogLevel            UNIMPLEMENTED: there is no log
+//   SetLogVerbosity        UNIMPLEMENTED
+// The first two answer RESOURCE_EXHAUSTED if there is no memory for the reply.
 //
-// Cost: a call of GetMetrics is one read of the meter and its Serialize(), in the
-// thread of gRPC that brings the call, and takes time in proportion to the series of
-// its scope; docs/performance.md has the time of a full table, of netmeter-exporter.
-// No method waits, takes a lock or keeps a thread (callback API), whatever API the
-// host's services use. Replies that peers do not take are gRPC's memory,
-// as the replies of the host's own methods are: grpc::ResourceQuota bounds them.
+// Cost: a call of GetMetrics reads the meter once and serializes the result, in the
+// gRPC thread of the call. It takes time in proportion to the series of its scope;
+// docs/performance.md has the time that netmeter-exporter takes for a full table. No
+// method waits, takes a lock or keeps a thread (callback API), whichever API the host's
+// services use. Replies that a peer does not read stay in gRPC's memory, like those of
+// the host's own methods: grpc::ResourceQuota bounds them.
 class Service303 : public grpc::Service {
  public:
   // Cannot fail; a null meter is a meter that cannot be read.
   explicit Service303(std::shared_ptr<const Meter> meter,
                       const Service303Options& options = Service303Options());
 
-  // After the server was shut down, as for every grpc::Service.
+  // The server must have been shut down, as for every grpc::Service.
   ~Service303() override;
 
  private:
@@ -80,13 +83,13 @@ class Service303 : public grpc::Service {
 };
 
 // Names the destination of all traffic of a channel made with these arguments:
-// every connection that it ever opens is tagged by TagSocket() before it
-// connects. Where that fails, as without a loaded meter, the connection is
-// made and simply has no tag. Channels with different tags never share a
-// connection, as those of equal arguments else do. Replaces a socket mutator
-// that was set before. Returns false, and does nothing, if `destination` is no
-// name (meter.h, TagSocket) or if gRPC is of a version for which this is not
-// known to work: before 1.15.
+// TagSocket() tags every connection of the channel before it connects. If that fails,
+// for example because no meter is loaded, the connection is made without a tag.
+// Channels with different tags never share a connection, although gRPC shares
+// connections between channels with equal arguments. Replaces any socket mutator of
+// `arguments`. Returns false, with `arguments` unchanged, if `destination` is not a
+// valid name (see TagSocket in meter.h) or if gRPC is older than 1.15, for which this is
+// not known to work.
 bool SetChannelTag(absl::string_view destination,
                    grpc::ChannelArguments* arguments);
 

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Service303 and SetChannelTag() (grpc.h), by the program's own gRPC. A program that
-// links an installed libnetmeter compiles this itself; //:netmeter_grpc is made of it,
-// too (lib/publish/grpc.cc).
+// Service303 and SetChannelTag() (grpc.h), compiled with the program's own gRPC. A
+// program that links an installed libnetmeter compiles this file itself, and
+// //:netmeter_grpc compiles it in lib/publish/grpc.cc.
 //
-// magma.orc8r.Service303 for a host that has a gRPC server: protoc would generate the
-// service and its messages. With messages of our own for package names of Magma, a
-// second descriptor would be registered in the host's process, and protobuf ends a
-// process that has two. So this file does by hand what generated code does: it adds
-// each method to grpc::Service by its path, with a handler that takes and gives bytes
-// (ByteBuffer), which the library makes without protobuf.
+// Usually protoc generates a service and its messages. Here, generated messages for
+// Magma's package names would register a second descriptor in the host's process, and
+// protobuf ends a process that has two. So this file does by hand what generated code
+// does: it adds each method to grpc::Service by its path, with a handler that takes and
+// returns bytes (ByteBuffer). The library makes these bytes without protobuf.
 //
-// All methods are of the callback API, which needs no thread and no completion
-// queue of the host. A handler reads the meter, which is plain memory loads under the
-// meter's mutexes, and finishes the call. It waits, in a thread of gRPC's, as long as
-// Meter::ReadHost() may: microseconds as a rule, and up to 2 s where the meter is being
-// replaced or was unloaded. What peers do not take of a reply is gRPC's memory, as it
-// is for the host's own methods; a host that has hostile peers sets a
+// All methods use the callback API, which needs no thread and no completion queue of
+// the host. A handler reads the meter, which is plain memory loads under the meter's
+// mutexes, and finishes the call. It waits, in a thread of gRPC, as long as
+// Meter::ReadHost() does: usually microseconds, and up to 2 s while the meter is being
+// replaced or after it was unloaded. A reply that a peer does not read stays in gRPC's
+// memory, as with the host's own methods. A host with hostile peers sets a
 // grpc::ResourceQuota for all of them.
 //
-// gRPC's public way to reach a channel's sockets is SetSocketMutator(), but what it
-// takes is in a header that is not installed: src/core/lib/iomgr/socket_mutator.h. Its
-// beginning has been the same since 1.15 (and mutate_fd_2, which is in the table since
-// 1.35, may be null), so it is repeated here. The reference count is gRPC's own
-// function's work.
+// gRPC's public way to reach a channel's sockets is SetSocketMutator(), but its argument
+// type is in a header that is not installed: src/core/lib/iomgr/socket_mutator.h. The
+// beginning of that type has not changed since 1.15 (mutate_fd_2, in the table since
+// 1.35, may be null), so it is declared here again. gRPC's own functions maintain the
+// reference count.
 
 #ifndef NETMETER_GRPC_INLINE_H_
 #define NETMETER_GRPC_INLINE_H_
@@ -33,7 +32,7 @@
 #include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/version_info.h>
 #if __has_include(<grpcpp/impl/server_callback_handlers.h>)
-#include <grpcpp/impl/server_callback_handlers.h>  // where it moved later
+#include <grpcpp/impl/server_callback_handlers.h>  // its later location
 #else
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
 #endif
@@ -61,7 +60,7 @@
 #define NETMETER_INLINE inline
 #endif
 
-// gRPC's, which its header may have declared, too.
+// gRPC's type, which its header may also declare.
 struct grpc_socket_mutator;
 struct grpc_socket_mutator_vtable;
 struct grpc_mutate_socket_info;
@@ -72,7 +71,7 @@ namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
-// The reply to GetServiceInfo; empty where there is no memory.
+// The reply to GetServiceInfo; empty if memory runs out.
 std::string SerializeServiceInfo(const Meter* meter, const std::string& name,
                                  const std::string& version,
                                  uint64_t start_time_s);
@@ -107,10 +106,10 @@ inline grpc::ByteBuffer ToByteBuffer(std::string bytes) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// Nothing may be thrown into gRPC.
+// No exception may reach gRPC.
 template <typename Function>
 grpc::Status WithoutThrowingIntoGrpc(const Function& function) {
-  // So short a text lies within its string.
+  // Short enough to be stored inside the string object, so it needs no memory.
   const auto no_memory = [] {
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "out of memory");
   };
@@ -125,7 +124,7 @@ grpc::Status WithoutThrowingIntoGrpc(const Function& function) {
 #endif
 }
 
-// A reply that has to have something in it: empty means that there was no memory.
+// For a reply that is never empty: an empty one means that memory ran out.
 template <typename Function>
 grpc::Status ReplyOf(const Function& make, grpc::ByteBuffer* response) {
   return WithoutThrowingIntoGrpc([&] {
@@ -179,7 +178,7 @@ NETMETER_INLINE Service303::Service303(std::shared_ptr<const Meter> meter,
   using grpc::internal::RpcMethod;
   using Handler = grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>;
   int index = 0;
-  // gRPC keeps the pointer to a path, so all paths are constants.
+  // All paths are constants, because gRPC keeps the pointers.
   const auto add = [this, &index](const char* path, auto answer) {
     AddMethod(new grpc::internal::RpcServiceMethod(path, RpcMethod::NORMAL_RPC,
                                                    nullptr));
@@ -211,7 +210,7 @@ NETMETER_INLINE Service303::Service303(std::shared_ptr<const Meter> meter,
                           name + " is not implemented");
     });
   };
-  // magmad has commands that call these, and must hear what does nothing.
+  // magmad has commands that call these, so one that does nothing must say so.
   const char* const stop_path = "/magma.orc8r.Service303/StopService";
   if (options.stop) {
     const std::function<void()> stop = options.stop;
@@ -238,7 +237,7 @@ struct SocketMutatorTable {
                       grpc_socket_mutator* mutator);
 };
 
-// Begins as grpc_socket_mutator: gRPC has a pointer to it.
+// Begins like grpc_socket_mutator, because gRPC uses it through such a pointer.
 struct Tagger {
   const SocketMutatorTable* table;
   gpr_refcount refcount;
@@ -253,10 +252,10 @@ inline bool MutateFd(int fd, grpc_socket_mutator* mutator) {
   const int saved = errno;
   TagSocket(fd, DestinationOf(mutator)).IgnoreError();
   errno = saved;
-  return true;  // else gRPC gives up the connection
+  return true;  // on false gRPC drops the connection
 }
 
-// Both are ours: gRPC compares the tables first.
+// Both are Taggers, because gRPC compares the tables first.
 inline int CompareTags(grpc_socket_mutator* a, grpc_socket_mutator* b) {
   return DestinationOf(a).compare(DestinationOf(b));
 }
@@ -282,7 +281,7 @@ NETMETER_INLINE bool SetChannelTag(absl::string_view destination,
   auto* const mutator = reinterpret_cast<grpc_socket_mutator*>(tagger);
   grpc_socket_mutator_init(
       mutator, reinterpret_cast<const grpc_socket_mutator_vtable*>(&table));
-  arguments->SetSocketMutator(mutator);  // takes the one reference
+  arguments->SetSocketMutator(mutator);  // takes over the only reference
   return true;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Publishes a Meter on Magma's metrics path, for services that are on it already: as
-// bytes for their GetMetrics, or as increments for their counters. It has no
-// generated code, no protobuf and no gRPC, which would clash with the host's own. A
-// server for it all is in grpc.h.
+// Publishes a Meter on Magma's metrics path, for services that already use it: as bytes
+// for their GetMetrics, or as increments for their counters. It has no generated code,
+// no protobuf and no gRPC, which would clash with the host's own. grpc.h has a complete
+// server.
 //
 //   netmeter::MagmaMetrics metrics(meter);  // see meter.h
 //   Status GetMetrics(ServerContext*, const Void*, MetricsContainer* response)
@@ -11,11 +11,11 @@
 //     response->MergeFromString(metrics.Serialize());
 //   }
 //
-// publish.h lists the families. There is never a label `service`, which magmad
-// adds itself.
+// publish.h lists the families. No metric has a label `service`, because magmad adds
+// that label.
 //
-// Threads: MagmaMetrics may be used from any thread at any time, DeltaVisitor
-// from the one that made it.
+// Threads: a MagmaMetrics may be used from any thread at any time, a DeltaVisitor only
+// from the thread that made it.
 
 #ifndef NETMETER_MAGMA_H_
 #define NETMETER_MAGMA_H_
@@ -34,31 +34,33 @@
 namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 
-// All of PublishOptions; but `families` is FamilySet::Kernsnoopd() by default, as
-// magmad sends what is published over the link that is paid for, uncompressed and
-// each minute. `netmeter-exporter --estimate` says what a set of families costs.
+// PublishOptions, with FamilySet::Kernsnoopd() as the default of `families`, because
+// magmad sends the metrics uncompressed every minute over the billed link.
+// `netmeter-exporter --estimate` shows the cost of a set of families.
 struct MagmaOptions : PublishOptions {
   MagmaOptions() { families = FamilySet::Kernsnoopd(); }
 
-  // Whether gauges have timestamp_ms, the time of the call. Without it, orc8r takes
-  // the time at which they arrive, up to a minute later. It does so with counters
-  // and histograms in any case, so these have none.
+  // Whether gauges have timestamp_ms, the time of the call. Without it, orc8r uses the
+  // arrival time, up to a minute later. Counters and histograms never have it, because
+  // orc8r always uses their arrival time.
   bool timestamps = true;
 
-  // Serialize() never returns more bytes. gRPC refuses a message over 4 MiB
-  // (4,194,304): the default leaves 194,304 bytes to the host's own metrics.
-  // Less than 128 KiB counts as 128 KiB.
+  // The maximum size of the result of Serialize(). gRPC refuses a message over 4 MiB
+  // (4,194,304): the default leaves 194,304 bytes for the host's own metrics. Values
+  // below 128 KiB count as 128 KiB.
   //
-  // What does not fit is folded: the series that appeared last are summed in
+  // Series that do not fit are folded: the series that appeared last are summed in
   // series of the same kind, transport and path with the name "overflow" and no
-  // destination. A series takes the room that it may ever need, and is published
-  // by its name, or folded, from its first byte on. So no counter goes back. Only
-  // the gauges of pending bytes have the room that the others leave at the moment,
-  // and are summed beyond that. With the families of the set `default`, of services
-  // folding begins at some 1,770 series of TCP or 3,050 of others with names of
-  // 64 bytes, and at 3,400 or 5,500 with names of 16 (lib/publish/container_test.cc);
-  // a `destination` that nobody needs is the first thing to save. In kUnregistered,
-  // "overflow" keeps a folded series also after its service has registered.
+  // destination. Room is reserved for the largest size that a series can reach, so a
+  // series is either published by its name or folded from its first byte on, and no
+  // counter decreases. The exception is the gauges of pending bytes: they use the room
+  // that the others leave at the moment, and are summed beyond that.
+  //
+  // With the families of the set `default`, folding of services begins at about 1,770
+  // TCP series or 3,050 others if names have 64 bytes, and at 3,400 or 5,500 if they
+  // have 16 (lib/publish/container_test.cc). To save room, first drop a `destination`
+  // that is not needed. In kUnregistered, "overflow" keeps a folded series even after its
+  // service has registered.
   size_t max_bytes = 4000000;
 };
 
@@ -68,13 +70,13 @@ class MagmaMetrics {
   explicit MagmaMetrics(std::shared_ptr<const Meter> meter,
                         const MagmaOptions& options = MagmaOptions());
 
-  // A magma.orc8r.MetricsContainer in protobuf's wire format, with the field
-  // `family` only: parse it, merge it or send it as it is. In proto2's sense every
-  // family has its type and every metric its value, also where they are zero: orc8r
-  // drops a whole upload where one is missing. If the meter cannot be read, or if
-  // there is not enough memory, it is one family, netmeter_up, of value 0. If there
-  // is no memory even for that, the result is empty. Costs one read of the meter,
-  // so no system call, and the memory of the result.
+  // Returns a magma.orc8r.MetricsContainer in protobuf's wire format with only the field
+  // `family`: parse it, merge it or send it as it is. In proto2's sense every family has
+  // its type and every metric its value, even if they are zero, because orc8r drops a
+  // whole upload if one is missing. If the meter cannot be read, or if memory runs out,
+  // the result is one family, netmeter_up, of value 0. If memory does not suffice for
+  // that either, the result is empty. Costs one read of the meter, so no system call, and
+  // the memory of the result.
   std::string Serialize() const;
 
  private:
@@ -82,7 +84,7 @@ class MagmaMetrics {
   const std::shared_ptr<const Impl> impl_;
 };
 
-// What was added to one counter.
+// An increment of one counter.
 struct Delta {
   struct Label {
     const char* name;
@@ -90,20 +92,20 @@ struct Delta {
   };
 
   const char* name = "";      // such as "magma_bytes_sent_total"
-  std::vector<Label> labels;  // always the same names for the same `name`
+  std::vector<Label> labels;  // a `name` always has the same label names
   uint64_t value = 0;
 };
 
-// For hosts without a hook in their GetMetrics: feeds their own counters. Where
-// GetMetrics can be changed, MagmaMetrics is simpler, and has no thread to think of.
+// Increments the counters of hosts whose GetMetrics cannot be changed. If it can be
+// changed, MagmaMetrics is simpler, and works in any thread.
 //
-// Which thread: the one in which the host itself increments its counters, such as
-// its event loop. Magma's MetricsSingleton has no locks: a second thread that
-// increments is a data race, and has crashed hosts. So a visitor belongs to the
-// thread that made it, and refuses to call back in any other.
+// Threads: visit in the thread in which the host itself increments its counters, such
+// as its event loop. Magma's MetricsSingleton has no locks: increments in a second
+// thread are a data race, and have crashed hosts. So a visitor belongs to the thread
+// that made it, and refuses to call back in any other.
 //
 //   netmeter::DeltaVisitor visitor(meter);  // in the thread of the event loop
-//   ... by a timer of that loop, every few seconds:
+//   ... in a timer of that loop, every few seconds:
 //   const absl::Status visited = visitor.Visit([](const netmeter::Delta& d) {
 //     if (d.labels.size() != 2) return absl::OkStatus();  // magma_bytes_* only
 //     increment_counter(d.name, d.value, 2,
@@ -111,40 +113,39 @@ struct Delta {
 //                       d.labels[1].name, d.labels[1].value.c_str());
 //     return absl::OkStatus();
 //   });
-//   if (!visited.ok()) log(visited.message());  // the next one makes up for it
+//   if (!visited.ok()) log(visited.message());  // the next visit delivers the rest
 //
-// The service's counters then equal the kernel's totals. Like these they survive a
-// restart of the service, but not a reboot.
+// The service's counters then equal the kernel's totals. Like the totals they survive
+// a restart of the service, but not a reboot.
 class DeltaVisitor {
  public:
-  // Returns OK if it has taken the delta over. Otherwise it has not used it.
+  // Returns OK if it has applied the delta, and any error if it has not.
   using Callback = std::function<absl::Status(const Delta& delta)>;
 
-  // Cannot fail; of options, `scope` and `families` matter. Only counters are
-  // visited: no gauge, no histogram.
+  // Cannot fail. Uses only `scope` and `families` of the options. Visits only counters,
+  // no gauges or histograms.
   explicit DeltaVisitor(std::shared_ptr<const Meter> meter,
                         const MagmaOptions& options = MagmaOptions());
   ~DeltaVisitor();
 
-  // Calls back for every counter that grew since its last delivery, and once for
-  // every counter that is new, possibly with value 0. So the first visit delivers
-  // all totals so far. Nothing is delivered twice and nothing is left out, whatever
-  // fails. An error of the callback ends the visit and is returned; the next visit
-  // begins with that delta. It is the same if the callback throws. Errors as
-  // Meter::ReadHost() or, in Scope::kService, Meter::ReadService(): then nothing was
-  // called back. ResourceExhausted may come in the middle, as an error of the
-  // callback does.
+  // Calls back for every counter that grew since its last delivery, and once for every
+  // new counter, possibly with value 0. So the first visit delivers all totals so far.
+  // Every increment is delivered exactly once, even after errors. If the callback
+  // returns an error, the visit ends and returns it; if the callback throws, the visit
+  // ends, too. The next visit begins with that delta. Errors as Meter::ReadHost() or, in
+  // Scope::kService, Meter::ReadService(): then nothing was called back. Only
+  // ResourceExhausted may also come after some deltas, as an error of the callback does.
   //   FailedPrecondition  also: called in another thread than the constructor, or
   //                       by the callback
   //   InvalidArgument     also: the callback is empty
   //
-  // A new load of netmeter-loader changes no sum. Where it changes the names of
-  // destinations, new counters appear, and the sum over the destinations of a
-  // service stays the kernel's. Nor does a series that is retired for being idle:
-  // what was delivered of it is not delivered once more as `retired`. One that
-  // comes back is delivered from 0 on. After an `unload` totals begin at 0, and they are
-  // delivered on top of what was delivered before. What was counted after the last
-  // visit before the unload is lost with it.
+  // A new load of netmeter-loader changes no sum. If it changes the names of
+  // destinations, new counters appear, and the sum over the destinations of a service
+  // still equals the kernel's. Retiring an idle series changes no sum either: its
+  // delivered increments are not delivered again as `retired`. If the series comes
+  // back, its deltas begin at 0. After an `unload` totals begin at 0, and are delivered
+  // on top of the earlier ones. Traffic between the last visit and the unload is not
+  // delivered.
   absl::Status Visit(const Callback& callback);
 
  private:

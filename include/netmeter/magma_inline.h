@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MagmaMetrics and DeltaVisitor (magma.h) over the C API; the top of meter_inline.h
-// tells why. They need no protobuf: the container comes as bytes.
+// MagmaMetrics and DeltaVisitor (magma.h) over the C API, for the reason at the top of
+// meter_inline.h. They need no protobuf, because the C API returns the container as
+// bytes.
 
 #ifndef NETMETER_MAGMA_INLINE_H_
 #define NETMETER_MAGMA_INLINE_H_
@@ -26,7 +27,7 @@ inline netmeter_publish_options OptionsOfC(const MagmaOptions& options) {
   return given;
 }
 
-// Empty where there is no memory.
+// Returns an empty string if memory runs out.
 inline std::string CopyBytes(const char* bytes, size_t length) {
 #ifdef __cpp_exceptions
   try {
@@ -39,8 +40,8 @@ inline std::string CopyBytes(const char* bytes, size_t length) {
 #endif
 }
 
-// A callback of C that calls the program's. What the program returned or threw waits
-// here until the library's frames are left.
+// A C callback that calls the program's callback. It keeps the error or exception of
+// the program until the library's frames have returned.
 class DeltaTaker {
  public:
   explicit DeltaTaker(const DeltaVisitor::Callback& callback)
@@ -61,7 +62,7 @@ class DeltaTaker {
     return taker->status_.ok() ? NETMETER_OK : NETMETER_INTERNAL;
   }
 
-  // What Visit() returns, of what netmeter_visit() returned.
+  // Turns the result of netmeter_visit() into that of Visit().
   absl::Status Finish(int code, const netmeter_error& error) {
 #ifdef __cpp_exceptions
     if (thrown_ != nullptr) std::rethrow_exception(thrown_);
@@ -99,7 +100,7 @@ class MagmaMetrics::Impl {
   Impl(std::shared_ptr<const Meter> meter, const MagmaOptions& options)
       : publisher_(std::move(meter), internal::OptionsOfC(options)) {}
 
-  // Without the meter: netmeter_up 0. Empty where there was no memory.
+  // Without the meter the result is netmeter_up 0. Empty if memory ran out.
   std::string Serialize(bool with_meter) const {
     const internal::MetricsLease metrics(publisher_.spare());
     const char* bytes = nullptr;
@@ -122,7 +123,7 @@ inline MagmaMetrics::MagmaMetrics(std::shared_ptr<const Meter> meter,
     : impl_(std::make_shared<const Impl>(std::move(meter), options)) {}
 
 inline std::string MagmaMetrics::Serialize() const {
-  // No memory for all, but perhaps for an error.
+  // Memory may still suffice for netmeter_up 0.
   std::string bytes = impl_->Serialize(true);
   if (bytes.empty()) bytes = impl_->Serialize(false);
   return bytes;

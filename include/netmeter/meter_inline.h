@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Meter (meter.h) over the C API (netmeter.h); meter.h includes it where the program
-// links an installed libnetmeter. All of it is inline, so that the program's own
-// compiler makes it, with the program's standard, options and abseil: between program
-// and library are plain C calls.
+// Meter (meter.h) over the C API (netmeter.h), for programs that link an installed
+// libnetmeter. All of it is inline, so the program's own compiler builds it with the
+// program's standard, options and abseil, and only plain C calls cross between program
+// and library.
 //
-// A read goes into netmeter_samples first, and from there into the caller's samples.
-// Both keep their memory. The Meter keeps one netmeter_samples; a second thread that
-// reads at the same moment makes another one for itself.
+// A read fills netmeter_samples first, which are then copied into the caller's samples.
+// Both reuse their memory. The Meter keeps one netmeter_samples; a second thread that
+// reads at the same time makes another one.
 //
-// Compiles without exceptions and without RTTI. With exceptions none leaves it.
+// Compiles without exceptions and without RTTI, and lets no exception out.
 
 #ifndef NETMETER_METER_INLINE_H_
 #define NETMETER_METER_INLINE_H_
@@ -29,8 +29,8 @@ namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
-// function(), which returns an absl::Status or StatusOr. An empty message needs no
-// memory.
+// Returns function(), an absl::Status or StatusOr, or ResourceExhausted if it throws. The
+// message is empty, because that needs no memory.
 template <typename Function>
 auto OutOfMemoryAsStatus(const Function& function) -> decltype(function()) {
 #ifdef __cpp_exceptions
@@ -63,7 +63,7 @@ inline void AssignSample(const netmeter_sample& from, Sample* to) {
   AssignText(from.destination, from.destination_length, &to->destination);
   to->transport = static_cast<Transport>(from.transport);
   to->path = static_cast<Path>(from.path);
-  // An older library has filled less.
+  // An older library fills a shorter struct.
   if (from.size >= sizeof(from)) {
     AssignText(from.uplink, from.uplink_length, &to->uplink);
   } else {
@@ -157,7 +157,7 @@ class Meter::Impl {
 
   netmeter_meter* meter() const { return meter_; }
 
-  // service.data() null: of the service that is registered.
+  // If service.data() is null, reads the registered service.
   absl::Status ReadService(absl::string_view service,
                            std::vector<Sample>* samples) {
     return Read(samples, [&](netmeter_samples* buffer, netmeter_error* error) {
@@ -235,7 +235,7 @@ inline absl::Status Meter::ReadService(std::vector<Sample>* samples) const {
 
 inline absl::Status Meter::ReadService(absl::string_view service,
                                        std::vector<Sample>* samples) const {
-  // An empty name is no service's; without a pointer it would mean another thing.
+  // An empty name matches no service, but a null pointer would mean the registered one.
   if (service.data() == nullptr) service = absl::string_view("", 0);
   return impl_->ReadService(service, samples);
 }

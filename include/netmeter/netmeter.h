@@ -45,9 +45,9 @@
  * calling it at that moment. Nothing here throws, aborts, prints, forks, starts a
  * thread or installs a process-wide hook.
  *
- * Stability: the ABI of libnetmeter.so.1 only grows. Every struct begins with its
- * size, whether the caller or the library fills it. New members come at the end, and
- * a program that knows fewer members keeps working. Enumerators may be added.
+ * Stability: the ABI of libnetmeter.so.1 only grows. Every struct except
+ * netmeter_error begins with its size, whether the caller or the library fills it.
+ * New members come at the end, and a program that knows fewer members keeps working.
  */
 #ifndef NETMETER_NETMETER_H_
 #define NETMETER_NETMETER_H_

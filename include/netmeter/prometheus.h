@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Publishes a Meter through prometheus-cpp. Each scrape reads the kernel's
-// totals; nothing is kept in between. publish.h lists the families.
+// Publishes a Meter through prometheus-cpp. Each scrape reads the kernel's totals, and
+// nothing is cached. publish.h lists the families.
 //
 //   auto meter = netmeter::Meter::Open(options);  // see meter.h
 //   if (!meter.ok()) return meter.status();
@@ -35,9 +35,9 @@ class PrometheusCollectable : public prometheus::Collectable {
       const PublishOptions& options = PublishOptions());
   ~PrometheusCollectable() override;
 
-  // Never throws. An error, or too little memory, is netmeter_up 0; if there is no
-  // memory even for that, the result is empty. Costs one read of the meter, so no
-  // system call, and the memory of the result.
+  // Never throws. If the meter cannot be read, or if memory runs out, the result is
+  // netmeter_up 0. If memory does not suffice for that either, the result is empty.
+  // Costs one read of the meter, so no system call, and the memory of the result.
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PrometheusCollectable (prometheus.h) over the C API; the top of meter_inline.h tells
-// why. The program's own prometheus-cpp is the only one there is.
+// PrometheusCollectable (prometheus.h) over the C API, for the reason at the top of
+// meter_inline.h. The process then has only the program's own prometheus-cpp.
 
 #ifndef NETMETER_PROMETHEUS_INLINE_H_
 #define NETMETER_PROMETHEUS_INLINE_H_
@@ -50,7 +50,7 @@ inline prometheus::ClientMetric PrometheusMetric(const netmeter_metric& from) {
       to.gauge.value = value;
       break;
     case NETMETER_TYPE_HISTOGRAM:
-      // A bucket of Prometheus also counts all that is smaller.
+      // Buckets of Prometheus are cumulative.
       to.histogram.sample_sum = value / 1e6;
       for (size_t i = 0; i < from.bucket_count; ++i) {
         to.histogram.sample_count += from.bucket_counts[i];
@@ -89,7 +89,7 @@ class PrometheusCollectable::Impl {
   Impl(std::shared_ptr<const Meter> meter, const PublishOptions& options)
       : publisher_(std::move(meter), internal::OptionsOfC(options)) {}
 
-  // Without the meter: netmeter_up 0. False where there was no memory.
+  // Without the meter the result is netmeter_up 0. Returns false if memory ran out.
   bool Collect(bool with_meter,
                std::vector<prometheus::MetricFamily>* families) const {
     const internal::MetricsLease metrics(publisher_.spare());
@@ -123,7 +123,7 @@ inline PrometheusCollectable::~PrometheusCollectable() = default;
 
 inline std::vector<prometheus::MetricFamily> PrometheusCollectable::Collect()
     const {
-  // No memory for all, but perhaps for an error.
+  // Memory may still suffice for netmeter_up 0.
   std::vector<prometheus::MetricFamily> families;
   if (!impl_->Collect(true, &families)) impl_->Collect(false, &families);
   return families;

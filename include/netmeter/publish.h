@@ -27,46 +27,46 @@
 //   netmeter_wire_packets_total      direction="tx" or "rx"}, path direct only
 //   netmeter_pending_bytes           gauge {name, direction}, path direct only:
 //                                    not yet in netmeter_wire_bytes_total
-//   netmeter_retired_bytes_total     {kind, direction}, path direct only: no more
-//                                    in netmeter_wire_bytes_total, as its series
-//                                    was idle
-//   netmeter_proxy_bytes_total       the same four of the path proxy: traffic
+//   netmeter_retired_bytes_total     {kind, direction}, path direct only: bytes of
+//                                    retired idle series, no longer in
+//                                    netmeter_wire_bytes_total
+//   netmeter_proxy_bytes_total       as the four above, for path proxy: traffic
 //   netmeter_proxy_packets_total     over loopback, to or from a proxy on this
-//   netmeter_proxy_pending_bytes     host, which is on no link
+//   netmeter_proxy_pending_bytes     host, which no link carries
 //   netmeter_proxy_retired_bytes_total
 //   netmeter_tcp_retransmit_bytes_total      {kind, name, destination}, both
 //                                            paths
-//   netmeter_tcp_connections_opened_total    the same, as TcpConnections of
-//   netmeter_tcp_connections_accepted_total  sample.h; without what was open
-//   netmeter_tcp_connections_closed_total    before the load
+//   netmeter_tcp_connections_opened_total    the same labels, as TcpConnections of
+//   netmeter_tcp_connections_accepted_total  sample.h; without connections that
+//   netmeter_tcp_connections_closed_total    were open before the load
 //   netmeter_tcp_connections_failed_total
-//   netmeter_tcp_resets_sent_total           the same, of the same; not in the set
-//   netmeter_tcp_resets_received_total       `default`
+//   netmeter_tcp_resets_sent_total           the same labels and source; not in the
+//   netmeter_tcp_resets_received_total       set `default`
 //   netmeter_tcp_timeouts_total
 //   netmeter_tcp_retransmitted_segments_total
 //   netmeter_tcp_rtt_seconds         the same labels, a histogram: smoothed
 //                                    round-trip times, path direct only
 //   netmeter_series                  gauges, without labels
 //   netmeter_series_limit
-//   netmeter_lost_packets_total      {reason}, as Health of sample.h: what was
-//   netmeter_lost_names_total        counted in the totals above, but not under
-//   netmeter_lost_processes_total    its own name
+//   netmeter_lost_packets_total      {reason}, as Health of sample.h: in the totals
+//   netmeter_lost_names_total        above, but misattributed: not under its own
+//   netmeter_lost_processes_total    name
 //   netmeter_lost_sockets_total
 //   netmeter_budget_limit_bytes      gauges {budget, uplink, kind, name, destination,
-//   netmeter_budget_used_bytes       path, direction}: by netmeter-exporter only, on
+//   netmeter_budget_used_bytes       path, direction}: only in netmeter-exporter's
 //                                    /metrics
 //
 // In kHost, sum(netmeter_wire_bytes_total) + sum(netmeter_pending_bytes) +
-// sum(netmeter_retired_bytes_total) is what the interfaces counted, less their
-// link headers; the second is 0 once all connections have named their
-// destination, and the third as long as no series was retired. What a read may see of a
-// move from the one to the other stands at Kind in sample.h.
+// sum(netmeter_retired_bytes_total) equals the interfaces' byte counters without their
+// layer-2 headers. The second sum is 0 if all connections have named their destination,
+// and the third if no series was retired. Kind in sample.h says what a read may see
+// while bytes move from one to another.
 //
 // linux_*, netmeter_retired_bytes_total, netmeter_proxy_retired_bytes_total,
 // netmeter_series, netmeter_series_limit and netmeter_lost_* are not in
 // Scope::kService. Bytes of a name that are not UTF-8 appear as \xNN. Series
 // whose labels are equal are summed. Values are totals of the kernel: every
-// process that publishes the same service publishes the same values, so
+// process that publishes a service publishes the same values for it, so
 // aggregate with max, not with sum.
 //
 // Threads: as any plain struct.
@@ -84,14 +84,15 @@ namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 
 enum class Scope {
-  kService,       // what Meter::ReadService() reads: this process's service
-  kHost,          // what Meter::ReadHost() reads, and the meter's own health
-  kUnregistered,  // kHost without what registered services publish themselves:
-                  // all series of a service of which any is registered. For a
-                  // Prometheus that also scrapes these services.
+  kService,       // Meter::ReadService(): this process's service
+  kHost,          // Meter::ReadHost(), and the meter's own health
+  kUnregistered,  // kHost without the series that registered services publish
+  // themselves: all series of a service if one is registered. For
+  // a Prometheus that also scrapes these services.
 };
 
-// "service", "host" or "unregistered": the word for it in Python. Never null.
+// The word for a scope, also used in Python: "service", "host" or "unregistered".
+// Never null.
 const char* ScopeName(Scope scope);
 
 namespace internal {
@@ -104,22 +105,22 @@ class FamilySet {
   // The set `default`.
   FamilySet();
 
-  // From a list of names, with commas between them: of families, as above, or
-  // of sets:
-  //   default     all but the histogram netmeter_tcp_rtt_seconds, which is a
-  //               third of all samples, and the four that tell of resets, timeouts
+  // Returns the families of a comma-separated list. Each name is a family, as above, or
+  // a set:
+  //   default     all except the histogram netmeter_tcp_rtt_seconds, which is a
+  //               third of all samples, and the four families of resets, timeouts
   //               and retransmitted segments
   //   netmeter    default, without the four of Magma: magma_ and linux_
   //   all         all
   //   bytes       all with _bytes in their names, without the four of Magma
-  //   kernsnoopd  what Magma's kernsnoopd published: magma_bytes_sent_total
-  //               and linux_bytes_sent_total
-  // netmeter_up and, in kUnregistered, netmeter_omitted_services are in each
-  // choice: without them a series that is missing could mean anything.
+  //   kernsnoopd  as Magma's kernsnoopd published: magma_bytes_sent_total and
+  //               linux_bytes_sent_total
+  // netmeter_up and, in kUnregistered, netmeter_omitted_services are always included:
+  // without them the cause of a missing series would be ambiguous.
   //   InvalidArgument  a name is unknown, or the list is empty
   static absl::StatusOr<FamilySet> Parse(absl::string_view list);
 
-  // The set `kernsnoopd`: what is published on Magma's path unless told otherwise.
+  // The set `kernsnoopd`: the default on Magma's path.
   static FamilySet Kernsnoopd();
 
   // Whether the family of this name is chosen. False for unknown names.
@@ -135,14 +136,14 @@ struct PublishOptions {
   Scope scope = Scope::kService;
   FamilySet families;
 
-  // Leaves out counters that are 0: they never changed since counting began. A
-  // counter that is published stays. Prometheus then misses what a counter counts
-  // before it is seen first: increase() begins there.
+  // Leaves out counters that are still 0. Once a counter is published, it stays.
+  // Prometheus misses the value of a counter at its first scrape: increase() begins
+  // there.
   bool omit_zeros = false;
 
-  // Publishes counters without _total: "magma_bytes_sent", as dashboards of Magma's
-  // NMS ask for it. Everywhere else, as in FamilySet, names stay as above. It is no
-  // name of OpenMetrics, so netmeter-exporter answers in text format then.
+  // Publishes counters without _total: "magma_bytes_sent", as the dashboards of Magma's
+  // NMS query it. Everywhere else, as in FamilySet, names stay as above. OpenMetrics does
+  // not allow such names, so netmeter-exporter then answers in text format.
   bool names_without_total = false;
 };
 

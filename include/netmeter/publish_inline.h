@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// FamilySet and Scope (publish.h) over the C API, for prometheus.h and magma.h; the
-// top of meter_inline.h tells why.
+// FamilySet and Scope (publish.h) over the C API, for prometheus.h and magma.h, and for
+// the reason at the top of meter_inline.h.
 
 #ifndef NETMETER_PUBLISH_INLINE_H_
 #define NETMETER_PUBLISH_INLINE_H_
@@ -29,8 +29,8 @@ inline netmeter_publish_options OptionsOfC(const PublishOptions& options) {
   return given;
 }
 
-// A netmeter_metrics of one's own for as long as this lives: the one in *spare, or
-// another one where another thread has that. Null where there is no memory.
+// Gives one caller a netmeter_metrics while this object lives: the one in *spare, or a
+// new one if another thread uses that. Null if memory runs out.
 class MetricsLease {
  public:
   explicit MetricsLease(std::atomic<netmeter_metrics*>* spare)
@@ -48,7 +48,7 @@ class MetricsLease {
   netmeter_metrics* metrics_;
 };
 
-// The spare one, and what every publisher has beside it.
+// The state that every publisher has: the spare netmeter_metrics, meter and options.
 class Publisher {
  public:
   Publisher(std::shared_ptr<const Meter> meter,

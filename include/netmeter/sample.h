@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a Meter (meter.h) reads: plain values, copied from the kernel's counters.
+// The results of a Meter (meter.h): plain values, copied from the kernel's counters.
 //
 //   for (const netmeter::Sample& s : samples)
 //     std::cout << netmeter::PathName(s.path) << " " << s.tx_bytes << "\n";
@@ -18,10 +18,10 @@
 #include "netmeter/netmeter.h"
 #endif
 
-// With an installed libnetmeter each program and each shared library compiles these
-// headers for itself: with the abseil that it has, and maybe of another version. The
-// dynamic linker joins in one process what has one name. So the names of all that these
-// headers define have both in them. In source: netmeter::Meter, as ever.
+// Each user of an installed libnetmeter, a program or a shared library, compiles these
+// headers with its own abseil. Their versions may differ in one process, where the
+// dynamic linker merges symbols with equal names. So the name of everything defined here
+// includes both versions. In source code the name is still netmeter::Meter.
 #if defined(NETMETER_FROM_SOURCE) || defined(NETMETER_BESIDE_SOURCE)  // tests
 #define NETMETER_NAMESPACE_BEGIN
 #define NETMETER_NAMESPACE_END
@@ -37,15 +37,15 @@
 namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 
-// kPending is traffic on connections that have not named their destination yet,
-// by the name of the service or program. When one has named it, its traffic moves
-// to the kind of that: so the counters of a kPending sample may shrink. A read that
-// overlaps such a move may see the moved amount in both or in neither; the next read
-// is exact. ReadHost() has one sample of what is pending under a name, whoever is called
-// so, a service and a program; ReadService() has the service's own.
+// kPending is traffic on connections that have not named their destination yet, under
+// the name of the service or program. When a connection names it, its traffic moves to
+// the kind of that service or program, so the counters of a kPending sample may shrink.
+// A read that overlaps such a move may see the moved amount in both or in neither; the
+// next read is exact. ReadHost() has one kPending sample for each name, even if a
+// service and a program share the name; ReadService() has the service's own.
 //
-// kRetired is what idle series had counted when their room was taken back
-// (`netmeter-loader retire`). Its name is the word for the kind that they had.
+// kRetired has the totals of idle series whose slots were reclaimed
+// (`netmeter-loader retire`). Its name is the word for their former kind.
 enum class Kind {
   kService = 1,
   kBinary,
@@ -59,15 +59,15 @@ enum class Kind {
 enum class Transport { kOther = 0, kTcp, kUdp, kSctp, kIcmp };
 enum class Path { kDirect = 0, kProxy };
 
-// The words for them: the values of `kind`, `transport` and `path` in `netmeter
-// list --json`, and of the labels `kind` and `transport` of the metrics. Such as
-// "service", "tcp", "direct". Never null.
+// The words for the values above, such as "service", "tcp", "direct". They are the
+// values of `kind`, `transport` and `path` in `netmeter list --json`, and of the labels
+// `kind` and `transport` of the metrics. Never null.
 const char* KindName(Kind kind);
 const char* TransportName(Transport transport);
 const char* PathName(Path path);
 
-// The connections of one TCP series: totals, as those of Sample. Those that
-// were open before the load are not among them.
+// The connections of one TCP series: totals, like those of Sample. They do not include
+// connections that were open before the load.
 struct TcpConnections {
   // Upper bounds of rtt_buckets in microseconds; the last bucket has none.
   static constexpr std::array<uint32_t, 9> RttBoundsUs() {
@@ -75,107 +75,109 @@ struct TcpConnections {
         {1000, 5000, 20000, 50000, 100000, 250000, 500000, 750000, 1500000}};
   }
 
-  bool known = false;     // false: not TCP, pending, or the meter counts none
-  uint64_t opened = 0;    // by this host, the handshake done
-  uint64_t accepted = 0;  // opened by a peer, the handshake done
-  uint64_t closed = 0;    // of these; open now: opened + accepted - closed
+  bool known = false;   // false: not TCP, pending, or not counted by this meter
+  uint64_t opened = 0;  // by this host; completed handshakes
+  uint64_t accepted = 0;  // opened by a peer; completed handshakes
+  uint64_t closed = 0;    // of both. Open now: opened + accepted - closed
   uint64_t failed = 0;    // connect(2) without a handshake: refused, timed out
-  // A sample of the kernel's smoothed round-trip times (RFC 6298, section 2), of path
-  // direct only: that of the connection with about each 64th packet with payload
-  // that a CPU sends for the series, and that of each connection at its end. How many
-  // fell into each bucket, and the sum of all, in microseconds.
+  // Samples of the kernel's smoothed round-trip time (RFC 6298, section 2), path direct
+  // only. One is taken with about each 64th packet with payload that a CPU sends for the
+  // series, and one at the end of each connection. rtt_buckets has the number of samples
+  // in each bucket, and rtt_us the sum of all samples in microseconds.
   std::array<uint64_t, 10> rtt_buckets = {};
   uint64_t rtt_us = 0;
-  // Of `closed`: those that a RST ended, which the socket sent, or which the peer
-  // did. A refused connection is in `failed`. Where the kernel has no types of its own
-  // (docs/kernels.md), nobody knows of the latter.
+  // Those of `closed` that ended with a RST from the socket, or from the peer. A refused
+  // connection is in `failed`. resets_received stays 0 if the kernel has no type
+  // information of its own (docs/kernels.md).
   uint64_t resets_sent = 0;
   uint64_t resets_received = 0;
-  // How often the retransmission timer expired, and how many segments were sent
-  // again for any reason; both with SYNs. TCP_INFO has them as tcpi_total_rto and
-  // tcpi_total_retrans.
+  // How often the retransmission timer expired, and how many segments were
+  // retransmitted for any reason. Both include SYNs. TCP_INFO has them as
+  // tcpi_total_rto and tcpi_total_retrans.
   uint64_t timeouts = 0;
   uint64_t retransmitted_segments = 0;
 };
 
-// One series. Counters are totals since the maps were made (first `load`, or
-// the `load` after an `unload`), in bytes and packets. Counters only grow, with two
-// exceptions. Those of Kind::kPending shrink. A series that is retired is in no further
-// read; its totals are in the sample of Kind::kRetired, and if its name comes back it
-// begins at 0. Health::retired_series counts such series. The sum over all samples of
-// one read has every byte, always. `netmeter list --json` prints these fields under
-// these names.
+// One series. Counters are totals in bytes and packets since the maps were made (by the
+// first `load`, or the `load` after an `unload`). Counters only grow, with two
+// exceptions:
+// * Those of Kind::kPending shrink.
+// * A retired series is in no further read. Its totals are in the sample of
+//   Kind::kRetired, and if its name comes back, it begins at 0.
+//   Health::retired_series counts retired series.
+// The sum over all samples of one read always has every byte. `netmeter list --json`
+// prints these fields under these names.
 struct Sample {
   Kind kind = Kind::kUnattributed;
-  std::string name;         // of the service, binary, ...; any bytes but NUL
+  std::string name;         // of the service, binary, ...; any bytes except NUL
   std::string destination;  // empty: not known
   Transport transport = Transport::kOther;
   Path path = Path::kDirect;
-  // By the configuration's name of it; "other": by an interface that is in none.
-  // Empty: the configuration has no uplinks, path proxy, or a socket in another
-  // network namespace than that of the uplinks.
+  // The configuration's name of the uplink. "other": an interface that is in no uplink.
+  // Empty: the configuration has no uplinks, the path is proxy, or the socket is in
+  // another network namespace than the uplinks.
   std::string uplink;
-  // The service called Register(): it promises to publish; nothing checks.
+  // The service called Register(), and should publish its own series. Not verified.
   bool registered = false;
 
-  // Wire bytes, as on the link: IP header, transport header, payload; each
-  // segment of a GSO or GRO packet with its own headers, retransmissions
-  // included. Without link headers: add 14 bytes a packet for Ethernet.
+  // Wire bytes, as on the link: IP header, transport header, payload. Each segment of a
+  // GSO or GRO packet counts with its own headers. Retransmissions are included,
+  // layer-2 headers are not: for Ethernet, add 14 bytes a packet.
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
   uint64_t tx_packets = 0;
   uint64_t rx_packets = 0;
-  // Transport payload. Of TCP: each byte once, however often it was sent; and what
-  // arrived in order, as of our last acknowledgement.
+  // Transport payload. For TCP, sent bytes count once even if they are retransmitted,
+  // and received bytes count when they are in order and acknowledged by this host.
   uint64_t tx_payload_bytes = 0;
   uint64_t rx_payload_bytes = 0;
-  uint64_t tx_retransmit_bytes = 0;  // TCP payload that was sent again
+  uint64_t tx_retransmit_bytes = 0;  // retransmitted TCP payload
   TcpConnections tcp;
 };
 
 // The meter's own state.
 //
-// The fields lost_UNIT_REASON count what was not counted under its own name, and
-// why. Nothing of it is missing in the sum over all series. They are
-// netmeter_lost_UNIT_total{reason="REASON"} in the metrics, and lost.UNIT.REASON
-// in `netmeter-loader status --json`.
+// The fields lost_UNIT_REASON count what was misattributed, that is, not counted under
+// its own name, and why. The sum over all series still includes it. The metrics call
+// them netmeter_lost_UNIT_total{reason="REASON"}, and `netmeter-loader status --json`
+// calls them lost.UNIT.REASON.
 struct Health {
   std::string version;  // of the loader that loaded the programs
   std::string abi;      // of the maps (abi.h): "1.0"
-  std::string kernel;   // on which it was loaded, as uname -r prints it
+  std::string kernel;   // at the load, as uname -r prints it
   std::string cgroup;   // whose traffic is counted
-  // CLOCK_BOOTTIME at which counting began, and of the last load or upgrade. These
-  // stay as they are when somebody sets the clock. Unix time, by the clock of now, is
+  // CLOCK_BOOTTIME when counting began, and of the last load or upgrade. They do not
+  // change when the clock is set. Unix time, by the current clock, is
   // CLOCK_REALTIME - CLOCK_BOOTTIME + this.
   uint64_t start_time_ns = 0;
   uint64_t load_time_ns = 0;
   uint32_t series = 0;      // in use, without the 21 reserved slots
-  uint32_t max_series = 0;  // slots, the reserved ones included
-  uint32_t names = 0;       // in use, without the 3 reserved ones
-  uint32_t max_names = 0;   // the reserved ones included
-  // Totals: idle series that went into Kind::kRetired, and names that were
-  // forgotten, as nothing had them any more. A counter that is less than it was
-  // read before is one of a series that was retired if retired_series is more.
+  uint32_t max_series = 0;  // slots, including the reserved ones
+  uint32_t names = 0;       // in use, without the 3 reserved names
+  uint32_t max_names = 0;   // including the reserved ones
+  // Totals: idle series whose totals went into Kind::kRetired, and names that were
+  // removed because nothing used them any more. If a counter is smaller than in an
+  // earlier read and retired_series has grown, its series was retired.
   uint64_t retired_series = 0;
   uint64_t retired_names = 0;
-  // Packets in "overflow", as no slot was free for another series ...
+  // Packets in "overflow" because no slot was free for another series ...
   uint64_t lost_packets_series_full = 0;
-  // ... or as one user, not root, has too many series.
+  // ... or because one user, not root, has too many series.
   uint64_t lost_packets_series_capped = 0;
-  // Packets in "unattributed": the kernel had no memory for socket storage.
+  // Packets in "unattributed" because the kernel had no memory for socket storage.
   uint64_t lost_packets_storage_failed = 0;
-  // Packets with a header that is cut short: of Transport::kOther if it is
-  // IP's, else of the transport that IP names.
+  // Packets with a truncated header. They are counted with Transport::kOther if the IP
+  // header is truncated, and else with the transport that the IP header names.
   uint64_t lost_packets_header_errors = 0;
-  // Names that became "overflow" or were refused, each try: no room for another
-  // one ...
+  // Attempts to add a name that became "overflow" or were refused because there was no
+  // room for another name ...
   uint64_t lost_names_full = 0;
-  // ... or one user, not root, has too many.
+  // ... or because one user, not root, has too many names.
   uint64_t lost_names_capped = 0;
-  // Processes that got their name late, or none: the table was full. Each try
-  // counts.
+  // Attempts to name a process that found the table full. The process got its name
+  // later or never.
   uint64_t lost_processes_full = 0;
-  // Sockets without an owner: the kernel had no memory when they were made.
+  // Sockets without an owner because the kernel had no memory at their creation.
   uint64_t lost_sockets_storage_failed = 0;
 };
 
