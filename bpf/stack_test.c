@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* For stack_test.py: static functions that call one another. far() takes more stack than
- * there is, near() does not. */
+/* For stack_test.py: static functions that call one another. far() uses more stack than
+ * the limit, near() does not. */
 
 static __attribute__((noinline)) int leaf(int *number) {
   volatile char bytes[200];

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * TCP: every byte of payload once, and every connection once.
+ * TCP: counts every byte of payload once, and every connection once.
  *
- * Payload sent is told from what is sent again by one number per socket, the
- * highest end sequence that it ever handed to the egress hook. What a segment
- * has above that is new, the rest is a retransmission. The kernel's own snd_nxt
- * cannot say it: it stays behind when a local queueing discipline drops, and
- * then the same bytes look new a second time.
+ * One number per socket separates new payload from retransmitted payload: the highest end
+ * sequence that the socket ever handed to the egress hook. The part of a segment above it
+ * is new, the rest is a retransmission. The kernel's own snd_nxt cannot tell: it stays
+ * behind when a local queueing discipline drops, and then the same bytes look new a
+ * second time.
  *
- * Payload received is counted on egress, too: by how far the acknowledgement
- * number that we send has advanced. That is what the peer sent in order,
- * without duplicates, whatever order it came in. rcv_nxt at the ingress hook
- * would miscount segments that overtake each other. SYN and FIN take a sequence
- * number each without being payload, and are taken off.
+ * Received payload is counted on egress, too: by the advance of the acknowledgement
+ * number that we send. That is the payload that the peer sent in order and without
+ * duplicates, whatever order it arrived in. rcv_nxt at the ingress hook would miscount
+ * segments that overtake each other. SYN and FIN each take a sequence number without
+ * being payload, and are subtracted.
  *
- * Both run on egress only, where the kernel holds the socket's lock, so a
- * socket's packets come here one at a time and plain stores do. Ingress has no
- * more to do than to note the end of the peer's FIN. Numbers are compared
- * modulo 2^32.
+ * Both are done on egress only, where the kernel holds the socket's lock. So a socket's
+ * packets come here one at a time, and plain stores suffice. Ingress only notes the end
+ * of the peer's FIN. Numbers are compared modulo 2^32.
  */
 #ifndef NETMETER_BPF_TCP_BPF_H_
 #define NETMETER_BPF_TCP_BPF_H_
@@ -25,15 +24,15 @@
 #include "bpf/packet.bpf.h"
 #include "bpf/slot.bpf.h"
 
-/* For a benchmark (test/benchmark/test_runs.cc), which has one segment to send, a
- * million times: 1 makes it the next one of its connection each time, as the
- * numbers are stored as if it had not been sent. */
+/* For a benchmark (test/benchmark/test_runs.cc), which sends one segment a million times.
+ * 1 makes it the next one of its connection each time, by storing the numbers as if it
+ * had not been sent. */
 #ifndef NM_ALWAYS_NEW
 #define NM_ALWAYS_NEW 0
 #endif
 
-/* How many packets are sent for each sample of the round-trip time, and for the
- * first one of a series: a sample costs as much as a packet. */
+/* One round-trip time is sampled for this many sent packets; the second number is for the
+ * first sample of a series. A sample costs as much as a packet. */
 #define NM_RTT_SAMPLE 64
 #define NM_RTT_FIRST_SAMPLE 16
 
@@ -42,9 +41,8 @@ static __always_inline bool before(__u32 a, __u32 b) {
   return (__s32)(a - b) < 0;
 }
 
-/* Where the numbers of a socket begin: with the first segment that it sends. An
- * adopted socket, which is older than the meter, begins where the kernel's
- * snd_nxt stands. */
+/* Sets the start of a socket's numbers: the first segment that it sends. For a
+ * pre-existing socket, which is older than the meter, it is the kernel's snd_nxt. */
 static __always_inline void begin_sent(struct bpf_tcp_sock *tcp,
                                        struct nm_socket *socket, __u32 seq,
                                        bool adopted) {
@@ -55,7 +53,7 @@ static __always_inline void begin_sent(struct bpf_tcp_sock *tcp,
   socket->tx_valid = 1;
 }
 
-/* ... and with the first that acknowledges. */
+/* The same for received numbers: they start with the first acknowledgement. */
 static __always_inline void begin_received(struct bpf_tcp_sock *tcp,
                                            struct nm_socket *socket, __u32 ack,
                                            bool adopted) {
@@ -79,35 +77,37 @@ static __always_inline __u32 new_payload(struct nm_socket *socket,
   if (before(first, socket->tx_end)) first = socket->tx_end;
   socket->tx_end = NM_ALWAYS_NEW ? packet->seq : end;
   new_bytes = last - first;
-  /* Negative where only a SYN or a FIN is new. */
+  /* Negative if only a SYN or a FIN is new. */
   return (__s32)new_bytes < 0 ? 0 : new_bytes;
 }
 
-/* Whether the connection itself has sent a RST. What answers a peer's segment is the
- * kernel's, though it has the connection's socket since Linux 6.13, over IPv4: to one
- * that acknowledges, it acknowledges nothing and has the number that the peer says. */
+/* Whether the connection itself has sent a RST. The kernel sends one in answer to a
+ * peer's segment, and over IPv4 that has the connection's socket since Linux 6.13. If the
+ * peer's segment acknowledges, that RST acknowledges nothing and has the number that the
+ * peer says. */
 static __always_inline bool is_own_reset(__u32 tcp_flags) {
   const __u32 both = TCP_FLAG_RST | TCP_FLAG_ACK;
 
   return (tcp_flags & both) == both;
 }
 
-/* Whether a SYN-ACK is a request's, which has its listener's socket, whatever that does
- * meanwhile: one of its own a socket sends in one state only (RFC 9293, section 3.5). */
+/* Whether a SYN-ACK belongs to a request, which has its listener's socket, whatever the
+ * listener does meanwhile. A socket sends a SYN-ACK of its own in one state only (RFC
+ * 9293, section 3.5). */
 static __always_inline bool is_of_request(__u32 tcp_flags, __u32 state) {
   const __u32 both = TCP_FLAG_SYN | TCP_FLAG_ACK;
 
   return (tcp_flags & (both | TCP_FLAG_RST)) == both && state != TCP_SYN_RECV;
 }
 
-/* Whether the kernel has taken the peer's FIN, by the state of the socket. */
+/* Whether the kernel has accepted the peer's FIN, by the state of the socket. */
 static __always_inline bool peer_has_finished(__u32 state) {
   return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK ||
          state == TCP_CLOSING;
 }
 
-/* What the peer sent in order since our last acknowledgement: the payload that
- * this one acknowledges for the first time. */
+/* The payload that the peer sent in order since our last acknowledgement: the payload
+ * that this packet acknowledges for the first time. */
 static __always_inline __u32 acked_payload(struct __sk_buff *skb,
                                            struct nm_socket *socket,
                                            __u32 ack) {
@@ -116,9 +116,9 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
   if (!before(socket->rx_ack, ack)) return 0;
   advance = ack - socket->rx_ack;
   if (!socket->rx_fin_counted) {
-    /* A FIN takes one number. Where it comes first, the state tells; where
-     * ours was first, the acknowledgement leaves before the state changes
-     * (tcp_fin() in net/ipv4/tcp_input.c), and the ingress hook told. */
+    /* A FIN takes one number. If the peer's FIN comes first, the state tells. If ours was
+     * first, the acknowledgement leaves before the state changes (tcp_fin() in
+     * net/ipv4/tcp_input.c), but the ingress hook has noted the FIN. */
     state = skb->sk ? skb->sk->state : 0;
     if (peer_has_finished(state) ||
         (socket->rx_fin_seen && before(socket->rx_ack, socket->rx_fin) &&
@@ -133,7 +133,7 @@ static __always_inline __u32 acked_payload(struct __sk_buff *skb,
 
 /* --- Connections --------------------------------------------------------- */
 
-/* Adds what was sent again to the connection's series. */
+/* Adds the retransmissions that wait with the owner to the connection's series. */
 static __always_inline void count_waiting(struct nm_owner *owner,
                                           struct nm_tcp *tcp) {
   const __u32 timeouts = owner->timeouts;
@@ -145,8 +145,8 @@ static __always_inline void count_waiting(struct nm_owner *owner,
   if (segments) __sync_fetch_and_add(&tcp->retransmitted_segments, segments);
 }
 
-/* Counts a connection as opened or accepted, and as closed if it is, once: where it is
- * counted, its end is, too, whatever it is named by then. The socket's lock is held. */
+/* Counts a connection once as opened or accepted, and as closed if it is. Its end counts
+ * in the same series, even if its name changes. The socket's lock is held. */
 static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
   struct nm_tcp *tcp;
 
@@ -159,7 +159,8 @@ static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
     __sync_fetch_and_add(&tcp->opened, 1);
   else
     __sync_fetch_and_add(&tcp->accepted, 1);
-  /* Its first packet of ours is the RST after its end: that could not be counted. */
+  /* Its first packet of ours is the RST after its end, which could not be counted
+   * then. */
   if (owner->flags & NM_OWNER_CLOSED) {
     __sync_fetch_and_add(&tcp->closed, 1);
     count_waiting(owner, tcp);
@@ -167,8 +168,8 @@ static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
   return 0;
 }
 
-/* Counts that a connection sent a RST, once. One whose end was not told yet counts
- * it then: close(2) sends the RST after its end, all else before it. */
+/* Counts once that a connection sent a RST. If the end was not reported yet, the end
+ * counts it: close(2) sends the RST after the end, all other calls before it. */
 NM_GLOBAL int nm_count_reset(struct __sk_buff *skb, __u32 slot) {
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner;
@@ -202,32 +203,32 @@ static __always_inline void count_rtt(struct nm_tcp *tcp, __u32 us) {
   __sync_fetch_and_add(&tcp->rtt_us, us);
 }
 
-/* The kernel's smoothed round-trip time of the packet's connection; it holds
- * eighths. Global: one packet in many comes here. */
+/* Samples the kernel's smoothed round-trip time of the packet's connection, which is in
+ * eighths. Global, because few packets come here. */
 NM_GLOBAL int nm_sample_rtt(struct __sk_buff *skb, __u32 slot) {
   struct nm_tcp *tcp = tcp_of_slot(slot);
   struct bpf_sock *sk = skb->sk;
   struct bpf_tcp_sock *socket;
 
   if (sk) sk = bpf_sk_fullsock(sk);
-  /* bpf_tcp_sock() takes a raw socket that sends TCP for one. */
+  /* bpf_tcp_sock() accepts a raw socket that sends TCP as a TCP socket. */
   if (!sk || !tcp || sk->type != SOCK_STREAM) return 0;
   socket = bpf_tcp_sock(sk);
   if (socket) count_rtt(tcp, socket->srtt_us >> 3);
   return 0;
 }
 
-/* Samples the round-trip time with about each NM_RTT_SAMPLE-th packet with payload
- * that a series sends on a CPU. A call at each round trip (BPF_SOCK_OPS_RTT_CB)
- * costs more than all else that a packet pays for: README.md has the figures.
- * `cell` has this packet in it already, or the spare cell has. */
+/* Samples the round-trip time with about each NM_RTT_SAMPLE-th packet with payload that a
+ * series sends on a CPU. A call at each round trip (BPF_SOCK_OPS_RTT_CB) costs more than
+ * all other work for a packet: README.md has the figures. `cell`, or the shared cell,
+ * already has this packet. */
 static __always_inline void sample_rtt(struct __sk_buff *skb, __u32 slot,
                                        struct nm_cell *cell, __u32 payload,
                                        __u32 segments) {
   const __u64 sent = *(volatile __u64 *)&cell->tx_packets;
 
-  /* One further in each round: or a connection that sends a request and an
-   * acknowledgement in turn would meet the same numbers for ever. */
+  /* Moves on by one in each round. Otherwise a connection that alternates a request and
+   * an acknowledgement would always meet the same numbers. */
   if (payload &&
       (sent - sent / NM_RTT_SAMPLE - NM_RTT_FIRST_SAMPLE) % NM_RTT_SAMPLE <
           segments)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Which interface is in which uplink: the maps that the packet programs
- * (uplink.bpf.h) and the one that counts forwarded packets (forward.bpf.c) share.
+ * The uplinks of interfaces: the maps shared by the packet programs (uplink.bpf.h) and
+ * the program that counts forwarded packets (forward.bpf.c).
  */
 #ifndef NETMETER_BPF_UPLINK_MAPS_BPF_H_
 #define NETMETER_BPF_UPLINK_MAPS_BPF_H_
@@ -9,8 +9,8 @@
 #include "bpf/internal.h"
 #include "bpf/kernel.bpf.h"
 
-/* what an interface's name begins with, or all of it -> number of its uplink; the
- * longest that fits. Written by the loader from the configuration. */
+/* an interface's name, or its beginning -> number of its uplink. The longest match wins.
+ * Written by the loader from the configuration. */
 struct {
   __uint(type, BPF_MAP_TYPE_LPM_TRIE);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -20,9 +20,9 @@ struct {
 } nm_uplink_names SEC(".maps");
 
 /* interface and uplink -> what the interface had counted when it was first in this
- * uplink: 0 of one that came later. Written by the loader, and by the packet
- * programs when they see an interface for the first time. Full: `netmeter uplinks`
- * takes an interface for one that came later. */
+ * uplink; 0 for an interface that came later. Written by the loader, and by the packet
+ * programs when they see an interface for the first time. If the map is full, `netmeter
+ * uplinks` treats an interface as one that came later. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -31,7 +31,7 @@ struct {
   __type(value, struct nm_interface);
 } nm_interfaces SEC(".maps");
 
-/* The uplink of an interface by its name. `netmeter uplinks` is to know it. */
+/* The uplink of an interface by its name. Also makes it known to `netmeter uplinks`. */
 static __always_inline __u32 uplink_of_name(const char name[NM_INTERFACE_BYTES],
                                             __u32 ifindex) {
   struct nm_uplink_key key = {.bits = 8 * NM_INTERFACE_BYTES};

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The destination's name in the first request of plain HTTP/1 (RFC 9112): the
- * host of the target, where that tells one (a request to a proxy, CONNECT), and
- * else the field Host. One byte at a time, as wire_name.bpf.h, of which this is
- * a part:
+ * The destination's name in the first request of plain HTTP/1 (RFC 9112). It is the host
+ * of the target if the target has one (a request to a proxy, CONNECT), and otherwise the
+ * field Host. Reads one byte at a time, as a part of wire_name.bpf.h:
  *
  *   GET http://user@example.org:80/x HTTP/1.1     the target: absolute-form
  *   CONNECT example.org:443 HTTP/1.1              authority-form
  *   GET /x HTTP/1.1                               origin-form: the fields follow
  *   Host: example.org:80
  *
- * A line ends with LF, with CR before it or not. A request of which the fields
- * end without Host names nothing, nor does what is not HTTP/1.
+ * A line ends with LF, with or without CR before it. A request whose fields end without
+ * Host names nothing. Bytes that are not HTTP/1 name nothing.
  */
 #ifndef NETMETER_BPF_WIRE_HTTP_BPF_H_
 #define NETMETER_BPF_WIRE_HTTP_BPF_H_
@@ -26,13 +25,13 @@ enum nm_http_state {
   NM_HTTP_TARGET_REST,
   NM_HTTP_VERSION,
   NM_HTTP_FIELD, /* the name of a field */
-  NM_HTTP_LINE,  /* the rest of a line that tells nothing */
+  NM_HTTP_LINE,  /* the rest of an ignored line */
   NM_HTTP_SPACE, /* in front of the value of Host */
   NM_HTTP_HOST,
   NM_HTTP_HOST_END, /* blanks after it */
 };
 
-/* Of a scheme, and of what stands for a method. */
+/* The longest scheme, and the longest token that is accepted as a method. */
 #define NM_HTTP_MOST 32
 
 NM_NAMING_DATA nm_u8 nm_connect[8] = "CONNECT";
@@ -46,7 +45,7 @@ static __always_inline bool nm_is_token(nm_u8 c) {
   return c < 128 && ((c & 64 ? high : low) >> (c & 63) & 1);
 }
 
-/* What no part of a request but its line ends may have. */
+/* A control character, which only the line ends of a request may have. */
 static __always_inline bool nm_is_control(nm_u8 c) {
   return c < ' ' || c == 127;
 }
@@ -65,7 +64,7 @@ static __always_inline void nm_http_name_byte(struct nm_naming *n, nm_u8 c) {
   n->position++;
 }
 
-/* The name is over; an empty one is none. */
+/* The name is complete. An empty name counts as none. */
 static __always_inline void nm_http_name_ends(struct nm_naming *n) {
   n->result = n->name_length ? NM_NAMING_FOUND : NM_NAMING_FAILED;
 }
@@ -123,7 +122,7 @@ static __always_inline void nm_http_target_byte(struct nm_naming *n, nm_u8 c) {
   }
 }
 
-/* "HTTP/1.", a digit, and the end of the line: all of it is read. */
+/* Reads "HTTP/1.", a digit, and the end of the line. */
 static __always_inline void nm_http_version_byte(struct nm_naming *n, nm_u8 c) {
   const nm_u32 position = n->position++;
   bool good;
@@ -141,7 +140,7 @@ static __always_inline void nm_http_version_byte(struct nm_naming *n, nm_u8 c) {
   if (!good) n->result = NM_NAMING_FAILED;
 }
 
-/* A byte of the name of a field, or of the first one of a line. */
+/* A byte of the name of a field, or the first byte of a line. */
 static __always_inline void nm_http_field_byte(struct nm_naming *n, nm_u8 c) {
   if (!n->position && (c == ' ' || c == '\t')) {
     nm_http_next(n, NM_HTTP_LINE); /* goes on with the line before */

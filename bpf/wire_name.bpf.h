@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The destination's name on a connection's first bytes: :authority of the
- * first HTTP/2 request (RFC 9113, RFC 7541), server_name of a TLS
- * ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3), or the host of the
- * first HTTP/1 request (wire_http.bpf.h).
+ * The destination's name in a connection's first bytes: :authority of the first HTTP/2
+ * request (RFC 9113, RFC 7541), server_name of a TLS ClientHello (RFC 8446 section 4.1.2,
+ * RFC 6066 section 3), or the host of the first HTTP/1 request (wire_http.bpf.h).
  *
- * All are read by a state machine that takes one byte at a time and keeps all
- * it knows in struct nm_naming. So it does not matter where segments, frames or
- * records are split; nothing is buffered but the name; and the verifier sees
- * one short loop. The layers are peeled off in order:
+ * A state machine reads them. It takes one byte at a time and keeps all state in struct
+ * nm_naming. So it does not matter where segments, frames or records are split; only the
+ * name is buffered; and the verifier sees one short loop. The layers are removed in
+ * order:
  *
- *   HTTP/2   preface, frames, padding and priority, then the header block: only
- *            as much of HPACK as tells where a field ends. The dynamic table is
- *            not needed, since the first request finds it empty
- *   TLS      records, the handshake message, its fields by their lengths, then
- *            the extensions up to server_name
+ *   HTTP/2   preface, frames, padding and priority, then the header block. HPACK is read
+ *            only to find the end of each field. The dynamic table is not needed, because
+ *            it is empty at the first request
+ *   TLS      records, the handshake message, its fields by their lengths, then the
+ *            extensions up to server_name
  *
- * A name is taken as it stands, with its port and possibly in Huffman code: to
- * make a label of it is left to the readers (lib/reader/wire_name.h). What cannot
- * be understood ends in NM_NAMING_FAILED, never in a guess.
+ * A name is kept as it was sent, with its port and possibly in Huffman code. The readers
+ * make a label of it (lib/reader/wire_name.h). Bytes that cannot be understood end in
+ * NM_NAMING_FAILED, never in a guess.
  *
- * The same code runs on the host, in unit tests and under the fuzzer, which
- * compares it with a second parser. No byte makes it read or write outside of
- * *n, whatever state it is in.
+ * This code also runs on the host, in unit tests and under the fuzzer, which compares it
+ * with a second parser. No byte makes it read or write outside of *n, in any state.
  */
 #ifndef NETMETER_BPF_WIRE_NAME_BPF_H_
 #define NETMETER_BPF_WIRE_NAME_BPF_H_
@@ -49,7 +47,7 @@ enum nm_naming_state {
   NM_HPACK_LENGTH, /* first byte of a string */
   NM_HPACK_LENGTH_MORE,
   NM_HPACK_STRING,
-  /* TLS: records are taken off first, what is in them follows */
+  /* TLS: record headers are removed first, and their payload is read by these */
   NM_TLS_TYPE,    /* of the handshake message, and its length; the version and
                      the random after it are skipped */
   NM_TLS_SESSION, /* length, then the bytes are skipped */
@@ -61,7 +59,7 @@ enum nm_naming_state {
   NM_TLS_NAME,
 };
 
-/* What the string that is being read is. */
+/* The role of the string that is being read. */
 #define NM_STRING_NAME 0
 #define NM_STRING_VALUE 1
 
@@ -73,7 +71,7 @@ enum nm_naming_state {
 
 NM_NAMING_DATA nm_u8 nm_preface[32] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 NM_NAMING_DATA nm_u8 nm_authority[16] = ":authority";
-/* ... in the Huffman code of RFC 7541, appendix B. */
+/* ":authority" in the Huffman code of RFC 7541, appendix B. */
 NM_NAMING_DATA nm_u8 nm_authority_huffman[8] = {0xb8, 0x3b, 0x53, 0x39,
                                                 0xec, 0x32, 0x7d, 0x7f};
 
@@ -85,7 +83,7 @@ static __always_inline void nm_naming_start(struct nm_naming *n,
   /* NM_H2_PREFACE and NM_HTTP_METHOD are 0. */
 }
 
-/* A header block has ended, or a frame in front of it. */
+/* A frame has ended: one of the header block, or one before it. */
 static __always_inline void nm_h2_frame_end(struct nm_naming *n) {
   if (n->in_block && (n->frame_flags & NM_H2_FLAG_END_HEADERS)) {
     n->result = NM_NAMING_FAILED; /* a request without :authority */
@@ -99,7 +97,7 @@ static __always_inline void nm_h2_frame_end(struct nm_naming *n) {
 /* The nine bytes of a frame header are read. */
 static __always_inline void nm_h2_frame_begins(struct nm_naming *n) {
   if (n->in_block != (n->frame_type == NM_H2_CONTINUATION)) {
-    /* Nothing else may stand inside a block, nor this outside of one. */
+    /* Only CONTINUATION may be inside a block, and it may not be outside of one. */
     n->result = NM_NAMING_FAILED;
     return;
   }
@@ -117,7 +115,7 @@ static __always_inline void nm_h2_frame_begins(struct nm_naming *n) {
                : n->frame_flags & NM_H2_FLAG_PRIORITY ? NM_H2_PRIORITY
                                                       : NM_HPACK_FIELD;
     if (!n->remaining) {
-      /* No fields yet; they follow in CONTINUATION frames. */
+      /* No fields yet. They follow in CONTINUATION frames. */
       n->saved = 0;
       if (n->state == NM_HPACK_FIELD)
         nm_h2_frame_end(n);
@@ -129,8 +127,8 @@ static __always_inline void nm_h2_frame_begins(struct nm_naming *n) {
   }
 }
 
-/* A byte outside of a header block: of the preface, of a frame header, or of
- * what is skipped. False: it is none of these. */
+/* A byte outside of a header block: of the preface, of a frame header, or of a skipped
+ * part. Returns false if it is none of these. */
 static __always_inline bool nm_h2_frame_byte(struct nm_naming *n, nm_u8 c) {
   switch (n->state) {
     case NM_H2_PREFACE:
@@ -228,7 +226,7 @@ static __always_inline void nm_hpack_string(struct nm_naming *n, nm_u8 c) {
     n->state = NM_HPACK_LENGTH;
   } else if (n->authority) {
     n->encoding = n->huffman ? NM_ENCODING_HUFFMAN : NM_ENCODING_RAW;
-    /* The beginning of a name is a name; that of a code is not. */
+    /* The beginning of a name is usable as a name, but the beginning of a code is not. */
     n->result = n->huffman && n->value > NM_NAME_BYTES ? NM_NAMING_FAILED
                                                        : NM_NAMING_FOUND;
   } else {
@@ -239,7 +237,7 @@ static __always_inline void nm_hpack_string(struct nm_naming *n, nm_u8 c) {
 static __always_inline void nm_h2_byte(struct nm_naming *n, nm_u8 c) {
   if (nm_h2_frame_byte(n, c)) return;
 
-  /* What follows is inside a HEADERS or CONTINUATION frame. */
+  /* The rest is inside a HEADERS or CONTINUATION frame. */
   n->remaining--;
   switch (n->state) {
     case NM_H2_PAD_LENGTH:
@@ -258,7 +256,7 @@ static __always_inline void nm_h2_byte(struct nm_naming *n, nm_u8 c) {
       nm_hpack_field(n, c);
       break;
     case NM_HPACK_INDEX:
-      /* 32 bits, as the size of a table has. */
+      /* 32 bits, like the size of a table. */
       if (n->shift > 28) {
         n->result = NM_NAMING_FAILED;
         break;
@@ -300,14 +298,14 @@ static __always_inline void nm_h2_byte(struct nm_naming *n, nm_u8 c) {
   n->saved = n->position;
   nm_h2_frame_end(n);
   if (n->padding && !n->result) {
-    /* Padding comes with HEADERS only; the block goes on after it. */
+    /* Padding comes with HEADERS only. The block continues after it. */
     n->state = NM_H2_SKIP;
     n->remaining = n->padding;
     n->padding = 0;
   }
 }
 
-/* Goes on with `state` after n->value bytes that are skipped. */
+/* Skips n->value bytes, then continues with `state`. */
 static __always_inline void nm_tls_skip(struct nm_naming *n, nm_u8 state) {
   n->skip = n->value;
   n->value = 0;
@@ -358,7 +356,7 @@ static __always_inline void nm_tls_byte(struct nm_naming *n, nm_u8 c) {
   n->remaining--;
 
   if (n->state != NM_TLS_TYPE && --n->saved == 0) {
-    /* The last byte of the hello: it can only be that of the name. */
+    /* The last byte of the hello can only be the last byte of the name. */
     if (n->state != NM_TLS_NAME || n->position + 1 != n->extensions) {
       n->result = NM_NAMING_FAILED;
       return;
@@ -373,7 +371,7 @@ static __always_inline void nm_tls_byte(struct nm_naming *n, nm_u8 c) {
   switch (n->state) {
     case NM_TLS_TYPE:
       if (n->position < 4) break;
-      /* client_hello; more than a maximum of sense is none. */
+      /* client_hello; one beyond a sensible maximum is rejected. */
       n->saved = n->value & 0xffffff;
       if (n->value >> 24 != 1 || !n->saved || n->saved > 65536) {
         n->result = NM_NAMING_FAILED;
@@ -403,7 +401,7 @@ static __always_inline void nm_tls_byte(struct nm_naming *n, nm_u8 c) {
       break;
     case NM_TLS_NAME_LIST:
       if (n->position < 5) break;
-      /* host_name is the only type there is. */
+      /* host_name is the only existing type. */
       if ((n->value >> 16 & 0xff) != 0 || !(n->value & 0xffff) ||
           (n->value & 0xffff) + 5 > n->extensions) {
         n->result = NM_NAMING_FAILED;

@@ -31,7 +31,7 @@ std::string HuffmanString(const std::string& code) {
   return Integer(0x80, 7, code.size()) + code;
 }
 
-// The Huffman code of a text, by nghttp2; empty if nghttp2 finds it no shorter.
+// The Huffman code of a text, by nghttp2. Empty if nghttp2 finds the code no shorter.
 std::string HuffmanOf(const std::string& text) {
   nghttp2_hd_deflater* deflater = nullptr;
   EXPECT_EQ(nghttp2_hd_deflate_new(&deflater, 4096), 0);
@@ -54,7 +54,7 @@ std::string HuffmanOf(const std::string& text) {
 
 const char kAuthorityCode[] = "\xb8\x3b\x53\x39\xec\x32\x7d\x7f";
 
-// :authority in every form that a literal has.
+// :authority in every form of a literal.
 std::vector<std::string> Forms(const std::string& value) {
   std::vector<std::string> forms;
   for (uint8_t kind : {0x40, 0x00, 0x10}) {  // to be, not, never indexed
@@ -122,7 +122,7 @@ TEST(H2NamingTest, FramesInFrontOfHeadersAreSkipped) {
       Frame(2, 0, Number(3, 4) + Number(16, 1)),    // PRIORITY
       Frame(6, 0, std::string(8, 'p')),             // PING
       Frame(0x10, 0, "u=1, i"),                     // PRIORITY_UPDATE
-      Frame(0xfe, 0xff, std::string(300, '\x41')),  // of nobody
+      Frame(0xfe, 0xff, std::string(300, '\x41')),  // unknown type
       Frame(0xfe, 0xff, "")};
   std::string all;
   for (const std::string& other : others) {
@@ -145,7 +145,7 @@ TEST(H2NamingTest, PaddingAndPriorityAreNoFields) {
         ReadH2(kPreface + Frame(1, kEndHeaders | kPadded | kPriority,
                                 Number(padding, 1) + priority + block + pad)),
         kName);
-    // No fields at all in front of the padding; they come in CONTINUATION.
+    // No fields before the padding. They come in CONTINUATION.
     EXPECT_EQ(ReadH2(kPreface + Frame(1, kPadded, Number(padding, 1) + pad) +
                      Frame(9, kEndHeaders, block)),
               kName);
@@ -153,7 +153,7 @@ TEST(H2NamingTest, PaddingAndPriorityAreNoFields) {
   EXPECT_EQ(
       ReadH2(kPreface + Frame(1, kEndHeaders | kPriority, priority + block)),
       kName);
-  // More padding than there is room for.
+  // More padding than the frame has room for.
   EXPECT_EQ(
       ReadH2(kPreface +
              Frame(1, kEndHeaders | kPadded, "\x10" + block).substr(0, 11)),
@@ -193,7 +193,7 @@ TEST(H2NamingTest, ContinuationsMaySplitAnywhere) {
           }
         }
       }
-      // A byte in each frame, and cut there, too.
+      // One byte in each frame, and also cut there.
       std::string bytes = kPreface + Frame(1, 0, block.substr(0, 1));
       for (char c : block.substr(1)) bytes += Frame(9, 0, std::string(1, c));
       nm_naming n;
@@ -218,7 +218,7 @@ TEST(H2NamingTest, ABlockIsNotInterrupted) {
   EXPECT_EQ(ReadH2(start), "more");
 }
 
-// nm_h2_byte() took a HEADERS frame without a byte for the end of the block.
+// Regression: nm_h2_byte() took a HEADERS frame without a byte for the end of the block.
 TEST(H2NamingTest, HeadersMayBeEmptyWhereAContinuationFollows) {
   const std::string block = "\x41" + String(kName);
   EXPECT_EQ(ReadH2(kPreface + Frame(1, 0, "") + Frame(9, kEndHeaders, block)),
@@ -260,7 +260,7 @@ TEST(H2NamingTest, OthersNamesAreNot) {
                              String("wrong"))),
               "none");
   }
-  // The same 8 bytes, not said to be a code; the text, said to be one.
+  // The 8 bytes, but not marked as a code; the text, but marked as one.
   EXPECT_EQ(ReadH2(Request(std::string(1, 0x40) + String(code) + String("w"))),
             "none");
   EXPECT_EQ(ReadH2(Request(std::string(1, 0x40) + HuffmanString(":authority") +
@@ -296,7 +296,7 @@ TEST(H2NamingTest, IntegersOfSeveralBytesAreRead) {
   }
 }
 
-// nm_h2_byte() gave up on an integer of more than 21 bits. A server may allow
+// Regression: nm_h2_byte() gave up on an integer of more than 21 bits. A server may allow
 // a table of up to 2^32 - 1 bytes, and the client then names its size first.
 TEST(H2NamingTest, TheTableMayChangeItsSize) {
   const std::string authority = "\x41" + String(kName);
@@ -317,7 +317,7 @@ TEST(H2NamingTest, IntegersWithoutEndAreNone) {
   }
   EXPECT_EQ(ReadH2(Request("\x41\x7f" + std::string(20, '\xff'))), "none");
   EXPECT_EQ(ReadH2(Request("\x41\xff" + std::string(20, '\x80'))), "none");
-  // The block ends in the middle of one.
+  // The block ends in the middle of an integer.
   EXPECT_EQ(ReadH2(Request("\x41\x7f\x80")), "none");
   EXPECT_EQ(ReadH2(Request("\x7f")), "none");
 }
@@ -329,7 +329,7 @@ TEST(H2NamingTest, LongNamesAreCutButCodesAreNot) {
       EXPECT_EQ(ReadH2(Request(form)), name.substr(0, 64)) << length;
     }
   }
-  // 'a' is five bits, 64 bytes are 102 of them.
+  // 'a' has five bits, so 64 bytes have 102 of them.
   for (size_t length : {1, 8, 64, 102, 103, 200}) {
     const std::string name = "a" + std::string(length - 1, 'o');
     const std::string code = HuffmanOf(name);
@@ -351,11 +351,11 @@ TEST(H2NamingTest, ABlockThatEndsWithinAFieldIsNone) {
   const std::string field = "\x40" + String(":authority") + String(kName);
   for (size_t end = 0; end < field.size(); end++) {
     EXPECT_EQ(ReadH2(Request(field.substr(0, end))), "none") << end;
-    // Without END_HEADERS more would come.
+    // Without END_HEADERS, more could follow.
     EXPECT_EQ(ReadH2(kPreface + Frame(1, 0, field.substr(0, end))), "more")
         << end;
   }
-  // What makes the name complete is enough, END_HEADERS or not.
+  // The complete name is enough, with or without END_HEADERS.
   EXPECT_EQ(ReadH2(kPreface + Frame(1, 0, field)), kName);
   EXPECT_EQ(ReadH2(kPreface + Frame(1, 0, field + "\xff")), kName);
 }

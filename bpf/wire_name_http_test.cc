@@ -22,7 +22,7 @@ TEST(HttpNamingTest, HostIsFound) {
   EXPECT_EQ(ReadHttp(Request("Host: a.example\r\n\r\n")), "a.example");
   EXPECT_EQ(ReadHttp(Request("Accept: */*\r\nHost: a.example\r\n")),
             "a.example");
-  // The line is over before its LF.
+  // The line is complete before its LF.
   EXPECT_EQ(ReadHttp(Request("Host: a.example\r")), "a.example");
   EXPECT_EQ(ReadHttp(Request("Host: a.example")), "more");
   EXPECT_EQ(ReadHttp("OPTIONS * HTTP/1.1\r\nHost: a.example\r\n"), "a.example");
@@ -34,11 +34,11 @@ TEST(HttpNamingTest, NamesOfFieldsHaveNoCase) {
   for (const char* name : {"host", "HOST", "hOsT"}) {
     EXPECT_EQ(ReadHttp(Request(std::string(name) + ": a\r\n")), "a") << name;
   }
-  // As long as Host, or with Host in it.
+  // Names as long as Host, or with Host in them.
   EXPECT_EQ(ReadHttp(Request("Hose: b\r\nHosts: c\r\nX-Host: d\r\nHo: e\r\n"
                              "hosthost: f\r\nhost: a\r\n")),
             "a");
-  // '(' | 0x20 is '(', but 'H' & ~0x20 is not all that becomes 'h'.
+  // '\x08' differs from 'H' in one bit only, but it is no letter.
   EXPECT_EQ(ReadHttp(Request("\x08ost: a\r\n")), "none");
 }
 
@@ -52,7 +52,7 @@ TEST(HttpNamingTest, BlanksAroundTheValueAreNone) {
   EXPECT_EQ(ReadHttp(Request("Host: \t\r\n")), "none");
 }
 
-// An old client goes on with a value on the next line: RFC 9112 section 5.2.
+// An old client may continue a value on the next line: RFC 9112 section 5.2.
 TEST(HttpNamingTest, FoldedLinesAreSkipped) {
   EXPECT_EQ(ReadHttp(Request("X: y\r\n Host: b\r\n\tHost: c\r\nHost: a\r\n")),
             "a");
@@ -122,8 +122,8 @@ TEST(HttpNamingTest, RealClientsAreRead) {
   EXPECT_EQ(ReadHttp(Recorded("http/connect")), std::string(kName) + ":443");
 }
 
-// Whatever it is fed, in whatever order: no byte leads out of its bounds, and
-// once there is a result, it stays (AddressSanitizer and UBSan look on).
+// For any bytes in any order: no byte leads out of bounds, and a result is final
+// (AddressSanitizer and UBSan look on).
 TEST(HttpNamingTest, AnyBytesEndWell) {
   uint32_t state = 1;
   for (int round = 0; round < 2000; round++) {

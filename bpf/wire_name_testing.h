@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// wire_name.bpf.h on the host: what each first byte sequence of a connection
-// names, wherever it is cut.
+// Runs wire_name.bpf.h on the host: the name in a connection's first bytes, wherever they
+// are cut.
 //
 // Threads: none.
 
@@ -30,8 +30,7 @@ inline void Feed(nm_naming* n, const std::string& bytes) {
   }
 }
 
-// "none", "more", or the name; one in the Huffman code with "huffman:" and
-// decoded.
+// "none", "more", or the name. A name in the Huffman code is decoded, after "huffman:".
 inline std::string Show(const nm_naming& n) {
   if (n.result == NM_NAMING_MORE) return "more";
   if (n.result == NM_NAMING_FAILED) return "none";
@@ -41,8 +40,8 @@ inline std::string Show(const nm_naming& n) {
   return DecodeHuffman(name, &text) ? "huffman:" + text : "no code";
 }
 
-// Reads all at once, and with a cut at every position, after which the state
-// is elsewhere in memory.
+// Reads all at once, and then with a cut at every position. After the cut, the state is
+// elsewhere in memory.
 inline std::string Read(nm_u8 protocol, const std::string& bytes) {
   nm_naming whole;
   nm_naming_start(&whole, protocol);

@@ -65,14 +65,14 @@ TEST(TlsNamingTest, AHelloWithoutTheNameIsNone) {
   EXPECT_EQ(ReadTls(Record(Hello(Extension(kGrease[0], "")))), "none");
 }
 
-// nm_tls_byte() did not know where a hello ends: one without extensions waited
-// for what the client sends next, and looked for a name in that.
+// Regression: nm_tls_byte() did not know the end of a hello. After a hello without
+// extensions it waited for the client's next bytes, and looked for a name in them.
 TEST(TlsNamingTest, NothingBehindTheHelloIsRead) {
   const std::string plain = Record(Message(""));
   EXPECT_EQ(ReadTls(plain), "none");
   const std::string next = Number(Sni(kName).size(), 2) + Sni(kName);
   EXPECT_EQ(ReadTls(plain + Record(next)), "none");
-  // Lengths that lead beyond the end of the hello.
+  // Lengths beyond the end of the hello.
   std::string hello = Hello(Sni(kName));
   hello[3] = static_cast<char>(hello[3] - 1);
   EXPECT_EQ(ReadTls(Record(hello)), "none");
@@ -86,8 +86,8 @@ TEST(TlsNamingTest, NothingBehindTheHelloIsRead) {
   }
 }
 
-// nm_tls_byte() read the name's length where an empty server_name had been,
-// out of the extension after it.
+// Regression: after an empty server_name, nm_tls_byte() read the name's length from the
+// next extension.
 TEST(TlsNamingTest, AServerNameThatHasNoRoomIsNone) {
   const std::string behind = Extension(0x0b00, std::string(1, 0) + "wrong");
   EXPECT_EQ(ReadTls(Record(Hello(Extension(0, "") + behind))), "none");
@@ -97,7 +97,7 @@ TEST(TlsNamingTest, AServerNameThatHasNoRoomIsNone) {
   std::string longer = Sni(kName);
   longer[8] = static_cast<char>(longer[8] + 1);
   EXPECT_EQ(ReadTls(Record(Hello(longer + behind))), "none");
-  // No bytes of a name; a name of another type.
+  // A name without bytes; a name of another type.
   EXPECT_EQ(ReadTls(Record(Hello(Sni("") + behind))), "none");
   std::string other = Sni(kName);
   other[6] = 1;
@@ -134,7 +134,7 @@ TEST(TlsNamingTest, WhatIsNoClientHelloIsNone) {
     EXPECT_EQ(ReadTls(Record(other)), "none") << message;
   }
   EXPECT_EQ(ReadTls("GET / HTTP/1.1\r\n\r\n"), "none");
-  // Records and messages of no size, or of more than there can be.
+  // Records and messages that are empty, or larger than the maximum.
   EXPECT_EQ(ReadTls(Record("")), "none");
   EXPECT_EQ(ReadTls(Record(hello.substr(0, 50)) + Record("") +
                     Record(hello.substr(50))),
@@ -156,7 +156,7 @@ TEST(TlsNamingTest, RealClientsAreRead) {
   for (const auto& client : clients) {
     const std::string bytes = Recorded(std::string("tls/") + client.first);
     EXPECT_EQ(ReadTls(bytes), client.second) << client.first;
-    // The same message in other records.
+    // The message in other records.
     const std::string message = bytes.substr(5);
     for (size_t cut = 1; cut < message.size(); cut++) {
       nm_naming n;
@@ -167,7 +167,7 @@ TEST(TlsNamingTest, RealClientsAreRead) {
   }
 }
 
-// Larger than a segment, and its name may stand at its end: a key share of
+// This hello is larger than a segment, and the name may be at its end: a key share of
 // X25519MLKEM768 has 1216 bytes.
 TEST(TlsNamingTest, APostQuantumHelloIsReadToItsEnd) {
   EXPECT_GT(Recorded("tls/go_post_quantum").size(), 1460u);
