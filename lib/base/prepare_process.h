@@ -17,9 +17,8 @@ namespace internal {
 // Does four things, and leaves unchanged what the kernel refuses:
 // - A file that exceeds `ulimit -f`, and a pipe without a reader, cause an error and no
 //   signal.
-// - The umask only removes writing by others. Pins are for root whatever the shell's
-//   mask is. The directories above are for all users, because a group has to reach the
-//   pins.
+// - The umask only removes writing by others. Pins are for root whatever the shell's mask
+//   is. The directories above are for all users, because a group has to reach the pins.
 // - The limit of descriptors is raised to its maximum: a BPF object has one descriptor
 //   for each of its maps and programs.
 // - A closed standard stream keeps its number, and stays unusable.

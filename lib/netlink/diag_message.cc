@@ -24,8 +24,8 @@ constexpr const char* kStates[] = {
     "TIME_WAIT",   "CLOSE",        "CLOSE_WAIT",    "LAST_ACK",  "LISTEN",
     "CLOSING",     "NEW_SYN_RECV", "BOUND_INACTIVE"};
 
-// Of SCTP's associations, from kSctpStates on (enum sctp_state in
-// include/net/sctp/constants.h). Those without a name here are TCP's, too.
+// States of SCTP's associations, from kSctpStates on (enum sctp_state in
+// include/net/sctp/constants.h). States without a name here are also TCP's.
 constexpr uint8_t kSctpStates = 16;
 constexpr uint8_t kSctpEstablished = 3;
 constexpr const char* kAssociationStates[] = {nullptr,
@@ -60,12 +60,12 @@ MaybeNumber NumberOf(absl::string_view bytes) {
   return number;
 }
 
-// Up to its NUL.
+// The text before the NUL.
 absl::string_view TextOf(absl::string_view bytes) {
   return bytes.substr(0, bytes.find('\0'));
 }
 
-// One map is asked for, so one value is all that there is.
+// The request asks for one map, so there is only one value.
 absl::string_view StorageOf(absl::string_view bytes) {
   absl::string_view found;
   ForEachAttribute(bytes, [&](int type, absl::string_view storage) {
@@ -129,21 +129,21 @@ void TakeAttribute(int type, absl::string_view value, DiagSocket* socket) {
     case INET_DIAG_CGROUP_ID:
       socket->cgroup_id = NumberOf<uint64_t>(value);
       break;
-    case INET_DIAG_PEERS:  // of SCTP's associations only
+    case INET_DIAG_PEERS:  // only for SCTP's associations
       socket->association = true;
       break;
     case INET_DIAG_SK_BPF_STORAGES:
       socket->owner = StorageOf(value);
       break;
     default:
-      break;  // of a newer kernel, or of no use here
+      break;  // unknown, or not needed
   }
 }
 
-// What inet_sctp_diag_fill() in net/sctp/diag.c fills with numbers of its own.
+// inet_sctp_diag_fill() in net/sctp/diag.c fills these fields with numbers of its own.
 void TakeSctp(DiagSocket* socket) {
   if (!socket->association) {
-    socket->expires_ms = 0;  // left as it was in the kernel's buffer
+    socket->expires_ms = 0;  // uninitialized in the kernel's buffer
     return;
   }
   socket->timer = socket->timer == 0 ? 0 : 1;  // SCTP_EVENT_TIMEOUT_T3_RTX
@@ -154,7 +154,7 @@ void TakeSctp(DiagSocket* socket) {
                                 : state;
 }
 
-// nullptr for what has no name here.
+// nullptr if the state has no name here.
 const char* AssociationStateName(size_t state) {
   const size_t count =
       sizeof(kAssociationStates) / sizeof(kAssociationStates[0]);
@@ -179,7 +179,7 @@ bool NetlinkMessages::Next(NetlinkMessage* message) {
   message->sequence = header.nlmsg_seq;
   message->payload =
       rest_.substr(sizeof(header), header.nlmsg_len - sizeof(header));
-  // 64 bits: a length near 2^32 must not become a small one.
+  // 64 bits, so that a length near 2^32 does not overflow to a small one.
   const uint64_t aligned = (uint64_t{header.nlmsg_len} + 3) & ~uint64_t{3};
   rest_.remove_prefix(std::min<uint64_t>(aligned, rest_.size()));
   return true;

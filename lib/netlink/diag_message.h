@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the kernel says of a socket, in the messages of netlink(7) that
-// sock_diag(7) describes. Every length is checked: a message that is cut short,
-// or an attribute that is longer than its message, is refused or left out.
+// Parses the kernel's description of a socket in messages of netlink(7), as sock_diag(7)
+// defines them. Every length is checked: a truncated message, or an attribute that is
+// longer than its message, is refused or left out.
 //
 //   NetlinkMessages messages(buffer);
 //   NetlinkMessage message;
@@ -29,21 +29,21 @@ namespace netmeter {
 namespace internal {
 
 struct NetlinkMessage {
-  uint16_t type = 0;  // NLMSG_DONE, NLMSG_ERROR, or as of the answers
+  uint16_t type = 0;  // NLMSG_DONE, NLMSG_ERROR, or the type of the answers
   uint16_t flags = 0;
   uint32_t sequence = 0;
   absl::string_view payload;
 };
 
-// The messages of one datagram, one after another.
+// Iterates over the messages of one datagram.
 class NetlinkMessages {
  public:
   explicit NetlinkMessages(absl::string_view datagram) : rest_(datagram) {}
 
-  // False at the end, and at a message that is cut short.
+  // Returns false at the end, and at a truncated message.
   bool Next(NetlinkMessage* message);
 
-  // Whether a message was cut short.
+  // Whether a message was truncated.
   bool malformed() const { return malformed_; }
 
  private:
@@ -51,11 +51,10 @@ class NetlinkMessages {
   bool malformed_ = false;
 };
 
-// The error that NLMSG_ERROR or NLMSG_DONE carries, as a positive errno; 0: none.
+// The error in NLMSG_ERROR or NLMSG_DONE, as a positive errno; 0: none.
 int ErrorOf(const NetlinkMessage& message);
 
-// Calls body(type, value) for every attribute of a message. What is cut short
-// ends the walk.
+// Calls body(type, value) for every attribute of a message. Stops at a truncated one.
 template <typename Body>
 void ForEachAttribute(absl::string_view bytes, const Body& body) {
   nlattr header;
@@ -77,20 +76,20 @@ struct MaybeNumber {
   uint64_t value;
 };
 
-// A socket as the kernel describes it. The views point into the message.
+// The kernel's description of a socket. The views point into the message.
 struct DiagSocket {
   uint16_t protocol = 0;  // IPPROTO_*, IPPROTO_MPTCP included
   uint8_t family = 0;     // AF_INET or AF_INET6
-  // TCP_ESTABLISHED and so on, also of other protocols; those that associations of
-  // SCTP alone have are from 16 on.
+  // TCP_ESTABLISHED and so on, also for other protocols. States that only associations of
+  // SCTP have are numbered from 16 on.
   uint8_t state = 0;
-  // Of SCTP: an association of the socket, which has a message of its own.
+  // Only for SCTP: an association of the socket, which has a message of its own.
   bool association = false;
   uint8_t timer = 0;
   uint8_t retrans = 0;
   uint16_t local_port = 0;  // host byte order
   uint16_t remote_port = 0;
-  std::array<uint8_t, 16> local_address = {};  // of IPv4 the first four
+  std::array<uint8_t, 16> local_address = {};  // for IPv4 the first four
   std::array<uint8_t, 16> remote_address = {};
   uint32_t interface = 0;  // index; 0: not bound to one
   uint64_t cookie = 0;     // as SO_COOKIE
@@ -104,26 +103,25 @@ struct DiagSocket {
   absl::string_view info;       // struct tcp_info, or mptcp_info
   absl::string_view skmeminfo;  // SK_MEMINFO_*
   absl::string_view vegas, dctcp, bbr;
-  absl::string_view congestion;  // name of the congestion control
-  absl::string_view ulp;         // of the upper layer protocol, such as tls
+  absl::string_view congestion;  // name of the congestion control algorithm
+  absl::string_view ulp;         // the upper layer protocol, such as tls
   absl::string_view owner;       // the value in the map of socket storage
 };
 
-// One payload of SOCK_DIAG_BY_FAMILY, as an answer to a request for `protocol`.
-// False: too short for a socket, or of a family that is not IP.
+// Parses one payload of SOCK_DIAG_BY_FAMILY, from the answer to a request for `protocol`.
+// Returns false if it is too short for a socket, or its family is not IP.
 bool ParseDiagSocket(absl::string_view payload, uint16_t protocol,
                      DiagSocket* socket);
 
 // "192.0.2.1", "2001:db8::1".
 std::string AddressText(uint8_t family, const std::array<uint8_t, 16>& address);
 
-// The kernel's names, such as "ESTABLISHED" and "tcp"; a number where it is a
-// new one.
+// The kernel's names, such as "ESTABLISHED" and "tcp"; a number if the value is new.
 std::string StateName(uint8_t state);
 std::string ProtocolName(uint16_t protocol);
 std::string TimerName(uint8_t timer);
 
-// 0 for what is no name of a state; upper or lower case, "-" for "_".
+// 0 if `name` is not a state. Accepts upper and lower case, and "-" for "_".
 uint8_t StateOfName(absl::string_view name);
 
 }  // namespace internal

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-// Needs that one.
+// The next header needs this one.
 #include <linux/sctp.h>
 
 #include <string>
@@ -104,7 +104,8 @@ TEST(DiagMessage, ASocketIsReadWithItsAttributes) {
   EXPECT_EQ(Number(socket.info, "tcpi_bytes_sent"), 1ULL << 40);
 }
 
-// Both have the kernel's numbers, which differ: an association has its peers.
+// Sockets and associations have different numbers of the kernel; only an association has
+// peers.
 TEST(DiagMessage, AnAssociationOfSctpIsToldFromItsSocket) {
   inet_diag_msg message = {};
   message.idiag_family = AF_INET;
@@ -164,7 +165,7 @@ TEST(DiagMessage, TheTableOfSctpIsTheKernelsStructure) {
   EXPECT_EQ(Number(bytes, "sctpi_p_error", SctpInfoFields()), 3u);
 }
 
-// Linux 5.10's structure has 232 bytes; what it lacks is not there, and not 0.
+// Linux 5.10's structure has 232 bytes. Its missing fields are absent, and not 0.
 TEST(DiagMessage, AShorterStructureHasFewerFieldsAndALongerOneIsKept) {
   const std::string old(232, '\x01');
   EXPECT_EQ(Number(old, "tcpi_snd_wnd"), 0x01010101u);
@@ -173,7 +174,7 @@ TEST(DiagMessage, AShorterStructureHasFewerFieldsAndALongerOneIsKept) {
   const std::string newer = std::string(276, '\x01') + "more";
   EXPECT_EQ(Number(newer, "tcpi_received_ce_bytes"), 0x01010101u);
   EXPECT_EQ(RestOf(newer, TcpInfoFields()), "more");
-  // Before 6.5 there was padding where mptcpi_retransmits is.
+  // Before 6.5 there was padding at the place of mptcpi_retransmits.
   for (const NumberField& field : MptcpInfoFields()) {
     uint64_t value;
     if (std::string(field.name) == "mptcpi_retransmits") {
@@ -183,8 +184,8 @@ TEST(DiagMessage, AShorterStructureHasFewerFieldsAndALongerOneIsKept) {
   }
 }
 
-// The bug: sockets that had measured no round trip, in SYN_SENT say, had the largest of
-// all, 4294967.295 ms, and came first.
+// The bug: sockets without a measured round trip, such as those in SYN_SENT, had the
+// largest of all, 4294967.295 ms, and came first.
 TEST(DiagMessage, ARoundTripThatWasNotMeasuredIsNotThere) {
   tcp_info info = {};
   info.tcpi_min_rtt = ~uint32_t{0};
@@ -202,7 +203,7 @@ TEST(DiagMessage, WhatIsCutShortIsRefused) {
   for (size_t size = 0; size < sizeof(inet_diag_msg); size++) {
     EXPECT_FALSE(ParseDiagSocket(whole.substr(0, size), IPPROTO_TCP, &socket));
   }
-  // The socket is whole, its last attribute is not.
+  // The socket is complete, but its last attribute is not.
   for (size_t size = sizeof(inet_diag_msg); size < whole.size() - 2; size++) {
     ASSERT_TRUE(ParseDiagSocket(whole.substr(0, size), IPPROTO_TCP, &socket));
     EXPECT_EQ(socket.congestion, "");
@@ -231,7 +232,7 @@ TEST(DiagMessage, DatagramsAreWalkedUpToTheLastWholeMessage) {
   EXPECT_FALSE(cut.Next(&message));
   EXPECT_TRUE(cut.malformed());
 
-  // A length that would become 0 when it is aligned.
+  // A length that alignment would turn into 0.
   nlmsghdr header = {};
   header.nlmsg_len = UINT32_MAX;
   NetlinkMessages huge(

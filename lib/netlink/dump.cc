@@ -21,7 +21,7 @@ namespace internal {
 namespace {
 
 // The kernel fills datagrams of up to 32 KiB (netlink_dump() in
-// net/netlink/af_netlink.c), or of one socket where that takes more.
+// net/netlink/af_netlink.c). A socket that needs more gets a larger datagram of its own.
 constexpr size_t kBufferBytes = 128 * 1024;
 
 void Append(const void* bytes, size_t size, std::string* to) {
@@ -48,7 +48,7 @@ std::string MessageOf(const DumpRequest& request, uint32_t sequence) {
   header.nlmsg_seq = sequence;
   inet_diag_req_v2 query = {};
   query.sdiag_family = request.family;
-  // Eight bits: a larger number is in an attribute.
+  // The field has eight bits: a larger number is sent as an attribute.
   query.sdiag_protocol = static_cast<uint8_t>(
       request.protocol > UINT8_MAX ? uint16_t{IPPROTO_RAW} : request.protocol);
   query.idiag_states = request.states;
@@ -96,9 +96,10 @@ absl::Status SocketDump::Read(
                                           : ReadOnce(request, body);
 }
 
-// sctp_diag_dump() in net/sctp/diag.c: with LISTEN among the states it tells of all
-// sockets that listen; with others than that and CLOSE, of all that have associations,
-// whether or not they listen, and of those. It knows of no others.
+// sctp_diag_dump() in net/sctp/diag.c reports two groups of sockets. With LISTEN among
+// the states it reports all listening sockets. With states other than LISTEN and CLOSE it
+// reports all sockets with associations, listening or not, and the associations. It
+// reports no other sockets.
 absl::Status SocketDump::ReadSctp(
     const DumpRequest& request,
     const std::function<void(const DiagSocket&, absl::string_view)>& body) {

@@ -4,9 +4,9 @@
 //   auto dump = SocketDump::Open();
 //   dump->Read(request, [](const DiagSocket& socket) { ... });
 //
-// A dump is no snapshot. The kernel walks its tables in parts, so a socket that
-// comes or goes meanwhile may be in it or not. Any user may ask; some fields,
-// such as `mark`, are for CAP_NET_ADMIN.
+// A dump is not a snapshot. The kernel walks its tables in parts, so a socket that is
+// opened or closed meanwhile may be missing. Any user may ask; some fields, such as
+// `mark`, require CAP_NET_ADMIN.
 //
 // Threads: one at a time.
 
@@ -39,14 +39,13 @@ struct DumpRequest {
 
 class SocketDump {
  public:
-  // In the network namespace of the calling thread, and it stays in that one.
+  // Opens it in the network namespace of the calling thread. It stays in that namespace.
   static absl::StatusOr<SocketDump> Open();
 
-  // Calls body(socket, message) for each socket and, of SCTP, for each association,
-  // too; `message` is the payload that the views of `socket` point into.
-  // Unimplemented where the kernel has no such dump; PermissionDenied where it does
-  // not tell `owners`. Blocks as long as the kernel writes: about a microsecond for
-  // each socket.
+  // Calls body(socket, message) for each socket and for each association of SCTP.
+  // `message` is the payload that the views of `socket` point into. Unimplemented if the
+  // kernel does not support the dump; PermissionDenied if it refuses `owners`. Blocks
+  // while the kernel writes: about a microsecond for each socket.
   absl::Status Read(
       const DumpRequest& request,
       const std::function<void(const DiagSocket&, absl::string_view)>& body);

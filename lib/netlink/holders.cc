@@ -22,7 +22,8 @@ struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
 };
 
-// The names in a directory that are numbers; none where it cannot be read.
+// Calls body for each name in the directory that is a number; never if the directory
+// cannot be read.
 template <typename Body>
 void ForEachNumber(const std::string& path, const Body& body) {
   const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which processes have a socket open: a look at /proc/PID/fd of all that this
-// user may see, as ss(8) does. A process that comes or goes meanwhile may be
+// Finds the processes that have a socket open. Like ss(8), reads /proc/PID/fd of all
+// processes that this user may see. A process that starts or ends meanwhile may be
 // missing.
 //
 //   const Holders holders = Holders::Read();
@@ -24,16 +24,16 @@ namespace internal {
 struct Holder {
   uint32_t pid = 0;
   uint32_t fd = 0;
-  const std::string* name = nullptr;  // of the process: /proc/PID/comm
+  const std::string* name = nullptr;  // the process's name: /proc/PID/comm
 };
 
 class Holders {
  public:
-  // Costs a system call for each descriptor of each process, and 12 bytes for
-  // each that is a socket.
+  // Costs a system call for each descriptor of each process, and 12 bytes for each socket
+  // among them.
   static Holders Read();
 
-  // In the order of pid and fd.
+  // Calls body in the order of pid and fd.
   template <typename Body>
   void ForEach(uint32_t inode, const Body& body) const {
     if (inode == 0) return;
@@ -49,7 +49,7 @@ class Holders {
     }
   }
 
-  // The network namespaces that processes have open as files, some more than once.
+  // The network namespaces that processes have open as files. Some appear more than once.
   const std::vector<Network>& networks() const { return networks_; }
 
  private:

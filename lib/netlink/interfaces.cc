@@ -50,7 +50,7 @@ std::string TextOf(absl::string_view value) {
   return std::string(value.substr(0, value.find('\0')));
 }
 
-// False: too short for an interface.
+// Returns false if the payload is too short for an interface.
 bool ParseInterface(absl::string_view payload, Interface* found) {
   ifinfomsg link;
   if (payload.size() < sizeof(link)) return false;
@@ -91,7 +91,7 @@ absl::Status CutShort() {
   return absl::InternalError(absl::StrCat(kWhat, ": a message is cut short"));
 }
 
-// One dump. kMore is never the result.
+// Makes one dump. Never returns kMore.
 absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
                                         std::vector<char>* buffer,
                                         std::vector<Interface>* all) {
@@ -134,7 +134,7 @@ absl::StatusOr<LinkDump> DumpInterfaces(int fd, uint32_t sequence,
 bool IsSet(const std::string& file) {
   std::string text;
   std::ifstream(file) >> text;
-  // Without IPv6 there is no such file.
+  // Without IPv6 this file does not exist.
   return !text.empty() && text != "0";
 }
 
@@ -147,8 +147,8 @@ absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
   NetlinkMessage message;
   while (messages.Next(&message)) {
     if (message.sequence != sequence) continue;
-    // An interface has come, gone or changed since the dump began: one may be
-    // missing, another be there twice.
+    // An interface was added, removed or changed since the dump began: one may be
+    // missing, or another be listed twice.
     if ((message.flags & NLM_F_DUMP_INTR) != 0) *changed = true;
     const int error = ErrorOf(message);
     if (error != 0) return ErrnoStatus(error, kWhat);
@@ -211,7 +211,7 @@ uint32_t NetworkOfSocket(int fd) {
 absl::StatusOr<uint32_t> OwnNetwork(bool by_inode) {
   if (by_inode) {
     struct stat about;
-    // Of the thread: another one may have entered another namespace.
+    // The namespace of this thread: another thread may have entered another one.
     if (stat("/proc/thread-self/ns/net", &about) != 0) {
       return ErrnoStatus(errno, "look at /proc/thread-self/ns/net");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The interfaces of this process's network namespace, and what they count.
+// Lists the interfaces of this process's network namespace, and how they count.
 //
 //   absl::StatusOr<std::vector<Interface>> all = ListInterfaces();
 //
@@ -30,45 +30,46 @@ struct Interface {
   uint32_t index = 0;
   std::string name;
   nm_interface_counts counts = {};
-  // Bytes of the link header of a packet, as the interface counts it: 14 of Ethernet, 0
-  // of one that carries IP alone; kUnknownHeader of other kinds of links.
+  // Bytes of a packet's layer-2 header, as the interface counts it: 14 for Ethernet, 0
+  // for an interface that carries bare IP, kUnknownHeader for other kinds of links.
   int header = kUnknownHeader;
-  // Those of `ip link property add`, of up to 127 bytes.
+  // The names from `ip link property add`, of up to 127 bytes.
   std::vector<std::string> alternatives;
-  // The interface that this one is a port of, and its kind, such as "bridge" or "bond";
-  // 0 and "": it is no port.
+  // The interface that this one is a port of, and its kind, such as "bridge" or "bond". 0
+  // and "" if this is not a port.
   uint32_t master = 0;
   std::string port_of;
 };
 
-// By one request to the kernel, which needs no privilege; by more where interfaces come
-// and go meanwhile. Ascending by index. Unavailable: they do all the time.
+// Lists interfaces, ascending by index. Makes one request to the kernel, which needs no
+// privilege, and repeats it if interfaces change meanwhile. Unavailable if they change
+// all the time.
 absl::StatusOr<std::vector<Interface>> ListInterfaces();
 
-// What one datagram of the kernel's answer says.
+// The state of the answer after one datagram.
 enum class LinkDump {
   kMore,
   kDone,
-  kChanged,  // done, and not one state of the interfaces: ask again
+  kChanged,  // done, but interfaces changed meanwhile: ask again
 };
 
-// Adds to *all what a datagram has of the answer to request `sequence`. *changed is
-// kept from datagram to datagram, and false at first.
+// Adds to *all the interfaces in a datagram of the answer to request `sequence`. *changed
+// is kept from datagram to datagram, and false at first.
 absl::StatusOr<LinkDump> TakeInterfaces(absl::string_view datagram,
                                         uint32_t sequence, bool* changed,
                                         std::vector<Interface>* all);
 
-// Whether packets may pass this namespace that are for no socket of it. `root` is
-// where /proc and /sys are: "" but in tests.
+// Whether this namespace may forward packets. `root` is the directory of /proc and /sys:
+// "" except in tests.
 bool Forwards(const std::vector<Interface>& interfaces,
               const std::string& root);
 
-// The low bits of the cookie of a socket's network namespace; 0: the kernel does not
-// tell (Linux 5.14 does).
+// The low bits of the cookie of a socket's network namespace. 0 if the kernel does not
+// report it (before Linux 5.14).
 uint32_t NetworkOfSocket(int fd);
 
-// What nm_socket.network is for sockets of this namespace: by the inode, or by the
-// cookie (Linux 5.14). Unimplemented: the kernel tells no cookie.
+// The value of nm_socket.network for sockets of this namespace: by the inode, or by the
+// cookie (Linux 5.14). Unimplemented if the kernel reports no cookie.
 absl::StatusOr<uint32_t> OwnNetwork(bool by_inode);
 
 }  // namespace internal

@@ -34,8 +34,8 @@ std::string Message(uint16_t type, uint16_t flags, int index,
   return std::string(reinterpret_cast<const char*>(&message), sizeof(message));
 }
 
-// The kernel marks the rest of a dump during which an interface came or went. What was
-// listed then was taken for all there is, with one interface missing.
+// The kernel marks the remaining messages of a dump if an interface changed during it.
+// The bug: such a dump, which lacked an interface, was taken as complete.
 TEST(Interfaces, ADumpThatWasInterruptedIsNotTaken) {
   bool changed = false;
   std::vector<Interface> all;
@@ -49,7 +49,7 @@ TEST(Interfaces, ADumpThatWasInterruptedIsNotTaken) {
   EXPECT_EQ(*taken, LinkDump::kChanged);
 }
 
-// What is left of an answer to the request before is nobody's.
+// Late messages of the answer to the previous request are skipped.
 TEST(Interfaces, AnswersToAnotherRequestAreSkipped) {
   bool changed = false;
   std::vector<Interface> all;
@@ -64,11 +64,11 @@ TEST(Interfaces, AnswersToAnotherRequestAreSkipped) {
   EXPECT_EQ(all[0].index, 1u);
 }
 
-// The last message was read beyond the datagram.
+// The bug: the last message was read beyond the datagram.
 TEST(Interfaces, AnAnswerThatIsCutShortIsRefused) {
   const std::string message = Message(RTM_NEWLINK, 0, 1);
   for (size_t size = 1; size < message.size(); ++size) {
-    // As long as it says, or shorter.
+    // The message has the length that its header says, or is shorter.
     for (const bool says_so : {false, true}) {
       std::string part = message.substr(0, size);
       if (says_so && size >= sizeof(nlmsghdr)) {
@@ -84,7 +84,7 @@ TEST(Interfaces, AnAnswerThatIsCutShortIsRefused) {
   }
 }
 
-// The errno of the kernel is a negative number.
+// The kernel's errno is a negative number.
 TEST(Interfaces, AnErrorIsNamed) {
   std::string message = Message(NLMSG_ERROR, 0, 0);
   const int error = -EPERM;
@@ -104,8 +104,8 @@ TEST(Interfaces, AreThoseOfThisNamespace) {
   EXPECT_EQ((*all)[0].name, "lo");
 }
 
-// A host without IPv6 has no file that says whether it forwards. It was taken for a
-// router, and its remainder was called forwarded.
+// A host without IPv6 has no file for IPv6 forwarding. The bug: it was taken for a
+// router, and its uncounted traffic was called forwarded.
 TEST(Interfaces, AHostWithoutIpv6DoesNotForward) {
   std::string root = ::testing::TempDir() + "forwards";
   for (const char* part : {"", "/proc", "/sys", "/net", "/ipv4"}) {

@@ -35,7 +35,7 @@ void ForEachName(const char* path, const Body& body) {
   }
 }
 
-// A file of /run/netns that is no namespace is one whose mount has gone.
+// A file of /run/netns is not a namespace if its mount has gone.
 bool IsNamespace(const std::string& path) {
   struct statfs about;
   return statfs(path.c_str(), &about) == 0 && about.f_type == NSFS_MAGIC;
@@ -84,9 +84,9 @@ std::vector<Network> AllNetworks(const std::vector<Network>& open,
 
 namespace {
 
-// Whether opening or entering a namespace failed as it has gone. Between umount and
-// unlink a name of /run/netns is an empty file, which nobody can enter (EINVAL) and
-// which has no permissions (EACCES).
+// Whether opening or entering a namespace failed because the namespace has gone. Between
+// umount and unlink a name of /run/netns is an empty file, which cannot be entered
+// (EINVAL) and has no permissions (EACCES).
 bool HasGone(int error) {
   return error == ENOENT || error == ESRCH || error == EINVAL ||
          error == EACCES;
@@ -106,8 +106,8 @@ absl::Status InNetwork(const Network& network,
   if (network.path == kOwn) return body();
   const UniqueFd own(open(kOwn, O_RDONLY | O_CLOEXEC));
   if (!own.ok()) return ErrnoStatus(errno, absl::StrCat("open ", kOwn));
-  // The number of an open file may be another file's by now: it is looked at before
-  // it is opened, as opening a device may do something.
+  // The number of an open file may belong to another file by now. Opening a device may
+  // have side effects, so the file is checked before it is opened.
   const UniqueFd place(open(network.path.c_str(), O_PATH | O_CLOEXEC));
   if (!place.ok()) {
     return NotEntered(errno, absl::StrCat("open ", network.path));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The network namespaces of the host: those of its processes, those that ip-netns(8)
-// keeps in /run/netns, and those that a process has open as a file. One that nothing
-// but its sockets and interfaces holds is not found.
+// keeps in /run/netns, and those that a process has open as a file. Does not find a
+// namespace that only its sockets and interfaces keep alive.
 //
 // Threads: one; InNetwork() moves the calling thread for a moment.
 
@@ -23,18 +23,18 @@ struct Network {
   std::string path;    // a file to open it by
 };
 
-// That of the calling thread.
+// The namespace of the calling thread.
 Network OwnNetwork();
 
-// Each once, the own one first. `open`: more that are known, as Holders knows those
-// of open files. *hidden: there may be others, as
-// this process may not look at all (proc_pid_ns(5): PTRACE_MODE_READ_FSCREDS).
+// Each namespace once, that of the calling thread first. `open`: further known ones, such
+// as those of Holders. *hidden: there may be others, which this process has no right to
+// see (proc_pid_ns(5): PTRACE_MODE_READ_FSCREDS).
 std::vector<Network> AllNetworks(const std::vector<Network>& open,
                                  bool* hidden);
 
-// Runs body() within the namespace, and comes back. PermissionDenied without
-// CAP_SYS_ADMIN; NotFound where it has gone meanwhile. Where the way back fails,
-// which no cause is known for, the error says so.
+// Runs body() within the namespace, and returns to the present one. PermissionDenied
+// without CAP_SYS_ADMIN; NotFound if the namespace has gone meanwhile. A failure to
+// return, for which no cause is known, is also an error.
 absl::Status InNetwork(const Network& network,
                        const std::function<absl::Status()>& body);
 

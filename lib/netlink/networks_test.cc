@@ -17,8 +17,8 @@ absl::Status Enter(const std::string& path) {
   return InNetwork(network, [] { return absl::OkStatus(); });
 }
 
-// "ip netns delete" takes the mount away, and then the name: in between the name is
-// an empty file. What met it ended with "Invalid argument".
+// "ip netns delete" removes the mount, and then the name. In between the name is an empty
+// file. The bug: a program that met it ended with "Invalid argument".
 TEST(Networks, ANameWhoseNamespaceIsBeingRemovedHasGone) {
   std::string path = testing::TempDir() + "/netns.XXXXXX";
   const int fd = mkstemp(path.data());

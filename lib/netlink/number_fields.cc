@@ -19,9 +19,8 @@ uint64_t Load(const char* bytes) {
 
 }  // namespace
 
-// A new field of the kernel's goes to the end: its place in the table is its
-// number in sockets.proto. After tcpi_received_ce_bytes (Linux 6.18) kernels
-// differ.
+// A new field of the kernel is added at the end: its place in the table is its number in
+// sockets.proto. After tcpi_received_ce_bytes (Linux 6.18) kernels differ.
 const std::vector<NumberField>& TcpInfoFields() {
   static const auto* const fields = new std::vector<NumberField>{
       {"tcpi_state", 0, 1, 0, 0, 0},
@@ -95,8 +94,8 @@ const std::vector<NumberField>& TcpInfoFields() {
   return *fields;
 }
 
-// Before Linux 6.5 tail padding was where mptcpi_retransmits is. The last one (7.2)
-// took a byte that was reserved: until then it is 0.
+// Before Linux 6.5 there was tail padding at the place of mptcpi_retransmits. The last
+// field (7.2) uses a byte that was reserved and 0 before.
 const std::vector<NumberField>& MptcpInfoFields() {
   static const auto* const fields = new std::vector<NumberField>{
       {"mptcpi_subflows", 0, 1, 0, 0, 0},
@@ -127,8 +126,8 @@ const std::vector<NumberField>& MptcpInfoFields() {
   return *fields;
 }
 
-// struct sctp_info of include/uapi/linux/sctp.h, as far as it is about an association
-// and its primary path; what follows is about the socket.
+// struct sctp_info of include/uapi/linux/sctp.h: its fields about an association and its
+// primary path. Later fields are about the socket.
 const std::vector<NumberField>& SctpInfoFields() {
   static const auto* const fields = new std::vector<NumberField>{
       {"sctpi_tag", 0, 4, 0, 0, 0},

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel's structures of numbers that come with a socket: where each field
-// is, under the kernel's name. The kernel only ever adds fields at the end
-// (include/uapi/linux/tcp.h), so a table reads the structure of every kernel: a
-// shorter one has fewer fields, and of a longer one RestOf() keeps what no table
-// knows yet. sockets_root_test compares the tables with the BTF of the kernel
-// that runs.
+// Tables of the fields, with the kernel's names, of the structures that the kernel sends
+// with a socket. The kernel only adds fields at the end (include/uapi/linux/tcp.h), so a
+// table reads the structure of every kernel. A shorter structure has fewer fields. Of a
+// longer one, RestOf() keeps the part after the table's last field. sockets_root_test
+// compares the tables with the BTF of the running kernel.
 //
 // Threads: any; nothing here changes.
 
@@ -24,9 +23,9 @@ struct NumberField {
   uint16_t offset;  // in bytes
   uint8_t size;     // 1, 2, 4 or 8 bytes
   uint8_t shift;    // of a bit field, in its byte
-  uint8_t bits;     // of a bit field; 0: the field is none
-  // The size of the first version of the structure that has the field, where
-  // padding was at its place before; 0: the end of the field.
+  uint8_t bits;     // of a bit field; 0: not a bit field
+  // The size of the first version of the structure that has the field, if earlier
+  // versions had padding at its place. 0: the end of the field.
   uint16_t since;
   bool largest_is_none = false;  // the kernel's mark: not measured yet
 };
@@ -39,11 +38,11 @@ const std::vector<NumberField>& VegasFields();
 const std::vector<NumberField>& DctcpFields();
 const std::vector<NumberField>& BbrFields();
 
-// False: this structure is older than the field, or the kernel has no value of it yet.
+// Returns false if the structure is older than the field, or the kernel has no value yet.
 bool ReadNumber(absl::string_view structure, const NumberField& field,
                 uint64_t* value);
 
-// What comes after the last field of the table.
+// The bytes after the last field of the table.
 absl::string_view RestOf(absl::string_view structure,
                          const std::vector<NumberField>& fields);
 

@@ -11,8 +11,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A port has no packets of sockets or of routes: they are those of the interface that it
-// is a port of. The kernel hands over a packet only after that.
+// A port has no packets of sockets or of routes: they pass the interface that it is a
+// port of. The programs see a packet only there.
 bool IsPort(const Interface& interface) {
   return interface.port_of == "bridge" || interface.port_of == "bond" ||
          interface.port_of == "team" || interface.port_of == "openvswitch";
@@ -26,7 +26,7 @@ std::string NameOf(uint32_t index, const std::vector<Interface>& interfaces) {
                                    : found->name;
 }
 
-// Why what passes this interface counts elsewhere; "": it does not.
+// Why the packets of this interface are counted at another one; "" if they are not.
 std::string WhyUncounted(const Interface& interface,
                          const std::vector<Interface>& interfaces) {
   if (interface.index == kLoopbackIndex) return "loopback is in no uplink";
@@ -60,7 +60,7 @@ std::vector<Uncounted> FindUncounted(const Uplinks& uplinks,
       for (const Interface& interface : interfaces) {
         if (!Fits(pattern, interface)) continue;
         any = true;
-        // A pattern such as "e*" means those that count.
+        // A pattern such as "e*" is meant for the interfaces that count.
         if (absl::EndsWith(pattern, "*")) break;
         const std::string why = WhyUncounted(interface, interfaces);
         if (!why.empty()) all.push_back({uplink.first, pattern, why});

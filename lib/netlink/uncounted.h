@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the configuration has among its uplinks and yet counts nothing: interfaces that do
-// not exist, and such whose packets pass another interface.
+// Finds uplinks of the configuration that count nothing: interfaces that do not exist,
+// and interfaces whose packets pass another interface.
 //
 //   for (const Uncounted& one : FindUncounted(uplinks, *ListInterfaces())) {
 //     Print(one.uplink, one.interface, one.why);
 //   }
 //
-// No error: a modem appears later.
+// This is not an error: a modem may appear later.
 //
 // Threads: plain values.
 
@@ -24,7 +24,7 @@ namespace internal {
 
 struct Uncounted {
   std::string uplink;
-  std::string interface;  // or a pattern that fits none
+  std::string interface;  // or a pattern without a match
   std::string why;
 };
 

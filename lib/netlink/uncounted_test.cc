@@ -30,7 +30,8 @@ Interface Named(uint32_t index, const char* name) {
   return interface;
 }
 
-// A misspelt interface, a port and the loopback device counted nothing, without a word.
+// The bug: a misspelt interface, a port or the loopback device counted nothing, without a
+// warning.
 TEST(FindUncounted, NamesWhatHasNoPacketsOfItsOwn) {
   Interface port = Named(3, "eth1"), card = Named(4, "eth2"),
             renamed = Named(5, "eth3"), routed = Named(6, "eth4"),

@@ -14,14 +14,14 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr size_t kMostNameBytes = 127;  // ALTIFNAMSIZ less the NUL
-constexpr size_t kMostPatterns = 1024;  // as many as nm_uplink_names takes
+constexpr size_t kMostNameBytes = 127;  // ALTIFNAMSIZ minus the NUL
+constexpr size_t kMostPatterns = 1024;  // the limit of nm_uplink_names
 
 absl::Status Wrong(absl::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat("uplinks: ", text));
 }
 
-// dev_valid_name() of the kernel, and a star at the end.
+// Checks like dev_valid_name() of the kernel, and allows a star at the end.
 absl::Status CheckPattern(const std::string& uplink,
                           const std::string& pattern) {
   const absl::string_view name = absl::StripSuffix(pattern, "*");
@@ -74,7 +74,7 @@ nm_uplink_key UplinkKey(absl::string_view pattern) {
   const size_t size =
       std::min<size_t>(pattern.size(), NM_INTERFACE_BYTES - (all ? 1 : 0));
   memcpy(key.name, pattern.data(), size);
-  // With its NUL nothing longer fits.
+  // With its NUL the key matches only names of this length.
   key.bits = static_cast<nm_u32>(8 * (size + (all ? 1 : 0)));
   return key;
 }
@@ -97,7 +97,7 @@ std::string FindUplink(const Uplinks& uplinks, absl::string_view interface,
                                })) {
         continue;
       }
-      // The interface's own name decides between two of one length.
+      // If two patterns have one length, the interface's own name decides.
       const bool whole = !absl::EndsWith(pattern, "*");
       const size_t rank =
           2 * (whole ? kMostNameBytes + 1 : pattern.size()) + (own ? 1 : 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Uplinks as the configuration has them: names of interfaces, alternative ones among
-// them, or what names begin with and a star, by the name of the uplink.
+// Uplinks in the configuration: patterns by the name of the uplink. A pattern is the name
+// of an interface, an alternative name, or the beginning of names and a star.
 //
 //   Uplinks uplinks = {{"satellite", {"sat0", "wwan*"}}, {"lan", {"eth1"}}};
 //   FindUplink(uplinks, "wwan3");  // "satellite"
@@ -24,25 +24,26 @@ namespace internal {
 // Patterns by uplink.
 using Uplinks = std::map<std::string, std::vector<std::string>>;
 
-// What is in no uplink.
+// The uplink of interfaces that match no pattern.
 constexpr char kOtherUplink[] = "other";
 
-// Names, patterns and their numbers. InvalidArgument.
+// Checks the names, the patterns and their numbers. InvalidArgument.
 absl::Status CheckUplinks(const Uplinks& uplinks);
 
 // The key of a pattern in nm_uplink_names.
 nm_uplink_key UplinkKey(absl::string_view pattern);
 
-// Whether a pattern is, or begins, a name.
+// Whether a pattern equals a name, or matches its beginning.
 bool FitsUplink(absl::string_view pattern, absl::string_view name);
 
-// The uplink of an interface: the pattern that fits best, a whole name best of all;
-// kOtherUplink if none does. Without `alternatives`, its other names, as the programs
-// find it: the loader tells them which name has them.
+// The uplink of an interface, from the pattern that fits best; a whole name fits best of
+// all. kOtherUplink if none fits. `alternatives` are its other names. Without them this
+// finds what the programs find: the loader tells them which name has alternatives.
 std::string FindUplink(const Uplinks& uplinks, absl::string_view interface,
                        const std::vector<std::string>& alternatives = {});
 
-// Whether the name of an interface can fit. Longer ones are alternative names alone.
+// Whether a pattern can match the name of an interface. Only alternative names are
+// longer.
 bool FitsInterfaceName(absl::string_view pattern);
 
 }  // namespace internal

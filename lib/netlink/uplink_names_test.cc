@@ -31,8 +31,8 @@ TEST(UplinkNames, TheNameItselfGoesBeforeTheLongestPattern) {
   EXPECT_EQ(FindUplink({{"lan", {"eth1"}}}, "eth10"), "other");
 }
 
-// An interface was in no uplink by its alternative name, which may be longer than 15
-// bytes.
+// The bug: the alternative name of an interface, which may be longer than 15 bytes,
+// matched no uplink.
 TEST(UplinkNames, AnAlternativeNameIsAsGoodAsTheNameItself) {
   const std::string dish = "the-satellite-dish-on-the-roof";
   const Uplinks uplinks = {

@@ -8,16 +8,14 @@
 //   what the service counted.
 //
 // - An idle series is retired. Its total moves to the series `retired` of its kind, and
-//   if
-//   its name comes back, it starts at 0. Its bytes were recorded under its own name when
-//   they were counted, so they must not be recorded as `retired` a second time: the total
-//   that disappeared is subtracted from the growth of `retired`. The remaining growth was
-//   counted after the previous read and retired before this one. Its series is unknown,
-//   so it stays with `retired`. There is no such growth if reads are more frequent than the
-//   time after which an idle series is retired.
+//   if its name comes back, it starts at 0. Its bytes were recorded under its own name
+//   when they were counted, so they must not be recorded as `retired` a second time: the
+//   total that disappeared is subtracted from the growth of `retired`. The remaining
+//   growth was counted after the previous read and retired before this one. Its series is
+//   unknown, so it stays with `retired`. There is no such growth if reads are more
+//   frequent than the time after which an idle series is retired.
 //
-// - A load with other suffixes of destinations renames series, because names are cut
-//   when
+// - A load with other suffixes of destinations renames series, because names are cut when
 //   they are read. Nothing was retired then. The old name has a negative difference, and
 //   the new name has the same positive one.
 //

@@ -11,15 +11,13 @@
 // A read needs no lock, for three reasons:
 // - Every word is loaded once, as a whole: the maps are aligned, and an aligned load of
 //   eight bytes is never torn.
-// - A counter only grows, and two loads of one word by one thread never go back in
-//   time. So
-//   no sum decreases either. Two counters may differ in age: a packet may be in tx_packets
-//   and not yet in tx_bytes. This does not matter to a reader of totals, because the next
-//   read has both.
+// - A counter only grows, and two loads of one word by one thread never go back in time.
+//   So no sum decreases either. Two counters may differ in age: a packet may be in
+//   tx_packets and not yet in tx_bytes. This does not matter to a reader of totals,
+//   because the next read has both.
 // - The head of a cell is written once, before the counters. Only its flags change,
-//   unless
-//   the series is retired (see below). The length of a name is written after its bytes.
-//   So a valid key is right, and the next read looks again at an invalid one.
+//   unless the series is retired (see below). The length of a name is written after its
+//   bytes. So a valid key is right, and the next read looks again at an invalid one.
 //
 // Series of kind pending are the exception. Their bytes move to the series of the
 // destination, so they shrink. A move subtracts the bytes of one CPU's cell in another

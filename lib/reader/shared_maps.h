@@ -8,13 +8,12 @@
 // Then it only reads memory. There are two ways to get a descriptor:
 //
 // 1. The pins, by bpf(BPF_OBJ_GET). The mode of the pin decides. The kernel may refuse
-//    the
-//    whole system call: before 5.19 to every user without CAP_BPF if
+//    the whole system call: before 5.19 to every user without CAP_BPF if
 //    kernel.unprivileged_bpf_disabled is set. A container's seccomp filter may refuse it
 //    to all users.
 // 2. The socket <pin_dir>.sock: `netmeter-fds` opens the pins with its own rights and
-//    sends
-//    the descriptors (SCM_RIGHTS of unix(7)). Every user may call mmap(2) on a descriptor.
+//    sends the descriptors (SCM_RIGHTS of unix(7)). Every user may call mmap(2) on a
+//    descriptor.
 //
 // Nothing is trusted in either case. Another process may have pinned, or sent, another
 // map of another size, and an access past the end of a mapping is a SIGBUS. So the kernel
