@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The mechanical half of the Python package: the C++ API as it is, in bytes,
-// tuples and integers. What Python's users see, docstrings included, is in
-// netmeter/. _netmeter.pyi has the types of this file.
+// The mechanical half of the Python package: the C++ API in bytes, tuples and integers.
+// netmeter/ has the API for users, with docstrings. _netmeter.pyi has the types of this
+// file.
 //
-// Threads: every call into the library runs without the GIL, so that other threads
-// of Python run meanwhile, and inside of the fork gate (below). It holds a
-// reference of its own to the meter, so that a close() in another thread cannot
-// take the meter away.
+// Threads: every call into the library runs without the GIL, so that other Python
+// threads run meanwhile, and inside the fork gate (below). It holds its own reference
+// to the meter, so that a close() in another thread cannot destroy the meter.
 //
-// Order: threads wait for the gate without the GIL. The thread that forks needs the
-// GIL to go on, so one that held it while it waited would wait for ever.
+// Lock order: threads wait for the gate without the GIL. The forking thread needs the
+// GIL to continue, so a thread that waited with the GIL would wait forever.
 
 #include <pthread.h>
 #include <pybind11/pybind11.h>
@@ -41,9 +40,9 @@ namespace {
 
 namespace py = pybind11;
 
-// Lets no thread be inside of the library while another one forks: the child
-// would inherit its lock, and wait for it for ever. os.fork() comes here by
-// os.register_at_fork(); a fork(2) behind Python's back does not.
+// Keeps all threads out of the library while another thread forks. Otherwise the child
+// would inherit a held lock, and wait for it forever. os.fork() calls the gate through
+// os.register_at_fork(); a direct fork(2) does not.
 class ForkGate {
  public:
   void Enter() {
@@ -59,9 +58,10 @@ class ForkGate {
     changed_.notify_all();
   }
 
-  // One at a time: the hooks of others may be inside meanwhile, in the thread that forks.
+  // One fork at a time. Other modules' hooks may call the library meanwhile, in the
+  // forking thread.
   void BeforeFork() {
-    if (forking_here_++ != 0) return;  // of a module that was imported again
+    if (forking_here_++ != 0) return;  // the hook of a second import
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return !forking_; });
     forking_ = true;
@@ -78,32 +78,31 @@ class ForkGate {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  int inside_ = 0;        // threads inside of the library
+  int inside_ = 0;        // threads inside the library
   bool forking_ = false;  // a thread is between BeforeFork() and AfterFork...()
-  // Whether this thread is that one. Hooks that others had registered before run in
-  // between; they find nobody else inside.
+  // Not 0 if this is the forking thread. Hooks that other modules registered earlier run
+  // in this thread meanwhile and may call the library: no other thread is inside.
   static thread_local int forking_here_;
 };
 
 thread_local int ForkGate::forking_here_ = 0;
 
 ForkGate* Gate() {
-  // Never destroyed: threads may outlive the statics.
+  // Never destroyed, because threads may outlive static objects.
   alignas(ForkGate) static char memory[sizeof(ForkGate)];
   static ForkGate* const gate = new (memory) ForkGate;
   return gate;
 }
 
-// Threads that waited for the parent's gate do not exist in the child, so nothing of its
-// state means anything there. By pthread_atfork(3): hooks that others had registered
-// before come earlier than ours, and may start threads.
+// Makes a new gate in the child, because the threads that waited at the parent's gate do
+// not exist there. Runs by pthread_atfork(3), because Python hooks that other modules
+// registered earlier run before ours, and may start threads.
 void MakeGateOfChild() { new (Gate()) ForkGate; }
 
-// PyEval_RestoreThread(), which ends the thread (pthread_exit) where the
-// interpreter ends: daemon threads, such as prometheus_client's. The C++ frames
-// would be unwound for that, without the GIL, and through what is noexcept,
-// which aborts. So the thread waits for the end of the process, as Python 3.14
-// lets it.
+// Calls PyEval_RestoreThread(). If the interpreter is ending, that call ends daemon
+// threads, such as prometheus_client's, with pthread_exit. It would unwind our C++ frames
+// without the GIL and through noexcept functions, which aborts the process. So the
+// thread waits for the end of the process instead, as in Python 3.14.
 void TakeGil(PyThreadState* state) {
   try {
     PyEval_RestoreThread(state);
@@ -112,8 +111,8 @@ void TakeGil(PyThreadState* state) {
   }
 }
 
-// function(), which does not throw, without the GIL and inside of the gate: the
-// gate is waited for without the GIL, and left before it is taken.
+// Calls function(), which must not throw, without the GIL and inside the gate. It waits
+// for the gate without the GIL, and leaves the gate before it takes the GIL.
 template <typename Function>
 auto InLibrary(const Function& function) -> decltype(function()) {
   PyThreadState* const state = PyEval_SaveThread();
@@ -124,8 +123,8 @@ auto InLibrary(const Function& function) -> decltype(function()) {
   return result;
 }
 
-// Names are any bytes, so bytes that are no UTF-8 become lone surrogates (PEP 383).
-// The way back is .encode("utf-8", "surrogateescape").
+// Names may have any bytes. Bytes that are not UTF-8 become lone surrogates (PEP 383);
+// .encode("utf-8", "surrogateescape") reverses this.
 py::str Text(const std::string& bytes) {
   PyObject* text = PyUnicode_DecodeUTF8(
       bytes.data(), static_cast<ssize_t>(bytes.size()), "surrogateescape");
@@ -133,7 +132,7 @@ py::str Text(const std::string& bytes) {
   return py::reinterpret_steal<py::str>(text);
 }
 
-// Text() that makes one object of equal strings: a host has few services and many
+// Text() with one object for equal strings, because a host has few services and many
 // series.
 class Texts {
  public:
@@ -149,7 +148,7 @@ class Texts {
   std::unordered_map<std::string, py::str> known_;
 };
 
-// The classes of errors are Python's own, in __init__.py.
+// The error classes are defined in Python, in __init__.py.
 [[noreturn]] void Raise(const absl::Status& status) {
   const py::object error =
       py::module_::import("netmeter")
@@ -171,7 +170,7 @@ py::object ToPython(const TcpConnections& tcp) {
                         tcp.retransmitted_segments);
 }
 
-// Tuples in the order of the fields of netmeter.Sample.
+// Returns tuples in the field order of netmeter.Sample.
 py::list ToPython(const std::vector<Sample>& samples) {
   Texts text;
   py::list list(samples.size());
@@ -187,7 +186,7 @@ py::list ToPython(const std::vector<Sample>& samples) {
   return list;
 }
 
-// In the order of the fields of netmeter.Health, which is that of sample.h.
+// In the field order of netmeter.Health and sample.h.
 py::tuple ToPython(const Health& h) {
   return py::make_tuple(
       Text(h.version), Text(h.abi), Text(h.kernel), Text(h.cgroup),
@@ -199,7 +198,7 @@ py::tuple ToPython(const Health& h) {
       h.lost_sockets_storage_failed);
 }
 
-// In the order of the fields of netmeter.Connection, which is that of connections.h.
+// In the field order of netmeter.Connection and connections.h.
 py::tuple ToPython(const Connection& c) {
   return py::make_tuple(
       c.fd, c.cookie, c.mptcp, Text(c.state), Text(c.local_address),
@@ -217,7 +216,7 @@ py::tuple ToPython(const Connection& c) {
       py::bytes(c.tcp_info));
 }
 
-// In the order of the fields of netmeter.FlowRecord, which is that of connections.h.
+// In the field order of netmeter.FlowRecord and connections.h.
 py::tuple ToPython(const FlowRecord& record) {
   const auto& fields = internal::FlowRecordFields();
   py::tuple values(fields.size());
@@ -264,7 +263,7 @@ py::list ToPython(const std::vector<internal::Family>& families) {
     py::list metrics(family.metrics.size());
     for (size_t i = 0; i < family.metrics.size(); ++i) {
       const internal::Metric& metric = family.metrics[i];
-      // All metrics of one family have the same names of labels.
+      // All metrics of one family have the same label names.
       if (i == 0) names = py::tuple(metric.labels.size());
       py::tuple values(metric.labels.size());
       for (size_t j = 0; j < metric.labels.size(); ++j) {
@@ -284,8 +283,8 @@ py::list ToPython(const std::vector<internal::Family>& families) {
   return list;
 }
 
-// netmeter::Meter. Shared, so that a method goes on with the meter that it began
-// with, whatever other threads do meanwhile.
+// netmeter::Meter. Shared, so that a method keeps its meter even if another thread
+// closes it meanwhile.
 class PyMeter {
  public:
   explicit PyMeter(std::shared_ptr<Meter> meter) : meter_(std::move(meter)) {}
@@ -333,7 +332,7 @@ class PyMeter {
     return ToPython(*health);
   }
 
-  // An error of the meter is netmeter_up 0; raises only for wrong arguments.
+  // Errors of the meter become netmeter_up 0. Raises only for wrong arguments.
   py::list Families(const std::string& scope, const std::string& families,
                     bool omit_zeros, bool names_without_total) const {
     PublishOptions options;
@@ -403,14 +402,14 @@ py::list ReadOwnConnectionsOfPython() {
   return list;
 }
 
-// netmeter::FlowDecoder, which makes no system call: the GIL is its lock.
+// netmeter::FlowDecoder. It makes no system call, so it keeps the GIL as its lock.
 class PyFlowDecoder {
  public:
   void Append(const py::bytes& bytes) {
     RaiseUnlessOk(decoder_.Append(std::string(bytes)));
   }
 
-  // None: the rest has to come first.
+  // None: the record is not complete yet.
   py::object Next() {
     FlowRecord record;
     const absl::StatusOr<bool> is_one = decoder_.Next(&record);
@@ -452,7 +451,7 @@ void Define(py::module_& m) {
       py::make_tuple(PathName(Path::kDirect), PathName(Path::kProxy));
 
   py::class_<PyMeter>(m, "Meter")
-      // Else it makes an object of raw memory, on which any method crashes.
+      // Without this, __new__ makes an object of raw memory, and every method crashes.
       .def_static("__new__",
                   [](const py::args&, const py::kwargs&) {
                     throw py::type_error("use Meter.open()");
@@ -460,8 +459,8 @@ void Define(py::module_& m) {
       .def_static("open", &PyMeter::Open, py::arg("pin_dir"),
                   py::arg("service"), py::arg("wait_for_loader"))
       .def("register", &PyMeter::Register, py::arg("service"))
-      // Where a method has py::arg()s, pybind11 refuses None in place of the
-      // object; else it makes a null pointer of it, but never a reference.
+      // For a method with py::arg(), pybind11 refuses None as the object. For others it
+      // passes None as a null pointer, but never as a reference: so these take one.
       .def("read_own_service",
            [](const PyMeter& meter) { return meter.ReadOwnService(); })
       .def("read_service", &PyMeter::ReadService, py::arg("service"))
@@ -512,8 +511,8 @@ void Define(py::module_& m) {
 }  // namespace
 }  // namespace netmeter
 
-// PYBIND11_MODULE, but for the refusal: in a subinterpreter pybind11 waits for
-// the GIL that it holds. Python asks us only once: see __init__.py.
+// PYBIND11_MODULE, with a check that refuses subinterpreters. pybind11 would wait there
+// for the GIL that it holds. Python calls this only once: see __init__.py.
 extern "C" PYBIND11_EXPORT PyObject* PyInit__netmeter() {
   PYBIND11_CHECK_PYTHON_VERSION
   if (netmeter::InSubinterpreter()) {
@@ -530,5 +529,5 @@ extern "C" PYBIND11_EXPORT PyObject* PyInit__netmeter() {
     return m.ptr();
   }
   PYBIND11_CATCH_INIT_EXCEPTIONS
-  return nullptr;  // the macro of pybind11 3 returns nothing
+  return nullptr;  // the macro of pybind11 3 returns no value
 }

@@ -41,7 +41,7 @@ class BazelBuildExt(build_ext):
         options = [
             "--compilation_mode=opt",
             "--repo_env=NETMETER_PYTHON=" + os.path.realpath(sys.executable),
-            # Leaves the links of the developer's own builds alone.
+            # Keeps the links of the developer's own builds.
             "--symlink_prefix=/",
         ] + shlex.split(os.environ.get("NETMETER_BAZEL_OPTIONS", ""))
         package, _, name = TARGET.partition("/netmeter/")

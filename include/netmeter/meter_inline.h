@@ -29,8 +29,8 @@ namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 namespace internal {
 
-// Returns function(), an absl::Status or StatusOr, or ResourceExhausted if it throws. The
-// message is empty, because that needs no memory.
+// Returns function(), an absl::Status or StatusOr, or ResourceExhausted if it throws.
+// The message is empty, because that needs no memory.
 template <typename Function>
 auto OutOfMemoryAsStatus(const Function& function) -> decltype(function()) {
 #ifdef __cpp_exceptions

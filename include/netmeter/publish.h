@@ -84,11 +84,14 @@ namespace netmeter {
 NETMETER_NAMESPACE_BEGIN
 
 enum class Scope {
-  kService,       // Meter::ReadService(): this process's service
-  kHost,          // Meter::ReadHost(), and the meter's own health
-  kUnregistered,  // kHost without the series that registered services publish
-  // themselves: all series of a service if one is registered. For
-  // a Prometheus that also scrapes these services.
+  // Meter::ReadService(): this process's service.
+  kService,
+  // Meter::ReadHost(), and the meter's own health.
+  kHost,
+  // kHost without the series that registered services publish themselves: all series of
+  // a service if any of them is registered. For a Prometheus that also scrapes these
+  // services.
+  kUnregistered,
 };
 
 // The word for a scope, also used in Python: "service", "host" or "unregistered".

@@ -39,7 +39,7 @@ from typing import Any, ClassVar, Dict, List, Optional, Protocol, Tuple, Type, U
 
 from netmeter import _netmeter
 
-if _netmeter.in_subinterpreter():  # which came after the main one's import
+if _netmeter.in_subinterpreter():  # imported after the main one
     raise ImportError("netmeter does not support loading in subinterpreters")
 
 __all__ = [
@@ -546,7 +546,7 @@ def _descriptor_of(what: str, socket: Union[int, _HasFileno]) -> int:
         )
     try:
         descriptor = socket if isinstance(socket, int) else socket.fileno()
-    except (OSError, ValueError) as error:  # a closed file, or none of the kernel's
+    except (OSError, ValueError) as error:  # a closed file, or one without a descriptor
         raise InvalidArgumentError(
             "%s: %s" % (what, error), "INVALID_ARGUMENT"
         ) from None

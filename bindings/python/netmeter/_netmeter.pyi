@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The extension module: the C++ API as it is. Private; use the package.
+# The extension module: the C++ API, unchanged. Private; use the package.
 
 from typing import Any, List, Optional, Tuple
 
@@ -12,8 +12,8 @@ SCOPES: Tuple[str, ...]
 RTT_BOUNDS_US: Tuple[int, ...]
 FLOW_RECORD_FIELDS: Tuple[str, ...]
 
-# Name, help, "counter", "gauge" or "histogram", names of labels, (their values,
-# value); a histogram's value is ([(bound, cumulative count)], sum).
+# Name, help, "counter", "gauge" or "histogram", label names, (label values, value).
+# A histogram's value is ([(bound, cumulative count)], sum).
 _Family = Tuple[str, str, str, Tuple[str, ...], List[Tuple[Tuple[str, ...], Any]]]
 
 class Meter:
@@ -27,7 +27,7 @@ class Meter:
     def read_host(self) -> List[Tuple[Any, ...]]: ...
     # The fields of netmeter.Health, in its order.
     def read_health(self) -> Tuple[Any, ...]: ...
-    # A word of SCOPES, and a list as of FamilySet::Parse() in publish.h.
+    # A word of SCOPES, and a list for FamilySet::Parse() of publish.h.
     def families(
         self,
         scope: str,

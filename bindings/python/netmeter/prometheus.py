@@ -156,7 +156,7 @@ class Collector(_Base):
     ) -> None:
         if not isinstance(families, str):
             raise TypeError("families must be str, not %s" % type(families).__name__)
-        # A lone surrogate has no UTF-8, and is in no family's name.
+        # A lone surrogate cannot be encoded as UTF-8, and is in no family's name.
         _netmeter.check_families(families.encode("utf-8", "replace").decode())
         self._omit_zeros = bool(omit_zeros)
         self._without_total = names_without_total
@@ -183,18 +183,18 @@ class Collector(_Base):
             )
             as_gauges = _STRIPS_TOTAL and self._without_total is not None
             return [_to_family(row, as_gauges) for row in rows]
-        except Exception:  # prometheus_client would answer with status 500
+        except Exception:  # prometheus_client would answer status 500
             return [_to_family(row) for row in _netmeter.families_of_error()]
 
 
-# Whether a counter's family loses its _total, and its samples get one: 0.4.0.
+# Whether a counter's family drops _total, and its samples add it: since 0.4.0.
 _STRIPS_TOTAL = CounterMetricFamily("x_total", "").name == "x"
 
 
 def _to_family(row: "_netmeter._Family", as_gauges: bool = False) -> _Family:
     name, help_text, kind, label_names, metrics = row
     # The family classes, unlike Counter and Gauge, have no _created sample,
-    # and know what to do about _total in their version.
+    # and handle _total as their version requires.
     family: _Family
     if kind == "histogram":
         family = HistogramMetricFamily(name, help_text, labels=label_names)

@@ -39,7 +39,7 @@ class ReadTest(unittest.TestCase):
         self.assertGreater(read.rtt_us, 0)
         self.assertIs(type(read.tcp_info), bytes)
         self.assertGreaterEqual(len(read.tcp_info), 232)
-        # Each field of the kernel's is in its place: these are at the tuple's ends.
+        # These fields are at the ends of the tuple, so all fields are in order.
         info = self.client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
         self.assertEqual(read.path_mtu, int.from_bytes(info[60:64], "little"))
         self.assertEqual(read.congestion_window_segments, int.from_bytes(info[80:84], "little"))
@@ -78,7 +78,7 @@ class FlowsTest(unittest.TestCase):
         self.assertEqual(members, [field.name for field in dataclasses.fields(connections.Connection)])
 
     def test_stream_is_read_in_pieces(self):
-        # record "flow"; service "mme"; tx_bytes 300; a number of a newer netmeter
+        # record "flow"; service "mme"; tx_bytes 300; a field of a newer netmeter
         message = b"\x0a\x04flow\x72\x03mme\xf0\x01\xac\x02\x98\x06\x05"
         stream = (bytes([len(message)]) + message) * 3
         decoder = connections.FlowDecoder()

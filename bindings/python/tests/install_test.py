@@ -12,7 +12,7 @@ import tempfile
 import types
 import unittest
 
-# Of an interpreter that has no other netmeter.
+# Runs in an interpreter that has no other netmeter.
 SHOW = """
 import importlib.metadata, netmeter, netmeter.connections
 package = importlib.metadata.distribution("netmeter")
@@ -72,9 +72,9 @@ class InstallTest(unittest.TestCase):
             debians, shim, broken = os.path.realpath("/usr/bin/python3"), folder + "/one", folder + "/python3.12"
             os.symlink("/usr/bin/python3", shim)
             with open(broken, "w", encoding="utf-8") as file:
-                file.write("#!/bin/sh\nexit 127\n")  # as pyenv's, where no 3.12 is chosen
+                file.write("#!/bin/sh\nexit 127\n")  # as pyenv's if no 3.12 is chosen
             os.chmod(broken, 0o755)
-            # Each version once, and what PATH has comes first.
+            # Each version once; those in PATH come first.
             both = pythons(PATH=folder + ":/usr/bin:/bin", NETMETER_PYTHONS=shim)
             self.assertEqual(both, (0, [debians], "make_wheels.sh: %s does not run\n" % broken))
         status, _, error = pythons(NETMETER_PYTHONS="/nonexistent/python3.9")

@@ -95,7 +95,7 @@ class RealMeterTest(unittest.TestCase):
                 return samples
 
         samples = self.lab.inside(service)
-        # The same for a process that neither registered nor is in the cgroup.
+        # A process that neither registered nor is in the cgroup reads the same samples.
         with self.open() as meter:
             named = meter.read_service("subscriberdb")
             host = meter.read_host()
@@ -124,8 +124,8 @@ class RealMeterTest(unittest.TestCase):
             self.assertEqual(sample.name.encode("utf-8", "surrogateescape")[-1], 0xFF)
 
     def test_a_tag_after_the_handshake_moves_what_was_held(self):
-        # Once, the packet after the tag was counted twice, and what was
-        # pending went below zero.
+        # Once, the packet after the tag was counted twice, and the pending
+        # counters went below zero.
         def inside():
             with self.open(service="mme") as meter:
                 with socket.create_connection(("127.0.0.1", lab.PROXY_PORT)) as sock:
@@ -139,8 +139,8 @@ class RealMeterTest(unittest.TestCase):
         self.assertEqual(samples["late"].tx_payload_bytes, 10)
 
     def test_what_the_meter_refuses(self):
-        # abi.h lists it. The library says what it can: a Unix socket once
-        # looked as if the tables were full.
+        # abi.h lists the reasons, and the library distinguishes them as far as it can:
+        # once, the error for a Unix socket said that the tables were full.
         def inside():
             level, register, tag, service = 0x6E74, 1, 2, 3
             with socket.socket() as sock, socket.socket(socket.AF_UNIX) as unix:
@@ -208,7 +208,7 @@ class RealMeterTest(unittest.TestCase):
         def inside():
             with self.open(service="forker") as meter:
                 lab.in_child(lambda: transfer("UP", 1000, "child"))
-                # The meter of the parent works in the child, too.
+                # The parent's meter works in the child, too.
                 return lab.in_child(lambda: busy(meter))
 
         (sample,) = self.lab.inside(inside).values()
@@ -279,7 +279,7 @@ class RealMeterTest(unittest.TestCase):
         self.assertEqual(self.lab.inside(inside), ["early"])
 
     def test_outside_of_the_cgroup_there_is_nobody_to_register_with(self):
-        # Unless the host has a meter of its own, which then knows us.
+        # If the host has a meter of its own, that meter knows this process.
         if os.path.exists(netmeter.DEFAULT_PIN_DIR):
             return
         with self.open() as meter, socket.socket() as sock:
@@ -300,7 +300,7 @@ class RealMeterTest(unittest.TestCase):
         self.assertEqual(self.lab.inside(inside), "PERMISSION_DENIED")
 
     def test_who_may_not_read_registers_all_the_same(self):
-        # Once, Python could register by a Meter only, which takes the right to read.
+        # Once, Python could register only by a Meter, which needs the right to read.
         self.lab.load({"register_by": {"mme": "uid:0"}})
 
         def inside():
@@ -314,7 +314,7 @@ class RealMeterTest(unittest.TestCase):
             refused = "register the service 'mme': the meter refused"
             with self.assertRaisesRegex(netmeter.PermissionDeniedError, refused):
                 netmeter.register_process("mme")
-            # It is who it was.
+            # The process keeps its earlier name.
             return sent + transfer("UP", 500)[0]
 
         sent = self.lab.inside(inside)
@@ -325,7 +325,8 @@ class RealMeterTest(unittest.TestCase):
             self.assertEqual(sum(s.tx_payload_bytes for s in samples), sent)
 
     def test_who_is_refused_a_name_does_not_read_it_as_his_own(self):
-        # With wait_for_loader nobody told: he read what its owner had sent.
+        # Once, a process with wait_for_loader got no error, and read the traffic of the
+        # name's owner.
         self.lab.load({"register_by": {"mme": "uid:0"}})
         refused = "register the service 'mme': the meter refused"
 
@@ -339,7 +340,7 @@ class RealMeterTest(unittest.TestCase):
                 self.lab.load(config)
                 os.setresuid(65534, 0, 0)
 
-            # A stranger by his real id, who may read.
+            # A stranger by its real id, but with the right to read.
             os.setresuid(65534, 0, 0)
             with self.open(service="mme", wait_for_loader=True) as meter:
 
@@ -356,7 +357,7 @@ class RealMeterTest(unittest.TestCase):
                 meter.register("mme")
                 with self.assertRaisesRegex(netmeter.PermissionDeniedError, refused):
                     sent()
-                # Whoever has it by then keeps it, also where a load would refuse it.
+                # A process that has the name keeps it, even if a load would refuse it.
                 load({"register_by": {}})
 
                 def granted():

@@ -58,8 +58,8 @@ class OptionsTest(unittest.TestCase):
                 netmeter.Meter.open(pin_dir)
 
     def test_pin_dir_that_cannot_be_is_refused(self):
-        # Once, a lone surrogate was a UnicodeEncodeError, and a path of a
-        # megabyte one that waited, with a message of a megabyte.
+        # Once, a lone surrogate raised UnicodeEncodeError, and a path of a megabyte
+        # opened a meter that waited, with a message of a megabyte.
         for pin_dir in ("", b"", "/run\0/netmeter", "/\ud800", "x" * 10**6):
             with self.assertRaises(netmeter.InvalidArgumentError):
                 netmeter.Meter.open(pin_dir, wait_for_loader=True)
@@ -152,7 +152,7 @@ class OptionsTest(unittest.TestCase):
     def test_open_is_the_only_constructor(self):
         with self.assertRaisesRegex(TypeError, "open"):
             netmeter.Meter()
-        # These once crashed the interpreter: raw memory instead of a meter.
+        # Once, these crashed the interpreter: they had raw memory instead of a meter.
         for bare in (_netmeter.Meter, lambda: _netmeter.Meter.__new__(_netmeter.Meter)):
             with self.assertRaisesRegex(TypeError, "open"):
                 bare()
@@ -166,7 +166,7 @@ class OptionsTest(unittest.TestCase):
 
 
 class ExtensionTest(unittest.TestCase):
-    # Once, None in place of the object became a null pointer, and that a crash.
+    # Once, None in place of the object became a null pointer, and crashed.
     def test_methods_of_none_are_type_errors(self):
         for method, arguments in (
             (_netmeter.Meter.register, (b"mme",)),
@@ -187,7 +187,7 @@ class SocketTest(unittest.TestCase):
     CALLS = (netmeter.tag_socket, netmeter.set_socket_service)
 
     def test_take_a_socket_or_a_descriptor(self):
-        # No meter here; or there is one, and then this is no service.
+        # There is no meter here, or there is one that does not know this service.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for call in self.CALLS:
                 for what in (sock, sock.fileno()):
@@ -203,8 +203,8 @@ class SocketTest(unittest.TestCase):
         closed_file.close()
         for call in self.CALLS:
             with tempfile.TemporaryFile() as file:
-                # Once, a closed file's ValueError and a StringIO's OSError came
-                # through as they were.
+                # Once, a closed file's ValueError and a StringIO's OSError reached the
+                # caller unchanged.
                 for what in (
                     (closed, file, file.fileno(), closed_file, io.StringIO())
                     + (-1, 2**31, 2**70, -(2**70))
@@ -225,7 +225,7 @@ class SocketTest(unittest.TestCase):
                 call(Broken(), "streamer")
 
     def test_refuse_what_is_no_socket_of_ip(self):
-        # Once, a Unix socket looked like a meter that is full, or not loaded.
+        # Once, the error for a Unix socket said that the meter is full or not loaded.
         with socket.socket(socket.AF_UNIX) as sock:
             for call in self.CALLS:
                 with self.assertRaisesRegex(netmeter.InvalidArgumentError, "not an IP socket"):
@@ -365,7 +365,7 @@ class BlockingTest(unittest.TestCase):
         self.assertTrue(ran)
 
     def test_fork_waits_for_a_call_that_is_under_way(self):
-        # Else the child would find the meter locked for ever.
+        # Otherwise the child would find the meter locked forever.
         with SilentServer() as pin_dir:
             meter = netmeter.Meter.open(pin_dir, wait_for_loader=True)
             time.sleep(1.1)  # until reads look again
@@ -409,8 +409,8 @@ time.sleep(0.03)
 """
 
     def test_the_interpreter_ends_while_daemon_threads_read(self):
-        # As prometheus_client's do. One of them wanted the GIL back when there
-        # was none to be had, and the process aborted.
+        # prometheus_client has such threads. Once, one of them asked for the GIL when the
+        # interpreter had ended, and the process aborted.
         script = self.SCRIPT % (sys.path, NOWHERE)
         for _ in range(20):
             done = subprocess.run(
@@ -421,7 +421,7 @@ time.sleep(0.03)
 
 class SubinterpreterTest(unittest.TestCase):
     def test_import_is_refused(self):
-        # It once waited for ever, for the GIL that it held itself.
+        # Once, it waited forever for the GIL that it held itself.
         try:
             import _xxsubinterpreters as interpreters
         except ImportError:  # 3.13
@@ -438,7 +438,7 @@ class SubinterpreterTest(unittest.TestCase):
             )
             interpreters.destroy(interpreter)
             self.assertIn("not support loading in subinterpreters", answer.read())
-        # And this one goes on.
+        # The main interpreter still works.
         with netmeter.Meter.open(NOWHERE, wait_for_loader=True) as meter:
             self.assertEqual(BlockingTest.read(meter), 0)
 
@@ -513,8 +513,8 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
     def test_hooks_of_others_may_read(self):
-        # Those that were there before ours run while the gate is closed. They waited
-        # for the thread that they ran in.
+        # Hooks that were registered before ours run while the gate is closed. Once, they
+        # waited for their own thread.
         for hook in (
             "before=read",
             "after_in_parent=read",

@@ -24,7 +24,7 @@ def magma_get_metrics(registry):
     the family for all of its samples, whatever theirs."""
     families = []
     for family in registry.collect():
-        # Anything else kills Magma's GetMetrics.
+        # Any other value breaks Magma's GetMetrics.
         check.assertIn(family.type, ("counter", "gauge", "histogram"))
         rows = []
         for sample in family.samples:
@@ -36,11 +36,11 @@ def magma_get_metrics(registry):
                 text.encode("utf-8")
             check.assertIsInstance(value, float)
             key = sorted(labels.items())
-            if family.type == "histogram":  # told apart by the sample's name
+            if family.type == "histogram":  # distinguished by the sample's name
                 float(labels.get("le", "0"))
                 key.append((sample[0], ""))
             rows.append([key, value])
-        # No _created sample that would be a second series.
+        # No _created sample: it would be a second series.
         check.assertEqual(len({str(row[0]) for row in rows}), len(rows))
         families.append([family.name, family.type, sorted(rows)])
     return families
@@ -95,7 +95,7 @@ def with_names(meter):
 def check_arguments(meter):
     with check.assertRaises(netmeter.InvalidArgumentError):
         Collector(meter, families="nonsense")
-    # What pybind11 says of wrong types is of C++.
+    # pybind11's own message about wrong types would show C++ types.
     with check.assertRaisesRegex(TypeError, "^families must be str, not int$"):
         Collector(meter, families=5)
     with check.assertRaises(netmeter.InvalidArgumentError):
@@ -103,14 +103,14 @@ def check_arguments(meter):
 
 
 def main(pin_dir):
-    # Nobody is there to register with; the name is kept, however.
+    # There is no meter to register with, but the name is kept.
     meter = netmeter.Meter.open(pin_dir, service="mme", wait_for_loader=True)
     host, service = Collector(meter, Scope.HOST, "all"), Collector(meter)
     check.assertEqual([scope.value for scope in Scope], list(netmeter._netmeter.SCOPES))
     check_arguments(meter)
 
-    # The default registry collects when something is registered, unless the
-    # collector describes itself.
+    # The default registry collects at registration, unless the collector
+    # describes itself.
     counting = Counting(meter)
     collector = Collector(counting)
     prometheus_client.REGISTRY.register(collector)
@@ -122,7 +122,7 @@ def main(pin_dir):
     check.assertEqual(counting.reads, 1)
     prometheus_client.REGISTRY.unregister(collector)
 
-    # An error of any kind is netmeter_up 0.
+    # Every error becomes netmeter_up 0.
     up = "netmeter_up 0.0\n"
     gone = netmeter.Meter.open("/nonexistent", wait_for_loader=True)
     closed = netmeter.Meter.open(pin_dir)
@@ -138,7 +138,7 @@ def main(pin_dir):
             text = text_of(Collector(broken, scope))
             check.assertTrue(text.endswith(up), text)
             check.assertEqual(text.count("\n"), 3, text)
-    # ... but not Ctrl-C.
+    # ... except Ctrl-C.
     with check.assertRaises(KeyboardInterrupt):
         Collector(Counting(meter, KeyboardInterrupt())).collect()
 

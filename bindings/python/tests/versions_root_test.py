@@ -38,7 +38,7 @@ OF_SERVICES = (
     "netmeter_tcp_connections_closed_total",
     "netmeter_tcp_connections_failed_total",
 )
-# As the histogram, not in the set `default`.
+# Like the histogram, these are not in the set `default`.
 OF_TROUBLE = (
     "netmeter_tcp_resets_sent_total",
     "netmeter_tcp_resets_received_total",
@@ -100,7 +100,7 @@ class VersionsTest(unittest.TestCase):
             )
         pin_dir = os.path.join(cls.directory.name, "meter")
         os.mkdir(pin_dir)
-        # After pip, which needs the network.
+        # Only after pip, which needs the network.
         lab.private_network()
         for version in VERSIONS:
             checks = subprocess.run(
@@ -162,7 +162,7 @@ class VersionsTest(unittest.TestCase):
             self.assertEqual(values["magma_bytes_received_total", mme], 1207)
             curl = (("binary_name", "curl"),)
             self.assertEqual(values["linux_bytes_sent_total", curl], 2**53 - 1)
-            # No UTF-8: \xff, whose backslash the text format escapes.
+            # Not UTF-8: \xff, whose backslash the text format escapes.
             broken = (("dest_service", ""), ("service_name", "a\\\\xff"))
             self.assertEqual(values["magma_bytes_sent_total", broken], 2.0**64)
             wire = dict(kind="service", name="mme", destination="streamer")
@@ -197,7 +197,7 @@ class VersionsTest(unittest.TestCase):
         for version in VERSIONS:
             host = values_of(self.answers[version]["host"])
             rest = dict(values_of(self.answers[version]["unregistered"]))
-            # Of mme, tcp is registered and udp is not: all of it is left out.
+            # The tcp series of mme is registered, udp is not: both are left out.
             self.assertEqual(rest.pop(("netmeter_omitted_services", ())), 1)
             self.assertEqual(
                 rest,
@@ -241,7 +241,7 @@ class VersionsTest(unittest.TestCase):
                         values_of(answer["openmetrics"]), values_of(answer["text"])
                     )
                 self.assertNotIn(0, values_of(answer["text"]).values())
-            # The values are the same, whatever the name.
+            # The values do not depend on the names.
             self.assertEqual(
                 {
                     (re.sub("_total$", "", key[0]), key[1]): value
@@ -278,7 +278,7 @@ class VersionsTest(unittest.TestCase):
         try:
             for uploads in (1, 2):
                 self.assertEqual(service.stdout.readline(), "uploaded\n")
-                # (Nobody else is in this network namespace.)
+                # (No other program is in this network namespace.)
                 url = "http://127.0.0.1:19092/metrics"
                 with urllib.request.urlopen(url, timeout=10) as answer:
                     values = values_of(answer.read().decode())

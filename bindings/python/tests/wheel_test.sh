@@ -3,8 +3,8 @@
 # wheel_test.sh [PYTHON...]: for each Python, builds the wheel as a user does,
 # installs it into a clean virtual environment, runs the unit tests on it, and
 # checks the types with mypy; then the same wheel with its libraries in it, by
-# packaging/make_wheels.sh, which also tells which Pythons it takes by itself:
-# 3.9 to 3.13, as far as they are in PATH or in NETMETER_PYTHONS (of Bazel:
+# packaging/make_wheels.sh, which also reports the Pythons that it selects by itself:
+# 3.9 to 3.13, if they are in PATH or in NETMETER_PYTHONS (for Bazel:
 # --test_env=NETMETER_PYTHONS="/opt/python3.9/bin/python3"). Needs PyPI.
 #
 # It runs Bazel, in an output base of its own if itself run by Bazel; see

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// with_fake_meter DIRECTORY FILLERS COMMAND...: runs COMMAND in a mount
-// namespace where DIRECTORY (which exists) is the pin directory of a meter that
-// nobody writes. Needs root. The series, each summed over two CPUs:
+// with_fake_meter DIRECTORY FILLERS COMMAND...: runs COMMAND in a mount namespace in
+// which the existing DIRECTORY is the pin directory of a meter that no program
+// updates. Needs root. The series, each summed over two CPUs:
 //
 //   service "mme" -> "streamer"  tcp, direct, registered: all counters differ
 //   service "mme" -> "streamer"  udp, proxy: 1 of each
