@@ -32,12 +32,11 @@ PrometheusCollectable::PrometheusCollectable(std::shared_ptr<const Meter> meter,
 PrometheusCollectable::~PrometheusCollectable() = default;
 
 std::vector<prometheus::MetricFamily> PrometheusCollectable::Collect() const {
-  // prometheus-cpp calls this in a thread of its own that catches nothing. So
-  // what cannot be had becomes less: all, else that there is an error, else
-  // nothing.
+  // prometheus-cpp calls this in a thread of its own that catches nothing. So this
+  // function degrades: it returns all families, else only the error, else nothing.
   try {
     return impl_->Collect();
-  } catch (const std::exception&) {  // no memory for all, but for an error?
+  } catch (const std::exception&) {  // not enough memory for all families
   }
   try {
     return internal::ToPrometheus(internal::FamiliesOfError());

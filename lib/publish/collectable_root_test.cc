@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The collectable on real maps, which this test makes itself: needs root and
-// bpf(2), but neither loader nor programs.
+// Tests the collectable on real maps, which the test makes itself. Needs root and bpf(2),
+// but neither loader nor programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
@@ -26,7 +26,7 @@ using ::testing::SizeIs;
 
 class CollectableRootTest : public BpffsTest {
  protected:
-  // Service "mme", registered, and service "state", not.
+  // Service "mme" is registered, and service "state" is not.
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(BpffsTest::SetUp());
     fake_ = std::make_unique<FakeMeter>(FakeMeter::Options());
@@ -74,8 +74,7 @@ TEST_F(CollectableRootTest, UnregisteredIsTheHostWithoutWhatServicesPublish) {
   EXPECT_THAT(Text(Scope::kHost), Not(HasSubstr("netmeter_omitted_services")));
 }
 
-// std::bad_alloc came through, into prometheus-cpp's threads, which do not
-// catch it.
+// The bug: std::bad_alloc reached prometheus-cpp's threads, which do not catch it.
 TEST_F(CollectableRootTest, WithoutMemoryItIsDownAndThrowsNothing) {
   PublishOptions options;
   options.scope = Scope::kHost;

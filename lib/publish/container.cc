@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writes protobuf's wire format by hand, eight small messages. Generated code
-// would register io.prometheus.client a second time in a process that has it, and
-// protobuf aborts then.
+// Writes protobuf's wire format by hand: eight small messages. Generated code would
+// register io.prometheus.client a second time in a process that already has it, and
+// protobuf would abort.
 //
-// Folding keeps a reply below gRPC's limit of 4 MiB for a message, whatever the
-// meter holds. What does not fit is renamed: its samples become those of a series
-// called "overflow", and equal labels are summed later (families.cc). Nothing is
-// missing in a sum then, only names are.
+// Folding keeps a reply below gRPC's limit of 4 MiB for a message, whatever the meter
+// holds. Series that do not fit are renamed: their samples become those of a series
+// called "overflow", and equal labels are summed later (families.cc). Sums then lack
+// nothing; only names are missing.
 //
-// The difficulty is that no counter may go back. Prometheus takes a counter that
-// is smaller than before for one that began again, and adds all of it once more. A
-// series that is published under its name at one time and folded at another would
-// do just that. So a series must be by its name for good, or folded from its first
-// byte on:
-//  - The reader gives series in the order in which they appeared. Folding takes
-//    the first ones that fit, and never looks past the first that does not. A
-//    series that appears later changes nothing for those before it.
-//    That holds until a retirement hands on slots that were in use: a new series may
-//    then come before older ones, and one of these be folded from then on.
-//  - What a series costs is what it can ever cost, not what it costs today: with
-//    connections, with a round-trip time, with the largest numbers. So the room
-//    that a series has is never needed by another.
-//  - Reserved series, such as "unattributed", have room of their own, as they may
-//    appear late but be first in the table.
-//  - Pending bytes are a gauge, which may go back. They have the room that is left
-//    when all counters have theirs.
+// The difficulty is that no counter may decrease. Prometheus takes a decreased counter
+// for a restarted one, and adds all of it again. A series that is published under its
+// name at one time and folded at another would cause this. So a series must have its name
+// for good, or be folded from its first byte on:
+// - The reader returns series in the order in which they appeared. Folding keeps the
+//   first ones that fit, and stops at the first that does not. A later series changes
+//   nothing for those before it. There is one exception: a retirement frees used slots. A
+//   new series may then come before older ones, and one of these be folded from then on.
+// - The size of a series is the most it can ever take, not what it takes today: with
+//   connections, with a round-trip time, with the largest numbers. So no series ever
+//   needs the room of another.
+// - Reserved series, such as "unattributed", have room of their own, because they may
+//   appear late but are first in the table.
+// - Pending bytes are a gauge, which may decrease. They get the room that all counters
+//   leave.
 #include "lib/publish/container.h"
 
 #include <algorithm>
@@ -103,16 +101,16 @@ void AddHistogram(const Metric& metric, protozero::pbf_writer* out) {
   }
 }
 
-// Writes metrics. The length of a message stands before it, and protozero closes
-// the gap between its guess and the length when a nested writer ends: for each
-// label that moves all that was written of it. So what is nested is written apart,
-// into memory that is used again, and added with its length known.
+// Writes metrics. A message is preceded by its length. When a nested writer ends,
+// protozero moves the message to close the gap between its guess and the length: for each
+// label that moves the whole message. So nested messages are written separately, into
+// reused memory, and added with their known length.
 class MetricWriter {
  public:
   explicit MetricWriter(int64_t timestamp_ms) : timestamp_ms_(timestamp_ms) {}
 
-  // protozero writes what it is told, zeros too. proto2's readers need that for
-  // has_type() and has_value(), and orc8r drops a whole upload where one is missing.
+  // protozero writes every given value, also zeros. Readers of proto2 need them for
+  // has_type() and has_value(), and orc8r drops a whole upload if one is missing.
   void Add(const Metric& metric, FamilyType type,
            protozero::pbf_writer* family) {
     metric_.clear();
@@ -133,7 +131,7 @@ class MetricWriter {
       out.add_message(
           type == FamilyType::kGauge ? kMetricGauge : kMetricCounter, part_);
     }
-    // orc8r drops that of all else.
+    // orc8r drops the timestamps of all other types.
     if (type == FamilyType::kGauge && timestamp_ms_ != 0) {
       out.add_int64(kMetricTimestampMs, timestamp_ms_);
     }
@@ -145,31 +143,29 @@ class MetricWriter {
   std::string metric_, part_;
 };
 
-// More than any series takes. A service's TCP series has most metrics: payload,
-// wire bytes and wire packets, each of them sent and received; retransmissions;
-// opened, accepted, closed and failed connections; resets sent and received,
-// timeouts, and segments sent again; the round-trip times. A new
-// family of series adds to the first number here. Each metric has three names of
-// NM_NAME_BYTES (of the service, the destination, the uplink) of which every byte
-// became four (\xNN) and some 200 bytes of all else; and there are the buckets of one
-// histogram.
+// More than any series takes. A service's TCP series has most metrics: payload, wire
+// bytes and wire packets, each of them sent and received; retransmissions; opened,
+// accepted, closed and failed connections; resets sent and received, timeouts, and
+// retransmitted segments; the round-trip times. A new family of series increases the
+// first number here. Each metric has three names of NM_NAME_BYTES (of the service, the
+// destination, the uplink), in which every byte became four (\xNN), some 200 other bytes,
+// and the buckets of one histogram.
 constexpr size_t kMostBytesOfSeries = 16 * (3 * 4 * 64 + 200) + 10 * 24;
 
-// Any time: from 2004 to 2527 they all take as many bytes.
+// Any time: all from 2004 to 2527 take the same number of bytes.
 constexpr int64_t kSomeTime = int64_t{1} << 40;
 
-// The most bytes that the series may ever take. That never changes: a series of TCP
-// is taken with all of its connections and with the largest numbers in its
-// histogram, whether or not it had a round trip yet. All other numbers are doubles,
-// of one size.
+// The most bytes that the series may ever take. The result never changes: a TCP series is
+// measured with all of its connections and with the largest numbers in its histogram,
+// even if it has had no round trip yet. All other numbers are doubles, of one size.
 size_t BytesOf(Sample sample, const FamilySet& families) {
   if (sample.transport == Transport::kTcp && sample.kind != Kind::kPending) {
     sample.tcp.known = true;
     sample.tcp.rtt_us = 1;
-    sample.tcp.rtt_buckets = {};  // they are published as their running sum
+    sample.tcp.rtt_buckets = {};  // published as their running sum
     sample.tcp.rtt_buckets[0] = std::numeric_limits<uint64_t>::max();
   }
-  // The label is there as soon as any series has an uplink.
+  // The label appears as soon as any series has an uplink.
   if (sample.uplink.empty()) sample.uplink = "-";
   PublishOptions host;
   host.scope = Scope::kHost;
@@ -178,9 +174,9 @@ size_t BytesOf(Sample sample, const FamilySet& families) {
          MetricBytes(FamiliesOf({}, Health(), host), kSomeTime);
 }
 
-// Whether it is a series of the reserved slots, which have their room in
-// kReservedBytes. They appear when there is something to count: last, then, or
-// first for whoever opens the meter later.
+// Whether the series belongs to the reserved slots, which have their room in
+// kReservedBytes. Such a series appears when there is something to count: last for a
+// present reader, but first for a reader that opens the meter later.
 bool IsReserved(Kind kind) {
   return kind == Kind::kUnattributed || kind == Kind::kOverflow;
 }
@@ -188,7 +184,7 @@ bool IsReserved(Kind kind) {
 // Renames the samples that do not fit into `budget`.
 void FoldInto(size_t budget, const FamilySet& families,
               std::vector<Sample>* samples) {
-  // Names of one length cost the same.
+  // Names of one length take the same number of bytes.
   std::map<std::tuple<Kind, Transport, Path, size_t, size_t, size_t>, size_t>
       known;
   size_t used = 0;
@@ -216,8 +212,8 @@ void FoldInto(size_t budget, const FamilySet& families,
       }
     }
   };
-  // Pending samples come and go, so they have what the others leave: a counter
-  // must not move for them, and a gauge may.
+  // Pending samples come and go, so they get the room that counters leave. A counter must
+  // not move for them, but a gauge may.
   fold(false);
   fold(true);
 }
@@ -261,7 +257,7 @@ std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
   if (samples.size() > budget / kMostBytesOfSeries) {
     FoldInto(budget, options.families, &samples);
   }
-  // Not OmitRegistered(): a service may be called "overflow", too.
+  // Not OmitRegistered(): a service may also have the name "overflow".
   if (omit) RemoveRegistered(&samples);
   return samples;
 }
@@ -296,7 +292,7 @@ std::string SerializeMetrics(const Meter* meter, const MagmaOptions& options,
   const int64_t time = options.timestamps ? NowMs() : 0;
   try {
     return ToContainer(CollectFolded(meter, options, buffer), time);
-  } catch (const std::exception&) {  // no memory for all, but for an error?
+  } catch (const std::exception&) {  // not enough memory for all families
   }
   try {
     return ToContainer(FamiliesOfError(), time);

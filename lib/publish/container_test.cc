@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Decodes with generated code of the true schema: a proto2 reader, like
-// orc8r's.
+// Decodes with generated code of the true schema: a proto2 reader, like orc8r's.
 #include "lib/publish/container.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +27,7 @@ using magma::orc8r::MetricsContainer;
 
 constexpr int64_t kTime = 1700000000123;
 
-// All series of the host, of all families, as `max_bytes` allow.
+// Folds all series of the host, in all families, into `max_bytes`.
 std::vector<Sample> Fold(std::vector<Sample> samples, size_t max_bytes,
                          bool leave_registered_out) {
   const Scope scope =
@@ -60,8 +59,8 @@ Sample MakeSample(Kind kind, const std::string& name,
   return sample;
 }
 
-// `count` TCP series of services, all names of the greatest length, with as
-// much in each as there can be.
+// `count` TCP series of services. All names have the greatest length, and each series has
+// the largest possible numbers.
 std::vector<Sample> LongSamples(size_t count, char fill) {
   std::vector<Sample> samples;
   for (size_t i = 0; i < count; ++i) {
@@ -98,8 +97,8 @@ TEST(Container, IsByteForByteWhatAProto2WriterWrites) {
   EXPECT_EQ(Parse(expected).SerializeAsString(), expected);
 }
 
-// The trap that costs a gateway its whole upload: COUNTER is 0, and a fresh
-// counter is 0.0, which a proto3 writer leaves out.
+// COUNTER is 0, and a new counter is 0.0. A proto3 writer leaves out both, which costs a
+// gateway its whole upload.
 TEST(Container, HasTypeAndValueAlsoWhereTheyAreZero) {
   const std::vector<Sample> samples = {
       MakeSample(Kind::kService, "mme", "", 0),
@@ -110,7 +109,7 @@ TEST(Container, HasTypeAndValueAlsoWhereTheyAreZero) {
   EXPECT_EQ(container.gatewayid(), "");
   for (const MetricFamily& family : container.family()) {
     EXPECT_TRUE(family.has_name());
-    EXPECT_FALSE(family.has_help());  // it would be paid for and dropped
+    EXPECT_FALSE(family.has_help());  // orc8r drops it
     EXPECT_TRUE(family.has_type()) << family.name();
     ASSERT_GT(family.metric_size(), 0) << family.name();
     for (const auto& metric : family.metric()) {
@@ -175,8 +174,8 @@ TEST(Fold, KeepsTheLimitWhateverTheRoundTripsWere) {
   EXPECT_GE(size, 3500000u);
 }
 
-// What magmad sends each minute, of 38 series. Their dest_service is empty, as
-// kernsnoopd's was: the rows are the same.
+// The data that magmad sends each minute, for 38 series. Their dest_service is empty, as
+// kernsnoopd's was, so the rows are equal.
 TEST(Container, TheDefaultOfMagmaCostsLessThanKernsnoopd) {
   std::vector<Sample> samples;
   for (int i = 0; i < 38; ++i) {
@@ -189,7 +188,7 @@ TEST(Container, TheDefaultOfMagmaCostsLessThanKernsnoopd) {
   const auto families = FamiliesOf(samples, Health(), options);
   MetricsContainer ours = Parse(ToContainer(families, kTime));
   ASSERT_EQ(ours.family_size(), 3);
-  // As Magma's metrics_export.py makes them, and kernsnoopd has them.
+  // Made like those of Magma's metrics_export.py for kernsnoopd.
   MetricsContainer theirs;
   for (int i = 1; i < 3; ++i) {
     MetricFamily* const family = theirs.add_family();
@@ -200,7 +199,7 @@ TEST(Container, TheDefaultOfMagmaCostsLessThanKernsnoopd) {
   }
   for (MetricsContainer* container : {&ours, &theirs}) {
     for (auto& family : *container->mutable_family()) {
-      for (auto& metric : *family.mutable_metric()) {  // as magmad
+      for (auto& metric : *family.mutable_metric()) {  // magmad does this
         auto* const label = metric.add_label();
         label->set_name("service");
         label->set_value("kernsnoopd");
@@ -288,7 +287,7 @@ TEST(Fold, LeavesAloneWhatFits) {
   for (const Sample& sample : samples) EXPECT_NE(sample.name, "overflow");
 }
 
-// The numbers of magma.h.
+// Compares with the numbers in magma.h.
 TEST(Fold, BeginsWhereTheHeaderSays) {
   for (const size_t length : {16, 64}) {
     for (const Transport transport : {Transport::kTcp, Transport::kUdp}) {
@@ -333,7 +332,7 @@ TEST(Fold, KeepsAFullTableBelowFourMebibytesAndItsSums) {
         fill == 'x' ? "" : " of no UTF-8", bytes.size(), took.count(), kept,
         unfolded.size());
     EXPECT_LE(bytes.size(), 4000000u);
-    // No more folding than needed: each series has room for the label of an uplink.
+    // Folds no more than needed: each series has room for the label of an uplink.
     EXPECT_GE(bytes.size(), 4000000u - 3 * kReservedBytes);
     const MetricsContainer container = Parse(bytes);
     for (const char* family :
@@ -355,7 +354,7 @@ TEST(Fold, BoundsEverySizeOfTableAndOfReply) {
   }
 }
 
-// All kinds, transports and paths at once: the reserve must do for them.
+// All kinds, transports and paths at once: the reserve must suffice for them.
 TEST(Fold, HasRoomForEveryFoldedSeries) {
   constexpr Kind kKinds[] = {Kind::kService, Kind::kBinary, Kind::kUnattributed,
                              Kind::kOverflow, Kind::kPending};
@@ -376,8 +375,8 @@ TEST(Fold, HasRoomForEveryFoldedSeries) {
       kLeastMaxBytes);
 }
 
-// Otherwise a reader would see a counter go back, which Prometheus takes for a
-// restart, and adds the whole value again.
+// Otherwise a reader would see a counter decrease. Prometheus takes that for a restart,
+// and adds the whole value again.
 TEST(Fold, NeverMovesASeriesWhenOthersAppearOrRegister) {
   std::map<std::string, uint64_t> last;
   std::vector<Sample> all = LongSamples(6000, 'x');
@@ -398,8 +397,8 @@ TEST(Fold, NeverMovesASeriesWhenOthersAppearOrRegister) {
   EXPECT_GT(last["overflow"], 0u);
 }
 
-// What has no owner may come late, but is first in the tables for whoever opens
-// the meter again: it moved what was folded.
+// The bug: series without an owner may come late, but are first in the tables for a
+// reader that opens the meter again. They changed which series were folded.
 TEST(Fold, NeverMovesASeriesForTheReservedOnes) {
   const std::vector<Sample> all = LongSamples(4096, 'x');
   std::vector<Sample> late = all;
@@ -417,9 +416,9 @@ TEST(Fold, NeverMovesASeriesForTheReservedOnes) {
   }
 }
 
-// What may come and go, or only comes with time, is no part of the measure:
-// bytes that wait for their destination, the first round trip, the connections
-// that an older loader did not count, and numbers that take more bytes.
+// The size of a series must not depend on data that comes and goes, or comes with time:
+// bytes that wait for their destination, the first round trip, the connections that an
+// older loader did not count, and numbers that take more bytes.
 TEST(Fold, NeverMovesASeriesWhateverItAndItsNeighboursBecome) {
   const std::vector<Sample> all = LongSamples(4096, 'x');
   const auto by_name = [](const std::vector<Sample>& samples) {
@@ -456,7 +455,7 @@ TEST(Fold, NeverMovesASeriesWhateverItAndItsNeighboursBecome) {
   }
 }
 
-// Pending bytes have what the other series leave, and are a gauge: its sum is
+// Pending bytes get the room that the other series leave. They are a gauge, whose sum is
 // kept.
 TEST(Fold, GivesPendingBytesTheRoomThatIsLeft) {
   for (const size_t count : {100, 1120, 4096}) {
@@ -473,7 +472,7 @@ TEST(Fold, GivesPendingBytesTheRoomThatIsLeft) {
     printf("beside %zu series, %zu of 2000 pending ones by name\n", count,
            kept);
     EXPECT_EQ(kept == 2000, count == 100);
-    // There, what is left is less than one more of the 4096 takes.
+    // For 4096 series, the remaining room is less than one more of them takes.
     const size_t series_bytes = BytesOf(LongSamples(2, 'x')) - BytesOf({});
     const size_t pending_bytes = BytesOf({samples.back()}) - BytesOf({});
     EXPECT_EQ(kept * pending_bytes < series_bytes / 2, count == 4096);
@@ -485,7 +484,7 @@ TEST(Fold, GivesPendingBytesTheRoomThatIsLeft) {
       for (const auto& metric : family.metric()) sum += metric.gauge().value();
     }
     EXPECT_EQ(sum, 2000);
-    // Nor is it kept for a service that publishes it.
+    // A service that publishes its pending bytes itself needs no room here.
     samples.back().registered = true;
     EXPECT_EQ(Fold(samples, 4000000, true).size(), samples.size() - 1);
   }
@@ -501,8 +500,8 @@ TEST(Fold, LeavesOutWhatRegisteredServicesPublish) {
   EXPECT_EQ(left[0].name, "state");
 }
 
-// A service of which only a folded series is registered is left out by its
-// name, and stays in "overflow" with the folded one.
+// If only a folded series of a service is registered, the service is left out by its
+// name, and stays in "overflow" with the folded series.
 TEST(Fold, LeavesOutARegisteredServiceButForWhatWasFolded) {
   std::vector<Sample> samples = LongSamples(4096, 'x');
   samples[4000] = MakeSample(Kind::kService, samples[7].name, "late", 4001);

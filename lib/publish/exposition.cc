@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two text formats that differ in little: in OpenMetrics a counter's family has no
-// _total, though its samples have, and a line says where the text ends. Prometheus
-// asks for OpenMetrics first, and takes what the Content-Type says.
+// The two text formats are nearly the same. In OpenMetrics a counter's family has no
+// _total, although its samples do, and a line marks the end of the text. Prometheus asks
+// for OpenMetrics first, and follows the Content-Type.
 //
-// Counters may be published without _total (PublishOptions::names_without_total).
-// Such a name is none of OpenMetrics, so nobody asks for that format then.
+// Counters may be published without _total (PublishOptions::names_without_total). Such a
+// name is not valid in OpenMetrics, so that format is not offered then.
 //
-// Numbers are written as integers, with all digits. A double would begin to round
-// at 9 PB.
+// Numbers are written as integers, with all digits. A double would round from 9 PB on.
 #include "lib/publish/exposition.h"
 
 #include <algorithm>
@@ -24,8 +23,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// The value of a label, in both formats. Everything else may stand as it is: it is
-// valid UTF-8.
+// Escapes the value of a label, for both formats. Other bytes need no escape: the value
+// is valid UTF-8.
 void AppendEscaped(absl::string_view value, std::string* out) {
   size_t done = 0;
   for (size_t i = 0; i < value.size(); ++i) {
@@ -39,7 +38,8 @@ void AppendEscaped(absl::string_view value, std::string* out) {
   out->append(value.data() + done, value.size() - done);
 }
 
-// {a="x",b="y"}, with le="BOUND" last if `bound` is given; nothing without labels.
+// {a="x",b="y"}, with le="BOUND" last if `bound` is given. Without labels appends
+// nothing.
 void AppendLabels(const Labels& labels, absl::string_view bound,
                   std::string* out) {
   char separator = '{';
@@ -63,7 +63,7 @@ std::string Seconds(uint64_t us) {
   return text;
 }
 
-// Buckets are cumulative: each holds those below it, and the last one all.
+// Buckets are cumulative: each contains those below it, and the last one contains all.
 void AppendHistogram(const char* name, const Metric& metric, std::string* out) {
   uint64_t count = 0;
   for (size_t i = 0; i < metric.buckets.size(); ++i) {
@@ -91,15 +91,14 @@ double Weight(const std::vector<absl::string_view>& parameters) {
         !absl::ConsumePrefix(&parameter, "Q=")) {
       continue;
     }
-    // Not >= 0 && <= 1, which NaN is not either.
+    // NaN fails the comparison below.
     if (!absl::SimpleAtod(parameter, &weight)) return 0;
     return weight >= 0 && weight <= 1 ? weight : 0;
   }
   return 1;
 }
 
-// Whether we have the version of the format that the range asks for. No version
-// means any.
+// Whether the range asks for our version of the format. No version means any.
 bool IsOurVersion(const std::vector<absl::string_view>& parameters) {
   for (absl::string_view parameter : parameters) {
     parameter = absl::StripAsciiWhitespace(parameter);
@@ -118,7 +117,7 @@ const char* ContentType(TextFormat format) {
 }
 
 TextFormat NegotiateFormat(absl::string_view accept) {
-  // The greatest weight that either format has in any range.
+  // The greatest weight of each format in any range.
   double open_metrics = 0;
   double text = 0;
   for (const absl::string_view range : absl::StrSplit(accept, ',')) {
@@ -153,19 +152,19 @@ bool AcceptsGzip(absl::string_view accept_encoding) {
       identity = Weight(parts);
     }
   }
-  if (gzip < 0) gzip = any;  // it is not named
+  if (gzip < 0) gzip = any;  // not listed
   return gzip > 0 && gzip >= identity;
 }
 
-// One string of the whole page. With 4096 series that is some 10 MB, so nothing is
-// put together apart and copied then.
+// One string for the whole page. With 4096 series it has some 10 MB, so no part is built
+// separately and copied.
 std::string ToText(const std::vector<Family>& families, TextFormat format) {
   const bool open_metrics = format == TextFormat::kOpenMetrics;
   std::string out;
   for (const Family& family : families) {
     absl::string_view name = family.name;
     const bool counter = family.type == FamilyType::kCounter;
-    // In OpenMetrics a counter's samples have the suffix, its family has not.
+    // In OpenMetrics a counter's samples have the suffix, but its family does not.
     if (open_metrics && counter) name = absl::StripSuffix(name, "_total");
     absl::StrAppend(&out, "# HELP ", name, " ", family.help, "\n# TYPE ", name,
                     counter                                 ? " counter\n"

@@ -25,13 +25,13 @@ enum class TextFormat {
 
 const char* ContentType(TextFormat format);
 
-// What to answer to a request with this Accept header. That is OpenMetrics where it
-// is wanted at least as much as text, so never unless it is asked for. A header
-// that is not valid asks for nothing.
+// The format of the answer to a request with this Accept header. OpenMetrics if the
+// header gives it at least the weight of text, so never without asking for it. An invalid
+// header asks for nothing.
 TextFormat NegotiateFormat(absl::string_view accept);
 
-// Whether the body of a reply to a request with this Accept-Encoding header is to be
-// gzip (RFC 9110, 12.5.3): where it is wanted at least as much as none.
+// Whether to compress the answer to a request with this Accept-Encoding header by gzip
+// (RFC 9110, 12.5.3): if the header gives gzip at least the weight of no encoding.
 bool AcceptsGzip(absl::string_view accept_encoding);
 
 // Values are written as integers, exactly.

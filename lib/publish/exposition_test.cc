@@ -76,7 +76,7 @@ TEST(Exposition, NegotiatesWhatTheReaderLikesBest) {
        "*/*;q=0.1",
        TextFormat::kOpenMetrics},
       {"text/plain;version=0.0.4;q=1,*/*;q=0.1", TextFormat::kPrometheus},
-      // A version that we do not write.
+      // A version that this library does not write.
       {"application/openmetrics-text; version=0.0.1", TextFormat::kPrometheus},
       {"text/plain, application/openmetrics-text;q=0.5",
        TextFormat::kPrometheus},

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How samples become families.
+// Makes families from samples.
 //
-// A sample is one series of the kernel, with some ten numbers. A family is one of
-// these numbers, of all series that have it. Most families have fewer labels than
-// a series has keys: magma_bytes_sent_total has neither transport nor path. So a
-// Builder collects the pairs of labels and value of one family, sorts them, and
-// adds up those with equal labels. Prometheus refuses a page on which equal labels
-// appear twice, and the order is the same on every page.
+// A sample is one series of the kernel, with some ten numbers. A family has one of these
+// numbers, for all series that have it. Most families have fewer labels than a series has
+// keys: magma_bytes_sent_total has neither transport nor path. So a Builder collects the
+// pairs of labels and value of one family, sorts them, and adds up those with equal
+// labels. Prometheus refuses a page with equal labels. The order is the same on every
+// page.
 //
-// What links carried (path direct) and what went through a proxy on this host
-// (path proxy) are in families of their own: bytes that a service sends through
-// the proxy leave the host as bytes of the proxy, so a sum over both would count
-// them twice.
+// Traffic on links (path direct) and traffic through a proxy on this host (path proxy)
+// are in separate families. Bytes that a service sends through the proxy leave the host
+// as bytes of the proxy, so a sum over both would count them twice.
 #include "lib/publish/families.h"
 
 #include <string.h>
@@ -33,7 +32,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A sample with what its labels say.
+// A sample with the values of its labels.
 struct Row {
   const Sample& sample;
   std::string name;  // valid UTF-8
@@ -41,7 +40,7 @@ struct Row {
   std::string uplink;
 };
 
-// In the order of most families, which have nothing left to sort then.
+// Sorts in the order of most families, which then need no further sorting.
 std::vector<Row> RowsOf(const std::vector<Sample>& samples) {
   std::vector<const Sample*> order;
   order.reserve(samples.size());
@@ -66,8 +65,8 @@ std::vector<Row> RowsOf(const std::vector<Sample>& samples) {
   return rows;
 }
 
-// Makes one family: sums what has equal labels, and puts it in order. Makes
-// nothing of a family that is not chosen.
+// Makes one family: sorts metrics, and sums those with equal labels. Does nothing for a
+// family that is not chosen.
 class Builder {
  public:
   Builder(FamilyId id, const FamilySet& chosen)
@@ -101,12 +100,12 @@ class Builder {
   }
 
  private:
-  // Sums neighbours with equal labels. Returns false where the metrics are not in
-  // order, so that others may be equal, too.
+  // Sums neighbours with equal labels. Returns false if the metrics are not sorted, so
+  // that others may be equal, too.
   bool AddEquals() {
     std::vector<Metric>& metrics = family_.metrics;
     bool in_order = true;
-    // In place: [0, last] is done, and last takes what equals it.
+    // Works in place: [0, last] is done, and equal metrics are added to `last`.
     size_t last = 0;
     for (size_t i = 1; i < metrics.size(); ++i) {
       const int order = metrics[last].labels.Compare(metrics[i].labels);
@@ -136,9 +135,8 @@ void AddNumber(FamilyId id, uint64_t value, const FamilySet& chosen,
   family.MoveTo(families);
 }
 
-// What kind of a meter this is, and since when it counts. Prometheus needs the
-// time of the start to tell a counter that began again from one that it sees for
-// the first time.
+// The configuration of the meter, and when it began to count. Prometheus needs the start
+// time to distinguish a restarted counter from a new one.
 void AddMeter(const Health& health, const FamilySet& chosen,
               std::vector<Family>* families) {
   Builder info(FamilyId::kBuildInfo, chosen);
@@ -151,8 +149,8 @@ void AddMeter(const Health& health, const FamilySet& chosen,
             chosen, families);
 }
 
-// Two families, of the payload sent and received. `labels_of` sets the labels of a
-// sample, or returns false if the families are not about it.
+// Two families, for the payload sent and received. `labels_of` sets the labels of a
+// sample, or returns false if the sample is not in these families.
 template <typename LabelsOf>
 void AddPayload(const std::vector<Row>& rows, Builder sent, Builder received,
                 LabelsOf labels_of, std::vector<Family>* families) {
@@ -166,8 +164,8 @@ void AddPayload(const std::vector<Row>& rows, Builder sent, Builder received,
   received.MoveTo(families);
 }
 
-// kernsnoopd's family of services. Both paths: a service's payload is its own,
-// whether it goes through the proxy or not, and the proxy is no service.
+// kernsnoopd's family of services. Both paths: a service's payload is its own, through
+// the proxy or not, and the proxy is not a service.
 void AddServices(const std::vector<Row>& rows, const FamilySet& chosen,
                  std::vector<Family>* families) {
   AddPayload(
@@ -182,8 +180,8 @@ void AddServices(const std::vector<Row>& rows, const FamilySet& chosen,
       families);
 }
 
-// kernsnoopd's family of other programs. Path direct only: one of them is the
-// proxy, which has what services sent in the services' family already.
+// kernsnoopd's family of other programs. Path direct only: one of these programs is the
+// proxy, and its traffic is already in the family of services.
 void AddBinaries(const std::vector<Row>& rows, const FamilySet& chosen,
                  std::vector<Family>* families) {
   AddPayload(
@@ -202,20 +200,20 @@ void AddBinaries(const std::vector<Row>& rows, const FamilySet& chosen,
       families);
 }
 
-// The four families of one path. A pending sample has no destination yet, and its
-// numbers will shrink, so it cannot be in a counter. What was retired has been in
-// the counters before: there it would look like new traffic to whoever sums rates.
+// The four families of one path. A pending sample has no destination yet, and will
+// shrink, so it cannot be in a counter. Retired traffic was in the counters before: a
+// program that sums rates would take it for new traffic.
 struct PathBuilders {
   Builder bytes;
   Builder packets;
   Builder pending;
   Builder retired;
 
-  // Of path direct, and some sample has one: so the names of series change only where
+  // The path is direct, and some sample has an uplink. So labels of series change only if
   // the configuration has uplinks.
   bool has_uplinks;
 
-  // The last ones, those of what was received and of what was sent.
+  // The labels of the last sample, for received and for sent traffic.
   struct Directions {
     Labels rx, tx;
   };
@@ -273,8 +271,8 @@ void AddWire(const std::vector<Row>& rows, const FamilySet& chosen,
   proxy.MoveTo(families);
 }
 
-// Retransmissions and connections, of both paths: they are no bytes of the
-// totals above, so nothing is counted twice.
+// Retransmissions and connections, for both paths. They are not part of the byte totals
+// above, so nothing is counted twice.
 void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
             std::vector<Family>* families) {
   Builder retransmit(FamilyId::kRetransmitBytes, chosen);
@@ -307,8 +305,8 @@ void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
     resets_received.Add(labels, tcp.resets_received);
     timeouts.Add(labels, tcp.timeouts);
     again.Add(labels, tcp.retransmitted_segments);
-    // The kernel takes round-trip times of path direct only. What never had one
-    // is left out.
+    // The kernel measures round-trip times only for path direct. Series without one are
+    // left out.
     if (tcp.rtt_us == 0) continue;
     rtt.Add(labels, tcp.rtt_us,
             {tcp.rtt_buckets.begin(), tcp.rtt_buckets.end()});
@@ -320,8 +318,8 @@ void AddTcp(const std::vector<Row>& rows, const FamilySet& chosen,
   }
 }
 
-// The fields lost_UNIT_REASON of Health. Packets, names, processes and sockets are
-// families of their own: a sum over different units would mean nothing.
+// The fields lost_UNIT_REASON of Health. Packets, names, processes and sockets have
+// separate families, because a sum over different units would mean nothing.
 void AddLosses(const Health& health, const FamilySet& chosen,
                std::vector<Family>* families) {
   Builder packets(FamilyId::kLostPackets, chosen);
@@ -344,8 +342,8 @@ void AddLosses(const Health& health, const FamilySet& chosen,
   sockets.MoveTo(families);
 }
 
-// How full the meter is. The slots of reserved series, which always exist, are no
-// part of either number.
+// The fill level of the meter. The slots of reserved series, which always exist, are in
+// neither number.
 void AddHealth(const Health& health, const FamilySet& chosen,
                std::vector<Family>* families) {
   AddNumber(FamilyId::kSeries, health.series, chosen, families);
@@ -356,7 +354,7 @@ void AddHealth(const Health& health, const FamilySet& chosen,
   AddLosses(health, chosen, families);
 }
 
-// Takes out the counters that are 0, and what is empty then.
+// Removes counters of value 0, and then empty families.
 void OmitZeros(std::vector<Family>* families) {
   for (Family& family : *families) {
     if (family.type != FamilyType::kCounter) continue;
@@ -418,8 +416,8 @@ std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
                                const Health& health,
                                const PublishOptions& options,
                                size_t omitted_services) {
-  // A family without metrics is left out, also in Scope::kService: so what is not
-  // chosen and what has no series need no further care.
+  // A family without metrics is left out, also in Scope::kService. So families that are
+  // not chosen, or have no series, need no further care.
   const FamilySet& chosen = options.families;
   const bool host = options.scope != Scope::kService;
   std::vector<Family> families;
@@ -445,9 +443,9 @@ std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
   return families;
 }
 
-// The kernel marks a series with the first packet of a socket that was opened after
-// the registration. What the same service sent before has no mark, and a binary of
-// the same name is another thing. Whose a pending sample is, only its reader knows.
+// The kernel marks a series with the first packet of a socket that was opened after the
+// registration. Traffic that the service sent before has no mark, and a binary of that
+// name is not the service. Only the reader knows the owner of a pending sample.
 size_t MarkRegistered(std::vector<Sample>* samples) {
   std::unordered_set<std::string> names;
   for (const Sample& sample : *samples) {
@@ -513,7 +511,7 @@ std::vector<Family> Collect(const Meter* meter, const PublishOptions& options,
                             SampleBuffer* buffer) noexcept {
   try {
     return CollectOrThrow(meter, options, buffer);
-  } catch (const std::exception&) {  // no memory for all, but for an error?
+  } catch (const std::exception&) {  // not enough memory for all families
   }
   try {
     return FamiliesOfError();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Samples as metric families, whatever carries them to the reader. This is the one
-// place with the names of labels, and the one that sums series with equal labels.
-// netmeter/publish.h lists the families, and family_table.h has their texts.
+// Samples as metric families, for all transports. Only this file knows the names of
+// labels, and sums series with equal labels. netmeter/publish.h lists the families, and
+// family_table.h has their texts.
 //
 //   PublishOptions options;
 //   options.scope = Scope::kHost;
@@ -34,8 +34,8 @@ struct Label {
   std::string value;  // valid UTF-8
 };
 
-// The labels of one metric. The metrics of a sample share them, as most of the
-// work for a page is copies of names otherwise.
+// The labels of one metric. The metrics of a sample share them, because copying names
+// would take most of the time for a page.
 class Labels {
  public:
   Labels() = default;
@@ -47,11 +47,11 @@ class Labels {
   size_t size() const { return labels_ ? labels_->size() : 0; }
   const Label& operator[](size_t i) const { return (*labels_)[i]; }
 
-  // These, and one more.
+  // These labels, and one more.
   Labels With(const Label& label) const;
 
-  // The order of a page: by value, label after label. Less than 0, 0, or more, as
-  // memcmp(3). The names of both are the same.
+  // The order on a page: by value, label after label. Returns less than 0, 0, or more, as
+  // memcmp(3). Both must have the same label names.
   int Compare(const Labels& other) const;
 
  private:
@@ -60,13 +60,14 @@ class Labels {
 
 // Whether it is the label of destinations, which most families of series have.
 bool IsDestination(const Label& label);
-// ... that of uplinks, which a family has as soon as one of its metrics has an uplink.
+// Whether it is the label of uplinks. A family has it if any of its metrics has an
+// uplink.
 bool IsUplink(const Label& label);
 
 struct Metric {
   Labels labels;       // the same names, in the same order, in a family
-  uint64_t value = 0;  // of a histogram: the sum, in microseconds
-  // Of a histogram: the observations in each bucket of TcpConnections.
+  uint64_t value = 0;  // for a histogram: the sum, in microseconds
+  // For a histogram: the observations in each bucket of TcpConnections.
   std::vector<uint64_t> buckets = {};
 };
 
@@ -77,43 +78,40 @@ struct Family {
   std::vector<Metric> metrics;  // never empty
 };
 
-// The upper bound of a histogram's bucket, in seconds; of the last one it is
-// infinite.
+// The upper bound of a histogram's bucket, in seconds. The last bucket's is infinite.
 double BucketBound(size_t bucket);
 
-// netmeter_up, alone: 0.
+// Only netmeter_up, with value 0.
 std::vector<Family> FamiliesOfError();
 
-// What `options` choose of these samples and this health. In Scope::kService
-// the samples are those of one service; in Scope::kUnregistered, what
-// OmitRegistered() left, which left `omitted_services` out.
+// The families that `options` choose, from these samples and this health. In
+// Scope::kService the samples are those of one service. In Scope::kUnregistered they are
+// the result of OmitRegistered(), which returned `omitted_services`.
 std::vector<Family> FamiliesOf(const std::vector<Sample>& samples,
                                const Health& health,
                                const PublishOptions& options,
                                size_t omitted_services = 0);
 
-// Sets `registered` in all samples of the services that have it in any, and
-// returns how many such services there are. The meter sets it series by series,
-// with the first packet of a socket that was opened after Register(). But
-// families are sums over series: to leave out one of them is to make a counter
-// go back. Pending samples stay as they are: ReadScope() has set it in those of such
-// services, and a program may be called so, too.
+// Sets `registered` in all samples of a service if any of them has it. Returns the number
+// of such services. The meter sets it series by series, with the first packet of a socket
+// that was opened after Register(). But families are sums over series: leaving out only
+// some of them would make a counter decrease. Pending samples stay unchanged: ReadScope()
+// has set the flag in those of such services, and a program may have a service's name.
 size_t MarkRegistered(std::vector<Sample>* samples);
 
-// Takes out the samples that have `registered`.
+// Removes the samples that have `registered`.
 void RemoveRegistered(std::vector<Sample>* samples);
 
-// Takes out what registered services publish themselves: all their series.
-// Returns how many services these are.
+// Removes all series of registered services, which publish them themselves. Returns the
+// number of these services.
 size_t OmitRegistered(std::vector<Sample>* samples);
 
-// Reads what a scope needs. Errors as Meter::ReadService() and ReadHost().
+// Reads the samples for a scope. Errors as Meter::ReadService() and ReadHost().
 absl::Status ReadScope(const Meter& meter, Scope scope,
                        std::vector<Sample>* samples);
 
-// Reads the meter, which may be null, by way of the buffer, whose memory is
-// used again; an error is FamiliesOfError(), or nothing if there is no memory
-// even for that.
+// Reads the meter, which may be null, and reuses the memory of the buffer. Returns
+// FamiliesOfError() after an error, or nothing if there is no memory even for that.
 std::vector<Family> Collect(const Meter* meter, const PublishOptions& options,
                             SampleBuffer* buffer) noexcept;
 

@@ -91,13 +91,13 @@ TEST(Families, AnUplinkIsALabelWhereAnySeriesHasOne) {
                               "name=\"mme\",destination=\"streamer\","
                               "transport=\"tcp\",uplink=\"satellite\","
                               "direction=\"tx\"} 5\n"));
-  // The same labels in all of a family: an empty one is none to Prometheus.
+  // All metrics of a family have the same labels: to Prometheus an empty label is absent.
   EXPECT_THAT(
       text,
       HasSubstr("transport=\"tcp\",uplink=\"\",direction=\"tx\"} 1000\n"));
   EXPECT_THAT(text, HasSubstr("netmeter_pending_bytes{name=\"mme\","
                               "uplink=\"satellite\",direction=\"tx\"} 1000"));
-  // Payload and connections are the service's, whatever carried them.
+  // Payload and connections belong to the service on both paths.
   EXPECT_THAT(text, HasSubstr("magma_bytes_sent_total{service_name=\"mme\","
                               "dest_service=\"streamer\"} 1200\n"));
 }
@@ -173,16 +173,16 @@ TEST(Families, WireHasEverySeriesInBothDirections) {
                         "transport=\"icmp\",direction=\"rx\"} 20\n"));
 }
 
-// The sum was meaningless: what a service sent through the proxy was in it
-// again as the proxy's own traffic. A label told them apart, and who forgot it
-// paid twice.
+// The bug: the sum was meaningless, because traffic that a service sent through the proxy
+// was in it again as the proxy's traffic. A label told them apart, and a user who forgot
+// it paid twice.
 TEST(Families, WireIsWhatLinksCarriedAndNothingElse) {
   std::vector<Sample> samples = MixedSamples();
   samples.push_back(
       MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kDirect));
   samples.push_back(
       MakeSample(Kind::kPending, "mme", "", Transport::kTcp, Path::kProxy));
-  // Where it was counted first it would look like new traffic.
+  // On its first appearance it would look like new traffic.
   samples.push_back(MakeSample(Kind::kRetired, "service", "", Transport::kTcp,
                                Path::kDirect));
   samples.push_back(
@@ -308,9 +308,10 @@ TEST(Families, NeverHaveALabelCalledService) {
   }
 }
 
-// The bug: a load before the clock was set was 30 seconds after 1970 for good.
+// The bug: the start time of a load before the clock was set stayed 30 seconds after
+// 1970.
 TEST(Families, TheStartIsByTheClockOfNow) {
-  // In the middle of a second: between two reads of the clock it is the same one.
+  // In the middle of a second, so that two reads of the clock give the same one.
   const uint64_t now = ClockNs(CLOCK_REALTIME);
   Health health;
   health.start_time_ns = ClockNs(CLOCK_BOOTTIME) + 500000000 - now % 1000000000;
@@ -370,7 +371,7 @@ TEST(Families, AreThoseThatWereChosen) {
               ElementsAre("netmeter_up", "magma_bytes_sent_total"));
   EXPECT_THAT(names(Scope::kHost, "netmeter_series"),
               ElementsAre("netmeter_up", "netmeter_series"));
-  // What is left out is said whatever was chosen.
+  // The number of omitted services is published whatever families are chosen.
   EXPECT_THAT(names(Scope::kUnregistered, "netmeter_series"),
               ElementsAre("netmeter_up", "netmeter_omitted_services",
                           "netmeter_series"));
@@ -389,7 +390,7 @@ TEST(Families, ZerosAreLeftOutWhereThatIsWanted) {
       EXPECT_TRUE(metric.value != 0 || family.type != FamilyType::kCounter);
     }
   }
-  // A gauge may be 0 and have been something else.
+  // A gauge of 0 may have had another value before.
   EXPECT_THAT(Names(some), Contains("netmeter_series"));
   EXPECT_THAT(Names(some), Not(Contains("netmeter_lost_packets_total")));
 }
@@ -404,7 +405,7 @@ TEST(Families, CountersHaveNoTotalWhereThatIsWanted) {
   options.names_without_total = true;
   EXPECT_EQ(Names(FamiliesOf(MixedSamples(), Health(), options)), expected);
   EXPECT_THAT(expected, Contains("magma_bytes_sent"));
-  // No two are called the same then.
+  // All names are different.
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(std::unique(expected.begin(), expected.end()), expected.end());
 }
@@ -422,8 +423,7 @@ TEST(Families, LabelsAreValidUtf8AndEqualOnesAreSummed) {
   EXPECT_THAT(text, HasSubstr("service_name=\"caf\xc3\xa9\""));
 }
 
-// A page of metrics is legal with any byte that is UTF-8, but `curl` shows it to a
-// terminal.
+// A page of metrics may contain any valid UTF-8, but `curl` prints it to a terminal.
 TEST(Families, LabelsLetNothingReachATerminal) {
   const std::vector<Sample> samples = {MakeSample(
       Kind::kService, "\x1b[31mred", "a\nb", Transport::kTcp, Path::kDirect)};
@@ -460,9 +460,9 @@ TEST(Families, UnregisteredAreWhatNoServicePublishes) {
               Not(HasSubstr("netmeter_omitted_services")));
 }
 
-// A series is registered from the first packet of a socket that was opened
-// after Register(). Of a service that sent UDP before and TCP after it, only
-// TCP was left out: magma_bytes_sent_total, a sum over both, went back.
+// A series is registered from the first packet of a socket that was opened after
+// Register(). The bug: if a service sent UDP before and TCP after it, only TCP was left
+// out, so magma_bytes_sent_total, a sum over both, decreased.
 TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
   std::vector<Sample> samples = {
       MakeSample(Kind::kService, "mme", "streamer", Transport::kUdp,
@@ -493,7 +493,7 @@ TEST(Families, ARegisteredServiceIsLeftOutWithAllItsSeries) {
   }
 }
 
-// The pending bytes of a program went with the service that is called so.
+// The bug: the pending bytes of a program were left out with the service of its name.
 TEST(Families, WhatIsPendingIsLeftOutWithItsOwnerOnly) {
   std::vector<Sample> samples = {
       MakeSample(Kind::kService, "sessiond", "", Transport::kTcp,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A FamilySet is one word, with a bit for each row of the table below. The names of
-// sets are no rows. Each is a rule about rows, so that a new family is at once in
-// the sets that it belongs to. CONTRIBUTING.md lists what else a new metric needs.
-// Tests compare the table with the header, with the Python package and with
-// docs/metrics.md.
+// A FamilySet is one word, with a bit for each row of the table below. The names of sets
+// are not rows. Each set is a rule about rows, so a new family is at once in the sets
+// that it belongs to. CONTRIBUTING.md lists the other steps for a new metric. Tests
+// compare the table with the header, with the Python package and with docs/metrics.md.
 #include "lib/publish/family_table.h"
 
 #include <functional>
@@ -27,8 +26,8 @@ namespace {
 constexpr int kFamilies = static_cast<int>(FamilyId::kCount);
 static_assert(kFamilies <= 64, "a FamilySet has a bit for each family");
 
-// The texts are for whoever meets the metric in a user interface of Prometheus:
-// each says what a value means without this documentation.
+// The texts appear in user interfaces of Prometheus, so each explains a value without
+// this documentation.
 constexpr FamilyInfo kTable[] = {
     {FamilyId::kUp, "netmeter_up",
      "Whether the maps can be read: 1, or 0 if not loaded or refused.",
@@ -187,13 +186,13 @@ constexpr uint64_t kMagma =
 constexpr uint64_t kKernsnoopd =
     Bit(FamilyId::kMagmaSent) | Bit(FamilyId::kLinuxSent);
 
-// Without these nobody could tell nothing counted from nothing read, or from
-// something left out.
+// Always published: without these a reader could not distinguish a count of zero from a
+// failed read, or from an omission.
 constexpr uint64_t kAlways =
     Bit(FamilyId::kUp) | Bit(FamilyId::kOmittedServices);
 
-// The rule of the set `bytes`. Prometheus wants the unit in the name. Magma's names
-// are of the same bytes once more.
+// The rule of the set `bytes`. Prometheus wants the unit in the name. Magma's names count
+// the same bytes a second time, so they are not in the set.
 uint64_t FamiliesThatCountBytes() {
   uint64_t families = 0;
   for (int i = 0; i < kFamilies; ++i) {
@@ -204,7 +203,7 @@ uint64_t FamiliesThatCountBytes() {
   return families & ~kMagma;
 }
 
-// What a name of a list stands for; 0 if nothing is called so.
+// The families for a name of a list; 0 if the name is unknown.
 uint64_t FamiliesCalled(absl::string_view name) {
   if (name == "default") return kDefault;
   if (name == "netmeter") return kDefault & ~kMagma;
@@ -217,7 +216,7 @@ uint64_t FamiliesCalled(absl::string_view name) {
   return 0;
 }
 
-// The name may come from a command line, and what it says may go to a terminal.
+// The name may come from a command line, and the message may go to a terminal.
 absl::Status UnknownName(absl::string_view name) {
   std::vector<std::string> known = {"default", "netmeter", "all", "bytes",
                                     "kernsnoopd"};
@@ -256,7 +255,7 @@ FamilySet::FamilySet() : families_(internal::kDefault) {}
 absl::StatusOr<FamilySet> FamilySet::Parse(absl::string_view list) {
   uint64_t families = internal::kAlways;
   const absl::Status status = internal::WithoutThrowing([&] {
-    // StrSplit() makes no part of a text at null, and one of any other empty text.
+    // StrSplit() returns no part for a null text, and one part for any other empty text.
     if (list.empty()) return internal::UnknownName(list);
     for (absl::string_view name : absl::StrSplit(list, ',')) {
       name = absl::StripAsciiWhitespace(name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The metric families that netmeter/publish.h lists: the one place with their
-// names, their texts and their types.
+// The metric families that netmeter/publish.h lists. Only this table has their names,
+// their texts and their types.
 //
 //   if (FamilySetAccess::Has(options.families, FamilyId::kUp))
 //     std::puts(InfoOf(FamilyId::kUp).help);
@@ -49,7 +49,7 @@ enum class FamilyId {
   kLostNames,
   kLostProcesses,
   kLostSockets,
-  kBudgetLimit,  // these two by netmeter-exporter only
+  kBudgetLimit,  // these two only from netmeter-exporter
   kBudgetUsed,
   kCount,
 };
@@ -58,25 +58,24 @@ enum class FamilyType { kCounter, kGauge, kHistogram };
 
 struct FamilyInfo {
   FamilyId id;
-  const char* name;  // of a counter: ends with _total
+  const char* name;  // counters: ends with _total
   const char* help;  // one line of ASCII without quotes and backslashes
   FamilyType type;
 };
 
 const FamilyInfo& InfoOf(FamilyId id);
 
-// The name of a counter of the table, without _total. Lives as long as the
-// process.
+// The name of a counter of the table, without _total. Lives as long as the process.
 const char* NameWithoutTotal(const char* name);
 
-// The inside of a FamilySet.
+// Access to the number inside a FamilySet.
 class FamilySetAccess {
  public:
   static bool Has(const FamilySet& set, FamilyId id) {
     return (set.families_ >> static_cast<int>(id) & 1) != 0;
   }
   static uint64_t Get(const FamilySet& set) { return set.families_; }
-  // Whether Get() gives this number of some set.
+  // Whether Get() returns this number for some set.
   static bool IsSet(uint64_t families);
   static FamilySet Of(uint64_t families) {
     FamilySet set;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In a process with generated code of its own for the same packages, as in a
-// service of Magma.
+// Runs in a process with its own generated code for the same packages, like a service of
+// Magma.
 #include "netmeter/grpc.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ Service303Options Options() {
   return options;
 }
 
-// The host's own service; remembers who called.
+// The host's own service; remembers its callers.
 class HostService : public MetricsController::Service {
  public:
   grpc::Status Collect(grpc::ServerContext* context, const MetricsContainer*,
@@ -104,8 +104,8 @@ TEST_F(Service303Test, GetMetricsIsWhatAProto2ReaderNeeds) {
   }
 }
 
-// Not time(2): it reads the clock of the last tick, milliseconds late, and was
-// a second behind the answer in one run of thousands.
+// Not time(2): it reads the clock of the last tick, milliseconds late. In one run of
+// thousands it was a second behind the answer.
 int64_t UnixSeconds() {
   using std::chrono::seconds;
   using std::chrono::system_clock;
@@ -122,8 +122,8 @@ TEST_F(Service303Test, GetServiceInfoSaysWhoIsThereAndHowTheMeterIs) {
   ASSERT_TRUE(stub_->GetServiceInfo(&context, Void(), &info).ok());
   EXPECT_EQ(info.name(), "subscriberdb");
   EXPECT_EQ(info.version(), "1.9.0");
-  // No references to these: the generated code, which is C++14, defines them,
-  // and so would we.
+  // Comparisons with EXPECT_EQ would take references. The generated code, which is C++14,
+  // defines these constants, and then this file would define them, too.
   EXPECT_TRUE(info.state() == magma::orc8r::ServiceInfo::ALIVE);
   EXPECT_TRUE(info.health() == magma::orc8r::ServiceInfo::APP_HEALTHY);
   const auto start = static_cast<int64_t>(info.start_time_secs());
@@ -159,7 +159,7 @@ TEST_F(Service303Test, TheRestIsUnimplementedByName) {
   }
 }
 
-// magmad's state reporter logged an error at each check-in.
+// The bug: magmad's state reporter logged an error at each check-in.
 TEST_F(Service303Test, AnswersWhatMagmaAsksOfEveryService) {
   Start(nullptr);
   grpc::ClientContext context, other;

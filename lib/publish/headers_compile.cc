@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compiled as C++14, C++17 and C++20: a program that uses the public headers.
+// A program that uses the public headers; compiled as C++14, C++17 and C++20.
 #include "netmeter/grpc.h"
 #include "netmeter/magma.h"
 #include "netmeter/prometheus.h"

@@ -2,26 +2,26 @@
 // DeltaVisitor turns totals into increments, for hosts whose counters can only be
 // incremented.
 //
-// It keeps what it has delivered of each counter. The difference to the total of
-// now is due. The entry is updated after the callback has taken the delta, and
-// never before, so whatever fails in between is delivered again: nothing is lost
-// and nothing is delivered twice. All memory is allocated before the callback, as
-// a failure after it could not be told apart from a delta that was not taken.
+// It keeps the delivered amount of each counter. The difference to the present total is
+// due. The entry is updated only after the callback has accepted the delta, so a delta is
+// delivered again after any failure in between: no byte is lost or delivered twice. All
+// memory is allocated before the callback, because a later failure would look like a
+// delta that was not accepted.
 //
-// Totals belong to one meter. Its start time tells meters apart: an upgrade keeps
-// it, with the totals. Another start time means that counting began anew, so that
+// Totals belong to one meter, which is identified by its start time. An upgrade keeps the
+// start time and the totals. Another start time means that counting began anew, so
 // nothing of the new totals was delivered yet.
 //
-// A load may change what destinations are called: suffixes, or what becomes of
-// unknown names. The same bytes are then in other counters. What was delivered
-// under old names counts as delivered under new ones, service by service
-// (Carry()), so a load alone makes no delta.
+// A load may rename destinations, by other suffixes or another setting for unknown names.
+// The same bytes are then in other counters. The amounts delivered under old names count
+// as delivered under new ones, service by service (Carry()), so a load alone makes no
+// delta.
 //
-// A counter is the sum of several series, and one of them may be retired while the
-// others go on: the counter then gets less by what that one had, and a counter of kind
-// retired gets more. What was delivered goes the same way (Retire()), so a retirement
-// makes no delta either. A load may do both at once. Then Retire() comes first, with
-// what RetiredBetween() takes for retired, and Carry() has the rest.
+// A counter is the sum of several series, of which one may be retired while the others go
+// on. The counter then decreases by the total of that series, and a counter of kind
+// retired increases. The delivered amount moves likewise (Retire()), so a retirement
+// makes no delta either. A load may do both at once. Then Retire() comes first, with the
+// series that RetiredBetween() finds, and Carry() handles the others.
 #include "netmeter/magma.h"
 
 #include <algorithm>
@@ -49,14 +49,13 @@ using internal::SeriesName;
 
 struct Delivered {
   uint64_t value = 0;
-  uint64_t visit = 0;      // the last one that saw the counter
+  uint64_t visit = 0;      // the last visit that saw the counter
   bool announced = false;  // false: a callback is due, also for 0
 };
 using DeliveredMap = std::map<std::string, Delivered>;
 
-// What tells one counter from all others: the family, its labels, and the
-// destination last, which is empty where there is none. Neither names nor UTF-8
-// text made of names contain NUL.
+// Identifies a counter: the family, its labels, and last the destination, which may be
+// empty. Neither names nor UTF-8 text made of names contain NUL.
 std::string KeyOf(const Family& family, const Metric& metric) {
   std::string key = family.name;
   const std::string* destination = nullptr;
@@ -65,8 +64,8 @@ std::string KeyOf(const Family& family, const Metric& metric) {
       destination = &label.value;
       continue;
     }
-    // Its label appears with the first series of an uplink. The others are what they
-    // were.
+    // The label of uplinks appears with the first series of an uplink. Other series keep
+    // their keys.
     if (internal::IsUplink(label) && label.value.empty()) continue;
     key.push_back('\0');
     key += label.value;
@@ -81,8 +80,8 @@ std::string GroupOf(const std::string& key) {
   return key.substr(0, key.rfind('\0'));
 }
 
-// After a load: what was delivered of counters that are gone, or that are less
-// than that, goes to those of the same family and service that are more.
+// After a load: the amount delivered for counters that are gone, or are below that
+// amount, moves to increased counters of the same family and service.
 DeliveredMap Carry(const DeliveredMap& delivered,
                    const std::vector<Family>& families) {
   std::map<std::string, uint64_t> now;
@@ -134,8 +133,7 @@ bool IsSent(const Metric& metric) {
                      });
 }
 
-// The bytes of a series that kind retired has by now, as far as they were delivered:
-// its wire bytes.
+// The delivered part of the bytes of a series that is retired now: its wire bytes.
 Sample DeliveredOf(const Sample& sample, const DeliveredMap& delivered,
                    const PublishOptions& options) {
   PublishOptions wire = options;
@@ -156,8 +154,8 @@ Sample DeliveredOf(const Sample& sample, const DeliveredMap& delivered,
   return result;
 }
 
-// What was delivered of series that are retired now counts as delivered of the
-// counters of kind retired, which have it now.
+// The delivered amount of series that are retired now counts as delivered for the
+// counters of kind retired, which contain them now.
 DeliveredMap Retire(DeliveredMap delivered, const std::vector<Sample>& retired,
                     const std::vector<Family>& families,
                     const PublishOptions& options) {
@@ -228,10 +226,10 @@ class DeltaVisitor::Impl {
   const std::thread::id thread_ = std::this_thread::get_id();
   bool visiting_ = false;
   std::vector<Sample> samples_;   // memory for a read
-  std::vector<Sample> previous_;  // what the last one found
-  internal::Totals totals_;       // the same, of what was omitted, too
-  uint64_t start_time_ns_ = 0;    // of the meter that delivered_ is about
-  uint64_t load_time_ns_ = 0;     // the same
+  std::vector<Sample> previous_;  // the result of the previous read
+  internal::Totals totals_;       // of the previous read, with omitted samples
+  uint64_t start_time_ns_ = 0;    // of the meter of delivered_
+  uint64_t load_time_ns_ = 0;     // of the meter of delivered_
   uint64_t visit_ = 0;
   DeliveredMap delivered_;
 };
@@ -246,7 +244,7 @@ absl::Status DeltaVisitor::Visit(const Callback& callback) {
   return impl_->Visit(callback);
 }
 
-// What became, since the last visit, of what was delivered until then.
+// Updates the delivered amounts for moves between counters since the last visit.
 void DeltaVisitor::Impl::Follow(const Health& health,
                                 const std::vector<Family>& families,
                                 internal::Totals totals) {
@@ -269,7 +267,7 @@ void DeltaVisitor::Impl::Follow(const Health& health,
     }
     if (loaded) delivered = Carry(delivered, families);
   }
-  // No failure from here on.
+  // Nothing can fail from here on.
   delivered_.swap(delivered);
   totals_.swap(totals);
   previous_.swap(samples_);
@@ -333,7 +331,7 @@ absl::Status DeltaVisitor::Impl::VisitAll(const Callback& callback) {
     for (const Metric& metric : family.metrics) {
       Delivered* entry = nullptr;
       Delta delta;
-      // All that needs memory comes before the callback.
+      // Everything that needs memory comes before the callback.
       status = internal::WithoutThrowing([&] {
         entry = &delivered_[KeyOf(family, metric)];
         entry->visit = visit_;
@@ -357,7 +355,7 @@ absl::Status DeltaVisitor::Impl::VisitAll(const Callback& callback) {
       entry->announced = true;
     }
   }
-  // What is gone, as retired series are, begins anew if it comes back.
+  // A counter that is gone, as of a retired series, begins anew if it comes back.
   for (auto i = delivered_.begin(); i != delivered_.end();) {
     i = i->second.visit == visit_ ? std::next(i) : delivered_.erase(i);
   }

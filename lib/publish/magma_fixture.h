@@ -73,7 +73,7 @@ class MagmaRootTest : public BpffsTest {
     host_options_.families = FamilySet();
   }
 
-  // Services mme and state with `series` destinations in turns.
+  // Alternates between the services mme and state, with `series` destinations.
   static std::unique_ptr<FakeMeter> MakeMeter(uint64_t created_ns,
                                               uint32_t series) {
     FakeMeter::Options options;
@@ -100,7 +100,7 @@ class MagmaRootTest : public BpffsTest {
     meter->stats()->series_used = i + 1;
   }
 
-  // What the host has must be what the meter says.
+  // The host's counters must equal the meter's.
   void ExpectEqual(const Host& host) const {
     const auto samples = meter_->ReadHost();
     ASSERT_TRUE(samples.ok()) << samples.status();

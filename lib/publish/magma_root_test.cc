@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Magma's path on real maps, which this test makes itself, and on those of the
+// Tests delivery to Magma on real maps, which the test makes itself, and on those of the
 // real loader, with traffic. Needs root and bpf(2).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// It called nothing, which ended the program by std::bad_function_call.
+// The bug: the visitor called an empty function, and std::bad_function_call ended the
+// program.
 TEST_F(MagmaRootTest, AVisitWithoutACallbackIsAnError) {
   DeltaVisitor visitor(meter_, host_options_);
   EXPECT_TRUE(absl::IsInvalidArgument(visitor.Visit(DeltaVisitor::Callback())));
@@ -73,7 +74,7 @@ TEST_F(MagmaRootTest, CountersThatAreZeroAppear) {
   EXPECT_EQ(host.Sent("mme", "d0"), 0u);
 }
 
-// One failure at every possible call, of either sort, while traffic goes on.
+// One failure at every possible call, of either type, while traffic goes on.
 TEST_F(MagmaRootTest, AFailedCallbackLosesAndRepeatsNothing) {
   for (int failure = 1; failure < 60; ++failure) {
     for (const bool throws : {false, true}) {
@@ -103,8 +104,8 @@ TEST_F(MagmaRootTest, AFailedCallbackLosesAndRepeatsNothing) {
   }
 }
 
-// A counter of value 0 that is new is delivered, too, also if the callback threw
-// at its first delivery: it was then forgotten.
+// A new counter of value 0 is delivered, too. The bug: it was forgotten if the callback
+// threw at its first delivery.
 TEST_F(MagmaRootTest, AZeroIsDeliveredOnceWhateverFails) {
   fake_->cell(NM_SLOT_FIRST, 0)->tx_payload_bytes = 0;
   Host all;
@@ -119,7 +120,7 @@ TEST_F(MagmaRootTest, AZeroIsDeliveredOnceWhateverFails) {
   }
 }
 
-// std::bad_alloc came out of both, and took the host with it.
+// The bug: both threw std::bad_alloc, which ended the host.
 TEST_F(MagmaRootTest, WithoutMemoryNothingIsThrownAndNothingLost) {
   const MagmaMetrics metrics(meter_, host_options_);
   magma::orc8r::MetricsContainer container;
@@ -161,7 +162,7 @@ TEST_F(MagmaRootTest, WithoutMemoryNothingIsThrownAndNothingLost) {
             EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
           }
         } catch (const std::bad_alloc&) {
-          failed = true;  // of the host's own allocations
+          failed = true;  // one of the host's own allocations failed
         }
       }
       ASSERT_TRUE(visitor.Visit(callback).ok());
@@ -175,7 +176,7 @@ TEST_F(MagmaRootTest, AnUpgradeOfTheMapsChangesNothing) {
   DeltaVisitor visitor(meter_, host_options_);
   Host host;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
-  // Other maps with the old totals and some new bytes; the old maps retire.
+  // New maps with the old totals and some new bytes; the old maps are closed.
   std::unique_ptr<FakeMeter> upgraded = MakeMeter(1000, 4);
   upgraded->cell(NM_SLOT_FIRST, 1)->tx_payload_bytes += 5;
   ASSERT_EQ(upgraded->Pin(pin_dir_), "");
@@ -185,7 +186,7 @@ TEST_F(MagmaRootTest, AnUpgradeOfTheMapsChangesNothing) {
   ExpectEqual(host);
 }
 
-// All totals came a second time, under the new names.
+// The bug: all totals were delivered a second time, under the new names.
 TEST_F(MagmaRootTest, ALoadThatRenamesDestinationsDeliversNothingTwice) {
   DeltaVisitor visitor(meter_, host_options_);
   Host host;
@@ -206,13 +207,13 @@ TEST_F(MagmaRootTest, ALoadThatRenamesDestinationsDeliversNothingTwice) {
   fake_->cell(NM_SLOT_FIRST, 1)->tx_payload_bytes += 11;
   fake_->info()->loaded_ns = 77;
   fake_->stats()->moves += 2;
-  host.FailAt(1);  // what fails is due again, also then
+  host.FailAt(1);  // a failed delivery is due again, also then
   EXPECT_FALSE(visitor.Visit(host.callback()).ok());
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(of_mme(), 411u);
   EXPECT_EQ(host.Sent("mme", "other"), 11u);
   EXPECT_EQ(host.Sent("state", "d1"), 200u);
-  // And two again.
+  // The names are split again.
   fake_->SetName(5, NM_KIND_DESTINATION, "e0");
   fake_->SetName(7, NM_KIND_DESTINATION, "e2");
   fake_->cell(NM_SLOT_FIRST + 2, 1)->tx_payload_bytes += 22;
@@ -227,8 +228,8 @@ TEST_F(MagmaRootTest, ALoadThatRenamesDestinationsDeliversNothingTwice) {
   EXPECT_EQ(host.TakeCalls(), 0);
 }
 
-// All that had been delivered came again: with the first packet by an uplink, each
-// series gets the label, and was taken for a new one.
+// The bug: all delivered amounts were delivered again. With the first packet through an
+// uplink each series gets the label, and was taken for a new one.
 TEST_F(MagmaRootTest, ALoadThatBringsUplinksDeliversNothingTwice) {
   host_options_.families = *FamilySet::Parse("netmeter_wire_bytes_total");
   nm_cell* const cell = fake_->cell(NM_SLOT_FIRST, 0);
@@ -251,7 +252,7 @@ TEST_F(MagmaRootTest, ALoadThatBringsUplinksDeliversNothingTwice) {
   fake_->info()->loaded_ns = 77;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(sum(), 1000u);
-  // Packets pass it some visits later; then another load changes a name, too.
+  // Packets use it some visits later; then another load changes a name, too.
   AddSeries(fake_.get(), 4);
   fake_->SetName(9, NM_KIND_DESTINATION, "d0");
   nm_cell* const by_satellite = fake_->cell(NM_SLOT_FIRST + 4, 0);
@@ -296,14 +297,14 @@ TEST_F(MagmaRootTest, WhileThereIsNoMeterNothingIsVisitedAndNothingForgotten) {
   EXPECT_EQ(host.TakeCalls(), 0);
   std::unique_ptr<FakeMeter> same = MakeMeter(1000, 4);
   ASSERT_EQ(same->Pin(pin_dir_), "");
-  sleep(1);  // how often the meter looks
+  sleep(1);  // the interval of the meter's checks
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(host.TakeCalls(), 0);
   ExpectEqual(host);
 }
 
-// The real loader, on a cgroup of the test's own. "mme" sends datagrams to the
-// proxy port of the loopback device, where they are counted and dropped.
+// The real loader, on a cgroup of the test's own. "mme" sends datagrams to the proxy port
+// of the loopback device, where they are counted and dropped.
 class LoadedRootTest : public testing::Test {
  protected:
   static constexpr char kKey[] =
@@ -350,7 +351,7 @@ class LoadedRootTest : public testing::Test {
     return std::move(*meter);
   }
 
-  // From a process in the cgroup, until StopSending(); 0: without end.
+  // Sends from a process in the cgroup, until StopSending(). 0: no limit.
   void StartSending(uint64_t datagrams) {
     shared_->stop = 0;
     sender_ = fork();
@@ -431,7 +432,7 @@ TEST_F(LoadedRootTest, EachVisitorBeginsWithTheTotalsSoFar) {
   Send(3);
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(Of(host), 1000u);
-  // The service and its meter start again: its counters did, too.
+  // The service and its meter restart, and so do its counters.
   DeltaVisitor restarted(OpenMeter(), host_options_);
   Host other;
   ASSERT_TRUE(restarted.Visit(other.callback()).ok());
@@ -465,7 +466,7 @@ TEST_F(LoadedRootTest, NothingIsLostOrRepeatedWhileTheLoaderUpgradesAndGrows) {
   };
   for (int i = 0; i < 6; ++i) {
     std::thread loader([&] {
-      // Other programs, then other tables.
+      // First other programs, then other tables.
       config_.aliases["tool"] = "service-" + std::to_string(i);
       MustLoad();
       config_.max_series += 64;
@@ -497,14 +498,14 @@ TEST_F(LoadedRootTest, AfterAnUnloadTotalsBeginAgainOnTopOfWhatWasDelivered) {
   MustLoad();
   Send(4);
   absl::Status status;
-  for (int i = 0; i < 300; ++i) {  // it looks once a second
+  for (int i = 0; i < 300; ++i) {  // the meter checks once a second
     status = visitor.Visit(host.callback());
     if (status.ok()) break;
     usleep(10000);
   }
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(Of(host), 1400u);
-  // As many bytes as before the unload, and none of them is taken for old.
+  // The same number of bytes as before the unload. None is taken for old.
   Send(6);
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(Of(host), 2000u);
@@ -527,9 +528,9 @@ TEST_F(MagmaRootTest, UnregisteredIsWhatNoServicePublishes) {
   EXPECT_EQ(host.Sent("state", "d1"), 200u);
 }
 
-// The exporter's magma_bytes_sent_total went back when a service registered
-// between two transports, and DeltaVisitor stood still until it had passed the
-// old value.
+// The bug: the exporter's magma_bytes_sent_total decreased when a service registered
+// between two transports, and DeltaVisitor delivered nothing until it had passed the old
+// value.
 TEST_F(MagmaRootTest, AServiceThatRegistersIsGoneWithAllItsSeries) {
   fake_->cell(NM_SLOT_FIRST + 2, 0)->destination =
       fake_->cell(NM_SLOT_FIRST, 0)->destination;
@@ -552,8 +553,8 @@ TEST_F(MagmaRootTest, AServiceThatRegistersIsGoneWithAllItsSeries) {
   EXPECT_EQ(host.Sent("state", "d1"), 200u);
 }
 
-// "overflow" fell from 2350000 to 2344000 when 50 connections had named their
-// destination, and took in 81 series when others had their first round trip.
+// The bug: "overflow" fell from 2350000 to 2344000 when 50 connections had named their
+// destination, and absorbed 81 series when others had their first round trip.
 TEST_F(MagmaRootTest, AFullTableIsFoldedInOnePlaceWhateverHappensInIt) {
   const auto name_of = [](char kind, uint32_t i) {
     std::string name = kind + std::to_string(i);
@@ -570,7 +571,7 @@ TEST_F(MagmaRootTest, AFullTableIsFoldedInOnePlaceWhateverHappensInIt) {
     fake_->cell(NM_SLOT_FIRST + i, 0)->tx_payload_bytes = 0;
   }
   const MagmaMetrics metrics(meter_, host_options_);
-  // Bytes sent by labels.
+  // The bytes sent, by labels.
   const auto sent = [&] {
     const std::string bytes = metrics.Serialize();
     EXPECT_LE(bytes.size(), host_options_.max_bytes);

@@ -63,7 +63,7 @@ TEST(DeltaVisitor, SaysWhyThereIsNothingToVisit) {
             absl::StatusCode::kUnavailable);
 }
 
-// It was called from a thread of its own, beside a registry that has no locks.
+// The bug: the callback ran in a thread of its own, beside a registry that has no locks.
 TEST(DeltaVisitor, CallsBackInTheThreadThatMadeItOnly) {
   MagmaOptions options;
   options.scope = Scope::kHost;
@@ -76,7 +76,7 @@ TEST(DeltaVisitor, CallsBackInTheThreadThatMadeItOnly) {
   EXPECT_NE(status.message().find("thread"), std::string::npos) << status;
 }
 
-// What magmad sends is paid for by the byte.
+// Each byte that magmad sends costs money.
 TEST(MagmaOptions, AreWhatKernsnoopdPublished) {
   const MagmaOptions options;
   for (const char* name :

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// prometheus-cpp keeps a value of every type in each of its metrics, and looks at
-// the one that the family's type names. Its numbers are doubles: exact up to 2^53,
-// 9 PB.
+// prometheus-cpp keeps a value of every type in each of its metrics, and uses the one
+// that the family's type names. Its numbers are doubles: exact up to 2^53, 9 PB.
 #include "lib/publish/prometheus_families.h"
 
 #include <prometheus/client_metric.h>
@@ -52,8 +51,8 @@ std::vector<prometheus::MetricFamily> ToPrometheus(
           out.gauge.value = value;
           break;
         case FamilyType::kHistogram:
-          // Our buckets hold what fell into each, those of Prometheus also all
-          // that is smaller. Our sum is in microseconds.
+          // Each of our buckets has only its own observations; those of Prometheus also
+          // have all smaller ones. Our sum is in microseconds.
           out.histogram.sample_sum = value / 1e6;
           for (size_t i = 0; i < metric.buckets.size(); ++i) {
             out.histogram.sample_count += metric.buckets[i];

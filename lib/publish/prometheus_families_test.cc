@@ -40,7 +40,7 @@ std::vector<std::string> SortedLines(const std::string& text) {
 }
 
 TEST(ToPrometheus, SerializesToTheSameTextAsOurOwnWriter) {
-  // It writes the count and the sum of a histogram before the buckets.
+  // prometheus-cpp writes the count and the sum of a histogram before the buckets.
   EXPECT_EQ(SortedLines(prometheus::TextSerializer().Serialize(
                 ToPrometheus(HostFamilies()))),
             SortedLines(ToText(HostFamilies(), TextFormat::kPrometheus)));

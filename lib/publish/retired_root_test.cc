@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DeltaVisitor over series that are retired, on maps that this test makes itself.
+// Tests DeltaVisitor with series that are retired, on maps that the test makes itself.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -24,19 +24,19 @@ void RetireFirstService(FakeMeter* meter) {
   meter->stats()->slots_allocated = 5;
 }
 
-// It was taken for delivered until it had passed what it had been before.
+// The bug: the series was taken as delivered until it had passed its old value.
 TEST_F(MagmaRootTest, ASeriesThatWasRetiredAndIsBackBeginsAtZero) {
   DeltaVisitor visitor(meter_, host_options_);
   Host host;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
-  // Gone for a visit, and back with more than before.
+  // The series is gone for a visit, and back with more than before.
   const nm_cell before = *fake_->cell(NM_SLOT_FIRST, 0);
   memset(fake_->cell(NM_SLOT_FIRST, 0), 0, sizeof(nm_cell));
   fake_->stats()->moves += 2;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   *fake_->cell(NM_SLOT_FIRST, 0) = before;
   fake_->cell(NM_SLOT_FIRST, 0)->tx_payload_bytes = 150;
-  // Gone and back between two visits.
+  // The series is gone and back between two visits.
   fake_->cell(NM_SLOT_FIRST + 1, 0)->tx_payload_bytes = 30;
   fake_->stats()->moves += 2;
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
@@ -44,10 +44,10 @@ TEST_F(MagmaRootTest, ASeriesThatWasRetiredAndIsBackBeginsAtZero) {
   EXPECT_EQ(host.Sent("state", "d1"), 230u);
 }
 
-// A counter is the sum of several series. One of them was retired, the counter was
-// less by as much, and all that was left of it was delivered once more.
+// A counter is the sum of several series. The bug: one of them was retired, the counter
+// decreased, and its remaining total was delivered again.
 TEST_F(MagmaRootTest, ARetiredPartOfACounterIsNotDeliveredAgain) {
-  // A program with two destinations, which one counter of kernsnoopd's has.
+  // A program with two destinations, which are one counter of kernsnoopd's family.
   fake_->SetName(20, NM_KIND_BINARY, "curl");
   for (uint32_t i = 4; i < 6; ++i) {
     AddSeries(fake_.get(), i);
@@ -78,8 +78,9 @@ TEST_F(MagmaRootTest, ARetiredPartOfACounterIsNotDeliveredAgain) {
   EXPECT_EQ(host.counters().at(key), 1107u);
 }
 
-// One load may rename and retire. All that had gone was taken for renamed then: as much
-// of what else the service sent was held back, and was delivered as retired once more.
+// One load may rename and retire. The bug: all missing totals were taken as renamed. That
+// held back as much of the service's other traffic, and the retired bytes were delivered
+// again.
 TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
   for (uint32_t i = 0; i < 4; ++i) {
     fake_->cell(NM_SLOT_FIRST + i, 0)->tx_bytes = 1000 * (i + 1);
@@ -111,8 +112,8 @@ TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
   EXPECT_EQ(wire, 10060u);
 }
 
-// The bug: a series of which not all had been delivered, as whoever takes the deltas had
-// been away, came as a whole once more when it was retired meanwhile.
+// The bug: a series was not delivered completely, because the host was away. When it was
+// retired meanwhile, all of it was delivered again.
 TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsRetired) {
   fake_->cell(NM_SLOT_FIRST, 0)->tx_bytes = 1000;
   DeltaVisitor visitor(meter_, host_options_);
@@ -136,8 +137,8 @@ TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsRetired) {
   EXPECT_EQ(again, 7u);
 }
 
-// The bug: a service that registered, and is left to itself from then on, was taken for
-// retired. As much of what had been retired before was never delivered.
+// The bug: a service that registered, and so publishes its own data from then on, was
+// taken for retired. As much of the traffic retired before was never delivered.
 TEST_F(MagmaRootTest, AServiceThatRegistersIsNotRetired) {
   fake_->cell(NM_SLOT_FIRST, 0)->tx_bytes = 1000;
   nm_cell* const retired = fake_->cell(NM_SLOT_FIRST + 4, 0);

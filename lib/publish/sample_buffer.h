@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory for samples that outlives a read, for who reads again and again: where
-// it has had room for as much before, a read into it allocates nothing. It stays
-// as large as the largest read was: about 300 bytes a series.
+// Memory for samples that is reused by later reads. If it had room for as many series
+// before, a read into it allocates nothing. It keeps the size of the largest read: about
+// 300 bytes a series.
 //
 //   SampleBuffer::Lease samples(&buffer);
 //   const absl::Status read = meter.ReadHost(samples.get());
 //
-// Threads: any. Nobody waits: who comes while another thread has the memory gets
-// some of his own.
+// Threads: any. No thread waits: if another thread has the memory, a thread gets its own.
 
 #ifndef NETMETER_LIB_PUBLISH_SAMPLE_BUFFER_H_
 #define NETMETER_LIB_PUBLISH_SAMPLE_BUFFER_H_
@@ -28,7 +27,7 @@ class SampleBuffer {
         : lock_(buffer->mutex_, std::try_to_lock),
           samples_(lock_.owns_lock() ? &buffer->samples_ : &own_) {}
 
-    // What an earlier read left there, or nothing.
+    // The result of an earlier read, or empty.
     std::vector<Sample>* get() const { return samples_; }
 
    private:
@@ -39,7 +38,7 @@ class SampleBuffer {
 
  private:
   std::mutex mutex_;
-  std::vector<Sample> samples_;  // of who has the mutex
+  std::vector<Sample> samples_;  // belongs to the holder of the mutex
 };
 
 }  // namespace internal

@@ -20,7 +20,7 @@ TEST(SampleBuffer, KeepsItsMemory) {
   EXPECT_EQ(samples.get()->size(), 100u);
 }
 
-// Two scrapes at once: neither waits, and neither writes what the other reads.
+// Two scrapes at once: neither waits, and neither writes the samples of the other.
 TEST(SampleBuffer, GivesOthersTheirOwn) {
   SampleBuffer buffer;
   const SampleBuffer::Lease one(&buffer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The reply to Service303's GetServiceInfo, for every server that we have.
+// The reply to Service303's GetServiceInfo, for all our servers.
 //
 //   const ServiceInfo info("kernsnoopd", kVersion);
 //   Send(info.Serialize(meter.get()));
@@ -13,7 +13,7 @@
 #include <string>
 
 #include "netmeter/meter.h"
-#include "netmeter/service303_wire.h"  // what else a server answers
+#include "netmeter/service303_wire.h"  // the other answers of a server
 
 namespace netmeter {
 namespace internal {
@@ -23,13 +23,13 @@ class ServiceInfo {
   // The service's start time is now.
   ServiceInfo(const std::string& name, const std::string& version);
 
-  // Or then, in seconds of Unix time.
+  // With a start time in seconds of Unix time.
   ServiceInfo(const std::string& name, const std::string& version,
               uint64_t start_time_secs);
 
   // A magma.orc8r.ServiceInfo in protobuf's wire format: name, version, ALIVE,
-  // APP_HEALTHY, the start time and, in status.meta under "netmeter", "ok" or
-  // why the meter cannot be read. A null meter is "no meter".
+  // APP_HEALTHY, the start time and, in status.meta under "netmeter", "ok" or the reason
+  // why the meter cannot be read. The reason for a null meter is "no meter".
   std::string Serialize(const Meter* meter) const;
 
  private:
