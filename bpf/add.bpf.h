@@ -2,34 +2,33 @@
 /*
  * Adding a packet to the cells of its series.
  *
- * An atomic add costs 7 ns on one CPU, and 31 ns where two CPUs write the same line
- * (test/benchmark.sh datapath). A packet takes two to five. So a CPU adds to its own
- * cell by plain loads and stores, wherever no other run of a packet program can come
- * between the two:
+ * An atomic add costs 7 ns on one CPU, and 31 ns if two CPUs write the same line
+ * (test/benchmark.sh datapath). A packet takes two to five. So a CPU adds to its own cell
+ * by plain loads and stores, if no other run of a packet program can come between the
+ * load and the store:
  *
- *   received  The hook is called with bottom halves disabled, so nothing else
- *             receives on this CPU meanwhile, and what is sent writes other
- *             words. README.md has the proof, and the exceptions.
- *   sent      A word of the CPU says that a run is adding. A softirq that
- *             interrupts such a run ends before it goes on; it sees the word,
- *             and adds elsewhere: to the spare cell. What must not happen is
- *             that two tasks find the word free at once, where one preempts
- *             the other in the kernel: enum nm_adds has the ways out.
+ *   received  The hook is called with bottom halves disabled. So no other receive runs on
+ *             this CPU meanwhile, and sent packets write other words. README.md has the
+ *             proof, and the exceptions.
+ *   sent      A word of the CPU says that a run is adding. A softirq that interrupts such
+ *             a run ends before the run goes on. The softirq sees the word, and adds to
+ *             the shared cell instead. Two tasks must not find the word free at once,
+ *             which is possible if one preempts the other in the kernel: enum nm_adds has
+ *             the solutions.
  *
- * The spare cell of a series is its last one. All CPUs write it, by atomic
- * adds: whatever is not certain to be alone goes there, and what does not come
- * from a packet.
+ * The shared cell of a series is its last one. All CPUs write it, by atomic adds. Adds
+ * that may not be alone go there, and amounts that do not come from a packet.
  *
- * A word has the same kind of writer throughout, as a series has one transport:
- * rx_payload_bytes of TCP is written by what is sent (it counts what we
- * acknowledge), that of others by what is received.
+ * A word always has the same kind of writer, because a series has one transport:
+ * rx_payload_bytes of TCP is written for sent packets (it counts what we acknowledge),
+ * and for received packets in other transports.
  */
 #ifndef NETMETER_BPF_ADD_BPF_H_
 #define NETMETER_BPF_ADD_BPF_H_
 
 #include "bpf/slot.bpf.h"
 
-/* What a sent packet adds, beside its segments. */
+/* The amounts that a sent packet adds, besides its segments. */
 struct nm_sent {
   __u32 bytes;
   __u32 new_bytes; /* of payload */
@@ -37,11 +36,11 @@ struct nm_sent {
   __u32 acked;     /* received payload that it acknowledges */
 };
 
-/* Numbers of 32 bits in pairs: a function takes five. */
+/* Pairs of 32-bit numbers, because a function takes five arguments. */
 #define NM_PAIR(low, high) ((low) | (__u64)(high) << 32)
 
-/* For a test (stress_test.cc): calls of the clock between a load and its store,
- * so that more comes in between; and adds without what keeps others out. */
+/* For a test (stress_test.cc): calls the clock between a load and its store, so that more
+ * interrupts come in between. It can also add without the guards. */
 #ifndef NM_STRESS
 #define NM_STRESS 0
 #endif
@@ -49,8 +48,8 @@ struct nm_sent {
 #define NM_STRESS_UNGUARDED 0
 #endif
 
-/* One load and one store, each of the whole word: a reader sees the old value
- * or the new one. */
+/* One load and one store, each of the whole word, so a reader sees the old value or the
+ * new one. */
 static __always_inline void add_word(__u64 *word, __u32 amount, bool atomic) {
   __u64 value;
 
@@ -82,8 +81,8 @@ static __always_inline void add_sent_to_cell(struct nm_cell *cell,
   if (sent->acked) add_word(&cell->rx_payload_bytes, sent->acked, atomic);
 }
 
-/* To the spare cell. Rare, so out of the way; by value, so that what the usual packet
- * adds stays in registers. */
+/* Adds to the shared cell. Not inlined, because it is rare. Arguments are passed by
+ * value, so that the amounts of a plain packet stay in registers. */
 NM_GLOBAL int nm_add_received(__u32 slot, __u32 bytes, __u32 segments,
                               __u32 payload) {
   struct nm_cell *cell = spare_cell(slot);
@@ -104,8 +103,8 @@ NM_GLOBAL int nm_add_sent(__u64 slot_and_bytes, __u64 segments_and_acked,
   return 0;
 }
 
-/* `payload` of TCP is 0: it counts when it is acknowledged. `exposed`: bottom
- * halves may be enabled. */
+/* `payload` of TCP is 0: it counts when it is acknowledged. `exposed`: bottom halves may
+ * be enabled. */
 static __always_inline void add_received(__u32 slot, struct nm_cell *cell,
                                          bool exposed, __u32 bytes,
                                          __u32 segments, __u32 payload) {
@@ -117,17 +116,17 @@ static __always_inline void add_received(__u32 slot, struct nm_cell *cell,
     add_received_to_cell(cell, bytes, segments, payload, false);
 }
 
-/* The CPU's first cell, which is no series': its tx_bytes is the busy word, not 0
- * while the CPU adds what it sent. It is there, and not in a map of its own, because
- * it has to stay through an upgrade of the programs: a run of the old ones may be
- * interrupted by one of the new. */
+/* The CPU's first cell, which belongs to no series. Its tx_bytes is the busy word: not 0
+ * while the CPU adds a sent packet. The word is not in a map of its own, because it has
+ * to survive an upgrade of the programs: a run of the new programs may interrupt a run of
+ * the old ones. */
 static __always_inline struct nm_cell *cell_of_cpu(void) {
   __u32 cpu = bpf_get_smp_processor_id();
 
   return bpf_map_lookup_elem(&nm_counters, &cpu);
 }
 
-/* Whether the CPU is this run's; it gives the CPU back by 0 in *busy. */
+/* Whether this run has taken the CPU. The run gives it back by 0 in *busy. */
 static __always_inline bool take_cpu(__u64 *busy, const enum nm_adds adds) {
   if (NM_STRESS_UNGUARDED) return true;
   if (adds == NM_ADDS_CLAIMED) return !__sync_lock_test_and_set(busy, 1);
@@ -136,7 +135,7 @@ static __always_inline bool take_cpu(__u64 *busy, const enum nm_adds adds) {
   return true;
 }
 
-/* `cell` is that of the slot on this CPU. */
+/* `cell` is the cell of the slot on this CPU. */
 static __always_inline void add_sent(__u32 slot, struct nm_cell *cell,
                                      const struct nm_sent *sent, __u32 segments,
                                      const enum nm_adds adds) {
@@ -144,7 +143,7 @@ static __always_inline void add_sent(__u32 slot, struct nm_cell *cell,
   __u64 *busy;
   bool alone;
 
-  /* nm_egress has both ways, as neither needs anything of the kernel. */
+  /* nm_egress has both kinds of adds, because neither needs a kernel feature. */
   if (adds == NM_ADDS_PLAIN && nm_config.egress_adds == NM_ADDS_ATOMIC) {
     add_sent_to_cell(cell, sent, segments, true);
     return;

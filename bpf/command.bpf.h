@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The loader's commands. The maps that readers see are frozen: nobody in user
- * space can write them, the loader included. Programs can, so the loader runs
- * one by BPF_PROG_TEST_RUN, with a packet that holds the command. The program
- * is not attached to anything, and running it takes a descriptor that only root
- * has.
+ * The loader's commands. The maps that readers see are frozen: user space cannot write
+ * them, and that includes the loader. Programs can. So the loader runs a program by
+ * BPF_PROG_TEST_RUN, with a packet that holds the command. The program is not attached to
+ * anything, and running it takes a descriptor that only root has.
  */
 #ifndef NETMETER_BPF_COMMAND_BPF_H_
 #define NETMETER_BPF_COMMAND_BPF_H_
@@ -12,9 +11,9 @@
 #include "bpf/retire.bpf.h"
 #include "bpf/slot.bpf.h"
 
-/* Puts the next id that no program has had yet into its queue: exactly once, whatever
- * happens to the loader, as a program runs to its end. No other loader is at work: it has
- * the lock. -1: no room. */
+/* Puts the next unused id into its queue. That happens exactly once even if the loader
+ * dies, because a program runs to its end. The loader has the lock, so no other loader
+ * runs. -1: no room. */
 static __always_inline int free_next(const struct nm_free *free) {
   struct nm_stats *stats = stats_of_meter();
   __u64 made;
@@ -50,10 +49,10 @@ static __always_inline int run_command(struct __sk_buff *skb) {
   if (!info) return -1;
   switch (command.code) {
     case NM_COMMAND_INFO:
-      /* A load that fails clears its buffer, which is the map here. */
+      /* The buffer is the map itself, and a load that fails would clear it. */
       if (skb->len < sizeof(command) + sizeof(*info)) return -1;
-      /* What readers have learned by the old one they learn anew: a name on the
-       * wire without the suffixes of this one is another label. */
+      /* Readers must drop what they derived from the old info: without the suffixes of
+       * the new one, a name on the wire has another label. */
       COUNT(moves, 1);
       closed = info->closed;
       error = bpf_skb_load_bytes(skb, sizeof(command), info, sizeof(*info));

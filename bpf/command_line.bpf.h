@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Which service a process is, from its command line: in the kernel at exec,
- * and on the host for the processes that run when the meter is loaded, and
- * under the fuzzer. So there is one opinion, whichever came first, the meter or
- * the process.
+ * Finds the service of a process in its command line. This code runs in the kernel at
+ * exec; on the host, for processes that are older than the meter; and under the fuzzer.
+ * So the answer does not depend on which came first, the meter or the process.
  *
  *   python3 [flags] -m magma.<service>.main     any service
  *   [python3 [flags]] <dir>/<service>/main.py   services of the configuration
  *
- * Whoever includes this defines, before:
+ * A file that includes this one defines first:
  *
  *   long nm_read_string(void *to, __u32 size, __u64 address)
  *       copies a string with its NUL, or size - 1 bytes of it and a NUL;
  *       returns the number of bytes with the NUL, or a negative number. It is
  *       bpf_probe_read_user_str() in the kernel.
  *   NM_GLOBAL
- *       how a function is declared that the verifier is to walk only once:
+ *       declares a function that the verifier is to walk only once:
  *       kernel.bpf.h; on the host "static inline".
  */
 #ifndef NETMETER_BPF_COMMAND_LINE_BPF_H_
@@ -23,7 +22,7 @@
 
 #include "bpf/internal.h"
 
-#define NM_INFER_ARGUMENTS 16 /* of the interpreter; more are not looked at */
+#define NM_INFER_ARGUMENTS 16 /* of the interpreter; further ones are ignored */
 
 enum nm_inferred {
   NM_INFER_NOTHING = 0,
@@ -35,9 +34,8 @@ enum nm_inferred {
 #define barrier_var(var) asm volatile("" : "+r"(var))
 #endif
 
-/* All bits set where a byte is not 0, else none. Bytes are masked rather than
- * compared where many of them are looked at: at each branch on a byte the
- * verifier would go on twice. */
+/* All bits set if a byte is not 0, else none. In loops over many bytes, masks replace
+ * comparisons: at each branch on a byte the verifier would continue twice. */
 static __always_inline nm_u32 nm_mask_of_byte(nm_u8 byte) {
   return -((byte + 255u) >> 8);
 }
@@ -57,10 +55,9 @@ NM_GLOBAL long nm_string_length(nm_u64 address) {
   return -1;
 }
 
-/* Where the name of a service stands, as one number: a choice that the verifier
- * would follow to the end of the program it does not follow in here. The
- * address, above 8 bits; NM_FOUND_SCRIPT, if the service has to be configured;
- * how many bytes the name has. 0: there is none. */
+/* The place of a service's name, as one number, so that the verifier does not follow the
+ * choice to the end of the program. It has the address, above 8 bits; NM_FOUND_SCRIPT, if
+ * the service has to be configured; and the length of the name. 0: no name. */
 #define NM_FOUND_SCRIPT 0x80
 #define NM_FOUND_LENGTH 0x7f
 
@@ -68,7 +65,7 @@ static __always_inline nm_u64 nm_found(nm_u64 address, nm_u32 length) {
   return length && length <= NM_NAME_BYTES ? address << 8 | length : 0;
 }
 
-/* The name that was found, followed by zeros; name[NM_NAME_BYTES + 1] holds
+/* Reads the name that was found, followed by zeros. name[NM_NAME_BYTES + 1] must hold
  * zeros before. */
 static __always_inline int nm_read_found(nm_u64 found, nm_u8 *name) {
   nm_u32 length = found & NM_FOUND_LENGTH;
@@ -101,8 +98,8 @@ NM_GLOBAL nm_u64 nm_find_in_module(nm_u64 address) {
   return nm_found(address, length);
 }
 
-/* Where the parts of a path begin, by the bytes that a service's name and
- * "/main.py" take: the last part, and, above 16 bits, the last but one. -1: it
+/* Offsets of the last parts of a path, within the bytes that a service's name and
+ * "/main.py" take: the last part, and, above 16 bits, the part before it. -1: the path
  * cannot be read. */
 NM_GLOBAL int nm_last_parts(nm_u64 address) {
   nm_u8 text[NM_NAME_BYTES + 10] = {};
@@ -128,7 +125,7 @@ NM_GLOBAL nm_u64 nm_find_in_script(nm_u64 address, long length) {
   nm_u64 found;
   int parts;
 
-  /* The last bytes: a name, and "/main.py" with its NUL. */
+  /* The last bytes hold a name, and "/main.py" with its NUL. */
   if (length > NM_NAME_BYTES + 1 + 8) address += length - (NM_NAME_BYTES + 9);
   parts = nm_last_parts(address);
   if (parts <= 0) return 0;
@@ -143,16 +140,17 @@ NM_GLOBAL nm_u64 nm_find_in_script(nm_u64 address, long length) {
 }
 
 enum nm_argument {
-  NM_ARGUMENT_LAST = 0, /* no service is named from here on */
+  NM_ARGUMENT_LAST = 0, /* no later argument names a service */
   NM_ARGUMENT_OPTION = 1,
   NM_ARGUMENT_OPTION_WITH_VALUE = 2, /* in the next argument */
   NM_ARGUMENT_BEFORE_MODULE = 3,     /* the next argument is the module */
   NM_ARGUMENT_SCRIPT = 4,
-  NM_ARGUMENT_MODULE = 5, /* above 8 bits: where in the argument it begins */
+  NM_ARGUMENT_MODULE =
+      5, /* above 8 bits: the module's offset in the argument */
 };
 
-/* What one argument of Python is. Options as in python(1): -m and -c end them,
- * -W and -X take a value. */
+/* The kind of one argument of Python. Options as in python(1): -m and -c end them, -W and
+ * -X take a value. */
 NM_GLOBAL int nm_kind_of_argument(nm_u64 address) {
   nm_u8 head[20] = {};
 
@@ -176,8 +174,8 @@ NM_GLOBAL int nm_kind_of_argument(nm_u64 address) {
   return NM_ARGUMENT_OPTION;
 }
 
-/* The service that Python runs. `arguments` is argv, one string after another,
- * up to `end`. */
+/* The service that Python runs. `arguments` is argv, one string after another, up to
+ * `end`. */
 NM_GLOBAL nm_u64 nm_find_in_python(nm_u64 arguments, nm_u64 end) {
   int kind = NM_ARGUMENT_OPTION_WITH_VALUE; /* argv[0] is skipped */
   nm_u64 at = arguments;

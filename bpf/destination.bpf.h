@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * Which destination a socket's owner talks to. The first that there is:
+ * The destination that a socket's owner talks to. The first of these that exists:
  *
  *   1. the tag that the application gave the socket (control.bpf.h)
- *   2. the first rule of the configuration that matches the other end, unless it
- *      yields, as those do that say a port and no address
- *   3. the name that the connection itself gives in the first bytes it sends:
- *      :authority of HTTP/2 to a proxy port, SNI of TLS to an SNI port, the host
- *      of HTTP/1 to an HTTP port
+ *   2. the first rule of the configuration that matches the remote end, unless it yields.
+ *      Rules with a port and no address yield
+ *   3. the name that the connection itself gives in the first bytes it sends: :authority
+ *      of HTTP/2 to a proxy port, SNI of TLS to an SNI port, the host of HTTP/1 to an
+ *      HTTP port
  *   4. that rule, if it yields
  *
- * This file has all but the first. Only what this host sends, on
- * connections that it opened, is read for a name: no peer can fill the table of
- * names. A service may add NM_MAX_WIRE_NAMES of them, and what else has
- * destinations NM_MAX_WIRE_NAMES_OF_OTHERS.
+ * This file has all except the first. A name is read only from bytes that this host
+ * sends, on connections that it opened, so no peer can fill the table of names. A service
+ * may add NM_MAX_WIRE_NAMES of them, any other owner with destinations
+ * NM_MAX_WIRE_NAMES_OF_OTHERS.
  *
- * Reading goes packet by packet. Only new bytes are read, each once and in
- * order, as tcp.bpf.h tells them from retransmissions; wire_name.bpf.h takes
- * them one at a time, and keeps in socket storage (nm_namings) where it stands.
- * It ends with a name, with bytes that can name nothing, or after
- * NM_MAX_PENDING_BYTES. Until then the connection counts as pending:
- * pending.bpf.h.
+ * Reading goes packet by packet. Only new bytes are read, each once and in order, because
+ * tcp.bpf.h separates them from retransmissions. wire_name.bpf.h takes them one at a
+ * time, and keeps its state in socket storage (nm_namings). Reading ends with a name,
+ * with bytes that can name nothing, or after NM_MAX_PENDING_BYTES. Until then the
+ * connection counts as pending: pending.bpf.h.
  */
 #ifndef NETMETER_BPF_DESTINATION_BPF_H_
 #define NETMETER_BPF_DESTINATION_BPF_H_
@@ -36,12 +35,12 @@ static __always_inline __u16 remote_port(const union nm_traits *traits,
   return direction == NM_EGRESS ? traits->dport : traits->sport;
 }
 
-/* Whether a rule may match a packet to or from this port that is not TCP's. */
+/* Whether a rule may match a non-TCP packet to or from this port. */
 static __always_inline bool rules_may_match(__u32 port) {
   return port - nm_config.rules_port_first < nm_config.rules_ports;
 }
 
-/* Whether the slot that is kept with its socket may be none of this packet's. */
+/* Whether this packet may need another slot than the one kept with its socket. */
 static __always_inline bool may_match_a_rule(const union nm_traits *traits,
                                              enum nm_direction direction) {
   return nm_config.rules_ports && traits->transport != NM_TRANSPORT_TCP &&
@@ -50,8 +49,8 @@ static __always_inline bool may_match_a_rule(const union nm_traits *traits,
 
 #define NM_RULE_YIELDS 0x10000
 
-/* The destination of the first rule that matches the packet's other end, of
- * which `port` is, and whether the rule yields. */
+/* The destination of the first rule that matches the packet's remote end, and whether the
+ * rule yields. `port` is the port of that end. */
 NM_GLOBAL __u32 nm_match_rules(struct __sk_buff *skb, __u32 direction,
                                __u32 port, __u32 protocol) {
   __u32 address[4] = {};
@@ -93,7 +92,7 @@ NM_GLOBAL int nm_is_proxy_port(__u32 port) {
                    NM_MAX_PROXY_PORTS, port);
 }
 
-/* The protocol by which a connection to this port names its destination. Global:
+/* The protocol by which a connection to this port names its destination. Global, because
  * its caller has no stack left. */
 NM_GLOBAL int nm_protocol_of(__u32 port) {
   if (is_one_of(nm_config.sni_ports, nm_config.sni_ports_count,
@@ -105,7 +104,7 @@ NM_GLOBAL int nm_protocol_of(__u32 port) {
              : NM_WIRE_NONE;
 }
 
-/* The protocol by which a connection is going to name its destination. */
+/* The protocol by which a connection will name its destination. */
 static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
                                              const union nm_traits *traits) {
   if (traits->transport != NM_TRANSPORT_TCP || traits->hidden ||
@@ -118,9 +117,9 @@ static __always_inline __u8 wire_protocol_of(const struct nm_owner *owner,
 }
 
 #define NM_CHUNK 32  /* bytes copied from a packet at once */
-#define NM_CHUNKS 16 /* as many at a time: two short loops, not a long one */
+#define NM_CHUNKS 16 /* chunks at a time: two short loops, not a long one */
 
-/* Where the reading of the packet's connection stands; NULL: it is not read. */
+/* The reading state of the packet's connection. NULL: it is not read. */
 static __always_inline struct nm_naming *naming_of_packet(
     struct __sk_buff *skb) {
   struct bpf_sock *sk = skb->sk;
@@ -130,9 +129,9 @@ static __always_inline struct nm_naming *naming_of_packet(
   return sk ? bpf_sk_storage_get(&nm_namings, sk, 0, 0) : NULL;
 }
 
-/* Gives a byte to the state machine; returns enum nm_naming_result. Global, as the
- * functions below: the verifier walks the state machine for one byte, and not
- * for all of a chunk. */
+/* Gives a byte to the state machine. Returns enum nm_naming_result. Global, like the
+ * functions below: the verifier walks the state machine for one byte, and not for all
+ * bytes of a chunk. */
 NM_GLOBAL int nm_read_byte(struct __sk_buff *skb, __u32 byte) {
   struct nm_naming *naming = naming_of_packet(skb);
 
@@ -144,7 +143,7 @@ NM_GLOBAL int nm_read_byte(struct __sk_buff *skb, __u32 byte) {
                                               : NM_NAMING_FAILED;
 }
 
-/* Reads the next NM_CHUNK bytes of the packet, or what is left up to `end`. */
+/* Reads the next NM_CHUNK bytes of the packet, or the remaining ones up to `end`. */
 NM_GLOBAL int nm_read_chunk(struct __sk_buff *skb, __u32 offset, __u32 end) {
   __u8 chunk[NM_CHUNK] = {};
   __u64 size = end - offset;
@@ -193,8 +192,7 @@ NM_GLOBAL int nm_read_bytes(struct __sk_buff *skb, __u32 offset, __u32 end) {
   return NM_NAMING_MORE;
 }
 
-/* The id of the name that a connection gave, if its service, or what else it
- * belongs to, may add one. */
+/* The id of the name that a connection gave, if its owner may add one. */
 NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
                                 __u32 user) {
   struct nm_naming *naming = naming_of_packet(skb);
@@ -225,9 +223,9 @@ NM_GLOBAL __u32 nm_wire_name_id(struct __sk_buff *skb, __u32 service,
   return id;
 }
 
-/* Reads the last `new_bytes` of the payload, which ends at `end`. Names the
- * destination if that is possible now. Not 0: it is named, or never will be; the
- * caller settles what is pending, as the stack has no room here. */
+/* Reads the last `new_bytes` of the payload, which ends at `end`. Names the destination
+ * if that is possible now. Not 0: it is named, or never will be. The caller then settles
+ * the pending amounts, because the stack has no room here. */
 static __always_inline int read_destination(struct __sk_buff *skb,
                                             struct bpf_sock *sk,
                                             struct nm_owner *owner,

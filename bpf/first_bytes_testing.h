@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The first bytes of connections, put together part by part: for the tests of
-// wire_name.bpf.h, and for the benchmark of what reading them costs.
+// Builds the first bytes of connections part by part, for the tests of wire_name.bpf.h,
+// and for the benchmark of reading them.
 //
 //   Record(Hello(Sni("www.example.com")))
 //   kPreface + Frame(1, NM_H2_FLAG_END_HEADERS, "\x41" + String("www.example.com"))
@@ -31,7 +31,7 @@ inline std::string Record(const std::string& payload) {
   return "\x16\3" + Number(1, 1) + Number(payload.size(), 2) + payload;
 }
 
-// The same in records of at most so many bytes.
+// The payload in several records, each of at most `bytes`.
 inline std::string Records(const std::string& payload, size_t bytes) {
   std::string records;
   for (size_t at = 0; at < payload.size(); at += bytes) {
@@ -49,7 +49,7 @@ inline std::string Sni(const std::string& name) {
                           Number(name.size(), 2) + name);
 }
 
-// The handshake message (RFC 8446, 4.1.2). `extensions` with its length, or nothing.
+// The handshake message (RFC 8446, 4.1.2). `extensions` includes its length, or is empty.
 inline std::string Message(const std::string& extensions, size_t session = 32,
                            size_t ciphers = 16) {
   const std::string body = "\3\3" + std::string(32, 'r') + Number(session, 1) +
@@ -75,7 +75,7 @@ inline std::string Frame(uint8_t type, uint8_t flags,
          Number(1, 4) + payload;
 }
 
-// An integer after `first`, the bits in front of it (RFC 7541 section 5.1).
+// An integer after `first`, which has the bits before it (RFC 7541 section 5.1).
 inline std::string Integer(uint8_t first, int prefix, size_t value) {
   const size_t mask = (1u << prefix) - 1;
   if (value < mask) return Number(first | value, 1);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The beginning and the end of a connection, as sockops tells them.
+ * The beginning and the end of a connection, as sockops reports them.
  *
- * The last packet of a connection is not always before its end: a socket that is
- * closed with data unread, or by SO_LINGER with 0, is closed first and sends its
- * RST after that (tcp_close(), tcp_disconnect()). Then the record waits for the RST;
- * should none come, user space ends the flow a moment later.
+ * The last packet of a connection does not always come before its end. A socket that is
+ * closed with unread data, or by SO_LINGER with 0, is closed first and sends its RST
+ * after that (tcp_close(), tcp_disconnect()). Then the record waits for the RST. If none
+ * comes, user space ends the flow a moment later.
  */
 #ifndef NETMETER_BPF_FLOW_CONNECTION_BPF_H_
 #define NETMETER_BPF_FLOW_CONNECTION_BPF_H_
@@ -24,7 +24,7 @@ static __always_inline void key_of_connection(struct bpf_sock_ops *ops,
   key->protocol = IPPROTO_TCP;
 }
 
-/* What a listener exchanged with the peer becomes part of the connection. */
+/* Moves the packets between the listener and the peer into the connection. */
 static __noinline int take_handshake(const struct nm_flow_key *from,
                                      const struct nm_flow_key *to) {
   struct nm_flow_counts counts;
@@ -77,7 +77,7 @@ static __noinline int take_handshake(const struct nm_flow_key *from,
   return taken;
 }
 
-/* The handshake is done, also where both ends connected at once. */
+/* The handshake is done, also if both ends connected at once. */
 static __always_inline void flow_is_established(struct bpf_sock_ops *ops) {
   struct nm_flow_key key = {};
   struct nm_flow *flow;
@@ -100,7 +100,7 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   struct nm_beginning beginning = {};
   struct nm_ending ending = {};
 
-  /* The end is told. */
+  /* Asks for the report of the end. */
   if (bpf_sock_ops_cb_flags_set(
           ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG))
     return;
@@ -132,14 +132,14 @@ static __always_inline void flow_begins(struct bpf_sock_ops *ops,
   take_handshake(&handshake, &key);
 }
 
-/* Whether a RST may come after the end: nothing has gone wrong, and not both ends
- * have closed the connection before. A RST that TCP has taken is an error; one that
- * it has not, anybody may have sent. */
+/* Whether a RST may come after the end: nothing has failed, and the connection was not
+ * closed by both ends before. A RST that TCP accepted is an error. A RST that it did not
+ * accept may come from anywhere. */
 static __always_inline bool may_send_rst(__u32 flags, __u32 state,
                                          __u32 error) {
   if (error || (flags & NM_FLOW_RST_SENT)) return false;
   if ((flags & NM_FLOW_RST_RECEIVED) && !nm_config.reads_errors) return false;
-  /* The usual end of who closes first, but with the peer's FIN. */
+  /* The normal end of the side that closes first, but with the peer's FIN. */
   if (state == TCP_FIN_WAIT2) return !(flags & NM_FLOW_FIN_RECEIVED);
   return state == TCP_ESTABLISHED || state == TCP_SYN_RECV ||
          state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT ||
@@ -161,7 +161,7 @@ static __always_inline void flow_ends(struct bpf_sock_ops *ops,
   key_of_connection(ops, &key);
   flow = bpf_map_lookup_elem(&nm_flows, &key);
   if (!flow) return;
-  /* The meter's program, which ran before, has settled what was pending. */
+  /* The meter's program has run before, and has settled the pending amounts. */
   settled = owner && owner->pending_service ? settled_slot(owner) : 0;
   ending.now_ns = bpf_ktime_get_ns();
   ending.end = NM_END_CLOSED;

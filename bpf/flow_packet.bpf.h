@@ -2,28 +2,27 @@
 /*
  * Adding a packet to its flow.
  *
- * These programs run after the meter's, on the same packet: the kernel runs the
- * programs of a cgroup in the order in which they were attached. So the meter has
- * found the packet's series already, and this file reads where: the slot that is
- * kept with the socket or, where none is kept, the same answers as series.bpf.h
- * finds, without making anything. What a packet weighs, whether it is a copy, and
- * what of TCP's payload is new, the meter's own headers say.
+ * These programs run after the meter's on each packet: the kernel runs the programs of a
+ * cgroup in the order in which they were attached. So the meter has already found the
+ * packet's series, and this file reads the result. It is the slot kept with the socket.
+ * If none is kept, this file finds the answers of series.bpf.h again, without making
+ * anything. The meter's own headers tell the packet's bytes and segments, whether it is a
+ * duplicate, and which part of TCP's payload is new.
  *
- * Which flow a packet is of:
+ * The flow of a packet:
  *
  *   of a TCP socket       the connection, by the socket's cookie
  *   of a listener         the handshake with this peer: SYN, SYN-ACK, and the
- *                         acknowledgement. The connection that comes of it takes
- *                         it over
+ *                         acknowledgement. A connection that results takes it over
  *   of a UDP socket       the socket and its peer
- *   all others            none: the rest, by series (struct nm_rest)
+ *   all others            none: they are unrecorded, by series (struct nm_rest)
  *
- * What of TCP's payload is new, a flow's numbers tell; those of a connection for which
- * the table has no room are kept with its socket (struct nm_flow_waiting), and go into
- * the flow that begins when there is room.
+ * The flow's numbers tell which part of TCP's payload is new. If the table has no room
+ * for a connection, its numbers are kept with its socket (struct nm_flow_waiting), and go
+ * into the flow that begins when there is room.
  *
- * All bytes of a flow are of one series. One that goes on in another series, as it
- * was tagged or takes another uplink, ends one record and begins the next.
+ * All bytes of a flow belong to one series. A flow that goes on in another series,
+ * because it was tagged or takes another uplink, ends one record and begins the next.
  */
 #ifndef NETMETER_BPF_FLOW_PACKET_BPF_H_
 #define NETMETER_BPF_FLOW_PACKET_BPF_H_
@@ -33,22 +32,22 @@
 
 #define SOCK_DGRAM 2
 
-/* A packet, and what was found out about it. */
+/* A packet, and what is known about it. */
 struct nm_followed {
   struct nm_packet packet;
-  struct nm_flow_key key; /* kind 0: of no flow */
+  struct nm_flow_key key; /* kind 0: it has no flow */
   __u64 now_ns;
   __u32 slot;    /* of its series, with NM_SLOT_PENDING */
-  __u32 settled; /* where what is pending has gone; 0: nowhere yet */
-  __u32 reason;  /* of no flow: enum nm_rest_reason */
-  __u32 again;   /* TCP: of its payload, what was sent before */
+  __u32 settled; /* the slot that got the pending amounts; 0: none yet */
+  __u32 reason;  /* if it has no flow: enum nm_rest_reason */
+  __u32 again;   /* TCP: the retransmitted part of its payload */
   __u32 acked;   /* TCP: received payload that it acknowledges */
 };
 
 /* --- Its series ------------------------------------------------------------ */
 
-/* The slot in which the meter has just counted this packet, as
- * slot_by_head(); `kept`: that of its socket. */
+/* The slot in which the meter has just counted this packet, as slot_by_head(). `kept` is
+ * the slot kept with its socket. */
 NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
                                __u32 direction) {
   const union nm_traits traits = {.word = word};
@@ -96,7 +95,7 @@ NM_GLOBAL __u32 nm_flow_series(struct __sk_buff *skb, __u64 word, __u32 kept,
   return slot_by_head(head.word);
 }
 
-/* As nm_count_hidden(): the series of what looks like something else than TCP. */
+/* As nm_count_hidden(): the series of a TCP packet that looks like something else. */
 NM_GLOBAL __u32 nm_flow_of_hidden(__u32 slot, __u32 transport) {
   struct nm_cell *cell = cell_of_slot(slot & NM_SLOT_MASK);
   union nm_head head;
@@ -111,7 +110,7 @@ NM_GLOBAL __u32 nm_flow_of_hidden(__u32 slot, __u32 transport) {
 
 /* --- Its flow --------------------------------------------------------------- */
 
-/* Puts the key of the packet's flow into *f, or why it has none. */
+/* Puts the key of the packet's flow into *f, or the reason why it has none. */
 static __always_inline void choose_flow(struct __sk_buff *skb,
                                         struct bpf_sock *sk,
                                         const struct nm_owner *owner,
@@ -142,28 +141,28 @@ static __always_inline void choose_flow(struct __sk_buff *skb,
   key->remote_port = direction == NM_EGRESS ? f->packet.dport : f->packet.sport;
 }
 
-/* The packet's own address at this end, where the socket has none. */
+/* The packet's own address at this end, if the socket has none. */
 static __always_inline void local_address(struct __sk_buff *skb,
                                           enum nm_direction direction,
                                           __u32 address[4]) {
-  /* The other direction's other end. */
+  /* It is the remote end of the other direction. */
   remote_address(skb, direction == NM_EGRESS ? NM_INGRESS : NM_EGRESS, address);
 }
 
-/* Of a connection that has no flow: false, it gets none. */
+/* Begins a connection that has no flow. Returns false if it gets none. */
 static __always_inline bool begin_connection(struct bpf_sock *sk,
                                              struct nm_owner *owner,
                                              struct nm_followed *f,
                                              __u32 direction,
                                              struct nm_flow_waiting *waiting,
                                              struct nm_beginning *beginning) {
-  /* What sockops did not tell of is older than these programs, or over. */
+  /* A connection that sockops did not report is older than these programs, or over. */
   const bool over =
       sk->state == TCP_CLOSE || (owner && (owner->flags & NM_OWNER_CLOSED));
 
   f->reason = waiting ? NM_REST_FULL : NM_REST_LATE;
   if (over) return false;
-  /* Only what is sent may move its numbers: it alone changes them. */
+  /* Only a sent packet may move its numbers, because only sent packets change them. */
   if (waiting && direction == NM_INGRESS) return false;
   beginning->flags = NM_FLOW_PARTIAL;
   if (!waiting || waiting->adopted) beginning->flags |= NM_FLOW_ADOPTED;
@@ -176,7 +175,7 @@ static __always_inline bool begin_connection(struct bpf_sock *sk,
   return true;
 }
 
-/* Makes the flow of a packet that has none. False: it has none, after all. */
+/* Makes the flow of a packet that has none. Returns false if it gets none after all. */
 static __noinline int begin_by_packet(struct __sk_buff *skb,
                                       struct nm_followed *f, __u32 direction) {
   struct nm_beginning beginning = {};
@@ -225,8 +224,8 @@ static __noinline int begin_by_packet(struct __sk_buff *skb,
 
 /* --- Its payload ------------------------------------------------------------ */
 
-/* What of a sent packet's payload its socket sent before, and how much it
- * acknowledges. The one who holds the socket's lock calls it, once for each packet. */
+/* Finds the part of a sent packet's payload that was sent before, and the payload that it
+ * acknowledges. The caller holds the socket's lock, and calls once for each packet. */
 static __always_inline void split_sent(struct __sk_buff *skb,
                                        struct nm_followed *f,
                                        struct bpf_tcp_sock *tcp,
@@ -250,7 +249,7 @@ static __always_inline void note_fin(struct nm_socket *numbers,
   numbers->rx_fin_seen = 1;
 }
 
-/* The payload of a packet of a connection for which there was no room. */
+/* Splits the payload of a packet whose connection found no room. */
 static __noinline int split_waiting(struct __sk_buff *skb,
                                     struct nm_followed *f, __u32 direction) {
   struct nm_flow_waiting *waiting, first = {.adopted = 1};
@@ -261,7 +260,7 @@ static __noinline int split_waiting(struct __sk_buff *skb,
   sk = skb->sk;
   if (sk) sk = bpf_sk_fullsock(sk);
   if (!sk) return 0;
-  /* Only what is sent changes the meter's: they are from before this packet. */
+  /* Only sent packets change the meter's numbers, so they are from before this packet. */
   if (direction == NM_INGRESS)
     numbers = state_of_socket(bpf_sk_storage_get(&nm_owners, sk, 0, 0),
                               f->key.cookie);
@@ -284,8 +283,8 @@ static __noinline int split_waiting(struct __sk_buff *skb,
 enum nm_added {
   NM_ADDED,
   NM_ADDED_LAST, /* it was the last packet of its connection */
-  NM_ADD_MOVED,  /* it is of another series than the flow */
-  NM_ADD_NOT,    /* of no flow: nm_followed.reason */
+  NM_ADD_MOVED,  /* its series is another one than the flow's */
+  NM_ADD_NOT,    /* it has no flow: nm_followed.reason */
 };
 
 /* Under the lock: the series of the flow, if this packet may be added to it. */
@@ -324,8 +323,8 @@ static __always_inline void add_sent_to_flow(struct nm_flow_state *state,
   if (is_own_reset(packet->tcp_flags)) state->flags |= NM_FLOW_RST_SENT;
 }
 
-/* Under the lock: adds a received packet. What is below the highest number that was
- * received was sent again, or overtaken. */
+/* Under the lock: adds a received packet. Bytes below the highest number received so far
+ * were retransmitted, or overtaken. */
 static __always_inline void add_received_to_flow(
     struct nm_flow_state *state, const struct nm_packet *packet) {
   __u32 first, end, again = 0;
@@ -354,7 +353,7 @@ static __always_inline void add_received_to_flow(
   if (packet->tcp_flags & TCP_FLAG_RST) state->flags |= NM_FLOW_RST_RECEIVED;
 }
 
-/* Adds the packet to its flow, if it can be. */
+/* Adds the packet to its flow, if possible. */
 static __always_inline enum nm_added try_add(
     struct __sk_buff *skb, struct nm_followed *f,
     const enum nm_direction direction) {
@@ -385,7 +384,7 @@ static __always_inline enum nm_added try_add(
   } else {
     f->reason = NM_REST_UPLINK;
     added = match_series(state, f);
-    /* One that is not added is in the rest with these. */
+    /* If it is not added, these numbers go with it to the unrecorded packets. */
     if (added != NM_ADD_MOVED && tcp)
       split_sent(skb, f, tcp, &state->numbers,
                  !!(state->flags & NM_FLOW_ADOPTED));
@@ -429,7 +428,7 @@ static __noinline int add_to_flow(struct __sk_buff *skb, struct nm_followed *f,
   return added;
 }
 
-/* Counts a packet that is of no flow. */
+/* Counts a packet that has no flow. */
 static __noinline int add_packet_to_rest(struct __sk_buff *skb,
                                          struct nm_followed *f,
                                          __u32 direction) {
@@ -507,7 +506,7 @@ static __always_inline void follow_packet(struct __sk_buff *skb,
     if (owner && !waits && owner->pending_service)
       f.settled = settled_slot(owner);
     added = add_to_flow(skb, &f, direction);
-    /* Its record is written: the next part begins. */
+    /* Its record is written, and the next part begins. */
     if (added == NM_ADD_MOVED) added = add_to_flow(skb, &f, direction);
     if (added == NM_ADDED) return;
   }

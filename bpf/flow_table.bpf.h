@@ -2,21 +2,21 @@
 /*
  * The table of flows, and how a flow becomes a record.
  *
- * A flow is added to by several CPUs, and ended by one of them, or by the program
- * that user space runs. All of them hold its lock for that. Who ends it marks it as
- * gone under the lock, in the same step in which it copies the counters; whoever
- * comes later sees that and counts elsewhere. So each packet is in one record, or
- * in the rest (struct nm_rest).
+ * Several CPUs add to a flow. One of them ends it, or the program that user space runs.
+ * All of them hold its lock for that. The program that ends a flow marks it as gone and
+ * copies the counters in one step under the lock. A program that comes later sees the
+ * mark and counts elsewhere. So each packet is in one record, or among the unrecorded
+ * packets (struct nm_rest).
  *
- * The kernel may hand the memory of a flow that was deleted to the next one, while
- * a program on another CPU still has the pointer: nm_flow_state.id tells.
+ * The kernel may give the memory of a deleted flow to the next one while a program on
+ * another CPU still has the pointer. nm_flow_state.id detects that.
  *
- * A record for which the ring buffer has no room is counted, and its bytes go to the
- * rest of its series: the sum stays exact.
+ * A record for which the ring buffer has no room is counted, and its bytes are added to
+ * nm_rest for its series. So the sum stays exact.
  *
- * Who sends to us makes flows without being anybody: a SYN or a datagram may have any
- * source. What begins so has a part of the table, and connections that are there, and
- * what this host begins, have all of it.
+ * A remote sender can make flows without a real source: a SYN or a datagram may have any
+ * source address. Flows that begin in this way have a part of the table. Established
+ * connections, and flows that this host begins, may use all of it.
  */
 #ifndef NETMETER_BPF_FLOW_TABLE_BPF_H_
 #define NETMETER_BPF_FLOW_TABLE_BPF_H_
@@ -33,7 +33,7 @@ struct {
   __type(value, struct nm_flow);
 } nm_flows SEC(".maps");
 
-/* 0 -> zeros: what a flow begins with. The stack is scarce. */
+/* 0 -> zeros, the initial value of a flow. The stack is scarce. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);
@@ -41,7 +41,7 @@ struct {
   __type(value, __u8[sizeof(struct nm_flow)]);
 } nm_flow_zero SEC(".maps");
 
-/* UDP socket -> the flow that it last began, and how many it began. */
+/* UDP socket -> the flow that it began last, and the number of flows that it began. */
 struct nm_flow_socket {
   struct nm_flow_key key;
   __u64 flows;
@@ -53,8 +53,8 @@ struct {
   __type(value, struct nm_flow_socket);
 } nm_flow_sockets SEC(".maps");
 
-/* TCP socket -> its numbers, while the table has no room for its flow: what of its
- * payload is new they alone tell. */
+/* TCP socket -> its numbers, while the table has no room for its flow. Only they tell
+ * which part of its payload is new. */
 struct nm_flow_waiting {
   struct nm_socket numbers;
   __u32 adopted; /* as NM_FLOW_ADOPTED */
@@ -66,7 +66,7 @@ struct {
   __type(value, struct nm_flow_waiting);
 } nm_flow_waiting SEC(".maps");
 
-/* Series, as long as its slot is its, and reason -> what is in no record. Full:
+/* series (while its slot is its own) and reason -> counts that are in no record. Full:
  * rest_full. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
@@ -76,7 +76,7 @@ struct {
   __type(value, struct nm_rest);
 } nm_rest SEC(".maps");
 
-/* How many flows of strangers there may be. `netmeter flows` sets it. */
+/* The maximum number of flows of strangers. `netmeter flows` sets it. */
 const volatile __u32 nm_most_strangers = 131072;
 
 /* 0 -> counters of the programs themselves. */
@@ -87,7 +87,7 @@ struct {
   __type(value, struct nm_flow_stats);
 } nm_flow_stats SEC(".maps");
 
-/* Records, on their way. `netmeter flows` sets the size. */
+/* The ring buffer of records. `netmeter flows` sets the size. */
 struct {
   __uint(type, BPF_MAP_TYPE_RINGBUF);
   __uint(max_entries, 8388608);
@@ -101,7 +101,7 @@ struct {
     if (stats_) __sync_fetch_and_add(&stats_->field, amount); \
   } while (0)
 
-/* Several CPUs may find room for the last one: it is about so many. */
+/* Several CPUs may find room for the last one, so the maximum is approximate. */
 static __always_inline bool has_room_for_strangers(void) {
   __u32 zero = 0;
   struct nm_flow_stats *stats = bpf_map_lookup_elem(&nm_flow_stats, &zero);
@@ -126,7 +126,7 @@ static __always_inline __u64 id_of_key(const struct nm_flow_key *key) {
   return id | 1;
 }
 
-/* --- What is in no record ------------------------------------------------- */
+/* --- Counts that are in no record ----------------------------------------- */
 
 static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
                                const struct nm_flow_counts *counts) {
@@ -137,7 +137,7 @@ static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
   void *zeros;
 
   if (!counts) return 0;
-  /* Its slot is nobody else's before all programs that have it have ended. */
+  /* A slot is not reused before all programs that have it have ended. */
   if (stats) key.moves = (*(volatile __u64 *)&stats->moves + 1) & ~1ULL;
   rest = bpf_map_lookup_elem(&nm_rest, &key);
   if (!rest) {
@@ -167,16 +167,16 @@ static __noinline int add_rest(__u32 slot, __u32 reason, __u64 records,
 
 /* --- A record -------------------------------------------------------------- */
 
-/* What a flow is ended with. */
+/* How a flow is ended. */
 struct nm_ending {
   __u64 now_ns;
-  __u64 last_ns; /* not 0: unless it had a packet after that */
+  __u64 last_ns; /* not 0: only if it had no packet after that */
   __u32 end;     /* enum nm_flow_end */
   __u32 slot;    /* NM_END_MOVED: of the next part */
 };
 
-/* Under its lock: whether the flow is to be ended, and then marks it, or begins its
- * next part. */
+/* Under its lock: whether the flow is to be ended. If so, marks it, or begins its next
+ * part. */
 static __always_inline bool end_state(struct nm_flow_state *state, __u64 id,
                                       const struct nm_ending *ending) {
   if (state->id != id || (state->flags & NM_FLOW_GONE)) return false;
@@ -221,8 +221,8 @@ static __noinline int lose_flow(const struct nm_flow_key *key,
   return 1;
 }
 
-/* Ends a flow: writes its record, and deletes it, or begins its next part. A flow
- * that had no packet has no record: it is over loopback. */
+/* Ends a flow: writes its record, and deletes the flow or begins its next part. A flow
+ * without a packet has no record: it is over loopback. */
 static __noinline int end_flow(const struct nm_flow_key *key,
                                const struct nm_ending *ending) {
   struct nm_flow_record *record;
@@ -262,8 +262,7 @@ static __noinline int end_flow(const struct nm_flow_key *key,
 
 /* --- A flow ----------------------------------------------------------------- */
 
-/* The slot of a series that the meter has made; reads only. As
- * nm_slot_of_series(). */
+/* The slot of a series that the meter has made. Only reads. As nm_slot_of_series(). */
 static __always_inline __u32 slot_by_head(__u64 word) {
   const union nm_head head = {.word = word};
   __u64 key = key_of_head(word);
@@ -277,7 +276,7 @@ static __always_inline __u32 slot_by_head(__u64 word) {
                           NM_PATH_OF(head.path));
 }
 
-/* Where what a connection had pending has gone: as slot_of_owner(). */
+/* The slot that got the pending amounts of a connection: as slot_of_owner(). */
 static __always_inline __u32 settled_slot(struct nm_owner *owner) {
   union nm_attribution attribution = attribution_of(owner);
   union nm_head head = {};
@@ -291,7 +290,7 @@ static __always_inline __u32 settled_slot(struct nm_owner *owner) {
   return slot_by_head(head.word) & NM_SLOT_MASK;
 }
 
-/* The ends of a socket. */
+/* The two ends of a socket. */
 struct nm_ends {
   __u32 local[4]; /* as nm_flow_key.remote */
   __u32 remote[4];
@@ -299,7 +298,7 @@ struct nm_ends {
   __u16 remote_port;
 };
 
-/* What a flow begins with. */
+/* The initial fields of a flow. */
 struct nm_beginning {
   __u64 now_ns;
   struct nm_ends ends;
@@ -307,8 +306,8 @@ struct nm_beginning {
   __u32 flags; /* NM_FLOW_* */
 };
 
-/* Makes the flow of a key, unless there is one. `numbers`, which may be NULL: the
- * meter's, of a connection that is older than this program. 0: no room. */
+/* Makes the flow of a key, unless there is one. `numbers` are the meter's, for a
+ * connection that is older than this program, or NULL. 0: no room. */
 static __noinline int begin_flow(const struct nm_flow_key *key,
                                  const struct nm_beginning *beginning,
                                  const struct nm_socket *numbers) {
@@ -351,7 +350,7 @@ static __noinline int begin_flow(const struct nm_flow_key *key,
   return 1;
 }
 
-/* clang would make one load of two, at an address that it computes, which the
+/* Prevents clang from merging two loads into one at a computed address, which the
  * verifier refuses. */
 #define SOCKET_WORD(sk, field) (*(volatile __u32 *)&(sk)->field)
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0
 /*
- * The kernel part of `netmeter flows`: a record of each connection that ends. It is
- * an object of its own, which `netmeter flows` loads and attaches beside the meter's
- * programs for as long as it runs; nothing of it is pinned. So the meter's programs
- * do not know of it, and while nobody follows it costs nothing.
+ * The kernel part of `netmeter flows`: a record of each connection that ends. It is an
+ * object of its own. `netmeter flows` loads it and attaches it beside the meter's
+ * programs while it runs; nothing of it is pinned. So the meter's programs do not know of
+ * it, and it costs nothing while `netmeter flows` does not run.
  *
  * It shares the meter's maps, which it only reads: owners, the socket table, series,
  * rules, and the configuration. Its own maps are those of flow_table.bpf.h, and
- * nm_copies. README.md tells the rest.
+ * nm_copies. README.md has the details.
  */
 #define __BPF__ 1
 #include "bpf/flow_connection.bpf.h"
@@ -46,7 +46,7 @@ int nm_flow_sockops(struct bpf_sock_ops *ops) {
   return 1;
 }
 
-/* A UDP socket was closed. What it had with several peers user space ends. */
+/* A UDP socket was closed. If it had several peers, user space ends their flows. */
 SEC("cgroup/sock_release")
 int nm_flow_release(struct bpf_sock *sk) {
   struct nm_flow_socket *sockets =
@@ -73,8 +73,8 @@ int nm_flow_release(struct bpf_sock *sk) {
   return PASS;
 }
 
-/* Never attached: user space runs it by BPF_PROG_TEST_RUN, with a struct
- * nm_flow_command as packet. Returns whether the flow was ended. */
+/* Never attached: user space runs it by BPF_PROG_TEST_RUN, with a struct nm_flow_command
+ * as packet. Returns whether the flow was ended. */
 SEC("tc")
 int nm_flow_end(struct __sk_buff *skb) {
   struct nm_flow_command command = {};

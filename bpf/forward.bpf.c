@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0
 /*
- * What the host forwards for others, by uplink: a part of the meter where the
- * configuration has uplinks, and an object of its own, as not every kernel has the
- * hook. Packets of this host's sockets never come here.
+ * Counts the packets that the host forwards for others, by uplink. It is a part of the
+ * meter if the configuration has uplinks. It is an object of its own, because not every
+ * kernel has the hook. Packets of this host's sockets never come here.
  *
  * The hook is netfilter's FORWARD of the loader's network namespace, after all rules
- * (Linux 6.4): what a firewall drops is not counted, and nothing is dropped here. The
- * kernel hands over both interfaces, so that each packet counts once, for the pair of
- * uplinks by which it came in and leaves.
+ * (Linux 6.4). So packets that a firewall drops are not counted, and no packet is dropped
+ * here. The kernel hands over both interfaces, so that each packet counts once, for its
+ * pair of incoming and outgoing uplinks.
  *
- * A link of netfilter keeps its program for good. So the programs that are attached
- * only call the one that counts, through nm_forwarders: a load replaces that in one
- * step, and each packet runs one of them.
+ * A netfilter link can never change its program. So the attached programs only call the
+ * counting program, through nm_forwarders. A load replaces that program in one step, and
+ * each packet runs either the old or the new one.
  */
 #define __BPF__ 1
 #include "bpf/uplink_maps.bpf.h"
@@ -30,7 +30,7 @@ struct {
   __type(value, __u32);
 } nm_forwarders SEC(".maps");
 
-/* NM_FORWARDED_INDEX() -> what each CPU saw. */
+/* NM_FORWARDED_INDEX() -> the counts of each CPU. */
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
   __uint(max_entries, NM_FORWARDED_ENTRIES);
@@ -38,8 +38,8 @@ struct {
   __type(value, struct nm_forwarded);
 } nm_forwarded SEC(".maps");
 
-/* What a CPU knows of an interface. It compares the name for each packet: a rename
- * is followed at once. */
+/* An interface as one CPU knows it. The program compares the name for each packet, so it
+ * follows a rename at once. */
 struct nm_known {
   __u32 ifindex;
   __u32 uplink;
@@ -63,7 +63,8 @@ static __always_inline __u32 uplink_of_device(struct net_device *device) {
   if (!device) return NM_UPLINK_NONE;
   ifindex = device->ifindex;
   index = ifindex % NM_KNOWN;
-  /* The verifier knows the type: no helper, which takes ten times as long. */
+  /* The verifier knows the type, so no helper is needed, which takes ten times as
+   * long. */
   name[0] = *(const __u64 *)&device->name[0];
   name[1] = *(const __u64 *)&device->name[8];
   known = bpf_map_lookup_elem(&nm_known, &index);
@@ -72,8 +73,8 @@ static __always_inline __u32 uplink_of_device(struct net_device *device) {
       known->name[1] == name[1])
     return known->uplink & 0xf;
   uplink = uplink_of_name((const char *)name, ifindex);
-  /* A softirq may come in between, on kernels where a packet is given back to the
-   * hooks by a task (NFQUEUE): a half of an entry fits no interface. */
+  /* A softirq may come in between, on kernels where a task gives a packet back to the
+   * hooks (NFQUEUE). Half of an entry matches no interface. */
   *(volatile __u32 *)&known->ifindex = 0;
   known->name[0] = name[0];
   known->name[1] = name[1];
@@ -82,8 +83,8 @@ static __always_inline __u32 uplink_of_device(struct net_device *device) {
   return uplink & 0xf;
 }
 
-/* The bytes of the IP header with its extensions. *jumbo: bytes of the option which
- * the kernel put into a super-packet, and takes out before the link. */
+/* The bytes of the IP header with its extensions. *jumbo: bytes of the option that the
+ * kernel put into a GSO packet, and removes before the link. */
 static __always_inline __u32 ip_header(const unsigned char *ip, bool ipv4,
                                        __u8 *protocol, __u32 *jumbo) {
   __u8 byte = 0, extension[4];
@@ -107,8 +108,8 @@ static __always_inline __u32 ip_header(const unsigned char *ip, bool ipv4,
   return length;
 }
 
-/* The bytes of the headers that each segment of a super-packet has: where there are
- * packets within packets, the kernel knows where the innermost begins. */
+/* The bytes of the headers that each segment of a GSO packet has. For packets within
+ * packets, the kernel knows where the innermost begins. */
 static __always_inline __u32 headers_of(struct sk_buff *skb, bool ipv4,
                                         __u32 gso_type, __u32 *jumbo) {
   const unsigned char *ip = skb->head + skb->network_header;
@@ -122,8 +123,8 @@ static __always_inline __u32 headers_of(struct sk_buff *skb, bool ipv4,
   return header + (byte >> 4) * 4;
 }
 
-/* As nm_weigh() of packet.bpf.h. But a peer's word for the size of segments holds,
- * however small: into those the kernel cuts what leaves. */
+/* As nm_weigh() of packet.bpf.h, except that a peer's claim for the size of segments is
+ * always used, however small: the kernel cuts outgoing packets into such segments. */
 static __always_inline __u32 weigh(struct sk_buff *skb, bool ipv4,
                                    __u32 *segments) {
   struct skb_shared_info *info = (void *)(skb->head + skb->end);
@@ -134,15 +135,15 @@ static __always_inline __u32 weigh(struct sk_buff *skb, bool ipv4,
   if (!size) return bytes;
   header = headers_of(skb, ipv4, BPF_CORE_READ(info, gso_type), &jumbo);
   count = BPF_CORE_READ(info, gso_segs);
-  /* From a virtio peer only the size of its segments is known. */
+  /* For a packet from a virtio peer, only the size of its segments is known. */
   if (!count && bytes > header) count = (bytes - header + size - 1) / size;
   if (count <= 1) return bytes;
   *segments = count;
   return bytes + (count - 1) * (header - jumbo) - jumbo;
 }
 
-/* Of a link: calls the other one. A program of its own for each family, as a link
- * has the name of its program. */
+/* The program of a link, which calls the other program. Each family has a program of its
+ * own, because a link has the name of its program. */
 SEC("netfilter")
 int nm_forward4(struct bpf_nf_ctx *ctx) {
   bpf_tail_call(ctx, &nm_forwarders, 0);
@@ -162,14 +163,14 @@ int nm_forward(struct bpf_nf_ctx *ctx) {
   struct nm_forwarded *forwarded;
   __u32 in = NM_UPLINK_NONE, segments, bytes, index;
 
-  /* A multicast comes here once for each interface that it leaves by. */
+  /* A multicast comes here once for each of its outgoing interfaces. */
   if (BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_HOST)
     in = uplink_of_device(state->in);
   index = NM_FORWARDED_INDEX(in, uplink_of_device(state->out));
   bytes = weigh(skb, state->pf == NFPROTO_IPV4, &segments);
   forwarded = bpf_map_lookup_elem(&nm_forwarded, &index);
   if (!forwarded) return NF_ACCEPT; /* not reached */
-  /* Atomic, though it is this CPU's: as above. */
+  /* Atomic, although it is this CPU's own, for the reason given above. */
   __sync_fetch_and_add(&forwarded->bytes, bytes);
   __sync_fetch_and_add(&forwarded->packets, segments);
   return NF_ACCEPT;

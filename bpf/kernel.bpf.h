@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * What the kernel defines and no header of its own gives to a BPF program: some
- * constants, and the members of its structures that are read here. CO-RE finds
- * their offsets at load, so the object does not depend on the kernel of the
- * build machine, and there is no vmlinux.h.
+ * Definitions of the kernel that none of its headers gives to a BPF program: some
+ * constants, and the members of its structures that are read here. CO-RE finds their
+ * offsets at load. So the object does not depend on the kernel of the build machine, and
+ * there is no vmlinux.h.
  *
- * The tracing programs, and from 5.11 on whoever calls
- * bpf_get_current_task_btf(), follow a kernel's pointer directly: the verifier
- * knows its type. Others need bpf_probe_read_kernel(), which
- * lockdown=confidentiality forbids: a program that names it is refused there.
- * nm_config.task_access says which way is open, and the verifier removes the
- * code of the other ways before it looks at them.
+ * Tracing programs, and from 5.11 on callers of bpf_get_current_task_btf(), follow a
+ * kernel's pointer directly, because the verifier knows its type. Others need
+ * bpf_probe_read_kernel(), which lockdown=confidentiality forbids: a program that
+ * contains it is refused there. nm_config.task_access says which method is available, and
+ * the verifier removes the code of the other methods before it looks at them.
  */
 #ifndef NETMETER_BPF_KERNEL_BPF_H_
 #define NETMETER_BPF_KERNEL_BPF_H_
@@ -25,12 +24,12 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* A global function: the verifier walks it once, with arguments of which it
- * knows the type only, and takes each call for granted. A static one it walks
- * anew at every call, inlined or not. */
+/* A global function. The verifier walks it once, with arguments of which it knows only
+ * the type, and does not walk it again at each call. It walks a static function anew at
+ * every call, inlined or not. */
 #define NM_GLOBAL __attribute__((noinline))
 
-/* The compiler knows nothing of the value behind this. */
+/* Hides the value of a variable from the compiler. */
 #ifndef barrier_var
 #define barrier_var(var) asm volatile("" : "+r"(var))
 #endif
@@ -41,7 +40,7 @@
 /* skb->pkt_type */
 #define PACKET_HOST 0
 #define PACKET_OTHERHOST 3 /* of BPF_PROG_TEST_RUN only */
-#define PACKET_LOOPBACK 5  /* a multicast's copy to ourselves */
+#define PACKET_LOOPBACK 5  /* a multicast's duplicate to ourselves */
 
 #define AF_INET 2
 #define SOCK_STREAM 1
@@ -128,7 +127,7 @@ static __always_inline __u32 error_of_socket(struct bpf_sock *sk) {
   return tcp ? tcp->inet_conn.icsk_inet.sk.sk_err : 0;
 }
 
-/* Of a program of netfilter (Linux 6.4). */
+/* Context of a netfilter program (Linux 6.4). */
 struct nf_hook_state {
   __u8 pf;
   struct net_device *in;
@@ -198,7 +197,7 @@ struct file {
 
 struct linux_binprm {
   struct file *file;  /* of a script: its interpreter */
-  unsigned long exec; /* where the path stands on the new stack */
+  unsigned long exec; /* address of the path on the new stack */
 } __kernel_type;
 
 #endif /* NETMETER_BPF_KERNEL_BPF_H_ */

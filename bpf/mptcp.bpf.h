@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * MPTCP (RFC 8684). What a process opens with IPPROTO_MPTCP is one socket to
- * it, and sends no packet of its own. Its subflows do: TCP connections that the
- * kernel makes for it, which no process owns and no call of a process reaches.
- * So a subflow takes what is known of the process's socket, which
- * bpf_skc_to_mptcp_sock() finds (Linux 5.19 and newer):
+ * MPTCP (RFC 8684). A socket that a process opens with IPPROTO_MPTCP sends no packet of
+ * its own. Its subflows do: TCP connections that the kernel makes for it. No process owns
+ * a subflow, and no call of a process reaches it. So a subflow copies the owner of the
+ * process's socket, which bpf_skc_to_mptcp_sock() finds (Linux 5.19 and newer):
  *
  *   connect, listen,   sockops: the subflow gets an owner, before its first
  *   accept, join       packet
- *   a packet it sends  the owner is compared, so that a tag, or another
- *                      service, holds from the next packet on
- *   a packet that a    the same: what the listener hands on to connections
- *   listener receives  without MPTCP is copied from the listening subflow
+ *   a packet it sends  the owner is compared, so that a new tag or service applies
+ *                      from the next packet on
+ *   a packet that a    the owner is compared, too: connections without MPTCP copy
+ *   listener receives  their owner from the listening subflow
  *
- * A subflow has no entry in the table: it goes the long way with each packet,
- * since nobody who names the process's socket could find the entry. A
- * connection that an MPTCP listener accepts from a peer without MPTCP is a plain
- * TCP socket, with an entry and all.
+ * A subflow has no entry in the table: all its packets take the full path. If a process
+ * renames its socket, the program could not find the subflow's entry. A connection that
+ * an MPTCP listener accepts from a peer without MPTCP is a plain TCP socket, with an
+ * entry.
  *
- * The helper follows two pointers of the kernel. Both stay where they are while
- * the subflow's lock is held, as it is in sockops and where TCP sends; and of a
- * listener, which the ingress hook sees without its lock, for as long as a
- * program runs, since RCU frees them.
+ * The helper follows two pointers of the kernel. Both are stable while the subflow's lock
+ * is held, as it is in sockops and when TCP sends. The ingress hook sees a listener
+ * without its lock. A listener's pointers are stable while a program runs, because RCU
+ * frees them.
  */
 #ifndef NETMETER_BPF_MPTCP_BPF_H_
 #define NETMETER_BPF_MPTCP_BPF_H_
 
 #include "bpf/socket.bpf.h"
 
-/* What is known of the process's socket whose subflow this is; NULL: it is
- * none, or nothing is known. Raw sockets may have the protocol of TCP, but not
- * the fields that the helper reads. */
+/* The owner of the process's socket whose subflow this is. NULL: it is no subflow, or
+ * nothing is known. Raw sockets may have the protocol of TCP, but not the fields that the
+ * helper reads. */
 static __always_inline struct nm_owner *owner_of_mptcp(struct bpf_sock *sk) {
   void *process_socket;
 
@@ -40,8 +39,8 @@ static __always_inline struct nm_owner *owner_of_mptcp(struct bpf_sock *sk) {
   return bpf_sk_storage_get(&nm_owners, process_socket, 0, 0);
 }
 
-/* Makes a subflow's owner what that of the process's socket is now. The name
- * that the first subflow sent is the destination of those that join. */
+/* Copies the current owner of the process's socket to a subflow. The name that the first
+ * subflow sent is the destination of subflows that join. */
 static __always_inline void follow(struct nm_owner *owner,
                                    struct nm_owner *whole) {
   union nm_attribution attribution = attribution_of(whole);
@@ -63,16 +62,16 @@ static __always_inline void follow(struct nm_owner *owner,
   owner->socket.word = NM_WORD_COOKIE(owner->socket.word);
 }
 
-/* Whether a TCP socket is a subflow, or may be one whose owner was not found
- * yet: it looks like what has none. */
+/* Whether a TCP socket is a subflow, or may be one whose owner was not found yet: such a
+ * subflow looks like a socket without an owner. */
 static __always_inline bool may_be_subflow(const struct nm_owner *owner) {
   return nm_config.mptcp && ((owner->flags & NM_OWNER_SUBFLOW) ||
                              owner->attribution.kind == NM_KIND_UNATTRIBUTED);
 }
 
-/* For a packet of a TCP socket whose lock is held, or of a listener. A global
- * function is verified whether it is called or not, so it asks itself whether the
- * kernel has the helper. */
+/* For a packet of a TCP socket whose lock is held, or of a listener. A global function is
+ * verified whether it is called or not, so this one checks for itself whether the kernel
+ * has the helper. */
 NM_GLOBAL int nm_follow_mptcp(struct __sk_buff *skb) {
   struct bpf_sock *sk = skb->sk;
   struct nm_owner *owner, *whole;
@@ -90,8 +89,8 @@ NM_GLOBAL int nm_follow_mptcp(struct __sk_buff *skb) {
   return 0;
 }
 
-/* The owner of a TCP socket of which sockops tells; that of a new subflow is
- * made. `whole`, unless NULL: it is a subflow of this one's. */
+/* The owner of a TCP socket that sockops reports. It is made for a new subflow. `whole`,
+ * unless NULL: the owner of the socket whose subflow it is. */
 static __always_inline struct nm_owner *owner_of_connection(
     struct bpf_sock *sk, struct nm_owner **whole) {
   struct nm_owner *owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);

@@ -159,8 +159,7 @@ static __noinline int count_established(struct nm_owner *owner, __u32 slot) {
     __sync_fetch_and_add(&tcp->opened, 1);
   else
     __sync_fetch_and_add(&tcp->accepted, 1);
-  /* Its first packet of ours is the RST after its end, which could not be counted
-   * then. */
+  /* Its first counted packet is the RST after its end, and the end was not counted. */
   if (owner->flags & NM_OWNER_CLOSED) {
     __sync_fetch_and_add(&tcp->closed, 1);
     count_waiting(owner, tcp);
