@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C API over the C++ library: arguments and results change their types here,
-// and nothing else happens. No exception passes: what allocates is inside of
-// WithoutThrowing(), and the rest cannot throw.
+// The C API over the C++ library. This file only converts the types of arguments and
+// results. No exception leaves it: code that allocates is inside of WithoutThrowing(),
+// and other code cannot throw.
 //
-// A read fills rows at once, with pointers to the reader's own strings
+// A read fills rows directly, with pointers to the reader's own strings
 // (lib/reader/sample_rows.h).
 #include <cstddef>
 #include <memory>
@@ -36,7 +36,7 @@ namespace {
 using internal::CopyText;
 using internal::WithoutThrowing;
 
-// Enumerators are the same numbers on both sides.
+// Enumerators have equal values in both APIs.
 static_assert(static_cast<int>(Kind::kService) == NETMETER_KIND_SERVICE &&
                   static_cast<int>(Kind::kBinary) == NETMETER_KIND_BINARY &&
                   static_cast<int>(Kind::kUnattributed) ==
@@ -86,8 +86,7 @@ static_assert(sizeof(void*) != 8 || (sizeof(netmeter_options) == 40 &&
                                      sizeof(netmeter_health) == 488),
               "ABI");
 
-// How much of each a program of version 1.0 has: these stay, whatever is added to the
-// structs.
+// The sizes of the structs in a program of version 1.0. They stay when members are added.
 constexpr size_t kOptionsOfVersion1 =
     offsetof(netmeter_options, reserved) + sizeof(netmeter_options::reserved);
 constexpr size_t kHealthOfVersion1 =
@@ -137,7 +136,7 @@ absl::Status Open(const netmeter_options* given, netmeter_meter** meter) {
     }
     if (all.pin_dir != nullptr) options.pin_dir = all.pin_dir;
     if (all.service != nullptr) {
-      // A caller that has a name for us, but an empty one, is in error.
+      // A service name that is given but empty is an error.
       const absl::string_view service =
           internal::Name(all.service, all.service_length);
       const absl::Status valid = internal::CheckName("service name", service);

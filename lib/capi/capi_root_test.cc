@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C API on real maps, which this test fills itself: needs root and bpf(2), but
+// Tests the C API on real maps, which the test fills itself. Needs root and bpf(2), but
 // neither loader nor programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ class CapiRootTest : public BpffsTest {
     BpffsTest::TearDown();
   }
 
-  // The series after `number` others.
+  // Adds a series after `number` others.
   void AddBinary(uint32_t number, const std::string& name) {
     fake_.SetName(4 + number, NM_KIND_BINARY, name);
     nm_cell* const cell = fake_.cell(NM_SLOT_FIRST + number, 0);
@@ -137,7 +137,7 @@ TEST_F(CapiRootTest, HostHasAllAndAnUnknownServiceNothing) {
 TEST_F(CapiRootTest, HealthHasTextAndNumbers) {
   struct {
     netmeter_health health;
-    uint64_t more;  // of a caller that knows more than we
+    uint64_t more;  // a member of a newer caller
   } larger;
   memset(&larger, 0xff, sizeof(larger));
   larger.health.size = sizeof(larger);
@@ -180,7 +180,7 @@ TEST_F(CapiRootTest, WithoutMemoryEveryCallIsResourceExhausted) {
       failed = fail.Failed();
     }
     EXPECT_EQ(code, failed ? NETMETER_RESOURCE_EXHAUSTED : NETMETER_OK) << n;
-    // Whatever it has, it can be looked at.
+    // The rows can be read, whatever they contain.
     for (size_t i = 0; i < netmeter_samples_count(samples); ++i) {
       EXPECT_GT(strlen(netmeter_samples_get(samples, i)->name), 0u);
     }
@@ -192,7 +192,7 @@ TEST_F(CapiRootTest, WithoutMemoryEveryCallIsResourceExhausted) {
   }
 }
 
-// A code that gRPC does not have became 2.
+// The bug: a code that gRPC does not have became 2.
 TEST_F(CapiRootTest, AVisitEndsWithTheCodeOfItsCallback) {
   netmeter_visitor* visitor = nullptr;
   netmeter_publish_options options = NETMETER_PUBLISH_OPTIONS_INIT;
@@ -213,8 +213,7 @@ TEST_F(CapiRootTest, AVisitEndsWithTheCodeOfItsCallback) {
   netmeter_visitor_free(visitor);
 }
 
-// The bug: a callback that made a system call in a thread that was cancelled ended the
-// process.
+// The bug: a system call of a callback in a cancelled thread ended the process.
 TEST_F(CapiRootTest, AThreadIsCancelledAfterItsVisitAndNotInACallback) {
   const auto visit = [](void* meter) -> void* {
     netmeter_visitor* visitor = nullptr;

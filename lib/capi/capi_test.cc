@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C API without a meter: what is wrong in a call is an error, not a crash.
+// Tests the C API without a meter: a wrong call returns an error, and does not crash.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -43,12 +43,12 @@ TEST(CapiTest, WithoutAMeterOpenIsNotFoundAndLeavesTheOutputAlone) {
   EXPECT_EQ(meter, before);
   EXPECT_EQ(error.code, NETMETER_NOT_FOUND);
   EXPECT_THAT(error.message, StartsWith("no meter at /nonexistent/netmeter"));
-  // Who does not ask why gets the code alone.
+  // A caller that passes no error struct gets only the code.
   EXPECT_EQ(netmeter_open(&options, &meter, nullptr), NETMETER_NOT_FOUND);
 }
 
-// glibc ends a cancelled thread in a system call by an exception. In a function that lets
-// none pass that was the end of the process.
+// glibc ends a cancelled thread in a system call by an exception. The bug: the exception
+// reached a noexcept function, which ended the process.
 TEST(CapiTest, AThreadMayBeCancelled) {
   const auto open_again_and_again = [](void*) -> void* {
     netmeter_options options = Waiting();
@@ -91,7 +91,7 @@ TEST(CapiTest, OptionsOfAnotherSizeAreRefusedOrUnderstood) {
   netmeter_error error;
   EXPECT_EQ(netmeter_open(&options, &meter, &error), NETMETER_INVALID_ARGUMENT);
   EXPECT_THAT(error.message, HasSubstr("size"));
-  // Of a caller that knows more: what follows our part is not looked at.
+  // A newer caller's struct: the part after ours is ignored.
   struct {
     netmeter_options options = Waiting();
     uint64_t more = 1;
@@ -131,8 +131,9 @@ TEST(CapiTest, ANameHasOneToSixtyFourBytesWithoutNul) {
   netmeter_close(meter);
 }
 
-// -1 is what a failed call may have left in a length. abseil ended the program, and
-// a size of a struct like that wrote zeros up to the end of the memory.
+// A failed call may have left -1 in a length. The bugs: with such a length abseil ended
+// the program, and such a size of a struct made the library write zeros up to the end of
+// memory.
 TEST(CapiTest, ALengthThatIsNoneIsAnError) {
   netmeter_options options = Waiting();
   netmeter_meter* meter;
@@ -226,8 +227,8 @@ TEST(CapiTest, NullIsAnErrorOrNothing) {
   EXPECT_EQ(netmeter_samples_count(nullptr), 0u);
 }
 
-// The message of a NULL meter is longer than what fits into a string without memory.
-// Where there was none, std::bad_alloc went through the caller, who may be written in C.
+// The message for a NULL meter is too long for a string without an allocation. The bug:
+// without memory std::bad_alloc went through the caller, which may be written in C.
 TEST(CapiTest, WhatIsPublishedWithoutAMeterIsThatThereIsNone) {
   netmeter_metrics* const metrics = netmeter_metrics_new();
   netmeter_publish_options options = NETMETER_PUBLISH_OPTIONS_INIT;
@@ -265,7 +266,7 @@ TEST(CapiTest, PublishOptionsOfAnotherKindAreRefused) {
   --smaller.size;
   netmeter_publish_options no_scope = NETMETER_PUBLISH_OPTIONS_INIT;
   no_scope.scope = 3;
-  // It was taken, and then "not enough memory".
+  // The bug: it was accepted, and then the error was "not enough memory".
   netmeter_publish_options no_families = NETMETER_PUBLISH_OPTIONS_INIT;
   no_families.families = uint64_t{1} << 63;
   const char* bytes = nullptr;
@@ -296,7 +297,7 @@ TEST(CapiTest, FamiliesAreChosenByName) {
   EXPECT_EQ(netmeter_parse_families("byte", 4, &families, &error),
             NETMETER_INVALID_ARGUMENT);
   EXPECT_THAT(error.message, HasSubstr("did you mean"));
-  // Was a choice of no family at all.
+  // The bug: this was a choice of no family at all.
   EXPECT_EQ(netmeter_parse_families(nullptr, 0, &families, nullptr),
             NETMETER_INVALID_ARGUMENT);
   EXPECT_EQ(families, bytes);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the files of the C API share: its handle of a meter, and how a Status leaves.
+// Shared by the files of the C API: the handle of a meter, and the conversion of a
+// Status.
 //
 // Threads: any.
 
@@ -19,14 +20,14 @@
 #include "netmeter/netmeter.h"
 
 struct netmeter_meter {
-  // Visitors have it, too.
+  // Shared with visitors.
   std::shared_ptr<netmeter::Meter> meter;
 };
 
 namespace netmeter {
 namespace internal {
 
-// Text and its NUL, cut if it is longer.
+// Copies text and adds a NUL; cuts text that is too long.
 template <size_t size>
 void CopyText(absl::string_view text, char (&to)[size]) {
   const size_t length = std::min(text.size(), size - 1);
@@ -34,7 +35,7 @@ void CopyText(absl::string_view text, char (&to)[size]) {
   to[length] = '\0';
 }
 
-// The code of `status`, with its text in *error.
+// Returns the code of `status`, and writes its text to *error.
 inline int Return(const absl::Status& status, netmeter_error* error) {
   const int code = static_cast<int>(status.code());
   if (code != NETMETER_OK && error != nullptr) {
@@ -44,8 +45,8 @@ inline int Return(const absl::Status& status, netmeter_error* error) {
   return code;
 }
 
-// The longest text that a caller may give: far more than any that has a meaning. A
-// length that is -1 by mistake would have been read up to the end of the memory.
+// The longest text that a caller may pass: far longer than any valid one. Without this
+// limit a length of -1 would be read up to the end of memory.
 constexpr size_t kMaxTextBytes = 64 << 10;
 
 inline absl::Status CheckLength(size_t length) {
@@ -55,7 +56,7 @@ inline absl::Status CheckLength(size_t length) {
                                        kMaxTextBytes, " are allowed"));
 }
 
-// What is longer is cut, for those who look at a name's length before they read it.
+// Cuts a longer name, for functions that check a name's length before they read it.
 inline absl::string_view Name(const char* name, size_t length) {
   return name == nullptr
              ? absl::string_view()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C API of what is published. As in capi.cc, arguments and results change their
-// types, and nothing else happens.
+// The C API for publishing. As in capi.cc, this file only converts the types of arguments
+// and results.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -24,7 +24,7 @@
 
 struct netmeter_metrics {
   netmeter::internal::SampleBuffer buffer;
-  // What the rows point to: texts in `families`, and the arrays.
+  // The rows point to texts in `families`, and to these arrays.
   std::vector<netmeter::internal::Family> families;
   std::vector<const char*> label_names;
   std::vector<const char*> label_values;
@@ -60,7 +60,7 @@ static_assert(static_cast<int>(FamilyType::kCounter) == NETMETER_TYPE_COUNTER &&
                       NETMETER_TYPE_HISTOGRAM,
               "netmeter_type is FamilyType");
 
-// As of version 1.0: these stay, whatever is added to the structs.
+// The sizes in version 1.0. They stay when members are added.
 constexpr size_t kOptionsOfVersion1 =
     offsetof(netmeter_publish_options, without_timestamps) +
     sizeof(netmeter_publish_options::without_timestamps);
@@ -68,7 +68,7 @@ static_assert(sizeof(void*) != 8 ||
                   (kOptionsOfVersion1 == 40 && sizeof(netmeter_metric) == 88),
               "ABI");
 
-// Magma's options are all of the others, and more.
+// Magma's options contain all others.
 absl::Status TakeOptions(const netmeter_publish_options* given,
                          MagmaOptions* options) {
   if (given == nullptr) return absl::OkStatus();
@@ -103,7 +103,7 @@ const Meter* MeterOf(const netmeter_meter* meter) {
   return meter == nullptr ? nullptr : meter->meter.get();
 }
 
-// The room for what AddRow() adds, so that nothing moves under the rows.
+// Reserves the memory for AddRow(), so that pointers in the rows stay valid.
 void MakeRoom(netmeter_metrics* metrics) {
   size_t rows = 0, labels = 0;
   for (const Family& family : metrics->families) {
@@ -175,7 +175,8 @@ absl::Status ReadMetrics(const Meter* meter,
   return MakeRows(internal::FamiliesOfError(), metrics);
 }
 
-// *bytes and *length are what `make` returns; empty means that there was no memory.
+// Sets *bytes and *length to the result of `make`. An empty result means that there was
+// no memory.
 template <typename Make>
 absl::Status Serialize(netmeter_metrics* metrics, const char** bytes,
                        size_t* length, const Make& make) {
@@ -190,8 +191,8 @@ absl::Status Serialize(netmeter_metrics* metrics, const char** bytes,
   return absl::OkStatus();
 }
 
-// One delta as the C API gives it. Has no memory of its own: a failure here could not
-// be told from one of the callback. *code is what take() returned.
+// Passes one delta to the C callback. Allocates nothing, because a failure here would
+// look like one of the callback. *code is the result of take().
 absl::Status Take(const Delta& delta,
                   int (*take)(const netmeter_metric* delta, void* context),
                   void* context, int* code) {
@@ -348,9 +349,9 @@ void netmeter_visitor_free(netmeter_visitor* visitor) { delete visitor; }
 int netmeter_visit(netmeter_visitor* visitor,
                    int (*take)(const netmeter_metric* delta, void* context),
                    void* context, netmeter_error* error) {
-  // The callback's system calls are within what lets no exception pass.
+  // The callback makes system calls within a noexcept function.
   const netmeter::internal::WithoutCancellation guard;
-  // It may be any number, of which absl::Status keeps those that it knows.
+  // The code may be any number; absl::Status keeps only those that it knows.
   int taken = NETMETER_OK;
   const absl::Status visited = WithoutThrowing([&] {
     if (visitor == nullptr || take == nullptr) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Structs of the C API that begin with their size, so that programs and libraries of
-// different versions understand each other. New members come at the end. A program
-// that was built with version 1.0 gives the size of that version for ever: a newer
-// library takes, and fills, as much as the program has. A newer program gives a larger
-// size: an older library does not look at what it does not know, and fills it with 0.
-// A size above kMaxStructBytes is no size: the program has forgotten to set it.
+// different versions work together. New members come at the end. A program that was built
+// with version 1.0 always passes the size of that version: a newer library reads, and
+// fills, only the members that the program has. A newer program passes a larger size: an
+// older library ignores the unknown members, and fills them with 0. A size above
+// kMaxStructBytes is invalid: the program has forgotten to set it.
 //
 // Threads: any.
 
@@ -21,9 +21,9 @@ namespace internal {
 
 constexpr size_t kMaxStructBytes = 64 << 10;
 
-// Copies what the caller has of *given into *to. False, with *to as it was, if the
-// caller's struct ends before `first_size`, which is what version 1.0 had, or has no
-// size.
+// Copies the members that the caller's *given has into *to. Returns false, and leaves *to
+// unchanged, if the caller's struct has no valid size, or ends before `first_size`, the
+// size of version 1.0.
 template <typename T>
 bool TakeSized(const T* given, size_t first_size, T* to) {
   static_assert(offsetof(T, size) == 0, "begins with its size");
@@ -32,8 +32,9 @@ bool TakeSized(const T* given, size_t first_size, T* to) {
   return true;
 }
 
-// Copies `from` into the caller's *to as far as that goes. What follows there is 0;
-// the size is the caller's. False, with *to as it was, as above.
+// Copies `from` into the caller's *to, up to the size of *to. The caller's further
+// members become 0; its size stays. Returns false, and leaves *to unchanged, in the cases
+// of TakeSized().
 template <typename T>
 bool FillSized(const T& from, size_t first_size, T* to) {
   static_assert(offsetof(T, size) == 0, "begins with its size");

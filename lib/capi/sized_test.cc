@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A struct of a later version, as none of the C API's has grown yet.
+// Tests a struct of a later version, because no struct of the C API has grown yet.
 #include "lib/capi/sized.h"
 
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@ namespace {
 struct Grown {
   size_t size;
   uint64_t first;   // version 1.0 ends here
-  uint64_t second;  // that of 1.1
+  uint64_t second;  // version 1.1 ends here
   uint64_t third;
 };
 constexpr size_t kFirstSize = offsetof(Grown, second);
 
-// What a caller has, and what stands after it in its memory.
+// The caller's struct, and the memory behind it.
 struct Callers {
   Grown known;
   uint64_t more;
@@ -85,7 +85,7 @@ TEST(SizedTest, WhatIsShorterThanVersionOneIsRefused) {
   Grown taken = {sizeof(Grown), 7, 8, 9};
   EXPECT_FALSE(TakeSized(&callers.known, kFirstSize, &taken));
   EXPECT_EQ(taken.first, 7u);
-  // Nor is what was not set: zeros were written behind the struct.
+  // The bug: if the size was not set, zeros were written behind the struct.
   callers.known.size = SIZE_MAX;
   EXPECT_FALSE(
       FillSized(Grown{sizeof(Grown), 1, 2, 3}, kFirstSize, &callers.known));
