@@ -77,8 +77,8 @@ bool Attribution::has_uplinks() const {
                      [](nm_u16 name) { return name != NM_NAME_EMPTY; });
 }
 
-// The slot in the socket table or, where another socket has its entry, with the
-// owner; 0: none yet.
+// The slot, from the socket table or, if another socket has its entry, from the owner. 0:
+// none yet.
 uint32_t Attribution::SlotOf(uint64_t cookie, uint64_t owners_word) const {
   const uint32_t index = static_cast<uint32_t>(cookie) & socket_mask_;
   Entry entry;
@@ -91,8 +91,8 @@ uint32_t Attribution::SlotOf(uint64_t cookie, uint64_t owners_word) const {
              : 0;
 }
 
-// Series may have been retired, and a load may have changed how names on the wire
-// become labels.
+// Series may have been retired, and a load may have changed the labels of names on the
+// wire.
 void Attribution::ForgetAfterMoves() {
   const nm_u64 moves =
       __atomic_load_n(&maps_->view().stats->moves, __ATOMIC_ACQUIRE);
@@ -116,7 +116,7 @@ const SocketOwner& Attribution::OfSlot(uint32_t slot) {
   return owner;
 }
 
-// The socket's value by a copy of the descriptor that this process has.
+// Reads the socket's value through a copy of the descriptor, made by this process.
 bool Attribution::OwnerByDescriptor(const Holder& holder, uint64_t cookie,
                                     nm_owner* owner) {
   if (holder.pid != process_id_) {
@@ -128,7 +128,7 @@ bool Attribution::OwnerByDescriptor(const Holder& holder, uint64_t cookie,
       static_cast<int>(syscall(SYS_pidfd_getfd, process_.get(), holder.fd, 0)));
   uint64_t found = 0;
   socklen_t size = sizeof(found);
-  // Another file may have this number by now.
+  // This number may belong to another file by now.
   if (!copy.ok() ||
       getsockopt(copy.get(), SOL_SOCKET, SO_COOKIE, &found, &size) != 0 ||
       found != cookie) {
@@ -153,7 +153,7 @@ const SocketOwner& Attribution::Find(const DiagSocket& socket,
     });
   }
   if (known && found_.kind.empty()) {
-    // No packet yet. What it will count for is known as far as this.
+    // The socket had no packet yet. Only these parts of its series are known.
     std::string name;
     const nm_attribution& whose = owner.attribution;
     if (whose.service != NM_NAME_EMPTY &&

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whose a socket is, and whom it talks to, as the meter counts it.
+// Finds the service of a socket, and its destination, as the meter counts it.
 //
-// The join is the kernel's own. A dump of sock_diag carries, for each socket of
-// TCP and MPTCP, its value in our map of socket storage (struct nm_owner): it
-// cannot belong to another socket, as a join by address or by inode could after
-// one has closed and the next has opened. What the value does not have is the slot
-// of the series, for most sockets: that is in the socket table, in the entry of
-// the socket's cookie.
+// The kernel itself makes the join. For each socket of TCP and MPTCP a dump of sock_diag
+// carries its value in our map of socket storage (struct nm_owner). The value cannot
+// belong to another socket. A join by address or by inode could be wrong, if a socket has
+// closed and another has opened. For most sockets the value lacks the slot of the series:
+// it is in the socket table, in the entry of the socket's cookie.
 //
-// Of other sockets the kernel does not dump the storage (inet_sk_diag_fill() ends
-// before it for those without struct inet_connection_sock). The socket table tells
-// the series of those that had a packet. The rest is asked for through a copy of
-// the descriptor, as the loader does when it adopts sockets (pidfd_getfd(2)); the
-// copy's cookie must be that of the dump.
+// For other sockets the kernel does not dump the storage (inet_sk_diag_fill() ends before
+// it for those without struct inet_connection_sock). The socket table has the series of
+// those that had a packet. The others are read through a copy of the descriptor
+// (pidfd_getfd(2)), as the loader does for pre-existing sockets. The copy's cookie must
+// be that of the dump.
 //
 //   auto attribution = Attribution::Open("/run/netmeter");
 //   request.owners = (*attribution)->owners();
@@ -40,34 +39,34 @@
 namespace netmeter {
 namespace internal {
 
-// Empty where nothing is known, as of a socket in TIME_WAIT.
+// Empty if nothing is known, as for a socket in TIME_WAIT.
 struct SocketOwner {
   std::string kind;  // as KindName()
   std::string service;
   std::string destination;
   std::string uplink;  // of the last packet
-  uint32_t pid = 0;    // of the process that made the socket; 0: not known
+  uint32_t pid = 0;    // the process that made the socket; 0: not known
 };
 
 class Attribution {
  public:
-  // NotFound without a meter; PermissionDenied for all but root, as the maps
-  // that tell it are not the readers'.
+  // NotFound without a meter. PermissionDenied for every user except root, because
+  // readers have no access to these maps.
   static absl::StatusOr<std::unique_ptr<Attribution>> Open(
       const std::string& pin_dir);
 
-  // Whether the meter was unloaded, or has larger tables: open again.
+  // Whether the meter was unloaded, or has larger tables. Then open it again.
   bool closed() const { return maps_->closed(); }
 
-  // For DumpRequest.
+  // For DumpRequest::owners.
   int owners() const { return owners_.get(); }
 
   // Whether the meter counts by uplink.
   bool has_uplinks() const;
 
-  // Costs one lookup in a map of the kernel's, about half a microsecond; five
-  // more system calls for a socket of UDP, or a raw one, that had no packet yet.
-  // The reference is good until the next call.
+  // Costs one lookup in a map of the kernel, about half a microsecond, and five more
+  // system calls for a UDP or raw socket without a packet yet. The reference is valid
+  // until the next call.
   const SocketOwner& Find(const DiagSocket& socket, const Holders& holders);
 
  private:
@@ -84,9 +83,9 @@ class Attribution {
   UniqueFd owners_;
   UniqueFd sockets_;
   uint32_t socket_mask_ = 0;
-  UniqueFd process_;  // a descriptor of pid process_id_
+  UniqueFd process_;  // a pidfd of process_id_
   uint32_t process_id_ = 0;
-  nm_u64 moves_ = 0;  // of what by_slot_ and reader_ have
+  nm_u64 moves_ = 0;  // valid for by_slot_ and reader_
   std::unordered_map<uint32_t, SocketOwner> by_slot_;
   SocketOwner found_;
 };

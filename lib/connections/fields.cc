@@ -56,7 +56,7 @@ void AppendProtobufField(uint32_t number, const FieldValue& value,
   if (value.kind == FieldValue::kNumber) {
     writer.add_uint64(number, value.number);
   } else if (value.kind == FieldValue::kText) {
-    // A field of type string must be UTF-8.
+    // A protobuf field of type string must be UTF-8.
     writer.add_string(number, ToUtf8(value.text));
   }
 }
@@ -70,7 +70,7 @@ namespace {
 
 using Structure = absl::string_view DiagSocket::*;
 
-// The kernel's names do not say units. These are in include/uapi/linux/tcp.h.
+// The kernel's names do not include units. include/uapi/linux/tcp.h has them.
 Unit UnitOf(absl::string_view name) {
   static const auto* const times = new std::set<std::string>{
       "tcpi_rto",       "tcpi_ato",          "tcpi_rtt",
@@ -85,7 +85,7 @@ Unit UnitOf(absl::string_view name) {
   return Unit::kNone;
 }
 
-// Of which sockets a structure is.
+// The kinds of sockets that have a structure.
 bool IsOfAny(const DiagSocket& socket) {
   return socket.protocol != kProtocolMptcp;
 }
@@ -128,7 +128,7 @@ class Table {
         });
   }
 
-  // A text that is empty is not there.
+  // An empty text counts as missing.
   template <typename Read>
   void Text(uint32_t number, const char* name, const Read& read) {
     Add(number, name, true, Unit::kNone,
@@ -237,7 +237,7 @@ void AddState(Table* table) {
   table->Maybe(31, "cgroup_id", &DiagSocket::cgroup_id);
 }
 
-// What no table knows yet is kept as the kernel sent it.
+// Data after the fields of the tables is kept as the kernel sent it.
 void AddRests(Table* table) {
   table->Text(80, "tcp_info_more", [](const SocketRow& row) {
     return !IsOfTcp(*row.socket) ? ""

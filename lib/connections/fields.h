@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The fields of a socket: the one table for the columns, JSON, protobuf, sort and
-// sockets.proto of `netmeter sockets`. A field that the kernel did not send
-// is in no output.
+// The fields of a socket. This table is used for the columns, JSON, protobuf, sort and
+// sockets.proto of `netmeter sockets`. A field that the kernel did not send is in no
+// output.
 //
 // Threads: any; the table does not change.
 
@@ -23,9 +23,9 @@
 namespace netmeter {
 namespace internal {
 
-// A field of a row, such as a socket or a flow: its name in JSON, its number in
-// protobuf, and how it is read. A command has one table of them, and each way of
-// printing goes through it.
+// A field of a row, such as a socket or a flow: its name in JSON, its number in protobuf,
+// and the function that reads it. A command has one table of them, and all its output
+// formats use it.
 //
 //   const std::vector<Field<SocketRow>>& fields = SocketFields();
 //   AppendJsonFields(fields, row, &out);
@@ -42,7 +42,7 @@ struct FieldValue {
     kind = kNumber;
     number = value;
   }
-  // A text that is empty is not there.
+  // An empty text counts as missing.
   void SetText(std::string value) {
     if (value.empty()) return;
     kind = kText;
@@ -50,19 +50,19 @@ struct FieldValue {
   }
 };
 
-// How a table shows a number.
+// The unit in which a table shows a number.
 enum class Unit { kNone, kBytes, kMicroseconds, kBytesPerSecond };
 
 template <typename Row>
 struct Field {
   std::string name;  // in JSON, in the .proto and on the command line
-  uint32_t number;   // in the .proto; never used again for another one
+  uint32_t number;   // in the .proto; never reused
   bool is_text;
   Unit unit;
   std::function<void(const Row&, FieldValue*)> read;
 };
 
-// What a table shows of a number. SizeUnits::kExact leaves out the unit of time, too.
+// The text of a number in a table. SizeUnits::kExact also leaves out the unit of time.
 std::string NumberText(uint64_t number, Unit unit, SizeUnits sizes);
 
 // Appends "name": and the value, after a comma unless it is the first.
@@ -76,7 +76,7 @@ void AppendProtobufField(uint32_t number, const FieldValue& value,
 // Appends a message, after its length as a varint.
 void AppendDelimited(absl::string_view message, std::string* out);
 
-// The fields that the row has, without braces. Texts are valid UTF-8.
+// Appends the fields that the row has, without braces. Texts are valid UTF-8.
 template <typename Row>
 void AppendJsonFields(const std::vector<Field<Row>>& fields, const Row& row,
                       std::string* out) {
@@ -104,7 +104,7 @@ void AppendProtobufFields(const std::vector<Field<Row>>& fields, const Row& row,
   }
 }
 
-// One socket and what belongs to it.
+// A socket, its service, and its processes.
 struct SocketRow {
   const DiagSocket* socket = nullptr;
   const SocketOwner* owner = nullptr;
@@ -115,12 +115,11 @@ struct SocketRow {
 
 using SocketField = Field<SocketRow>;
 
-// In the order of sockets.proto. `processes`, which is a list, is not among
-// them.
+// In the order of sockets.proto, without the list `processes`.
 const std::vector<SocketField>& SocketFields();
 constexpr uint32_t kProcessesNumber = 90;
 
-// Null where there is none.
+// Null if there is no such field.
 const SocketField* FindField(absl::string_view name);
 
 }  // namespace internal

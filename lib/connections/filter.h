@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which sockets `netmeter sockets` shows: the options of its command line.
+// The filter of `netmeter sockets`: the options of its command line.
 //
 // Threads: any.
 
@@ -18,7 +18,7 @@
 namespace netmeter {
 namespace internal {
 
-// Each list that is not empty must have one that matches.
+// Each list that is not empty must have an element that matches.
 struct SocketFilter {
   struct Prefix {
     std::array<uint8_t, 16> address = {};  // IPv4 as ::ffff:a.b.c.d
@@ -35,7 +35,7 @@ struct SocketFilter {
   bool Matches(const SocketRow& row) const;
 };
 
-// InvalidArgument, with the option's name; *filter has the value added else.
+// These add a value to *filter. InvalidArgument has the option's name.
 absl::Status AddState(absl::string_view name, SocketFilter* filter);
 absl::Status AddAddress(const std::string& prefix, SocketFilter* filter);
 

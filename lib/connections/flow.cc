@@ -23,7 +23,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// --- Of one record -----------------------------------------------------------
+// --- One record ---------------------------------------------------------------
 
 bool Has(const nm_flow_record& record, uint32_t flags) {
   return (record.state.flags & flags) == flags;
@@ -33,7 +33,7 @@ bool IsIpv4(const nm_u32 address[4]) {
   return address[0] == 0 && address[1] == 0 && address[2] == htonl(0xffff);
 }
 
-// As struct DiagSocket has it: of IPv4 the first four bytes.
+// In the format of struct DiagSocket: IPv4 uses the first four bytes.
 std::array<uint8_t, 16> BytesOf(const nm_u32 address[4]) {
   std::array<uint8_t, 16> bytes = {};
   if (IsIpv4(address)) {
@@ -48,15 +48,15 @@ uint8_t FamilyOf(const nm_flow_record& record) {
   return IsIpv4(record.state.remote) ? AF_INET : AF_INET6;
 }
 
-// Which end did something: sent the RST that ended it, or the first FIN.
+// The end that sent the RST that closed the flow, or the first FIN.
 enum class Side { kNobody, kLocal, kRemote };
 
-// Anybody may send a RST; TCP takes that which has the right number, and then the
-// socket has one of these errors (tcp_reset() in net/ipv4/tcp_input.c). It has them,
-// too, where data came after this host had closed: then the kernel answers with a RST
-// from no socket, and the programs see none. A RST of which they see none though TCP
-// took it came within IPsec. A flow of which no hook told the end has no error to look
-// at.
+// Any host may send a RST. TCP accepts one with the right number, and then the socket has
+// one of these errors (tcp_reset() in net/ipv4/tcp_input.c). The socket also has one if
+// data arrived after this host had closed: the kernel then answers with a RST from no
+// socket, which the programs do not see. If TCP accepted a RST that the programs did not
+// see, the RST came within IPsec. If no hook reported the end of a flow, there is no
+// error to check.
 Side ResetBy(const nm_flow_record& record) {
   const uint32_t error = record.state.error, last = record.state.last_state;
   const bool taken = error == ECONNRESET || error == EPIPE;
@@ -70,8 +70,8 @@ Side ResetBy(const nm_flow_record& record) {
                                                         : Side::kRemote;
 }
 
-// By the state that TCP was in: a FIN may have any number, too, or have been sent
-// before there was a follower. By the packets where no hook told the end.
+// Decides by the state of TCP: a FIN may also have any number, or be older than the
+// follower. Decides by the packets if no hook reported the end.
 Side FirstFinBy(const nm_flow_record& record) {
   if (Has(record, NM_FLOW_CLOSED)) {
     switch (record.state.last_state) {
@@ -150,7 +150,7 @@ class Table {
                          value->SetNumber(read(row));
                        }});
   }
-  // Of a flow alone.
+  // Only for a flow.
   template <typename Read>
   void OfFlow(uint32_t number, const char* name, const Read& read,
               Unit unit = Unit::kNone) {
@@ -161,7 +161,7 @@ class Table {
                          }
                        }});
   }
-  // Of a flow alone, and 0 is not known.
+  // Only for a flow. 0 means that the value is not known.
   template <typename Read>
   void IfKnown(uint32_t number, const char* name, const Read& read,
                Unit unit = Unit::kNone) {
@@ -186,7 +186,7 @@ class Table {
                                          : std::string();
     });
   }
-  // TCP tells it when the connection ends.
+  // TCP reports it when the connection ends.
   void Retransmits(uint32_t number, const char* name) {
     fields_.push_back({name, number, false, Unit::kNone,
                        [](const FlowRow& row, FieldValue* value) {
@@ -309,7 +309,7 @@ void AddCounts(Table* table) {
   table->IfKnown(
       39, "rtt_us", [](const FlowRow& row) { return row.record.state.srtt_us; },
       Unit::kMicroseconds);
-  // The kernel's value before there is a measurement is ~0.
+  // The kernel's value is ~0 before the first measurement.
   table->IfKnown(
       40, "min_rtt_us",
       [](const FlowRow& row) {
@@ -348,7 +348,7 @@ std::string OrDash(const std::string& text) {
   return text.empty() ? "-" : ToTerminal(text);
 }
 
-// The end of a line, in local time.
+// The time at the end of a line, in local time.
 std::string TimeText(uint64_t realtime_ns) {
   const time_t seconds = static_cast<time_t>(realtime_ns / 1000000000);
   tm local = {};
@@ -561,9 +561,9 @@ FlowRow FlowNames::RowOf(const nm_flow_record& record) {
   return row;
 }
 
-// Where a move came in between the packet and this call, the name that the slot has by
-// now is taken: most slots keep theirs. One that is nobody's by now was just retired,
-// and had the name before.
+// If a move happened between the packet and this call, the slot's present name is used:
+// most slots keep theirs. A slot without a series was just retired, and keeps its earlier
+// name.
 void FlowNames::Know(const nm_rest_key& key) {
   const std::pair<uint32_t, nm_u64> place(key.slot, key.moves);
   const auto after = known_.lower_bound(place);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A record of `netmeter flows`: what the programs wrote of a flow, with names. The
-// one table of its fields is that of JSON, protobuf and flows.proto.
+// A record of `netmeter flows`: the programs' record of a flow, with names. One table of
+// fields is used for JSON, protobuf and flows.proto.
 //
 // Threads: FlowNames, one at a time; all else any.
 
@@ -27,24 +27,25 @@
 namespace netmeter {
 namespace internal {
 
-// What a line is about.
+// The kind of a line.
 enum class FlowLine {
   kFlow,
-  kRemainder,  // what of a series is in no flow, and why
-  kLost,       // how many records were lost so far
+  kRemainder,  // a series' traffic that is in no flow, and the reason
+  kLost,       // the number of lost records so far
 };
 
 struct FlowRow {
   FlowLine line = FlowLine::kFlow;
-  nm_flow_record record = {};  // of a flow
-  // CLOCK_REALTIME. Of what is no flow: since when it counts, and when it was read.
+  nm_flow_record record = {};  // only for a flow
+  // CLOCK_REALTIME. For lines other than flows: the start of counting, and the time of
+  // the read.
   uint64_t start_ns = 0;
   uint64_t end_ns = 0;
   Sample series;         // the key alone: kind, name, destination and so on
-  std::string process;   // of the process that made the socket; "": it has gone
-  uint32_t reason = 0;   // of a remainder: enum nm_rest_reason
-  uint64_t records = 0;  // that were lost
-  nm_flow_counts counts = {};  // of any line
+  std::string process;   // that made the socket; "": it has ended
+  uint32_t reason = 0;   // enum nm_rest_reason, only for uncounted traffic
+  uint64_t records = 0;  // number of lost records
+  nm_flow_counts counts = {};  // for all lines
 };
 
 using FlowField = Field<FlowRow>;
@@ -52,8 +53,8 @@ using FlowField = Field<FlowRow>;
 // In the order of flows.proto.
 const std::vector<FlowField>& FlowFields();
 
-// How a flow ended: "fin", "rst", "timeout" and so on; docs/connections.md has
-// all. And which end closed it: "local", "remote", or "" where nobody did.
+// The end of a flow: "fin", "rst", "timeout" and so on; docs/connections.md has all. And
+// the side that closed it: "local", "remote", or "" if neither did.
 std::string EndName(const nm_flow_record& record);
 std::string ClosedBy(const nm_flow_record& record);
 std::string RestName(uint32_t reason);
@@ -62,32 +63,33 @@ std::string RestName(uint32_t reason);
 void AppendJson(const FlowRow& row, std::string* out);
 // Appends the length as a varint, and then one message Flow.
 void AppendProtobuf(const FlowRow& row, std::string* out);
-// The columns of a table. A stream does not know its rows: each has a fixed width.
+// The columns of a table. A stream's rows are not known beforehand, so each column has a
+// fixed width.
 TextLayout FlowLayout(size_t width);
-// A line of it, with a newline.
+// A line of the table, with a newline.
 std::string TableLine(const FlowRow& row, const TextLayout& layout,
                       SizeUnits sizes);
 
-// Adds what a row of a remainder counted to another one.
+// Adds the counters of a row of uncounted traffic to another one.
 void AddRemainder(const FlowRow& row, FlowRow* sum);
 
-// Whether the options of the command line let it through. Of a remainder, service,
-// destination and uplink are compared.
+// Whether the row passes the options of the command line. For uncounted traffic only
+// service, destination and uplink are compared.
 bool Matches(const SocketFilter& filter, const FlowRow& row);
 
-// Gives records their names. It is made when its follower begins.
+// Adds names to records. It is made when its follower begins.
 class FlowNames {
  public:
   explicit FlowNames(std::shared_ptr<const SharedMaps> maps);
 
   FlowRow RowOf(const nm_flow_record& record);
 
-  // Of a remainder, with the name that the series had. A slot may be another series'
-  // later on, so Know() is to be called several times a second with what there is.
+  // For uncounted traffic, with the name that the series had. A slot may get another
+  // series later. So call Know() several times a second with the present keys.
   FlowRow RowOf(const nm_rest_key& key, const nm_rest& rest);
   void Know(const nm_rest_key& key);
 
-  // How many were lost so far.
+  // The number of lost records so far.
   FlowRow RowOfLost(uint64_t records) const;
 
  private:
@@ -98,9 +100,9 @@ class FlowNames {
   const std::shared_ptr<const SharedMaps> maps_;
   const SeriesReader reader_;
   const uint64_t began_ns_;
-  nm_u64 moves_ = 1;  // of what by_slot_ has
+  nm_u64 moves_ = 1;  // valid for by_slot_
   std::unordered_map<uint32_t, Sample> by_slot_;
-  // By slot and nm_rest_key.moves.
+  // Key: slot and nm_rest_key.moves.
   std::map<std::pair<uint32_t, nm_u64>, std::shared_ptr<const Sample>> known_;
 };
 

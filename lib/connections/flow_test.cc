@@ -60,7 +60,7 @@ nlohmann::json Json(const FlowRow& row) {
 }
 
 TEST(Flow, JsonHasZerosAndLeavesOutWhatIsNotKnown) {
-  // Zeros were left out, and a store read them as not known.
+  // The bug: zeros were left out, and a database read them as unknown.
   FlowRow row = Row();
   row.end_ns = row.start_ns;
   row.record.state.srtt_us = 0;
@@ -131,8 +131,8 @@ TEST(Flow, TheEndIsTold) {
   EXPECT_EQ(EndOf(0, 0, 99), "end_99");
 }
 
-// A RST that anybody had sent, with any number, once decided how a connection had
-// ended, though TCP had not taken it.
+// The bug: a RST from any host, with any number, decided how a connection had ended, even
+// if TCP had not accepted it.
 TEST(Flow, AStrayRstEndsNothing) {
   const uint32_t closed = NM_FLOW_CLOSED | NM_FLOW_RST_RECEIVED;
   const uint32_t both = NM_FLOW_FIN_SENT | NM_FLOW_FIN_RECEIVED;
@@ -145,7 +145,7 @@ TEST(Flow, AStrayRstEndsNothing) {
   }
 }
 
-// As the above, of a TCP socket whose end a hook has told.
+// Like EndOf(), for a TCP socket whose end a hook has reported.
 std::string EndFrom(uint32_t last_state, uint32_t flags, uint32_t error) {
   nm_flow_record record = Row().record;
   record.state.flags = NM_FLOW_CLOSED | flags;
@@ -160,8 +160,8 @@ constexpr uint32_t kFins[] = {
     NM_FLOW_FIN_SENT | NM_FLOW_FIN_RECEIVED,
     NM_FLOW_FIN_SENT | NM_FLOW_FIN_RECEIVED | NM_FLOW_FIN_OURS_FIRST};
 
-// A follower that was started after our FIN saw the peer's alone, and named the peer;
-// one that saw none said that nothing was closed.
+// The bug: a follower that was started after our FIN saw only the peer's, and named the
+// peer. One that saw no FIN reported that neither side closed.
 TEST(Flow, WhoClosedFirstIsToldByTheState) {
   for (const uint32_t fins : kFins) {
     for (const uint32_t stray : {0, NM_FLOW_RST_RECEIVED}) {
@@ -172,7 +172,7 @@ TEST(Flow, WhoClosedFirstIsToldByTheState) {
       for (const uint32_t state : {TCP_CLOSE_WAIT, TCP_LAST_ACK}) {
         EXPECT_EQ(EndFrom(state, flags, 0), "fin remote") << state << flags;
       }
-      // A FIN that TCP has not taken, as it had a wrong number.
+      // A FIN that TCP has not accepted, because it had a wrong number.
       for (const uint32_t state : {TCP_ESTABLISHED, TCP_SYN_SENT}) {
         EXPECT_EQ(EndFrom(state, flags, 0), "closed local") << state << flags;
       }
@@ -209,8 +209,8 @@ TEST(Flow, WhoResetIsToldByWhatTcpTook) {
   EXPECT_EQ(EndFrom(TCP_SYN_SENT, 0, ECONNREFUSED), "error");
 }
 
-// Data for a socket that is closed is answered by a RST from no socket: that ended as
-// "error", and by nobody.
+// The kernel answers data for a closed socket with a RST from no socket. The bug: such a
+// flow ended as "error", and closed_by was empty.
 TEST(Flow, ARstThatNoHookSawHasASide) {
   for (const uint32_t fins : kFins) {
     EXPECT_EQ(EndFrom(TCP_FIN_WAIT1, fins, ECONNRESET), "rst local");
@@ -265,7 +265,8 @@ TEST(Flow, AnyBytesMakeValidLines) {
   }
 }
 
-// The table had no time, no duration and no process, and ignored the terminal.
+// The bug: the table had no time, no duration and no process, and ignored the terminal's
+// width.
 TEST(Flow, ATableHasWhenHowLongAndWhichProcess) {
   setenv("TZ", "UTC", 1);
   tzset();
@@ -336,7 +337,7 @@ TEST(Flow, FiltersCompareEndsAndNames) {
   EXPECT_TRUE(Matches(filter, Row()));
   filter.ports = {80};
   EXPECT_FALSE(Matches(filter, Row()));
-  // A remainder has no ends.
+  // Uncounted traffic has no addresses.
   FlowRow row = Row();
   row.line = FlowLine::kRemainder;
   EXPECT_TRUE(Matches(filter, row));

@@ -29,16 +29,17 @@ namespace internal {
 namespace {
 
 constexpr std::chrono::milliseconds kScanInterval{250};
-// A RST that comes after the end of its socket comes within the same call.
+// The RST that ends a socket may follow its end, but within the same call.
 constexpr uint64_t kRstNs = 100000000;
 constexpr uint32_t kBatch = 512;
-constexpr uint32_t kMostRests = 65536;  // of nm_rest
-// A scan copies so many flows out of the kernel, and the next goes on from there:
-// some ten milliseconds, however many flows a stranger's SYNs make. A table of
-// 262,144 is looked through in four seconds.
+constexpr uint32_t kMostRests = 65536;  // maximum of nm_rest
+// The number of flows that a scan copies out of the kernel; the next scan continues from
+// there. This takes some ten milliseconds, however many flows other hosts' SYNs make. A
+// scan of a whole table of 262,144 takes four seconds.
 constexpr uint32_t kFlowsOfScan = 16384;
-// Records that are taken at once: some ten milliseconds. And beside the end of so many
-// flows: twice as many, so that the buffer does not fill by that.
+// The number of records that are read at once: some ten milliseconds. For each
+// kEndsAtOnce ends of flows, twice as many records are read, so that these ends do not
+// fill the buffer.
 constexpr int kRecordsOfCall = 4096;
 constexpr int kEndsAtOnce = 256;
 
@@ -49,7 +50,7 @@ uint64_t MonotonicNs() {
          static_cast<uint64_t>(now.tv_nsec);
 }
 
-// The maps that the meter's programs use, by name, those without a pin, too.
+// The maps that the meter's programs use, by name, including those without a pin.
 struct MeterMaps {
   std::map<std::string, UniqueFd> by_name;
   uint64_t cgroup_id = 0;
@@ -101,7 +102,7 @@ absl::StatusOr<MeterMaps> OpenMeterMaps(const std::string& pin_dir) {
   return maps;
 }
 
-// Null: there is none.
+// Null if there is none.
 const UniqueFd* FindSection(const MeterMaps& maps, absl::string_view name) {
   for (const auto& map : maps.by_name) {
     if (absl::EndsWith(map.first, name)) return &map.second;
@@ -109,7 +110,7 @@ const UniqueFd* FindSection(const MeterMaps& maps, absl::string_view name) {
   return nullptr;
 }
 
-// The configuration with which the meter's programs run.
+// The configuration of the running programs.
 absl::Status ReadConfig(const MeterMaps& maps, nm_config* config) {
   const UniqueFd* const section = FindSection(maps, ".rodata");
   bpf_map_info info = {};
@@ -250,7 +251,7 @@ absl::Status Follower::Load() {
   return absl::OkStatus();
 }
 
-// sockops first: a connection that begins meanwhile is known by its beginning.
+// sockops first, so that the beginning of a new connection is seen.
 absl::Status Follower::Attach() {
   const nm_info& info = *maps_->view().info;
   const std::string path(info.cgroup,
@@ -272,8 +273,8 @@ absl::Status Follower::Attach() {
   return absl::OkStatus();
 }
 
-// libbpf reads on while there is anything, which may be for ever. It stops at an
-// error, after the record for which it was returned.
+// libbpf reads while there are records, possibly for ever. It stops at an error, after
+// the record for which the error was returned.
 int Follower::OnEvent(void* follower, void* data, size_t size) {
   auto* const self = static_cast<Follower*>(follower);
   self->Take(data, size);
@@ -284,7 +285,7 @@ void Follower::Take(const void* data, size_t size) {
   nm_flow_event event;
   if (size < sizeof(event)) return;
   memcpy(&event, data, sizeof(event));
-  // No more of them than flows can be left of; the others end by the time-out.
+  // The limit is the number of flows. Further flows end by the time-out.
   if (event.type == NM_EVENT_SOCKET && released_.size() < options_.max_flows) {
     released_.insert(event.cookie);
   }
@@ -294,7 +295,7 @@ void Follower::Take(const void* data, size_t size) {
   (*body_)(record);
 }
 
-// Of what is there, or comes within wait_ms.
+// Reads records that are there, or arrive within wait_ms.
 absl::Status Follower::TakeSome(int wait_ms, int most) {
   left_ = most;
   const int count = wait_ms == 0 ? ring_buffer__consume(events_)
@@ -330,15 +331,15 @@ absl::Status Follower::Stop(const Body& body) {
   absl::Status status = TakeSome(/*wait_ms=*/0, INT_MAX);
   status.Update(Scan(/*all=*/true));
   status.Update(TakeSome(/*wait_ms=*/0, INT_MAX));
-  // A signal may have come before the next look.
+  // A signal may have arrived before the next check.
   status.Update(CheckMeter());
   return status;
 }
 
-// enum nm_flow_end, or 0: it goes on.
+// enum nm_flow_end, or 0 if the flow goes on.
 uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
                          uint64_t now_ns, bool all) const {
-  // Just begun: its times are not there yet, and it is not silent since 1970.
+  // A new flow may lack its times, and would look idle since 1970.
   if ((state.flags & NM_FLOW_MADE) == 0 && !all) return 0;
   if ((state.flags & NM_FLOW_CLOSED) != 0) {
     return all || (now_ns > state.closed_ns &&
@@ -366,7 +367,7 @@ uint32_t Follower::EndOf(const nm_flow_key& key, const nm_flow_state& state,
   return all ? NM_END_OPEN : 0;
 }
 
-// Within the kernel, so that no packet is lost in between.
+// Ends the flow within the kernel, so that no packet is lost in between.
 bool Follower::End(const nm_flow_key& key, uint32_t end, uint64_t last_ns) {
   nm_flow_command command = {};
   command.end = static_cast<nm_u16>(end);
@@ -380,8 +381,8 @@ bool Follower::End(const nm_flow_key& key, uint32_t end, uint64_t last_ns) {
          run.retval != 0;
 }
 
-// Adds to *ends what is over of the next flows, kFlowsOfScan or somewhat more. At the
-// end of the table position_ is where it begins again.
+// Adds to *ends the ended ones of the next flows, kFlowsOfScan or somewhat more. At the
+// end of the table position_ returns to the beginning.
 absl::Status Follower::ScanSome(bool all, Ends* ends) {
   const int map = bpf_map__fd(skeleton_->maps.nm_flows);
   std::vector<nm_flow_key> keys(kBatch);
@@ -417,7 +418,7 @@ absl::Status Follower::ScanSome(bool all, Ends* ends) {
   return absl::OkStatus();
 }
 
-// A part of the table, or all of it, part by part.
+// Scans a part of the table, or all of it, part by part.
 absl::Status Follower::Scan(bool all) {
   if (all) position_.reset();
   do {
@@ -430,7 +431,8 @@ absl::Status Follower::Scan(bool all) {
     NETMETER_RETURN_IF_ERROR(ScanSome(all, &ends));
     if (!position_.has_value()) released_before_.clear();
     for (size_t i = 0; i < ends.size(); i++) {
-      // At the end all: nobody adds any more, and no record is in the way of these.
+      // At the end reads everything: no program adds records any more, so the buffer has
+      // room for these.
       if (i % kEndsAtOnce == 0) {
         NETMETER_RETURN_IF_ERROR(
             TakeSome(/*wait_ms=*/0, all ? INT_MAX : 2 * kEndsAtOnce));

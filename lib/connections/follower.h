@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Follows the connections of a meter: loads the programs of bpf/flows.bpf.c,
-// attaches them beside the meter's own, and reads the records that they write.
+// Follows the connections of a meter: loads the programs of bpf/flows.bpf.c, attaches
+// them beside the meter's own, and reads the records that they write.
 //
 //   auto follower = Follower::Start(options);
 //   while (...) (*follower)->Poll(100, [](const nm_flow_record& record) { ... });
 //   (*follower)->Stop([](const nm_flow_record& record) { ... });
 //
-// Nothing is pinned: when the process ends, in whatever way, the kernel takes the
-// programs away. Several may follow the same meter, and do not know of each other.
+// Nothing is pinned: when the process ends for any reason, the kernel removes the
+// programs. Several processes may follow one meter independently.
 //
 // Threads: one at a time.
 
@@ -38,18 +38,18 @@ namespace internal {
 
 struct FollowOptions {
   std::string pin_dir;
-  // Flows that there are at once. Each takes about 350 bytes of the kernel's
-  // memory while it is there. Handshakes, and UDP flows that the peer began, are at
-  // most half of them: anybody can make these.
+  // The maximum of concurrent flows. Each uses about 350 bytes of the kernel's memory
+  // while it exists. Handshakes, and UDP flows that the peer began, use at most half of
+  // them, because any host can make these.
   uint32_t max_flows = 262144;
-  // Of the ring buffer: a power of two, and a multiple of the page size.
+  // Size of the ring buffer: a power of two, and a multiple of the page size.
   uint32_t buffer_bytes = 8 << 20;
-  // Without a packet for so long, what nobody ends has ended: a UDP flow, a
-  // handshake, a connection of which no hook tells the end.
+  // A flow without an explicit end is over after this time without a packet: a UDP flow,
+  // a handshake, or a connection whose end no hook reports.
   std::chrono::milliseconds idle{60000};
 };
 
-// What is in no record, of one series and for one reason. A series may have several,
+// Traffic of one series that is in no record, for one reason. A series may have several,
 // with other keys.
 struct FlowRest {
   nm_rest_key key;
@@ -60,24 +60,23 @@ class Follower {
  public:
   using Body = std::function<void(const nm_flow_record&)>;
 
-  // NotFound without a meter. PermissionDenied for all but root.
-  // FailedPrecondition: the meter is of another version, or its cgroup is not to
-  // be found. Loads and attaches, which takes about half a second.
+  // NotFound without a meter. PermissionDenied for every user except root.
+  // FailedPrecondition if the meter has another version, or its cgroup cannot be found.
+  // Loads and attaches, which takes about half a second.
   static absl::StatusOr<std::unique_ptr<Follower>> Start(
       const FollowOptions& options);
   ~Follower();
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
-  // Waits up to `wait_ms` for records, and calls body(record) for each, but for some
-  // thousands at most: it returns also where they come without end, and what is left
-  // waits for the next call. Several times a second it ends what is idle. Aborted: the
-  // meter was unloaded, or loaded anew, and this follower is of no use any more.
-  // Interrupted by signals: returns early.
+  // Waits up to `wait_ms` for records, and calls body(record) for each. After some
+  // thousands of records it returns, and the others wait for the next call. Several times
+  // a second it ends idle flows. Aborted if the meter was unloaded, or loaded anew: this
+  // follower cannot continue then. Returns early after a signal.
   absl::Status Poll(int wait_ms, const Body& body);
 
-  // Detaches the programs, and ends all flows that there still are: body(record)
-  // for each. After it, the records and Rests() are all that was counted.
+  // Detaches the programs, ends all remaining flows, and calls body(record) for each.
+  // After it, the records and Rests() contain everything that was counted.
   absl::Status Stop(const Body& body);
 
   nm_flow_stats Stats() const;
@@ -96,7 +95,7 @@ class Follower {
   absl::Status TakeSome(int wait_ms, int most);
   using Ends =
       std::vector<std::pair<nm_flow_key, std::pair<uint32_t, uint64_t>>>;
-  // Aborted if it is another meter, or none, by now.
+  // Aborted if there is another meter, or none, by now.
   absl::Status CheckMeter() const;
   absl::Status ScanSome(bool all, Ends* ends);
   absl::Status Scan(bool all);
@@ -110,10 +109,10 @@ class Follower {
   flows_bpf* skeleton_ = nullptr;
   std::vector<bpf_link*> links_;
   ring_buffer* events_ = nullptr;
-  const Body* body_ = nullptr;  // of the call that is running
-  int left_ = 0;                // records that this call may still take
+  const Body* body_ = nullptr;  // of the running call
+  int left_ = 0;                // records that this call may still read
   std::chrono::steady_clock::time_point next_scan_;
-  // Cookies of UDP sockets: since this round through the table began, and before.
+  // Cookies of UDP sockets: released in this round through the table, and before.
   std::unordered_set<uint64_t> released_, released_before_;
   std::optional<uint32_t> position_;  // in the table; none: at its beginning
 };

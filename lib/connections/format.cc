@@ -31,7 +31,7 @@ std::string EndText(const DiagSocket& socket, bool local) {
                                   : absl::StrCat("[", address, "]:", port);
 }
 
-// "nginx/812", or "nginx/812+3": three more descriptors have it.
+// "nginx/812", or "nginx/812+3" if three more descriptors have it.
 std::string ProcessText(const SocketRow& row) {
   std::string text;
   int more = 0;
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<SocketColumn>> ParseColumns(
 
 std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
                                     bool keep_all) {
-  // Those that go first have the highest numbers.
+  // Columns with the highest numbers are dropped first.
   static const auto* const order =
       new std::map<std::string, int>{{"wqueue", 12},
                                      {"rqueue", 12},
@@ -139,7 +139,8 @@ std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
                                      {"destination", 4},
                                      {"process", 3},
                                      {"state", 2}};
-  // An address of IPv4 and its port, and else what tells most names apart.
+  // Room for an IPv4 address and its port, and for enough of a name to tell most names
+  // apart.
   constexpr size_t kAddress = 21, kName = 12;
   std::vector<TextColumn> table;
   for (const SocketColumn& column : columns) {

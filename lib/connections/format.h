@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A socket as a line of JSON, as a message of sockets.proto, and as a row of a
-// table.
+// A socket as a line of JSON, as a message of sockets.proto, and as a row of a table.
 //
 // Threads: any.
 
@@ -24,18 +23,17 @@ void AppendJson(const SocketRow& row, std::string* out);
 // Appends the length as a varint, and then one message Socket.
 void AppendProtobuf(const SocketRow& row, std::string* out);
 
-// A column: a field, or one of `local`, `remote` (address and port) and
-// `process`.
+// A column: a field, or one of `local`, `remote` (address and port) and `process`.
 struct SocketColumn {
   std::string name;
   const SocketField* field = nullptr;  // null: one of the three
 };
 
-// Of a list with commas. InvalidArgument names what is no column.
+// Parses a list with commas. InvalidArgument names an unknown column.
 absl::StatusOr<std::vector<SocketColumn>> ParseColumns(const std::string& list);
 std::string DefaultColumns(bool uplinks);
 
-// For a TextTable. `keep_all`: no column goes if there is little room.
+// For a TextTable. `keep_all`: no column is dropped if there is little room.
 std::vector<TextColumn> TextColumns(const std::vector<SocketColumn>& columns,
                                     bool keep_all);
 

@@ -81,8 +81,8 @@ absl::Status SocketPoll::Run(
     const std::function<void(const SocketRow&)>& body) {
   if (attribution_ == nullptr ? has_run_ : attribution_->closed()) OpenMeter();
   has_run_ = true;
-  // The service of some sockets is found through their processes, and so are some
-  // network namespaces.
+  // The service of some sockets is found through their processes, and so are some network
+  // namespaces.
   const bool needed =
       options.holders || options.all_networks || attribution_ != nullptr;
   const Holders holders = needed ? Holders::Read() : Holders();

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One reading of the host's sockets, with all that belongs to them.
+// One reading of the host's sockets, with their services and processes.
 //
 //   SocketPoll poll("/run/netmeter");
 //   poll.Run(options, [](const SocketRow& row) { ... });
 //
-// Memory does not grow with the number of sockets, but for 12 bytes for each
-// that a process holds.
+// Memory grows only by 12 bytes for each socket that a process holds.
 //
 // Threads: one; see networks.h.
 
@@ -28,19 +27,19 @@ namespace netmeter {
 namespace internal {
 
 struct PollOptions {
-  // IPPROTO_*; empty: tcp, udp, mptcp, sctp and raw, each where the kernel has it.
+  // IPPROTO_*. Empty: tcp, udp, mptcp, sctp and raw, if the kernel supports them.
   std::vector<uint16_t> protocols;
   bool all_networks = false;
-  // Whether rows must have the processes that hold a socket. Without a meter the
-  // look at all of them is spared else.
+  // Whether rows must have the processes that hold a socket. Without it and without a
+  // meter, the scan of all processes is skipped.
   bool holders = true;
   SocketFilter filter;
 };
 
 class SocketPoll {
  public:
-  // Without a meter, or the right to look at it, rows have no service:
-  // attribution() says why.
+  // Without a meter, or the right to read it, rows have no service: attribution() has the
+  // reason.
   explicit SocketPoll(const std::string& pin_dir);
 
   const absl::Status& attribution() const { return status_; }
@@ -48,12 +47,12 @@ class SocketPoll {
     return attribution_ != nullptr && attribution_->has_uplinks();
   }
 
-  // Whether the last Run() with all_networks may have missed some, for lack of
+  // Whether the last Run() with all_networks may have missed namespaces, for lack of
   // privileges.
   bool has_hidden_networks() const { return has_hidden_networks_; }
 
-  // Calls body(row) for each socket that the filter lets through; the row is
-  // gone after it. Looks for the meter again if there was none, or another one.
+  // Calls body(row) for each socket that passes the filter; the row is valid during the
+  // call. Looks for the meter again if there was none, or if it was replaced.
   absl::Status Run(const PollOptions& options,
                    const std::function<void(const SocketRow&)>& body);
 
