@@ -145,8 +145,7 @@ enum nm_argument {
   NM_ARGUMENT_OPTION_WITH_VALUE = 2, /* in the next argument */
   NM_ARGUMENT_BEFORE_MODULE = 3,     /* the next argument is the module */
   NM_ARGUMENT_SCRIPT = 4,
-  NM_ARGUMENT_MODULE =
-      5, /* above 8 bits: the module's offset in the argument */
+  NM_ARGUMENT_MODULE = 5, /* above 8 bits: the module's offset in it */
 };
 
 /* The kind of one argument of Python. Options as in python(1): -m and -c end them, -W and

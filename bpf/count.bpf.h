@@ -242,7 +242,7 @@ NM_GLOBAL __u32 nm_count_hidden(struct __sk_buff *skb, __u32 slot,
                    owner && owner->adopted == cookie);
     acked = acked_payload(skb, socket, tcp->rcv_nxt);
     if (acked) nm_add_sent(NM_PAIR(slot, 0), NM_PAIR(0, acked), NM_PAIR(0, 0));
-    /* Pending amounts are noted where they are added. Otherwise they would stay there. */
+    /* Every pending amount is noted when it is added. Otherwise it would stay there. */
     if (acked && owner && cell->kind == NM_KIND_PENDING)
       __sync_fetch_and_add(&owner->pending.rx_payload_bytes, acked);
   }

@@ -12,10 +12,8 @@
 
 enum nm_flow_kind {
   NM_FLOW_CONNECTION = 1, /* a TCP socket, by its cookie */
-  NM_FLOW_HANDSHAKE =
-      2,            /* packets between a listener and one peer, until there is a
-                            connection */
-  NM_FLOW_PEER = 3, /* a UDP socket with one peer */
+  NM_FLOW_HANDSHAKE = 2,  /* a listener and one peer, before the connection */
+  NM_FLOW_PEER = 3,       /* a UDP socket with one peer */
 };
 
 /* Key of `nm_flows`. Fields not listed for a kind are 0. */
@@ -101,8 +99,8 @@ struct nm_flow {
 
 /* The reason for a record. */
 enum nm_flow_end {
-  NM_END_CLOSED =
-      1, /* the TCP socket was closed: flags, error and last_state tell how */
+  /* The TCP socket was closed: flags, error and last_state tell how. */
+  NM_END_CLOSED = 1,
   NM_END_IDLE = 2,      /* no packet for the time-out */
   NM_END_RELEASED = 3,  /* the UDP socket was closed */
   NM_END_MOVED = 4,     /* goes on, in another series */
@@ -112,8 +110,8 @@ enum nm_flow_end {
 
 enum nm_flow_event_type {
   NM_EVENT_RECORD = 1,
-  NM_EVENT_SOCKET =
-      2, /* a UDP socket that had several peers was closed: its cookie */
+  /* A UDP socket that had several peers was closed: its cookie. */
+  NM_EVENT_SOCKET = 2,
 };
 
 /* An event in the ring buffer. NM_EVENT_SOCKET has the first part only. */
@@ -139,16 +137,15 @@ enum nm_rest_reason {
   NM_REST_LATE = 2,    /* the connection's record was already written */
   NM_REST_FULL = 3,    /* the table of flows was full */
   NM_REST_LOST = 4,    /* records for which the ring buffer had no room */
-  NM_REST_UPLINK =
-      5, /* by another uplink, of a connection without a name yet */
+  NM_REST_UPLINK = 5,  /* by another uplink, before the connection had a name */
 };
 
 /* Key and value of `nm_rest`. */
 struct nm_rest_key {
   nm_u32 slot;
   nm_u32 reason; /* enum nm_rest_reason */
-  nm_u64
-      moves; /* nm_stats.moves, even: later the slot may be of another series */
+  /* nm_stats.moves, even: later the slot may be of another series. */
+  nm_u64 moves;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_rest_key) == 2 * 4 + 8);
 struct nm_rest {
@@ -161,9 +158,9 @@ struct nm_flow_stats {
   nm_u64 records; /* written into the ring buffer */
   nm_u64 lost;    /* records for which the ring buffer had no room */
   nm_u64 full;    /* attempts to add a flow that found no room, or no memory */
-  nm_u64
-      rest_full; /* packets and lost records that are in no entry of `nm_rest`, or
-                    whose new payload is unknown */
+  /* Packets and lost records that are in no entry of `nm_rest`, or whose new payload is
+   * unknown. */
+  nm_u64 rest_full;
   nm_u64 strangers; /* number of flows with NM_FLOW_STRANGER */
 };
 

@@ -105,9 +105,8 @@ struct nm_config {
   nm_u32 reads_errors; /* sk_err of a TCP socket can be read */
   nm_u32 reads_kernel; /* tracing programs may call bpf_probe_read_kernel() */
   nm_u32 places;       /* cgroups are looked at, for units and containers */
-  nm_u32
-      ranks[NM_SOURCES]; /* an earlier place in names_from is lower; 0: off */
-  nm_u32 ways;           /* enum nm_ways */
+  nm_u32 ranks[NM_SOURCES]; /* lower if earlier in names_from; 0: off */
+  nm_u32 ways;              /* enum nm_ways */
   nm_u32 proxy_ports_count;
   nm_u16 proxy_ports[NM_MAX_PROXY_PORTS]; /* host byte order */
   nm_u32 sni_ports_count;
@@ -152,9 +151,8 @@ struct nm_unit_key {
 NM_STATIC_ASSERT(sizeof(struct nm_unit_key) == 4 + NM_NAME_BYTES);
 
 struct nm_unit_service {
-  nm_u32 rest; /* 1: the service is the text between this and ".service" */
-  nm_u32
-      rest_from; /* where the text that '*' matches begins; also 0 if there is none */
+  nm_u32 rest;      /* 1: the service is the text between this and ".service" */
+  nm_u32 rest_from; /* offset of the text that '*' matches; also 0 if none */
   char name[NM_NAME_BYTES];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_unit_service) == 2 * 4 + NM_NAME_BYTES);
@@ -183,10 +181,9 @@ struct nm_socket {
   nm_u8 wire_protocol;  /* enum nm_wire_protocol; not NONE: counts as pending */
   nm_u8 rx_rst_seen;    /* the peer has sent a RST; written by ingress only */
   nm_u8 pad[2];
-  nm_u32
-      network; /* its namespace, if there are uplinks: the inode, or the low bits
-                     of the cookie if devices cannot be read; 0: not looked up yet;
-                     ~0: unknown */
+  /* Its namespace, if there are uplinks: the inode, or the low bits of the cookie if
+   * devices cannot be read. 0: not looked up yet; ~0: unknown. */
+  nm_u32 network;
 };
 NM_STATIC_ASSERT(sizeof(struct nm_socket) == 8 + 3 * 4 + 6 * 1 + 2 + 4);
 
@@ -236,9 +233,8 @@ struct nm_interface {
 NM_STATIC_ASSERT(sizeof(struct nm_interface) ==
                  NM_INTERFACE_BYTES + 2 * 4 * 8 + 2 * 4);
 
-/* Key and value of `forwarded`: from one uplink to another. `out` is NM_UPLINK_NONE for
- * an incoming multicast, which may leave by several. Wire bytes, without layer-2
- * headers. */
+/* Key and value of `forwarded`: from one uplink to another. `in` is NM_UPLINK_NONE for a
+ * multicast, which may leave by several. Wire bytes, without layer-2 headers. */
 #define NM_FORWARDED_INDEX(in, out) ((in) << 4 | (out))
 #define NM_FORWARDED_ENTRIES 256
 struct nm_forwarded {

@@ -249,12 +249,11 @@ struct nm_receiver {
 };
 struct nm_copies {
   struct nm_identity packet;
-  __u64 seen;     /* when its last duplicate came, in ns; 0: no packet yet */
-  __u32 counted;  /* how often these bytes were counted */
-  __u32 network;  /* namespace; 0: not known */
-  __u32 stranger; /* cookie of a socket not in receivers; 0: none */
-  __u32
-      strangers; /* deliveries to strangers since the last to one of receivers */
+  __u64 seen;      /* when its last duplicate came, in ns; 0: no packet yet */
+  __u32 counted;   /* how often these bytes were counted */
+  __u32 network;   /* namespace; 0: not known */
+  __u32 stranger;  /* cookie of a socket not in receivers; 0: none */
+  __u32 strangers; /* deliveries to strangers since the last to a receiver */
   struct nm_receiver receivers[NM_RECEIVERS];
 };
 NM_STATIC_ASSERT(sizeof(struct nm_copies) ==

@@ -398,7 +398,7 @@ static __always_inline struct nm_process *process_of_new_socket(
   }
   if (!process) {
     /* The second condition implies the first. Without the first, the verifier of Linux 7
-     * walks twice as much. */
+     * does twice the work. */
     if (!unwatched && !nm_config.untracked && nm_config.reads_kernel &&
         nm_config.task_access != NM_TASK_NONE)
       process_without_room(made);
