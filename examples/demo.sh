@@ -93,7 +93,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# start LOG COMMAND...: in the background, in a process group of its own.
+# start LOG COMMAND...: starts it in the background, in its own process group.
 start() {
   local log=$1
   shift
@@ -102,8 +102,8 @@ start() {
   set +m
   groups+=($!)
 }
-# run SECONDS LOG COMMAND...: waits, so that a signal is heard meanwhile; shows
-# the end of LOG if it failed.
+# run SECONDS LOG COMMAND...: runs it, and shows the end of LOG if it failed. It uses
+# `wait`, so that a signal takes effect meanwhile.
 run() {
   local limit=$1 log=$2 status=0
   shift 2
@@ -115,7 +115,7 @@ run() {
   if [ $status = 124 ]; then fail "gave up after $limit seconds: $*"; fi
   fail "failed: $*"
 }
-# await WORD LOG PROCESS: until a line of LOG begins with WORD; for 20 seconds.
+# await WORD LOG PROCESS: waits up to 20 seconds until a line of LOG begins with WORD.
 await() {
   for _ in {1..200}; do
     if grep -qs "^$1" "$2"; then return; fi
@@ -126,8 +126,8 @@ await() {
   fail "'$1' was not said within 20 seconds by ${2##*/}"
 }
 
-# proof COMMAND ARGUMENTS...: a part of demo_proof.py. What differs is said at
-# once, and fails the demo at its end.
+# proof COMMAND ARGUMENTS...: runs a part of demo_proof.py. It prints differences at
+# once, and the demo fails at its end if there are any.
 proof() { python3 examples/demo_proof.py "$@" || wrong=yes; }
 # --- packages and build -----------------------------------------------------
 build() {
@@ -162,11 +162,11 @@ subscriberdb registers with libnetmeter. The others know nothing of it.
 END
 }
 
-# A cgroup for the gateway, where cgroup v2 is mounted: this is what we meter.
+# Makes the metered cgroup for the gateway, where cgroup v2 is mounted.
 make_cgroup() {
   local parent
   parent=$(awk '$4 == "/" { for (i = 7; i < NF; i++) if ($i == "-" && $(i + 1) == "cgroup2") { print $5; exit } }' /proc/self/mountinfo)
-  parent=$(printf '%b' "$parent")  # a space is \040 there
+  parent=$(printf '%b' "$parent")  # mountinfo has \040 for a space
   if [ -z "$parent" ]; then
     parent=$work/cgroup2
     mkdir "$parent"
@@ -179,8 +179,8 @@ make_cgroup() {
   gateway_program=(sh -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$cgroup")
 }
 
-# A certificate for all of the cloud's names; and two services of Magma as they
-# are started there: python3 -m magma.NAME.main
+# Makes a certificate for all names of the cloud, and two services of Magma, started
+# as in Magma: python3 -m magma.NAME.main
 make_files() {
   local name
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj '/CN=*.magma.test' \
@@ -197,12 +197,12 @@ destination_suffixes: [-controller.magma.test]
 END
 }
 
-# Only the programs' packets: no IPv6 by itself, and neighbours that need no
-# ARP. TSO would let bundles of packets over the cable, and the interface count
-# each as one. Without it, they are divided before the interface, but after
-# libnetmeter, which has to know what comes out. Small windows: a veth drops
-# where 1000 packets wait (net.core.netdev_max_backlog), and what is dropped
-# after libnetmeter is in its count only.
+# Lets only the programs' packets over the cable: no IPv6 autoconfiguration, and
+# neighbours that need no ARP. With TSO, GSO packets would cross the cable, and the
+# interface would count each as one packet. Without TSO the kernel segments them before
+# the interface, but after libnetmeter, which must predict the segments. Windows are
+# small because a veth drops packets if 1000 of them wait
+# (net.core.netdev_max_backlog), and only libnetmeter would count the dropped ones.
 # shellcheck disable=SC2016 # for the inner shell
 end_of_cable() { # PID OWN-NUMBER OTHER-NUMBER
   nsenter --net="/proc/$1/ns/net" sh -ec '
@@ -218,9 +218,9 @@ end_of_cable() { # PID OWN-NUMBER OTHER-NUMBER
     ip neighbour replace 10.0.0.$2 lladdr 02:00:00:00:00:0$2 dev uplink nud permanent
   ' sh "$2" "$3"
 }
-# Namespaces without a name: each ends with the process that holds it. From here
-# on at_gateway is a command's beginning that looks on there, and gateway_program
-# one that is metered, too.
+# The namespaces have no name, so each ends with the process that holds it. After this
+# call at_gateway is the prefix of a command that observes the gateway, and
+# gateway_program the prefix of a command that is also metered.
 join_namespaces() {
   start "$work/cloud" unshare --net python3 examples/cloud_stub.py 9000 "$work/certificate" "$work/key"
   cloud=$!
@@ -252,15 +252,15 @@ load() {
   echo "The kernel now counts what the gateway's processes send and receive."
 }
 
-# What the uplink counted: bytes and packets received, bytes, packets and drops
+# Prints the uplink's counters: bytes and packets received; bytes, packets and drops
 # sent.
 # shellcheck disable=SC2016 # for awk
 uplink() { "${at_gateway[@]}" awk '{ sub(":", " ") } $1 == "uplink" { print $2, $3, $10, $11, $13 }' /proc/net/dev; }
 
-# The proxy, as Magma's control_proxy. It notes for each request who asked for
-# whom. Its connections shall stay until we have looked: whoever closes one
-# first is left in TIME_WAIT, where packets have no socket any more that they
-# could be counted for.
+# Starts the proxy, like Magma's control_proxy. It logs the client and the requested
+# host of each request. Its connections must stay open until they have been read: the
+# side that closes first enters TIME_WAIT, and packets in TIME_WAIT have no socket to
+# be attributed to.
 start_proxy() {
   local nghttpx
   # shellcheck disable=SC2016 # for nghttpx
@@ -301,7 +301,7 @@ with socket.create_connection(("10.0.0.2", 9000), 10) as s:
   await 'done' "$work/magmad" $magmad
 }
 
-# Until the last acknowledgements are there: no interface moves for a second.
+# Waits for the last acknowledgements: until no interface counts a packet for a second.
 await_quiet() {
   local quiet=0 last='' now
   for _ in {1..100}; do
@@ -313,8 +313,7 @@ await_quiet() {
   fail "the traffic does not end"
 }
 
-# What libnetmeter has counted, and what TCP itself counts for each open
-# connection.
+# Reads libnetmeter's counts, and TCP's own counts of each open connection.
 read_all() {
   run 30 "$work/table" "$netmeter" list --bytes --pin-dir "$pins"
   run 30 "$work/list" "$netmeter" list --pin-dir "$pins" --json

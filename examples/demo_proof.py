@@ -21,15 +21,14 @@ import sys
 SUFFIX = "-controller.magma.test"
 PROXY = "nghttpx"
 PROXY_PORT = "8443"
-# What magmad and the proxy name in TLS.
+# The server names that magmad and the proxy send in TLS.
 SERVER_NAMES = {"magmad": "bootstrapper", PROXY: "cloud"}
 MIB = 1 << 20
-# IP's header and TCP's with timestamps; the first packet has 8 bytes more.
+# The headers of IP and of TCP with timestamps; SYNs have 8 bytes more.
 HEADERS, SYN = 52, 8
 ETHERNET = 14
 
-# What somebody else counted for a row of the table. packets: None where nobody
-# did.
+# Independent counts for a row of the table. packets: None if there is no such count.
 Count = collections.namedtuple("Count", "sent received packets_sent packets_received connections")
 
 
@@ -57,10 +56,10 @@ def connections(ss, requests, services):
         n = collections.Counter({key: int(value) for key, value in re.findall(r" (\w+):(\d+)(?= |$)", line)})
         packets = n["segs_out"], n["segs_in"]
         if remote == PROXY_PORT:
-            (destination,) = asked[local]  # one for all of its requests
+            (destination,) = asked[local]  # the same one for all its requests
             row = name, destination, "proxy"
         elif local == PROXY_PORT:
-            # The listening socket did the handshakes.
+            # The packets of the handshakes belong to the listening socket.
             row, packets = (name, "", "proxy"), (None, None)
         else:
             row = name, SERVER_NAMES.get(name, ""), "direct"
@@ -113,7 +112,7 @@ def compare_rows(series, ss, requests, curl, *pids):
     errors = []
     for row in sorted(counted, key=lambda row: (row[0] not in services.values(), row[0], row[2] != "proxy", row[1])):
         errors += compare_row(row, seen.get(row, collections.Counter()), counted[row])
-    # Nothing went to another name or path.
+    # No other name or path has traffic.
     for row in seen.keys() - counted.keys():
         if seen[row]["kind"] in ("service", "binary", "pending"):
             errors.append("%s %s (%s) should not be there" % row)
@@ -195,7 +194,7 @@ def show_causes(series):
 
 def show_cells(series, counters):
     series, cells = ([entry["formatted"] for entry in json.loads(read(name))] for name in (series, counters))
-    pending = 6  # NM_KIND_PENDING: connections before they said whom they are for
+    pending = 6  # NM_KIND_PENDING: connections that have not named their destination yet
     transports = ("other", "tcp", "udp", "sctp", "icmp")
     ids = ("service", "destination", "transport", "path")
     names = {tuple(e["key"][i] for i in ids): e["value"] for e in series}

@@ -20,7 +20,7 @@ import (
 )
 
 func open(service string) (*C.netmeter_meter, error) {
-	// In C's memory: Go's may not hold pointers that C keeps for the call.
+	// In C memory, because C must not get a Go pointer to memory with Go pointers.
 	name := C.CString(service)
 	defer C.free(unsafe.Pointer(name))
 	options := (*C.struct_netmeter_options)(C.calloc(1, C.sizeof_struct_netmeter_options))

@@ -8,8 +8,8 @@ use std::ffi::CStr;
 use std::os::raw::{c_char, c_int};
 use std::{net, process, ptr, slice};
 
-// What it takes of <netmeter/netmeter.h>. Its structs only grow, at their ends: those that
-// the library fills may be declared as far as they are read.
+// The used part of <netmeter/netmeter.h>. Structs only grow, at their ends, so a struct
+// that the library fills may be declared up to the last member that is read.
 #[repr(C)]
 struct Options {
     size: usize,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A gateway service in small: calls cloud services by gRPC through the
-// gateway's proxy, checks in by UDP, then publishes what that cost on its own
-// /metrics until SIGTERM.
+// A small gateway service. It calls cloud services by gRPC through the gateway's
+// proxy, checks in by UDP, then publishes its traffic on its own /metrics until
+// SIGTERM.
 //
 //   gateway_service --proxy 127.0.0.1:8443 --cloud 10.0.0.2:9000
 //   curl http://127.0.0.1:9091/metrics
 //
-// What libnetmeter needs of a service is in main(): Meter::Open() with a name,
-// and one collectable for the Exposer that the service has anyway. The calls
-// need nothing: the kernel reads in their :authority which cloud service they
-// are for. The datagrams say nothing of the kind, so their socket has a tag.
-// Without a loaded meter the service works all the same, and netmeter_up is 0.
+// main() has the code for libnetmeter: Meter::Open() with a name, and a collectable
+// for the service's existing Exposer. The gRPC calls need no code, because the kernel
+// reads their cloud service in :authority. The datagrams do not name a destination,
+// so their socket has a tag. Without a loaded meter the service works as before, and
+// netmeter_up is 0.
 //
 // The other end is cloud_stub.py; demo.sh starts both.
 
@@ -54,8 +54,7 @@ class CloudService {
       : stub_(grpc::CreateCustomChannel(
             proxy, grpc::InsecureChannelCredentials(), Arguments(service))) {}
 
-  // Sends so many bytes. No code is generated for what the cloud does with
-  // them: that is not the point here.
+  // Sends this number of bytes, by a generic stub instead of generated code.
   grpc::Status Upload(uint64_t bytes) {
     grpc::Status status;
     for (; status.ok() && bytes > 0; bytes -= std::min(bytes, kMessageBytes)) {
@@ -65,7 +64,7 @@ class CloudService {
     return status;
   }
 
-  // Asks for so many bytes.
+  // Requests this number of bytes.
   grpc::Status Download(uint64_t bytes) {
     grpc::Status status;
     for (; status.ok() && bytes > 0; bytes -= std::min(bytes, kMessageBytes)) {
@@ -106,13 +105,13 @@ class CloudService {
   grpc::GenericStub stub_;
 };
 
-// Datagrams of 1000 bytes, each of which the cloud sends back.
+// Sends datagrams of 1000 bytes and receives each of them back from the cloud.
 bool CheckIn(const sockaddr_in& cloud, int datagrams) {
   char datagram[1000] = {};
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const timeval timeout = {kTimeoutSeconds, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  // No matter if it fails: the traffic is counted without a destination then.
+  // If tagging fails, the traffic is counted without a destination.
   netmeter::TagSocket(fd, "checkin").IgnoreError();
   errno = 0;
   bool good = connect(fd, reinterpret_cast<const sockaddr*>(&cloud),

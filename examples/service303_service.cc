@@ -5,8 +5,8 @@
 //
 //   service303_service 127.0.0.1:50051 10.0.0.2:9443 [PIN-DIR]
 //
-// Without a loaded meter it works all the same, and netmeter_up is 0. It may be
-// killed at any time: the totals are the kernel's.
+// Without a loaded meter it works as before, and netmeter_up is 0. It may be killed at
+// any time, because the kernel keeps the totals.
 
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>

@@ -30,12 +30,12 @@ class MmeService final : public magma::orc8r::Service303::Service {
 
   grpc::Status GetMetrics(grpc::ServerContext*, const Void*,
                           MetricsContainer* response) override {
-    // What the service had before.
+    // The service's own metrics.
     auto* family = response->add_family();
     family->set_name("ue_attached");
     family->set_type(io::prometheus::client::GAUGE);
     family->add_metric()->mutable_gauge()->set_value(3);
-    // What libnetmeter adds.
+    // libnetmeter's metrics.
     response->MergeFromString(metrics_.Serialize());
     return grpc::Status::OK;
   }

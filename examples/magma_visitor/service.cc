@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A C++14 service of Magma whose GetMetrics is not to be touched. It has
-// increment_counter(), as MetricsHelpers.hpp declares it, over a registry without
-// locks, as MetricsSingleton is. So everything that increments runs in one thread:
-// the event loop of main(), which here is a line of standard input after the other.
+// A C++14 service of Magma whose GetMetrics must not change. It has increment_counter(),
+// as MetricsHelpers.hpp declares it, over a registry without locks, like
+// MetricsSingleton. So all increments run in one thread: the event loop of main(), which
+// here reads standard input line by line.
 //
 //   service [PIN-DIR]
 //
@@ -23,7 +23,7 @@ static_assert(__cplusplus == 201402L, "this is for C++14");
 
 namespace {
 
-// What stands for MetricsSingleton.
+// Takes the place of MetricsSingleton.
 std::map<std::string, double>& Counters() {
   static auto* const counters = new std::map<std::string, double>;
   return *counters;
@@ -43,7 +43,7 @@ void increment_counter(const char* name, double increment, size_t n_labels,
   Counters()[key] += increment;
 }
 
-// Returns OK if the delta is in the host's counter.
+// Returns OK if it has added the delta to the host's counter.
 absl::Status Take(const netmeter::Delta& delta) {
   if (delta.labels.size() != 2) return absl::OkStatus();  // magma_bytes_* only
   increment_counter(delta.name, static_cast<double>(delta.value), 2,
@@ -64,12 +64,12 @@ int main(int argc, char** argv) {
     std::cerr << meter.status() << "\n";
     return 1;
   }
-  // In the thread of the event loop, which alone may call it.
+  // Made in the thread of the event loop, the only one that may visit.
   netmeter::DeltaVisitor visitor(std::move(*meter));
   std::string line;
   while (std::getline(std::cin, line)) {
     const absl::Status visited = visitor.Visit(Take);
-    // The next visit delivers what this one did not.
+    // The next visit delivers the rest.
     if (!visited.ok()) std::cerr << visited << "\n";
     for (const auto& counter : Counters()) {
       std::cout << counter.first << " " << std::fixed << counter.second << "\n";

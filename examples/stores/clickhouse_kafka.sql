@@ -1,6 +1,6 @@
--- ClickHouse reads the flows from a topic of Kafka, in which each message is a line of
--- `netmeter flows --follow --json` (rsyslog-kafka.conf puts them there), into the table of
--- clickhouse.sql. A field of a newer netmeter is left out.
+-- ClickHouse reads the flows from a Kafka topic into the table of clickhouse.sql. Each
+-- message is a line of `netmeter flows --follow --json`, sent by rsyslog-kafka.conf.
+-- Fields of a newer netmeter are ignored.
 CREATE TABLE flows_of_kafka AS flows
 ENGINE = Kafka
 SETTINGS kafka_broker_list = 'kafka.example:9092',

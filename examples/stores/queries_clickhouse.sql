@@ -1,4 +1,4 @@
--- Round trips by destination, in milliseconds: the middle one, and one of twenty.
+-- Round trips by destination, in milliseconds: the median and the 95th percentile.
 SELECT destination, count(*) AS readings,
        round(quantileExact(0.5)(tcpi_rtt) / 1000.0, 1) AS median_ms,
        round(quantileExact(0.95)(tcpi_rtt) / 1000.0, 1) AS p95_ms
@@ -6,7 +6,7 @@ FROM sockets
 WHERE protocol = 'tcp' AND state = 'ESTABLISHED' AND tcpi_rtt > 0
 GROUP BY destination ORDER BY p95_ms DESC, destination;
 
--- Payload that was sent again, by service: what each socket's total grew by.
+-- Retransmitted payload by service: the sum of the growth of each socket's total.
 SELECT service, count(*) AS connections, sum(sent) AS sent_bytes, sum(again) AS sent_again_bytes,
        round(100.0 * sum(again) / sum(sent), 2) AS percent
 FROM (SELECT service, cookie, max(tcpi_bytes_sent) - min(tcpi_bytes_sent) AS sent,
@@ -15,8 +15,8 @@ FROM (SELECT service, cookie, max(tcpi_bytes_sent) - min(tcpi_bytes_sent) AS sen
 WHERE sent > 0
 GROUP BY service ORDER BY sent_again_bytes DESC, service;
 
--- What holds connections back, by service: the receiver, or our buffer, in percent of the
--- time in which there was something to send.
+-- Limits of connections by service: the receiver or this host's buffer, in percent of
+-- the time with data to send.
 SELECT service, round(100.0 * sum(receiver) / sum(busy), 1) AS receiver_percent,
        round(100.0 * sum(buffer) / sum(busy), 1) AS buffer_percent
 FROM (SELECT service, cookie, max(tcpi_busy_time) - min(tcpi_busy_time) AS busy,
