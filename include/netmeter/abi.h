@@ -21,12 +21,12 @@
  * how it is encoded, and info->suffixes what to remove from its end.
  *
  * Slots and names that are idle are reused. stats->moves shows when: it is odd while
- * a slot changes its series, and even, with a new number, after that. So a reader
+ * a slot changes its series, and even, with a new number, after that. So a reader must
  *
- *   1. Read stats->moves until it is even.
- *   2. If it differs from the previous read, forget which slot is which series.
- *   3. Read.
- *   4. If stats->moves has changed, begin again.
+ *   1. read stats->moves until it is even,
+ *   2. if it differs from the previous read, forget which slot is which series,
+ *   3. read,
+ *   4. if stats->moves has changed, begin again.
  *
  * A load that keeps the maps also raises stats->moves when it writes info, because
  * the names on the wire are interpreted with it.

@@ -130,9 +130,9 @@ class DeltaVisitor {
 
   // Calls back for every counter that grew since its last delivery, and once for every
   // new counter, possibly with value 0. So the first visit delivers all totals so far.
-  // Every increment is delivered exactly once, even after errors. If the callback
-  // returns an error, the visit ends and returns it; if the callback throws, the visit
-  // ends, too. The next visit begins with that delta. Errors as Meter::ReadHost() or, in
+  // Every increment is delivered exactly once, even after errors. If the callback returns
+  // an error or throws, the visit ends and returns that error or lets the exception
+  // through; the next visit begins with that delta. Errors as Meter::ReadHost() or, in
   // Scope::kService, Meter::ReadService(): then nothing was called back. Only
   // ResourceExhausted may also come after some deltas, as an error of the callback does.
   //   FailedPrecondition  also: called in another thread than the constructor, or

@@ -89,7 +89,8 @@ class Meter {
   // socket activation passed to this process: they, and the sockets that they
   // accept, are counted under the first name that the process registers, until
   // SetSocketService(). Each costs three more system calls. They are found by
-  // LISTEN_PID and LISTEN_FDS. sd_listen_fds(1) removes both: call it after this.
+  // LISTEN_PID and LISTEN_FDS. sd_listen_fds(1) removes both, so call it after
+  // Register().
   //
   //   InvalidArgument   empty, longer than 64 bytes, or with a NUL
   //   NotFound          no meter is loaded for this process's cgroup

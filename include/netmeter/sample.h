@@ -87,8 +87,8 @@ struct TcpConnections {
   std::array<uint64_t, 10> rtt_buckets = {};
   uint64_t rtt_us = 0;
   // Those of `closed` that ended with a RST from the socket, or from the peer. A refused
-  // connection is in `failed`. resets_received stays 0 if the kernel has no type
-  // information of its own (docs/kernels.md).
+  // connection is in `failed`. resets_received stays 0 if the kernel has no BTF type
+  // information (docs/kernels.md).
   uint64_t resets_sent = 0;
   uint64_t resets_received = 0;
   // How often the retransmission timer expired, and how many segments were
@@ -174,8 +174,8 @@ struct Health {
   uint64_t lost_names_full = 0;
   // ... or because one user, not root, has too many names.
   uint64_t lost_names_capped = 0;
-  // Attempts to name a process that found the table full. The process got its name
-  // later or never.
+  // Attempts to name a process that found the table full. The process got its name later
+  // or never.
   uint64_t lost_processes_full = 0;
   // Sockets without an owner because the kernel had no memory at their creation.
   uint64_t lost_sockets_storage_failed = 0;
