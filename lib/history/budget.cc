@@ -29,8 +29,7 @@ constexpr size_t kMostBytes = 1 << 20;
 constexpr size_t kMostBudgets = 1000;
 constexpr int64_t kDay = 86400;
 
-// What does not fit, with its line; yaml-cpp throws, and nothing of that leaves
-// this file.
+// An invalid value, with its line. yaml-cpp throws, but no exception leaves this file.
 class BudgetError : public std::exception {
  public:
   BudgetError(const YAML::Node& node, std::string text)
@@ -242,7 +241,7 @@ absl::StatusOr<Size> ParseSize(absl::string_view text) {
   for (const auto& known : kUnits) {
     if (unit != known.name) continue;
     const double bytes = std::round(number * known.bytes);
-    // Below 2^60: percents of it fit, too.
+    // Below 2^60, so that percentages do not overflow.
     if (!(bytes >= 1 && bytes < 1152921504606846976.0)) return wrong;
     return Size{static_cast<int64_t>(bytes), known.units};
   }
@@ -288,7 +287,7 @@ absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file) {
 
 namespace {
 
-// When the history begins, to the hour, or to the day where hours were removed.
+// The hour at which the history begins, or the day if its hours were removed.
 absl::StatusOr<int64_t> FirstRecord(Database* history) {
   Statement hours = history->Prepare("SELECT MIN(start) FROM hour");
   const int64_t hour = hours.Step() ? hours.Integer(0) : 0;
@@ -336,7 +335,7 @@ absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
   const int64_t end = StartOf(AddDays(state.period.to, 1));
   const auto first = FirstRecord(history);
   if (!first.ok()) return first.status();
-  // A history that is younger than its period knows of its own time alone.
+  // A history that is younger than its period has only its own time for a forecast.
   const int64_t known = *first > begin + kDay ? *first : begin;
   if (now - known >= kDay) {
     state.forecast =

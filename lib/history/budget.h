@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Budgets: how many bytes something may use in a billing period, and how far it is.
+// Budgets: the bytes that may be used in a billing period, and how many are used so far.
 //
 //   auto budgets = ReadBudgetFile("/etc/netmeter-budgets.yml");
 //   if (!budgets.ok()) return budgets.status();
 //   for (const Budget& budget : *budgets)
 //     auto state = ReadBudgetState(history.get(), budget, time(nullptr));
 //
-// Nothing is limited by them: no packet is dropped.
+// Budgets only report: no packet is dropped.
 //
 // Threads: as Database.
 
@@ -34,7 +34,7 @@ struct Budget {
 
   std::string name;
   int64_t limit = 0;                     // bytes, above 0
-  SizeUnits units = SizeUnits::kBinary;  // those that the limit was given in
+  SizeUnits units = SizeUnits::kBinary;  // the units of the limit in the file
   // "": any
   std::string service;
   std::string destination;
@@ -51,34 +51,35 @@ struct Size {
   SizeUnits units = SizeUnits::kBinary;
 };
 
-// "100 GB", "1.5GiB", "4096 B": powers of 1000 and of 1024. InvalidArgument for what
-// is no size above 0. A number alone is none: `limit: 10` was 10 bytes.
+// Parses "100 GB", "1.5GiB", "4096 B": powers of 1000 and of 1024. InvalidArgument unless
+// it is a size above 0. The unit is required: `limit: 10` once meant 10 bytes.
 absl::StatusOr<Size> ParseSize(absl::string_view text);
 
-// `file` is for messages. InvalidArgument is one line, "FILE:LINE: KEY: expected ...,
-// not ...". No key is ignored: a budget that is misspelt would never be crossed.
+// `file` is for messages. InvalidArgument has one line, "FILE:LINE: KEY: expected ...,
+// not ...". An unknown key is an error: a misspelt budget would never be exceeded.
 absl::StatusOr<std::vector<Budget>> ParseBudgets(const std::string& yaml,
                                                  const std::string& file);
-// The same of a file. NotFound and PermissionDenied, as open(2).
+// Reads and parses a file. NotFound and PermissionDenied, as open(2).
 absl::StatusOr<std::vector<Budget>> ReadBudgetFile(const std::string& file);
 
 struct BudgetState {
   Period period;
-  int64_t used = 0;              // bytes, as of the last record
-  int64_t forecast = -1;         // for the whole period; -1: not known
-  std::string forecast_unknown;  // why, and until when; "" if it is known
-  int64_t percent = 0;           // of the limit, rounded down
-  std::vector<int> crossed;      // levels of `warn`
+  int64_t used = 0;       // bytes, at the last record
+  int64_t forecast = -1;  // for the whole period; -1: not known
+  std::string
+      forecast_unknown;      // the reason, and until when; "" if it is known
+  int64_t percent = 0;       // of the limit, rounded down
+  std::vector<int> crossed;  // levels of `warn`
 };
 
-// Of the period that `now` is in. Errors as Database.
+// The state in the period that contains `now`. Errors as Database.
 absl::StatusOr<BudgetState> ReadBudgetState(Database* history,
                                             const Budget& budget, int64_t now);
 
 // Whether NoteWarning() was called in this period.
 absl::StatusOr<bool> WasWarned(Database* history, const Budget& budget,
                                const BudgetState& state, int percent);
-// Notes that a warning has been given.
+// Records that a warning was given.
 absl::Status NoteWarning(Database* history, const Budget& budget,
                          const BudgetState& state, int percent);
 

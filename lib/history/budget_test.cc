@@ -85,7 +85,7 @@ TEST(Budget, WhatIsWrongIsOneLineWithItsPlace) {
   EXPECT_EQ(error("budgets: 5"), "f:1: budgets: expected a list of budgets");
   EXPECT_EQ(error("budgets:\n  - {name: a, limit: 5 gb}"),
             "f:2: limit: expected a size, as 100 GB, not '5 gb'");
-  // It was 10 bytes, and 23,377,502,640 % used.
+  // The bug: this was 10 bytes, and 23,377,502,640 % used.
   EXPECT_EQ(error("budgets:\n  - {name: a, limit: 10}"),
             "f:2: limit: '10' has no unit: expected a size, as 10 GB, 10 GiB "
             "or 10 B");
@@ -173,7 +173,7 @@ TEST_F(BudgetStateTest, IsOfThePeriodAndForecastsItsEnd) {
   EXPECT_EQ(State().used, 0);
 }
 
-// In the month of an installation the forecast was a fraction of what came.
+// The bug: in the month of an installation the forecast was a fraction of the real usage.
 TEST_F(BudgetStateTest,
        AHistoryThatIsYoungerThanThePeriodForecastsByItsOwnTime) {
   now_ += 20 * 86400;
@@ -210,7 +210,8 @@ TEST_F(BudgetStateTest, ABudgetOfWhatIsForwardedHasItAlone) {
     budget_ = budget;
     used.push_back(State().used);
   }
-  // What is forwarded was among what has no destination, and no row of its own.
+  // The bug: forwarded traffic was part of the row without a destination, and had no row
+  // of its own.
   EXPECT_THAT(used, ElementsAre(300, 300, 1000));
 }
 

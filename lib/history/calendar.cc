@@ -33,7 +33,7 @@ Period PeriodFrom(absl::CivilMonth month, int reset_day) {
           DayOf(ResetDay(month + 1, reset_day) - 1)};
 }
 
-// Whether these are `count` numbers of digits, with "-" between them.
+// Whether the text has `count` numbers of digits, with "-" between them.
 bool ParseNumbers(absl::string_view text, int count, int* numbers) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, '-');
   if (static_cast<int>(parts.size()) != count) return false;
@@ -89,7 +89,7 @@ absl::StatusOr<Day> ParseDay(absl::string_view text) {
   int part[3] = {};
   if (ParseNumbers(text, 3, part)) {
     const Day day = part[0] * 10000 + part[1] * 100 + part[2];
-    // A 30th of February becomes a day of March.
+    // The library turns a 30th of February into a day of March.
     if (part[0] >= 1970 && DayOf(CivilOf(day)) == day) return day;
   }
   return absl::InvalidArgumentError(

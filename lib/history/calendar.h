@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Local days and billing periods. A day is a number that people can read,
-// 20261122, and that sorts. The time zone is that of the process (TZ of
-// environ(7), else /etc/localtime).
+// Local days and billing periods. A day is a number that is readable, 20261122, and sorts
+// by date. The time zone is that of the process (TZ of environ(7), else /etc/localtime).
 //
 // Threads: any, unless one changes TZ.
 
@@ -20,44 +19,44 @@ namespace internal {
 // 20261122.
 using Day = int32_t;
 
-// The local hour of a moment: where it began, as Unix time, and its day. Where
-// clocks are set back there are two hours of one name, with two beginnings.
+// The local hour of a time: its start, as Unix time, and its day. If clocks are set back,
+// there are two hours of one name, with different starts.
 struct LocalHour {
   int64_t start = 0;
   Day day = 0;
 };
 LocalHour HourOf(int64_t unix_seconds);
 
-// The day `days` later, or, below 0, earlier.
+// The day `days` later, or earlier if `days` is negative.
 Day AddDays(Day day, int days);
-// How many days `to` is after `from`.
+// The number of days from `from` to `to`.
 int DaysBetween(Day from, Day to);
-// When the day begins, as Unix time: local midnight.
+// The start of the day, as Unix time: local midnight.
 int64_t StartOf(Day day);
-// When clocks show so many minutes after 0:00 on that day, as Unix time. Where they are
-// set forward meanwhile, it is the moment that an hour's difference makes of it.
+// The time at which clocks show `minutes` after 0:00 on that day, as Unix time. If clocks
+// are set forward over it, the time is shifted by the hour of the change.
 int64_t TimeOf(Day day, int minutes);
 
-// "2026-11-22". InvalidArgument for what is no day.
+// "2026-11-22". InvalidArgument if the text is not a day.
 std::string FormatDay(Day day);
 absl::StatusOr<Day> ParseDay(absl::string_view text);
 // "2026-11-22 13:05".
 std::string FormatTime(int64_t unix_seconds);
-// The same with seconds.
+// The same format with seconds: "2026-11-22 13:05:09".
 std::string FormatSecond(int64_t unix_seconds);
 
-// Both days are in it.
+// The first and the last day; both belong to the period.
 struct Period {
   Day from = 0;
   Day to = 0;
 };
 
-// The billing period that begins on the `reset_day` (1 to 31) of this month. A
-// month that is too short begins it on its last day.
+// The billing period that begins on the `reset_day` (1 to 31) of this month. In a month
+// that is too short it begins on the last day.
 Period PeriodOf(int year, int month, int reset_day);
-// The one that `day` is in.
+// The billing period that contains `day`.
 Period PeriodAround(Day day, int reset_day);
-// "2026-11". InvalidArgument for what is no month.
+// "2026-11". InvalidArgument if the text is not a month.
 absl::StatusOr<Period> ParseMonth(absl::string_view text, int reset_day);
 
 }  // namespace internal

@@ -28,8 +28,8 @@ TEST(Calendar, APeriodBeginsOnItsDayOrOnTheLastOneOfAShortMonth) {
   EXPECT_EQ(Format(PeriodOf(2026, 4, 31)), "2026-04-30 2026-05-30");
 }
 
-// Each day of ten years is in the period that is said to have it, and the periods
-// follow each other without a day between or twice.
+// Each day of ten years is in the period that PeriodAround() returns for it. Periods
+// follow each other without gaps and without overlaps.
 TEST(Calendar, EveryDayIsInExactlyOnePeriod) {
   for (const int reset_day : {1, 2, 15, 28, 29, 30, 31}) {
     Day day = 20240101;
@@ -61,7 +61,7 @@ TEST(Calendar, ParsesDaysAndMonthsAndNothingElse) {
             "expected a day as 2026-11-22, not '11/22'");
 }
 
-// Berlin, 2026-10-25: at 03:00 summer time it is 02:00 again.
+// Berlin, 2026-10-25: at 03:00 summer time clocks return to 02:00.
 TEST(Calendar, TheNightOf25HoursHasTwoHoursOfOneName) {
   SetZone("Europe/Berlin");
   const int64_t midnight = StartOf(20261025);

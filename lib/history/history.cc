@@ -12,7 +12,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// "nmhi", for file(1), and to tell a history from any other database.
+// "nmhi", for file(1), and to distinguish a history from any other database.
 constexpr int64_t kApplicationId = 0x6e6d6869;
 constexpr int64_t kSchemaVersion = 2;
 
@@ -60,8 +60,7 @@ CREATE VIEW traffic AS
   FROM day_traffic t JOIN series s ON s.id = t.series;
 )";
 
-// What version 2 has beside these: the hours of a month are too many rows to add up for
-// each question.
+// Added in version 2: the hours of a month are too many rows to sum for each query.
 constexpr char kSumsOfDays[] = R"(
 CREATE TABLE summed_day(
   day INTEGER PRIMARY KEY);
@@ -77,9 +76,10 @@ absl::StatusOr<int64_t> Pragma(Database* database, absl::string_view name) {
   return value;
 }
 
-// The tables of a new database, or what one of an older version lacks.
+// Makes the tables of a new database, or the missing ones of an older version.
 absl::Status MakeTables(Database* database) {
-  // Outside of a transaction. Two who do it at once wait for each other.
+  // Must be outside of a transaction. Two processes that do it at once wait for each
+  // other.
   NETMETER_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
   auto transaction = Transaction::Begin(database);
   if (!transaction.ok()) return transaction.status();
@@ -98,8 +98,8 @@ absl::Status MakeTables(Database* database) {
   return (*transaction)->Commit();
 }
 
-// Who only reads a history of version 1 has its hours without sums: empty tables of
-// this connection alone take their place. The next record makes them.
+// A process that only reads a history of version 1 finds no sums: empty temporary tables
+// of this connection replace them. The next record makes the sums.
 absl::Status ReadWithoutSums(Database* database) {
   return database->Execute(absl::StrReplaceAll(
       absl::StrCat("PRAGMA temp_store=MEMORY;", kSumsOfDays),
@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
   }
-  // SQLite has names of its own that begin so: ":memory:".
+  // SQLite gives names with this beginning a meaning: ":memory:".
   auto database = Database::Open(
       absl::StartsWith(path, ":") ? absl::StrCat("./", path) : path, mode,
       patience);
@@ -145,7 +145,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
   const auto version = Pragma(database->get(), "user_version");
   if (mode == Database::Mode::kRead &&
       absl::IsPermissionDenied(version.status())) {
-    // The very first record was killed, or the file came alone: SQLite has to make
+    // The very first record was killed, or the file was copied alone: SQLite has to make
     // the two files beside it.
     return absl::NotFoundError(absl::StrCat(
         "no history that this user may read at ", path,
@@ -169,8 +169,8 @@ absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
     if (*version < kSchemaVersion) {
       NETMETER_RETURN_IF_ERROR(MakeTables(database->get()));
     }
-    // Each commit is on the disk: a power failure costs one interval, and not all
-    // since the last checkpoint.
+    // Each commit is synced to the disk: a power failure costs one interval, instead of
+    // everything since the last checkpoint.
     NETMETER_RETURN_IF_ERROR((*database)->Execute("PRAGMA synchronous=FULL"));
   } else if (is_new) {
     return absl::NotFoundError(

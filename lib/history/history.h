@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The history: what the meter counted, by hour and day, in an SQLite database that
 // outlives meters and reboots. docs/history.md has its tables; the top of record.cc
-// tells why nothing is in it twice.
+// explains why nothing is counted twice.
 //
 //   auto history = OpenHistory(path, Database::Mode::kRead);
 //   if (!history.ok()) return history.status();
@@ -31,29 +31,28 @@ namespace internal {
 
 constexpr char kDefaultHistory[] = "/var/lib/netmeter/history.db";
 
-// Opens it; with kCreate makes the tables where there are none. Errors as
-// Database::Open(), and
+// Opens the history; with kCreate makes missing tables. Errors as Database::Open(), and
 //   NotFound            there is no history
-//   FailedPrecondition  it is a database of somebody else's, or of a newer version
+//   FailedPrecondition  it is another program's database, or of a newer version
 absl::StatusOr<std::unique_ptr<Database>> OpenHistory(
     const std::string& path, Database::Mode mode,
     std::chrono::milliseconds patience = Database::kPatience);
 
-// size_units of the meter that was recorded last; binary if a history does not say.
+// size_units of the meter that was recorded last; binary if the history does not have it.
 absl::StatusOr<SizeUnits> ReadSizeUnits(Database* history);
 
-// "tx_bytes, rx_bytes, ...": the columns of the counters, each within `format`, in
-// which "$" is its name.
+// "tx_bytes, rx_bytes, ...": the columns of the counters. Each is inserted into `format`
+// in place of "$".
 std::string CounterColumns(absl::string_view format);
 
-// A time of which not all is known.
+// A period whose traffic is not completely known.
 struct Gap {
   int64_t begin = 0;  // Unix time
   int64_t end = 0;
-  // lost   one meter ended and another one began: what the first one counted after
-  //        its last record is in no history, and between the two nothing counted
-  // late   nothing was recorded: what was counted then stands in the hour of its
-  //        end
+  // lost   one meter ended and another one began: traffic counted after the first
+  //        one's last record is lost, and between the two nothing was counted
+  // late   nothing was recorded: the traffic of that time is booked in the hour in
+  //        which the gap ends
   // clock  the clock was set, from `begin` to `end`
   std::string what;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `record` is killed (SIGKILL) at each of its system calls in turn, before and after
-// the kernel has done it. The history then has all of that interval or nothing, and
-// the next record the rest.
+// Kills `record` (SIGKILL) at each of its system calls in turn, before and after the
+// kernel has executed it. The history then has all of that interval or nothing. The next
+// record adds what is missing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kStart = 1793500000;
 
-// Of round 1 the meter has counted 1000 bytes, of round 2 2000 ...
+// In round 1 the meter has counted 1000 bytes, in round 2 2000, and so on.
 absl::Status RecordRound(const std::string& path, int64_t round) {
   auto history = OpenHistory(path, Database::Mode::kCreate);
   if (!history.ok()) return history.status();
@@ -46,8 +46,8 @@ absl::Status RecordRound(const std::string& path, int64_t round) {
       .status();
 }
 
-// Kills a child that records at its `stop`th stop at a system call; false if it came
-// to its end before that.
+// Kills a child that records at its `stop`th stop at a system call. False if the child
+// ended before that.
 bool RecordAndKill(const std::string& path, int64_t round, int stop) {
   const pid_t child = fork();
   if (child == 0) {
@@ -81,22 +81,22 @@ int64_t TotalOf(const std::string& path) {
   return usage->sum.tx_bytes();
 }
 
-// 1: at each stop. More: at each of so many, which takes less time.
+// 1: kills at each stop. More: only at every such stop, which takes less time.
 int Stride() {
   const char* stride = getenv("KILL_STRIDE");
   return stride == nullptr ? 1 : std::max(1, atoi(stride));
 }
 
 TEST(Kill, AtEachSystemCallLosesNothingAndCountsNothingTwice) {
-  // In memory: a process that is killed leaves what it has written, synced or not.
+  // In memory: data that a killed process has written stays, synced or not.
   std::string directory = "/dev/shm/netmeter-kill-XXXXXX";
   ASSERT_NE(mkdtemp(&directory[0]), nullptr);
   const std::string path = directory + "/history.db";
   int64_t round = 1;
   int kills = 0;
   int64_t recorded = 0;
-  // The first one makes the file and its tables, so it is killed from an empty
-  // directory on; later ones find what the killed one left.
+  // The first record makes the file and its tables, so it starts from an empty directory.
+  // Later ones continue with the history of the killed one.
   for (const bool first : {true, false}) {
     for (int stop = 0;; stop += Stride()) {
       if (first) {

@@ -1,46 +1,44 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How totals of the kernel's memory become a history without a byte twice.
+// How the totals in the kernel's memory become a history without counting a byte twice.
 //
-// The meter's totals begin at 0 when `load` makes its maps, and end with `unload`
-// or with the kernel. In between they only grow, whatever else happens: upgrade,
-// growth of the tables, retirement of series. That life is called a meter here, and
-// two numbers identify it: the kernel's boot id, and the nanosecond at which the
-// maps were made (`start_ns`), which the maps keep. Neither clock nor version is
-// part of it. The boot id is there for machines without a clock of their own, which
-// begin every boot at the same time.
+// The meter's totals begin at 0 when `load` makes its maps, and end with `unload` or with
+// the kernel. In between they only grow, through upgrades, larger tables and retired
+// series. This lifetime is called a meter here. Two numbers identify it: the kernel's
+// boot id, and the nanosecond at which the maps were made (`start_ns`), which the maps
+// keep. Neither the clock nor the version is part of the identity. The boot id is needed
+// for machines without a hardware clock, which begin every boot at the same time.
 //
-// The history keeps, for each meter, the totals that were read last
-// (`meter_total`). A record reads the meter again, adds the difference to the hour,
-// and puts the new totals in place of the old ones, in one transaction. So always
+// For each meter the history keeps the totals of the last read (`meter_total`). A record
+// reads the meter again, adds the difference to the hour, and replaces the old totals by
+// the new ones, in one transaction. So always
 //
-//   sum over all hours and days  =  sum over all meters of what was read last
+//   sum over all hours and days  =  sum over all meters of their last read totals
 //
-// and to count twice, or to lose what was recorded, the two sides would have to be
-// written apart. A record that fails, or is killed, changes neither. The next one
-// finds the old totals, and takes all. What fails after that, while room is made, says
-// that it was recorded. A meter whose boot or whose maps are gone
-// cannot be read any more: what it counted after its last record is lost. That is
-// the one loss, at most an interval. It is visible as a gap.
+// Counting twice, or losing recorded bytes, would require writing one side without the
+// other. A record that fails, or is killed, changes neither. The next one finds the old
+// totals, and records everything. If an error happens afterwards, while room is made, its
+// message says that the traffic was recorded. If a meter's boot or maps are gone, it
+// cannot be read any more: what it counted after its last record is lost. This is the
+// only loss, at most an interval, and it is visible as a gap.
 //
-// Which hour: that of the middle of the interval, as long as the interval is an
-// hour at most. So what was counted in the last minute before midnight belongs to
-// that day, though it is recorded after. Of a longer interval nobody knows when
-// its bytes came. They stand in the hour of the record, and the interval is a gap
-// "late".
+// The hour is that of the middle of the interval, for intervals of up to an hour. So
+// traffic of the last minute before midnight belongs to that day, although it is recorded
+// later. In a longer interval the time of the bytes is unknown. They are booked in the
+// hour of the record, and the interval is a gap "late".
 //
-// The clock decides about nothing but the hour. How long an interval was tells
-// CLOCK_BOOTTIME, which nobody sets. A clock that was set between two records is a
-// gap "clock". Before 2020 the clock is not set yet: nothing is recorded then, and
+// The clock only decides about the hour. CLOCK_BOOTTIME, which no program can set,
+// measures the length of an interval. If the clock was set between two records, there is
+// a gap "clock". A clock before 2020 is not set yet: nothing is recorded then, and
 // nothing is lost by that.
 //
-// A day that has ended has its sum beside its hours (`day_sum`), so that `usage` reads a
-// row for each day and series, and not one for each hour. What is added to an hour of
-// such a day is added to its sum, in the same transaction. The sum goes when the hours
-// become a day.
+// A day that has ended has its sum beside its hours (`day_sum`). So `usage` reads a row
+// for each day and series instead of one for each hour. Bytes that are added to an hour
+// of such a day are also added to its sum, in the same transaction. The sum is deleted
+// when the hours are folded into a day.
 //
-// Room: hours of old days are folded into days, and the oldest days go. How old is
-// counted in days that the history has, not in days since: a clock that jumps ten
-// years ahead makes nothing old.
+// To limit the size, hours of old days are folded into days, and the oldest days are
+// deleted. The age is counted in days that the history has, not in days of the calendar:
+// a clock that jumps ten years ahead makes nothing old.
 #include "lib/history/record.h"
 
 #include <cstdlib>
@@ -55,10 +53,10 @@ namespace {
 
 constexpr int64_t kClockIsSet = 1577836800;  // 2020-01-01
 constexpr int64_t kHour = 3600;
-// Longer than this without a record is a gap: an hourly timer makes none.
+// A longer time without a record is a gap: an hourly timer makes none.
 constexpr int64_t kLate = kHour + kHour / 2;
 constexpr int64_t kClockStep = 60;
-// What else would grow with each reboot.
+// Limits a table that would grow with each reboot.
 constexpr int kMostGaps = 10000;
 // A meter of this boot may be read again, if there are several of them.
 constexpr int kMostMeters = 16;
@@ -106,7 +104,7 @@ absl::Status AddGap(Database* history, int64_t begin, int64_t end,
       .Run();
 }
 
-// Finds or makes the row of the meter; says what is missing between two meters.
+// Finds or makes the row of the meter; adds the gap between two meters.
 absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   Meter meter;
   Statement query = history->Prepare(
@@ -126,7 +124,7 @@ absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   if (last.Step()) {
     const int64_t end = last.Integer(0);
     NETMETER_RETURN_IF_ERROR(last.Run());
-    // The clock of now may be behind: a host without one begins in 1970.
+    // The present clock may be behind: a host without a hardware clock begins in 1970.
     NETMETER_RETURN_IF_ERROR(
         AddGap(history, end, start < end ? std::max(end, reading.now) : start,
                "lost"));
@@ -147,8 +145,7 @@ absl::StatusOr<Meter> FindMeter(Database* history, const Reading& reading) {
   return meter;
 }
 
-// The hour to which what was counted since the last record belongs, and the gaps
-// that there are.
+// Finds the hour for the traffic since the last record, and adds gaps.
 absl::StatusOr<LocalHour> FindHour(Database* history, const Reading& reading,
                                    const Meter& meter) {
   int64_t elapsed = 0;
@@ -188,7 +185,7 @@ void BindCounters(const Counters& counters, int parameter,
   }
 }
 
-// The totals of the last record, and the ids of the series in them.
+// The totals of the last record, and the ids of their series.
 absl::Status ReadTotals(Database* history, int64_t meter, Totals* totals,
                         std::map<SeriesName, int64_t>* ids) {
   Statement query = history->Prepare(absl::StrCat(
@@ -205,7 +202,7 @@ absl::Status ReadTotals(Database* history, int64_t meter, Totals* totals,
   return query.status();
 }
 
-// Ids of series, made where there are none.
+// Ids of series. Makes missing ones.
 class SeriesIds {
  public:
   explicit SeriesIds(Database* history)
@@ -245,7 +242,7 @@ class SeriesIds {
   std::map<SeriesName, int64_t> known_;
 };
 
-// Adds the difference to rows of `table`: `when` is an hour of hour_traffic, or a day of
+// Adds the difference to rows of `table`. `when` is an hour of hour_traffic, or a day of
 // day_sum.
 absl::Status AddTo(Database* history, const char* table, int64_t when,
                    const Totals& difference, SeriesIds* ids) {
@@ -267,7 +264,7 @@ absl::Status AddToHour(Database* history, int64_t hour,
                        const Totals& difference, SeriesIds* ids) {
   NETMETER_RETURN_IF_ERROR(
       AddTo(history, "hour_traffic", hour, difference, ids));
-  // The day that the hour was of when it was made: the time zone may be another one.
+  // Uses the day that was stored with the hour: the time zone may have changed.
   Statement summed = history->Prepare(
       "SELECT day FROM hour JOIN summed_day USING(day) WHERE start = ?");
   if (summed.Bind(1, hour).Step()) {
@@ -277,7 +274,7 @@ absl::Status AddToHour(Database* history, int64_t hour,
   return summed.status();
 }
 
-// Puts the new totals in place of the old ones; rows that are equal stay.
+// Replaces the old totals by the new ones; rows that are equal stay.
 absl::Status ReplaceTotals(Database* history, int64_t meter,
                            const Totals& before, const Totals& now,
                            SeriesIds* ids) {
@@ -304,8 +301,8 @@ absl::Status ReplaceTotals(Database* history, int64_t meter,
   return remove.status();
 }
 
-// What nobody will read again: the totals of meters of another boot. Of those of
-// this boot the newest stay.
+// Deletes totals that no record needs again: those of meters of another boot. Of this
+// boot's meters the newest stay.
 absl::Status ForgetMeters(Database* history, const std::string& boot_id) {
   return history
       ->Prepare(
@@ -324,8 +321,8 @@ absl::StatusOr<std::vector<int64_t>> Days(Statement query) {
   return days;
 }
 
-// Runs statements that have the day as their one parameter. A transaction for each day,
-// as there may be many: once --keep-hours is lowered, for example.
+// Runs statements that have the day as their only parameter. Uses a transaction for each
+// day, because there may be many days: for example after --keep-hours was lowered.
 absl::Status ChangeDay(Database* history, int64_t day,
                        const std::vector<std::string>& statements) {
   auto transaction = Transaction::Begin(history);
@@ -336,7 +333,7 @@ absl::Status ChangeDay(Database* history, int64_t day,
   return (*transaction)->Commit();
 }
 
-// The sum of a day by series, to be put into another table.
+// The sum of a day by series, for insertion into another table.
 std::string SumOfHours() {
   return absl::StrCat(
       " SELECT ?1, series, ", CounterColumns("SUM($)"),
@@ -374,7 +371,7 @@ absl::Status DropDay(Database* history, int64_t day) {
           .Run());
   NETMETER_RETURN_IF_ERROR(
       history->Prepare("DELETE FROM day WHERE day = ?").Bind(1, day).Run());
-  // Looks at every row there is: once a month is enough.
+  // Visits every row, so once a month is enough.
   if (day % 100 == 1) {
     NETMETER_RETURN_IF_ERROR(history->Execute(
         "DELETE FROM series WHERE id NOT IN (SELECT series FROM hour_traffic "
@@ -394,7 +391,7 @@ absl::Status MakeRoom(Database* history, const RecordOptions& options) {
   for (const int64_t day : *fold) {
     NETMETER_RETURN_IF_ERROR(FoldDay(history, day));
   }
-  // All but the newest, which goes on.
+  // All except the newest day, which goes on.
   const auto sum = Days(history->Prepare(
       "SELECT DISTINCT day FROM hour WHERE day NOT IN (SELECT day FROM "
       "summed_day) ORDER BY day DESC LIMIT -1 OFFSET 1"));
@@ -431,7 +428,7 @@ absl::StatusOr<Recorded> Record(
   auto transaction = Transaction::Begin(history);
   if (!transaction.ok()) return transaction.status();
   NETMETER_RETURN_IF_ERROR(CheckPinDir(history, options.pin_dir));
-  // Now nobody else can record: of two reads the newer one is recorded later.
+  // From here on no other process can record, so records have the order of their reads.
   const absl::StatusOr<Reading> reading = read();
   if (!reading.ok()) return reading.status();
   NETMETER_RETURN_IF_ERROR(KeepSizeUnits(history, reading->size_units));

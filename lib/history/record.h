@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Adds to the history what the meter has counted since the last record of it.
+// Adds to the history the traffic that the meter has counted since its last record.
 //
 //   auto recorded = Record(history.get(), options, reader);
 //
@@ -22,7 +22,7 @@
 namespace netmeter {
 namespace internal {
 
-// A read of the meter, with all that Record() knows about the world.
+// A read of the meter, and all other input of Record().
 struct Reading {
   int64_t now = 0;       // CLOCK_REALTIME, in seconds
   int64_t boottime = 0;  // CLOCK_BOOTTIME, in seconds
@@ -31,29 +31,29 @@ struct Reading {
   std::string cgroup;    // Health::cgroup
   std::vector<Sample> samples;
   SizeUnits size_units = SizeUnits::kBinary;  // of the configuration
-  // What was forwarded; none where it is not counted, or only root may read it.
+  // Forwarded traffic. None if it is not counted, or if only root may read it.
   bool has_forwarded = false;
   ForwardedSamples forwarded;
 
-  // When counting began, in seconds since 1970, by the clock of now.
+  // The start of counting, in seconds since 1970, by the present clock.
   int64_t start() const { return now - boottime + start_ns / 1000000000; }
 };
 
 struct RecordOptions {
-  std::string pin_dir;          // of the meter: a history has one
-  int keep_hours_days = 60;     // days of which it has hours
-  int keep_days = 5 * 365 + 2;  // days that it has besides
+  std::string pin_dir;          // of the meter: a history has only one
+  int keep_hours_days = 60;     // number of days with hours
+  int keep_days = 5 * 365 + 2;  // number of further days
 };
 
 struct Recorded {
   int64_t bytes = 0;  // sent and received, path direct, since the last record
-  int series = 0;     // that counted anything
+  int series = 0;     // with any traffic
   bool new_meter = false;
 };
 
-// `read` is called while no other process can record. One transaction: after an
-// error, or a kill, the history is what it was, and the next record has it all.
-// Errors of `read`, of Database, and
+// Calls `read` while no other process can record. Uses one transaction: after an error,
+// or a kill, the history is unchanged, and the next record adds everything. Errors of
+// `read`, of Database, and
 //   FailedPrecondition  the clock is not set; or the history is of another meter
 absl::StatusOr<Recorded> Record(
     Database* history, const RecordOptions& options,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The history over years, with a meter and a clock of the test's.
+// Tests the history over years, with a meter and a clock of the test's own.
 #include "lib/history/record.h"
 
 #include <gmock/gmock.h>
@@ -51,11 +51,11 @@ class RecordTest : public testing::Test {
     auto history = OpenHistory(path(), Database::Mode::kCreate);
     ASSERT_TRUE(history.ok()) << history.status();
     history_ = *std::move(history);
-    // No test here cuts the power; it is ten times as fast.
+    // No test here cuts the power, and this is ten times as fast.
     ASSERT_TRUE(history_->Execute("PRAGMA synchronous=OFF").ok());
   }
 
-  // The world.
+  // The simulated meter and clock.
   void Wait(int64_t seconds) {
     reading_.now += seconds;
     reading_.boottime += seconds;
@@ -155,8 +155,8 @@ TEST_F(RecordTest, EachByteIsRecordedOnceHoweverOften) {
   EXPECT_EQ(Gaps(), "");
 }
 
-// A host without a clock of its own loads in 1970. The gap ended before it began, and
-// then at the record, as nobody knew by then when the load was.
+// A host without a hardware clock loads in 1970. The bug: the gap ended before it began.
+// Now it ends at the record, because the time of the load is unknown by then.
 TEST_F(RecordTest, AGapEndsAtALoadThatWasBeforeTheClockWasSet) {
   Count("mme", 100);
   RecordNow();
@@ -172,7 +172,7 @@ TEST_F(RecordTest, AGapEndsAtALoadThatWasBeforeTheClockWasSet) {
   EXPECT_TRUE(Read(20260101, 20260131).gaps.empty());
 }
 
-// SQLite keeps ":memory:" nowhere, and makes files beside a device.
+// SQLite does not store ":memory:", and would make files beside a device.
 TEST_F(RecordTest, AHistoryIsAFile) {
   EXPECT_EQ(
       OpenHistory("/dev/null", Database::Mode::kCreate).status().message(),
@@ -204,8 +204,7 @@ TEST_F(RecordTest, ARebootAndAnUnloadLoseTheLastIntervalAndNoMore) {
   EXPECT_EQ(Gaps(), "lost 30; lost 30; ");
 }
 
-// A board without a clock begins each boot at the same time, to the nanosecond at
-// worst.
+// A board without a hardware clock may begin each boot at the same nanosecond.
 TEST_F(RecordTest, TwoBootsThatBeginAtOneTimeAreTwo) {
   const int64_t now = reading_.now;
   Count("mme", 100);
@@ -217,7 +216,8 @@ TEST_F(RecordTest, TwoBootsThatBeginAtOneTimeAreTwo) {
   EXPECT_EQ(Total(), 200);
 }
 
-// Two meters in turns, as where one is loaded for a test: none is taken for new.
+// Two meters take turns, for example if one is loaded for a test: neither is taken for
+// new.
 TEST_F(RecordTest, AMeterThatIsReadAgainGoesOnWhereItWas) {
   Count("mme", 100);
   RecordNow();
@@ -288,7 +288,7 @@ TEST_F(RecordTest, WithoutAClockNothingIsRecordedAndNothingLost) {
   EXPECT_EQ(RecordNow(), 10);
 }
 
-// A jump of ten years made everything old in a first draft.
+// The bug: in a first draft a jump of ten years made everything old.
 TEST_F(RecordTest, AClockTenYearsAheadDeletesNothing) {
   options_.keep_hours_days = 3;
   options_.keep_days = 3;
@@ -321,7 +321,7 @@ TEST_F(RecordTest, HoursBecomeDaysAndTheOldestDaysGo) {
             "2026-10-31=24 2026-11-01=24 2026-11-02=24 2026-11-03=24 "
             "2026-11-04=24 2026-11-05=24 2026-11-06=24 ");
   EXPECT_EQ(Gaps(), "");
-  // A clock that goes back writes into a day that was folded: it adds to it.
+  // After the clock goes back, traffic is added to a day that was already folded.
   reading_.now = StartOf(20261102) + 7200;
   Count("mme", 5);
   RecordNow();
@@ -329,8 +329,8 @@ TEST_F(RecordTest, HoursBecomeDaysAndTheOldestDaysGo) {
   EXPECT_EQ(Rows("hour_traffic"), 3 * 24);
 }
 
-// `usage` of a month took 2.9 million rows of 4,096 series: a day that has ended has its
-// sum. Nothing that comes later may be missing in it, or be there twice.
+// `usage` of a month read 2.9 million rows for 4,096 series, so a day that has ended has
+// a sum. Traffic that is added later must be in the sum exactly once.
 TEST_F(RecordTest, ADayThatHasEndedHasASumWithAllThatComesLater) {
   const auto of_sums = [this] {
     Statement query = history_->Prepare(
@@ -379,8 +379,8 @@ TEST_F(RecordTest, ADayThatHasEndedHasASumWithAllThatComesLater) {
   EXPECT_EQ(Rows(20261101, 20261101), "dns=10000 mme=1111 ");
 }
 
-// The hour of a day that goes on is, by the clock of another time zone, one of a day that
-// has a sum. What it had then was in both.
+// In another time zone the present hour may belong to a day that already has a sum. The
+// bug: its earlier traffic was in both.
 TEST_F(RecordTest, AnotherTimeZoneCountsNothingTwice) {
   Count("mme", 1);
   RecordNow();
@@ -412,7 +412,7 @@ TEST_F(RecordTest, AHistoryOfTheFirstVersionGetsItsSums) {
                   ->Execute("DROP TABLE day_sum; DROP TABLE summed_day; PRAGMA "
                             "user_version=1")
                   .ok());
-  // `usage` and `report` refused it until the next record. They read its hours.
+  // The bug: `usage` and `report` refused it until the next record. They read its hours.
   {
     const auto old = OpenHistory(path(), Database::Mode::kRead);
     ASSERT_TRUE(old.ok()) << old.status();
@@ -421,7 +421,7 @@ TEST_F(RecordTest, AHistoryOfTheFirstVersionGetsItsSums) {
     const auto usage = ReadUsage(old->get(), query);
     ASSERT_TRUE(usage.ok()) << usage.status();
     EXPECT_EQ(usage->sum.bytes(), 30);
-    // A record that is made meanwhile changes nothing of that.
+    // A record made meanwhile does not change this.
     Open();
     Count("mme", 1);
     RecordNow();
@@ -457,7 +457,7 @@ TEST_F(RecordTest, ANightOf25HoursIsOneDay) {
             "2026-10-25=25 2026-10-26=24 ");
 }
 
-// By service nothing is below 0, and a service has what it counted: what was
+// By service no row is negative, and a service has all that it counted: traffic that was
 // pending yesterday has a destination today.
 TEST_F(RecordTest, PendingCountsForItsServiceOnAllDays) {
   Series(Kind::kPending, "mme")->tx_bytes = 100;
@@ -475,8 +475,9 @@ TEST_F(RecordTest, PendingCountsForItsServiceOnAllDays) {
             "cloud=130 pending=-100 ");
 }
 
-// With register_by a stranger's program that is called "sessiond" stays a binary. Its
-// bytes stood in the row of the service, and a unit's made that row a unit's.
+// With register_by, another user's program with the name "sessiond" stays a binary. The
+// bug: its bytes were in the row of the service, and a unit's bytes changed the kind of
+// that row.
 TEST_F(RecordTest, AServiceHasNoBytesOfAProgramThatIsCalledSo) {
   Count("sessiond", 50);
   Series(Kind::kBinary, "sessiond")->tx_bytes = 7000;
@@ -486,7 +487,8 @@ TEST_F(RecordTest, AServiceHasNoBytesOfAProgramThatIsCalledSo) {
             "binary sessiond=7000 unit sessiond=300 service sessiond=50 ");
 }
 
-// Nothing tells whose of two is what is pending. With one of them it is that one's.
+// If two have the name, the owner of pending traffic is unknown. If one has it, the
+// traffic belongs to that one.
 TEST_F(RecordTest, PendingOfANameThatTwoHaveIsARowOfItsOwn) {
   Series(Kind::kPending, "sessiond")->tx_bytes = 100;
   RecordNow();
@@ -501,9 +503,9 @@ TEST_F(RecordTest, PendingOfANameThatTwoHaveIsARowOfItsOwn) {
   EXPECT_EQ(Total(), 7150);
 }
 
-// A process may call itself as the reserved series are called.
+// A process may use the name of a reserved series.
 TEST_F(RecordTest, WhatIsForwardedBelongsToItsUplinkAndToNoService) {
-  Count("forwarded", 5);  // a service that is called so
+  Count("forwarded", 5);  // a service of this name
   reading_.samples[0].uplink = "satellite";
   reading_.has_forwarded = true;
   reading_.forwarded["satellite"].value = {100, 200, 1, 2};
@@ -512,7 +514,7 @@ TEST_F(RecordTest, WhatIsForwardedBelongsToItsUplinkAndToNoService) {
   Wait(60);
   reading_.forwarded["satellite"].value = {130, 200, 2, 2};
   EXPECT_EQ(RecordNow(), 30);
-  // Who may not read it records nothing of it, and forgets nothing.
+  // A process that may not read it records none of it, and deletes nothing.
   Wait(60);
   reading_.has_forwarded = false;
   EXPECT_EQ(RecordNow(), 0);
@@ -528,7 +530,7 @@ TEST_F(RecordTest, WhatIsForwardedBelongsToItsUplinkAndToNoService) {
   EXPECT_EQ(usage->rows[0].name, "satellite");
   EXPECT_EQ(usage->rows[0].counters.tx_bytes(), 135);
   EXPECT_EQ(usage->rows[0].counters.rx_bytes(), 200);
-  // A budget of an uplink asks so.
+  // The query of an uplink's budget.
   query.by = UsageBy::kNothing;
   query.uplink = "satellite";
   usage = ReadUsage(history_.get(), query);
@@ -541,7 +543,7 @@ TEST_F(RecordTest, WhatIsForwardedBelongsToItsUplinkAndToNoService) {
   EXPECT_EQ(usage->rows[0].kind, "forwarded");
   EXPECT_EQ(usage->rows[1].kind, "service");
   EXPECT_EQ(usage->rows[1].counters.bytes(), 5);
-  // It once stood beside what had no name, as if somebody had looked for one.
+  // The bug: it was in the row of traffic that has not named its destination.
   query.by = UsageBy::kDestination;
   usage = ReadUsage(history_.get(), query);
   ASSERT_TRUE(usage.ok()) << usage.status();
@@ -569,7 +571,7 @@ TEST_F(RecordTest, AFailedReadAndAFullDiskLeaveTheHistoryAsItWas) {
                 .status()
                 .message(),
             "no meter");
-  // SQLITE_FULL, as a disk without room makes it.
+  // SQLITE_FULL, as on a full disk.
   Statement pages = history_->Prepare("PRAGMA page_count");
   ASSERT_TRUE(pages.Step());
   ASSERT_TRUE(
@@ -587,7 +589,8 @@ TEST_F(RecordTest, AFailedReadAndAFullDiskLeaveTheHistoryAsItWas) {
   EXPECT_EQ(RecordNow(), 3001);
 }
 
-// It grew for good: each process that found the log of the one before appended.
+// The bug: the log grew for ever, because each process appended to the log of the
+// previous one.
 TEST_F(RecordTest, TheLogIsEmptyBetweenRecords) {
   Count("mme", 1);
   RecordNow();
@@ -634,7 +637,7 @@ TEST_F(RecordTest, WhatIsNoHistoryIsRefusedAndNotTouched) {
               HasSubstr("is of a newer version"));
 }
 
-// It said that the record had failed, of one that was made: room was to be made after it.
+// The bug: a successful record was reported as failed if making room failed afterwards.
 TEST_F(RecordTest, WhatWasRecordedIsNotSaidToHaveFailed) {
   options_.keep_hours_days = 1;
   Count("mme", 100);

@@ -50,14 +50,14 @@ absl::Status AddRows(Statement* query, Totals* totals) {
   return query->status();
 }
 
-// Sums by series first: what is sorted for that has no names then.
+// Sums by series first, so that the sorted rows have no names.
 std::string Select(absl::string_view from) {
   return absl::StrCat(
       "SELECT kind, name, destination, transport, path, uplink, ",
       CounterColumns("t.$"), " FROM (SELECT series, ",
       CounterColumns("SUM($) AS $"), " FROM ", from,
       " GROUP BY series) t JOIN series s ON s.id = t.series WHERE s.kind <> '",
-      kForwardedKind, "'");  // no series of the meter
+      kForwardedKind, "'");  // not a series of the meter
 }
 
 // "13:00" as minutes of the day, or -1.
@@ -123,7 +123,7 @@ absl::StatusOr<int64_t> ParseSince(absl::string_view text, int64_t now) {
 absl::StatusOr<SinceRead> ReadSince(
     Database* history, int64_t since,
     const std::function<absl::StatusOr<Reading>()>& read_meter) {
-  // One read of the file: a record may come in between.
+  // One transaction for all reads of the file: a record may happen in between.
   NETMETER_RETURN_IF_ERROR(history->Execute("BEGIN"));
   const LocalHour hour = HourOf(since);
   SinceRead read;
@@ -138,11 +138,11 @@ absl::StatusOr<SinceRead> ReadSince(
   Statement oldest = history->Prepare("SELECT 1 FROM day WHERE day = ?1");
   if (oldest.Bind(1, int64_t{hour.day}).Step()) read.begin = StartOf(hour.day);
   if (status.ok()) status = oldest.Run();
-  // After the first look into the file: what that has is never newer.
+  // After the first read of the file, so that the file's data is never newer.
   const absl::StatusOr<Reading> now = read_meter();
   if (status.ok()) status = now.status();
   const Reading reading = now.ok() ? *now : Reading();
-  // It is all in it, however long ago that was.
+  // The whole history of this meter is in it, however old it is.
   Statement last_record = history->Prepare(
       "SELECT recorded_at FROM meter WHERE boot_id = ?1 AND start_ns = ?2");
   last_record.Bind(1, reading.boot_id).Bind(2, reading.start_ns);

@@ -31,8 +31,8 @@ TEST(Since, IsAMomentOrATimeBefore) {
   }
 }
 
-// Clocks went from 2:00 to 3:00, or back. 13:00 was taken for thirteen hours after
-// midnight, which is 14:00 then, or 12:00.
+// Clocks went from 2:00 to 3:00, or back. The bug: 13:00 was taken as thirteen hours
+// after midnight, which is then 14:00 or 12:00.
 TEST(Since, IsWhatClocksShowAlsoWhereTheyAreChanged) {
   setenv("TZ", "Europe/Berlin", 1);
   tzset();
@@ -79,7 +79,7 @@ TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
     reading.samples[0].tx_bytes += 10;
     reading.samples[1].rx_bytes = hour % 2 == 0 ? 7 : 0;
   }
-  // Not recorded: the last 10, and 7 less of what was pending.
+  // Not recorded: the last 10, and a decrease of 7 in pending traffic.
   const auto sum = [&](int64_t since) {
     const auto read =
         ReadSince(history->get(), since,
@@ -99,20 +99,19 @@ TEST(Since, AddsTheHistoryAndWhatIsNotRecordedYet) {
   EXPECT_EQ(sum(reading.now - 3600), "2026-11-25 23:00 service 20 0");
   EXPECT_EQ(sum(StartOf(20261125)),
             "2026-11-25 00:00 pending 0 -7 service 250 0");
-  // A day that has no hours any more is a whole one.
+  // For a day whose hours are gone, the whole day is read.
   EXPECT_EQ(sum(StartOf(20261123) + 43200),
             "2026-11-23 00:00 pending 0 -7 service 730 0");
-  // Another meter, which nobody has recorded. The bug: what it had counted since its
-  // load was said to be since that day.
+  // Another meter, which was never recorded. The bug: its traffic since its load was
+  // reported as traffic since that day.
   reading.start_ns =
       (reading.boottime - (reading.now - StartOf(20261124) - 60)) * 1000000000;
   EXPECT_EQ(sum(StartOf(20261125)), "2026-11-24 00:01 service 1200 0");
   for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
 }
 
-// The bug: the meter was read before the file. A record that came in between was newer
-// than what had been read, so that the series looked as if it had been retired, and
-// counted all that it ever had.
+// The bug: the meter was read before the file. A record made in between was newer than
+// the read, so the series looked retired, and its whole total was counted.
 TEST(Since, ARecordThatComesMeanwhileChangesNothing) {
   setenv("TZ", "UTC", 1);
   tzset();
@@ -148,7 +147,7 @@ TEST(Since, ARecordThatComesMeanwhileChangesNothing) {
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->samples.size(), 1u);
   EXPECT_EQ(read->samples[0].tx_bytes, 5u);
-  // Nobody knows since when, but for the last record.
+  // The beginning is known only from the last record.
   EXPECT_EQ(FormatTime(read->begin), "2026-11-22 00:30");
   for (const char* end : {"", "-wal", "-shm"}) unlink((path + end).c_str());
 }

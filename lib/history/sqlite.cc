@@ -101,7 +101,7 @@ constexpr std::chrono::milliseconds Database::kPatience;
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(
     const std::string& path, Mode mode, std::chrono::milliseconds patience) {
-  // SQLite tells no more than "unable to open".
+  // SQLite only reports "unable to open".
   const int wanted = mode == Mode::kRead ? R_OK : R_OK | W_OK;
   if (access(path.c_str(), wanted) != 0 &&
       !(errno == ENOENT && mode == Mode::kCreate)) {
@@ -117,10 +117,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   if (result != SQLITE_OK) return database->Error(result);
   sqlite3_busy_timeout(database->handle_, static_cast<int>(patience.count()));
   sqlite3_extended_result_codes(database->handle_, 1);
-  // The files of the log stay where they are at the end: who may not write needs
-  // them to read (https://www.sqlite.org/wal.html, "Read-Only Databases"). With the
-  // limit the log is empty then. A log that is not would never become shorter, as
-  // each process that finds one has to take all of it for new.
+  // The log's files stay after the last process closes them, because a process that may
+  // not write needs them to read (https://www.sqlite.org/wal.html, "Read-Only
+  // Databases"). The limit makes the log empty then. Otherwise it would never become
+  // shorter, because each process has to treat the whole log as new.
   int persist = 1;
   sqlite3_file_control(database->handle_, nullptr, SQLITE_FCNTL_PERSIST_WAL,
                        &persist);
@@ -135,7 +135,7 @@ Database::~Database() { sqlite3_close_v2(handle_); }
 absl::Status Database::Error(int result) const {
   const int primary = result & 0xff;
   if (primary == SQLITE_BUSY || primary == SQLITE_PROTOCOL) {
-    // Whoever may read may lock: with fcntl(2), and for as long as it likes.
+    // Any process with the right to read may lock the file with fcntl(2), for any time.
     return absl::UnavailableError(
         absl::StrCat(path_, ": another program has kept its lock for ",
                      std::chrono::duration<double>(patience_).count(),
@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<Transaction>> Transaction::Begin(
 }
 
 Transaction::~Transaction() {
-  // Where SQLite has rolled back already, as after a full disk, it says so.
+  // If SQLite has already rolled back, as after a full disk, this returns an error.
   if (database_ != nullptr) database_->Execute("ROLLBACK").IgnoreError();
 }
 

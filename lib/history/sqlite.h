@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The system's SQLite with Status: as much of it as the history needs.
+// The system's SQLite with Status: the parts that the history needs.
 //
 //   auto database = Database::Open(path, Database::Mode::kRead);
 //   if (!database.ok()) return database.status();
@@ -8,11 +8,11 @@
 //   while (query.Step()) Use(query.Text(0));
 //   if (!query.status().ok()) return query.status();
 //
-// A statement that failed keeps its error, and does nothing any more: a loop over
-// Step() ends, and the caller looks at status() once, after it.
+// A statement that failed keeps its error, and does nothing any more: a loop over Step()
+// ends, and the caller checks status() once, after it.
 //
-// Threads: one at a time for each database. Several processes may have the same
-// file open.
+// Threads: one at a time for each database. Several processes may have the same file
+// open.
 
 #ifndef NETMETER_LIB_HISTORY_SQLITE_H_
 #define NETMETER_LIB_HISTORY_SQLITE_H_
@@ -43,9 +43,9 @@ class Statement {
   Statement& Bind(int parameter, int64_t value);
   Statement& Bind(int parameter, absl::string_view value);
 
-  // Whether there is a row. After the last one, and after an error, false.
+  // Whether there is a row. False after the last one, and after an error.
   bool Step();
-  // Step() for a statement without rows, and ready for the next values.
+  // Executes a statement without rows, and prepares it for the next values.
   absl::Status Run();
 
   // Columns of the row count from 0.
@@ -67,21 +67,21 @@ class Statement {
 class Database {
  public:
   enum class Mode {
-    kRead,    // NotFound where there is none. Needs no right to write anywhere
-    kWrite,   // NotFound where there is none
-    kCreate,  // an empty file where there is none
+    kRead,    // NotFound if there is none. Needs no right to write
+    kWrite,   // NotFound if there is none
+    kCreate,  // makes an empty file if there is none
   };
 
   static constexpr std::chrono::milliseconds kPatience{10000};
 
-  // Waits so long for another process that keeps it locked.
+  // Waits for the given time for another process that keeps the file locked.
   //   NotFound            no file, and not kCreate
   //   PermissionDenied    the file, or its directory, may not be opened
   //   ResourceExhausted   the disk is full
   //   Unavailable         another process has locked it for longer
-  //   FailedPrecondition  it is no database, or damaged
-  //   Internal            anything else, with SQLite's own words
-  // The same of every statement.
+  //   FailedPrecondition  it is not a database, or damaged
+  //   Internal            anything else, with SQLite's message
+  // Every statement has these errors, too.
   static absl::StatusOr<std::unique_ptr<Database>> Open(
       const std::string& path, Mode mode,
       std::chrono::milliseconds patience = kPatience);
@@ -91,9 +91,9 @@ class Database {
 
   // One or more statements without parameters.
   absl::Status Execute(const std::string& sql);
-  // An error is in the statement.
+  // Errors are in the statement.
   Statement Prepare(const std::string& sql);
-  // How many rows the last statement changed.
+  // The number of rows that the last statement changed.
   int64_t changes() const;
   const std::string& path() const { return path_; }
 
@@ -108,11 +108,10 @@ class Database {
   sqlite3* handle_ = nullptr;
 };
 
-// All or nothing: what was not committed is rolled back, whatever ends the
-// process.
+// All or nothing: without a commit the changes are rolled back, however the process ends.
 class Transaction {
  public:
-  // Takes the right to write at once: of two that read and then write, the second
+  // Takes the right to write at once. If two processes read and then write, the second
   // one waits here, and reads what the first one wrote.
   static absl::StatusOr<std::unique_ptr<Transaction>> Begin(Database* database);
   ~Transaction();

@@ -15,7 +15,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// What has no destination of its own, for a reason that is worth a row.
+// Traffic without a destination of its own that gets a separate row.
 constexpr char kNoDestination[] = "s.kind IN ('pending', 'forwarded')";
 
 std::string ColumnsOf(UsageBy by) {
@@ -53,10 +53,10 @@ std::string GroupOf(UsageBy by) {
   return "";
 }
 
-// Sums by series first: there are many rows of few series. A day belongs to the
-// key only where it is asked for. Hours are read of days that have no sum yet. CROSS
-// JOIN: SQLite takes the tables in this order. By itself it read each row of all hours
-// that there are, to look up the day of each.
+// Sums by series first: there are many rows of few series. A day belongs to the key only
+// if the query asks for it. Reads hours for days that have no sum yet. CROSS JOIN makes
+// SQLite use the tables in this order. By itself it read each row of all hours, to look
+// up the day of each.
 std::string QueryText(UsageBy by) {
   const bool by_day = by == UsageBy::kDay;
   const auto from_days = [by_day](const char* table) {
@@ -97,15 +97,15 @@ absl::StatusOr<std::vector<Gap>> ReadGaps(Database* history,
   return gaps;
 }
 
-// The series of pending bytes has a name and no owner. The only one in `rows` who is
-// called so is it. Who is one of two may be a stranger to the other: then the bytes
-// stay in a row of their own.
+// The series of pending bytes has a name and no owner. If one row has this name, it is
+// the owner. If two rows have it, they may belong to different users: then the bytes stay
+// in a row of their own.
 void GivePendingToOwners(std::vector<UsageRow>* rows) {
   constexpr size_t kSeveral = std::numeric_limits<size_t>::max();
   std::map<std::string, size_t> owners;
   for (size_t i = 0; i < rows->size(); ++i) {
     const std::string& kind = (*rows)[i].kind;
-    // A process may register as "overflow", which is the name of what has no owner.
+    // A process may register as "overflow", which is also the name of a reserved series.
     if (kind != "service" && kind != "binary" && kind != "unit" &&
         kind != "container") {
       continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the history has of some days.
+// The traffic of some days in the history.
 //
 //   UsageQuery query;
 //   query.period = PeriodAround(today, 15);
@@ -28,25 +28,25 @@ struct UsageQuery {
   UsageBy by = UsageBy::kService;
   std::string path = "direct";
   // "" stands for any. Names as `usage` prints them: "-" for no destination, "pending"
-  // for what has not named it yet.
+  // for traffic that has not named it yet.
   std::string service;
   std::string destination;
   std::string uplink;
   std::string kind;
-  // Of `kind`, and what is pending besides: as a row that has it.
+  // Selects `kind`, and also its pending traffic, as in a row with with_pending.
   bool with_pending = false;
-  // Only what may have a destination, and "" stands for none. A destination may be
-  // called "-" or "pending".
+  // Selects only traffic that may have a destination; "" stands for none. A destination
+  // may have the name "-" or "pending".
   bool exact_destination = false;
 };
 
 struct UsageRow {
-  // By service: its kind. By destination: that of what has none, "pending" or
-  // "forwarded", as a destination may have such a name. Else "".
+  // By service: its kind. By destination: "pending" or "forwarded" for traffic without
+  // one, because a destination may have such a name. Else "".
   std::string kind;
   std::string name;  // of the service, the destination, the uplink or the day
   Counters counters;
-  bool with_pending = false;  // by service: what is pending is among them
+  bool with_pending = false;  // by service: includes pending traffic
 };
 
 struct Usage {
@@ -55,12 +55,12 @@ struct Usage {
   std::vector<Gap> gaps;  // those that overlap the period, oldest first
 };
 
-// By service, a service and a program of one name are two rows. What is pending counts
-// for the one who is called so: with it that row is what its owner counted, even where a
-// connection named its destination in another period. Where several are called so in
-// what the query selects, nothing in the history tells whose it is: it is a row of kind
-// "pending" then, as where nobody is, and may be below 0. By destination it has a row of
-// its own, "pending", which may be below 0, too. Errors as Database.
+// By service, a service and a program of one name are two rows. Pending traffic is added
+// to the row of its name, if there is only one. That row then has all that its owner
+// counted, even if a connection named its destination in another period. If the query
+// selects several owners of that name, or none, the history does not tell the owner. The
+// traffic then has a row of kind "pending", which may be negative. By destination it has
+// a row of its own, "pending", which may also be negative. Errors as Database.
 absl::StatusOr<Usage> ReadUsage(Database* history, const UsageQuery& query);
 
 }  // namespace internal

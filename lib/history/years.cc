@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the history costs: years of records of 4,096 series, each of which counts in
-// each hour, which is the worst case. Prints the size of the database, and the time
-// of a record and of `usage`.
+// Measures the cost of the history: years of records of 4,096 series. Each series counts
+// in each hour, which is the worst case. Prints the size of the database, and the time of
+// a record and of `usage`.
 //
 //   bazel run -c opt //lib/history:years -- FILE [YEARS]
 //
-// The rows are those of a record each minute, but the records are fewer, as that many
-// would take days: one a day while days are kept as such, one an hour for the 60 days
-// that have hours, and one each minute of the last day, as a host has it.
+// The rows are those of a record each minute, but there are fewer records, because that
+// many records would take days. There is one record a day while only days are kept, one
+// an hour for the 60 days that have hours, and one a minute for the last day, as on a
+// real host.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ class Host {
     }
   }
 
-  // Seconds that it took, as a process of its own.
+  // Seconds that the record took, in a process of its own.
   double RecordAfter(int64_t seconds, bool sync) {
     reading_.now += seconds;
     reading_.boottime += seconds;
