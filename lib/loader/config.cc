@@ -32,10 +32,10 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A file is read into a tree of yaml-cpp, and each value of the tree is parsed by the
-// row of its key. What does not fit is a ConfigError, which ParseConfig() turns into
-// "FILE:LINE: KEY: what was expected, not what is there". An unknown key is an error,
-// too: a setting that is misspelt would have no effect, and nobody would know.
+// yaml-cpp reads the file into a tree, and the row of each key parses the key's value. A
+// bad value throws ConfigError, which ParseConfig() turns into "FILE:LINE: KEY: expected
+// ..., not ...". Unknown keys are errors too, because a misspelt setting would silently
+// have no effect.
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr size_t kMaxExecutables = 1024;  // services and aliases together
@@ -45,11 +45,10 @@ constexpr size_t kMostShown = 60;         // bytes of both values in a message
 constexpr char kSource[] = "# from ";
 constexpr char kService[] = ".service";
 
-// A value that does not fit, with its place. yaml-cpp throws; nothing of it
-// leaves this file.
+// A bad value and its position. yaml-cpp throws, but no exception leaves this file.
 class ConfigError : public std::exception {
  public:
-  // yaml-cpp places a blank where the next token is: line 0, see AtKey().
+  // yaml-cpp places a blank at the next token: line 0, see AtKey().
   ConfigError(const YAML::Node& node, const std::string& text)
       : line_(node.IsNull() ? 0 : node.Mark().line + 1), text_(text) {}
   int line() const { return line_; }
@@ -68,21 +67,21 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-// A NUL would end the message.
+// Quoting replaces a NUL, which would end the message.
 std::string Quote(const std::string& value) {
   return OneLine(value.size() <= 64
                      ? absl::StrCat("'", value, "'")
                      : absl::StrCat("'", value.substr(0, 64), "...'"));
 }
 
-// Why a text is no name, "'': a name has 1 to 64 bytes, no NUL"; "" for one that is.
+// Why a text is not a valid name, as "'': a name has 1 to 64 bytes, no NUL"; "" if it is.
 std::string WhyNoName(const std::string& name, size_t most = NM_NAME_BYTES) {
   if (name.empty() || name.size() > most ||
       name.find('\0') != std::string::npos) {
     return absl::StrCat(Quote(name), ": a name has 1 to ", most,
                         " bytes, no NUL");
   }
-  // YAML 1.2, 5.2. What is loaded is kept as YAML, too.
+  // YAML 1.2, 5.2. The loaded configuration is kept as YAML, too.
   return ToUtf8(name) == name ? "" : "a name is no UTF-8";
 }
 
@@ -94,7 +93,7 @@ std::string WhyNoExecutable(const std::string& name) {
     return absl::StrCat(
         Quote(name), ": expected the name of an executable, without its path");
   }
-  // No pattern and no blank is ever found, and nobody would know.
+  // A pattern or a blank would never match, and the user would not notice.
   if (name.find_first_of("*?[") != std::string::npos) {
     return absl::StrCat(Quote(name),
                         ": expected the name of an executable, not a pattern "
@@ -112,7 +111,7 @@ std::string WhyNoExecutable(const std::string& name) {
 }
 
 std::string WhyNoSuffix(const std::string& suffix) {
-  // They go into nm_info.suffixes, one a line.
+  // They go into nm_info.suffixes, one per line.
   const std::string no_name = WhyNoName(suffix, NM_SUFFIXES_BYTES - 1);
   if (!no_name.empty()) return no_name;
   if (suffix.find('\n') != std::string::npos) {
@@ -126,7 +125,7 @@ std::string WhyNoSuffix(const std::string& suffix) {
   return "";
 }
 
-// Runs `parse` for the value of `key`, whose line is that of a blank value.
+// Runs `parse` for the value of `key`. A blank value gets the line of its key.
 template <typename F>
 void AtKey(const YAML::Node& key, F parse) {
   try {
@@ -147,8 +146,7 @@ std::string Text(const YAML::Node& node, const char* key) {
   return node.Scalar();
 }
 
-// Digits and nothing else. A leading zero is octal for some readers of YAML and not
-// for others.
+// Accepts digits only. Some YAML readers take a leading zero for octal and others do not.
 bool Decimal(absl::string_view text, uint32_t* value) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(),
@@ -167,7 +165,7 @@ uint32_t Number(const YAML::Node& node, const char* key, uint32_t lowest,
   return value;
 }
 
-// The text of a node, unless `why_not` has a reason against it.
+// The text of a node. Throws if `why_not` returns a reason.
 template <typename WhyNot>
 std::string Checked(const YAML::Node& node, const char* key, WhyNot why_not) {
   std::string text = Text(node, key);
@@ -199,9 +197,8 @@ void ParsePorts(const YAML::Node& node, DestinationRule* rule) {
   rule->port_last = static_cast<uint16_t>(last);
 }
 
-// "10.0.0.0/8" or "fd00::/8". An IPv4 prefix becomes one of ::ffff:0:0/96, so
-// that the kernel part compares all addresses in one way: four words under a
-// mask.
+// Parses "10.0.0.0/8" or "fd00::/8". An IPv4 prefix becomes one of ::ffff:0:0/96, so that
+// the kernel part compares all addresses in the same way: four words under a mask.
 void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
   const std::string text = Text(node, "address");
   std::pair<std::string, std::string> parts =
@@ -235,7 +232,7 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
     rule->address[word] = v6.s6_addr32[word] & rule->mask[word];
     host_bits |= rule->address[word] != v6.s6_addr32[word];
   }
-  if (host_bits) {  // one host was meant, or all of the network: who knows
+  if (host_bits) {  // either one host or the whole network was meant
     char network[INET6_ADDRSTRLEN] = "";
     inet_ntop(base == 0 ? AF_INET6 : AF_INET,
               base == 0 ? &rule->address[0] : &rule->address[3], network,
@@ -250,7 +247,7 @@ void ParseAddress(const YAML::Node& node, DestinationRule* rule) {
                                          ": leave address out: then a rule "
                                          "matches all addresses"));
   }
-  // Packets over IPv4 have such addresses for the kernel part.
+  // The kernel part sees IPv4 packets with such addresses.
   const in6_addr mapped = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}}};
   bool has_ipv4 = masked < 96;
   for (uint32_t word = 0; word < 4; word++) {
@@ -296,7 +293,7 @@ bool TrueOrFalse(const YAML::Node& node, const char* key) {
   return text == "true";
 }
 
-// YAML forbids it, yaml-cpp does not see it.
+// YAML forbids duplicate keys, but yaml-cpp does not report them.
 ConfigError Twice(const YAML::Node& key, const char* where) {
   return ConfigError(key, absl::StrCat(where, ": key ", Quote(key.Scalar()),
                                        " is there twice"));
@@ -351,7 +348,7 @@ DestinationRule ParseRule(const YAML::Node& node) {
   return rule;
 }
 
-// A key without a value is an empty list: "services:" with all lines below it
+// A key without a value is an empty list, such as "services:" with all lines below it
 // commented out.
 template <typename T, typename F>
 std::vector<T> List(const YAML::Node& node, const char* key, F parse) {
@@ -399,8 +396,8 @@ Uplinks ParseUplinks(const YAML::Node& node) {
   return uplinks;
 }
 
-// Whether nothing is left for `later` if `earlier` comes before it. A rule that
-// yields to names is the first that matches, too.
+// Whether `earlier` matches everything that `later` matches. This includes rules that
+// yield to names, since the first match ends the search.
 bool Covers(const DestinationRule& earlier, const DestinationRule& later) {
   for (int word = 0; word < 4; ++word) {
     const uint32_t mask = earlier.mask[word];
@@ -416,7 +413,7 @@ bool Covers(const DestinationRule& earlier, const DestinationRule& later) {
 
 // --- Checks of a whole value ---
 
-// "KEY: 'x': expected a, b", or that it is there twice.
+// Reports unknown words, as "KEY: 'x': expected a, b", and duplicates.
 absl::Status CheckWords(const char* key, const std::vector<std::string>& words,
                         const std::vector<std::string>& known) {
   std::set<std::string> seen;
@@ -446,7 +443,8 @@ absl::Status CheckNamesFrom(const std::vector<std::string>& sources) {
       CheckWords("names_from", sources,
                  {"registration", "command_line", "service_list", "unit",
                   "container", "executable"}));
-  // A process that says who it is is asked first, and every one has a file.
+  // Registration comes first because there the process names itself. The executable comes
+  // last because each process has one.
   if (sources.empty() || sources.front() != "registration" ||
       sources.back() != "executable") {
     return bad("expected registration first and executable last");
@@ -480,7 +478,7 @@ absl::Status CheckUnit(const std::string& pattern, const std::string& service) {
   if (pattern.size() >= NM_NAME_BYTES) {
     return bad(absl::StrCat("expected at most ", NM_NAME_BYTES - 1, " bytes"));
   }
-  // systemd.unit(5). No unit's name has another one.
+  // systemd.unit(5) allows no other characters in a unit's name.
   const auto is_of_a_unit = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
            absl::StrContains(":-_.\\@*", c);
@@ -520,7 +518,7 @@ struct Registrant {
   std::string name;   // of the user or the group, or its number
 };
 
-// Nothing where the text has no such form.
+// Nothing if the text does not have this form.
 std::optional<Registrant> ParseRegistrant(absl::string_view text) {
   Registrant parsed;
   if (text == "anyone") return parsed;
@@ -545,7 +543,7 @@ std::optional<uint32_t> FindId(const Registrant& parsed) {
     const std::optional<Group> group = FindGroupByName(parsed.name);
     if (group.has_value()) return group->id;
   }
-  // As configuration.md says: digits, and one way to write each number.
+  // configuration.md allows digits only, and one way to write each number.
   const std::string& name = parsed.name;
   uint32_t id = 0;
   if (!std::all_of(name.begin(), name.end(), absl::ascii_isdigit) ||
@@ -590,12 +588,12 @@ absl::Status CheckPath(const char* key, const std::string& path) {
 
 absl::Status CheckPinDir(const std::string& path) {
   NETMETER_RETURN_IF_ERROR(CheckPath("pin_dir", path));
-  // <pin_dir>.sock is a path of unix(7), which has 108 bytes.
+  // <pin_dir>.sock is a unix(7) path, which is limited to 108 bytes.
   if (path.size() > 96) {
     return absl::InvalidArgumentError(
         absl::StrCat("pin_dir: expected at most 96 bytes, not ", path.size()));
   }
-  // In the name of the lock file a '-' takes four bytes (LockFile()).
+  // Each '-' takes four bytes in the name of the lock file (LockFile()).
   constexpr size_t kNameMax = 255, kAround = sizeof(".netmeter.lock.new") - 1;
   const auto dashes =
       static_cast<size_t>(std::count(path.begin(), path.end(), '-'));
@@ -609,14 +607,15 @@ absl::Status CheckPinDir(const std::string& path) {
 }
 
 absl::Status CheckCgroup(const std::string& path) {
-  // Left out it is the whole host, which an empty one hardly means.
+  // Without the key the meter counts for the whole host. An empty value hardly means
+  // that.
   NETMETER_RETURN_IF_ERROR(CheckPath("cgroup", path));
   if (path.size() < NM_PATH_BYTES) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("cgroup: expected fewer than ", NM_PATH_BYTES, " bytes"));
 }
 
-// The next load reads it from YAML.
+// The next load reads this text from YAML.
 absl::Status CheckUtf8(const char* key, const std::string& text) {
   if (ToUtf8(text) == text) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(key, ": expected UTF-8"));
@@ -637,7 +636,7 @@ absl::Status CheckGroup(const std::string& name) {
 }
 
 absl::Status CheckSuffixes(const std::vector<std::string>& suffixes) {
-  // In nm_info.suffixes they are one a line.
+  // nm_info.suffixes holds them one per line.
   if (absl::StrJoin(suffixes, "\n").size() + 1 < NM_SUFFIXES_BYTES) {
     return absl::OkStatus();
   }
@@ -656,7 +655,7 @@ absl::Status CheckTogether(const Config& config) {
 
 // --- Values as text ---
 
-// As ParseAddress() reads it.
+// The inverse of ParseAddress().
 std::string PrefixOf(const DestinationRule& rule) {
   uint32_t length = 0;
   for (const uint32_t word : rule.mask) {
@@ -761,7 +760,7 @@ Key PortsKey(const char* name, std::vector<uint16_t> Config::*field,
           }};
 }
 
-// `why_not` is asked for each element, `check` for all of them.
+// `why_not` checks each element, `check` checks the whole list.
 Key ListKey(const char* name, std::vector<std::string> Config::*field,
             std::string (*why_not)(const std::string&),
             absl::Status (*check)(const std::vector<std::string>&),
@@ -776,7 +775,8 @@ Key ListKey(const char* name, std::vector<std::string> Config::*field,
         Require(node, check(values));
         config->*field = values;
       },
-      // Few in a line. A gateway of Magma has dozens: one a line, to be read.
+      // Short lists stay on one line. A gateway of Magma has dozens of entries: one per
+      // line.
       [=](const Config& config, YAML::Emitter* out) {
         if ((config.*field).size() <= 4) return EmitNames(config.*field, out);
         *out << YAML::Block << YAML::BeginSeq;
@@ -810,7 +810,7 @@ Key MapKey(const char* name, std::map<std::string, std::string> Config::*field,
           }};
 }
 
-// One of two words; the second is true.
+// A choice of two words; the second one is true.
 Key ChoiceKey(const char* name, bool Config::*field, const char* no,
               const char* yes, const char* help) {
   return {name, help,
@@ -936,7 +936,7 @@ const std::vector<Key>& AllKeys() {
   return *keys;
 }
 
-// These say which meter it is, and not how it counts.
+// pin_dir and cgroup say which meter it is, not how it counts.
 bool IsSetting(const Key& key) {
   return strcmp(key.name, "pin_dir") != 0 && strcmp(key.name, "cgroup") != 0;
 }
@@ -960,7 +960,7 @@ void ParseItem(const YAML::Node& key_node, const YAML::Node& value,
                                            DidYouMean(name, names)));
 }
 
-// The value in one line, unless it is a long list.
+// The value on one line, unless it is a long list.
 std::string ValueAsText(const Config& config, const Key& key) {
   YAML::Emitter out;
   out.SetSeqFormat(YAML::Flow);
@@ -969,7 +969,7 @@ std::string ValueAsText(const Config& config, const Key& key) {
   return out.c_str();
 }
 
-// For people: without the quotes.
+// Removes the quotes, for people.
 std::string ToShow(const std::string& value) {
   const std::string text = absl::StrReplaceAll(value, {{"\"", ""}});
   return text.empty() || text == "[]" || text == "{}" ? "none"
@@ -987,7 +987,7 @@ absl::StatusOr<Config> ParseConfig(
     absl::string_view yaml, absl::string_view file_name, const Config& defaults,
     const std::function<absl::Status(const Config&)>& check) {
   Config config = defaults;
-  // yaml-cpp takes it for UTF-16, and half of a character for an empty file.
+  // yaml-cpp would take this for UTF-16, and half a character for an empty file.
   if (absl::StartsWith(yaml, "\xff\xfe") ||
       absl::StartsWith(yaml, "\xfe\xff")) {
     return absl::InvalidArgumentError(
@@ -1012,7 +1012,7 @@ absl::StatusOr<Config> ParseConfig(
         throw ConfigError(item.first, absl::StrCat("key '", item.first.Scalar(),
                                                    "' is there twice"));
       }
-      // After each item, so that the message names the line that did it.
+      // Check after each item, so that the message names the line at fault.
       AtKey(item.first, [&] {
         ParseItem(item.first, item.second, &config);
         absl::Status status = CheckTogether(config);
@@ -1035,8 +1035,8 @@ absl::StatusOr<Config> ParseConfig(
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
-  // Nothing is opened that does more than be read; and what cannot be read at
-  // once (/proc/kmsg is a regular file, too) is no configuration.
+  // Opening a special file may have side effects. A file that cannot be read at once
+  // (/proc/kmsg is a regular file, too) is no configuration.
   struct stat about;
   if (stat(path.c_str(), &about) != 0) {
     return ErrnoStatus(errno, absl::StrCat("read ", path));
@@ -1073,7 +1073,7 @@ absl::Status CheckConfig(const Config& config) {
       return absl::InvalidArgumentError(OneLine(error.what()));
     }
   }
-  // What is no UTF-8 was replaced on the way.
+  // The YAML text above has replaced bytes that are not UTF-8, so check these here.
   NETMETER_RETURN_IF_ERROR(CheckGroup(config.group));
   NETMETER_RETURN_IF_ERROR(CheckBtf(config.btf));
   return CheckTogether(config);
@@ -1153,7 +1153,7 @@ std::string ConfigHelp() {
   return help;
 }
 
-// The keys are those of the file, so that a message names what the user wrote.
+// Uses the keys of the file, so that messages name what the user wrote.
 SettingList SettingsOf(const Config& config) {
   SettingList settings;
   for (const Key& key : AllKeys()) {
@@ -1173,7 +1173,7 @@ std::string ConfigAsYaml(const Config& config, Keys keys) {
   out << YAML::BeginMap;
   for (const Key& key : AllKeys()) {
     const bool is_group = strcmp(key.name, "group") == 0;
-    // The group of the defaults is no error if it does not exist.
+    // The default group may be missing without an error.
     const bool is_default =
         ValueAsText(config, key) == ValueAsText(defaults, key) &&
         !(is_group && config.group_required);
@@ -1257,7 +1257,7 @@ void UnitEntry(const std::string& pattern, const std::string& service,
   *key = {};
   *value = {};
   memcpy(key->unit, prefix.data(), prefix.size());
-  // Without a '*', the NUL after the name belongs to it.
+  // Without a '*' the key includes the NUL after the name.
   key->bits = static_cast<uint32_t>(8 * (prefix.size() + (any ? 0 : 1)));
   if (any) value->rest_from = static_cast<uint32_t>(prefix.size());
   if (service == "$1") {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loader's configuration: defaults, a YAML file, the command line. Nothing
-// is needed: the defaults count everything by executable.
+// The loader's configuration: defaults, a YAML file, the command line. No setting is
+// required: the defaults count everything by executable.
 //
-// A Config is plain values, and its initializers are the defaults. What a file or an
-// option says is written over them. Each key has one row in config.cc: from that follow
-// how it is read, checked, compared and printed, and its lines in --help.
+// A Config holds plain values, and its initializers are the defaults. Settings of a file
+// or an option overwrite them. Each key has one row in config.cc, which defines how the
+// key is read, checked, compared and printed, and its lines in --help.
 //
 // Threads: plain values.
 
@@ -28,7 +28,7 @@
 namespace netmeter {
 namespace internal {
 
-// The file of a load that names none.
+// The file that a load reads if no --config is given.
 constexpr char kDefaultConfig[] = "/etc/netmeter.yml";
 
 // The first rule that matches the remote end names the destination.
@@ -39,20 +39,20 @@ struct DestinationRule {
   uint16_t port_first = 0;
   uint16_t port_last = 65535;
   uint8_t protocol = 0;  // IPPROTO_*, 0: any
-  // Also of a connection that gives a name itself. By default where there is an
-  // address: who says which host it is knows better than a port.
+  // Also applies to connections that give a name themselves. The default is true if the
+  // rule has an address: an address tells more about the host than a port does.
   bool overrides_names = false;
 };
 
 struct Config {
   std::string pin_dir = "/run/netmeter";
-  std::string cgroup;  // empty: that of the loaded meter, else the root
+  std::string cgroup;              // empty: the loaded meter's, else the root
   std::string group = "netmeter";  // may read; empty: root only
-  // Whether somebody asked for that group: one that does not exist is then an
-  // error, and otherwise a note.
+  // Whether a user asked for this group. If so, a missing group is an error, and
+  // otherwise a note.
   bool group_required = false;
 
-  // The kernel's types, for a kernel that does not show its own; empty: none.
+  // A file with the kernel's types, for a kernel that shows none; empty: none.
   std::string btf;
 
   // Table sizes. docs/configuration.md says what an entry of each table costs.
@@ -61,68 +61,66 @@ struct Config {
   uint32_t max_processes = 16384;
   uint32_t max_sockets = 16384;  // rounded up to a power of two
 
-  // Loopback traffic to or from these is counted, as path "proxy".
+  // Loopback traffic to or from these ports is counted, with path "proxy".
   std::vector<uint16_t> proxy_ports = {8443};
 
   // TLS connections to these ports name their destination by SNI.
   std::vector<uint16_t> sni_ports = {443, 7443, 7444, 9443, 9444};
 
-  // Plain HTTP/1 to these names its destination by the host of the request. A
-  // port that is in sni_ports, too, is TLS's.
+  // Plain HTTP/1 to these ports names its destination by the host of the request. A port
+  // that is also in sni_ports counts as TLS.
   std::vector<uint16_t> http_ports = {80};
 
-  // A name on the wire is a destination by what stands in front of one of
-  // these: "streamer-cloud.example" is streamer with "-cloud.example". The
-  // port is taken off before.
+  // A name on the wire is a destination if it ends in one of these. The part before the
+  // suffix is the destination: "streamer-cloud.example" is streamer with
+  // "-cloud.example". The port is removed first.
   std::vector<std::string> destination_suffixes = {".local"};
-  // What has none of them: its whole name, or "other" (bounds the series).
+  // A name with none of these suffixes: its whole name, or "other" (bounds the series).
   bool fold_unknown_destinations = false;
 
   std::vector<std::string> services;           // executables that are services
   std::map<std::string, std::string> aliases;  // executable -> service
   std::map<std::string, std::string> units;    // pattern -> service
-  // Who may be a service, beside root: "uid:USER", "group:GROUP" or "anyone".
+  // Who may be a service, besides root: "uid:USER", "group:GROUP" or "anyone".
   std::map<std::string, std::string> register_by;
-  // What a process is named by, the first that applies.
+  // The sources of a process's name; the first one that applies is used.
   std::vector<std::string> names_from = {"registration", "command_line",
                                          "service_list", "executable"};
-  // What a host asks its name servers has no other name.
+  // Queries to name servers have no other name.
   std::vector<DestinationRule> destinations = {{"dns", {}, {}, 53, 53}};
   // The kinds of series that have destinations.
   std::vector<std::string> destinations_of = {"service", "binary", "unit",
                                               "container"};
   // Interfaces by uplink; empty: nothing counts by uplink.
   Uplinks uplinks;
-  // How the tools show sizes, unless they are told otherwise: kB, or KiB.
+  // Whether the tools show sizes in kB by default, and not in KiB.
   bool decimal_sizes = false;
 
-  // For people: where what is not the default came from, "FILE: key value, ...".
-  // Of one line each, and no part of what the configuration says.
+  // For people: the origin of each setting that is not the default, as "FILE: key value,
+  // ...", one line each. This is not part of the configuration itself.
   std::vector<std::string> sources;
 };
 
-// Reads YAML over the values in `config`. Unknown keys are errors, so that a
-// misspelt one does not go unnoticed. `check` is run after each key, and its error, too,
-// gets the line.
+// Reads YAML over the values in `config`. Unknown keys are errors, so that misspelt keys
+// are noticed. `check` runs after each key, and its error gets the line, too.
 //   InvalidArgument  "netmeter.yml:12: max_series: ..."
 absl::StatusOr<Config> ParseConfig(
     absl::string_view yaml, absl::string_view file_name, const Config& defaults,
     const std::function<absl::Status(const Config&)>& check = nullptr);
 
-// The text of a regular file of at most 1 MiB. Never waits: what cannot be read
-// at once is an error. NotFound, PermissionDenied, InvalidArgument,
-// Unavailable.
+// Reads a regular file of at most 1 MiB. Never waits: a file that cannot be read at once
+// is an error. NotFound, PermissionDenied, InvalidArgument, Unavailable.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
 
 // Whether ParseConfig() would read the same values. InvalidArgument.
 absl::Status CheckConfig(const Config& config);
 
-// Why a text is no value of this key, which has one value; "" if it is one.
+// Why a text is not a valid value of this key, which takes one value; "" if it is valid.
 std::string WhyNotValue(const std::string& key, const std::string& text);
 
-// What is allowed and yet does nothing, a line each, as a setting that another one
-// switches off. No error: a file that a program wrote may list services that are named
-// by their units, too, and a meter is not to lose its configuration over it.
+// Settings that are allowed but have no effect, one line each, such as a setting that
+// another one switches off. This is no error: a generated file may also list services that
+// are named by their units, and a meter must not lose its configuration for that.
 std::vector<std::string> WhatHasNoEffect(const Config& config);
 
 // Each key with its default, for --help.
@@ -130,43 +128,42 @@ std::string ConfigHelp();
 
 // --- As text ---
 
-// Key and value of all that a configuration says, but for pin_dir and cgroup.
+// Key and value of all settings except pin_dir and cgroup.
 using SettingList = std::vector<std::pair<std::string, std::string>>;
 SettingList SettingsOf(const Config& config);
 
-// The configuration as a file for ParseConfig(), which reads the same from it:
-// all keys, or only those that are not as in Config(), so that the next version
-// of the loader may have other defaults; these without pin_dir and cgroup.
-// Config::sources are comments on top.
+// Writes the configuration as a file that ParseConfig() reads back to the same values. It
+// has all keys, or only those that differ from Config(), so that the next version of the
+// loader may have other defaults. The short form has no pin_dir and no cgroup.
+// Config::sources become comments on top.
 enum class Keys { kAll, kChanged };
 std::string ConfigAsYaml(const Config& config, Keys keys);
 
-// Config::sources of a text that ConfigAsYaml() made.
+// Reads Config::sources back from a text of ConfigAsYaml().
 std::vector<std::string> SourcesOf(absl::string_view yaml);
 
-// "FILE: max_series, services": the keys whose values differ from those in
-// `before`; "" if none does.
+// "FILE: max_series, services": the keys whose values differ from `before`; "" if none
+// differs.
 std::string SourceOfKeys(absl::string_view file, const Config& before,
                          const Config& after);
 
-// "max_series 4096 to 8192, services": what is different, with the values if
-// they are short. Settings that `before` lacks are left out: an older loader
-// wrote it.
+// "max_series 4096 to 8192, services": the differences, with short values. Settings that
+// `before` lacks are left out, because an older loader wrote it.
 std::string DescribeChanges(const SettingList& before,
                             const SettingList& after);
 
-// 64-bit FNV-1a, for nm_info.build_id and config_id: it tells versions apart,
-// and is no protection against anybody who wants two to be the same.
+// 64-bit FNV-1a, for nm_info.build_id and config_id. It tells versions apart, but gives
+// no protection against deliberate collisions.
 uint64_t HashOf(absl::string_view bytes);
 
-// Of the configuration and of what the host makes of it. Equal ids mean that a
-// load of the same programs would change nothing.
+// Hashes the configuration and its effects on this host. If the ids are equal, a load of
+// the same programs would change nothing.
 uint64_t ConfigIdOf(const Config& config, uint64_t cgroup_id,
                     uint64_t host_bits);
 
-// --- As the programs have it ---
+// --- As the programs see it ---
 
-// By enum nm_source: the place in the list, from 1 on; 0: not in it.
+// Indexed by enum nm_source: the position in the list, from 1 on; 0: not in it.
 using SourceRanks = std::array<uint32_t, NM_SOURCES>;
 SourceRanks RanksOf(const std::vector<std::string>& names_from);
 
@@ -177,9 +174,9 @@ void UnitEntry(const std::string& pattern, const std::string& service,
 // The entry of nm_rules; `destination` is the id of its name.
 nm_rule RuleEntry(const DestinationRule& rule, uint32_t destination);
 
-// The ports of all rules that may match a packet that is not TCP's, as in
-// nm_config. The kernel part looks at the rules for packets with such ports
-// only. No rule: none. A rule without a port: all.
+// The ports of all rules that may match a packet that is not TCP, as in nm_config. The
+// kernel part checks the rules only for packets with such ports. Without rules no port
+// matches; with a rule without a port all ports do.
 struct PortRange {
   uint32_t first = 0;
   uint32_t count = 0;
@@ -191,20 +188,20 @@ uint32_t BitsOfKinds(const std::vector<std::string>& destinations_of);
 
 // --- register_by ---
 //
-// It holds for registering (NM_REGISTER), for giving a socket to the service
-// (NM_SERVICE), and for every way in which a process gets the service's name
-// without asking: its executable, its command line, its unit. The real user and
-// group ids of the process count, those of the initial user namespace; of its
-// supplementary groups the kernel part knows nothing. Root may be any service.
+// register_by applies to registering (NM_REGISTER), to giving a socket to the service
+// (NM_SERVICE), and to all ways in which a process gets the service's name without
+// asking: its executable, its command line, its unit. The real user and group ids of the
+// process are checked, as in the initial user namespace. The kernel part does not see
+// supplementary groups. Root may be any service.
 
-// By the name of the service; those of anyone are left out.
+// By the name of the service. Services that are open to anyone are left out.
 using Registrants = std::map<std::string, nm_registrant>;
 
-// Finds the users and groups of this host. NotFound, and which one.
+// Finds the users and groups on this host. NotFound names the missing one.
 absl::StatusOr<Registrants> FindRegistrants(
     const std::map<std::string, std::string>& register_by);
 
-// One text for all, to compare two of them.
+// All registrants as one text, for comparison.
 std::string TextOf(const Registrants& registrants);
 
 }  // namespace internal

@@ -26,8 +26,8 @@ const char* NameOf(uint64_t bit) {
   return "unknown";
 }
 
-// Who owns a file may give it to a group of his own; to another one only with
-// CAP_CHOWN, chown(2).
+// The owner of a file may give it to one of its own groups, and needs CAP_CHOWN for other
+// groups, chown(2).
 absl::Status SetMode(const std::string& path, uid_t uid, gid_t gid,
                      mode_t mode) {
   if (chown(path.c_str(), uid, gid) != 0) {
@@ -69,7 +69,7 @@ void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features) {
   }
 }
 
-// What info has no room for is cut off there (NM_REASONS_BYTES), not here.
+// Text beyond NM_REASONS_BYTES is cut off in info, not here.
 void FeatureSet::TurnOff(uint64_t bit, absl::string_view reason) {
   bits_ &= ~bit;
   absl::StrAppend(&reasons_, NameOf(bit), ": ", reason, "\n");
@@ -104,15 +104,15 @@ absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
   }
   access.gid = *group;
   if (UnprivilegedBpfDisabled() == 0) {
-    // Freezing stops bpf(2) and mmap(2), but no program: a socket filter, which
-    // any user may then load, could write any map that its owner can open.
+    // Freezing stops bpf(2) and mmap(2), but no program. With this setting any user may
+    // load a socket filter, which could write any map that the user can open.
     return root_only(
         "kernel.unprivileged_bpf_disabled is 0, so that readers could write: "
         "root only (sysctl kernel.unprivileged_bpf_disabled=2)");
   }
   access.group = true;
-  // The pins get the group all the same: the kernel may be another one
-  // tomorrow, and netmeter-fds takes its group from them.
+  // The pins get the group anyway: another kernel may be booted tomorrow, and
+  // netmeter-fds takes its group from the pins.
   const absl::StatusOr<bool> direct = UsersMayOpenPins();
   if (!direct.ok()) return direct.status();
   if (!*direct) {
@@ -128,7 +128,7 @@ absl::Status SetModes(const PinDir& pins, const ReadAccess& access,
   const gid_t gid = access.group ? access.gid : 0;
   const auto set = [&](const char* pin, bool may_be_shared) {
     const bool shared = may_be_shared && access.group;
-    // 0660: a map that is opened for reading only cannot be mapped.
+    // 0660: a map that is opened read-only cannot be mapped.
     return SetMode(pins.PathOf(pin), 0, shared ? gid : 0, shared ? 0660 : 0600);
   };
   for (const ExtentPin& map : ExtentPins()) {
@@ -136,10 +136,11 @@ absl::Status SetModes(const PinDir& pins, const ReadAccess& access,
     NETMETER_RETURN_IF_ERROR(set(map.pin, true));
   }
   for (const MapPin& map : MapPins()) {
-    if (map.reader == kInfo && !pins.Has(map.pin)) continue;  // it comes last
+    if (map.reader == kInfo && !pins.Has(map.pin))
+      continue;  // it is pinned last
     NETMETER_RETURN_IF_ERROR(set(map.pin, map.shared()));
   }
-  // A directory in somebody else's BPF file system is his.
+  // The directory belongs to the owner of that BPF file system.
   if (!own_directory) return absl::OkStatus();
   const std::string& dir = pins.path();
   NETMETER_RETURN_IF_ERROR(SetMode(dir, 0, gid, access.group ? 0750 : 0700));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The optional parts of a meter: which are on, and why the others are off. A
-// meter without one of them counts, but knows less; `status` says so for as
-// long as it is loaded (nm_info.features and reasons).
+// The optional features of a meter: which are on, and why the others are off. A meter
+// without one of them still counts, but with less detail. `status` shows the reason as
+// long as the meter is loaded (nm_info.features and reasons).
 //
 // Threads: one at a time.
 
@@ -38,17 +38,18 @@ class FeatureSet {
 
   bool has(uint64_t bit) const { return (bits_ & bit) != 0; }
   uint64_t bits() const { return bits_; }
-  // A line each, "process_tracking: not on this kernel".
+  // One line each, "process_tracking: not on this kernel".
   const std::string& reasons() const { return reasons_; }
-  // The same for the user of this load.
+  // The same lines for the user of this load.
   const std::vector<std::string>& notes() const { return notes_; }
 
   void TurnOn(uint64_t bit) { bits_ |= bit; }
   void TurnOff(uint64_t bit, absl::string_view reason);
-  // The same, of what the next load is to try again, whatever else is as it was.
+  // As TurnOff(), but the next load tries the feature again, even if nothing else
+  // changed.
   void TurnOffForNow(uint64_t bit, absl::string_view reason);
   bool any_off_for_now() const { return any_off_for_now_; }
-  // It is on, but there is something to be said.
+  // The feature is on, but with a remark for the user.
   void Remark(uint64_t bit, absl::string_view remark);
 
  private:
@@ -58,22 +59,22 @@ class FeatureSet {
   std::vector<std::string> notes_;
 };
 
-// The parts that this kernel's programs, as they were loaded, do without.
+// Turns off the features that the loaded programs lack on this kernel.
 void TurnOffWhatItLacks(const MeterObject& object, FeatureSet* features);
 
 // Who may read the shared maps.
 struct ReadAccess {
-  bool group = false;  // or root alone
+  bool group = false;  // false: only root
   gid_t gid = 0;
 };
 
-// By the configuration and by what the kernel allows: the group may read only
-// where it cannot write. Turns NM_FEATURE_GROUP_ACCESS off where it may not.
-// NotFound if there is no such group, and the configuration requires it.
+// Decides by the configuration and the kernel. The group may read only if it cannot
+// write; otherwise NM_FEATURE_GROUP_ACCESS is turned off. NotFound if the configuration
+// requires a group that does not exist.
 absl::StatusOr<ReadAccess> DecideAccess(const Config& config,
                                         FeatureSet* features);
 
-// Gives the pins of all maps their owner and mode; and the directory, if it is ours.
+// Sets owner and mode of all map pins, and of the directory if it is ours.
 // PermissionDenied: needs CAP_CHOWN.
 absl::Status SetModes(const PinDir& pins, const ReadAccess& access,
                       bool own_directory);

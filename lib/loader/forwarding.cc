@@ -27,13 +27,13 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Of linux/bpf.h of 6.4, and of linux/netfilter.h: the headers of the build machine
-// may be older, as its libbpf is.
+// From linux/bpf.h of 6.4 and linux/netfilter.h. The headers and the libbpf of the build
+// machine may be older.
 constexpr auto kNetfilterProgram = static_cast<bpf_prog_type>(32);
 constexpr auto kNetfilterAttach = static_cast<bpf_attach_type>(45);
 constexpr uint32_t kForwardHook = 2;  // NF_INET_FORWARD
 constexpr uint32_t kIpv4 = 2, kIpv6 = 10;
-// The last priority is refused to programs, and two of them have never the same one.
+// The kernel refuses the last priority to programs, and any priority that is in use.
 constexpr int kLastPriority = INT_MAX - 1;
 constexpr int kPriorities = 64;
 constexpr uint32_t kZero = 0;
@@ -66,8 +66,8 @@ absl::Status Use(bpf_map* map, int fd) {
                      absl::StrCat("use ", bpf_map__name(map)));
 }
 
-// None: there is no such pin. An error is neither: a pin that was taken for there is
-// never made.
+// *fd stays empty if there is no such pin. All other errors are returned: a pin that
+// wrongly counts as existing would never be created.
 absl::Status OpenPin(const PinDir& pins, const char* pin, UniqueFd* fd) {
   const std::string path = pins.PathOf(pin);
   *fd = UniqueFd(bpf_obj_get(path.c_str()));
@@ -88,7 +88,7 @@ absl::Status CreateLink(const char* pin, uint32_t family, int program,
   create.attach_type = kNetfilterAttach;
   create.family = family;
   create.hook = kForwardHook;
-  int error = EBUSY;  // another meter's, say
+  int error = EBUSY;  // such as another meter's link
   for (int i = 0; i < kPriorities && error == EBUSY; i++) {
     create.priority = kLastPriority - i;
     *link = UniqueFd(static_cast<int>(
@@ -154,7 +154,7 @@ absl::Status Forwarding::Attach(const ForwardingPlan& plan,
   if (!status.ok() && !MayReadKernelMemory()) {
     lack = "lockdown=confidentiality";
   } else if (!status.ok() && !IsTransient(status)) {
-    // A program of netfilter reads a packet by types that only the kernel has.
+    // A netfilter program reads a packet by types that only the kernel's own BTF has.
     if (!plan.types_file.empty()) {
       lack = "the kernel shows no BTF of its own";
     } else if (!KernelHasHook()) {
@@ -176,10 +176,10 @@ absl::Status Forwarding::Attach(const ForwardingPlan& plan,
   return absl::OkStatus();
 }
 
-// The maps first: the kernel empties a map of programs that is neither pinned nor open.
+// Pin the maps first: the kernel empties a program's map that is neither pinned nor open.
 absl::Status Forwarding::Put() const {
   if (skeleton_ == nullptr) {
-    // What was counted stays: the uplinks may come back.
+    // The counters stay, because the uplinks may come back.
     for (const char* pin : kForwardLinks) {
       NETMETER_RETURN_IF_ERROR(pins_.Remove(pin));
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the host forwards, by uplink, at a load (bpf/forward.bpf.c): programs of
-// netfilter in the network namespace of this process, where the configuration has
-// uplinks and the kernel has the hook.
+// Counts forwarded traffic by uplink (bpf/forward.bpf.c): netfilter programs in the
+// network namespace of this process, if the configuration has uplinks and the kernel has
+// the hook.
 //
-// Its pins are no part of the table in lib/reader/pins.h, as a meter without uplinks has
+// The pins are not in the table in lib/reader/pins.h, because a meter without uplinks has
 // none of them:
 //
 //   link_forward4, link_forward6   the links, which stay as long as there are uplinks
 //   forwarders                     the program that they call
-//   forwarded                      what it has counted, which stays until unload
+//   forwarded                      the counters, which stay until unload
 //
-// A pinned link of netfilter keeps its network namespace, until unload.
+// A pinned netfilter link keeps its network namespace alive until unload.
 //
 // Threads: one at a time.
 
@@ -35,12 +35,13 @@ namespace internal {
 
 struct ForwardingPlan {
   bool wanted = false;  // the configuration has uplinks
-  bool had = false;  // and so had the meter: it is not to lose it for a moment
-                     // without memory
+  bool had =
+      false;  // the meter had them, so a lack of memory must not end them
   std::string types_file;  // as in MeterObjectOptions
 };
 
-// As Links (links.h): what can fail comes first, and only this process has it.
+// As Links (links.h): everything that can fail comes first, and only this process holds
+// it.
 class Forwarding {
  public:
   // `pins` must outlive this.
@@ -49,12 +50,12 @@ class Forwarding {
   Forwarding(const Forwarding&) = delete;
   Forwarding& operator=(const Forwarding&) = delete;
 
-  // Loads the programs, and attaches the links that are missing. If the kernel lacks the
-  // hook, the feature is off.
+  // Loads the programs, and attaches the missing links. If the kernel lacks the hook, the
+  // feature is turned off.
   absl::Status Attach(const ForwardingPlan& plan, const MeterObject& meter,
                       FeatureSet* features);
 
-  // Pins what is new, and each packet runs the new program; or nothing counts any more.
+  // Pins the new objects, so that each packet runs the new program; or stops counting.
   absl::Status Put() const;
 
  private:
@@ -62,12 +63,12 @@ class Forwarding {
   absl::Status AttachHooks();
 
   const PinDir& pins_;
-  forward_bpf* skeleton_ = nullptr;  // null: nothing is to count
-  // Of kForwardLinks; no descriptor: pinned already.
+  forward_bpf* skeleton_ = nullptr;  // null: nothing is to be counted
+  // By index of kForwardLinks; no descriptor: pinned already.
   std::array<UniqueFd, kForwardLinks.size()> links_;
 };
 
-// Of the object that this program carries.
+// The id of the object embedded in this program.
 uint64_t ForwardingBuildId();
 
 }  // namespace internal

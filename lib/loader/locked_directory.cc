@@ -13,7 +13,7 @@ namespace internal {
 
 absl::StatusOr<std::unique_ptr<LockedDirectory>> LockedDirectory::Lock(
     const std::string& pin_dir) {
-  // Before the lock: a load that is refused leaves no lock file.
+  // Check before the lock, so that a refused load leaves no lock file.
   NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
   NETMETER_RETURN_IF_ERROR(CheckIsNoAlias(pin_dir));
   NETMETER_RETURN_IF_ERROR(CheckContents(pin_dir));
@@ -47,8 +47,8 @@ absl::Status LockedDirectory::Make() {
   if (*bpffs && missing.empty()) return absl::OkStatus();
   state_.made.insert(state_.made.end(), missing.begin(), missing.end());
   if (!*bpffs) {
-    // The device of a mount is known only afterwards. 0: what is there was about to be
-    // made.
+    // The device of a mount is known only afterwards. 0 means that the mount was about to
+    // be made.
     state_.mounted = true;
     state_.device = 0;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pin directory, under its lock: the directories and the mount that a load makes, and
-// what the lock file tells the next loader.
+// The pin directory, under its lock: the directories and the mount that a load creates,
+// and the state that the lock file holds for the next loader.
 //
 // Threads: one at a time. Two loaders on one directory wait for each other.
 
@@ -24,22 +24,22 @@ constexpr int kLockSeconds = 30;
 
 class LockedDirectory {
  public:
-  // Takes the lock. Makes nothing but its file, which goes again with this object as long
-  // as it says nothing.
+  // Takes the lock. Creates only the lock file, which the destructor removes if it holds
+  // no state.
   static absl::StatusOr<std::unique_ptr<LockedDirectory>> Lock(
       const std::string& pin_dir);
   ~LockedDirectory();
 
   const PinDir& pins() const { return pins_; }
   const LoaderState& state() const { return state_; }
-  // Whether the directory is ours: made by a load.
+  // Whether a load created this directory.
   bool is_own() const { return IsOwnMount(pins_.path(), state_); }
 
-  // Makes the directory and mounts a BPF file system there if it is on none. Written down
-  // before, so that an unload removes what a killed load has made.
+  // Creates the directory, and mounts a BPF file system there if it is not on one. The
+  // lock file is written first, so that an unload removes what a killed load has created.
   absl::Status Make();
 
-  // What is being loaded: the next load starts from it.
+  // Saves the configuration of this load, from which the next load starts.
   absl::Status KeepConfig(const std::string& yaml, const std::string& cgroup);
 
  private:
