@@ -21,8 +21,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// libbpf's btf__load_vmlinux_btf() indexes all 130,000 types, which takes 16 ms
-// of a load; some strings are wanted here.
+// libbpf's btf__load_vmlinux_btf() indexes all 130,000 types, which takes 16 ms of a
+// load. This code needs only a few strings.
 std::string ReadKernelTypes() {
   const UniqueFd fd(open("/sys/kernel/btf/vmlinux", O_RDONLY | O_CLOEXEC));
   struct stat about;
@@ -37,8 +37,7 @@ std::string ReadKernelTypes() {
   return bytes;
 }
 
-// The strings of BTF: Documentation/bpf/btf.rst of the kernel. Empty if this is
-// none.
+// The strings of BTF: Documentation/bpf/btf.rst of the kernel. Empty if `btf` is not BTF.
 absl::string_view StringsOf(absl::string_view btf) {
   btf_header header;
   if (btf.size() < sizeof(header)) return "";
@@ -79,7 +78,7 @@ bool HasExchange() {
 
 Adds ChooseAdds(const Preemption& preemption) {
   Adds adds;
-  // Bottom halves that are disabled keep others out, but for PREEMPT_RT.
+  // Disabled bottom halves keep other programs out, except with PREEMPT_RT.
   if (!preemption.realtime) adds.ingress = NM_ADDS_PLAIN;
   if (!preemption.in_kernel || !preemption.in_programs) {
     adds.egress = NM_ADDS_PLAIN;
@@ -94,20 +93,19 @@ Preemption PreemptionOf(absl::string_view btf, absl::string_view version) {
   const absl::string_view strings = StringsOf(btf);
   if (strings.empty() || version.empty()) return preemption;
   const auto has = [&](const char* name) { return Contains(strings, name); };
-  // task_struct has the first where bottom halves are disabled for a task and
-  // not for a CPU, and the second is the type of a semaphore there:
-  // CONFIG_PREEMPT_RT, which the patches for 5.10 have, too. `uname -v` says it
-  // as well.
+  // task_struct has the first field if bottom halves are disabled for a task and not for
+  // a CPU. The second one is then the type of a semaphore. Both mean CONFIG_PREEMPT_RT,
+  // also with the patches for 5.10. `uname -v` says it as well.
   preemption.realtime = has("softirq_disable_cnt") || has("rwbase_rt") ||
                         absl::StrContains(version, "PREEMPT_RT");
-  // task_struct.rcu_read_lock_nesting is CONFIG_PREEMPT_RCU, which came with
-  // CONFIG_PREEMPTION up to 6.12. With PREEMPT_LAZY alone `uname -v` still has
-  // the word (init/Makefile, CONFIG_PREEMPT_BUILD).
+  // task_struct.rcu_read_lock_nesting means CONFIG_PREEMPT_RCU, which came with
+  // CONFIG_PREEMPTION up to 6.12. With PREEMPT_LAZY alone `uname -v` still has the word
+  // (init/Makefile, CONFIG_PREEMPT_BUILD).
   preemption.in_kernel = preemption.realtime || has("rcu_read_lock_nesting") ||
                          absl::StrContains(version, "PREEMPT");
-  // Up to 5.14 migrate_disable(), which is around each program, was
-  // preempt_disable(). Since then a task counts its calls, if there is more than
-  // one CPU; with one (no "SMP" in `uname -v`) it is nothing.
+  // Up to 5.14 migrate_disable(), which surrounds each program, was preempt_disable().
+  // Since then a task counts its calls if there is more than one CPU. With one CPU (no
+  // "SMP" in `uname -v`) it does nothing.
   preemption.in_programs = preemption.realtime || has("migration_disabled") ||
                            !absl::StrContains(version, " SMP");
   return preemption;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the packet programs may add to a CPU's own cell on this kernel: enum
-// nm_adds in bpf/internal.h. An add that is not atomic loses nothing where no
-// other run on the same CPU comes between its load and its store. What a kernel
-// has of preemption is in its types (/sys/kernel/btf/vmlinux) and in its
-// version's text, `uname -v`; both are fixed when it is built. The preemption
-// model, which PREEMPT_DYNAMIC kernels change at run time, is not asked for.
+// Chooses how packet programs may add to a CPU's own cell on this kernel: enum nm_adds in
+// bpf/internal.h. A non-atomic add loses nothing if no other run on the same CPU comes
+// between its load and its store. The preemption options of a kernel show in its types
+// (/sys/kernel/btf/vmlinux) and in its version text, `uname -v`; both are fixed at build
+// time. The preemption model, which PREEMPT_DYNAMIC kernels change at run time, does not
+// matter.
 //
 //   const Adds adds = ChooseAdds(ReadPreemption());
 //
@@ -19,13 +19,13 @@
 namespace netmeter {
 namespace internal {
 
-// What is not known is as it is worst.
+// Each field defaults to the worst case.
 struct Preemption {
   // PREEMPT_RT: softirqs are tasks, and preempt each other.
   bool realtime = true;
-  // A task may preempt another one in the kernel, now or later.
+  // A task may preempt another task in the kernel, now or after a later change.
   bool in_kernel = true;
-  // ... also within a BPF program: migrate_disable() does not keep it away.
+  // This includes BPF programs: migrate_disable() does not prevent it.
   bool in_programs = true;
   // A program may exchange a word of memory.
   bool has_exchange = false;
@@ -38,15 +38,15 @@ struct Adds {
 
 Adds ChooseAdds(const Preemption& preemption);
 
-// Of the kernel that runs. Tries what can be tried.
+// Reads the properties of the running kernel, by tests if possible.
 Preemption ReadPreemption();
 
-// What is best here; atomic adds for tables without spare cells, as older
-// versions made them.
+// The best method on this host. Atomic adds if the tables have no shared cells, as those
+// of older versions.
 Adds FindAdds();
 
-// The part that a test can give another kernel's: its types, as in
-// /sys/kernel/btf/vmlinux, and `uname -v`.
+// Separate from ReadPreemption(), so that tests can pass the types
+// (/sys/kernel/btf/vmlinux) and the `uname -v` of other kernels.
 Preemption PreemptionOf(absl::string_view btf, absl::string_view version);
 
 // "atomic", "plain", "claimed".

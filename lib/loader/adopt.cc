@@ -31,11 +31,11 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Where the kernel has no memory for one after the other nobody waits for each.
+// After this many failures for lack of memory there are no more retries.
 constexpr int kMostLeftOutPatiently = 5;
 
-// A socket may have no room for more for good (net.core.optmem_max), and its process
-// chooses that: it keeps no load from its end.
+// A socket may lack room for good (net.core.optmem_max), and its process decides that.
+// Such a process must not delay a load for long.
 template <typename Function>
 void Try(LeftOut* left_out, const Function& step) {
   const absl::Status status = left_out->count < kMostLeftOutPatiently
@@ -46,21 +46,21 @@ void Try(LeftOut* left_out, const Function& step) {
   left_out->why = status;
 }
 
-// Without memory for the look it is not known, and the process is taken for running.
+// If memory is too short to check, the process counts as running.
 bool HasEnded(uint32_t tgid) {
   return access(absl::StrCat("/proc/", tgid).c_str(), F_OK) != 0 &&
          errno == ENOENT;
 }
 
-// Finds the owners of sockets. A process has many, and many processes have one
-// name: each is asked for once.
+// Finds the owners of sockets. A process may have many sockets, and many processes may
+// share a name, so results are cached.
 class Owners {
  public:
   explicit Owners(const MeterObject& object)
       : object_(object), processes_(object.MapFd("processes")) {}
 
-  // Whose the socket is, as nm_sock_create would have written it. False: of its
-  // process nothing is known. The sockets of one process come one after another.
+  // The owner of the socket, as nm_sock_create would have written it. False if the
+  // process is not known. The sockets of one process must come in sequence.
   absl::StatusOr<bool> Find(const OpenSocket& socket, nm_owner* owner) {
     if (socket.tgid != of_process_.tgid) {
       of_process_ = nm_owner();
@@ -70,7 +70,8 @@ class Owners {
       known_ = *known;
     }
     *owner = of_process_;
-    // A listener's connections are new sockets: only this one is older.
+    // Connections of a listener are new sockets. Only the listener itself is
+    // pre-existing.
     owner->adopted = socket.cookie;
     if (socket.protocol != IPPROTO_TCP) owner->flags = NM_OWNER_END_IS_TOLD;
     return known_;
@@ -83,7 +84,7 @@ class Owners {
       if (error == -ENOENT) return false;
       return ErrnoStatus(error, "look up a process");
     }
-    // Who he was nobody can tell once it has ended: it is not to be root.
+    // Once a process has ended, its user is unknown. It must not count as root.
     const std::optional<RealIds> ids = RealIdsOf(tgid);
     if (!ids.has_value() && HasEnded(tgid)) return false;
     if (!ids.has_value()) {
@@ -105,7 +106,8 @@ class Owners {
     return true;
   }
 
-  // 0: no room for the name, or in its user's share. Another user may have some.
+  // 0: there is no room for the name, or none in its user's quota. Another user may have
+  // room.
   absl::StatusOr<uint32_t> IdOf(const nm_process& process) {
     const char* const bytes = reinterpret_cast<const char*>(process.bytes);
     const std::string name(bytes, strnlen(bytes, sizeof(process.bytes)));
@@ -130,8 +132,8 @@ class Owners {
 
 namespace {
 
-// As nm_exec would have: the names of place.bpf.h come where names_from has
-// them.
+// Names a process as nm_exec would have. The names of place.bpf.h have the rank that
+// names_from gives them.
 nm_process NameProcess(const RunningProcess& process, const Config& config,
                        const Registrants& registrants,
                        const std::map<std::string, std::string>& services,
@@ -194,15 +196,15 @@ LeftOut NameRunningProcesses(const Config& config,
   for (const RunningProcess& process : running) {
     const nm_process value = NameProcess(process, config, registrants, services,
                                          object.may_read_places());
-    // What the tracing programs wrote meanwhile is newer. Without room it is named when
-    // it opens a socket.
+    // Entries that tracing programs wrote meanwhile are newer and stay. If there is no
+    // room, the process is named when it opens a socket.
     Try(&left_out, [&] {
       const int error =
           bpf_map_update_elem(fd, &process.tgid, &value, BPF_NOEXIST);
       if (error == -EEXIST || error == -E2BIG) return absl::OkStatus();
       return ErrnoStatus(error, "name a running process");
     });
-    // One that ended before it was in the table is never taken out by nm_exit.
+    // nm_exit never removes a process that ended before it was in the table.
     if (HasEnded(process.tgid)) {
       bpf_map_delete_elem(fd, &process.tgid);
     }
@@ -225,8 +227,8 @@ LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object) {
       const int fd = socket.fd.get();
       owner.network = NetworkOfSocket(fd);
       const int error = bpf_map_update_elem(owners, &fd, &owner, BPF_NOEXIST);
-      // Of several holders the first is the owner, and one that
-      // nm_sock_create saw being made has its owner.
+      // If several processes hold a socket, the first one is the owner. A socket that
+      // nm_sock_create saw has its owner already.
       if (error == -EEXIST) return absl::OkStatus();
       if (error != 0) return ErrnoStatus(error, "give a socket its owner");
       adopted++;

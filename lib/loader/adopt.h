@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What runs already when a meter is loaded. The programs learn who a process is
-// when it executes, and whose a socket is when it is made: of those that are
-// older the loader tells them.
+// Processes and sockets that are older than the meter. The programs learn the name of a
+// process when it executes, and the owner of a socket when it is created. For older ones
+// the loader tells them.
 //
-// Both happen between the attaching of the programs that learn and of those
-// that count, in an order that leaves no gap: first the tracing programs are
-// attached, then the running processes are named, so that an exec in between is
-// seen by one of the two, and what a program wrote is not overwritten. The same
-// holds for sockets. Both are best effort: a process without a name is counted
-// by the name of the thread that opens a socket, a socket without an owner as
-// unattributed.
+// Both happen after the learning programs are attached and before the counting ones are,
+// in an order that leaves no gap. First the tracing programs are attached, then the
+// running processes are named. So an exec in between is seen by one of the two, and the
+// loader does not overwrite what a program wrote. Sockets are handled in the same way.
+// Both are best effort: a process without a name counts by the name of the thread that
+// opens a socket, and a socket without an owner counts as unattributed.
 //
-// A socket is adopted through a descriptor of our own: pidfd_getfd(2), Linux
-// 5.6, duplicates it from the process that holds it, and bpf(2) takes it as the
-// key of socket storage.
+// The loader reaches a pre-existing socket through a descriptor of its own:
+// pidfd_getfd(2), Linux 5.6, duplicates it from the process that holds it, and bpf(2)
+// takes it as the key of socket storage.
 //
 // Threads: one at a time.
 
@@ -29,19 +28,18 @@
 namespace netmeter {
 namespace internal {
 
-// What could not be done, as where the kernel had no memory: for how many, and why.
+// How many items failed, for example because the kernel had no memory, and why.
 struct LeftOut {
   int count = 0;
   absl::Status why;
 };
 
-// Names the processes of the host that the table does not have yet.
+// Names the host's processes that are not in the table yet.
 LeftOut NameRunningProcesses(const Config& config,
                              const Registrants& registrants,
                              const MeterObject& object);
 
-// Gives the IP sockets that are open already to the processes of the cgroup
-// that hold them.
+// Assigns pre-existing IP sockets to the processes of the cgroup that hold them.
 LeftOut AdoptOpenSockets(const std::string& cgroup, const MeterObject& object);
 
 }  // namespace internal

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Between the configuration and the BPF object: what the one says in the words of the
-// other.
+// Translates the configuration into options of the BPF object.
 //
 // Threads: any.
 
@@ -13,11 +12,11 @@
 namespace netmeter {
 namespace internal {
 
-// All that the configuration alone decides. The number of CPUs, the adds, the types of
-// the kernel and who may register come from the host.
+// The options that the configuration alone decides. The number of CPUs, the adds, the
+// kernel's types and the registrants come from the host.
 MeterObjectOptions ObjectOptionsOf(const Config& config);
 
-// For --verbose: which programs and maps the object has in the kernel.
+// For --verbose: the object's programs and maps in the kernel.
 void ReportObject(const MeterObject& object, bool upgrade);
 
 }  // namespace internal

@@ -43,12 +43,13 @@ bool MayReadKernelMemory() {
 }
 
 namespace {
-constexpr char kRaiseMaxNames[] = "(raise max_names)";  // where one has no room
+constexpr char kRaiseMaxNames[] =
+    "(raise max_names)";  // for a user without room
 
-// Where bpf_probe_read_kernel() is refused, libbpf takes the kernel for one
-// that is older than bpf_probe_read_user(), and puts the older helper, which is
-// refused as well, in its place (bpf_object__sanitize_prog()). The tracing
-// programs read user memory only, so the right helper is put back.
+// If the kernel refuses bpf_probe_read_kernel(), libbpf assumes a kernel older than
+// bpf_probe_read_user() and substitutes the older helper, which is refused as well
+// (bpf_object__sanitize_prog()). The tracing programs read only user memory, so this
+// restores the right helper.
 int RestoreUserReads(bpf_program* program, bpf_prog_load_opts*, long) {
   std::vector<bpf_insn> code(
       bpf_program__insns(program),
@@ -68,9 +69,9 @@ int AttachTracing(const bpf_program* program, long, bpf_link** link) {
   return *link == nullptr ? -errno : 0;
 }
 
-// Makes the tracing programs of objects that are opened from now on load under
-// lockdown=confidentiality. libbpf calls the handler of a section between its
-// own changes and the load, which is where the helper can be put back.
+// Lets the tracing programs of later objects load under lockdown=confidentiality. libbpf
+// calls a section's handler between its own changes and the load, so the handler can
+// restore the helper there.
 void HandleConfidentiality() {
   static const int handler = [] {
     LIBBPF_OPTS(libbpf_prog_handler_opts, options);
@@ -79,11 +80,11 @@ void HandleConfidentiality() {
     return libbpf_register_prog_handler("tp_btf+", BPF_PROG_TYPE_TRACING,
                                         BPF_TRACE_RAW_TP, &options);
   }();
-  (void)handler;  // where it failed, the programs do not load: see status
+  (void)handler;  // if it failed, the programs do not load: see status
 }
 
-// A handler of ours takes the place of libbpf's, which would have found the
-// tracepoints by the names of the sections.
+// Our handler replaces libbpf's, which would have found the tracepoints by the section
+// names.
 absl::Status FindTracepoints(netmeter_bpf* skeleton) {
   const struct {
     bpf_program* program;
@@ -102,7 +103,7 @@ absl::Status FindTracepoints(netmeter_bpf* skeleton) {
   return absl::OkStatus();
 }
 
-// Of the object that this program carries, unless there is another one.
+// Opens the embedded object, or `elf` if it is set.
 netmeter_bpf* OpenSkeleton(absl::string_view elf,
                            const std::string& types_file) {
   LIBBPF_OPTS(bpf_object_open_opts, open_options);
@@ -130,10 +131,9 @@ absl::Status Update(const bpf_map* map, const void* key, const void* value) {
                      absl::StrCat("fill ", bpf_map__name(map)));
 }
 
-// nm_command is a program of traffic control, which BPF_PROG_TEST_RUN gives a
-// packet of our choice. The packet is the command, and the return value of the
-// program, which would be a verdict, its answer. It runs to its end, whatever
-// happens to this process.
+// nm_command is a traffic control program, so BPF_PROG_TEST_RUN can run it on any packet.
+// The packet is the command, and the return value, normally a verdict, is the answer. The
+// program always runs to its end, even if this process is killed.
 absl::StatusOr<uint32_t> RunProgram(int program, nm_command_code code,
                                     const void* payload, size_t size,
                                     uint32_t times = 1) {
@@ -155,13 +155,13 @@ absl::StatusOr<uint32_t> RunProgram(int program, nm_command_code code,
   return options.retval;
 }
 
-// The types of the object itself, in memory.
+// Writes the types of the object itself to a file in memory.
 UniqueFd MakeTypesFile(const bpf_object* object) {
   UniqueFd fd(memfd_create("nm_types", MFD_CLOEXEC));
   uint32_t size = 0;
   const void* const bytes = btf__raw_data(bpf_object__btf(object), &size);
   if (bytes == nullptr || write(fd.get(), bytes, size) != ssize_t{size}) {
-    return UniqueFd();  // which libbpf says is no file
+    return UniqueFd();  // libbpf reports that this is not a file
   }
   return fd;
 }
@@ -173,8 +173,8 @@ std::string RestartCommand(absl::string_view pin_dir) {
                       ": counters start again");
 }
 
-// The bytes are the same from every build of one source (test/program), so that
-// equal ids mean equal programs.
+// All builds of one source give the same bytes (test/program), so equal ids mean equal
+// programs.
 uint64_t BuildId() {
   size_t size = 0;
   const void* bytes = netmeter_bpf__elf_bytes(&size);
@@ -187,8 +187,8 @@ uint32_t RoundUpToPowerOfTwo(uint32_t value) {
   return power;
 }
 
-// The object is part of this program, as bytes of an ELF file. To open it costs
-// some milliseconds; the verifier and the kernel's types come with Load().
+// The object is embedded as the bytes of an ELF file. Opening it costs some milliseconds.
+// The verifier and the kernel's types come with Load().
 absl::StatusOr<std::unique_ptr<MeterObject>> MeterObject::Open(
     const MeterObjectOptions& options) {
   const bool confidential = !MayReadKernelMemory();
@@ -241,7 +241,8 @@ MeterObject::MeterObject(netmeter_bpf* skeleton) : skeleton_(skeleton) {
   for (size_t i = 0; i < kExtentPins; i++) {
     extents_[i] = bpf_object__find_map_by_name(
         skeleton_->obj, ObjectNameOf(ExtentPins()[i].pin).c_str());
-    // libbpf makes what refers to it a call that the verifier does not come to.
+    // libbpf turns references to a missing map into a call that the verifier never
+    // reaches.
     bpf_map__set_autocreate(extents_[i], false);
   }
 }
@@ -251,10 +252,10 @@ MeterObject::~MeterObject() { netmeter_bpf__destroy(skeleton_); }
 absl::Status MeterObject::Configure(const MeterObjectOptions& options,
                                     bool confidential) {
   const TableSizes& sizes = options.sizes;
-  // The skeleton shows the section as the programs see it, which is constant;
-  // until the load it is plain memory.
+  // The skeleton declares the section as constant, as the programs see it. Before the
+  // load it is plain memory.
   nm_config& config = const_cast<nm_config&>(skeleton_->rodata->nm_config);
-  // No user can fill the tables for the others (bpf/internal.h).
+  // The quotas keep one user from filling the tables for the others (bpf/internal.h).
   const auto share = [](uint32_t size) {
     return std::max<uint32_t>(size / NM_USER_PART, NM_USER_LEAST);
   };
@@ -282,8 +283,8 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
   config.rules_count = options.rules_count;
   config.rules_port_first = options.rules_port_first;
   config.rules_ports = options.rules_ports;
-  // What of this the kernel has cannot be told from its version: distributions
-  // add and remove. libbpf loads a program of two instructions to find out.
+  // The kernel version does not tell which helpers exist, because distributions add and
+  // remove some. libbpf loads a program of two instructions to find out.
   config.tgid_helper =
       HelperExists(BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_FUNC_get_current_pid_tgid);
   config.untracked = !options.tracing;
@@ -392,15 +393,17 @@ absl::Status MeterObject::Load() {
   CaptureLibbpfMessages();
   const int error = netmeter_bpf__load(skeleton_);
   if (error == 0) return absl::OkStatus();
-  // libbpf says which program, and the verifier why.
+  // libbpf names the program, and the verifier the reason.
   const bool program = !ProgramThatLibbpfRefused().empty();
-  return ObjectStatus(error, "load the BPF programs",
-                      error == -EPERM ? "needs CAP_BPF, CAP_NET_ADMIN and "
-                                        "CAP_PERFMON, or lockdown refuses it"
-                      // Of a map. Of a program: more than the verifier walks.
-                      : error == -ENOMEM || (error == -E2BIG && !program)
-                          ? "not enough memory: smaller tables"
-                          : "see --verbose");
+  return ObjectStatus(
+      error, "load the BPF programs",
+      error == -EPERM ? "needs CAP_BPF, CAP_NET_ADMIN and "
+                        "CAP_PERFMON, or lockdown refuses it"
+      // For a map this means memory. For a program it means more than the
+      // verifier walks.
+      : error == -ENOMEM || (error == -E2BIG && !program)
+          ? "not enough memory: smaller tables"
+          : "see --verbose");
 }
 
 bpf_map* MeterObject::map(absl::string_view pin) const {
@@ -442,7 +445,7 @@ int MeterObject::InterfacesFd() const {
 
 void MeterObject::SetUplinkWord(uint32_t ifindex, uint32_t number) {
   volatile auto& word = skeleton_->bss->nm_uplinks[ifindex % NM_UPLINK_WORDS];
-  // Where the programs read no names, a word that is missing says `other`.
+  // If the programs read no names, a missing word means `other`.
   if (number == NM_UPLINK_OTHER && word != 0) return;
   word = NM_UPLINK_WORD(ifindex, number);
 }
@@ -495,10 +498,9 @@ absl::Status MeterObject::WriteInfo(const nm_info& asked) const {
   return RunCommand(NM_COMMAND_INFO, &info, sizeof(info)).status();
 }
 
-// What has no owner, and what has no room, is counted under names that are
-// always there. Their series have fixed slots (NM_SLOT_RESERVED in
-// netmeter/abi.h), so that the programs need no lookup for them, and cannot
-// fail to find them.
+// Traffic without an owner, or without room, counts under names that always exist. Their
+// series have fixed slots (NM_SLOT_RESERVED in netmeter/abi.h), so the programs need no
+// lookup and cannot fail to find them.
 absl::Status MeterObject::FillReserved() {
   auto& maps = skeleton_->maps;
   const struct {
@@ -551,7 +553,7 @@ absl::Status MeterObject::PushFreeIds() const {
              : absl::OkStatus();
 }
 
-// nm_scan writes nothing, so that the kernel calls it for all of them in one go
+// nm_scan writes no output, so the kernel runs it for all sockets in one call
 // (bpf_seq_read()).
 absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
   const int marks = bpf_map__fd(skeleton_->maps.nm_marks);
@@ -572,7 +574,7 @@ absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
   if (link == nullptr) return ErrnoStatus(errno, "attach nm_scan");
   const UniqueFd iterator(bpf_iter_create(bpf_link__fd(link)));
   char text[16];
-  // The kernel says EAGAIN after each million of sockets: the next call goes on.
+  // The kernel returns EAGAIN after each million sockets; the next call continues.
   ssize_t length = -1;
   do {
     if (iterator.ok()) length = read(iterator.get(), text, sizeof(text));
@@ -591,16 +593,16 @@ absl::StatusOr<std::vector<uint32_t>> MeterObject::ScanSockets() const {
 absl::Status CloseInfo(int info_fd) {
   bpf_map_info map = {};
   if (!GetInfo(info_fd, &map)) return ErrnoStatus(errno, "read info");
-  // The verifier would say EACCES, as to somebody who may not load at all.
+  // The verifier would say EACCES, as it does to a process that may not load programs.
   if (map.type != BPF_MAP_TYPE_ARRAY || map.value_size < sizeof(nm_info)) {
     return absl::FailedPreconditionError("info is of another version");
   }
-  // An object of its own, of which only nm_command is loaded, with this info
-  // for its own: all other maps are new and small, and go with it.
+  // Opens a separate object, loads only nm_command, and uses this info as its own. All
+  // other maps are new and small, and go away with the object.
   std::unique_ptr<netmeter_bpf, void (*)(netmeter_bpf*)> skeleton(
       netmeter_bpf__open(), netmeter_bpf__destroy);
-  // It reads no structure of the kernel. Where the kernel shows no types, those that the
-  // object was built with do: an unload needs no file.
+  // nm_command reads no kernel structures. If the kernel shows no types, the object's
+  // build types are enough, so an unload needs no file.
   UniqueFd types;
   if (skeleton && !KernelShowsTypes()) {
     types = MakeTypesFile(skeleton->obj);

@@ -33,8 +33,8 @@ bool HelperExists(bpf_prog_type type, bpf_func_id helper) {
   return libbpf_probe_bpf_helper(type, helper, nullptr) == 1;
 }
 
-// Tries bpf_skc_to_mptcp_sock(), which is there without MPTCP, too, and then
-// fails only when a program calls it with a socket.
+// Tries bpf_skc_to_mptcp_sock(). The helper exists even without MPTCP, and then fails
+// only when a program calls it with a socket.
 bool MayFollowMptcp() {
   const bpf_insn code[] = {
       {BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
@@ -47,8 +47,8 @@ bool MayFollowMptcp() {
   return MayLoad(BPF_PROG_TYPE_SOCK_OPS, code);
 }
 
-// The error of a TCP socket is read by the kernel's own types, which not every kernel
-// shows, and which without CAP_PERFMON nobody may follow.
+// Reading the error of a TCP socket needs the kernel's own types, which some kernels do
+// not show, and CAP_PERFMON.
 bool MayReadErrors() {
   const bpf_insn code[] = {
       {BPF_LDX | BPF_MEM | BPF_DW, BPF_REG_1, BPF_REG_1,
@@ -76,8 +76,8 @@ namespace {
 
 constexpr char kOwnTypes[] = "/sys/kernel/btf/vmlinux";
 
-// libbpf reads all of a file of BTF into memory. An ELF file with debug information may
-// be this large; its types are 6 MB of it.
+// libbpf reads a BTF file whole into memory. An ELF file with debug information may be
+// this large; its types are 6 MB of it.
 constexpr off_t kMostBytesOfTypes = 1 << 30;
 
 }  // namespace

@@ -15,12 +15,12 @@
 
 namespace {
 
-// The kernel's code reads strings by their address in the process. Here the
-// command line is in memory already, and an address is an offset in this.
+// The kernel's code reads strings by their address in the process. Here the command line
+// is in this buffer, and an address is an offset in it.
 thread_local absl::string_view t_memory;
 
-// As bpf_probe_read_user_str(): a string that has no end cannot be read, and
-// one that is too long is cut.
+// As bpf_probe_read_user_str(): a string without an end cannot be read, and a string that
+// is too long is cut.
 long nm_read_string(void* to, uint32_t size, uint64_t address) {
   if (size == 0 || address > t_memory.size()) return -1;
   const absl::string_view rest = t_memory.substr(address);
@@ -48,7 +48,7 @@ constexpr char kService[] = ".service";
 constexpr size_t kContainerDigits = 64, kShortId = 12;
 constexpr int kLevels = 8;
 
-// The short id of a container's cgroup; empty: it is none.
+// The short id of a container's cgroup; empty if it is not a container.
 std::string ContainerOf(absl::string_view name) {
   name = absl::StripSuffix(name, ".scope");
   if (name.size() < kContainerDigits) return "";
@@ -81,7 +81,7 @@ Identity IdentifyProcess(absl::string_view executable,
   uint8_t name[NM_NAME_BYTES + 1] = {};
   int how = NM_INFER_NOTHING;
   t_memory = arguments;
-  // "main.py": what was executed is a script, which its interpreter has as an
+  // For "main.py" the executed file is a script, which its interpreter has as an
   // argument.
   if (absl::StartsWith(executable, "python") || executable == "main.py") {
     how = nm_read_found(nm_find_in_python(0, arguments.size()), name);
@@ -154,8 +154,8 @@ bool MayBeService(const Registrants& registrants, const std::string& service,
          (found->second.kind == NM_REGISTRANT_GID ? gid : uid);
 }
 
-// proc(5): "Uid:" and "Gid:", real, effective, saved set and of file systems, as this
-// user namespace has them.
+// proc(5): "Uid:" and "Gid:" have the real, effective, saved and file system ids, as seen
+// in this user namespace.
 std::optional<RealIds> RealIdsOf(uint32_t tgid) {
   std::ifstream file(absl::StrCat("/proc/", tgid, "/status"));
   std::string line;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who a process is that runs already when the meter is loaded. The kernel part
-// names processes at exec. The exec of these is over, so the loader names them,
-// by the same code (bpf/command_line.bpf.h), from what /proc says of them. So a
-// process has the same name whether it or the meter came first.
+// The name of a process that is older than the meter. The kernel part names processes at
+// exec. For older ones the loader runs the same code (bpf/command_line.bpf.h) on the data
+// of /proc. So a process has the same name whether it or the meter started first.
 //
 // Threads: any.
 
@@ -28,9 +27,9 @@ struct Identity {
   std::string name;  // 1 to 64 bytes
 };
 
-// `executable` is the base name of what was executed, `arguments` argv with a
-// NUL after each. `executables` maps these to services, and `scripts` the names of
-// scripts that the arguments tell.
+// `executable` is the base name of the executed file, `arguments` is argv with a NUL
+// after each. `executables` maps these names to services, and `scripts` maps the names of
+// scripts in the arguments.
 Identity IdentifyProcess(absl::string_view executable,
                          absl::string_view arguments,
                          const std::map<std::string, std::string>& executables,
@@ -42,15 +41,14 @@ struct CgroupPlace {
   std::string container;  // short id
 };
 
-// `cgroup` as in /proc/PID/cgroup: "/system.slice/ssh.service".
+// `cgroup` is as in /proc/PID/cgroup: "/system.slice/ssh.service".
 CgroupPlace PlaceOf(absl::string_view cgroup);
 
-// The service that the longest of the patterns that fits makes of a unit; empty:
-// none does.
+// The service that the longest matching pattern gives to a unit; empty: no match.
 std::string ServiceOfUnit(const std::map<std::string, std::string>& units,
                           const std::string& unit);
 
-// As may_be_service() of bpf/names.bpf.h: with these real ids.
+// As may_be_service() of bpf/names.bpf.h, with these real ids.
 bool MayBeService(const Registrants& registrants, const std::string& service,
                   uid_t uid, gid_t gid);
 
@@ -59,10 +57,10 @@ struct RealIds {
   uint32_t gid;
 };
 
-// Of a process; nothing where it has ended.
+// The ids of a process; empty if it has ended.
 std::optional<RealIds> RealIdsOf(uint32_t tgid);
 
-// As MayBeService(), of a process that runs. False where it has ended.
+// As MayBeService(), for a running process. False if it has ended.
 bool MayProcessBeService(const Registrants& registrants,
                          const std::string& service, uint32_t tgid);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A step that can be repeated is tried again: the kernel may have had no memory for a
-// moment, or a signal came.
+// Retries a step that can be repeated. The kernel may have been short of memory for a
+// moment, or a signal may have come.
 //
 //   absl::Status status = Retry([&] { return pins.Remove(pin); });
 //
@@ -21,12 +21,12 @@ namespace internal {
 constexpr int kTries = 3;
 constexpr std::chrono::milliseconds kRetryPause(10);
 
-// Whether a later try may succeed: there was no memory, or a signal came.
+// Whether a retry may succeed: memory was short, or a signal came.
 inline bool IsTransient(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
 }
 
-// The last result of `step`.
+// Returns the last result of `step`.
 template <typename Function>
 absl::Status Retry(const Function& step) {
   absl::Status status = step();

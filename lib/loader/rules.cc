@@ -34,8 +34,7 @@ absl::Status Fill(int fd, const char* map, const void* key, const void* value) {
 
 }  // namespace
 
-// The order of the rules is that of the file, as the first one that matches names the
-// destination.
+// The rules keep the order of the file, because the first match names the destination.
 absl::Status FillRules(const Config& config, const Registrants& registrants,
                        const MeterObject& object) {
   const auto add_binary = [&](const std::string& binary,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the configuration says of names, as the programs look it up: the maps
-// `binaries`, `units`, `registrants` and `rules`.
+// Fills the maps in which the programs look up the configuration's names: `binaries`,
+// `units`, `registrants` and `rules`.
 //
 // Threads: one at a time.
 
@@ -14,8 +14,8 @@
 namespace netmeter {
 namespace internal {
 
-// Into the maps of these programs alone: the old programs go on by the old rules until
-// they are replaced.
+// Fills only the maps of these programs. The old programs keep the old rules until they
+// are replaced.
 absl::Status FillRules(const Config& config, const Registrants& registrants,
                        const MeterObject& object);
 

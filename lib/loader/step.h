@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The steps of a load or an unload, in words. Each step is reported when it is
-// done and before the next one begins. A load may be killed between any two:
-// the tests kill it after each one in turn and let the next load clean up, and
-// `--verbose` prints them.
+// Trace lines of a load or an unload. Each one is reported after its step is done and
+// before the next one begins. A load may be killed between any two steps: the tests kill
+// it after each one in turn and let the next load clean up. `--verbose` prints the lines.
 //
 //   Step("pinned ", path, ": ", Describe(fd));
 //
@@ -20,20 +19,20 @@
 namespace netmeter {
 namespace internal {
 
-// Is called with each step, with the names of the kernel's objects; null for
-// none.
+// The observer is called for each step, with the names of the kernel's objects; null
+// turns it off.
 void SetStepObserver(std::function<void(const std::string& step)> observer);
 
 bool StepsAreObserved();
 void ReportStep(const std::string& step);
 
-// Costs nothing while nobody observes; but its arguments are computed.
+// Does nothing without an observer, but the arguments are still computed.
 template <typename... Parts>
 void Step(const Parts&... parts) {
   if (StepsAreObserved()) ReportStep(absl::StrCat(parts...));
 }
 
-// A step for each line of the text, with `prefix` in front.
+// Reports each line of the text as a step, with `prefix` in front.
 void StepLines(absl::string_view prefix, absl::string_view text);
 
 }  // namespace internal

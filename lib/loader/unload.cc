@@ -54,8 +54,8 @@ absl::Status RemoveMeter(const std::string& pin_dir, const LoaderState& state,
     const KernelObject object = IdentifyObject(fd.get());
     if (object.kind == KernelObject::kLink) {
       programs.push_back(object.program);
-      // At once, whoever else holds the link. A tracing link cannot be detached
-      // (ENOTSUPP): it ends with its last descriptor and pin.
+      // Detaches at once, even if another process holds the link. A tracing link cannot
+      // be detached (ENOTSUPP): it ends with its last descriptor and pin.
       bpf_link_detach(fd.get());
     }
     NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
@@ -101,7 +101,7 @@ absl::Status Unload(const std::string& pin_dir, bool* was_loaded,
         WithState(status, absl::StrCat("a part of the meter is left (run: ",
                                        LoaderCommand("unload", pin_dir), ")"));
   }
-  // It stays while there is something to be known of a meter.
+  // The lock file stays as long as it holds state of a meter.
   const bool says_nothing =
       state->made.empty() && !state->mounted && state->config.empty();
   if ((status.ok() && note->empty()) || says_nothing) RemoveLockFile(pin_dir);

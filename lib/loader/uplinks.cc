@@ -29,7 +29,7 @@ namespace {
 
 using Numbers = std::map<std::string, uint32_t>;  // by name
 
-// Those that have been given before.
+// The numbers that were given before.
 absl::StatusOr<Numbers> KnownNumbers(const nm_info& info, int names) {
   Numbers numbers;
   for (uint32_t i = 0; i < NM_MAX_UPLINKS; i++) {
@@ -89,7 +89,8 @@ absl::Status FillPatterns(const Uplinks& uplinks, const Numbers& numbers,
   return absl::OkStatus();
 }
 
-// Whether the programs, which know one name of an interface, need to be told its uplink.
+// Whether the loader must tell the programs this interface's uplink: they know only one
+// of its names.
 bool NeedsItsName(const Uplinks& uplinks, const Interface& interface) {
   return FindUplink(uplinks, interface.name, interface.alternatives) !=
          FindUplink(uplinks, interface.name);
@@ -127,7 +128,7 @@ absl::Status Write(int fd, const InterfaceEntry& entry) {
       "fill interfaces");
 }
 
-// What it counted in between is not this uplink's: the base moves by that.
+// The packets counted in between are not this uplink's, so they move into the base.
 void Resume(const nm_interface_counts& now, nm_interface* entry) {
   entry->base.tx_bytes += now.tx_bytes - entry->end.tx_bytes;
   entry->base.rx_bytes += now.rx_bytes - entry->end.rx_bytes;
@@ -137,7 +138,7 @@ void Resume(const nm_interface_counts& now, nm_interface* entry) {
   entry->ended = 0;
 }
 
-// From now on the interface counts for this uplink: number 0 for none.
+// From now on the interface counts for uplink `number`, or for none if it is 0.
 absl::Status BeginInterface(const Interface& interface, uint32_t number,
                             const std::vector<InterfaceEntry>& entries,
                             int fd) {
@@ -154,8 +155,8 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
       if (!entry.second.ended) continue;
       Resume(interface.counts, &changed.second);
     } else {
-      // If it has counted for two, nobody knows how much for which: both stay open,
-      // and `netmeter uplinks` says so.
+      // If the interface has counted for two uplinks, the split is unknown: both entries
+      // stay open, and `netmeter uplinks` says so.
       if (entry.second.ended || open > 1) continue;
       changed.second.end = interface.counts;
       changed.second.ended = 1;
@@ -171,13 +172,14 @@ absl::Status BeginInterface(const Interface& interface, uint32_t number,
   entry.second.base = interface.counts;
   const int error =
       bpf_map_update_elem(fd, &entry.first, &entry.second, BPF_ANY);
-  if (error == -E2BIG) return absl::OkStatus();  // full: as one that came later
+  // full: treated as an interface that came later
+  if (error == -E2BIG) return absl::OkStatus();
   return ErrnoStatus(error, "fill interfaces");
 }
 
-// Says whose interfaces these are. Another namespace's have the same numbers, and
-// counts of their own: they are forgotten. `late`: forwarded packets are counted from now
-// on, and those interfaces that are known from before.
+// Records whose interfaces these are. Another namespace has the same interface numbers
+// but other counters, so entries from there are dropped. `late`: forwarded packets are
+// counted from now on, but interfaces were known before.
 absl::Status EnterNetwork(const PinDir& pins, int fd,
                           std::vector<InterfaceEntry>* entries) {
   const bool late = !pins.Has(kForwardLinks[0]);
@@ -198,7 +200,8 @@ absl::Status EnterNetwork(const PinDir& pins, int fd,
         !other && (known->second.base.rx_bytes != 0 || (late && open)) ? 1 : 0;
     network.second.ended = other || known->second.ended ? 1 : 0;
     if (other) {
-      // Before it is forgotten that there were others.
+      // This comes first: afterwards nothing shows that the entries were of another
+      // namespace.
       for (const char* pin : kForwardLinks) {
         NETMETER_RETURN_IF_ERROR(pins.Remove(pin));
       }
@@ -261,7 +264,8 @@ absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
   NETMETER_RETURN_IF_ERROR(FillAlternatives(uplinks, numbers, *interfaces,
                                             object->MapFd("uplink_names")));
   for (const Interface& interface : *interfaces) {
-    if (interface.index == kLoopbackIndex) continue;  // nothing of path direct
+    // loopback has no traffic of path direct
+    if (interface.index == kLoopbackIndex) continue;
     const std::string uplink =
         FindUplink(uplinks, interface.name, interface.alternatives);
     const uint32_t number =

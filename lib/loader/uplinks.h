@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Uplinks at a load: which name has which number, which interface is in which
-// uplink, and what each has counted so far. bpf/uplink.bpf.h tells how a packet
-// finds its uplink.
+// Uplinks at a load: the number of each name, the uplink of each interface, and the
+// counters so far. bpf/uplink.bpf.h explains how a packet finds its uplink.
 //
-// An uplink that has had a number keeps it for as long as the meter is loaded:
-// series have the number.
+// An uplink keeps its number as long as the meter is loaded, because series have the
+// number.
 //
 // Threads: one at a time.
 
@@ -23,19 +22,19 @@
 namespace netmeter {
 namespace internal {
 
-// What says, beside the configuration, which packets are in which uplink, as text: the
-// network namespace of this process, the interfaces that are in an uplink by another
-// name, and all interfaces where programs read no names.
-// "" without uplinks.
+// A text of all that decides, besides the configuration, which packets belong to which
+// uplink: the network namespace of this process, the interfaces that match an uplink by
+// an alternative name, and all interfaces if the programs read no names. "" without
+// uplinks.
 absl::StatusOr<std::string> PlaceOfUplinks(const Uplinks& uplinks);
 
-// Before the load: what is known of interfaces stays known through an upgrade.
+// Call before the load: an upgrade keeps the data on interfaces.
 absl::Status ReuseInterfaces(const PinDir& pins, MeterObject* object);
 
-// After it, and before packets are counted. `existing` is of the meter that is
-// upgraded, or empty. If what is known is of another network namespace than this one,
-// the links of forwarded packets go: their packets are of no uplink here.
-// ResourceExhausted: no number is left.
+// Call after the load, and before packets are counted. `existing` is the info of the
+// meter that is upgraded, or empty. If that meter was loaded in another network
+// namespace, the links for forwarded packets are removed, because their packets belong to
+// no uplink here. ResourceExhausted: no number is left.
 absl::Status FillUplinks(const Uplinks& uplinks, const nm_info& existing,
                          const PinDir& pins, MeterObject* object);
 
