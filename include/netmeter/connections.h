@@ -59,9 +59,8 @@ struct Connection {
   uint32_t sent_segments = 0;
   uint32_t received_segments = 0;
   uint32_t retransmitted_segments = 0;
-  uint32_t out_of_order_segments = 0;  // received after a later one
-  uint32_t duplicate_segments =
-      0;  // retransmitted needlessly: the peer's DSACK
+  uint32_t out_of_order_segments = 0;    // received before an earlier one
+  uint32_t duplicate_segments = 0;       // needlessly retransmitted (DSACK)
   uint32_t unacknowledged_segments = 0;  // in flight; a level
   uint32_t lost_segments = 0;            // of these, presumed lost; a level
 
