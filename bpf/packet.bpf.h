@@ -288,10 +288,10 @@ NM_GLOBAL __u32 nm_inner_headers(struct __sk_buff *skb, __u32 header,
 #define NM_PEER_HEADERS 8192
 
 /* The number of segments of a peer's packet, if only the peer's claim tells their size. A
- * peer may claim 1, so that headers would be counted for each byte. The limit is
- * therefore: no more headers than payload. But a few small segments may have come one by
- * one, and the host of this virtual machine has merged them. The kernel sends up to 128
- * datagrams in one packet. */
+ * peer may claim 1, so that headers would be counted for each byte. So the headers may
+ * have about as many bytes as the payload, but at least NM_PEER_HEADERS: a few small
+ * segments may have come one by one, merged by the host of this virtual machine. The
+ * kernel sends up to 128 datagrams in one packet. */
 static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
                                               __u32 headers, bool udp) {
   const __u32 segments = (payload + size - 1) / size;
@@ -305,8 +305,8 @@ static __always_inline __u32 segments_of_peer(__u32 payload, __u32 size,
 /* Whether the size of segments is only a peer's claim, although the packet has a number
  * of them. When the packet crosses a link that hands it on whole, as veth does, the
  * kernel has computed that number (tcp_gso_segment(), from 5.10 to 7.2). Returns false if
- * nothing may be read: small segments that came one by one are merged into such packets,
- * too. */
+ * the kernel's data cannot be read: the number may be right, because small segments that
+ * came one by one are merged into such packets, too. */
 static __always_inline bool has_segments_of_peer(struct __sk_buff *skb) {
   struct sk_buff *packet = (void *)skb;
   struct skb_shared_info *info;
