@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # link_library.sh SHARED SONAME STATIC EXPORTS ARCHIVE... -- LIBRARY...
 #
-# Makes the shared and the static library; library.bzl tells how, and why so. A
-# LIBRARY of the system is "absl_status", or a pattern, "absl_*". NETMETER_CXX is another
-# compiler than g++: aarch64-linux-gnu-g++ (build --action_env).
+# Makes the shared and the static library; library.bzl explains how and why. A
+# LIBRARY of the system is "absl_status", or a pattern, "absl_*". NETMETER_CXX replaces
+# the compiler g++: aarch64-linux-gnu-g++ (build --action_env).
 set -euo pipefail
 compiler=${NETMETER_CXX:-g++}
 shared=$1 soname=$2 static=$3 exports=$4
@@ -32,8 +32,8 @@ trap 'rm -rf "$scratch"' EXIT
 "$compiler" -r -nostdlib -o "$scratch/all.o" -Wl,--force-group-allocation \
   -Wl,--whole-archive "${archives[@]}" -Wl,--no-whole-archive \
   -Wl,--start-group "${system_archives[@]}" -Wl,--end-group
-# The names between "global:" and "local:". LLVM's objcopy makes STB_GNU_UNIQUE local,
-# too; that of binutils leaves it.
+# The names between "global:" and "local:". LLVM's objcopy also makes
+# STB_GNU_UNIQUE symbols local; that of binutils does not.
 sed -n '/global:/,/local:/s/^ *\(netmeter_[a-z_]*\);$/\1/p' "$exports" > "$scratch/names"
 llvm-objcopy --keep-global-symbols="$scratch/names" --strip-debug "$scratch/all.o" "$scratch/netmeter.o"
 rm -f "$static"

@@ -13,7 +13,7 @@ import unittest
 
 SHARED, STATIC, EXPORTS, HEADER = sys.argv[1:5]
 
-# What a host has anyway, and the system's libraries that ours uses inside.
+# Libraries that every host has, and the system's libraries that ours uses internally.
 NEEDED = r"lib(c|m|gcc_s|stdc\+\+|absl_\w+)\.so\.\d+|ld-linux\S+"
 
 
@@ -57,7 +57,7 @@ class SymbolsTest(unittest.TestCase):
         self.assertEqual(sorted(names), declared())
 
     def test_the_static_library_asks_for_no_abseil(self):
-        # Weak ones (w) need not be there.
+        # Weak symbols (w) may be missing.
         wanted = [name for name, kind in symbols("--undefined-only", STATIC) if kind == "U"]
         self.assertIn("setsockopt", wanted)
         self.assertEqual([name for name in wanted if re.search("absl|bpf_|netmeter", name)], [])

@@ -38,7 +38,7 @@ constexpr uint32_t kMostRests = 65536;  // maximum of nm_rest
 // scan of a whole table of 262,144 takes four seconds.
 constexpr uint32_t kFlowsOfScan = 16384;
 // The number of records that are read at once: some ten milliseconds. For each
-// kEndsAtOnce ends of flows, twice as many records are read, so that these ends do not
+// kEndsAtOnce ends of flows, 2 * kEndsAtOnce records are read, so that these ends do not
 // fill the buffer.
 constexpr int kRecordsOfCall = 4096;
 constexpr int kEndsAtOnce = 256;

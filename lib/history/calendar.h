@@ -42,7 +42,7 @@ std::string FormatDay(Day day);
 absl::StatusOr<Day> ParseDay(absl::string_view text);
 // "2026-11-22 13:05".
 std::string FormatTime(int64_t unix_seconds);
-// The same format with seconds: "2026-11-22 13:05:09".
+// With seconds: "2026-11-22 13:05:09".
 std::string FormatSecond(int64_t unix_seconds);
 
 // The first and the last day; both belong to the period.

@@ -155,8 +155,9 @@ TEST_F(RecordTest, EachByteIsRecordedOnceHoweverOften) {
   EXPECT_EQ(Gaps(), "");
 }
 
-// A host without a hardware clock loads in 1970. The bug: the gap ended before it began.
-// Now it ends at the record, because the time of the load is unknown by then.
+// A host without a hardware clock loads in 1970. The first bug: the gap ended
+// before it began. The second: it ended at the record, because the time of the load was
+// not known by then.
 TEST_F(RecordTest, AGapEndsAtALoadThatWasBeforeTheClockWasSet) {
   Count("mme", 100);
   RecordNow();

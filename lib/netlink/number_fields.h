@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tables of the fields, with the kernel's names, of the structures that the kernel sends
 // with a socket. The kernel only adds fields at the end (include/uapi/linux/tcp.h), so a
-// table reads the structure of every kernel. A shorter structure has fewer fields. Of a
-// longer one, RestOf() keeps the part after the table's last field. sockets_root_test
+// table reads the structure of every kernel. A shorter structure has fewer fields.
+// RestOf() keeps the part of a longer one after the table's last field. sockets_root_test
 // compares the tables with the BTF of the running kernel.
 //
 // Threads: any; nothing here changes.

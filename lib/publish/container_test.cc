@@ -332,7 +332,7 @@ TEST(Fold, KeepsAFullTableBelowFourMebibytesAndItsSums) {
         fill == 'x' ? "" : " of no UTF-8", bytes.size(), took.count(), kept,
         unfolded.size());
     EXPECT_LE(bytes.size(), 4000000u);
-    // Folds no more than needed: each series has room for the label of an uplink.
+    // Folds only the series that do not fit: each has room for the label of an uplink.
     EXPECT_GE(bytes.size(), 4000000u - 3 * kReservedBytes);
     const MetricsContainer container = Parse(bytes);
     for (const char* family :

@@ -13,7 +13,7 @@
 // nothing of the new totals was delivered yet.
 //
 // A load may rename destinations, by other suffixes or another setting for unknown names.
-// The same bytes are then in other counters. The amounts delivered under old names count
+// Their bytes are then in other counters. The amounts delivered under old names count
 // as delivered under new ones, service by service (Carry()), so a load alone makes no
 // delta.
 //

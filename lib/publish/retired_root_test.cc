@@ -78,9 +78,9 @@ TEST_F(MagmaRootTest, ARetiredPartOfACounterIsNotDeliveredAgain) {
   EXPECT_EQ(host.counters().at(key), 1107u);
 }
 
-// One load may rename and retire. The bug: all missing totals were taken as renamed. That
-// held back as much of the service's other traffic, and the retired bytes were delivered
-// again.
+// One load may rename and retire. The bug: all missing totals were taken as renamed. An
+// equal amount of the service's other traffic was held back, and the retired bytes were
+// delivered again.
 TEST_F(MagmaRootTest, ALoadThatRetiresHoldsNothingBackAndRepeatsNothing) {
   for (uint32_t i = 0; i < 4; ++i) {
     fake_->cell(NM_SLOT_FIRST + i, 0)->tx_bytes = 1000 * (i + 1);
@@ -138,7 +138,7 @@ TEST_F(MagmaRootTest, WhatWasDeliveredOfASeriesIsNotDeliveredAgainAsRetired) {
 }
 
 // The bug: a service that registered, and so publishes its own data from then on, was
-// taken for retired. As much of the traffic retired before was never delivered.
+// taken for retired. An equal amount of the traffic retired before was never delivered.
 TEST_F(MagmaRootTest, AServiceThatRegistersIsNotRetired) {
   fake_->cell(NM_SLOT_FIRST, 0)->tx_bytes = 1000;
   nm_cell* const retired = fake_->cell(NM_SLOT_FIRST + 4, 0);

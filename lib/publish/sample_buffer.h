@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory for samples that is reused by later reads. If it had room for as many series
-// before, a read into it allocates nothing. It keeps the size of the largest read: about
-// 300 bytes a series.
+// Memory for samples that is reused by later reads. A read allocates nothing unless it is
+// the largest so far. The memory keeps the size of the largest read: about 300 bytes a
+// series.
 //
 //   SampleBuffer::Lease samples(&buffer);
 //   const absl::Status read = meter.ReadHost(samples.get());

@@ -83,7 +83,7 @@ absl::Status WithoutInfo(const std::string& pin_dir) {
 
 absl::Status WithoutMap(const std::string& pin_dir, bool closed) {
   const std::vector<std::string> missing = FindMissingMaps(pin_dir);
-  // An unload closes `info`, and removes it last. So an unload is running, or was killed.
+  // An unload closes `info`, and removes it last. So it is running, or was killed.
   const bool unloaded = closed || missing.empty() || missing.back() == "info";
   if (unloaded) return NoMeter(pin_dir);
   return absl::NotFoundError(absl::StrCat(

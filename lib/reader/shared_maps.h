@@ -91,8 +91,8 @@ MapShape ParseFdInfo(const std::string& text);
 // is missing, its descriptor is empty. Errors as Meter::Open().
 absl::StatusOr<SharedMapFds> OpenSharedPins(const std::string& pin_dir);
 
-// The error if `info` is pinned and another map is missing: NotFound, for a damaged meter
-// or, with `closed`, for one that is being unloaded.
+// The error if `info` is pinned and another map is missing. NotFound, which says whether
+// the meter is damaged or being unloaded. `closed`: whether `info` is marked as closed.
 absl::Status WithoutMap(const std::string& pin_dir, bool closed);
 
 // FailedPrecondition unless `info` has a version that this library reads and valid sizes.
