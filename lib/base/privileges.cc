@@ -64,7 +64,7 @@ absl::Status Set(const Capabilities& capabilities) {
 absl::Status EmptyBoundingSet(uint64_t effective) {
   for (int capability = 0; capability < kMostCapabilities; capability++) {
     const int has = prctl(PR_CAPBSET_READ, capability, 0, 0, 0);
-    if (has < 0) break;  // the kernel knows no more
+    if (has < 0) break;  // the kernel has no further ones
     if (has == 0) continue;
     if ((effective & Bit(CAP_SETPCAP)) == 0) return absl::OkStatus();
     if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) {

@@ -2,7 +2,7 @@
 // A record of `netmeter flows`: the programs' record of a flow, with names. One table of
 // fields is used for JSON, protobuf and flows.proto.
 //
-// Threads: FlowNames, one at a time; all else any.
+// Threads: any, but one at a time for a FlowNames.
 
 #ifndef NETMETER_LIB_CONNECTIONS_FLOW_H_
 #define NETMETER_LIB_CONNECTIONS_FLOW_H_

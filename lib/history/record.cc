@@ -301,8 +301,8 @@ absl::Status ReplaceTotals(Database* history, int64_t meter,
   return remove.status();
 }
 
-// Deletes totals that no record needs again: those of meters of another boot. Of this
-// boot's meters the newest stay.
+// Deletes totals that no record needs again: those of meters of another boot. Keeps
+// the newest meters of this boot.
 absl::Status ForgetMeters(Database* history, const std::string& boot_id) {
   return history
       ->Prepare(

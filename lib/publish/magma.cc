@@ -335,7 +335,7 @@ absl::Status DeltaVisitor::Impl::VisitAll(const Callback& callback) {
       status = internal::WithoutThrowing([&] {
         entry = &delivered_[KeyOf(family, metric)];
         entry->visit = visit_;
-        // A series that was retired and is back began anew.
+        // A retired series starts again at 0 if it comes back.
         if (metric.value < entry->value) entry->value = 0;
         if (entry->announced && metric.value == entry->value) {
           return absl::OkStatus();
@@ -355,7 +355,7 @@ absl::Status DeltaVisitor::Impl::VisitAll(const Callback& callback) {
       entry->announced = true;
     }
   }
-  // A counter that is gone, as of a retired series, begins anew if it comes back.
+  // A counter that is gone, as of a retired series, starts again at 0 if it comes back.
   for (auto i = delivered_.begin(); i != delivered_.end();) {
     i = i->second.visit == visit_ ? std::next(i) : delivered_.erase(i);
   }

@@ -581,7 +581,7 @@ TEST(SeriesReader, NothingOfAnEarlierReadRemains) {
   SeriesReader reader(buffers.view());
   std::vector<Sample> samples;
   reader.ReadService("mme", &samples);
-  ASSERT_THAT(samples, SizeIs(1));  // without what is pending and empty
+  ASSERT_THAT(samples, SizeIs(1));  // without the empty pending series
   const Sample first = samples[0];
   reader.ReadAll(&samples);
   ASSERT_THAT(samples, SizeIs(2));

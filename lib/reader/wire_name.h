@@ -21,7 +21,7 @@
 namespace netmeter {
 namespace internal {
 
-// Decodes the Huffman code of RFC 7541 section 5.2; false if it is none.
+// Decodes the Huffman code of RFC 7541 section 5.2; false if the code is invalid.
 bool DecodeHuffman(absl::string_view code, std::string* text);
 
 // The label of a name: decoded, in lower case (RFC 4343), without its port, and without
