@@ -1,38 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Takes back the room of what is idle: series of names that no process and no
-// socket has, and that have counted nothing for a time, and names that nothing has
-// any more. Their totals go, to the byte, into a series of kind `retired`
-// (bpf/retire.bpf.h).
+// Frees idle entries: series whose names no process and no socket has and that have
+// counted nothing for some time, and names that are no longer used. Their totals are
+// added, to the byte, to a series of kind `retired` (bpf/retire.bpf.h).
 //
 //   RetireOptions options;
 //   options.pin_dir = "/run/netmeter";
 //   absl::StatusOr<RetireResult> result = Retire(options);
 //
-// There is no daemon: root calls it when he likes, and a timer of systemd's can; and
-// each `load` does that finds a meter with tables that are half full.
-// How long a series has been idle is told by comparing its totals with those that
-// the call before has noted in the map `idle`, which only this function knows. So
-// it costs packets nothing.
+// There is no daemon: root or a systemd timer calls it, and so does each `load` that
+// finds a meter with half-full tables. To see how long a series has been idle, each call
+// compares its totals with those that the previous call stored in the map `idle`. Only
+// this function uses that map, so packets pay nothing.
 //
-// Packets go on meanwhile. A slot is in four places: under its key in `series`,
-// with sockets (in `sockets` and `owners`), in the registers of programs that run,
-// and in its cells. It is taken out of them in this order:
+// Packets are counted meanwhile. A slot is in four places: under its key in `series`,
+// with sockets (in `sockets` and `owners`), in the registers of running programs, and in
+// its cells. It is removed from them in this order:
 //
-// 1. Unlink. The key is deleted. Nobody finds the slot any more. A packet that
-//    still belongs there makes the series anew, in another slot; to readers both
-//    are one.
-// 2. Wait for all programs that run: what they had found is with a socket, or
-//    nowhere.
-// 3. Look whether a socket has it, twice, as a listener may have closed after the
-//    first look, but what it handed on has no such successor. If one has, or if
-//    something was counted, it is linked again, or left to the next call.
-// 4. Wait once more, for a program that runs for a socket which is closed by now.
+// 1. Unlink. The key is deleted, so no program finds the slot any more. A packet that
+//    still belongs there creates the series again, in another slot. Readers add both.
+// 2. Wait for all running programs: a slot that they had found is now with a socket,
+//    or nowhere.
+// 3. Check whether a socket has it, twice: a listener may have closed after the first
+//    check, but the sockets that it handed on have no such successor. If a socket has it,
+//    or something was counted, it is linked again, or left to the next call.
+// 4. Wait once more, for a program that runs for a socket that has closed meanwhile.
 // 5. Fold. A program adds the totals to the series `retired`, clears the cells and
-//    gives the slot back, in one run. Readers notice that (nm_stats.moves).
+//    returns the slot, in one run. Readers notice that (nm_stats.moves).
 //
-// Then the same with names. Where it is killed in between, slots and names are left
-// that have no key: they count, and readers see them; the next call takes them
-// from step 2 on. A growth gives none of them away.
+// Names are then freed in the same way. If a call is killed in between, slots and names
+// without a key are left. They still count, readers see them, and the next call continues
+// with step 2. A resize does not hand them out.
 //
 // Threads: one at a time, under the lock of lib/loader/locked_directory.h.
 
@@ -49,10 +46,10 @@ namespace internal {
 
 struct RetireOptions {
   std::string pin_dir;
-  // What has counted something since is not idle. As seen by calls: the first one
-  // only notes the totals, unless this is 0.
+  // A series that has counted something within this time is not idle. The time is measured
+  // between calls: the first call only stores the totals, unless this is 0.
   uint32_t idle_seconds = 3600;
-  // Nothing is done unless this part of the series or of the names is in use.
+  // Does nothing unless this part of the series or of the names is in use.
   uint32_t full_percent = 0;
 };
 
@@ -64,13 +61,13 @@ struct RetireResult {
   uint64_t names_used = 0, names_limit = 0;
 };
 
-// NotFound if no meter is loaded. FailedPrecondition if another version's is, or a
-// load is to be finished first.
+// NotFound if no meter is loaded. FailedPrecondition if the meter is of another version,
+// or an unfinished load must complete first.
 absl::StatusOr<RetireResult> Retire(const RetireOptions& options);
 
-// What every `load` does at its end: takes back what has been idle for an hour if
-// half of the series, or of the names, is in use. A load that did its work does not
-// fail because of it: what is to be said is returned, a note for people, or "".
+// Each `load` ends with this. It retires what has been idle for an hour, if half of the
+// series or names are in use. A load does not fail because of it: errors are returned as
+// a note for people, or "".
 std::string RetireAfterLoad(const std::string& pin_dir);
 
 }  // namespace internal

@@ -42,16 +42,16 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A load that is at work is waited for so long.
+// How long to wait for a load that is at work.
 constexpr std::chrono::seconds kLoaderAtWorkPatience(3);
 
 uint64_t Load(const nm_u64& value) {
   return __atomic_load_n(&value, __ATOMIC_RELAXED);
 }
 
-// A load that keeps the tables writes `info` between two moves (series_reader.cc): one
-// that is at work would show half of it. Where the number stays odd the memory is no
-// meter's.
+// A load that keeps the tables writes `info` between two increments of its move counter
+// (series_reader.cc), so a read in between would be half old. If the counter stays odd,
+// this is not a meter's memory.
 nm_info CopyInfo(const MapView& view) {
   constexpr int kMostPauses = 10000;
   constexpr std::chrono::microseconds kPause(50);
@@ -66,8 +66,8 @@ nm_info CopyInfo(const MapView& view) {
   return copy;
 }
 
-// Number of keys, -1 where the map cannot be read. A hash map that is written
-// meanwhile may start over again and again: `most` ends it.
+// Number of keys, -1 if the map cannot be read. Iteration over a hash map may restart
+// while programs write it; `most` ends the loop.
 int64_t CountKeys(const std::string& path, uint64_t most) {
   UniqueFd fd(bpf_obj_get(path.c_str()));
   uint32_t key = 0, next = 0;
@@ -86,8 +86,8 @@ int64_t CountKeys(const std::string& path, uint64_t most) {
   return static_cast<int64_t>(count);
 }
 
-// Where there is an info there is a meter, of which a load keeps most maps; without one
-// it makes all of them.
+// If there is an info, there is a meter, and a load keeps most of its maps. Without an
+// info a load creates all of them.
 void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
   if (!pins.Has("info")) return;
   for (const MapPin& map : MapPins()) {
@@ -98,7 +98,7 @@ void FindMissingMaps(const PinDir& pins, MeterStatus* status) {
   if (!pins.Has(kInterfacesPin)) status->missing_maps.push_back(kInterfacesPin);
 }
 
-// The reasons are lines "feature: reason", which the load wrote (features.h).
+// The load wrote the reasons as lines "feature: reason" (features.h).
 std::vector<FeatureStatus> FeaturesOf(const nm_info& info) {
   const std::vector<std::string> lines =
       absl::StrSplit(TextOf(info.reasons), '\n', absl::SkipEmpty());
@@ -111,7 +111,7 @@ std::vector<FeatureStatus> FeaturesOf(const nm_info& info) {
         status.reason = std::string(line);
       }
     }
-    // Of a meter without uplinks it is no part.
+    // A meter without uplinks does not have this feature.
     if (feature.bit == NM_FEATURE_FORWARDED && !status.active &&
         status.reason.empty()) {
       continue;
@@ -141,7 +141,7 @@ std::vector<TableStatus> TablesOf(const PinDir& pins, const nm_info& info,
       {"names", Load(stats.names_used), info.max_names - NM_NAME_FIRST, true},
       {"processes", processes < 0 ? 0 : static_cast<uint64_t>(processes),
        info.max_processes, processes >= 0},
-      // Two counters that are not read at one time.
+      // The two counters are not read at the same moment.
       {"sockets", claimed > freed ? claimed - freed : 0, info.max_sockets,
        true},
   };
@@ -191,17 +191,18 @@ std::vector<EventStatus> EventsOf(const nm_stats& stats) {
   };
 }
 
-// Not where the directory is closed to the caller, or its file system is not mounted in
-// his container, or a seccomp filter refuses him bpf(2): he has the maps of netmeter-fds.
+// False if the directory is closed to the caller, its file system is not mounted in the
+// caller's container, or a seccomp filter refuses bpf(2). Such a caller gets the maps
+// from netmeter-fds.
 bool SeesPins(const std::string& pin_dir) {
   if (!IsBpffs(pin_dir) || access(pin_dir.c_str(), X_OK) != 0) return false;
-  // Others than root look for names alone.
+  // Users only check the names.
   if (geteuid() != 0) return true;
   const UniqueFd info(bpf_obj_get(PinDir(pin_dir).PathOf("info").c_str()));
   return info.ok() || (errno != EPERM && errno != EACCES && errno != ENOSYS);
 }
 
-// By the info alone, where other maps are missing.
+// Uses only the info, because other maps may be missing.
 std::string CgroupOf(const PinDir& pins) {
   const UniqueFd fd(bpf_obj_get(pins.PathOf("info").c_str()));
   nm_info info = {};
@@ -210,20 +211,20 @@ std::string CgroupOf(const PinDir& pins) {
   return known ? TextOf(info.cgroup) : "";
 }
 
-// What a loader that is at work has done half is as what a killed one has left.
+// Work in progress of a loader looks like the leftovers of a killed one.
 absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   NETMETER_RETURN_IF_ERROR(CheckDirectory(pin_dir));
-  // Without it no link can be looked at: each would be missing.
+  // Without /proc no link can be inspected, and each would seem to be missing.
   NETMETER_RETURN_IF_ERROR(CheckProc());
   const PinDir pins(pin_dir);
   MeterStatus status;
   status.pin_dir = pin_dir;
   absl::StatusOr<std::shared_ptr<const SharedMaps>> maps =
       SharedMaps::Open(pin_dir);
-  // Who may not look cannot tell what is there: "not loaded" was said of it.
+  // Without permission "not loaded" would be a guess.
   if (absl::IsPermissionDenied(maps.status())) return maps.status();
   const absl::StatusOr<LoaderState> state = PeekState(pin_dir);
-  // A lock file that is not there may be there on the host.
+  // In a container the lock file may be missing although the host has it.
   const bool sees_pins = SeesPins(pin_dir);
   status.config_is_lost = sees_pins && state.ok() && state->config.empty();
   if (!maps.ok()) {
@@ -237,7 +238,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
         FindMissingMaps(pins, &status);
       }
     } else {
-      // Where a load would be refused there is no point in advising it.
+      // If a load would be refused, the advice must not be to load.
       status.load_refusal = CheckContents(pin_dir);
     }
     return status;
@@ -249,7 +250,7 @@ absl::StatusOr<MeterStatus> ReadStatus(const std::string& pin_dir) {
   status.unfinished = info.build_id == 0;
   status.closed = (*maps)->closed();
   status.cgroup = TextOf(info.cgroup);
-  // With the cgroup its links went, too.
+  // The links went with the cgroup.
   status.cgroup_gone = CgroupIsGone(info.cgroup_id);
   status.cgroup_was_remade =
       status.cgroup_gone && access(TextOf(info.cgroup).c_str(), F_OK) == 0;
@@ -286,7 +287,7 @@ absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir) {
     if (status.ok()) status->loader_unknown = true;
     return status;
   }
-  // With the lock, if it was to be had.
+  // Read again, with the lock if it is free.
   status = ReadStatus(pin_dir);
   if (status.ok() && status->state != MeterState::kLoaded) {
     status->loader_at_work = absl::IsDeadlineExceeded(lock.status());
@@ -325,8 +326,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A time of info in UTC, as RFC 3339 writes it: times of hosts in several zones are
-// compared.
+// A time of info in UTC, as in RFC 3339, so that hosts in several zones can be compared.
 std::string TimeOf(uint64_t boottime_ns) {
   const time_t seconds =
       static_cast<time_t>(UnixTimeNs(boottime_ns) / 1000000000);
@@ -339,7 +339,7 @@ std::string TimeOf(uint64_t boottime_ns) {
   return text;
 }
 
-// What was lost stays counted; what to do is said while there is need to.
+// Losses stay counted, but the advice shows only while it applies.
 std::string MeaningOf(const LossStatus& loss, const MeterStatus& status) {
   for (const TableStatus& table : status.tables) {
     if (loss.table == nullptr || strcmp(table.name, loss.table) != 0) continue;
@@ -351,14 +351,14 @@ std::string MeaningOf(const LossStatus& loss, const MeterStatus& status) {
   return loss.meaning;
 }
 
-// What repairs a meter of which something is left. A load keeps its configuration and
-// cgroup. An unload forgets them, so that they are written down before; where they are
-// not known nothing is unloaded before somebody has done that.
+// The command that repairs a damaged meter. A load keeps its configuration and cgroup. An
+// unload forgets them, so the command saves them first. If they are not known, the user
+// must write them down before an unload.
 std::string RepairOf(const MeterStatus& status) {
   const std::string load = LoaderCommand("load", status.pin_dir),
                     unload = LoaderCommand("unload", status.pin_dir);
   if (status.config_is_lost) {
-    // This file may say neither where nor for which cgroup.
+    // The file may lack the pin directory and the cgroup.
     const bool known = !status.cgroup.empty();
     return absl::StrCat(
         status.lost_maps.empty() || status.closed
@@ -415,8 +415,8 @@ std::string TextWithoutInfo(const MeterStatus& status) {
                       repair, ")\n");
 }
 
-// What takes a meter away sets `closed`: an unload, and a first load that fails. Whatever
-// is missing it has removed, and a load makes it anew.
+// An unload sets `closed`, and so does a first load that fails. It has removed the
+// missing pins, and a load creates them again.
 std::string ClosedLine(const MeterStatus& status, const std::string& repair) {
   const std::string line = "  CLOSED          ";
   if (status.loader_at_work) {
@@ -430,8 +430,8 @@ std::string ClosedLine(const MeterStatus& status, const std::string& repair) {
                       ": counters start again)\n");
 }
 
-// A line for each thing that is wrong, with the command that repairs it, and one for what
-// the caller cannot see.
+// One line for each defect, with the command that repairs it, and one line for what the
+// caller cannot see.
 std::string DamageOf(const MeterStatus& status) {
   const std::string repair = RepairOf(status);
   const std::string run = status.loader_at_work
@@ -481,7 +481,7 @@ std::string DamageOf(const MeterStatus& status) {
   return text;
 }
 
-// Without the reserved series and names, which no user can fill or free.
+// Excludes the reserved series and names, which users can neither fill nor free.
 std::string TableAsText(const TableStatus& table) {
   if (!table.known) {
     return absl::StrFormat("  %-10s  ? of %d (root only)\n", table.name,
@@ -533,9 +533,8 @@ std::string StatusAsText(const MeterStatus& status) {
   return text;
 }
 
-// Keys are only added, as programs read this. A number that could not be read
-// is null, and never 0. Bytes of a name that are no UTF-8 are replaced: JSON
-// has none.
+// Programs read this, so keys are only ever added. A number that could not be read is
+// null, never 0. Invalid UTF-8 in names is replaced, because JSON cannot hold it.
 std::string StatusAsJson(const MeterStatus& status) {
   Json json;
   json["loaded"] = status.has_info;

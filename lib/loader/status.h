@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is loaded, by whom, how full it is and what was lost: what
-// `netmeter-loader status` says, as data and as text.
+// What is loaded, by which version, how full it is and what was lost: the output of
+// `netmeter-loader status`, as data and as text.
 //
 // Threads: any.
 
@@ -24,27 +24,27 @@ enum class MeterState {
   kDamaged,  // a load or an unload was killed, or pins were removed
 };
 
-// An optional part.
+// An optional feature.
 struct FeatureStatus {
   const char* name;
   bool active;
-  std::string reason;  // why not, or what is to be known of it
+  std::string reason;  // why it is off, or a remark
 };
 
 struct TableStatus {
   const char* name;
   uint64_t used;
   uint64_t limit;
-  bool known;  // whether `used` could be read: that of some only by root
+  bool known;  // whether `used` could be read; some need root
 };
 
-// Numbers of nm_stats.
+// Losses, from nm_stats.
 struct LossStatus {
   const char* reason;
   uint64_t count;
-  const char* unit;  // of what `count` is a number
+  const char* unit;  // the unit of `count`
   const char* meaning;
-  const char* table = nullptr;  // the advice holds while this one is full
+  const char* table = nullptr;  // the advice applies while this table is full
   const char* advice = "";
 };
 
@@ -58,33 +58,33 @@ struct MeterStatus {
   MeterState state = MeterState::kNotLoaded;
   std::string pin_dir;
   bool unfinished = false;  // a load was killed, or failed for good
-  // ... or one takes long: what seems to be damaged may be what it does just now.
+  // A load takes long, so apparent damage may be its work in progress.
   bool loader_at_work = false;
-  // ... or this caller cannot tell: he may not look at its lock, or not from here.
+  // The caller may not look at the loader's lock, or cannot from here.
   bool loader_unknown = false;
-  std::string cgroup;  // that it counts for; "" where nobody knows
+  std::string cgroup;  // that the meter counts for; "" if not known
 
-  // Whether there is an info; without it, all below is empty but for this: why
-  // a load would be refused, if it would.
+  // Whether there is an info. Without it all fields below are empty, except load_refusal:
+  // why a load would be refused.
   bool has_info = false;
   absl::Status load_refusal;
 
   nm_info info = {};
-  // Readers are told that there is no meter: an unload was killed, or failed, before it
-  // had removed all. The next load makes a new one.
+  // Readers are told that there is no meter, because an unload was killed or failed
+  // before it had removed everything. The next load creates a new meter.
   bool closed = false;
   bool cgroup_gone = false;        // was removed, and its links with it
-  bool cgroup_was_remade = false;  // ... and another one has its path
-  // Whether the caller may look for pins. Otherwise nothing is known to be missing.
+  bool cgroup_was_remade = false;  // another cgroup has its path now
+  // Whether the caller may look for pins. If not, missing pins are unknown.
   bool sees_pins = true;
   std::vector<std::string> missing_links;
   std::vector<std::string> missing_maps;
-  // Of these, the ones that no load makes again, so that none can go on: unload first.
+  // The missing maps that no load creates again. The user must unload first.
   std::vector<std::string> lost_maps;
-  bool config_is_lost = false;  // nobody knows it: the lock file is not there
+  bool config_is_lost = false;  // the lock file is missing
   std::vector<FeatureStatus> features;
-  // How packets are added to a CPU's own cell (adds.h): "plain", "claimed",
-  // "atomic"; "unknown" where the load was another version's.
+  // How packets are added to a CPU's own cell (adds.h): "plain", "claimed", "atomic";
+  // "unknown" if another version loaded the meter.
   const char* adds_received = "";
   const char* adds_sent = "";
   std::vector<TableStatus> tables;
@@ -92,14 +92,14 @@ struct MeterStatus {
   std::vector<EventStatus> seen;
 };
 
-// PermissionDenied where the pins cannot be read; FailedPrecondition where
-// they are of another ABI version. Needs the group for most, root for all. Root waits
-// up to 3 s for a loader that is at work, before a meter is called damaged.
+// PermissionDenied if the pins cannot be read; FailedPrecondition if they are of another
+// ABI version. Most of it needs the group, and all of it needs root. For root this waits
+// up to 3 s for a working loader before it calls a meter damaged.
 absl::StatusOr<MeterStatus> GetStatus(const std::string& pin_dir);
 
-// The whole configuration of what is loaded, or was before it was damaged, as YAML that
-// ParseConfig() reads. NotFound if nothing is loaded; FailedPrecondition if it is not
-// known what; PermissionDenied for others than root.
+// The whole configuration of the loaded meter, or of one that is damaged now, as YAML for
+// ParseConfig(). NotFound if nothing is loaded; FailedPrecondition if the configuration
+// is not known; PermissionDenied unless root calls.
 absl::StatusOr<std::string> LoadedConfig(const std::string& pin_dir);
 
 // Some twenty lines.
