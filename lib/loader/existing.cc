@@ -51,7 +51,7 @@ absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, " is not of this version's ABI (run the loader that made it: ",
         LoaderCommand("unload", pins.path()),
-        "; or: ", RestartCommand(pins.path()), ")"));
+        "; or ", RestartCommand(pins.path()), ")"));
   }
   if (read.closed) return absl::OkStatus();  // an unload was killed
   existing->info = read;

@@ -379,10 +379,14 @@ TEST_F(LoaderRootTest, TheHintAboutAnotherAbiNamesThePinDirectory) {
   ASSERT_EQ(bpf_map_update_elem(map.get(), &zero, &info, BPF_ANY), 0);
   ASSERT_EQ(unlink(Pin("info").c_str()), 0);
   ASSERT_EQ(bpf_obj_pin(map.get(), Pin("info").c_str()), 0);
-  EXPECT_EQ(LoadError(), Pin("info") +
-                             " is not of this version's ABI (run the loader "
-                             "that made it: netmeter-loader unload --pin-dir " +
-                             config_.pin_dir + "); nothing was changed");
+  EXPECT_EQ(LoadError(),
+            Pin("info") +
+                " is not of this version's ABI (run the loader that made it: "
+                "netmeter-loader unload --pin-dir " +
+                config_.pin_dir +
+                "; or run: netmeter-loader load --restart --pin-dir " +
+                config_.pin_dir +
+                ": counters start again); nothing was changed");
 }
 
 // The links had mode 0 below `umask 0777`, and nobody but root came to a pin directory

@@ -347,13 +347,23 @@ TEST_F(MeterRootTest, WaitingMeterFindsTheLoaderAndEachReload) {
 TEST_F(MeterRootTest, ReopenIsSafeBesideOtherThreads) {
   auto fake = MakeMeter();
   ASSERT_EQ(fake->Pin(pin_dir_), "");
-  auto meter = Meter::Open(Options());
+  auto meter = Meter::Open(Options(/*wait=*/true));
   ASSERT_TRUE(meter.ok()) << meter.status();
   std::atomic<bool> done(false);
   std::vector<std::thread> readers;
   for (int i = 0; i < 3; ++i) {
+    // A reader that opens the pins while they are replaced may find no meter. Then it
+    // looks again a second later.
     readers.emplace_back([&meter, &done] {
-      while (!done) ExpectSent(**meter, 300);
+      while (!done) {
+        const auto samples = (*meter)->ReadService("mme");
+        if (!samples.ok()) {
+          EXPECT_TRUE(absl::IsUnavailable(samples.status()))
+              << samples.status();
+        } else if (!samples->empty()) {
+          EXPECT_EQ(samples->front().tx_bytes, 300u);
+        }
+      }
     });
   }
   for (int round = 0; round < 20; ++round) {
@@ -365,6 +375,10 @@ TEST_F(MeterRootTest, ReopenIsSafeBesideOtherThreads) {
   }
   done = true;
   for (std::thread& reader : readers) reader.join();
+  for (int i = 0; i < 300 && !(*meter)->ReadService("mme").ok(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  ExpectSent(**meter, 300);
 }
 
 TEST_F(MeterRootTest, AnotherAbiVersionIsRefused) {

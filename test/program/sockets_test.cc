@@ -550,52 +550,6 @@ TEST_F(Sockets, AFinIsNoPayloadThoughAResetAcknowledgesIt) {
   EXPECT_EQ(closed, 2u * 20);
 }
 
-// The bug: between the move of a growth and its merge, the new table of connections does
-// not say yet that a series is a pending one: what was established then counted as opened
-// there, for ever.
-TEST_F(Sockets, APendingSeriesOpensNothingThoughAGrowthHasNotSaidWhatItIs) {
-  Start({});
-  ASSERT_TRUE(Register("nameless"));
-  const sockaddr_in address = Loopback(kPorts[1]);
-  const auto* const name = reinterpret_cast<const sockaddr*>(&address);
-  const int tcp = bpf_map__fd(programs_->skeleton()->maps.nm_tcp);
-  // It has room for one, so that the SYN of the second is sent again after a second.
-  const UniqueFd listener = Listen(kPorts[1], 0);
-  ASSERT_TRUE(listener.ok()) << strerror(errno);
-  const UniqueFd first(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(connect(first.get(), name, sizeof(address)), 0);
-  const UniqueFd second(
-      socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(connect(second.get(), name, sizeof(address)), -1);
-  ASSERT_EQ(errno, EINPROGRESS);
-  uint32_t pending = 0;
-  for (const auto& entry : programs_->ReadCounters()) {
-    if (entry.second.kind == NM_KIND_PENDING) pending = entry.first;
-  }
-  ASSERT_NE(pending, 0u);
-  const nm_tcp none = {};
-  ASSERT_EQ(bpf_map_update_elem(tcp, &pending, &none, BPF_ANY), 0);
-  const UniqueFd accepted(
-      accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  ASSERT_TRUE(accepted.ok());
-  pollfd established = {second.get(), POLLOUT, 0};
-  ASSERT_EQ(poll(&established, 1, 10000), 1);
-  nm_tcp found = {};
-  ASSERT_EQ(bpf_map_lookup_elem(tcp, &pending, &found), 0);
-  EXPECT_EQ(found.opened, 0u);
-  // It is of the service as soon as it sends what names no destination.
-  const std::string data(100, 'x');
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_EQ(send(second.get(), data.data(), data.size(), MSG_NOSIGNAL), 100);
-  }
-  uint64_t opened = 0;
-  for (const auto& entry : programs_->ReadCounters()) {
-    ASSERT_EQ(bpf_map_lookup_elem(tcp, &entry.first, &found), 0);
-    if (entry.second.kind == NM_KIND_SERVICE) opened += found.opened;
-  }
-  EXPECT_EQ(opened, 1u);
-}
-
 // The second meter on a cgroup sees a call that the first one took: its length is
 // -1 then, and the name ends with its NUL. What stands after that in the kernel's
 // buffer, the end of a longer name here, became part of the key.
