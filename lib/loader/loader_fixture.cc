@@ -51,8 +51,8 @@ int InChild(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-// Dumpable as after an execve(2): without that /proc/self would be root's still, where
-// a reader looks what a descriptor is if he is refused bpf(2).
+// Makes the process dumpable, as after execve(2). Otherwise /proc/self would still belong
+// to root, and a reader without bpf(2) inspects its descriptors there.
 bool BecomeUser(gid_t gid, uid_t uid) {
   return setgroups(0, nullptr) == 0 && setresgid(gid, gid, gid) == 0 &&
          setresuid(uid, uid, uid) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;

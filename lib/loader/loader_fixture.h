@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For the tests of the loader on the real kernel: a cgroup and a pin directory
-// of the test's own, so that the host's meter, if any, is not disturbed, and
-// loads that are killed between two steps. Needs root.
+// For tests of the loader on the real kernel. It has its own cgroup and pin directory, so
+// that the host's meter is not disturbed, and loads that are killed between two steps.
+// Needs root.
 //
 // Threads: one at a time.
 
@@ -33,14 +33,14 @@ constexpr uid_t kNobody = 65534;
 
 std::string CgroupRoot();
 
-// Runs in a child of its own; its exit status.
+// Runs `body` in a child and returns its exit status.
 int InChild(const std::function<int()>& body);
 
-// Of the calling process, for good. False where it is refused.
+// Changes the calling process for good. False if that is refused.
 bool BecomeUser(gid_t gid, uid_t uid = kNobody);
 
-// From here on this system call fails so in the calling process, as by the seccomp filter
-// of a container. False where the kernel takes no filter.
+// Makes this system call fail with `error` in the calling process, like the seccomp
+// filter of a container. False if the kernel accepts no filter.
 bool RefuseCall(long number, int error);
 
 class LoaderRootTest : public ::testing::Test {
@@ -51,26 +51,26 @@ class LoaderRootTest : public ::testing::Test {
 
   Action MustLoad();
 
-  // The message of a load that fails, which must have one line; "loaded".
+  // The message of a failing load, which must have one line; "loaded" if it succeeds.
   std::string LoadError();
 
-  // The message of a reader that opens the meter anew; "" where it can.
+  // The message of a reader that opens the meter again; "" if it can.
   std::string ReadError();
 
-  // Loads in a child that is killed at the first step that says `step`. Whether
-  // it was.
+  // Loads in a child that is killed at the first step that contains `step`. Returns
+  // whether it was.
   bool LoadKilledAt(const std::string& step);
 
-  // As above, so many steps after the first that says `from`; what it had done
-  // last, or "".
+  // As above, `steps` steps after the first one that contains `from`. Returns the last
+  // step, or "".
   std::string LoadKilledAfter(const std::string& from, int steps);
-  // The same of another call, which says whether it went well.
+  // As above for another call, which returns whether it succeeded.
   std::string KilledAfter(const std::string& from, int steps,
                           const std::function<bool()>& call);
 
   void ExpectModes();
 
-  // What `netmeter-loader status` says, in all its forms.
+  // The output of `netmeter-loader status`, in all its forms.
   struct Report {
     MeterState state = MeterState::kNotLoaded;
     std::string text;
@@ -83,12 +83,12 @@ class LoaderRootTest : public ::testing::Test {
   uint32_t LinkId(const std::string& pin, uint32_t* program = nullptr);
   std::vector<uint32_t> LinkedPrograms();
 
-  // One UDP datagram of `bytes` to the proxy port on loopback, from a process
-  // of the test's cgroup: it is counted, and leaves nothing behind.
+  // Sends one UDP datagram of `bytes` to the proxy port on loopback, from a process in
+  // the test's cgroup. It is counted and leaves nothing behind.
   void SendFromCgroup(size_t bytes);
 
-  // Until a socket listens at this path, for at most half a minute. Between bind(2) and
-  // listen(2) its file is there, and who connects is refused.
+  // Waits until a socket listens at this path, for at most half a minute. Between bind(2)
+  // and listen(2) its file exists, but connections are refused.
   void AwaitListener(const std::string& path);
 
   // The payload that all series have sent.

@@ -46,8 +46,8 @@ namespace internal {
 
 struct RetireOptions {
   std::string pin_dir;
-  // A series that has counted something within this time is not idle. The time is measured
-  // between calls: the first call only stores the totals, unless this is 0.
+  // A series that has counted something within this time is not idle. The time is
+  // measured between calls: the first call only stores the totals, unless this is 0.
   uint32_t idle_seconds = 3600;
   // Does nothing unless this part of the series or of the names is in use.
   uint32_t full_percent = 0;

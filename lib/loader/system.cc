@@ -34,15 +34,15 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// The source of a mount is a free text for file systems without a device. It is
-// how a later loader knows a mount as ours.
+// The source of a mount is free text for file systems without a device. It marks our
+// mounts for later loaders.
 constexpr char kMountSource[] = "netmeter";
 constexpr char kNoSource[] = "none";      // of Linux 5.10
-constexpr size_t kMaxCmdline = 80 << 10;  // what the kernel part looks at, too
+constexpr size_t kMaxCmdline = 80 << 10;  // the kernel part's limit
 
-constexpr int kLooks = 3;  // at what cannot be looked at
+constexpr int kLooks = 3;  // retries if a file cannot be inspected
 
-// The first bytes of a file; what a process shows of itself may be without end.
+// The first bytes of a file; the data of a process may be endless.
 std::string ReadSome(const std::string& path, size_t most) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -65,17 +65,17 @@ std::string DirName(const std::string& path) {
   return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
-// mkdir -p. *made: whether the last one was made.
+// As mkdir -p. *made: whether the last directory was created.
 absl::Status MakeDirectories(const std::string& path, bool* made) {
   *made = false;
   for (const std::string& missing : MissingDirectories(path)) {
     if (mkdir(missing.c_str(), 0755) == 0) {
       *made = missing == path;
-    } else if (errno != EEXIST) {  // somebody made it just now
+    } else if (errno != EEXIST) {  // another process just created it
       const int error = errno;
       const std::string parent = DirName(missing);
       struct statfs fs;
-      // Where no BPF file system is mounted, /sys/fs/bpf is of sysfs.
+      // If no BPF file system is mounted, /sys/fs/bpf is in sysfs.
       const bool sysfs = statfs(parent.c_str(), &fs) == 0 &&
                          static_cast<unsigned long>(fs.f_type) == SYSFS_MAGIC;
       return ErrnoStatus(error, absl::StrCat("make ", missing),
@@ -91,8 +91,8 @@ absl::Status MakeDirectories(const std::string& path, bool* made) {
 
 std::string ReadAll(const std::string& path) { return ReadSome(path, 1 << 20); }
 
-// A hierarchy may be mounted several times, and a container may see only a part
-// of it. The mount whose root is "/" shows all that this process may see.
+// A hierarchy may be mounted several times, and a container may see only a part of it.
+// The mount whose root is "/" shows all that this process may see.
 absl::StatusOr<std::string> FindCgroupRoot() {
   bool inner = false;
   for (const Mount& mount : ReadMounts()) {
@@ -127,7 +127,7 @@ absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id) {
 
 namespace {
 
-// Ids are file handles of any mount of the hierarchy (FILEID_KERNFS in
+// A cgroup id is a file handle for any mount of the hierarchy (FILEID_KERNFS in
 // include/linux/exportfs.h, since 5.5).
 UniqueFd OpenCgroupOfMount(int mount, uint64_t id) {
   constexpr int kFileidKernfs = 0xfe;
@@ -153,7 +153,7 @@ UniqueFd OpenCgroupById(uint64_t id) {
   }
   const UniqueFd mount(
       static_cast<int>(syscall(SYS_fsmount, context.get(), kCloexec, 0)));
-  // fsmount(2) opens it as O_PATH does, which a handle is not looked up by.
+  // fsmount(2) opens it like O_PATH, which does not work for looking up a handle.
   const UniqueFd root(
       openat(mount.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return root.ok() ? OpenCgroupOfMount(root.get(), id) : UniqueFd();
@@ -170,8 +170,8 @@ bool CgroupIsGone(uint64_t id) {
   return false;
 }
 
-// Of the directory that is there now: what is mounted on it counts, and not
-// what it is a directory of.
+// Looks at the file system that is mounted on the directory, not at the one that contains
+// it.
 absl::StatusOr<bool> LookForBpffs(const std::string& path) {
   struct statfs fs = {};
   for (int i = 0; i < kLooks; i++) {
@@ -192,8 +192,8 @@ bool IsBpffs(const std::string& path) {
 
 namespace {
 
-// The BPF file system that is mounted there; nullptr: there is none. The last mount on a
-// path is the one that shows.
+// The BPF file system that is mounted there; nullptr if there is none. The last mount on
+// a path is the visible one.
 const Mount* FindBpffs(const std::vector<Mount>& mounts,
                        const std::string& path) {
   const auto last =
@@ -208,8 +208,8 @@ bool IsOwnMount(const std::string& path, const LoaderState& state) {
   const std::vector<Mount> mounts = ReadMounts();
   const Mount* const mount = FindBpffs(mounts, path);
   if (mount == nullptr) return false;
-  // Where names are kept a device says nothing: the kernel gives its number to the
-  // next file system at once.
+  // If the source name is kept, the device number proves nothing: the kernel soon reuses
+  // it.
   return mount->source == kMountSource ||
          (mount->source == kNoSource && state.mounted &&
           (state.device == 0 || state.device == mount->device));
@@ -242,7 +242,7 @@ absl::Status CheckDirectory(const std::string& path) {
     struct stat about;
     if (stat(at.c_str(), &about) != 0) {
       if (errno != ENOENT || lstat(at.c_str(), &about) != 0 ||
-          !S_ISLNK(about.st_mode)) {  // not there, or made just now
+          !S_ISLNK(about.st_mode)) {  // missing, or created just now
         continue;
       }
       return absl::FailedPreconditionError(absl::StrCat(
@@ -264,8 +264,8 @@ absl::Status CheckContents(const std::string& path) {
     return errno == ENOENT ? absl::OkStatus()
                            : ErrnoStatus(errno, absl::StrCat("open ", path));
   }
-  // Again, of the directory that is read: another loader may have mounted and
-  // pinned since.
+  // Check again with the open directory: another loader may have mounted and pinned
+  // meanwhile.
   struct statfs fs = {};
   const bool mounted = fstatfs(dirfd(dir), &fs) == 0 &&
                        static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
@@ -283,10 +283,9 @@ absl::Status CheckContents(const std::string& path) {
                    foreign, "): choose another --pin-dir"));
 }
 
-// A mount of our own, and not a directory below /sys/fs/bpf: distributions
-// mount that one with mode 0700, so that no group could come to the pins. The
-// mode here is of the root directory; SetModes() gives it its group at the end
-// of a load.
+// A mount of our own, and not a directory below /sys/fs/bpf: distributions mount that one
+// with mode 0700, so the group could not reach the pins. This mode is for the root
+// directory; SetModes() gives it its group at the end of a load.
 absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
                               bool* mounted) {
   *made_directory = *mounted = false;
@@ -312,8 +311,8 @@ absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
 
 namespace {
 
-// Whether anything is pinned at a path, or below it. A folder alone is nothing: iproute2
-// makes tc, ip and xdp in the first BPF file system that it finds.
+// Whether anything is pinned at a path, or below it. Empty folders do not count: iproute2
+// creates tc, ip and xdp in the first BPF file system that it finds.
 bool HoldsPins(const std::string& path) {
   struct stat about;
   if (lstat(path.c_str(), &about) != 0) return errno != ENOENT;
@@ -331,8 +330,8 @@ bool HoldsPins(const std::string& path) {
   return found;
 }
 
-// What keeps a mount of ours from being removed; "": nothing. The kernel's own two files
-// are in each BPF file system that is the first one of its user namespace.
+// The first foreign entry that blocks the removal of our mount; "": none. The kernel puts
+// two files of its own into the first BPF file system of each user namespace.
 std::string ForeignThingIn(const std::string& path) {
   for (const Mount& mount : ReadMounts()) {
     if (absl::StartsWith(mount.point, path + "/")) return mount.point;
@@ -341,7 +340,7 @@ std::string ForeignThingIn(const std::string& path) {
   DIR* const dir = opendir(path.c_str());
   while (const dirent* entry = dir == nullptr ? nullptr : readdir(dir)) {
     const std::string name = entry->d_name;
-    // Of a switch that was interrupted, empty or with links to what is removed.
+    // Left by an interrupted pin swap: empty, or with links to pins that go anyway.
     if (name == "." || name == ".." || name == "maps.debug" ||
         name == "progs.debug" || absl::StartsWith(name, "netmeter_switch")) {
       continue;
@@ -367,7 +366,7 @@ absl::Status RemoveDirectory(const std::string& path,
   }
   for (LoaderState known = state; IsOwnMount(path, known);
        known.mounted = false) {
-    // Somebody's working directory there does not keep it.
+    // A process whose working directory is there does not block the unmount.
     if (umount2(path.c_str(), UMOUNT_NOFOLLOW) != 0 &&
         (errno != EBUSY ||
          umount2(path.c_str(), UMOUNT_NOFOLLOW | MNT_DETACH) != 0)) {
@@ -386,7 +385,8 @@ absl::Status RemoveDirectory(const std::string& path,
 std::vector<std::string> MissingDirectories(const std::string& path) {
   std::vector<std::string> missing;
   for (std::string at = path; at.size() > 1; at = DirName(at)) {
-    // What cannot be looked at is there: it would be removed as one of ours.
+    // A path that cannot be inspected counts as existing. Otherwise an unload would
+    // remove it as ours.
     if (access(at.c_str(), F_OK) == 0 || errno != ENOENT) break;
     missing.insert(missing.begin(), at);
   }
@@ -401,17 +401,17 @@ void RemoveDirectories(const std::vector<std::string>& made) {
 
 std::string NameOfRunning(const std::string& comm, const std::string& arguments,
                           const std::string& exe) {
-  // Of a memfd all is the name, though there be slashes in it.
+  // The exe of a memfd is all name, even with slashes in it.
   const std::string of_file =
       absl::StartsWith(exe, "/memfd:") ? exe.substr(1) : BaseName(exe);
-  // comm is the first 15 bytes of what was executed, unless the process
-  // renamed itself. Before 6.14 it is the number of a descriptor that was
-  // executed; argv[0] may end with the same.
+  // comm is the first 15 bytes of the executed name, unless the process renamed itself.
+  // Before 6.14 it may be the number of an executed descriptor, and argv[0] may end with
+  // the same number.
   if (comm.empty() ||
       std::all_of(comm.begin(), comm.end(), absl::ascii_isdigit))
     return of_file;
-  // The path of a script stands after its interpreter and the one argument
-  // that "#!" may have for that.
+  // The path of a script follows its interpreter and at most one argument of the "#!"
+  // line.
   const std::vector<std::string> argv =
       absl::StrSplit(arguments, absl::MaxSplits('\0', 3));
   for (size_t i = 0; i < std::min<size_t>(argv.size(), 3); i++) {
@@ -424,9 +424,8 @@ std::string NameOfRunning(const std::string& comm, const std::string& arguments,
 
 namespace {
 
-// The processes of the machine; empty in a PID namespace of its own: the
-// numbers of /proc would be those of the namespace, and the kernel part counts
-// by those of the initial one.
+// The processes of the machine. Empty in a private PID namespace: /proc has that
+// namespace's numbers, and the kernel part uses those of the initial one.
 std::vector<uint32_t> RunningTgids() {
   std::vector<uint32_t> tgids;
   struct stat about;
@@ -445,8 +444,8 @@ std::vector<uint32_t> RunningTgids() {
   return tgids;
 }
 
-// The path below cgroup v2; empty: not known. Its line begins with "0::",
-// cgroups(7); the others are of hierarchies of v1.
+// The path below cgroup v2; empty: not known. Its line begins with "0::", cgroups(7).
+// Other lines are for v1 hierarchies.
 std::string CgroupOf(uint32_t tgid) {
   std::ifstream file(absl::StrCat("/proc/", tgid, "/cgroup"));
   std::string line;
@@ -463,10 +462,10 @@ std::vector<RunningProcess> RunningProcesses() {
   for (const uint32_t tgid : RunningTgids()) {
     const std::string base = absl::StrCat("/proc/", tgid);
     char exe[4096];
-    ssize_t length =
-        readlink((base + "/exe").c_str(), exe, sizeof(exe));  // not a thread's
+    ssize_t length = readlink((base + "/exe").c_str(), exe,
+                              sizeof(exe));  // fails for kernel threads
     if (length <= 0) continue;
-    // The file may have been replaced by an update since it was executed.
+    // An update may have replaced the file since the exec.
     std::string path(exe, static_cast<size_t>(length));
     path = std::string(absl::StripSuffix(path, " (deleted)"));
     std::string comm = ReadAll(base + "/comm");
@@ -474,7 +473,7 @@ std::vector<RunningProcess> RunningProcesses() {
     std::string arguments = ReadSome(base + "/cmdline", kMaxCmdline);
     processes.push_back(
         {tgid, NameOfRunning(comm, arguments, path), "", CgroupOf(tgid)});
-    // Of other programs it means nothing.
+    // Arguments matter only for these programs.
     const std::string& name = processes.back().name;
     if (absl::StartsWith(name, "python") || name == "main.py") {
       processes.back().arguments = std::move(arguments);
@@ -526,8 +525,8 @@ void ForEachOpenSocket(const std::string& below,
   std::sort(tgids.begin(), tgids.end(), std::greater<uint32_t>());
   for (const uint32_t tgid : tgids) {
     if (!IsInCgroup(tgid, below)) continue;
-    // A process that ends meanwhile takes its pidfd with it (ESRCH), so that
-    // its number is never taken for that of another one.
+    // If a process ends meanwhile, its pidfd fails (ESRCH), so a reused number is not
+    // confused with it.
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, tgid, 0)));
     const std::string base = absl::StrCat("/proc/", tgid, "/fd");
     DIR* dir = pidfd.ok() ? opendir(base.c_str()) : nullptr;
@@ -540,9 +539,8 @@ void ForEachOpenSocket(const std::string& below,
           memcmp(target, "socket:[", 8) != 0) {
         continue;
       }
-      // A duplicate, of which the other process knows nothing. Sockets of other
-      // families come this far, too: the link of /proc does not tell the
-      // family.
+      // This is a duplicate, so the other process does not notice. Sockets of other
+      // families come this far, too, because the link in /proc does not show the family.
       OpenSocket found;
       found.tgid = tgid;
       found.fd = UniqueFd(
@@ -579,7 +577,7 @@ absl::Status CheckProc() {
 
 absl::Status CheckHost() {
   NETMETER_RETURN_IF_ERROR(CheckProc());
-  // A map is the first thing that any load makes.
+  // Any load starts by creating a map.
   LIBBPF_OPTS(bpf_map_create_opts, options);
   UniqueFd fd(
       bpf_map_create(BPF_MAP_TYPE_QUEUE, "nm_probe", 0, 4, 1, &options));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the loader asks of the system around BPF: mounts, cgroups, groups
-// and the processes that run already.
+// The loader's access to the system around BPF: mounts, cgroups, groups and running
+// processes.
 //
 // Threads: any; nothing here keeps state.
 
@@ -23,63 +23,65 @@
 namespace netmeter {
 namespace internal {
 
-// A small file, such as those of /proc: what of it can be read. Not by the iterators of a
-// stream, which throw where a process ends between open and read (ESRCH).
+// Reads a small file, such as those of /proc, as far as possible. Stream iterators do not
+// do: they throw if a process ends between open and read (ESRCH).
 std::string ReadAll(const std::string& path);
 
-// The mount point of cgroup v2 whose root is the hierarchy's root, from
-// /proc/self/mountinfo (cgroups(7)). NotFound, with what to do about it.
+// The mount point of cgroup v2 whose root is the root of the hierarchy, from
+// /proc/self/mountinfo (cgroups(7)). NotFound says what to do.
 absl::StatusOr<std::string> FindCgroupRoot();
 
 // Opens a cgroup v2 directory; *id becomes its cgroup id.
 absl::StatusOr<UniqueFd> OpenCgroup(const std::string& path, uint64_t* id);
 
-// The cgroup with this id, through a mount of one's own that nobody else sees, for
-// where no path leads to it: `ip netns exec` hides /sys/fs/cgroup behind another
-// /sys. Not ok: there is none, or not for all but root; errno.
+// Opens the cgroup with this id through a private mount, if no path leads to it: `ip
+// netns exec` hides /sys/fs/cgroup behind another /sys. Not ok, with errno, if there is
+// no such cgroup or only root may open it.
 UniqueFd OpenCgroupById(uint64_t id);
 
-// Whether the cgroup with this id was removed. False where that cannot be told.
+// Whether the cgroup with this id was removed. False if that is not known.
 bool CgroupIsGone(uint64_t id);
 
-// Root of a BPF file system that the loader mounted itself, by the source name
-// that it gave to the mount. 5.10 loses that name, and says "none": there by the state.
+// Whether the path is the root of a BPF file system that the loader mounted. The mount
+// has our source name. 5.10 loses this name and says "none"; there the lock file's state
+// decides.
 bool IsOwnMount(const std::string& path,
                 const LoaderState& state = LoaderState());
 
-// Whether a BPF file system is there; an error where that cannot be told, as without
-// memory: who took that for none would mount over a meter. IsBpffs() says no then.
+// Whether a BPF file system is mounted there. An error if that is not known, for example
+// without memory: a wrong "no" would make a load mount over a meter. IsBpffs() returns
+// false for errors.
 absl::StatusOr<bool> LookForBpffs(const std::string& path);
 bool IsBpffs(const std::string& path);
 
-// FailedPrecondition where the path is another mount of the BPF file system that the
-// loader mounted elsewhere, as by `mount --bind`: it has another lock, and neither the
-// mount nor the directory is ours.
+// FailedPrecondition if the path is another mount of the BPF file system that the loader
+// mounted elsewhere, as by `mount --bind`. The alias has another lock, and its mount and
+// directory are not ours.
 absl::Status CheckIsNoAlias(const std::string& path);
 
-// FailedPrecondition where a file is in the way, at the path or above it; what
-// is not there yet is none.
+// FailedPrecondition if a file is in the way, at the path or above it. Missing
+// directories are no error.
 absl::Status CheckDirectory(const std::string& path);
 
-// FailedPrecondition where the directory is on no BPF file system and not
-// empty: none will be mounted over somebody's files.
+// FailedPrecondition if the directory is on no BPF file system and not empty. The loader
+// never mounts over existing files.
 absl::Status CheckContents(const std::string& path);
 
-// Makes the directory, and mounts a BPF file system on it if it is not on one
-// already. *made_directory and *mounted tell what was done, for undoing it.
+// Creates the directory, and mounts a BPF file system on it if it is not on one.
+// *made_directory and *mounted tell how to undo it.
 absl::Status PrepareDirectory(const std::string& path, bool* made_directory,
                               bool* mounted);
 
-// Undoes PrepareDirectory: unmounts what the loader mounted, removes the
-// directory if it is empty. Nothing there is no error. FailedPrecondition where something
-// is in the way that is not ours: a file, or a mount below.
+// Undoes PrepareDirectory(): unmounts our mount, and removes the directory if it is
+// empty. A missing directory is no error. FailedPrecondition if something foreign is in
+// the way: a file, or a mount below.
 absl::Status RemoveDirectory(const std::string& path,
                              const LoaderState& state = LoaderState());
 
-// `path` and the directories above it that are not there, topmost first.
+// The missing directories of `path`, topmost first.
 std::vector<std::string> MissingDirectories(const std::string& path);
 
-// Removes what of these directories is empty; the last first.
+// Removes the empty ones of these directories, the last one first.
 void RemoveDirectories(const std::vector<std::string>& made);
 
 struct RunningProcess {
@@ -89,41 +91,40 @@ struct RunningProcess {
   std::string cgroup;     // of cgroup v2: "/system.slice/ssh.service"
 };
 
-// The processes of the machine, without kernel threads. Empty in a PID
-// namespace of its own, where the numbers mean nothing to the kernel part.
+// The processes of the machine, without kernel threads. Empty in a private PID namespace,
+// whose numbers mean nothing to the kernel part.
 std::vector<RunningProcess> RunningProcesses();
 
 struct OpenSocket {
-  uint32_t tgid;    // of a process that has it open
+  uint32_t tgid;    // a process that has it open
   uint64_t cookie;  // SO_COOKIE
   int protocol;     // SO_PROTOCOL
   UniqueFd fd;      // our own, to the same socket
 };
 
-// Calls body(socket) for every IPv4 and IPv6 socket of the processes in this
-// cgroup and below, once per process that holds it; a process with a higher id
-// comes first, so that a service is before the init that activated it. `cgroup` is
-// as PathInHierarchy() returns it.
+// Calls body(socket) for each IPv4 and IPv6 socket of the processes in this cgroup and
+// below, once per process that holds it. Processes with higher ids come first, so that a
+// service precedes the init that activated it. `cgroup` is a result of PathInHierarchy().
 void ForEachOpenSocket(const std::string& cgroup,
                        const std::function<void(const OpenSocket&)>& body);
 
-// A directory of cgroup v2, as /proc/PID/cgroup calls it, by the mount that it is below:
+// The cgroup v2 directory as /proc/PID/cgroup names it, derived from its mount:
 // "/system.slice"; "" is the root.
 std::string PathInHierarchy(const std::string& cgroup);
 
-// The name that an executable, or a script, has by its thread's name, argv (a
-// NUL after each) and /proc/PID/exe: the path that was executed is gone.
+// The name of an executable or a script, from the thread's name, argv (a NUL after each)
+// and /proc/PID/exe. The path that was executed is no longer known.
 std::string NameOfRunning(const std::string& comm, const std::string& arguments,
                           const std::string& exe);
 
 std::string KernelRelease();
 
-// Refuses early, with the reason, where the load would fail later with another
-// message. A try says more than the list of capabilities: a container's seccomp
-// filter, a security module or lockdown may refuse what they allow.
+// Fails early with the reason, before the load would fail with a less helpful message. It
+// tries calls and does not only look at capabilities: a container's seccomp filter, a
+// security module or lockdown may refuse what capabilities allow.
 absl::Status CheckHost();
 
-// Without /proc nobody knows what is mounted, nor what a map is.
+// Without /proc the loader cannot see mounts, nor inspect maps.
 absl::Status CheckProc();
 
 }  // namespace internal
