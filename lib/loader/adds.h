@@ -41,8 +41,7 @@ Adds ChooseAdds(const Preemption& preemption);
 // Reads the properties of the running kernel, by tests if possible.
 Preemption ReadPreemption();
 
-// The best method on this host. Atomic adds if the tables have no shared cells, as those
-// of older versions.
+// The best method on this host.
 Adds FindAdds();
 
 // Separate from ReadPreemption(), so that tests can pass the types

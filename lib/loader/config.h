@@ -119,8 +119,8 @@ absl::Status CheckConfig(const Config& config);
 std::string WhyNotValue(const std::string& key, const std::string& text);
 
 // Settings that are allowed but have no effect, one line each, such as a setting that
-// another one switches off. This is no error: a generated file may also list services that
-// are named by their units, and a meter must not lose its configuration for that.
+// another one switches off. This is no error: a generated file may also list services
+// that are named by their units, and a meter must not lose its configuration for that.
 std::vector<std::string> WhatHasNoEffect(const Config& config);
 
 // Each key with its default, for --help.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -50,8 +51,8 @@ absl::Status ReadExistingInfo(const PinDir& pins, ExistingMeter* existing) {
       read.tcp_size != sizeof(nm_tcp)) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, " is not of this version's ABI (run the loader that made it: ",
-        LoaderCommand("unload", pins.path()),
-        "; or ", RestartCommand(pins.path()), ")"));
+        LoaderCommand("unload", pins.path()), "; or ",
+        RestartCommand(pins.path()), ")"));
   }
   if (read.closed) return absl::OkStatus();  // an unload was killed
   existing->info = read;

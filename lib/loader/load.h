@@ -9,8 +9,7 @@
 // process holds these objects. Each later step leaves a valid meter and can be repeated:
 // pin the new objects, give each link its program, write `info`, hand out ids. So if a
 // load fails or is killed in the middle, the meter still counts, and the next load
-// repeats the steps and completes it. Nothing is undone.
-// next load, which goes through the same steps, completes it. Nothing is undone.
+// repeats the steps and completes it. A first load that fails is removed again.
 //
 // - Only one loader works on a pin directory at a time (locked_directory.h).
 // - While programs are being replaced, `info` has no build_id. So the next load always

@@ -149,28 +149,6 @@ bool PinDir::Has(absl::string_view pin) const {
   return true;
 }
 
-absl::StatusOr<bool> PinDir::IsOurs(absl::string_view at,
-                                    absl::string_view pin) const {
-  const std::string path = PathOf(at);
-  struct stat about;
-  if (lstat(path.c_str(), &about) != 0) {
-    if (errno == ENOENT) return false;
-    return ErrnoStatus(errno, absl::StrCat("look at ", path));
-  }
-  if (!S_ISREG(about.st_mode) || about.st_uid != 0) return false;
-  if (geteuid() != 0) return true;
-  const Opened opened = OpenExpected(path, pin);
-  if (opened.ours) return true;
-  NETMETER_RETURN_IF_ERROR(CheckRefusal(opened, path));
-  const int error = opened.error;
-  if (error == 0 || error == ENOENT || IsNoObject(error)) return false;
-  return ErrnoStatus(error, absl::StrCat("open ", path));
-}
-
-bool PinDir::HasOurs(absl::string_view at, absl::string_view pin) const {
-  return Has(at) && IsOurs(at, pin).value_or(true);
-}
-
 absl::StatusOr<UniqueFd> PinDir::Open(absl::string_view pin) const {
   const std::string path = PathOf(pin);
   UniqueFd fd(bpf_obj_get(path.c_str()));

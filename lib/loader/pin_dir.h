@@ -3,7 +3,7 @@
 // existing pin is ours.
 //
 // Some pins are not in the table (lib/reader/pins.h). This one exists only while a load
-// is at work, and shows the next load how far a killed load had come:
+// is at work, and the next load removes what a killed one left:
 //
 //   NAME_new   the successor of NAME, until it is renamed over NAME
 //
@@ -17,8 +17,8 @@
 // the BPF file system, and the name of a map proves nothing: any program may call its map
 // nm_names. So the pins count as ours only together: each pin must be an object of the
 // right kind and name, and there must be a link with one of our programs, an `info` with
-// our magic, or a mount of our own. All code that removes pins uses the order of
-// EveryPin(), so that leftover pins after a kill are still recognized as ours.
+// our magic, or a mount of our own. Pins are removed in an order in which those that are
+// left are still recognized as ours (existing.cc).
 //
 // Threads: any; the lock of lib/loader/locked_directory.h keeps loaders apart.
 
@@ -55,13 +55,6 @@ class PinDir {
   std::string PathOf(absl::string_view pin) const;
 
   bool Has(absl::string_view pin) const;
-
-  // Whether the object pinned at `at`, a path below this one, belongs at `pin`. Users
-  // cannot open pins; for them this checks only that root owns the file.
-  absl::StatusOr<bool> IsOurs(absl::string_view at,
-                              absl::string_view pin) const;
-  // As IsOurs(), but true if the object cannot be inspected.
-  bool HasOurs(absl::string_view at, absl::string_view pin) const;
 
   // If one of MapPins() is missing, the error says that the meter is damaged.
   absl::StatusOr<UniqueFd> Open(absl::string_view pin) const;
