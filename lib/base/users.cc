@@ -19,8 +19,6 @@
 // can tell that it is static.
 extern decltype(getgrnam_r) getgrnam_r __attribute__((weak));
 extern decltype(getgrgid_r) getgrgid_r __attribute__((weak));
-
-// Also empty in a static program.
 extern decltype(getpwnam_r) getpwnam_r __attribute__((weak));
 
 namespace netmeter {
@@ -28,20 +26,67 @@ namespace internal {
 namespace {
 
 constexpr char kGroupFile[] = "/etc/group";
-// An entry lists all members of a group. A longer entry is treated as missing.
-constexpr size_t kMostBytes = 4 << 20;
+constexpr char kPasswordFile[] = "/etc/passwd";
 
-// Calls `find(entry, buffer, size, result)` with a buffer that grows until it suffices.
-template <typename Find>
-std::optional<Group> WithRoom(Find find) {
+// A longer entry is treated as missing. An entry of a group lists all its members.
+constexpr size_t kMostBytesOfGroup = 4 << 20;
+constexpr size_t kMostBytesOfUser = 1 << 20;
+
+// Calls `find(entry, buffer, size, result)` with a buffer that grows until it suffices,
+// and `take(*result)` while the buffer exists. False if there is no entry.
+template <typename Entry, typename Find, typename Take>
+bool WithEntry(size_t most_bytes, Find find, Take take) {
   std::vector<char> buffer(4096);
-  struct group entry, *found = nullptr;
+  Entry entry, *found = nullptr;
   while (find(&entry, buffer.data(), buffer.size(), &found) == ERANGE &&
-         buffer.size() < kMostBytes) {
+         buffer.size() < most_bytes) {
     buffer.resize(2 * buffer.size());
   }
-  if (found == nullptr) return std::nullopt;
-  return Group{found->gr_name, found->gr_gid};
+  if (found == nullptr) return false;
+  take(*found);
+  return true;
+}
+
+template <typename Find>
+std::optional<Group> GroupOf(Find find) {
+  Group group;
+  if (!WithEntry<struct group>(kMostBytesOfGroup, find,
+                               [&](const struct group& entry) {
+                                 group = {entry.gr_name, entry.gr_gid};
+                               })) {
+    return std::nullopt;
+  }
+  return group;
+}
+
+struct User {
+  std::string name;
+  uid_t id;
+};
+
+template <typename Find>
+std::optional<User> UserOf(Find find) {
+  User user;
+  if (!WithEntry<passwd>(kMostBytesOfUser, find, [&](const passwd& entry) {
+        user = {entry.pw_name, entry.pw_uid};
+      })) {
+    return std::nullopt;
+  }
+  return user;
+}
+
+// The first entry of a file that `next(file)` returns and `is_wanted` accepts.
+template <typename Next, typename Wanted>
+auto FindInFile(const std::string& path, Next next, Wanted is_wanted)
+    -> decltype(next(nullptr)) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "re"),
+                                                   fclose);
+  if (file == nullptr) return std::nullopt;
+  for (;;) {
+    // After ERANGE the position is still that of the same entry.
+    auto entry = next(file.get());
+    if (!entry.has_value() || is_wanted(*entry)) return entry;
+  }
 }
 
 }  // namespace
@@ -49,19 +94,10 @@ std::optional<Group> WithRoom(Find find) {
 std::optional<Group> FindGroupInFile(
     const std::string& path,
     const std::function<bool(const Group&)>& is_wanted) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "re"),
-                                                   fclose);
-  if (file == nullptr) return std::nullopt;
-  for (;;) {
-    // After ERANGE the position is still that of the same entry.
-    const std::optional<Group> group =
-        WithRoom([&](struct group* entry, char* buffer, size_t size,
-                     struct group** found) {
-          return fgetgrent_r(file.get(), entry, buffer, size, found);
-        });
-    if (!group.has_value()) return std::nullopt;
-    if (is_wanted(*group)) return group;
-  }
+  const auto next = [](FILE* file) {
+    return GroupOf([file](auto... to) { return fgetgrent_r(file, to...); });
+  };
+  return FindInFile(path, next, is_wanted);
 }
 
 std::optional<Group> FindGroupByName(const std::string& name) {
@@ -69,10 +105,7 @@ std::optional<Group> FindGroupByName(const std::string& name) {
     return FindGroupInFile(
         kGroupFile, [&](const Group& group) { return group.name == name; });
   }
-  return WithRoom([&](struct group* entry, char* buffer, size_t size,
-                      struct group** found) {
-    return getgrnam_r(name.c_str(), entry, buffer, size, found);
-  });
+  return GroupOf([&](auto... to) { return getgrnam_r(name.c_str(), to...); });
 }
 
 std::optional<Group> FindGroupById(gid_t id) {
@@ -80,10 +113,7 @@ std::optional<Group> FindGroupById(gid_t id) {
     return FindGroupInFile(kGroupFile,
                            [&](const Group& group) { return group.id == id; });
   }
-  return WithRoom([&](struct group* entry, char* buffer, size_t size,
-                      struct group** found) {
-    return getgrgid_r(id, entry, buffer, size, found);
-  });
+  return GroupOf([&](auto... to) { return getgrgid_r(id, to...); });
 }
 
 absl::StatusOr<gid_t> FindGroup(const std::string& name) {
@@ -100,49 +130,23 @@ absl::StatusOr<gid_t> FindGroup(const std::string& name) {
       absl::StrCat("no group ", name, " (groupadd --system ", name, ")"));
 }
 
-namespace {
-
-constexpr char kPasswordFile[] = "/etc/passwd";
-// Calls `find(entry, buffer, size, result)` with a buffer that grows until it suffices.
-template <typename Find>
-std::optional<passwd> WithRoom(std::vector<char>* buffer, Find find) {
-  passwd entry, *found = nullptr;
-  buffer->resize(4096);
-  while (find(&entry, buffer->data(), buffer->size(), &found) == ERANGE &&
-         buffer->size() < kMostBytes) {
-    buffer->resize(2 * buffer->size());
-  }
-  if (found == nullptr) return std::nullopt;
-  return entry;
-}
-
-}  // namespace
-
 std::optional<uid_t> FindUserInFile(const std::string& path,
                                     const std::string& name) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "re"),
-                                                   fclose);
-  if (file == nullptr) return std::nullopt;
-  std::vector<char> buffer;
-  for (;;) {
-    const std::optional<passwd> user = WithRoom(
-        &buffer, [&](passwd* entry, char* room, size_t size, passwd** found) {
-          return fgetpwent_r(file.get(), entry, room, size, found);
-        });
-    if (!user.has_value()) return std::nullopt;
-    if (user->pw_name == name) return user->pw_uid;
-  }
+  const auto next = [](FILE* file) {
+    return UserOf([file](auto... to) { return fgetpwent_r(file, to...); });
+  };
+  const std::optional<User> user =
+      FindInFile(path, next, [&](const User& one) { return one.name == name; });
+  if (!user.has_value()) return std::nullopt;
+  return user->id;
 }
 
 std::optional<uid_t> FindUserByName(const std::string& name) {
   if (getpwnam_r == nullptr) return FindUserInFile(kPasswordFile, name);
-  std::vector<char> buffer;
-  const std::optional<passwd> user = WithRoom(
-      &buffer, [&](passwd* entry, char* room, size_t size, passwd** found) {
-        return getpwnam_r(name.c_str(), entry, room, size, found);
-      });
+  const std::optional<User> user =
+      UserOf([&](auto... to) { return getpwnam_r(name.c_str(), to...); });
   if (!user.has_value()) return std::nullopt;
-  return user->pw_uid;
+  return user->id;
 }
 
 }  // namespace internal
