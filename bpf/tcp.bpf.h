@@ -53,7 +53,7 @@ static __always_inline void begin_sent(struct bpf_tcp_sock *tcp,
   socket->tx_valid = 1;
 }
 
-/* The same for received numbers: they start with the first acknowledgement. */
+/* Received numbers start with the first acknowledgement. */
 static __always_inline void begin_received(struct bpf_tcp_sock *tcp,
                                            struct nm_socket *socket, __u32 ack,
                                            bool adopted) {

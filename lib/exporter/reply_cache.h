@@ -46,8 +46,9 @@ namespace internal {
 //
 // Threads: any.
 
-// Of RFC 1952, by the fastest level of zlib: our pages become a tenth, and the others
-// would make that a twelfth, in several times as long. Throws std::bad_alloc.
+// Compresses to the format of RFC 1952 at zlib's fastest level: our pages shrink to a
+// tenth. The other levels reach a twelfth and take several times longer. Throws
+// std::bad_alloc.
 std::string Gzip(absl::string_view bytes);
 
 // Bytes that several connections send at once; the last holder frees them.

@@ -177,10 +177,10 @@ int SendDescriptors(int client, const SharedMapFds& maps) {
   return sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
-// Removes the socket that a killed server left behind at `path`, and nothing else: of a
-// socket that somebody holds, whatever its type, connect(2) says anything but
-// ECONNREFUSED. (Two servers of one path that start within the same microseconds are not
-// told apart: the later one gets the path.)
+// Removes the socket that a killed server left behind at `path`, and nothing else: if a
+// process holds the socket, whatever its type, connect(2) does not say ECONNREFUSED. (If
+// two servers of one path start within the same microseconds, the later one gets the
+// path.)
 absl::Status RemoveStaleSocket(const std::string& path,
                                const sockaddr_un& address) {
   struct stat about;

@@ -189,7 +189,7 @@ std::function<std::string(const std::string&)> Number(uint32_t lowest,
   };
 }
 
-// Of an option that is a key of the configuration, too.
+// For an option that is also a key of the configuration.
 std::function<std::string(const std::string&)> ValueOf(const char* key) {
   return [=](const std::string& text) { return WhyNotValue(key, text); };
 }

@@ -505,7 +505,7 @@ TEST_F(LoadedRootTest, AfterAnUnloadTotalsBeginAgainOnTopOfWhatWasDelivered) {
   }
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(Of(host), 1400u);
-  // Sends as many bytes as before the unload. None is taken for old.
+  // Sends the same number of bytes as before the unload. None is taken for old.
   Send(6);
   ASSERT_TRUE(visitor.Visit(host.callback()).ok());
   EXPECT_EQ(Of(host), 2000u);

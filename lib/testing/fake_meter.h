@@ -66,7 +66,7 @@ class FakeMeter {
   std::string Pin(const std::string& directory, gid_t group = 0,
                   mode_t mode = 0600);
 
-  // Sends all maps to who has connected, as `netmeter-fds` does. Returns
+  // Sends all maps to a connected client, as `netmeter-fds` does. Returns
   // what went wrong.
   std::string SendTo(int connection) const;
 

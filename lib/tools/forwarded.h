@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a meter has counted of forwarded packets, by uplink (bpf/forward.bpf.c).
+// What a meter has counted of forwarded packets, by uplink (bpf/forward.bpf.c), and the
+// names of its uplinks.
 //
 //   absl::StatusOr<Forwarded> forwarded = ReadForwarded("/run/netmeter");
 //   forwarded->at(1).tx_bytes;  // left by uplink 1
@@ -39,11 +40,8 @@ absl::StatusOr<Forwarded> ReadForwarded(const std::string& pin_dir);
 // The sum by uplink of a sum over all CPUs, by NM_FORWARDED_INDEX().
 Forwarded SumByUplink(const std::vector<nm_forwarded>& pairs);
 
-// The uplinks of a meter, by the numbers that its maps have.
-//
-// Threads: any.
-
-// Those that have counted since the meter was loaded, and `other`.
+// The uplinks that have counted since the meter was loaded, and `other`, by the numbers
+// that its maps have.
 std::map<uint32_t, std::string> ReadUplinkNames(const SharedMaps& maps);
 
 }  // namespace internal

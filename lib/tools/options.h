@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Options that several commands have.
+// Options that several commands have, and the read of the meter for the history.
 //
-// Threads: one at a time.
+// Threads: one; these are parts of a main().
 
 #ifndef NETMETER_LIB_TOOLS_OPTIONS_H_
 #define NETMETER_LIB_TOOLS_OPTIONS_H_
@@ -25,8 +25,6 @@ namespace internal {
 //
 //   AddSizes(flags, {json}, &sizes_);
 //   ... HumanBytes(bytes, sizes_.Or(MeterUnits(pin_dir_)));
-//
-// Threads: one; these are parts of a main().
 
 struct SizeOptions {
   std::optional<SizeUnits> units;
@@ -48,10 +46,7 @@ Option AddUnits(Flags* flags, SizeOptions* sizes);
 void AddSizes(Flags* flags, const std::vector<Option>& excluded,
               SizeOptions* sizes);
 
-// What the commands that use the history share: their options, and the read of the
-// meter.
-//
-// Threads: one; these are parts of a main().
+// --- History ---
 
 // --database, with its default in *path.
 void AddDatabase(Flags* flags, std::string* path);
