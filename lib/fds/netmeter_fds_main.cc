@@ -78,11 +78,8 @@ int Main(int argc, char** argv) {
     return written.ok() ? 0 : Fail(std::string(written.message()), 1);
   }
   // An unset variable in quotes must not mean the default.
-  for (const char* name : {"--pin-dir", "--socket", "--group"}) {
-    if (flags.WasGivenEmpty(name)) {
-      return WrongUsage(std::string(name) + ": expected a value, not ''");
-    }
-  }
+  const std::string empty = flags.FirstGivenEmpty();
+  if (!empty.empty()) return WrongUsage(empty + ": expected a value, not ''");
   options.pin_dir = CanonicalPath(options.pin_dir);
   // What it makes its socket with. All but what reading takes goes later (serve.cc).
   absl::Status status =
