@@ -85,7 +85,7 @@ static __always_inline void add_sent_to_cell(struct nm_cell *cell,
  * value, so that the amounts of a plain packet stay in registers. */
 NM_GLOBAL int nm_add_received(__u32 slot, __u32 bytes, __u32 segments,
                               __u32 payload) {
-  struct nm_cell *cell = spare_cell(slot);
+  struct nm_cell *cell = shared_cell(slot);
 
   if (cell) add_received_to_cell(cell, bytes, segments, payload, true);
   return 0;
@@ -97,7 +97,7 @@ NM_GLOBAL int nm_add_sent(__u64 slot_and_bytes, __u64 segments_and_acked,
                          .new_bytes = new_bytes_and_again,
                          .again = new_bytes_and_again >> 32,
                          .acked = segments_and_acked >> 32};
-  struct nm_cell *cell = spare_cell(slot_and_bytes);
+  struct nm_cell *cell = shared_cell(slot_and_bytes);
 
   if (cell) add_sent_to_cell(cell, &sent, segments_and_acked, true);
   return 0;

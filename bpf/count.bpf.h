@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0 */
 /*
- * The full path, which any packet may take, in either direction. usual.bpf.h is the fast
- * path for packets about which everything is known.
+ * The full path, which any packet may take, in either direction. fast_path.bpf.h is
+ * for packets about which everything is known.
  *
  *   1. ours? Over loopback, only packets to and from proxy ports are.
  *   2. count its bytes and segments                      packet.bpf.h
  *   3. find its socket's state, by the cookie            socket.bpf.h
  *      find its uplink, if there are any                 uplink.bpf.h
- *      received: skip a duplicate of a counted packet    copies.bpf.h
+ *      received: skip a duplicate of a counted packet    duplicates.bpf.h
  *   4. find its cell: by the slot kept in the state, or
  *      by looking up the series                          series.bpf.h
  *   5. add to the cell; on egress the TCP numbers say    add.bpf.h
@@ -22,7 +22,7 @@
 #define NETMETER_BPF_COUNT_BPF_H_
 
 #include "bpf/add.bpf.h"
-#include "bpf/copies.bpf.h"
+#include "bpf/duplicates.bpf.h"
 #include "bpf/sctp.bpf.h"
 #include "bpf/series.bpf.h"
 #include "bpf/uplink.bpf.h"
@@ -157,7 +157,7 @@ static __always_inline bool is_udp(__u32 protocol) {
 
 /* Whether a received packet counts for another socket than this one, or for none of
  * ours. A socket with a slot is a TCP or UDP socket, because raw sockets keep none. */
-NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
+NM_GLOBAL int nm_is_duplicate(struct __sk_buff *skb, __u64 word, __u32 slot) {
   const union nm_traits traits = {.word = word};
   const bool transport = traits.transport == NM_TRANSPORT_TCP ||
                          traits.transport == NM_TRANSPORT_UDP ||
@@ -192,9 +192,9 @@ NM_GLOBAL int nm_is_copy(struct __sk_buff *skb, __u64 word, __u32 slot) {
   if (!sk || sk->type == SOCK_RAW || (many && udp))
     cookie = bpf_get_socket_cookie(skb);
   if (sk) owner = bpf_sk_storage_get(&nm_owners, sk, 0, 0);
-  return nm_is_counted_copy(skb, cookie, owner ? owner->network : 0,
-                            traits.sport | (__u32)traits.dport << 16,
-                            many && udp);
+  return nm_is_counted_dup(skb, cookie, owner ? owner->network : 0,
+                           traits.sport | (__u32)traits.dport << 16,
+                           many && udp);
 }
 
 /* --- TCP that looks like something else ----------------------------------- */
@@ -342,7 +342,7 @@ NM_GLOBAL int nm_count_pending(struct __sk_buff *skb, __u64 slot_and_end,
                                .again = new_bytes_and_again >> 32,
                                .acked = acked};
   const __u32 segments = bytes_and_segments >> 32;
-  struct nm_cell *cell = spare_cell(slot_and_end);
+  struct nm_cell *cell = shared_cell(slot_and_end);
   __u64 cookie = bpf_get_socket_cookie(skb);
   struct bpf_sock *sk = skb->sk;
   struct nm_socket *socket;
@@ -411,7 +411,7 @@ static __always_inline __u64 count_any(struct __sk_buff *skb,
   traits = traits_of(packet);
   traits.ruled = may_match_a_rule(&traits, direction);
   if (direction == NM_INGRESS) {
-    if (nm_is_copy(skb, traits.word, slot)) return 0;
+    if (nm_is_duplicate(skb, traits.word, slot)) return 0;
     if (traits.ruled) slot = 0;
     slot = nm_find_received(skb, traits.word, slot);
   } else {

@@ -495,7 +495,8 @@ static __always_inline void follow_packet(struct __sk_buff *skb,
     f.packet.path = nm_find_path(skb, network, 0);
   traits = traits_of(&f.packet);
   traits.ruled = may_match_a_rule(&traits, direction);
-  if (direction == NM_INGRESS && nm_is_copy(skb, traits.word, kept)) return;
+  if (direction == NM_INGRESS && nm_is_duplicate(skb, traits.word, kept))
+    return;
   if (traits.ruled) kept = 0;
   if (direction == NM_EGRESS) traits.word = nm_unhide(skb, traits.word);
   f.slot = nm_flow_series(skb, traits.word, kept, direction);

@@ -7,7 +7,7 @@
  *
  * It shares the meter's maps, which it only reads: owners, the socket table, series,
  * rules, and the configuration. Its own maps are those of flow_table.bpf.h, and
- * nm_copies. README.md has the details.
+ * nm_duplicates. README.md has the details.
  */
 #define __BPF__ 1
 #include "bpf/flow_connection.bpf.h"

@@ -60,11 +60,11 @@ enum nm_adds {
 };
 
 /* Which paths packets may take: the full path (count.bpf.h) or the fast path
- * (usual.bpf.h). */
+ * (fast_path.bpf.h). */
 enum nm_ways {
   NM_WAYS_BOTH = 0,
-  NM_WAYS_LONG = 1,  /* tests: all packets take the full path */
-  NM_WAYS_USUAL = 2, /* tests: only packets on the fast path are counted */
+  NM_WAYS_LONG = 1, /* tests: all packets take the full path */
+  NM_WAYS_FAST = 2, /* tests: only packets on the fast path are counted */
 };
 
 /* What may name an unregistered process, ahead of its executable. */
@@ -79,7 +79,7 @@ enum nm_source {
 /* Set between open and load. The verifier then removes unused code. */
 struct nm_config {
   nm_u32 cells_per_series;
-  nm_u32 spare_cell;     /* the shared cell, which is the last; 0: none */
+  nm_u32 shared_cell;    /* the shared cell, which is the last; 0: none */
   nm_u32 series_extents; /* of counters and tcp; 0: one */
   nm_u32 first_series;   /* slots of the first one */
   nm_u32 names_extents;

@@ -221,10 +221,10 @@ struct {
 } nm_users SEC(".maps");
 
 /* A packet that several sockets may receive, and the sockets that received it:
- * copies.bpf.h. */
+ * duplicates.bpf.h. */
 #define NM_RECEIVERS 4
-#define NM_COPIES_SETS 128 /* a power of two */
-#define NM_COPIES_WAYS 4
+#define NM_DUPLICATES_SETS 128 /* a power of two */
+#define NM_DUPLICATES_WAYS 4
 /* First bytes of a packet: headers, with their checksums and numbers. */
 #define NM_IDENTITY_BYTES 64
 #define NM_IDENTITY_WORDS ((NM_IDENTITY_BYTES + 16) / 8)
@@ -247,7 +247,7 @@ struct nm_receiver {
   __u32 cookie; /* low bits; 0: none */
   __u32 times;  /* how often the socket received these bytes */
 };
-struct nm_copies {
+struct nm_duplicates {
   struct nm_identity packet;
   __u64 seen;      /* when its last duplicate came, in ns; 0: no packet yet */
   __u32 counted;   /* how often these bytes were counted */
@@ -256,17 +256,17 @@ struct nm_copies {
   __u32 strangers; /* deliveries to strangers since the last to a receiver */
   struct nm_receiver receivers[NM_RECEIVERS];
 };
-NM_STATIC_ASSERT(sizeof(struct nm_copies) ==
+NM_STATIC_ASSERT(sizeof(struct nm_duplicates) ==
                  sizeof(struct nm_identity) + 8 + 4 * 4 +
                      NM_RECEIVERS * sizeof(struct nm_receiver));
 
 /* hash of a packet's identity, and a way -> what this CPU remembers of the packet. */
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-  __uint(max_entries, NM_COPIES_SETS *NM_COPIES_WAYS);
+  __uint(max_entries, NM_DUPLICATES_SETS *NM_DUPLICATES_WAYS);
   __type(key, __u32);
-  __type(value, struct nm_copies);
-} nm_copies SEC(".maps");
+  __type(value, struct nm_duplicates);
+} nm_duplicates SEC(".maps");
 
 /* The address of a listening SCTP socket -> its owner: sctp.bpf.h. */
 struct nm_listener_key {

@@ -12,10 +12,10 @@
 #include "bpf/command.bpf.h"
 #include "bpf/connection.bpf.h"
 #include "bpf/control.bpf.h"
+#include "bpf/fast_path.bpf.h"
 #include "bpf/kernel.bpf.h"
 #include "bpf/process.bpf.h"
 #include "bpf/socket.bpf.h"
-#include "bpf/usual.bpf.h"
 
 /* --- Processes: which service opens a socket ----------------------------- */
 

@@ -72,8 +72,8 @@ static __always_inline void settle_pending(struct nm_owner *owner) {
   head.transport = NM_TRANSPORT_TCP;
   head.path = owner->pending_path;
   head.kind = NM_KIND_PENDING;
-  from = spare_cell(nm_slot_of_series(head.word, owner->user) & NM_SLOT_MASK);
-  to = spare_cell(slot_of_owner(owner, owner->pending_path));
+  from = shared_cell(nm_slot_of_series(head.word, owner->user) & NM_SLOT_MASK);
+  to = shared_cell(slot_of_owner(owner, owner->pending_path));
   if (!from || !to) return;
   move(&pending->tx_bytes, &from->tx_bytes, &to->tx_bytes);
   move(&pending->rx_bytes, &from->rx_bytes, &to->rx_bytes);

@@ -6,7 +6,7 @@
  *
  *   exec   the name of the executable; or a service, if the configuration lists the
  *          executable, or the command line of a Python interpreter tells one; or the unit
- *          or container in which it runs (place.bpf.h)
+ *          or container in which it runs (cgroup_name.bpf.h)
  *   fork   the child gets its parent's name
  *   exit   the entry goes with the last thread
  *
@@ -37,8 +37,8 @@ static __always_inline long nm_read_string(void *to, __u32 size,
                                            __u64 address) {
   return bpf_probe_read_user_str(to, size, (void *)address);
 }
+#include "bpf/cgroup_name.bpf.h"
 #include "bpf/command_line.bpf.h"
-#include "bpf/place.bpf.h"
 
 /* 0 if the kernel hides the current task from this program. */
 static __always_inline __u32 current_tgid(void) {

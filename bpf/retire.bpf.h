@@ -30,7 +30,7 @@
  * of the slot `to`. */
 NM_GLOBAL int nm_fold_cell(__u32 slot, __u32 number, __u32 to) {
   volatile __u64 *from = (__u64 *)cell_of(slot, number);
-  __u64 *target = (__u64 *)spare_cell(to);
+  __u64 *target = (__u64 *)shared_cell(to);
 
   if (!from || !target) return 0;
   for (__u32 i = 1; i < sizeof(struct nm_cell) / sizeof(*target); i++) {
@@ -107,7 +107,7 @@ static __always_inline void give_back(__u32 *share) {
 
 /* Folds one slot. Not 0: refused. */
 NM_GLOBAL int nm_fold_slot(__u32 slot, __u32 user) {
-  struct nm_cell *spare = spare_cell(slot);
+  struct nm_cell *spare = shared_cell(slot);
   union nm_head head = {};
   struct nm_user *account;
   __u32 to;

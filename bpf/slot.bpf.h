@@ -43,8 +43,8 @@ static __always_inline struct nm_cell *cell_of_slot(__u32 slot) {
 }
 
 /* The shared cell, which all CPUs write by atomic adds. */
-static __always_inline struct nm_cell *spare_cell(__u32 slot) {
-  return cell_of(slot, nm_config.spare_cell);
+static __always_inline struct nm_cell *shared_cell(__u32 slot) {
+  return cell_of(slot, nm_config.shared_cell);
 }
 
 /* Writes the head of a cell, before anything is added to it. Flags that are set stay set.
@@ -198,7 +198,7 @@ NM_GLOBAL __u32 nm_slot_of_series(__u64 word, __u32 user) {
   head.word = word;
   cell = cell_of_slot(slot);
   if (cell) write_head(cell, word);
-  cell = spare_cell(slot);
+  cell = shared_cell(slot);
   if (cell && write_head(cell, word)) COUNT(heads, 1);
   if (head.transport == NM_TRANSPORT_TCP) {
     tcp = tcp_of_slot(slot);

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# demo.sh: libnetmeter on real traffic, in one command: what is on the invoice
+# demo.sh: libnetmeter on real traffic, in one command: what is on the bill
 # for the uplink, and who caused it.
 #
 # As root on Debian 12: installs the packages that are missing, builds, makes a
 # gateway and a cloud (two network namespaces, joined by a cable), loads
 # libnetmeter for the gateway, and lets the gateway's programs talk to the
 # cloud: gRPC services in C++ and Python through a proxy (nghttpx), one directly
-# over TLS, curl and a script. Prints the invoice beside the sum of libnetmeter,
+# over TLS, curl and a script. Prints the bill beside the sum of libnetmeter,
 # and who caused it; then the same in the table of `netmeter` and in a service's
 # /metrics. At last it compares each row with what the program's own connection
 # counted.
@@ -321,16 +321,16 @@ read_all() {
 }
 
 # --- what libnetmeter shows -------------------------------------------------
-show_invoice() {
-  title "3. The invoice"
+show_bill() {
+  title "3. The bill"
   cat << 'END'
 The provider bills what crosses the uplink. Its interface counts that, with an
 Ethernet header of 14 bytes a packet. libnetmeter counts the same packets at the
-sockets: the sum of its series with path direct is the invoice, to the byte.
+sockets: the sum of its series with path direct is the bill, to the byte.
 
 END
   # shellcheck disable=SC2086 # five words each
-  proof invoice "$work/list" $before $after
+  proof bill "$work/list" $before $after
 }
 
 show_causes() {
@@ -346,8 +346,8 @@ END
   proof causes "$work/list"
   cat << 'END'
 
-The columns "on the uplink" (path direct) add up to the invoice. The columns "to
-the proxy" (path proxy) are on no invoice: they tell for whom nghttpx used the
+The columns "on the uplink" (path direct) add up to the bill. The columns "to
+the proxy" (path proxy) are on no bill: they tell for whom nghttpx used the
 uplink, before it encrypted.
 END
 }
@@ -405,7 +405,7 @@ make_traffic
 await_quiet
 after=$(uplink)
 read_all
-show_invoice
+show_bill
 show_causes
 show_table
 show_metrics
@@ -414,4 +414,4 @@ if [ -n "$cells" ]; then show_cells; fi
 
 [ -z "$wrong" ] || fail "a proof failed"
 echo
-echo "libnetmeter and the invoice differ by 0 bytes. Unloading and cleaning up."
+echo "libnetmeter and the bill differ by 0 bytes. Unloading and cleaning up."

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The tables of demo.sh, and its proofs. Exits with 0 if nothing differs.
 
-    demo_proof.py invoice LIST BEFORE... AFTER...
+    demo_proof.py bill LIST BEFORE... AFTER...
     demo_proof.py causes LIST
     demo_proof.py rows LIST SS REQUESTS CURL SUBSCRIBERDB MOBILITYD MAGMAD
     demo_proof.py cells SERIES COUNTERS
@@ -122,7 +122,7 @@ def compare_rows(series, ss, requests, curl, *pids):
     return errors
 
 
-def compare_invoice(series, *numbers):
+def compare_bill(series, *numbers):
     rows = [row for row in json.loads(read(series)) if row["path"] == "direct"]
     before, after = [int(n) for n in numbers[:5]], [int(n) for n in numbers[5:]]
     rx_bytes, rx_packets, tx_bytes, tx_packets, dropped = (a - b for a, b in zip(after, before))
@@ -137,7 +137,7 @@ def compare_invoice(series, *numbers):
         ("libnetmeter, packets", total("tx_packets"), total("rx_packets")),
         ("interface, bytes", tx_bytes, rx_bytes),
         ("  less Ethernet headers", ETHERNET * tx_packets, ETHERNET * rx_packets),
-        ("the invoice, bytes", *billed),
+        ("billed bytes", *billed),
         ("libnetmeter, bytes", *counted),
         ("difference, bytes", counted[0] - billed[0], counted[1] - billed[1]),
     ]
@@ -210,7 +210,7 @@ def show_cells(series, counters):
     return []
 
 
-COMMANDS = {"invoice": compare_invoice, "causes": show_causes, "rows": compare_rows, "cells": show_cells}
+COMMANDS = {"bill": compare_bill, "causes": show_causes, "rows": compare_rows, "cells": show_cells}
 
 
 def main():

@@ -14,7 +14,7 @@
 # As root on Debian 12: installs the packages that are missing, builds, and runs
 # the live tests, which send real traffic between network namespaces. Prints a
 # table: one row for each measurement and direction. `expected` is what an
-# interface counted on a hop where each packet is real, less link headers; a
+# interface counted on a hop where each packet is real, less layer-2 headers; a
 # capture there has to agree with it. `ours` is the sum of the series of the
 # meter. The difference has to be 0, or what the capture found of packets of the
 # kinds that are named beside it (docs/counting.md): the row is then exact, or

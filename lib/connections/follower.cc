@@ -167,7 +167,7 @@ absl::StatusOr<UniqueFd> OpenMetersCgroup(const std::string& path,
 bool IsOurs(const char* map) {
   for (const char* const ours :
        {"nm_flows", "nm_flow_zero", "nm_flow_sockets", "nm_flow_waiting",
-        "nm_rest", "nm_flow_stats", "nm_flow_events", "nm_copies"}) {
+        "nm_rest", "nm_flow_stats", "nm_flow_events", "nm_duplicates"}) {
     if (strcmp(map, ours) == 0) return true;
   }
   return absl::EndsWith(map, ".rodata");

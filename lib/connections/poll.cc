@@ -59,9 +59,9 @@ absl::Status SocketPoll::ReadNetwork(
     if (options.filter.Matches(row)) body(row);
   };
   const bool any = options.protocols.empty();
-  const std::vector<uint16_t> usual = {IPPROTO_TCP, IPPROTO_UDP, kProtocolMptcp,
+  const std::vector<uint16_t> known = {IPPROTO_TCP, IPPROTO_UDP, kProtocolMptcp,
                                        IPPROTO_SCTP, IPPROTO_RAW};
-  for (const uint16_t protocol : any ? usual : options.protocols) {
+  for (const uint16_t protocol : any ? known : options.protocols) {
     for (const int family : {AF_INET, AF_INET6}) {
       DumpRequest request;
       request.family = static_cast<uint8_t>(family);

@@ -132,8 +132,8 @@ class Owners {
 
 namespace {
 
-// Names a process as nm_exec would have. The names of place.bpf.h have the rank that
-// names_from gives them.
+// Names a process as nm_exec would have. The names of cgroup_name.bpf.h have the rank
+// that names_from gives them.
 nm_process NameProcess(const RunningProcess& process, const Config& config,
                        const Registrants& registrants,
                        const std::map<std::string, std::string>& services,

@@ -168,7 +168,7 @@ absl::Status Forwarding::Attach(const ForwardingPlan& plan,
   for (UniqueFd& link : links_) link = UniqueFd();
   if (!lack.empty()) {
     features->TurnOff(NM_FEATURE_FORWARDED,
-                      absl::StrCat(lack, ": not told from the remainder"));
+                      absl::StrCat(lack, ": not told from what is uncounted"));
     return absl::OkStatus();
   }
   Step(status.message());

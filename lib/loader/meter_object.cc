@@ -260,7 +260,7 @@ absl::Status MeterObject::Configure(const MeterObjectOptions& options,
     return std::max<uint32_t>(size / NM_USER_PART, NM_USER_LEAST);
   };
   config.cells_per_series = sizes.cells_per_series;
-  config.spare_cell = sizes.cells_per_series - 1;
+  config.shared_cell = sizes.cells_per_series - 1;
   config.first_series =
       sizes.first_series != 0 ? sizes.first_series : sizes.max_series;
   config.first_names =

@@ -163,7 +163,7 @@ class Sweep {
 
 // --- What there is -----------------------------------------------------------
 
-// The spare cell has the head of every series.
+// The shared cell has the head of every series.
 nm_cell Sweep::HeadOf(uint32_t slot) const {
   const nm_u64 word = __atomic_load_n(Cell(slot, view().cells_per_series - 1),
                                       __ATOMIC_RELAXED);

@@ -60,7 +60,8 @@ constexpr FamilyInfo kTable[] = {
      FamilyType::kCounter},
     {FamilyId::kWireBytes, "netmeter_wire_bytes_total",
      "Network-layer bytes as on the link: IP header, transport header and "
-     "payload, TCP retransmissions included, link header not. With the host's "
+     "payload, TCP retransmissions included, layer-2 header not. With the "
+     "host's "
      "series all published, the sum, plus those of netmeter_pending_bytes and "
      "netmeter_retired_bytes_total, is what the interfaces counted less link "
      "headers.",
@@ -79,7 +80,7 @@ constexpr FamilyInfo kTable[] = {
     {FamilyId::kProxyBytes, "netmeter_proxy_bytes_total",
      "Network-layer bytes over loopback, from or to a proxy on this host: on "
      "no "
-     "link, so on no invoice. The proxy's own traffic to the cloud is in "
+     "link, so on no bill. The proxy's own traffic to the cloud is in "
      "netmeter_wire_bytes_total.",
      FamilyType::kCounter},
     {FamilyId::kProxyPackets, "netmeter_proxy_packets_total",

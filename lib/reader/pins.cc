@@ -58,7 +58,7 @@ constexpr std::array<LinkPin, kLinkPins> kLinks = {{
 // nm_interfaces is pinned all the same (lib/loader/uplinks.h). The last map belongs to a
 // sweep (lib/loader/retire.h).
 constexpr std::array<UnpinnedMap, 6> kUnpinned = {{
-    {"nm_copies", Entries::kAsDeclared},
+    {"nm_duplicates", Entries::kAsDeclared},
     {"nm_listeners", Entries::kAsDeclared},
     {"nm_units", Entries::kAsDeclared},
     {"nm_registrants", Entries::kAsDeclared},

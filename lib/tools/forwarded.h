@@ -23,7 +23,7 @@ namespace netmeter {
 namespace internal {
 
 // Of an uplink: rx came in by it to be forwarded, tx left by it. Wire bytes, without
-// link headers.
+// layer-2 headers.
 struct ForwardedCounts {
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;

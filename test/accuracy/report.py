@@ -9,7 +9,7 @@ before it:
 
   scenario, hop   the test, and the interface of its laboratory (lab.h)
   direction       sent or received, by the measured side
-  expected        bytes that the interface counted, without link headers
+  expected        bytes that the interface counted, without layer-2 headers
   ours            bytes in the series of the meter
   remainder       by kind of packet: bytes that the interface saw and no hook,
                   or with a minus, the other way round; counted by the capture

@@ -12,7 +12,7 @@ namespace netmeter {
 namespace internal {
 
 // The machine code of a program, disassembled by objdump and counted: of its
-// first function, which a usual packet does not leave, and of all. Null, and
+// first function, which a plain packet does not leave, and of all. Null, and
 // *error says why, where the kernel does not show it or there is no objdump.
 nlohmann::json DescribeCode(int program_fd, std::string* error);
 

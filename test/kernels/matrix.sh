@@ -41,7 +41,7 @@ all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown 6.1-rt 7.2+full 7.2+lazy 
 more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf)
 # A soak wants all at once: an emulated guest is too slow for it, and beside one so is
 # this kernel. test/soak.sh is for it, which test/run.sh runs for a short time afterwards.
-usual_filter='*-SoakTest.*'
+plain_filter='*-SoakTest.*'
 # Left to this kernel but with --long. A virtual machine has one case or more for each
 # hook and each feature. It leaves out other cases of the same code of ours: limits of
 # tables, upgrades, rules of destinations, and IPv6, except where bytes are counted over a
@@ -60,7 +60,7 @@ done
 # lockdown=confidentiality takes bpf_probe_read_kernel away, and nothing else.
 # Packets are counted by the same programs there: what is about them alone is
 # left to the lanes without it.
-lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*CopiesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*LossBeforeFinTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
+lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*LossBeforeFinTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
 # With PREEMPT_RT softirqs are tasks, which preempt each other: each way of a
 # packet, both transports, many at once.
 realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.AreOpened*:Stress.*'
@@ -200,7 +200,7 @@ tests_of() {
 
 # vm_lane LANE
 vm_lane() {
-  local lane=$1 line=${1%%+*} kernel options=() beginning=() own=$usual_filter module program extension
+  local lane=$1 line=${1%%+*} kernel options=() beginning=() own=$plain_filter module program extension
   kernel=$(folder_of "$line")
   get_kernel "$line" "$lane" || return 0
   case $(cat "$kernel/release") in
@@ -250,7 +250,7 @@ host_lane() {
   ln -s "$loader" "$netmeter" "$out/host/bin/"
   # --foreground: stays in the process group that cleanup ends.
   PATH=$out/host/bin:$PATH NETMETER_LIVE_SHARDS=3 timeout --foreground -k 5 $((seconds + 60)) sh "$here/lane.sh" \
-    ./test/live/live_test "$runfiles" "$(tests_of "$usual_filter")" "$seconds" > "$out/host/log" 2>&1 < /dev/null
+    ./test/live/live_test "$runfiles" "$(tests_of "$plain_filter")" "$seconds" > "$out/host/log" 2>&1 < /dev/null
 }
 
 run_lane() {

@@ -475,7 +475,7 @@ TEST_P(AccuracyTest, KilledWithUnreadDataIsExact) {
   measurement.ExpectOwner({Kind::kService, service, kPeer});
 }
 
-// Super-packets of more than 64 KiB (BIG TCP).
+// GSO packets of more than 64 KiB (BIG TCP).
 TEST_P(AccuracyTest, BigTcpIsExact) {
   constexpr uint32_t kMaxSize = 180000;
   if (!lab().client.SetGsoMaxSize("c0", kMaxSize)) {
@@ -501,13 +501,13 @@ TEST_P(AccuracyTest, BigTcpIsExact) {
     // which it takes the jumbo payload option for a header of each segment.
     LinkSetup setup;
     setup.offload = false;
-    setup.super_packets = true;
+    setup.gso_packets = true;
     lab().Configure(setup);
     RunAndExpect(plan);
   } else {
     Measurement::NotOnThisKernel(
         "IFLA_GSO_MAX_SIZE of " + std::to_string(kMaxSize) +
-        ": set, but this family has no larger super-packet");
+        ": set, but this family has no larger GSO packet");
   }
   World::ForgetLabs();  // with this size
 }

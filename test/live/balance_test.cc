@@ -41,7 +41,7 @@ class LinkTest : public LiveTest,
     World::CleanLab().Configure(setup_);
   }
 
-  // Whether a super-packet passed the client's own interface: what the
+  // Whether a GSO packet passed the client's own interface: what the
   // parameters are about did happen.
   static bool Super(Sniffer* sniffer, bool outgoing, uint32_t mtu) {
     const auto& packets = sniffer->Stop();
@@ -328,12 +328,12 @@ void SetOptions(Family family, int fd) {
 }
 
 TEST_P(BalanceTest, TcpWithIpOptionsOrExtensionHeadersBalances) {
-  // A router that forwards an IPv6 super-packet takes the extension header for
+  // A router that forwards an IPv6 GSO packet takes the extension header for
   // TCP's, and finds some packets too big (skb_gso_validate_network_len): the
   // ends cut them, after the hook.
   LinkSetup setup;
   setup.offload = setup.server_offload = false;
-  setup.super_packets = true;
+  setup.gso_packets = true;
   World::CleanLab().Configure(setup);
   TcpPlan plan;
   plan.server = Lab::Server(GetParam());
@@ -532,7 +532,7 @@ TEST_P(BalanceTest, LoopbackProxyPortIsCountedAsPathProxy) {
   usleep(50000);
   const LinkCounters link = lab.client.Counters("lo");
   const Totals after = meter.Total(Path::kProxy);
-  // lo's counters hold no link header, and each packet is sent and received.
+  // lo's counters hold no layer-2 header, and each packet is sent and received.
   int64_t tx = link.tx_bytes - link_before.tx_bytes;
   int64_t tx_packets = link.tx_packets - link_before.tx_packets;
   const int64_t rx = tx, rx_packets = tx_packets;

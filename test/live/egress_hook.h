@@ -20,7 +20,7 @@ UniqueFd AttachToEgress(const Cgroup& cgroup, const bpf_insn* program,
                         uint32_t count);
 
 // Counts what leaves the sockets of a cgroup, by a map of its own. Each segment but the
-// first of a super-packet has so many bytes of headers.
+// first of a GSO packet has so many bytes of headers.
 class EgressCounter {
  public:
   EgressCounter(const Cgroup& cgroup, int header);

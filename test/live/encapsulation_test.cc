@@ -55,7 +55,7 @@ class SegmentRoutingTest : public LiveTest {
   }
 };
 
-// The bug: a super-packet weighed its inner headers only once, and payload
+// The bug: a GSO packet weighed its inner headers only once, and payload
 // received was 0.
 TEST_F(SegmentRoutingTest, SuperPacketsWeighEverySegment) {
   TcpPlan plan;

@@ -11,7 +11,7 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Features, by the kernel's names, that let a device carry super-packets or
+// Features, by the kernel's names, that let a device carry GSO packets or
 // unfinished checksums.
 const std::vector<std::string> kOffloads = {"segmentation", "tx-gso",
                                             "tx-checksum", "tx-udp"};
@@ -118,7 +118,7 @@ void Lab::Apply(const LinkSetup& setup) {
         std::make_tuple(&server, "s0", setup.server_offload)}) {
     end->SetFeatures(link, kOffloads, offload);
     if (setup.checksums) end->SetFeatures(link, {"tx-checksum"}, true);
-    end->SetGsoMaxSegments(link, offload || setup.super_packets ? 65535 : 1);
+    end->SetGsoMaxSegments(link, offload || setup.gso_packets ? 65535 : 1);
     end->SetFeatures(link, {"rx-gro"}, setup.gro);
   }
   xdp_[0] = UniqueFd();

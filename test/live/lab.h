@@ -5,7 +5,7 @@
 //   client c0 ── a0 router A a1 ──[wire]── b0 router B b1 ── s0 server
 //
 // The link a1──b0 has no offloads at either end, so that each packet is real
-// there: what the client sends as one super-packet leaves a1 as its segments,
+// there: what the client sends as one GSO packet leaves a1 as its segments,
 // and what the server sends as one leaves b0 as its segments. The counters of
 // this link are the reference in both directions, and a test may turn the
 // offloads of the two ends on and off. A bad wire is between a1 and b0. What
@@ -34,14 +34,14 @@ enum class Family { kIpv4, kIpv6 };
 struct LinkSetup {
   bool offload = true;         // TSO, GSO and checksums of the client
   bool server_offload = true;  // single packets leave GRO nothing to merge
-  bool super_packets = false;  // TCP builds them even without offloads
+  bool gso_packets = false;    // TCP builds them even without offloads
   bool gro = false;            // of both ends
   bool checksums = false;      // by the device, even without offloads
   uint32_t mtu = 1500;
 
   bool operator==(const LinkSetup& o) const {
     return offload == o.offload && server_offload == o.server_offload &&
-           super_packets == o.super_packets && gro == o.gro &&
+           gso_packets == o.gso_packets && gro == o.gro &&
            checksums == o.checksums && mtu == o.mtu;
   }
 };

@@ -73,7 +73,7 @@ class Measurement {
   void Explain(const std::string& name, const Totals& part);
 
   // Bytes and packets, each direction: seen by the meter == on the link, less
-  // the link headers and the remainder. One packet that the kernel itself gave
+  // the layer-2 headers and the remainder. One packet that the kernel itself gave
   // to the hook twice becomes part of the remainder here.
   void ExpectBalance();
 

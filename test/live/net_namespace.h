@@ -86,9 +86,9 @@ class NetNamespace {
   int Index(const std::string& link) const;
   void SetUp(const std::string& link);
   void SetMtu(const std::string& link, uint32_t mtu);
-  // Limits the segments that TCP puts into one super-packet.
+  // Limits the segments that TCP puts into one GSO packet.
   void SetGsoMaxSegments(const std::string& link, uint32_t segments);
-  // Limits the bytes of a super-packet; false where the kernel refuses so many.
+  // Limits the bytes of a GSO packet; false where the kernel refuses so many.
   bool SetGsoMaxSize(const std::string& link, uint32_t bytes);
   void AddAddress(const std::string& link, const Address& address, int prefix);
   void AddRoute(const Address& network, int prefix, const Address& gateway);

@@ -25,7 +25,7 @@ namespace internal {
 struct Packet {
   bool outgoing = false;
   uint16_t ethertype = 0;
-  uint32_t bytes = 0;      // without the link header
+  uint32_t bytes = 0;      // without the layer-2 header
   uint32_t ip_header = 0;  // with options and extension headers
   uint32_t payload = 0;    // of the transport
   uint32_t fragment_offset = 0;

@@ -262,7 +262,7 @@ class SoakTest : public LiveTest {
     (*row)["reader_kib"] = *resident;
   }
 
-  // TCP tells the meter how many segments a super-packet has, and counts as many. If the
+  // TCP tells the meter how many segments a GSO packet has, and counts as many. If the
   // two numbers are equal, that was right, and a whole packet is missing.
   void PrintSegments(const Measurement& measurement) const {
     std::printf("  TCP has counted %" PRId64 " sent segments, and %" PRId64

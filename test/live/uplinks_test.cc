@@ -132,7 +132,7 @@ class Links {
     }
   }
 
-  // Without link headers.
+  // Without layer-2 headers.
   Totals Of(const std::string& link) const {
     const LinkCounters now = where_.Counters(link), &old = before_.at(link);
     Totals totals;

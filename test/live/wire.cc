@@ -90,7 +90,7 @@ void Wire::Loop() {
         if (size < 0) break;
         if (static_cast<size_t>(size) > frame.size()) {
           errno = EMSGSIZE;
-          Die("the wire received a super-packet");
+          Die("the wire received a GSO packet");
         }
         frame.resize(size);
         if (direction.impairment.latency_ms == 0) {

@@ -124,7 +124,7 @@ class WireSumTest(unittest.TestCase):
         self.assertEqual(service.stdout.readline(), "answered\n")
 
     def sums(self):
-        """What the interface counted less link headers, once it stands still."""
+        """What the interface counted less layer-2 headers, once it stands still."""
         before = None
         while before != (before := interface()):
             time.sleep(0.5)  # the last delayed acknowledgement

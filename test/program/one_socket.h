@@ -74,7 +74,7 @@ inline Counters PassOn(const Programs& programs, nm_socket* socket,
     EXPECT_TRUE(programs.WriteSocket(index, nm_socket()));
     // This run took the cookie, if it asked for one. Did another socket?
     if (NextCookie() > cookie + 2) {
-      usleep(110000);  // until then the same bytes are a copy: NM_COPIES_NS
+      usleep(110000);  // until then the same bytes are a copy: NM_DUPLICATES_NS
       continue;
     }
     EXPECT_EQ(NM_WORD_COOKIE(entry.word), NM_COOKIE(cookie));

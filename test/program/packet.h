@@ -38,7 +38,7 @@ class Packet {
   Packet& DestinationOptions(uint8_t units = 0);
   Packet& Fragment(uint16_t offset, bool more);
   Packet& Authentication(uint8_t units = 4);
-  // The hop-by-hop header that the kernel puts into a super-packet of more
+  // The hop-by-hop header that the kernel puts into a GSO packet of more
   // than 64 KiB (BIG TCP).
   Packet& JumboPayload(uint32_t length);
 

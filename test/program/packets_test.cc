@@ -312,7 +312,7 @@ const std::vector<Case>& PlainPackets() {
            .Payload(10),
        Other(130, 26)},
 
-      // --- Super-packets: every segment has headers of its own ---
+      // --- GSO packets: every segment has headers of its own ---
       {"UDP GSO", P::Ipv4().Udp(1, 2).Payload(3000),
        Udp(3028 + 2 * 28, 3000).Packets(3), Gso(3, 1000)},
       {"UDP GSO with a short last segment", P::Ipv4().Udp(1, 2).Payload(2001),
@@ -361,7 +361,7 @@ const std::vector<Case>& PlainPackets() {
        Tcp(2928 + 72, 2856).Packets(2), Gso(2, 1428)},
       {"a jumbo header of somebody else's, in a packet of one segment",
        P::Ipv6().JumboPayload(108).Udp(1, 2).Payload(100), Udp(156, 100)},
-      {"hop-by-hop without jumbo in a super-packet",
+      {"hop-by-hop without jumbo in a GSO packet",
        P::Ipv6().HopByHop().Tcp(1, 2, 12).Seq(1).Ack(5).Payload(2856),
        Tcp(2936 + 80, 2856).Packets(2), Gso(2, 1428)},
       // SRv6: each segment has the headers around it, and those within.

@@ -128,7 +128,7 @@ void Receive(int fd) {
 struct Sum {
   uint64_t tx_bytes = 0, rx_bytes = 0, tx_packets = 0, rx_packets = 0;
   uint64_t tx_payload = 0, rx_payload = 0, tx_retransmit = 0;
-  uint64_t spare = 0;  // tx_packets of the spare cells
+  uint64_t spare = 0;  // tx_packets of the shared cells
 
   bool operator==(const Sum& other) const {
     return tx_bytes == other.tx_bytes && rx_bytes == other.rx_bytes &&
@@ -249,7 +249,7 @@ class Stress : public testing::Test {
     }
     EXPECT_GT(sums.second.tx_packets, 500u);
     printf(
-        "%-8s %8llu packets sent, %6llu of them to spare cells, %lld lost\n",
+        "%-8s %8llu packets sent, %6llu of them to shared cells, %lld lost\n",
         NameOf(adds), static_cast<unsigned long long>(sums.second.tx_packets),
         static_cast<unsigned long long>(sums.first.spare),
         static_cast<long long>(sums.second.tx_packets - sums.first.tx_packets));

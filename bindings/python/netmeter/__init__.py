@@ -231,7 +231,7 @@ class Sample:
     tx_bytes: int = 0
     """Wire bytes, as on the link: IP header, transport header and
     payload; each segment of a GSO packet with its own headers, retransmissions
-    included. Without link headers: add 14 bytes a packet for Ethernet."""
+    included. Without layer-2 headers: add 14 bytes a packet for Ethernet."""
     rx_bytes: int = 0
     """As tx_bytes."""
     tx_packets: int = 0

@@ -21,7 +21,7 @@ namespace {
 constexpr char kUsageFooter[] = R"(
 Without --month and --from: the billing period of today. All days are local days
 of the host that recorded. A period of --reset-day 31 begins on the last day of a
-shorter month. Bytes are those of `netmeter list`: without link headers. With
+shorter month. Bytes are those of `netmeter list`: without layer-2 headers. With
 --path direct the sum is what all interfaces counted, and what is forwarded for
 others stands in it twice, once for each of the two: --uplink has the bill of one
 link. --path proxy shows what went over loopback to a proxy; the proxy then sent it

@@ -55,7 +55,7 @@ KIND:
   unattributed    of sockets that no process owns, such as the kernel's own
   overflow        what found no room for a series or a name of its own
 The sum over all kinds with PATH direct is what the interfaces counted, less
-their link headers and what the host forwards for others, which is in no series:
+their layer-2 headers and what the host forwards for others, which is in no series:
 `netmeter uplinks` has the whole of each link.
 
 Exit status: 0 printed; 1 failed, one line on stderr says why; 2 wrong usage.

@@ -79,7 +79,7 @@ struct ListView {
 };
 
 // The rows as they stand, and below them the sums of each path, or of each uplink. The
-// sum of path direct is the invoice, unless rows were filtered.
+// sum of path direct is the bill, unless rows were filtered.
 std::string FormatView(const std::vector<ListRow>& rows, const ListView& view);
 
 }  // namespace internal

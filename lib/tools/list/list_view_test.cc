@@ -93,7 +93,7 @@ TEST(ListView, HasAColumnAndASumOfEachUplinkWhereThereAreAny) {
   EXPECT_THAT(FormatView(Rows(), ListView()), Not(HasSubstr("UPLINK")));
 }
 
-// What is on the invoice is the sum of all rows of path direct, also of those that
+// What is on the bill is the sum of all rows of path direct, also of those that
 // have no room.
 TEST(ListView, HasTheSumOfEachPathAndOfWhatIsNotShown) {
   std::vector<ListRow> rows = Rows();

@@ -98,12 +98,13 @@ class Balancer {
     AddLocal(&balance);
     AddForwarded(number, &balance);
     if (headers.mixed) {
-      AddNote("its interfaces have link headers of different or unknown sizes",
-              &balance);
+      AddNote(
+          "its interfaces have layer-2 headers of different or unknown sizes",
+          &balance);
     } else if (headers.size == kUnknownHeader && !headers.gone.empty()) {
       AddNote(absl::StrCat(headers.gone,
                            " has left this uplink and the host, and nothing "
-                           "tells the size of its link headers"),
+                           "tells the size of its layer-2 headers"),
               &balance);
     }
     const bool known = !headers.mixed && headers.size != kUnknownHeader;
@@ -133,7 +134,7 @@ class Balancer {
     const std::string name = NameOf(entry.second);
     AddCounts(entry.second.end, entry.second.base, name, balance);
     const auto now = by_index_.find(entry.first.ifindex);
-    // Another uplink's by now, or none's: its link headers are what they were.
+    // Another uplink's by now, or none's: its layer-2 headers are what they were.
     if (now != by_index_.end() && now->second->name == name) {
       headers->Add(*now->second);
     } else if (HasCounted(entry.second)) {
@@ -194,14 +195,13 @@ class Balancer {
       const uint64_t ours =
           one->local_bytes + one->forwarded_bytes + one->header_bytes;
       if (one->interface_packets < packets || one->interface_bytes < ours) {
-        AddNote(
-            absl::StrCat("the interface counted ", one->interface_packets,
-                         one->forwarded_packets != 0
-                             ? " packets where local services and others had "
-                             : " packets where local services had ",
-                         packets,
-                         " on the link: it counts super-packets, or not all"),
-            balance);
+        AddNote(absl::StrCat(
+                    "the interface counted ", one->interface_packets,
+                    one->forwarded_packets != 0
+                        ? " packets where local services and others had "
+                        : " packets where local services had ",
+                    packets, " on the link: it counts GSO packets, or not all"),
+                balance);
       }
       one->rest_bytes = one->interface_bytes - ours;
       one->rest_packets = one->interface_packets - packets;

@@ -2,15 +2,15 @@
 // The balance of each uplink: what its interfaces counted since counting began, and
 // whose it was.
 //
-//   interface = local + forwarded + link headers + rest
+//   interface = local + forwarded + layer-2 headers + rest
 //
 // `local` is what sockets of the namespace had, `forwarded` what the meter counted of
-// what passed, `link headers` are those of both. The rest is the remainder of
+// what passed, `layer-2 headers` are those of both. The rest is the uncounted traffic of
 // docs/counting.md. Where the meter does not count what is forwarded, that is in the
-// rest, with its link headers, as interfaces do not tell the two apart: where nothing
-// forwards, it is all remainder; where something does, it is shown as
+// rest, with its layer-2 headers, as interfaces do not tell the two apart: where nothing
+// forwards, it is all uncounted; where something does, it is shown as
 // forwarded. It is not known at all where an interface has gone, was renamed while
-// it counted, counts packets that were on no link, or has link headers of unknown
+// it counted, counts packets that were on no link, or has layer-2 headers of unknown
 // size; or where local packets are also another namespace's.
 //
 // Threads: plain values.

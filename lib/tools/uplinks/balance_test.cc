@@ -84,9 +84,9 @@ TEST(Balance, WhatIsForwardedIsARowWhereItIsMeasured) {
   EXPECT_EQ(satellite.tx.rest_bytes, 4000u - 1000 - 650 - 7 * 14);
   EXPECT_EQ(satellite.tx.rest_packets, 10u - 4 - 3);
   EXPECT_EQ(satellite.rx.rest_packets, 20u - 4 - 3);
-  // More than the interface had: it counts super-packets.
+  // More than the interface had: it counts GSO packets.
   input.forwarded[1].tx_packets = 1000;
-  EXPECT_THAT(BalanceUplinks(input)[0].unknown, HasSubstr("super-packets"));
+  EXPECT_THAT(BalanceUplinks(input)[0].unknown, HasSubstr("GSO packets"));
 }
 
 TEST(Balance, AnInterfaceThatCameLaterCountsFromZero) {
@@ -138,8 +138,8 @@ TEST(Balance, AnInterfaceThatLeftTheUplinkAtALoadCountsUntilThen) {
   EXPECT_EQ(satellite.unknown, "");
 }
 
-// A load with another list of uplinks ends the entries of this one: its link headers
-// became 0, and stood in the remainder.
+// A load with another list of uplinks ends the entries of this one: its layer-2 headers
+// became 0, and stood in the uncounted traffic.
 TEST(Balance, AnUplinkThatIsNoLongerInTheConfigurationKeepsItsLinkHeaders) {
   BalanceInput input = Input();
   const UplinkBalance before = BalanceUplinks(input)[0];
@@ -178,10 +178,10 @@ TEST(Balance, WhatCannotBeKnownIsNotGuessed) {
   EXPECT_THAT(BalanceUplinks(again)[0].unknown, HasSubstr("begun to count"));
   BalanceInput merged = Input();
   merged.samples[0].rx_packets = 1000;
-  EXPECT_THAT(BalanceUplinks(merged)[0].unknown, HasSubstr("super-packets"));
+  EXPECT_THAT(BalanceUplinks(merged)[0].unknown, HasSubstr("GSO packets"));
   BalanceInput link = Input();
   link.interfaces[1].header = kUnknownHeader;
-  EXPECT_THAT(BalanceUplinks(link)[0].unknown, HasSubstr("link headers"));
+  EXPECT_THAT(BalanceUplinks(link)[0].unknown, HasSubstr("layer-2 headers"));
 }
 
 TEST(Balance, PatternsComeBackFromTheirKeys) {

@@ -44,13 +44,13 @@ For each uplink of the configuration and each direction:
                 --uplink NAME`
   forwarded     wire bytes of what passed this host for others, as the meter counts
                 them after all rules of the firewall
-  link headers  those of local and of forwarded packets, as the interface counts them
-  remainder     the rest: what no socket had, such as ARP and pings of the kernel's
+  layer-2 headers  those of local and of forwarded packets, as the interface counts them
+  uncounted     the rest: what no socket had, such as ARP and pings of the kernel's
 Where all are known, the first is the sum of the others. Where the kernel cannot tell what is
-forwarded (before Linux 6.4), `forwarded` is the rest, with its link headers and the
-remainder, and a line says so. Where the rest cannot be known, it is "-", and a line
+forwarded (before Linux 6.4), `forwarded` is the rest, with its layer-2 headers and the
+uncounted, and a line says so. Where the rest cannot be known, it is "-", and a line
 says why: an interface that has gone took its count with it; one that counts
-super-packets (GRO, TSO) has fewer packets than were on the link. A row without
+GSO packets (GRO, TSO) has fewer packets than were on the link. A row without
 numbers is an interface of the configuration that counts nothing, and says why.
 
 Root only, in the network namespace of the uplinks. Exit status: 0 printed; 1
@@ -141,7 +141,7 @@ absl::Status ReadForwardedOf(const std::string& pin_dir, const nm_info& info,
   if (late) {
     *why =
         "it is counted for a shorter time than the interfaces, and before that "
-        "it is in the remainder";
+        "it is uncounted";
   }
   return absl::OkStatus();
 }
@@ -207,7 +207,7 @@ absl::Status ReadInput(const std::string& pin_dir, BalanceInput* input,
 
 // What the rest is called.
 const char* RestOf(const BalanceInput& input) {
-  return input.forwards && !input.counts_forwarded ? "forwarded" : "remainder";
+  return input.forwards && !input.counts_forwarded ? "forwarded" : "uncounted";
 }
 
 nlohmann::ordered_json ToJson(const DirectionBalance& one, bool known,
@@ -225,7 +225,7 @@ nlohmann::ordered_json ToJson(const DirectionBalance& one, bool known,
     object["forwarded_bytes"] = one.forwarded_bytes;
     object["forwarded_packets"] = one.forwarded_packets;
   }
-  object["link_header_bytes"] = one.header_bytes;
+  object["layer2_header_bytes"] = one.header_bytes;
   object[name + "_bytes"] = rest;
   object[name + "_packets"] = packets;
   return object;
@@ -327,7 +327,7 @@ class UplinksCommand : public Command {
         add("forwarded", &DirectionBalance::forwarded_bytes,
             &DirectionBalance::forwarded_packets);
       }
-      table.Add({name, "link headers", Bytes(one.tx.header_bytes),
+      table.Add({name, "layer-2 headers", Bytes(one.tx.header_bytes),
                  Bytes(one.rx.header_bytes), "-", "-"});
       const std::string rest = RestOf(input);
       if (one.unknown.empty()) {
@@ -343,7 +343,7 @@ class UplinksCommand : public Command {
       absl::StrAppend(&notes, "forwarded: ", why, "\n");
     } else if (input.forwards && !why.empty()) {
       absl::StrAppend(
-          &notes, "forwarded is with the remainder: ", ToTerminal(why), "\n");
+          &notes, "forwarded is with the uncounted: ", ToTerminal(why), "\n");
     }
     return absl::StrCat(table.Format(TerminalWidth()), notes);
   }

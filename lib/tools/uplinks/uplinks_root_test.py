@@ -16,7 +16,7 @@ import unittest
 import lab
 
 HEADER = 14  # of Ethernet
-# Whether this kernel can count what is forwarded; elsewhere the remainder is in it.
+# Whether this kernel can count what is forwarded; elsewhere it is uncounted traffic.
 MEASURED = tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 4)
 
 SERVICE = """
@@ -168,7 +168,7 @@ class UplinksTest(unittest.TestCase):
                 self.check_sum(one, (uplink, way))
                 # Where it is measured, nothing is left: there is no ARP here.
                 if MEASURED:
-                    self.assertEqual((one["remainder_bytes"], one["remainder_packets"]), (0, 0), (uplink, way))
+                    self.assertEqual((one["uncounted_bytes"], one["uncounted_packets"]), (0, 0), (uplink, way))
         # All that passed the LAN was forwarded, and went out by the satellite.
         lan, satellite = balance["lan"], balance["satellite"]
         self.assertEqual((lan["tx"]["local_bytes"], lan["rx"]["local_bytes"]), (0, 0))
@@ -181,11 +181,11 @@ class UplinksTest(unittest.TestCase):
     def check_sum(self, one, what):
         """The rows of one direction are what the interface counted."""
         for unit in ("bytes", "packets"):
-            rows = ["local_" + unit, "forwarded_" + unit] + (["remainder_" + unit] if MEASURED else [])
-            headers = one["link_header_bytes"] if unit == "bytes" else 0
+            rows = ["local_" + unit, "forwarded_" + unit] + (["uncounted_" + unit] if MEASURED else [])
+            headers = one["layer2_header_bytes"] if unit == "bytes" else 0
             self.assertEqual(sum(one[row] for row in rows) + headers, one["interface_" + unit], what)
         packets = one["local_packets"] + (one["forwarded_packets"] if MEASURED else 0)
-        self.assertEqual(one["link_header_bytes"], HEADER * packets, what)
+        self.assertEqual(one["layer2_header_bytes"], HEADER * packets, what)
 
     def test_2_the_table_says_the_same(self):
         table = self.uplinks("--bytes").decode()
@@ -199,7 +199,7 @@ class UplinksTest(unittest.TestCase):
                 )
                 self.assertRegex(table, "(?m)^%s +%s +%s$" % (uplink, what, numbers))
             self.assertRegex(
-                table, "(?m)^%s +link headers +%d +%d +- +-$" % (uplink, tx["link_header_bytes"], rx["link_header_bytes"])
+                table, "(?m)^%s +layer-2 headers +%d +%d +- +-$" % (uplink, tx["layer2_header_bytes"], rx["layer2_header_bytes"])
             )
 
     def test_3_top_and_sockets_have_the_uplink(self):
@@ -218,13 +218,13 @@ class UplinksTest(unittest.TestCase):
         self.assertEqual(sorted(row["uplink"] for row in rows if row["name"] == "mover"), ["lte", "satellite"])
         self.assertRegex(lab.run(*command).decode(), r"(?m)^mover +satellite +")
 
-    def test_4_where_nothing_forwards_the_rest_is_remainder(self):
+    def test_4_where_nothing_forwards_the_rest_is_uncounted(self):
         lab.run("sysctl", "-qw", "net.ipv4.ip_forward=0")
         try:
             for row in self.balance().values():
                 self.assertEqual("forwarded_bytes" in row["tx"], MEASURED)
-                self.assertIn("remainder_bytes", row["tx"])
-            self.assertIn("remainder", self.uplinks().decode())
+                self.assertIn("uncounted_bytes", row["tx"])
+            self.assertIn("uncounted", self.uplinks().decode())
         finally:
             lab.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
 
@@ -236,7 +236,7 @@ class UplinksTest(unittest.TestCase):
         self.assertEqual(self.balance()["lte"]["interfaces"], ["wwan3", "wwan9"])
         lab.run("ip", "link", "delete", "wwan9")
         row = self.balance()["lte"]
-        rest = "remainder" if MEASURED else "forwarded"
+        rest = "uncounted" if MEASURED else "forwarded"
         self.assertIsNone(row["tx"][rest + "_bytes"])
         self.assertEqual(row["unknown"], "wwan9 has gone, and what it had counted with it")
         self.assertRegex(self.uplinks().decode(), "(?m)^lte: %s is not known: wwan9 has gone" % rest)
@@ -272,8 +272,8 @@ class UplinksTest(unittest.TestCase):
 
 
 class ForwardedTest(unittest.TestCase):
-    """What is forwarded is measured, and the remainder is what nobody had: to the byte,
-    with super-packets, both families, a firewall, and a connection that moves."""
+    """What is forwarded is measured, and the uncounted traffic is what nobody had: to the byte,
+    with GSO packets, both families, a firewall, and a connection that moves."""
 
     @classmethod
     def setUpClass(cls):
@@ -340,7 +340,7 @@ class ForwardedTest(unittest.TestCase):
             for way in ("tx", "rx"):
                 self.check_sum(row[way], (uplink, way))
                 if MEASURED and uplink != "other":
-                    self.assertEqual(row[way]["remainder_packets"], remainder, (uplink, way, row))
+                    self.assertEqual(row[way]["uncounted_packets"], remainder, (uplink, way, row))
         return balance
 
     def start_client(self, address):
@@ -395,9 +395,9 @@ class ForwardedTest(unittest.TestCase):
         for ways in (("tx", "rx"), ("rx", "tx")):
             self.assertEqual(second["lan", ways[0]], second["satellite", ways[1]] + second["lte", ways[1]])
 
-    def check_super_packets(self, address):
+    def check_gso_packets(self, address):
         def passed():
-            """Super-packets as one."""
+            """GSO packets as one."""
             with open("/proc/net/snmp6") as file:
                 six = int(re.search(r"Ip6OutForwDatagrams\s+(\d+)", file.read()).group(1))
             with open("/proc/net/snmp") as file:
@@ -430,7 +430,7 @@ class ForwardedTest(unittest.TestCase):
             lab.run("ethtool", "-K", link, "gro", "on")
         try:
             for address in ("10.88.0.1", "fd77:1::2"):
-                self.check_super_packets(address)
+                self.check_gso_packets(address)
         finally:
             for link in links:
                 lab.run("ethtool", "-K", link, "gro", "off")

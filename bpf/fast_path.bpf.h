@@ -7,35 +7,35 @@
  * packets take the full path: count.bpf.h, which is not inlined.
  *
  * The fast path counts exactly what the full path would count. A test sends packets
- * through both (usual_test.cc); nm_config.ways closes one of them. Nothing is written
+ * through both (fast_path_test.cc); nm_config.ways closes one of them. Nothing is written
  * before it is certain that the packet is plain.
  */
-#ifndef NETMETER_BPF_USUAL_BPF_H_
-#define NETMETER_BPF_USUAL_BPF_H_
+#ifndef NETMETER_BPF_FAST_PATH_BPF_H_
+#define NETMETER_BPF_FAST_PATH_BPF_H_
 
 #include "bpf/add.bpf.h"
 #include "bpf/count.bpf.h"
 
 /* The fields of a plain packet's IP header. */
-struct nm_usual {
+struct nm_plain {
   __u32 header; /* bytes of it */
   __u8 protocol;
 };
 
 /* Returns false for options, for a later fragment, or if the header is cut short. */
-static __always_inline bool read_usual_ip(struct __sk_buff *skb,
-                                          struct nm_usual *usual) {
+static __always_inline bool read_plain_ip(struct __sk_buff *skb,
+                                          struct nm_plain *plain) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
   if (data + 28 > end) return false;
   if (skb->protocol == bpf_htons(ETH_P_IP)) {
-    usual->header = 20;
-    usual->protocol = *(__u8 *)(data + 9);
+    plain->header = 20;
+    plain->protocol = *(__u8 *)(data + 9);
     return *(__u8 *)data == 0x45 &&
            !(*(__be16 *)(data + 6) & bpf_htons(0x1fff));
   }
-  usual->header = 40;
-  usual->protocol = *(__u8 *)(data + 6);
+  plain->header = 40;
+  plain->protocol = *(__u8 *)(data + 6);
   return true;
 }
 
@@ -44,15 +44,15 @@ static __always_inline bool read_usual_ip(struct __sk_buff *skb,
  * of packets on a link. */
 NM_GLOBAL int nm_is_no_proxys(struct __sk_buff *skb) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-  struct nm_usual usual = {};
+  struct nm_plain plain = {};
   __u32 sport, dport;
 
   if (!nm_config.proxy_ports_count) return 1;
-  if (!read_usual_ip(skb, &usual)) return 0;
-  if (usual.protocol != IPPROTO_TCP && usual.protocol != IPPROTO_UDP) return 0;
-  data += usual.header;
+  if (!read_plain_ip(skb, &plain)) return 0;
+  if (plain.protocol != IPPROTO_TCP && plain.protocol != IPPROTO_UDP) return 0;
+  data += plain.header;
   /* The full path counts a header that is cut short: header_errors. */
-  if (data + 8 > end || (usual.protocol == IPPROTO_TCP && data + 20 > end))
+  if (data + 8 > end || (plain.protocol == IPPROTO_TCP && data + 20 > end))
     return 0;
   sport = bpf_ntohs(*(__be16 *)data);
   dport = bpf_ntohs(*(__be16 *)(data + 2));
@@ -61,7 +61,7 @@ NM_GLOBAL int nm_is_no_proxys(struct __sk_buff *skb) {
 
 /* The cell of the packet's socket on this CPU, its slot, and the socket's state. NULL:
  * the socket has no entry, or no slot. */
-static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
+static __always_inline struct nm_cell *plain_cell(struct __sk_buff *skb,
                                                   struct nm_socket **socket,
                                                   __u32 *slot) {
   __u64 cookie = bpf_get_socket_cookie(skb), word;
@@ -76,25 +76,25 @@ static __always_inline struct nm_cell *usual_cell(struct __sk_buff *skb,
 }
 
 /* Whether a cell has this transport and the packet's path, and is not pending. */
-static __always_inline bool is_usual_cell(__u32 ifindex,
+static __always_inline bool is_plain_cell(__u32 ifindex,
                                           const struct nm_socket *socket,
                                           struct nm_cell *cell,
                                           __u8 transport) {
   union nm_head head = {.word = (__u64) * (volatile __u32 *)&cell->transport
                                 << 32};
-  union nm_head usual = {
+  union nm_head plain = {
       .transport = transport,
       .path = ifindex == LOOPBACK_IFINDEX ? NM_PATH_PROXY : NM_PATH_DIRECT};
 
   if (head.kind == NM_KIND_PENDING) return false;
   if (nm_config.uplinks && ifindex != LOOPBACK_IFINDEX)
     return head.transport == transport && is_path(socket, ifindex, head.path);
-  return (__u16)(head.word >> 32) == (__u16)(usual.word >> 32);
+  return (__u16)(head.word >> 32) == (__u16)(plain.word >> 32);
 }
 
 /* Counts a plain GSO or GRO packet as its segments. Returns false if their number is not
  * known, or may be a peer's claim. */
-static __always_inline bool weigh_usual(struct __sk_buff *skb, __u32 header,
+static __always_inline bool weigh_plain(struct __sk_buff *skb, __u32 header,
                                         __u32 *bytes, __u32 *segments) {
   if (!skb->gso_size) return true;
   *segments = skb->gso_segs;
@@ -104,17 +104,17 @@ static __always_inline bool weigh_usual(struct __sk_buff *skb, __u32 header,
 }
 
 /* As is_for_many(), for a packet with a 20-byte IPv4 header or an IPv6 header. */
-static __always_inline bool may_have_copies(struct __sk_buff *skb, bool ipv4) {
+static __always_inline bool may_be_duplicate(struct __sk_buff *skb, bool ipv4) {
   void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
-  if (data + 28 > end) return true; /* not reached: read_usual_ip() */
+  if (data + 28 > end) return true; /* not reached: read_plain_ip() */
   if (skb->pkt_type != PACKET_HOST && skb->pkt_type != PACKET_OTHERHOST)
     return true;
   data += ipv4 ? 16 : 24;
   return is_group_address(*(__u8 *)data, *(__u8 *)(data + 3), ipv4);
 }
 
-static __always_inline bool count_usual_udp(struct __sk_buff *skb,
+static __always_inline bool count_plain_udp(struct __sk_buff *skb,
                                             const enum nm_direction direction,
                                             const enum nm_adds adds,
                                             __u32 header, __u32 ifindex) {
@@ -125,20 +125,20 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
 
   /* Each of its packets may have another remote end, a proxy or not. */
   if (ifindex == LOOPBACK_IFINDEX) return false;
-  if (direction == NM_INGRESS && may_have_copies(skb, header == 28))
+  if (direction == NM_INGRESS && may_be_duplicate(skb, header == 28))
     return false;
   if (nm_config.rules_ports) {
     data += header - 8 + (direction == NM_EGRESS ? 2 : 0);
     if (data + 2 > end || rules_may_match(bpf_ntohs(*(__be16 *)data)))
       return false;
   }
-  cell = usual_cell(skb, &socket, &slot);
-  if (!cell || !is_usual_cell(ifindex, socket, cell, NM_TRANSPORT_UDP))
+  cell = plain_cell(skb, &socket, &slot);
+  if (!cell || !is_plain_cell(ifindex, socket, cell, NM_TRANSPORT_UDP))
     return false;
   bytes = skb->len; /* read after the calls, which would keep it on the stack */
   if (bytes < header) return false;
   payload = bytes - header;
-  if (!weigh_usual(skb, header, &bytes, &segments)) return false;
+  if (!weigh_plain(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, payload);
   } else {
@@ -149,7 +149,7 @@ static __always_inline bool count_usual_udp(struct __sk_buff *skb,
   return true;
 }
 
-static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
+static __always_inline bool count_plain_tcp(struct __sk_buff *skb,
                                             const enum nm_direction direction,
                                             const enum nm_adds adds,
                                             __u32 header, __u32 ifindex) {
@@ -173,13 +173,13 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
   if (direction == NM_EGRESS &&
       (flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) != TCP_FLAG_ACK)
     return false;
-  cell = usual_cell(skb, &socket, &slot);
-  if (!cell || !is_usual_cell(ifindex, socket, cell, NM_TRANSPORT_TCP))
+  cell = plain_cell(skb, &socket, &slot);
+  if (!cell || !is_plain_cell(ifindex, socket, cell, NM_TRANSPORT_TCP))
     return false;
   bytes = skb->len;
   if (bytes < header) return false;
   payload = bytes - header;
-  if (!weigh_usual(skb, header, &bytes, &segments)) return false;
+  if (!weigh_plain(skb, header, &bytes, &segments)) return false;
   if (direction == NM_INGRESS) {
     add_received(slot, cell, false, bytes, segments, 0);
     return true;
@@ -205,35 +205,35 @@ static __always_inline bool count_usual_tcp(struct __sk_buff *skb,
 }
 
 /* Returns false if the packet is not plain. Then nothing was counted. */
-static __always_inline bool count_usual(struct __sk_buff *skb,
+static __always_inline bool count_plain(struct __sk_buff *skb,
                                         const enum nm_direction direction,
                                         const enum nm_adds adds) {
   const __u32 ifindex = skb->ifindex; /* two loads: done once */
-  struct nm_usual usual = {};
+  struct nm_plain plain = {};
 
   if (ifindex == LOOPBACK_IFINDEX && nm_is_no_proxys(skb)) return true;
-  if (!read_usual_ip(skb, &usual)) return false;
-  if (usual.protocol == IPPROTO_TCP)
-    return count_usual_tcp(skb, direction, adds, usual.header, ifindex);
-  if (usual.protocol == IPPROTO_UDP)
-    return count_usual_udp(skb, direction, adds, usual.header + 8, ifindex);
+  if (!read_plain_ip(skb, &plain)) return false;
+  if (plain.protocol == IPPROTO_TCP)
+    return count_plain_tcp(skb, direction, adds, plain.header, ifindex);
+  if (plain.protocol == IPPROTO_UDP)
+    return count_plain_udp(skb, direction, adds, plain.header + 8, ifindex);
   return false;
 }
 
 NM_GLOBAL int nm_any_received(struct __sk_buff *skb) {
-  if (nm_config.ways != NM_WAYS_USUAL) count_any(skb, NM_INGRESS, NULL);
+  if (nm_config.ways != NM_WAYS_FAST) count_any(skb, NM_INGRESS, NULL);
   return 0;
 }
 
 static __noinline __u64 count_any_sent(struct __sk_buff *skb,
                                        struct nm_sent *sent) {
-  if (!skb || !sent || nm_config.ways == NM_WAYS_USUAL) return 0;
+  if (!skb || !sent || nm_config.ways == NM_WAYS_FAST) return 0;
   return count_any(skb, NM_EGRESS, sent);
 }
 
 static __always_inline void count_ingress(struct __sk_buff *skb) {
   if (nm_config.ways != NM_WAYS_LONG &&
-      count_usual(skb, NM_INGRESS, NM_ADDS_ATOMIC))
+      count_plain(skb, NM_INGRESS, NM_ADDS_ATOMIC))
     return;
   nm_any_received(skb);
 }
@@ -245,7 +245,7 @@ static __always_inline void count_egress(struct __sk_buff *skb,
   struct nm_cell *cell;
   __u64 slot_and_segments;
 
-  if (nm_config.ways != NM_WAYS_LONG && count_usual(skb, NM_EGRESS, adds))
+  if (nm_config.ways != NM_WAYS_LONG && count_plain(skb, NM_EGRESS, adds))
     return;
   __builtin_memset(&sent, 0, sizeof(sent));
   slot_and_segments = count_any_sent(skb, &sent);
@@ -257,4 +257,4 @@ static __always_inline void count_egress(struct __sk_buff *skb,
                slot_and_segments >> 32);
 }
 
-#endif /* NETMETER_BPF_USUAL_BPF_H_ */
+#endif /* NETMETER_BPF_FAST_PATH_BPF_H_ */

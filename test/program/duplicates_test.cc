@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A packet that several sockets receive counts once (copies.bpf.h). Each call
+// A packet that several sockets receive counts once (duplicates.bpf.h). Each call
 // of Programs::Run() is another socket, which receives the packet as often as
-// `repeat` says. What raw sockets receive is in test/live/copies_test.cc.
+// `repeat` says. What raw sockets receive is in test/live/duplicates_test.cc.
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -35,7 +35,7 @@ Packet ToMany6(Packet packet) { return packet.Byte(24, 0xff); }
 
 using Counts = std::vector<uint64_t>;
 
-class Copies : public testing::Test {
+class Duplicates : public testing::Test {
  protected:
   void SetUp() override {
     programs_ = LoadOrFail(ProgramOptions());
@@ -53,8 +53,8 @@ class Copies : public testing::Test {
   }
 
   // Delivers the packet to one socket after the other, so often to each, within the tenth
-  // of a second in which the same bytes are copies (NM_COPIES_NS). If the machine stood
-  // still for longer, it does so again.
+  // of a second in which the same bytes are duplicates (NM_DUPLICATES_NS). If the
+  // machine stood still for longer, it does so again.
   Counts ReceiveEach(const Packet& packet,
                      const std::vector<uint32_t>& repeats) {
     for (;;) {
@@ -70,9 +70,9 @@ class Copies : public testing::Test {
 
   // As if the one packet that is remembered had come so often.
   void MakeManyOf(uint32_t times) {
-    // Of struct nm_copies (maps.bpf.h): how often it counted, and for whom.
+    // Of struct nm_duplicates (maps.bpf.h): how often it counted, and for whom.
     constexpr size_t kCounted = 22, kTimes = 27;
-    bpf_map* const map = programs_->skeleton()->maps.nm_copies;
+    bpf_map* const map = programs_->skeleton()->maps.nm_duplicates;
     const size_t size = bpf_map__value_size(map) / sizeof(uint32_t);
     const auto cpus = static_cast<size_t>(libbpf_num_possible_cpus());
     std::vector<uint32_t> words(size * cpus);
@@ -80,9 +80,9 @@ class Copies : public testing::Test {
     for (uint32_t i = 0;
          bpf_map_lookup_elem(bpf_map__fd(map), &i, words.data()) == 0; ++i) {
       for (size_t cpu = 0; cpu < cpus; ++cpu) {
-        uint32_t* const copies = &words[cpu * size];
-        if (copies[kCounted] != 1 || copies[kTimes] != 1) continue;
-        copies[kCounted] = copies[kTimes] = times;
+        uint32_t* const duplicates = &words[cpu * size];
+        if (duplicates[kCounted] != 1 || duplicates[kTimes] != 1) continue;
+        duplicates[kCounted] = duplicates[kTimes] = times;
         EXPECT_EQ(
             bpf_map_update_elem(bpf_map__fd(map), &i, words.data(), BPF_ANY),
             0);
@@ -103,7 +103,7 @@ class Copies : public testing::Test {
   std::unique_ptr<Programs> programs_;
 };
 
-TEST_F(Copies, CountForTheFirstSocket) {
+TEST_F(Duplicates, CountForTheFirstSocket) {
   for (const Packet& packet :
        {ToMany4(Packet::Ipv4().Protocol(kUdpLite).Payload(44)),
         ToMany6(Packet::Ipv6().Protocol(kUdpLite).Payload(44)), Multicast4(),
@@ -114,7 +114,7 @@ TEST_F(Copies, CountForTheFirstSocket) {
 
 // The bug: to a socket that was new the same bytes were a copy, to whom they came. Of
 // those that are not raw, as here, one receives a packet to one host.
-TEST_F(Copies, AreNotWhatNewSocketsReceiveOneAfterTheOther) {
+TEST_F(Duplicates, AreNotWhatNewSocketsReceiveOneAfterTheOther) {
   for (const Packet& packet :
        {Packet::Ipv4().Icmp().Payload(56), Packet::Ipv6().Icmpv6().Payload(56),
         Packet::Ipv4().Protocol(kOspf).Payload(44),
@@ -123,9 +123,9 @@ TEST_F(Copies, AreNotWhatNewSocketsReceiveOneAfterTheOther) {
   }
 }
 
-// The bug: they were copies again in a frame to everybody, or to a group. But for UDP,
+// The bug: they were duplicates again in a broadcast or multicast frame. Except for UDP
 // and raw sockets, one socket receives these as well.
-TEST_F(Copies, AreNotWhatOneSocketReceivesInAFrameToEverybody) {
+TEST_F(Duplicates, AreNotWhatOneSocketReceivesInAFrameToEverybody) {
   for (Packet packet :
        {Packet::Ipv4().Icmp().Payload(56), Packet::Ipv6().Icmpv6().Payload(56),
         Packet::Ipv6().Udp(1, 2).Payload(56),
@@ -139,7 +139,7 @@ TEST_F(Copies, AreNotWhatOneSocketReceivesInAFrameToEverybody) {
 
 // The bug: how often a packet was there began again at 0 after 2^32 times, and was less
 // than before for ever.
-TEST_F(Copies, AreNotWhatComesAfterFourBillionEqualPackets) {
+TEST_F(Duplicates, AreNotWhatComesAfterFourBillionEqualPackets) {
   const Packet packet = Packet::Ipv6().Icmpv6().Payload(56);
   EXPECT_EQ(Receive(packet), 1u);
   MakeManyOf(UINT32_MAX - 1);
@@ -147,7 +147,7 @@ TEST_F(Copies, AreNotWhatComesAfterFourBillionEqualPackets) {
   EXPECT_EQ(Receive(packet, 5), 5u);
 }
 
-TEST_F(Copies, OfUnicastTcpUdpAndSctpThereAreNone) {
+TEST_F(Duplicates, OfUnicastTcpUdpAndSctpThereAreNone) {
   for (const Packet& packet :
        {Packet::Ipv4().Udp(1, 2).Payload(40), Packet::Ipv6().Udp(1, 2),
         Packet::Ipv4().Tcp(1, 2).Payload(40), Packet::Ipv6().Tcp(1, 2),
@@ -159,39 +159,39 @@ TEST_F(Copies, OfUnicastTcpUdpAndSctpThereAreNone) {
 
 // A sender that repeats itself: the socket that has the bytes already has
 // another packet.
-TEST_F(Copies, AreNotRepetitionsOfTheSameBytes) {
+TEST_F(Duplicates, AreNotRepetitionsOfTheSameBytes) {
   EXPECT_EQ(Receive(Multicast4(), 5), 5u);
   EXPECT_EQ(Receive(Packet::Ipv6().Icmpv6().Payload(8), 7), 7u);
 }
 
 // The other socket missed the packets before the last one.
-TEST_F(Copies, AreNotWhatTheOthersMissed) {
+TEST_F(Duplicates, AreNotWhatTheOthersMissed) {
   EXPECT_EQ(ReceiveEach(Multicast6(), {5, 4}), Counts({5, 3}));
 }
 
-TEST_F(Copies, AreToldByMoreSocketsThanAreRemembered) {
+TEST_F(Duplicates, AreToldByMoreSocketsThanAreRemembered) {
   Counts expected(21, 0);
   expected[0] = 1;
   EXPECT_EQ(ReceiveEach(Multicast4(), std::vector<uint32_t>(21, 1)), expected);
 }
 
 // The bug: when the sockets that were remembered had gone, and one remained that
-// was not, its repetitions of the bytes were copies for as long as they came.
-TEST_F(Copies, AreNotWhatASocketReceivesThatOutlivesTheRemembered) {
+// was not, its repetitions of the bytes were duplicates for as long as they came.
+TEST_F(Duplicates, AreNotWhatASocketReceivesThatOutlivesTheRemembered) {
   // If a socket repeats, the first delivery is a copy.
   EXPECT_EQ(ReceiveEach(Multicast4(), {1, 1, 1, 1, 1, 5, 5, 6}),
             Counts({1, 0, 0, 0, 0, 4, 4, 5}));
 }
 
-TEST_F(Copies, AreNotPacketsThatDifferInOneByte) {
+TEST_F(Duplicates, AreNotPacketsThatDifferInOneByte) {
   for (uint8_t i = 0; i < 50; ++i)
     EXPECT_EQ(Receive(Multicast4().Byte(5, i)), 1u) << int{i};
 }
 
 // The bug: a hash of the first bytes stood for them, and it could be inverted. Flip
 // bit 63 of one word and bits 63 and 31 of the next, and it was the same: what a
-// sender wrote so, for one socket each, were copies, all but the first.
-TEST_F(Copies, AreNotPacketsThatASenderMakesForTheSameHash) {
+// sender wrote so, for one socket each, were duplicates, all but the first.
+TEST_F(Duplicates, AreNotPacketsThatASenderMakesForTheSameHash) {
   constexpr uint8_t kFlipped = 'x' ^ 0x80;
   for (Packet packet :
        {Multicast4(), Multicast6(),
@@ -205,7 +205,7 @@ TEST_F(Copies, AreNotPacketsThatASenderMakesForTheSameHash) {
 
 // IPv6 extensions may be longer than the bytes that are remembered. Then the ports
 // alone tell for whom a packet is.
-TEST_F(Copies, AreNotForAnotherPortBehindLongExtensions) {
+TEST_F(Duplicates, AreNotForAnotherPortBehindLongExtensions) {
   for (uint16_t port = 1; port < 10; ++port) {
     Packet packet = Packet::Ipv6().DestinationOptions(4).Udp(5353, port);
     packet.Payload(40).Byte(24, 0xff);
@@ -214,7 +214,7 @@ TEST_F(Copies, AreNotForAnotherPortBehindLongExtensions) {
 }
 
 // A packet that is shorter than the bytes that are remembered.
-TEST_F(Copies, AreToldFromShortPacketsThatDiffer) {
+TEST_F(Duplicates, AreToldFromShortPacketsThatDiffer) {
   for (size_t size = 1; size < 10; ++size) {
     Packet packet = ToMany4(Packet::Ipv4().Protocol(kUdpLite).Payload(size));
     EXPECT_EQ(ReceiveEach(packet, {1, 1}), Counts({1, 0})) << size;
@@ -226,7 +226,7 @@ TEST_F(Copies, AreToldFromShortPacketsThatDiffer) {
 
 // The bug that this prevents: a daemon that starts again, and receives the same hello
 // as the one before it.
-TEST_F(Copies, AreForgottenAfterATenthOfASecond) {
+TEST_F(Duplicates, AreForgottenAfterATenthOfASecond) {
   const Packet hello = ToMany4(Packet::Ipv4().Protocol(kUdpLite).Payload(44));
   EXPECT_EQ(Receive(hello), 1u);
   usleep(120000);

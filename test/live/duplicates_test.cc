@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kCount = 10;     // packets
 constexpr int kBytes = 300;    // payload of each
-constexpr int kSegments = 20;  // of a super-packet
+constexpr int kSegments = 20;  // of a GSO packet
 constexpr int kNobody = 253;   // a protocol for experiments, RFC 3692
 
 // Of ICMP, as it stands in memory (RFC 1071).
@@ -94,8 +94,9 @@ class Receiver {
   int port_;
 };
 
-class CopiesTest : public LiveTest,
-                   public testing::WithParamInterface<std::tuple<Family, int>> {
+class DuplicatesTest
+    : public LiveTest,
+      public testing::WithParamInterface<std::tuple<Family, int>> {
  protected:
   void SetUp() override {
     LiveTest::SetUp();
@@ -109,7 +110,7 @@ class CopiesTest : public LiveTest,
   static int af() { return v4() ? AF_INET : AF_INET6; }
 
   static std::string ServiceOf(size_t receiver) {
-    return "copies-" + std::to_string(receiver);
+    return "duplicates-" + std::to_string(receiver);
   }
   static int64_t ReceivedBy(size_t receiver) {
     return World::ClientMeter()
@@ -127,9 +128,9 @@ class CopiesTest : public LiveTest,
     Open([=] { return OpenSocket(af(), SOCK_RAW, protocol); }, reads);
   }
 
-  // Every receiver had all of it, so that there were copies; and it counts for
+  // Every receiver had all of it, so that there were duplicates; and it counts for
   // one of them.
-  void ExpectCopiesOf(int64_t bytes, const Measurement& measurement) {
+  void ExpectDuplicatesOf(int64_t bytes, const Measurement& measurement) {
     for (const auto& receiver : receivers_)
       EXPECT_GE(receiver->Finish(), bytes);
     int owners = 0;
@@ -219,7 +220,7 @@ class CopiesTest : public LiveTest,
   std::vector<int64_t> before_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, CopiesTest,
+INSTANTIATE_TEST_SUITE_P(Over, DuplicatesTest,
                          testing::Combine(testing::Values(Family::kIpv4,
                                                           Family::kIpv6),
                                           testing::Values(1, 3)),
@@ -229,17 +230,17 @@ INSTANTIATE_TEST_SUITE_P(Over, CopiesTest,
                          });
 
 // The bug: a raw socket of protocol TCP counted every segment once more.
-TEST_P(CopiesTest, RawSocketsAddNothingToTcp) {
+TEST_P(DuplicatesTest, RawSocketsAddNothingToTcp) {
   ExpectExactBesideRaw(/*reads=*/true, 400000);
 }
 
-// Its buffer fills up, and the kernel drops its copies before or after the
+// Its buffer fills up, and the kernel drops its duplicates before or after the
 // hook.
-TEST_P(CopiesTest, RawSocketsThatNobodyReadsAddNothingToTcp) {
+TEST_P(DuplicatesTest, RawSocketsThatNobodyReadsAddNothingToTcp) {
   ExpectExactBesideRaw(/*reads=*/false, 1000000);
 }
 
-TEST_P(CopiesTest, RawSocketsAddNothingToUdp) {
+TEST_P(DuplicatesTest, RawSocketsAddNothingToUdp) {
   MeteredCgroup& meter = World::ClientMeter();
   UdpPlan plan;
   plan.server = Lab::Server(family());
@@ -257,7 +258,7 @@ TEST_P(CopiesTest, RawSocketsAddNothingToUdp) {
 }
 
 // User space that speaks UDP itself: no socket of the kernel's waits for these.
-TEST_P(CopiesTest, RawSocketsAloneCountUdpOnce) {
+TEST_P(DuplicatesTest, RawSocketsAloneCountUdpOnce) {
   OpenRaw(IPPROTO_UDP);
   Begin();
   Measurement measurement(World::ClientMeter(), lab().ClientLink());
@@ -267,12 +268,12 @@ TEST_P(CopiesTest, RawSocketsAloneCountUdpOnce) {
   });
   measurement.ExpectBalance();
   EXPECT_EQ(measurement.seen().rx_packets, kCount);
-  ExpectCopiesOf(kCount * kBytes, measurement);
+  ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
 // The same for TCP: SYNs to a port where nobody listens. The kernel answers
 // each with a RST of its own.
-TEST_P(CopiesTest, RawSocketsAloneCountTcpOnce) {
+TEST_P(DuplicatesTest, RawSocketsAloneCountTcpOnce) {
   OpenRaw(IPPROTO_TCP);
   Begin();
   Measurement measurement(World::ClientMeter(), lab().ClientLink());
@@ -292,11 +293,11 @@ TEST_P(CopiesTest, RawSocketsAloneCountTcpOnce) {
   measurement.ExpectBalance();
   EXPECT_EQ(measurement.seen().rx_packets, kCount);
   EXPECT_EQ(measurement.RemainderPackets("reset"), kCount);
-  ExpectCopiesOf(kCount * 20, measurement);
+  ExpectDuplicatesOf(kCount * 20, measurement);
 }
 
 // The bug: three ping programs counted each echo reply three times.
-TEST_P(CopiesTest, EchoRepliesCountOnce) {
+TEST_P(DuplicatesTest, EchoRepliesCountOnce) {
   MeteredCgroup& meter = World::ClientMeter();
   const int icmp = v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
   OpenRaw(icmp);
@@ -323,7 +324,7 @@ TEST_P(CopiesTest, EchoRepliesCountOnce) {
 
 // The bug: a reply that had the bytes of the one before (IPv6 gives it no number) was a
 // copy of that to a new socket. Two who agreed had whatever they sent for nothing.
-TEST_P(CopiesTest, RepetitionsToNewSocketsAreNoCopies) {
+TEST_P(DuplicatesTest, RepetitionsToNewSocketsAreNoDuplicates) {
   MeteredCgroup& meter = World::ClientMeter();
   const int icmp = v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
   if (count() > 1) OpenRaw(icmp);
@@ -347,9 +348,9 @@ TEST_P(CopiesTest, RepetitionsToNewSocketsAreNoCopies) {
   FinishReceivers();
 }
 
-// The bug: what a raw socket had received alone was taken for copies of what ping
+// The bug: what a raw socket had received alone was taken for duplicates of what ping
 // sockets received before and after it. The first of those may be one, not all.
-TEST_P(CopiesTest, WhatARawSocketReceivedAloneIsMissedByNobodyElse) {
+TEST_P(DuplicatesTest, WhatARawSocketReceivedAloneIsMissedByNobodyElse) {
   MeteredCgroup& meter = World::ClientMeter();
   const int icmp = v4() ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
   Measurement measurement(meter, lab().ClientReference());
@@ -388,7 +389,7 @@ TEST_P(CopiesTest, WhatARawSocketReceivedAloneIsMissedByNobodyElse) {
   EXPECT_GE(measurement.seen().rx_packets, measurement.link().rx_packets - 2);
 }
 
-TEST_P(CopiesTest, OtherProtocolsCountOnce) {
+TEST_P(DuplicatesTest, OtherProtocolsCountOnce) {
   OpenRaw(kNobody);
   Begin();
   Measurement measurement(World::ClientMeter(), lab().ClientReference());
@@ -401,11 +402,11 @@ TEST_P(CopiesTest, OtherProtocolsCountOnce) {
   measurement.Finish();
   measurement.ExpectBalance();
   measurement.ExpectPayload(0, kCount * kBytes);
-  ExpectCopiesOf(kCount * kBytes, measurement);
+  ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
 // The bug: a multicast counted once for each of its receivers.
-TEST_P(CopiesTest, MulticastCountsOnce) {
+TEST_P(DuplicatesTest, MulticastCountsOnce) {
   const Address group(v4() ? "239.77.0.3" : "ff05::79");
   Open([=] { return OpenMember(group, 5353); });
   OpenRaw(IPPROTO_UDP);
@@ -415,14 +416,14 @@ TEST_P(CopiesTest, MulticastCountsOnce) {
   measurement.Finish();
   measurement.ExpectBalance();
   measurement.ExpectPayload(0, kCount * kBytes);
-  ExpectCopiesOf(kCount * kBytes, measurement);
+  ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
 // The bug: a UDP socket that had the port and was no member of the group, and so
-// received nothing, made all copies for raw sockets count for nobody.
-TEST_P(CopiesTest, RawSocketsAloneCountMulticastOnce) {
+// received nothing, made all duplicates for raw sockets count for nobody.
+TEST_P(DuplicatesTest, RawSocketsAloneCountMulticastOnce) {
   const Address group(v4() ? "239.77.0.6" : "ff05::7c");
-  Receiver bystander(lab().client, "copies-bystander", true, [=] {
+  Receiver bystander(lab().client, "duplicates-bystander", true, [=] {
     const int fd = OpenSocket(af(), SOCK_DGRAM);
     Bind(fd, Address(v4() ? "0.0.0.0" : "::"), 5357);
     if (v4())
@@ -443,11 +444,11 @@ TEST_P(CopiesTest, RawSocketsAloneCountMulticastOnce) {
   measurement.ExpectBalance();
   measurement.ExpectPayload(0, kCount * kBytes);
   EXPECT_EQ(bystander.Finish(), 0);
-  ExpectCopiesOf(kCount * kBytes, measurement);
+  ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
-// A super-packet: each receiver gets all its segments before the next does.
-TEST_P(CopiesTest, SegmentsOfOneMulticastCountOnce) {
+// A GSO packet: each receiver gets all its segments before the next does.
+TEST_P(DuplicatesTest, SegmentsOfOneMulticastCountOnce) {
   const Address group(v4() ? "239.77.0.4" : "ff05::7a");
   Open([=] { return OpenMember(group, 5354); });
   LinkSetup setup;
@@ -467,17 +468,17 @@ TEST_P(CopiesTest, SegmentsOfOneMulticastCountOnce) {
 }
 
 // A socket that comes or goes between two packets, which have the same bytes.
-TEST_P(CopiesTest, ReceiversComeAndGoBetweenMulticasts) {
+TEST_P(DuplicatesTest, ReceiversComeAndGoBetweenMulticasts) {
   const Address group(v4() ? "239.77.0.5" : "ff05::7b");
   const auto open = [=] { return OpenMember(group, 5355); };
   const auto start = [&](const std::string& name) {
     return std::make_unique<Receiver>(lab().client, name, true, open);
   };
-  auto first = start("copies-first");
+  auto first = start("duplicates-first");
   Measurement measurement(World::ClientMeter(), lab().ClientLink());
   SendFromRouter(group, 5355);
   for (int i = 0; i < count(); ++i) {
-    auto next = start("copies-next");
+    auto next = start("duplicates-next");
     SendFromRouter(group, 5355);
     EXPECT_GT(first->Finish(), 0);
     SendFromRouter(group, 5355);
@@ -490,8 +491,8 @@ TEST_P(CopiesTest, ReceiversComeAndGoBetweenMulticasts) {
 }
 
 // IPv6 has none.
-class Ipv4CopiesTest : public CopiesTest {};
-INSTANTIATE_TEST_SUITE_P(Over, Ipv4CopiesTest,
+class Ipv4DuplicatesTest : public DuplicatesTest {};
+INSTANTIATE_TEST_SUITE_P(Over, Ipv4DuplicatesTest,
                          testing::Combine(testing::Values(Family::kIpv4),
                                           testing::Values(1, 3)),
                          [](const auto& info) {
@@ -499,7 +500,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Ipv4CopiesTest,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-TEST_P(Ipv4CopiesTest, BroadcastCountsOnce) {
+TEST_P(Ipv4DuplicatesTest, BroadcastCountsOnce) {
   Open([] {
     const int fd = OpenSocket(AF_INET, SOCK_DGRAM);
     SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -512,13 +513,13 @@ TEST_P(Ipv4CopiesTest, BroadcastCountsOnce) {
   measurement.Finish();
   measurement.ExpectBalance();
   measurement.ExpectPayload(0, kCount * kBytes);
-  ExpectCopiesOf(kCount * kBytes, measurement);
+  ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
 // The bug: what comes by tun or WireGuard has no link address of a group, and a
 // broadcast that a router sends on comes in a frame for one host. Each receiver
 // counted it.
-TEST_P(Ipv4CopiesTest, BroadcastInAFrameForOneHostCountsOnce) {
+TEST_P(Ipv4DuplicatesTest, BroadcastInAFrameForOneHostCountsOnce) {
   NetNamespace outer, inner;
   inner.AddVeth({"c0", MacAddress(41)}, outer, {"o0", MacAddress(42)});
   inner.SetUp("c0");
@@ -548,12 +549,12 @@ TEST_P(Ipv4CopiesTest, BroadcastInAFrameForOneHostCountsOnce) {
   measurement.Finish();
   measurement.ExpectBalance();
   measurement.ExpectPayload(0, kCount * kBytes);
-  ExpectCopiesOf(kCount * kBytes, measurement);
+  ExpectDuplicatesOf(kCount * kBytes, measurement);
 }
 
 // A router or a bridge hands the same bytes to several network namespaces, whose
 // links have the same number: as many packets, on as many links.
-TEST_P(CopiesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
+TEST_P(DuplicatesTest, TheSameBytesInTwoNamespacesAreTwoPackets) {
   const Address group(v4() ? "239.77.0.6" : "ff05::7c");
   const Address from(v4() ? "10.78.0.1" : "fd78::1");
   NetNamespace outer, inner[2];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The short cut for usual packets (bpf/usual.bpf.h): it counts what the long
+// The short cut for plain packets (bpf/fast_path.bpf.h): it counts what the long
 // way counts, for each packet that it takes, and takes those that it is for.
 #include <cstdint>
 #include <random>
@@ -48,12 +48,12 @@ std::string Text(const nm_socket& socket) {
   return text;
 }
 
-class Usual : public testing::Test {
+class FastPath : public testing::Test {
  protected:
   void SetUp() override {
     both_ = Load(NM_WAYS_BOTH);
     long_ = Load(NM_WAYS_LONG);
-    usual_ = Load(NM_WAYS_USUAL);
+    fast_ = Load(NM_WAYS_FAST);
     // A connection in its middle.
     socket_.word = kTcpSlot;
     socket_.tx_end = 1000;
@@ -74,23 +74,22 @@ class Usual : public testing::Test {
     return programs;
   }
 
-  // Runs the packet all three ways; whether it was usual.
+  // Runs the packet all three ways; whether it was plain.
   bool Compare(Direction direction, const Packet& packet,
                const RunOptions& options = RunOptions()) {
-    nm_socket both = socket_, long_way = socket_, usual = socket_;
+    nm_socket both = socket_, long_way = socket_, plain = socket_;
     const Counters expected =
         PassOn(*long_, &long_way, direction, packet, options);
     EXPECT_EQ(Text(PassOn(*both_, &both, direction, packet, options)),
               Text(expected));
     EXPECT_EQ(Text(both), Text(long_way));
-    const Counters counted =
-        PassOn(*usual_, &usual, direction, packet, options);
+    const Counters counted = PassOn(*fast_, &plain, direction, packet, options);
     if (counted.empty()) {
-      EXPECT_EQ(Text(usual), Text(socket_)) << "changed, but not counted";
+      EXPECT_EQ(Text(plain), Text(socket_)) << "changed, but not counted";
       return false;
     }
     EXPECT_EQ(Text(counted), Text(expected));
-    EXPECT_EQ(Text(usual), Text(long_way));
+    EXPECT_EQ(Text(plain), Text(long_way));
     return true;
   }
 
@@ -106,11 +105,11 @@ class Usual : public testing::Test {
   }
 
   const OnOneCpu on_one_cpu_;
-  std::unique_ptr<Programs> both_, long_, usual_;
+  std::unique_ptr<Programs> both_, long_, fast_;
   nm_socket socket_ = {};
 };
 
-TEST_F(Usual, DataAndAcknowledgementsOfAConnectionAreUsual) {
+TEST_F(FastPath, DataAndAcknowledgementsOfAConnectionTakeIt) {
   for (const Packet& ip : {P::Ipv4(), P::Ipv6()}) {
     EXPECT_TRUE(Send(Tcp(ip)));
     EXPECT_TRUE(Send(Tcp(ip, P::kAck | P::kPush)));
@@ -123,7 +122,7 @@ TEST_F(Usual, DataAndAcknowledgementsOfAConnectionAreUsual) {
   }
 }
 
-TEST_F(Usual, DatagramsAreUsual) {
+TEST_F(FastPath, DatagramsTakeIt) {
   socket_ = nm_socket();
   socket_.word = kUdpSlot;
   for (Packet ip : {P::Ipv4(), P::Ipv6()}) {
@@ -136,7 +135,7 @@ TEST_F(Usual, DatagramsAreUsual) {
 // What is on the loopback device, and to and from no proxy, ends early in both
 // directions. It is what the long way leaves out, and a header that is cut short
 // counts as one.
-TEST_F(Usual, LoopbackWithoutAProxyIsNotCountedEitherWay) {
+TEST_F(FastPath, LoopbackWithoutAProxyIsNotCountedEitherWay) {
   RunOptions loopback;
   loopback.ifindex = Programs::kLoopback;
   for (const Packet& ip : {P::Ipv4(), P::Ipv6(), P::Ipv4(4)}) {
@@ -170,7 +169,7 @@ TEST_F(Usual, LoopbackWithoutAProxyIsNotCountedEitherWay) {
   EXPECT_GT(long_->ReadStats().header_errors, 0u);
 }
 
-TEST_F(Usual, TheEndsOfAConnectionAreNot) {
+TEST_F(FastPath, TheEndsOfAConnectionDoNot) {
   for (uint8_t flags : {P::kSyn, P::kFin, P::kRst}) {
     EXPECT_FALSE(Send(Tcp(P::Ipv4(), flags))) << int{flags};
     EXPECT_FALSE(Send(Tcp(P::Ipv4(), flags | P::kAck))) << int{flags};
@@ -187,13 +186,13 @@ TEST_F(Usual, TheEndsOfAConnectionAreNot) {
   }
 }
 
-TEST_F(Usual, OptionsFragmentsAndOtherTransportsAreNot) {
+TEST_F(FastPath, OptionsFragmentsAndOtherTransportsDoNot) {
   EXPECT_FALSE(Send(Tcp(P::Ipv4(4))));
   EXPECT_FALSE(Send(Tcp(P::Ipv6().HopByHop())));
   EXPECT_FALSE(Send(Tcp(P::Ipv4().Ipv4Fragment(10, false))));
   EXPECT_FALSE(Send(P::Ipv4().Sctp(1, 2).Payload(10)));
   EXPECT_FALSE(Receive(P::Ipv6().Icmpv6().Payload(10)));
-  // A super-packet of which the number of segments is not known.
+  // A GSO packet of which the number of segments is not known.
   RunOptions unknown;
   unknown.gso_size = 300;
   EXPECT_FALSE(Send(Tcp(P::Ipv4()), unknown));
@@ -203,7 +202,7 @@ TEST_F(Usual, OptionsFragmentsAndOtherTransportsAreNot) {
   EXPECT_FALSE(Receive(Tcp(P::Ipv4()), unknown));
 }
 
-TEST_F(Usual, ASocketWithoutASlotOrOfAnotherSeriesIsNot) {
+TEST_F(FastPath, ASocketWithoutASlotOrOfAnotherSeriesDoesNot) {
   for (uint32_t slot : {0u, kUdpSlot, kPendingSlot}) {
     socket_.word = slot;
     EXPECT_FALSE(Send(Tcp(P::Ipv4()))) << slot;
@@ -212,12 +211,12 @@ TEST_F(Usual, ASocketWithoutASlotOrOfAnotherSeriesIsNot) {
 }
 
 // Packets and sockets that nobody thought of.
-TEST_F(Usual, AnyPacketCountsTheSameBothWays) {
+TEST_F(FastPath, AnyPacketCountsTheSameBothWays) {
   std::mt19937 random(1);
   auto below = [&random](uint32_t limit) {
     return static_cast<uint32_t>(random() % limit);
   };
-  int usual = 0, other = 0;
+  int plain = 0, other = 0;
   for (int i = 0; i < 2500 && !HasFailure(); ++i) {
     SCOPED_TRACE(i);
     socket_ = nm_socket();
@@ -256,7 +255,7 @@ TEST_F(Usual, AnyPacketCountsTheSameBothWays) {
     if (below(20) == 0) packet.Truncate(20 + below(60));
     if (!packet.HasIpHeader()) continue;
     // Each run has a socket of its own, which would receive a copy of the same
-    // bytes (bpf/copies.bpf.h): a number makes them differ.
+    // bytes (bpf/duplicates.bpf.h): a number makes them differ.
     packet.Byte(ipv6 ? 2 : 4, static_cast<uint8_t>(i >> 8))
         .Byte(ipv6 ? 3 : 5, static_cast<uint8_t>(i));
     RunOptions options;
@@ -266,9 +265,9 @@ TEST_F(Usual, AnyPacketCountsTheSameBothWays) {
     }
     const bool taken =
         below(2) ? Send(packet, options) : Receive(packet, options);
-    ++(taken ? usual : other);
+    ++(taken ? plain : other);
   }
-  EXPECT_GT(usual, 700);
+  EXPECT_GT(plain, 700);
   EXPECT_GT(other, 700);
 }
 

@@ -31,17 +31,17 @@
  * all have the same bytes cannot be distinguished. One socket takes all of them before
  * the next socket takes the first.)
  *
- * Plain packets do not come here (usual.bpf.h).
+ * Plain packets do not come here (fast_path.bpf.h).
  */
-#ifndef NETMETER_BPF_COPIES_BPF_H_
-#define NETMETER_BPF_COPIES_BPF_H_
+#ifndef NETMETER_BPF_DUPLICATES_BPF_H_
+#define NETMETER_BPF_DUPLICATES_BPF_H_
 
 #include "bpf/maps.bpf.h"
 #include "bpf/packet.bpf.h"
 
 /* Duplicates of one packet are never further apart than this. A match that is older is
  * another packet, and the sockets that had it may have ended. */
-#define NM_COPIES_NS 100000000
+#define NM_DUPLICATES_NS 100000000
 
 /* Stands for the sockets of which only one receives the packet, instead of a cookie. */
 #define NM_ANY_RECEIVER (~0U)
@@ -119,7 +119,7 @@ static __always_inline __u32 set_of(const struct nm_identity *identity) {
     hash = (hash ^ identity->words[i]) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   }
-  return hash % NM_COPIES_SETS;
+  return hash % NM_DUPLICATES_SETS;
 }
 
 static __always_inline bool is_identity(const struct nm_identity *a,
@@ -134,23 +134,23 @@ static __always_inline bool is_identity(const struct nm_identity *a,
 /* This CPU's entry for a packet, or room for a new one. `network` is the network
  * namespace, 0 if not known. A bridge hands the same bytes to many namespaces, and each
  * is a link of its own. */
-static __always_inline struct nm_copies *copies_of(
+static __always_inline struct nm_duplicates *duplicates_of(
     const struct nm_identity *identity, __u64 now, __u32 network) {
-  const __u32 first = set_of(identity) * NM_COPIES_WAYS;
+  const __u32 first = set_of(identity) * NM_DUPLICATES_WAYS;
   __u32 oldest = first, index;
   __u64 most = 0, age;
-  struct nm_copies *copies;
+  struct nm_duplicates *duplicates;
 
-  for (__u32 i = 0; i < NM_COPIES_WAYS; i++) {
+  for (__u32 i = 0; i < NM_DUPLICATES_WAYS; i++) {
     index = first + i;
-    copies = bpf_map_lookup_elem(&nm_copies, &index);
-    if (!copies) return NULL;
-    age = copies->seen ? now - copies->seen : ~0ULL;
+    duplicates = bpf_map_lookup_elem(&nm_duplicates, &index);
+    if (!duplicates) return NULL;
+    age = duplicates->seen ? now - duplicates->seen : ~0ULL;
     /* The fast clock may go back a little when it is adjusted. */
-    if (copies->seen && (__s64)age < 0) age = 0;
-    if (age <= NM_COPIES_NS && is_identity(&copies->packet, identity) &&
-        (copies->network == network || !copies->network || !network))
-      return copies;
+    if (duplicates->seen && (__s64)age < 0) age = 0;
+    if (age <= NM_DUPLICATES_NS && is_identity(&duplicates->packet, identity) &&
+        (duplicates->network == network || !duplicates->network || !network))
+      return duplicates;
     /* In nanoseconds: hundreds of packets come in one millisecond, and with milliseconds
      * the newest was evicted as often as the oldest. */
     if (age > most) {
@@ -158,58 +158,58 @@ static __always_inline struct nm_copies *copies_of(
       oldest = index;
     }
   }
-  copies = bpf_map_lookup_elem(&nm_copies, &oldest);
-  if (!copies) return NULL;
-  __builtin_memset(copies, 0, sizeof(*copies));
-  copies->packet = *identity;
-  return copies;
+  duplicates = bpf_map_lookup_elem(&nm_duplicates, &oldest);
+  if (!duplicates) return NULL;
+  __builtin_memset(duplicates, 0, sizeof(*duplicates));
+  duplicates->packet = *identity;
+  return duplicates;
 }
 
 /* Whether another socket was counted for this packet. `cookie` is the socket that
  * receives it now. `ports` are the packet's ports, if it has any. `many`: several sockets
  * that are not raw may receive it. */
-NM_GLOBAL int nm_is_counted_copy(struct __sk_buff *skb, __u32 cookie,
-                                 __u32 network, __u32 ports, __u32 many) {
+NM_GLOBAL int nm_is_counted_dup(struct __sk_buff *skb, __u32 cookie,
+                                __u32 network, __u32 ports, __u32 many) {
   __u64 now = bpf_ktime_get_ns();
   struct nm_identity identity = {};
   struct nm_receiver *receiver;
-  struct nm_copies *copies;
+  struct nm_duplicates *duplicates;
 
   identify(skb, ports, &identity);
-  copies = copies_of(&identity, now, network);
-  if (!copies) return 0;
-  copies->seen = now;
-  if (network) copies->network = network;
+  duplicates = duplicates_of(&identity, now, network);
+  if (!duplicates) return 0;
+  duplicates->seen = now;
+  if (network) duplicates->network = network;
   for (int i = 0; i < NM_RECEIVERS; i++) {
-    receiver = &copies->receivers[i];
+    receiver = &duplicates->receivers[i];
     if (!receiver->cookie) {
       receiver->cookie = cookie;
       /* It came later, and missed the packets that were counted before this one. */
-      receiver->times = copies->counted ? copies->counted - 1 : 0;
+      receiver->times = duplicates->counted ? duplicates->counted - 1 : 0;
     }
     if (receiver->cookie != cookie) continue;
-    copies->stranger = copies->strangers = 0;
+    duplicates->stranger = duplicates->strangers = 0;
     /* The socket was not there, or had no room for them. If `many`, this may also be the
      * turn of the segments of one GSO packet. */
-    if (!many && copies->counted - receiver->times > 1)
-      receiver->times = copies->counted - 1;
-    if ((__s32)(++receiver->times - copies->counted) <= 0) return 1;
-    copies->counted = receiver->times;
+    if (!many && duplicates->counted - receiver->times > 1)
+      receiver->times = duplicates->counted - 1;
+    if ((__s32)(++receiver->times - duplicates->counted) <= 0) return 1;
+    duplicates->counted = receiver->times;
     return 0;
   }
-  if (copies->stranger != cookie) {
+  if (duplicates->stranger != cookie) {
     /* The first receivers distinguish the packets. Strangers are watched one after the
      * other, each longer than the last, because the first one may have gone, too. */
-    if (!(copies->strangers & (copies->strangers - 1)))
-      copies->stranger = cookie;
-    copies->strangers++;
+    if (!(duplicates->strangers & (duplicates->strangers - 1)))
+      duplicates->stranger = cookie;
+    duplicates->strangers++;
     return 1;
   }
-  __builtin_memset(copies->receivers, 0, sizeof(copies->receivers));
-  copies->stranger = copies->strangers = 0;
-  copies->receivers[0].cookie = cookie;
-  copies->receivers[0].times = ++copies->counted;
+  __builtin_memset(duplicates->receivers, 0, sizeof(duplicates->receivers));
+  duplicates->stranger = duplicates->strangers = 0;
+  duplicates->receivers[0].cookie = cookie;
+  duplicates->receivers[0].times = ++duplicates->counted;
   return 0;
 }
 
-#endif /* NETMETER_BPF_COPIES_BPF_H_ */
+#endif /* NETMETER_BPF_DUPLICATES_BPF_H_ */

@@ -16,8 +16,8 @@
  * The names are in the kernel's memory, so they need bpf_probe_read_kernel(), which
  * lockdown=confidentiality refuses.
  */
-#ifndef NETMETER_BPF_PLACE_BPF_H_
-#define NETMETER_BPF_PLACE_BPF_H_
+#ifndef NETMETER_BPF_CGROUP_NAME_BPF_H_
+#define NETMETER_BPF_CGROUP_NAME_BPF_H_
 
 #include "bpf/names.bpf.h"
 
@@ -200,4 +200,4 @@ static __noinline int name_by_place(struct task_struct *task,
   return 0;
 }
 
-#endif /* NETMETER_BPF_PLACE_BPF_H_ */
+#endif /* NETMETER_BPF_CGROUP_NAME_BPF_H_ */
