@@ -36,8 +36,8 @@ const char* WordOf(Budget::Direction direction) {
   return "";
 }
 
-// The words are those of a series. What is empty stands for any, and is no label to
-// Prometheus. There is never a label `service`: Magma adds its own.
+// The words are those of a series. An empty value means any, and Prometheus treats it
+// as no label. There is never a label `service`, because Magma adds its own.
 Labels LabelsOf(const Budget& budget) {
   return {{"budget", ToUtf8(budget.name)},
           {"uplink", ToUtf8(budget.uplink)},
@@ -92,8 +92,8 @@ absl::Status BudgetMetrics::ReadInto(Values* values) const {
     if (ending_) return absl::CancelledError("read the budgets");
     const auto state = ReadBudgetState(history->get(), budget, time(nullptr));
     if (!state.ok()) return state.status();
-    // Below 0 it may be where connections of a period before named their
-    // destination.
+    // May be negative if connections that began before this period named their
+    // destination in it.
     used.push_back({LabelsOf(budget),
                     static_cast<uint64_t>(std::max<int64_t>(0, state->used))});
   }
@@ -111,8 +111,8 @@ BudgetMetrics::Values BudgetMetrics::Read() const {
 }
 
 void BudgetMetrics::Begin() {
-  // Most hosts have no budgets: a look at the file needs no thread, and glibc keeps
-  // 64 MiB of addresses for the memory of each.
+  // Most hosts have no budgets. A look at the file needs no thread, for each of which
+  // glibc reserves 64 MiB of address space.
   if (config_ == kDefaultBudgets && access(config_.c_str(), F_OK) != 0 &&
       errno == ENOENT) {
     values_ = Values();
@@ -121,7 +121,7 @@ void BudgetMetrics::Begin() {
   try {
     reading_ = std::async(std::launch::async, &BudgetMetrics::Read, this);
     reading_.wait_for(kPatience);
-  } catch (const std::system_error& error) {  // no thread can be made
+  } catch (const std::system_error& error) {  // no thread could be started
     values_.status = absl::ResourceExhaustedError(
         absl::StrCat("read the budgets: ", error.what()));
   }
@@ -139,7 +139,7 @@ void BudgetMetrics::AddTo(const FamilySet& chosen, Clock::time_point now,
   if (reading_.valid() &&
       reading_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
     Values values = reading_.get();
-    // Somebody keeps it locked: what it said last stands.
+    // Another program locks the history: keep the previous values.
     if (absl::IsUnavailable(values.status)) values.used = values_.used;
     values_ = std::move(values);
     due_ = std::max<Clock::time_point>(

@@ -4,16 +4,16 @@
 //   BudgetMetrics budgets("/etc/netmeter-budgets.yml", kDefaultHistory);
 //   budgets.AddTo(options.families, BudgetMetrics::Clock::now(), &families);
 //
-// Neither the file of the budgets nor the history is read by each scrape: once a
-// minute at most, which is as often as `netmeter record` runs, and so seldom that it
-// takes a hundredth of the time at most. In between the values are those of the last
-// read. A file that is changed needs no restart.
+// A scrape rarely reads the budget file or the history. They are read at most once a
+// minute, which is as often as `netmeter record` runs, and reading takes at most a
+// hundredth of the time. In between, the values are those of the last read. A changed
+// file needs no restart.
 //
-// They are read by a thread of their own: a slow disk, or hundreds of budgets, keep
-// nobody waiting for longer than kPatience. A page that is made meanwhile has the
-// values of the read before.
+// A separate thread reads them, so that a slow disk or hundreds of budgets delay a
+// scrape by kPatience at most. A page made during a read has the values of the previous
+// read.
 //
-// Threads: one, beside that one.
+// Threads: one, beside the reading thread.
 
 #ifndef NETMETER_LIB_EXPORTER_BUDGET_METRICS_H_
 #define NETMETER_LIB_EXPORTER_BUDGET_METRICS_H_
@@ -37,25 +37,27 @@ class BudgetMetrics {
 
   // How long AddTo() waits for a read that it begins.
   static constexpr std::chrono::milliseconds kPatience{250};
-  // How long a read waits for who has locked the history, and so the destructor for
-  // the read. `netmeter record` keeps no reader waiting (docs/history.md).
+  // How long a read waits for the lock on the history, and so the longest time that the
+  // destructor waits for a read. `netmeter record` does not block readers
+  // (docs/history.md).
   static constexpr std::chrono::milliseconds kLockPatience{500};
 
-  // Of budgets in `config`; kOff: none. Nothing is read yet.
+  // Publishes the budgets in `config`, or none if that is kOff. Reads nothing yet.
   BudgetMetrics(const std::string& config, const std::string& database);
-  // Ends a read that is under way.
+  // Waits for a read that is under way.
   ~BudgetMetrics();
   BudgetMetrics(const BudgetMetrics&) = delete;
   BudgetMetrics& operator=(const BudgetMetrics&) = delete;
 
-  // Adds those of the two families that are chosen, after reading if that is due. The
-  // limits are there if the file of the budgets could be read, and what is used, if
-  // the history could, too; while somebody keeps it locked, what was used before.
+  // Adds the chosen ones of the two families, and reads the files first if that is due.
+  // The limits are there if the budget file could be read, and the used bytes if the
+  // history could be read as well. While another program locks the history, the used
+  // bytes are the previous ones.
   void AddTo(const FamilySet& chosen, Clock::time_point now,
              std::vector<Family>* families);
 
-  // Why something is not there; OK if nothing is missing. It is no error that there
-  // is no file where the budgets are by default.
+  // Why a family is missing; OK if none is. A missing file at the default path of the
+  // budgets is no error.
   const absl::Status& status() const { return values_.status; }
 
  private:
@@ -75,7 +77,7 @@ class BudgetMetrics {
   Clock::time_point due_ = Clock::time_point::min();
   Values values_;
   std::atomic<bool> ending_{false};
-  // Its destructor waits for the thread, which uses what is above.
+  // Last: its destructor waits for the thread, which uses the members above.
   std::future<Values> reading_;
 };
 

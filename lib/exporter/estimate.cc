@@ -17,11 +17,11 @@ namespace {
 
 constexpr double kMinutesOfMonth = 30 * 24 * 60;
 
-// What magmad sends on: the reply with a label `service` at each metric. It
-// compresses nothing.
+// The bytes that magmad uploads: the reply with a label `service` on each metric.
+// magmad does not compress.
 size_t BytesOfMagma(std::vector<Family> families,
                     const std::string& service_name) {
-  constexpr int64_t kSomeTime = int64_t{1} << 40;  // as long as any
+  constexpr int64_t kSomeTime = int64_t{1} << 40;  // any time has this length
   for (Family& family : families) {
     for (Metric& metric : family.metrics) {
       metric.labels = metric.labels.With({"service", service_name});
@@ -30,8 +30,8 @@ size_t BytesOfMagma(std::vector<Family> families,
   return ToContainer(families, kSomeTime).size();
 }
 
-// What a gateway publishes that is one of many, by what its link may carry.
-// docs/fleet.md has their configurations; test/fleet reads this table.
+// What a gateway of a fleet publishes, by the data volume that its link allows.
+// docs/fleet.md has the configurations; test/fleet reads this table.
 struct Profile {
   const char* name;
   const char* families;
@@ -39,13 +39,13 @@ struct Profile {
   int seconds;  // between scrapes
 };
 constexpr Profile kProfiles[] = {
-    // Below the five minutes after which Prometheus takes a series for gone.
+    // Less than the five minutes after which Prometheus considers a series gone.
     {"satellite", "netmeter_wire_bytes_total", true, 240},
     {"metered", "bytes", true, 60},
     {"full", "all", false, 15},
 };
 
-// Lines of the text that are values. A histogram has many.
+// The number of lines with a value. A histogram has several.
 size_t SamplesOf(const std::string& text) {
   size_t samples = 0;
   bool begins = true;
@@ -56,7 +56,7 @@ size_t SamplesOf(const std::string& text) {
   return samples;
 }
 
-// A row of the table below for each profile.
+// The second table: a row for each profile.
 absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
                                              const Health& health,
                                              PublishOptions options,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What it costs to publish a meter: bytes of a reply, and gigabytes of a month.
+// The cost of publishing a meter: bytes in a reply, and gigabytes in a month.
 //
 //   const auto text = Estimate(*meter, flags);
 //   if (text.ok()) std::fputs(text->c_str(), stdout);
@@ -18,9 +18,9 @@
 namespace netmeter {
 namespace internal {
 
-// A table for people: for each set of families, and for those that the flags
-// choose, how large a reply is with the series that there are now; and for each
-// profile of a fleet, what that is in a day. Errors as ReadScope().
+// A table for people. It has the size of a reply with the present series, for each set
+// of families and for those that the flags choose; and the bytes in a day, for each
+// profile of a fleet. Errors are those of ReadScope().
 absl::StatusOr<std::string> Estimate(const Meter& meter,
                                      const ExporterFlags& flags);
 

@@ -79,8 +79,8 @@ constexpr char kEpilog[] =
     "says\n"
     "why; 2 wrong usage.";
 
-// Returns false, and says so, where the list is wrong. The message begins with
-// "families", so `prefix` makes an option of it.
+// Returns false and prints why if the list is wrong. The message begins with
+// "families", so `prefix` turns it into the name of an option.
 bool ParseFamilies(const char* prefix, const std::string& list,
                    FamilySet* families) {
   const auto chosen = FamilySet::Parse(list);
@@ -110,7 +110,7 @@ void AddPaths(ExporterFlags* flags, Flags* app) {
       .ShowDefault();
 }
 
-// An unset variable in quotes must not mean the default.
+// An empty value, such as an unset shell variable in quotes, is not the default.
 bool CheckPaths(const ExporterFlags& flags) {
   const struct {
     const char* option;
@@ -129,7 +129,7 @@ bool CheckPaths(const ExporterFlags& flags) {
   return true;
 }
 
-// A string of protobuf is UTF-8 (proto3): a peer would refuse every reply.
+// A string of proto3 is UTF-8. With other bytes in it a peer refuses every reply.
 bool CheckServiceName(const std::string& name) {
   if (!name.empty() && ToUtf8(name) == name) return true;
   std::fprintf(stderr,

@@ -27,7 +27,7 @@ namespace internal {
 // The exit status after wrong usage.
 constexpr int kExporterUsage = 2;
 
-// As a value of --listen, --service303 and --budgets: do not serve that.
+// A value of --listen, --service303 and --budgets that turns the service off.
 constexpr char kOff[] = "off";
 
 struct ExporterFlags {
@@ -35,22 +35,22 @@ struct ExporterFlags {
   std::string service303 = kOff;
   std::string service_name = "kernsnoopd";
   std::string pin_dir = MeterOptions().pin_dir;
-  PublishOptions publish;                 // of /metrics
-  MagmaOptions magma;                     // of Service303
+  PublishOptions publish;                 // for /metrics
+  MagmaOptions magma;                     // for Service303
   std::string budgets = kDefaultBudgets;  // or kOff
   std::string database = kDefaultHistory;
   bool allow_public = false;
-  bool allow_stop = false;  // StopService is answered
+  bool allow_stop = false;  // answer StopService
   bool estimate = false;
 };
 
-// Returns false, with the program's exit status, after --help and --version,
-// and after a command line that is wrong, with one line on stderr that says so.
+// Returns false, with the program's exit status, after --help and --version, and after
+// a wrong command line, which one line on stderr explains.
 bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
                         int* exit_status);
 
-// Writes all of `text` to standard output; the exit status, with one line on stderr if
-// that fails.
+// Writes `text` to standard output. Returns the exit status; a failure is one line on
+// stderr.
 int PrintFromExporter(absl::string_view text);
 
 }  // namespace internal

@@ -37,7 +37,7 @@ ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments,
   constexpr char kFamilies[] = "--service303-families";
   std::vector<std::string> all = {kProgram, "--listen", "127.0.0.1:0",
                                   "--service303", service303};
-  // As /metrics, unless a test says otherwise; the default is two of them.
+  // The families of /metrics, unless a test passes others; the default has only two.
   if (std::find(arguments.begin(), arguments.end(), kFamilies) ==
       arguments.end()) {
     all.insert(all.end(), {kFamilies, "default"});
@@ -56,7 +56,7 @@ ExporterProcess::ExporterProcess(const std::vector<std::string>& arguments,
     _exit(127);
   }
   close(fds[1]);
-  // It says that it serves, or ends.
+  // Until it prints that it serves, or exits.
   char buffer[4096];
   ssize_t count;
   while ((http_port_ == 0 || grpc_port_ == 0 || output_.back() != '\n') &&
@@ -81,7 +81,7 @@ UniqueFd ExporterProcess::Connect(int port, const std::string& send_this) {
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval timeout = {kTimeoutSeconds, 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  // Of connect(2), too: the kernel would try for two minutes.
+  // This also limits connect(2), which the kernel would retry for two minutes.
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -91,7 +91,7 @@ UniqueFd ExporterProcess::Connect(int port, const std::string& send_this) {
                     sizeof(address)),
             0)
       << strerror(errno);
-  // The peer may refuse what it sees before it has all.
+  // The peer may reject the request before it has all of it.
   size_t sent = 0;
   while (sent < send_this.size()) {
     const ssize_t count = send(fd.get(), send_this.data() + sent,

@@ -5,7 +5,7 @@
 //   EXPECT_THAT(exporter.Get("/metrics"), HasSubstr("netmeter_up 1"));
 //   EXPECT_EQ(exporter.Stop(), 0);
 //
-// Threads: Get() and Connect() from any, the rest from one.
+// Threads: any may call Get() and Connect(); one calls the rest.
 
 #ifndef NETMETER_LIB_EXPORTER_EXPORTER_PROCESS_H_
 #define NETMETER_LIB_EXPORTER_EXPORTER_PROCESS_H_
@@ -25,17 +25,17 @@ namespace internal {
 
 class ExporterProcess {
  public:
-  // Starts it on free ports of 127.0.0.1, with the families `default` on both, and
-  // waits until it serves. Options in `arguments` come last.
+  // Starts the exporter on free ports of 127.0.0.1, with the families `default` on
+  // both, and waits until it serves. `arguments` come last.
   explicit ExporterProcess(const std::vector<std::string>& arguments,
                            const std::string& service303 = "127.0.0.1:0");
   ~ExporterProcess();
 
-  // Ports; 0 where it did not say so.
+  // The ports; 0 if the exporter has not printed one.
   int http_port() const { return http_port_; }
   int grpc_port() const { return grpc_port_; }
   pid_t pid() const { return pid_; }
-  // What it said on stderr so far.
+  // Its output on stderr so far.
   const std::string& output() const { return output_; }
 
   // Connects and sends; each step, and each read, waits 30 seconds at most.
@@ -47,16 +47,16 @@ class ExporterProcess {
   std::string Get(const std::string& path,
                   const std::string& accept = "*/*") const;
 
-  // On a connection of its own, with gRPC's defaults, as magmad.
+  // Each has its own connection and gRPC's defaults, as magmad has.
   std::shared_ptr<grpc::Channel> Channel() const;
   std::unique_ptr<magma::orc8r::Service303::Stub> Stub() const;
 
   // Resident memory in KiB.
   long MemoryKib() const;
-  // All that is mapped, in KiB: what RLIMIT_AS limits.
+  // All mapped memory in KiB, which RLIMIT_AS limits.
   rlim_t MappedKib() const;
 
-  // SIGTERM; the exit status, or -1 if that took more than 10 seconds.
+  // Sends SIGTERM. Returns the exit status, or -1 after 10 seconds.
   int Stop();
 
  private:

@@ -18,7 +18,7 @@ namespace {
 // RFC 9113, 3.4.
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// In a turn. The first is some 40 calls, or 450 of the smallest frames.
+// Limits of a turn. The first is about 40 calls, or 450 of the smallest frames.
 constexpr size_t kReadBytes = 4096;
 constexpr size_t kSendBytes = 256 * 1024;
 
@@ -37,8 +37,8 @@ GrpcPeer::GrpcPeer(UniqueFd fd, const GrpcService* service)
       input_counted_at_(accepted_at_) {}
 
 bool GrpcPeer::TakeTurn(uint32_t events) {
-  // Nobody is there to take a reply, so what it sent before is not looked at:
-  // who sends masses and goes would else stay until all of that had its turn.
+  // The peer has gone, so its remaining input is dropped. Otherwise a peer that sends a
+  // lot and leaves would stay until all of its input had its turn.
   if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) return false;
   if (events & EPOLLIN && !Read()) return false;
   return session_ == nullptr || Write();
@@ -77,15 +77,15 @@ bool GrpcPeer::Receive(absl::string_view bytes) {
   return true;
 }
 
-// What is left grows with time. Where nothing is left, the peer pauses until it
-// may send a turn's worth again.
+// The allowance grows with time. When it is used up, the peer pauses until it may send
+// a turn's worth again.
 void GrpcPeer::CountInput(size_t bytes) {
   using std::chrono::milliseconds;
   const Clock::time_point now = Clock::now();
   const int64_t ms =
       std::chrono::duration_cast<milliseconds>(now - input_counted_at_).count();
   input_counted_at_ += milliseconds(ms);
-  // After so long the burst is whole, whatever was left.
+  // After this time the allowance is full again in any case.
   constexpr int64_t kWholeMs = 60 * 1000;
   input_left_ = std::min(kInputBurstBytes,
                          input_left_ + std::min(ms, kWholeMs) *
@@ -107,7 +107,7 @@ bool GrpcPeer::Write() {
     result = session_->mutable_output()->Send(fd(), kSendBytes - sent, &sent);
     if (result == OutputQueue::Sent::kFailed) return false;
   }
-  // A turn that is over leaves something in nghttp2 or in the queue, perhaps.
+  // If the turn's limit was reached, nghttp2 or the queue may hold more.
   writable_ = result == OutputQueue::Sent::kAll && sent < kSendBytes;
   if (sent > 0) {
     output_moved_at_ = Clock::now();
@@ -153,7 +153,7 @@ void GrpcPeer::SayGoodbye() {
     if (!session_->FillOutput()) return;
     size_t sent = 0;
     session_->mutable_output()->Send(fd(), kSendBytes, &sent);
-  } catch (const std::bad_alloc&) {  // it sees the end all the same
+  } catch (const std::bad_alloc&) {  // the peer still sees the connection end
   }
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A connection to netmeter-exporter's Service303: waits for HTTP/2's preface,
-// then carries bytes between the socket and a GrpcSession. What begins with
-// anything but the preface, such as HTTP/1 or TLS, is closed without a word, at
-// its first wrong byte.
+// A connection to netmeter-exporter's Service303: waits for HTTP/2's preface, then
+// carries bytes between the socket and a GrpcSession. If the input differs from the
+// preface, as in HTTP/1 or TLS, the connection is closed silently at the first wrong
+// byte.
 //
-// Two things keep a peer from making us work without end. One that does not take
-// its output is not read from either: what it makes us answer waits in its own
-// buffers. And one that sends more than kInputBytesPerSecond is read no faster
-// than that: a flood of frames costs us little CPU, and its sender has to wait. A
-// client of gRPC sends some 200 bytes for a call.
+// Two limits bound the work that a peer can cause. The server does not read from a peer
+// that does not take its output, so the requests wait in the peer's own buffers. And it
+// reads at most kInputBytesPerSecond from each peer, so a flood of frames costs little
+// CPU and its sender has to wait. A gRPC client sends about 200 bytes for a call.
 //
 // Threads: one.
 
@@ -30,12 +29,12 @@ namespace internal {
 class GrpcPeer : public Peer {
  public:
   static constexpr std::chrono::seconds kPrefaceTimeout{5};
-  // For a peer that takes nothing of what there is for it.
+  // For a peer that takes none of its output.
   static constexpr std::chrono::seconds kOutputTimeout{30};
-  // What is read from one peer: so much at once, and so much a second.
+  // The most that is read from one peer at once, and in a second.
   static constexpr int64_t kInputBurstBytes = 64 * 1024;
   static constexpr int64_t kInputBytesPerSecond = 128 * 1024;
-  // From then on a call makes a connection one of kGrpcKnown.
+  // A call on a connection of at least this age moves it to Pool::kGrpcKnown.
   static constexpr std::chrono::seconds kKnownAfter{1};
 
   // `service` must outlive the peer.
@@ -57,10 +56,11 @@ class GrpcPeer : public Peer {
 
   const GrpcService* const service_;
   const Clock::time_point accepted_at_;
-  std::string preface_;                   // as much as is there of it
-  std::unique_ptr<GrpcSession> session_;  // null until it is all there
+  std::string preface_;                   // the bytes received of it
+  std::unique_ptr<GrpcSession> session_;  // null until the preface is complete
   Clock::time_point output_moved_at_;
-  bool writable_ = true;  // the socket took all, or a turn was over
+  bool writable_ =
+      true;  // false if output is left and the socket, or the turn, is full
   int64_t input_left_ = kInputBurstBytes;  // negative while it pauses
   Clock::time_point input_counted_at_;
   Clock::time_point resume_at_ = Clock::time_point::max();  // if it pauses

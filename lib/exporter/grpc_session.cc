@@ -49,7 +49,7 @@ bool ParseGrpcTimeout(absl::string_view text,
     if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return false;
     value = 10 * value + (c - '0');
   }
-  // 99,999,999 hours are more nanoseconds than 64 bits hold; a day is enough.
+  // 99,999,999 hours in nanoseconds exceed 64 bits, so a day is the maximum.
   using std::chrono::nanoseconds;
   constexpr int64_t kDayNs = int64_t{24} * 3600 * 1000000000;
   int64_t unit_ns;
@@ -117,7 +117,7 @@ GrpcRequestReader::Result GrpcRequestReader::Read(absl::string_view bytes) {
              : Result::kIncomplete;
 }
 
-// kComplete if the prefix is one that may stand there.
+// kComplete if the prefix is valid.
 GrpcRequestReader::Result GrpcRequestReader::ReadPrefix() {
   if (prefix_[0] > 1) return Result::kBadFlag;
   if (prefix_[0] == 1 && !compressed_allowed_) return Result::kCompressed;
@@ -130,24 +130,24 @@ GrpcRequestReader::Result GrpcRequestReader::ReadPrefix() {
 
 namespace {
 
-// What nghttp2 bears of one connection. Its own defaults are larger: they are
-// for servers of many streams.
+// nghttp2's limits for one connection. Its defaults are larger, as they are for servers
+// of many streams.
 constexpr size_t kMaxOutboundAcks = 1000;
 constexpr size_t kMaxSettings = 32;
 constexpr size_t kMaxContinuations = 8;
-// A client resets the streams of calls that it gives up. So many at once, and
-// so many a second.
+// A client resets the streams of calls that it gives up. The most at once, and in a
+// second.
 constexpr uint64_t kResetBurst = 200;
 constexpr uint64_t kResetsPerSecond = 20;
 
-// A header block may decompress to very much more than it has bytes. From here
-// on it is no mistake: the connection ends.
+// A header block may decompress to many times its size. Beyond this limit it is an
+// attack, not a mistake, and the connection ends.
 constexpr size_t kAbsurdHeaderBytes = 4 * GrpcSession::kMaxHeaderBytes;
 
-// RFC 9113, 6.5.2: what a field takes beside its name and value.
+// RFC 9113, 6.5.2: the size of a field beyond its name and value.
 constexpr size_t kHeaderOverheadBytes = 32;
 
-constexpr size_t kMaxPathBytes = 256;  // that are repeated in a status
+constexpr size_t kMaxPathBytes = 256;  // repeated in a status
 
 nghttp2_nv Field(absl::string_view name, absl::string_view value) {
   // nghttp2 copies both, and takes pointers that are not const.
@@ -162,8 +162,7 @@ absl::string_view View(const uint8_t* bytes, size_t size) {
   return absl::string_view(reinterpret_cast<const char*>(bytes), size);
 }
 
-// Calls a method of the session; nothing may be thrown through nghttp2, which is
-// C.
+// Calls a method of the session. No exception may pass through nghttp2, which is C.
 template <typename Function>
 auto WithoutThrowing(void* session, const Function& call) noexcept
     -> decltype(call(static_cast<GrpcSession*>(session))) {
@@ -193,7 +192,7 @@ std::unique_ptr<GrpcSession> GrpcSession::Create(const GrpcService* service) {
 GrpcSession::~GrpcSession() { nghttp2_session_del(session_); }
 
 bool GrpcSession::Start() {
-  // Made once; where there is no memory for it, the next connection tries again.
+  // Made once. If there is no memory for it, the next connection tries again.
   static nghttp2_session_callbacks* callbacks = nullptr;
   if (callbacks == nullptr) callbacks = Callbacks();
   nghttp2_option* option = nullptr;
@@ -203,7 +202,7 @@ bool GrpcSession::Start() {
   nghttp2_option_set_max_continuations(option, kMaxContinuations);
   nghttp2_option_set_stream_reset_rate_limit(option, kResetBurst,
                                              kResetsPerSecond);
-  // Streams that are over are not kept, as nobody orders by priority.
+  // Closed streams are not kept: they would only serve priorities.
   nghttp2_option_set_no_closed_streams(option, 1);
   const int created =
       nghttp2_session_server_new2(&session_, callbacks, this, option);
@@ -218,7 +217,7 @@ bool GrpcSession::Start() {
                                  sizeof(settings) / sizeof(settings[0])) == 0;
 }
 
-// Every callback does nothing but to call the method of its session.
+// Each callback calls the method of its session.
 nghttp2_session_callbacks* GrpcSession::Callbacks() {
   nghttp2_session_callbacks* callbacks = nullptr;
   if (nghttp2_session_callbacks_new(&callbacks) != 0) return nullptr;
@@ -307,9 +306,9 @@ bool GrpcSession::HoldsReply() const {
          });
 }
 
-// A call that is not answered yet has no effect: its client may make it again,
-// on another connection, as gRPC's channels do by themselves for streams beyond
-// the last one that GOAWAY names.
+// A call without an answer has had no effect, so its client may repeat it on another
+// connection. gRPC's channels do so by themselves for streams beyond the last one that
+// GOAWAY names.
 void GrpcSession::GoAway() {
   int32_t last = nghttp2_session_get_last_proc_stream_id(session_);
   for (const auto& call : calls_) {
@@ -479,7 +478,7 @@ void GrpcSession::Reject(int32_t stream, Call* call, GrpcCode code,
       Field("grpc-status", status),
       Field("grpc-message", text),
   };
-  // It fails where there is no memory only; the call then has its deadline.
+  // Fails only if there is no memory; then the call ends at its deadline.
   nghttp2_submit_response(session_, stream, fields, std::size(fields), nullptr);
 }
 
@@ -494,7 +493,7 @@ void GrpcSession::SendReply(int32_t stream, Call* call) {
       Field(":status", "200"),
       Field("content-type", "application/grpc"),
       Field("grpc-accept-encoding", kGrpcAcceptEncoding),
-      // Of the messages whose prefix says that they are compressed.
+      // Applies to messages whose prefix has the flag for compression.
       Field("grpc-encoding", "gzip"),
   };
   nghttp2_data_provider provider = {};
@@ -509,9 +508,8 @@ void GrpcSession::SendReply(int32_t stream, Call* call) {
                           std::size(fields) - (call->gzip ? 0 : 1), &provider);
 }
 
-// Says how much of the reply goes into the next DATA frame, of at most `length`
-// bytes: nghttp2 asks when the peer's windows have room for it. OnSendData()
-// takes the bytes.
+// Returns how much of the reply goes into the next DATA frame, at most `length` bytes.
+// nghttp2 asks when the peer's windows have room. OnSendData() takes the bytes.
 ssize_t GrpcSession::OnReadReply(int32_t stream, size_t length,
                                  uint32_t* flags) {
   Call& call = calls_.at(stream);
@@ -580,8 +578,8 @@ void GrpcSession::SendStatus(int32_t stream, GrpcCode code,
                          message.empty() ? 1 : std::size(fields));
 }
 
-// RFC 9113, 8.1: who has answered before the request ended resets the stream,
-// without an error, as nobody wants the rest.
+// RFC 9113, 8.1: a server that answers before the request ends resets the stream
+// without an error, because it does not need the rest of the request.
 int GrpcSession::OnFrameSent(const nghttp2_frame& frame) {
   if (frame.hd.type != NGHTTP2_HEADERS ||
       !(frame.hd.flags & NGHTTP2_FLAG_END_STREAM)) {
@@ -602,8 +600,8 @@ int GrpcSession::OnStreamClose(int32_t stream) {
 
 // --- limits -----------------------------------------------------------------
 
-// Whether the calls would hold more different replies than they may. One that
-// is the same for several costs no more than for one.
+// Whether the calls would hold more than kMaxHeldReplies different replies. A reply
+// that several calls share counts once.
 bool GrpcSession::HoldsTooManyWith(const SharedReply& reply) const {
   std::set<const Reply*> held;
   for (const auto& call : calls_) held.insert(call.second.reply.get());
@@ -621,9 +619,8 @@ void GrpcSession::ResumePostponed() {
   }
 }
 
-// A reply that is under way can end with a reset only, which a client takes for
-// a cancelled call. Clients keep their deadlines themselves: this is for those
-// that don't.
+// A reply that has begun can only end by a reset, which a client reports as a cancelled
+// call. Clients enforce their own deadlines; this one is for those that do not.
 GrpcSession::Clock::time_point GrpcSession::DeadlineOf(const Call& call) {
   Clock::time_point deadline = call.times_out_at;
   if (call.answered && deadline < Clock::time_point::max() - kDeadlineGrace) {
@@ -650,7 +647,7 @@ bool GrpcSession::OnDeadline() {
   return true;
 }
 
-// What of the reply was sent cannot be taken back: then the stream is reset.
+// A reply that has begun cannot be replaced by a status, so the stream is reset.
 void GrpcSession::EndCall(int32_t stream, Call* call) {
   if (call->answered) {
     nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, stream,
@@ -659,7 +656,7 @@ void GrpcSession::EndCall(int32_t stream, Call* call) {
     Reject(stream, call, GrpcCode::kDeadlineExceeded,
            "the deadline has passed");
   }
-  // Until nghttp2 has closed the stream.
+  // Without a deadline until nghttp2 closes the stream.
   call->times_out_at = Clock::time_point::max();
   call->progress_at = Clock::now();
 }

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One connection of gRPC, as bytes in and bytes out: HTTP/2 by nghttp2, and the
-// calls of one service on top. It knows no socket (grpc_peer.h does).
+// One gRPC connection, as bytes in and bytes out: nghttp2 speaks HTTP/2, and the calls
+// of one service are on top. The socket is in grpc_peer.h.
 //
 //   std::unique_ptr<GrpcSession> session = GrpcSession::Create(&service);
 //   if (!session->Receive(bytes) || !session->FillOutput()) Close();
 //   Send(session->mutable_output());
 //
-// How a call goes. HEADERS of the request name the method; DATA carries one
-// message, which means nothing; its end makes us answer. HEADERS of the reply
-// leave at once. The reply itself is fetched from the cache at the moment when
-// the peer's flow-control windows allow its first byte to be sent: a peer that
-// opens calls and gives them no window holds no memory of ours. From there on
-// the call shares the reply's bytes with all others that send it, and what
-// nghttp2 calls DATA are references to these bytes in output(). The status
-// follows in trailers. A call that fails before has its status in the HEADERS.
+// A call. The request's HEADERS name the method. DATA carries one message, whose bytes
+// mean nothing. The end of the request starts the answer. The reply's HEADERS leave at
+// once. The reply itself is fetched from the cache when the peer's flow-control windows
+// allow its first byte to be sent: a peer that opens calls and gives them no window
+// holds no memory of the server. From then on the call shares the reply's bytes with
+// all others that send it, and nghttp2's DATA are references to these bytes in
+// output(). The status follows in trailers. A call that fails before the reply has its
+// status in HEADERS.
 //
-// What bounds a session: kMaxCalls at once, kMaxHeldReplies different replies
-// that these hold (further ones wait for the first), kMaxOutputBytes that wait
-// for the socket (then the caller stops reading, too), kMaxHeaderBytes of a
-// request's fields; nghttp2's own limits of acknowledgements that wait, of
-// CONTINUATION frames, of settings, and of streams that are reset. Who exceeds
-// one of nghttp2's ends the connection. A call without progress ends after
-// kCallTimeout, a connection without calls after kIdleTimeout.
+// Limits of a session: kMaxCalls at once; kMaxHeldReplies different replies that these
+// calls hold (further ones wait for the first); kMaxOutputBytes that wait for the
+// socket (then the caller stops reading, too); kMaxHeaderBytes in a request's fields;
+// and nghttp2's limits on waiting acknowledgements, CONTINUATION frames, settings and
+// stream resets. Exceeding one of nghttp2's limits ends the connection. A call without
+// progress ends after kCallTimeout, a connection without calls after kIdleTimeout.
 //
 // Threads: one.
 
@@ -44,8 +43,8 @@
 namespace netmeter {
 namespace internal {
 
-// What gRPC adds to HTTP/2, as far as a server of unary methods without
-// arguments needs it (gRPC's doc/PROTOCOL-HTTP2.md).
+// The part of gRPC on top of HTTP/2 that a server of unary methods without arguments
+// needs (gRPC's doc/PROTOCOL-HTTP2.md).
 //
 // Threads: any.
 
@@ -59,52 +58,53 @@ enum class GrpcCode {
   kInternal = 13,
 };
 
-// A message in the wire format: whether it is compressed, its length in four
-// bytes, and the message.
+// A message on the wire is a flag for compression, its length in four bytes, and the
+// message.
 constexpr size_t kGrpcPrefixBytes = 5;
 std::string GrpcPrefix(size_t message_bytes, bool compressed);
 
-// The value of grpc-message: all but printable ASCII becomes %XX, and % too.
+// The value of grpc-message: %XX for a percent sign and for bytes other than printable
+// ASCII.
 std::string PercentEncode(absl::string_view text);
 
-// The value of grpc-timeout, such as "30S" or "1500m". Returns false if it is
-// none.
+// Parses the value of grpc-timeout, such as "30S" or "1500m". Returns false if it is
+// malformed.
 bool ParseGrpcTimeout(absl::string_view text,
                       std::chrono::steady_clock::duration* timeout);
 
-// Whether a request with this content-type is one of gRPC.
+// Whether this is the content-type of a gRPC request.
 bool IsGrpcContentType(absl::string_view text);
 
-// What we say that we accept in requests, as a value of grpc-accept-encoding.
-// All of it is easy: nobody looks at a request's bytes.
+// The value of grpc-accept-encoding in replies. Each is easy to accept, because the
+// bytes of a request are not read.
 constexpr char kGrpcAcceptEncoding[] = "identity,deflate,gzip";
 bool IsAcceptedGrpcEncoding(absl::string_view name);
 
 // Whether a client that sends this grpc-accept-encoding takes gzip in replies.
 bool AcceptsGrpcGzip(absl::string_view text);
 
-// Reads the body of a request, which has to be one message. Keeps nothing of it:
-// the message is a Void, whose bytes mean nothing.
+// Reads the body of a request, which has to be one message. Keeps none of it: the
+// message is a Void, whose bytes mean nothing.
 class GrpcRequestReader {
  public:
-  // Requests are empty, so even this is much.
+  // Requests are empty, so this is generous.
   static constexpr size_t kMaxMessageBytes = 64 * 1024;
 
   enum class Result {
     kIncomplete,
     kComplete,
     kTooMany,     // more than one message
-    kTooLong,     // the message, or what it says about its length
-    kCompressed,  // which `encoding` does not tell how
+    kTooLong,     // the message, or its declared length
+    kCompressed,  // but `encoding` does not name the format
     kBadFlag,
   };
 
-  // The value of grpc-encoding; "identity" where there is none.
+  // The value of grpc-encoding; "identity" if it is missing.
   void set_encoding(absl::string_view encoding) {
     compressed_allowed_ = encoding != "identity";
   }
 
-  // Takes bytes of the body. What is neither kIncomplete nor kComplete is final.
+  // Takes bytes of the body. A result other than kIncomplete and kComplete is final.
   Result Read(absl::string_view bytes);
 
  private:
@@ -116,7 +116,7 @@ class GrpcRequestReader {
   size_t message_left_ = 0;
 };
 
-// The methods that are answered, all by replies of a cache.
+// The methods of the service. A cache has the reply of each.
 struct GrpcService {
   ReplyCache* replies = nullptr;
   std::string path;                    // such as "/magma.orc8r.Service303/"
@@ -132,11 +132,11 @@ class GrpcSession {
   static constexpr size_t kMaxOutputBytes = 64 * 1024;
   static constexpr size_t kMaxHeaderBytes = 16 * 1024;
   static constexpr std::chrono::seconds kCallTimeout{30};
-  // How long after its deadline a reply that is under way may still go on.
+  // How long a reply that has begun may go on after its deadline.
   static constexpr std::chrono::seconds kDeadlineGrace{1};
   static constexpr std::chrono::seconds kIdleTimeout{600};
 
-  // Null without memory. `service` must outlive the session.
+  // Null if there is no memory. `service` must outlive the session.
   static std::unique_ptr<GrpcSession> Create(const GrpcService* service);
   ~GrpcSession();
   GrpcSession(const GrpcSession&) = delete;
@@ -146,20 +146,19 @@ class GrpcSession {
   // connection is over; what is in output() may still be sent.
   bool Receive(absl::string_view bytes);
 
-  // Moves what there is to send to output(), until that is full or flow control
-  // forbids more. Returns false if the connection is over.
+  // Moves bytes to output() until it is full or flow control forbids more. Returns
+  // false if the connection is over.
   bool FillOutput();
   OutputQueue* mutable_output() { return &output_; }
   const OutputQueue& output() const { return output_; }
   bool output_full() const { return output_.memory() >= kMaxOutputBytes; }
 
-  // Whether both sides have said all.
+  // Whether both sides have sent everything.
   bool finished() const;
 
-  // When the first call, or the idle connection, has had its time.
+  // When the first call, or the idle connection, times out.
   Clock::time_point Deadline() const;
-  // Ends the calls that have had their time. Returns false if the connection
-  // has.
+  // Ends the calls that have timed out. Returns false if the connection has.
   bool OnDeadline();
 
   // Tells the peer that no further call will be answered.
@@ -170,28 +169,28 @@ class GrpcSession {
 
  private:
   struct Call {
-    // Of the request's fields.
+    // From the request's fields.
     size_t header_bytes = 0;
     bool post = false;
     bool content_type = false;
     bool te = false;
-    bool encoding = true;  // one that is accepted
-    bool timeout = true;   // none, or a valid one
-    bool gzip = false;     // taken in the reply
+    bool encoding = true;  // the encoding is accepted
+    bool timeout = true;   // the timeout is missing or valid
+    bool gzip = false;     // accepted in the reply
     std::string path;
     Clock::time_point times_out_at = Clock::time_point::max();
 
-    // Of the request's body.
+    // From the request's body.
     GrpcRequestReader request;
     GrpcRequestReader::Result body = GrpcRequestReader::Result::kIncomplete;
     bool request_ended = false;
 
-    // Of the reply.
+    // The reply.
     bool answered = false;  // HEADERS are on their way
     int kind = -1;
     SharedReply reply;  // from its first byte in output() to its last
     size_t reply_bytes = 0;
-    size_t offered = 0;  // of prefix and reply
+    size_t offered = 0;  // bytes of prefix and reply
     bool postponed = false;
     Clock::time_point progress_at;
   };
@@ -212,8 +211,7 @@ class GrpcSession {
   int OnSendData(const nghttp2_frame& frame, const uint8_t* head,
                  size_t length);
 
-  // What is wrong with a call's head, which ends it at once, and with its body.
-  // Both return whether it was ended.
+  // End a call if its head is wrong, at once, or its body. Return whether they did.
   bool RejectHead(int32_t stream, Call* call);
   bool RejectBody(int32_t stream, Call* call);
   void Reject(int32_t stream, Call* call, GrpcCode code,

@@ -37,8 +37,8 @@ bool IsVersion(absl::string_view text) {
   return text == "HTTP/1.1" || text == "HTTP/1.0";
 }
 
-// The path of a request's target, without the query. A server takes the form that
-// clients use for a proxy, too: "http://host/path" (RFC 9112, 3.2.2).
+// The path of a request's target, without the query. A server also accepts the form
+// that clients send to a proxy, "http://host/path" (RFC 9112, 3.2.2).
 absl::string_view PathOf(absl::string_view target) {
   constexpr absl::string_view kScheme = "http://";
   if (absl::StartsWithIgnoreCase(target, kScheme)) {
@@ -49,7 +49,7 @@ absl::string_view PathOf(absl::string_view target) {
   return target.substr(0, target.find('?'));
 }
 
-// Length of the head and of the empty line after it; 0 if it is not all there.
+// Length of the head with the empty line after it; 0 if it is incomplete.
 size_t HeadLength(absl::string_view received) {
   size_t line = 0;
   while (true) {
@@ -89,7 +89,7 @@ const char* Reason(int status) {
 HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request) {
   const size_t length = HeadLength(received.substr(0, kMaxHttpHeadBytes));
   if (length == 0) {
-    // What cannot become a request need not be waited for.
+    // Reject early what cannot become a request.
     const absl::string_view method =
         received.substr(0, received.find_first_of(" \r\n"));
     if (!received.empty() &&
@@ -104,7 +104,7 @@ HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request) {
   for (absl::string_view& line : lines) line = absl::StripSuffix(line, "\r");
 
   const std::vector<absl::string_view> words = absl::StrSplit(lines[0], ' ');
-  // The same whether the head has come as a whole or in pieces.
+  // The limit is that of a partial head, so pieces and a whole head are treated alike.
   if (words.size() != 3 || !IsToken(words[0]) ||
       words[0].size() > kMaxMethodBytes || words[1].empty() ||
       !IsVersion(words[2])) {
@@ -131,7 +131,7 @@ HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request) {
     } else if (absl::EqualsIgnoreCase(name, "transfer-encoding") ||
                (absl::EqualsIgnoreCase(name, "content-length") &&
                 value != "0")) {
-      result.keep_alive = false;  // nobody reads a body
+      result.keep_alive = false;  // bodies are not read
     } else if (absl::EqualsIgnoreCase(name, "connection")) {
       for (const absl::string_view option : absl::StrSplit(value, ',')) {
         if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(option),
@@ -156,7 +156,7 @@ std::string FormatHttpHead(const HttpReply& reply, size_t content_length,
 
 namespace {
 
-constexpr size_t kSendBytes = 256 * 1024;  // in a turn
+constexpr size_t kSendBytes = 256 * 1024;  // in one turn
 
 }  // namespace
 
@@ -169,7 +169,8 @@ HttpPeer::HttpPeer(UniqueFd fd, const Handler* handler,
 
 Peer::Clock::time_point HttpPeer::Deadline() const {
   switch (pool()) {
-    case Pool::kHttpRequest:  // for all of it: a slow sender gains nothing
+    case Pool::
+        kHttpRequest:  // for the whole request: a slow sender gains nothing
       return since_ + timeouts_.request;
     case Pool::kHttpReply:
     case Pool::kHttpTaking:
@@ -263,14 +264,14 @@ bool HttpPeer::SendReply() {
   const OutputQueue::Sent result = output_.Send(fd(), kSendBytes, &sent);
   if (sent > 0) {
     set_used();
-    // There is room again in a buffer that was full: somebody reads.
+    // A full buffer has room again, so the peer reads.
     if (blocked_) set_pool(Pool::kHttpTaking);
   }
   if (result == OutputQueue::Sent::kFailed) return false;
   blocked_ = result == OutputQueue::Sent::kBlocked;
   if (result != OutputQueue::Sent::kAll) return true;
-  // close(2) with unread bytes would send a reset, and with it the peer may
-  // lose what it has not read yet. It fails if the peer is gone already.
+  // close(2) with unread input would send a reset, which may make the peer lose output
+  // that it has not read yet. shutdown(2) fails if the peer is gone.
   if (ending_ && shutdown(fd(), SHUT_WR) != 0) return false;
   Enter(Pool::kHttpIdle);
   return true;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A connection of HTTP/1 to netmeter-exporter: a request, its reply, the next one.
+// An HTTP/1 connection to netmeter-exporter: a request, its reply, the next request.
 //
 //   reading the request's head -> sending the reply -> idle, until the peer asks
 //   again or closes
 //
 // A reply with "Connection: close" is the last one. Then the connection waits for the
-// peer to close, so that closing does not throw away what it has not read yet. That is
-// so if the peer asked for it, if a body may follow the request, if it is no request,
-// and if the next one is there before the reply: its sender makes it again (RFC 9112,
-// 9.3.2).
+// peer to close, because a close by the server could make the peer lose bytes that it
+// has
+// not read yet. A reply is the last one if the peer asked for that, if a body may
+// follow
+// the request, if the request is malformed, or if the next request arrived before the
+// reply: the peer then repeats that request (RFC 9112, 9.3.2).
 //
 // Threads: one.
 
@@ -30,7 +32,7 @@
 namespace netmeter {
 namespace internal {
 
-// As much of HTTP/1.1 as a server of one page needs (RFC 9112).
+// The part of HTTP/1.1 that a server of one page needs (RFC 9112).
 //
 //   HttpRequest request;
 //   switch (ParseHttpRequest(received, &request)) { ... }
@@ -41,9 +43,9 @@ struct HttpRequest {
   std::string method;
   std::string path;             // without the query
   std::string accept;           // all Accept headers, joined by commas
-  std::string accept_encoding;  // the same of Accept-Encoding
-  // Whether the connection may stay open for another request (RFC 9112, 9.3): it is
-  // of HTTP/1.1, no "Connection: close" forbids it, and no body follows.
+  std::string accept_encoding;  // all Accept-Encoding headers
+  // Whether the connection may stay open for another request (RFC 9112, 9.3): the
+  // request is HTTP/1.1 without "Connection: close", and no body follows.
   bool keep_alive = false;
   size_t bytes = 0;  // of the head, with the empty line after it
 };
@@ -52,8 +54,8 @@ enum class HttpParse { kIncomplete, kComplete, kBad, kTooLarge };
 
 constexpr size_t kMaxHttpHeadBytes = 8192;
 
-// What the bytes received so far are. *request is set if kComplete only. Nothing after
-// the head is looked at.
+// Parses the bytes received so far. Sets *request only if kComplete. Ignores bytes
+// after the head.
 HttpParse ParseHttpRequest(absl::string_view received, HttpRequest* request);
 
 struct HttpReply {
@@ -63,25 +65,25 @@ struct HttpReply {
   std::string body;
 };
 
-// The reply's bytes up to its body, which has content_length bytes. Says whether the
-// connection stays open.
+// The reply's bytes before its body, which has content_length bytes. keep_alive tells
+// the peer whether the connection stays open.
 std::string FormatHttpHead(const HttpReply& reply, size_t content_length,
                            bool keep_alive);
 
 struct HttpAnswer {
   HttpReply reply;
-  SharedReply body;  // in place of reply.body, unless it is null
+  SharedReply body;  // replaces reply.body, unless it is null
 };
 
 class HttpPeer : public Peer {
  public:
-  // Answers one request. What throws std::bad_alloc is answered with 503.
+  // Answers one request. std::bad_alloc becomes a reply with status 503.
   using Handler = std::function<HttpAnswer(const HttpRequest& request)>;
 
-  // How long a peer may take, from first to last: to send its request; to take
-  // the reply; to ask again; to close. A client that scrapes each minute keeps its
-  // connection. For one that comes less often a new one is cheaper on the link than
-  // TCP's probes of the old one, which Go's programs send each 15 seconds.
+  // How long a peer may take for its whole request, to take the reply, to ask again,
+  // and to close. A client that scrapes each minute keeps its connection. For a less
+  // frequent client a new connection costs less on the link than TCP's probes of the
+  // old one, which Go's programs send every 15 seconds.
   struct Timeouts {
     std::chrono::milliseconds request{5000};
     std::chrono::milliseconds reply{30000};
@@ -110,7 +112,7 @@ class HttpPeer : public Peer {
 
   const Handler* const handler_;
   const Timeouts timeouts_;
-  Clock::time_point since_;  // when it came into its present pool
+  Clock::time_point since_;  // when it entered its present pool
   std::string received_;
   OutputQueue output_;
   bool blocked_ = false;  // the socket's buffer was full

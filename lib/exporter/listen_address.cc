@@ -17,14 +17,13 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Connections that wait to be accepted while a reply is made: a quarter of a
-// second, with thousands of connections a second. The kernel takes at most
-// net.core.somaxconn.
+// Connections wait here while a reply is made, which takes a quarter of a second;
+// thousands may arrive in a second. The kernel's maximum is net.core.somaxconn.
 constexpr int kBacklog = 4096;
 
-// Of each connection; the kernel takes twice as much, for its bookkeeping.
-// Without, a peer that reads nothing has up to 4 MB (tcp_wmem), and one that
-// we do not read up to 6 MB (tcp_rmem).
+// For each connection; the kernel doubles both, for its bookkeeping. Without these
+// sizes a peer that reads nothing would hold up to 4 MB (tcp_wmem), and a peer from
+// which the server does not read up to 6 MB (tcp_rmem).
 constexpr int kSendBufferBytes = 128 * 1024;
 constexpr int kReceiveBufferBytes = 32 * 1024;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where a server listens.
+// The address on which a server listens.
 //
 //   const auto address = ParseListenAddress("127.0.0.1:0");
 //   absl::StatusOr<UniqueFd> fd = Listen(*address);
@@ -28,14 +28,14 @@ struct ListenAddress {
   bool loopback = false;
 };
 
-// "127.0.0.1:9384", "[::1]:0", "localhost:9384"; InvalidArgument for others.
+// Parses "127.0.0.1:9384", "[::1]:0", "localhost:9384"; otherwise InvalidArgument.
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 
-// A non-blocking socket that listens there. The connections that it accepts
-// have small buffers in the kernel, as their peers may take nothing.
+// A non-blocking socket that listens there. Its connections have small buffers in the
+// kernel, because their peers may take nothing.
 absl::StatusOr<UniqueFd> Listen(const ListenAddress& address);
 
-// "127.0.0.1:9384": the address of a socket.
+// The address of a socket, such as "127.0.0.1:9384".
 std::string NameOf(const UniqueFd& fd);
 
 }  // namespace internal

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// netmeter-exporter: publishes all that the meter counts; with
-// --omit-registered, without what registered services publish themselves. Needs
-// no privilege but to read the maps, and no configuration.
+// netmeter-exporter publishes all that the meter counts, or with --omit-registered all
+// except what registered services publish themselves. It needs only the privilege to
+// read the maps, and no configuration.
 
 #include <errno.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ namespace {
 
 constexpr int kFailed = 1;
 
-// For all places that Server has.
+// Enough for all connections of Server.
 constexpr rlim_t kDescriptors = 8192;
 
 int Fail(const absl::Status& status, int exit_status = kFailed) {
@@ -56,7 +56,7 @@ int Fail(const absl::Status& status, int exit_status = kFailed) {
   return exit_status;
 }
 
-// Of an option: nothing if it is "off".
+// The address in an option; null if it is "off".
 absl::StatusOr<std::unique_ptr<ListenAddress>> AddressOf(
     const std::string& option, const std::string& text, bool allow_public) {
   std::unique_ptr<ListenAddress> result;
@@ -76,8 +76,8 @@ absl::StatusOr<std::unique_ptr<ListenAddress>> AddressOf(
   return result;
 }
 
-// Listens where an option says, and adds to `serving` what a user may want to
-// know of that. Does nothing where `address` is null.
+// Listens at an option's address, and adds a description to `serving`. Does nothing if
+// `address` is null.
 absl::Status Listen(const std::string& option, const ListenAddress* address,
                     const std::string& before, const std::string& after,
                     Server::MakePeer make_peer, Server* server,
@@ -92,7 +92,7 @@ absl::Status Listen(const std::string& option, const ListenAddress* address,
   return absl::OkStatus();
 }
 
-// Says on stderr what is wrong, once as long as it is the same.
+// Adds the budgets. Prints an error on stderr when it differs from the previous one.
 void AddBudgets(const FamilySet& chosen, BudgetMetrics* budgets,
                 std::vector<Family>* families) {
   const absl::Status before = budgets->status();
@@ -102,7 +102,7 @@ void AddBudgets(const FamilySet& chosen, BudgetMetrics* budgets,
   }
 }
 
-// The pages of HTTP.
+// The pages over HTTP.
 class Pages {
  public:
   Pages(std::shared_ptr<const Meter> meter, const PublishOptions& options,
@@ -156,7 +156,7 @@ class Pages {
 
   ReplyCache* const replies_;
   const bool text_only_;
-  std::map<TextFormat, int> kinds_;  // of replies
+  std::map<TextFormat, int> kinds_;  // kinds of replies
 };
 
 // The methods of Service303.
@@ -169,7 +169,7 @@ GrpcService MakeService303(std::shared_ptr<const Meter> meter,
   service.path = kService303Path;
   service.methods["GetMetrics"] = replies->Add([metrics] {
     std::string bytes = metrics->Serialize();
-    if (bytes.empty()) throw std::bad_alloc();  // it says so, see there
+    if (bytes.empty()) throw std::bad_alloc();  // empty means out of memory
     return bytes;
   });
   service.methods["GetServiceInfo"] =
@@ -178,7 +178,7 @@ GrpcService MakeService303(std::shared_ptr<const Meter> meter,
       replies->Add([] { return std::string(kNoOperationalStates); });
   service.methods["ReloadServiceConfig"] =
       replies->Add([] { return std::string(kReloadUnsupported); });
-  // The reply is sent in this turn, and then the signal is seen.
+  // The reply is sent in this turn, before the loop sees the signal.
   if (flags.allow_stop) {
     service.methods["StopService"] = replies->Add([] {
       raise(SIGTERM);
@@ -188,8 +188,8 @@ GrpcService MakeService303(std::shared_ptr<const Meter> meter,
   return service;
 }
 
-// Of the process: enough descriptors, no SIGPIPE, and a descriptor that is
-// readable once SIGTERM or SIGINT has come.
+// Prepares the process: enough descriptors, no SIGPIPE. Returns a descriptor that
+// becomes readable at SIGTERM or SIGINT.
 absl::StatusOr<UniqueFd> PrepareProcess() {
   rlimit descriptors;
   if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0 &&
@@ -208,7 +208,7 @@ absl::StatusOr<UniqueFd> PrepareProcess() {
   return stop;
 }
 
-// What the replies of this moment would cost.
+// Prints what replies cost with the present series.
 int PrintEstimate(const ExporterFlags& flags) {
   MeterOptions options;
   options.pin_dir = flags.pin_dir;
@@ -231,7 +231,7 @@ int Run(const ExporterFlags& flags) {
                     "--listen and --service303 are both off: nothing to do"),
                 kExporterUsage);
   }
-  // There is no authentication: nobody on another host is to stop anything here.
+  // There is no authentication, so another host must not be able to stop the exporter.
   if (flags.allow_stop && (*grpc == nullptr || !(*grpc)->loopback)) {
     return Fail(absl::InvalidArgumentError(
                     "--allow-stop: needs --service303 with an address of "
@@ -275,16 +275,16 @@ int Run(const ExporterFlags& flags) {
         },
         &server, &serving);
   }
-  // Before there is any other thread, which would keep what it has: what is to start one
-  // goes below this line (privileges_root_test looks at every thread).
+  // Before any other thread starts, because a thread keeps its own privileges. Start
+  // threads below this line only (privileges_root_test looks at every thread).
   if (status.ok()) status = DropPrivilegesOfReader();
   if (!status.ok()) return Fail(status);
-  // stderr, with all else that it says: nothing of it is output.
+  // To stderr, like all other messages: none is output.
   std::fprintf(stderr, "netmeter-exporter: serving %s\n",
                absl::StrJoin(serving, " and ").c_str());
   const auto health = meter->ReadHealth();
   if (!health.ok()) Fail(health.status());
-  std::vector<Family> first;  // what is wrong with budgets is told at once
+  std::vector<Family> first;  // report an error in the budgets at once
   AddBudgets(flags.publish.families, &budgets, &first);
 
   status = server.Run(stop->get());

@@ -15,7 +15,7 @@ namespace {
 // Small appends share a chunk until it has this many bytes.
 constexpr size_t kChunkBytes = 4096;
 
-constexpr size_t kMaxParts = 64;  // of one sendmsg(2)
+constexpr size_t kMaxParts = 64;  // for one sendmsg(2)
 
 }  // namespace
 
@@ -57,7 +57,7 @@ OutputQueue::Sent OutputQueue::Send(int fd, size_t limit, size_t* sent) {
     size_t gathered = 0;
     for (const Chunk& chunk : chunks_) {
       if (count == kMaxParts || total + gathered >= limit) break;
-      // A reply of the other protocol is one chunk of megabytes.
+      // Over HTTP/1 a reply of megabytes is one chunk.
       const absl::string_view view =
           chunk.view().substr(0, limit - total - gathered);
       parts[count++] = {const_cast<char*>(view.data()), view.size()};

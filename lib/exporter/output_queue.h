@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one connection has to send, in order: bytes of its own, such as heads
-// and frames, and parts of replies that it shares with others, which are never
-// copied.
+// The bytes that one connection has to send, in order: its own, such as heads and
+// frames, and parts of replies that it shares with others, which are never copied.
 //
 //   OutputQueue output;
 //   output.Append("head");
@@ -32,29 +31,29 @@ class OutputQueue {
     kFailed,   // the connection is gone
   };
 
-  // Both may throw std::bad_alloc, and have appended nothing then.
+  // Both may throw std::bad_alloc; then nothing is appended.
   void Append(absl::string_view bytes);
   void Append(SharedReply reply, size_t begin, size_t size);
 
-  // Sends to a non-blocking socket until `limit` bytes or a few more are sent.
+  // Sends to a non-blocking socket until `limit` bytes, or a few more, are sent.
   // Adds to *sent.
   Sent Send(int fd, size_t limit, size_t* sent);
 
   bool empty() const { return chunks_.empty(); }
-  // Bytes that are not sent yet.
+  // Bytes to send, those of replies included.
   size_t size() const { return size_; }
-  // Of these bytes, a reply's included, and of what keeps account of them: a
-  // peer that takes a byte at a time makes many small pieces.
+  // size() and the bookkeeping for it: a peer that takes a byte at a time causes many
+  // small pieces.
   size_t memory() const { return size_ + chunks_.size() * sizeof(Chunk); }
   bool holds_reply() const { return replies_ > 0; }
 
-  // All that is not sent yet, as one string. For tests.
+  // All bytes to send, as one string. For tests.
   std::string ToString() const;
   void Clear();
 
  private:
   struct Chunk {
-    // Where reply is null: `bytes`.
+    // The rest of `reply`, or of `bytes` if reply is null.
     absl::string_view view() const {
       return (reply == nullptr ? absl::string_view(bytes) : reply->bytes())
           .substr(begin, end - begin);
@@ -69,7 +68,7 @@ class OutputQueue {
 
   std::deque<Chunk> chunks_;
   size_t size_ = 0;
-  size_t replies_ = 0;  // chunks of replies
+  size_t replies_ = 0;  // chunks with a reply
 };
 
 }  // namespace internal

@@ -15,7 +15,7 @@ namespace {
 constexpr int kGzipWindowBits = 15 + 16;
 constexpr int kMemoryLevel = 8;  // zlib's default
 
-// Ends the stream, whatever is thrown.
+// Ends the stream if an exception is thrown, too.
 struct Stream : z_stream {
   Stream() : z_stream() {
     if (deflateInit2(this, Z_BEST_SPEED, Z_DEFLATED, kGzipWindowBits,
@@ -66,7 +66,7 @@ SharedReply ReplyCache::Get(int kind, bool gzip) {
   Kind& of = kinds_[static_cast<size_t>(kind)];
   const Clock::time_point begin = Clock::now();
   if (of.newest == nullptr || begin - of.made_at >= LifetimeOf(of)) {
-    // First, as both may not have room.
+    // First, because there may be no room for the old and the new.
     of.newest.reset();
     of.compressed.reset();
     of.newest = std::make_shared<const Reply>(of.make(), false, bytes_);

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What netmeter-exporter answers, made once for all who ask at about the same
-// time.
+// The replies of netmeter-exporter, each made once for all peers that ask at about the
+// same time.
 //
-// To make a reply of a full table takes a quarter of a second, and the reply
-// has megabytes. Who asks without end would cost a CPU, and who does not take
-// what he asked for would cost memory for each request. So a reply is kept for
-// a short time, and all requests of that time share its one copy:
+// Making the reply for a full table takes a quarter of a second, and the reply has
+// megabytes. Without a cache, a polling client would use a CPU, and one that never
+// reads would hold memory per request. So a reply is kept for a short time, and all
+// requests in that time share one copy of it:
 //
 //   time of making   |--A--|                      |--B--|
 //   requests             a  b c   d (lifetime)  e  f      get
 //   reply                   A A   A                  B
 //
-// Who takes gzip shares one compressed copy, made of the same reply when it is asked for
-// first.
+// Peers that accept gzip share one compressed copy, made from this reply at the first
+// request for it.
 //
-// So a reply is a tenth of a second old at most, or half a second where the table
-// is full and the machine slow. Peers may still be taking older copies; bytes()
-// says how much memory all copies have together, and the holders keep that
-// bounded (server.h). Where much of that room is taken, a reply lives longer:
-// copies then appear no faster than once a second, so that those who take theirs
-// slowly have time.
+// A reply is therefore at most a tenth of a second old, or half a second if the table
+// is full and the machine slow. Peers may still be taking older copies: bytes() is the
+// memory of all copies, and the server bounds it by closing holders (server.h). When
+// much of that memory is in use, a reply lives longer: new copies then appear at most
+// once a second, so that slow peers have time.
 //
 //   ReplyCache cache((ReplyCache::Options()));
 //   const int kind = cache.Add([] { return std::string("reply"); });
@@ -42,19 +41,19 @@
 namespace netmeter {
 namespace internal {
 
-// What the exporter's replies are compressed with, for HTTP and gRPC alike.
+// The compression of replies, for HTTP and gRPC.
 //
 // Threads: any.
 
-// Compresses to the format of RFC 1952 at zlib's fastest level: our pages shrink to a
-// tenth. The other levels reach a twelfth and take several times longer. Throws
+// Compresses to the format of RFC 1952 at zlib's fastest level, which shrinks a page to
+// a tenth. The other levels reach a twelfth and take several times as long. Throws
 // std::bad_alloc.
 std::string Gzip(absl::string_view bytes);
 
-// Bytes that several connections send at once; the last holder frees them.
+// Bytes that several connections share while they send; the last holder frees them.
 class Reply {
  public:
-  // Counts itself in *total while it exists.
+  // Adds its size to *total while it exists.
   Reply(std::string bytes, bool gzipped, std::shared_ptr<size_t> total);
   ~Reply();
   Reply(const Reply&) = delete;
@@ -77,40 +76,40 @@ class ReplyCache {
   using Make = std::function<std::string()>;
 
   struct Options {
-    // Of replies that anybody holds, a shared one counted once. The cache itself
-    // exceeds it rather than to refuse a reply: see full().
+    // For all replies in memory; a shared one counts once. The cache exceeds this
+    // rather than refuse a reply: see full().
     size_t max_bytes = 96 * 1024 * 1024;
-    // A reply lives so long; or so many times as long as it took to make, if that
-    // is longer. Three kinds of reply that everybody asks for without end are
-    // then made one after the other, and leave as much time again for sending.
+    // How long a reply lives: the longer of `lifetime` and the time of making it, times
+    // lifetime_per_making. If clients then ask for all three kinds without a pause, the
+    // kinds are made one after the other, and time is left for sending.
     std::chrono::milliseconds lifetime{100};
     int lifetime_per_making = 4;
-    // While more than half of max_bytes is held, this is the least.
+    // The minimum while more than half of max_bytes is in use.
     std::chrono::milliseconds long_lifetime{1000};
   };
 
   explicit ReplyCache(const Options& options);
 
-  // Adds a kind of reply, and says how it is made.
+  // Adds a kind of reply, which `make` produces. Returns its number for Get().
   int Add(Make make);
 
   // The reply of this kind; never null. With `gzip` it is compressed, unless that makes
-  // it no smaller. Throws what its Make throws, such as std::bad_alloc, and keeps
-  // nothing then.
+  // it no smaller. Throws what its Make throws, such as std::bad_alloc; then the cache
+  // keeps nothing of this kind.
   SharedReply Get(int kind, bool gzip = false);
 
-  // Of all replies that anybody holds, the cache's own included.
+  // The bytes of all replies in memory, those in the cache included.
   size_t bytes() const { return *bytes_; }
-  // Whether that is more than Options::max_bytes: somebody has to go.
+  // Whether bytes() exceeds Options::max_bytes, so that a holder has to go.
   bool full() const { return bytes() > options_.max_bytes; }
 
  private:
   struct Kind {
     Make make;
     SharedReply newest;
-    SharedReply compressed;  // the newest, or null until it is asked for
+    SharedReply compressed;  // of `newest`; null until the first request
     Clock::time_point made_at;
-    Clock::duration making{};  // took so long, with compressing
+    Clock::duration making{};  // how long making and compressing took
   };
 
   Clock::duration LifetimeOf(const Kind& kind) const;

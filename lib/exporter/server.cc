@@ -16,19 +16,19 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// What epoll's events carry: the key of a peer, or one of these.
+// The data of epoll's events: the key of a peer, or one of these.
 constexpr uint64_t kStopKey = 0;
 constexpr uint64_t kFirstListenerKey = 1;
 constexpr uint64_t kFirstPeerKey = 100;
 constexpr uint64_t kNobody = 0;
 
-// As many as all pools have places: who is ready has a turn in this round, not
-// after those that are accepted meanwhile.
+// At least the size of all pools together, so that every ready connection has its turn
+// in this round, before newly accepted ones.
 constexpr int kEvents = 4096;
 
-// So that a flood of connections leaves time for those that are there: so many,
-// or, from the first few on, for so long. The first turn of one that asks for a
-// large page takes as long as fifty of the others.
+// Bounds on accepting, so that a flood of connections leaves time for the existing
+// ones: at most kAcceptsInARound, and after kFewAccepts at most for kAcceptTime. A
+// first turn that asks for a large page takes as long as fifty others.
 constexpr int kAcceptsInARound = 128;
 constexpr int kFewAccepts = 16;
 constexpr std::chrono::milliseconds kAcceptTime(2);
@@ -78,7 +78,7 @@ absl::Status Server::Run(int stop_fd) {
     const int count = epoll_wait(epoll_.get(), events.data(), kEvents,
                                  stopping ? 10 : MillisecondsToWait());
     if (count < 0 && errno != EINTR) return ErrnoStatus(errno, "epoll_wait");
-    uint64_t ready_listeners = 0;  // a bit for each
+    uint64_t ready_listeners = 0;  // one bit for each
     for (int i = 0; i < count; ++i) {
       const uint64_t key = events[i].data.u64;
       if (key >= kFirstPeerKey) {
@@ -91,7 +91,7 @@ absl::Status Server::Run(int stop_fd) {
       }
     }
     PassDeadlines();
-    // Last: a new connection may take the place of one that had its turn.
+    // Last, because a new connection may displace one that has just had its turn.
     if (stop_at != Clock::time_point::max()) {
       for (const Listener& listener : listeners_) {
         epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.fd.get(), nullptr);
@@ -131,24 +131,24 @@ void Server::Accept(size_t listener) {
       Add(listener, std::move(accepted));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
                errno == ENOMEM) {
-      // accept(2) wants a descriptor before it looks whether anybody waits.
+      // accept(2) needs a descriptor before it looks for waiting connections.
       pollfd waiting = {fd, POLLIN, 0};
       if (poll(&waiting, 1, 0) != 1) return;
       if (!FreeDescriptor(first_new)) {
-        // Nothing of ours to give: the next connection that ends makes room.
+        // No connection can be closed; the next one that ends makes room.
         const timespec pause = {0, 10 * 1000 * 1000};
         nanosleep(&pause, nullptr);
         return;
       }
     } else if (errno != ECONNABORTED && errno != EINTR) {
-      return;  // EAGAIN: that was all
+      return;  // EAGAIN: no more are waiting
     }
   }
 }
 
 void Server::Add(size_t listener, UniqueFd fd) {
   const uint64_t key = next_key_++;
-  try {  // all that may find no memory, before anything is changed
+  try {  // everything that allocates comes before the first change
     std::unique_ptr<Peer> peer = listeners_[listener].make_peer(std::move(fd));
     std::list<uint64_t> place(1, key);
     Deadlines deadline;
@@ -165,8 +165,8 @@ void Server::Add(size_t listener, UniqueFd fd) {
   } catch (const std::bad_alloc&) {
     return;
   }
-  // Its request is there, mostly. epoll(7) hears of it only if it goes on: of a
-  // storm of connections, most are over by now.
+  // The request has usually arrived already. epoll(7) watches a connection only if it
+  // outlives this turn; in a flood, most do not.
   TakeTurn(key, EPOLLIN);
 }
 
@@ -183,7 +183,7 @@ void Server::TakeTurn(uint64_t key, uint32_t events) {
   if (replies_->full()) DropReplies(key);
 }
 
-// After a turn: what the peer now is, waits for, and when it was used.
+// After a turn: notes the peer's new pool, time of use, deadline and events.
 void Server::Update(uint64_t key, Entry* entry) {
   const Peer& peer = *entry->peer;
   if (peer.pool() != entry->pool || peer.used_at() != entry->used_at) {
@@ -194,7 +194,7 @@ void Server::Update(uint64_t key, Entry* entry) {
     pool.splice(pool.end(), old_pool, entry->place);
   }
   if (peer.Deadline() != entry->deadline->first) {
-    // Moves the node: nothing is allocated.
+    // Moving the node allocates nothing.
     Deadlines::node_type node = deadlines_.extract(entry->deadline);
     node.value().first = peer.Deadline();
     entry->deadline = deadlines_.insert(std::move(node)).position;
@@ -223,7 +223,7 @@ void Server::PassDeadlines() {
       goes_on = entry.peer->OnDeadline();
     } catch (const std::bad_alloc&) {
     }
-    // A deadline that does not move would keep us here.
+    // A deadline that does not advance would make this loop endless.
     if (!goes_on || entry.peer->Deadline() <= now) {
       entry.peer->SayGoodbye();
       Close(key);
@@ -233,8 +233,8 @@ void Server::PassDeadlines() {
   }
 }
 
-// Closes peers that take nothing, until replies have room again: all have a
-// chance to take more, then who took something longest ago goes first. Not
+// Closes peers that take nothing, until there is room for replies again. First all may
+// take more; then those go that have taken nothing for the longest time. Spares
 // `newest`.
 void Server::DropReplies(uint64_t newest) {
   std::vector<uint64_t> holders;
@@ -242,7 +242,7 @@ void Server::DropReplies(uint64_t newest) {
     for (const auto& entry : entries_) {
       if (entry.second.peer->HoldsReply()) holders.push_back(entry.first);
     }
-  } catch (const std::bad_alloc&) {  // fewer have that chance
+  } catch (const std::bad_alloc&) {  // fewer may take more
   }
   for (const uint64_t key : holders) {
     const auto found = entries_.find(key);
@@ -286,7 +286,7 @@ bool Server::FreeDescriptor(uint64_t first_new) {
   for (int i = 0; i < Peer::kPools; ++i) {
     const auto& pool = pools_[i];
     if (pool.empty() || pool.front() >= first_new) continue;
-    // Who has its reply goes before all others.
+    // Connections that have had their reply go first.
     const size_t size = static_cast<Peer::Pool>(i) == Peer::Pool::kHttpIdle
                             ? SIZE_MAX
                             : pool.size();
@@ -306,7 +306,7 @@ void Server::Close(uint64_t key) {
   const auto found = entries_.find(key);
   PoolOf(found->second).erase(found->second.place);
   deadlines_.erase(found->second.deadline);
-  entries_.erase(found);  // the descriptor leaves epoll as it is closed
+  entries_.erase(found);  // closing the descriptor removes it from epoll
 }
 
 bool Server::AnybodyHoldsReply() const {

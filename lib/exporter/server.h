@@ -7,42 +7,40 @@
 //   absl::StatusOr<std::string> name = server.Listen(address, make_peer);
 //   absl::Status status = server.Run(stop_fd);
 //
-// How it works. A round is: epoll_wait(2); one turn for every connection that
-// is ready; one for every connection whose deadline has passed; then up to 128
-// new connections, or as many as 2 ms suffice for, each of which has its first
-// turn at once, as its request is often there already. A turn reads 4 or 8 KiB at most
-// and writes 256 KiB at most, so a round is short, and nobody has two turns before
-// everybody had one.
-// Replies are made within a turn; the cache (reply_cache.h) bounds how often.
-// Nothing here blocks but the read of the meter: see Time below.
+// A round consists of: epoll_wait(2); one turn for every ready connection; one for
+// every connection whose deadline has passed; then new connections, at most 128 or as
+// many as fit into 2 ms. Each new one has its first turn at once, because its request
+// has often arrived already. A turn reads at most 4 or 8 KiB and writes at most 256
+// KiB, so a round is short, and every connection has a turn before any has a second
+// one. Replies are made within a turn; the cache (reply_cache.h) bounds how often. Only
+// reading the meter can block: see Time below.
 //
-// The threat model. Who reaches the ports may read the metrics: there is no
-// authentication, so the ports are loopback's unless the operator says
-// otherwise, and who reaches them is a user of this host. Such users are taken
-// to be hostile, in any number of processes. What the server keeps up against
-// them, one by one and all together:
+// The threat model. Everyone who can reach the ports can read the metrics, as there is
+// no authentication. So the ports are on loopback unless the operator chooses
+// otherwise, and the peers are users of this host. The server takes them to be hostile,
+// in any number of processes. It guarantees, against each of them and all together:
 //
-//   * Others are served: each request, on an old or a new connection, has its
-//     reply after a few rounds. Connections beyond the places of their pool
-//     (peer.h) end the one that was used longest ago; gRPC's channels then connect
-//     again by themselves. Turns are bounded, as above, and a peer that sends
-//     without end is read slowly (grpc_peer.h).
-//   * Memory is bounded: so many places, each with a session of HTTP/2 (30 KiB)
-//     or a request (8 KiB), 64 KiB of output and small socket buffers; and
-//     replies, of which there is one copy for all that asked at about the same
-//     time. If the copies have more than ReplyCache::Options::max_bytes, the holder
-//     goes that took something longest ago.
-//   * Time is bounded: everything that waits has a deadline. A reply that is made
-//     reads the meter, under two mutexes that no peer can hold. While a load writes
-//     `info` or retires series it waits for that, some microseconds, and half a second
-//     if the meter's memory makes no sense. Of a meter that was unloaded or has new
-//     tables it opens the maps, which takes up to 100 ms where netmeter-fds does not
-//     answer (wait_for_loader). Peers cannot bring about any of these.
-//   * Without memory or descriptors single connections end, never the process.
+//   * Service: each request, on an old or a new connection, has its reply after
+//     a few rounds. A connection for which its pool (Peer::Pool) has no room ends the
+//     least recently used one of that pool; gRPC's channels then reconnect by
+//     themselves. Turns are bounded, as above, and a peer that sends without end is
+//     read slowly (grpc_peer.h).
+//   * Bounded memory: a fixed number of connections, each with an HTTP/2 session
+//     (30 KiB) or a request (8 KiB), 64 KiB of output and small socket buffers; and
+//     replies, which peers share that ask at about the same time. If all replies
+//     exceed ReplyCache::Options::max_bytes, the holder that has taken nothing for the
+//     longest time is closed.
+//   * Bounded time: everything that waits has a deadline. Making a reply reads the
+//     meter, under two mutexes that no peer can hold. While a load writes `info` or
+//     evicts series, the read waits some microseconds, and half a second if the meter's
+//     memory is inconsistent. After an unload or a new load, the read opens the maps
+//     again, which takes up to 100 ms if netmeter-fds does not answer
+//     (wait_for_loader). Peers cannot cause any of these.
+//   * If memory or descriptors run out, single connections end, never the process.
 //
-// Not kept up: a user's right to burn his share of CPU, which the kernel's
-// scheduler divides; secrecy of the metrics; and service to a network from
-// which packets come faster than a CPU can answer (--allow-public).
+// Not guaranteed: protection against users who burn their own share of CPU, which the
+// kernel's scheduler divides; secrecy of the metrics; and service to a network that
+// sends packets faster than a CPU can answer (--allow-public).
 //
 // Threads: one.
 
@@ -70,8 +68,7 @@
 namespace netmeter {
 namespace internal {
 
-// One connection as the event loop (server.h) sees it. What the connection
-// speaks is a matter of the classes derived from this: HttpPeer and GrpcPeer.
+// One connection, as the event loop sees it. HttpPeer and GrpcPeer add the protocols.
 //
 // Threads: one.
 
@@ -79,18 +76,18 @@ class Peer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Each connection has a place in one of these. A pool has a fixed number of
-  // places: for a newcomer that finds none, the connection of the same pool goes
-  // that was used longest ago. So a flood of one sort displaces only that sort.
+  // Each connection is in one of these pools, which have a fixed size. A newcomer to a
+  // full pool ends the least recently used connection of that pool. So a flood of one
+  // kind displaces only its own kind.
   enum class Pool {
     kHttpRequest,  // has not sent its request yet
-    kHttpReply,    // has asked; took no more than its socket's buffer yet
-    kHttpTaking,   // takes its reply: a flood of those that take nothing
+    kHttpReply,    // has asked; has taken only one socket buffer so far
+    kHttpTaking,   // takes its reply: a flood of peers that take nothing
                    // displaces none of these
     kHttpIdle,     // has its reply, has neither asked again nor closed yet
     kGrpcPreface,  // has not sent HTTP/2's preface yet
     kGrpcNew,      // speaks HTTP/2
-    kGrpcKnown,    // the same, and made a call when it was a second old: a
+    kGrpcKnown,    // and has made a call at an age of a second or more: a
                    // flood of short connections displaces none of these
   };
   static constexpr int kPools = 7;
@@ -101,28 +98,28 @@ class Peer {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  // Reads and writes a bounded amount, so that all peers have their turns.
-  // `events` is what epoll says. Returns false if the connection is over. May
-  // throw std::bad_alloc; the connection is over then, too.
+  // Reads and writes a bounded amount, so that all peers have their turns. `events`
+  // comes from epoll. Returns false if the connection is over. May throw
+  // std::bad_alloc; then, too, the connection is over.
   virtual bool TakeTurn(uint32_t events) = 0;
 
   // When to call OnDeadline(), which returns false if the connection is over.
   virtual Clock::time_point Deadline() const = 0;
   virtual bool OnDeadline() = 0;
 
-  // What to ask epoll for.
+  // The events to ask epoll for.
   virtual uint32_t WantedEvents() const = 0;
 
-  // Whether it holds memory of a reply that it has not taken yet.
+  // Whether it holds a reply that it has not taken completely.
   virtual bool HoldsReply() const = 0;
 
-  // The server is about to end the connection: says so to the peer, where the
-  // protocol has a way, as far as that is possible without waiting.
+  // Called before the server ends the connection. Tells the peer, if the protocol can,
+  // without waiting.
   virtual void SayGoodbye() {}
 
   int fd() const { return fd_.get(); }
   Pool pool() const { return pool_; }
-  // When it was accepted, asked for something, or took something of a reply.
+  // The last time when it was accepted, asked, or took bytes of a reply.
   Clock::time_point used_at() const { return used_at_; }
 
  protected:
@@ -138,10 +135,10 @@ class Peer {
 class Server {
  public:
   struct Options {
-    // Places in each Peer::Pool. Where connections come that are of no use, a
-    // useful one has as long to its next step as others need to take all places:
-    // a client on a busy machine may need a tenth of a second from connect(2) to
-    // its first byte, in which a flood makes a thousand connections.
+    // The size of each Peer::Pool. A useful connection survives a flood if its next
+    // step comes before the flood fills the pool. On a busy machine a client may need a
+    // tenth of a second from connect(2) to its first byte, in which a flood makes a
+    // thousand connections.
     size_t places[Peer::kPools] = {1024, 256, 256, 256, 1024, 1024, 256};
   };
 
@@ -159,8 +156,8 @@ class Server {
   absl::StatusOr<std::string> Listen(const ListenAddress& address,
                                      MakePeer make_peer);
 
-  // Serves until stop_fd is readable, then for as long as somebody takes a
-  // reply, but not longer than a second, then closes all connections.
+  // Serves until stop_fd is readable. Then serves peers that still hold a reply, for at
+  // most a second, and closes all connections.
   absl::Status Run(int stop_fd);
 
  private:
@@ -172,12 +169,12 @@ class Server {
     MakePeer make_peer;
   };
 
-  // A peer, and where the server keeps it.
+  // A peer, and its positions in the lists below.
   struct Entry {
     std::unique_ptr<Peer> peer;
-    Peer::Pool pool;                      // whose list it is in
-    std::list<uint64_t>::iterator place;  // there
-    Clock::time_point used_at;            // which that list is sorted by
+    Peer::Pool pool;                      // the list that it is in
+    std::list<uint64_t>::iterator place;  // in that list
+    Clock::time_point used_at;            // the order of that list
     Deadlines::iterator deadline;
     uint32_t events = 0;  // that epoll watches; 0 before the first turn
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// netmeter-fds: hands descriptors of the counters to the group, for kernels before 5.19.
+// netmeter-fds: passes descriptors of the maps to the group, for kernels before 5.19.
 
 #include <linux/capability.h>
 
@@ -77,11 +77,12 @@ int Main(int argc, char** argv) {
     const absl::Status written = WriteToStandardOutput(help);
     return written.ok() ? 0 : Fail(std::string(written.message()), 1);
   }
-  // An unset variable in quotes must not mean the default.
+  // An empty value, such as an unset shell variable in quotes, is not the default.
   const std::string empty = flags.FirstGivenEmpty();
   if (!empty.empty()) return WrongUsage(empty + ": expected a value, not ''");
   options.pin_dir = CanonicalPath(options.pin_dir);
-  // What it makes its socket with. All but what reading takes goes later (serve.cc).
+  // Keeps the privileges for making the socket. serve.cc drops all but those for
+  // reading.
   absl::Status status =
       DropPrivileges({CAP_BPF, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE,
                       CAP_DAC_READ_SEARCH, CAP_CHOWN, CAP_FOWNER});

@@ -44,13 +44,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of the pins of a meter that is not loaded yet.
+// The group while no meter is loaded.
 constexpr char kDefaultGroup[] = "netmeter";
 constexpr std::chrono::seconds kSweep{1};
 constexpr std::chrono::minutes kQuiet{1};
 
-// Of a state that began, or became another: one line, and no other for a while, so that
-// nobody fills a log by making it begin and end.
+// Reports that a state began or changed: one line, then none for a minute, so that a
+// client cannot fill the log by making it begin and end.
 class Notice {
  public:
   void Begin(const std::string& line) {
@@ -63,16 +63,16 @@ class Notice {
   bool Quiet() const { return Clock::now() < quiet_until_; }
 
  private:
-  std::string said_;               // of the state that lasts
-  Clock::time_point quiet_until_;  // the clock's beginning is long ago
+  std::string said_;               // the line of the present state
+  Clock::time_point quiet_until_;  // the epoch, long ago
 };
 
-// Our ends of the connections whose clients have not read their answer. The kernel
-// lets all processes of our user together have RLIMIT_NOFILE descriptors in messages
-// that nobody has read, unless we have CAP_SYS_RESOURCE or CAP_SYS_ADMIN, which we
-// dropped (ETOOMANYREFS of unix(7)). A message waits in the client's socket, also when
-// our end is closed: we cannot take it back. So a client who reads nothing could keep
-// all others from an answer, if he got as many as he likes.
+// The server's ends of connections whose clients have not read their answer. Without
+// CAP_SYS_RESOURCE and CAP_SYS_ADMIN, which the server has dropped, the kernel allows
+// all processes of a user together RLIMIT_NOFILE descriptors in unread messages
+// (ETOOMANYREFS of unix(7)). A message waits in the client's socket even after the
+// server closes its end, so it cannot be withdrawn. Without a limit, a client that
+// reads nothing could keep all others from an answer.
 class UnreadAnswers {
  public:
   UnreadAnswers() {
@@ -85,8 +85,8 @@ class UnreadAnswers {
   bool empty() const { return count_ == 0; }
   size_t limit() const { return limit_; }
 
-  // Whether `uid` may have one more answer, of `descriptors`. A quarter of the limit is
-  // left to messages of other processes of our user.
+  // Whether `uid` may have one more answer, with this number of descriptors. Leaves a
+  // quarter of the limit to other processes of the server's user.
   bool HasRoomFor(uid_t uid, size_t descriptors) {
     const size_t in_all = std::max<size_t>(limit_ / descriptors / 4 * 3, 1);
     User& user = users_[uid];
@@ -128,9 +128,9 @@ class UnreadAnswers {
     Notice refused;
   };
 
-  // What was sent there waits to be read. 0 also when the client is gone, as the kernel
-  // frees the message then. That he hung up (POLLHUP) says nothing: after his
-  // shutdown(2) the message and its descriptors still wait in his socket.
+  // Whether the answer is still unread. SIOCOUTQ is also 0 if the client is gone, as
+  // the kernel frees the message then. POLLHUP would not tell: after the client's
+  // shutdown(2) the message and its descriptors still wait in its socket.
   static bool Waits(const UniqueFd& end) {
     int bytes = 0;
     return ioctl(end.get(), SIOCOUTQ, &bytes) == 0 && bytes != 0;
@@ -151,13 +151,13 @@ class UnreadAnswers {
   Notice full_;
 };
 
-// 0 if they were sent, else an errno.
+// Returns 0 or an errno.
 int SendDescriptors(int client, const SharedMapFds& maps) {
   std::array<int, kReadableMaps> fds;
   std::array<unsigned char, 1 + kReadableMaps> bytes = {kDescriptorProtocol};
   size_t count = 0;
   for (size_t map = 0; map < maps.size(); map++) {
-    if (!maps[map].ok()) continue;  // an extent that there is not
+    if (!maps[map].ok()) continue;  // an extent that does not exist
     fds[count] = maps[map].get();
     bytes[++count] = static_cast<unsigned char>(map);
   }
@@ -173,14 +173,13 @@ int SendDescriptors(int client, const SharedMapFds& maps) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int) * count);
   memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * count);
-  // Fits into any socket's buffer; a client that is gone is its own business.
+  // Fits into any socket's buffer.
   return sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
-// Removes the socket that a killed server left behind at `path`, and nothing else: if a
-// process holds the socket, whatever its type, connect(2) does not say ECONNREFUSED. (If
-// two servers of one path start within the same microseconds, the later one gets the
-// path.)
+// Removes the socket that a killed server left at `path`, and no other: connect(2) says
+// ECONNREFUSED only if no process holds the socket, whatever its type. (If two servers
+// of one path start within the same microseconds, the later one gets the path.)
 absl::Status RemoveStaleSocket(const std::string& path,
                                const sockaddr_un& address) {
   struct stat about;
@@ -192,7 +191,7 @@ absl::Status RemoveStaleSocket(const std::string& path,
     return absl::AlreadyExistsError(
         absl::StrCat(path, " is there and is no socket"));
   }
-  // Non-blocking: a full queue is no reason to wait.
+  // Non-blocking, so that a full queue does not block.
   UniqueFd probe(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe.ok()) return ErrnoStatus(errno, "socket");
@@ -238,7 +237,7 @@ absl::Status CheckListener(int fd) {
   return absl::OkStatus();
 }
 
-// Who may read, by the mode of the pins. NotFound: there are none.
+// The group that may read, by the mode of the pins. NotFound: no pins.
 absl::StatusOr<gid_t> GroupOfPins(const std::string& pin_dir) {
   const std::string info = absl::StrCat(pin_dir, "/info");
   struct stat about;
@@ -253,10 +252,11 @@ absl::StatusOr<gid_t> GroupOfPins(const std::string& pin_dir) {
   return about.st_gid;
 }
 
-// The kernel has the ids that the client had when he connected.
+// The kernel keeps the ids that the client had at connect(2).
 bool IsMember(int client, const ucred& peer, gid_t group) {
   if (peer.gid == group) return true;
-  // Too little, unless he is in no other: the kernel says how much it takes.
+  // Size 0 is too small if the client has supplementary groups; then the kernel returns
+  // the size that it needs.
   socklen_t size = 0;
   if (getsockopt(client, SOL_SOCKET, SO_PEERGROUPS, nullptr, &size) == 0 ||
       errno != ERANGE) {
@@ -268,7 +268,7 @@ bool IsMember(int client, const ucred& peer, gid_t group) {
          std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-// `group`: that of --group.
+// `group`: from --group.
 absl::StatusOr<UniqueFd> Listen(const std::string& path,
                                 const std::string& pin_dir,
                                 std::optional<gid_t> group) {
@@ -281,13 +281,14 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
   }
   memcpy(address.sun_path, path.data(), path.size());
   absl::StatusOr<gid_t> gid = group ? *group : GroupOfPins(pin_dir);
-  // Not loaded yet.
+  // No meter is loaded.
   if (absl::IsNotFound(gid.status())) gid = FindGroup(kDefaultGroup);
   if (!gid.ok()) return gid.status();
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return ErrnoStatus(errno, "socket");
   NETMETER_RETURN_IF_ERROR(RemoveStaleSocket(path, address));
-  const mode_t mask = umask(0177);  // nobody connects before the chmod below
+  const mode_t mask =
+      umask(0177);  // no client can connect before the chmod below
   const int bound =
       bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
   const int error = errno;
@@ -303,7 +304,7 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path,
   return fd;
 }
 
-// All maps of the meter, or what is wrong with it.
+// All maps of the meter, or the reason why one is missing.
 absl::StatusOr<SharedMapFds> OpenAll(const std::string& pin_dir) {
   absl::StatusOr<SharedMapFds> maps = OpenSharedPins(pin_dir);
   if (!maps.ok() || std::all_of(maps->begin(), maps->begin() + kSharedMaps,
@@ -320,20 +321,20 @@ constexpr char kCouldWrite[] =
     "kernel.unprivileged_bpf_disabled is 0: whoever gets a map's descriptor "
     "could write the map (sysctl kernel.unprivileged_bpf_disabled=2)";
 
-// One client at a time: an answer is one message of a few bytes, which fits into any
-// socket's buffer, so that no client can make another one wait. For the client the
-// connection ends at once, whether he reads or not.
+// Serves one client at a time. An answer is one message of a few bytes, which fits into
+// any socket's buffer, so no client can delay another. The client sees the connection
+// end at once, whether it reads or not.
 class Server {
  public:
-  // `group`: that of --group.
+  // `group`: from --group.
   Server(const ServeOptions& options, std::optional<gid_t> group)
       : options_(options), group_(group) {}
 
-  // Until `stop` can be read, or nobody came for long enough.
+  // Serves until `stop` is readable or the server is idle.
   absl::Status Run(int listener, int stop);
 
  private:
-  // How long poll(2) may wait, in its unit; -1: until somebody comes.
+  // How long poll(2) may wait, in milliseconds; -1: without limit.
   int Patience() const;
   bool MayRead(int client, const ucred& peer);
   void Answer(UniqueFd client);
@@ -351,8 +352,8 @@ class Server {
   Notice not_sent_;
 };
 
-// While an answer is unread the server is not idle: the next one would not know of it,
-// and one user could get his share of each.
+// An unread answer keeps the server from exiting: the next server would not know of it,
+// and a user could get a full share from each.
 int Server::Patience() const {
   if (unread_.empty() && options_.idle_seconds == 0) return -1;
   const auto until =
@@ -364,8 +365,8 @@ int Server::Patience() const {
   return static_cast<int>(std::max<int64_t>(left.count(), 0));
 }
 
-// Who could connect says nothing: the socket may be of another unit, or older than a load
-// that took the pins from its group.
+// The mode of the socket is not enough: the socket may come from a unit, or be older
+// than a load that took the pins from its group.
 bool Server::MayRead(int client, const ucred& peer) {
   if (peer.uid == 0) return true;
   const absl::StatusOr<gid_t> group =
@@ -386,7 +387,7 @@ bool Server::MayRead(int client, const ucred& peer) {
 }
 
 void Server::Answer(UniqueFd client) {
-  // It may have changed since the last one.
+  // It may have changed since the last client.
   if (UnprivilegedBpfDisabled() == 0) {
     could_write_.Begin(kCouldWrite);
     return;
@@ -398,8 +399,9 @@ void Server::Answer(UniqueFd client) {
     no_connection_.Begin(absl::StrCat("SO_PEERCRED: ", strerror(errno)));
     return;
   }
-  // Opened as a reader opens them, so that `info` never comes with older maps; and before
-  // the look at who may read, so that they are not of a load in between.
+  // Opened as a reader opens them, so that `info` never comes with older maps. And
+  // opened before the check of the client, so that they do not belong to a later load
+  // than the one checked.
   const absl::StatusOr<SharedMapFds> maps = OpenAll(options_.pin_dir);
   if (!maps.ok()) {
     no_maps_.Begin(std::string(maps.status().message()));
@@ -421,14 +423,15 @@ void Server::Answer(UniqueFd client) {
         unread_.limit(),
         " (RLIMIT_NOFILE) that nobody has read: no answer for anybody until "
         "they are read or closed"));
-  } else if (error != 0 && error != EPIPE && error != ECONNRESET) {  // he left
+  } else if (error != 0 && error != EPIPE &&
+             error != ECONNRESET) {  // the client left
     not_sent_.Begin(absl::StrCat("send descriptors: ", strerror(error),
                                  ": no answer for user ", peer.uid));
   }
   if (error != 0) return;
   not_sent_.End();
-  // As if it were closed, except that we still see whether he reads. What he sends from
-  // now on is an error for him.
+  // The client sees a closed connection, and sending fails. The server still sees
+  // whether the client has read.
   shutdown(client.get(), SHUT_RDWR);
   unread_.Add(peer.uid, std::move(client));
 }
@@ -457,9 +460,9 @@ absl::Status Server::Run(int listener, int stop) {
                errno == ENOMEM) {
       no_connection_.Begin(
           absl::StrCat("accept: ", strerror(errno), ": clients wait"));
-      poll(nullptr, 0, 100);  // let it pass instead of spinning
+      poll(nullptr, 0, 100);  // do not spin
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      // Whatever else it is, it would be the same at once again.
+      // Any other error would repeat at once.
       return ErrnoStatus(errno, "accept");
     }
   }
@@ -498,8 +501,9 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
       return ErrnoStatus(errno, "descriptor 3");
     }
   } else {
-    // Who was called by a socket unit must not end while somebody waits: it would be
-    // called again at once, until the unit fails for good. It gives nothing to anybody.
+    // Only without a socket unit: if a server that a unit started exited while a client
+    // waits, systemd would start it again at once until the unit fails. Such a server
+    // runs and sends no descriptor.
     if (UnprivilegedBpfDisabled() == 0) {
       return absl::FailedPreconditionError(kCouldWrite);
     }
@@ -516,7 +520,7 @@ absl::Status ServeDescriptors(const ServeOptions& options) {
     return dropped;
   }
 
-  // As a descriptor: a handler could run just before poll(2), which would then
+  // A descriptor, because a handler could run just before poll(2), which would then
   // wait for the next client.
   sigset_t signals;
   sigemptyset(&signals);

@@ -18,7 +18,7 @@ void BpffsTest::SetUp() {
 }
 
 void BpffsTest::TearDown() {
-  // Detached: a case that failed may have left a process that holds a pin open.
+  // Lazy, because a failed case may have left a process that holds a pin open.
   EXPECT_EQ(umount2(pin_dir_.c_str(), MNT_DETACH), 0);
   EXPECT_EQ(rmdir(pin_dir_.c_str()), 0);
 }

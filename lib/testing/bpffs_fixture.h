@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A test with a BPF file system of its own, in which it pins a meter. No process
-// of the machine but the test and its children sees the file system.
+// A test with its own BPF file system, in which it pins a meter. Only the test and its
+// children see this file system.
 //
 //   class ListTest : public BpffsTest {};
 //   TEST_F(ListTest, ShowsASeries) {

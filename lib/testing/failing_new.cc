@@ -26,8 +26,8 @@ void* Allocate(std::size_t size) {
 
 void* operator new(std::size_t size) { return Allocate(size); }
 void* operator new[](std::size_t size) { return Allocate(size); }
-// As the standard library's own: the address sanitizer has another one, which does not
-// go with the delete below.
+// Like the standard library's. The address sanitizer replaces operator new by one that
+// does not match the delete below.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   try {
     return Allocate(size);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Linked into a test, replaces operator new by one that fails where the test
-// wants it to.
+// In a test that links this, operator new fails when the test asks for it.
 //
 //   for (int n = 0;; ++n) {
 //     FailNew fail(n);  // the n-th allocation of this thread, from 0
@@ -17,8 +16,8 @@
 namespace netmeter {
 namespace internal {
 
-// While it exists, one allocation of this thread throws std::bad_alloc or, with
-// `and_after`, that one and all that follow. Not nested.
+// While it exists, one allocation of this thread throws std::bad_alloc, and with
+// `and_after` all later ones do, too. Cannot be nested.
 class FailNew {
  public:
   explicit FailNew(int number, bool and_after = false);
@@ -26,7 +25,7 @@ class FailNew {
   FailNew(const FailNew&) = delete;
   FailNew& operator=(const FailNew&) = delete;
 
-  // Whether it came to that; from here on nothing fails.
+  // Whether an allocation failed. After this call none fails.
   bool Failed();
 };
 

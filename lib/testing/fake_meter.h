@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A meter for tests, without loader and programs: the shared maps, filled by the
-// test. Needs root and bpf(2). Not for use from several threads.
+// A meter for tests without the loader and BPF programs: the test fills the shared
+// maps. Needs root and bpf(2). Threads: one.
 //
 //   ASSERT_EQ(MountBpffs("/tmp/x"), "");
 //   FakeMeter meter((FakeMeter::Options()));
@@ -25,8 +25,8 @@
 namespace netmeter {
 namespace internal {
 
-// Gives this process mounts of its own, and a BPF file system at `directory`,
-// which must exist. Returns what went wrong, or "".
+// Gives this process its own mount namespace, and a BPF file system at `directory`,
+// which must exist. Returns an error message, or "".
 std::string MountBpffs(const std::string& directory);
 
 class FakeMeter {
@@ -35,8 +35,8 @@ class FakeMeter {
     uint32_t cells_per_series = 2;
     uint32_t max_series = 64;
     uint32_t max_names = 32;
-    // Other than the loader's: a map that is too small, for instance.
-    uint32_t counters_entries = 0;  // 0: as it should be
+    // Differences from the loader's maps, such as a map that is too small.
+    uint32_t counters_entries = 0;  // 0: the right size
   };
 
   explicit FakeMeter(const Options& options);
@@ -44,7 +44,7 @@ class FakeMeter {
   FakeMeter(const FakeMeter&) = delete;
   FakeMeter& operator=(const FakeMeter&) = delete;
 
-  // What went wrong in the constructor, or "".
+  // The error of the constructor, or "".
   const std::string& error() const { return error_; }
 
   // Writable until Freeze().
@@ -59,15 +59,15 @@ class FakeMeter {
   }
   void SetName(uint32_t id, uint8_t kind, const std::string& name);
 
-  // Unmaps and freezes all, as the loader does. Returns what went wrong.
+  // Unmaps and freezes all maps, as the loader does. Returns an error message, or "".
   std::string Freeze();
 
-  // Pins all maps, `info` last, replacing what is there.
+  // Pins all maps, `info` last, in place of older pins.
   std::string Pin(const std::string& directory, gid_t group = 0,
                   mode_t mode = 0600);
 
-  // Sends all maps to a connected client, as `netmeter-fds` does. Returns
-  // what went wrong.
+  // Sends all maps to a connected client, as `netmeter-fds` does. Returns an error
+  // message, or "".
   std::string SendTo(int connection) const;
 
   // The descriptor of a map.

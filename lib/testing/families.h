@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All families of a host or of a service, for the tests of what is made of them.
+// All families of a host or of a service, for tests of their output.
 //
 // Threads: all functions are pure.
 

@@ -26,13 +26,13 @@ namespace {
 
 constexpr unsigned kSeconds = 300;  // a function that hangs is killed
 
-// What the child tells: it may not make system calls for that.
+// The child's result, in shared memory because a system call would be counted.
 struct Told {
   bool ok;
   char message[1000];
 };
 
-// The calls that may change something, but for bpf(2).
+// The calls that may change something, except bpf(2).
 struct NamedCall {
   long number;
   const char* name;
@@ -67,7 +67,7 @@ constexpr NamedCall kCalls[] = {
     {SYS_perf_event_open, "perf_event_open"},
 };
 
-// The calls that look at a path, and which of their arguments it is.
+// The calls that look up a path, and the number of that argument.
 struct PathCall {
   long number;
   const char* name;
@@ -81,7 +81,7 @@ constexpr PathCall kPathCalls[] = {
     {SYS_statfs, "statfs", 0},
 };
 
-// Commands of bpf(2) that look at something, or make what goes with the process.
+// Commands of bpf(2) that only read, or whose result ends with the process.
 bool EndsWithProcess(uint64_t command) {
   switch (command) {
     case BPF_MAP_CREATE:
@@ -101,12 +101,12 @@ bool EndsWithProcess(uint64_t command) {
   }
 }
 
-// A string of the child's memory, or as much of it as there is room for.
+// A string in the child's memory, cut to the size of the buffer.
 std::string ReadString(pid_t child, uint64_t address) {
   char text[256] = "";
   const iovec to = {text, sizeof(text) - 1};
   const iovec from = {reinterpret_cast<void*>(address), sizeof(text) - 1};
-  // Up to the end of what is mapped.
+  // The next page is not mapped: read to the end of this one.
   if (process_vm_readv(child, &to, 1, &from, 1, 0) < 0) {
     const iovec page = {from.iov_base, 4096 - address % 4096};
     process_vm_readv(child, &to, 1, &page, 1, 0);
@@ -114,8 +114,8 @@ std::string ReadString(pid_t child, uint64_t address) {
   return text;
 }
 
-// "" where the call is not counted: of the processes that run there are as many calls
-// as there are processes, and of descriptors the kernel can say all.
+// "" if the call is not counted. Paths in /proc are not counted, because their number
+// depends on the running processes; nor are calls on a descriptor.
 std::string NameIfLooks(pid_t child, const user_regs_struct& registers) {
   const long number = static_cast<long>(registers.orig_rax);
   for (const PathCall& call : kPathCalls) {
@@ -128,7 +128,7 @@ std::string NameIfLooks(pid_t child, const user_regs_struct& registers) {
   return "";
 }
 
-// "" where the call is not counted.
+// "" if the call is not counted.
 std::string NameIfCounted(pid_t child, const user_regs_struct& registers,
                           bool error) {
   const long number = static_cast<long>(registers.orig_rax);
@@ -158,8 +158,8 @@ std::string NameIfCounted(pid_t child, const user_regs_struct& registers,
   _exit(0);
 }
 
-// Waits for the next stop of the child; false: it has ended. *at_call: before or
-// after a system call; otherwise *signal is to be given to it.
+// Waits for the next stop of the child. Returns false if it has ended. *at_call: the
+// stop is before or after a system call; otherwise *signal is to be delivered.
 bool NextStop(pid_t child, bool* at_call, int* signal, int* status) {
   if (ptrace(PTRACE_SYSCALL, child, nullptr, *signal) != 0 && errno != ESRCH) {
     kill(child, SIGKILL);
@@ -191,7 +191,7 @@ Interrupted RunInterrupted(const Interruption& interruption,
     ptrace(PTRACE_SETOPTIONS, child, nullptr,
            PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
   }
-  int passed = 0;  // calls of the name
+  int passed = 0;  // calls of this name
   bool at_call = false, inside = false, refuse = false;
   while (NextStop(child, &at_call, &signal, &status)) {
     if (!at_call) continue;
@@ -222,7 +222,7 @@ Interrupted RunInterrupted(const Interruption& interruption,
     } else if (interruption.error == 0) {
       kill(child, SIGKILL);
     } else {
-      // No such system call: the kernel makes none.
+      // An invalid number, so that the kernel does not run the call.
       refuse = true;
       registers.orig_rax = static_cast<uint64_t>(-1);
       ptrace(PTRACE_SETREGS, child, nullptr, &registers);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A command of the program `netmeter`, such as `list`: its options, and what it
-// does. Each has a file of its own; netmeter_main.cc is the table of them.
+// A command of the program `netmeter`, such as `list`: its options and its work. Each
+// has a file; netmeter_main.cc is the table of them.
 //
 //   class ListCommand : public Command { ... };
 //   std::unique_ptr<Command> NewListCommand();
@@ -36,28 +36,28 @@ class Command {
   // Adds options and footer. They are kept in the object, which outlives `flags`.
   virtual void Declare(Flags* flags) = 0;
 
-  // After the options are known; the exit status. InvalidArgument of
-  // CheckOptions() is wrong usage.
+  // Both are called after the options are parsed. InvalidArgument from CheckOptions()
+  // is wrong usage. Run() returns the exit status.
   virtual absl::Status CheckOptions() { return absl::OkStatus(); }
   virtual int Run() = 0;
 };
 
-// --pin-dir, with its default in *pin_dir.
+// Adds --pin-dir, with its default in *pin_dir.
 void AddPinDir(Flags* flags, std::string* pin_dir);
 
-// An unset variable in quotes must not mean the default.
+// Refuses an empty value, such as an unset shell variable in quotes.
 absl::Status CheckPinDir(const std::string& pin_dir);
 
-// "netmeter: <message>" on stderr, safe for a terminal; returns `exit_status`.
+// Prints "netmeter: <message>" on stderr, safe for a terminal. Returns `exit_status`.
 int Fail(absl::string_view message, int exit_status = kExitError);
 
-// Writes all of text to stdout; the exit status. Nobody needs to be told that
-// the reader of a pipe has gone. SIGPIPE must be ignored.
+// Writes `text` to stdout and returns the exit status. If the reader of a pipe has
+// gone, prints no error. SIGPIPE must be ignored.
 int Print(absl::string_view text);
 
-// Waits, unless standard output is a pipe, a socket or a terminal whose other end has
-// gone, or goes meanwhile: true. A stream that has nothing to print finds out so. A
-// signal ends it, too.
+// Waits for `time`, or until a signal. Returns true as soon as standard output is a
+// pipe, a socket or a terminal whose other end has gone. A command that has nothing to
+// print finds out in this way.
 bool WaitForLostReader(std::chrono::nanoseconds time);
 
 }  // namespace internal

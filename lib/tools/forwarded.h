@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a meter has counted of forwarded packets, by uplink (bpf/forward.bpf.c), and the
+// The meter's counters of forwarded packets, by uplink (bpf/forward.bpf.c), and the
 // names of its uplinks.
 //
 //   absl::StatusOr<Forwarded> forwarded = ReadForwarded("/run/netmeter");
-//   forwarded->at(1).tx_bytes;  // left by uplink 1
+//   forwarded->at(1).tx_bytes;  // bytes that left by uplink 1
 //
 // Threads: any.
 
@@ -22,8 +22,8 @@
 namespace netmeter {
 namespace internal {
 
-// Of an uplink: rx came in by it to be forwarded, tx left by it. Wire bytes, without
-// layer-2 headers.
+// The counters of an uplink: rx arrived on it to be forwarded, tx left on it. Wire
+// bytes, without layer-2 headers.
 struct ForwardedCounts {
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
@@ -32,16 +32,18 @@ struct ForwardedCounts {
 };
 
 using Forwarded =
-    std::map<uint32_t, ForwardedCounts>;  // by number of the uplink
+    std::map<uint32_t, ForwardedCounts>;  // by the uplink's number
 
-// NotFound: the meter has never counted them. PermissionDenied: root may read.
+// NotFound: the meter has never counted forwarded packets. PermissionDenied: only root
+// may read.
 absl::StatusOr<Forwarded> ReadForwarded(const std::string& pin_dir);
 
-// The sum by uplink of a sum over all CPUs, by NM_FORWARDED_INDEX().
+// Sums by uplink. `pairs` is already summed over CPUs; its index is
+// NM_FORWARDED_INDEX().
 Forwarded SumByUplink(const std::vector<nm_forwarded>& pairs);
 
-// The uplinks that have counted since the meter was loaded, and `other`, by the numbers
-// that its maps have.
+// The names of the uplinks that have counted since the load, and `other`, by their
+// numbers in the maps.
 std::map<uint32_t, std::string> ReadUplinkNames(const SharedMaps& maps);
 
 }  // namespace internal

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The program `netmeter`: shows what the meter of this host counted. This file
-// is the table of its commands. Exit status: 0, 1 after an error, 2 if called
-// wrongly.
+// The program `netmeter`: shows what the meter of this host counted. This file is the
+// table of its commands. Exit status: 0, 1 after an error, 2 for wrong usage.
 
 #include <signal.h>
 
@@ -68,7 +67,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   return commands;
 }
 
-// `command`: whose help tells more, "list "; "": that of all.
+// `command`: the command in the hint, such as "list "; "" for the general help.
 int WrongUsage(absl::string_view message, absl::string_view command) {
   return Fail(absl::StrCat(message, " (see: netmeter ", command, "--help)"),
               kExitUsage);
@@ -77,7 +76,7 @@ int WrongUsage(absl::string_view message, absl::string_view command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Print() sees EPIPE instead.
+  // Print() handles EPIPE.
   signal(SIGPIPE, SIG_IGN);
 
   const std::vector<std::unique_ptr<Command>> commands = Commands();
@@ -95,7 +94,7 @@ int main(int argc, char** argv) {
     command->Declare(flags.AddCommand(command->Name(), command->Description()));
   }
 
-  // CheckCommand() has seen to it that a command comes first.
+  // CheckCommand() has made sure that a command comes first.
   const std::string named =
       argc > 1 && std::find(names.begin(), names.end(), argv[1]) != names.end()
           ? absl::StrCat(argv[1], " ")
@@ -108,7 +107,8 @@ int main(int argc, char** argv) {
     if (flags.command()->name() != command->Name()) continue;
     const absl::Status options = command->CheckOptions();
     if (!options.ok()) return WrongUsage(options.message(), named);
-    // An unset variable in quotes must not mean the default: another period, no filter.
+    // An empty value, such as an unset shell variable in quotes, must not mean the
+    // default, which is another period or no filter.
     const std::string empty = flags.command()->FirstGivenEmpty();
     if (!empty.empty()) {
       return WrongUsage(absl::StrCat(empty, ": expected a value, not ''"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Options that several commands have, and the read of the meter for the history.
+// Options of several commands, and the reading of the meter for the history.
 //
 // Threads: one; these are parts of a main().
 
@@ -30,34 +30,34 @@ struct SizeOptions {
   std::optional<SizeUnits> units;
   bool exact = false;
 
-  // What the command line says; `otherwise` if it says nothing.
+  // The units of the command line, or else `otherwise`.
   SizeUnits Or(SizeUnits otherwise) const {
     return exact ? SizeUnits::kExact : units.value_or(otherwise);
   }
 };
 
-// Those of the configuration, size_units, which the meter there has; binary without one.
+// size_units of the loaded meter's configuration; binary if no meter is loaded.
 SizeUnits MeterUnits(const std::string& pin_dir);
 
-// --units.
+// Adds --units.
 Option AddUnits(Flags* flags, SizeOptions* sizes);
 
-// --units and --bytes, which exclude each other, and these.
+// Adds --units and --bytes, which exclude each other and `excluded`.
 void AddSizes(Flags* flags, const std::vector<Option>& excluded,
               SizeOptions* sizes);
 
 // --- History ---
 
-// --database, with its default in *path.
+// Adds --database, with its default in *path.
 void AddDatabase(Flags* flags, std::string* path);
 absl::Status CheckDatabase(const std::string& path);
 
-// --month, --from, --to, --reset-day: which days.
+// --month, --from, --to and --reset-day: a range of days.
 class PeriodOptions {
  public:
   void Declare(Flags* flags);
-  // The period of the options, or the one that is `today`. InvalidArgument says
-  // which option is wrong.
+  // The period that the options name, by default the one that contains `today`.
+  // InvalidArgument names the wrong option.
   absl::StatusOr<Period> Get(Day today) const;
   int reset_day() const { return reset_day_; }
 
@@ -68,10 +68,11 @@ class PeriodOptions {
   int reset_day_ = 1;
 };
 
-// The local day that it is.
+// Today, in local time.
 Day Today();
 
-// A read of the meter with the clocks and the boot id of this host. Errors of Meter.
+// Reads the meter, with the clocks and the boot id of this host. Errors are those of
+// Meter.
 absl::StatusOr<Reading> ReadMeter(const Meter& meter);
 
 }  // namespace internal

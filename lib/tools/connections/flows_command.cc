@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter flows`: a record of each connection that ends while it runs.
+// `netmeter flows`: a record of each connection that ends while the command runs.
 
 #include <netinet/in.h>
 #include <signal.h>
@@ -161,7 +161,7 @@ class FlowsCommand : public Command {
     units_ = sizes_.Or(MeterUnits(follow_.pin_dir));
     struct sigaction action = {};
     action.sa_handler = OnSignal;
-    // A second one ends the program, also while nobody reads what it prints.
+    // A second signal ends the program even if a write blocks.
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       sigaction(signal, &action, nullptr);
@@ -231,7 +231,7 @@ class FlowsCommand : public Command {
   using RestKey = std::tuple<uint32_t, Kind, std::string, std::string,
                              Transport, Path, std::string>;
 
-  // One for each series and reason.
+  // One row for each series and reason.
   std::map<RestKey, FlowRow> RowsOf(const std::vector<FlowRest>& rests) {
     std::map<RestKey, FlowRow> rows;
     for (const FlowRest& rest : rests) {
@@ -246,7 +246,8 @@ class FlowsCommand : public Command {
     return rows;
   }
 
-  // The names of what is in no record, before its slots are other series'.
+  // Looks up the names for uncounted traffic early, before other series reuse the
+  // slots.
   void KnowRests(const Follower& follower) {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_names_) return;
@@ -256,7 +257,7 @@ class FlowsCommand : public Command {
     for (const FlowRest& rest : *rests) names_->Know(rest.key);
   }
 
-  // The number of records that were lost so far; `anew`: where there are more.
+  // Prints the number of lost records; with `anew`, only if it has grown.
   void EmitLost(const Follower& follower, bool anew) {
     const nm_flow_stats stats = follower.Stats();
     if (stats.lost == lost_ && (anew || IsTable())) return;
@@ -264,7 +265,7 @@ class FlowsCommand : public Command {
     Add(names_->RowOfLost(stats.lost));
   }
 
-  // Of a remainder, by its transport.
+  // For a line of uncounted traffic, by its transport.
   static int ProtocolOf(const FlowRow& row) {
     if (row.line == FlowLine::kFlow) return row.record.event.protocol;
     switch (row.series.transport) {
@@ -300,7 +301,7 @@ class FlowsCommand : public Command {
     if (output_.size() >= kOutputBytes) Flush();
   }
 
-  // Nothing is written after the first failure.
+  // After the first failure it writes nothing.
   void Flush() {
     if (exit_status_ == 0 && !output_.empty()) exit_status_ = Print(output_);
     output_.clear();

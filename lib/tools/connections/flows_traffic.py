@@ -10,8 +10,8 @@ import time
 import lab
 
 HERE, THERE = lab.Cloud.HERE, lab.Cloud.THERE
-# Addresses of nobody: what goes there, and what seems to come from there, is
-# never answered.
+# Unused addresses: packets to them, and packets with them as forged source, get no
+# answer.
 SILENT, SPOOFED = "10.88.0.77", "10.88.0.88"
 TCP, UDP, OURS, TOLD, SINK = 7000, 7001, 7002, 7003, 7004
 NM_SOL, NM_TAG = 0x6E74, 2  # abi.h

@@ -194,7 +194,7 @@ class SocketsCommand : public Command {
                          geteuid() == 0 ? "" : " (run as root)"));
       }
       if (exit_status != 0 || interval_ == 0) return exit_status;
-      // After a stall at once, but what was missed is not made up for.
+      // After a stall the next poll comes at once; missed polls are not repeated.
       next = std::max(
           next +
               std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -209,7 +209,7 @@ class SocketsCommand : public Command {
   }
 
  private:
-  // What sorting keeps of a socket.
+  // The part of a socket that sorting keeps.
   struct Kept {
     FieldValue key;
     std::string text;
@@ -256,7 +256,7 @@ class SocketsCommand : public Command {
     return text;
   }
 
-  // Adds one socket to the output, which it writes when there is enough.
+  // Adds one socket to the output, and writes the output when it is large enough.
   void Emit(std::string text, TextTable* table) {
     sockets_++;
     if (IsTable()) return table->AddRow(std::move(text));
@@ -267,7 +267,7 @@ class SocketsCommand : public Command {
     if (output_.size() >= kOutputBytes) Flush();
   }
 
-  // Nothing is written after the first failure.
+  // After the first failure it writes nothing.
   void Flush() {
     if (exit_status_ == 0) exit_status_ = Print(output_);
     output_.clear();
@@ -326,7 +326,7 @@ class SocketsCommand : public Command {
   std::vector<int> ports_;
   std::string sort_;
   std::string columns_ = DefaultColumns(false);
-  bool chosen_ = false;  // the columns, by --columns
+  bool chosen_ = false;  // columns are from --columns
   SizeOptions sizes_;
   SizeUnits units_ = SizeUnits::kBinary;
   bool json_ = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter cost`: what BPF programs cost, the meter's or all of the host.
+// `netmeter cost`: the cost of the meter's BPF programs, or of all programs of the
+// host.
 
 #include <unistd.h>
 
@@ -90,7 +91,7 @@ class CostCommand : public Command {
   }
 
   int RunAll() {
-    // Closed by the kernel, if by nobody else: it then stops to measure.
+    // The kernel closes it when the process ends, and then stops measuring.
     const absl::StatusOr<UniqueFd> stats = MeasureRunTimes();
     if (!stats.ok()) return Fail(stats.status().message());
     absl::StatusOr<HostCost> before = ReadHostCost();
@@ -103,7 +104,7 @@ class CostCommand : public Command {
       if (!after.ok()) return Fail(after.status().message());
       const std::chrono::duration<double> took = now - begin;
       const HostCost cost = CostBetween(*before, *after, took.count());
-      // A terminal is cleared, so that the table stays where it is.
+      // Clear a terminal, so that the table stays in place.
       const bool clear = live_ && !json_ && isatty(STDOUT_FILENO);
       const int exit_status =
           Print((clear ? "\033[H\033[2J" : "") +

@@ -36,7 +36,7 @@ std::string MapType(uint32_t type) {
   return name == nullptr ? absl::StrCat(type) : name;
 }
 
-// False: it has gone.
+// Returns false if the program has gone.
 bool ReadProgram(uint32_t id, HostProgram* program) {
   const UniqueFd fd(bpf_prog_get_fd_by_id(id));
   bpf_prog_info info = {};
@@ -48,7 +48,7 @@ bool ReadProgram(uint32_t id, HostProgram* program) {
   program->run_ns = info.run_time_ns;
   program->recursion_misses = info.recursion_misses;
   program->jited_bytes = info.jited_prog_len;
-  // Now that their number is known, the ids; all else is asked for once.
+  // The second call has room for the ids, whose number is now known.
   program->maps.resize(info.nr_map_ids);
   bpf_prog_info with_maps = {};
   with_maps.map_ids = reinterpret_cast<uintptr_t>(program->maps.data());
@@ -90,7 +90,7 @@ double CpuPercent(const HostProgram& program, double seconds) {
   return static_cast<double>(program.run_ns) / seconds / 1e7;
 }
 
-// The first of each kind, and how many more.
+// The first of each kind, and the number of further ones.
 std::string HeldBy(const HostProgram& program) {
   std::vector<std::string> parts;
   if (!program.processes.empty()) parts.push_back(program.processes[0]);
@@ -133,7 +133,7 @@ HostCost CostBetween(const HostCost& before, HostCost after, double seconds) {
   for (HostProgram& program : after.programs) {
     const auto known = old.find(program.id);
     if (known == old.end()) continue;
-    // The kernel sums the CPUs without a lock: a sum may seem to go back.
+    // The kernel sums the CPUs without a lock, so a sum may appear to shrink.
     const auto subtract = [](uint64_t from, uint64_t* value) {
       *value = *value < from ? 0 : *value - from;
     };
@@ -169,7 +169,7 @@ std::string HostCostTable(const HostCost& cost) {
     runs += program.runs;
     run_ns += program.run_ns;
   }
-  // A map of several programs counts once.
+  // A map that several programs share counts once.
   for (const auto& map : cost.maps) bytes += map.second.bytes;
   HostProgram all;
   all.runs = runs;

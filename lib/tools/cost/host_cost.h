@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every BPF program of the host costs: run time, maps, and who holds it.
-// The answer of `netmeter cost --all`. Root only, as the kernel tells nobody
-// else.
+// The cost of every BPF program of the host: run time, maps, and the holders. `netmeter
+// cost --all` prints it. Root only, because the kernel tells no other user.
 //
 //   const UniqueFd stats(bpf_enable_stats(BPF_STATS_RUN_TIME));
 //   auto before = ReadHostCost();
@@ -9,8 +8,8 @@
 //   auto after = ReadHostCost();
 //   HostCost cost = CostBetween(*before, *after, seconds);
 //
-// The kernel measures as long as somebody has the descriptor of
-// bpf_enable_stats() open: it ends with the process, however that ends.
+// The kernel measures while a process has a descriptor of bpf_enable_stats() open, so
+// measuring ends with the process in any case.
 //
 // Threads: any; nothing here keeps state.
 
@@ -36,16 +35,16 @@ struct HostMap {
 
 struct HostProgram {
   uint32_t id = 0;
-  std::string name;  // at most 15 bytes; the kernel keeps no more
-  std::string type;  // as bpftool shows it: cgroup_skb
+  std::string name;  // at most 15 bytes, the kernel's limit
+  std::string type;  // in bpftool's words, such as cgroup_skb
   uint64_t runs = 0;
   uint64_t run_ns = 0;
-  uint64_t recursion_misses = 0;  // runs that the kernel left out (5.12)
+  uint64_t recursion_misses = 0;  // runs that the kernel skipped (Linux 5.12)
   uint32_t jited_bytes = 0;
   std::vector<uint32_t> maps;  // ids
-  // Processes that have it, or a link or a perf event of it, open: "PID/NAME".
-  // Pins of it, or of a link of it: their paths. Where there is neither, what it is
-  // attached to holds it, or a pin in another mount namespace.
+  // Processes ("PID/NAME") that have the program, or a link or perf event for it, open;
+  // and the paths of its pins and of its links' pins. If there are neither, an
+  // attachment holds it, or a pin in another mount namespace.
   std::vector<std::string> processes;
   std::vector<std::string> pins;
 };
@@ -56,12 +55,12 @@ struct HostCost {
   std::map<uint32_t, HostMap> maps;   // of these programs
 };
 
-// The totals now. Costs two system calls for each program and map, and one for
-// each descriptor of each process. PermissionDenied without CAP_SYS_ADMIN.
+// The present totals. Costs two system calls for each program and map, and one for each
+// descriptor of each process. PermissionDenied without CAP_SYS_ADMIN.
 absl::StatusOr<HostCost> ReadHostCost();
 
-// What ran between two readings, most time first. A program that has gone is
-// not in it; one that came meanwhile is, with all of its runs.
+// The runs between two readings, most time first. A program that has gone is left out;
+// a new one has all of its runs.
 HostCost CostBetween(const HostCost& before, HostCost after, double seconds);
 
 // A table, and one JSON object in one line.

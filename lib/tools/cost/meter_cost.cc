@@ -25,22 +25,21 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-constexpr size_t kMostMaps = 64;  // of one program
+constexpr size_t kMostMaps = 64;  // in one program
 
 absl::Status CannotLookAt(const std::string& what) {
   return ErrnoStatus(errno, absl::StrCat("look at ", what));
 }
 
-// What is missing where the kernel refuses something. Of any other error no right is the
-// cause.
+// The missing privilege if errno is a refusal by the kernel; "" for other errors.
 std::string Hint(const char* capability) {
   if (errno != EPERM && errno != EACCES) return "";
   return geteuid() == 0 ? absl::StrCat("it takes ", capability) : "run as root";
 }
 
-// Of what ran between two readings; a program that was replaced meanwhile
-// starts at 0. The kernel adds to run_time_ns and run_cnt of each CPU at the
-// end of a run, without a lock: a reading may miss runs that end just now.
+// The runs between two readings. A program that was replaced in between starts at 0.
+// The kernel adds to run_time_ns and run_cnt of each CPU at the end of a run, without a
+// lock, so a reading may miss runs that end at that moment.
 std::vector<ProgramCost> Difference(const Cost& before, const Cost& after) {
   std::vector<ProgramCost> programs = after.programs;
   for (ProgramCost& program : programs) {
@@ -118,19 +117,19 @@ std::string ToText(const std::vector<ProgramCost>& programs,
 }  // namespace
 
 absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
-  // From the links to their programs, and from these to the maps that they use:
-  // that finds the maps that are not pinned, too, such as the constants.
+  // From the links to their programs, and from the programs to their maps. This also
+  // finds maps that are not pinned, such as the constants.
   Cost cost;
   std::map<uint32_t, MapCost> maps;
   std::vector<const char*> pins;
   for (const LinkPin& link : LinkPins()) pins.push_back(link.pin);
-  // Of what these call, the time is theirs.
+  // The time of these includes the programs that they call.
   pins.insert(pins.end(), kForwardLinks.begin(), kForwardLinks.end());
   for (const char* pin : pins) {
     const std::string path = absl::StrCat(pin_dir, "/", pin);
     const UniqueFd link(bpf_obj_get(path.c_str()));
     if (!link.ok()) {
-      if (errno == ENOENT) continue;  // an optional part, or none at all
+      if (errno == ENOENT) continue;  // an optional part, or no meter
       return ErrnoStatus(errno, absl::StrCat("open ", path), Hint("CAP_BPF"));
     }
     bpf_link_info about = {};
@@ -140,14 +139,14 @@ absl::StatusOr<Cost> ReadCost(const std::string& pin_dir) {
       return ErrnoStatus(errno, absl::StrCat("open the program of ", path),
                          Hint("CAP_SYS_ADMIN"));
     }
-    // The kernel writes as many ids as fit, and says how many there are.
+    // The kernel writes as many ids as fit, and returns their number.
     uint32_t ids[kMostMaps];
     bpf_prog_info info = {};
     info.map_ids = reinterpret_cast<uintptr_t>(ids);
     info.nr_map_ids = kMostMaps;
     if (!GetInfo(program.get(), &info)) return CannotLookAt(path);
     ProgramCost found;
-    // And not that of a variant: it is a label of a metric.
+    // Not the name of a variant, because this is a label of a metric.
     found.name = ObjectNameOf(pin);
     found.id = info.id;
     found.run_ns = info.run_time_ns;
@@ -200,8 +199,8 @@ absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
 
 namespace {
 
-// One of each name: an upgrade that was killed leaves the programs of two loads, and
-// some of their maps twice.
+// Sums by name: after a killed upgrade there are the programs of two loads, and some of
+// their maps twice.
 Cost SumByName(const Cost& all) {
   Cost sums;
   const auto add = [](const auto& from, auto* to, const auto& sum) {
@@ -228,8 +227,8 @@ Cost SumByName(const Cost& all) {
 
 }  // namespace
 
-// Totals since the load, as Prometheus computes rates itself. They stand still
-// unless sysctl kernel.bpf_stats_enabled is 1, and then cost some 20 ns a run.
+// Totals since the load; Prometheus computes the rates. They only grow while sysctl
+// kernel.bpf_stats_enabled is 1, which costs about 20 ns a run.
 std::string CostMetrics(const Cost& all) {
   const Cost cost = SumByName(all);
   std::string text =

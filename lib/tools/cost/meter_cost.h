@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the meter itself costs: run time of its programs, memory of its maps.
-// The answer of `netmeter cost`. Root only, as the kernel tells nobody
-// else.
+// The cost of the meter itself: run time of its programs, memory of its maps. `netmeter
+// cost` prints it. Root only, because the kernel tells no other user.
 
 #ifndef NETMETER_LIB_TOOLS_COST_METER_COST_H_
 #define NETMETER_LIB_TOOLS_COST_METER_COST_H_
@@ -33,26 +32,25 @@ struct MapCost {
 struct Cost {
   std::vector<ProgramCost>
       programs;               // in the order of LinkPins(), then kForwardLinks
-  std::vector<MapCost> maps;  // by name; the programs' own included
+  std::vector<MapCost> maps;  // by name; with maps that are not pinned
 };
 
-// The totals now. NotFound if nothing is loaded.
+// The present totals. NotFound if no meter is loaded.
 absl::StatusOr<Cost> ReadCost(const std::string& pin_dir);
 
 enum class CostFormat { kText, kJson };
 
-// The kernel measures as long as this is open (BPF_ENABLE_STATS, Linux 5.8).
+// The kernel measures while the descriptor is open (BPF_ENABLE_STATS, Linux 5.8).
 // PermissionDenied without CAP_SYS_ADMIN.
 absl::StatusOr<UniqueFd> MeasureRunTimes();
 
-// Lets the kernel measure for so long (BPF_ENABLE_STATS, Linux 5.8), which
-// costs every BPF program of the host some 20 ns a run, and says what was seen
-// then.
+// Lets the kernel measure for `seconds` (BPF_ENABLE_STATS, Linux 5.8), which costs
+// every BPF program of the host about 20 ns a run, and returns a report.
 absl::StatusOr<std::string> MeasureCost(const std::string& pin_dir, int seconds,
                                         CostFormat format);
 
-// The totals as metrics in Prometheus' text format: for the textfile collector
-// of the node exporter.
+// The totals as metrics in Prometheus' text format, for the node exporter's textfile
+// collector.
 std::string CostMetrics(const Cost& cost);
 
 // Whether sysctl kernel.bpf_stats_enabled lets the kernel measure all the time.

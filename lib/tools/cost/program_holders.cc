@@ -23,7 +23,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// Deeper than anybody pins; a directory that is mounted into itself ends, too.
+// Deeper than real pins. It also ends the search in a directory that is mounted into
+// itself.
 constexpr int kDeepest = 16;
 
 struct CloseDirectory {
@@ -40,7 +41,7 @@ void ForEachEntry(DIR* directory, const Body& body) {
   }
 }
 
-// The number after "prog_id:" in fdinfo, of a program or a link; 0: none.
+// The number after "prog_id:" in the fdinfo of a program or a link; 0: none.
 uint32_t ProgramOfFdInfo(const std::string& path) {
   std::ifstream file(path);
   std::string key;
@@ -51,7 +52,7 @@ uint32_t ProgramOfFdInfo(const std::string& path) {
   return 0;
 }
 
-// Of a perf event, as those of libbpf's older attachments to tracepoints.
+// The program of a perf event, which libbpf's older attachments to tracepoints use.
 uint32_t ProgramOfPerfEvent(int pid, int fd) {
   char name[64] = {};
   uint32_t length = sizeof(name), program = 0, type = 0;
@@ -63,7 +64,7 @@ uint32_t ProgramOfPerfEvent(int pid, int fd) {
   return program;
 }
 
-// Neither stat(2) nor open(2) of what a descriptor is of: where that is a file of
+// Calls neither stat(2) nor open(2) on the target of a descriptor: if it is a file of
 // NFS or FUSE whose server hangs, they never return.
 void ReadProcess(const std::string& pid, ProgramHolders* holders) {
   const std::string folder = absl::StrCat("/proc/", pid);
@@ -76,8 +77,8 @@ void ReadProcess(const std::string& pid, ProgramHolders* holders) {
     if (size <= 0) return;
     const absl::string_view link(text, static_cast<size_t>(size));
     uint32_t program = 0;
-    // A link by BPF_OBJ_GET is named with a hyphen, one by BPF_LINK_CREATE with
-    // an underscore.
+    // A link from BPF_OBJ_GET has a hyphen in its name, one from BPF_LINK_CREATE an
+    // underscore.
     if (link == "anon_inode:bpf-prog" || link == "anon_inode:bpf-link" ||
         link == "anon_inode:bpf_link") {
       program = ProgramOfFdInfo(absl::StrCat(folder, "/fdinfo/", number));
@@ -99,8 +100,8 @@ void ReadProcess(const std::string& pid, ProgramHolders* holders) {
   }
 }
 
-// A directory of the same mount; null for any other one: what is mounted below a
-// BPF file system may be such a server's, too.
+// A directory of the same mount; null otherwise, because a file system that is mounted
+// below a BPF file system may hang as well.
 DIR* OpenBelow(int directory, const char* name) {
   open_how how = {};
   how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;

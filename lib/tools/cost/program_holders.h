@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who keeps BPF programs alive: the descriptors of processes, and pins in the
-// BPF file systems that this process sees. A program without either is held by
-// what it is attached to.
+// The holders of BPF programs: the descriptors of processes, and pins in the BPF file
+// systems that this process sees. A program without either is held by its attachment.
 //
 // Threads: any.
 
@@ -17,14 +16,14 @@ namespace netmeter {
 namespace internal {
 
 struct HoldersOfProgram {
-  std::vector<std::string> processes;  // "PID/NAME", each once
+  std::vector<std::string> processes;  // "PID/NAME", without duplicates
   std::vector<std::string> pins;       // paths
 };
 
 // By the program's id.
 using ProgramHolders = std::map<uint32_t, HoldersOfProgram>;
 
-// What this process may not look at is left out.
+// Leaves out what this process may not inspect.
 ProgramHolders ReadProgramHolders();
 
 }  // namespace internal

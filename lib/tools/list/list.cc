@@ -26,12 +26,12 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kShortId = 12;
-// Far more than a runtime writes.
+// Much more than a runtime writes.
 constexpr size_t kMostBytes = 64 << 20;
 
-// "" for what is no file, or cannot be read.
+// "" if it is no regular file or cannot be read.
 std::string ReadRegularFile(const std::string& path) {
-  // Of a FIFO nobody may be the writer.
+  // O_NONBLOCK, because a FIFO may have no writer.
   const UniqueFd fd(
       open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat about;
@@ -48,7 +48,7 @@ std::string ReadRegularFile(const std::string& path) {
   return text;
 }
 
-// The text of a member; "" if it is none.
+// The text of a member; "" if it is missing or no string.
 std::string TextOf(const json& object, const char* member) {
   const auto found = object.find(member);
   return found != object.end() && found->is_string() ? found->get<std::string>()
@@ -62,7 +62,8 @@ void Add(const std::string& id, const std::string& name,
   }
 }
 
-// Docker: a directory for each container, by its id. The name begins with a slash.
+// Docker has a directory for each container, named by its id. The container's name
+// begins with a slash.
 void ReadDocker(const std::string& directory, ContainerNames* names) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(directory.c_str()),
                                                     closedir);
@@ -79,7 +80,7 @@ void ReadDocker(const std::string& directory, ContainerNames* names) {
   }
 }
 
-// containers/storage: one array for all containers of a storage driver.
+// containers/storage has one array for all containers of a storage driver.
 void ReadStorage(const std::string& directory, ContainerNames* names) {
   for (const char* driver : {"overlay", "vfs", "btrfs", "zfs"}) {
     const json all = json::parse(ReadRegularFile(directory + "/" + driver +
@@ -109,7 +110,7 @@ ContainerNames ReadContainerNames(const std::string& state) {
 
 namespace {
 
-constexpr size_t kUplinkColumn = 5;  // where there are any
+constexpr size_t kUplinkColumn = 5;  // if there are uplinks
 using Row = std::vector<std::string>;
 
 uint64_t Traffic(const Sample& sample) {
@@ -117,7 +118,7 @@ uint64_t Traffic(const Sample& sample) {
   return sum < sample.tx_bytes ? std::numeric_limits<uint64_t>::max() : sum;
 }
 
-// What people call the container; "" for what is none, or is not known.
+// The name of the container; "" if it is unknown or the sample is no container.
 std::string ContainerOf(const Sample& sample,
                         const ContainerNames& containers) {
   if (sample.kind != Kind::kContainer) return "";
@@ -144,7 +145,7 @@ Row RowOf(const Sample& sample, SizeUnits units,
           bytes(sample.tx_retransmit_bytes)};
 }
 
-// The fields of TcpConnections; null where nothing of it is known.
+// The fields of TcpConnections; null if unknown.
 nlohmann::ordered_json ToJson(const TcpConnections& tcp) {
   if (!tcp.known) return nullptr;
   return {{"opened", tcp.opened},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter list` prints.
+// The output of `netmeter list`.
 //
 // Threads: any.
 
@@ -17,44 +17,43 @@
 namespace netmeter {
 namespace internal {
 
-// What people call the containers of this host: the meter knows their short ids, and
-// the runtimes' own files, where the caller may read them, the names. Docker's and
-// those of Podman and CRI-O (containers/storage), which root may read.
+// The names of this host's containers. The meter knows their short ids; the runtimes'
+// files, if the caller may read them, have the names. Reads the files of Docker, and
+// those of Podman and CRI-O (containers/storage), which only root may read. Never
+// fails: a container whose file is missing, unreadable or malformed has no name.
 //
 //   const ContainerNames names = ReadContainerNames("/var/lib");
 //   names.find("0123456789ab")->second;  // "web"
-//
-// It never fails: what is not there, may not be read or makes no sense has no name.
 //
 // Threads: any.
 
 // By short id: 12 digits.
 using ContainerNames = std::map<std::string, std::string>;
 
-// `state`: where the runtimes keep theirs. Reads one file for each container of
-// Docker's, and one for all of the others.
+// `state`: the directory with the runtimes' files. Reads one file for each Docker
+// container, and one for all containers of each other runtime's storage driver.
 ContainerNames ReadContainerNames(const std::string& state);
 
-// Most traffic first (bytes sent and received); equal ones by name.
+// Most traffic first (bytes sent plus received), then by name.
 void SortByTraffic(std::vector<Sample>* samples);
 
-// The name in a table: with that of a container, if it has one there, after its id:
-// "0123456789ab (web)". Cannot harm the terminal.
+// The name in a table, safe for a terminal. A container with a name has it after its
+// id:
+// "0123456789ab (web)".
 std::string ShownName(const Sample& sample, const ContainerNames& containers);
 
-// Whether a table needs a column of uplinks, and what stands there.
+// Whether a table needs a column for uplinks, and the text in it.
 bool HaveUplinks(const std::vector<Sample>& samples);
 std::string ShownUplink(const Sample& sample);
 
-// An aligned table with a header, with the uplinks if there are any; names cannot harm
-// the terminal. Without samples, the header and the line `when_empty`. A container that
-// has a name there has it after its id: "0123456789ab (web)".
+// An aligned table with a header, and with uplinks if there are any. Names are those of
+// ShownName(). Without samples: the header and the line `when_empty`.
 std::string FormatTable(const std::vector<Sample>& samples, SizeUnits units,
                         const std::string& when_empty,
                         const ContainerNames& containers = {});
 
-// One array of objects; names are valid UTF-8, numbers are exact. A container that
-// has a name there has the field container_name.
+// One array of objects. Names are valid UTF-8, numbers are exact. A container with a
+// name in `containers` has the field container_name.
 std::string FormatJson(const std::vector<Sample>& samples,
                        const ContainerNames& containers = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter list`: every series, once, or again and again.
+// `netmeter list`: every series, once or repeatedly.
 #include <time.h>
 #include <unistd.h>
 
@@ -186,7 +186,7 @@ class ListCommand : public Command {
   }
 
  private:
-  // Read anew each time: a container may have come meanwhile.
+  // Read each time, because a container may be new.
   static ContainerNames NamesOfContainers(const std::vector<Sample>& samples) {
     const bool any = std::any_of(
         samples.begin(), samples.end(),
@@ -227,12 +227,12 @@ class ListCommand : public Command {
     if (!json_ && (view.width > 0 || view.is_signed) && !rows.empty()) {
       return Print(absl::StrCat(heading_, FormatView(rows, view)));
     }
-    // What programs read: the series, and nothing that was added up.
+    // For programs: only series, no sums.
     if (top_ > 0 && rows.size() > top_) rows.resize(top_);
     std::vector<Sample> chosen;
     for (ListRow& row : rows) chosen.push_back(std::move(row.sample));
     if (json_) return Print(FormatJson(chosen, view.containers));
-    // The meter has some, but for the filter, or it has none.
+    // Either the meter has no series, or the filter matches none.
     const std::string when_empty =
         samples.empty()
             ? absl::StrCat(
@@ -243,7 +243,7 @@ class ListCommand : public Command {
     return Print(FormatTable(chosen, view.units, when_empty, view.containers));
   }
 
-  // Until it is killed, or nobody reads.
+  // Runs until a signal, or until the reader of its output has gone.
   int Watch(const Meter& meter) const {
     std::vector<Sample> before;
     double read_before = 0;
@@ -264,7 +264,7 @@ class ListCommand : public Command {
       read_before = now;
       view.rates = true;
       const size_t height = TerminalHeight();
-      // Header, two rows for others, two for sums, and where the cursor stands.
+      // Time, header, two rows for others, two for sums, and the cursor's line.
       constexpr size_t kOthers = 7;
       if (height > kOthers + 1) {
         const size_t room = height - kOthers;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rows go through a line of steps: all samples, with rates where there was a read
-// before (ListRows()); those that were asked for (FilterRows()); in their order
-// (SortRows()); and the first ones as lines (FormatView()). What is cut off is summed
-// in a line of its own, so that the lines of a path add up to its total.
+// Rows pass through these steps: all samples, with rates if there was a previous read
+// (ListRows()); the chosen ones (FilterRows()); in order (SortRows()); the first ones
+// as lines (FormatView()). The rest is summed in a line of its own, so that the lines
+// of a path add up to its total.
 #include "lib/tools/list/list_view.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 using Key =
     std::tuple<Kind, std::string, std::string, Transport, Path, std::string>;
-// What has a sum of its own.
+// Each of these has its own sum.
 using SumKey = std::pair<Path, std::string>;
 
 Key KeyOf(const Sample& sample) {
@@ -32,7 +32,7 @@ std::string NameOfSum(const SumKey& key) {
   return key.second.empty() ? PathName(key.first) : ToTerminal(key.second);
 }
 
-// What rows are sorted by, but for their names.
+// The sort key of a row, except for its name.
 double ValueOf(ListSort sort, const ListRow& row, bool is_signed) {
   const Sample& sample = row.sample;
   const auto value = [is_signed](uint64_t count) {
@@ -101,7 +101,7 @@ class ViewTable {
   std::string Format() const { return table_.Format(view_.width); }
 
  private:
-  // Those of FormatTable(), of which some go where there is no room.
+  // The columns of FormatTable(); some are dropped if the terminal is narrow.
   static std::vector<TextColumn> Columns(const ListView& view) {
     constexpr auto kRight = TextColumn::kRight;
     std::vector<TextColumn> columns = {{"KIND", TextColumn::kLeft, 3},
@@ -162,7 +162,7 @@ std::vector<ListRow> ListRows(const std::vector<Sample>& now,
   for (const Sample& sample : now) {
     ListRow row;
     row.sample = sample;
-    // What is retired was counted under another name.
+    // Retired traffic was counted under another name before.
     if (seconds > 0 && sample.kind != Kind::kRetired) {
       const auto found = old.find(KeyOf(sample));
       const Sample zero;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter list` shows to people: chosen series in a chosen order, with their
-// sums, in the room of a terminal.
+// The view of `netmeter list` for people: chosen series in a chosen order, with sums,
+// fitted to the terminal.
 //
 //   ListView view;
 //   view.width = TerminalWidth();
@@ -22,9 +22,9 @@
 namespace netmeter {
 namespace internal {
 
-// "" stands for any.
+// An empty field matches any.
 struct ListFilter {
-  std::string service;  // the name, of whatever kind
+  std::string service;  // the name, of any kind
   std::string destination;
   std::string kind;
   std::string uplink;  // "-": none
@@ -36,7 +36,7 @@ struct ListFilter {
   }
 };
 
-// That with most comes first; names in their order.
+// The largest value comes first; names are in ascending order.
 enum class ListSort {
   kTotal,
   kSent,
@@ -49,20 +49,20 @@ enum class ListSort {
 
 struct ListRow {
   Sample sample;
-  // Bytes per second since the read before. Below 0 where something pending was
-  // named, or a series was retired.
+  // Bytes per second since the previous read. Negative if pending traffic was named, or
+  // a series was retired.
   double tx_rate = 0;
   double rx_rate = 0;
 };
 
-// Rows of `now`; with rates if `seconds`, since `before`, is more than 0.
+// Rows of `now`. With rates if `seconds`, the time since `before`, is more than 0.
 std::vector<ListRow> ListRows(const std::vector<Sample>& now,
                               const std::vector<Sample>& before,
                               double seconds);
 
-// Removes what does not match.
+// Removes the rows that do not match.
 void FilterRows(const ListFilter& filter, std::vector<ListRow>* rows);
-// `is_signed`: the counters are differences, as of ListView.
+// `is_signed`: as in ListView.
 void SortRows(ListSort sort, std::vector<ListRow>* rows,
               bool is_signed = false);
 
@@ -71,15 +71,15 @@ struct ListView {
   size_t width = 0;        // in characters; 0: any
   size_t top = 0;          // rows; the others are one row; 0: all
   bool rates = false;      // in place of packets and payload
-  bool filtered = false;   // for the word of the sums
-  bool uplinks = false;    // a column of them, and a sum for each
-  bool is_signed = false;  // counters are differences, and may be below 0
-  std::string when_empty;  // a line for no rows
+  bool filtered = false;   // selects the label of the sums
+  bool uplinks = false;    // a column for them, and a sum for each
+  bool is_signed = false;  // counters are differences and may be negative
+  std::string when_empty;  // the line if there are no rows
   ContainerNames containers;
 };
 
-// The rows as they stand, and below them the sums of each path, or of each uplink. The
-// sum of path direct is the bill, unless rows were filtered.
+// The rows in the given order, and below them the sum of each path or uplink. The sum
+// of path direct is the bill, unless rows were filtered out.
 std::string FormatView(const std::vector<ListRow>& rows, const ListView& view);
 
 }  // namespace internal

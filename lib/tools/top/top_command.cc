@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `netmeter top`: services and destinations as they are now, on a terminal.
+// `netmeter top`: services and destinations live on a terminal.
 
 #include <curses.h>
 #include <langinfo.h>
@@ -64,7 +64,7 @@ void End(int) { g_ended = 1; }
 // ncurses, from the constructor to the destructor.
 class Terminal {
  public:
-  // False where the terminal is of a kind that curses does not know.
+  // Returns false if curses does not know this type of terminal.
   bool Open() {
     screen_ = newterm(nullptr, stdout, stdin);
     if (screen_ == nullptr) return false;
@@ -94,14 +94,14 @@ class Terminal {
     refresh();
   }
 
-  // Nobody types any more: reading fails at once, for ever. SIGHUP comes only to the
-  // session whose terminal it is.
+  // Whether the terminal has gone, after which every read fails at once. SIGHUP only
+  // reaches the session that owns the terminal.
   static bool HasGone() {
     pollfd input = {STDIN_FILENO, 0, 0};
     return poll(&input, 1, 0) > 0;
   }
 
-  // Waits for a key, up to so many milliseconds.
+  // Waits for a key, for at most timeout_ms.
   TopKey Read(int timeout_ms, char* character) {
     timeout(timeout_ms);
     const int key = getch();
@@ -160,7 +160,7 @@ nlohmann::ordered_json ToJson(const TopRow& row) {
   return json;
 }
 
-// Whether a series counts it among its open connections.
+// Whether a series counts this socket as an open connection.
 bool IsConnection(const DiagSocket& socket) {
   if (socket.protocol != IPPROTO_TCP) return false;
   switch (socket.state) {
@@ -248,12 +248,12 @@ class TopCommand : public Command {
     return Print(array.dump(2) + "\n");
   }
 
-  // The sockets of the row that is open.
+  // Reads the sockets of the open row.
   void ReadSockets(TopView* view) {
     if (view->level() != TopView::Level::kSockets) return;
     if (sockets_ == nullptr) sockets_ = std::make_unique<SocketPoll>(pin_dir_);
     PollOptions options;
-    options.all_networks = true;  // as the series have all of them
+    options.all_networks = true;  // because the series cover all of them
     options.filter.services = {view->service().name};
     if (model_.has_uplinks()) {
       options.filter.uplinks = {view->service().uplink};
@@ -275,7 +275,7 @@ class TopCommand : public Command {
           sockets.connections++;
           if (row.network != own) sockets.other_networks++;
         });
-    // Nobody's sockets are asked for, so that without a meter there are none.
+    // Without a meter no socket has a service, so none matches the filter.
     const absl::Status& read =
         sockets_->attribution().ok() ? status : sockets_->attribution();
     if (!read.ok()) sockets.error = ToTerminal(read.message());
@@ -290,8 +290,8 @@ class TopCommand : public Command {
     }
     setlocale(LC_CTYPE, "");
     const bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    // Names are UTF-8 in any locale, as of `list`; in another one curses would show
-    // each byte of theirs.
+    // Names are UTF-8 in any locale, as in `list`. In a locale without UTF-8, curses
+    // would show each byte of a name by itself.
     if (!utf8) setlocale(LC_CTYPE, "C.UTF-8");
     Terminal terminal;
     if (!terminal.Open()) {
@@ -303,7 +303,7 @@ class TopCommand : public Command {
       sigaction(signal_number, &action, nullptr);
     }
     TopView view(utf8, units_);
-    // The first rates soon.
+    // The first rates come soon.
     Clock::time_point next =
         last_ +
         std::min<Clock::duration>(Interval(), std::chrono::milliseconds(500));

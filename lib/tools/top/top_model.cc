@@ -11,8 +11,8 @@ namespace netmeter {
 namespace internal {
 namespace {
 
-// A meter that was loaded anew begins at 0, and so does a series that was
-// retired and came back; one that is pending shrinks.
+// A counter may shrink: a reloaded meter begins at 0, a retired series that comes back
+// does, too, and a pending series loses what was named.
 uint64_t Delta(uint64_t now, uint64_t before) {
   return now < before ? 0 : now - before;
 }
@@ -50,7 +50,7 @@ const char* TopSortName(TopSort sort) {
   return kNames[static_cast<int>(sort)];
 }
 
-// Several series of a service have one destination, one for each transport.
+// A service has a series for each transport to the same destination.
 void TopModel::AddTo(const Sample& sample, Totals* totals) {
   totals->tx += sample.tx_bytes;
   totals->rx += sample.rx_bytes;
@@ -70,7 +70,7 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
     pair.second.now = Totals();
     pair.second.seen = false;
   }
-  // A reading has thousands of series, and nearly all were in the one before.
+  // `key` is reused: a reading has thousands of series, and most are known already.
   Key key;
   for (const Sample& sample : samples) {
     key = std::tie(sample.kind, sample.name, sample.path, sample.uplink,
@@ -99,8 +99,8 @@ void TopModel::Update(const std::vector<Sample>& samples, double seconds) {
   first_ = false;
 }
 
-// A series that is new since the last reading has had all that it has, unless it is of
-// those that were retired: that was counted under another name. 0 seconds: no rates.
+// A series that is new since the last reading has its whole count as rate, unless it is
+// retired traffic, which was counted under another name before. 0 seconds: no rates.
 void TopModel::UpdateEntry(double seconds, Entry* entry) {
   const Totals &now = entry->now, &before = entry->before;
   TopRow& row = entry->row;
@@ -159,7 +159,7 @@ void TopModel::Sort(TopSort sort, std::vector<TopRow>* rows) const {
 std::vector<TopRow> TopModel::Services(TopSort sort) const {
   std::vector<TopRow> rows;
   uint64_t rtt_us = 0, rtt_count = 0;
-  // The entries of one service follow each other.
+  // The entries of a service are adjacent.
   for (const auto& pair : entries_) {
     const TopRow& from = pair.second.row;
     if (rows.empty() || rows.back().kind != from.kind ||
@@ -216,7 +216,7 @@ std::string Sparkline(const std::array<double, kTopHistory>& history,
   const double most = *std::max_element(begin, history.end());
   std::string line;
   for (auto value = begin; value != history.end(); ++value) {
-    // What is not 0 is seen.
+    // Values above 0 are visible.
     const int level =
         *value <= 0 ? 0 : std::max(1, static_cast<int>(*value / most * 8 + .5));
     line += (utf8 ? kBlocks : kAscii)[level];

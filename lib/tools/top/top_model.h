@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `netmeter top` shows: rates between readings of the meter, by service and
+// The data of `netmeter top`: rates between readings of the meter, by service and
 // uplink, and by destination, with the last minute of each.
 //
 //   TopModel model;
@@ -8,7 +8,7 @@
 //   model.Update(*meter->ReadHost(), 1.0);
 //   for (const TopRow& row : model.Services({})) ...
 //
-// Knows no kernel and no terminal. Threads: one at a time.
+// Independent of kernel and terminal. Threads: one at a time.
 
 #ifndef NETMETER_LIB_TOOLS_TOP_TOP_MODEL_H_
 #define NETMETER_LIB_TOOLS_TOP_TOP_MODEL_H_
@@ -33,17 +33,15 @@ struct TopRow {
   Path path = Path::kDirect;
   std::string name;
   std::string uplink;       // "": none
-  std::string destination;  // of Destinations() only
+  std::string destination;  // set by Destinations() only
   double tx_rate = 0;       // bytes a second, on the wire
   double rx_rate = 0;
   double retransmit_rate = 0;
-  double rtt_us =
-      -1;  // mean of those measured since the last reading; -1: none
+  double rtt_us = -1;  // mean of round trips since the last reading; -1: none
   uint64_t tx_bytes = 0;
   uint64_t rx_bytes = 0;
-  uint64_t connections = 0;  // of TCP, open now
-  double share =
-      0;  // of all that its path has had since the last reading: 0..1
+  uint64_t connections = 0;  // open TCP connections
+  double share = 0;  // of its path's traffic since the last reading: 0..1
   // Bytes a second in both directions, the newest last.
   std::array<double, kTopHistory> history = {};
 
@@ -63,17 +61,17 @@ const char* TopSortName(TopSort sort);
 
 class TopModel {
  public:
-  // Takes a reading that came so many seconds after the last one; the first one
-  // makes no rates. What a reading no longer has is forgotten.
+  // Adds a reading that came `seconds` after the last one. The first reading yields no
+  // rates. Forgets series that are missing from this reading.
   void Update(const std::vector<Sample>& samples, double seconds);
 
   // A row for each kind, name, path and uplink.
   std::vector<TopRow> Services(TopSort sort) const;
 
-  // The destinations of one of those.
+  // The destinations of a row of Services().
   std::vector<TopRow> Destinations(const TopRow& service, TopSort sort) const;
 
-  // Whether the last reading has any.
+  // Whether the last reading has uplinks.
   bool has_uplinks() const { return has_uplinks_; }
 
   // The sum over path direct.
@@ -104,7 +102,7 @@ class TopModel {
   double direct_rate_ = 0, proxy_rate_ = 0;  // of all entries
 };
 
-// Eight levels of blocks, or of ASCII; empty where there was nothing.
+// A character for each value: eight levels of blocks or of ASCII, a blank for 0.
 std::string Sparkline(const std::array<double, kTopHistory>& history,
                       size_t width, bool utf8);
 

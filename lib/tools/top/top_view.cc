@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A screen is a list of lines, which is made anew, as a whole, from the model and from
-// what the keys have chosen so far. top_command.cc writes it, and reads the keys.
+// A screen is a list of lines, made from the model and from the choices of the user.
+// top_command.cc writes it, and reads the keys.
 #include "lib/tools/top/top_view.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace internal {
 namespace {
 
 constexpr char kMinute[] = "LAST MINUTE";
-constexpr size_t kMinuteFrom = 80;  // columns of the terminal
+constexpr size_t kMinuteFrom = 80;  // the terminal's columns
 
 constexpr char kKeys[] =
     "q quit  p pause  s sort  / filter  Enter open  Backspace back  ? help";
@@ -43,7 +43,7 @@ constexpr const char* kHelp[] = {
     "LAST MINUTE     of each row by itself: the highest is its largest",
 };
 
-// As wide as this, whatever the text.
+// Cuts or pads `text` to this width.
 std::string Fit(absl::string_view text, size_t width) {
   const absl::string_view cut = CutToWidth(text, width);
   return absl::StrCat(cut, std::string(width - DisplayWidth(cut), ' '));
@@ -79,7 +79,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return absl::StrSplit(text, '\n', absl::SkipEmpty());
 }
 
-// The lines of a table with the last minute of each row, if there is room for it.
+// The lines of a table, with the last minute of each row if there is room.
 std::vector<std::string> LinesWithMinute(const std::vector<TopRow>& rows,
                                          bool uplinks, size_t width, bool utf8,
                                          SizeUnits units) {
@@ -105,7 +105,7 @@ std::vector<std::string> LinesWithMinute(const std::vector<TopRow>& rows,
 TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
                    SizeUnits units) {
   constexpr auto kLeft = TextColumn::kLeft, kRight = TextColumn::kRight;
-  // As wide as most numbers, or columns would move each second.
+  // Columns are as wide as most numbers, so that they do not move each second.
   TextTable table({{"NAME", kLeft, 0, uplinks ? 12u : 20u, 20},
                    {uplinks ? "UPLINK" : "", kLeft, 0, 10},
                    {"SENT/S", kRight, 0, 0, 6},
@@ -291,8 +291,8 @@ std::string TopView::Status(double interval) const {
   return text;
 }
 
-// What stands above a table: the sums. Above sockets: how many connections the meter
-// counts here, how many of them the table has, and why others are missing.
+// The lines above a table. For rows: the sums. For sockets: how many connections the
+// meter counts, how many the table has, and why others are missing.
 std::vector<std::string> TopView::Summary(const TopModel& model) const {
   if (level_ != Level::kSockets) {
     const TopRow all = model.All();
@@ -354,7 +354,7 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
   };
   add(Status(interval), true, false);
   for (const std::string& text : Summary(model)) add(text, false, false);
-  // A header, and then the rows.
+  // The header comes before the rows.
   std::vector<std::string> texts;
   if (help_) {
     texts.assign(std::begin(kHelp), std::end(kHelp));
@@ -369,7 +369,7 @@ std::vector<ScreenLine> TopView::Render(const TopModel& model, int width,
   if (texts.empty()) texts.emplace_back();  // no sockets were read yet
   add(texts[0], true, false);
   texts.erase(texts.begin());
-  // The last line has the keys.
+  // The last line lists the keys.
   page_ = static_cast<size_t>(
       std::max(1, height - static_cast<int>(lines.size()) - 1));
   if (selected_ >= texts.size())

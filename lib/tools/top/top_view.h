@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The screen of `netmeter top`: what keys do, and the lines that are shown. It
-// knows no terminal; lib/tools/top/top_command.cc has that.
+// The screen of `netmeter top`: the effect of keys, and the lines to show.
+// lib/tools/top/top_command.cc has the terminal.
 //
 //   services -> destinations of one -> sockets of one destination
 //
@@ -23,7 +23,7 @@ namespace internal {
 
 enum class TopKey {
   kNone,
-  kCharacter,  // any other that can be printed
+  kCharacter,  // any other printable one
   kUp,
   kDown,
   kPageUp,
@@ -36,17 +36,17 @@ enum class TopKey {
 };
 
 struct ScreenLine {
-  std::string text;  // UTF-8 that cannot harm a terminal
+  std::string text;  // UTF-8, safe for a terminal
   bool bold = false;
   bool reverse = false;
 };
 
-// The sockets of the row that is open.
+// The sockets of the open row.
 struct TopSockets {
   std::vector<TextColumn> columns;
   std::vector<std::vector<std::string>> rows;
-  uint64_t connections = 0;     // rows that TopRow::connections counts, too
-  uint64_t other_networks = 0;  // those of them in other network namespaces
+  uint64_t connections = 0;     // rows that TopRow::connections also counts
+  uint64_t other_networks = 0;  // those in other network namespaces
   uint64_t of_service = 0;  // connections of all destinations of the service
   std::string error;        // why there are no rows
 };
@@ -57,7 +57,7 @@ class TopView {
 
   TopView(bool utf8, SizeUnits units) : utf8_(utf8), units_(units) {}
 
-  // False: quit.
+  // Returns false to quit.
   bool Press(TopKey key, char character, const TopModel& model);
 
   bool paused() const { return paused_; }
@@ -65,9 +65,9 @@ class TopView {
   const TopRow& service() const { return service_; }
   const TopRow& destination() const { return destination_; }
 
-  // On level kSockets.
+  // For level kSockets.
   void SetSockets(TopSockets sockets) { sockets_ = std::move(sockets); }
-  // Shown instead of the keys until the next key; "" for none.
+  // A message in place of the keys, until the next key; "" for none.
   void SetMessage(std::string message) { message_ = std::move(message); }
 
   // At most `height` lines of at most `width` columns.
@@ -99,7 +99,7 @@ class TopView {
   size_t page_ = 10;  // rows that fit
 };
 
-// Rows of a table, without the last minute of each.
+// A table of rows, without their last minute.
 TextTable TopTable(const std::vector<TopRow>& rows, bool uplinks,
                    SizeUnits units);
 
