@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Checks what is packaged, by what others check it with: the packages and their man pages
+# Checks what packaging/ makes, with other projects' tools: the packages and man pages
 # (lintian), units (systemd-analyze verify), completion (bash), rules for Prometheus
 # (promtool, with unit tests), each query of the dashboard (a real Prometheus), and the
 # links, options and names in the documents:
@@ -20,10 +20,10 @@ trap 'rm -rf "$scratch"' EXIT
 
 packaging/make_debs.sh "$scratch"
 for deb in "$scratch"/*.deb; do dpkg-deb -x "$deb" "$scratch/root"; done
-# docs_test follows the links of what install_docs.py writes.
+# docs_test follows the links in the output of install_docs.py.
 packaging/install_docs.py "$scratch/docs"
 diff -r -x 'changelog*' -x copyright "$scratch/docs" "$scratch/root/usr/share/doc/netmeter"
-# It was docs/history.md.
+# It was docs/history.md once.
 while read -r package; do
   zcat "$scratch/root/usr/share/doc/$package/changelog.gz" | cmp - CHANGELOG.md
 done < <(sed -n 's/^Package: //p' packaging/debian/control)
@@ -31,7 +31,8 @@ for page in "$scratch"/root/usr/share/man/man?/*.gz; do
   warnings=$(LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings -l -Tutf8 -Z "$page" 2>&1 > /dev/null)
   [ -z "$warnings" ] || { printf '%s: %s\n' "${page##*/}" "$warnings" >&2; exit 1; }
 done
-# check_page PROGRAM [SUBCOMMAND]: each option and each example begins a line of its page.
+# check_page PROGRAM [SUBCOMMAND]: each option and each example begins a line of its
+# page.
 check_page() {
   local help page lines wanted name=${1##*/}${2:+-$2}
   help=$("$scratch/root/usr/$1" "${@:2}" --help)

@@ -1,21 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# from_bare.sh [DIR]: from a bare Debian 12 to `netmeter list`: seconds, and megabytes
-# of packages that are fetched, by the packages of make_debs.sh and from the sources.
+# from_bare.sh [DIR]: measures the way from a bare Debian 12 to `netmeter list`:
+# seconds, and megabytes of fetched packages; with the packages of make_debs.sh and from
+# sources.
 #
 #   packaging/make_debs.sh && packaging/from_bare.sh
 #
-# DIR is where the packages are (packaging/build). Each way begins in a root of its own,
-# which has what debootstrap's smallest variant has. Lists of packages are fetched within
-# the time, but are not in the megabytes. The meters are on a cgroup of their own. As
-# root; takes some minutes. Needs test/install_packages.sh package.
+# DIR has the packages (packaging/build). Each way begins in a new root with
+# debootstrap's smallest variant. The time includes fetching the lists of packages, but
+# the megabytes do not. The meters are on a cgroup of their own. Run it as root; it
+# takes some minutes. Needs test/install_packages.sh package.
 set -euo pipefail
 
 die() { echo "from_bare.sh: $*" >&2; exit 1; }
 
-case ${1:-} in -h | --help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 [ "$(id -u)" = 0 ] || die "not root"
-# Mounts end with this.
+# The mounts end with this process.
 [ "${NETMETER_UNSHARED:-}" = 1 ] ||
   exec env NETMETER_UNSHARED=1 unshare --mount --pid --fork --kill-child "$0" "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -38,13 +39,13 @@ trap clean EXIT
 trap 'exit 130' INT TERM
 mmdebstrap --quiet --format=tar --variant=minbase --include=ca-certificates bookworm "$scratch/bare.tar"
 
-# Runs what it reads in a new root, and prints seconds, and megabytes of the packages
-# there: apt-get keeps what it has fetched.
+# Runs its standard input in a new root. Prints seconds, and the megabytes of packages
+# there: apt-get keeps the packages that it has fetched.
 measure() {
   local way=$1 root=$scratch/$1 start
   mkdir "$root"
   tar -C "$root" -xf "$scratch/bare.tar"
-  # As a machine has them.
+  # As on a machine.
   mount -t proc proc "$root/proc"
   mount --rbind /sys "$root/sys"
   mount --make-rslave "$root/sys"
@@ -67,7 +68,7 @@ copy_sources() {
   git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -xC "$1/root/src"
 }
 
-# shellcheck disable=SC2016 # of the inner shell
+# shellcheck disable=SC2016 # for the inner shell
 show='netmeter-loader load --cgroup "$CGROUP"
 netmeter list'
 

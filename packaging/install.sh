@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installs what Bazel has built, where other builds and hosts look for it:
+# Installs Bazel's output in the places where other builds and hosts look for it:
 #
 #   bazel build -c opt //packaging
 #   packaging/install.sh [--prefix DIR] [--libdir DIR] [--destdir DIR] [COMPONENT...]
@@ -10,10 +10,10 @@
 #   exporter  netmeter-exporter
 #   python    the package `netmeter` for /usr/bin/python3
 #
-# Without COMPONENT it installs the library and all programs. --prefix is /usr/local
-# by itself, and --libdir PREFIX/lib. --destdir goes before all of them, for packages.
-# --build DIR is where Bazel's output is, in place of bazel-bin, --machine TRIPLET what it
-# was cross-built for, such as aarch64-linux-gnu.
+# Without COMPONENT it installs the library and all programs. The default of --prefix is
+# /usr/local, that of --libdir PREFIX/lib. --destdir is put in front of both, for
+# packages. --build DIR has Bazel's output (default bazel-bin). --machine TRIPLET is the
+# machine that it was cross-built for, such as aarch64-linux-gnu.
 set -euo pipefail
 
 die() { echo "install.sh: $*" >&2; exit 1; }
@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#components[@]} -gt 0 ] || components=(library programs exporter)
 libdir=${libdir:-$prefix/lib}
-# They go into files of pkg-config and CMake.
+# Both are written into files for pkg-config and CMake.
 for directory in "$prefix" "$libdir"; do
   [[ $directory =~ ^/[A-Za-z0-9@%+=:,._/~-]*$ ]] || die "'$directory' is no absolute path of letters, digits and @%+=:,._/~-"
 done
@@ -48,8 +48,8 @@ put() {
   install -D -m "$1" "$2" "$destdir$3"
 }
 
-# fill TEMPLATE TO: the template with the folders and the version. What CMake reads finds
-# the folders from its own, as the tree may be a sysroot, or moved.
+# fill TEMPLATE TO: fills in the folders and the version. CMake's files use folders
+# relative to their own, because the tree may be a sysroot, or moved.
 fill() {
   install -d "$(dirname "$destdir$2")"
   sed -e "s|@prefix@|$prefix|g; s|@libdir@|$libdir|g; s|@version@|$version|g; s|@to_prefix@|$to_prefix|g" \
@@ -84,7 +84,7 @@ install_exporter() {
 
 install_python() {
   local packages suffix file
-  # Debian's Python looks for packages of all its versions below /usr alone.
+  # Only below /usr does Debian's Python look for packages of all its versions.
   packages=$prefix/lib/python3/dist-packages
   [ "$prefix" = /usr ] ||
     packages=$prefix/lib/$(/usr/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/dist-packages
@@ -96,7 +96,7 @@ install_python() {
   done
   put 644 "$build/bindings/python/netmeter/_netmeter.so" "$packages/netmeter/_netmeter$suffix"
 
-  # importlib.metadata and pip know a package by it. pip removes none without RECORD.
+  # For importlib.metadata and pip. Without RECORD pip does not remove the package.
   local info=$destdir$packages/netmeter-$version.dist-info
   install -d "$info"
   python_metadata > "$info/METADATA"
@@ -105,10 +105,10 @@ install_python() {
   chmod 644 "$info"/*
 }
 
-# As setuptools makes it of setup.py.
+# As setuptools makes it from setup.py.
 python_metadata() {
   local setup=$source/bindings/python/setup.py
-  # keyword NAME: the string that setup() is called with
+  # keyword NAME: the string that setup() gets
   keyword() { sed -n "s/^    $1=\"\(.*\)\",\$/\1/p" "$setup"; }
   cat << END
 Metadata-Version: 2.1

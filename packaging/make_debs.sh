@@ -4,9 +4,9 @@
 #
 #   packaging/make_debs.sh [DIR]
 #
-# They are in DIR, packaging/build by itself. Two runs on one commit give the same bytes.
-# Needs test/install_packages.sh package. NETMETER_BAZEL_OPTIONS takes the place of
-# Bazel's "-c opt". make_debs_for.sh does it for other releases, and for arm64.
+# They are in DIR (default packaging/build). Two runs on one commit give the same bytes.
+# Needs test/install_packages.sh package. NETMETER_BAZEL_OPTIONS replaces Bazel's
+# "-c opt". make_debs_for.sh makes packages for other releases, and for arm64.
 set -euo pipefail
 
 die() { echo "make_debs.sh: $*" >&2; exit 1; }
@@ -30,12 +30,12 @@ version=$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)
 export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8
 umask 022
 
-# Of make_debs_for.sh: the machine that Bazel's compiler is for.
+# From make_debs_for.sh: the target of Bazel's compiler.
 arch=${NETMETER_ARCH:-$(dpkg --print-architecture)}
 multiarch=$(dpkg-architecture -a "$arch" -q DEB_HOST_MULTIARCH 2> /dev/null)
 
 read -ra options <<< "${NETMETER_BAZEL_OPTIONS:--c opt}"
-# The tree is free of the warnings of GCC 12. Those of others are no reason to have no
+# The tree has no warnings with GCC 12. Those of other compilers must not prevent a
 # package.
 [ "$(gcc -dumpversion)" = 12 ] || options+=(--per_file_copt=.*@-Wno-error)
 bazel build "${options[@]}" //packaging
@@ -43,12 +43,12 @@ build=$(bazel info "${options[@]}" bazel-bin 2> /dev/null)
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# The same folder's name each time; dpkg-buildpackage writes beside it.
+# A fixed folder name; dpkg-buildpackage writes beside the folder.
 tree=$scratch/netmeter
 mkdir "$tree"
 cp -a packaging/debian "$tree/debian"
 cp -a packaging/man "$tree/man"
-# --help and the man pages name them.
+# --help and the man pages refer to these.
 packaging/install_docs.py "$tree"
 cp CHANGELOG.md "$tree/"
 staged=$tree/prebuilt
@@ -67,7 +67,7 @@ for file in packaging/grafana/netmeter.json packaging/prometheus/netmeter.rules.
   install -D -m 644 "$file" "$staged/usr/share/netmeter-grafana/$(basename "$file")"
 done
 
-# -d: Bazel and clang are not in Build-Depends, as dh builds nothing.
+# -d: Bazel and clang are not in Build-Depends, because dh builds nothing.
 (cd "$tree" && dpkg-buildpackage -b -us -uc -d -a "$arch" > "$scratch/log" 2>&1) ||
   { tail -n 40 "$scratch/log" >&2; die "dpkg-buildpackage fails"; }
 lintian --profile debian --fail-on error,warning --suppress-tags-from-file packaging/lintian-suppressed \

@@ -5,12 +5,12 @@
 #   packaging/make_release.sh [--check | --snapshot] [DIR]
 #
 # Checks that all versions agree, then makes the sources, the Debian packages (with
-# lintian), the static programs and wheels, with their SHA256SUMS, in DIR
-# (packaging/build/VERSION). DIR is empty, or has what an earlier run left in it, which
-# goes. A release is made of a commit whose CHANGELOG.md has the date of the version;
-# --snapshot makes one of what there is. --check only compares the versions.
+# lintian), the static programs and wheels, with their SHA256SUMS, in DIR (default
+# packaging/build/VERSION). DIR is empty, or has the output of an earlier run, which is
+# replaced. A release needs a commit whose CHANGELOG.md has the date of the version;
+# --snapshot takes the tree as it is. --check only compares the versions.
 # CONTRIBUTING.md has the steps around it. Needs test/install_packages.sh package, and
-# PyPI. NETMETER_BAZEL_OPTIONS takes the place of Bazel's "-c opt".
+# PyPI. NETMETER_BAZEL_OPTIONS replaces Bazel's "-c opt".
 set -euo pipefail
 
 die() { echo "make_release.sh: $*" >&2; exit 1; }
@@ -52,14 +52,14 @@ echo "version $version, libnetmeter.so.$soname: all agree"
 if [ "$way" = release ]; then
   [[ $newest =~ \ -\ 20[0-9]{2}-[01][0-9]-[0-3][0-9]$ ]] || die "CHANGELOG.md has no date yet: $newest"
   [ -z "$(git status --porcelain)" ] || die "there is what no commit has (git status)"
-  # test/run.sh writes the name of the tree that passed.
+  # test/run.sh writes the hash of the tree that passed.
   tested=$(git rev-parse --git-path netmeter-tested)
   [ "$(cat "$tested" 2> /dev/null)" = "$(git rev-parse 'HEAD^{tree}')" ] ||
     die "this commit's tree has not passed: test/run.sh --kernels all --long"
 fi
 
 directory=${directory:-$PWD/packaging/build/$version}
-# What an earlier run left is in its SHA256SUMS, and has our name.
+# The files of an earlier run are in its SHA256SUMS, and have this project's name.
 earlier() { sed -n 's/^[0-9a-f]\{64\}  \([^/]*netmeter[^/]*\)$/\1/p' "$directory/SHA256SUMS" 2> /dev/null || true; }
 if [ -e "$directory" ]; then
   [ -d "$directory" ] || die "$directory is no directory"
@@ -74,7 +74,7 @@ trap 'rm -rf "$output"' EXIT
 if [ "$way" = release ]; then
   git archive --format=tar --prefix="netmeter-$version/" HEAD
 else
-  # What the packages are made of.
+  # The sources of the packages.
   git ls-files -z --cached --others --exclude-standard |
     tar -c --null --no-recursion --ignore-failed-read --sort=name --owner=0 --group=0 --numeric-owner --transform "s|^|netmeter-$version/|" -T -
 fi | gzip -n > "$output/netmeter-$version.tar.gz"
@@ -92,7 +92,7 @@ done
 packaging/make_wheels.sh "$output" > /dev/null
 (cd "$output" && sums=$(sha256sum -- *) && echo "$sums" | tee SHA256SUMS)
 
-# Whole, or not at all.
+# Publish all files or none.
 mkdir -p "$directory"
 earlier | (cd "$directory" && xargs -r -d '\n' rm -f --)
 cp "$output"/* "$directory/"

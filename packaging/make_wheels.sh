@@ -1,22 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Makes wheels that carry their libraries: who installs one needs neither Bazel nor
-# abseil, and no certain Linux distribution, but one whose glibc is not older than the
-# name of the wheel tells (manylinux_2_34 is glibc 2.34):
+# Makes wheels that contain their libraries. To install one takes neither Bazel nor
+# abseil, but a Linux distribution whose glibc is at least the version in the wheel's
+# name (manylinux_2_34 is glibc 2.34):
 #
 #   packaging/make_wheels.sh [DIR [PYTHON...]]
 #   packaging/make_wheels.sh --list
 #
-# They are in DIR, packaging/build by itself; one for each PYTHON. Without PYTHON it takes
-# python3.9 to python3.13, as many as there are in PATH, and those that NETMETER_PYTHONS
-# names ("/opt/a/bin/python3.9 /opt/b/bin/python3.12"). --list prints which, and says why
-# it leaves one out: each needs its headers and venv. Needs PyPI: auditwheel copies the
-# libraries. bindings/python/setup.py tells of NETMETER_BAZEL and NETMETER_BAZEL_OPTIONS.
+# They are in DIR (default packaging/build), one for each PYTHON. The default is
+# python3.9 to python3.13, if they are in PATH, and those in NETMETER_PYTHONS
+# ("/opt/a/bin/python3.9 /opt/b/bin/python3.12"). --list prints them, and the reason for
+# each one that is left out: a PYTHON needs its headers and venv. Needs PyPI: auditwheel
+# copies the libraries. bindings/python/setup.py explains NETMETER_BAZEL and
+# NETMETER_BAZEL_OPTIONS.
 set -euo pipefail
 
 die() { echo "make_wheels.sh: $*" >&2; exit 1; }
 
-# why_not PYTHON: why no wheel can be made for it; nothing, if one can.
+# why_not PYTHON: the reason why no wheel can be made for it; nothing if one can.
 why_not() {
   "$1" - << 'END'
 import os, sysconfig
@@ -30,7 +31,7 @@ else:
 END
 }
 
-# pythons: those that are here, one of each version; what PATH has comes first.
+# pythons: the installed ones, one of each version; those in PATH come first.
 pythons() {
   local python path shim version reason named known=' '
   read -ra named <<< "${NETMETER_PYTHONS:-}"
@@ -39,7 +40,7 @@ pythons() {
       [[ $python != */* ]] || die "no Python $python"
       continue
     }
-    # Of a shim of pyenv, the interpreter itself; there may be none behind it.
+    # For a shim of pyenv, the interpreter itself, which may be missing.
     shim=$path
     path=$("$shim" -c 'import sys; print(sys.executable)' 2> /dev/null) || {
       echo "make_wheels.sh: $shim does not run" >&2
@@ -58,7 +59,7 @@ pythons() {
 }
 
 case ${1:-} in
-  -h | --help) sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   --list) pythons; exit ;;
   -*) die "unknown option '$1' (--help lists them)" ;;
 esac
@@ -85,7 +86,7 @@ export PATH="$scratch/auditwheel/bin:$PATH"
 for python; do
   [ -x "$(command -v "$python")" ] || die "no Python $python"
   "$python" -m venv "$scratch/build"
-  # A pip that builds in the tree: not the one that came with Python 3.8.
+  # A pip that builds in the tree, unlike the one of Python 3.8.
   "$scratch/build/bin/pip" install -q -U 'pip>=21.3'
   "$scratch/build/bin/pip" wheel -q --no-deps -w "$scratch/wheel" "$source/bindings/python"
   auditwheel -v repair --wheel-dir "$scratch/repaired" "$scratch"/wheel/netmeter-*.whl > "$scratch/log" 2>&1 ||

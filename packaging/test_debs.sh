@@ -1,20 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Tries the packages of make_debs.sh on a Debian of their own, with systemd, in a virtual
-# machine:
+# Tries the packages of make_debs.sh on a new Debian with systemd, in a virtual machine:
 #
 #   packaging/make_debs.sh
 #   packaging/test_debs.sh [--first-day] [DIR [SUITE [ARCH [EARLIER]]]]
 #
-# --first-day does what docs/first-day.md says, and no more (test_first_day_guest.py).
-# DIR is where the packages are (packaging/build), SUITE bookworm, trixie or noble, ARCH
-# amd64 or arm64, whose programs must run here (qemu-user-static; binfmt_misc mounted).
-# EARLIER has the packages of an earlier version; without it make_earlier_debs.py makes
-# some, with other BPF programs. Those are installed, started, read by an unprivileged
-# user, upgraded under traffic to the ones of DIR, whose programs take over, and purged;
-# test_debs_guest.sh has the steps. As root. Takes some minutes; the first run of a week
-# fetches the release (140 MB; Ubuntu's as sources.sh tells). Prints PASS, or what failed.
-# Needs test/install_packages.sh guests.
+# --first-day does only the steps of docs/first-day.md (test_first_day_guest.py).
+# DIR has the packages (default packaging/build). SUITE is bookworm, trixie or noble.
+# ARCH is amd64 or arm64, whose programs must run here (qemu-user-static; binfmt_misc
+# mounted). EARLIER has the packages of an earlier version; without it
+# make_earlier_debs.py makes some, with other BPF programs. The earlier packages are
+# installed, started, read by an unprivileged user, upgraded under traffic to those of
+# DIR, whose programs take over, and purged; test_debs_guest.sh has the steps. Run it as
+# root; it takes some minutes. The first run of a week fetches the release (140 MB; for
+# Ubuntu see sources.sh). Prints PASS, or the failure. Needs test/install_packages.sh
+# guests.
 set -euo pipefail
 
 die() { echo "test_debs.sh: $*" >&2; exit 1; }
@@ -38,8 +38,8 @@ ls "$debs"/netmeter_*.deb > /dev/null || die "no packages in $debs (run: packagi
 cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter
 mkdir -p "$cache"
 
-# What the packages depend on, and what a server has, and docs/first-day.md; the kernel is
-# the suite's own.
+# The packages' dependencies, the packages of a server, and those of docs/first-day.md.
+# The kernel is the suite's own.
 depends=$(for deb in "$debs"/*.deb; do dpkg-deb -f "$deb" Depends; done |
   tr ',' '\n' | sed 's/ *(.*//; s/ //g; s/|.*//' | grep -v '^\(netmeter\|libnetmeter1\)$' | sort -u | paste -sd,),curl
 root=$cache/$suite-$arch-$(sha256sum <<< "$depends" | cut -c1-8).tar
@@ -61,8 +61,8 @@ if [ -n "$first_day" ]; then
 else
   if [ -n "$earlier" ]; then cp "$earlier"/*.deb "$scratch/earlier/"; else "$here/make_earlier_debs.py" "$debs" "$scratch/earlier"; fi
   cp "$here/test_debs_guest.sh" "$scratch/guest.sh"
-  # Services in C and C++, linked with what libnetmeter-dev has in it, by the compiler
-  # that made it; that in C with the static library.
+  # Services in C and C++, linked with the contents of libnetmeter-dev by the compiler
+  # that made it; the one in C with the static library.
   compiler=/ tools=
   [ ! -e "$cache/build-$suite-$arch/usr/bin/cc" ] || compiler=$cache/build-$suite-$arch
   [ "$arch" = amd64 ] || tools=aarch64-linux-gnu-
@@ -70,7 +70,7 @@ else
   trap 'rm -rf "$scratch" "$work"' EXIT
   for deb in "$debs"/libnetmeter-dev_*.deb "$debs"/libnetmeter1_*.deb; do dpkg-deb -x "$deb" "$work"; done
   cp "$here"/../examples/embed.c "$here"/../examples/embed.cc "$work/"
-  # shellcheck disable=SC2016 # of the inner shell
+  # shellcheck disable=SC2016 # for the inner shell
   chroot "$compiler" sh -c 'cd "$0" && "$1gcc" -Iusr/include embed.c -o embed usr/lib/*/libnetmeter.a -lstdc++ -lm &&
     "$1g++" -std=c++17 -Iusr/include embed.cc -o embed-cc usr/lib/*/libnetmeter.so.1 -Wl,--start-group \
       $(ls /usr/lib/"$("$1gcc" -dumpmachine)"/libabsl_*.a) -Wl,--end-group' "/tmp/$(basename "$work")" "$tools"
@@ -92,7 +92,7 @@ mkdir -p "$scratch/etc/systemd/system/multi-user.target.wants"
 ln -s ../netmeter-guest.service "$scratch/etc/systemd/system/multi-user.target.wants/"
 ln -sf /usr/lib/systemd/systemd "$scratch/init"
 cp "$scratch"/boot/vmlinuz-* "$cache/$suite-$arch-vmlinuz"
-# Small, and not compressed: the machine may be an emulated one.
+# Small and not compressed, because the machine may be emulated.
 find "$scratch"/lib/modules/ -name '*.ko' ! -name dummy.ko -delete
 rm -rf "${scratch:?}"/boot/* "$scratch"/var/cache/* "$scratch"/var/lib/apt/* "$scratch"/usr/lib/firmware \
   "$scratch"/usr/share/{doc,locale,i18n,man,zoneinfo} "$scratch"/usr/lib/*/gconv "$scratch"/usr/lib/udev/hwdb*
@@ -100,7 +100,7 @@ initrd=$cache/$suite-$arch-initrd.$$
 trap 'rm -rf "$scratch" "$initrd"' EXIT
 (cd "$scratch" && find . -xdev | cpio --quiet -o -H newc) > "$initrd"
 
-# ACCEL=kvm where that works; why these options of TCG, test/kernels/vmrun.sh tells.
+# ACCEL=kvm if that works. test/kernels/vmrun.sh explains the options of TCG.
 timeout 1500 "${machine[@]}" -display none -monitor none -no-reboot -m 2048 -smp 2 -nic none \
   -accel "${ACCEL:-tcg,thread=single}" -kernel "$cache/$suite-$arch-vmlinuz" -initrd "$initrd" \
   -append "console=$console quiet panic=-1 systemd.mask=systemd-udevd.service systemd.mask=serial-getty@$console.service" \

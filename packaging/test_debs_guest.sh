@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What test_debs.sh runs inside of the virtual machine, as root, under systemd. A host of
-# its own, so that the packages' units may count all of it.
+# test_debs.sh runs this in the virtual machine, as root, under systemd. The machine is
+# a host of its own, so the packages' units may count all of its traffic.
 set -uo pipefail
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 
@@ -23,13 +23,13 @@ retry() {
   for ((i = 0; i < 50; i++)); do "$@" > /dev/null 2>&1 && return; sleep 0.2; done
   "$@"
 }
-# Everything that a package or the loader could leave behind.
+# All files that a package or the loader could leave behind.
 files() { find / -xdev \( -path /proc -o -path /sys -o -path /debs -o -path /earlier -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/backups -o -path '*/__pycache__' -o -name '.pwd.lock' -o -name '*.cache' -o -path '/var/lib/systemd/*' -o -path '/etc/*-' -o -path '/var/tmp*' \) -prune -o -print | sort; }
-# The field of our C service's one series.
+# The sent bytes of the C service's only series.
 sent() { netmeter list --json | python3 -c 'import json, sys
 print(sum(row["tx_bytes"] for row in json.load(sys.stdin) if row["name"] == "traffic"))'; }
-# The meter's BPF programs: "nm_egress 12 0123456789abcdef", a name, the number that the
-# kernel gave it, and the tag, which is made of its instructions.
+# The meter's BPF programs, as "nm_egress 12 0123456789abcdef": name, id, and the tag,
+# which is a hash of its instructions.
 programs() {
   python3 - << 'PY'
 import ctypes, os, platform, struct
@@ -55,7 +55,7 @@ while True:
         print(name, at, info.raw[8:16].hex())
 PY
 }
-# Which of the units that wait to be switched on are so, now and at boot.
+# The optional units that are enabled, now and at boot.
 switched_on() {
   local unit
   for unit in netmeter-record.timer netmeter-record-last.service netmeter-retire.timer; do
@@ -107,7 +107,7 @@ check "a user outside of it does not read it" sh -c '! setpriv --reuid=1234 --re
 check "a retirement" systemctl start netmeter-retire.service
 check "the timer of retirements, until the next boot" systemctl start netmeter-retire.timer
 
-# Datagrams of a known size, all through an upgrade.
+# Datagrams of a known size, during the whole upgrade.
 cat > /tmp/traffic.py <<'PY'
 import os, socket, time
 import netmeter
@@ -150,12 +150,12 @@ check "no byte is lost" [ "$(sent)" = "$(cat /tmp/traffic)" ]
 sed -i 's/^OPTIONS=.*/OPTIONS="--families bytes --omit-zeros"/' /etc/default/netmeter-exporter
 systemctl restart netmeter-exporter
 check "the exporter has the options of /etc/default" retry sh -c "$(declare -f metrics); metrics > /tmp/page && grep -q '^netmeter_wire_bytes_total' /tmp/page && ! grep -q '^netmeter_series' /tmp/page"
-# The other units and prerm know this directory alone.
+# The other units and prerm only use this directory.
 echo 'pin_dir: /run/elsewhere' >> /etc/netmeter.yml
 check "a load with another pin_dir" systemctl reload netmeter
 check "is one of the same meter" sh -c '[ ! -e /run/elsewhere ] && netmeter list --json | grep -q traffic'
 check "the dashboard is where Grafana is told" [ -s "$(sed -n 's/^ *path: //p' /etc/grafana/provisioning/dashboards/netmeter.yml)/netmeter.json" ]
-# dpkg --root of another system: its scripts once unloaded and purged this one.
+# dpkg --root on another system: its scripts once unloaded and purged this one.
 mkdir -p /tmp/other/etc /tmp/other/var/lib/netmeter
 cp /etc/group /etc/passwd /etc/shadow /etc/gshadow /tmp/other/etc/
 touch /tmp/other/var/lib/netmeter/group-is-of-the-package
@@ -168,7 +168,7 @@ files > /tmp/after
 check "no file is left" diff /tmp/before /tmp/after
 check "no group is left" [ "$(getent group | sort)" = "$group_before" ]
 check "no meter is left" sh -c '! mountpoint /run/netmeter && ! ls -d /run/netmeter*'
-# Once the group went, whosever it was.
+# Once the group was removed even if it was older than the package.
 groupadd --system netmeter
 check "an install where there is a group netmeter" dpkg --install /debs/netmeter_*.deb
 check "purge again" dpkg --purge netmeter

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completion for netmeter, netmeter-loader, netmeter-fds and netmeter-exporter in bash. It
-# asks the programs' own --help, so it knows what they know.
+# Completion for netmeter, netmeter-loader, netmeter-fds and netmeter-exporter in bash.
+# It reads the programs' own --help, so it needs no list of options.
 
 _netmeter() {
   local program=$1 word=${COMP_WORDS[COMP_CWORD]} command='' index help

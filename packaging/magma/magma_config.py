@@ -30,12 +30,12 @@ DEFAULTS = {
 }
 # The registry has no entry for sctpd, and for parts of the MME only.
 SERVICES = ("mme", "sctpd")
-# Executables that have another name than their service: oai_mme is the MME, agw_of the
-# one that Bazel builds. FeG and CWF call the program of their service health
-# gateway_health.
+# Executables whose name differs from that of their service: oai_mme is the MME, and
+# agw_of is the MME that Bazel builds. FeG and CWF call the program of their service
+# health gateway_health.
 ALIASES = {"oai_mme": "mme", "agw_of": "mme", "gateway_health": "health"}
-# There is no rule for fluentd_port: if it is 443, as all ports in Magma's deployment
-# guide, a rule would take what bootstrapper and streamer send.
+# No rule for fluentd_port: if it is 443, like all ports in Magma's deployment guide,
+# the rule would match the traffic of bootstrapper and streamer.
 SNI_PORTS = ("cloud_port", "bootstrap_port", "fluentd_port")
 
 
@@ -100,7 +100,7 @@ def merge(config, directory, overrides):
     proxy = Merged("control_proxy.yml", directory, overrides)
     if not registry.found and not proxy.found:
         raise Wrong(directory + " holds neither service_registry.yml nor control_proxy.yml")
-    # A file that was cut short, as on a full disk, would take all names away in silence.
+    # A truncated file, as from a full disk, would silently remove all names.
     if registry.found and registry.values.get("services") is None:
         raise Wrong(registry.path + ": has no services")
     if proxy.found and not proxy.values:
@@ -134,7 +134,7 @@ def merge(config, directory, overrides):
         if port:
             add_once(ports, port)
             note(proxy, key, "sni_ports")
-    # The dot of the root is taken off the names that are compared with it.
+    # The names to compare have no trailing dot.
     cloud = proxy.text("cloud_address").rstrip(".")
     if cloud:
         if set(cloud) & set(":/ "):

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Makes the man pages of our programs, and of each of their subcommands, of their --help:
+# Makes the man pages of the programs, and of each subcommand, from their --help:
 #
 #   packaging/man/make_pages.sh PREFIX DIR [EMULATOR]
 #
-# PREFIX has bin/ and sbin/ with the programs, which EMULATOR runs, if it is given. In DIR
-# each package has a folder with its pages. Needs help2man.
+# PREFIX has bin/ and sbin/ with the programs. EMULATOR, if given, runs them. DIR gets a
+# folder with pages for each package. Needs help2man.
 set -euo pipefail
 
 [ $# -ge 2 ] || { sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
@@ -23,8 +23,9 @@ run() {
   ${emulator:+"$emulator"} "$program" "$@"
 }
 
-# Standard input, a --help, with its examples at the end: help2man takes all that follows
-# for examples. Each is a paragraph; it would join those that have no description.
+# Copies standard input, a --help, with the examples at the end, because help2man takes
+# all lines after them for examples. Makes each a paragraph, because help2man would join
+# those without a description.
 examples_last() {
   awk '/^Examples:/ { inside = 1; examples = "\n" $0 "\n"; next }
     inside && /^$/ { inside = 0 }
@@ -34,14 +35,14 @@ examples_last() {
     END { printf "%s", examples }'
 }
 
-# Of standard input, a --help, what is to stand in the page line by line.
+# Prints the parts of standard input, a --help, that stay line by line in the page.
 verbatim() {
   sed -n '/^[A-Z][a-z]* (YAML/,/^$/{s/\\/\\e/g; s/-/\\-/g; s/^\([.'"'"']\)/\\\&\1/; p}' |
     sed '1{s/^\([A-Z][a-z]*\) (\(.*\)):$/[\U\1\E]\n\2:\n.PP\n.nf/}; $s/^$/.fi/'
 }
 
-# page SECTION PACKAGE NAME DESCRIPTION SEE: of the help on standard input. SEE is a list
-# like "netmeter(1) netmeter-loader(8)".
+# page SECTION PACKAGE NAME DESCRIPTION SEE: from the help on standard input. SEE is a
+# list like "netmeter(1) netmeter-loader(8)".
 page() {
   local see
   cat > "$scratch/whole"
