@@ -1,8 +1,8 @@
 """Repositories that Debian's Bazel expects and would otherwise download."""
 
 def _vendored_impl(rctx):
-    # Not local_repository: its path is one of the main workspace, which need
-    # not be ours. Of the folders here only this file's has a label.
+    # Not local_repository, whose path is in the main workspace, which may be another
+    # one. This file is the only one in these folders with a label.
     here = rctx.path(Label("//third_party/bazel:bazel_rules.bzl")).dirname
     folder = here.dirname.get_child("bazel_rules").get_child(rctx.name)
     for path in folder.readdir():

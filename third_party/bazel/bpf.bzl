@@ -20,9 +20,9 @@ def _bpf_skeleton_impl(ctx):
     args.add_all(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11"])
     args.add_all(["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"])
 
-    # The BTF line info names files below this, and not the sandbox's path. As
-    # there is no such folder, clang leaves out the text of each line, a fifth of
-    # the object: a verifier's log has the file and the number.
+    # The BTF line info names files below this, and not the sandbox's path. This folder
+    # does not exist, so clang leaves out the text of each line, which would be a fifth
+    # of the object. A verifier's log has the file and the number.
     args.add("-ffile-compilation-dir=libnetmeter")
     args.add("-D__TARGET_ARCH_" + arch)
 
@@ -41,7 +41,7 @@ def _bpf_skeleton_impl(ctx):
         progress_message = "Compiling BPF object " + raw.short_path,
     )
 
-    # The labels of jumps, of which nobody jumps by name: a tenth of the object.
+    # The labels of jumps, which are a tenth of the object and unused.
     ctx.actions.run(
         executable = ctx.executable._objcopy,
         arguments = ["--wildcard", "--strip-symbol=LBB*", raw.path, unlabelled.path],
@@ -65,7 +65,7 @@ def _bpf_skeleton_impl(ctx):
         command = "%s gen skeleton %s name %s > %s" % (
             ctx.executable._bpftool.path,
             obj.path,
-            # Not the bare name: a C++ namespace is likely to have that.
+            # Not the bare name, which a C++ namespace is likely to have.
             ctx.label.name + "_bpf",
             skel.path,
         ),

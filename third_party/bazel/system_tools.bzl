@@ -23,11 +23,10 @@ _DIRS = ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin"]
 
 _PYTHON_QUERY = "import sys, sysconfig; print(sys.executable); print(sysconfig.get_paths()['include'])"
 
-# With Abseil's, which are as many as there are: each release divides them in another
-# way.
+# Abseil's are added as found, because each release divides them in another way.
 _ARCHIVES = ["bpf", "elf", "m", "ncursesw", "nghttp2", "sqlite3", "tinfo", "yaml-cpp", "z"]
 
-# Only where libelf was built with them.
+# Only if libelf was built with them.
 _ARCHIVES_IF_THERE = ["bz2", "lzma", "zstd"]
 
 _BUILD = """\
@@ -82,7 +81,7 @@ def _find(rctx, env, candidates):
     return None
 
 def _archives(rctx):
-    # Of the compiler, which may be one for another machine: aarch64-linux-gnu-gcc.
+    # The compiler's machine, which may be another one: aarch64-linux-gnu-gcc.
     compiler = rctx.os.environ.get("CC", "gcc")
     machine = rctx.execute([compiler, "-dumpmachine"]).stdout.strip().split("-")[0]
     directory = rctx.path("/usr/lib/%s-linux-gnu" % machine)

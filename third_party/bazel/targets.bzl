@@ -13,16 +13,15 @@ _COPTS = [
     "-Werror",
 ]
 
-# For code that runs once in a program, where the program's size matters more: the
-# loader's. Only with "-c opt", whose -O2 it wins over, as it comes later; -O0 compiles
-# faster.
+# For code that runs once in a program whose size matters more, such as the loader. Only
+# with "-c opt": -Os comes later than its -O2 and wins. Without, -O0 compiles faster.
 FOR_SIZE = select({
     "//third_party/bazel:opt": ["-Os"],
     "//conditions:default": [],
 })
 
-# A root test loads BPF programs, which attach to the machine and not to a
-# sandbox: it runs outside of the sandbox.
+# A root test loads BPF programs, which attach to the machine, so it runs outside of the
+# sandbox.
 _ROOT_TAGS = [
     "local",
     "requires-root",
