@@ -1,32 +1,31 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# accuracy.sh [OPTION]...: every byte of the live tests, and whose it is.
+# accuracy.sh [OPTION]...: checks every byte of the live tests, and its name.
 #
-#   --kernels LIST   host (default); all: host 5.10 6.1 6.12 7.2; or some of those of
+#   --kernels LIST   host (default); all: host 5.10 6.1 6.12 7.2; or some of those in
 #                    matrix.sh, of which some, such as 6.1-rt, run fewer tests
 #   --filter GLOB    only these tests (as --gtest_filter)
 #   --go             also a stock server and stock clients of a current Go, over TCP
-#                    and MPTCP (test/names/mptcp_test.py); Go is had from PyPI,
-#                    once: 75 MB
-#   --json FILE      all rows, with all of their names (test/accuracy/report.py
-#                    says how)
+#                    and MPTCP (test/names/mptcp_test.py); gets Go from PyPI once,
+#                    75 MB
+#   --json FILE      all rows with all of their names (test/accuracy/report.py has the
+#                    format)
 #
-# As root on Debian 12: installs the packages that are missing, builds, and runs
-# the live tests, which send real traffic between network namespaces. Prints a
-# table: one row for each measurement and direction. `expected` is what an
-# interface counted on a hop where each packet is real, less layer-2 headers; a
-# capture there has to agree with it. `ours` is the sum of the series of the
-# meter. The difference has to be 0, or what the capture found of packets of the
-# kinds that are named beside it (docs/counting.md): the row is then exact, or
-# explained. All else is wrong. A row is wrong, too, if its test failed, which
-# checks names, packets and payload as well.
+# As root on Debian 12: installs missing packages, builds, and runs the live tests,
+# which send real traffic between network namespaces. Prints a table with a row for each
+# measurement and direction. `expected` is the count of an interface on a hop where each
+# packet is real, without layer-2 headers; a capture there has to agree. `ours` is the
+# sum of the meter's series. A row is exact if the difference is 0, and explained if the
+# difference is what the capture found of the kinds of packets that are named beside it
+# (docs/counting.md). Otherwise the row is wrong. It is also wrong if its test failed,
+# which checks names, packets and payload, too.
 #
-# What a kernel does not have is listed apart, with what was tried, and is no
-# row. The last line is "N rows, N exact, N explained, N wrong". Exits with 0 if
-# none is wrong, every test passed, and there were at least 60 rows for each
-# kernel (with --filter, and where fewer tests run: at least 1).
+# A measurement that a kernel does not support is listed apart, with what was tried, and
+# is no row. The last line is "N rows, N exact, N explained, N wrong". Exits with 0 if
+# none is wrong, every test passed, and there were at least 60 rows for each kernel (at
+# least 1 with --filter, or if fewer tests run).
 set -euo pipefail
-usage() { sed -n '3,27s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,26s/^# \{0,1\}//p' "$0"; }
 die() { echo "accuracy.sh: $*" >&2; exit 2; }
 
 kernels=host filter='-Stress.*:Verifier.*' json='' minimum=60 go=''

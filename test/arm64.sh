@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# arm64.sh [--root DIR] [--kernel SUITE]: builds for arm64, and runs what was built.
+# arm64.sh [--root DIR] [--kernel SUITE]: builds for arm64, and runs the result.
 #
 # 1. A cross compiler of Debian 12 builds the programs, the libraries, the kernel part
-#    and tests, in a root of its own (DIR, made once by mmdebstrap; 2.5 GB;
-#    ~/.cache/netmeter/cross-arm64 by itself).
-# 2. The unit tests that need nothing of a kernel but files run by qemu-user.
-# 3. Debian's arm64 kernel of SUITE (bookworm by itself) boots in QEMU, and all live
-#    tests run there: real traffic, the balance to the byte; and those of the programs.
+#    and tests, in a root of its own (DIR, made once by mmdebstrap; 2.5 GB; default
+#    ~/.cache/netmeter/cross-arm64).
+# 2. Unit tests that need only files of a kernel run by qemu-user.
+# 3. Debian's arm64 kernel of SUITE (default bookworm) boots in QEMU and runs all live
+#    tests (real traffic, the balance to the byte) and those of the BPF programs.
 #
 # Prints a line for each test and "N passed, N failed"; exits with 0 if none failed.
 # Needs root, and test/install_packages.sh guests. Not in test/run.sh.
@@ -35,7 +35,7 @@ for program in mmdebstrap qemu-system-aarch64 readelf; do
   command -v "$program" > /dev/null || die "no $program (test/install_packages.sh guests)"
 done
 
-# What the building machine runs is its own; what is linked with, arm64's.
+# The building machine runs its own programs, and links with arm64's libraries.
 tools=bazel-bootstrap,g++,g++-aarch64-linux-gnu,clang,llvm,bpftool,ca-certificates,protobuf-compiler,protobuf-compiler-grpc,python3,python3-dev,pybind11-dev,qemu-user-static,procps
 headers=libcli11-dev,nlohmann-json3-dev,libprotozero-dev
 libraries=libbpf-dev,libelf-dev,zlib1g-dev,libabsl-dev,libyaml-cpp-dev,libnghttp2-dev,libsqlite3-dev,libncurses-dev,prometheus-cpp-dev,libgrpc++-dev,libprotobuf-dev,libpython3-dev,libgtest-dev,libgmock-dev,linux-libc-dev
@@ -46,7 +46,7 @@ if [ ! -e "$directory/usr/bin/aarch64-linux-gnu-g++" ]; then
   rm -rf --one-file-system "$directory.new"
   mmdebstrap --quiet --variant=minbase --architectures=amd64,arm64 \
     --include="$tools,$headers,${libraries//,/:arm64,}:arm64" bookworm "$directory.new"
-  # Unpacked and not installed: nothing of it runs here.
+  # Unpacked and not installed, because nothing of it runs here.
   mmdebstrap --quiet --variant=extract --architectures=arm64 --include="$guest" \
     bookworm "$directory.new/guest"
   mv "$directory.new" "$directory"
@@ -62,8 +62,8 @@ mount --make-rslave "$directory/dev"
 rm -rf "$directory/src"
 mkdir -p "$directory/src/out" "$directory/opt/arm64"
 git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -xC "$directory/src"
-# Bazel looks for the linker beside the compiler: here there is none, so that the compiler
-# takes its own. Not gold, whose static programs for arm64 end at their start.
+# Bazel looks for the linker beside the compiler. There is none here, so the compiler
+# takes its own, and not gold, whose static programs for arm64 crash at their start.
 printf '#!/bin/sh\nexec /usr/bin/aarch64-linux-gnu-gcc "$@"\n' > "$directory/opt/arm64/gcc"
 chmod 755 "$directory/opt/arm64/gcc"
 cat > "$directory/root/.bazelrc" << 'END'
@@ -72,7 +72,7 @@ build --linkopt=-fuse-ld=bfd --features=-supports_start_end_lib --dynamic_mode=o
 build --jobs=2 --color=no --curses=no --noshow_progress
 END
 inside() {
-  # shellcheck disable=SC2016 # of the inner shell
+  # shellcheck disable=SC2016 # for the inner shell
   env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$directory" sh -c 'cd /src && exec "$@"' sh "$@"
 }
 
@@ -91,7 +91,7 @@ for target in "${units[@]}"; do targets+=("//lib/$target"); done
 for target in "${tests[@]}"; do targets+=("//test/${target/\//:}"); done
 inside bazel build "${targets[@]}"
 inside bazel shutdown
-# Bazel's links are of the root: the files themselves are needed outside of it.
+# Bazel's links point into the root, so the files themselves are copied out of it.
 inside cp -RL bazel-bin/test/live/live_test.runfiles out/
 inside cp -L "${programs[@]/#/bazel-bin/lib/}" "${tests[@]/#/bazel-bin/test/}" out/
 out=$directory/src/out
@@ -121,7 +121,7 @@ for module in veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress tun cls
   fi
 done
 status=0
-# There is no iptables there.
+# The guest has no iptables.
 test/kernels/vmrun.sh -r "$directory/guest" -k "$kernel" "${options[@]}" -b ip -b tc -b ss -b ethtool -b bpftool -b sysctl \
   -f "$out/netmeter-loader-static:/bin/netmeter-loader" -f "$out/netmeter-static:/bin/netmeter" \
   -f test/kernels/lane.sh -f "$out/live_test.runfiles:/t/runfiles" -f "$out/stress_test" -f "$out/verifier_test" \

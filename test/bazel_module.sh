@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # bazel_module.sh [OPTION...] [TARGET...]: builds TARGETs (default: the programs, the
-# libraries, the kernel part and the Python package) by MODULE.bazel, with a Bazel that
-# has no WORKSPACE any more, and runs unit tests there, and the verifier's test of the
-# kernel part; then the example of docs/embedding.md as a module of its own.
+# libraries, the BPF programs and the Python package) with MODULE.bazel, by a Bazel
+# without support for WORKSPACE. There it runs unit tests and the verifier's test of the
+# BPF programs; then it builds the example of docs/embedding.md as a module of its own.
 #
 #   --root DIR   the Debian root with that Bazel (default ~/.cache/netmeter/unstable)
 #
-# The Bazel, 7 or newer, is that of Debian's unstable, in a root of its own that
-# mmdebstrap makes (once; 2.3 GB), with newer compilers and libraries than Debian 12's.
+# The Bazel, 7 or newer, is from Debian's unstable, in a root of its own made by
+# mmdebstrap (once; 2.3 GB), with newer compilers and libraries than Debian 12's.
 # Nothing else is downloaded. Needs root; 20 minutes. Not in test/run.sh.
 set -euo pipefail
 usage() { sed -n '3,13s/^# \{0,1\}//p' "$0"; }
@@ -33,7 +33,7 @@ command -v mmdebstrap > /dev/null || die "no mmdebstrap (test/install_packages.s
 if [ ! -e "$directory/usr/bin/bazel" ]; then
   mkdir -p "$(dirname "$directory")"
   rm -rf --one-file-system "$directory.new"
-  # A mirror may be behind.
+  # A mirror may be outdated.
   mmdebstrap --quiet --variant=minbase --include="$(test/install_packages.sh --list compile | paste -sd,),procps" \
     --aptopt='Acquire::Check-Valid-Until "false"' sid "$directory.new" ||
     die "mmdebstrap could not make a root of Debian's unstable"
@@ -58,8 +58,8 @@ rm -rf --one-file-system "$work"
 mkdir -p "$work/libnetmeter" "$work/own" "$work/modules"
 git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -xC "$work/libnetmeter"
 
-# Debian's Bazel has the modules that it needs itself, but for these, which stand in
-# the lists of others and are not used.
+# Debian's Bazel has the modules that it needs, except these, which others list but do
+# not use.
 for module in buildozer protobuf zlib apple_support; do
   mkdir "$work/modules/$module"
   echo "module(name = \"$module\")" > "$work/modules/$module/MODULE.bazel"
@@ -71,7 +71,7 @@ echo "common --noenable_workspace" >> "$directory/root/.bazelrc"
 bazel() {
   local there=$1
   shift
-  # shellcheck disable=SC2016  # of the inner shell
+  # shellcheck disable=SC2016  # for the inner shell
   env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$directory" \
     sh -c 'cd "$0" && exec bazel --host_jvm_args=-Xmx1g "$@"' "/src/$there" "$@"
 }
@@ -85,16 +85,16 @@ if [ ${#targets[@]} = 0 ]; then
   done
 fi
 bazel libnetmeter build "${options[@]}" "${targets[@]}"
-# Newer abseils are for C++17 and later.
+# Newer versions of abseil need C++17.
 bazel libnetmeter test "${options[@]}" -- \
   //lib/base:base_test //lib/reader:reader_test //lib/publish:publish_test //lib/history:history_test
-# What a newer clang makes of the kernel part has to be loaded, too: one compared a name
-# with a branch for each byte, and the verifier gave up.
+# The output of a newer clang has to load, too: one compared a name with a branch for
+# each byte, and the verifier gave up.
 bazel libnetmeter build "${options[@]}" //test/program:verifier_test
 bazel libnetmeter shutdown
 NETMETER_OTHER_CLANG=1 chroot "$directory" /src/libnetmeter/bazel-bin/test/program/verifier_test
 
-# The document's files, but for WORKSPACE.
+# The document's files, except WORKSPACE.
 python3 - "$work/own" << 'END'
 import sys
 sys.path.insert(0, "test/docs")
@@ -106,6 +106,6 @@ for name, text in embedding_test.blocks().items():
 END
 cp examples/embed.cc "$work/own"
 bazel own build "${options[@]}" //:embed
-chroot "$directory" /src/own/bazel-bin/embed || [ $? = 1 ]  # no meter there
+chroot "$directory" /src/own/bazel-bin/embed || [ $? = 1 ]  # no meter is loaded
 bazel own shutdown
 echo "bazel_module.sh: passed"

@@ -1,38 +1,37 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# benchmark.sh BENCHMARK[,BENCHMARK...] [--json FILE] [--smoke] [OPTION...]: what
-#   counting costs.
-# benchmark.sh report FILE... [--out DIR]: docs/performance.md from results, and
-#   the claim of README.md
+# benchmark.sh BENCHMARK[,BENCHMARK...] [--json FILE] [--smoke] [OPTION...]: the cost of
+#   counting.
+# benchmark.sh report FILE... [--out DIR]: makes docs/performance.md and the claim of
+#   README.md from results
 #
-# As root on Debian 12: installs the packages that are missing, builds with
-# optimization, measures, and prints tables and the targets with their verdicts.
-# What is compared runs in turn; figures are medians with their quartiles.
+# As root on Debian 12: installs missing packages, builds with optimization, measures,
+# and prints tables and the targets with their verdicts. Candidates run in turn; figures
+# are medians with quartiles.
 #
-#   datapath     ns per packet of the BPF programs over an empty program, beside
-#                a hash that all CPUs share; about three minutes
-#   structures   the same job by each data structure that meters use, and with
+#   datapath     ns per packet of the BPF programs beyond an empty program, beside a
+#                hash that all CPUs share; about three minutes
+#   structures   the same job with each data structure that meters use, and with
 #                the tables of kernsnoopd, Skydive and netobserv
-#   throughput   what TCP streams, requests and small UDP lose over loopback and
-#                veth: empty programs, netmeter, others, tcpdump, nethogs
-#   churn        the same for short connections
-#   forwarding   what forwarded packets cost: no run of netmeter's programs
-#   names        what it costs at most to read a name from a connection's first bytes
+#   throughput   loss of TCP streams, requests and small UDP over loopback and veth:
+#                empty programs, netmeter, others, tcpdump, nethogs
+#   churn        like throughput, for short connections
+#   forwarding   the cost of forwarded packets: no run of netmeter's programs
+#   names        the largest cost of reading a name from a connection's first bytes
 #   read         a read by the library: 16 series, and 4,096
 #   scrape       /metrics and GetMetrics of 4,096 series
-#   sockets      up to 1,000,000 open and active
-#   sockdiag     netmeter sockets beside ss: 100,000 of them
+#   sockets      up to 1,000,000 open and active sockets
+#   sockdiag     netmeter sockets beside ss, with 100,000 sockets
 #   load         netmeter-loader, the verifier's work, the size on disk
-#   all          all of them; 20 to 40 minutes. Names of some, with commas between
-#                them, are measured into one file
+#   all          all of them; 20 to 40 minutes. Several names with commas are measured
+#                into one file
 #
-#   --json FILE  all samples and the verdicts (test/benchmark/summary.py says how)
-#   --smoke      everything once and in short: it works, and says nothing else
-#   OPTION       of one benchmark, such as --rounds N (BENCHMARK --help)
+#   --json FILE  all samples and the verdicts (test/benchmark/summary.py has the format)
+#   --smoke      everything once and briefly: only shows that it works
+#   OPTION       for one benchmark, such as --rounds N (BENCHMARK --help)
 #
-# Works in a cgroup, network namespaces and mounts of its own, ends by itself,
-# and leaves nothing behind. For figures worth quoting the machine should do
-# nothing else.
+# Uses its own cgroup, network namespaces and mounts, and leaves nothing behind. For
+# figures worth quoting, the machine should be idle otherwise.
 set -euo pipefail
 usage() { sed -n '3,34s/^# \{0,1\}//p' "$0"; }
 die() { echo "benchmark.sh: $*" >&2; exit 1; }
@@ -44,7 +43,7 @@ case ${1:-} in
   '') usage >&2; exit 2 ;;
   *) echo "benchmark.sh: unknown benchmark $1 (--help tells)" >&2; exit 2 ;;
 esac
-# Paths that the caller names are relative to where he is.
+# Paths from the caller are relative to the caller's directory.
 arguments=()
 path_next=
 for argument in "$@"; do
@@ -68,7 +67,7 @@ case $mode in
   *) test/install_packages.sh build ;;
 esac
 
-# The links to the output stay as they are: they are the usual build's.
+# The links to the output still point to the usual build.
 options=(-c opt --jobs=2 --color=no --curses=no --noshow_progress --experimental_convenience_symlinks=ignore)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

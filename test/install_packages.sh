@@ -1,19 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installs, on Debian 12, what libnetmeter needs; everything is Debian's own.
+# Installs the packages that libnetmeter needs on Debian 12; all are Debian's own.
 #
 #   install_packages.sh compile  to build everything
-#   install_packages.sh build    the same, and to run examples/demo.sh
-#   install_packages.sh test     the same, and what test/run.sh needs (default)
+#   install_packages.sh build    also to run examples/demo.sh
+#   install_packages.sh test     also to run test/run.sh (default)
 #   install_packages.sh package
-#                                what builds, and what packaging/ makes packages with
-#   install_packages.sh guests   the same, and the virtual machines in which
-#                                packaging/test_debs.sh and others try them
+#                                to build, and to make packages (packaging/)
+#   install_packages.sh guests   also the virtual machines in which
+#                                packaging/test_debs.sh and others try the packages
 #   install_packages.sh benchmark
-#                                what builds, and what test/benchmark.sh compares
-#                                with and draws by
+#                                to build, and the programs that test/benchmark.sh
+#                                compares with and draws with
 #   install_packages.sh --list GROUP
-#                                prints the packages of a group, one a line
+#                                prints the packages of a group, one per line
 #
 # Silent and offline when nothing is missing. Starts no service.
 set -euo pipefail
@@ -45,7 +45,7 @@ TEST_PACKAGES=(
   crun systemd libcap2-bin python3-yaml
   # a terminal for netmeter top
   tmux
-  # real clients; Python's from PyPI
+  # real clients; Python's are from PyPI
   golang-go rustc cmake make pkgconf musl-tools iptables python3-venv python3-pip libclang-rt-14-dev
   # the style of the sources; the layout depends on the version
   clang-format-14 clang-tidy-14 shellcheck
@@ -124,14 +124,13 @@ thrice() {
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 apt=(apt-get -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
 echo "installing ${#missing[@]} packages: ${missing[*]}"
-# By itself "update" goes on with old lists. One repository of somebody else's
-# that fails must not stop us, though: the installation decides.
+# "update" alone continues with old lists. But one failing foreign repository must not
+# stop this script: the installation shows whether the lists suffice.
 thrice "${apt[@]}" -o APT::Update::Error-Mode=any update ||
   echo "install_packages.sh: apt-get update failed (above); going on with the lists that are there" >&2
 
-# prometheus (wanted for promtool) and nghttp2-proxy start a server and enable
-# it for the next boot. Debian's way to prevent the first is policy-rc.d; the
-# second is undone.
+# prometheus (needed for promtool) and nghttp2-proxy start a server, and enable it for
+# the next boot. policy-rc.d, Debian's way, prevents the start; the enabling is undone.
 if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\n%s\nexit 101\n' "$mark" > "$policy"
   chmod 755 "$policy"

@@ -1,44 +1,41 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [--quick] [--kernels all|host|LIST] [--long] [--noisy] [--filter GLOB]: the tests
-# of libnetmeter.
+# run.sh [--quick] [--kernels all|host|LIST] [--long] [--noisy] [--filter GLOB]: runs
+# the tests of libnetmeter.
 #
-# As root on Debian 12: installs the packages that are missing, builds
-# everything, and runs
+# As root on Debian 12: installs missing packages, builds everything, and runs
 #
-#   the unit tests, under asan and ubsan, or as they are where these cannot be; under
-#   tsan those that start threads
+#   the unit tests, under asan and ubsan if they can; under tsan those that start threads
 #   the tests that need root: BPF programs, loader, tools
 #   examples/demo.sh
 #   the live tests on this kernel and, in virtual machines, on the oldest and the
 #   newest of Debian's
 #
-#   --quick          the tests for between two edits, in less than two minutes
-#                    once everything is built: the unit tests that are not
-#                    tagged "slow", the packet tables of test/program, and one
-#                    load, one live balance and one unload on this kernel. No
-#                    network, no virtual machine
-#   --kernels LIST   host: no virtual machine; all; or some of those of
+#   --quick          the tests between two edits, in less than two minutes once
+#                    everything is built: the unit tests without the tag "slow", the
+#                    packet tables of test/program, and one load, one live balance and
+#                    one unload on this kernel. No network, no virtual machine
+#   --kernels LIST   host: no virtual machine; all; or some of those in
 #                    test/kernels/matrix.sh (default: host,7.2,5.10)
 #   --long           also the tests tagged "long", which take more than a minute each
-#                    or are of what few edits touch (benchmarks, stores, consumers,
+#                    or cover what few edits touch (benchmarks, stores, consumers,
 #                    container manifests, the dashboard); all unit tests without
 #                    sanitizers, larger samples, the fuzzers, the demo again, a short
-#                    soak, and in virtual machines the live tests that seldom tell
-#                    kernels apart
-#   --noisy          beside processes that take all CPUs, and come and go: for the
-#                    hunt for tests that depend on luck
+#                    soak, and in virtual machines the live tests that rarely differ
+#                    between kernels
+#   --noisy          beside processes that take all CPUs, and come and go: finds tests
+#                    that depend on luck
 #   --filter GLOB    only the cases whose name matches (as --gtest_filter)
 #
-# One test is one gtest case (one target, where it isn't a gtest), once per
-# sanitizer and once per kernel. A case that is skipped, or that crashed, timed
-# out or never ran, has failed. Tables at the end say where the time went. The last
-# line is "N passed, N failed". Exits with 0 if none failed and at least 60 passed
-# (with --filter: at least 1). A whole run, --kernels all --long on a tree without a
-# change, notes that it passed, for packaging/make_release.sh.
+# One test is one gtest case (or one target, if it is no gtest), once per sanitizer and
+# once per kernel. A case that is skipped, crashed, timed out or never ran has failed.
+# Tables at the end show where the time went. The last line is "N passed, N failed".
+# Exits with 0 if none failed and at least 60 passed (with --filter: at least 1). A
+# whole run with --kernels all --long on a tree without changes notes that it passed,
+# for packaging/make_release.sh.
 set -uo pipefail
 MINIMUM=60
-usage() { sed -n '3,41s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,38s/^# \{0,1\}//p' "$0"; }
 
 start=$SECONDS
 passed=0 failed=0
@@ -46,7 +43,7 @@ rows=()
 logs='' tree=''
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P) || exit 1
 
-# say and finish are the only ones that write the reader's lines.
+# Only say and finish write the lines for the reader.
 say() { printf '[%2d:%02d] %s\n' $(((SECONDS - start) / 60)) $(((SECONDS - start) % 60)) "$*"; }
 finish() {
   if [ ${#rows[@]} -gt 0 ]; then
@@ -58,7 +55,7 @@ finish() {
     if compgen -G "$logs/*.events" > /dev/null; then slowest; fi
   fi
   if [ "$failed" = 0 ] && [ "$passed" -lt "$MINIMUM" ]; then echo "fewer than $MINIMUM tests passed: something did not run"; fi
-  # Last of all, where also one finds them who sees no more than the end.
+  # The failures come last, so that the end of the output shows them.
   if [ -n "$logs" ] && [ -s "$logs/failures" ]; then
     head -n 40 "$logs/failures"
     echo
@@ -71,7 +68,7 @@ finish() {
   [ "$failed" = 0 ] && [ "$passed" -ge "$MINIMUM" ]
   exit
 }
-# clean_tree: the name of what the commit holds, if there is no change beside it.
+# clean_tree: the hash of the commit's tree, if the work tree has no change.
 clean_tree() {
   if [ -z "$(git status --porcelain 2>&1)" ]; then git rev-parse 'HEAD^{tree}'; fi
 }
@@ -101,7 +98,7 @@ cd "$root" || exit 1
 if [ "$kernels$filter$long" = 'all*yes' ]; then tree=$(clean_tree); fi
 
 # --- this machine -----------------------------------------------------------
-# A CI machine may set none of these; Bazel wants them.
+# Bazel needs these, and a CI machine may set none.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 LANG=C.UTF-8
 unset LANGUAGE BASH_ENV ENV CDPATH PYTHONPATH PYTHONHOME
 USER=$(id -un 2> /dev/null || echo root)
@@ -131,7 +128,7 @@ cleanup() {
     kill -- "-$child" 2> /dev/null
     wait "$child"
   fi
-  # The quick way leaves Bazel's server running: it is soon run again.
+  # --quick leaves Bazel's server running for the next run.
   if [ -z "$quick" ] && command -v bazel > /dev/null; then bazel shutdown > /dev/null 2>&1; fi
   if [ "$failed" = 0 ] && [ -z "$child" ]; then rm -rf "$logs"; fi
 }
@@ -140,7 +137,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# run LOG COMMAND...: in a process group of its own, that a signal may end.
+# run LOG COMMAND...: in its own process group, which a signal may end.
 run() {
   local log=$1 status=0
   shift
@@ -153,8 +150,8 @@ run() {
   return $status
 }
 
-# make_noise: processes that take all CPUs for one to three seconds, and a hundred that
-# live for a moment; then a second of quiet; without end.
+# make_noise: repeats: processes that take all CPUs for one to three seconds, a hundred
+# short-lived ones, and a second of quiet.
 make_noise() {
   local i cpus
   cpus=$(nproc)
@@ -179,27 +176,26 @@ if [ -n "$noisy" ]; then
   set +m
 fi
 
-# The tests run two at a time and one by one, so that a small machine does.
-# The first one is not for a query.
+# Tests run two at a time or one by one, so that a small machine suffices.
+# The first option is not valid for a query.
 options=(--jobs=2 --color=no --curses=no --noshow_progress --noshow_loading_progress)
 test_options=("${options[@]}" --keep_going --build_tests_only --cache_test_results=no
   --flaky_test_attempts=1 --test_summary=short)
 if [ "$filter" != '*' ]; then test_options+=("--test_filter=$filter"); fi
 
-# The kernels come meanwhile. A lane that finds none tries again.
+# Meanwhile the kernels are fetched. A lane that finds none tries again.
 if [ -z "$quick" ]; then
   test/kernels/matrix.sh --fetch --kernels "$kernels" > "$logs/fetch.log" 2>&1 < /dev/null &
   fetch=$!
 fi
 say "build"
 stage=$SECONDS
-# Links to the output of another HOME's Bazel: //... would walk into them.
+# //... would follow links to the output of another HOME's Bazel.
 base=$(bazel info "${options[@]}" output_base 2> "$logs/bazel.log") || { cat "$logs/bazel.log"; give_up "bazel does not start"; }
 for link in bazel-*; do
   if [ -L "$link" ] && [[ $(readlink "$link") != "$base"/* ]]; then rm "$link"; fi
 done
-# The unit tests are compiled once, with sanitizers; without them only those that
-# cannot be.
+# Unit tests are compiled once, with sanitizers; those that cannot be, without.
 sanitized=()
 if [ -z "$quick$long" ]; then
   mapfile -t sanitized < <(bazel query "${options[@]:1}" 'kind(cc_test, //...) except
@@ -212,8 +208,8 @@ run "$logs/build.log" bazel build "${options[@]}" --keep_going "${plain[@]}" ||
 bin=$(bazel info "${options[@]}" bazel-bin 2> /dev/null) || give_up "bazel info failed"
 rows+=("build|||$((SECONDS - stage))")
 
-# count EVENTS: prints "passed failed" for a build event file of "bazel test";
-# what failed goes to stderr, each with the first lines of what it said.
+# count EVENTS: prints "passed failed" for a build event file of "bazel test". Failures
+# go to stderr, each with the first lines of its output.
 count() {
   python3 - "$1" << 'EOF'
 import json
@@ -244,7 +240,7 @@ for (label, _, _), result in sorted(results.items(), key=str):
     except (IndexError, OSError, ET.ParseError):
         failures.append(f"{label}: {result.get('status')}, no test.xml")
         continue
-    # Where the test is no gtest Bazel writes one case, and all output there.
+    # For a test that is no gtest, Bazel writes one case with all of its output.
     output = "".join(element.text or "" for element in tree.iter("system-out"))
     skipped = re.search(r"\bSKIPPED\b|\(skipped=", output)
     for case in tree.iter("testcase"):
@@ -268,7 +264,7 @@ print(passed, len(failures))
 EOF
 }
 
-# slowest: the ten targets of Bazel that took longest.
+# slowest: the ten slowest targets of Bazel.
 slowest() {
   python3 - "$logs"/*.events << 'EOF'
 import json
@@ -309,7 +305,7 @@ bazel_test() {
   run "$logs/$name.log" bazel test "${test_options[@]}" --build_event_json_file="$logs/$name.events" "$@" || status=$?
   read -r good bad < <(count "$logs/$name.events" 2> "$logs/$name.failures")
   good=${good:-0} bad=${bad:-0}
-  # 4: no test was found. Never "none failed" when Bazel says otherwise.
+  # 4: no test was found. Never says "none failed" if Bazel reports a failure.
   if [ "$bad" = 0 ] && { [ $status != 0 ] || { [ "$good" = 0 ] && [ "$filter" = '*' ]; }; }; then
     bad=1
     echo "FAILED $title: bazel test, status $status" >> "$logs/$name.failures"
@@ -321,8 +317,8 @@ bazel_test() {
   fi
 }
 
-# stage TITLE COMMAND...: what is no Bazel test and closes with its own
-# "N passed, N failed", or counts as one test by its exit status.
+# stage TITLE COMMAND...: a stage without Bazel tests. Its last line is its own "N
+# passed, N failed"; otherwise it counts as one test by its exit status.
 stage() {
   local title=$1 name=${1//[^a-z]/-} begin=$SECONDS status=0 good=1 bad=0 last
   shift
@@ -338,16 +334,15 @@ stage() {
   fi
 }
 # --- tests ------------------------------------------------------------------
-# The live tests, which follow a load, a status and an unload of the loader
-# itself. start_live KERNELS FILTER starts the lanes, one at a time as long as
-# $logs/beside exists.
+# The live tests, after a load, a status and an unload of the loader. start_live KERNELS
+# FILTER starts the lanes, one at a time while $logs/beside exists.
 start_live() {
   test/kernels/matrix.sh --kernels "$1" --filter "$2" --bin "$bin" --out "$logs/kernels" \
     --beside "$logs/beside" ${long:+--long} > "$logs/kernels.log" 2>&1 < /dev/null &
   lanes=$!
 }
 
-# finish_live TITLE: waits for them.
+# finish_live TITLE: waits for the lanes.
 finish_live() {
   local title=$1 begin=$SECONDS good=0 bad=1 log
   say "$title"
@@ -355,7 +350,7 @@ finish_live() {
   wait "$lanes" || true
   lanes=
   cat "$logs/kernels.log"
-  # Each lane's own time, most of it beside the stages before.
+  # Each lane's own time, which mostly overlaps with the stages before.
   for log in "$logs"/kernels/*/seconds; do
     if [ -e "$log" ]; then rows+=("  the lane $(basename "${log%/*}")|||$(cat "$log")"); fi
   done
@@ -376,13 +371,13 @@ if [ -n "$quick" ]; then
   finish
 fi
 
-# The virtual machines run beside all else, one at a time: most root tests wait for the
-# network or for a time to pass.
+# The virtual machines run beside all other stages, one at a time, because most root
+# tests wait for the network or for time to pass.
 : > "$logs/beside"
 start_live "$kernels" "$filter"
 bazel_test "unit tests" "${plain[@]}"
 extra=()
-# The runtimes of GCC 12 do not find room among more random addresses.
+# With more random bits in addresses, the runtimes of GCC 12 find no room.
 if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
   extra=(--run_under="/usr/bin/setarch --addr-no-randomize")
 fi
@@ -398,7 +393,7 @@ if [ -n "$long" ] && [ "$filter" = '*' ]; then
   stage "demo, again" examples/demo.sh
   stage "fuzzing, in short" test/fuzz/run.sh
 fi
-bazel shutdown > /dev/null 2>&1 # its memory, for the virtual machines
+bazel shutdown > /dev/null 2>&1 # frees its memory for the virtual machines
 finish_live "live tests on kernels ($kernels)"
 if [ -n "$long" ] && [ "$filter" = '*' ]; then stage "soak, in short" test/soak.sh --short; fi
 finish

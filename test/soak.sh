@@ -1,44 +1,43 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# soak.sh [OPTION]...: everything at once, for as long as one likes.
+# soak.sh [OPTION]...: everything at once, for a chosen time.
 #
 #   --minutes N      rounds of a minute each (10)
-#   --upgrades N     then so many upgrades with growth, under four kinds of traffic (200:
-#                    some seconds each, ten minutes in all)
-#   --short          one round of 8 seconds and 3 upgrades: what test/run.sh runs
-#   --json FILE      what each round has shown, and after those of a test what its third
-#                    reader and the exporter have, one JSON object a line
-#   --packets FILE   the packets of the last round that was not explained, with the names
-#                    that they have: 200 MB
+#   --upgrades N     then N upgrades with growth, under four kinds of traffic (200: some
+#                    seconds each, ten minutes together)
+#   --short          one round of 8 seconds and 3 upgrades, as in test/run.sh
+#   --json FILE      the results of each round, and after those of a test the counts of
+#                    its third reader and the exporter, one JSON object per line
+#   --packets FILE   the packets, with names, of the last round that was not explained:
+#                    200 MB
 #   --kernel LINE    in a virtual machine with 2 CPUs and this kernel (5.10 6.1 6.12 7.2),
-#                    where the second, which is not there at the load, comes and goes
-#                    twice a second, and the clock goes an hour ahead and back; without
-#                    the third reader, the exporter, and files
+#                    whose second CPU, absent at the load, comes and goes twice a second,
+#                    and whose clock goes an hour ahead and back; without the third
+#                    reader, the exporter, and files
 #
-# As root on Debian 12. Thirteen kinds of traffic run at once between network namespaces
-# of their own, and a witness, whose name is never idle; meanwhile programs are replaced,
-# tables grow, idle series are retired, processes register and end, the socket table is
-# too small, and a memory cgroup has no room now and then for what sends (with cgroup v1:
-# gives back what it can). Three readers look on, two in C++ and one in Python, and an
-# exporter.
-# Prints a line for each round, in which
+# As root on Debian 12. Thirteen kinds of traffic run at once between the test's own
+# network namespaces, with a witness whose name is never idle. Meanwhile programs are
+# replaced, tables grow, idle series are retired, processes register and end, the socket
+# table is too small, and a memory cgroup sometimes has no room for the senders (with
+# cgroup v1: frees what it can). Two readers in C++, one in Python, and an exporter
+# watch. Prints a line for each round. In it:
 #
-#   - the interface and the meter have to differ by packets of named kinds alone
+#   - the interface and the meter may differ by packets of named kinds only
 #     (docs/counting.md#uncounted-traffic);
-#   - the payload of the witness and of those that register has to be under their names,
-#     and what has none may only be that of names which are new;
-#   - no reader may see a value or the sum go back, or fail, but for values of as many
+#   - the payload of the witness and of registered processes must be under their names,
+#     and payload without a name may only belong to new names;
+#   - no reader may fail, or see a value or the sum decrease, except values of as many
 #     series as were retired (`retired` in the line: since the load);
-#   - the kernel may keep no more maps and programs than in the second one, and no more
-#     memory for them than 64 KiB and 2 KiB for each growth since (other loads on this
-#     host count, too: run it alone); no reader in C++ may have grown by more than 1 MiB.
+#   - the kernel may keep no more maps and programs than in the second round, and no more
+#     memory for them than 64 KiB and 2 KiB for each growth since then (other loads on
+#     this host count as well: run it alone); a reader in C++ may grow by 1 MiB at most.
 #
 # So less than three rounds compare no memory. The reader in Python and the exporter may
-# each grow by 4 MiB after their first minute. Bytes are of the round; upgrades, growths,
-# retired and reads are of all until then.
-# Exits with 0 if all of this is so. Leaves nothing behind, however it ends.
+# each grow by 4 MiB after their first minute. Bytes are of the round; upgrades,
+# growths, retired and reads are totals. Exits with 0 if all of this holds. Leaves
+# nothing behind, however it ends.
 set -euo pipefail
-usage() { sed -n '3,40s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,39s/^# \{0,1\}//p' "$0"; }
 die() { echo "soak.sh: $*" >&2; exit 2; }
 
 minutes=10 seconds=60 upgrades=200 json='' packets='' kernel=''
@@ -77,7 +76,7 @@ if [ -n "$kernel" ]; then
 fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-# The trap of a signal runs when what is in front has ended: so nothing long is.
+# The trap of a signal runs after the foreground command, so none may take long.
 child=''
 # shellcheck disable=SC2317 # by trap
 stop() {
@@ -91,13 +90,13 @@ build=(--jobs=2 --color=no --curses=no --noshow_progress)
 run bazel build "${build[@]}" "${targets[@]}" > "$out/log" 2>&1 || { cat "$out/log" >&2; die "the build failed"; }
 bin=$(bazel info "${build[@]}" bazel-bin 2> /dev/null)
 
-# A round takes longer than its traffic: an upgrade may be on its way, and all has to be
+# A round takes longer than its traffic: an upgrade may be running, and all must become
 # quiet. Each upgrade takes some seconds.
 options=("--soak-rounds=$minutes" "--soak-seconds=$seconds" "--soak-upgrades=$upgrades")
 what="$minutes round$([ "$minutes" = 1 ] || echo s) of $seconds s and $upgrades upgrades"
 limit=$((600 + minutes * 120 + upgrades * 15))
 if [ -n "$kernel" ]; then
-  # What is taken off and put back is then among the possible CPUs alone at first.
+  # The second CPU is then possible, but not online, at first.
   status=0
   run test/kernels/matrix.sh --kernels "$kernel" --bin "$bin" --out "$out" --timeout $((limit * 2)) --cpus 2 \
     --live-test-alone --kernel-arguments maxcpus=1 --filter 'SoakTest.*' --live-options "${options[*]} --soak-cpu-hotplug --soak-clock-jumps" > "$out/matrix" 2>&1 || status=$?

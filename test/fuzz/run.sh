@@ -5,18 +5,18 @@
 # interfaces, series, descriptors, http_request or grpc_peer; all if none
 # is given.
 #
-#   --runs N      executions of each (default: as many as take a few seconds)
-#   --seconds N   as long as that each, instead
-#   --seed N      of libFuzzer's random numbers (default 1, so that two runs do
-#                 the same; 0: another one each time)
-#   --keep DIR    compile, and keep what was found, there
+#   --runs N      executions of each (the default takes a few seconds)
+#   --seconds N   seconds for each, in place of --runs
+#   --seed N      the seed of libFuzzer's random numbers (default 1, so that two runs are
+#                 equal; 0: another one each time)
+#   --keep DIR    compile there, and keep the findings
 #
-# The seeds are in corpus/, by real clients (record_client.py). A finding is
-# printed, and the input kept. The last line is "N passed, N failed", one per
-# target; exits with 0 if none failed. Two targets run at a time.
+# The seeds in corpus/ are from real clients (record_client.py). A finding is printed,
+# and its input kept. The last line is "N passed, N failed", one per target; exits with
+# 0 if none failed. Two targets run at a time.
 #
-# --runs 10000000, the 10 million that a parser of somebody else's bytes should see, is
-# for any target. On a busy core of a small machine, a second has so many executions:
+# --runs 10000000, which a parser of foreign bytes should see, works for any target. A
+# busy core of a small machine does, in a second:
 #
 #   wire_name 28000, sock_diag 18000, interfaces 16000        10 minutes for 10 million
 #   http_request 12000, http 11000                            15 minutes
@@ -61,8 +61,8 @@ declare -A libraries=(
 declare -A default_runs=([h2]=100000 [tls]=100000 [http]=100000 [command_line]=100000 [wire_name]=100000 [grpc]=3000 [config]=2000 [sock_diag]=100000 [interfaces]=100000 [series]=3000 [descriptors]=3000 [http_request]=100000 [grpc_peer]=10000)
 declare -A longest=([h2]=512 [tls]=2048 [http]=512 [command_line]=1024 [wire_name]=96 [grpc]=4096 [config]=2048 [sock_diag]=4096 [interfaces]=4096 [series]=2048 [descriptors]=32 [http_request]=512 [grpc_peer]=2048)
 
-# Another thread allocates and frees there, so that most executions look as if they
-# leaked: to look each time takes a third of it. What leaks is found at the end.
+# Another thread allocates and frees there, so most executions look as if they leaked.
+# To check each of them takes a third of the time. A leak is found at the end.
 declare -A more_options=([grpc_peer]='-detect_leaks=0')
 
 runs='' seconds='' seed=1 keep='' targets=()
@@ -123,15 +123,15 @@ fuzz() {
   fi
   mkdir -p "$work/$target"
   started=$SECONDS
-  # What is freed waits in 8 MiB: an execution uses kilobytes, and the usual 256 MiB cost
-  # half of the time.
+  # The quarantine for freed memory has 8 MiB: an execution uses kilobytes, and the
+  # default of 256 MiB costs half of the time.
   if ASAN_OPTIONS=strict_string_checks=1:quarantine_size_mb=8 UBSAN_OPTIONS=print_stacktrace=1 \
     "$work/fuzz_$target" "$limit" "-seed=$seed" "-max_len=${longest[$target]}" -timeout=10 \
     ${more_options[$target]+"${more_options[$target]}"} \
     -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 -reload=0 "-artifact_prefix=$work/$target-" \
     "$work/$target" "test/fuzz/corpus/$target" > "$log" 2>&1 < /dev/null; then
     done_runs=$(stat_of number_of_executed_units "$log")
-    # A fuzzer that ended early, or had no seeds, has shown nothing.
+    # A fuzzer that ended early, or had no seeds, proves nothing.
     if [ -z "$seconds" ] && [ "${done_runs:-0}" -lt "${limit#-runs=}" ]; then
       echo "FAILED fuzz_$target: ${done_runs:-0} executions only"
     else
@@ -143,7 +143,7 @@ fuzz() {
   fi
 }
 
-# report TARGET: what fuzz said.
+# report TARGET: prints the result of fuzz.
 report() {
   cat "$work/$1.result"
   if tail -n 1 "$work/$1.result" | grep -q '^passed '; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
@@ -152,7 +152,7 @@ report() {
 set -m # a process group for each, for cleanup
 running=()
 for target in "${targets[@]}"; do
-  # Two at a time, told in their order.
+  # Two at a time, reported in order.
   if [ ${#running[@]} = 2 ]; then
     wait "${running[0]#*:}"
     report "${running[0]%:*}"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# guest.sh last|INTERVAL: what power_failure.py runs in the guest (dash and busybox). It
-# mounts the disk, prints the history that is there, and unless this is the last boot
-# counts, sends and records each INTERVAL seconds, until the guest is killed.
+# guest.sh last|INTERVAL: power_failure.py runs this in the guest (dash and busybox). It
+# mounts the disk, prints the history on it, and unless this is the last boot counts,
+# sends and records every INTERVAL seconds, until the guest is killed.
 mkdir -p /var/lib/netmeter
 mount -t ext4 /dev/vda /var/lib/netmeter || exit 1
 echo "@@usage-begin"
@@ -14,7 +14,7 @@ if [ "$1" = last ]; then
   exit 0
 fi
 
-# The datagrams are for nobody: no answer disturbs the count.
+# No program receives the datagrams, so no answer disturbs the count.
 ip netns add far && ip link add up0 type veth peer name far0 netns far || exit 1
 for option in all default up0; do echo 1 > /proc/sys/net/ipv6/conf/$option/disable_ipv6; done
 ip address add 10.9.0.1/24 dev up0

@@ -7,11 +7,11 @@
 #     //test/live:live_actor
 #   test/kernels/checkpoint.sh
 #
-# Every byte is counted, before and after; no total goes back. What is restored was forked
-# by criu, so it counts as criu, with the socket that it had and with new ones, until it
-# registers again, or executes, or its unit names it (docs/names.md). In a virtual machine
-# with KERNEL (6.1), as CRIU has to know the kernel that it runs on. DIR is where the
-# programs are (bazel-bin). Needs the kernels of matrix.sh --fetch; no root.
+# Every byte is counted, before and after; no total decreases. criu forks the restored
+# process, so it counts as criu, with its old socket and with new ones, until it
+# registers again, or executes, or its unit names it (docs/names.md). Runs in a virtual
+# machine with KERNEL (6.1), because CRIU has to support the kernel. DIR has the
+# programs (default bazel-bin). Needs the kernels of matrix.sh --fetch; no root.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 die() { echo "checkpoint.sh: $*" >&2; exit 1; }
@@ -41,7 +41,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cat > "$scratch/guest.sh" << 'GUEST'
 set -eu
-echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 # which would say hello
+echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 # it would send packets
 ip link add cloud type dummy
 ip address add 10.9.0.1/24 dev cloud
 ip link set cloud up
@@ -50,7 +50,7 @@ mkdir $cgroup
 netmeter-loader load --quiet --group '' --cgroup $cgroup
 echo $$ > $cgroup/cgroup.procs
 
-# await FILE: until the service waits at it. go FILE: it goes on.
+# await FILE: waits until the service waits at it. go FILE: lets it go on.
 await() {
   n=0
   until [ -e "$1" ]; do
@@ -70,7 +70,7 @@ counted() {
   echo "good: $4"
 }
 
-# Without a descriptor of this guest's console, and in a session of its own.
+# Without a descriptor of the guest's console, and in its own session.
 setsid gateway register=modem hold=10.9.0.2/9/3/100 wait=/tmp/1 more=2/100 wait=/tmp/2 \
   udp=10.9.0.2/9/5/100 wait=/tmp/3 register=modem udp=10.9.0.2/9/7/100 wait=/tmp/4 \
   exec=/bin/gateway udp=10.9.0.2/9/11/100 wait=/tmp/5 \

@@ -4,23 +4,23 @@
 #
 #   SUITE   bullseye | bookworm | bookworm-backports | trixie | sid ...
 #   DIR     gets vmlinuz, config, modules/ (= /lib/modules/<release>), release,
-#           and package (the file name of each .deb), and is kept when it is
-#           there already: REFRESH=1 looks whether there is a newer kernel
+#           and package (the file name of each .deb). Is kept if it exists already;
+#           REFRESH=1 looks for a newer kernel
 #
-# The machine's own apt state (lists, cache, dpkg status) is neither read nor
-# altered, and no root is needed. Exit status:
+# Neither reads nor changes the machine's own apt state (lists, cache, dpkg status).
+# Needs no root. Exit status:
 #
 #   0    DIR holds a kernel
-#   100  Debian no longer carries the suite: its Release file is gone (404),
-#        while the mirror has this machine's own suite
+#   100  Debian no longer carries the suite: its Release file is gone (404), while
+#        the mirror has this machine's own suite
 #   1    anything else: the network, the mirror's signature, no such kernel...
 #
-# With 1 and 100 DIR stays as it was. Environment: FLAVOUR (cloud-amd64; its end is the
-# architecture), MIRROR and SECURITY (default: the repositories of this machine's
-# own apt), KEYRING.
+# After 1 and 100 DIR is unchanged. Environment: FLAVOUR (cloud-amd64; its end is the
+# architecture), MIRROR and SECURITY (default: the repositories of this machine's own
+# apt), KEYRING.
 set -euo pipefail
 export LC_ALL=C
-if [ $# != 2 ]; then sed -n '3,19s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
+if [ $# != 2 ]; then sed -n '3,20s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
 suite=$1 out=$2
 flavour=${FLAVOUR:-cloud-amd64}
 architecture=${flavour##*-}
@@ -31,11 +31,11 @@ die() { echo "getkernel: $suite: $*" >&2; exit 1; }
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 exec 9> "$out/.lock"
-flock 9 # two lanes may want one kernel
+flock 9 # two lanes may need one kernel
 if [ -s "$out/package" ] && [ -z "${REFRESH:-}" ]; then cat "$out/package"; exit 0; fi
 
-# repo SUITE: where this machine's apt has it from; Debian's own before any
-# other's that has a suite of the same name. Needs no downloaded lists.
+# repo SUITE: the repository from which this machine's apt has it; Debian's own goes
+# before others with a suite of that name. Needs no downloaded lists.
 uris=$(apt-get --print-uris update 2> /dev/null || true)
 repo() {
   local all
@@ -48,15 +48,16 @@ security=${SECURITY:-$(repo "$own-security")}
 [ -n "$mirror" ] || die "no Debian repository in apt's sources; set MIRROR"
 [ -r "$keyring" ] || die "no $keyring (apt-get install debian-archive-keyring)"
 
-# Unpacked beside DIR's contents and moved at the end: half a kernel is none.
+# Unpacked beside DIR's contents and moved at the end, so that DIR never has half a
+# kernel.
 tmp=$out/.new
 rm -rf "$tmp"
 mkdir -p "$tmp/lists/partial" "$tmp/cache/archives/partial" "$tmp/debs" "$tmp/tree"
 trap 'rm -rf "$tmp"' EXIT
 : > "$tmp/status"
 # The system's apt.conf is still read, hence the #clear of its hooks.
-# Error-Mode any: else "update" succeeds when nothing could be fetched.
-# A suite past its end has a Release file past its date.
+# Error-Mode any: otherwise "update" succeeds even if nothing could be fetched.
+# A suite past its end has an expired Release file.
 cat > "$tmp/apt.conf" << EOC
 Dir::Etc::SourceList "$tmp/sources.list"; Dir::Etc::SourceParts "/dev/null";
 Dir::Etc::Preferences "/dev/null"; Dir::Etc::PreferencesParts "/dev/null";
@@ -73,7 +74,7 @@ Acquire::IndexTargets::deb::DEP-11-icons-small::DefaultEnabled "false";
 EOC
 apt() { local tool=$1; shift; "apt-$tool" -c "$tmp/apt.conf" "$@"; }
 
-# update URI SUITE...: 0 fetched, 4 a Release file is not there, 1 other
+# update URI SUITE...: 0 fetched, 4 a Release file is missing, 1 other
 update() {
   local uri
   : > "$tmp/sources.list"
@@ -83,7 +84,7 @@ update() {
     shift 2
   done
   if apt get -q update > "$tmp/log" 2>&1; then return 0; fi
-  # apt says "does not have a Release file" of a server in trouble, too.
+  # apt says "does not have a Release file" also if the server is in trouble.
   if grep -q 'does not have a Release file' "$tmp/log" &&
     grep -A 1 '^Err:.* Release$' "$tmp/log" | grep -q '^ *404 '; then return 4; fi
   return 1
@@ -98,12 +99,12 @@ gone() {
 
 status=0
 case $suite in
-  # Backports alone: the newest of it, not of the suite below.
+  # Backports only: its newest, not the newest of the suite below.
   sid | unstable | experimental | *-backports) update "$mirror" "$suite" || status=$? ;;
   *)
     [ -n "$security" ] || security=$mirror-security
     update "$mirror" "$suite" "$security" "$suite-security" || status=$?
-    # Security support ended and moved to the archive before the suite did.
+    # Security support ends, and moves to the archive, before the suite does.
     if [ $status = 4 ]; then status=0; update "$mirror" "$suite" || status=$?; fi
     ;;
 esac
@@ -114,7 +115,7 @@ case $status in
 esac
 
 # The metapackage names the newest ABI: linux-image-cloud-amd64 depends on
-# linux-image-<release>-cloud-amd64. No version is written down anywhere.
+# linux-image-<release>-cloud-amd64. So no version is written here.
 image=$(apt cache -q show --no-all-versions "linux-image-$flavour" 2> "$tmp/log" |
   sed -n "s/^Depends:.*\(linux-image-[0-9][^ ,]*-$flavour\).*/\1/p") || true
 [ -n "$image" ] || die "no linux-image-$flavour in it"
@@ -133,7 +134,7 @@ fi
 (cd "$tmp/debs" && apt get -qq download "${want[@]}" > "$tmp/log" 2>&1) || die "$(tail -n 1 "$tmp/log")"
 for deb in "$tmp"/debs/*.deb; do dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$tmp/tree"; done
 
-# Where the files are differs between versions (/boot, /usr/lib/modules...).
+# The place of the files differs between versions (/boot, /usr/lib/modules...).
 find_one() { find "$tmp/tree" "$@" -print -quit; }
 vmlinuz=$(find_one -type f \( -name "vmlinuz-$release" -o -path "*/$release/vmlinuz" \))
 config=$(find_one -type f \( -name "config-$release" -o -path "*/$release/config" \))

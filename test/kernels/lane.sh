@@ -1,14 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# lane.sh LIVE_TEST RUNFILES FILTER SECONDS [TEST]...: what matrix.sh runs on each kernel,
-# in the guest (under dash and busybox) or on the host: which features are
-# active after a load, then the live tests, and those of each TEST. netmeter-loader
-# is in PATH.
-# With NETMETER_HIDE_BTF the kernel shows no types from here on, and every load is given
-# a file that has them: in a guest only.
-# NETMETER_LIVE_OPTIONS: more words for LIVE_TEST. NETMETER_LIVE_SHARDS: how many parts of
-# it run side by side (1); most of a test's time on a fast kernel is waiting.
-# Lines beginning with @@ are for report.py, here and in test/accuracy.
+# lane.sh LIVE_TEST RUNFILES FILTER SECONDS [TEST]...: matrix.sh runs this on each
+# kernel, in the guest (dash and busybox) or on the host: the features that are active
+# after a load, then the live tests and those of each TEST. netmeter-loader is in PATH.
+# NETMETER_HIDE_BTF: hides the kernel's types from here on, and gives every load a file
+# with the types; in a guest only. NETMETER_LIVE_OPTIONS: more arguments for LIVE_TEST.
+# NETMETER_LIVE_SHARDS: its number of parts that run side by side (1); on a fast kernel
+# a test mostly waits. Lines beginning with @@ are for report.py, here and in
+# test/accuracy.
 live_test=$1 runfiles=$2 filter=$3 seconds=$4
 shift 4
 
@@ -16,8 +15,8 @@ echo "@@release $(uname -r)"
 echo "@@version $(uname -v)"
 [ -r /sys/kernel/security/lockdown ] && echo "@@lockdown $(cat /sys/kernel/security/lockdown)"
 
-# What a test needs of the kernel, and passes without: the file expectations says
-# which kernels have it.
+# Features that a test needs, and without which it passes all the same. The file
+# expectations lists the kernels that have them.
 esp='src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1 mode transport'
 # shellcheck disable=SC2086 # words
 unshare -n ip xfrm state add $esp auth 'hmac(sha1)' 0x000102030405060708090a0b0c0d0e0f10111213 \
@@ -36,7 +35,7 @@ shift
 exec $loader-itself "\$command" "\$@"
 EOF
   chmod 755 "$loader"
-  # A file that cannot serve is refused before anything is made.
+  # An unsuitable file is refused before anything is created.
   head -c 100000 "$types" > "$types-short"
   for wrong in "$types-none" "$types-short" /bin/busybox; do
     if "$loader-itself" load --btf "$wrong" --pin-dir /run/wrong || [ -e /run/wrong ]; then
@@ -48,7 +47,7 @@ fi
 [ -r /sys/kernel/btf/vmlinux ] && btf=yes || btf=no
 echo "@@kernel btf $btf"
 
-# A meter of its own, so that the host's is not touched.
+# Its own meter, so that the host's is unaffected.
 dir=$(mktemp -d) || exit 1
 while read -r _ mount type _; do
   [ "$type" = cgroup2 ] && cgroup=$mount/netmeter-matrix-$$ && break
@@ -65,13 +64,13 @@ echo "@@unload $?"
 rmdir "$cgroup"
 rm -rf "$dir"
 
-# As "bazel test" does.
+# Like "bazel test".
 export TEST_SRCDIR="$runfiles" RUNFILES_DIR="$runfiles" TEST_WORKSPACE=libnetmeter
 TEST_TMPDIR=$(mktemp -d) || exit 1
 export TEST_TMPDIR
 cd "$runfiles/$TEST_WORKSPACE" || exit 1
 echo "@@live-begin"
-# shard INDEX: one of the parts; its exit status is in a file.
+# shard INDEX: runs one of the parts; its exit status goes into a file.
 shard() {
   # shellcheck disable=SC2086 # words
   GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$1 timeout --foreground -k 5 "$seconds" "$live_test" \

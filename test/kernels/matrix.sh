@@ -6,46 +6,44 @@
 #                    5.10+lockdown 7.2+lockdown 7.2+full 7.2+lazy (5.10 alone
 #                    is without lockdown) 6.1+nobtf; not in all: 6.12-rt
 #                    5.10+nobtf 6.12+nobtf 7.2+nobtf
-#   --filter GLOB    only these tests (as --gtest_filter); with a - in front: all that a
-#                    lane has but these
+#   --filter GLOB    only these tests (as --gtest_filter); with a - in front: all of a
+#                    lane except these
 #   --bin DIR        bazel-bin of "bazel build //..." (default: bazel-bin)
-#   --out DIR        logs and results go there (default: a temporary folder)
+#   --out DIR        the place for logs and results (default: a temporary folder)
 #   --timeout SECS   per kernel (1500)
 #   --vms N          virtual machines at a time (2)
-#   --cpus N         of each virtual machine (2)
+#   --cpus N         CPUs of each virtual machine (2)
 #   --kernel-arguments WORDS   added to the kernel's command line there
-#   --live-options WORDS   added to those of live_test, in virtual machines
+#   --live-options WORDS   added to live_test's arguments in virtual machines
 #   --live-test-alone   without stress_test and verifier_test there
-#   --long           in virtual machines also what seldom tells kernels apart
-#   --beside FILE    while FILE exists, other tests run, too: one virtual machine
+#   --long           in virtual machines also tests that rarely differ between kernels
+#   --beside FILE    while FILE exists, other tests run as well: one virtual machine
 #                    at a time, and this kernel's lane waits
-#   --fetch          gets the kernels of these lanes, and runs nothing
+#   --fetch          gets the kernels of these lanes and runs nothing
 #
-# The kernels are Debian's newest of their line, unpacked once a day into
-# ~/.cache/netmeter/kernels, and run in QEMU; -rt: with PREEMPT_RT. The stress
-# test of the adds, all that runs with preempt=full and preempt=lazy, and
-# verifier_test follow there (test/program). Prints a table of verdicts, of every
-# case, and of the active features; the latter must be as in the file
-# expectations. A suite that Debian no longer carries is a loud verdict, but no
-# failure; a kernel missing for any other reason is one. Exits with 0 if
-# nothing failed.
+# The kernels are Debian's newest of each line, unpacked once a day into
+# ~/.cache/netmeter/kernels, and run in QEMU; -rt: with PREEMPT_RT. There the stress
+# test of the adds, all of it with preempt=full and preempt=lazy, and verifier_test
+# follow (test/program). Prints a table of verdicts, of every case, and of the active
+# features, which must be as in the file expectations. A suite that Debian no longer
+# carries is a loud verdict, but no failure; a kernel missing for any other reason is
+# one. Exits with 0 if nothing failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage() { sed -n '3,33s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,32s/^# \{0,1\}//p' "$0"; }
 die() { echo "matrix.sh: $*" >&2; exit 2; }
 
 # The line of kernels and the Debian suite that carries it.
 declare -A suites=([5.10]=bullseye [6.1]=bookworm [6.12]=trixie [7.2]=trixie-backports)
-# Longest first: two at a time then finish together.
+# Longest first, so that two at a time finish together.
 all=(host 7.2 6.12 6.1 5.10 7.2+lockdown 5.10+lockdown 6.1-rt 7.2+full 7.2+lazy 6.1+nobtf)
 more=(6.12-rt 5.10+nobtf 6.12+nobtf 7.2+nobtf)
-# A soak wants all at once: an emulated guest is too slow for it, and beside one so is
-# this kernel. test/soak.sh is for it, which test/run.sh runs for a short time afterwards.
+# A soak needs all at once: an emulated guest is too slow for it, and so is this kernel
+# beside a guest. test/run.sh runs test/soak.sh for a short time afterwards.
 plain_filter='*-SoakTest.*'
-# Left to this kernel but with --long. A virtual machine has one case or more for each
-# hook and each feature. It leaves out other cases of the same code of ours: limits of
-# tables, upgrades, rules of destinations, and IPv6, except where bytes are counted over a
-# link.
+# Only on this kernel, unless --long. A virtual machine runs at least one case for each
+# hook and each feature. It skips other cases of the same code: limits of tables,
+# upgrades, rules of destinations, and IPv6 except when bytes are counted over a link.
 seldom='SinkTest.*User*:SinkTest.*Names*:SinkTest.SocketsLeave*:SinkTest.TwoMeters*'
 seldom+=':*ConnectionsTest.OutliveAnUpgrade*:*UplinksTest.*IsUpgraded*:*FlowsTest.SumUp*'
 seldom+=':*DestinationsTest.Rules*:*DestinationsTest.ConnectionsThatWait*'
@@ -57,17 +55,16 @@ for suite in Connections Copies Destinations Edge Flows Impairment LossBeforeFin
   Protocols Remainder Tables TroubledConnections Tunnel Uplinks; do
   seldom+=":Over/${suite}Test.*/IPv6*"
 done
-# lockdown=confidentiality takes bpf_probe_read_kernel away, and nothing else.
-# Packets are counted by the same programs there: what is about them alone is
-# left to the lanes without it.
+# lockdown=confidentiality removes bpf_probe_read_kernel only. The same programs count
+# packets there, so tests of packets alone run only without it.
 lockdown_filter='*-*LinkTest.*:*ImpairmentTest.*:*EdgeTest.*:*RemainderTest.*:*SegmentedDatagramTest.*:*DuplicatesTest.*:*IpsecTest.*:SegmentRoutingTest.*:*TablesTest.*:*AccuracyTest.*:*TunnelTest.*:*LossBeforeFinTest.*:*MptcpTest.BothEnds*:*MptcpTest.ServerWithoutIt*:*MptcpTest.SubflowsThatJoin*:Stress.*:SoakTest.*'
-# With PREEMPT_RT softirqs are tasks, which preempt each other: each way of a
+# With PREEMPT_RT softirqs are tasks, which preempt each other. So: each path of a
 # packet, both transports, many at once.
 realtime_filter='LoadTest.*:*LinkTest.*IPv4_OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.AreOpened*:Stress.*'
-# The kernel shows no types of its own: the loader is given a file. Programs are put
-# together by it as by the kernel's: each way of a packet once is enough.
+# The kernel has no types, so the loader gets a file. It builds the programs from the
+# file as it would from the kernel's, so each path of a packet once is enough.
 nobtf_filter='LoadTest.*:*LinkTest.*OffloadOn_GroOn_Mtu1500:*BalanceTest.Many*:*ConnectionsTest.*:*RemainderTest.*'
-# Loaded where the kernel has them as modules.
+# Loaded if the kernel has them as modules.
 modules=(veth dummy bridge ifb sch_netem sch_tbf sch_fq sch_ingress sctp tun
   l2tp_ip l2tp_ip6 dccp_ipv4 dccp_ipv6
   cls_u32 cls_matchall act_mirred act_gact af_packet udp_tunnel
@@ -111,7 +108,7 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/netmeter/kernels
 mkdir -p "$cache"
 
-# folder_of LINE: where its kernel is. line-rt is another flavour of the suite.
+# folder_of LINE: the folder of its kernel. LINE-rt is another flavour of the suite.
 folder_of() {
   case $1 in
     *-rt) echo "$cache/${suites[${1%-rt}]}-rt" ;;
@@ -146,7 +143,7 @@ runfiles=$live_test.runfiles
 program() { find "$bin/lib" -name '*.runfiles' -prune -o -type f -perm -u+x -name "$1" -print -quit; }
 loader=$(program netmeter-loader) netmeter=$(program netmeter)
 static_loader=$(program netmeter-loader-static) static_netmeter=$(program netmeter-static)
-# They follow the live tests in virtual machines, under these names there.
+# In virtual machines they follow the live tests, under these names.
 others=(stress_test verifier_test) copied=()
 if [ -n "$alone" ]; then others=(); fi
 for test in ${others[@]+"${others[@]}"}; do
@@ -179,8 +176,8 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# get_kernel LINE LANE: without the network, or after the suite has gone, the
-# kernel that is there already serves.
+# get_kernel LINE LANE: without the network, or if the suite has gone, it uses an
+# existing kernel.
 get_kernel() {
   local status=0
   refresh_kernel "$1" > "$out/$2/package" 2> "$out/$2/getkernel" || status=$?
@@ -189,7 +186,7 @@ get_kernel() {
   [ -s "$(folder_of "$1")/package" ] || return 1
 }
 
-# tests_of OWN: what --filter makes of a lane's own tests.
+# tests_of OWN: applies --filter to a lane's own tests.
 tests_of() {
   case $filter in
     '*') echo "$1" ;;
@@ -211,8 +208,8 @@ vm_lane() {
     *+lockdown)
       options+=(-a lockdown=confidentiality)
       own=$lockdown_filter
-      # There a load with uplinks is refused: only names, which nobody may read, and
-      # the cookie of a namespace, from 5.14 on, tell whose an interface is.
+      # A load with uplinks is refused there. An interface's owner is known only by
+      # names, which lockdown hides, or by the cookie of a namespace, from 5.14 on.
       if [ "$lane" = 5.10+lockdown ]; then own+=':*UplinksTest.*'; fi
       ;;
     *+full | *+lazy)
@@ -235,11 +232,11 @@ vm_lane() {
   for program in "${programs[@]}"; do
     if command -v "$program" > /dev/null; then options+=(-b "$program"); fi
   done
-  # What iptables loads for a target such as DROP.
+  # iptables loads this for a target such as DROP.
   for extension in /usr/lib/*/xtables/libxt_standard.so; do
     if [ -e "$extension" ]; then options+=(-f "$extension:$extension"); fi
   done
-  # An emulated guest takes longest for what the dynamic linker does.
+  # The dynamic linker takes most of an emulated guest's time.
   "$here/vmrun.sh" -k "$kernel" "${options[@]}" \
     -f "$static_loader:/bin/netmeter-loader" -f "$static_netmeter:/bin/netmeter" -f "$here/lane.sh" -f "$runfiles:/t/runfiles" ${copied[@]+"${copied[@]}"} -M 1024 -s "$cpus" -t $((seconds + 60)) -o "$out/$lane" -- \
     env "NETMETER_LIVE_OPTIONS=$live_options" ${beginning[@]+"${beginning[@]}"} ./lane.sh ./test/live/live_test /t/runfiles "$(tests_of "$own")" "$seconds" ${others[@]+"${others[@]/#//t/}"} > "$out/$lane/log" 2>&1
@@ -248,7 +245,7 @@ vm_lane() {
 host_lane() {
   mkdir "$out/host/bin"
   ln -s "$loader" "$netmeter" "$out/host/bin/"
-  # --foreground: stays in the process group that cleanup ends.
+  # --foreground: stays in the process group, which cleanup ends.
   PATH=$out/host/bin:$PATH NETMETER_LIVE_SHARDS=3 timeout --foreground -k 5 $((seconds + 60)) sh "$here/lane.sh" \
     ./test/live/live_test "$runfiles" "$(tests_of "$plain_filter")" "$seconds" > "$out/host/log" 2>&1 < /dev/null
 }
@@ -262,14 +259,14 @@ run_lane() {
 }
 
 is_alone() { [ -z "$beside" ] || [ ! -e "$beside" ]; }
-# has_room: for a virtual machine.
+# has_room: whether a virtual machine may start.
 has_room() {
   local running
   running=$(jobs -rp | grep -cvx "$host" || true)
   [ "$running" = 0 ] || { [ "$running" -lt "$vms" ] && is_alone; }
 }
-# The lane of this kernel waits for most of its time, and takes no room. It
-# waits for the other tests of this kernel.
+# The lane of this kernel mostly waits, and takes no room. It waits for the other tests
+# of this kernel.
 start_host() {
   if [ "$host" = waits ] && is_alone; then
     run_lane host &

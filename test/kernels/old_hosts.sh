@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# old_hosts.sh [--bin DIR] [KERNEL...]: the static programs on hosts that are older than
-# the machine that built them.
+# old_hosts.sh [--bin DIR] [KERNEL...]: runs the static programs on hosts that are older
+# than the machine that built them.
 #
 #   bazel build -c opt //lib/loader:netmeter-loader-static //lib/tools:netmeter-static \
 #     //lib/exporter:netmeter-exporter-static
 #   test/kernels/old_hosts.sh
 #
-# In a folder with nothing but them, and in Debian 11, whose glibc is that of Ubuntu 20.04
-# (2.31), they load, show and publish what a program of Debian 11 sent, and unload. The
-# kernels are those on either side of 5.15, which Ubuntu 20.04 has as HWE: 5.10 and 6.1.
-# DIR is where the programs are (bazel-bin). Prints their sizes and a line for each.
-# The first run fetches some 20 MB of Debian 11. Needs test/install_packages.sh guests
-# and the kernels of matrix.sh --fetch; no root.
+# In a folder with nothing else, and in Debian 11, whose glibc (2.31) is that of Ubuntu
+# 20.04, they load, show and publish the traffic of a program of Debian 11, and unload.
+# The kernels are 5.10 and 6.1, on either side of 5.15, which Ubuntu 20.04 has as HWE.
+# DIR has the programs (default bazel-bin). Prints their sizes and a line for each. The
+# first run fetches about 20 MB of Debian 11. Needs test/install_packages.sh guests and
+# the kernels of matrix.sh --fetch; no root.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 die() { echo "old_hosts.sh: $*" >&2; exit 1; }
@@ -64,7 +64,7 @@ for root in /empty /old; do
   mount -t tmpfs run $root/run
   mount -t devtmpfs dev $root/dev
   chroot $root /netmeter-loader load --quiet --group ''
-  # A program of the old glibc. It sends 5 bytes, and IP and UDP 28.
+  # A program with the old glibc. It sends 5 bytes; IP and UDP add 28.
   chroot /old /bin/bash -c 'printf hello > /dev/udp/10.9.0.2/9'
   chroot $root /netmeter list --json | tr -d ' \n' | tr '}' '\n' > /tmp/rows
   grep '"name":"bash"' /tmp/rows | grep -q '"tx_bytes":33\b' || { cat /tmp/rows; exit 1; }

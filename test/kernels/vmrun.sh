@@ -2,33 +2,33 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # vmrun.sh -k DIR [OPTION]... -- COMMAND...: run a command under another kernel.
 #
-# Boots the kernel in DIR (from getkernel.sh) in QEMU, without KVM, with an
-# initramfs of nothing but what is named here; copies the command's output to
-# stdout and exits with its status. 125: the guest died or hung before the
-# command finished (the console is shown). Needs no root.
+# Boots the kernel in DIR (from getkernel.sh) in QEMU, without KVM, with an initramfs
+# that has only what is named here. Copies the command's output to stdout and exits with
+# its status. 125: the guest died or hung before the command finished (the console is
+# shown). Needs no root.
 #
 #   -b PROGRAM     copied to /bin, with the shared libraries ldd names
 #   -f FROM[:TO]   file or directory copied (TO: default /t/), with libraries
 #   -m MODULE      loaded, with its dependencies, before the command; one that
 #                  this kernel doesn't have is an error
 #   -a ARGUMENTS   added to the kernel's command line
-#   -d IMAGE       a raw disk, which the guest has as /dev/vda, and which stays
-#   -K LINE        once the output has a line that begins so, QEMU is killed by
-#                  SIGKILL, as in a power failure; the status is 137 then
-#   -r ROOT        the guest's programs and libraries are of this root of Debian, which
-#                  may be for another machine: the emulated one is of its kind
+#   -d IMAGE       a raw disk, /dev/vda in the guest, which keeps its changes
+#   -K LINE        kills QEMU by SIGKILL, like a power failure, when the output has a
+#                  line that begins so; the status is then 137
+#   -r ROOT        takes the guest's programs and libraries from this root of Debian,
+#                  which may be for another machine; then that machine is emulated
 #   -s CPUS (2)  -M MEGABYTES (512)  -t SECONDS (300)
 #   -o DIR         keeps the console and the output there
 #
 # Environment: QEMU, CPU, ACCEL, MACHINE, LOGLEVEL (quiet), VERBOSE, KILL_AFTER (seconds
-# between that line and the kill).
+# from that line to the kill).
 set -euo pipefail
 usage() { sed -n '3,25s/^# \{0,1\}//p' "$0"; }
 misuse() { usage >&2; exit 2; }
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
 esac
-# busybox runs its own applets before what PATH holds: its sh, and any applet that
+# busybox prefers its own applets to the programs in PATH: its sh, and any applet that
 # starts another program, would use busybox's ip and tc. So these are real ones.
 programs=(dash env nsenter setsid timeout unshare xargs) files=() modules=() arguments='' cpus=2 memory=512 seconds=300 keep='' kernel='' disk=() kill_at='' from_root=''
 while getopts k:b:f:m:a:s:M:t:o:d:K:r: option; do
@@ -69,15 +69,15 @@ printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' > "$root/e
 printf 'root:x:0:\nnetmeter:x:900:\nnogroup:x:65534:\n' > "$root/etc/group"
 printf '127.0.0.1 localhost\n::1 localhost\n' > "$root/etc/hosts"
 
-# Libraries of the system go where they were; any other (of a build folder)
-# goes to /lib under its name, where the guest's ld.so looks, too.
+# Libraries of the system keep their place. Others, from a build folder, go to /lib
+# under their names, where the guest's ld.so also looks.
 libraries_of() {
   local name
   if [ -z "$from_root" ]; then
     ldd "$1" 2> /dev/null | grep -o '/[^ ]*' || true # static: ldd fails
     return
   fi
-  # ldd would run the program, which is perhaps not of this machine's kind.
+  # ldd would run the program, which may be for another machine.
   for name in $(readelf -ld "$1" 2> /dev/null | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p; s/.*interpreter: .*\/\(.*\)\]/\1/p'); do
     find "$from_root"/lib "$from_root"/usr/lib -name "$name" -print -quit
   done
@@ -145,8 +145,8 @@ for module in ${modules[@]+"${modules[@]}"}; do add_module "$module"; done
 machine=$(readelf -h "$root/bin/dash" | sed -n 's/^ *Machine: *//p')
 
 # The console is ttyS0, the command's output ttyS1: 8250 is built in everywhere,
-# virtio-console is a module in 5.10 and 6.1. A machine of arm64 has one port of its own,
-# ttyAMA0, and the other on PCI.
+# virtio-console is a module in 5.10 and 6.1. An arm64 machine has one port of its own,
+# ttyAMA0; the other is on PCI.
 port=ttyS1
 if [ "$machine" = AArch64 ]; then port=ttyS0; fi
 echo "port=$port" > "$root/t/.port"
@@ -155,7 +155,7 @@ cat > "$root/init" << 'EOI'
 #!/bin/busybox sh
 export PATH=/bin HOME=/ TERM=dumb LC_ALL=C.UTF-8
 /bin/busybox mount -t proc proc /proc
-/bin/busybox --install -s /bin 2> /dev/null # keeps the tools copied in
+/bin/busybox --install -s /bin 2> /dev/null # keeps the copied tools
 mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm
 mount -t devpts pts /dev/pts; mount -t tmpfs tmp /tmp; mount -t tmpfs run /run; mount -t tmpfs shm /dev/shm
@@ -167,7 +167,7 @@ busybox ip link set lo up
 . /mod/load
 . /t/.port
 stty -F /dev/$port raw -echo
-# Opened once: an open(2) while the last close drains the port answers EAGAIN.
+# Opened once, because open(2) returns EAGAIN while the last close drains the port.
 exec 9> /dev/$port
 read up _ < /proc/uptime
 cd /t; /bin/sh /t/.command < /dev/null >&9 2>&1; status=$?
@@ -181,13 +181,13 @@ rm -rf "$root"
 
 # --- QEMU ------------------------------------------------------------------
 # QEMU 7.2 TCG computes cmpxchg16b's flags from a stale cc_op (inlined and right
-# from 8.0): SLUB's fast path then oopses at random on 6.12. Hiding cx16 cures
-# that, but from 6.19 BPF local storage allocates with kmalloc_nolock(), which
-# without cx16 returns nothing (ENOMEM); 7.2 with cx16 never tripped over it.
-# Without erms and fsrm, because TCG moves one byte at a time where the kernel and
-# libc then use "rep movsb": copies and zeroed pages take three to five times as long.
-# Without la57, because a walk of four levels is shorter than one of five, and without
-# smap, because each copy to and from a process would end two blocks of code.
+# from 8.0): SLUB's fast path then oopses at random on 6.12. Hiding cx16 cures that. But
+# from 6.19 on, BPF local storage allocates with kmalloc_nolock(), which without cx16
+# returns nothing (ENOMEM); and 7.2 with cx16 has never crashed so.
+# Without erms and fsrm, because the kernel and libc would use "rep movsb" with them,
+# which TCG runs one byte at a time: copies and zeroed pages take three to five times
+# the time. Without la57, because a walk of four levels is shorter than one of five.
+# Without smap, because each copy to and from a process would end two blocks of code.
 cpu=${CPU:-max,-erms,-fsrm,-la57,-smap}
 major=${release%%.*} minor=${release#*.}
 minor=${minor%%[!0-9]*}
@@ -195,20 +195,19 @@ if [ -z "${CPU:-}" ] && [ $((major * 1000 + minor)) -lt 6018 ]; then cpu+=,-cx16
 system=qemu-system-x86_64 board=q35 console=ttyS0
 output=(-serial "file:$work/output")
 if [ "$machine" = AArch64 ]; then
-  # Of a CPU without pointer authentication, which takes long to emulate.
+  # A CPU without pointer authentication, which is slow to emulate.
   system=qemu-system-aarch64 board=virt console=ttyAMA0 cpu=${CPU:-cortex-a72}
   output=(-chardev "file,id=output,path=$work/output" -device "pci-serial,chardev=output")
 fi
-# cryptomgr.notests: the kernel tests its own cryptography at the start and with
-# each module of it, which takes as long as all the rest of the start. 6.1 finds no
-# cipher for IPsec without these tests.
-# The rest is what a kernel does against attackers and bugs of its own. It changes
-# nothing in what is tested, and takes a fifth of an emulated kernel's time. The
-# live tests on the host's own kernel run with all of it.
+# cryptomgr.notests: the kernel tests its own cryptography at the start and with each
+# crypto module, which takes half of the boot time. 6.1 finds no cipher for IPsec
+# without these tests. The other options turn off a kernel's protection against
+# attackers and bugs. They do not affect what is tested, and save a fifth of an emulated
+# kernel's time. The live tests on the host's own kernel run with all of it.
 faster="cryptomgr.notests mitigations=off init_on_alloc=0 randomize_kstack_offset=off hardened_usercopy=off audit=0 nowatchdog"
 if [ $((major * 1000 + minor)) -eq 6001 ]; then faster=${faster#* }; fi
-# noirqdebug: where interrupts are threads (PREEMPT_RT), the emulated serial port's look
-# as if nobody cared, and the kernel takes the port from the test in the middle of a word.
+# noirqdebug: if interrupts are threads (PREEMPT_RT), those of the emulated serial port
+# look unhandled, and the kernel takes the port from the test in the middle of a word.
 # thread=single: multi-threaded TCG races with the kernel patching its own text
 # (1 of 20 boots of 7.2: "Oops: int3"). It costs no time, and one VM one CPU.
 : > "$work/console"
@@ -223,8 +222,8 @@ qemu=$!
 if [ -n "$kill_at" ]; then
   until grep -q "^$kill_at" "$work/output" || ! kill -0 "$qemu" 2> /dev/null; do sleep 0.05; done
   sleep "${KILL_AFTER:-0}"
-  # timeout's child: timeout itself would let QEMU end in order.
-  read -r child < "/proc/$qemu/task/$qemu/children" || true # there is no newline
+  # timeout's child, because timeout itself would let QEMU end in order.
+  read -r child < "/proc/$qemu/task/$qemu/children" || true # the file has no newline
   if [ -n "${child:-}" ] && kill -KILL "$child"; then killed=yes; fi
 fi
 wait "$qemu" || status=$?
