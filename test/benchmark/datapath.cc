@@ -31,7 +31,6 @@
 #include "test/benchmark/namespaces.h"
 #include "test/benchmark/real_packets.h"
 #include "test/benchmark/test_runs.h"
-#include "test/program/default_options.h"
 #include "test/program/programs.h"
 #include "test/program/sandbox.h"
 // After the types that it names.

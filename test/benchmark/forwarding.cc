@@ -23,7 +23,6 @@
 #include "test/benchmark/namespaces.h"
 #include "test/benchmark/observer.h"
 #include "test/benchmark/run_time.h"
-#include "test/program/default_options.h"
 #include "test/program/programs.h"
 
 namespace netmeter {

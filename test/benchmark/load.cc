@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "test/benchmark/harness.h"
-#include "test/program/default_options.h"
 #include "test/program/programs.h"
 
 namespace netmeter {

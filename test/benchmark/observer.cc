@@ -25,7 +25,6 @@
 #include "comparison.skel.h"
 #include "peers.skel.h"
 #include "test/benchmark/harness.h"
-#include "test/program/default_options.h"
 #include "test/program/programs.h"
 
 namespace netmeter {

@@ -35,7 +35,6 @@
 #include "test/benchmark/namespaces.h"
 #include "test/benchmark/network.h"
 #include "test/benchmark/run_time.h"
-#include "test/program/default_options.h"
 #include "test/program/programs.h"
 
 namespace netmeter {

@@ -94,6 +94,11 @@ RunOptions Loopback() {
   return options;
 }
 
+Packet Routings(Packet packet, int headers) {
+  for (int i = 0; i < headers; ++i) packet.Routing();
+  return packet;
+}
+
 struct Case {
   const char* description;
   Packet packet;
@@ -114,14 +119,6 @@ const std::vector<Case>& PlainPackets() {
       {"IPv4 UDP without payload", P::Ipv4().Udp(1000, 53), Udp(28, 0)},
       {"IPv4 UDP of one byte", P::Ipv4().Udp(1000, 53).Payload(1), Udp(29, 1)},
       {"IPv4 ihl 6", P::Ipv4(4).Udp(1, 2).Payload(9), Udp(41, 9)},
-      {"IPv4 ihl 7", P::Ipv4(8).Udp(1, 2).Payload(9), Udp(45, 9)},
-      {"IPv4 ihl 8", P::Ipv4(12).Udp(1, 2).Payload(9), Udp(49, 9)},
-      {"IPv4 ihl 9", P::Ipv4(16).Udp(1, 2).Payload(9), Udp(53, 9)},
-      {"IPv4 ihl 10", P::Ipv4(20).Udp(1, 2).Payload(9), Udp(57, 9)},
-      {"IPv4 ihl 11", P::Ipv4(24).Udp(1, 2).Payload(9), Udp(61, 9)},
-      {"IPv4 ihl 12", P::Ipv4(28).Udp(1, 2).Payload(9), Udp(65, 9)},
-      {"IPv4 ihl 13", P::Ipv4(32).Udp(1, 2).Payload(9), Udp(69, 9)},
-      {"IPv4 ihl 14", P::Ipv4(36).Udp(1, 2).Payload(9), Udp(73, 9)},
       {"IPv4 ihl 15", P::Ipv4(40).Udp(1, 2).Payload(9), Udp(77, 9)},
       {"IPv4 ihl 15 with TCP and its longest options",
        P::Ipv4(40).Tcp(1, 2, 40).Seq(7).Payload(9), Tcp(129, 9)},
@@ -147,9 +144,6 @@ const std::vector<Case>& PlainPackets() {
       {"TCP SYN with data (Fast Open)",
        P::Ipv4().Tcp(1, 2, 40).Seq(1000).Flags(P::kSyn).Payload(300),
        Tcp(380, 300)},
-      {"TCP SYN with data again",
-       P::Ipv4().Tcp(1, 2, 40).Seq(1000).Flags(P::kSyn).Payload(300),
-       Tcp(380, 300).Retransmit(300), Twice()},
       {"TCP SYN-ACK", P::Ipv4().Tcp(1, 2, 20).Seq(1000).Ack(5).Flags(P::kSyn),
        Tcp(60, 0)},
       {"TCP FIN", P::Ipv4().Tcp(1, 2).Seq(1000).Ack(5).Flags(P::kFin),
@@ -159,21 +153,9 @@ const std::vector<Case>& PlainPackets() {
       {"TCP FIN with data",
        P::Ipv4().Tcp(1, 2).Seq(1000).Ack(5).Flags(P::kFin).Payload(10),
        Tcp(50, 10)},
-      {"TCP FIN with data again",
-       P::Ipv4().Tcp(1, 2).Seq(1000).Ack(5).Flags(P::kFin).Payload(10),
-       Tcp(50, 10).Retransmit(10), Twice()},
       {"TCP RST", P::Ipv4().Tcp(1, 2).Seq(1000).Flags(P::kRst), Tcp(40, 0)},
       {"TCP data again", P::Ipv4().Tcp(1, 2).Seq(1000).Ack(5).Payload(100),
        Tcp(140, 100).Retransmit(100), Twice()},
-      {"TCP data again, over the end of the sequence space",
-       P::Ipv4().Tcp(1, 2).Seq(0xffffffce).Ack(5).Payload(100),
-       Tcp(140, 100).Retransmit(100), Twice()},
-      {"TCP data that ends at sequence number 0",
-       P::Ipv4().Tcp(1, 2).Seq(0xffffff9c).Ack(5).Payload(100),
-       Tcp(140, 100).Retransmit(100), Twice()},
-      {"TCP options of 4 bytes", P::Ipv4().Tcp(1, 2, 4).Payload(1), Tcp(45, 1)},
-      {"TCP options of 12 bytes", P::Ipv4().Tcp(1, 2, 12).Payload(1),
-       Tcp(53, 1)},
       {"TCP options of 40 bytes", P::Ipv4().Tcp(1, 2, 40).Payload(1),
        Tcp(81, 1)},
       {"TCP header that claims more than there is",
@@ -205,15 +187,11 @@ const std::vector<Case>& PlainPackets() {
       {"IPv6 UDP", P::Ipv6().Udp(1000, 53).Payload(100), Udp(148, 100)},
       {"IPv6 TCP", P::Ipv6().Tcp(1, 2, 12).Seq(9).Ack(5).Payload(100),
        Tcp(172, 100)},
-      {"IPv6 TCP again", P::Ipv6().Tcp(1, 2, 12).Seq(9).Ack(5).Payload(100),
-       Tcp(172, 100).Retransmit(100), Twice()},
       {"IPv6 no next header", P::Ipv6().Payload(10), Other(50, 10)},
       {"IPv6 ESP", P::Ipv6().Protocol(IPPROTO_ESP).Payload(40), Other(80, 40)},
       {"IPv6 unknown next header", P::Ipv6().Protocol(254).Payload(40),
        Other(80, 40)},
       {"hop-by-hop", P::Ipv6().HopByHop().Udp(1, 2).Payload(10), Udp(66, 10)},
-      {"hop-by-hop of 16 bytes", P::Ipv6().HopByHop(1).Udp(1, 2).Payload(10),
-       Udp(74, 10)},
       {"hop-by-hop of 2048 bytes",
        P::Ipv6().HopByHop(255).Udp(1, 2).Payload(10), Udp(2106, 10)},
       {"routing header", P::Ipv6().Routing(2).Tcp(1, 2).Payload(10),
@@ -222,35 +200,13 @@ const std::vector<Case>& PlainPackets() {
        P::Ipv6().DestinationOptions(1).Udp(1, 2).Payload(10), Udp(74, 10)},
       {"IPv6 AH", P::Ipv6().Authentication().Udp(1, 2).Payload(10),
        Udp(82, 10)},
-      {"IPv6 AH of its shortest length",
-       P::Ipv6().Authentication(1).Udp(1, 2).Payload(10), Udp(70, 10)},
-      {"IPv6 first fragment", P::Ipv6().Fragment(0, true).Udp(1, 2).Payload(92),
-       Udp(148, 92)},
       {"IPv6 atomic fragment",
        P::Ipv6().Fragment(0, false).Tcp(1, 2).Payload(92), Tcp(160, 92)},
       {"IPv6 later fragment",
        P::Ipv6().Fragment(100, true).Udp(1, 2).Payload(92), Other(148, 100)},
-      {"IPv6 last fragment",
-       P::Ipv6().Fragment(0x1fff, false).Udp(1, 2).Payload(92),
-       Other(148, 100)},
       {"IPv6 later fragment after other headers",
        P::Ipv6().HopByHop().Routing().Fragment(1, false).Tcp(1, 2).Payload(5),
        Other(89, 25)},
-      {"chain of 2 extension headers",
-       P::Ipv6().HopByHop().Routing().Udp(1, 2).Payload(10), Udp(74, 10)},
-      {"chain of 3 extension headers",
-       P::Ipv6().HopByHop().DestinationOptions().Routing().Udp(1, 2).Payload(
-           10),
-       Udp(82, 10)},
-      {"chain of 4 extension headers",
-       P::Ipv6()
-           .HopByHop()
-           .DestinationOptions()
-           .Routing()
-           .Fragment(0, true)
-           .Udp(1, 2)
-           .Payload(10),
-       Udp(90, 10)},
       {"chain of 5, in the order that RFC 8200 recommends",
        P::Ipv6()
            .HopByHop()
@@ -261,62 +217,15 @@ const std::vector<Case>& PlainPackets() {
            .Udp(1, 2)
            .Payload(10),
        Udp(114, 10)},
-      {"chain of 6 extension headers",
-       P::Ipv6()
-           .HopByHop()
-           .DestinationOptions()
-           .Routing()
-           .Fragment(0, true)
-           .Authentication()
-           .DestinationOptions()
-           .Tcp(1, 2)
-           .Payload(10),
-       Tcp(134, 10)},
-      {"chain of 7 extension headers",
-       P::Ipv6()
-           .HopByHop()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Udp(1, 2)
-           .Payload(10),
-       Udp(114, 10)},
+
       {"chain of 8 extension headers",
-       P::Ipv6()
-           .HopByHop()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Udp(1, 2)
-           .Payload(10),
-       Udp(122, 10)},
+       Routings(P::Ipv6().HopByHop(), 7).Udp(1, 2).Payload(10), Udp(122, 10)},
       {"chain of 9: the rest is payload of something",
-       P::Ipv6()
-           .HopByHop()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .Routing()
-           .DestinationOptions()
-           .Udp(1, 2)
-           .Payload(10),
-       Other(130, 26)},
+       Routings(P::Ipv6().HopByHop(), 8).Udp(1, 2).Payload(10), Other(130, 26)},
 
       // --- GSO packets: every segment has headers of its own ---
       {"UDP GSO", P::Ipv4().Udp(1, 2).Payload(3000),
        Udp(3028 + 2 * 28, 3000).Packets(3), Gso(3, 1000)},
-      {"UDP GSO with a short last segment", P::Ipv4().Udp(1, 2).Payload(2001),
-       Udp(2029 + 2 * 28, 2001).Packets(3), Gso(3, 1000)},
       {"IPv6 UDP GSO", P::Ipv6().Udp(1, 2).Payload(3000),
        Udp(3048 + 2 * 48, 3000).Packets(3), Gso(3, 1000)},
       {"IPv6 UDP GSO with an extension header",
@@ -353,8 +262,6 @@ const std::vector<Case>& PlainPackets() {
       {"gso_segs unknown, and one segment in all",
        P::Ipv4().Tcp(1, 2).Seq(1).Ack(5).Payload(700), Tcp(740, 700),
        Gso(0, 1448)},
-      {"the same, no payload", P::Ipv4().Tcp(1, 2).Seq(1).Ack(5), Tcp(40, 0),
-       Gso(0, 1448)},
       // The kernel takes the 8 bytes of the jumbo header out before the link.
       {"BIG TCP",
        P::Ipv6().JumboPayload(2876).Tcp(1, 2, 12).Seq(1).Ack(5).Payload(2856),
@@ -385,18 +292,13 @@ const std::vector<Case>& PlainPackets() {
       // --- Cut short: counted all the same ---
       {"IPv4 of one byte", P::Ipv4().Truncate(1), Other(1, 0).HeaderError()},
       {"IPv4 of 19 bytes", P::Ipv4().Truncate(19), Other(19, 0).HeaderError()},
-      {"IPv6 of 19 bytes", P::Ipv6().Truncate(19), Other(19, 0).HeaderError()},
       {"IPv6 of 39 bytes", P::Ipv6().Truncate(39), Other(39, 0).HeaderError()},
       {"IPv4 options cut short", P::Ipv4(40).Udp(1, 2).Truncate(30),
        Udp(30, 0).HeaderError()},
-      {"UDP without a byte of its header", P::Ipv4().Udp(1, 2).Truncate(20),
-       Udp(20, 0).HeaderError()},
       {"UDP of 7 bytes", P::Ipv4().Udp(1, 2).Truncate(27),
        Udp(27, 0).HeaderError()},
       {"TCP without a byte of its header", P::Ipv4().Tcp(1, 2).Truncate(20),
        Tcp(20, 0).HeaderError()},
-      {"IPv6 UDP of 7 bytes", P::Ipv6().Udp(1, 2).Truncate(47),
-       Udp(47, 0).HeaderError()},
       {"SCTP of 7 bytes", P::Ipv4().Sctp(1, 2).Truncate(27),
        Sctp(27, 0).HeaderError()},
       {"ICMP of 3 bytes", P::Ipv4().Icmp().Truncate(23), Icmp(23, 0)},
@@ -410,9 +312,6 @@ const std::vector<Case>& PlainPackets() {
       {"fragment header of 3 bytes",
        P::Ipv6().Fragment(0, true).Udp(1, 2).Truncate(43),
        Other(43, 3).HeaderError()},
-      {"second extension header cut short",
-       P::Ipv6().HopByHop().Routing().Udp(1, 2).Truncate(50),
-       Other(50, 2).HeaderError()},
       {"UDP cut short after extension headers",
        P::Ipv6().HopByHop().Routing().Udp(1, 2).Truncate(60),
        Udp(60, 0).HeaderError()},

@@ -44,6 +44,21 @@ Value Lookup(bpf_map* map, uint32_t key) {
 
 }  // namespace
 
+ProgramOptions DefaultOptions() {
+  const Config config;
+  ProgramOptions options;
+  options.max_series = config.max_series;
+  options.max_names = config.max_names;
+  options.max_processes = config.max_processes;
+  options.max_sockets = config.max_sockets;
+  options.proxy_ports = config.proxy_ports;
+  options.sni_ports = config.sni_ports;
+  options.http_ports = config.http_ports;
+  options.rules = config.destinations;
+  options.socket_hooks = true;
+  return options;
+}
+
 Programs::Programs(const ProgramOptions& options) : options_(options) {}
 
 Programs::~Programs() { Detach(); }

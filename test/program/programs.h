@@ -70,6 +70,9 @@ struct ProgramOptions {
   VerifierLogs* verifier_logs = nullptr;  // filled by the load
 };
 
+// As the loader's configuration without a file has them, with socket hooks.
+ProgramOptions DefaultOptions();
+
 // What BPF_PROG_TEST_RUN may set of a socket buffer. Every call has a socket
 // of its own, of no protocol and in no state, which ends with the call.
 struct RunOptions {

@@ -345,46 +345,6 @@ TEST_F(Sockets, FullTableOfSeriesIsOverflow) {
   EXPECT_EQ(overflow->second.flags, 0);
 }
 
-// Readers look at slots up to NM_SLOT_FIRST + slots_allocated. A growth drains the queue
-// of free slots from its front; what a program took meanwhile was far behind, and its
-// series could not be read before as many others were made: a soak that did 28 times the
-// same missed 115,493 bytes once.
-TEST_F(Sockets, SlotsThatAGrowthHasLeftAreWithinWhatReadersLookAt) {
-  ProgramOptions options;
-  options.max_series = NM_SLOT_FIRST + 100;
-  Start(options);
-  const int queue = bpf_map__fd(programs_->skeleton()->maps.nm_free_slots);
-  uint32_t drained = 0;
-  for (int i = 0; i < 42; ++i) {
-    ASSERT_EQ(bpf_map_lookup_and_delete_elem(queue, nullptr, &drained), 0);
-  }
-  EXPECT_EQ(drained, NM_SLOT_FIRST + 41u);
-  ASSERT_TRUE(Register("late"));
-  const UniqueFd late = Udp();
-  SendTo(late, 100);
-  EXPECT_EQ(programs_->ReadCounters().count(drained + 1), 1u);
-  EXPECT_EQ(NM_SLOT_FIRST + programs_->ReadStats().slots_allocated,
-            drained + 2u);
-  // The next ones are in order.
-  ASSERT_TRUE(Register("later"));
-  const UniqueFd later = Udp();
-  SendTo(later, 100);
-  EXPECT_EQ(NM_SLOT_FIRST + programs_->ReadStats().slots_allocated,
-            drained + 3u);
-}
-
-TEST_F(Sockets, NoRoomForAnySeriesIsOverflow) {
-  ProgramOptions options;
-  options.max_series = NM_SLOT_FIRST;
-  Start(options);
-  const UniqueFd fd = Udp();
-  SendTo(fd, 100);
-  SendTo(fd, 100);
-  ExpectAllUdpCounted();
-  EXPECT_EQ(BytesOfKind(NM_KIND_OVERFLOW), bytes_);
-  EXPECT_EQ(programs_->ReadStats().series_used, 0u);
-}
-
 TEST_F(Sockets, FullTableOfNamesRefusesARegistration) {
   ProgramOptions options;
   // One for this executable, whose socket asks, and one to be registered.
