@@ -63,9 +63,9 @@ absl::StatusOr<std::string> EstimateProfiles(const std::vector<Sample>& samples,
                                              size_t omitted) {
   constexpr double kSecondsOfDay = 24 * 60 * 60;
   std::string out = absl::StrFormat(
-      "\nA gateway like this one in a fleet, scraped by Prometheus, by profile "
-      "(docs/fleet.md).\nBytes are those of the replies, days and months those "
-      "of gzip; a server of 1,000 has\n1,000 times the samples.\n\n"
+      "\nThis gateway in a fleet, scraped by Prometheus, for each profile of "
+      "docs/fleet.md.\nBytes are those of a reply; days and months are with "
+      "gzip. A server of 1,000 gateways gets\n1,000 times the samples.\n\n"
       "%-10s %-26s %6s %8s %10s %9s %8s %9s %10s\n",
       "profile", "families", "every", "samples", "samples/s", "bytes", "gzip",
       "MB a day", "GB a month");
@@ -101,8 +101,9 @@ absl::StatusOr<std::string> Estimate(const Meter& meter,
   const size_t omitted =
       options.scope == Scope::kUnregistered ? OmitRegistered(&samples) : 0;
   std::string out = absl::StrFormat(
-      "%d series. A month has 30 days; each reply once a minute. What magmad "
-      "uploads it\ndoes not compress; a month of /metrics is one of gzip.\n\n"
+      "%d series. A month has 30 days, with a reply every minute. magmad "
+      "uploads replies without\ncompression; the month of /metrics is with "
+      "gzip.\n\n"
       "%-22s %8s  %20s  %29s\n%-22s %8s  %9s %10s  %9s %8s %10s\n",
       samples.size(), "", "", "Service303, magmad", "/metrics", "families",
       "metrics", "bytes", "GB a month", "bytes", "gzip", "GB a month");

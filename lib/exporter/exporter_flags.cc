@@ -18,66 +18,48 @@ constexpr char kDescription[] =
     "Runs until SIGTERM; waits for netmeter-loader and follows its reloads.";
 
 constexpr char kEpilog[] =
-    "Prometheus scrapes /metrics (text or OpenMetrics, with or without gzip, "
-    "as "
-    "it\n"
-    "asks). With --service303, magmad polls that in place of kernsnoopd, under "
-    "the\n"
-    "same names of metrics; series that do not fit into a reply of 4 MB are "
-    "summed\n"
-    "under the name \"overflow\". With --allow-stop, any local user may end "
-    "the\n"
-    "exporter by StopService.\n"
-    "\n"
-    "--families takes names of metrics, or of sets of them, with commas "
-    "between\n"
-    "them: default (all but the histogram of round-trip times and the four of\n"
-    "resets, timeouts and retransmitted segments), netmeter (the same without\n"
-    "magma_ and linux_), all, bytes, kernsnoopd.\n"
-    "magmad sends what it polls over the link that is paid for. So its "
-    "replies\n"
-    "have families of their own, --service303-families. --estimate prints\n"
-    "what each set costs this host, with its series as they are, and exits.\n"
-    "\n"
-    "Magma's NMS asks for magma_bytes_sent, without _total. "
-    "--names-without-total\n"
-    "publishes all counters so.\n"
-    "\n"
-    "A service that registers may publish itself. Where Prometheus scrapes it, "
-    "too,\n"
-    "--omit-registered leaves it out here, so that no sum has it twice. The "
-    "metric\n"
-    "netmeter_omitted_services then says how many services are left out.\n"
-    "\n"
-    "/metrics also has the budgets of docs/history.md: "
-    "netmeter_budget_limit_bytes "
-    "and\n"
-    "netmeter_budget_used_bytes, from the file of the budgets and the history "
-    "that\n"
-    "`netmeter record` keeps. Both are read once a minute at most.\n"
-    "\n"
-    "Needs no root: membership in the group of the meter's pins, usually "
-    "netmeter.\n"
-    "There is no authentication: who reaches the ports reads the metrics. "
-    "Only\n"
-    "addresses of loopback are accepted unless --allow-public is given.\n"
-    "\n"
-    "Examples:\n"
-    "  netmeter-exporter\n"
-    "  netmeter-exporter --omit-registered\n"
-    "  netmeter-exporter --service303 127.0.0.1:50084\n"
-    "  netmeter-exporter --families kernsnoopd,netmeter_wire_bytes_total\n"
-    "  netmeter-exporter --estimate\n"
-    "  curl http://127.0.0.1:9384/metrics\n"
-    "\n"
-    "One line on stderr says where it serves, with the true ports; a second "
-    "one "
-    "that\n"
-    "it waits for the meter, if so; another one why there are no budgets.\n"
-    "\n"
-    "Exit status: 0 after SIGTERM or SIGINT; 1 failed, one line on stderr "
-    "says\n"
-    "why; 2 wrong usage.";
+    R"(Prometheus scrapes /metrics, as text or OpenMetrics, with gzip if it asks for it.
+With --service303, magmad polls the exporter in place of kernsnoopd, and gets the
+same metric names. Series that do not fit into a reply of 4 MB are summed under
+the name "overflow". With --allow-stop, any local user can stop the exporter by
+StopService.
+
+--families is a list of metrics and sets, separated by commas. The sets are
+default (all metrics except the histogram of round-trip times, resets, timeouts
+and retransmitted segments), netmeter (default without magma_ and linux_), all,
+bytes and kernsnoopd.
+magmad uploads its replies over the paid link, so their families are separate:
+--service303-families. --estimate prints the size of the replies for each set,
+with the present series, and exits.
+
+Magma's NMS queries magma_bytes_sent, without _total. --names-without-total
+removes _total from the names of all counters.
+
+A registered service may publish its own metrics. If Prometheus scrapes it as
+well, use --omit-registered: it leaves registered services out, so that no sum
+counts them twice. The metric netmeter_omitted_services is their number.
+
+/metrics also has the budgets of docs/history.md (netmeter_budget_limit_bytes and
+netmeter_budget_used_bytes), from the budget file and from the history that
+`netmeter record` keeps. Both are read at most once a minute.
+
+Needs no root, only membership in the group of the meter's pins, usually netmeter.
+There is no authentication: everyone who reaches the ports can read the metrics.
+So only loopback addresses are accepted, unless --allow-public is given.
+
+Examples:
+  netmeter-exporter
+  netmeter-exporter --omit-registered
+  netmeter-exporter --service303 127.0.0.1:50084
+  netmeter-exporter --families kernsnoopd,netmeter_wire_bytes_total
+  netmeter-exporter --estimate
+  curl http://127.0.0.1:9384/metrics
+
+The first line on stderr has the addresses and ports. Further lines say that the
+exporter waits for the meter, or why budgets are missing.
+
+Exit status: 0 after SIGTERM or SIGINT; 1 failed, one line on stderr says why;
+2 wrong usage.)";
 
 // Returns false and prints why if the list is wrong. The message begins with
 // "families", so `prefix` turns it into the name of an option.
@@ -98,14 +80,13 @@ void AddPaths(ExporterFlags* flags, Flags* app) {
                  "Where netmeter-loader pinned the maps")
       .Type("DIR")
       .ShowDefault();
-  app->AddOption(
-         "--budgets", &flags->budgets,
-         "Budgets for /metrics, or off; none if the default file is not "
-         "there")
+  app->AddOption("--budgets", &flags->budgets,
+                 "Budget file for /metrics, or off; the default\n"
+                 "file may be missing")
       .Type("FILE")
       .ShowDefault();
   app->AddOption("--database", &flags->database,
-                 "The history, for what budgets have used")
+                 "The history, which has the used bytes of budgets")
       .Type("FILE")
       .ShowDefault();
 }
@@ -148,7 +129,7 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
   app.AddVersion(std::string("netmeter-exporter ") + kVersion);
   app.SetColumnWidth(34);
   app.AddOption("--listen", &flags->listen,
-                "Address of /metrics, or off; port 0: any")
+                "Address of /metrics, or off; port 0: any free port")
       .Type("HOST:PORT")
       .ShowDefault();
   app.AddOption("--service303", &flags->service303,
@@ -156,30 +137,29 @@ bool ParseExporterFlags(int argc, char** argv, ExporterFlags* flags,
       .Type("HOST:PORT")
       .ShowDefault();
   app.AddOption("--service-name", &flags->service_name,
-                "What GetServiceInfo answers")
+                "Service name in the reply to GetServiceInfo")
       .Type("NAME")
       .ShowDefault();
   std::string families = "netmeter";
-  app.AddOption("--families", &families,
-                "Which metrics: names of them or of sets")
+  app.AddOption("--families", &families, "Metrics and sets to publish")
       .Type("LIST")
       .ShowDefault();
   std::string magma_families = "kernsnoopd";
   app.AddOption("--service303-families", &magma_families,
-                "The same, of what magmad polls")
+                "Metrics and sets for magmad")
       .Type("LIST")
       .ShowDefault();
   app.AddFlag("--omit-zeros", &flags->publish.omit_zeros,
               "Leave out counters that never changed");
   app.AddFlag("--names-without-total", &flags->publish.names_without_total,
-              "Names of counters without _total");
+              "Remove _total from the names of counters");
   app.AddFlag("--estimate", &flags->estimate,
-              "Print what a reply costs, in bytes and GB a month");
+              "Print the cost of replies in bytes and GB a month");
   bool omit_registered = false;
   app.AddFlag("--omit-registered", &omit_registered,
               "Leave out services that registered themselves");
   app.AddFlag("--allow-stop", &flags->allow_stop,
-              "Answer StopService, for who may reach Service303");
+              "Let every client of Service303 stop the exporter");
   app.AddFlag("--allow-public", &flags->allow_public,
               "Accept addresses that other hosts can reach");
   AddPaths(flags, &app);

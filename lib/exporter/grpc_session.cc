@@ -413,7 +413,7 @@ bool GrpcSession::RejectHead(int32_t stream, Call* call) {
     Reject(stream, call, GrpcCode::kInternal, "grpc-timeout is malformed");
   } else if (!call->encoding) {
     Reject(stream, call, GrpcCode::kUnimplemented,
-           absl::StrCat("of compressions, only these are accepted: ",
+           absl::StrCat("unsupported grpc-encoding; supported are ",
                         kGrpcAcceptEncoding));
   } else {
     absl::string_view method = call->path;

@@ -466,7 +466,7 @@ TEST_F(GrpcSessionTest, WhatItDoesNotAnswerHasAStatusThatSaysWhy) {
            {with("grpc-timeout", "0n"), empty, "200", "4",
             "the deadline has passed"},
            {with("grpc-encoding", "snappy"), empty, "200", "12",
-            "of compressions, only these are accepted: "
+            "unsupported grpc-encoding; supported are "
             "identity,deflate,gzip"},
            {with("x", std::string(17000, 'x')), empty, "200", "8",
             "the headers have more than 16384 bytes"},

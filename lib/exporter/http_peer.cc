@@ -230,7 +230,7 @@ void HttpPeer::QueueReply(HttpParse parsed, const HttpRequest& request) {
     case HttpParse::kIncomplete:
     case HttpParse::kBad:
       reply.status = 400;
-      reply.body = "This is no request of HTTP/1.\n";
+      reply.body = "This is not an HTTP/1 request.\n";
       break;
     case HttpParse::kTooLarge:
       reply.status = 431;

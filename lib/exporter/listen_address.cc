@@ -43,7 +43,8 @@ bool IsLoopback(const sockaddr_storage& storage) {
 
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
   const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
-      "'", text, "' is no address like 127.0.0.1:9384 or [::1]:9384"));
+      "expected an address such as 127.0.0.1:9384 or [::1]:9384, not '", text,
+      "'"));
   const size_t colon = text.rfind(':');
   if (colon == absl::string_view::npos) return wrong;
   absl::string_view host = text.substr(0, colon);

@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<ListenAddress>> AddressOf(
     return absl::InvalidArgumentError(
         absl::StrCat(option, ": ", text,
                      " can be reached from other hosts, and there is no "
-                     "authentication; if that is wanted, add --allow-public"));
+                     "authentication: to allow this, add --allow-public"));
   }
   result.reset(new ListenAddress(*address));
   return result;
@@ -228,14 +228,13 @@ int Run(const ExporterFlags& flags) {
   if (!grpc.ok()) return Fail(grpc.status(), kExporterUsage);
   if (*http == nullptr && *grpc == nullptr) {
     return Fail(absl::InvalidArgumentError(
-                    "--listen and --service303 are both off: nothing to do"),
+                    "nothing to serve: --listen and --service303 are both off"),
                 kExporterUsage);
   }
   // There is no authentication, so another host must not be able to stop the exporter.
   if (flags.allow_stop && (*grpc == nullptr || !(*grpc)->loopback)) {
     return Fail(absl::InvalidArgumentError(
-                    "--allow-stop: needs --service303 with an address of "
-                    "loopback"),
+                    "--allow-stop: needs --service303 with a loopback address"),
                 kExporterUsage);
   }
   const auto stop = PrepareProcess();

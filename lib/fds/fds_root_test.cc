@@ -368,9 +368,9 @@ TEST_F(FdsRootTest, WhoReadsNothingKeepsNoAnswerFromOthers) {
   EXPECT_EQ(Reads(20, kHolder), 20);
   EXPECT_EQ(
       Log(),
-      absl::StrCat("netmeter-fds: user ", kHolder, " has not read ", kOfAUser,
-                   " answers: no other one for him until he reads or "
-                   "closes\n"));
+      absl::StrCat("netmeter-fds: user ", kHolder, " has ", kOfAUser,
+                   " unread answers, and gets no more until some are read or "
+                   "closed\n"));
   EXPECT_EQ(Stop(), 0);
 }
 
@@ -385,9 +385,10 @@ TEST_F(FdsRootTest, AllUsersTogetherStayBelowTheKernelsLimit) {
               std::min<int>(kOfAUser, kInAll - static_cast<int>(i) * kOfAUser));
   }
   EXPECT_EQ(Reads(5, kNobody), 0);
-  EXPECT_EQ(Log(), absl::StrCat("netmeter-fds: users have not read ", kInAll,
-                                " answers: no other one for anybody until they "
-                                "read or close\n"));
+  EXPECT_EQ(Log(),
+            absl::StrCat("netmeter-fds: all users together have ", kInAll,
+                         " unread answers, and get no more until some "
+                         "are read or closed\n"));
   End(holders[0]);
   usleep(2500000);  // a sweep
   EXPECT_EQ(Reads(20, kNobody), 20);
@@ -419,9 +420,9 @@ TEST_F(FdsRootTest, WhatOtherProcessesSentIsSaid) {
   }
   EXPECT_EQ(Reads(5, kNobody), 0);
   EXPECT_EQ(Log(),
-            "netmeter-fds: processes of user 0 have sent more "
-            "descriptors than 512 (RLIMIT_NOFILE) that nobody has read: "
-            "no answer for anybody until they are read or closed\n");
+            "netmeter-fds: processes of user 0 have more than 512 descriptors "
+            "(RLIMIT_NOFILE) in unread messages: no client gets an answer "
+            "until some are read or closed\n");
   close(pair[0]);
   close(pair[1]);
   EXPECT_EQ(Reads(5, kNobody), 5);
@@ -456,10 +457,10 @@ TEST_F(FdsRootTest, ALoadThatClosesTheMeterClosesTheSocketToo) {
       Log(),
       absl::StrCat(
           "netmeter-fds: no group may read the meter at ", config_.pin_dir,
-          ": load it for one (see: netmeter-loader status --pin-dir ",
-          config_.pin_dir, "), or choose a --group here\n",
-          "netmeter-fds: user ", kNobody, " is no member of group ", kOtherGid,
-          ", which may read the meter at ", config_.pin_dir, ": refused\n"));
+          ": load it with --group (see: netmeter-loader status --pin-dir ",
+          config_.pin_dir, "), or give --group here\n",
+          "netmeter-fds: refused user ", kNobody, ": only group ", kOtherGid,
+          " may read the meter at ", config_.pin_dir, "\n"));
   config_.group = kGroup;
   MustLoad();
   EXPECT_EQ(Ask(kGid, {}), kDescriptorProtocol);
@@ -526,7 +527,7 @@ TEST_F(FdsRootTest, WhyNobodyGetsTheMeterIsSaid) {
   EXPECT_EQ(recv(client.get(), &byte, 1, 0), 1);
   EXPECT_EQ(byte, kDescriptorProtocol);
   const std::string waits =
-      "netmeter-fds: accept: Too many open files: clients wait\n";
+      "netmeter-fds: accept: Too many open files: clients have to wait\n";
   EXPECT_EQ(Log(), waits);
   // A map is missing.
   ASSERT_EQ(unlink((config_.pin_dir + "/tcp").c_str()), 0);
@@ -572,8 +573,8 @@ TEST_F(FdsRootTest, LeavesSocketsOfOthersAlone) {
   } cases[] = {
       {SOCK_DGRAM, false, "is a socket of another program"},
       {SOCK_SEQPACKET, false, "is a socket of another program"},
-      {SOCK_STREAM, false, "is served already"},
-      {SOCK_STREAM, true, "is served already"},
+      {SOCK_STREAM, false, "is in use by another server"},
+      {SOCK_STREAM, true, "is in use by another server"},
   };
   for (const auto& foreign : cases) {
     UniqueFd owner(socket(AF_UNIX, foreign.type | SOCK_CLOEXEC, 0));
@@ -690,11 +691,11 @@ TEST_F(FdsRootTest, RefusesASocketThatDoesNotListen) {
     bool listens;
     std::string error;
   } cases[] = {
-      {AF_INET, SOCK_DGRAM, false, "is no Unix stream socket that listens"},
-      {AF_INET, SOCK_STREAM, true, "is no Unix stream socket that listens"},
-      {AF_UNIX, SOCK_DGRAM, false, "is no Unix stream socket that listens"},
-      {AF_UNIX, SOCK_SEQPACKET, true, "is no Unix stream socket that listens"},
-      {AF_UNIX, SOCK_STREAM, false, "is no Unix stream socket that listens"},
+      {AF_INET, SOCK_DGRAM, false, "is not a listening Unix stream socket"},
+      {AF_INET, SOCK_STREAM, true, "is not a listening Unix stream socket"},
+      {AF_UNIX, SOCK_DGRAM, false, "is not a listening Unix stream socket"},
+      {AF_UNIX, SOCK_SEQPACKET, true, "is not a listening Unix stream socket"},
+      {AF_UNIX, SOCK_STREAM, false, "is not a listening Unix stream socket"},
       {AF_UNIX, 0, false, "Socket operation on non-socket"},
       {AF_UNIX, SOCK_STREAM, true, ""},  // until it is idle
   };

@@ -21,11 +21,11 @@ namespace internal {
 namespace {
 
 constexpr char kFooter[] =
-    R"(Root and members of the group get them; whoever else can connect is
-refused. Without --group the pins decide, each time that somebody asks.
+    R"(Root and the members of the group get descriptors; other clients are refused.
+Without --group, the group of the pins counts, as it is at each request.
 
-Runs until SIGTERM or SIGINT. Needs root, unless socket-activated with
-access to the pins.
+Runs until SIGTERM or SIGINT. Needs root, or socket activation and access to
+the pins.
 
 Exit status: 0 after a signal, or idle; 1 failed, one line on stderr says
 why; 2 wrong usage.
@@ -33,7 +33,7 @@ why; 2 wrong usage.
 Examples:
   netmeter-fds                     for the meter of this host, at
                                    /run/netmeter.sock
-  netmeter-fds --group wheel       whatever the pins say)";
+  netmeter-fds --group wheel       for another group than that of the pins)";
 
 int Fail(const std::string& message, int exit_status) {
   std::fprintf(stderr, "netmeter-fds: %s\n", ToTerminal(message).c_str());
@@ -48,7 +48,8 @@ int Main(int argc, char** argv) {
   PrepareProcess();
   ServeOptions options;
   Flags flags(
-      "Hands descriptors of the counters to the group (kernels before 5.19)",
+      "Passes descriptors of the meter's maps to a group (for kernels before "
+      "5.19)",
       "netmeter-fds");
   flags.AddVersion(std::string("netmeter-fds ") + kVersion);
   flags.AddOption("--pin-dir", &options.pin_dir, "Where the maps are pinned")
@@ -56,17 +57,18 @@ int Main(int argc, char** argv) {
       .ShowDefault();
   flags
       .AddOption("--socket", &options.socket,
-                 "Unix socket to listen on (default the pin directory's name "
-                 "with .sock; unused when socket-activated)")
+                 "Unix socket to listen on (default: the pin directory\n"
+                 "with .sock appended; unused with socket activation)")
       .Type("FILE");
   flags
       .AddOption("--group", &options.group,
-                 "Group that may have them, whatever the pins say (default "
-                 "that of the pins; a socket made before a load is netmeter's)")
+                 "Group that gets descriptors (default: the group of the\n"
+                 "pins; a socket made before the first load belongs to\n"
+                 "netmeter)")
       .Type("GROUP");
   flags
       .AddOption("--idle-seconds", &options.idle_seconds,
-                 "Exit after so long without a client (default: never)")
+                 "Exit after this time without a client (default: never)")
       .Type("N")
       .InRange(0, 86400, Option::InHelp::kNo);
   flags.SetFooter(kFooter);

@@ -93,15 +93,15 @@ class UnreadAnswers {
     Sweep(&user);
     if (user.ends.size() >= of_a_user_) {
       user.refused.Begin(absl::StrCat(
-          "user ", uid, " has not read ", user.ends.size(),
-          " answers: no other one for him until he reads or closes"));
+          "user ", uid, " has ", user.ends.size(),
+          " unread answers, and gets no more until some are read or closed"));
       return false;
     }
     user.refused.End();
     if (count_ >= in_all) {
       full_.Begin(absl::StrCat(
-          "users have not read ", count_,
-          " answers: no other one for anybody until they read or close"));
+          "all users together have ", count_,
+          " unread answers, and get no more until some are read or closed"));
       return false;
     }
     full_.End();
@@ -189,7 +189,7 @@ absl::Status RemoveStaleSocket(const std::string& path,
   }
   if (!S_ISSOCK(about.st_mode)) {
     return absl::AlreadyExistsError(
-        absl::StrCat(path, " is there and is no socket"));
+        absl::StrCat(path, " exists and is not a socket"));
   }
   // Non-blocking, so that a full queue does not block.
   UniqueFd probe(
@@ -208,7 +208,8 @@ absl::Status RemoveStaleSocket(const std::string& path,
       return absl::OkStatus();
     case 0:
     case EAGAIN:  // its queue is full
-      return absl::AlreadyExistsError(absl::StrCat(path, " is served already"));
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, " is in use by another server"));
     case EPROTOTYPE:
       return absl::AlreadyExistsError(absl::StrCat(
           path, " is a socket of another program (choose another --socket)"));
@@ -231,7 +232,7 @@ absl::Status CheckListener(int fd) {
   if (domain != AF_UNIX || type != SOCK_STREAM || listens == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("descriptor ", fd,
-                     " is no Unix stream socket that listens (in the systemd "
+                     " is not a listening Unix stream socket (in the systemd "
                      "unit: ListenStream=PATH, Accept=no)"));
   }
   return absl::OkStatus();
@@ -246,8 +247,9 @@ absl::StatusOr<gid_t> GroupOfPins(const std::string& pin_dir) {
   }
   if ((about.st_mode & S_IRGRP) == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "no group may read the meter at ", pin_dir, ": load it for one (see: ",
-        LoaderCommand("status", pin_dir), "), or choose a --group here"));
+        "no group may read the meter at ", pin_dir,
+        ": load it with --group (see: ", LoaderCommand("status", pin_dir),
+        "), or give --group here"));
   }
   return about.st_gid;
 }
@@ -318,8 +320,8 @@ absl::StatusOr<SharedMapFds> OpenAll(const std::string& pin_dir) {
 }
 
 constexpr char kCouldWrite[] =
-    "kernel.unprivileged_bpf_disabled is 0: whoever gets a map's descriptor "
-    "could write the map (sysctl kernel.unprivileged_bpf_disabled=2)";
+    "kernel.unprivileged_bpf_disabled is 0, so clients could write to the maps "
+    "(run: sysctl kernel.unprivileged_bpf_disabled=2)";
 
 // Serves one client at a time. An answer is one message of a few bytes, which fits into
 // any socket's buffer, so no client can delay another. The client sees the connection
@@ -377,9 +379,9 @@ bool Server::MayRead(int client, const ucred& peer) {
   }
   no_group_.End();
   if (!IsMember(client, peer, *group)) {
-    no_member_.Begin(absl::StrCat("user ", peer.uid, " is no member of group ",
-                                  *group, ", which may read the meter at ",
-                                  options_.pin_dir, ": refused"));
+    no_member_.Begin(absl::StrCat("refused user ", peer.uid, ": only group ",
+                                  *group, " may read the meter at ",
+                                  options_.pin_dir));
     return false;
   }
   no_member_.End();
@@ -419,14 +421,13 @@ void Server::Answer(UniqueFd client) {
   const int error = SendDescriptors(client.get(), *maps);
   if (error == ETOOMANYREFS) {
     not_sent_.Begin(absl::StrCat(
-        "processes of user ", getuid(), " have sent more descriptors than ",
-        unread_.limit(),
-        " (RLIMIT_NOFILE) that nobody has read: no answer for anybody until "
-        "they are read or closed"));
+        "processes of user ", getuid(), " have more than ", unread_.limit(),
+        " descriptors (RLIMIT_NOFILE) in unread messages: no client gets an "
+        "answer until some are read or closed"));
   } else if (error != 0 && error != EPIPE &&
              error != ECONNRESET) {  // the client left
-    not_sent_.Begin(absl::StrCat("send descriptors: ", strerror(error),
-                                 ": no answer for user ", peer.uid));
+    not_sent_.Begin(absl::StrCat("send descriptors to user ", peer.uid, ": ",
+                                 strerror(error)));
   }
   if (error != 0) return;
   not_sent_.End();
@@ -459,7 +460,7 @@ absl::Status Server::Run(int listener, int stop) {
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
                errno == ENOMEM) {
       no_connection_.Begin(
-          absl::StrCat("accept: ", strerror(errno), ": clients wait"));
+          absl::StrCat("accept: ", strerror(errno), ": clients have to wait"));
       poll(nullptr, 0, 100);  // do not spin
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
       // Any other error would repeat at once.
